@@ -9,6 +9,7 @@ from typing import Any
 
 import matplotlib as mpl
 import pytest
+from browser import chromium, serve, visit  # noqa: F401  (fixtures)
 
 import notebooks
 from roofline_helpers import compiled
