@@ -730,6 +730,10 @@ class Sample:
         What to know about it.
     error : str, optional
         Why it could not be measured.
+    runs : tuple of float
+        Median of each run, in seconds, where several processes measured it (`combine`).
+    date : str, optional
+        When it was measured, where that isn't the record's date (`merge`).
     """
 
     name: str
@@ -745,6 +749,8 @@ class Sample:
     state: Mapping[str, Any] | None = None
     notes: tuple[str, ...] = ()
     error: str | None = None
+    runs: tuple[float, ...] = ()
+    date: str | None = None
 
     @property
     def seconds(self) -> float:
@@ -756,6 +762,13 @@ class Sample:
         """Largest minus smallest median of the passes, over their median; 0 for a single pass."""
         medians = [timing.median for timing in self.passes]
         return (max(medians) - min(medians)) / self.seconds if medians else math.nan
+
+    @property
+    def between(self) -> float:
+        """Largest minus smallest median of the runs, over their median; NaN for a single run."""
+        if len(self.runs) < 2:
+            return math.nan
+        return (max(self.runs) - min(self.runs)) / statistics.median(self.runs)
 
     @property
     def rate(self) -> float:
@@ -823,6 +836,8 @@ FIELDS: Mapping[str, Any] = {
             "state?": dict,
             "notes": [str],
             "error?": str,
+            "runs?": [records.positive],
+            "date?": str,
         }
     ],
 }
@@ -1036,6 +1051,7 @@ def load(path: Any) -> Record:
             Timing(**{**_only(Timing, one), "notes": tuple(one["notes"])}) for one in each["passes"]
         )
         given = {**_only(Sample, each), "passes": passes, "notes": tuple(each["notes"])}
+        given["runs"] = tuple(each.get("runs") or ())
         samples.append(Sample(**given))
     given = {**_only(Record, data), "samples": tuple(samples), "notes": tuple(data["notes"])}
     return Record(**given)
@@ -1050,6 +1066,115 @@ def measured() -> dict[str, Record]:
     """Return the committed records, by name: "h100", "h200", …"""
     where = resources.files("roofline_helpers").joinpath("records", "measured")
     return {name: load(file) for name, file in records.files(where).items()}
+
+
+def beside(record: Record | None = None) -> Record | None:
+    """Return the committed record of the same device, to be shown beside one's own.
+
+    Parameters
+    ----------
+    record : Record, optional
+        One's own; the default device if not given.
+
+    Returns
+    -------
+    Record or None
+        The latest of those whose device calls itself the same: by JAX's name of it
+        (`device_kind`), or on a CPU, where that is only "cpu", by the processor's name and the
+        number of cores. None if there is none.
+
+    Raises
+    ------
+    BadType
+        Not a record.
+    """
+    if record is not None and not isinstance(record, Record):
+        raise BadType(f"record must be a Record, got {shown(record)}")
+    own = _identity(device(), host()) if record is None else _identity(record.device, record.host)
+    same = [each for each in measured().values() if _identity(each.device, each.host) == own]
+    return max(same, key=lambda each: each.date, default=None)
+
+
+def _identity(device: Mapping[str, Any], host: Mapping[str, Any]) -> tuple[Any, ...]:
+    if device["platform"] == "cpu":
+        return "cpu", device["name"], host["cores"]
+    return device["platform"], device["kind"]
+
+
+def combine(runs: Sequence[Record]) -> Record:
+    """Return one record of several runs of the same cases, each in a process of its own.
+
+    A sample has the passes of all runs, and the median of each in `Sample.runs`: their spread is
+    `Sample.between`. What failed in every run keeps its error. The rest is that of the last run.
+
+    Raises
+    ------
+    BadValue
+        No run; runs of different devices.
+    """
+    _one_device(runs)
+    found: dict[tuple[str, str], list[Sample]] = {}
+    for record in runs:
+        for each in record.samples:
+            found.setdefault((each.name, each.source), []).append(each)
+    return replace(
+        runs[-1],
+        samples=tuple(_combined(samples) for samples in found.values()),
+        notes=tuple(dict.fromkeys(note for record in runs for note in record.notes)),
+        complete=all(record.complete for record in runs),
+    )
+
+
+def _combined(samples: Sequence[Sample]) -> Sample:
+    worked = [each for each in samples if each.passes]
+    if not worked:
+        return samples[-1]
+    notes = [note for each in samples for note in each.notes]
+    notes += [f"failed in one run: {each.error}" for each in samples if each.error]
+    with_counters = [each for each in worked if each.counters]
+    return replace(
+        worked[-1],
+        passes=tuple(timing for each in worked for timing in each.passes),
+        runs=tuple(each.seconds for each in worked),
+        counters=with_counters[-1].counters if with_counters else None,
+        notes=tuple(dict.fromkeys(notes)),
+    )
+
+
+def merge(older: Record, newer: Record) -> Record:
+    """Return the newer record, with the older one's samples of what was not measured again.
+
+    Those keep their date (`Sample.date`); a note says so where the software was another.
+
+    Raises
+    ------
+    BadValue
+        Records of different devices.
+    """
+    _one_device([older, newer])
+    again = {(each.name, each.source): each for each in newer.samples}
+    notes = [*older.notes, *newer.notes]
+    samples = []
+    for each in older.samples:
+        new = again.pop((each.name, each.source), None)
+        if new is None or (each.passes and not new.passes):
+            kept = replace(each, date=each.date or older.date)
+            said = f"failed when it was measured again: {new.error}" if new else ""
+            new = replace(kept, notes=(*kept.notes, said)) if said else kept
+        samples.append(new)
+    samples += again.values()
+    if older.software != newer.software and any(each.date == older.date for each in samples):
+        was = ", ".join(f"{name} {version}" for name, version in older.software.items())
+        notes.append(f"samples dated {older.date} were measured with {was}")
+    return replace(newer, samples=tuple(samples), notes=tuple(dict.fromkeys(notes)))
+
+
+def _one_device(runs: Sequence[Record]) -> None:
+    if not runs:
+        raise BadValue("at least one record is needed, got none")
+    kinds = list(dict.fromkeys(str(record.device["kind"]) for record in runs))
+    if len(kinds) > 1:
+        raise BadValue(f"the records must be of one device, got {', '.join(kinds)}")
 
 
 # --- cases --------------------------------------------------------------------------------------

@@ -558,3 +558,111 @@ def test_the_chains_of_the_gpu_script_agree() -> None:
     wanted = measure_gpu.op_by_op(*args)
     for chain in (measure_gpu.one_jit, measure_gpu.pallas_chain):
         np.testing.assert_allclose(chain(*args), wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_the_gradients_of_the_gpu_script_agree() -> None:
+    rng = np.random.default_rng(1)
+    x, dy = (jnp.asarray(rng.standard_normal((8, 64)), jnp.float32) for _ in range(2))
+    gamma, beta = (jnp.asarray(rng.standard_normal(64), jnp.float32) for _ in range(2))
+    mask = jnp.asarray(rng.random((8, 64)) > measure_gpu.RATE, jnp.float32)
+    args = (x, gamma, beta, mask, dy)
+    theirs = measure_gpu.gradient(measure_gpu.one_jit)(*args)
+    ours = measure_gpu.gradient(measure_gpu.pallas_chain)(*args)
+    for one, other in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_the_gpu_script_s_backward_cases_run_and_are_counted() -> None:
+    found = [each for each in measure_gpu.suite(True, ["backward"]) if each.fn]
+    record = run(*found)
+    assert [each.error for each in record.samples if each.error] == []
+    assert {each.source for each in found} == {"jax", "pallas", "cudnn"}
+    job = measure_gpu.chain_backward_work(65536, 4096)
+    assert job.bytes / (2 * 65536 * 4096) == pytest.approx(4, rel=1e-3)
+    for causal in (False, True):
+        forward = work.flash_attention(2, 2048, heads=16, causal=causal)
+        naive, flash = measure_gpu.attention_backward_work(2, 16, 2048, 128, causal)
+        assert (flash.matrix_flops / forward.matrix_flops, flash.bytes > forward.bytes) == (2.5, 1)
+        assert naive.bytes > 7 * 2 * 2 * 16 * 2048**2
+
+
+# --- several runs, and records that are joined ----------------------------------------------------
+
+
+def timed(name: str, *medians: float, **changes: Any) -> measure.Sample:
+    sample = measure._blank(case(name))
+    return replace(sample, passes=tuple(measure.summary([m]) for m in medians), **changes)
+
+
+def test_runs_are_combined(small: Record, tmp_path: Path) -> None:
+    first = replace(small, samples=(timed("a", 1.0, 3.0), timed("b", error="no")), notes=("one",))
+    second = replace(small, samples=(timed("a", 2.2, counters={"kernels": 1}), timed("b", 5.0)))
+    record = measure.combine([first, second])
+    a, b = record.samples
+    assert (a.runs, len(a.passes), a.counters) == ((2.0, 2.2), 3, {"kernels": 1})
+    assert a.between == pytest.approx(0.2 / 2.1)
+    assert (b.runs, b.error, b.notes) == ((5.0,), None, ("failed in one run: no",))
+    assert math.isnan(b.between)
+    assert "one" in record.notes
+    assert measure.load(record.save(tmp_path / "two.json")) == record
+    other = replace(small, device={**small.device, "kind": "another"})
+    for wrong, said in (([], "at least one record"), ([first, other], "of one device")):
+        with pytest.raises(BadValue, match=said):
+            measure.combine(wrong)
+
+
+def test_records_are_merged(small: Record) -> None:
+    older = replace(
+        small,
+        samples=(timed("kept", 1.0), timed("again", 2.0), timed("fails now", 3.0)),
+        date="2026-01-01T00:00:00Z",
+        software={"jax": "0.1"},
+    )
+    failed = timed("fails now", error="no memory")
+    newer = replace(small, samples=(failed, timed("again", 4.0), timed("new", 5.0)))
+    merged = measure.merge(older, newer)
+    dates = {each.name: each.date for each in merged.samples}
+    assert dates == {"kept": older.date, "again": None, "fails now": older.date, "new": None}
+    assert [each.seconds for each in merged.samples] == [1.0, 4.0, 3.0, 5.0]
+    assert "measured again: no memory" in merged.samples[2].notes[0]
+    assert f"samples dated {older.date} were measured with jax 0.1" in merged.notes
+    assert merged.date == small.date
+    with pytest.raises(BadValue, match="of one device"):
+        measure.merge(replace(older, device={**older.device, "kind": "another"}), newer)
+
+
+def test_the_committed_record_of_the_same_device_is_found(
+    small: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    h100 = measure.measured()["h100"]
+    assert measure.beside(replace(small, device=h100.device)) == h100
+    another = {**h100.device, "kind": "NVIDIA H100 PCIe"}
+    assert measure.beside(replace(small, device=another)) is None
+    # every CPU calls itself "cpu": the processor and the cores must be the same
+    twin = replace(small, date="2026-01-01")
+    monkeypatch.setattr(measure, "measured", lambda: {"twin": twin})
+    assert measure.beside(small) == measure.beside() == twin
+    assert measure.beside(replace(small, device={**small.device, "name": "other"})) is None
+    assert measure.beside(replace(small, host={**small.host, "cores": 999})) is None
+    with pytest.raises(BadType, match="must be a Record"):
+        measure.beside("h100")  # type: ignore[arg-type]
+
+
+def test_the_gpu_script_measures_in_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "gpu.json"
+    typed = ["--tiny", "--only", "decode", "--seconds", "0.001", "--no-counters"]
+    monkeypatch.setattr("sys.argv", ["x", *typed, "--runs", "2", "--out", str(out)])
+    assert measure_gpu.main() == 0
+    record = measure.load(out)
+    assert [len(each.runs) for each in record.samples] == [2]
+    assert record.command.endswith("--runs 2 --out gpu.json")
+    assert "2 runs" in capsys.readouterr().out
+    monkeypatch.setattr(
+        "sys.argv", ["x", *typed[:2], "vector", *typed[3:], "--merge", str(out), "--out", str(out)]
+    )
+    assert measure_gpu.main() == 0
+    merged = measure.load(out)
+    assert {each.group: each.date for each in merged.samples}["decode"] == record.date
+    assert merged.sample(record.samples[0].name).runs == record.samples[0].runs

@@ -11,9 +11,15 @@ ncu counts the DRAM bytes of the ledger's kernels in a process of its own, in wh
 runs often enough that what one launch leaves in the L2 is written back during the next. It needs
 no change of the GPU's settings, and makes none.
 
-Other options: --tiny (every size small: a rehearsal, on any device), --only GROUP (repeatable),
---passes N, --seconds S (for each case and pass), --deadline S, --no-counters, --counter-time S
-(no kernel is counted after that), --counters-only FILE.json (add counters to that record).
+--runs N measures everything in N processes, one after another: each compiles and tunes anew, and
+the record keeps the median of each run beside the passes. --only GROUP (repeatable: memory,
+levels, compute, vector, skinny, batched, decode, elementwise, reductions, normalisations, gather,
+attention, chain, backward) with --merge FILE.json measures some groups again and keeps the rest
+of that record.
+
+Other options: --tiny (every size small: a rehearsal, on any device), --passes N, --seconds S (for
+each case and pass), --deadline S (of all runs together), --no-counters, --counter-time S (no
+kernel is counted after that), --counters-only FILE.json (add counters to that record).
 """
 
 from __future__ import annotations
@@ -22,6 +28,7 @@ import argparse
 import contextlib
 import csv
 import datetime
+import functools
 import importlib
 import io
 import json
@@ -51,7 +58,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from roofline_helpers import measure, work  # noqa: E402
+from roofline_helpers import kernels, measure, work  # noqa: E402
 from roofline_helpers.measure import Case, array  # noqa: E402
 from roofline_helpers.work import Work  # noqa: E402
 
@@ -328,14 +335,6 @@ class Suite:
         """Naive and flash attention over lengths: XLA, cuDNN, our Pallas kernel, PyTorch."""
         batch, heads, width = (1, 1, 16) if self.tiny else (2, 16, 128)
 
-        def naive(q: Any, k: Any, v: Any) -> Any:
-            scores = jnp.einsum("bhqd,bhkd->bhqk", q, k) / math.sqrt(q.shape[-1])
-            p = jax.nn.softmax(scores.astype(jnp.float32)).astype(q.dtype)
-            return jnp.einsum("bhqk,bhkd->bhqd", p, v)
-
-        def cudnn(q: Any, k: Any, v: Any) -> Any:
-            return jax.nn.dot_product_attention(q, k, v, implementation="cudnn")
-
         for length in (16, 32) if self.tiny else (512, 1024, 2048, 4096, 8192):
             three = work.naive_attention(batch, length, heads=heads, head_dim=width)
             flash = work.flash_attention(batch, length, heads=heads, head_dim=width)
@@ -349,11 +348,124 @@ class Suite:
             self.jax(f"flash {label}", "attention", flash, pallas_attention, *[shape] * 3,
                      source="pallas")  # fmt: skip
 
-            def start(q: Any, k: Any, v: Any) -> Callable[[], Any]:
-                f = self.torch.nn.functional.scaled_dot_product_attention
-                return lambda: f(q, k, v)
+            self.pytorch(f"flash {label}", "attention", flash, self.sdpa, *[shape] * 3)
+        for length in (32,) if self.tiny else (2048, 8192):
+            causal = work.flash_attention(batch, length, heads=heads, head_dim=width, causal=True)
+            shape = (batch, heads, length, width)
+            turned = (batch, length, heads, width)
+            label = f"causal flash attention {batch}×{heads}×{length}×{width} bf16"
+            f = functools.partial(cudnn, causal=True)
+            self.jax(label, "attention", causal, f, *[turned] * 3, source="cudnn")
+            f = functools.partial(pallas_attention, causal=True)
+            self.jax(label, "attention", causal, f, *[shape] * 3, source="pallas")
+            start = functools.partial(self.sdpa, causal=True)
+            self.pytorch(label, "attention", causal, start, *[shape] * 3)
 
-            self.pytorch(f"flash {label}", "attention", flash, start, *[shape] * 3)
+    def sdpa(self, q: Any, k: Any, v: Any, causal: bool = False) -> Callable[[], Any]:
+        """PyTorch's attention, which picks FlashAttention-2 or cuDNN."""
+        f = self.torch.nn.functional.scaled_dot_product_attention
+        return lambda: f(q, k, v, is_causal=causal)
+
+    # -- gradients --
+
+    def backward(self) -> None:
+        """Gradients alone: of the chain from its inputs, of attention from what forward saved."""
+        rows, columns = self.size(65536), self.size(4096)
+        job = chain_backward_work(rows, columns)
+        label = f"{rows}×{columns} bf16"
+        shapes: list[Any] = [(rows, columns), (columns,), (columns,), chain_mask(rows, columns)]
+        shapes.append((rows, columns))
+        for name, chain, source in (
+            ("one jit", one_jit, "jax"),
+            ("pallas", pallas_chain, "pallas"),
+        ):
+            self.jax(f"chain backward {name} {label}", "backward", job, gradient(chain), *shapes,
+                     source=source, needs=9.0 * rows * columns * 2)  # fmt: skip
+        for name, compiled, source in (
+            ("op by op", False, "torch"), ("compiled", True, "torch.compile"),
+        ):  # fmt: skip
+            start = functools.partial(self.torch_chain_backward, compiled=compiled)
+            whole, row = (rows, columns), (columns,)
+            self.pytorch(f"chain backward {name} {label}", "backward", job, start,
+                         whole, row, row, whole, whole, source=source)  # fmt: skip
+
+        batch, heads, width = (1, 1, 16) if self.tiny else (2, 16, 128)
+        for length, causal in ((32, False), (32, True)) if self.tiny else (
+            (2048, False), (4096, False), (4096, True),
+        ):  # fmt: skip
+            shape, turned = (batch, heads, length, width), (batch, length, heads, width)
+            word = "causal " if causal else ""
+            label = f"attention backward {batch}×{heads}×{length}×{width} bf16"
+            naive_job, job = attention_backward_work(batch, heads, length, width, causal)
+            scores = 16.0 * batch * heads * length * length
+            if not causal:
+                self.attention_backward(
+                    f"naive {label}", naive_job, naive, shape, "jax", needs=scores
+                )
+            for f, source, its in ((cudnn, "cudnn", turned), (pallas_attention, "pallas", shape)):
+                f = functools.partial(f, causal=causal)
+                self.attention_backward(f"{word}flash {label}", job, f, its, source)
+            start = functools.partial(self.torch_attention_backward, causal=causal)
+            self.pytorch(f"{word}flash {label}", "backward", job, start, *[shape] * 4)
+
+    def attention_backward(
+        self, name: str, job: Work, f: Any, shape: tuple[int, ...], source: str, needs: Any = None
+    ) -> None:
+        """Add the gradient of an attention, from what its forward pass saved."""
+        kept: dict[str, Any] = {}  # the shape of what is saved: known once forward has run
+
+        def make() -> tuple[Any, ...]:
+            q, k, v, do = (array(*shape, dtype="bf16", scale=s) for s in (1, 0.9, 0.8, 0.7))
+            saved = jax.jit(lambda q, k, v: jax.vjp(f, q, k, v)[1])(q, k, v)
+            leaves, kept["tree"] = jax.tree.flatten(saved)
+            return tuple(leaves), do
+
+        def run(leaves: Any, do: Any) -> Any:
+            return jax.tree.unflatten(kept["tree"], leaves)(do)
+
+        self.found.append(
+            Case(
+                name, "backward", replace(job, dtype="bf16"), make, run, source=source, needs=needs
+            )
+        )
+
+    def torch_chain_backward(
+        self, x: Any, g: Any, b: Any, m: Any, dy: Any, compiled: bool
+    ) -> Callable[[], Any]:
+        """PyTorch's gradient of the chain: autograd over each operation, or compiled."""
+        torch = self.torch
+        kept = (m > -1.2816).to(m.dtype)
+        eager = torch_eager(torch)
+        f = eager
+        if compiled:
+            # what forward saved must outlive a backward that is run again and again
+            config: Any = importlib.import_module("torch._functorch.config")
+            config.donated_buffer = False
+            f = torch.compile(eager)
+
+        def pull(f: Any, *tensors: Any) -> Callable[[], Any]:
+            x, g, b, kept, dy = tensors
+            with torch.enable_grad():
+                given = [t.detach().requires_grad_() for t in (x, g, b)]
+                y = f(*given, kept, torch.zeros_like(x))
+            return lambda: torch.autograd.grad(y, given, dy, retain_graph=True)
+
+        call = pull(f, x, g, b, kept, dy)
+        few = (x[:512].float(), g.float(), b.float(), kept[:512].float(), dy[:512].float())
+        right(call()[0][:512], pull(eager, *few)()[0])
+        return call
+
+    def torch_attention_backward(
+        self, q: Any, k: Any, v: Any, do: Any, causal: bool
+    ) -> Callable[[], Any]:
+        """PyTorch's gradient of its attention."""
+        torch = self.torch
+        with torch.enable_grad():
+            given = [t.detach().requires_grad_() for t in (q, k, v)]
+            o = torch.nn.functional.scaled_dot_product_attention(*given, is_causal=causal)
+        return lambda: torch.autograd.grad(o, given, do, retain_graph=True)
+
+    # -- the chain --
 
     def chain(self) -> None:
         """LayerNorm → GELU → dropout → residual in all its variants."""
@@ -370,11 +482,8 @@ class Suite:
             1: work.fuse(*four, name="chain, one kernel"),
         }
 
-        def mask() -> Any:
-            kept = np.random.default_rng(2).random((1021, columns)) >= RATE
-            return jnp.resize(jnp.asarray(kept, jnp.bfloat16), (rows, columns))
-
-        shapes: list[Any] = [(rows, columns), (columns,), (columns,), mask, (rows, columns)]
+        shapes: list[Any] = [(rows, columns), (columns,), (columns,), chain_mask(rows, columns)]
+        shapes.append((rows, columns))
 
         def add(name: str, kernels: int, fn: Any, source: str = "jax", **options: Any) -> None:
             label = f"chain {name} {rows}×{columns} bf16"
@@ -400,21 +509,14 @@ class Suite:
     def torch_chain(self, rows: int, columns: int, counts: Mapping[int, Work]) -> None:
         """The same in PyTorch: eager, compiled, and as a Triton kernel of our own."""
         torch = self.torch
-        f = torch.nn.functional
-
-        def eager(x: Any, g: Any, b: Any, m: Any, r: Any) -> Any:
-            y = f.gelu(f.layer_norm(x, x.shape[-1:], g, b, EPS), approximate="tanh")
-            return r + y * m * (1 / (1 - RATE))
+        eager = torch_eager(torch)
 
         def masked(start: Callable[..., Any]) -> Callable[..., Any]:
             def begin(x: Any, g: Any, b: Any, m: Any, r: Any) -> Any:
                 kept = (m > -1.2816).to(m.dtype)  # of a normal distribution: nine in ten
                 call = start(x, g, b, kept, r)
                 wanted = eager(*(t.float() for t in (x[:512], g, b, kept[:512], r[:512])))
-                got = call()[:512].float()
-                error = float((got - wanted).norm() / wanted.norm())
-                if not error < 1e-2:
-                    raise ValueError(f"wrong result: relative error {error:.3g}")
+                right(call()[:512], wanted)
                 return call
 
             return begin
@@ -432,14 +534,103 @@ class Suite:
 
         shapes = [(rows, columns), (columns,), (columns,), (rows, columns), (rows, columns)]
         label = f"{rows}×{columns} bf16"
-        for name, kernels, start, source in (
+        for name, count, start, source in (
             ("op by op", 4, plain, "torch"),
             ("compiled", 1, compiled, "torch.compile"),
             ("Triton", 1, own, "triton"),
         ):
-            job = counts[kernels]
+            job = counts[count]
             self.pytorch(f"chain {name} {label}", "chain", job, masked(start), *shapes,
                          source=source)  # fmt: skip
+
+
+def torch_eager(torch: Any) -> Callable[..., Any]:
+    """Return the chain in PyTorch's own operations."""
+    f = torch.nn.functional
+
+    def eager(x: Any, g: Any, b: Any, m: Any, r: Any) -> Any:
+        y = f.gelu(f.layer_norm(x, x.shape[-1:], g, b, EPS), approximate="tanh")
+        return r + y * m * (1 / (1 - RATE))
+
+    return eager
+
+
+def right(got: Any, wanted: Any) -> None:
+    """Raise ValueError if a PyTorch result is off by more than a percent."""
+    error = float((got.float() - wanted).norm() / wanted.norm())
+    if not error < 1e-2:
+        raise ValueError(f"wrong result: relative error {error:.3g}")
+
+
+def chain_mask(rows: int, columns: int) -> Callable[[], Any]:
+    """Return what makes a mask of ones and zeros in bf16, nine in ten of them ones."""
+
+    def mask() -> Any:
+        kept = np.random.default_rng(2).random((1021, columns)) >= RATE
+        return jnp.resize(jnp.asarray(kept, jnp.bfloat16), (rows, columns))
+
+    return mask
+
+
+def chain_backward_work(rows: int, columns: int) -> Work:
+    """Count the chain's gradient: x, mask and dy are read and dx is written, 4 tensors."""
+    tensor, row = (jax.ShapeDtypeStruct(s, jnp.bfloat16) for s in ((rows, columns), (columns,)))
+    job = kernels._backward_work([tensor, row, row, tensor, tensor], 1)
+    return replace(job, name="chain backward", dtype="bf16")
+
+
+def attention_backward_work(
+    batch: int, heads: int, length: int, width: int, causal: bool
+) -> tuple[Work, Work]:
+    """Count attention's gradient, naive from saved probabilities, and in one kernel.
+
+    Products: naive 4 (dV, dP, dQ, dK), flash 5, since it works the scores out again, where forward
+    has 2. Naive kernels read or write an S × S matrix 7 times: P for dV, dP out, P and dP in, dS
+    out, dS for dQ, dS for dK. Flash reads q, k, v, o, dO and a number a row, and writes dQ, dK, dV.
+    """
+    forward = work.flash_attention(batch, length, heads=heads, head_dim=width, causal=causal)
+    tensor, matrix = 2 * batch * heads * length * width, 2 * batch * heads * length**2
+    writes = {"dQ": tensor, "dK": tensor, "dV": tensor}
+    saved = dict.fromkeys(("q", "k", "v", "dO"), tensor)
+    flash = replace(
+        forward,
+        name="flash attention backward",
+        reads={**saved, "o": tensor, "lse": 4 * batch * heads * length},
+        writes=writes,
+        matrix_flops=forward.matrix_flops * 5 // 2,
+    )
+    naive = replace(
+        forward,
+        name="naive attention backward",
+        reads={**saved, "dO again": tensor, "S × S": 5 * matrix},
+        writes={**writes, "S × S": 2 * matrix},
+        matrix_flops=forward.matrix_flops * 2,
+    )
+    return naive, flash
+
+
+def naive(q: Any, k: Any, v: Any) -> Any:
+    """Attention as it is written in books: scores, softmax, product."""
+    scores = jnp.einsum("bhqd,bhkd->bhqk", q, k) / math.sqrt(q.shape[-1])
+    p = jax.nn.softmax(scores.astype(jnp.float32)).astype(q.dtype)
+    return jnp.einsum("bhqk,bhkd->bhqd", p, v)
+
+
+def cudnn(q: Any, k: Any, v: Any, causal: bool = False) -> Any:
+    """Attention of NVIDIA's library, called by JAX: [batch, length, heads, width]."""
+    # elsewhere than on a GPU, in a rehearsal, JAX's own
+    which = "cudnn" if jax.default_backend() == "gpu" else "xla"
+    return jax.nn.dot_product_attention(q, k, v, is_causal=causal, implementation=which)
+
+
+def gradient(chain: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the chain's gradient by x, γ and β. That by the residual is dy itself."""
+
+    def backward(x: Any, g: Any, b: Any, mask: Any, dy: Any) -> Any:
+        # the gradient needs no value of the residual: any array of its shape will do
+        return jax.vjp(lambda x, g, b: chain(x, g, b, mask, dy), x, g, b)[1](dy)
+
+    return backward
 
 
 def layernorm(x: Any, g: Any, b: Any) -> Any:
@@ -478,8 +669,6 @@ def op_by_op(x: Any, g: Any, b: Any, mask: Any, residual: Any) -> Any:
 
 def pallas_chain(x: Any, g: Any, b: Any, mask: Any, residual: Any) -> Any:
     """The chain in our own kernel."""
-    from roofline_helpers import kernels
-
     return kernels.layernorm_gelu_dropout_residual(x, g, b, mask, residual, rate=RATE, eps=EPS)
 
 
@@ -508,25 +697,23 @@ def pallas_copy(x: Any) -> Any:
     )(x)
 
 
-def pallas_attention(q: Any, k: Any, v: Any) -> Any:
+def pallas_attention(q: Any, k: Any, v: Any, causal: bool = False) -> Any:
     """Attention in our own kernel."""
-    from roofline_helpers import kernels
-
-    return kernels.attention(q, k, v)
+    return kernels.attention(q, k, v, causal=causal)
 
 
 def suite(tiny: bool = False, only: Sequence[str] = ()) -> list[Case]:
     """Return all cases, or those of some groups."""
     made = Suite(tiny)
-    for part in (made.chain, made.memory, made.compute, made.shapes, made.elementwise,
-                 made.attention):  # fmt: skip
+    for part in (made.chain, made.backward, made.memory, made.compute, made.shapes,
+                 made.elementwise, made.attention):  # fmt: skip
         part()
     return [case for case in made.found if not only or case.group in only]
 
 
 def counted(case: Case) -> bool:
     """Return whether the hardware's counters are read for this case: the ledger and the chain."""
-    if case.group == "chain":
+    if case.group == "chain" or case.name.startswith("chain "):
         return True
     wanted = (
         "matmul 64×64×64 bf16",
@@ -544,6 +731,9 @@ def counted(case: Case) -> bool:
         "gather 33554432 elements of 268435456 fp32",
         "naive attention 2×16×2048×128 bf16",
         "flash attention 2×16×2048×128 bf16",
+        "causal flash attention 2×16×2048×128 bf16",
+        "flash attention backward 2×16×2048×128 bf16",
+        "naive attention backward 2×16×2048×128 bf16",
     )
     return case.name in wanted
 
@@ -723,40 +913,68 @@ def with_counters(
     return replace(record, samples=tuple(samples), notes=(*record.notes, *notes))
 
 
-def main() -> int:
-    """Read the command line, measure, count, write the record and print what came out."""
+def arguments() -> argparse.Namespace:
+    """Read the command line."""
     parser = argparse.ArgumentParser(description="Measure a GPU (see the head of this file).")
     parser.add_argument("--out", default="gpu.json", metavar="FILE.json")
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--only", action="append", default=[], metavar="GROUP")
-    parser.add_argument("--passes", type=int, default=3)
+    parser.add_argument("--runs", type=int, default=1, help="processes, one after another")
+    parser.add_argument("--passes", type=int, default=None, help="3, or 1 with several --runs")
     parser.add_argument("--seconds", type=float, default=0.2)
     parser.add_argument("--deadline", type=float, default=None)
     parser.add_argument("--counter-time", type=float, default=120.0)
     parser.add_argument("--no-counters", action="store_true")
     parser.add_argument("--counters-only", metavar="FILE.json", help="add counters to this record")
+    parser.add_argument("--merge", metavar="FILE.json", help="keep the rest of this record")
     parser.add_argument("--strict", action="store_true", help="fail if any case failed")
     parser.add_argument("--count-into", metavar="FILE", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    chosen = suite(given.tiny, given.only)
-    if given.count_into:
-        wanted = chosen if given.tiny else [case for case in chosen if counted(case)]
-        count_here(wanted, Path(given.count_into), given.counter_time)
-        return 0
-    passed = [*(["--tiny"] if given.tiny else [])]
-    for group in given.only:
-        passed += ["--only", group]
+    if given.runs < 1 or (given.passes is not None and given.passes < 1):
+        parser.error("--runs and --passes must be at least 1")
+    given.passes = given.passes or (3 if given.runs == 1 else 1)
+    return given
 
-    if given.counters_only:
-        record = measure.load(given.counters_only)
-        if measure.device()["kind"] != record.device["kind"]:
-            raise SystemExit(f"{given.counters_only} is of another device: {record!r}")
-        record = with_counters(record, *count(passed, given.counter_time))
-        now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        note = f"hardware counters of a second run on a device of this kind, {now}"
-        replace(record, notes=(*record.notes, note)).save(given.out)
-        print(summary(record))
-        return 0
+
+def chosen_again(given: argparse.Namespace) -> list[str]:
+    """Return the options that choose the cases, for a process of this script's own."""
+    groups = [word for group in given.only for word in ("--only", group)]
+    return [*(["--tiny"] if given.tiny else []), *groups]
+
+
+def in_processes(given: argparse.Namespace, command: str) -> measure.Record:
+    """Measure in several processes, one after another; count; return one record of all."""
+    begun = perf_counter()
+    found, notes = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(given.runs):
+            out = Path(folder) / f"{number}.json"
+            child = [sys.executable, __file__, *chosen_again(given), "--out", str(out)]
+            child += ["--passes", str(given.passes), "--seconds", str(given.seconds)]
+            child += ["--no-counters"]
+            if given.deadline is not None:
+                left = given.deadline - (perf_counter() - begun)
+                child += ["--deadline", str(max(left / (given.runs - number), 1.0))]
+            print(f"run {number + 1} of {given.runs}", file=sys.stderr, flush=True)
+            done = subprocess.run(child, stdout=subprocess.DEVNULL)
+            partial = out.with_name(out.name + ".partial")
+            if done.returncode:
+                notes.append(f"run {number + 1} of {given.runs} ended with {done.returncode}")
+            for file in (out, partial):
+                if file.exists():
+                    found.append(measure.load(file))
+                    break
+            if found:  # what there is so far, should this be cut off
+                kept = measure.combine(found)
+                replace(kept, command=command).save(given.out + ".partial")
+    if not found:
+        raise SystemExit(f"nothing was measured: {'; '.join(notes)}")
+    record = measure.combine(found)
+    return replace(record, command=command, notes=(*record.notes, *notes))
+
+
+def measured_here(given: argparse.Namespace, chosen: Sequence[Case], command: str) -> Any:
+    """Measure in this process; return the record."""
 
     def between(number: int, record: measure.Record) -> measure.Record:
         if number or given.no_counters:
@@ -764,24 +982,54 @@ def main() -> int:
         torch = torch_or_none()
         if torch is not None:
             torch.cuda.empty_cache()  # the other process needs it
-        return with_counters(record, *count(passed, given.counter_time))
+        return with_counters(record, *count(chosen_again(given), given.counter_time))
 
-    out = Path(given.out)
-    shown = [out.name if each == given.out else each for each in sys.argv[1:]]
-    typed = " ".join(["python tools/measure_gpu.py", *shown])
-    partial = out.with_name(out.name + ".partial")
-    record = measure.run(
+    return measure.run(
         chosen=chosen,
         passes=given.passes,
         seconds=given.seconds,
         deadline=given.deadline,
-        command=typed,
-        partial=partial,
+        command=command,
+        partial=given.out + ".partial",
         probe=probe(),
         between=between,
     )
+
+
+def main() -> int:
+    """Measure, count, write the record and print what came out."""
+    given = arguments()
+    older = measure.load(given.merge) if given.merge else None
+    if given.count_into:
+        chosen = suite(given.tiny, given.only)
+        wanted = chosen if given.tiny else [case for case in chosen if counted(case)]
+        count_here(wanted, Path(given.count_into), given.counter_time)
+        return 0
+    if given.counters_only:
+        record = measure.load(given.counters_only)
+        if measure.device()["kind"] != record.device["kind"]:
+            raise SystemExit(f"{given.counters_only} is of another device: {record!r}")
+        record = with_counters(record, *count(chosen_again(given), given.counter_time))
+        now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        note = f"hardware counters of a second run on a device of this kind, {now}"
+        replace(record, notes=(*record.notes, note)).save(given.out)
+        print(summary(record))
+        return 0
+
+    out = Path(given.out)
+    files = (given.out, given.merge)
+    shown = [Path(each).name if each in files else each for each in sys.argv[1:]]
+    command = " ".join(["python tools/measure_gpu.py", *shown])
+    if given.runs > 1:  # this process must not hold the device's memory, so it builds no case
+        record = in_processes(given, command)
+        if not given.no_counters:
+            record = with_counters(record, *count(chosen_again(given), given.counter_time))
+    else:
+        record = measured_here(given, suite(given.tiny, given.only), command)
+    if older is not None:
+        record = measure.merge(older, record)
     record.save(out)
-    partial.unlink(missing_ok=True)
+    out.with_name(out.name + ".partial").unlink(missing_ok=True)
     print(summary(record))
     failed = [sample for sample in record.samples if sample.error]
     for sample in failed:
@@ -798,6 +1046,7 @@ def summary(record: measure.Record) -> str:
         line = f"{s.name} [{s.source}]: {s.seconds * 1e6:.1f} us, {s.bandwidth / 1e9:.0f} GB/s"
         line += f", {s.rate / 1e12:.1f} TF" if s.flops else ""
         line += f", ±{100 * s.spread:.1f}%"
+        line += f", {len(s.runs)} runs ±{100 * s.between:.1f}%" if len(s.runs) > 1 else ""
         if s.counters:
             moved = s.counters["dram_read"] + s.counters["dram_written"]
             line += f", DRAM {moved / s.bytes:.3f} of hand"
