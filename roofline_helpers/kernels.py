@@ -754,10 +754,10 @@ def _attention_kernel(q: Any, k: Any, v: Any, *refs: Any, tile: _Tiles) -> None:
     queries = q[...]
     first = tile.first_query
 
-    def step(j: Any, carry: Any) -> Any:
+    def step(j: Any, carry: Any, hide: bool) -> Any:
         highest, total, sums = carry
         keys = tile.slice(k, j, tile.kv)
-        scores = tile.scores(queries, keys, first, j * tile.kv, tile.mask_at(mask, j))
+        scores = tile.scores(queries, keys, first, j * tile.kv, tile.mask_at(mask, j), hide)
         higher = jnp.maximum(highest, jnp.max(scores, axis=1, keepdims=True))
         origin = jnp.where(higher == -jnp.inf, 0.0, higher)  # nothing seen so far: −∞ − −∞ is NaN
         weights = jnp.exp2(scores - origin)
@@ -768,7 +768,7 @@ def _attention_kernel(q: Any, k: Any, v: Any, *refs: Any, tile: _Tiles) -> None:
 
     nothing = jnp.full((tile.q, 1), -jnp.inf, jnp.float32)
     start = (nothing, jnp.zeros_like(nothing), jnp.zeros((tile.q, tile.head_dim), jnp.float32))
-    highest, total, sums = lax.fori_loop(0, tile.last_keys(first), step, start)
+    highest, total, sums = tile.each_keys(first, step, start)
     seen = total > 0.0
     total = jnp.where(seen, total, 1.0)
     o[...] = (sums / total).astype(o.dtype)
@@ -785,15 +785,15 @@ def _dq_kernel(
     log_sum, offset = lse[...].T, delta[...].T
     first = tile.first_query
 
-    def step(j: Any, sums: Any) -> Any:
+    def step(j: Any, sums: Any, hide: bool) -> Any:
         keys, values = tile.slice(k, j, tile.kv), tile.slice(v, j, tile.kv)
-        scores = tile.scores(queries, keys, first, j * tile.kv, tile.mask_at(mask, j))
+        scores = tile.scores(queries, keys, first, j * tile.kv, tile.mask_at(mask, j), hide)
         weights = jnp.exp2(scores - log_sum)
         d_scores = weights * (_dot(d_out, values, (1, 1)) - offset)
         return sums + _dot(d_scores.astype(keys.dtype), keys)
 
     start = jnp.zeros((tile.q, tile.head_dim), jnp.float32)
-    sums = lax.fori_loop(0, tile.last_keys(first), step, start)
+    sums = tile.each_keys(first, step, start)
     dq[...] = (sums * tile.scale).astype(dq.dtype)
 
 
@@ -805,23 +805,31 @@ def _dkv_kernel(
     keys, values = k[...], v[...]
     first = tile.first_key
 
-    def step(i: Any, carry: Any) -> Any:
+    def step(i: Any, carry: Any, hide: bool) -> Any:
         sums_k, sums_v = carry
         queries, d_out = tile.slice(q, i, tile.q), tile.slice(do, i, tile.q)
         at = (slice(None), pl.ds(pl.multiple_of(i * tile.q, tile.q), tile.q))
         hidden = None if mask is None else tile.slice(mask, i, tile.q)
-        scores = tile.scores_transposed(keys, queries, i * tile.q, first, hidden)
+        scores = tile.scores_transposed(keys, queries, i * tile.q, first, hidden, hide)
         weights = jnp.exp2(scores - lse[at])
         sums_v += _dot(weights.astype(d_out.dtype), d_out)
         d_scores = weights * (_dot(values, d_out, (1, 1)) - delta[at])
         return sums_k + _dot(d_scores.astype(queries.dtype), queries), sums_v
 
     start = jnp.zeros((tile.kv, tile.head_dim), jnp.float32)
-    sums_k, sums_v = lax.fori_loop(
-        tile.first_queries(first), tile.q_padded // tile.q, step, (start, start)
-    )
+    sums_k, sums_v = tile.each_queries(first, step, (start, start))
     dk[...] = (sums_k * tile.scale).astype(dk.dtype)
     dv[...] = sums_v.astype(dv.dtype)
+
+
+def _loops(
+    bounds: Sequence[Any], hides: Sequence[bool], body: Callable[..., Any], carry: Any
+) -> Any:
+    """Loop from each bound to the next; loops that are known to be empty are left out."""
+    for low, high, hide in zip(bounds, bounds[1:], hides, strict=False):
+        if not (isinstance(low, int) and isinstance(high, int) and low >= high):
+            carry = lax.fori_loop(low, high, functools.partial(body, hide=hide), carry)
+    return carry
 
 
 def _dot(a: Any, b: Any, contract: tuple[int, int] = (1, 0)) -> Any:
@@ -870,19 +878,30 @@ class _Tiles:
     def first_key(self) -> Any:
         return pl.program_id(2) * self.kv
 
-    def last_keys(self, first_query: Any) -> Any:
-        """Return how many blocks of keys a block of queries has to look at."""
-        every = self.kv_padded // self.kv
-        if not self.causal:
-            return every
-        seen = first_query + self.q + self.ahead  # keys that its last query sees
-        return jnp.minimum(_quotient(seen + self.kv - 1, self.kv), every)
+    def each_keys(self, first_query: Any, body: Callable[..., Any], start: Any) -> Any:
+        """Do ``body(j, carry, hide)`` for each block of keys that a block of queries looks at.
 
-    def first_queries(self, first_key: Any) -> Any:
-        """Return the first block of queries that a block of keys is seen by."""
-        if not self.causal:
-            return 0
-        return jnp.minimum(_quotient(first_key - self.ahead, self.q), self.q_padded // self.q)
+        Scores need hiding only in blocks that the diagonal cuts, or that end past the last key.
+        Those come last, in a loop of their own; blocks beyond the diagonal are skipped.
+        """
+        last, whole = self.kv_padded // self.kv, self.kv_len // self.kv
+        if self.causal:
+            seen = first_query + self.ahead + 1  # keys that its first query sees
+            whole = jnp.minimum(_quotient(seen, self.kv), whole)
+            last = jnp.minimum(_quotient(seen + self.q - 1 + self.kv - 1, self.kv), last)
+        return _loops((0, whole, last), (False, True), body, start)
+
+    def each_queries(self, first_key: Any, body: Callable[..., Any], start: Any) -> Any:
+        """Do ``body(i, carry, hide)`` for each block of queries that sees a block of keys.
+
+        Keys past the last one aren't hidden: what comes out for them is cut off.
+        """
+        first, whole, last = 0, 0, self.q_padded // self.q
+        if self.causal:
+            behind = first_key - self.ahead  # the first query that sees its first key
+            first = jnp.minimum(_quotient(behind, self.q), last)
+            whole = jnp.minimum(_quotient(behind + self.kv - 1 + self.q - 1, self.q), last)
+        return _loops((first, whole, last), (True, False), body, start)
 
     def slice(self, ref: Any, index: Any, length: int) -> Any:
         return ref[pl.ds(pl.multiple_of(index * length, length), length), :]
@@ -892,21 +911,23 @@ class _Tiles:
             return None
         return ref[:, pl.ds(pl.multiple_of(j * self.kv, self.kv), self.kv)]
 
-    def scores(self, queries: Any, keys: Any, q_first: Any, kv_first: Any, mask: Any) -> Any:
+    def scores(
+        self, queries: Any, keys: Any, q_first: Any, kv_first: Any, mask: Any, hide: bool
+    ) -> Any:
         """Return (scale · Q·Kᵀ + mask) · log₂ e [q, kv]: −∞ for a key hidden or past the end."""
         scores = _dot(queries, keys, (1, 1)) * (self.scale * _LOG2E)
         if mask is not None:
             scores += mask.astype(jnp.float32) * _LOG2E
-        return self._hide(scores, q_first, kv_first, 0)
+        return self._hide(scores, q_first, kv_first, 0) if hide else scores
 
     def scores_transposed(
-        self, keys: Any, queries: Any, q_first: Any, kv_first: Any, mask: Any
+        self, keys: Any, queries: Any, q_first: Any, kv_first: Any, mask: Any, hide: bool
     ) -> Any:
         """Return the same as [kv, q]."""
         scores = _dot(keys, queries, (1, 1)) * (self.scale * _LOG2E)
         if mask is not None:
             scores += mask.astype(jnp.float32).T * _LOG2E
-        return self._hide(scores, q_first, kv_first, 1)
+        return self._hide(scores, q_first, kv_first, 1) if hide else scores
 
     def _hide(self, scores: Any, q_first: Any, kv_first: Any, q_axis: int) -> Any:
         key = lax.broadcasted_iota(jnp.int32, scores.shape, 1 - q_axis) + kv_first

@@ -301,6 +301,9 @@ ATTENTIONS = [
     ("tpu", (1, 2, 2, 130, 140, 8), "float32", True, None, kernels.Blocks(q=128, kv=128)),
     ("tpu", (2, 2, 1, 33, 200, 16), "bfloat16", False, "heads", kernels.Blocks(q=128, kv=128)),
     ("gpu", (1, 1, 1, 70, 20, 16), "float16", True, None, kernels.Blocks(q=16, kv=16)),
+    # blocks before the diagonal, on it and beyond; wider than high, and higher than wide
+    ("gpu", (1, 1, 1, 100, 133, 16), "float32", True, None, kernels.Blocks(q=16, kv=32)),
+    ("gpu", (1, 1, 1, 133, 133, 16), "float32", True, None, kernels.Blocks(q=64, kv=16)),
 ]
 
 
