@@ -20,12 +20,12 @@ from roofline_helpers.show import check, si, table
 from roofline_helpers.work import Work, fuse, total
 
 if TYPE_CHECKING:
-    from roofline_helpers import compiled, kernels, measure, plot
+    from roofline_helpers import ask, compiled, kernels, measure, plot
 
 __version__ = "0.1.0"
 
 # Modules that load Matplotlib or JAX, now or when called: imported when first used
-_LATER = ("compiled", "kernels", "measure", "plot")
+_LATER = ("ask", "compiled", "kernels", "measure", "plot")
 
 __all__ = [
     "BadType",
@@ -36,6 +36,7 @@ __all__ = [
     "UnknownName",
     "Work",
     "all_chips",
+    "ask",
     "check",
     "chip",
     "chips",

@@ -1,0 +1,510 @@
+/* What every interactive piece of the book is made of: element, theme, fields, questions, ledger.
+
+   Python (roofline_helpers/ask.py) puts this file, then those of the labs where they are needed,
+   into one function and calls `core.start(tags)` at its end. No framework, no request, no innerHTML.
+
+   core.define(kind, (host, data, ui) => {…})   how <… data-kind="kind"> is built. `host` is the
+       element, `data` its JSON. Append to ui.root. A function that throws leaves the page as it
+       was without JavaScript.
+       ui.root            the card, in the shadow root          ui.say(text)   polite live region
+       ui.unlock()        shows what the element holds locked   ui.lock()      hides it again
+       ui.onTheme(f)      calls f("light"|"dark") now and after each change
+   core.el(tag, attributes, ...children)    attributes: onclick: function, hidden: true, class: …
+   core.svg(tag, attributes, ...children)
+   core.si(value, unit, digits), core.significant(value, digits)   as rh.si and show.significant
+   core.parse(text, {min, max, integer, unit})   {value} or {error}
+   core.field({label, value, min, max, integer, unit, onvalue})    {node, input, value(), set(v)}
+       onvalue(v) is called with sound numbers only; a word beside the field says what is wrong
+   core.choose({label, options: [[value, text]], value, onvalue})  {node, input, value(), set(v)}
+   core.question(data, ui, onanswer)        {node, answered(), reset()}; data as ask.py makes it
+       onanswer({given, right, restored}) after an answer, right or wrong
+   core.ledger.get(key) set(key, entry) all() reset() export() onchange(f)
+       entry: {question, given (text), right (true, false or null), answer (text), value}
+   core.state.read(key), write(key, object)   a setting in the page's address, on the site only
+   core.theme()                             "light" or "dark"
+   core.style(css)                          one more style sheet for every element's shadow root */
+const core = (() => {
+  const kinds = {};
+  const sheets = [];
+  let serial = 0;
+
+  // --- making nodes ----------------------------------------------------------------------------
+
+  const fill = (node, attributes, children) => {
+    for (const [name, value] of Object.entries(attributes || {})) {
+      if (typeof value === "function") node.addEventListener(name.replace(/^on/, ""), value);
+      else if (value === true) node.setAttribute(name, "");
+      else if (value !== false && value != null) node.setAttribute(name, value);
+    }
+    node.append(...children.flat().filter((child) => child != null && child !== false));
+    return node;
+  };
+  const el = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
+  const svg = (tag, attributes, ...children) =>
+    fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
+
+  // --- numbers ---------------------------------------------------------------------------------
+
+  const PREFIXES = [["n", 1e-9], ["µ", 1e-6], ["m", 1e-3], ["", 1], ["k", 1e3], ["M", 1e6],
+    ["G", 1e9], ["T", 1e12], ["P", 1e15], ["E", 1e18]];
+
+  // Python's round(): the nearest number of so many digits; of two equally near ones the even one
+  const rounded = (x, digits) => {
+    if (x === 0 || !Number.isFinite(x)) return x;
+    const [mantissa, exponent] = Math.abs(x).toExponential(100).split("e");
+    const all = mantissa.replace(".", "");
+    const tie = /^50*$/.test(all.slice(digits)) && "02468".includes(all[digits - 1]);
+    const kept = tie ? `${all.slice(0, digits)}e${exponent - digits + 1}` : Math.abs(x).toPrecision(digits);
+    return Math.sign(x) * Number(kept);
+  };
+  const significant = (value, digits = 3) => {
+    const x = rounded(value, digits);
+    if (Number.isNaN(x)) return "nan";
+    if (!Number.isFinite(x)) return x < 0 ? "-inf" : "inf";
+    if (x === 0) return "0";
+    const exponent = Number(Math.abs(x).toExponential().split("e")[1]);
+    const places = Math.max(digits - 1 - exponent, 0);
+    const text = Math.abs(x) < 1e21 ? Math.abs(x).toFixed(places) : BigInt(Math.abs(x)).toString();
+    const [whole, part = ""] = text.split(".");
+    const decimals = part.replace(/0+$/, "");
+    return (x < 0 ? "-" : "") + whole.replace(/\B(?=(\d{3})+$)/g, ",") + (decimals && `.${decimals}`);
+  };
+  const si = (value, unit, digits = 3) => {
+    const x = rounded(value, digits);
+    let chosen = x === 0 || !Number.isFinite(x) ? PREFIXES[3] : PREFIXES[0];
+    if (chosen === PREFIXES[0]) {
+      for (const one of PREFIXES) if (one[1] <= Math.abs(x)) chosen = one;
+    }
+    return `${significant(x / chosen[1], digits)} ${chosen[0]}${unit}`;
+  };
+
+  const SUFFIXES = { k: 1e3, M: 1e6, G: 1e9, T: 1e12, P: 1e15 };
+  const parse = (text, { min = 0, max = 1e30, integer = false, unit = "" } = {}) => {
+    let rest = String(text).trim();
+    if (unit && rest.endsWith(unit)) rest = rest.slice(0, -unit.length).trim();
+    rest = rest.replace(/[−–]/g, "-").replace(/(\d)[,_\s](?=\d{3}(\D|$))/g, "$1");
+    if (!rest) return { error: "Type a number." };
+    const found = /^([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([kMGTP]?)$/.exec(rest);
+    if (!found) return { error: "Not a number: type it like 1200, 1.2e3 or 1.2k." };
+    const value = Number(found[1]) * (SUFFIXES[found[2]] || 1);
+    const shown = (x) => (x !== 0 && (x >= 1e7 || x < 1e-3) ? x.toExponential().replace("+", "") : significant(x, 9));
+    if (value < min) return { error: min ? `At least ${shown(min)}.` : "Not below zero." };
+    if (!(value <= max)) return { error: `At most ${shown(max)}.` };
+    if (integer && !Number.isInteger(value)) return { error: "A whole number, please." };
+    return { value };
+  };
+
+  // --- theme -----------------------------------------------------------------------------------
+
+  const theme = () => {
+    const root = document.documentElement, body = document.body || root;
+    if (body.dataset.jpThemeLight) return body.dataset.jpThemeLight === "false" ? "dark" : "light";
+    const said = root.dataset.theme || root.getAttribute("theme") || body.dataset.vscodeThemeKind || body.className;
+    if (/\b(vscode-)?dark\b|vscode-high-contrast(?!-light)/.test(said)) return "dark";
+    if (/\b(vscode-)?light\b/.test(said)) return "light";
+    return matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+  };
+  const themed = new Set();
+  const retheme = () => { for (const f of themed) f(theme()); };
+  const watchTheme = () => {
+    const observer = new MutationObserver(retheme);
+    const options = { attributes: true };
+    observer.observe(document.documentElement, options);
+    if (document.body) observer.observe(document.body, options);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", retheme);
+  };
+
+  // --- the ledger: what the reader has answered, in this browser only --------------------------
+
+  const SPACE = "roofline:v1:";
+  const memory = new Map(); // where storage is refused, as in a sandboxed frame
+  const stored = (act) => { try { return act(localStorage); } catch { return undefined; } };
+  const changed = (detail) => dispatchEvent(new CustomEvent("roofline-ledger", { detail }));
+  const ledger = {
+    get(key) {
+      const text = stored((s) => s.getItem(SPACE + key)) ?? memory.get(key);
+      try { return text ? JSON.parse(text) : null; } catch { return null; }
+    },
+    set(key, entry) {
+      const before = ledger.get(key);
+      const first = before && "first" in before ? before.first : entry.given;
+      const text = JSON.stringify({ ...entry, first, when: before?.when || new Date().toISOString() });
+      memory.set(key, text);
+      stored((s) => s.setItem(SPACE + key, text));
+      changed({ key });
+    },
+    all() {
+      const names = stored((s) => Object.keys(s).filter((name) => name.startsWith(SPACE))) || [];
+      const keys = new Set([...names.map((name) => name.slice(SPACE.length)), ...memory.keys()]);
+      const entries = [...keys].map((key) => [key, ledger.get(key)]).filter(([, entry]) => entry);
+      return Object.fromEntries(entries.sort((a, b) => (String(a[1].when) < String(b[1].when) ? -1 : 1)));
+    },
+    reset() {
+      for (const key of Object.keys(ledger.all())) stored((s) => s.removeItem(SPACE + key));
+      memory.clear();
+      changed({ reset: true });
+    },
+    export() { return JSON.stringify({ book: "Roofline Analysis", version: 1, answers: ledger.all() }, null, 1); },
+    onchange(f) { addEventListener("roofline-ledger", (event) => f(event.detail)); },
+  };
+
+  // --- a setting in the page's address ---------------------------------------------------------
+
+  const state = {
+    read(key) {
+      const start = `#${key}?`;
+      return location.hash.startsWith(start)
+        ? Object.fromEntries(new URLSearchParams(location.hash.slice(start.length))) : {};
+    },
+    write(key, setting) {
+      if (!document.querySelector("meta[name=roofline-site]")) return;
+      try { history.replaceState(history.state, "", `#${key}?${new URLSearchParams(setting)}`); } catch { /* no address to write */ }
+    },
+  };
+
+  // --- fields ----------------------------------------------------------------------------------
+
+  const field = ({ label, value = "", min, max, integer, unit = "", onvalue = () => {} }) => {
+    const id = `f${++serial}`;
+    const word = el("span", { id: `${id}e`, class: "bad" });
+    const input = el("input", { id, type: "text", inputmode: integer ? "numeric" : "decimal", autocomplete: "off",
+      spellcheck: "false", size: 9, value, "aria-describedby": `${id}e` });
+    const read = () => parse(input.value, { min, max, integer, unit });
+    const complain = (error) => {
+      word.textContent = error || "";
+      if (error) input.setAttribute("aria-invalid", "true"); else input.removeAttribute("aria-invalid");
+    };
+    input.addEventListener("input", () => {
+      const got = read();
+      complain(got.error);
+      if (!got.error) onvalue(got.value);
+    });
+    const node = el("span", { class: "field" }, el("label", { for: id }, label),
+      el("span", { class: "line" }, input, unit && el("span", { class: "unit" }, unit)), word);
+    return {
+      node, input, complain, read,
+      value: () => read().value,
+      set(v) { input.value = typeof v === "number" ? String(v) : v; complain(""); },
+    };
+  };
+
+  const choose = ({ label, options, value, onvalue = () => {} }) => {
+    const id = `f${++serial}`;
+    const pairs = options.map((one) => (Array.isArray(one) ? one : [one, one]));
+    const input = el("select", { id, onchange: () => onvalue(input.value) },
+      pairs.map(([v, text]) => el("option", { value: v, selected: String(v) === String(value) }, String(text))));
+    const node = el("span", { class: "field" }, el("label", { for: id }, label), input);
+    return { node, input, value: () => input.value, set(v) { input.value = v; } };
+  };
+
+  // --- questions -------------------------------------------------------------------------------
+
+  const bold = (text) => el("strong", {}, text);
+  const line = (mark, name, text) =>
+    el("p", { class: `line ${name}` }, el("span", { class: "mark", "aria-hidden": "true" }, mark), el("span", {}, text));
+  const within = (value, data) => (data.decades
+    ? value > 0 && Math.abs(Math.log10(value / data.solution)) <= data.decades + 1e-12
+    : Math.abs(value - data.solution) <= data.tolerance * Math.abs(data.solution) * (1 + 1e-12));
+
+  // How far a number is from the solution, in words
+  const distance = (value, data) => {
+    if (!data.solution || value <= 0) return value > data.solution ? "Too large." : "Too small.";
+    const ratio = value / data.solution;
+    return ratio < 1 && ratio > 0.001
+      ? `Yours is ${significant(ratio, 2)} times the solution.`
+      : `Yours is ${significant(Math.max(ratio, 1 / ratio), ratio < 2 ? 3 : 2)} times too ${ratio > 1 ? "large" : "small"}.`;
+  };
+
+  // Each kind of question: its inputs, what stands in them, and what is said about it
+  const choiceParts = (data, id) => {
+    const boxes = data.options.map((option, i) =>
+      el("input", { type: data.multi ? "checkbox" : "radio", name: id, id: `${id}-${i}`, value: i }));
+    const rows = boxes.map((box, i) => el("label", { class: "option", for: box.id }, box, el("span", {}, data.options[i].text)));
+    const chosen = () => boxes.flatMap((box, i) => (box.checked ? [i] : []));
+    const names = (list) => list.map((i) => data.options[i].text).join("; ");
+    const right = data.options.flatMap((option, i) => (option.right ? [i] : []));
+    return {
+      inputs: boxes,
+      body: el("fieldset", {}, el("legend", {}, data.lead && bold(`${data.lead} `), data.question), rows),
+      read: () => (chosen().length ? { value: chosen() } : { error: "Choose an answer first." }),
+      write: (list) => {
+        if (!Array.isArray(list) || !list.every((i) => boxes[i])) return false;
+        boxes.forEach((box, i) => { box.checked = list.includes(i); });
+        return true;
+      },
+      clear: () => boxes.forEach((box) => { box.checked = false; }),
+      complain: () => {},
+      given: names,
+      answer: names(right),
+      judge: (list) => {
+        const correct = list.length === right.length && list.every((i) => right.includes(i));
+        const notes = list.map((i) => line(data.options[i].right ? "✓" : "✗", data.options[i].right ? "good" : "bad",
+          data.multi ? [bold(data.options[i].text), ": ", data.options[i].feedback] : data.options[i].feedback));
+        const missed = right.filter((i) => !list.includes(i));
+        return { correct, notes, solution: missed.map((i) => line("→", "plain",
+          [bold(data.options[i].text), ": ", data.options[i].feedback])) };
+      },
+    };
+  };
+
+  const numberParts = (data) => {
+    const text = [data.lead && bold(`${data.lead} `), data.question];
+    const one = field({ label: "", unit: data.unit, min: data.min, max: data.max, integer: data.integer });
+    one.node.querySelector("label").append(...text.filter(Boolean));
+    return {
+      inputs: [one.input],
+      body: one.node,
+      read: one.read,
+      write: (value) => { one.set(value); return !one.read().error; },
+      clear: () => one.set(""),
+      complain: one.complain,
+      given: (value) => `${significant(value, 6)}${data.unit && ` ${data.unit}`}`,
+      answer: data.answer,
+      judge: (value) => {
+        const correct = within(value, data);
+        const known = correct ? null : data.feedback.find(([low, high]) => value >= low && value <= high);
+        const said = correct ? "Right." : known ? known[2] : distance(value, data);
+        return {
+          correct,
+          notes: [line(correct ? "✓" : "✗", correct ? "good" : "bad", said)],
+          solution: [line("→", "plain", [bold(data.answer), data.why && `: ${data.why}`].filter(Boolean))],
+        };
+      },
+    };
+  };
+
+  /* A question with its button and its feedback. Whatever the answer, it is accepted, judged and
+     kept in the ledger. With data.reveal the solution follows at once; else it is one click away. */
+  const question = (data, ui, onanswer = () => {}) => {
+    const parts = data.type === "choice" ? choiceParts(data, `q${++serial}`) : numberParts(data);
+    const feedback = el("div", { class: "feedback" });
+    const word = el("p", { class: "bad", hidden: true });
+    const commit = el("button", { type: "button", onclick: () => act() }, "Check my answer");
+    const show = el("button", { type: "button", class: "quiet", hidden: data.reveal, "aria-expanded": "false" }, "Show the solution");
+    let judged = null;
+    const reveal = (open) => {
+      feedback.querySelectorAll(".solution").forEach((node) => node.remove());
+      if (open) {
+        const lines = judged ? judged.solution : parts.judge(data.type === "choice" ? [] : NaN).solution;
+        feedback.append(el("div", { class: "solution" }, lines));
+      }
+      show.setAttribute("aria-expanded", String(open));
+      show.textContent = open ? "Hide the solution" : "Show the solution";
+    };
+    const settle = (value, restored) => {
+      judged = parts.judge(value);
+      feedback.replaceChildren(...judged.notes);
+      if (data.reveal) reveal(true);
+      if (data.hint && !judged.correct && !data.reveal) feedback.append(line("?", "plain", data.hint));
+      // A prediction stays as it was made until it is made again; an exercise can be tried at once
+      if (data.reveal) {
+        parts.inputs.forEach((input) => { input.disabled = true; });
+        commit.textContent = "Answer again";
+      }
+      if (!restored) ui.say(feedback.textContent + (data.locked ? " The result is shown below." : ""));
+      onanswer({ given: value, right: judged.correct, restored });
+    };
+    const open = () => {
+      judged = null;
+      parts.inputs.forEach((input) => { input.disabled = false; });
+      feedback.replaceChildren();
+      commit.textContent = "Check my answer";
+    };
+    const complain = (error) => {
+      if (data.type !== "number") { word.textContent = error || ""; word.hidden = !error; }
+      parts.complain(error);
+      if (error) ui.say(error);
+    };
+    const act = () => {
+      if (judged && data.reveal) {
+        open();
+        parts.inputs.find((input) => input.checked || input.type === "text")?.focus();
+        return;
+      }
+      const got = parts.read();
+      complain(got.error);
+      if (got.error) {
+        parts.inputs[0].focus();
+        return;
+      }
+      settle(got.value, false);
+      ledger.set(data.key, { question: data.question, value: got.value, given: parts.given(got.value),
+        right: judged.correct, answer: parts.answer });
+    };
+    // No form: a frame with a sandbox, such as an output in Colab, sends none
+    for (const input of parts.inputs) input.addEventListener("keydown", (event) => { if (event.key === "Enter") act(); });
+    const node = el("div", { class: "question" }, parts.body, word, el("p", { class: "buttons" }, commit, show), feedback);
+    show.addEventListener("click", () => reveal(show.getAttribute("aria-expanded") === "false"));
+
+    const kept = data.value != null ? { value: data.value } : ledger.get(data.key);
+    if (kept && parts.write(kept.value)) settle(kept.value, true);
+    const reset = () => { parts.clear(); complain(""); open(); reveal(false); };
+    ledger.onchange((detail) => {
+      if (!detail.reset || !judged) return;
+      reset();
+      onanswer(null);
+    });
+    return { node, answered: () => judged !== null, reset };
+  };
+
+  // --- the element -----------------------------------------------------------------------------
+
+  const CSS = `
+  :host { display: block; margin-block: 1rem; font: inherit;
+    --ink: #1f1f1f; --muted: #595959; --ground: #f5f7f9; --field: #fff; --line: #6e7781; --soft: #d0d7de;
+    --accent: #00578a; --onaccent: #fff; --good: #1a6331; --bad: #a4161a; }
+  :host([hidden]) { display: none; }
+  :host([data-look=dark]) { color-scheme: dark;
+    --ink: #ececec; --muted: #b4b4b4; --ground: #1e2329; --field: #12161a; --line: #8b949e; --soft: #3d444d;
+    --accent: #8cc8f5; --onaccent: #10202c; --good: #7fd495; --bad: #ffa8a3; }
+  :host([data-look=light]) { color-scheme: light; }
+  * { box-sizing: border-box; }
+  [hidden] { display: none !important; }
+  .card { color: var(--ink); background: var(--ground); border: 1px solid var(--soft); border-left: 4px solid var(--accent);
+    border-radius: 4px; padding: .9rem 1rem; line-height: 1.5; overflow-wrap: anywhere; }
+  .card > :first-child, .question > :first-child { margin-top: 0; }
+  p { margin: .5rem 0 0; }
+  fieldset { border: 0; margin: 0; padding: 0; min-width: 0; }
+  legend { padding: 0; margin-bottom: .4rem; }
+  .option { display: flex; gap: .6rem; align-items: baseline; padding: .3rem .4rem; border-radius: 4px; cursor: pointer; }
+  .option:has(:checked:disabled) { font-weight: 600; outline: 1px solid var(--line); }
+  .option input { flex: none; width: 1.1em; height: 1.1em; margin: 0; transform: translateY(.15em); accent-color: var(--accent); }
+  .field { display: inline-flex; flex-direction: column; gap: .25rem; max-width: 100%; }
+  .question > .field { display: flex; }
+  .line { display: flex; gap: .5rem; }
+  .field .line { align-items: center; flex-wrap: wrap; }
+  .unit, .muted { color: var(--muted); }
+  input[type=text], select { font: inherit; color: var(--ink); background: var(--field); border: 1px solid var(--line);
+    border-radius: 4px; padding: .3rem .5rem; min-height: 2.2rem; max-width: 100%; }
+  input[aria-invalid] { border-color: var(--bad); border-width: 2px; }
+  :disabled { opacity: 1; cursor: default; }
+  button { font: inherit; font-weight: 600; min-height: 2.2rem; padding: .3rem .9rem; border-radius: 4px; cursor: pointer;
+    border: 1px solid var(--accent); background: var(--accent); color: var(--onaccent); }
+  button.quiet { background: transparent; color: var(--accent); }
+  .buttons { display: flex; flex-wrap: wrap; gap: .6rem; margin-top: .7rem; }
+  :focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; }
+  .good { color: var(--good); } .bad { color: var(--bad); }
+  .field > .bad { font-size: .9em; } .field > .bad:empty { display: none; }
+  .mark { flex: none; font-weight: 700; }
+  .sheet { margin: 0; padding: 0; list-style: none; } .sheet > li + li { margin-top: 1.2rem; }
+  .say { position: absolute; width: 1px; height: 1px; margin: -1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
+  .then { margin-top: 1rem; overflow-x: auto; }
+  .scroll { overflow-x: auto; }
+  table { border-collapse: collapse; font-size: .92em; overflow-wrap: normal; } caption { text-align: left; }
+  th, td { text-align: left; vertical-align: top; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid var(--soft); }
+  textarea { width: 100%; font: .85em monospace; color: var(--ink); background: var(--field); border: 1px solid var(--line); }
+  details { margin-top: .6rem; } summary { cursor: pointer; }
+  @media (pointer: coarse) {
+    button, select, input[type=text], summary { min-height: 44px; } .option { padding-block: .65rem; min-height: 44px; }
+  }
+  @media (prefers-reduced-motion: reduce) { * { transition: none !important; animation: none !important; } }
+  @media print { .then[hidden] { display: block !important; } .buttons { display: none; } }
+  @media (forced-colors: active) { .card { border-left-width: 4px; } }`;
+
+  const style = (css) => {
+    const sheet = new CSSStyleSheet();
+    sheet.replaceSync(css);
+    sheets.push(sheet);
+  };
+  style(CSS);
+
+  class Piece extends HTMLElement {
+    connectedCallback() {
+      if (this.shadowRoot) {
+        if (this.look) { themed.add(this.look); this.look(theme()); }
+        return;
+      }
+      const data = JSON.parse(this.querySelector(":scope > script[type='application/json']").textContent);
+      const card = el("div", { class: "card" });
+      const status = el("div", { class: "say", role: "status" });
+      const then = el("div", { class: "then", hidden: true }, el("slot", { name: "then" }));
+      const listeners = [];
+      const ui = {
+        root: card,
+        say: (text) => { status.textContent = text; },
+        unlock: () => { then.hidden = false; },
+        lock: () => { then.hidden = true; },
+        onTheme: (f) => { listeners.push(f); f(theme()); },
+      };
+      // What the page shows without JavaScript holds the locked part folded: it moves into its slot
+      const locked = this.querySelector("[data-then]");
+      kinds[this.dataset.kind](this, data, ui);
+      if (locked && locked.closest("[data-kind]") === this) {
+        locked.slot = "then";
+        locked.removeAttribute("data-then");
+        for (const img of locked.querySelectorAll("img")) Object.assign(img.style, { maxWidth: "100%", height: "auto" });
+        this.append(locked);
+      }
+      const root = this.attachShadow({ mode: "open" });
+      root.adoptedStyleSheets = sheets;
+      root.append(card, locked ? then : "", status);
+      this.look = (now) => { this.dataset.look = now; for (const f of listeners) f(now); };
+      themed.add(this.look);
+      this.look(theme());
+      // The page around has shortcuts of its own; those with Ctrl or ⌘ stay
+      this.addEventListener("keydown", (event) => {
+        if (!event.ctrlKey && !event.metaKey && !event.altKey) event.stopPropagation();
+      });
+    }
+
+    disconnectedCallback() { themed.delete(this.look); }
+  }
+
+  const start = (tags) => {
+    // In a notebook each output brings the script along: the first one counts
+    const missing = tags.filter((tag) => !customElements.get(tag));
+    if (missing.length) watchTheme();
+    for (const tag of missing) customElements.define(tag, class extends Piece {});
+  };
+
+  // --- the kinds that every chapter has --------------------------------------------------------
+
+  kinds.question = (host, data, ui) => {
+    const one = question(data, ui, (result) => {
+      if (result) ui.unlock(); else ui.lock();
+    });
+    ui.root.append(one.node);
+  };
+
+  kinds.sheet = (host, data, ui) => {
+    ui.root.append(el("ol", { class: "sheet" }, data.exercises.map((one, i) => el("li", {}, question({ ...one, lead: `${i + 1}.` }, ui).node))));
+  };
+
+  kinds.ledger = (host, data, ui) => {
+    const place = el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Your answers" });
+    const text = el("textarea", { rows: 6, readonly: true, hidden: true, "aria-label": "Your answers as JSON" });
+    const draw = () => {
+      const rows = Object.values(ledger.all());
+      const count = rows.filter((row) => row.right).length;
+      place.replaceChildren(rows.length
+        ? el("table", {}, el("caption", {}, `${count} of ${rows.length} right`),
+          el("thead", {}, el("tr", {}, ["Question", "You said first", "It is", ""].map((name) =>
+            (name ? el("th", { scope: "col" }, name) : el("td", {}))))),
+          el("tbody", {}, rows.map((row) => el("tr", {}, el("td", {}, String(row.question)), el("td", {}, String(row.first)),
+            el("td", {}, String(row.answer)), el("td", { class: row.right ? "good" : "bad" }, row.right == null ? "" : row.right ? "✓ right" : "✗ not yet")))))
+        : el("p", {}, "Nothing answered yet. Answers stay in this browser and go nowhere else."));
+      text.hidden = true;
+    };
+    const save = () => {
+      text.value = ledger.export();
+      text.hidden = false;
+      const address = URL.createObjectURL(new Blob([text.value], { type: "application/json" }));
+      el("a", { href: address, download: "roofline-answers.json" }).click();
+      setTimeout(() => URL.revokeObjectURL(address), 1000);
+      ui.say("Your answers as JSON: saved as a file where the page may, and shown below the table.");
+    };
+    const forget = el("button", { type: "button", class: "quiet", onclick: () => {
+      if (forget.dataset.sure) { ledger.reset(); ui.say("All answers are forgotten."); }
+      forget.dataset.sure = forget.dataset.sure ? "" : "yes";
+      forget.textContent = forget.dataset.sure ? "Really forget all answers?" : "Forget all answers";
+    } }, "Forget all answers");
+    ui.root.append(place, el("p", { class: "buttons" }, el("button", { type: "button", onclick: save }, "Export"), forget), text);
+    ledger.onchange(draw);
+    draw();
+  };
+
+  return {
+    define: (kind, build) => { kinds[kind] = build; },
+    start, el, svg, si, significant, parse, field, choose, question, ledger, state, theme, style,
+  };
+})();
