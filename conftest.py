@@ -14,6 +14,15 @@ os.environ.pop("MPLBACKEND", None)  # kernels draw into the notebook
 
 
 def pytest_collectstart(collector: Any) -> None:
-    """Let nbval pass over stderr, which no committed notebook has (tests/test_notebooks.py)."""
+    """Let nbval pass over what other tests compare.
+
+    That is stderr, which no committed notebook has (tests/test_notebooks.py); in interactive
+    outputs the script and its hash (tests/test_questions.py) and pictures (tests/test_pictures.py).
+    """
     if hasattr(collector, "skip_compare"):
         collector.skip_compare += ("stderr",)
+        collector.sanitize_patterns |= {
+            r"(?s)<script type=\"module\" data-roofline>.*?</script>": "SCRIPT",
+            r"\broofline-(ask|lab)-[0-9a-f]{8}\b": "ELEMENT",
+            r"data:image/png;base64,[A-Za-z0-9+/=]+": "PICTURE",
+        }

@@ -80,6 +80,11 @@ def script(bundle: str, tags: Sequence[str] | None = None) -> str:
     return f'(() => {{\n"use strict";\n{body}\n{start}\n}})();\n'
 
 
+def opening() -> str:
+    """Return the tag that opens an element's script, by which tools find it again."""
+    return '<script type="module" data-roofline>'
+
+
 # --- elements ------------------------------------------------------------------------------------
 
 
@@ -129,7 +134,7 @@ class Element:
         """Return the element's HTML with its script, as a notebook stores it."""
         bundles = sorted({one.bundle for one in self._all()})
         code = script("lab" if "lab" in bundles else "ask", [tag(one) for one in bundles])
-        return f'{self.markup()}\n<script type="module" data-roofline>\n{code}</script>'
+        return f"{self.markup()}\n{opening()}\n{code}</script>"
 
     def _all(self) -> list[Element]:
         return [self, *(deep for one in self.inner for deep in one._all())]
@@ -181,12 +186,14 @@ def _key(given: Any) -> str:
     return given
 
 
-def _shown_later(then: Any, alt: str | None) -> tuple[str, str, tuple[Element, ...]]:
+def _shown_later(
+    then: Any, alt: str | None, caption: str | None
+) -> tuple[str, str, tuple[Element, ...]]:
     """Return what an answer unlocks as HTML, as text, and the elements in it."""
     if then is None:
         return "", "", ()
     if isinstance(then, list | tuple):
-        parts = [_shown_later(one, alt) for one in then]
+        parts = [_shown_later(one, alt, caption) for one in then]
         return (
             "\n".join(html for html, _, _ in parts),
             "\n".join(plain for _, plain, _ in parts),
@@ -202,7 +209,7 @@ def _shown_later(then: Any, alt: str | None) -> tuple[str, str, tuple[Element, .
         return f"<div>{table}</div>", then.to_string(), ()
     figure = then if hasattr(then, "savefig") else getattr(then, "figure", None)
     if hasattr(figure, "savefig"):
-        return _picture(figure, alt), f"Figure: {alt}", ()
+        return _picture(figure, alt, caption), f"Figure: {alt}", ()
     own = getattr(then, "_repr_html_", None)
     if own is not None and (html := own()):
         return str(html), repr(then), ()
@@ -212,13 +219,14 @@ def _shown_later(then: Any, alt: str | None) -> tuple[str, str, tuple[Element, .
     )
 
 
-def _picture(figure: Any, alt: str | None) -> str:
+def _picture(figure: Any, alt: str | None, caption: str | None) -> str:
     """Return a Matplotlib figure as an image of twice the page's pixels, and close it."""
     if alt is None or len(_filled("alt", alt)) < 40:
         raise BadValue(
             "a figure in then needs alt=, a sentence of at least 40 characters that says what the "
             f"figure shows, got {shown(alt)}"
         )
+    below = f"<figcaption>{escape(_filled('caption', caption))}</figcaption>" if caption else ""
     import matplotlib.pyplot as plt
 
     buffer = BytesIO()
@@ -229,8 +237,8 @@ def _picture(figure: Any, alt: str | None) -> str:
     # Width and height stand in a PNG's first chunk
     width, height = (int.from_bytes(data[at : at + 4], "big") for at in (16, 20))
     return (
-        f'<img src="data:image/png;base64,{b64encode(data).decode()}" alt="{escape(alt)}" '
-        f'width="{round(width / 2)}" height="{round(height / 2)}">'
+        f'<figure><img src="data:image/png;base64,{b64encode(data).decode()}" alt="{escape(alt)}" '
+        f'width="{round(width / 2)}" height="{round(height / 2)}">{below}</figure>'
     )
 
 
@@ -245,6 +253,7 @@ def choice(
     key: str,
     then: Any = None,
     alt: str | None = None,
+    caption: str | None = None,
     multi: bool = False,
     lead: str | None = None,
 ) -> Element:
@@ -263,8 +272,8 @@ def choice(
         Its name in the reader's ledger, unique in the book: "ai-decode".
     then : table, figure, element, text, or a list of these
         What an answer unlocks, right or wrong.
-    alt : str
-        What the figure in `then` shows.
+    alt, caption : str
+        What the figure in `then` shows, for those who don't see it; and what stands below it.
     multi : bool
         Whether several may be chosen: check boxes.
     lead : str, optional
@@ -298,7 +307,7 @@ def choice(
     correct = [name_of("right answer", one, said) for one in wanted]
     if not correct:
         raise BadValue("right must name at least one option")
-    later, later_plain, inner = _shown_later(then, alt)
+    later, later_plain, inner = _shown_later(then, alt, caption)
     lead = _lead(lead, later)
     data = {
         "type": "choice",
@@ -347,6 +356,7 @@ def number(
     why: str = "",
     then: Any = None,
     alt: str | None = None,
+    caption: str | None = None,
     answer: Any = None,
     smallest: float = 0.0,
     integer: bool = False,
@@ -377,7 +387,7 @@ def number(
         Said after a wrong answer where the solution is not shown at once (in a `sheet`).
     why : str
         Said with the solution.
-    then, alt
+    then, alt, caption
         As in `choice`: any number unlocks.
     answer : number, optional
         What the reader has put into the notebook; None is "not answered".
@@ -420,7 +430,7 @@ def number(
             raise BadValue(f"feedback for {shown(one[0])} would also meet the solution, {exact:g}")
         known.append([low, high, _filled("a feedback", one[1])])
     given = None if answer is None else _finite("answer", answer)
-    later, later_plain, inner = _shown_later(then, alt)
+    later, later_plain, inner = _shown_later(then, alt, caption)
     lead = _lead(lead, later)
     data = {
         "type": "number",

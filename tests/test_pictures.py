@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 from pathlib import Path
@@ -42,11 +43,15 @@ def worst_block(one: npt.NDArray[np.float64], other: npt.NDArray[np.float64]) ->
     return float(blocks.mean(axis=(1, 3)).max())
 
 
+INSIDE = re.compile(r"data:image/png;base64,([A-Za-z0-9+/=]+)")
+
+
 def pictures(cell: Any) -> list[bytes]:
+    """The pictures of a cell: outputs of their own, then those inside interactive ones."""
+    data = [output.get("data", {}) for output in cell.outputs]
+    inside = [found for one in data for found in INSIDE.findall(one.get("text/html", ""))]
     return [
-        b64decode(output.data["image/png"])
-        for output in cell.outputs
-        if "image/png" in output.get("data", {})
+        b64decode(png) for png in [*(o["image/png"] for o in data if "image/png" in o), *inside]
     ]
 
 
@@ -112,6 +117,18 @@ def test_a_missing_picture_and_another_size_are_caught() -> None:
     assert len(differences(holding(drawn()), holding())) == 1
     assert len(differences(holding(drawn()), holding(drawn(width=8.0)))) == 1
     assert len(differences(holding(drawn()), holding(drawn(ridge=309.0)))) == 1
+
+
+def test_a_picture_inside_an_interactive_output_is_compared() -> None:
+    assert differences(locked(drawn()), locked(drawn())) == []
+    assert len(differences(locked(drawn()), locked(drawn(ridge=309.0)))) == 1
+
+
+def locked(png: bytes) -> Any:
+    """A notebook of one cell with a question that unlocks this picture."""
+    html = f'<img src="data:image/png;base64,{b64encode(png).decode()}" alt="a">'
+    outputs = [nbformat.v4.new_output("execute_result", data={"text/html": html})]
+    return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("", outputs=outputs)])
 
 
 def holding(*pngs: bytes) -> Any:
