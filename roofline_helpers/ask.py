@@ -54,8 +54,10 @@ def _sources(bundle: str) -> str:
 
             parts.append(f"const tables = {_json(serving.tables())};")
         path = resources.files("roofline_helpers") / "assets" / name
-        parts.append(path.read_text("utf-8").strip())
-    return "\n".join(parts)
+        parts.append(path.read_text("utf-8"))
+    # As it is written, less the comments and the indentation
+    code = re.sub(r"^ */\*.*?\*/ *$", "", "\n".join(parts), flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"\n+", "\n", re.sub(r"^ *(//.*)?", "", code, flags=re.MULTILINE)).strip()
 
 
 @functools.cache
@@ -219,7 +221,7 @@ def _shown_later(
     )
 
 
-def _picture(figure: Any, alt: str | None, caption: str | None) -> str:
+def _picture(figure: Any, alt: str | None, caption: str | None = None) -> str:
     """Return a Matplotlib figure as an image of twice the page's pixels, and close it."""
     if alt is None or len(_filled("alt", alt)) < 40:
         raise BadValue(

@@ -1,8 +1,8 @@
-"""Sphinx extension: one script file for the interactive pieces of every page.
+"""Sphinx extension: a script file for the interactive pieces of the pages.
 
 A notebook's output carries its script along, so that it works alone. On the site the script stands
-once, in ``interactive/lab-HASH.js``, and each page with such a piece asks for it: the browser keeps
-it, and the site needs no inline script. Pictures inside a piece become files for the same reason.
+once, in ``interactive/ask-HASH.js`` for questions and ``interactive/lab-HASH.js`` where a page has
+more: the browser keeps it, and no page has an inline script. Pictures inside a piece become files.
 
 A piece made with an older script than the package's is a warning, which fails the build.
 """
@@ -27,25 +27,15 @@ PICTURE = re.compile(r'<img src="data:image/png;base64,([A-Za-z0-9+/=]+)"')
 log = logging.getLogger(__name__)
 
 
-def bundles() -> list[str]:
-    """Return the bundles whose files the package has."""
-    folder = Path(ask.__file__).parent / "assets"
-    return [
-        name
-        for name, files in ask.BUNDLES.items()
-        if all((folder / one).is_file() for one in files)
-    ]
+def code(bundle: str) -> str:
+    """Return a site's script: that of the labs also knows the elements of questions."""
+    names = list(ask.BUNDLES) if bundle == "lab" else [bundle]
+    return ask.script(bundle, [ask.tag(one) for one in names])
 
 
-def code() -> str:
-    """Return the site's script: everything, for the elements of each bundle."""
-    have = bundles()
-    return ask.script("lab" if "lab" in have else "ask", [ask.tag(one) for one in have])
-
-
-def address() -> str:
+def address(bundle: str) -> str:
     """Return the script's place on the site: its name has its hash, so that it may be kept."""
-    return f"interactive/lab-{hashlib.sha256(code().encode()).hexdigest()[:8]}.js"
+    return f"interactive/{bundle}-{hashlib.sha256(code(bundle).encode()).hexdigest()[:8]}.js"
 
 
 def lift(
@@ -55,8 +45,9 @@ def lift(
     body = context.get("body")
     if not body or not PIECE.search(body):
         return
-    known = {ask.tag(one) for one in bundles()}
-    for old in sorted(set(PIECE.findall(body)) - known):
+    tags = set(PIECE.findall(body))
+    used = {one.split("-")[1] for one in tags}
+    for old in sorted(tags - {ask.tag(one) for one in used}):
         log.warning("%s: <%s> was made with another script: run tools/restamp.py", pagename, old)
 
     def file(match: re.Match[str]) -> str:
@@ -68,23 +59,18 @@ def lift(
         return f'<img loading="lazy" src="{context["pathto"](name, 1)}"'
 
     context["body"] = PICTURE.sub(file, INLINE.sub("", body))
-    source = context["pathto"](address(), 1)
+    bundle = "lab" if "lab" in used else "ask"
+    source = context["pathto"](address(bundle), 1)
+    path = Path(app.outdir) / address(bundle)
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(code(bundle), "utf-8")
     context["metatags"] = (
         f'{context.get("metatags", "")}\n<meta name="roofline-site" content="1">'
         f'\n<script defer src="{source}"></script>'
     )
 
 
-def write(app: Sphinx, error: Exception | None) -> None:
-    """Write the script."""
-    if error is None and app.builder.format == "html":
-        path = Path(app.outdir) / address()
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(code(), "utf-8")
-
-
 def setup(app: Sphinx) -> dict[str, Any]:
     """Connect to Sphinx."""
     app.connect("html-page-context", lift)
-    app.connect("build-finished", write)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
