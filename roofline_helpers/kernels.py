@@ -606,7 +606,7 @@ def _rows(
     if layout == "gpu":
         width = pl.next_power_of_2(columns)
         step = chosen.step or max(1, min(pl.next_power_of_2(rows), 512 // width))
-        block = chosen.rows or (_up(-(-rows // 528), step) if backward else step)
+        block = chosen.rows or (_up(min(64, -(-rows // 528)), step) if backward else step)
         if step & (step - 1):
             raise BadValue(f"a GPU program holds a power of two of rows, got a step of {step}")
     else:
@@ -630,8 +630,9 @@ def _rows(
 
 
 def _row_warps(tile: _Rows) -> int:
-    """Return the warps of a GPU program: 16 elements a thread, from 1 to 32 warps."""
-    return max(1, min(32, tile.step * tile.width // 512))
+    """Return the warps of a GPU program: up to 8, and more where a thread would hold over 32."""
+    elements = tile.step * tile.width
+    return max(1, min(8, elements // 512), min(32, elements // 1024))
 
 
 def _row_vmem(tile: _Rows, arrays: Sequence[Any]) -> int:

@@ -528,9 +528,9 @@ class Suite:
             made = torch.compile(eager)
             return lambda: made(*tensors)
 
-        def own(*tensors: Any) -> Any:
+        def own(*tensors: Any, shared: int = -1) -> Any:
             module = importlib.import_module("triton_chain")  # beside this file
-            return module.start(*tensors, EPS, RATE, torch.empty_like)
+            return module.start(*tensors, EPS, RATE, torch.empty_like, shared)
 
         shapes = [(rows, columns), (columns,), (columns,), (rows, columns), (rows, columns)]
         label = f"{rows}×{columns} bf16"
@@ -538,6 +538,8 @@ class Suite:
             ("op by op", 4, plain, "torch"),
             ("compiled", 1, compiled, "torch.compile"),
             ("Triton", 1, own, "triton"),
+            # As XLA launches: what is left as cache is too small for γ and β
+            ("Triton, L1 as shared memory", 1, functools.partial(own, shared=100), "triton"),
         ):
             job = counts[count]
             self.pytorch(f"chain {name} {label}", "chain", job, masked(start), *shapes,
