@@ -21,9 +21,10 @@ import check_site
 
 def fingerprint(root: Path) -> str:
     """Return a hash of what shapes every page and is no page: settings, extensions, assets."""
-    names = ["_config.yml", "_toc.yml", "requirements.txt", "tools/build.py"]
+    names = ["_config.yml", "_toc.yml", "requirements.txt", "tools/build.py", "book/pages.toml"]
     paths = [root / name for name in names]
     paths += sorted((root / "book/_ext").glob("*.py"))
+    paths += sorted((root / "book/_templates").glob("*.html"))
     # Sphinx copies these only when a page has changed
     paths += sorted(path for path in (root / "book/_static").rglob("*") if path.is_file())
     digest = hashlib.sha256(sys.version.encode())

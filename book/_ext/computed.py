@@ -8,12 +8,14 @@ Sphinx's configuration, so that a changed value re-reads the pages.
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 from sphinx.application import Sphinx
 from sphinx.config import Config
 from sphinx.errors import ConfigError
 
+from chapters import texts
 from page_numbers import numbers
 
 NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -21,7 +23,7 @@ NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 def fill(app: Sphinx, config: Config) -> None:
     """Put the computed values into ``myst_substitutions``."""
-    values = numbers()
+    values = {**texts(Path(app.srcdir)), **numbers()}
     for name, text in values.items():
         if not NAME.fullmatch(name):
             raise ConfigError(f"numbers(): {name!r} is no lower_case name")

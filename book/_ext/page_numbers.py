@@ -21,6 +21,7 @@ def numbers() -> dict[str, str]:
         then stands alone in its paragraph.
     """
     return {
+        **_front(),
         **_first_kernel(),
         **_ridges(),
         **_rules_of_thumb(),
@@ -29,6 +30,40 @@ def numbers() -> dict[str, str]:
         "chip_figures": _chip_figures(),
         "chip_sources": _chip_sources(),
         "chip_count": str(len(rh.all_chips())),
+    }
+
+
+def _front() -> dict[str, str]:
+    """The front page: one kernel, predicted, compiled and measured."""
+    rows, columns = 65536, 4096
+    tensor = rows * columns * 2
+    fused = rh.kernels.chain_work(rows, columns)
+    assert isinstance(fused, rh.Work)
+    tensors = round(float(fused.bytes) / tensor)
+    h100 = rh.measure.measured()["h100"]
+    roof = rh.chip("h100").roofline("bf16")
+
+    def measured(how: str, source: str) -> float:
+        return h100.sample(f"chain {how} {rows}×{columns} bf16", source).seconds
+
+    four, pallas = measured("four kernels", "jax"), measured("pallas", "pallas")
+    apart = round(h100.sample(f"chain four kernels {rows}×{columns} bf16", "jax").bytes / tensor)
+
+    def compiled(name: str) -> str:
+        return f"{rh.compiled.records()[name, 'v6e'].hbm_bytes / (8192 * 8192 * 2):.0f}"
+
+    return {
+        "front_tensors_apart": str(apart),
+        "front_tensors_fused": str(tensors),
+        "front_ratio": significant(apart / tensors, 2),
+        "front_roof_fused": rh.si(tensors * tensor / roof.bandwidth, "s"),
+        "front_compiled_xla": compiled("chain-xla"),
+        "front_compiled_pallas": compiled("chain-pallas"),
+        "front_time_four": rh.si(four, "s"),
+        "front_time_jit": rh.si(measured("one jit", "jax"), "s"),
+        "front_time_pallas": rh.si(pallas, "s"),
+        "front_measured_ratio": significant(four / pallas, 3),
+        "front_share": f"{tensors * tensor / roof.bandwidth / pallas:.0%}",
     }
 
 

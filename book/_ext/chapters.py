@@ -1,0 +1,74 @@
+"""Tables of contents for the front page, from ``_toc.yml`` and the pages themselves."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+MINUTES = re.compile(r"\bAbout (\d+) minutes\b")
+
+
+def opening(root: Path, page: str) -> tuple[str, int | None]:
+    """Return a page's title and the minutes that it says it takes.
+
+    Raises
+    ------
+    FileNotFoundError
+        No such page, neither Markdown nor notebook.
+    """
+    notebook = root / f"{page}.ipynb"
+    if notebook.is_file():
+        cells = json.loads(notebook.read_text("utf-8"))["cells"]
+        text = "\n".join("".join(one["source"]) for one in cells if one["cell_type"] == "markdown")
+        address = f"{page}.ipynb"
+    else:
+        address = f"{page}.md"
+        text = (root / address).read_text("utf-8")
+    title = re.search(r"^# (.+)$", text, re.MULTILINE)
+    minutes = MINUTES.search(text)
+    return (title[1].strip() if title else page), int(minutes[1]) if minutes else None
+
+
+def numbered(root: Path) -> list[dict[str, Any]]:
+    """Return number, page, title and minutes of the chapters that carry a number."""
+    toc = yaml.safe_load((root / "_toc.yml").read_text("utf-8"))
+    about = tomllib.loads((root / "book/pages.toml").read_text("utf-8"))
+    found: list[dict[str, Any]] = []
+    for part in toc.get("parts", []):
+        if part.get("numbered"):
+            for entry in part.get("chapters", []):
+                page = entry["file"].removesuffix(".md").removesuffix(".ipynb")
+                if any((root / f"{page}{suffix}").is_file() for suffix in (".md", ".ipynb")):
+                    title, minutes = opening(root, page)
+                    minutes = minutes or about.get(page, {}).get("minutes")
+                    found.append(
+                        {
+                            "part": part.get("caption"),
+                            "page": page,
+                            "title": title,
+                            "minutes": minutes,
+                        }
+                    )
+    return found
+
+
+def texts(root: Path) -> dict[str, str]:
+    """Return what a page may write as ``{{ chapter_table }}`` and ``{{ chapter_… }}``."""
+    rows = numbered(root)
+    lines = ["| | Chapter | Minutes |", "|---|---|---|"]
+    for number, row in enumerate(rows, 1):
+        suffix = "ipynb" if (root / f"{row['page']}.ipynb").is_file() else "md"
+        lines.append(
+            f"| {number} | [{row['title']}](/{row['page']}.{suffix}) | {row['minutes'] or ''} |"
+        )
+    total = sum(row["minutes"] or 0 for row in rows)
+    return {
+        "chapter_table": "\n".join(lines),
+        "chapter_total": str(len(rows)),
+        "chapter_hours": f"{total / 60:.0f}",
+    }

@@ -1,0 +1,97 @@
+// What a page does beyond reading. Everything works without it, except choosing colours and copying.
+(() => {
+  const root = document.documentElement;
+
+  // Colours: as the system, light, dark, and round again
+  const button = document.querySelector("button.theme");
+  const modes = { auto: "as the system", light: "light", dark: "dark" };
+  const say = () => button.setAttribute("aria-label", `Colours: ${modes[root.dataset.mode] ?? modes.auto}`);
+  button.addEventListener("click", () => {
+    const names = Object.keys(modes);
+    const next = names[(names.indexOf(root.dataset.mode) + 1) % names.length];
+    root.dispatchEvent(new CustomEvent("roofline:mode", { detail: next }));
+    say();
+  });
+  say();
+
+  // "/" goes to the search field
+  const field = document.querySelector("form.search input");
+  addEventListener("keydown", (event) => {
+    const typing = event.composedPath()[0].closest?.("input, textarea, select, [contenteditable]");
+    if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey && !event.altKey) {
+      event.preventDefault();
+      field.focus();
+    }
+  });
+
+  // A chosen section closes its list on a narrow page
+  for (const list of document.querySelectorAll("nav[popover]")) {
+    list.addEventListener("click", (event) => {
+      if (event.target.closest("a") && list.matches(":popover-open")) list.hidePopover();
+    });
+  }
+
+  // The section being read
+  const links = new Map();
+  for (const link of document.querySelectorAll("nav.sections a")) {
+    const section = document.getElementById(decodeURIComponent(link.hash.slice(1)));
+    if (section) links.set(section, link);
+  }
+  const seen = new Set();
+  const observer = new IntersectionObserver((entries) => {
+    for (const one of entries) seen[one.isIntersecting ? "add" : "delete"](one.target);
+    let first = true;
+    for (const [section, link] of links) {
+      if (seen.has(section) && first) {
+        link.setAttribute("aria-current", "true");
+        first = false;
+      } else link.removeAttribute("aria-current");
+    }
+  }, { rootMargin: "-80px 0px -60% 0px" });
+  for (const section of links.keys()) observer.observe(section);
+
+  // Copy buttons on code that a reader may want to run
+  if (navigator.clipboard) {
+    for (const block of document.querySelectorAll("article .cell_input .highlight, article .highlight-python .highlight, article .highlight-bibtex .highlight")) {
+      if (block.querySelector("button")) continue;
+      const copy = document.createElement("button");
+      copy.type = "button";
+      copy.className = "copy";
+      copy.textContent = "Copy";
+      copy.addEventListener("click", async () => {
+        await navigator.clipboard.writeText(block.querySelector("pre").textContent);
+        copy.textContent = "Copied";
+        setTimeout(() => (copy.textContent = "Copy"), 2000);
+      });
+      block.append(copy);
+    }
+  }
+
+  // What scrolls inside itself can be reached and scrolled by keyboard
+  const scrollers = document.querySelectorAll("article .scroll, article pre, article .math-block, article .text_html");
+  const mark = () => {
+    const wide = [...scrollers].map((one) => one.scrollWidth > one.clientWidth + 1);
+    scrollers.forEach((one, i) => {
+      if (wide[i] === one.hasAttribute("tabindex")) return;
+      if (wide[i]) {
+        one.tabIndex = 0;
+        one.setAttribute("role", "group");
+        one.setAttribute("aria-label", one.querySelector("table") ? "Table, scrolls sideways" : one.querySelector("math") ? "Formula, scrolls sideways" : "Code, scrolls sideways");
+      } else for (const name of ["tabindex", "role", "aria-label"]) one.removeAttribute(name);
+    });
+  };
+  let waiting = 0;
+  const later = () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(mark, 100);
+  };
+  addEventListener("resize", later);
+  document.addEventListener("toggle", later, true);
+  if ("requestIdleCallback" in window) requestIdleCallback(mark);
+  else later();
+
+  // On paper nothing is folded
+  addEventListener("beforeprint", () => {
+    for (const one of document.querySelectorAll("article details")) one.open = true;
+  });
+})();
