@@ -1,0 +1,420 @@
+"""assets/model.js computes what the Python model computes: thousands of points in a real browser.
+
+The points go through Chromium in one call, each result comes back whole, and every number of it is
+held against Python's: rooflines, products, steps with all their kernels, memory, what would fit
+instead, the best batch. Sums run in another order there, so the last digits may differ.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Error
+
+import roofline_helpers as rh
+from roofline_helpers import serving
+from roofline_helpers.serving import LLAMA_3_8B, NARROW, STRATEGIES, Step
+
+TOLERANCE = 1e-12
+CHIPS = [chip.key for chip in rh.all_chips()]
+SIZES = [
+    *((1, 1, 1), (1, 4096, 4096), (64, 14336, 4096), (127, 129, 131), (512, 512, 512)),
+    *((2048, 2048, 2048), (8192, 8192, 8192), (3, 100_000_003, 7), (10**6, 10**6, 10**6)),
+]
+INTENSITIES = (0, 0.25, 1, 17.3, 295.2, 1e4)
+SHAPES = [(1, 1), (1, 2048), (64, 2048), (7, 333), (256, 8192), (3, 131072), (1000, 17), (9, 2)]
+RUN = """(points) => JSON.stringify(points.map(([what, ...given]) => {
+  if (what === "product") {
+    const [chip, dtype, unit, [m, n, k], intensity, types] = given;
+    const roof = model.roof(chip, dtype, unit);
+    const work = model.matmul(m, n, k, dtype, types);
+    const chain = [work, model.rowwise("rmsnorm", m, n, "bf16", {x: "c", y: "d"}),
+                   model.rowwise("layernorm", m, n, "fp32", {x: "s", y: "t"})];
+    return {
+      roof, work, time: model.time(roof, work), row: model.time(roof, chain[2]),
+      roofed: model.attainable(roof, intensity),
+      bound: model.bound(roof, intensity), mfu: model.mfu(roof, 312e12),
+      efficiency: intensity ? model.efficiency(roof, 312e12, intensity) : 0,
+      fused: model.fuse(chain.slice(0, 2)), kept: model.fuse(chain.slice(0, 2), ["c"]),
+      total: model.total(chain), first: model.firstComputeBound(roof, dtype),
+    };
+  }
+  if (what === "types") return {types: model.types(given[0]), formats: model.formats(given[0])};
+  if (what === "step") return model.step(given[0]);
+  if (what === "instead") return model.instead(given[0]);
+  const best = model.bestBatch(...given);
+  return best && {batch: best.batch, seconds: best.step.seconds, fits: best.step.fits};
+}))"""
+
+
+# --- the points -----------------------------------------------------------------------------------
+
+
+def formats(chip: rh.Chip) -> list[tuple[str, str]]:
+    """Return (weights, activations) that a chip can multiply."""
+    weights = [(each, chip.half) for each in (chip.half, *NARROW)]
+    return weights + [(each, each) for each in ("fp8", "int8") if each in chip.matrix]
+
+
+def settings() -> Iterator[dict[str, Any]]:
+    """Yield every chip × format × cache × phase × fusion × attention, with shapes in turn."""
+    shapes = itertools.cycle(SHAPES)
+    for chip in rh.all_chips():
+        for (weights, activations), cache, phase, fusion, attention in itertools.product(
+            formats(chip),
+            (chip.half, *NARROW),
+            serving.PHASES,
+            STRATEGIES,
+            serving.ATTENTION,
+        ):
+            batch, context = next(shapes)
+            yield {
+                **{"chip": chip.key, "phase": phase, "batch": batch, "context": context},
+                **{"weights": weights, "activations": activations, "cache": cache},
+                **{"fusion": fusion, "attention": attention},
+            }
+
+
+def products() -> Iterator[list[Any]]:
+    intensities = itertools.cycle(INTENSITIES)
+    others = itertools.cycle([{}, {"b": "int4"}, {"out": "fp32"}, {"b": "fp8", "out": "bf16"}])
+    for chip in rh.all_chips():
+        pairs = [(dtype, unit) for unit in ("matrix", "vector") for dtype in getattr(chip, unit)]
+        pairs += [(dtype, None) for dtype in {**chip.matrix, **chip.vector}]
+        for (dtype, unit), size in itertools.product(pairs, SIZES):
+            yield ["product", chip.key, dtype, unit, size, next(intensities), next(others)]
+
+
+def points() -> list[list[Any]]:
+    steps = [["step", each] for each in settings()]
+    some = [setting for _, setting in steps[::67]]
+    latencies = itertools.cycle([1e-3, 0.01, 0.05, 0.2, 2, 1e5])
+    found = [*products(), *steps]
+    found += [["types", chip] for chip in CHIPS]
+    found += [["instead", setting] for setting in some]
+    found += [["best", setting, next(latencies)] for setting in some]
+    return found
+
+
+# --- what Python says -----------------------------------------------------------------------------
+
+
+def work_data(job: rh.Work) -> dict[str, Any]:
+    return {
+        **{"reads": dict(job.reads), "writes": dict(job.writes), "dtype": job.dtype},
+        **{"matrix": job.matrix_flops, "vector": job.vector_flops, "flops": job.flops},
+        **{"bytes": job.bytes, "intensity": job.intensity},
+    }
+
+
+def product_data(
+    chip: str,
+    dtype: str,
+    unit: str | None,
+    size: tuple[int, int, int],
+    intensity: float,
+    types: dict[str, str],
+) -> dict[str, Any]:
+    roof = rh.chip(chip).roofline(dtype, unit)
+    job = rh.work.matmul(*size, dtype, **types)
+    m, n, _ = size
+    # without parameters, which the page's version takes only where they are named
+    norm = rh.work.rmsnorm(m, n, "bf16", x="c", y="d")
+    norm = rh.Work(**{**_fields(norm), "reads": {"c": norm.reads["c"]}})
+    other = rh.work.layernorm(m, n, "fp32", x="s", y="t")
+    other = rh.Work(**{**_fields(other), "reads": {"s": other.reads["s"]}})
+    chain = [job, norm, other]
+    fitting = job.writes["c"] == norm.reads["c"]
+    return {
+        "roof": {
+            **{"name": roof.name, "peak": roof.peak, "bandwidth": roof.bandwidth},
+            **{"vector": roof.vector, "ridge": roof.ridge},
+        },
+        "work": work_data(job),
+        "time": {"seconds": roof.time(job), "limit": roof.limit(job), "times": roof.times(job)},
+        "row": {
+            "seconds": roof.time(other),
+            "limit": roof.limit(other),
+            "times": roof.times(other),
+        },
+        "roofed": roof.attainable(intensity),
+        "bound": roof.bound(intensity),
+        "mfu": roof.mfu(312e12),
+        "efficiency": roof.efficiency(312e12, intensity) if intensity else 0,
+        # Python refuses to fuse where "c" is made in one type and read in another
+        "fused": work_data(rh.fuse(job, norm)) if fitting else ...,
+        "kept": work_data(rh.fuse(job, norm, keep=["c"])) if fitting else ...,
+        "total": work_data(rh.total(*chain)),
+        "first": first_compute_bound(roof, dtype),
+    }
+
+
+def _fields(job: rh.Work) -> dict[str, Any]:
+    return {name: getattr(job, name) for name in rh.Work.__dataclass_fields__}
+
+
+def first_compute_bound(roof: rh.Roofline, dtype: str) -> int:
+    def above(n: int) -> bool:
+        return bool(roof.bound(rh.work.matmul(n, n, n, dtype).intensity) == "compute")
+
+    low, high = 0, 1
+    while not above(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if above(middle) else (middle, high)
+    return high
+
+
+def step_data(step: Step) -> dict[str, Any]:
+    memory = step.memory
+    return {
+        "setting": {
+            **{name: getattr(step.setting, name) for name in ("phase", "batch", "context")},
+            **{name: getattr(step.setting, name) for name in ("weights", "activations", "cache")},
+            **{name: getattr(step.setting, name) for name in ("fusion", "attention")},
+        },
+        "kernels": [
+            {
+                **work_data(kernel.work),
+                **{"name": kernel.name, "ops": list(kernel.ops), "count": kernel.count},
+                **{"seconds": kernel.seconds, "total": kernel.total, "limit": kernel.limit},
+                **{"bound": kernel.bound, "attainable": kernel.attainable},
+            }
+            for kernel in step.kernels
+        ],
+        **{"seconds": step.seconds, "tokens": step.setting.tokens, "fits": step.fits},
+        **{"tokensPerSecond": step.tokens_per_second, "timePerToken": step.time_per_token},
+        **{"flops": step.flops, "bytes": step.bytes, "intensity": step.intensity},
+        **{"mfu": step.mfu, "peak": step.peak, "room": memory.room},
+        "memory": {
+            **{"weights": memory.weights, "cache": memory.cache, "total": memory.total},
+            **{"activations": memory.activations, "capacity": memory.capacity},
+        },
+    }
+
+
+def expected(point: list[Any]) -> Any:
+    what, *given = point
+    if what == "product":
+        return product_data(*given)
+    if what == "types":
+        chip = rh.chip(given[0])
+        pairs = [{"weights": one, "activations": other} for one, other in formats(chip)]
+        return {"types": [chip.half, *NARROW], "formats": pairs}
+    setting = dict(given[0])
+    if what == "best":
+        del setting["batch"]
+        best = serving.best_batch(LLAMA_3_8B, latency=given[1], **setting)
+        return best and {"batch": best.setting.batch, "seconds": best.seconds, "fits": best.fits}
+    step = serving.step(LLAMA_3_8B, **setting)
+    if what == "step":
+        return step_data(step)
+    return {
+        "batch": step.largest_batch(),
+        "context": step.largest_context(),
+        "narrower": [
+            {name: getattr(one.setting, name) for name in ("weights", "activations", "cache")}
+            for one in step.narrower()
+        ],
+    }
+
+
+# --- comparing ------------------------------------------------------------------------------------
+
+
+class Comparison:
+    """Counts numbers and words, and keeps the largest difference and the first few faults."""
+
+    def __init__(self) -> None:
+        self.numbers = self.words = 0
+        self.largest = 0.0
+        self.faults: list[str] = []
+
+    def compare(self, mine: Any, theirs: Any, where: str) -> None:
+        if mine is ...:
+            return
+        if isinstance(mine, dict):
+            # the page's results hold names that Python's have elsewhere: chip, name of a product
+            extra = (
+                set(theirs) - set(mine) - {"chip", "name"} if isinstance(theirs, dict) else {"-"}
+            )
+            if extra or not isinstance(theirs, dict) or set(mine) - set(theirs):
+                self.faults.append(f"{where}: {sorted(mine)} and {theirs}")
+                return
+            for key in mine:
+                self.compare(mine[key], theirs[key], f"{where}.{key}")
+        elif isinstance(mine, list):
+            if not isinstance(theirs, list) or len(mine) != len(theirs):
+                self.faults.append(f"{where}: {len(mine)} and {theirs}")
+                return
+            for i, (one, other) in enumerate(zip(mine, theirs, strict=True)):
+                self.compare(one, other, f"{where}[{i}]")
+        elif isinstance(mine, bool | str) or mine is None:
+            self.words += 1
+            if mine != theirs or isinstance(theirs, bool) != isinstance(mine, bool):
+                self.faults.append(f"{where}: {mine!r} and {theirs!r}")
+        else:
+            self.numbers += 1
+            if isinstance(theirs, bool) or not isinstance(theirs, int | float):
+                self.faults.append(f"{where}: {mine!r} and {theirs!r}")
+                return
+            scale = max(abs(mine), abs(theirs))
+            difference = abs(mine - theirs) / scale if scale else 0.0
+            self.largest = max(self.largest, difference)
+            if not difference <= TOLERANCE:
+                self.faults.append(f"{where}: {mine!r} and {theirs!r}")
+
+
+def compared(wanted: list[Any], found: list[Any], given: list[list[Any]]) -> Comparison:
+    comparison = Comparison()
+    for mine, theirs, point in zip(wanted, found, given, strict=True):
+        comparison.compare(mine, theirs, f"{point}: ")
+    return comparison
+
+
+def in_browser(chromium: Browser, script: str, given: list[list[Any]]) -> list[Any]:
+    page = chromium.new_page()
+    try:
+        answers: list[Any] = json.loads(
+            page.evaluate(f"(points) => {{ {script}\nreturn ({RUN})(points) }}", given)
+        )
+        return answers
+    finally:
+        page.close()
+
+
+def test_javascript_agrees_with_python(chromium: Browser) -> None:
+    given = points()
+    found = in_browser(chromium, serving.script(), given)
+    result = compared([expected(point) for point in given], found, given)
+    print(
+        f"{len(given)} points, {result.numbers} numbers, {result.words} words and flags; "
+        f"largest relative difference {result.largest:.2g}"
+    )
+    assert result.faults[:5] == []
+    assert len(given) > 5000
+    assert result.numbers > 500_000
+    assert result.largest <= TOLERANCE
+
+
+# What the file says, and what a slip would make of it
+SLIPS = [
+    ("peak / of.bandwidth }", "peak / of.bandwidth * (1 + 1e-11) }"),
+    ("intensity < on.ridge ?", "intensity <= 0 ?"),
+    ('? "memory" : "compute");\n  const mfu', '? "compute" : "memory");\n  const mfu'),
+    ("achieved / on.peak", "achieved / on.ridge"),
+    ("achieved / attainable(on, intensity)", "achieved / on.peak"),
+    ("job.vector / (on.vector ?? on.peak)", "job.vector / on.peak"),
+    ("Math.max(...Object.values(times))", "sum(Object.values(times))"),
+    ("matrix: 2 * m * n * k", "matrix: m * n * k"),
+    ("nbytes(n * k, b)", "nbytes(n * k, dtype)"),
+    ("nbytes(m * n, out)", "nbytes(m * n, dtype)"),
+    ("tables.bits[b] > tables.bits[dtype]", "tables.bits[b] < tables.bits[dtype]"),
+    ("+ rows * row,", ","),
+    ("if (tensor in made) used.add(tensor);\n        else", ""),
+    ("|| keep.includes(tensor)", ""),
+    ("job.matrix > 0 ? 1000 : 0", "0"),
+    ("- 2);\n    while (!isBound(n)) n += 1;", "- 2);"),
+    ("tables.bits[dtype] === 8 && dtype", "dtype"),
+    ("rows * (queries + keys) * cost", "rows * queries * cost"),
+    ('"cos, sin": size(head_dim)', '"cos, sin": size(d)'),
+    ("s.cache === half ? 0 :", "s.cache !== half ? 0 :"),
+    ("nbytes(s.batch * s.context * keys, s.cache)", "nbytes(s.batch * s.context * keys, half)"),
+    ("nbytes(s.batch * s.context * keys, s.cache)", "nbytes(s.batch * length * keys, s.cache)"),
+    ("keys = kv_heads * head_dim", "keys = heads * head_dim"),
+    ("2 * s.context - length + 1", "2 * s.context - length"),
+    ("matrix: 4 * seen * head_dim", "matrix: 2 * seen * head_dim"),
+    ("matmul(s.batch, vocabulary", "matmul(rows, vocabulary"),
+    ("{ g: d_ff, u: d_ff }", "{ g: d_ff }"),
+    ("between: layers - 1", "between: layers"),
+    ("span.first <= i && i <= span.last", "span.first === i || i === span.last"),
+    ("Math.max(span.n, n)", "n"),
+    ('"WγKV"', '"WγK"'),
+    ("nbytes(rest, s.chip.half)", "nbytes(rest, s.weights)"),
+    ("2 * (heads + kv_heads)", "2 * (heads + heads)"),
+    ("(2 * layers + 1) * d", "2 * layers * d"),
+    ("job.flops / seconds)", "job.matrix / seconds)"),
+    ("count * kernel.bytes", "kernel.bytes"),
+    ("(seconds * s.batch) / tokens", "seconds / tokens"),
+    ("flops / seconds / peak", "flops / seconds / s.chip.matrix[s.chip.half]"),
+    ("held.total <= held.capacity", "held.weights <= held.capacity"),
+    ("high - low > 1", "high - low > 2"),
+    ("(one.cache + one.activations)", "one.cache"),
+    ('"fp8" in s.chip.matrix', "true"),
+    ("width(b) - width(a)", "width(a) - width(b)"),
+    ("n <= most && step", "step"),
+]
+
+
+@pytest.fixture(scope="module")
+def sample() -> tuple[list[list[Any]], list[Any]]:
+    """Return one point in a few, enough for every branch, and what Python says of each."""
+    given = points()
+    kinds = {what: [point for point in given if point[0] == what] for what, *_ in given}
+    few = {"product": 41, "step": 71, "instead": 2, "best": 2, "types": 1}
+    given = [point for what, n in few.items() for point in kinds[what][::n]]
+    return given, [expected(point) for point in given]
+
+
+def test_a_slip_in_the_javascript_is_noticed(
+    chromium: Browser, sample: tuple[list[list[Any]], list[Any]]
+) -> None:
+    given, wanted = sample
+    script = serving.script()
+    assert compared(wanted, in_browser(chromium, script, given), given).faults == []
+    missed, stopped = [], []
+    for right, wrong in SLIPS:
+        assert script.count(right) == 1, f"{right!r} is no longer in model.js once"
+        try:
+            found = in_browser(chromium, script.replace(right, wrong), given)
+        except Error:  # it stops: noticed too
+            stopped.append(right)
+            continue
+        pairs = zip(wanted, found, given, strict=True)
+        if not any(compared([a], [b], [point]).faults for a, b, point in pairs):
+            missed.append((right, wrong))
+    assert missed == []
+    assert len(stopped) <= 5, "most slips should show in the numbers"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        'model.step({chip: "h100", batch: 0})',
+        'model.step({chip: "h100", context: 1.5})',
+        'model.step({chip: "h100", batch: NaN})',
+        'model.step({chip: "h1000"})',
+        'model.step({chip: "v5e", weights: "fp8", activations: "fp8"})',
+        'model.step({chip: "t4", weights: "bf16"})',
+        'model.step({chip: "h100", cache: "fp64"})',
+        'model.step({chip: "h100", phase: "training"})',
+        'model.step({chip: "h100", fusion: "all"})',
+        'model.step({chip: "h100", attention: "sparse"})',
+        'model.roof("v7x", "int8")',
+        'model.roof("h100", "tf32", "vector")',
+        'model.matmul(0, 1, 1, "bf16")',
+        'model.matmul(1, 1, 1, "bf17")',
+        'model.bestBatch({chip: "h100"}, -1)',
+        'model.bestBatch({chip: "h100"}, NaN)',
+    ],
+)
+def test_a_bad_argument_is_refused_in_javascript(chromium: Browser, call: str) -> None:
+    page = chromium.new_page()
+    code = f"() => {{ {serving.script()}\ntry {{ return {call} }} catch (e) {{ return e.name }} }}"
+    try:
+        assert page.evaluate(code) == "RangeError"
+    finally:
+        page.close()
+
+
+def test_a_difference_in_the_last_digits_passes_and_a_larger_one_does_not() -> None:
+    for theirs, faults in ((1 + 1e-13, 0), (1 + 1e-11, 1), (math.nan, 1), (None, 1), (True, 1)):
+        comparison = Comparison()
+        comparison.compare({"x": 1.0}, {"x": theirs}, "")
+        assert len(comparison.faults) == faults, theirs

@@ -1,0 +1,417 @@
+"""The serving model against figures worked out by hand, bounds, and its own parts."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+import roofline_helpers as rh
+from roofline_helpers import serving, work
+from roofline_helpers.serving import LLAMA_3_8B, STRATEGIES, Model, Step, best_batch, step
+
+CHIPS = [chip.key for chip in rh.all_chips()]
+SMALL = Model("small", 3, 64, 8, 2, 8, 160, 1000)
+
+
+def llama(chip: Any = "h100", **setting: Any) -> Step:
+    return step(LLAMA_3_8B, chip, **setting)
+
+
+# --- the model ------------------------------------------------------------------------------------
+
+
+def test_parameters_are_those_of_the_model_card() -> None:
+    assert LLAMA_3_8B.parameters == 8_030_261_248  # its page prints 8.03B
+    assert LLAMA_3_8B.weights_bytes("bf16") == 2 * LLAMA_3_8B.parameters
+    # 4-bit checkpoints keep embedding, norms and output matrix in 16 bits: 5.6 GB
+    assert LLAMA_3_8B.weights_bytes("int4") == pytest.approx(5.6e9, rel=0.01)
+
+
+def test_a_token_leaves_128_kib_in_the_cache() -> None:
+    assert LLAMA_3_8B.cache_per_token("bf16") == 128 * 1024
+    assert LLAMA_3_8B.cache_per_token("int4") == 32 * 1024
+    assert llama(batch=64, context=2048).memory.cache == pytest.approx(17.2e9, rel=0.002)
+
+
+def test_grouped_queries_shrink_the_cache_and_its_reading_four_times() -> None:
+    every = Model("MHA", 32, 4096, 32, 32, 128, 14336, 128256)
+    few, all_heads = llama(batch=8), step(every, "h100", batch=8)
+    assert all_heads.memory.cache == 4 * few.memory.cache
+    read = [one.kernels[4].work.reads["K cache"] for one in (few, all_heads)]
+    assert read[1] == 4 * read[0] == 4 * 8 * 2048 * 1024 * 2
+    assert few.kernels[4].work.flops == all_heads.kernels[4].work.flops
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"layers": 0}, rh.BadValue),
+        ({"d_model": 1.5}, rh.BadValue),
+        ({"kv_heads": 3}, rh.BadValue),
+        ({"head_dim": 127}, rh.BadValue),
+        ({"vocabulary": "many"}, rh.BadType),
+        ({"layers": [1, 2]}, rh.BadType),
+        ({"name": 8}, rh.BadType),
+    ],
+)
+def test_a_bad_model_is_refused(change: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        Model(**{**vars(LLAMA_3_8B), **change})
+
+
+# --- a step against what can be worked out by hand ------------------------------------------------
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_decode_of_one_sequence_takes_as_long_as_weights_and_cache_take_to_read(chip: str) -> None:
+    one = llama(chip)
+    embedding = 2 * LLAMA_3_8B.vocabulary * LLAMA_3_8B.d_model  # one row of it is read
+    read = one.memory.weights - embedding + one.memory.cache
+    bandwidth = rh.chip(chip).roofline(rh.chip(chip).half).bandwidth
+    assert one.seconds == pytest.approx(read / bandwidth, rel=0.005)
+    assert one.seconds > read / bandwidth
+    assert one.time_per_token == one.seconds
+    assert one.tokens_per_second == 1 / one.seconds
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("phase", serving.PHASES)
+def test_no_step_beats_its_roofs(chip: str, phase: str) -> None:
+    one = llama(chip, phase=phase, batch=4, context=1024, fusion="epilogue")
+    assert 0 < one.mfu <= 1
+    assert one.bytes / one.seconds <= one.kernels[0].roof.bandwidth * (1 + 1e-12)
+    for kernel in one.kernels:
+        assert kernel.seconds == kernel.roof.time(kernel.work)
+        assert kernel.limit == kernel.roof.limit(kernel.work)
+        assert kernel.attainable == kernel.roof.attainable(kernel.work) <= kernel.roof.peak
+        assert kernel.bound == kernel.roof.bound(kernel.work)
+
+
+@pytest.mark.parametrize(
+    ("chip", "mfu"), [("h100", 0.97), ("v5e", 0.97), ("v6e", 0.94), ("orin-nx", 0.99)]
+)
+def test_long_prompts_come_near_the_peak(chip: str, mfu: float) -> None:
+    one = llama(chip, phase="prefill", context=2048, fusion="epilogue")
+    assert one.mfu == pytest.approx(mfu, abs=0.015)
+    assert one.time_per_token == pytest.approx(one.seconds / 2048)
+
+
+@pytest.mark.parametrize("fusion", STRATEGIES)
+@pytest.mark.parametrize("attention", serving.ATTENTION)
+def test_the_step_is_the_sum_of_its_kernels(fusion: str, attention: str) -> None:
+    one = llama(fusion=fusion, attention=attention, batch=16)
+    assert one.seconds == sum(kernel.count * kernel.seconds for kernel in one.kernels)
+    assert one.seconds == sum(kernel.total for kernel in one.kernels)
+    assert one.bytes == sum(kernel.count * kernel.work.bytes for kernel in one.kernels)
+    assert one.flops == sum(kernel.count * kernel.work.flops for kernel in one.kernels)
+    assert one.intensity == one.flops / one.bytes
+    assert one.tokens_per_second == 16 / one.seconds
+
+
+def bytes_by_hand(batch: int, context: int, fusion: str, attention: str) -> int:
+    """Bytes of a decode step in bf16, tensor by tensor."""
+    layers, d, q, kv, ff, vocabulary = 32, 4096, 4096, 1024, 14336, 128256
+    row = 2 * batch  # bytes of one column
+    projections = 2 * (d * (q + 2 * kv) + q * d + d * 2 * ff + ff * d)
+    projections += row * (d + q + 2 * kv + q + d + d + 2 * ff + ff + d)
+    rope = row * (2 * (q + kv) + 128)
+    append = row * 4 * kv
+    flash = 2 * batch * context * 2 * kv + row * 2 * q
+    naive = flash + 4 * row * 32 * context  # scores and probabilities, written and read
+    norm, add, swiglu = 2 * row * d + 2 * d, 3 * row * d, 3 * row * ff
+    layer = projections + rope + append + (naive if attention == "naive" else flash)
+    layer += 2 * norm + 2 * add + swiglu
+    once = 4 * batch + 2 * row * d + norm + 2 * vocabulary * d + row * (d + vocabulary)
+    saved = {
+        "none": 0,
+        # k once written and read; each sum read by the norm after it; the last sum not written
+        "pointwise": layers * (2 * row * kv) + 2 * layers * row * d + row * d,
+        # q, k, v of the product; turned k; both sums' summands; g and u
+        "epilogue": layers * row * (2 * q + 6 * kv + 2 * 2 * d + 2 * 2 * ff),
+    }
+    return layers * layer + once - saved[fusion]
+
+
+@pytest.mark.parametrize("fusion", STRATEGIES)
+@pytest.mark.parametrize("attention", serving.ATTENTION)
+@pytest.mark.parametrize(("batch", "context"), [(1, 1), (64, 2048), (3, 777)])
+def test_bytes_of_a_decode_step_by_hand(
+    fusion: str, attention: str, batch: int, context: int
+) -> None:
+    one = llama(batch=batch, context=context, fusion=fusion, attention=attention)
+    assert one.bytes == bytes_by_hand(batch, context, fusion, attention)
+
+
+@pytest.mark.parametrize("phase", serving.PHASES)
+def test_matrix_flops_are_two_per_weight_and_token_and_those_of_attention(phase: str) -> None:
+    one = llama(phase=phase, batch=3, context=500)
+    rows, new = (3, 1) if phase == "decode" else (1500, 500)
+    seen = new * (2 * 500 - new + 1) // 2
+    wanted = 2 * rows * 32 * LLAMA_3_8B.matrices + 2 * 3 * LLAMA_3_8B.vocabulary * 4096
+    wanted += 32 * 4 * 3 * 32 * 128 * seen
+    assert sum(k.count * k.work.matrix_flops for k in one.kernels) == wanted
+
+
+def test_a_layer_is_the_transformer_block_with_rope_and_cache() -> None:
+    # which has gate and up apart, so reads their input twice
+    block = work.transformer_block(
+        8, 1, 4096, 32, 14336, kv_heads=8, kv_len=700, gated=True, weights="int4"
+    )
+    one = llama(batch=8, context=700, fusion="none", weights="int4")
+    layer = [k.work for k in one.kernels if k.count == 32 and k.name not in ("RoPE", "KV append")]
+    assert sum(k.flops for k in layer) == sum(k.flops for k in block)
+    assert sum(k.bytes for k in layer) == sum(k.bytes for k in block) - 2 * 8 * 4096
+
+
+# --- what changes do ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("phase", serving.PHASES)
+@pytest.mark.parametrize("chip", ["h100", "v7x", "t4"])
+def test_more_work_takes_longer_and_larger_batches_never_cost_throughput(
+    chip: str, phase: str
+) -> None:
+    batches = [llama(chip, phase=phase, batch=batch, context=300) for batch in (1, 2, 5, 17, 300)]
+    for small, large in pairwise(batches):
+        assert small.seconds < large.seconds
+        assert small.tokens_per_second <= large.tokens_per_second * (1 + 1e-12)
+        assert small.memory.total < large.memory.total
+    contexts = [llama(chip, phase=phase, context=context) for context in (1, 2, 100, 5000)]
+    for short, long in pairwise(contexts):
+        assert short.seconds < long.seconds
+        assert short.memory.total < long.memory.total
+
+
+@pytest.mark.parametrize("phase", serving.PHASES)
+@pytest.mark.parametrize("chip", CHIPS)
+def test_fusion_saves_bytes_and_time_and_no_flops(chip: str, phase: str) -> None:
+    for attention in serving.ATTENTION:
+        steps = [
+            llama(chip, phase=phase, batch=8, context=512, fusion=fusion, attention=attention)
+            for fusion in ("none", "pointwise", "epilogue")
+        ]
+        for more, less in pairwise(steps):
+            assert less.bytes < more.bytes
+            assert less.seconds <= more.seconds
+            assert less.flops == more.flops
+    naive, flash = (
+        llama(chip, phase=phase, batch=8, context=512, attention=attention)
+        for attention in serving.ATTENTION
+    )
+    assert flash.seconds < naive.seconds
+    assert flash.memory.activations <= naive.memory.activations
+
+
+def test_naive_attention_keeps_all_scores_and_flash_none() -> None:
+    naive, flash = (
+        llama(phase="prefill", batch=2, context=4096, attention=attention)
+        for attention in serving.ATTENTION
+    )
+    scores = 2 * 2 * 32 * 4096 * 4096
+    others = 2 * 2 * 4096 * 4096 * 2  # the residual stream and … the queries or outputs
+    assert 2 * scores <= naive.memory.activations <= 2 * scores + others
+    assert flash.memory.activations < scores
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_narrow_types_save_bytes_of_what_they_are_the_type_of(chip: str) -> None:
+    wide = llama(chip, batch=4)
+    weights, cache = wide.but(weights="int4"), wide.but(cache="int8")
+    assert wide.bytes - weights.bytes == 32 * LLAMA_3_8B.matrices * 3 // 2
+    kv = 32 * 2 * 4 * 1024  # elements that a token of each sequence adds; they are written too
+    assert wide.bytes - cache.bytes == kv * (2048 + 1)
+    assert wide.memory.cache == 2 * cache.memory.cache
+    assert weights.flops == wide.flops
+    assert weights.peak == wide.peak
+    assert weights.seconds < wide.seconds > cache.seconds
+
+
+def test_narrow_activations_double_the_rate_of_products_where_the_chip_has_it() -> None:
+    wide = llama(phase="prefill")
+    narrow = wide.but(weights="fp8", activations="fp8")
+    alone = wide.but(weights="fp8")
+    assert narrow.peak == 1979e12
+    by_name = {kernel.name: kernel for kernel in narrow.kernels}
+    assert by_name["gate+up projection"].work.dtype == "fp8"
+    assert by_name["LM head"].work.dtype == by_name["flash attention"].work.dtype == "bf16"
+    assert narrow.seconds < 0.65 * alone.seconds
+    assert alone.seconds == pytest.approx(
+        wide.seconds, rel=0.01
+    )  # compute-bound: bytes don't count
+    # written out: each product's input is quantised by a kernel, or by its producer
+    apart = narrow.but(fusion="none")
+    kernels = [kernel.name for kernel in apart.kernels if "quantise" in kernel.name]
+    assert kernels == ["quantise 1", "quantise o", "quantise 2", "quantise h"]
+    assert not any(
+        kernel.name.startswith("quantise") for kernel in narrow.but(fusion="epilogue").kernels
+    )
+
+
+@pytest.mark.parametrize(("fusion", "count"), [("none", 32), ("pointwise", 1), ("epilogue", 32)])
+def test_each_operation_runs_as_often_as_the_model_has_it(fusion: str, count: int) -> None:
+    one = llama(fusion=fusion, weights="int8", activations="int8", attention="naive")
+    runs: dict[str, int] = {}
+    for kernel in one.kernels:
+        for op in kernel.ops:
+            runs[op.removeprefix("next ")] = runs.get(op.removeprefix("next "), 0) + kernel.count
+    once = {"embedding", "final RMSNorm", "LM head"}
+    assert {op for op, n in runs.items() if n == 1} == once
+    assert {op for op, n in runs.items() if n == 32} == set(runs) - once
+    assert next(k.count for k in one.kernels if k.ops[0] == "RMSNorm 1") == count
+
+
+def test_a_model_of_one_layer_has_nothing_between_layers() -> None:
+    one = Model("one", 1, 64, 8, 2, 8, 160, 1000)
+    kernels = step(one, "h100", fusion="pointwise").kernels
+    assert all(kernel.count == 1 for kernel in kernels)
+    assert not any("next" in kernel.name for kernel in kernels)
+
+
+# --- memory, and what would fit -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("phase", serving.PHASES)
+def test_the_largest_batch_and_context_fit_and_one_more_does_not(chip: str, phase: str) -> None:
+    for attention, cache in (("flash", None), ("naive", "int8")):
+        one = llama(chip, phase=phase, batch=3, context=900, attention=attention, cache=cache)
+        batch, context = one.largest_batch(), one.largest_context()
+        for largest, argument in ((batch, "batch"), (context, "context")):
+            assert largest == 0 or one.but(**{argument: largest}).fits
+            assert not one.but(**{argument: largest + 1}).fits
+
+
+def test_weights_that_do_not_fit_leave_no_batch_and_no_context() -> None:
+    one = llama("t4")  # 16.06 GB of weights, 16 GB of memory
+    assert not one.fits
+    assert one.memory.room < 0
+    assert one.largest_batch() == one.largest_context() == 0
+    found = [(s.setting.weights, s.setting.cache) for s in one.narrower()]
+    assert found[0] == ("int8", "fp16")
+    assert all(weights != "fp16" for weights, _ in found)
+    assert all(s.fits for s in one.narrower())
+    assert one.seconds > 0
+
+
+def test_narrower_types_come_least_change_first() -> None:
+    one = llama("v6e", batch=160, context=2048)
+    assert not one.fits
+    found = [(s.setting.weights, s.setting.cache) for s in one.narrower()]
+    wanted = [("bf16", "int4"), ("fp8", "fp8"), ("fp8", "int4"), ("int4", "fp8"), ("int4", "int4")]
+    assert found == wanted
+    both = llama("v6e", weights="fp8", activations="fp8").narrower()
+    assert {s.setting.activations for s in both if s.setting.weights == "fp8"} == {"fp8"}
+    assert {s.setting.activations for s in both if s.setting.weights == "int4"} == {"bf16"}
+    assert llama(weights="int4", cache="int4").narrower() == []
+
+
+@pytest.mark.parametrize("phase", serving.PHASES)
+def test_the_best_batch_is_the_one_that_trying_all_finds(phase: str) -> None:
+    for latency in (0.004, 0.0055, 0.008, 0.05, 10):
+        tried = [llama("h100", phase=phase, batch=b, context=6000) for b in range(1, 100)]
+        good = [one for one in tried if one.fits and one.seconds <= latency]
+        best = best_batch(LLAMA_3_8B, "h100", latency=latency, phase=phase, context=6000)
+        if not good:
+            assert best is None
+        else:
+            assert best is not None
+            assert best.setting.batch == max(good, key=lambda s: s.tokens_per_second).setting.batch
+
+
+def test_the_best_batch_of_what_never_fits_is_none() -> None:
+    assert best_batch(LLAMA_3_8B, "t4", latency=1e6) is None
+    assert best_batch(LLAMA_3_8B, "t4", latency=1e6, weights="int4") is not None
+
+
+# --- arguments ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("setting", "error", "words"),
+    [
+        ({"chip": "h1000"}, rh.UnknownName, "h100"),
+        ({"phase": "training"}, rh.UnknownName, "decode, prefill"),
+        ({"fusion": "all"}, rh.UnknownName, "none, pointwise, epilogue"),
+        ({"attention": "sparse"}, rh.UnknownName, "naive, flash"),
+        ({"batch": 0}, rh.BadValue, "whole number from 1"),
+        ({"batch": 2.5}, rh.BadValue, "whole number from 1"),
+        ({"batch": [1, 2]}, rh.BadType, "one whole number"),
+        ({"context": -1}, rh.BadValue, "whole number from 1"),
+        ({"context": "long"}, rh.BadType, "number"),
+        ({"weights": "fp64"}, rh.UnknownName, "bf16, fp8, int8, int4"),
+        ({"weights": "bf17"}, rh.UnknownName, "bf16"),
+        ({"cache": "fp32"}, rh.UnknownName, "type of cache on NVIDIA H100"),
+        ({"chip": "t4", "weights": "bf16"}, rh.UnknownName, "fp16, fp8, int8, int4"),
+        (
+            {"chip": "v5e", "weights": "fp8", "activations": "fp8"},
+            rh.UnknownName,
+            "the matrix unit of TPU v5e has no fp8 peak",
+        ),
+        ({"chip": "v7x", "weights": "int8", "activations": "int8"}, rh.UnknownName, "no int8 peak"),
+        ({"activations": "fp8"}, rh.BadValue, "fp8 with bf16 weights"),
+        ({"chip": "v5e", "weights": "int4", "activations": "int4"}, rh.BadValue, "fp8 or int8"),
+    ],
+)
+def test_a_bad_setting_is_refused(
+    setting: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        step(LLAMA_3_8B, **{"chip": "h100", **setting})
+
+
+def test_other_bad_arguments_are_refused() -> None:
+    with pytest.raises(rh.BadType, match="LLAMA_3_8B"):
+        step("llama", "h100")  # type: ignore[arg-type]
+    with pytest.raises(rh.BadType, match="none can be given"):
+        best_batch(LLAMA_3_8B, "h100", latency=1, batch=2)
+    for latency in (0, -1, float("nan"), float("inf")):
+        with pytest.raises(rh.BadValue, match="latency"):
+            best_batch(LLAMA_3_8B, "h100", latency=latency)
+    with pytest.raises(rh.UnknownName, match="Nearest: 'batch'"):
+        llama().but(batches=3)
+
+
+def test_every_way_to_name_a_chip_and_a_type_gives_the_same() -> None:
+    wanted = llama("h100", weights="fp8", cache="int8")
+    assert llama(rh.chip("h100"), weights="float8_e4m3fn", cache="s8").setting == wanted.setting
+    assert wanted.but(chip="v7x", context=7).setting.chip is rh.chip("v7x")
+    assert wanted.but(context=7).setting.weights == "fp8"
+
+
+# --- for the page ---------------------------------------------------------------------------------
+
+
+def test_tables_are_plain_data_and_name_only_operations_that_exist() -> None:
+    data = serving.tables()
+    assert json.loads(json.dumps(data))["model"]["kv_heads"] == 8
+    assert [chip["key"] for chip in data["chips"]] == CHIPS
+    h100 = data["chips"][CHIPS.index("h100")]
+    assert (h100["matrix"]["bf16"], h100["bandwidth"], h100["capacity"]) == (989e12, 3350e9, 80e9)
+    assert data["costs"]["rmsnorm"] == {"element": 4, "row": 3}
+    named = {op for kernels in STRATEGIES.values() for kernel in kernels for op in kernel.ops}
+    settings = [
+        {"attention": attention, **narrow}
+        for attention in serving.ATTENTION
+        for narrow in ({}, {"weights": "fp8", "activations": "fp8"})
+    ]
+    ran = {
+        op
+        for setting in settings
+        for fusion in STRATEGIES
+        for kernel in llama(fusion=fusion, **setting).kernels
+        for op in kernel.ops
+    }
+    assert ran == named
+
+
+def test_the_script_is_the_tables_and_the_file() -> None:
+    text = serving.script()
+    head, rest = text.split("\n", 1)
+    assert json.loads(head.removeprefix("const tables = ").removesuffix(";")) == json.loads(
+        json.dumps(serving.tables())
+    )
+    assert rest.startswith("/*")
+    assert rest.rstrip().endswith("})();")
