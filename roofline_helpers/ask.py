@@ -517,10 +517,10 @@ def _plain(lines: list[str], answer: str, later: str) -> str:
 
 
 def _verdict(given: float, exact: float, unit: str, within: float, spread: float | None) -> str:
-    if spread is not None and given > 0:
-        near = abs(math.log10(given / exact)) <= spread
-        within = abs(given - exact) / exact if near else 1e-60
-    return repr(show.check(given, exact, unit, within or 1e-60))
+    if spread is not None:
+        near = given > 0 and abs(math.log10(given / exact)) <= spread
+        within = max(1.001 * abs(given / exact - 1), 1e-12) if near else 1e-12
+    return repr(show.check(given, exact, unit, within))
 
 
 def _finite(name: str, given: Any) -> float:

@@ -111,6 +111,7 @@ def visitor(
     options = {"reduced_motion": "reduce", "has_touch": width < 600, **options}
     size: Any = {"width": width, "height": height}
     context = browser.new_context(viewport=size, color_scheme=theme, **options)  # type: ignore[arg-type]
+    context.set_default_timeout(10_000)
     watch = Watch(allowed)
     context.on("request", lambda request: watch.request(request.url))
     context.on("console", lambda m: watch.error(m.text) if m.type == "error" else None)
@@ -138,7 +139,7 @@ def served(folder: Path) -> Iterator[str]:
 
     handler = functools.partial(Quiet, directory=str(folder))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         try:
             yield f"http://127.0.0.1:{server.server_address[1]}/"
         finally:

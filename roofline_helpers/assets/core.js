@@ -123,7 +123,10 @@ const core = (() => {
   const ledger = {
     get(key) {
       const text = stored((s) => s.getItem(SPACE + key)) ?? memory.get(key);
-      try { return text ? JSON.parse(text) : null; } catch { return null; }
+      try {
+        const entry = JSON.parse(text);
+        return typeof entry === "object" ? entry : null;
+      } catch { return null; }
     },
     set(key, entry) {
       const before = ledger.get(key);
@@ -301,7 +304,10 @@ const core = (() => {
         parts.inputs.forEach((input) => { input.disabled = true; });
         commit.textContent = "Answer again";
       }
-      if (!restored) ui.say(feedback.textContent + (data.locked ? " The result is shown below." : ""));
+      if (!restored) {
+        if (data.reveal) commit.focus(); // a field that is disabled would lose it
+        ui.say(feedback.textContent + (data.locked ? " The result is shown below." : ""));
+      }
       onanswer({ given: value, right: judged.correct, restored });
     };
     const open = () => {
@@ -414,10 +420,11 @@ const core = (() => {
         if (this.look) { themed.add(this.look); this.look(theme()); }
         return;
       }
-      const data = JSON.parse(this.querySelector(":scope > script[type='application/json']").textContent);
+      const source = this.querySelector(":scope > script[type='application/json']");
+      const data = JSON.parse(source.textContent);
       const card = el("div", { class: "card" });
       const status = el("div", { class: "say", role: "status" });
-      const then = el("div", { class: "then", hidden: true }, el("slot", { name: "then" }));
+      const then = el("div", { class: "then", role: "group", "aria-label": "Unlocked", hidden: true }, el("slot", { name: "then" }));
       const listeners = [];
       const ui = {
         root: card,
@@ -426,10 +433,11 @@ const core = (() => {
         lock: () => { then.hidden = true; },
         onTheme: (f) => { listeners.push(f); f(theme()); },
       };
-      // What the page shows without JavaScript holds the locked part folded: it moves into its slot
-      const locked = this.querySelector("[data-then]");
       kinds[this.dataset.kind](this, data, ui);
-      if (locked && locked.closest("[data-kind]") === this) {
+      // What stands here without JavaScript goes, but for the locked part: that moves into its slot
+      const locked = this.querySelector("[data-then]");
+      this.replaceChildren(source);
+      if (locked) {
         locked.slot = "then";
         locked.removeAttribute("data-then");
         for (const img of locked.querySelectorAll("img")) Object.assign(img.style, { maxWidth: "100%", height: "auto" });
@@ -438,6 +446,9 @@ const core = (() => {
       const root = this.attachShadow({ mode: "open" });
       root.adoptedStyleSheets = sheets;
       root.append(card, locked ? then : "", status);
+      new ResizeObserver(() => { // what scrolls can be reached by keyboard
+        if (then.scrollWidth > then.clientWidth) then.tabIndex = 0; else then.removeAttribute("tabindex");
+      }).observe(then);
       this.look = (now) => { this.dataset.look = now; for (const f of listeners) f(now); };
       themed.add(this.look);
       this.look(theme());

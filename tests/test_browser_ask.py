@@ -1,0 +1,592 @@
+"""Questions in a real browser: by keyboard alone, in both themes, on narrow pages, in sandboxes."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import re
+from collections.abc import Callable
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import Serve, Visit, overflow, violations, visitor
+from playwright.sync_api import Browser, Frame, Locator, Page, expect
+
+import roofline_helpers as rh
+from roofline_helpers import ask
+from roofline_helpers.show import significant
+
+TABLE = rh.table([{"N": 64, "FLOP/byte": 21.3}, {"N": 256, "FLOP/byte": 85.3}])
+OPTIONS = {
+    "the batch": "The smallest dimension decides.",
+    "4096": "It is large beside the batch.",
+    "16384": "The largest dimension matters least.",
+}
+HEAD = (
+    "<!doctype html><html lang='en'><head><meta charset='utf-8'><title>Questions</title>"
+    "<meta name='viewport' content='width=device-width'>{head}</head>"
+)
+DARK = (
+    "<style>@media (prefers-color-scheme: dark) {body {background: #121212; color: #eee}}</style>"
+)
+
+
+def choice(**more: Any) -> ask.Element:
+    return ask.choice("Which decides?", OPTIONS, right="the batch", key="t-choice", **more)
+
+
+def number(**more: Any) -> ask.Element:
+    given = {"solution": 1024 / 3, "unit": "FLOP/byte", "key": "t-number"} | more
+    return ask.number("What is the intensity?", **given)
+
+
+def multi() -> ask.Element:
+    options = {"reads": "They cross.", "writes": "They cross too.", "adds": "They stay inside."}
+    right = ["reads", "writes"]
+    return ask.choice("What moves bytes?", options, right=right, multi=True, key="t-multi")
+
+
+def sheet() -> ask.Element:
+    return ask.sheet(
+        number(
+            key="t-ex", hint="Count three matrices.", why="N/3", feedback=[(1024, "That is N.")]
+        ),
+        multi(),
+        ask.number("How many tokens?", solution=7, key="t-whole", integer=True, answer=8),
+    )
+
+
+Show = Callable[..., Page]
+
+
+@pytest.fixture
+def show(visit: Visit, serve: Serve, tmp_path: Path) -> Show:
+    """Return a function that opens a page with these elements."""
+
+    def open_page(*elements: ask.Element, head: str = "", body: str = "", **options: Any) -> Page:
+        html = "\n".join(element.html() for element in elements)
+        text = HEAD.format(head=DARK + head) + f"<body><main><h1>Questions</h1>{html}{body}</main>"
+        (tmp_path / "index.html").write_text(text, "utf-8")
+        return visit(serve(tmp_path) + "index.html", **options)
+
+    return open_page
+
+
+def piece(page: Page | Frame, kind: str = "question") -> Locator:
+    return page.locator(f"[data-kind={kind}]").first
+
+
+def status(page: Page | Frame) -> str:
+    return " ".join(page.get_by_role("status").all_text_contents()).strip()
+
+
+def stored(page: Page) -> dict[str, Any]:
+    kept = page.evaluate("Object.fromEntries(Object.entries(localStorage))")
+    return {key: json.loads(value) for key, value in kept.items()}
+
+
+# --- by keyboard alone ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("downs", "right"), [(0, True), (1, False), (2, False)])
+def test_any_choice_unlocks_by_keyboard(show: Show, downs: int, right: bool) -> None:
+    page = show(choice(then=TABLE))
+    table = page.get_by_role("table")
+    expect(table).to_be_hidden()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Space")
+    for _ in range(downs):
+        page.keyboard.press("ArrowDown")
+    expect(table).to_be_hidden()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(table).to_be_visible()
+    chosen = list(OPTIONS)[downs]
+    expect(piece(page)).to_contain_text(OPTIONS[chosen])
+    assert OPTIONS[chosen] in status(page)
+    assert OPTIONS["the batch"] in status(page), "the right answer is said too"
+    assert "shown below" in status(page)
+    (entry,) = stored(page).values()
+    assert (entry["given"], entry["right"]) == (chosen, right)
+    assert list(stored(page)) == ["roofline:v1:t-choice"]
+    # Again: the same button, by keyboard; what was open stays open
+    page.keyboard.press("Enter")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(table).to_be_visible()
+    (entry,) = stored(page).values()
+    assert entry["first"] == chosen != entry["given"]
+
+
+def test_nothing_chosen_is_said_and_unlocks_nothing(show: Show) -> None:
+    page = show(choice(then=TABLE))
+    page.get_by_role("button", name="Check my answer").press("Space")
+    expect(page.get_by_role("table")).to_be_hidden()
+    assert status(page) == "Choose an answer first."
+    assert stored(page) == {}
+
+
+@pytest.mark.parametrize(
+    ("typed", "said", "right"),
+    [
+        ("341.3", "Right.", True),
+        ("340", "Right.", True),
+        ("1024", "That is N, not N/3.", False),
+        ("1,024 FLOP/byte", "That is N, not N/3.", False),
+        ("683", "Yours is 2 times too large.", False),
+        ("1.7", "Yours is 0.005 times the solution.", False),
+        ("0", "Too small.", False),
+    ],
+)
+def test_any_number_unlocks_by_keyboard(show: Show, typed: str, said: str, right: bool) -> None:
+    known = [(1024, "That is N, not N/3.")]
+    page = show(number(then=TABLE, feedback=known, why="N/3 FLOP for each byte."))
+    page.keyboard.press("Tab")
+    page.keyboard.type(typed)
+    expect(page.get_by_role("table")).to_be_hidden()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("table")).to_be_visible()
+    assert said in status(page)
+    assert "341 FLOP/byte: N/3 FLOP for each byte." in status(page)
+    (entry,) = stored(page).values()
+    assert (entry["right"], entry["answer"]) == (right, "341 FLOP/byte")
+
+
+@pytest.mark.parametrize(
+    ("typed", "word"),
+    [
+        ("", "Type a number."),
+        ("   ", "Type a number."),
+        ("abc", "Not a number"),
+        ("12 apples", "Not a number"),
+        ("1.2.3", "Not a number"),
+        ("1e", "Not a number"),
+        ("NaN", "Not a number"),
+        ("Infinity", "Not a number"),
+        ("0x10", "Not a number"),
+        ("<b>1</b>", "Not a number"),
+        ("-3", "Not below zero."),
+        ("−3", "Not below zero."),
+        ("1e99", "At most 1e30."),
+        ("1e999", "At most 1e30."),
+    ],
+)
+def test_bad_numbers_get_a_word_and_unlock_nothing(show: Show, typed: str, word: str) -> None:
+    page = show(number(then=TABLE))
+    field = page.get_by_role("textbox")
+    field.fill(typed)
+    field.press("Enter")
+    expect(page.get_by_role("table")).to_be_hidden()
+    assert word in status(page)
+    expect(field).to_have_attribute("aria-invalid", "true")
+    expect(field).to_have_accessible_description(re.compile(re.escape(word)))
+    expect(field).to_be_focused()
+    assert stored(page) == {}
+    field.fill("5")
+    expect(field).not_to_have_attribute("aria-invalid", "true")
+
+
+@pytest.mark.parametrize(
+    ("typed", "value"),
+    [("1e3", 1000), ("1.2k", 1200), ("2 M", 2e6), (".5", 0.5), ("5.", 5), ("+7", 7),
+     ("1_000", 1000), ("1,024,000", 1024000), ("1 024", 1024),
+     (" 12 ", 12), ("3FLOP/byte", 3), ("1E-3", 0.001)],
+)  # fmt: skip
+def test_numbers_may_be_written_in_many_ways(show: Show, typed: str, value: float) -> None:
+    page = show(number())
+    page.get_by_role("textbox").fill(typed)
+    page.get_by_role("textbox").press("Enter")
+    (entry,) = stored(page).values()
+    assert entry["value"] == value
+
+
+def test_whole_numbers_only_where_asked(show: Show) -> None:
+    page = show(number(integer=True, smallest=2))
+    for typed, word in (("2.5", "whole number"), ("1", "At least 2.")):
+        page.get_by_role("textbox").fill(typed)
+        page.get_by_role("textbox").press("Enter")
+        assert word in status(page)
+
+
+def test_an_estimate_is_judged_in_powers_of_ten(show: Show) -> None:
+    page = show(number(decades=0.5, solution=1000))
+    for typed, right in (("400", True), ("3100", True), ("300", False), ("3300", False)):
+        page.reload()
+        page.evaluate("localStorage.clear()")
+        page.reload()
+        page.get_by_role("textbox").fill(typed)
+        page.get_by_role("textbox").press("Enter")
+        assert ("Right." in status(page)) is right, typed
+
+
+def test_a_sheet_by_keyboard(show: Show) -> None:
+    page = show(sheet())
+    host = piece(page, "sheet")
+    expect(host).not_to_contain_text("341 FLOP/byte")
+    page.keyboard.press("Tab")
+    page.keyboard.type("1024")
+    page.keyboard.press("Enter")
+    assert status(page) == "✗That is N.?Count three matrices."
+    expect(host).not_to_contain_text("341 FLOP/byte")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")  # Show the solution
+    expect(host).to_contain_text("341 FLOP/byte: N/3")
+    expect(page.get_by_role("button", name="Hide the solution")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(host).not_to_contain_text("341 FLOP/byte")
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Control+A")
+    page.keyboard.type("341")
+    page.keyboard.press("Enter")
+    assert status(page) == "✓Right."
+    # What the notebook has given stands in its field, judged; nothing was said about it
+    expect(page.get_by_role("textbox").nth(1)).to_have_value("8")
+    expect(host).to_contain_text("Yours is 1.14 times too large.")
+
+
+def test_several_answers_by_keyboard(show: Show) -> None:
+    page = show(multi())
+    page.keyboard.press("Tab")
+    page.keyboard.press("Space")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Space")
+    page.keyboard.press("Enter")
+    for text in ("reads: They cross.", "adds: They stay inside.", "writes: They cross too."):
+        assert text in status(page)
+    assert stored(page)["roofline:v1:t-multi"]["right"] is False
+
+
+def test_a_question_inside_what_another_unlocks(show: Show) -> None:
+    page = show(choice(then=[number(then="The deepest text.")]))
+    expect(page.get_by_role("textbox")).to_be_hidden()
+    page.get_by_label("4096").check()
+    page.get_by_role("button", name="Check my answer").press("Enter")
+    expect(page.get_by_text("The deepest text.")).to_be_hidden()
+    page.get_by_role("textbox").fill("1")
+    page.get_by_role("textbox").press("Enter")
+    expect(page.get_by_text("The deepest text.")).to_be_visible()
+
+
+# --- what is kept --------------------------------------------------------------------------------
+
+
+def test_answers_come_back_and_can_be_forgotten(show: Show) -> None:
+    page = show(choice(then=TABLE), number(), ask.ledger())
+    host = piece(page, "ledger")
+    expect(host).to_contain_text("Nothing answered yet")
+    page.get_by_label("4096").check()
+    page.get_by_role("button", name="Check my answer").first.press("Enter")
+    page.get_by_role("textbox").fill("341")
+    page.get_by_role("textbox").press("Enter")
+    page.reload()
+    expect(page.get_by_label("4096")).to_be_checked()
+    expect(page.get_by_role("textbox")).to_have_value("341")
+    expect(page.locator("table.dataframe")).to_be_visible()
+    expect(host).to_contain_text("1 of 2 right")
+    assert [row.inner_text().split("\t")[0] for row in host.get_by_role("row").all()[1:]] == [
+        "Which decides?",
+        "What is the intensity?",
+    ]
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Export").press("Enter")
+    saved = json.loads(Path(download.value.path()).read_text("utf-8"))
+    assert saved["answers"]["t-choice"]["given"] == "4096"
+    assert json.loads(host.get_by_role("textbox").input_value()) == saved
+    page.get_by_role("button", name="Forget all answers").press("Enter")
+    assert len(stored(page)) == 2, "asked once more before anything is lost"
+    page.get_by_role("button", name="Really forget").press("Enter")
+    assert stored(page) == {}
+    expect(page.locator("table.dataframe")).to_be_hidden()
+    expect(page.get_by_role("textbox").first).to_have_value("")
+    expect(page.get_by_label("4096")).not_to_be_checked()
+    expect(host).to_contain_text("Nothing answered yet")
+
+
+@pytest.mark.parametrize(
+    "kept", ["{", "null", '{"value":[9]}', '{"value":"x"}', '{"value":{}}', "7"]
+)
+def test_a_spoiled_entry_locks_nothing_up(show: Show, kept: str) -> None:
+    page = show(choice(then=TABLE), number(), ask.ledger())
+    page.evaluate(f"localStorage['roofline:v1:t-choice'] = {json.dumps(kept)}")
+    page.evaluate(f"localStorage['roofline:v1:t-number'] = {json.dumps(kept)}")
+    page.reload()
+    expect(page.locator("table.dataframe")).to_be_hidden()
+    page.get_by_label("4096").check()
+    page.get_by_role("button", name="Check my answer").first.press("Enter")
+    expect(page.locator("table.dataframe")).to_be_visible()
+
+
+def test_it_works_where_storage_is_refused(show: Show) -> None:
+    frame = framed(show, choice(then=TABLE), ask.ledger())
+    assert frame.evaluate("try { localStorage } catch (e) { e.name }") == "SecurityError"
+    frame.get_by_label("16384").check()
+    frame.get_by_role("button", name="Check my answer").press("Enter")
+    expect(frame.locator("table.dataframe")).to_be_visible()
+    expect(piece(frame, "ledger")).to_contain_text("0 of 1 right")
+
+
+def framed(show: Show, *elements: ask.Element) -> Frame:
+    """The elements as Colab shows an output: in a frame of its own, without the page's rights."""
+    html = (
+        HEAD.format(head="<meta name='color-scheme' content='light dark'>")
+        + "<main><h1>Output</h1>"
+    )
+    source = escape(html + "\n".join(one.html() for one in elements) + "</main>", quote=True)
+    frame = '<iframe title="output" sandbox="allow-scripts" width="600" height="900" '
+    frame += f'srcdoc="{source}"></iframe>'
+    page = show(body=frame)
+    element = page.wait_for_selector("iframe")
+    assert element is not None
+    found = element.content_frame()
+    assert found is not None
+    found.wait_for_load_state()
+    return found
+
+
+def test_a_sandboxed_frame_as_in_colab(show: Show) -> None:
+    frame = framed(show, choice(then=TABLE), sheet())
+    assert frame.evaluate("origin") == "null"
+    frame.get_by_label("the batch").focus()
+    frame.page.keyboard.press("Space")
+    frame.page.keyboard.press("ArrowDown")
+    frame.page.keyboard.press("Tab")
+    frame.page.keyboard.press("Enter")
+    expect(frame.locator("table.dataframe")).to_be_visible()
+    field = frame.get_by_role("textbox").first
+    field.fill("1024")
+    field.press("Enter")
+    assert "That is N." in status(frame)
+    assert violations(frame) == []
+
+
+# --- the page around -----------------------------------------------------------------------------
+
+THEMES = {
+    "site": ("document.documentElement.dataset.theme", "dark", "light"),
+    "JupyterLab": ("document.body.dataset.jpThemeLight", "false", "true"),
+    "VS Code": ("document.body.className", "vscode-dark", "vscode-light"),
+    "VS Code, kind": (
+        "document.body.dataset.vscodeThemeKind",
+        "vscode-high-contrast",
+        "vscode-light",
+    ),
+}
+
+
+@pytest.mark.parametrize("system", ["light", "dark"])
+@pytest.mark.parametrize("place", THEMES)
+def test_the_theme_is_the_page_s_and_follows_it(show: Show, place: str, system: str) -> None:
+    page = show(choice(), theme=system)
+    host = piece(page)
+    expect(host).to_have_attribute("data-look", system)
+    where, dark, light = THEMES[place]
+    for value, look in ((dark, "dark"), (light, "light"), (dark, "dark")):
+        page.evaluate(f"() => {{ {where} = {json.dumps(value)} }}")
+        expect(host).to_have_attribute("data-look", look)
+
+
+def test_the_theme_follows_colab_and_the_system(show: Show) -> None:
+    page = show(choice())
+    page.evaluate("document.documentElement.setAttribute('theme', 'dark')")
+    expect(piece(page)).to_have_attribute("data-look", "dark")
+    page.evaluate("document.documentElement.removeAttribute('theme')")
+    expect(piece(page)).to_have_attribute("data-look", "light")
+    page.emulate_media(color_scheme="dark")
+    expect(piece(page)).to_have_attribute("data-look", "dark")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_no_barrier_and_no_overflow(show: Show, theme: str, width: int) -> None:
+    long = ask.choice(
+        "Which? " + "A long question needs many words. " * 8,
+        {"a" * 60: "Long.", "b " * 60: "Longer."},
+        right="a" * 60,
+        key="t-long",
+        then=rh.table([{f"column {i}": i for i in range(20)}]),
+    )
+    page = show(
+        choice(then=TABLE),
+        number(then=TABLE),
+        sheet(),
+        long,
+        ask.ledger(),
+        theme=theme,
+        width=width,
+    )
+    assert violations(page) == []
+    assert overflow(page) <= 0
+    for button in page.get_by_role("button", name="Show the solution").element_handles():
+        button.click()
+    for field in page.get_by_role("textbox").all()[:2]:
+        field.fill("x")
+    assert violations(page) == []
+    for box in page.get_by_role("radio").all():
+        box.check()
+    for field in page.get_by_role("textbox").all():
+        field.fill("3")
+    for button in page.get_by_role("button", name="Check my answer").element_handles():
+        button.click()
+    page.get_by_role("button", name="Export").click()
+    expect(page.get_by_role("table")).to_have_count(4)
+    assert violations(page) == []
+    assert overflow(page) <= 0
+    if width < 600:
+        heights = page.evaluate(
+            "[...document.querySelectorAll('[data-kind]')].flatMap(h => [...h.shadowRoot"
+            ".querySelectorAll('button, .option, input[type=text]')])"
+            ".filter(n => n.checkVisibility()).map(n => n.getBoundingClientRect().height)"
+        )
+        assert min(heights) >= 44
+
+
+def test_a_key_pressed_in_a_question_stays_there(show: Show) -> None:
+    page = show(choice())
+    page.evaluate("heard = []; addEventListener('keydown', e => heard.push(e.key))")
+    page.get_by_label("the batch").focus()
+    for key in ("ArrowDown", "Enter", "a", "Escape"):
+        page.keyboard.press(key)
+    assert page.evaluate("heard") == []
+    page.keyboard.press("Control+k")
+    assert page.evaluate("heard") == ["Control", "k"] or page.evaluate("heard") == ["k"]
+
+
+def test_focus_is_visible(show: Show) -> None:
+    page = show(choice())
+    page.keyboard.press("Tab")
+    widths = page.evaluate(
+        "getComputedStyle(document.querySelector('[data-kind]').shadowRoot.activeElement).outlineWidth"
+    )
+    assert widths == "3px"
+
+
+def test_without_javascript_the_answer_is_folded(show: Show) -> None:
+    page = show(choice(then=TABLE), sheet(), ask.ledger(), java_script_enabled=False)
+    expect(page.get_by_text("Which decides?")).to_be_visible()
+    expect(page.get_by_role("listitem").filter(has_text="16384")).to_be_visible()
+    expect(page.get_by_role("table")).to_be_hidden()
+    page.get_by_text("Answer", exact=True).first.click()
+    expect(page.get_by_role("table")).to_be_visible()
+    expect(page.get_by_text("It is large beside the batch.")).to_be_visible()
+
+
+def test_what_stands_there_without_javascript_has_no_barrier(show: Show) -> None:
+    bare = "".join(one.markup() for one in (choice(then=TABLE), sheet(), ask.ledger()))
+    page = show(body=bare.replace("<details>", "<details open>"))
+    assert page.get_by_role("table").is_visible()
+    assert violations(page) == []
+
+
+def test_a_broken_element_leaves_the_page_as_it_was(
+    show: Show, chromium: Browser, serve: Serve, tmp_path: Path
+) -> None:
+    show(ask.Element("unheard-of", {}, "<p>Still here</p>", ""), allowed=("kinds",))
+    with visitor(chromium) as (page, watch):
+        page.goto(serve(tmp_path) + "index.html")
+        expect(page.get_by_text("Still here")).to_be_visible()
+        page.wait_for_timeout(50)
+        assert len(watch.errors) == 1
+
+
+def test_the_site_s_rules_allow_it(visit: Visit, serve: Serve, tmp_path: Path) -> None:
+    """With the script in a file, a page needs neither inline scripts nor eval."""
+    rules = "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data:"
+    head = f'<meta http-equiv="Content-Security-Policy" content="{rules}">'
+    head += '<meta name="roofline-site" content="1"><script defer src="a.js"></script>'
+    body = choice(then=TABLE).markup() + sheet().markup()
+    (tmp_path / "a.js").write_text(ask.script("ask"), "utf-8")
+    (tmp_path / "index.html").write_text(HEAD.format(head=head) + body, "utf-8")
+    for address in (serve(tmp_path) + "index.html", (tmp_path / "index.html").as_uri()):
+        page = visit(address)
+        page.get_by_label("4096").check()
+        page.get_by_role("button", name="Check my answer").first.click()
+        expect(page.get_by_role("table")).to_be_visible()
+
+
+def test_a_script_may_come_twice(show: Show) -> None:
+    page = show(choice(), choice())
+    expect(page.get_by_role("radio")).to_have_count(6)
+
+
+# --- the parts that labs are made of -------------------------------------------------------------
+
+
+def core(page: Page, code: str, argument: Any = None) -> Any:
+    """Run JavaScript that sees `core`."""
+    body = ask.script("ask").replace("core.start(", "window.core = core; core.start(")
+    page.evaluate(body)
+    return page.evaluate(code, argument)
+
+
+def test_numbers_read_as_python_writes_them(visit: Visit) -> None:
+    chance = random.Random(5)
+    values = [
+        0.0,
+        1.0,
+        999.5,
+        999.4999,
+        9995.0,
+        0.125,
+        2.5,
+        12.5,
+        1125.0,
+        1135.0,
+        1e22,
+        1e-12,
+        1e21,
+    ]
+    values += [10.0**n for n in range(-12, 23)] + [9.995 * 10.0**n for n in range(-10, 20)]
+    values += [chance.choice((1, -1)) * 10 ** chance.uniform(-11, 22) for _ in range(2000)]
+    values += [round(10 ** chance.uniform(-3, 9), chance.randint(0, 4)) for _ in range(2000)]
+    values += [chance.randrange(1, 20000) / 8 for _ in range(1000)]  # many exact ties
+    cases = [(value, digits) for value in values for digits in (2, 3, 4)]
+    got = core(
+        visit(),
+        "cases => cases.map(([v, d]) => [core.si(v, 'B', d), core.significant(v, d)])",
+        cases,
+    )
+    wrong = [
+        (case, pair, expected)
+        for case, pair in zip(cases, got, strict=True)
+        for expected in [[rh.si(case[0], "B", digits=case[1]), significant(*case)]]
+        if pair != expected
+    ]
+    assert len(cases) > 15_000
+    assert wrong[:5] == []
+
+
+def test_numbers_that_are_none_read_as_in_python(visit: Visit) -> None:
+    got = core(visit(), "() => [Infinity, -Infinity, NaN].map(v => core.si(v, 'B'))")
+    assert got == [rh.si(value, "B") for value in (math.inf, -math.inf, math.nan)]
+
+
+def test_a_field_calls_with_sound_numbers_only(visit: Visit) -> None:
+    page = visit()
+    core(
+        page,
+        "() => { seen = []; const one = core.field({label: 'N', value: 512, min: 1, max: 1e6,"
+        " integer: true, onvalue: v => seen.push(v)}); document.body.append(one.node); }",
+    )
+    field = page.get_by_label("N")
+    for typed in ("1024", "", "x", "1e99", "-4", "2.5", "4k"):
+        field.fill(typed)
+    assert page.evaluate("seen") == [1024, 4000]
+
+
+def test_the_address_holds_a_setting_on_the_site_only(show: Show) -> None:
+    page = show(choice())
+    core(page, "() => core.state.write('lab', {m: 1})")
+    assert "#" not in page.url
+    page.evaluate(
+        "document.head.insertAdjacentHTML('beforeend', '<meta name=roofline-site content=1>')"
+    )
+    page.evaluate("core.state.write('lab', {m: 512, chip: 'h100', name: 'a&b'})")
+    assert page.url.endswith("#lab?m=512&chip=h100&name=a%26b")
+    assert page.evaluate("core.state.read('lab')") == {"m": "512", "chip": "h100", "name": "a&b"}
+    assert page.evaluate("core.state.read('other')") == {}
