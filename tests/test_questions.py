@@ -21,10 +21,20 @@ ALL = books.notebooks()
 IDS = [path.stem for path in ALL]
 LEAST = 2  # questions of a chapter that lock what follows
 # Chapters whose questions are still Markdown: none may be added
-PLAIN = set(
-    "anatomy hardware-comparison arithmetic-intensity fusion cost-analysis compiler-fusion attention "
-    "fused-kernel misconceptions limitations measure your-function".split()
-)
+PLAIN: set[str] = {
+    "anatomy",
+    "hardware-comparison",
+    "arithmetic-intensity",
+    "fusion",
+    "cost-analysis",
+    "compiler-fusion",
+    "attention",
+    "fused-kernel",
+    "misconceptions",
+    "limitations",
+    "measure",
+    "your-function",
+}
 DATA = re.compile(
     r'<roofline-\w+-\w+ data-kind="([\w-]+)"[^>]*>\s*'
     r'<script type="application/json">(.*?)</script>',
