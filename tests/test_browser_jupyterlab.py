@@ -1,0 +1,159 @@
+"""Questions in the real JupyterLab: it opens a notebook, and leaves the keys to the question."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+import pytest
+from browser import violations, visitor
+from playwright.sync_api import Browser, Page, expect
+
+import notebooks
+import roofline_helpers as rh
+from roofline_helpers import ask
+
+TOKEN = "a-token-of-the-tests"
+SECONDS = 60
+
+
+def question() -> ask.Element:
+    options = {"the batch": "The smallest decides.", "4096": "It is large.", "16384": "Larger."}
+    table = rh.table([{"N": 64, "FLOP/byte": 21.3}])
+    inner = ask.number("How much?", solution=3, key="lab-number", why="One and two.", then="Deep.")
+    return ask.choice("Which?", options, right="the batch", key="lab-choice", then=[table, inner])
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Return the address of a JupyterLab with a trusted and an untrusted notebook."""
+    folder = tmp_path_factory.mktemp("lab")
+    code = nbformat.v4.new_code_cell
+    stored = nbformat.v4.new_output("execute_result", data=question()._repr_mimebundle_())
+    stored.execution_count = 1
+    cells = [code("1", id="before"), code("", outputs=[stored], id="asks"), code("2", id="after")]
+    cells[1].execution_count = 1
+    text = notebooks.dump(
+        nbformat.v4.new_notebook(
+            cells=cells,
+            metadata={"kernelspec": notebooks.KERNEL, "language_info": {"name": "python"}},
+        )
+    )
+    (folder / "trusted.ipynb").write_text(text, "utf-8")
+    # Trust goes by content: another one has none
+    (folder / "untrusted.ipynb").write_text(text.replace('"2"', '"3"'), "utf-8")
+    environment = dict(os.environ)
+    for name in ("CONFIG_DIR", "DATA_DIR", "RUNTIME_DIR"):
+        environment[f"JUPYTER_{name}"] = str(folder / name.lower())
+    environment["IPYTHONDIR"] = environment["JUPYTERLAB_SETTINGS_DIR"] = str(folder / "settings")
+    environment["JUPYTERLAB_WORKSPACES_DIR"] = str(folder / "workspaces")
+    trust = [sys.executable, "-m", "jupyter", "trust", str(folder / "trusted.ipynb")]
+    subprocess.run(trust, env=environment, check=True, capture_output=True)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", f"--port={port}"]
+    command += [f"--IdentityProvider.token={TOKEN}", f"--ServerApp.root_dir={folder}"]
+    command += ["--ServerApp.port_retries=0", "--LabApp.news_url=", "--allow-root"]
+    with (folder / "log").open("wb") as log:
+        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    try:
+        address = f"http://127.0.0.1:{port}"
+        wait_for(f"{address}/api?token={TOKEN}", server, folder / "log")
+        yield address
+    finally:
+        server.terminate()
+        server.wait(SECONDS)
+
+
+def wait_for(address: str, server: subprocess.Popen[bytes], log: Path) -> None:
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end and server.poll() is None:
+        try:
+            urllib.request.urlopen(address, timeout=2)
+            return
+        except OSError:
+            time.sleep(0.2)
+    raise RuntimeError(f"JupyterLab did not start: {log.read_text('utf-8')[-2000:]}")
+
+
+@pytest.fixture
+def opened(chromium: Browser, lab: str) -> Iterator[Page]:
+    # Lab logs errors of its own; what it asks for must still lie on this machine
+    with visitor(chromium, allowed=("",)) as (page, watch):
+        page.set_default_timeout(1000 * SECONDS)
+        page.goto(f"{lab}/lab/tree/trusted.ipynb?token={TOKEN}")
+        page.wait_for_selector("[data-kind][data-look]")
+        yield page
+    assert watch.outside == []
+
+
+def selected(page: Page) -> int:
+    cells = page.locator(".jp-Notebook-cell")
+    return ["jp-mod-active" in (cell.get_attribute("class") or "") for cell in cells.all()].index(
+        True
+    )
+
+
+def test_a_question_is_answered_by_keyboard(opened: Page) -> None:
+    page = opened
+    cells = page.locator(".jp-Notebook-cell")
+    expect(cells).to_have_count(3)
+    cells.nth(1).locator(".jp-InputPrompt").click()  # command mode
+    assert selected(page) == 1
+    expect(page.locator("table.dataframe")).to_be_hidden()
+    page.get_by_label("the batch").focus()
+    page.keyboard.press("Space")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    expect(page.get_by_label("16384")).to_be_checked()
+    assert selected(page) == 1, "an arrow key went to the notebook"
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(page.locator("table.dataframe")).to_be_visible()
+    # Letters that are commands there: a, b, x, d d, m, 1
+    field = page.get_by_label("How much?")
+    field.focus()
+    page.keyboard.type("1abxddm")
+    expect(field).to_have_value("1abxddm")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("Not a number").first).to_be_visible()
+    expect(page.get_by_text("Deep.")).to_be_hidden()
+    page.keyboard.press("Control+A")
+    page.keyboard.type("4")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("Deep.")).to_be_visible()
+    expect(cells).to_have_count(3)
+    expect(page.locator(".jp-MarkdownCell")).to_have_count(0)
+    assert selected(page) == 1
+
+
+def test_its_theme_is_followed_and_no_barrier_is_found(opened: Page) -> None:
+    host = opened.locator("[data-kind]").first
+    expect(host).to_have_attribute("data-look", "light")
+    assert violations(opened, "[data-kind]") == []
+    opened.evaluate("document.body.dataset.jpThemeLight = 'false'")
+    expect(host).to_have_attribute("data-look", "dark")
+    assert violations(opened, "[data-kind]") == []
+
+
+def test_an_untrusted_notebook_shows_the_question_and_a_folded_answer(
+    chromium: Browser, lab: str
+) -> None:
+    with visitor(chromium, allowed=("",)) as (page, watch):
+        page.set_default_timeout(1000 * SECONDS)
+        page.goto(f"{lab}/lab/tree/untrusted.ipynb?token={TOKEN}")
+        expect(page.get_by_text("Which?")).to_be_visible(timeout=1000 * SECONDS)
+        expect(page.get_by_text("It is large.")).to_be_hidden()
+        page.get_by_text("Answer", exact=True).first.click()
+        expect(page.get_by_text("It is large.")).to_be_visible()
+        shown = page.locator(".jp-NotebookPanel:visible")  # Lab opens what was open before, too
+        assert shown.locator("[data-look]").count() == 0
+    assert watch.outside == []
