@@ -60,7 +60,7 @@ def numbered(root: Path) -> list[dict[str, Any]]:
 def texts(root: Path) -> dict[str, str]:
     """Return what a page may write as ``{{ chapter_table }}`` and ``{{ chapter_… }}``."""
     rows = numbered(root)
-    lines = ["| | Chapter | Minutes |", "|---|---|---|"]
+    lines = ["| No. | Chapter | Minutes |", "|---|---|---|"]
     for number, row in enumerate(rows, 1):
         suffix = "ipynb" if (root / f"{row['page']}.ipynb").is_file() else "md"
         lines.append(

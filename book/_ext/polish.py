@@ -43,6 +43,8 @@ DROPDOWN = re.compile(
     r'<div class="([^"]*\bdropdown\b[^"]*)">\s*<p class="admonition-title">(.*?)</p>', re.DOTALL
 )
 HEADERLINK = re.compile(r'<a class="headerlink" href="([^"]*)" title="[^"]*">[^<]*</a>')
+EMPTY_HEAD = re.compile(r"<th\b[^<>]*>\s*(?:<p>\s*</p>)?\s*</th>")  # above a column of names
+NO_HEAD = re.compile(r"<thead>\s*<tr[^<>]*>\s*(?:<td></td>\s*)+</tr>\s*</thead>")
 IMAGE = re.compile(r'<img\b[^>]*\bsrc="((?:\.\./)*_images/([^"]+\.png))"[^>]*/?>')
 DARK, LIGHT = (0x12, 0x16, 0x1C), (0xE4, 0xE8, 0xEE)  # ground and ink of dark pages (book.css)
 SHARP = 2  # pixels of a picture to a pixel of the page
@@ -84,6 +86,8 @@ def polished(app: Sphinx, body: str) -> str:
     """Return a page's content without what the frame can't carry."""
     body = re.sub(r"<style scoped>.*?</style>\s*", "", body, flags=re.DOTALL)
     body = FOLD.sub(folded, body)
+    body = re.sub(r'<span class="pre">([^<]*)</span>', r"\1", body)
+    body = re.sub(r' role="(?:doc-biblioentry|list)"', "", body)  # not allowed there, or deprecated
     body = HEADERLINK.sub(
         r'<a class="headerlink" href="\1" tabindex="-1" aria-hidden="true">#</a>', body
     )
@@ -91,6 +95,7 @@ def polished(app: Sphinx, body: str) -> str:
     parts = re.split(r"(<script\b.*?</script>)", body, flags=re.DOTALL)
     for i in range(0, len(parts), 2):
         parts[i] = TAG.sub(lambda tag: STYLE.sub("", tag[0]), parts[i])
+        parts[i] = NO_HEAD.sub("", EMPTY_HEAD.sub("<td></td>", parts[i]))
         parts[i] = parts[i].replace("<table", '<div class="scroll"><table')
         parts[i] = parts[i].replace("</table>", "</table></div>")
     return sized(app, "".join(parts))
@@ -292,7 +297,10 @@ def prune(site: Path) -> None:
 
 def archive(site: Path, target: Path) -> None:
     """Pack the site into one file that opens from disk; the same site gives the same bytes."""
-    link = re.compile(rf'<li><a href="[^"]*{re.escape(OFFLINE)}".*?</li>')
+    # Not in the archive: the link to it, and what a browser refuses to load early from disk
+    link = re.compile(
+        rf'<li><a href="[^"]*{re.escape(OFFLINE)}".*?</li>|<link rel="preload"[^<>]*>\n?'
+    )
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as packed:
         for path in sorted(site.rglob("*")):
             name = path.relative_to(site).as_posix()

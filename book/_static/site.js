@@ -87,8 +87,7 @@
   };
   addEventListener("resize", later);
   document.addEventListener("toggle", later, true);
-  if ("requestIdleCallback" in window) requestIdleCallback(mark);
-  else later();
+  mark();
 
   // On paper nothing is folded
   addEventListener("beforeprint", () => {
