@@ -150,6 +150,9 @@ def test_any_number_unlocks_by_keyboard(show: Show, typed: str, said: str, right
     page.keyboard.press("Enter")
     expect(page.get_by_role("table")).to_be_visible()
     assert said in status(page)
+    expect(page.get_by_role("button", name="Answer again")).to_be_focused()
+    expect(page.get_by_role("textbox")).to_be_disabled()
+    expect(piece(page)).to_contain_text(said)
     assert "341 FLOP/byte: N/3 FLOP for each byte." in status(page)
     (entry,) = stored(page).values()
     assert (entry["right"], entry["answer"]) == (right, "341 FLOP/byte")
@@ -257,6 +260,7 @@ def test_several_answers_by_keyboard(show: Show) -> None:
     page.keyboard.press("Tab")
     page.keyboard.press("Space")
     page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Answer again")).to_be_focused()
     for text in ("reads: They cross.", "adds: They stay inside.", "writes: They cross too."):
         assert text in status(page)
     assert stored(page)["roofline:v1:t-multi"]["right"] is False

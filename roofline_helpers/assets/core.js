@@ -338,7 +338,11 @@ const core = (() => {
         right: judged.correct, answer: parts.answer });
     };
     // No form: a frame with a sandbox, such as an output in Colab, sends none
-    for (const input of parts.inputs) input.addEventListener("keydown", (event) => { if (event.key === "Enter") act(); });
+    for (const input of parts.inputs) input.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter") return;
+      event.preventDefault(); // or it presses the button that has the focus then
+      act();
+    });
     const node = el("div", { class: "question" }, parts.body, word, el("p", { class: "buttons" }, commit, show), feedback);
     show.addEventListener("click", () => reveal(show.getAttribute("aria-expanded") === "false"));
 
