@@ -55,6 +55,9 @@ def mathml(formula: str, display: bool) -> str:
             one.set("class", side)
         for name in ("rowspacing", "columnspacing", "linebreak"):
             one.attrib.pop(name, None)
+        if tag == "mo" and one.text == "/":
+            one.set("lspace", "0")
+            one.set("rspace", "0")
         # Names of functions are identifiers; letters of one upright word belong together
         if tag == "mo" and (one.text or "").isalpha() and len(one.text or "") > 1:
             one.tag = "mi"

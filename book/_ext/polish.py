@@ -46,6 +46,10 @@ HEADERLINK = re.compile(r'<a class="headerlink" href="([^"]*)" title="[^"]*">[^<
 EMPTY_HEAD = re.compile(r"<th\b[^<>]*>\s*(?:<p>\s*</p>)?\s*</th>")  # above a column of names
 NO_HEAD = re.compile(r"<thead>\s*<tr[^<>]*>\s*(?:<td></td>\s*)+</tr>\s*</thead>")
 IMAGE = re.compile(r'<img\b[^>]*\bsrc="((?:\.\./)*_images/([^"]+\.png))"[^>]*/?>')
+FRAME = re.compile(r'<table\b[^<>]*class="dataframe".*?</table>', re.DOTALL)
+ROW = re.compile(r"<tr\b.*?</tr>", re.DOTALL)
+NUMBER = re.compile(r"[-−+~≈]?\d|[–-]$|(?:nan|NaN|inf|∞)$")
+LONG = 44  # characters of a cell that may break
 DARK, LIGHT = (0x12, 0x16, 0x1C), (0xE4, 0xE8, 0xEE)  # ground and ink of dark pages (book.css)
 SHARP = 2  # pixels of a picture to a pixel of the page
 
@@ -82,6 +86,35 @@ def sized(app: Sphinx, body: str) -> str:
     return IMAGE.sub(put, body)
 
 
+def aligned(found: re.Match[str]) -> str:
+    """Mark the columns of numbers in a data frame, and cells that are long enough to wrap."""
+    table = found[0]
+    rows = [
+        re.findall(r"<t[dh]\b[^<>]*>(.*?)</t[dh]>", row, re.DOTALL) for row in ROW.findall(table)
+    ]
+    rows = [row for row in rows if row]
+    head = len(ROW.findall(table.partition("</thead>")[0])) if "</thead>" in table else 0
+    numbers = set()
+    for column in range(max(map(len, rows), default=0)):
+        cells = [row[column].strip() for row in rows[head:] if len(row) > column]
+        if cells and all(NUMBER.match(cell) for cell in cells if cell) and any(cells):
+            numbers.add(column)
+
+    def mark(row: re.Match[str]) -> str:
+        column = -1
+
+        def cell(one: re.Match[str]) -> str:
+            nonlocal column
+            column += 1
+            text = re.sub(r"<[^>]+>", "", one[3])
+            name = "number" if column in numbers else "long" if len(text) > LONG else ""
+            return f"<{one[1]}{one[2]}" + (f' class="{name}"' if name else "") + f">{one[3]}<"
+
+        return re.sub(r"<(t[dh])\b([^<>]*)>(.*?)<(?=/t[dh]>)", cell, row[0], flags=re.DOTALL)
+
+    return ROW.sub(mark, table)
+
+
 def polished(app: Sphinx, body: str) -> str:
     """Return a page's content without what the frame can't carry."""
     body = re.sub(r"<style scoped>.*?</style>\s*", "", body, flags=re.DOTALL)
@@ -95,6 +128,7 @@ def polished(app: Sphinx, body: str) -> str:
     parts = re.split(r"(<script\b.*?</script>)", body, flags=re.DOTALL)
     for i in range(0, len(parts), 2):
         parts[i] = TAG.sub(lambda tag: STYLE.sub("", tag[0]), parts[i])
+        parts[i] = FRAME.sub(aligned, parts[i])
         parts[i] = NO_HEAD.sub("", EMPTY_HEAD.sub("<td></td>", parts[i]))
         parts[i] = parts[i].replace("<table", '<div class="scroll"><table')
         parts[i] = parts[i].replace("</table>", "</table></div>")

@@ -53,14 +53,15 @@ def take_over(app: Sphinx, config: Config) -> None:
             if not getattr(one.handler, "__module__", "").startswith(OTHERS)
         ]
     options = config.html_theme_options
-    url = options.get("repository_url") or ""
-    github = re.fullmatch(r"https://github\.com/([\w.-]+)/([\w.-]+)", url)
+    # Where none is set, Jupyter Book's own stands there; tools/repository.py sets both or none
+    url = options.get("repository_url") if options.get("use_repository_button") else ""
+    github = re.fullmatch(r"https://github\.com/([\w.-]+)/([\w.-]+)", url or "")
     if github and not config.html_baseurl:
         config.html_baseurl = f"https://{github[1].lower()}.github.io/{github[2]}/"
     ref = options.get("repository_branch") or "main"
     config.html_context = {
         **config.html_context,
-        "repository": url,
+        "repository": url or "",
         "colab_of": f"https://colab.research.google.com/github/{github[1]}/{github[2]}/blob/{ref}/"
         if github
         else "",
