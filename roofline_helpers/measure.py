@@ -843,6 +843,34 @@ FIELDS: Mapping[str, Any] = {
 }
 """What a record of a measurement holds (`roofline_helpers.records.check`)."""
 
+COMPARED = "roofline_helpers.compared/1"
+"""What a comparison with independent programs says of itself."""
+
+_RATES = records.table_of(records.positive)
+_SIDES: Mapping[str, Any] = {
+    "cores": int,
+    "rounds": int,
+    "memory": {
+        "stream": _RATES,
+        "jax": _RATES,
+        "ratio of the best": records.positive,
+        "ratio by kernel": _RATES,
+    },
+    "compute": {"numpy": _RATES, "jax": _RATES, "ratio of the best": records.positive},
+}
+COMPARED_FIELDS: Mapping[str, Any] = {
+    "schema": str,
+    "date": str,
+    "command": str,
+    "device": FIELDS["device"],
+    "host": FIELDS["host"],
+    "software": FIELDS["software"],
+    "size": records.positive,
+    "notes": [str],
+    "runs": [_SIDES],
+}
+"""What such a comparison holds."""
+
 
 @dataclass(frozen=True)
 class Record:
@@ -976,13 +1004,18 @@ class Record:
             chosen = tuple(each for each in self.samples if each.group == group)
         return table(_row(each) for each in chosen)
 
-    def draw(self, dtype: Any = None, ax: Axes | None = None) -> Axes:
+    def draw(
+        self, dtype: Any = None, ax: Axes | None = None, *, beside: Record | None = None
+    ) -> Axes:
         """Draw the measured roofline, and the kernels of its data type where they came to lie.
 
         Parameters
         ----------
         dtype : str or data type, optional
             By default bf16 where it is the faster, else fp32, else what there is.
+        beside : Record, optional
+            Another record, such as `beside` gives: its roof is drawn dashed, and its samples of
+            the same kernels as crosses. A data type that it lacks leaves it out.
         """
         from roofline_helpers import plot
 
@@ -999,7 +1032,22 @@ class Record:
         }
         points = {name: each.intensity for name, each in kernels.items()}
         achieved = {name: each.rate for name, each in kernels.items()}
-        return plot.roofline(roof, points, achieved=achieved, ax=ax)
+        drawn = plot.roofline(roof, points, achieved=achieved, ax=ax)
+        if beside is not None and wanted in beside.peaks:
+            theirs = beside.roofline(wanted)
+            grey = {"color": plot.PALETTE["muted"], "zorder": 2}
+            low, high = drawn.get_xlim()
+            across = [low, *([theirs.ridge] if low < theirs.ridge < high else []), high]
+            label = f"the record of {beside.date[:10]}"
+            heights = [theirs.attainable(x) for x in across]
+            drawn.plot(across, heights, ls="--", label=label, gid="beside:roof", **grey)
+            same = [s for s in beside.samples if s.name in kernels and s.passes]
+            found = [(s.intensity, s.rate) for s in same if s.source == kernels[s.name].source]
+            if found:
+                drawn.plot(*zip(*found, strict=True), "x", gid="beside:kernels", **grey)
+            drawn.set(xlim=(low, high))
+            drawn.legend(loc="lower right", fontsize="small")
+        return drawn
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as its file holds it."""
@@ -1066,6 +1114,21 @@ def measured() -> dict[str, Record]:
     """Return the committed records, by name: "h100", "h200", …"""
     where = resources.files("roofline_helpers").joinpath("records", "measured")
     return {name: load(file) for name, file in records.files(where).items()}
+
+
+def compared(name: str = "cpu") -> dict[str, Any]:
+    """Return a committed comparison with independent programs, as `tools/compare_cpu.py` made it.
+
+    Best byte/s of STREAM's and JAX's kernels, best FLOP/s of NumPy's and JAX's matrix products,
+    and the ratios of the best, on all cores of that machine and on one.
+
+    Raises
+    ------
+    BadRecord
+        No such file, or a damaged one.
+    """
+    where = resources.files("roofline_helpers").joinpath("records", "compared", f"{name}.json")
+    return records.load(where, COMPARED, COMPARED_FIELDS)
 
 
 def beside(record: Record | None = None) -> Record | None:
@@ -1594,7 +1657,7 @@ def run(
         date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         command=command or "roofline_helpers.measure.run()",
         samples=tuple(_blank(case) for case in todo),
-        notes=tuple(_busy()),
+        notes=tuple(busy()),
         flags={k: os.environ[k] for k in ("XLA_FLAGS", "LIBTPU_INIT_ARGS") if os.environ.get(k)},
         complete=False,
     )
@@ -1631,7 +1694,7 @@ def run(
     notes = [*record.notes]
     if left_out:
         notes.append(f"{left_out} measurements left out: the time was up after {deadline:.0f} s")
-    notes += [note for note in _busy() if note not in notes]
+    notes += [note for note in busy() if note not in notes]
     return replace(record, notes=tuple(notes), complete=True)
 
 
@@ -1703,7 +1766,7 @@ def _attempt(
         return replace(sample, error=reason), None
 
 
-def _busy() -> Iterator[str]:
+def busy() -> Iterator[str]:
     """Say if others keep the host busy: its load is then above what we make ourselves."""
     with contextlib.suppress(OSError, AttributeError):
         load, cores = os.getloadavg()[0], _cores()
@@ -1762,7 +1825,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(9, 5.5))
-        record.draw(ax=figure.add_subplot())
+        record.draw(ax=figure.add_subplot(), beside=beside(record))
         picture = out.with_suffix(".png")
         figure.savefig(picture, dpi=150, bbox_inches="tight")
         print(f"picture: {picture}")
@@ -1788,6 +1851,14 @@ def report(record: Record) -> str:
         lines.append(f"compute ceiling, {dtype}: {si(peak, 'FLOP/s')}{share}")
     for dtype, peak in record.vector_peaks.items():
         lines.append(f"vector ceiling, {dtype}: {si(peak, 'FLOP/s')}")
+    same = beside(record)
+    if same is not None:
+        with contextlib.suppress(BadRecord):
+            lines.append(
+                f"the book's record of this device, {same.date[:10]}: "
+                f"{si(same.bandwidth, 'B/s')}, "
+                + ", ".join(f"{si(peak, 'FLOP/s')} {dtype}" for dtype, peak in same.peaks.items())
+            )
     lines += [f"note: {note}" for note in record.notes]
     lines += ["", record.table().to_string()]
     return "\n".join(lines)

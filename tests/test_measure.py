@@ -324,6 +324,15 @@ def test_table_and_picture(small: Record) -> None:
     assert "GB/s" in table.columns
     axes = small.draw()
     assert axes.lines
+    other = replace(small, date="2026-02-03")
+    both = small.draw("fp32", beside=other)
+    drawn = {line.get_gid(): line for line in both.lines}
+    roof = drawn["beside:roof"]
+    assert max(roof.get_ydata()) == other.peaks["fp32"]
+    assert roof.get_label() == "the record of 2026-02-03"
+    assert len(drawn["beside:kernels"].get_xdata()) == len(small.group("kernels"))
+    without = replace(other, samples=tuple(s for s in other.samples if s.group != "compute"))
+    assert "beside:roof" not in {line.get_gid() for line in small.draw(beside=without).lines}
     text = measure.report(small)
     assert "memory ceiling" in text
     assert small.name in text
@@ -510,7 +519,19 @@ def test_stream_and_numpy_are_reached(tmp_path: Path) -> None:
         if min(ratios) > 0.9:
             break
     assert min(ratios) > 0.5, found
-    assert set(found["memory"]["stream"]) == {"copy", "scale", "add", "triad"}
+    assert set(found["memory"]["stream"]) - {"copy_past_cache"} == {"copy", "scale", "add", "triad"}
+
+
+def test_the_committed_comparison_can_be_read() -> None:
+    comparison = measure.compared()
+    assert [run["cores"] for run in comparison["runs"]] == [comparison["host"]["cores"], 1]
+    for run in comparison["runs"]:
+        memory = run["memory"]
+        assert memory["ratio of the best"] == pytest.approx(
+            max(memory["jax"].values()) / max(memory["stream"].values())
+        )
+    with pytest.raises(BadRecord, match="nothing"):
+        measure.compared("nothing")
 
 
 def test_ncu_s_table_is_read() -> None:

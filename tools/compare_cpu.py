@@ -1,17 +1,20 @@
 """Hold this CPU's measured ceilings against independent programs, in one interleaved run.
 
-    python tools/compare_cpu.py [--rounds N] [--out FILE.json]
+    python tools/compare_cpu.py [--rounds N] [--side N] [--one-core] [--pause S] [--out FILE.json]
 
 Memory: STREAM in C (`stream.c` beside this file, compiled here with ``cc -O3 -fopenmp``) against
 JAX's streaming kernels. Compute: NumPy's matrix product against JAX's. Each round runs all of
 them one after another, so that what disturbs the machine disturbs both sides; of each kernel the
-best round counts, on both sides, since whatever else runs can only make it slower.
+best round counts, on both sides, since whatever else runs can only make it slower. --one-core does
+it again with one core for everyone: what is left between the sides is then not a matter of threads.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -19,7 +22,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
 import numpy as np
@@ -27,7 +30,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from roofline_helpers import measure, work  # noqa: E402
+from roofline_helpers import measure, records, work  # noqa: E402
 
 SOURCE = Path(__file__).resolve().parent / "stream.c"
 
@@ -127,14 +130,15 @@ def compare(
                     f"{side}", float(product.work.flops) / jax_best(product, kept, repeats)
                 )
             yield {
+                "cores": measure.host()["cores"],
                 "rounds": number + 1,
-                "load": measure.host()["load"],
                 "memory": {
                     "stream": independent.rates,
                     "jax": ours.rates,
                     "ratio of the best": ours.best / independent.best,
                     "ratio by kernel": {
-                        name: ours.rates[name] / rate for name, rate in independent.rates.items()
+                        name: ours.rates[name.removesuffix("_past_cache")] / rate
+                        for name, rate in independent.rates.items()
                     },
                 },
                 "compute": {
@@ -145,29 +149,62 @@ def compare(
             }
 
 
+def on_one_core(given: argparse.Namespace) -> dict[str, Any]:
+    """Compare in a process that has one core, as have the programs that it starts."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "one.json"
+        command = [sys.executable, __file__, "--rounds", str(given.rounds), "--size"]
+        command += [str(given.size), "--pause", str(given.pause), "--out", str(out)]
+        command += [word for side in given.side for word in ("--side", str(side))]
+        core = min(os.sched_getaffinity(0))
+        subprocess.run(
+            command, check=True, stdout=subprocess.DEVNULL,
+            preexec_fn=lambda: os.sched_setaffinity(0, {core}),
+        )  # fmt: skip
+        run: dict[str, Any] = json.loads(out.read_text("utf-8"))["runs"][0]
+    return run
+
+
 def main() -> int:
     """Read the command line, compare, print."""
     parser = argparse.ArgumentParser(description="JAX's ceilings against STREAM and NumPy.")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--size", type=int, default=2**27, help="bytes of one array")
+    parser.add_argument("--side", type=int, action="append", help="of the matrices, repeatable")
+    parser.add_argument("--one-core", action="store_true", help="again, with one core for all")
+    parser.add_argument("--pause", type=float, default=0.0, help="seconds between rounds")
     parser.add_argument("--out", metavar="FILE.json")
     given = parser.parse_args()
-    found: dict[str, Any] = {}
+    given.side = given.side or [1024, 2048, 3072]
+    run: dict[str, Any] = {}
     try:
-        for found in compare(given.rounds, given.size, (1024, 2048, 3072)):
+        for run in compare(given.rounds, given.size, tuple(given.side)):
             print(
-                f"round {found['rounds']}: load {found['load']:.1f}, memory "
-                f"{found['memory']['ratio of the best']:.3f}, compute "
-                f"{found['compute']['ratio of the best']:.3f}",
+                f"round {run['rounds']}: load {measure.host()['load']:.1f}, memory "
+                f"{run['memory']['ratio of the best']:.3f}, compute "
+                f"{run['compute']['ratio of the best']:.3f}",
                 flush=True,
             )
+            sleep(given.pause)
+        runs = [run, *([on_one_core(given)] if given.one_core else [])]
     except NoCompiler as error:
         print(f"no comparison: {error}", file=sys.stderr)
         return 1
-    text = json.dumps(found, indent=1)
-    print(text)
+    shown = [Path(each).name if each == given.out else each for each in sys.argv[1:]]
+    data = {
+        "schema": measure.COMPARED,
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "command": " ".join(["python tools/compare_cpu.py", *shown]),
+        "device": measure.device(),
+        "host": measure.host(),
+        "software": measure.software(),
+        "size": given.size,
+        "notes": list(measure.busy()),
+        "runs": runs,
+    }
+    print(json.dumps(data, indent=1))
     if given.out:
-        Path(given.out).write_text(text + "\n", encoding="utf-8")
+        records.save(given.out, data)
     return 0
 
 

@@ -1,10 +1,17 @@
-/* Memory bandwidth as STREAM counts it: copy, scale, add, triad over arrays of doubles.
+/* Memory bandwidth as STREAM counts it: copy, scale, add, triad over arrays of doubles; and, on
+ * x86, a copy by non-temporal stores, which don't fetch the line that they overwrite.
  *
  *     cc -O3 -march=native -fopenmp -o stream stream.c && ./stream BYTES_PER_ARRAY REPEATS
  *
  * Prints one line a kernel: its name, the bytes of one turn, and the seconds of each turn.
  * Written for this project; the kernels and the way of counting are those of J. D. McCalpin,
  * "Memory bandwidth and machine balance in current high performance computers" (1995). */
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#define KERNELS 5
+#else
+#define KERNELS 4
+#endif
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -16,8 +23,8 @@ static double now(void) {
 }
 
 int main(int argc, char **argv) {
-    static const char *names[] = {"copy", "scale", "add", "triad"};
-    static const int tensors[] = {2, 2, 3, 3};
+    static const char *names[] = {"copy", "scale", "add", "triad", "copy_past_cache"};
+    static const int tensors[] = {2, 2, 3, 3, 2};
     if (argc != 3 || atoll(argv[1]) < 8 || atoi(argv[2]) < 1) {
         fprintf(stderr, "usage: stream BYTES_PER_ARRAY REPEATS\n");
         return 2;
@@ -34,7 +41,7 @@ int main(int argc, char **argv) {
     /* touched by the threads that will use them, so that pages lie near them */
 #pragma omp parallel for schedule(static)
     for (long i = 0; i < n; i++) { a[i] = 1.0; b[i] = 2.0; c[i] = 0.0; }
-    for (int kernel = 0; kernel < 4; kernel++) {
+    for (int kernel = 0; kernel < KERNELS; kernel++) {
         printf("%s %ld", names[kernel], (long)sizeof(double) * n * tensors[kernel]);
         for (int turn = 0; turn <= repeats; turn++) {
             const double begun = now();
@@ -51,9 +58,16 @@ int main(int argc, char **argv) {
 #pragma omp parallel for schedule(static)
                 for (long i = 0; i < n; i++) c[i] = a[i] + b[i];
                 break;
-            default:
+            case 3:
 #pragma omp parallel for schedule(static)
                 for (long i = 0; i < n; i++) a[i] = b[i] + 0.5 * c[i];
+                break;
+            default:
+#if defined(__SSE2__)
+#pragma omp parallel for schedule(static)
+                for (long i = 0; i < n - 1; i += 2) _mm_stream_pd(c + i, _mm_load_pd(a + i));
+#endif
+                break;
             }
             if (turn) printf(" %.9f", now() - begun); /* the first turn warms up */
         }
