@@ -14,6 +14,7 @@ import pytest
 
 import books
 import notebooks
+import page_questions
 import restamp
 from roofline_helpers import ask
 
@@ -32,7 +33,6 @@ PLAIN: set[str] = {
     "fused-kernel",
     "misconceptions",
     "limitations",
-    "measure",
     "your-function",
 }
 DATA = re.compile(
@@ -62,6 +62,22 @@ def inside(data: Any, kind: str) -> Iterator[Any]:
     elif isinstance(data, dict | list):
         for member in data.values() if isinstance(data, dict) else data:
             yield from inside(member, kind)
+
+
+def prose_questions() -> list[Any]:
+    """The data of each question of the prose pages."""
+    return [
+        one
+        for piece in page_questions.questions().values()
+        for one in inside(piece.data, piece.kind)
+    ]
+
+
+def test_prose_pages_ask_what_there_is() -> None:
+    pages = [path.read_text("utf-8") for path in (books.ROOT / "book").glob("*.md")]
+    asked = re.findall(r"^:::\{ask\} (\S+)$", "\n".join(pages), re.MULTILINE)
+    assert sorted(asked) == sorted(page_questions.questions())
+    assert [one for question in prose_questions() for one in problems(question)] == []
 
 
 def problems(question: Any) -> list[str]:
@@ -99,7 +115,8 @@ def test_a_chapter_asks_before_it_answers(path: Path) -> None:
 
 
 def test_keys_are_unique_in_the_book() -> None:
-    counts = Counter(question["key"] for path in ALL for question in questions(path))
+    everywhere = [question for path in ALL for question in questions(path)] + prose_questions()
+    counts = Counter(question["key"] for question in everywhere)
     assert [key for key, count in counts.items() if count > 1] == []
 
 

@@ -5,6 +5,12 @@ once, in ``interactive/ask-HASH.js`` for questions and ``interactive/lab-HASH.js
 more: the browser keeps it, and no page has an inline script. Pictures inside a piece become files.
 
 A piece made with an older script than the package's is a warning, which fails the build.
+
+Prose pages take their pieces from ``page_questions.py``; what stands inside is what they unlock::
+
+    :::{ask} first-kernel
+    The memory takes {{ add_ratio }} times as long.
+    :::
 """
 
 from __future__ import annotations
@@ -17,8 +23,11 @@ from typing import Any
 
 from docutils import nodes
 from sphinx.application import Sphinx
+from sphinx.config import Config
 from sphinx.util import logging
+from sphinx.util.docutils import SphinxDirective
 
+from page_questions import questions
 from roofline_helpers import ask
 
 INLINE = re.compile(r'\s*<script type="module" data-roofline>.*?</script>', re.DOTALL)
@@ -70,7 +79,46 @@ def lift(
     )
 
 
+class Ask(SphinxDirective):  # type: ignore[misc]
+    """A question of ``page_questions.py``, and in it what an answer unlocks."""
+
+    required_arguments = 1
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        """Return the question's HTML around the nodes of what stands inside."""
+        pieces = questions()
+        name = self.arguments[0]
+        if name not in pieces:
+            raise self.error(f"no question {name!r}: there are {', '.join(sorted(pieces))}")
+        piece = pieces[name]
+        if bool(piece.then) != bool(self.content):
+            raise self.error(f"{name}: then= in page_questions.py and a body belong together")
+        head, _, tail = (
+            piece.markup().partition(piece.then)
+            if piece.then
+            else (
+                piece.markup(),
+                "",
+                "",
+            )
+        )
+        inside = nodes.container()
+        self.state.nested_parse(self.content, self.content_offset, inside)
+        raw = [nodes.raw("", text, format="html") for text in (head, tail)]
+        return [raw[0], *inside.children, raw[1]]
+
+
+def note(app: Sphinx, config: Config) -> None:
+    """Make the questions part of the configuration, so that a changed one re-reads the pages."""
+    markup = {name: piece.markup() for name, piece in questions().items()}
+    config.ask_questions = hashlib.sha256(repr(markup).encode()).hexdigest()
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Connect to Sphinx."""
+    app.add_config_value("ask_questions", "", "env", str)
+    app.add_directive("ask", Ask)
+    app.connect("config-inited", note)
     app.connect("html-page-context", lift)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

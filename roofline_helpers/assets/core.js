@@ -402,6 +402,7 @@ const core = (() => {
   .scroll { overflow-x: auto; }
   table { border-collapse: collapse; font-size: .92em; overflow-wrap: normal; } caption { text-align: left; }
   th, td { text-align: left; vertical-align: top; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid var(--soft); }
+  tbody td:first-child { min-width: 9rem; }
   textarea { width: 100%; font: .85em monospace; color: var(--ink); background: var(--field); border: 1px solid var(--line); }
   details { margin-top: .6rem; } summary { cursor: pointer; }
   @media (pointer: coarse) {
