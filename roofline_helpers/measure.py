@@ -1207,7 +1207,8 @@ def _combined(samples: Sequence[Sample]) -> Sample:
 def merge(older: Record, newer: Record) -> Record:
     """Return the newer record, with the older one's samples of what was not measured again.
 
-    Those keep their date (`Sample.date`); a note says so where the software was another.
+    Those keep their date (`Sample.date`); a note says so where the software was another. What
+    neither has measured, for want of time, is left out.
 
     Raises
     ------
@@ -1225,7 +1226,7 @@ def merge(older: Record, newer: Record) -> Record:
             said = f"failed when it was measured again: {new.error}" if new else ""
             new = replace(kept, notes=(*kept.notes, said)) if said else kept
         samples.append(new)
-    samples += again.values()
+    samples += [each for each in again.values() if each.passes or each.error]
     if older.software != newer.software and any(each.date == older.date for each in samples):
         was = ", ".join(f"{name} {version}" for name, version in older.software.items())
         notes.append(f"samples dated {older.date} were measured with {was}")

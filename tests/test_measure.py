@@ -640,7 +640,8 @@ def test_records_are_merged(small: Record) -> None:
         software={"jax": "0.1"},
     )
     failed = timed("fails now", error="no memory")
-    newer = replace(small, samples=(failed, timed("again", 4.0), timed("new", 5.0)))
+    again, new, late = timed("again", 4.0), timed("new", 5.0), timed("no time left")
+    newer = replace(small, samples=(failed, again, new, late))
     merged = measure.merge(older, newer)
     dates = {each.name: each.date for each in merged.samples}
     assert dates == {"kept": older.date, "again": None, "fails now": older.date, "new": None}
