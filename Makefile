@@ -9,7 +9,7 @@ export PYTHONHASHSEED := 0
 export JAX_PLATFORMS := cpu
 export TF_CPP_MIN_LOG_LEVEL := 3
 
-.PHONY: help book serve test lint notebooks records lab repository lock clean environment
+.PHONY: help book serve test lint notebooks records lab links lighthouse repository lock clean environment
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -49,6 +49,13 @@ records: $(READY) ## compile for TPUs again what the notebooks compile (Linux x8
 
 lab: $(READY) ## open the notebooks in JupyterLab
 	@$(PY) -m jupyterlab notebooks
+
+links: $(READY) ## ask whether the outside addresses that the site links to are still there
+	@$(PY) tools/links.py
+
+lighthouse: $(READY) ## weigh and judge every page, beside a default book (needs npm)
+	@test -d _build/npm/node_modules/lighthouse || npm install --silent --prefix _build/npm lighthouse
+	@$(PY) tools/lighthouse.py --default
 
 repository: $(READY) ## write the repository's address everywhere: URL=https://github.com/OWNER/NAME
 	@$(PY) tools/repository.py $(if $(filter --unset,$(URL)),--unset,"$(URL)") $(if $(REF),--ref "$(REF)")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,33 @@ def test_stamping_twice_changes_nothing_and_unset_gives_the_bytes_back(copy: Pat
     assert content(copy) == stamped
     repository.stamp(copy, Address("https://github.com/another/name"))
     repository.stamp(copy, None)
+    assert content(copy) == before
+
+
+def test_notebooks_install_the_commit_that_was_checked_out(
+    copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = content(copy)
+    for command in ("init -q", "add -A", "commit -q -m one"):
+        who = ["-c", "user.name=n", "-c", "user.email=e@example.org"]
+        subprocess.run(["git", "-C", str(copy), *who, *command.split()], check=True)
+    commit = repository.checked_out(copy)
+
+    def stamped(*arguments: str) -> str:
+        command = ["repository.py", "--root", str(copy), *arguments]
+        monkeypatch.setattr("sys.argv", command)
+        assert repository.main() == 0
+        cells = notebooks.load(books.notebooks(copy)[0]).cells
+        return str(next(cell.source for cell in cells if cell.cell_type == "code"))
+
+    assert commit is not None
+    assert f"@{commit}" in stamped(URL)
+    assert "branch: main" in (copy / "_config.yml").read_text("utf-8")
+    assert f"@{commit}" in stamped()
+    assert "@v1.0" in stamped(URL, "--ref", "v1.0")
+    assert f"@{commit}" in stamped(URL)
+    stamped("--unset")
+    shutil.rmtree(copy / ".git")
     assert content(copy) == before
 
 

@@ -14,6 +14,7 @@ import pytest
 
 import books
 import check_site
+import repository
 
 FILLER = "A page needs words to count as one that somebody has written. " * 5
 Build = Callable[[], "subprocess.CompletedProcess[str]"]
@@ -72,6 +73,36 @@ def test_a_sound_book_is_built_and_a_rebuild_is_quick(small: Path, build: Build)
     assert build().returncode == 0
     done = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert done.ru_utime - begun.ru_utime < 10
+
+
+def test_with_an_address_the_pages_say_where_they_stand(small: Path, build: Build) -> None:
+    path = small / "_config.yml"
+    text = path.read_text("utf-8")
+    address = repository.Address("https://github.com/Some-One/Guide")
+    for mark, lines in repository.config_blocks(address).items():
+        text = repository.between(text, mark, lines, "_config.yml")
+    path.write_text(text, "utf-8")
+    done = build()
+    assert done.returncode == 0, done.stdout + done.stderr
+    site, base = small / "_build/html", "https://some-one.github.io/Guide/"
+    page = (site / "book/one.html").read_text("utf-8")
+    assert f'<link rel="canonical" href="{base}book/one.html">' in page
+    assert f'<meta property="og:image" content="{base}_static/cards/book-one.png">' in page
+    assert 'href="https://github.com/Some-One/Guide/issues"' in page
+    places = re.findall("<loc>(.*?)</loc>", (site / "sitemap.xml").read_text("utf-8"))
+    assert places == [base, f"{base}book/one.html", f"{base}book/two.html"]
+    assert f"Sitemap: {base}sitemap.xml" in (site / "robots.txt").read_text("utf-8")
+    assert f"]({base}book/two.html)" in (site / "llms.txt").read_text("utf-8")
+
+
+def test_without_an_address_they_point_nowhere(small: Path, build: Build) -> None:
+    assert build().returncode == 0
+    site = small / "_build/html"
+    everything = "".join(
+        path.read_text("utf-8") for path in site.rglob("*") if path.suffix in {".html", ".txt"}
+    )
+    assert not re.search(r"github\.(?:com|io)|colab", everything.replace("github.com/stipub", ""))
+    assert not (site / "sitemap.xml").exists()
 
 
 def test_a_changed_number_changes_its_page(small: Path, build: Build) -> None:

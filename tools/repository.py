@@ -7,12 +7,16 @@ notebook. Without an address nothing points anywhere. ::
     python tools/repository.py https://github.com/OWNER/REPOSITORY
     python tools/repository.py --unset
     python tools/repository.py            # stamp again with the address that is set
+
+Pages and buttons name the branch. What notebooks install doesn't move with it: the tag or commit of
+``--ref``, or the commit that was checked out when the address was set.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -25,6 +29,7 @@ import notebooks
 GITHUB = re.compile(r"https://github\.com/([\w.-]+)/([\w.-]+?)(?:\.git)?/?")
 LOCAL = re.compile(r"(?:git\+)?file:///[^\s\"'@#]+")
 REF = re.compile(r"[\w][\w./-]*")
+PIN = re.compile(r"^  # notebooks install ([0-9a-f]{40})$", re.MULTILINE)
 
 SETUP_HERE = """\
 # The book's package: an environment made by `make lab` in a clone has it
@@ -47,9 +52,9 @@ if importlib.util.find_spec("roofline_helpers") is None:
 
 
 class Address:
-    """The repository's address and the branch or tag that readers get."""
+    """The repository's address, the branch or tag that readers get, the commit they install."""
 
-    def __init__(self, url: str, ref: str = "main") -> None:
+    def __init__(self, url: str, ref: str = "main", pin: str | None = None) -> None:
         url = url.strip()
         github = GITHUB.fullmatch(url)
         if github is None and LOCAL.fullmatch(url) is None:
@@ -59,14 +64,14 @@ class Address:
             )
         if REF.fullmatch(ref) is None:
             raise ValueError(f"not a branch, tag or commit: {ref!r}")
-        self.ref = ref
+        self.ref, self.pin = ref, pin
         self.slug = f"{github[1]}/{github[2]}" if github else None
         self.url = f"https://github.com/{self.slug}" if self.slug else url.removeprefix("git+")
 
     @property
     def source(self) -> str:
         """What pip installs from."""
-        return f"git+{self.url}@{self.ref}"
+        return f"git+{self.url}@{self.pin or self.ref}"
 
 
 def setup_cell(address: Address | None) -> str:
@@ -77,10 +82,24 @@ def setup_cell(address: Address | None) -> str:
 
 def current(root: Path) -> Address | None:
     """Return the address that ``_config.yml`` holds, None where it is unset."""
-    config: dict[str, Any] = yaml.safe_load((root / "_config.yml").read_text("utf-8"))
+    text = (root / "_config.yml").read_text("utf-8")
+    config: dict[str, Any] = yaml.safe_load(text)
+    pin = PIN.search(text)
     repository = config.get("repository") or {}
     url = repository.get("url")
-    return Address(url, repository.get("branch", "main")) if url else None
+    return Address(url, repository.get("branch", "main"), pin[1] if pin else None) if url else None
+
+
+def checked_out(root: Path) -> str | None:
+    """Return the commit that is checked out in ``root``, None where that is no repository."""
+    command = ["git", "-C", str(root), "rev-parse", "--verify", "--quiet", "HEAD"]
+    if not (root / ".git").exists():
+        return None
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except FileNotFoundError:
+        return None
+    return done.stdout.strip() or None
 
 
 def between(text: str, name: str, lines: list[str], path: str) -> str:
@@ -101,6 +120,7 @@ def config_blocks(address: Address | None) -> dict[str, list[str]]:
     if address is None:
         return {"repository": [], "repository-buttons": []}
     block = ["repository:", f"  url: {address.url}", f"  branch: {address.ref}"]
+    block += [f"  # notebooks install {address.pin}"] if address.pin else []
     buttons = []
     if address.slug:
         block += ["launch_buttons:", "  colab_url: https://colab.research.google.com"]
@@ -189,6 +209,8 @@ def main() -> int:
             return 0
         if given.url:
             address = Address(given.url, given.ref or "main")
+            if address.slug and not given.ref:
+                address.pin = checked_out(given.root)
         elif address and given.ref:
             address = Address(address.url, given.ref)
         changed = stamp(given.root.resolve(), address)
