@@ -57,7 +57,12 @@ def launched() -> Iterator[Browser]:
         Where there is none, or it does not start.
     """
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable(), args=FLAGS)
+        try:
+            browser = playwright.chromium.launch(executable_path=executable(), args=FLAGS)
+        except Error:
+            if "CHROMIUM" in os.environ:
+                raise
+            browser = playwright.chromium.launch(args=FLAGS)
         try:
             yield browser
         finally:

@@ -1,4 +1,4 @@
-"""Questions in the real JupyterLab: it opens a notebook, and leaves the keys to the question."""
+"""Questions in the real JupyterLab and Notebook 7, which must leave the keys to the question."""
 
 from __future__ import annotations
 
@@ -92,6 +92,20 @@ def opened(chromium: Browser, lab: str) -> Iterator[Page]:
         page.goto(f"{lab}/lab/tree/trusted.ipynb?token={TOKEN}")
         page.wait_for_selector("[data-kind][data-look]")
         yield page
+    assert watch.outside == []
+
+
+def test_notebook_7_shows_it_too(chromium: Browser, lab: str) -> None:
+    with visitor(chromium, allowed=("",)) as (page, watch):
+        page.set_default_timeout(1000 * SECONDS)
+        page.goto(f"{lab}/notebooks/trusted.ipynb?token={TOKEN}")
+        page.wait_for_selector("[data-kind][data-look]")
+        page.get_by_label("4096").focus()
+        page.keyboard.press("Space")
+        page.keyboard.press("ArrowDown")
+        expect(page.get_by_label("16384")).to_be_checked()
+        page.keyboard.press("Enter")
+        expect(page.locator("table.dataframe")).to_be_visible()
     assert watch.outside == []
 
 

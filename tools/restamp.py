@@ -2,7 +2,7 @@
 
 An output carries the script that brings it to life. After a change to ``roofline_helpers/assets``
 this writes the new one into every notebook, and executes nothing; ``--check`` only says where an
-old one is left.
+old one is left. Notebooks may be named; all of ``_toc.yml`` are meant if none is.
 """
 
 from __future__ import annotations
@@ -46,11 +46,10 @@ def restamp(path: Path, write: bool = True) -> bool:
 
 def main() -> int:
     """Read the command line and do what it says."""
-    check = sys.argv[1:] == ["--check"]
-    if sys.argv[1:] and not check:
-        print(__doc__, file=sys.stderr)
-        return 2
-    old = [path.name for path in books.notebooks() if restamp(path, write=not check)]
+    given = sys.argv[1:]
+    check = "--check" in given
+    named = [Path(one) for one in given if one != "--check"]
+    old = [path.name for path in named or books.notebooks() if restamp(path, write=not check)]
     print(f"{'old' if check else 'renewed'}: {', '.join(old) or 'none'}")
     return 1 if check and old else 0
 
