@@ -9,7 +9,7 @@ export PYTHONHASHSEED := 0
 export JAX_PLATFORMS := cpu
 export TF_CPP_MIN_LOG_LEVEL := 3
 
-.PHONY: help book serve test lint notebooks records lab links lighthouse repository lock clean environment
+.PHONY: help book pdf serve test lint notebooks records lab links lighthouse repository lock clean environment
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -30,6 +30,9 @@ environment: $(READY)
 book: $(READY) ## build the site into _build/html
 	@$(PY) tools/build.py
 	@echo "Open $(CURDIR)/_build/html/index.html in a browser, or run \`make serve\`."
+
+pdf: book ## print the site into one PDF too (needs Chromium)
+	@$(PY) tools/pdf.py
 
 serve: book ## build the site and show it on http://localhost:8000
 	@echo "The book is at http://localhost:$(PORT) (stop with Ctrl-C)"
