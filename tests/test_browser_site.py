@@ -179,6 +179,28 @@ def test_without_a_script_the_system_still_chooses(visit: Visit, serve: Serve) -
     assert shot != light.screenshot(clip={"x": 1200, "y": 700, "width": 1, "height": 1})
 
 
+def test_a_term_shows_what_it_means(visit: Visit, serve: Serve) -> None:
+    page = visit(f"{serve(SITE)}book/what-is-a-roofline.html")
+    term = page.locator("a[data-card]").first
+    card = page.locator("#term-card")
+    expect(card).to_be_hidden()
+    term.hover()
+    expect(card).to_have_text(str(term.get_attribute("data-card")))
+    assert violations(page) == []
+    card.hover()
+    page.wait_for_timeout(300)
+    expect(card).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(card).to_be_hidden()
+    page.mouse.move(0, 0)
+    page.keyboard.press("Tab")
+    term.focus()
+    expect(card).to_be_visible()
+    assert term.get_attribute("aria-describedby") == "term-card"
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/glossary.html#term-*")
+
+
 def test_the_search_finds_and_marks(visit: Visit, serve: Serve) -> None:
     page = visit(f"{serve(SITE)}index.html")
     page.keyboard.press("/")
