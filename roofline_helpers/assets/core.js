@@ -203,8 +203,16 @@ const core = (() => {
   // --- questions -------------------------------------------------------------------------------
 
   const bold = (text) => el("strong", {}, text);
-  const line = (mark, name, text) =>
-    el("p", { class: `line ${name}` }, el("span", { class: "mark", "aria-hidden": "true" }, mark), el("span", {}, text));
+  // One line of feedback. Its mark has a name for those who don't see it, unless the text says so
+  const MARKS = { "✓": "Right:", "✗": "Wrong:", "→": "Solution:", "?": "Hint:" };
+  const line = (mark, name, text) => {
+    const said = /^Right\b/.test(text) ? null : MARKS[mark];
+    return el("p", { class: `line ${name}` },
+      el("span", { class: "mark", role: said && "img", "aria-label": said, "aria-hidden": !said && "true" }, mark),
+      el("span", {}, text));
+  };
+  const spoken = (node) => [...node.querySelectorAll(".line")]
+    .map((one) => `${one.firstChild.getAttribute("aria-label") || ""} ${one.lastChild.textContent}`.trim()).join(" ");
   const within = (value, data) => (data.decades
     ? value > 0 && Math.abs(Math.log10(value / data.solution)) <= data.decades + 1e-12
     : Math.abs(value - data.solution) <= data.tolerance * Math.abs(data.solution) * (1 + 1e-12));
@@ -306,7 +314,7 @@ const core = (() => {
       }
       if (!restored) {
         if (data.reveal) commit.focus(); // a field that is disabled would lose it
-        ui.say(feedback.textContent + (data.locked ? " The result is shown below." : ""));
+        ui.say(spoken(feedback) + (data.locked ? " The result is shown below." : ""));
       }
       onanswer({ given: value, right: judged.correct, restored });
     };
@@ -409,8 +417,7 @@ const core = (() => {
     button, select, input[type=text], summary { min-height: 44px; } .option { padding-block: .65rem; min-height: 44px; }
   }
   @media (prefers-reduced-motion: reduce) { * { transition: none !important; animation: none !important; } }
-  @media print { .then[hidden] { display: block !important; } .buttons { display: none; } }
-  @media (forced-colors: active) { .card { border-left-width: 4px; } }`;
+  @media print { .then[hidden] { display: block !important; } .buttons { display: none; } }`;
 
   const style = (css) => {
     const sheet = new CSSStyleSheet();
