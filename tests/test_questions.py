@@ -30,7 +30,6 @@ PLAIN: set[str] = {
     "cost-analysis",
     "compiler-fusion",
     "attention",
-    "fused-kernel",
     "misconceptions",
     "limitations",
     "your-function",
