@@ -22,6 +22,7 @@ from roofline_helpers import ask
 
 TOKEN = "a-token-of-the-tests"
 SECONDS = 60
+pytestmark = pytest.mark.xdist_group("jupyterlab")  # one server
 
 
 def question() -> ask.Element:
