@@ -25,9 +25,7 @@ LEAST = 2  # questions of a chapter that lock what follows
 PLAIN: set[str] = {
     "anatomy",
     "hardware-comparison",
-    "arithmetic-intensity",
     "fusion",
-    "cost-analysis",
     "compiler-fusion",
     "attention",
     "misconceptions",
