@@ -22,9 +22,11 @@ import check_site
 def fingerprint(root: Path) -> str:
     """Return a hash of what shapes every page and is no page: settings, extensions, assets."""
     names = ["_config.yml", "_toc.yml", "requirements.txt", "tools/build.py", "book/pages.toml"]
+    names += ["book/glossary.md"]  # its definitions stand on other pages too
     paths = [root / name for name in names]
     paths += sorted((root / "book/_ext").glob("*.py"))
     paths += sorted((root / "book/_templates").glob("*.html"))
+    paths += sorted((root / "roofline_helpers/assets").glob("*.js"))
     # Sphinx copies these only when a page has changed
     paths += sorted(path for path in (root / "book/_static").rglob("*") if path.is_file())
     digest = hashlib.sha256(sys.version.encode())

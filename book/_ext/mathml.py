@@ -6,6 +6,7 @@ the converter doesn't know is a warning, which fails the build.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 from xml.etree import ElementTree
 
@@ -15,6 +16,7 @@ from sphinx.application import Sphinx
 from sphinx.util import logging
 from sphinx.util.math import get_node_equation_number
 
+ENVIRONMENTS = {"align*", "cases", "matrix", "pmatrix", "bmatrix", "vmatrix", "array"}
 CHILDREN = {"mfrac": 2, "msub": 2, "msup": 2, "msubsup": 3, "mover": 2, "munder": 2, "mroot": 2}
 _log = logging.getLogger(__name__)
 
@@ -39,6 +41,9 @@ def mathml(formula: str, display: bool) -> str:
     if len(lines) > 1:
         text = rf"\begin{{align*}}{text}\end{{align*}}"
     text = text.replace("{aligned}", "{align*}")
+    strange = set(re.findall(r"\\begin\{(\w+\*?)\}", text)) - ENVIRONMENTS
+    if strange:
+        raise ValueError(f"{formula!r}: {', '.join(sorted(strange))} isn't known")
     try:
         made = convert(text, display="block" if display else "inline")
         root = ElementTree.fromstring(made)

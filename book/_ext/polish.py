@@ -51,6 +51,7 @@ ROW = re.compile(r"<tr\b.*?</tr>", re.DOTALL)
 NUMBER = re.compile(r"[-−+~≈]?\d|[–-]$|(?:nan|NaN|inf|∞)$")
 LONG = 44  # characters of a cell that may break
 DARK, LIGHT = (0x12, 0x16, 0x1C), (0xE4, 0xE8, 0xEE)  # ground and ink of dark pages (book.css)
+BRIGHT = 0.68  # lightness of full colours on dark pages, about
 SHARP = 2  # pixels of a picture to a pixel of the page
 
 
@@ -173,13 +174,18 @@ _TO_LAB = [
 def darkened(palette: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return colours for a dark page: white becomes its ground, black its ink, hues stay.
 
-    Lightness is turned around on Oklab's scale, so that what stood out still does.
+    Lightness is turned around on Oklab's scale, so that what stood out still does. Full colours,
+    those of lines and markers, stay bright: they have to stand out from black now.
     """
     lab = oklab(palette / 255)
     ground, ink = oklab(np.array([DARK, LIGHT]) / 255)
     light = 1 - np.clip(1 - lab[:, :1], 0, 1) ** 0.75  # a little brighter: thin lines on black
     turned = ground * light + ink * (1 - light)
     turned[:, 1:] += lab[:, 1:]
+    chroma = np.hypot(lab[:, 1], lab[:, 2])
+    full = np.clip((chroma - 0.07) / 0.06, 0, 1)
+    bright = BRIGHT + 0.6 * (turned[:, 0] - 0.5)
+    turned[:, 0] += full * np.clip(bright - turned[:, 0], 0, None)
     return np.asarray(np.round(srgb(turned) * 255).astype(np.uint8))
 
 
