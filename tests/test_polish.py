@@ -124,7 +124,7 @@ def test_every_chapter_says_how_long_it_takes_and_why_to_read_it() -> None:
     import tomllib
 
     about = tomllib.loads((books.ROOT / "book/pages.toml").read_text("utf-8"))
-    for row in chapters.numbered(books.ROOT):
+    for row in chapters.readings(books.ROOT):
         assert row["minutes"], row["page"]
         assert about[row["page"]].get("why"), row["page"]
     for page in books.pages():

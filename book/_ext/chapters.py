@@ -34,41 +34,37 @@ def opening(root: Path, page: str) -> tuple[str, int | None]:
     return (title[1].strip() if title else page), int(minutes[1]) if minutes else None
 
 
-def numbered(root: Path) -> list[dict[str, Any]]:
-    """Return number, page, title and minutes of the chapters that carry a number."""
+def readings(root: Path) -> list[dict[str, Any]]:
+    """Return number, page, title and minutes of what is read in order: all but the reference."""
     toc = yaml.safe_load((root / "_toc.yml").read_text("utf-8"))
     about = tomllib.loads((root / "book/pages.toml").read_text("utf-8"))
     found: list[dict[str, Any]] = []
+    number = 0
     for part in toc.get("parts", []):
-        if part.get("numbered"):
-            for entry in part.get("chapters", []):
-                page = entry["file"].removesuffix(".md").removesuffix(".ipynb")
-                if any((root / f"{page}{suffix}").is_file() for suffix in (".md", ".ipynb")):
-                    title, minutes = opening(root, page)
-                    minutes = minutes or about.get(page, {}).get("minutes")
-                    found.append(
-                        {
-                            "part": part.get("caption"),
-                            "page": page,
-                            "title": title,
-                            "minutes": minutes,
-                        }
-                    )
+        if part.get("caption") == "Reference":
+            continue
+        for entry in part.get("chapters", []):
+            page = entry["file"].removesuffix(".md").removesuffix(".ipynb")
+            number += bool(part.get("numbered"))
+            if any((root / f"{page}{suffix}").is_file() for suffix in (".md", ".ipynb")):
+                title, minutes = opening(root, page)
+                minutes = minutes or about.get(page, {}).get("minutes")
+                label = str(number) if part.get("numbered") else ""
+                found.append({"number": label, "page": page, "title": title, "minutes": minutes})
     return found
 
 
 def texts(root: Path) -> dict[str, str]:
     """Return what a page may write as ``{{ chapter_table }}`` and ``{{ chapter_… }}``."""
-    rows = numbered(root)
+    rows = readings(root)
     lines = ["| No. | Chapter | Minutes |", "|---|---|---|"]
-    for number, row in enumerate(rows, 1):
+    for row in rows:
         suffix = "ipynb" if (root / f"{row['page']}.ipynb").is_file() else "md"
-        lines.append(
-            f"| {number} | [{row['title']}](/{row['page']}.{suffix}) | {row['minutes'] or ''} |"
-        )
+        title = f"[{row['title']}](/{row['page']}.{suffix})"
+        lines.append(f"| {row['number']} | {title} | {row['minutes'] or ''} |")
     total = sum(row["minutes"] or 0 for row in rows)
     return {
         "chapter_table": "\n".join(lines),
-        "chapter_total": str(len(rows)),
+        "chapter_total": str(sum(bool(row["number"]) for row in rows)),
         "chapter_hours": f"{total / 60:.0f}",
     }
