@@ -468,6 +468,9 @@ _TODAY: Mapping[str, Any] = {
     "fusion": "none",
     "attention": "naive",
 }
+_PRODUCTS = "The products with weights: projections, feed-forward, LM head"
+_ATTENTION = "Attention over the KV cache"
+_REST = "Norms, RoPE, SwiGLU, residual adds"
 
 
 def design_challenge() -> Element:
@@ -490,9 +493,7 @@ def design_challenge() -> Element:
         )
         for name, found in groups.items()
     }
-    products = "The products with weights: projections, feed-forward, LM head"
-    attention = "Attention over the KV cache"
-    rest = "Norms, RoPE, SwiGLU, residual adds"
+    products, attention, rest = groups
     story = [
         f"You serve {LLAMA_3_8B.name} from one H100. Today's server decodes "
         f"{_TODAY['batch']} sequences at a time, each with {_TODAY['context']:,} tokens of "
@@ -578,16 +579,11 @@ def design_challenge() -> Element:
 
 def _groups(one: serving.Step) -> dict[str, list[serving.Kernel]]:
     """Return the kernels of a step as the question names them."""
-    names = {
-        "The products with weights: projections, feed-forward, LM head": lambda k: (
-            k.work.matrix_flops > 0 and not _attends(k)
-        ),
-        "Attention over the KV cache": _attends,
-        "Norms, RoPE, SwiGLU, residual adds": lambda k: (
-            k.work.matrix_flops == 0 and not _attends(k)
-        ),
-    }
-    return {name: [k for k in one.kernels if inside(k)] for name, inside in names.items()}
+    found: dict[str, list[serving.Kernel]] = {_PRODUCTS: [], _ATTENTION: [], _REST: []}
+    for kernel in one.kernels:
+        matrix = kernel.work.matrix_flops > 0
+        found[_ATTENTION if _attends(kernel) else _PRODUCTS if matrix else _REST].append(kernel)
+    return found
 
 
 def _attends(kernel: serving.Kernel) -> bool:
