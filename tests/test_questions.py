@@ -25,9 +25,7 @@ LEAST = 2  # questions of a chapter that lock what follows
 PLAIN: set[str] = {
     "anatomy",
     "hardware-comparison",
-    "fusion",
     "compiler-fusion",
-    "attention",
     "misconceptions",
     "limitations",
     "your-function",
