@@ -358,28 +358,28 @@ def memory_wall() -> Element:
     predict = ask.choice(
         f"What holds this kernel at {done}?",
         {
-            "Its arithmetic: a matmul is compute-bound, so the inner loop has a fault.": (
+            "Its arithmetic: a matmul is compute-bound, so the inner loop has a fault": (
                 f"A matmul is compute-bound only if it is large enough. This one does {intensity} "
                 f"FLOPs for each byte, and the ridge of an H100 is at {ridge}: left of it the "
                 f"memory allows {limit}, however good the inner loop is."
             ),
-            "Its memory, and nothing else: it runs as fast as its bytes arrive.": (
+            "Its memory, and nothing else: it runs as fast as its bytes arrive": (
                 f"Half of the answer. At {intensity} FLOP/byte the memory allows {limit}, less "
                 f"than the peak. But {done} is only {of_roof} of that. The memory doesn't explain "
                 "the rest: the kernel doesn't even reach its own roof."
             ),
-            "Two things: its roof is lower than the peak, and it stays below its roof.": (
+            "Two things: its roof is lower than the peak, and it stays below its roof": (
                 f"Right, and they have different cures. The roof is at {limit}, not {peak}, "
                 f"because {intensity} FLOP/byte lies left of the ridge ({ridge}): only more FLOPs "
                 f"per byte, or faster memory, lift it. And {done} is {of_roof} of that roof: this "
                 "part is the kernel's own, for instance bytes moved twice, or waiting."
             ),
-            "Nothing: about a third of the peak is what tensor cores really give.": (
+            "Nothing: about a third of the peak is what tensor cores really give": (
                 f"The same chip's roof reaches the peak for larger matrices, from N = {first} on. "
                 f"Here the roof is {limit}, so there is room above {done}: it is {of_roof} of it."
             ),
         },
-        right="Two things: its roof is lower than the peak, and it stays below its roof.",
+        right="Two things: its roof is lower than the peak, and it stays below its roof",
         key="lab-memory-wall",
         lead="",
     )
