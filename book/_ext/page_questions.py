@@ -11,7 +11,8 @@ INSIDE = "(what stands inside the directive)"
 
 def questions() -> dict[str, Element]:
     """Return the questions that a page may ask for, by name; their numbers are computed."""
-    return {**_first_kernel(), "ledger": ledger()}
+    front = rh.lab.chain("h100", key="front-chain", title="Fuse it yourself")
+    return {**_first_kernel(), "front-chain": front, "ledger": ledger()}
 
 
 def _first_kernel() -> dict[str, Element]:
