@@ -23,12 +23,6 @@ IDS = [path.stem for path in ALL]
 LEAST = 2  # questions of a chapter that lock what follows
 # Chapters whose questions are still Markdown: none may be added
 PLAIN: set[str] = {
-    "anatomy",
-    "hardware-comparison",
-    "compiler-fusion",
-    "misconceptions",
-    "limitations",
-    "your-function",
 }
 DATA = re.compile(
     r'<roofline-\w+-\w+ data-kind="([\w-]+)"[^>]*>\s*'
