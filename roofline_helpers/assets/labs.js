@@ -14,10 +14,10 @@
     svg .compute { fill: var(--compute); } svg .grid { stroke: var(--soft); } svg .axis { stroke: var(--muted); }
     svg .halo { paint-order: stroke; stroke: var(--ground); stroke-width: 4px; stroke-linejoin: round; }
     svg .dot { transition: transform .25s ease-out; } svg .lead { stroke: var(--muted); fill: none; }
-    .controls { display: grid; grid-template-columns: repeat(auto-fill, minmax(8.8rem, 1fr)); gap: .5rem .9rem; align-items: start; margin-top: .6rem; }
+    .controls { display: grid; grid-template-columns: repeat(auto-fill, minmax(7.4rem, 1fr)); gap: .5rem .9rem; align-items: start; margin-top: .6rem; }
     .controls input, .controls select { width: 100%; }
     .controls .line { flex-wrap: nowrap; } .controls .field { display: flex; }
-    .facts { display: grid; grid-template-columns: repeat(auto-fit, minmax(8.8rem, 1fr)); gap: .5rem; margin: .6rem 0 0; }
+    .facts { display: grid; grid-template-columns: repeat(auto-fit, minmax(7.2rem, 1fr)); gap: .5rem; margin: .6rem 0 0; }
     .facts > div { background: var(--field); border: 1px solid var(--soft); border-radius: 4px; padding: .4rem .6rem; }
     .facts dt { color: var(--muted); font-size: .85em; } .facts dd { margin: 0; font-weight: 600; }
     .facts dd + dd { font-weight: 400; color: var(--muted); font-size: .85em; }
@@ -26,10 +26,10 @@
     .num td, .num thead th { text-align: right; } .num th { font-weight: 400; } .num thead th { font-weight: 600; }
     .num td { white-space: nowrap; } .key { margin-right: .9em; white-space: nowrap; }
     .num thead th:first-child { text-align: left; } .num { font-variant-numeric: tabular-nums; }
-    .bar { display: flex; height: 1.5rem; margin-top: .6rem; border: 1px solid var(--line); border-radius: 4px; overflow: hidden; }
-    .bar > span { border-right: 1px solid var(--ground); } .bar > span:last-child { border: 0; }
+    .bar { display: flex; position: relative; height: 1.5rem; margin-top: .6rem; border: 1px solid var(--line); border-radius: 4px; overflow: hidden; }
+    .bar > span { border-right: 1px solid var(--ground); } .bar > i { position: absolute; height: 100%; border-left: 3px dashed var(--ink); }
     .stop { border: 2px solid var(--bad); border-radius: 4px; padding: .5rem .7rem; margin-top: .6rem; }
-    .act h4 { margin: 1.2rem 0 .3rem; font-size: 1.05em; } .act ol, .act ul { margin: .3rem 0 0; padding-left: 1.4rem; }`);
+    .act h3 { margin: 1.2rem 0 .3rem; font-size: 1.05em; } .act ol, .act ul { margin: .3rem 0 0; padding-left: 1.4rem; }`);
 
   // As on the axis: no PFLOP/s
   const rate = (v, digits = 3) => (v >= 1e12 ? `${core.significant(v / 1e12, Math.max(digits, Math.floor(Math.log10(v / 1e12)) + 1))} TFLOP/s` : si(v, "FLOP/s", digits));
@@ -95,7 +95,7 @@
       const taken = [];
       const cost = (b) => taken.reduce((sum, t) =>
         b.x < t.x + t.w && t.x < b.x + b.w && b.y < t.y + t.h && t.y < b.y + b.h ? sum + t.cost : sum, 0);
-      const size = (text) => 6.7 * text.length + 2;
+      const size = (text) => 6.5 * text.length + 2;
       const out = [], over = [];
       const text = (x, y, words, attrs = {}, angle = 0) => {
         const rotate = angle ? { transform: `rotate(${angle} ${x} ${y})` } : {};
@@ -142,6 +142,7 @@
         return x;
       };
 
+      for (const p of points) taken.push({ x: X(p.x) - 6, y: Y(p.y) - 6, w: 12, h: 12, cost: 20 });
       for (const p of points) if (p.drop) line(`M${X(p.x)},${box.bottom}V${Y(p.y)}`, { stroke: "var(--muted)", "stroke-dasharray": "2 3" });
       if (roofs.length === 1) {
         const [r] = roofs, knee = Math.min(Math.max(r.peak / r.bandwidth, x0), x1);
@@ -171,12 +172,14 @@
         const words = `memory ${si(r.bandwidth, "B/s")}`, length = Math.hypot(b.x - a.x, b.y - a.y);
         if (length > size(words) * 1.25) {
           const angle = Math.atan2(b.y - a.y, b.x - a.x), turn = (angle * 180) / Math.PI;
-          const near = (t) => points.filter((p) => Math.hypot(X(p.x) - a.x - t * (b.x - a.x), Y(p.y) - a.y - t * (b.y - a.y)) < size(words) * 0.6).length;
+          const beside = (t) => [a.x + t * (b.x - a.x) + 9 * Math.sin(angle), a.y + t * (b.y - a.y) - 9 * Math.cos(angle)];
+          const boxes = (t) => [-0.5, -0.375, -0.25, -0.125, 0, 0.125, 0.25, 0.375, 0.5].map((s) => ({ w: 14, h: 16, cost: 50,
+            x: beside(t)[0] + s * size(words) * Math.cos(angle) - 7, y: beside(t)[1] + s * size(words) * Math.sin(angle) - 12 }));
           const least = size(words) / 2 / length;
-          const t = [0.4, 0.5, 0.3, 0.6, 0.7].filter((v) => v > least && v < 1 - least).sort((u, v) => near(u) - near(v))[0] ?? 0.5;
-          const x = a.x + t * (b.x - a.x) + 9 * Math.sin(angle), y = a.y + t * (b.y - a.y) - 9 * Math.cos(angle);
-          text(x, y, words, { "text-anchor": "middle", class: "memory halo" }, turn);
-          for (let s = -0.5; s <= 0.5; s += 0.125) taken.push({ x: x + s * size(words) * Math.cos(angle) - 7, y: y + s * size(words) * Math.sin(angle) - 12, w: 14, h: 16, cost: 50 });
+          const [t] = [0.4, 0.5, 0.3, 0.6, 0.7].filter((v) => v > least && v < 1 - least).map((v) =>
+            [v, boxes(v).reduce((sum, one) => sum + cost(one), 0)]).sort((u, v) => u[1] - v[1])[0] ?? [0.5];
+          text(...beside(t), words, { "text-anchor": "middle", class: "memory halo" }, turn);
+          taken.push(...boxes(t));
         }
         fence(r);
         const x = ridge(r, 0, "var(--ink)");
@@ -209,7 +212,6 @@
         claim(best.x, best.y, w);
       }
 
-      for (const p of points) taken.push({ x: X(p.x) - 6, y: Y(p.y) - 6, w: 12, h: 12, cost: 20 });
       const seen = new Set();
       points.forEach((p, i) => {
         const color = p.series === undefined ? "var(--ink)" : `var(--s${p.series % 7})`;
@@ -231,7 +233,7 @@
       const groups = [];
       for (const p of [...points].sort((a, b) => (b.size || 0) - (a.size || 0))) {
         if (!p.label) continue;
-        const near = groups.find((g) => Math.hypot(X(g.p.x) - X(p.x), Y(g.p.y) - Y(p.y)) < 9);
+        const near = groups.find((g) => Math.hypot(X(g.p.x) - X(p.x), Y(g.p.y) - Y(p.y)) < (points.length > 4 ? 16 : 0));
         if (near) near.more += 1; else groups.push({ p, more: 0 });
       }
       for (const { p, more } of groups) label(X(p.x), Y(p.y), more ? `${p.label} and ${more} more` : p.label, points.length < 4);
@@ -398,7 +400,7 @@
       const say = `${name} in ${now.dtype} on ${roof.name}: ${number(job.intensity)} FLOP/byte, ridge ${number(roof.ridge)}: ${word(bound)}, at most ${rate(top)}, ${percent(top / roof.peak)} of the peak.`
         + (achieved ? ` Achieved: ${percent(share)} of that roof.` : "");
       picture.draw({ roofs: [{ ...roof, vector: null }], say, points: [point, ...(achieved
-        ? [{ key: "a", x: job.intensity, y: achieved, series: 3, label: `achieved, ${percent(share)} of the roof` }] : [])] });
+        ? [{ key: "a", x: job.intensity, y: achieved, series: 3, label: `${percent(share)} of the roof` }] : [])] });
       below.replaceChildren(
         facts([["arithmetic intensity", `${number(job.intensity)} FLOP/byte`, `ridge ${number(roof.ridge)}`],
           ["attainable", rate(top), `least time ${si(model.time(roof, job).seconds, "s")}`],
@@ -470,7 +472,7 @@
   // Story; a question that must be answered; what it unlocks; reflection; equations; the ledger
   function lab(host, data, ui, open) {
     const locked = el("p", { class: "muted" }, data.locked), play = el("div", { hidden: true });
-    const list = (name, items) => [el("h4", {}, name), el("ol", {}, items.map((text) => el("li", {}, text)))];
+    const list = (name, items) => [el("h3", {}, name), el("ol", {}, items.map((text) => el("li", {}, text)))];
     const ledger = el(host.localName, { "data-kind": "ledger" }, el("script", { type: "application/json" }, "{}"));
     let begun = false;
     const asked = core.question(data.predict, ui, (result) => {
@@ -479,11 +481,11 @@
       if (!result || begun) return;
       begun = true;
       const one = open();
-      play.append(el("h4", {}, "Play"), ...one.node, ...list("Try", data.tasks),
-        el("h4", {}, "Look back"), core.question(data.reflect, ui).node, el("h4", {}, "What you predicted, and what happened"), ledger);
+      play.append(el("h3", {}, "Play"), ...one.node, ...list("Try", data.tasks),
+        el("h3", {}, "Look back"), core.question(data.reflect, ui).node, el("h3", {}, "What you predicted, and what happened"), ledger);
       one.draw();
     });
-    ui.root.append(el("div", { class: "act" }, data.story.map((text) => el("p", {}, text)), el("h4", {}, "Predict"), asked.node, locked, play,
+    ui.root.append(el("div", { class: "act" }, data.story.map((text) => el("p", {}, text)), el("h3", {}, "Predict"), asked.node, locked, play,
       fold("The governing equations", el("pre", {}, data.equations.join("\n")))));
   }
   core.define("memory-wall", (host, data, ui) => lab(host, data, ui, () => product(ui, data, data.keep)));
@@ -503,9 +505,9 @@
       chip: { label: "Chip", options: chips() },
       phase: { label: "Phase", options: [["decode", "decode"], ["prefill", "prefill"]] },
       batch: whole("Batch", 1e5),
-      context: whole("Context (tokens)", 2 ** 20),
+      context: whole("Context", 2 ** 20),
       format: { label: "Weights", options: (now) => model.formats(now.chip).map(({ weights, activations }) =>
-        [`${weights}/${activations}`, weights === activations ? (weights === model.chip(now.chip).half ? weights : `${weights}, activations too`) : `${weights}, weights only`]) },
+        [`${weights}/${activations}`, weights === activations ? (weights === model.chip(now.chip).half ? weights : `${weights} throughout`) : weights]) },
       cache: { label: "KV cache", options: (now) => model.types(now.chip).map((t) => [t, t]) },
       fusion: { label: "Fusion", options: [["none", "none"], ["pointwise", "pointwise"], ["epilogue", "into products"]] },
       attention: { label: "Attention", options: [["naive", "naive"], ["flash", "flash"]] },
@@ -530,7 +532,8 @@
           piece.style.width = `${(100 * v) / full}%`;
           piece.style.background = color;
           return piece;
-        }));
+        }), !one.fits && el("i"));
+      if (!one.fits) bar.lastChild.style.left = `${(100 * held.capacity) / full}%`; // where the chip's memory ends
       const use = (text, values) => el("button", { type: "button", class: "quiet", onclick: () => form.set(values) }, text);
       const memoryWords = el("p", {}, `Memory: ${gb(held.total)} of ${gb(held.capacity)}. `, parts.map(([name, v, color]) => {
         const key = el("span", { "aria-hidden": "true" }, "■ ");

@@ -1,0 +1,358 @@
+"""Instruments and labs in a real browser: numbers as in Python, keyboard, fields, address."""
+
+from __future__ import annotations
+
+import functools
+import random
+import re
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from browser import Visit, overflow, violations
+from playwright.sync_api import Locator, Page, expect
+
+import roofline_helpers as rh
+from roofline_helpers import lab, serving
+from roofline_helpers.serving import LLAMA_3_8B
+from roofline_helpers.show import significant
+
+ELEMENTS = {
+    "point": lab.point,
+    "ridges": lab.ridges,
+    "matmul": lab.matmul,
+    "chain": lab.chain,
+    "memory-wall": lab.memory_wall,
+    "design": lab.design_challenge,
+}
+LABS = ("memory-wall", "design")
+PAGE = (
+    "<!doctype html><html lang='en'><head><meta charset='utf-8'><title>Labs</title>"
+    "<meta name='viewport' content='width=device-width'><meta name='roofline-site' content='1'>"
+    "<style>body {{margin: 0 12px}} @media (prefers-color-scheme: dark)"
+    " {{body {{background: #121212; color: #eee}}}}</style></head>"
+    "<body><main><h1>Labs</h1><h2>One</h2>{}</main></body></html>"
+)
+FOCUSED = "document.activeElement.shadowRoot?.activeElement?.outerHTML ?? ''"
+Shown = Callable[..., Locator]
+
+
+@functools.cache
+def html(kind: str) -> str:
+    """A page with one element."""
+    return PAGE.format(ELEMENTS[kind]().html())
+
+
+@pytest.fixture
+def shown(visit: Visit, tmp_path_factory: pytest.TempPathFactory) -> Shown:
+    """Open a page with one element, its setting in the address."""
+
+    def show(kind: str, setting: dict[str, Any] | None = None, **options: Any) -> Locator:
+        folder = tmp_path_factory.mktemp("lab")
+        (folder / "index.html").write_text(html(kind), "utf-8")
+        address = (folder / "index.html").as_uri()
+        if setting:
+            address += f"#{kind}?{urlencode(setting)}"
+        page = visit(address, **options)
+        host = page.locator(f"[data-kind={kind}]")
+        if kind in LABS and options.get("java_script_enabled", True):
+            unlock(host)
+        return host
+
+    return show
+
+
+def unlock(host: Locator) -> None:
+    host.locator("input[type=radio], input[type=checkbox]").first.check()
+    host.get_by_role("button", name="Check my answer").first.click()
+
+
+def card(host: Locator, name: str) -> str:
+    """The value of a card."""
+    found = host.locator(".facts > div").filter(has=host.page.get_by_text(name, exact=True))
+    return found.locator("dd").first.inner_text()
+
+
+def said(host: Locator) -> str:
+    """What the chart says to those who cannot see it."""
+    return host.locator("svg title").first.text_content() or ""
+
+
+def rate(flops: float) -> str:
+    whole = len(str(int(flops / 1e12)))
+    return rh.si(flops, "FLOP/s", "T" if flops >= 1e12 else None, max(3, whole))
+
+
+# --- numbers as in Python ------------------------------------------------------------------------
+
+
+def wall_settings() -> list[dict[str, Any]]:
+    chosen = random.Random(5)
+    found = []
+    for chip in rh.all_chips():
+        dtype = chosen.choice([*chip.matrix, *chip.vector])
+        m, n, k = (round(10 ** chosen.uniform(0, 5)) for _ in range(3))
+        found.append({"chip": chip.key, "dtype": dtype, "m": m, "n": n, "k": k, "achieved": 7})
+    return found
+
+
+def test_cards_of_the_memory_wall_are_those_of_python(shown: Shown) -> None:
+    host = shown("memory-wall")
+    for setting in wall_settings():
+        host.get_by_label("Chip").select_option(setting["chip"])
+        host.get_by_label("Data type").select_option(setting["dtype"])
+        for side in "mnk":
+            host.get_by_label(side.upper(), exact=True).fill(str(setting[side]))
+        host.get_by_label("Achieved (TFLOP/s)").fill("7")
+        roof = rh.chip(setting["chip"]).roofline(setting["dtype"])
+        job = rh.work.matmul(setting["m"], setting["n"], setting["k"], setting["dtype"])
+        top = roof.attainable(job.intensity)
+        assert card(host, "arithmetic intensity") == f"{significant(job.intensity)} FLOP/byte"
+        assert card(host, "attainable") == rate(top)
+        assert card(host, "regime") == f"{roof.bound(job.intensity)}-bound"
+        share = float(card(host, "share of the peak, at most").removesuffix(" %")) / 100
+        assert share == pytest.approx(top / roof.peak, rel=0.06)
+        efficiency = card(host, "achieved of the roof")
+        if roof.efficiency(7e12, job.intensity) < 0.99:
+            assert float(efficiency.removesuffix(" %")) == pytest.approx(
+                100 * roof.efficiency(7e12, job.intensity), rel=0.06
+            )
+
+
+def design_settings() -> list[dict[str, Any]]:
+    chosen = random.Random(11)
+    found = []
+    for chip in ("h100", "v5e", "v6e", "orin-nx", "b200", "t4"):
+        half = rh.chip(chip).half
+        weights = chosen.choice([half, "int8", "int4"])
+        found.append(
+            {
+                "chip": chip,
+                "phase": chosen.choice(["decode", "prefill"]),
+                "batch": chosen.choice([1, 3, 16]),
+                "context": chosen.choice([512, 2048, 4000]),
+                "format": f"{weights}/{half}",
+                "cache": chosen.choice([half, "fp8"]),
+                "fusion": chosen.choice(list(serving.STRATEGIES)),
+                "attention": chosen.choice(["naive", "flash"]),
+                "latency": chosen.choice([20, 300]),
+            }
+        )
+    return found
+
+
+@pytest.mark.parametrize("setting", design_settings(), ids=lambda s: s["chip"])
+def test_cards_of_the_design_are_those_of_python(shown: Shown, setting: dict[str, Any]) -> None:
+    host = shown("design", setting)
+    weights, activations = setting["format"].split("/")
+    asked = {
+        name: setting[name] for name in ("phase", "context", "cache", "fusion", "attention")
+    } | {"weights": weights, "activations": activations}
+    one = serving.step(LLAMA_3_8B, setting["chip"], batch=setting["batch"], **asked)
+    text = host.locator(".act").inner_text()
+    assert f"Memory: {rh.si(one.memory.total, 'B')} of {rh.si(one.memory.capacity, 'B')}." in text
+    assert f"KV cache {rh.si(one.memory.cache, 'B')}" in text
+    when = "time per token" if setting["phase"] == "decode" else "time to the first token"
+    if one.fits:
+        assert card(host, "tokens per second") == significant(one.tokens_per_second)
+        assert card(host, when) == rh.si(one.seconds, "s")
+        assert "Out of memory" not in text
+    else:
+        assert card(host, "tokens per second") == card(host, when) == "–"
+        assert f"Out of memory: {rh.si(one.memory.total, 'B')} needed" in text
+        if one.largest_batch():
+            assert f"Batch {one.largest_batch():,}" in text
+    best = serving.best_batch(
+        LLAMA_3_8B, setting["chip"], latency=setting["latency"] / 1e3, **asked
+    )
+    if best:
+        expected = f"{best.setting.batch:,}, {significant(best.tokens_per_second)} tokens/s."
+        assert expected in text
+    else:
+        assert "No batch fits and meets" in text
+    rows = host.locator("details table tbody tr")
+    assert rows.count() == len(one.kernels)
+
+
+def test_out_of_memory_offers_what_fits(shown: Shown) -> None:
+    host = shown("design", {"chip": "v5e", "batch": 64})
+    stop = host.locator(".stop")
+    expect(stop).to_contain_text("Out of memory")
+    expect(stop).to_contain_text("What would fit instead")
+    stop.get_by_role("button").first.focus()
+    host.page.keyboard.press("Enter")
+    expect(host.locator(".stop")).to_have_count(0)
+    assert card(host, "tokens per second") != "–"
+    expect(host.get_by_label("Batch", exact=True)).to_be_focused()  # not lost with the button
+
+
+def test_the_chain_counts_as_python_does(shown: Shown) -> None:
+    host = shown("chain")
+    apart = lab._chain(65536, 4096, "bf16")
+    assert card(host, "bytes") == rh.si(rh.total(*apart).bytes, "B")
+    for label in ("LayerNorm + GELU", "GELU + dropout", "dropout + add"):
+        host.get_by_label(label).select_option("yes")
+    fused = rh.fuse(*apart)
+    assert card(host, "bytes") == rh.si(fused.bytes, "B")
+    assert card(host, "least time") == rh.si(rh.chip("v7x").roofline().time(fused), "s")
+    assert card(host, "traffic, four kernels over yours") == "2.5×"
+    host.get_by_label("GELU + dropout").select_option("no")
+    two = rh.total(rh.fuse(*apart[:2]), rh.fuse(*apart[2:]))
+    assert card(host, "bytes") == rh.si(two.bytes, "B")
+
+
+def test_the_ridges_are_those_of_python(shown: Shown) -> None:
+    host = shown("ridges")
+    host.get_by_label("Data type").select_option("fp8")
+    host.get_by_label("Matmul of size N").fill("900")
+    text = host.locator("table").inner_text()
+    assert "no fp8" not in text
+    host.get_by_label("Chip 2").select_option("a100-80gb")
+    assert "no fp8" in host.locator("table").inner_text()
+    roof = rh.chip("v7x").roofline("fp8")
+    job = rh.work.matmul(900, 900, 900, "fp8")
+    row = host.locator("tbody tr").filter(has_text="TPU v7x").inner_text()
+    assert significant(roof.ridge) in row
+    assert f"{lab._first(roof, 'fp8'):,}" in row
+    assert f"{roof.bound(job)}-bound" in row
+
+
+# --- locks, keyboard, fields ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", LABS)
+def test_a_lab_opens_with_any_answer_by_keyboard_alone(
+    kind: str, visit: Visit, tmp_path: Any
+) -> None:
+    (tmp_path / "index.html").write_text(html(kind), "utf-8")
+    page = visit((tmp_path / "index.html").as_uri())
+    host = page.locator(f"[data-kind={kind}]")
+    expect(host.locator("svg")).to_have_count(0)
+    page.keyboard.press("Tab")
+    page.keyboard.press("Space")  # the first answer, which is wrong or not all
+    for _ in range(8):
+        page.keyboard.press("Tab")
+        if "Check my answer" in page.evaluate(FOCUSED):
+            break
+    page.keyboard.press("Enter")
+    expect(host.locator("svg").first).to_be_visible()
+    before = said(host)
+    for _ in range(12):
+        page.keyboard.press("Tab")
+        if page.evaluate(FOCUSED).startswith("<select"):
+            break
+    page.keyboard.press("ArrowDown")
+    expect(host.locator("svg title").first).not_to_have_text(before)
+    expect(host.locator(".say").first).to_have_text(said(host))  # announced
+
+
+@pytest.mark.parametrize("bad", ["", "x", "1e99", "-3", "0", "2.5"])
+def test_a_bad_field_says_so_and_the_plot_stays(shown: Shown, bad: str) -> None:
+    host = shown("matmul")
+    field = host.get_by_label("M", exact=True)
+    field.fill("2048")
+    before = said(host)
+    field.fill(bad)
+    expect(field).to_have_attribute("aria-invalid", "true")
+    assert said(host) == before
+    field.fill("64")
+    expect(field).not_to_have_attribute("aria-invalid", "true")
+    assert "64 × 512 × 512" in said(host)
+
+
+def test_a_type_that_the_next_chip_lacks_is_replaced(shown: Shown) -> None:
+    host = shown("matmul", {"dtype": "fp8"})
+    assert "fp8" in said(host)
+    host.get_by_label("Chip").select_option("t4")
+    assert "fp16 on NVIDIA T4" in said(host)
+
+
+# --- the address, the ledger ---------------------------------------------------------------------
+
+
+def test_the_setting_stands_in_the_address(shown: Shown) -> None:
+    host = shown("matmul", {"chip": "v6e", "m": 100, "n": "x", "k": "-1", "dtype": "nonsense"})
+    assert "100 × 512 × 512 in bf16 on TPU v6e" in said(host)  # what is not sound is left out
+    host.get_by_label("N", exact=True).fill("4096")
+    address = host.page.evaluate("location.hash")
+    assert address.startswith("#matmul?")
+    assert "n=4096" in address
+    host.page.reload()
+    expect(host.locator("svg title")).to_contain_text("100 × 4,096 × 512")
+
+
+def test_the_labs_share_a_ledger_with_the_last_setting(shown: Shown) -> None:
+    host = shown("memory-wall")
+    ledger = host.locator("[data-kind=ledger]")
+    expect(ledger).to_contain_text("What holds this kernel")
+    host.get_by_label("M", exact=True).fill("64")
+    expect(ledger).to_contain_text("Lab 1: your setting")
+    page: Page = host.page
+    page.evaluate("history.replaceState(null, '', location.pathname)")
+    page.reload()
+    expect(host.locator("svg title").first).to_contain_text("64 × 512 × 512")
+    ledger.get_by_role("button", name="Forget all answers").click()
+    ledger.get_by_role("button", name="Really forget all answers?").click()
+    expect(host.locator("svg").first).to_be_hidden()
+
+
+# --- looks ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("kind", ELEMENTS)
+def test_no_barrier_and_no_overflow(shown: Shown, kind: str, theme: str) -> None:
+    host = shown(kind, width=390, theme=theme)
+    for summary in host.locator("summary").all():
+        summary.click()
+    assert violations(host.page) == []
+    assert overflow(host.page) <= 0
+    host.page.set_viewport_size({"width": 1280, "height": 900})
+    assert overflow(host.page) <= 0
+    assert violations(host.page) == []
+
+
+@pytest.mark.parametrize("kind", ELEMENTS)
+def test_texts_in_the_chart_do_not_meet(shown: Shown, kind: str) -> None:
+    host = shown(kind)
+    for width in (1280, 390):
+        host.page.set_viewport_size({"width": width, "height": 900})
+        host.page.wait_for_timeout(100)
+        boxes = host.locator("svg").first.evaluate(
+            "svg => [...svg.querySelectorAll('text:not([transform])')].map(t => {"
+            " const b = t.getBBox(); return [t.textContent, b.x, b.y, b.width, b.height]; })"
+        )
+        size = host.locator("svg").first.evaluate("svg => svg.viewBox.baseVal.width")
+        drawn = host.locator("svg").first.bounding_box()
+        assert drawn is not None
+        assert 12.5 * drawn["width"] / size >= 11  # CSS pixels of a letter's height
+        for i, (words, x, y, w, h) in enumerate(boxes):
+            for other, x2, y2, w2, h2 in boxes[i + 1 :]:
+                apart = x + w < x2 + 2 or x2 + w2 < x + 2 or y + h < y2 + 5 or y2 + h2 < y + 5
+                assert apart, f"{words!r} meets {other!r} at {width}"
+
+
+@pytest.mark.parametrize("kind", ELEMENTS)
+def test_without_scripts_a_table_is_seen(shown: Shown, kind: str) -> None:
+    host = shown(kind, java_script_enabled=False)
+    assert host.locator("table").is_visible()
+    assert len(re.sub(r"\s+", " ", host.inner_text())) > 200
+
+
+def test_a_change_is_drawn_within_a_frame(shown: Shown) -> None:
+    host = shown("design")
+    best = host.evaluate(
+        """host => {
+        const input = host.shadowRoot.querySelector('.controls input'), times = [];
+        for (let i = 1; i <= 30; i++) {
+          const start = performance.now();
+          input.value = String(3 * i);
+          input.dispatchEvent(new Event('input', {bubbles: true}));
+          host.shadowRoot.querySelector('svg').getBoundingClientRect();
+          times.push(performance.now() - start);
+        }
+        return times.sort((a, b) => a - b)[7];
+        }"""
+    )
+    assert best < 16.7

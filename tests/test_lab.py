@@ -1,0 +1,154 @@
+"""Instruments and labs without a browser: starting values, errors, texts, what needs no script."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from importlib import resources
+from typing import Any
+
+import pytest
+
+import roofline_helpers as rh
+from roofline_helpers import ask, lab, plot, serving
+from roofline_helpers._checks import BadType, BadValue, UnknownName
+
+INSTRUMENTS = {
+    "point": lab.point,
+    "ridges": lab.ridges,
+    "matmul": lab.matmul,
+    "chain": lab.chain,
+}
+LABS = {"memory-wall": lab.memory_wall, "design": lab.design_challenge}
+ALL = {**INSTRUMENTS, **LABS}
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_an_element_is_the_same_each_time(kind: str) -> None:
+    first, second = ALL[kind](), ALL[kind]()
+    assert first.html() == second.html()
+    assert first.kind == kind
+    assert first.bundle == "lab"
+    assert len(first.plain) > 60
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_without_scripts_a_table_stands_there(kind: str) -> None:
+    element = ALL[kind]()
+    assert element.fallback.count("<table") == 1
+    assert element.fallback.count("<tr>") >= 4
+    assert not re.search(r">\s*(nan|None)\s*<", element.fallback)
+
+
+@pytest.mark.parametrize("kind", LABS)
+def test_without_scripts_labs_have_a_figure_and_the_answer(kind: str) -> None:
+    fallback = LABS[kind]().fallback
+    (picture,) = re.findall(r'<img src="data:image/png;base64,([^"]+)" alt="([^"]+)"', fallback)
+    data = base64.b64decode(picture[0])
+    assert data.startswith(b"\x89PNG")
+    assert len(data) < 30_000
+    assert len(picture[1]) > 80
+    assert "<summary>Answer</summary>" in fallback
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_starting_values_are_settings_of_the_model(kind: str) -> None:
+    start = ALL[kind]().data["start"]
+    json.dumps(start)
+    chips = [start[name] for name in ("chip", "a", "b", "c", "d") if start.get(name)]
+    assert chips
+    for chip in chips:
+        assert rh.chip(chip).key == chip
+
+
+def test_arguments_become_starting_values() -> None:
+    assert lab.point("A100", 3, "fp16", flops=7).data["start"] == {
+        "chip": "a100-80gb",
+        "dtype": "fp16",
+        "intensity": 3,
+        "flops": 7,
+    }
+    start = lab.matmul("v6e", 8, k=4, dtype="int8").data["start"]
+    assert start == {"chip": "v6e", "dtype": "int8", "m": 8, "n": 8, "k": 4}
+    assert lab.ridges(["h100", "t4"], "fp16").data["start"]["c"] == ""
+    assert lab.chain("t4").data["start"]["dtype"] == "fp16"
+    assert lab.point("orin-nx").data["start"]["dtype"] == rh.chip("orin-nx").half
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "says"),
+    [
+        (lambda: lab.point("h1000"), UnknownName, "Nearest"),
+        (lambda: lab.point("v7x", 1e6), BadValue, "100,000"),
+        (lambda: lab.point("v7x", [1, 2]), BadType, "one number"),
+        (lambda: lab.point("v7x", dtype="int4"), UnknownName, "int4"),
+        (lambda: lab.matmul("h100", 0), BadValue, "whole number"),
+        (lambda: lab.matmul("h100", 2_000_000), BadValue, "1 to 1e+06"),
+        (lambda: lab.ridges("v7x"), BadType, "one to four"),
+        (lambda: lab.ridges(["v7x"] * 5), BadType, "one to four"),
+        (lambda: lab.ridges([]), BadType, "one to four"),
+        (lambda: lab.chain(dtype="fp8"), BadValue, "bf16"),
+        (lambda: lab.chain(rows=1.5), BadValue, "whole"),
+        (lambda: lab.matmul(key="Not a key"), BadValue, "key"),
+    ],
+)
+def test_bad_arguments_say_what_is_allowed(call: Any, error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=re.escape(says)):
+        call()
+
+
+def test_the_story_of_the_memory_wall_is_computed() -> None:
+    text = lab.memory_wall().plain
+    roof, job = rh.chip("h100").roofline("bf16"), rh.work.matmul(512, 512, 512)
+    assert f"{roof.efficiency(312e12, job):.0%}".replace("%", " %") in text  # of the roof
+    assert f"{roof.attainable(job) / 1e12:.0f} TFLOP/s" in text
+    assert f"{roof.mfu(312e12):.0%}".replace("%", " %") in text
+
+
+def test_the_design_challenge_asks_what_is_so() -> None:
+    data = lab.design_challenge().data
+    today = serving.step(serving.LLAMA_3_8B, "h100", **lab._TODAY)
+    assert {kernel.bound for kernel in today.kernels} == {"memory"}
+    right = [option["right"] for option in data["predict"]["options"]]
+    assert right == [True, True, True, False]
+    groups = lab._groups(today)
+    assert sum(len(found) for found in groups.values()) == len(today.kernels)
+    last = {option["text"]: option["right"] for option in data["reflect"]["options"]}
+    assert last["Batch 64 in place of 8"]
+    assert sum(last.values()) == 1
+    assert serving.step(serving.LLAMA_3_8B, "h100", **{**lab._TODAY, "batch": 64}).fits
+
+
+def test_the_wall_s_last_question_is_right_about_roofs() -> None:
+    options = lab.memory_wall().data["reflect"]["options"]
+    assert [option["right"] for option in options] == [False, True, True, True, False]
+    for option in options:
+        said = re.search(r"([\d.]+) times as high", option["feedback"])
+        assert bool(said) == option["right"]
+        if said:
+            assert float(said[1]) > 1
+
+
+def test_colours_of_marks_are_those_of_the_static_figures() -> None:
+    code = (resources.files("roofline_helpers") / "assets" / "labs.js").read_text("utf-8")
+    light = dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", code.split(":host([data-look=dark])")[0]))
+    assert light["memory"] == plot.PALETTE["memory"]
+    assert light["compute"] == plot.PALETTE["compute"]
+    assert [light[f"s{i}"] for i in range(7)] == list(plot.PALETTE["series"])
+
+
+def test_scripts_do_nothing_that_the_page_forbids() -> None:
+    code = ask.script("lab")
+    for word in ("innerHTML", "eval(", "new Function", "fetch(", "http://", "XMLHttpRequest"):
+        assert word not in code.replace("http://www.w3.org/2000/svg", ""), word
+    assert 'setAttribute("style"' not in code
+    assert "import " not in re.sub(r'".*?"', "", code)
+
+
+def test_scripts_stay_small() -> None:
+    import gzip
+
+    code = ask.script("lab").encode()
+    assert len(code) < 85_000
+    assert len(gzip.compress(code, 9)) < 27_000
