@@ -369,7 +369,7 @@ def memory_wall() -> Element:
                 "the rest: the kernel doesn't even reach its own roof."
             ),
             "Two things: its roof is lower than the peak, and it stays below its roof": (
-                f"Right, and they have different cures. The roof is at {limit}, not {peak}, "
+                f"Each has its own cure. The roof is at {limit}, not {peak}, "
                 f"because {intensity} FLOP/byte lies left of the ridge ({ridge}): only more FLOPs "
                 f"per byte, or faster memory, lift it. And {done} is {of_roof} of that roof: this "
                 "part is the kernel's own, for instance bytes moved twice, or waiting."

@@ -6,6 +6,7 @@ import functools
 import random
 import re
 from collections.abc import Callable
+from html import escape
 from typing import Any
 from urllib.parse import urlencode
 
@@ -295,6 +296,21 @@ def test_the_labs_share_a_ledger_with_the_last_setting(shown: Shown) -> None:
     ledger.get_by_role("button", name="Forget all answers").click()
     ledger.get_by_role("button", name="Really forget all answers?").click()
     expect(host.locator("svg").first).to_be_hidden()
+
+
+def test_a_lab_works_in_a_sandbox_as_colab_has_it(visit: Visit) -> None:
+    page = visit("", allowed=("sandboxed", "localStorage"))
+    page.set_content(
+        '<iframe title="output" sandbox="allow-scripts" width="900" height="800" '
+        f'srcdoc="{escape(html("design"))}"></iframe>'
+    )
+    host = page.frame_locator("iframe").locator("[data-kind=design]")
+    expect(host.locator("svg")).to_have_count(0)
+    unlock(host)
+    expect(host.locator("svg").first).to_be_visible()
+    before = said(host)
+    host.get_by_label("Batch", exact=True).fill("32")
+    assert said(host) != before
 
 
 # --- looks ---------------------------------------------------------------------------------------

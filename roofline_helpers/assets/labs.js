@@ -162,7 +162,7 @@
         text(box.right - 3, Y(r.peak) - 7, ceiling, { "text-anchor": "end", class: "compute halo" });
         claim(box.right - 3 - size(ceiling), Y(r.peak) - 7, size(ceiling));
         if (r.vector && r.vector < r.peak) {
-          const words = `vector unit ${rate(r.vector)}`;
+          const words = `vector ${narrow ? "" : "unit "}${rate(r.vector)}`;
           line(`M${X(Math.max(r.vector / r.bandwidth, x0))},${Y(r.vector)}H${box.right}`, { stroke: "var(--compute)", "stroke-width": 1.5, "stroke-dasharray": "6 4" });
           text(box.right - 3, Y(r.vector) - 6, words, { "text-anchor": "end", class: "compute halo" });
           claim(box.right - 3 - size(words), Y(r.vector) - 6, size(words));
