@@ -22,8 +22,7 @@ ALL = books.notebooks()
 IDS = [path.stem for path in ALL]
 LEAST = 2  # questions of a chapter that lock what follows
 # Chapters whose questions are still Markdown: none may be added
-PLAIN: set[str] = {
-}
+PLAIN: set[str] = set()
 DATA = re.compile(
     r'<roofline-\w+-\w+ data-kind="([\w-]+)"[^>]*>\s*'
     r'<script type="application/json">(.*?)</script>',
