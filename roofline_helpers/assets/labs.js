@@ -494,6 +494,7 @@
   function design(ui, data) {
     const picture = chart(), below = el("div"), size = tables.model;
     const head = el("summary"), rows = el("div"), all = el("details", {}, head, rows);
+    let asked = "", best = null; // the best batch does not depend on the batch: it is kept
     const kind = (k) => (k.matrix === 0 ? 2 : k.ops.some((op) => /·|attention/.test(op)) ? 1 : 0);
     const legend = el("p", { class: "muted" }, "● products with weights  ■ attention  ▲ element by element and row by row. The larger, the more of the step's time.");
     const whole = (label, max) => ({ label, min: 1, max, integer: true });
@@ -549,7 +550,8 @@
         stop = el("div", { class: "stop" }, el("strong", {}, `Out of memory: ${gb(held.total)} needed, ${gb(-one.room)} more than there is.`),
           ways.length ? el("p", { class: "buttons" }, el("span", {}, "What would fit instead:"), ways) : el("p", {}, "Nothing of this model fits on this chip, at any batch."));
       }
-      const best = model.bestBatch(setting, now.latency / 1e3), target = si(now.latency / 1e3, "s");
+      const key = JSON.stringify({ ...setting, batch: 0 }), target = si(now.latency / 1e3, "s");
+      if (key !== asked) [asked, best] = [key, model.bestBatch(setting, now.latency / 1e3)];
       below.replaceChildren(
         facts([["tokens per second", one.fits ? number(one.tokensPerSecond) : "–", one.fits ? `${number(one.tokens, 7)} tokens a step` : "does not fit"],
           [decode ? "time per token" : "time to the first token", one.fits ? si(one.seconds, "s") : "–", `target ${target}${one.fits ? (one.seconds * 1e3 <= now.latency ? ": met" : ": missed") : ""}`],
