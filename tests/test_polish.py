@@ -79,6 +79,7 @@ def test_figures_become_small_twice_the_same(tmp_path: Path) -> None:
         (r"\begin{aligned}a&=b\\c&=d\end{aligned}", '<mtd class="right"><mi>a</mi></mtd>'),
         ("a = b\n\nc = d", "<mtr>"),
         ("x < 1", "&lt;"),
+        (r"-\infty", "<mi>∞</mi>"),
     ],
 )
 def test_formulas(formula: str, part: str) -> None:
@@ -107,6 +108,15 @@ def test_columns_of_numbers_are_found() -> None:
     assert '<td class="number">3,350</td>' in made
     assert "<td>H100</td>" in made
     assert '<td class="long">' in made
+
+
+def test_a_question_does_not_say_its_answer() -> None:
+    fold = '<details class="fold"><summary>Code</summary><pre>right="M"</pre></details>'
+    plain = f'<div class="cell docutils">{fold}<div class="cell_output">4.2</div></div>'
+    asks = plain.replace("4.2", "<roofline-ask-01234567></roofline-ask-01234567>")
+    assert polish.without_answer(plain) == plain
+    assert "right=" not in polish.without_answer(asks)
+    assert "<roofline-ask" in polish.without_answer(asks)
 
 
 def test_the_longest_term_wins_and_acronyms_keep_their_case() -> None:

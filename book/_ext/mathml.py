@@ -64,7 +64,8 @@ def mathml(formula: str, display: bool) -> str:
             one.set("lspace", "0")
             one.set("rspace", "0")
         # Names of functions are identifiers; letters of one upright word belong together
-        if tag == "mo" and (one.text or "").isalpha() and len(one.text or "") > 1:
+        text = one.text or ""
+        if tag == "mo" and (text == "∞" or (len(text) > 1 and text.isalpha())):
             one.tag = "mi"
         if tag == "mrow" and len(one) > 1 and all(part.get("mathvariant") for part in one):
             word = "".join(part.text or "" for part in one)

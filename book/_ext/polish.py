@@ -33,6 +33,7 @@ FOLD = re.compile(
     r'<p class="collapsed admonition-title">(.*?)</p>\s*<p class="expanded.*?</p>\s*</summary>',
     re.DOTALL,
 )
+FOLDED = re.compile(r'<details class="fold">.*?</details>\s*', re.DOTALL)
 FOLD_SAYS = {
     "Show code cell content": "Set-up code",
     "Show code cell source": "Code",
@@ -116,6 +117,17 @@ def aligned(found: re.Match[str]) -> str:
     return ROW.sub(mark, table)
 
 
+def without_answer(cell: str) -> str:
+    """Return a cell without its folded code where it shows an interactive piece.
+
+    The code of a question says its answer. It is in the notebook, not on the page.
+    """
+    before, _, after = cell.partition('<div class="cell_output')
+    if not re.search(r"<roofline-(?:ask|lab)-", after):
+        return cell
+    return FOLDED.sub("", before, count=1) + f'<div class="cell_output{after}'
+
+
 def polished(app: Sphinx, body: str) -> str:
     """Return a page's content without what the frame can't carry."""
     body = re.sub(r"<style scoped>.*?</style>\s*", "", body, flags=re.DOTALL)
@@ -125,6 +137,7 @@ def polished(app: Sphinx, body: str) -> str:
     body = HEADERLINK.sub(
         r'<a class="headerlink" href="\1" tabindex="-1" aria-hidden="true">#</a>', body
     )
+    body = "".join(without_answer(cell) for cell in re.split(r'(?=<div class="cell )', body))
     # Not inside scripts: those hold data of their own
     parts = re.split(r"(<script\b.*?</script>)", body, flags=re.DOTALL)
     for i in range(0, len(parts), 2):
@@ -331,8 +344,8 @@ def prune(site: Path) -> None:
                 path.rmdir()
         elif path not in wanted:
             path.unlink()
-    for name in ("objects.inv", ".buildinfo"):
-        (site / name).unlink(missing_ok=True)
+    # Without it Sphinx writes every page each time: each one names all others in its lists
+    (site / ".buildinfo").unlink(missing_ok=True)
 
 
 def archive(site: Path, target: Path) -> None:
@@ -344,7 +357,8 @@ def archive(site: Path, target: Path) -> None:
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as packed:
         for path in sorted(site.rglob("*")):
             name = path.relative_to(site).as_posix()
-            if not path.is_file() or path == target or "/cards/" in name:
+            beside = "/cards/" in name or name in {"searchindex.js", "objects.inv"}
+            if not path.is_file() or path == target or beside:
                 continue
             content = path.read_bytes()
             if path.suffix == ".html":
