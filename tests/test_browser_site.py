@@ -56,7 +56,9 @@ def test_a_page_is_sound_in_both_themes_at_both_widths(
             problems.append(f"{width} px: {wide} px too wide")
         for theme in ("light", "dark"):
             page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
-            if FULL or (width, theme) in {(390, "dark"), (1280, "light")}:
+            # The reference has 12,000 elements of the same few kinds: once is enough here
+            usual = {(390, "dark")} if name == "book/api" else {(390, "dark"), (1280, "light")}
+            if FULL or (width, theme) in usual:
                 problems += [f"{width} px, {theme}: {one}" for one in violations(page)]
         problems += [f"{width} px: asked {one}" for one in watch.outside]
         problems += [f"{width} px: {one}" for one in watch.errors]

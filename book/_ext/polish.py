@@ -24,7 +24,7 @@ from PIL import Image
 from sphinx.application import Sphinx
 
 import cards
-from theme import OFFLINE
+from theme import OFFLINE, PLAIN
 
 TAG = re.compile(r"<[a-zA-Z][^<>]*>")
 STYLE = re.compile(r'\s(?:style|border|align|valign)="[^"]*"')
@@ -44,6 +44,9 @@ DROPDOWN = re.compile(
     r'<div class="([^"]*\bdropdown\b[^"]*)">\s*<p class="admonition-title">(.*?)</p>', re.DOTALL
 )
 HEADERLINK = re.compile(r'<a class="headerlink" href="([^"]*)" title="[^"]*">[^<]*</a>')
+# Half of a page's elements: parts of code and of signatures that look like what is around them
+_ALIKE = "|".join(filter(None, (*PLAIN, "colon", "sig-paren", "default_value")))
+UNSEEN = re.compile(f'<span class="(?:{_ALIKE})">([^<]*)</span>')
 EMPTY_HEAD = re.compile(r"<th\b[^<>]*>\s*(?:<p>\s*</p>)?\s*</th>")  # above a column of names
 NO_HEAD = re.compile(r"<thead>\s*<tr[^<>]*>\s*(?:<td></td>\s*)+</tr>\s*</thead>")
 IMAGE = re.compile(r'<img\b[^>]*\bsrc="((?:\.\./)*_images/([^"]+\.png))"[^>]*/?>')
@@ -133,6 +136,7 @@ def polished(app: Sphinx, body: str) -> str:
     body = re.sub(r"<style scoped>.*?</style>\s*", "", body, flags=re.DOTALL)
     body = FOLD.sub(folded, body)
     body = re.sub(r'<span class="pre">([^<]*)</span>', r"\1", body)
+    body = UNSEEN.sub(r"\1", body)
     body = re.sub(r' role="(?:doc-biblioentry|list)"', "", body)  # not allowed there, or deprecated
     body = HEADERLINK.sub(
         r'<a class="headerlink" href="\1" tabindex="-1" aria-hidden="true">#</a>', body

@@ -29,6 +29,7 @@ POLICY = (
     "font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'"
 )
 ASSETS = ("theme.js", "site.js", "search.js", "stix-two-math.woff2", "book.css")
+PLAIN = ("", "n", "p", "w", "py", "nx")  # tokens in the colour of the text: no element of their own
 OFFLINE = "roofline-analysis.zip"
 
 _STROKES = {
@@ -77,7 +78,7 @@ def code_colours(light: str = "a11y-high-contrast-light", dark: str = "a11y-dark
     rules = []
     for token, short in STANDARD_TYPES.items():
         first, second = one.style_for_token(token), two.style_for_token(token)
-        if short and first["color"] and second["color"]:
+        if short not in PLAIN and first["color"] and second["color"]:
             weight = ";font-weight:600" if first["bold"] else ""
             colour = f"light-dark(#{first['color']},#{second['color']})"
             rules.append((f"{colour}{weight}", f".highlight .{short}"))
