@@ -498,7 +498,8 @@ def design_challenge() -> Element:
         f"You serve {LLAMA_3_8B.name} from one H100. Today's server decodes "
         f"{_TODAY['batch']} sequences at a time, each with {_TODAY['context']:,} tokens of "
         "context, in bf16, with every operation a kernel of its own and the attention scores in "
-        f"memory. At its roofs it gives {significant(today.tokens_per_second)} tokens per second.",
+        f"memory. With each kernel at its roof it gives {significant(today.tokens_per_second)} "
+        "tokens per second.",
         "There is time for one change. Half of the team wants to fuse the small kernels, the "
         "other half to tune the matrix products. Look before you choose.",
     ]
@@ -539,8 +540,8 @@ def design_challenge() -> Element:
         "tasks": [
             "Raise the batch. Which kernels move to the right, and which stay where they are?",
             "Narrow the weights, then the cache. Which helps more at batch 1, which at batch 128?",
-            "Change to prefill, batch 1. What have crossed the ridge? What do fusion and flash "
-            "attention gain now, and what did they gain in decode?",
+            "Change to prefill, batch 1. Which kernels have crossed the ridge? What do fusion and "
+            "flash attention gain now, and what did they gain in decode?",
             "Take the v5e, then the Jetson Orin NX. What does not fit, and what would instead?",
             "On each chip: the most tokens per second within 20 ms per token.",
         ],

@@ -177,6 +177,7 @@ BAD = {
 WRITTEN = {
     "1e3": 1000,
     "1.2k": 1200,
+    "4K": 4000,
     "2 M": 2e6,
     ".5": 0.5,
     "5.": 5,
@@ -188,6 +189,18 @@ WRITTEN = {
     "3FLOP/byte": 3,
     "1E-3": 0.001,
 }
+
+
+def test_right_but_not_all_is_said(show: Show) -> None:
+    page = show(multi())
+    page.get_by_label("reads").check()
+    page.get_by_role("button", name="Check my answer").click()
+    expect(page.get_by_text("They cross.")).to_be_visible()
+    expect(page.get_by_text("Not all: 1 more belongs here.")).to_be_visible()
+    assert [entry["right"] for entry in stored(page).values()] == [False]
+    page.get_by_label("writes").check()
+    page.get_by_role("button", name="Check my answer").click()
+    expect(page.get_by_text("Not all")).to_have_count(0)
 
 
 def test_bad_numbers_get_a_word_and_unlock_nothing(show: Show) -> None:

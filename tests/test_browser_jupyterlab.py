@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -20,8 +22,10 @@ import notebooks
 import roofline_helpers as rh
 from roofline_helpers import ask
 
+ACTIVE = re.compile(r"\bjp-mod-active\b")
 TOKEN = "a-token-of-the-tests"
 SECONDS = 60
+WALL = Path(__file__).parents[1] / "notebooks/lab-memory-wall.ipynb"
 pytestmark = pytest.mark.xdist_group("jupyterlab")  # one server
 
 
@@ -34,7 +38,7 @@ def question() -> ask.Element:
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Return the address of a JupyterLab with a trusted and an untrusted notebook."""
+    """Return the address of a JupyterLab with two trusted notebooks and an untrusted one."""
     folder = tmp_path_factory.mktemp("lab")
     code = nbformat.v4.new_code_cell
     stored = nbformat.v4.new_output("execute_result", data=question()._repr_mimebundle_())
@@ -50,12 +54,14 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     (folder / "trusted.ipynb").write_text(text, "utf-8")
     # Trust goes by content: another one has none
     (folder / "untrusted.ipynb").write_text(text.replace('"2"', '"3"'), "utf-8")
+    shutil.copy(WALL, folder / WALL.name)
     environment = dict(os.environ)
     for name in ("CONFIG_DIR", "DATA_DIR", "RUNTIME_DIR"):
         environment[f"JUPYTER_{name}"] = str(folder / name.lower())
     environment["IPYTHONDIR"] = environment["JUPYTERLAB_SETTINGS_DIR"] = str(folder / "settings")
     environment["JUPYTERLAB_WORKSPACES_DIR"] = str(folder / "workspaces")
-    trust = [sys.executable, "-m", "jupyter", "trust", str(folder / "trusted.ipynb")]
+    trust = [sys.executable, "-m", "jupyter", "trust"]
+    trust += [str(folder / name) for name in ("trusted.ipynb", WALL.name)]
     subprocess.run(trust, env=environment, check=True, capture_output=True)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -171,4 +177,60 @@ def test_an_untrusted_notebook_shows_the_question_and_a_folded_answer(
         expect(page.get_by_text("It is large.")).to_be_visible()
         shown = page.locator(".jp-NotebookPanel:visible")  # Lab opens what was open before, too
         assert shown.locator("[data-look]").count() == 0
+    assert watch.outside == []
+
+
+def focus_by_tab(page: Page, name: str) -> None:
+    """Press Tab until what has the focus is labelled so."""
+    label = "document.activeElement.shadowRoot?.activeElement?.labels?.[0]?.textContent ?? ''"
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        if page.evaluate(label) == name:
+            return
+    raise AssertionError(f"Tab does not come to {name!r}")
+
+
+def test_the_lab_of_the_book_is_played_by_keyboard(chromium: Browser, lab: str) -> None:
+    with visitor(chromium, allowed=("",)) as (page, watch):
+        page.set_default_timeout(1000 * SECONDS)
+        page.goto(f"{lab}/lab/tree/{WALL.name}?token={TOKEN}")
+        panel = page.locator(".jp-NotebookPanel:visible")
+        host = panel.locator("[data-kind=memory-wall]")
+        host.scroll_into_view_if_needed()
+        expect(host).to_have_attribute("data-look", "light")
+        cell = panel.locator(".jp-CodeCell").filter(has=page.locator("[data-kind=memory-wall]"))
+        host.get_by_text("Predict", exact=True).click()  # command mode
+        expect(cell).to_have_class(ACTIVE)
+        chart = host.locator("svg")
+        expect(chart).to_have_count(0)
+        host.get_by_role("radio").first.focus()
+        page.keyboard.press("Space")
+        page.keyboard.press("ArrowDown")
+        expect(host.get_by_role("radio").nth(1)).to_be_checked()
+        expect(cell).to_have_class(ACTIVE)
+        page.keyboard.press("Enter")
+        expect(chart).to_be_visible()
+        title = chart.locator("title")
+        expect(title).to_contain_text("512 × 512 × 512 in bf16 on NVIDIA H100")
+        expect(title).to_contain_text("memory-bound")
+        # By keyboard from the button on; 1, 2 and 4 are commands of the notebook
+        focus_by_tab(page, "Chip")
+        page.keyboard.press("ArrowDown")
+        expect(title).not_to_contain_text("H100")
+        page.keyboard.press("ArrowUp")
+        focus_by_tab(page, "M")
+        page.keyboard.press("Control+A")
+        page.keyboard.type("4k")
+        expect(title).to_contain_text("4,000 × 512 × 512 in bf16 on NVIDIA H100")
+        page.keyboard.press("ArrowLeft")
+        page.keyboard.press("Backspace")
+        page.keyboard.type("8")
+        expect(title).to_contain_text("8,000 × 512 × 512")
+        facts = host.locator(".facts")
+        roof, job = rh.chip("h100").roofline("bf16"), rh.work.matmul(8000, 512, 512, "bf16")
+        expect(facts).to_contain_text(f"{rh.show.significant(job.intensity)} FLOP/byte")
+        expect(facts).to_contain_text(f"{roof.attainable(job) / 1e12:.3g} TFLOP/s")
+        expect(cell).to_have_class(ACTIVE)
+        assert panel.locator(".jp-mod-active").count() == 1
+        assert violations(page, "[data-kind=memory-wall]") == []
     assert watch.outside == []

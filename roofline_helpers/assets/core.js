@@ -78,13 +78,13 @@ const core = (() => {
     return `${significant(x / chosen[1], digits)} ${chosen[0]}${unit}`;
   };
 
-  const SUFFIXES = { k: 1e3, M: 1e6, G: 1e9, T: 1e12, P: 1e15 };
+  const SUFFIXES = { k: 1e3, K: 1e3, M: 1e6, G: 1e9, T: 1e12, P: 1e15 };
   const parse = (text, { min = 0, max = 1e30, integer = false, unit = "" } = {}) => {
     let rest = String(text).trim();
     if (unit && rest.endsWith(unit)) rest = rest.slice(0, -unit.length).trim();
     rest = rest.replace(/[−–]/g, "-").replace(/(\d)[,_\s](?=\d{3}(\D|$))/g, "$1");
     if (!rest) return { error: "Type a number." };
-    const found = /^([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([kMGTP]?)$/.exec(rest);
+    const found = /^([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([kKMGTP]?)$/.exec(rest);
     if (!found) return { error: "Not a number: type it like 1200, 1.2e3 or 1.2k." };
     const value = Number(found[1]) * (SUFFIXES[found[2]] || 1);
     const shown = (x) => (x !== 0 && (x >= 1e7 || x < 1e-3) ? x.toExponential().replace("+", "") : significant(x, 9));
@@ -252,6 +252,8 @@ const core = (() => {
         const notes = list.map((i) => line(data.options[i].right ? "✓" : "✗", data.options[i].right ? "good" : "bad",
           data.multi ? [bold(data.options[i].text), ": ", data.options[i].feedback] : data.options[i].feedback));
         const missed = right.filter((i) => !list.includes(i));
+        if (missed.length && list.length && notes.every((_, n) => data.options[list[n]].right))
+          notes.push(line("✗", "bad", `Not all: ${missed.length} more belong${missed.length > 1 ? "" : "s"} here.`));
         return { correct, notes, solution: missed.map((i) => line("→", "plain",
           [bold(data.options[i].text), ": ", data.options[i].feedback])) };
       },
@@ -407,10 +409,16 @@ const core = (() => {
   .sheet { margin: 0; padding: 0; list-style: none; } .sheet > li + li { margin-top: 1.2rem; }
   .say { position: absolute; width: 1px; height: 1px; margin: -1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
   .then { margin-top: 1rem; overflow-x: auto; }
-  .scroll { overflow-x: auto; }
+  .scroll { overflow-x: auto; container-type: inline-size; }
   table { border-collapse: collapse; font-size: .92em; overflow-wrap: normal; } caption { text-align: left; }
   th, td { text-align: left; vertical-align: top; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid var(--soft); }
-  tbody td:first-child { min-width: 9rem; }
+  .answers td:first-child { min-width: 9rem; }
+  @container (max-width: 30rem) {
+    .answers thead { display: none; } .answers :is(tbody, tr, td) { display: block; } .answers tr { border-bottom: 1px solid var(--soft); padding-block: .4rem; }
+    .answers td { border: 0; padding: 0 0 .2rem; } .answers td:empty { display: none; }
+    .answers td + td[data-name]:not([data-name=""])::before { content: attr(data-name) ": "; color: var(--muted); }
+    .answers td:first-child { font-weight: 600; }
+  }
   textarea { width: 100%; font: .85em monospace; color: var(--ink); background: var(--field); border: 1px solid var(--line); }
   details { margin-top: .6rem; } summary { cursor: pointer; }
   @media (pointer: coarse) {
@@ -498,13 +506,16 @@ const core = (() => {
     const text = el("textarea", { rows: 6, readonly: true, hidden: true, "aria-label": "Your answers as JSON" });
     const draw = () => {
       const rows = Object.values(ledger.all());
-      const count = rows.filter((row) => row.right).length;
+      const judged = rows.filter((row) => row.right != null); // a setting is neither right nor wrong
+      const names = ["Question", "You said first", "It is"];
+      // Where there is no room for columns, each cell says whose it is
+      const cell = (name, text, kind) => el("td", { "data-name": name, class: kind }, String(text));
       place.replaceChildren(rows.length
-        ? el("table", {}, el("caption", {}, `${count} of ${rows.length} right`),
-          el("thead", {}, el("tr", {}, ["Question", "You said first", "It is", ""].map((name) =>
-            (name ? el("th", { scope: "col" }, name) : el("td", {}))))),
-          el("tbody", {}, rows.map((row) => el("tr", {}, el("td", {}, String(row.question)), el("td", {}, String(row.first)),
-            el("td", {}, String(row.answer)), el("td", { class: row.right ? "good" : "bad" }, row.right == null ? "" : row.right ? "✓ right" : "✗ not yet")))))
+        ? el("table", { class: "answers" },
+          el("caption", {}, judged.length > 0 && `${judged.filter((row) => row.right).length} of ${judged.length} right`),
+          el("thead", {}, el("tr", {}, names.map((name) => el("th", { scope: "col" }, name)), el("td"))),
+          el("tbody", {}, rows.map((row) => el("tr", {}, [row.question, row.first, row.answer].map((text, i) => cell(names[i], text)),
+            cell("", row.right == null ? "" : row.right ? "✓ right" : "✗ not yet", row.right ? "good" : "bad")))))
         : el("p", {}, "Nothing answered yet. Answers stay in this browser and go nowhere else."));
       text.hidden = true;
     };

@@ -3,13 +3,14 @@
 (() => {
   const { el, svg, si } = core;
 
+  const FONT = "12.5px system-ui, sans-serif"; // of the chart
   core.style(`
     :host { --memory: #0072b2; --compute: #b8480b; --s0: #0062af; --s1: #ff4918; --s2: #1f1f1f; --s3: #62a328;
       --s4: #b8568f; --s5: #4f9bd6; --s6: #088b5d; }
     :host([data-look=dark]) { --memory: #62b8f0; --compute: #f79a5f; --s0: #62b8f0; --s1: #ff7a55; --s2: #ececec;
       --s3: #8fce55; --s4: #e590c0; --s5: #a9d3f7; --s6: #3ec795; }
     .plot { margin: .6rem 0; }
-    .plot svg { display: block; width: 100%; overflow: visible; font: 12.5px system-ui, sans-serif; }
+    .plot svg { display: block; width: 100%; overflow: visible; font: ${FONT}; }
     svg text { fill: var(--ink); } svg .tick { fill: var(--muted); } svg .memory { fill: var(--memory); }
     svg .compute { fill: var(--compute); } svg .grid { stroke: var(--soft); } svg .axis { stroke: var(--muted); }
     svg .halo { paint-order: stroke; stroke: var(--ground); stroke-width: 4px; stroke-linejoin: round; }
@@ -67,7 +68,8 @@
     const title = svg("title", { id: "t" }), back = svg("g"), dots = svg("g"), names = svg("g");
     const root = svg("svg", { role: "img", "aria-labelledby": "t" }, title, back, dots, names);
     const node = el("div", { class: "plot" }, root);
-    const kept = new Map();
+    const kept = new Map(), pen = document.createElement("canvas").getContext("2d");
+    pen.font = FONT;
     let last = null, width = 0;
 
     function draw(given = last) {
@@ -95,7 +97,7 @@
       const taken = [];
       const cost = (b) => taken.reduce((sum, t) =>
         b.x < t.x + t.w && t.x < b.x + b.w && b.y < t.y + t.h && t.y < b.y + b.h ? sum + t.cost : sum, 0);
-      const size = (text) => 6.5 * text.length + 2;
+      const size = (text) => pen.measureText(text).width + 3;
       const out = [], over = [];
       const text = (x, y, words, attrs = {}, angle = 0) => {
         const rotate = angle ? { transform: `rotate(${angle} ${x} ${y})` } : {};
@@ -167,20 +169,6 @@
           text(box.right - 3, Y(r.vector) - 6, words, { "text-anchor": "end", class: "compute halo" });
           claim(box.right - 3 - size(words), Y(r.vector) - 6, size(words));
         }
-        // Along the slope, at its lower half: points are more often near the ridge
-        const a = { x: X(Math.max(x0, y0 / r.bandwidth)), y: Y(Math.max(y0, r.bandwidth * x0)) }, b = { x: X(knee), y: Y(r.peak) };
-        const words = `memory ${si(r.bandwidth, "B/s")}`, length = Math.hypot(b.x - a.x, b.y - a.y);
-        if (length > size(words) * 1.25) {
-          const angle = Math.atan2(b.y - a.y, b.x - a.x), turn = (angle * 180) / Math.PI;
-          const beside = (t) => [a.x + t * (b.x - a.x) + 9 * Math.sin(angle), a.y + t * (b.y - a.y) - 9 * Math.cos(angle)];
-          const boxes = (t) => [-0.5, -0.375, -0.25, -0.125, 0, 0.125, 0.25, 0.375, 0.5].map((s) => ({ w: 14, h: 16, cost: 50,
-            x: beside(t)[0] + s * size(words) * Math.cos(angle) - 7, y: beside(t)[1] + s * size(words) * Math.sin(angle) - 12 }));
-          const least = size(words) / 2 / length;
-          const [t] = [0.4, 0.5, 0.3, 0.6, 0.7].filter((v) => v > least && v < 1 - least).map((v) =>
-            [v, boxes(v).reduce((sum, one) => sum + cost(one), 0)]).sort((u, v) => u[1] - v[1])[0] ?? [0.5];
-          text(...beside(t), words, { "text-anchor": "middle", class: "memory halo" }, turn);
-          taken.push(...boxes(t));
-        }
         fence(r);
         const x = ridge(r, 0, "var(--ink)");
         label(X(x), Y(r.peak), `ridge ${short(x)}`, true);
@@ -200,7 +188,7 @@
       // A name goes where it covers least, beside its point; away from it only with a line
       function label(px, py, words, must) {
         const w = size(words), tries = [];
-        for (const d of [9, 22, 38]) for (const [h, v] of [[-1, -0.6], [1, 0.6], [0, -1], [0, 1], [-1, 0.6], [1, -0.6], [1, 0], [-1, 0]]) {
+        for (const d of [9, 22, 38, 60]) for (const [h, v] of [[-1, -0.6], [1, 0.6], [0, -1], [0, 1], [-1, 0.6], [1, -0.6], [1, 0], [-1, 0]]) {
           const x = px + h * d + (h < 0 ? -w : h > 0 ? 0 : -w / 2), y = py + v * d + (v < 0 ? -2 : v > 0 ? 11 : 4);
           if (x < box.left + 1 || x + w > box.right || y - 12 < box.top - 14 || y > box.bottom - 3) continue;
           tries.push({ x, y, d, cost: cost({ x, y: y - 12, w, h: 16 }) + d / 6 });
@@ -236,7 +224,28 @@
         const near = groups.find((g) => Math.hypot(X(g.p.x) - X(p.x), Y(g.p.y) - Y(p.y)) < (points.length > 4 ? 16 : 0));
         if (near) near.more += 1; else groups.push({ p, more: 0 });
       }
-      for (const { p, more } of groups) label(X(p.x), Y(p.y), more ? `${p.label} and ${more} more` : p.label, points.length < 4);
+      for (const { p, more } of groups) label(X(p.x), Y(p.y), more ? `${p.label} ${narrow ? `+ ${more}` : `and ${more} more`}` : p.label, points.length < 4);
+      // Where there is room after all others: the bandwidth, along the slope, above it or below
+      if (roofs.length === 1) {
+        const [r] = roofs, knee = X(Math.min(Math.max(r.peak / r.bandwidth, x0), x1));
+        const a = { x: X(Math.max(x0, y0 / r.bandwidth)), y: Y(Math.max(y0, r.bandwidth * x0)) }, b = { x: knee, y: Y(r.peak) };
+        const words = `memory ${si(r.bandwidth, "B/s")}`, long = size(words), length = Math.hypot(b.x - a.x, b.y - a.y);
+        const angle = Math.atan2(b.y - a.y, b.x - a.x), cos = Math.cos(angle), sin = Math.sin(angle);
+        const spots = [];
+        for (const off of [9, -17]) for (const t of [0.4, 0.5, 0.3, 0.6, 0.2, 0.7, 0.8]) {
+          if (long / 2 / length > Math.min(t, 1 - t)) continue;
+          const x = a.x + t * (b.x - a.x) + off * sin, y = a.y + t * (b.y - a.y) - off * cos, boxes = [];
+          if (x - (long / 2) * cos + 9 * sin < box.left) continue;
+          for (let s = -long / 2; s <= long / 2; s += long / 10)
+            boxes.push({ x: x + s * cos + 4 * sin - 9, y: y + s * sin - 4 * cos - 9, w: 18, h: 18, cost: 50 });
+          spots.push({ x, y, boxes, cost: boxes.reduce((sum, one) => sum + cost(one), 0) + (off < 0) });
+        }
+        const spot = spots.sort((u, v) => u.cost - v.cost)[0];
+        if (spot?.cost < 50) {
+          text(spot.x, spot.y, words, { "text-anchor": "middle", class: "memory halo" }, (angle * 180) / Math.PI);
+          taken.push(...spot.boxes);
+        }
+      }
       line(`M${box.left},${box.top}V${box.bottom}H${box.right}`, { class: "axis" });
       back.replaceChildren(...out);
       names.replaceChildren(...over);
@@ -356,10 +365,7 @@
     const slots = ["a", "b", "c", "d"];
     const form = settings(ui, data.key, data.start, {
       ...Object.fromEntries(slots.map((s, i) => [s, { label: `Chip ${i + 1}`, options: i ? [...none, ...chips()] : chips() }])),
-      dtype: { label: "Data type", options: (now) => {
-        const all = types(now.a).map(([t]) => [t, t]);
-        return all;
-      } },
+      dtype: { label: "Data type", options: (now) => types(now.a).map(([t]) => [t, t]) },
       n: { label: "Matmul of size N", min: 1, max: 1e6, integer: true },
     }, (now) => {
       const keys = [...new Set(slots.map((s) => now[s]).filter(Boolean))];
@@ -407,7 +413,7 @@
           ["share of the peak, at most", percent(top / roof.peak), `peak ${rate(roof.peak)}`],
           ["regime", word(bound), bound === "memory" ? "left of the ridge" : "at or right of it", bound],
           achieved && ["achieved of the peak (MFU)", percent(model.mfu(roof, achieved)), rate(achieved)],
-          achieved && ["achieved of the roof", percent(share), share > 1 ? "above the roof: count again" : `${rate(top - achieved)} left to gain`]]),
+          achieved && ["achieved of the roof", percent(share), share > 1 ? "above the roof: not possible here" : `${rate(top - achieved)} left to gain`]]),
         el("pre", {}, `FLOPs = 2 · M · N · K = 2 · ${[m, n, k].join(" · ")} = ${si(job.flops, "FLOP")}\n`
           + `bytes = (M·K + K·N + M·N) · ${bytes} = ${si(job.bytes, "B")}\n`
           + `I = ${si(job.flops, "FLOP")} / ${si(job.bytes, "B")} = ${number(job.intensity)} FLOP/byte\n`
@@ -456,7 +462,7 @@
       below.replaceChildren(
         facts([["bytes", si(moved(kernels), "B"), `${tensors(moved(kernels))} tensors of ${si(tensor, "B")}`],
           ["least time", si(spent(kernels), "s"), `${si(spent(apart), "s")} as four kernels`],
-          ["traffic, four kernels over yours", `${number(moved(apart) / moved(kernels))}×`],
+          ["four kernels move", `${number(moved(apart) / moved(kernels))}×`, "the bytes of yours"],
           ["intensity", `${number(after.intensity)} FLOP/byte`, `ridge ${number(roof.ridge)}`]]),
         grid("The kernels", ["kernel", "reads", "writes", "tensors", "least time"], kernels.map((w, i) => [
           groups[i].map((op) => titles[op]).join(" + "), Object.keys(w.reads).join(", "), Object.keys(w.writes).join(", "),
@@ -496,7 +502,13 @@
     const head = el("summary"), rows = el("div"), all = el("details", {}, head, rows);
     let asked = "", best = null; // the best batch does not depend on the batch: it is kept
     const kind = (k) => (k.matrix === 0 ? 2 : k.ops.some((op) => /·|attention/.test(op)) ? 1 : 0);
-    const legend = el("p", { class: "muted" }, "● products with weights  ■ attention  ▲ element by element and row by row. The larger, the more of the step's time.");
+    const mark = (sign, color, text) => {
+      const key = el("span", { "aria-hidden": "true" }, `${sign} `);
+      key.style.color = color;
+      return el("span", { class: "key" }, key, text);
+    };
+    const legend = el("p", { class: "muted" }, [["●", 0, "products with weights"], ["■", 1, "attention"], ["▲", 3, "norms, RoPE, SwiGLU, adds"]]
+      .map(([sign, i, text]) => mark(sign, `var(--s${i})`, text)), "The larger the mark, the more of the step's time it takes.");
     const whole = (label, max) => ({ label, min: 1, max, integer: true });
     const pick = (now) => {
       const [weights, activations] = now.format.split("/");
@@ -536,11 +548,7 @@
         }), !one.fits && el("i"));
       if (!one.fits) bar.lastChild.style.left = `${(100 * held.capacity) / full}%`; // where the chip's memory ends
       const use = (text, values) => el("button", { type: "button", class: "quiet", onclick: () => form.set(values) }, text);
-      const memoryWords = el("p", {}, `Memory: ${gb(held.total)} of ${gb(held.capacity)}. `, parts.map(([name, v, color]) => {
-        const key = el("span", { "aria-hidden": "true" }, "■ ");
-        key.style.color = color;
-        return el("span", { class: "key" }, key, `${name} ${gb(v)}`);
-      }));
+      const memoryWords = el("p", {}, `Memory: ${gb(held.total)} of ${gb(held.capacity)}. `, parts.map(([name, v, color]) => mark("■", color, `${name} ${gb(v)}`)));
       let stop = null;
       if (!one.fits) {
         const other = model.instead(setting);
