@@ -95,7 +95,7 @@
 
       // What may not be covered: texts weigh most, then markers, then lines
       const taken = [];
-      const cost = (b) => taken.reduce((sum, t) =>
+      const cost = (b, least = 0) => taken.reduce((sum, t) => t.cost >= least &&
         b.x < t.x + t.w && t.x < b.x + b.w && b.y < t.y + t.h && t.y < b.y + b.h ? sum + t.cost : sum, 0);
       const size = (text) => pen.measureText(text).width + 3;
       const out = [], over = [];
@@ -232,13 +232,13 @@
         const words = `memory ${si(r.bandwidth, "B/s")}`, long = size(words), length = Math.hypot(b.x - a.x, b.y - a.y);
         const angle = Math.atan2(b.y - a.y, b.x - a.x), cos = Math.cos(angle), sin = Math.sin(angle);
         const spots = [];
-        for (const off of [9, -17]) for (const t of [0.4, 0.5, 0.3, 0.6, 0.2, 0.7, 0.8]) {
+        for (const off of [9, -17]) for (const t of [0.4, 0.36, 0.45, 0.5, 0.55, 0.6, 0.65, 0.3, 0.2, 0.7, 0.8]) {
           if (long / 2 / length > Math.min(t, 1 - t)) continue;
           const x = a.x + t * (b.x - a.x) + off * sin, y = a.y + t * (b.y - a.y) - off * cos, boxes = [];
-          if (x - (long / 2) * cos + 9 * sin < box.left) continue;
+          if (x - (long / 2) * cos + 9 * sin < box.left - 6) continue;
           for (let s = -long / 2; s <= long / 2; s += long / 10)
             boxes.push({ x: x + s * cos + 4 * sin - 9, y: y + s * sin - 4 * cos - 9, w: 18, h: 18, cost: 50 });
-          spots.push({ x, y, boxes, cost: boxes.reduce((sum, one) => sum + cost(one), 0) + (off < 0) });
+          spots.push({ x, y, boxes, cost: boxes.reduce((sum, one) => sum + cost(one, 20), 0) + (off < 0) }); // not its own line
         }
         const spot = spots.sort((u, v) => u.cost - v.cost)[0];
         if (spot?.cost < 50) {
