@@ -62,7 +62,8 @@ def prose_questions() -> list[Any]:
 
 
 def test_prose_pages_ask_what_there_is() -> None:
-    pages = [path.read_text("utf-8") for path in (books.ROOT / "book").glob("*.md")]
+    files = [*(books.ROOT / "book").glob("*.md"), books.ROOT / "index.md"]
+    pages = [path.read_text("utf-8") for path in files]
     asked = re.findall(r"^:::\{ask\} (\S+)$", "\n".join(pages), re.MULTILINE)
     assert sorted(asked) == sorted(page_questions.questions())
     assert [one for question in prose_questions() for one in problems(question)] == []
