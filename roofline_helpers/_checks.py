@@ -88,6 +88,14 @@ def size(name: str, given: Any, largest: float = LARGEST_SIZE) -> Number:
     return int(value) if isinstance(value, float) else value
 
 
+def whole(name: str, given: Any, largest: float = LARGEST_SIZE) -> int:
+    """Return `given` as one whole number from 1 to `largest`; raise as `size`, for arrays too."""
+    value = size(name, given, largest)
+    if not isinstance(value, int):
+        raise BadType(f"{name} must be one whole number, got {shown(given)}")
+    return value
+
+
 def sizes(**given: Any) -> list[Number]:
     """Return each `size`, after checking that their shapes fit together."""
     checked = {name: size(name, value) for name, value in given.items()}

@@ -207,8 +207,7 @@ def _shown_later(
         paragraphs = [" ".join(part.split()) for part in re.split(r"\n\s*\n", then.strip())]
         return "".join(f"<p>{escape(part)}</p>" for part in paragraphs), then.strip(), ()
     if hasattr(then, "to_html") and hasattr(then, "columns"):  # a table of pandas
-        table = then.to_html().replace(' border="1"', "").replace(' style="text-align: right;"', "")
-        return f"<div>{table}</div>", then.to_string(), ()
+        return _frame(then), then.to_string(), ()
     figure = then if hasattr(then, "savefig") else getattr(then, "figure", None)
     if hasattr(figure, "savefig"):
         return _picture(figure, alt, caption), f"Figure: {alt}", ()
@@ -219,6 +218,12 @@ def _shown_later(
         "then must be a table, a figure or its axes, an element, a text, or a list of these, "
         f"got {shown(then)}"
     )
+
+
+def _frame(table: Any) -> str:
+    """Return a table of pandas as HTML without style of its own."""
+    html = table.to_html().replace(' border="1"', "").replace(' style="text-align: right;"', "")
+    return f"<div>{html}</div>"
 
 
 def _picture(figure: Any, alt: str | None, caption: str | None = None) -> str:

@@ -248,12 +248,7 @@ def chain_work(
     >>> round(sum(job.bytes for job in four) / chain_work(65536, 4096).bytes, 3)
     2.5
     """
-    four = (
-        work.layernorm(rows, columns, dtype, y="n"),
-        work.gelu(rows * columns, dtype, x="n", y="g"),
-        work.dropout(rows * columns, dtype, mask=mask, x="g", y="d"),
-        work.add(rows * columns, dtype, x="d", other="residual", y="y"),
-    )
+    four = work.fusion_chain(rows, columns, dtype, mask=mask)
     return work.fuse(*four) if flag("fused", fused) else four
 
 

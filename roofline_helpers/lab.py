@@ -19,7 +19,7 @@ from io import BytesIO
 from typing import Any
 
 from roofline_helpers import ask, serving, work
-from roofline_helpers._checks import BadType, BadValue, quantity, shown, size
+from roofline_helpers._checks import BadType, BadValue, quantity, shown, whole
 from roofline_helpers.ask import Element
 from roofline_helpers.dtypes import BITS
 from roofline_helpers.dtypes import dtype as dtype_of
@@ -126,7 +126,7 @@ def ridges(
     found = [chip_of(each) for each in chips]
     kind = dtype_of(found[0].half if dtype is None else dtype)
     found[0].peak(kind)
-    side = _side("n", n)
+    side = whole("n", n, LARGEST_SIDE)
     slots = dict(zip("abcd", [*(each.key for each in found), *[""] * 3], strict=False))
     job = work.matmul(side, side, side, kind)
     roofs = [each.roofline(kind) for each in found if kind in (*each.matrix, *each.vector)]
@@ -180,8 +180,10 @@ def matmul(
         No such chip or type; a side that is not a whole number in the range.
     """
     start = _start(chip, dtype)
-    sides = {"m": _side("m", m)}
-    sides |= {side: _side(side, m if v is None else v) for side, v in (("n", n), ("k", k))}
+    sides = {
+        side: whole(side, m if given is None else given, LARGEST_SIDE)
+        for side, given in (("m", m), ("n", n), ("k", k))
+    }
     roof = chip_of(chip).roofline(start["dtype"])
     job = work.matmul(sides["m"], sides["n"], sides["k"], start["dtype"])
     plain = (
@@ -226,9 +228,9 @@ def chain(
     start = _start(chip, dtype)
     if start["dtype"] not in ("bf16", "fp16", "fp32"):
         raise BadValue(f"dtype must be bf16, fp16 or fp32, got {shown(dtype)}")
-    tokens, wide = int(size("rows", rows, 1e8)), _side("width", width)
+    tokens, wide = whole("rows", rows, 1e8), whole("width", width, LARGEST_SIDE)
     roof = chip_of(chip).roofline(start["dtype"])
-    apart = _chain(tokens, wide, start["dtype"])
+    apart = work.fusion_chain(tokens, wide, start["dtype"])
     cuts = {
         "4 kernels": apart,
         "2 kernels": [work.fuse(*apart[:2]), work.fuse(*apart[2:])],
@@ -252,16 +254,6 @@ def chain(
     return _instrument("chain", key, title, start, plain, listed)
 
 
-def _chain(rows: int, width: int, dtype: str) -> list[Work]:
-    n = rows * width
-    return [
-        work.layernorm(rows, width, dtype, x="x", y="a"),
-        work.gelu(n, dtype, x="a", y="b"),
-        work.dropout(n, dtype, x="b", y="c"),
-        work.add(n, dtype, x="c", other="residual", y="y"),
-    ]
-
-
 def _instrument(
     kind: str,
     key: str,
@@ -271,7 +263,8 @@ def _instrument(
     rows: Sequence[Mapping[str, Any]],
 ) -> Element:
     data = {"key": ask._key(key), "title": ask._filled("title", title), "start": dict(start)}
-    fallback = f"<p><strong>{escape(title)}</strong></p>\n<p>{escape(plain)}.</p>\n{_html(rows)}"
+    listed = ask._frame(table(rows))
+    fallback = f"<p><strong>{escape(title)}</strong></p>\n<p>{escape(plain)}.</p>\n{listed}"
     return Element(kind, data, fallback, plain, bundle="lab")
 
 
@@ -282,19 +275,10 @@ def _start(chip: Any, dtype: Any) -> dict[str, Any]:
     return {"chip": found.key, "dtype": kind}
 
 
-def _side(name: str, given: Any) -> int:
-    return int(_one(name, size(name, given, LARGEST_SIDE)))
-
-
 def _one(name: str, given: Any) -> float:
     if not isinstance(given, int | float):
         raise BadType(f"{name} must be one number, got {shown(given)}")
     return given
-
-
-def _html(rows: Sequence[Mapping[str, Any]]) -> str:
-    html = table(rows).to_html().replace(' border="1"', "")
-    return "<div>" + html.replace(' style="text-align: right;"', "") + "</div>"
 
 
 def _first(roof: Roofline, dtype: str) -> int:
@@ -661,7 +645,8 @@ def _lab(
     drawn = _picture(figure, alt)
     story = "".join(f"<p>{escape(paragraph)}</p>" for paragraph in data["story"])
     equations = escape("\n".join(data["equations"]))
-    fallback = f"{story}\n{predict.fallback}\n{drawn}\n{_html(rows)}\n<pre>{equations}</pre>"
+    listed = ask._frame(table(rows))
+    fallback = f"{story}\n{predict.fallback}\n{drawn}\n{listed}\n<pre>{equations}</pre>"
     plain = "\n".join([*data["story"], predict.plain])
     return Element(kind, data, fallback, plain, bundle="lab")
 

@@ -40,8 +40,8 @@ from roofline_helpers._checks import (
     name_of,
     quantity,
     shown,
-    size,
     text,
+    whole,
 )
 from roofline_helpers.dtypes import BITS, nbytes
 from roofline_helpers.dtypes import dtype as dtype_of
@@ -136,13 +136,6 @@ kernel of its own: fused serving kernels, and XLA's output fusion on a TPU.
 """
 
 
-def _whole(name: str, given: Any) -> int:
-    value = size(name, given)
-    if not isinstance(value, int):
-        raise BadType(f"{name} must be one whole number, got {shown(given)}")
-    return value
-
-
 @dataclass(frozen=True)
 class Model:
     """A decoder with grouped-query attention and a gated feed-forward, as Llama has them.
@@ -182,7 +175,7 @@ class Model:
         text("source", self.source)
         for field, given in asdict(self).items():
             if field not in ("name", "source"):
-                object.__setattr__(self, field, _whole(field, given))
+                object.__setattr__(self, field, whole(field, given))
         if self.heads % self.kv_heads:
             raise BadValue(f"heads ({self.heads}) must be a multiple of kv_heads ({self.kv_heads})")
         if self.head_dim % 2:
@@ -538,8 +531,8 @@ def step(
             model=model,
             chip=found,
             phase=name_of("phase", phase, PHASES),
-            batch=_whole("batch", batch),
-            context=_whole("context", context),
+            batch=whole("batch", batch),
+            context=whole("context", context),
             weights=weights,
             activations=activations,
             cache=of_type(f"type of cache on {found.name}", cache),

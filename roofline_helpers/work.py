@@ -560,6 +560,32 @@ def dropout(
     return elementwise(n, reads, {y: dtype}, flops, dtype, name="dropout")
 
 
+def fusion_chain(
+    rows: Any, columns: Any, dtype: Any = "bf16", *, mask: Any = None
+) -> tuple[Work, ...]:
+    """Count this book's chain, x → LayerNorm → GELU → dropout → + residual, as four kernels.
+
+    Parameters
+    ----------
+    rows, columns : int
+        Shape of x.
+    dtype, mask : str or data type
+        Type of x, residual and y; type of the mask, that of x if not given.
+
+    Examples
+    --------
+    >>> four = fusion_chain(65536, 4096)
+    >>> round(total(*four).bytes / fuse(*four).bytes, 3)
+    2.5
+    """
+    return (
+        layernorm(rows, columns, dtype, y="a"),
+        gelu(rows * columns, dtype, x="a", y="b"),
+        dropout(rows * columns, dtype, mask=mask, x="b", y="c"),
+        add(rows * columns, dtype, x="c", other="residual"),
+    )
+
+
 def reduction(
     rows: Any,
     columns: Any,

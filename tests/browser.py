@@ -7,17 +7,14 @@ Fixtures, offered to every test file by ``tests/conftest.py``::
         assert violations(page) == []
 
 A page that asks for anything outside this machine, logs an error or throws one fails its test when
-the test ends. Chromium is the program that ``CHROMIUM`` names, else one of the machine, else
-Playwright's own. Without any of these the tests are skipped, loudly; where ``CI`` or
-``ROOFLINE_BROWSER`` is set they fail. ``python tests/browser.py`` says what it found.
+the test ends. Chromium is the one that ``tools/chrome.py`` finds. Without any the tests are
+skipped, loudly; where ``CI`` or ``ROOFLINE_BROWSER`` is set they fail.
 """
 
 from __future__ import annotations
 
 import functools
 import os
-import shutil
-import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -29,44 +26,15 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Error, Frame, Page, sync_playwright
+from playwright.sync_api import Browser, Error, Frame, Page
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+from chrome import launched
+
 REQUIRED = os.environ.get("CI", "") not in {"", "0", "false"} or "ROOFLINE_BROWSER" in os.environ
-# Names resolve to this machine or to nothing: the browser's own services stay silent too
-FLAGS = ["--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1"]
 LOCAL = {"127.0.0.1", "localhost"}
 AXE_TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 Serve = Callable[[Path], str]
 Visit = Callable[..., Page]
-
-
-def executable() -> str | None:
-    """Return the path of the machine's own Chromium, or None: then Playwright's is tried."""
-    named = os.environ.get("CHROMIUM")
-    return named or next((path for name in NAMES if (path := shutil.which(name))), None)
-
-
-@contextmanager
-def launched() -> Iterator[Browser]:
-    """Start a Chromium, and end it.
-
-    Raises
-    ------
-    playwright.sync_api.Error
-        Where there is none, or it does not start.
-    """
-    with sync_playwright() as playwright:
-        try:
-            browser = playwright.chromium.launch(executable_path=executable(), args=FLAGS)
-        except Error:
-            if "CHROMIUM" in os.environ:
-                raise
-            browser = playwright.chromium.launch(args=FLAGS)
-        try:
-            yield browser
-        finally:
-            browser.close()
 
 
 @dataclass
@@ -228,12 +196,3 @@ def violations(page: Page | Frame, within: str | None = None, skip: tuple[str, .
 def overflow(page: Page) -> int:
     """Return by how many CSS pixels a page is wider than its window."""
     return int(page.evaluate("document.documentElement.scrollWidth - innerWidth"))
-
-
-if __name__ == "__main__":
-    try:
-        with launched() as one:
-            print(f"Chromium {one.version}: {executable() or 'of Playwright'}")
-    except Error as error:
-        print(f"no Chromium: {error.message.splitlines()[0]}", file=sys.stderr)
-        sys.exit(1)

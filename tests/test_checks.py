@@ -75,6 +75,8 @@ SIZES: dict[str, Callable[[Any], Any]] = {
     "swiglu: n": lambda x: work.swiglu(x),
     "add: n": lambda x: work.add(x),
     "dropout: n": lambda x: work.dropout(x),
+    "fusion_chain: rows": lambda x: work.fusion_chain(x, 8),
+    "fusion_chain: columns": lambda x: work.fusion_chain(8, x),
     "reduction: rows": lambda x: work.reduction(x, 8),
     "reduction: columns": lambda x: work.reduction(8, x),
     "layernorm: rows": lambda x: work.layernorm(x, 8),

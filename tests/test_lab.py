@@ -90,6 +90,7 @@ def test_arguments_become_starting_values() -> None:
         (lambda: lab.ridges([]), BadType, "one to four"),
         (lambda: lab.chain(dtype="fp8"), BadValue, "bf16"),
         (lambda: lab.chain(rows=1.5), BadValue, "whole"),
+        (lambda: lab.chain(rows=[1, 2]), BadType, "one whole number"),
         (lambda: lab.matmul(key="Not a key"), BadValue, "key"),
     ],
 )

@@ -570,23 +570,24 @@ def test_the_gpu_script_s_cases_are_told_apart() -> None:
     assert chain["four"] / chain["one"] == pytest.approx(2.5, rel=1e-3)
 
 
-def test_the_chains_of_the_gpu_script_agree() -> None:
-    rng = np.random.default_rng(0)
-    x, residual = (jnp.asarray(rng.standard_normal((8, 64)), jnp.float32) for _ in range(2))
+def chain_arguments(seed: int) -> tuple[Any, ...]:
+    """x, γ, β, mask, and residual or dy, for the chain and its gradient."""
+    rng = np.random.default_rng(seed)
+    x, other = (jnp.asarray(rng.standard_normal((8, 64)), jnp.float32) for _ in range(2))
     gamma, beta = (jnp.asarray(rng.standard_normal(64), jnp.float32) for _ in range(2))
     mask = jnp.asarray(rng.random((8, 64)) > measure_gpu.RATE, jnp.float32)
-    args = (x, gamma, beta, mask, residual)
+    return x, gamma, beta, mask, other
+
+
+def test_the_chains_of_the_gpu_script_agree() -> None:
+    args = chain_arguments(0)
     wanted = measure_gpu.op_by_op(*args)
     for chain in (measure_gpu.one_jit, measure_gpu.pallas_chain):
         np.testing.assert_allclose(chain(*args), wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_the_gradients_of_the_gpu_script_agree() -> None:
-    rng = np.random.default_rng(1)
-    x, dy = (jnp.asarray(rng.standard_normal((8, 64)), jnp.float32) for _ in range(2))
-    gamma, beta = (jnp.asarray(rng.standard_normal(64), jnp.float32) for _ in range(2))
-    mask = jnp.asarray(rng.random((8, 64)) > measure_gpu.RATE, jnp.float32)
-    args = (x, gamma, beta, mask, dy)
+    args = chain_arguments(1)
     theirs = measure_gpu.gradient(measure_gpu.one_jit)(*args)
     ours = measure_gpu.gradient(measure_gpu.pallas_chain)(*args)
     for one, other in zip(ours, theirs, strict=True):

@@ -32,6 +32,7 @@ from typing import Any
 import yaml
 
 import books
+import chrome
 
 CATEGORIES = ("performance", "accessibility", "best-practices", "seo")
 TEXTS = (".html", ".css", ".js", ".svg", ".txt", ".xml", ".json")
@@ -175,9 +176,7 @@ def main() -> int:
     parser.add_argument("--site", type=Path, default=books.ROOT / "_build/html")
     parser.add_argument("--pages", nargs="*", default=books.pages())
     parser.add_argument("--npm", type=Path, default=books.ROOT / "_build/npm")
-    parser.add_argument(
-        "--chrome", default=shutil.which("chromium") or shutil.which("google-chrome")
-    )
+    parser.add_argument("--chrome", default=chrome.executable())
     parser.add_argument(
         "--default", action="store_true", help="also a default book of the same text"
     )

@@ -470,12 +470,7 @@ class Suite:
     def chain(self) -> None:
         """LayerNorm → GELU → dropout → residual in all its variants."""
         rows, columns = self.size(65536), self.size(4096)
-        four = [
-            work.layernorm(rows, columns, y="n"),
-            work.gelu(rows * columns, x="n", y="g"),
-            work.dropout(rows * columns, x="g", y="d"),
-            work.add(rows * columns, x="d", other="residual", y="y"),
-        ]
+        four = work.fusion_chain(rows, columns)
         counts = {
             4: work.total(*four, name="chain, four kernels"),
             2: work.total(work.fuse(*four[:2]), work.fuse(*four[2:]), name="chain, two kernels"),

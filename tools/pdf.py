@@ -9,19 +9,17 @@ without the package's reference, which nobody reads on paper. Answers stand belo
 from __future__ import annotations
 
 import argparse
-import os
 import re
-import shutil
 import sys
 from pathlib import Path
 
-from playwright.sync_api import Error, sync_playwright
+from playwright.sync_api import Error
 
 import books
+import chrome
 
 NAME = "roofline-analysis.pdf"
 LEFT_OUT = {"book/api"}
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FOOTER = (
     '<div style="width:100%;font:8px sans-serif;text-align:center;color:#666">'
     '<span class="pageNumber"></span></div>'
@@ -103,10 +101,8 @@ def printed(site: Path, target: Path, names: list[str]) -> None:
     """Print the book."""
     page_file = site / "printed.html"
     page_file.write_text(document(site, names), "utf-8")
-    program = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
     try:
-        with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=program)
+        with chrome.launched() as browser:
             page = browser.new_context(java_script_enabled=False, offline=True).new_page()
             page.goto(page_file.as_uri())
             page.pdf(
@@ -120,7 +116,6 @@ def printed(site: Path, target: Path, names: list[str]) -> None:
                 outline=True,
                 tagged=True,
             )
-            browser.close()
     finally:
         page_file.unlink()
 

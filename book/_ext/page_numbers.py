@@ -37,8 +37,7 @@ def _front() -> dict[str, str]:
     """The front page: one kernel, predicted, compiled and measured."""
     rows, columns = 65536, 4096
     tensor = rows * columns * 2
-    fused = rh.kernels.chain_work(rows, columns)
-    assert isinstance(fused, rh.Work)
+    fused = rh.fuse(*rh.work.fusion_chain(rows, columns))
     tensors = round(float(fused.bytes) / tensor)
     h100 = rh.measure.measured()["h100"]
     roof = rh.chip("h100").roofline("bf16")
@@ -107,12 +106,8 @@ def _ridges() -> dict[str, str]:
 
 def _rules_of_thumb() -> dict[str, str]:
     """Return the summary's rules, each with the number that the package gives."""
-    rows = 32 * 2048
-    layernorm = rh.work.layernorm(rows, 4096, y="a")
-    gelu = rh.work.gelu(rows * 4096, x="a", y="b")
-    dropout = rh.work.dropout(rows * 4096, x="b", y="c")
-    add = rh.work.add(rows * 4096, x="c", other="residual")
-    tail = (layernorm, gelu, dropout, add)
+    tail = rh.work.fusion_chain(32 * 2048, 4096)
+    layernorm = tail[0]
     v7x = rh.chip("v7x").roofline("bf16")
     batch = np.arange(1, 4097)
     decode = rh.chip("v5e").roofline("bf16").bound(rh.work.matmul(batch, 16384, 4096))
