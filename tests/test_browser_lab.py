@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from browser import Visit, overflow, violations
+from browser import Serve, Visit, overflow, violations
 from playwright.sync_api import Locator, Page, expect
 
 import roofline_helpers as rh
@@ -45,14 +45,21 @@ def html(kind: str) -> str:
     return PAGE.format(ELEMENTS[kind]().html())
 
 
+@pytest.fixture(scope="session")
+def served_labs(serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A page for each element, served: a file's reload can miss what was stored just before."""
+    folder = tmp_path_factory.mktemp("labs")
+    for kind in ELEMENTS:
+        (folder / f"{kind}.html").write_text(html(kind), "utf-8")
+    return serve(folder)
+
+
 @pytest.fixture
-def shown(visit: Visit, tmp_path_factory: pytest.TempPathFactory) -> Shown:
+def shown(visit: Visit, served_labs: str) -> Shown:
     """Open a page with one element, its setting in the address."""
 
     def show(kind: str, setting: dict[str, Any] | None = None, **options: Any) -> Locator:
-        folder = tmp_path_factory.mktemp("lab")
-        (folder / "index.html").write_text(html(kind), "utf-8")
-        address = (folder / "index.html").as_uri()
+        address = f"{served_labs}{kind}.html"
         if setting:
             address += f"#{kind}?{urlencode(setting)}"
         page = visit(address, **options)
@@ -190,7 +197,7 @@ def test_out_of_memory_offers_what_fits(shown: Shown) -> None:
 
 def test_the_chain_counts_as_python_does(shown: Shown) -> None:
     host = shown("chain")
-    apart = lab._chain(65536, 4096, "bf16")
+    apart = rh.work.fusion_chain(65536, 4096, "bf16")
     assert card(host, "bytes") == rh.si(rh.total(*apart).bytes, "B")
     for label in ("LayerNorm + GELU", "GELU + dropout", "dropout + add"):
         host.get_by_label(label).select_option("yes")
@@ -224,10 +231,9 @@ def test_the_ridges_are_those_of_python(shown: Shown) -> None:
 
 @pytest.mark.parametrize("kind", LABS)
 def test_a_lab_opens_with_any_answer_by_keyboard_alone(
-    kind: str, visit: Visit, tmp_path: Any
+    kind: str, visit: Visit, served_labs: str
 ) -> None:
-    (tmp_path / "index.html").write_text(html(kind), "utf-8")
-    page = visit((tmp_path / "index.html").as_uri())
+    page = visit(f"{served_labs}{kind}.html")
     host = page.locator(f"[data-kind={kind}]")
     expect(host.locator("svg")).to_have_count(0)
     page.keyboard.press("Tab")
@@ -373,12 +379,8 @@ CROWDED: dict[str, list[dict[str, Any]]] = {
 
 @pytest.mark.parametrize("kind", ELEMENTS)
 def test_texts_in_the_chart_do_not_meet(shown: Shown, kind: str) -> None:
-    host = shown(kind)
     for setting in ({}, *CROWDED[kind]):
-        # A reload stays in its process: one that comes after may not see the answers stored yet
-        state = f"#{kind}?{urlencode(setting)}"
-        host.page.evaluate("state => history.replaceState(null, '', state)", state)
-        host.page.reload()
+        host = shown(kind, setting)
         for width in (1280, 390):
             host.page.set_viewport_size({"width": width, "height": 900})
             host.page.wait_for_timeout(50)
@@ -388,6 +390,7 @@ def test_texts_in_the_chart_do_not_meet(shown: Shown, kind: str) -> None:
             drawn = chart.bounding_box()
             assert drawn is not None
             assert 12.5 * drawn["width"] / size >= 11  # CSS pixels of a letter's height
+        host.page.context.close()
 
 
 @pytest.mark.parametrize("kind", ELEMENTS)
