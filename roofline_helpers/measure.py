@@ -871,6 +871,22 @@ COMPARED_FIELDS: Mapping[str, Any] = {
 }
 """What such a comparison holds."""
 
+TRIAL = "roofline_helpers.trial/1"
+"""What a trial of one kernel in several ways says of itself."""
+
+TRIAL_FIELDS: Mapping[str, Any] = {
+    "schema": str,
+    "date": str,
+    "command": str,
+    "device": {"kind": str, "chip?": str},
+    "software": records.table_of(str),
+    "shape": [int],
+    "error": records.positive,
+    "notes": [str],
+    "seconds": records.table_of([records.positive]),
+}
+"""What such a trial holds."""
+
 
 @dataclass(frozen=True)
 class Record:
@@ -1129,6 +1145,21 @@ def compared(name: str = "cpu") -> dict[str, Any]:
     """
     where = resources.files("roofline_helpers").joinpath("records", "compared", f"{name}.json")
     return records.load(where, COMPARED, COMPARED_FIELDS)
+
+
+def trial(name: str) -> dict[str, Any]:
+    """Return a committed trial: seconds of one kernel in several ways, on one device in one run.
+
+    "h200-tma" is that of `tools/hopper_chain.py`. `error` is the largest difference between the
+    results. Its medians stand alone, without the passes and spreads of a `Record`.
+
+    Raises
+    ------
+    BadRecord
+        No such file, or a damaged one.
+    """
+    where = resources.files("roofline_helpers").joinpath("records", "trials", f"{name}.json")
+    return records.load(where, TRIAL, TRIAL_FIELDS)
 
 
 def beside(record: Record | None = None) -> Record | None:
