@@ -118,7 +118,7 @@
       for (const v of ticksX) grid.push(`M${X(v)},${box.top}V${box.bottom}`);
       for (const v of ticksY) grid.push(`M${box.left},${Y(v)}H${box.right}`);
       line(grid.join(""), { class: "grid" });
-      ticksX.forEach((v, i) => i % step || text(X(v), box.bottom + 17, short(v), { class: "tick", "text-anchor": "middle" }));
+      ticksX.forEach((v, i) => i % step || text(Math.min(X(v), W - size(short(v)) / 2), box.bottom + 17, short(v), { class: "tick", "text-anchor": "middle" }));
       for (const v of ticksY) text(box.left - 7, Y(v) + 4, short(v / unit[1]), { class: "tick", "text-anchor": "end" });
       text(box.right, H - 6, narrow ? "FLOP/byte" : "arithmetic intensity (FLOP/byte)", { "text-anchor": "end" });
       text(2, 14, `attainable (${unit[0]}FLOP/s)`);
@@ -238,11 +238,16 @@
           if (x - (long / 2) * cos + 9 * sin < box.left - 6) continue;
           for (let s = -long / 2; s <= long / 2; s += long / 10)
             boxes.push({ x: x + s * cos + 4 * sin - 9, y: y + s * sin - 4 * cos - 9, w: 18, h: 18, cost: 50 });
-          spots.push({ x, y, boxes, cost: boxes.reduce((sum, one) => sum + cost(one, 20), 0) + (off < 0) }); // not its own line
+          spots.push({ x, y, angle, boxes, cost: boxes.reduce((sum, one) => sum + cost(one, 20), 0) + (off < 0) }); // not its own line
+        }
+        for (const t of [0, 0.1, 0.2, 0.3, 0.4, 0.5]) { // or level, below it
+          const x = a.x + t * (b.x - a.x) + 6 + long / 2, y = a.y + t * (b.y - a.y) + 16;
+          const box = { x: x - long / 2, y: y - 12, w: long, h: 16, cost: 50 };
+          spots.push({ x, y, angle: 0, boxes: [box], cost: cost(box, 20) + 2 + t });
         }
         const spot = spots.sort((u, v) => u.cost - v.cost)[0];
         if (spot?.cost < 50) {
-          text(spot.x, spot.y, words, { "text-anchor": "middle", class: "memory halo" }, (angle * 180) / Math.PI);
+          text(spot.x, spot.y, words, { "text-anchor": "middle", class: "memory halo" }, (spot.angle * 180) / Math.PI);
           taken.push(...spot.boxes);
         }
       }
