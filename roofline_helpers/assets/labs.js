@@ -240,10 +240,11 @@
             boxes.push({ x: x + s * cos + 4 * sin - 9, y: y + s * sin - 4 * cos - 9, w: 18, h: 18, cost: 50 });
           spots.push({ x, y, angle, boxes, cost: boxes.reduce((sum, one) => sum + cost(one, 20), 0) + (off < 0) }); // not its own line
         }
-        for (const t of [0, 0.1, 0.2, 0.3, 0.4, 0.5]) { // or level, below it
+        for (const t of [0, 0.1, 0.2, 0.3, 0.4, 0.5]) { // or level, below it, inside the axes
           const x = a.x + t * (b.x - a.x) + 6 + long / 2, y = a.y + t * (b.y - a.y) + 16;
-          const box = { x: x - long / 2, y: y - 12, w: long, h: 16, cost: 50 };
-          spots.push({ x, y, angle: 0, boxes: [box], cost: cost(box, 20) + 2 + t });
+          const own = { x: x - long / 2, y: y - 12, w: long, h: 16, cost: 50 };
+          if (y > box.bottom - 4 || own.x + long > box.right) continue;
+          spots.push({ x, y, angle: 0, boxes: [own], cost: cost(own, 20) + 2 + t });
         }
         const spot = spots.sort((u, v) => u.cost - v.cost)[0];
         if (spot?.cost < 50) {
