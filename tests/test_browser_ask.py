@@ -169,6 +169,10 @@ BAD = {
     "Infinity": "Not a number",
     "0x10": "Not a number",
     "<b>1</b>": "Not a number",
+    "0,56": "A decimal comma?",
+    "0,012": "A decimal comma?",  # not twelve
+    "12,5": "A decimal comma?",
+    "1,2345": "A decimal comma?",
     "-3": "Not below zero.",
     "−3": "Not below zero.",
     "1e99": "At most 1e30.",
@@ -301,6 +305,21 @@ def test_a_question_inside_what_another_unlocks(show: Show) -> None:
     page.get_by_role("textbox").fill("1")
     page.get_by_role("textbox").press("Enter")
     expect(page.get_by_text("The deepest text.")).to_be_visible()
+
+
+def test_on_paper_an_open_question_has_its_answer(show: Show) -> None:
+    page = show(number())
+    paper = piece(page).locator(".solution, .paper")
+    expect(paper).to_be_hidden()
+    page.emulate_media(media="print")
+    expect(paper).to_be_visible()
+    page.emulate_media(media="screen")
+    page.get_by_role("textbox").fill("341")
+    page.get_by_role("textbox").press("Enter")
+    page.emulate_media(media="print")
+    seen = paper.locator("visible=true")
+    expect(seen).to_have_count(1)  # not twice
+    expect(seen).to_contain_text("N/3 FLOP for each byte")
 
 
 # --- what is kept --------------------------------------------------------------------------------

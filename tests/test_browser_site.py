@@ -181,6 +181,26 @@ def test_without_a_script_the_system_still_chooses(visit: Visit, serve: Serve) -
     assert shot != light.screenshot(clip={"x": 1200, "y": 700, "width": 1, "height": 1})
 
 
+def test_the_figure_with_the_answer_waits_for_one(visit: Visit, serve: Serve) -> None:
+    address = f"{serve(SITE)}notebooks/anatomy.html"
+    page = visit(address)
+    blurred = "one => getComputedStyle(one).filter !== 'none'"
+    figures = page.locator(".tag_after-answer figure img")
+    assert figures.evaluate_all(f"all => all.map({blurred})") == [True] * figures.count()
+    page.emulate_media(media="print")
+    assert not figures.first.evaluate(blurred)
+    page.emulate_media(media="screen")
+    question = page.locator("main [data-kind=question]").first
+    question.get_by_role("radio").last.check()  # any answer will do
+    question.get_by_role("button", name="Check my answer").click()
+    assert not figures.first.evaluate(blurred)
+    assert figures.nth(1).evaluate(blurred)
+    bare = visit(address, java_script_enabled=False)
+    shot = bare.locator(".tag_after-answer figure").first
+    assert shot.locator("img").is_visible()
+    assert bare.locator("[data-waiting]").count() == 0
+
+
 def test_a_term_shows_what_it_means(visit: Visit, serve: Serve) -> None:
     page = visit(f"{serve(SITE)}book/what-is-a-roofline.html")
     term = page.locator("a[data-card]").first

@@ -82,10 +82,11 @@ const core = (() => {
   const parse = (text, { min = 0, max = 1e30, integer = false, unit = "" } = {}) => {
     let rest = String(text).trim();
     if (unit && rest.endsWith(unit)) rest = rest.slice(0, -unit.length).trim();
-    rest = rest.replace(/[−–]/g, "-").replace(/(\d)[,_\s](?=\d{3}(\D|$))/g, "$1");
+    rest = rest.replace(/[−–]/g, "-");
+    if (/^[+-]?[1-9]\d{0,2}([,_\s]\d{3})+(?![\d,])/.test(rest)) rest = rest.replace(/(\d)[,_\s](?=\d{3}(\D|$))/g, "$1");
     if (!rest) return { error: "Type a number." };
     const found = /^([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([kKMGTP]?)$/.exec(rest);
-    if (!found) return { error: "Not a number: type it like 1200, 1.2e3 or 1.2k." };
+    if (!found) return { error: /\d,\d/.test(rest) ? "A decimal comma? Type a point: 0.5." : "Not a number: type it like 1200, 1.2e3 or 1.2k." };
     const value = Number(found[1]) * (SUFFIXES[found[2]] || 1);
     const shown = (x) => (x !== 0 && (x >= 1e7 || x < 1e-3) ? x.toExponential().replace("+", "") : significant(x, 9));
     if (value < min) return { error: min ? `At least ${shown(min)}.` : "Not below zero." };
@@ -353,7 +354,8 @@ const core = (() => {
       event.preventDefault(); // or it presses the button that has the focus then
       act();
     });
-    const node = el("div", { class: "question" }, parts.body, word, el("p", { class: "buttons" }, commit, show), feedback);
+    const paper = data.reveal && el("div", { class: "paper" }, parts.judge(data.type === "choice" ? [] : NaN).solution);
+    const node = el("div", { class: "question" }, parts.body, word, el("p", { class: "buttons" }, commit, show), feedback, paper);
     show.addEventListener("click", () => reveal(show.getAttribute("aria-expanded") === "false"));
 
     const kept = data.value != null ? { value: data.value } : ledger.get(data.key);
@@ -408,7 +410,8 @@ const core = (() => {
   .mark { flex: none; font-weight: 700; }
   .sheet { margin: 0; padding: 0; list-style: none; } .sheet > li + li { margin-top: 1.2rem; }
   .say { position: absolute; width: 1px; height: 1px; margin: -1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
-  .then { margin-top: 1rem; overflow-x: auto; }
+  .paper { display: none; }
+  .then { margin-top: 1rem; overflow-x: auto; } .then[tabindex] { background: var(--more-beside, none); }
   .scroll { overflow-x: auto; container-type: inline-size; }
   table { border-collapse: collapse; font-size: .92em; overflow-wrap: normal; } caption { text-align: left; }
   th, td { text-align: left; vertical-align: top; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid var(--soft); }
@@ -425,7 +428,7 @@ const core = (() => {
     button, select, input[type=text], summary { min-height: 44px; } .option { padding-block: .65rem; min-height: 44px; }
   }
   @media (prefers-reduced-motion: reduce) { * { transition: none !important; animation: none !important; } }
-  @media print { .then[hidden] { display: block !important; } .buttons { display: none; } }`;
+  @media print { .then[hidden] { display: block !important; } .buttons { display: none; } .feedback:empty + .paper { display: block; } }`;
 
   const style = (css) => {
     const sheet = new CSSStyleSheet();
@@ -449,8 +452,9 @@ const core = (() => {
       const ui = {
         root: card,
         say: (text) => { status.textContent = text; },
-        unlock: () => { then.hidden = false; },
-        lock: () => { then.hidden = true; },
+        // A page's style sheet can wait for the answer, too
+        unlock: () => { then.hidden = this.toggleAttribute("data-waiting", false); },
+        lock: () => { then.hidden = this.toggleAttribute("data-waiting", true); },
         onTheme: (f) => { listeners.push(f); f(theme()); },
       };
       kinds[this.dataset.kind](this, data, ui);
@@ -491,6 +495,7 @@ const core = (() => {
   // --- the kinds that every chapter has --------------------------------------------------------
 
   kinds.question = (host, data, ui) => {
+    ui.lock();
     const one = question(data, ui, (result) => {
       if (result) ui.unlock(); else ui.lock();
     });

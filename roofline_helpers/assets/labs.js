@@ -470,9 +470,9 @@
           ["least time", si(spent(kernels), "s"), `${si(spent(apart), "s")} as four kernels`],
           ["four kernels move", `${number(moved(apart) / moved(kernels))}×`, "the bytes of yours"],
           ["intensity", `${number(after.intensity)} FLOP/byte`, `ridge ${number(roof.ridge)}`]]),
-        grid("The kernels", ["kernel", "reads", "writes", "tensors", "least time"], kernels.map((w, i) => [
-          groups[i].map((op) => titles[op]).join(" + "), Object.keys(w.reads).join(", "), Object.keys(w.writes).join(", "),
-          tensors(w.bytes), si(model.time(roof, w).seconds, "s")])));
+        grid("The kernels", ["kernel", "tensors", "least time", "reads", "writes"], kernels.map((w, i) => [
+          groups[i].map((op) => titles[op]).join(" + "), tensors(w.bytes), si(model.time(roof, w).seconds, "s"),
+          Object.keys(w.reads).join(", "), Object.keys(w.writes).join(", ")])));
       return say;
     });
     ui.root.append(heading(data.title), form.node, picture.node, below);
