@@ -319,7 +319,7 @@ def test_on_paper_an_open_question_has_its_answer(show: Show) -> None:
     page.emulate_media(media="print")
     seen = paper.locator("visible=true")
     expect(seen).to_have_count(1)  # not twice
-    expect(seen).to_contain_text("N/3 FLOP for each byte")
+    expect(seen).to_contain_text("341 FLOP/byte")
 
 
 # --- what is kept --------------------------------------------------------------------------------

@@ -24,7 +24,8 @@ MACHINE = re.compile(
     r"perf_counter|timeit|\bjax\.(devices|default_backend|local_devices|__version__)"
     r"|\bplatform\.|cpu_count|cost_analysis|\.compile\(\)|\brh\.measure\."
 )
-KNOWN_TAGS = {"hide-cell", "hide-input", "hide-output", "remove-cell", notebooks.MACHINE}
+WAITS = "after-answer"  # a figure, out of focus until the question above it has an answer
+KNOWN_TAGS = {"hide-cell", "hide-input", "hide-output", "remove-cell", WAITS, notebooks.MACHINE}
 # (notebook, cell id): cells that raise on purpose, or that nbval cannot run
 RAISING: set[tuple[str, str]] = set()
 # Colab and JupyterLab show these raw
@@ -138,6 +139,15 @@ def test_figure_names_are_unique_in_the_book(path: Path) -> None:
         if cell.metadata.get("mystnb", {}).get("figure", {}).get("name")
     )
     assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_a_figure_that_waits_follows_its_question(path: Path) -> None:
+    cells = notebooks.load(path).cells
+    for i, cell in enumerate(cells):
+        if WAITS in cell.metadata.get("tags", []):
+            assert "figure" in cell.metadata.get("mystnb", {}), cell.id
+            before = [c.source for c in cells[max(0, i - 3) : i]]
+            assert any("rh.ask." in source and "key=" in source for source in before), cell.id
 
 
 def test_tags_are_known_and_machine_cells_time_or_probe(path: Path) -> None:
