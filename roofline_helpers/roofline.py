@@ -319,12 +319,17 @@ class Roofline:
         Raises
         ------
         BadType, BadValue
-            No ceiling given, or not a positive finite number.
+            No ceiling given, or not a positive finite number; one level under two spellings.
+        UnknownName
+            A level that is not here; the message gives the nearest.
         """
         if levels is not None:
             outermost = next(iter(self.levels))
-            given_levels = levels if isinstance(levels, Mapping) else {outermost: levels}
-            levels = {**self.levels, **given_levels}
+            new = mapping("levels", levels if isinstance(levels, Mapping) else {outermost: levels})
+            named = {name_of("memory level", level, self.levels): bw for level, bw in new.items()}
+            if len(named) < len(new):
+                raise BadValue(f"levels must name each level once, got {shown(new)}")
+            levels = {**self.levels, **named}
         given = {"peak": peak, "levels": levels, "vector": vector, "network": network}
         changes: dict[str, Any] = {name: v for name, v in given.items() if v is not None}
         if not changes:
