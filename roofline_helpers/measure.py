@@ -50,8 +50,8 @@ from roofline_helpers._checks import (
     BadValue,
     RooflineError,
     name_of,
-    quantity,
     shown,
+    single,
     whole,
 )
 from roofline_helpers.dtypes import dtype as dtype_of
@@ -256,7 +256,7 @@ def clock(
     BadType, BadValue
         Seconds that aren't a positive number; repeats that aren't a whole number from 1.
     """
-    budget, most = float(quantity("seconds", seconds)), whole("repeats", repeats)
+    budget, most = single("seconds", seconds), whole("repeats", repeats)
     begun = perf_counter() if begun is None else begun
     program.launch(1)
     program.wait()
@@ -264,12 +264,12 @@ def clock(
     # Two samples at least that don't count: allocators, clocks and caches reach their steady state
     calls, took = 1, _sample(program, 1)
     ticks = 1000 * _tick()
-    enough = max(_least() if least is None else float(quantity("least", least)), ticks)
+    enough = max(_least() if least is None else single("least", least), ticks)
     while took < enough and calls < MOST_CALLS:
         wanted = math.ceil(1.2 * calls * enough / max(took, _tick()))
         calls = min(wanted, 20 * calls, MOST_CALLS)
         took = _sample(program, calls)
-    ready = perf_counter() + float(quantity("warm", warm, zero=True))
+    ready = perf_counter() + single("warm", warm, zero=True)
     while perf_counter() < ready:
         took = _sample(program, calls)
     count = max(3, min(most, math.ceil(budget / took)))
@@ -308,7 +308,7 @@ def summary(samples: Sequence[float], calls: int = 1, compiled: float = 0.0) -> 
     """
     if not samples:
         raise BadValue("at least one sample is needed, got none")
-    values = [float(quantity("a sample", each)) for each in samples]
+    values = [single("a sample", each) for each in samples]
     median = statistics.median(values)
     q1, q3 = (float(np.quantile(values, q)) for q in (0.25, 0.75))
     third = max(len(values) // 3, 1)
@@ -1716,7 +1716,7 @@ def run(
     begun = perf_counter()
     todo = list(cases(quick) if chosen is None else chosen)
     rounds = whole("passes", passes)
-    each = float(quantity("seconds", (0.15 if quick else 0.3) if seconds is None else seconds))
+    each = single("seconds", (0.15 if quick else 0.3) if seconds is None else seconds)
     record = Record(
         device=device(),
         host=host(),

@@ -32,7 +32,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from matplotlib.transforms import IdentityTransform, ScaledTranslation
 from numpy.typing import NDArray
 
-from roofline_helpers._checks import BadType, BadValue, name_of, quantity
+from roofline_helpers._checks import BadType, BadValue, mapping, name_of, quantity, single
 from roofline_helpers.dtypes import BITS
 from roofline_helpers.dtypes import dtype as dtype_of
 from roofline_helpers.hardware import Chip
@@ -467,17 +467,17 @@ def lines(
     Raises
     ------
     BadType, BadValue
-        Not numbers, not positive, or a series that is not as long as `x`.
+        Not numbers, not positive, not mappings, or a series that is not as long as `x`.
     """
     across = np.atleast_1d(np.asarray(quantity("x", x, zero=not logx), dtype=float))
     if across.size < 2 or across.ndim != 1:
         raise BadValue(f"x must be a list of two numbers or more, got {across.size}")
     curves = {}
-    for label, values in series.items():
+    for label, values in mapping("series", series).items():
         curves[label] = np.asarray(quantity(label, values, zero=not logy), dtype=float)
         if curves[label].shape != across.shape:
             raise BadValue(f"{label} has shape {curves[label].shape}, x has {across.shape}")
-    levels = {label: float(quantity(label, y)) for label, y in (hlines or {}).items()}
+    levels = {label: single(label, y) for label, y in mapping("hlines", hlines or {}).items()}
     if not curves:
         raise BadValue("at least one series is needed, got none")
     ax = _axes(ax)

@@ -30,6 +30,7 @@ from roofline_helpers._checks import (
     plain,
     quantity,
     shown,
+    single,
 )
 
 NETWORK = "network"
@@ -109,12 +110,12 @@ class Roofline:
         for taken in (*UNITS, NETWORK):
             if taken in levels:
                 raise BadValue(f"{taken!r} is no memory level: it has an argument of its own")
-        checked = {level: _ceiling(f"bandwidth of {level}", bw) for level, bw in levels.items()}
+        checked = {level: single(f"bandwidth of {level}", bw) for level, bw in levels.items()}
         object.__setattr__(self, "levels", MappingProxyType(checked))
-        object.__setattr__(self, "peak", _ceiling("peak", self.peak))
+        object.__setattr__(self, "peak", single("peak", self.peak))
         for optional in ("vector", "network"):
             if getattr(self, optional) is not None:
-                value = _ceiling(optional, getattr(self, optional))
+                value = single(optional, getattr(self, optional))
                 object.__setattr__(self, optional, value)
         origin = name_of("origin", self.origin, ["published", "measured"])
         object.__setattr__(self, "origin", origin)
@@ -339,10 +340,3 @@ class Roofline:
 
 def _words(names: Any) -> Any:
     return names if np.ndim(names) else str(names)
-
-
-def _ceiling(name: str, given: Any) -> float:
-    value = quantity(name, given)
-    if isinstance(value, np.ndarray):
-        raise BadType(f"{name} must be one number, got an array of {value.size}")
-    return float(value)

@@ -581,6 +581,7 @@ def test_lines_draw_the_values_and_name_them():
         ([1], {"a": [1]}, BadValue),
         ([1, 2], {}, BadValue),
         ("x", {"a": [1]}, BadType),
+        ([1, 2], [1, 2], BadType),
     ],
 )
 def test_lines_refuse(x, series, error):
