@@ -1892,8 +1892,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f"{out}: can't be written: {error.strerror}", file=sys.stderr)
         with contextlib.suppress(OSError):
-            kept = record.save(Path(tempfile.mkdtemp(prefix="roofline-"), out.name))
-            print(f"the record is kept as {kept}", file=sys.stderr)
+            spare = record.save(Path(tempfile.mkdtemp(prefix="roofline-"), out.name))
+            print(f"the record is kept as {spare}", file=sys.stderr)
         return 1
     picture = out.with_suffix(".png")
     if picture.exists() and not again:
