@@ -71,6 +71,14 @@ def quantity(name: str, given: Any, *, zero: bool = False) -> Number:
     return value
 
 
+def single(name: str, given: Any, *, zero: bool = False) -> float:
+    """Return `given` as one `quantity`; raise as it does, for arrays too."""
+    value = quantity(name, given, zero=zero)
+    if isinstance(value, np.ndarray):
+        raise BadType(f"{name} must be one number, got an array of {value.size}")
+    return float(value)
+
+
 def size(name: str, given: Any, largest: float = LARGEST_SIZE) -> Number:
     """Return `given` as a whole number from 1 to `largest` (10¹⁸), or a float64 array of them.
 

@@ -22,6 +22,7 @@ import functools
 import html
 import importlib.metadata
 import importlib.util
+import inspect
 import json
 import math
 import os
@@ -39,7 +40,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roofline_helpers import hardware, hlo
-from roofline_helpers._checks import BadType, BadValue, RooflineError, UnknownName, name_of
+from roofline_helpers._checks import BadType, BadValue, RooflineError, UnknownName, name_of, shown
 from roofline_helpers.dtypes import dtype as dtype_of
 from roofline_helpers.hlo import Collective
 from roofline_helpers.records import BadRecord, files, loads
@@ -534,16 +535,18 @@ class Report:
 
         Raises
         ------
+        NoCompiler
+            The device is not in the chip table.
         BadValue
             No kernel has both FLOPs and HBM bytes.
         """
+        roof = self.roofline()
         from roofline_helpers import plot as pictures
 
         shown = [k for k in self.kernels if k.flops and k.hbm_bytes and k.roof_seconds]
         if not shown:
             raise BadValue(f"no kernel of {self.name} has both FLOPs and HBM bytes to be drawn")
         shown.sort(key=lambda kernel: -(kernel.roof_seconds or 0))
-        roof = self.roofline()
         works = {kernel.name: kernel.as_work() for kernel in shown}
         span = [work.intensity for work in works.values()]
         low, high = min([*span, roof.ridge]) / 4, max([*span, roof.ridge]) * 4
@@ -909,7 +912,8 @@ def analyze(
     *args, **kwargs
         Its arguments: arrays, `jax.ShapeDtypeStruct` objects, pytrees of them. Arguments that are
         sharded over a mesh give a program for all its devices, and a report for one of them; the
-        mesh may be of any devices, also an abstract one.
+        mesh may be of any devices, also an abstract one. `jax.shard_map` inside the function must
+        have an abstract mesh, and the arguments be sharded over it.
     chip : str, hardware.Chip or jax.Device, optional
         "v4", "v5e", "v5p", "v6e" or "v7x", from any Linux x86-64 machine; or the device that JAX
         has here. By default the latter, be it a CPU.
@@ -938,6 +942,8 @@ def analyze(
     ------
     UnknownName
         No such chip; the message gives the nearest.
+    BadType
+        An option, such as `name`, that the function takes too: bind the function's own first.
     NoCompiler
         The compiler for this chip is not here, and no record: the message says what to install.
     CannotTrace
@@ -953,6 +959,8 @@ def analyze(
     >>> report.flops, report.hbm_bytes, report.bound  # doctest: +SKIP
     (17179869184.0, 25165824, 'compute')
     """
+    own = {key: given for key, given in locals().items() if key not in ("fn", "args", "kwargs")}
+    _refuse_ambiguous(fn, args, own)
     if use == "auto" and record is not None:
         use = os.environ.get(USE, use)
     use = name_of("way to analyse", use, ["auto", "compiler", "record"])
@@ -991,6 +999,26 @@ def analyze(
             path = Path(where) / f"{record}.{report.target}.json"
             path.write_text(report.to_json(), "utf-8")
     return report
+
+
+def _refuse_ambiguous(fn: Any, args: tuple[Any, ...], own: Mapping[str, Any]) -> None:
+    """Raise BadType where an option of `analyze` could be meant for the function."""
+    plain = inspect.unwrap(fn)
+    bound = plain.keywords if isinstance(plain, functools.partial) else {}
+    try:
+        parameters = inspect.signature(fn).parameters
+        filled = {*bound, *inspect.signature(fn).bind_partial(*args).arguments}
+    except (TypeError, ValueError):  # no signature; or too many arguments, which JAX will say
+        return
+    defaults = inspect.signature(analyze).parameters
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    for key, given in own.items():
+        theirs = key in parameters and parameters[key].kind in named and key not in filled
+        if theirs and given is not defaults[key].default:
+            raise BadType(
+                f"{key}={shown(given)} is an option of analyze, and the function takes {key!r} "
+                f"too: bind the function's with functools.partial(fn, {key}=...)"
+            )
 
 
 def can_compile(chip: Any = None) -> str | None:
@@ -1150,8 +1178,8 @@ def _compile(
     called = "function" if called == "<lambda>" else called
     axes: dict[frozenset[frozenset[int]], str] = {}
     count = 1
-    shown = tuple(_described(each) for each in args)
-    shown += tuple(f"{key}={_described(each)}" for key, each in kwargs.items())
+    described = tuple(_described(each) for each in args)
+    described += tuple(f"{key}={_described(each)}" for key, each in kwargs.items())
     if ahead:
         assert chip is not None
         args, kwargs, axes, count, default = _moved(args, kwargs, chip, layout, _statics(jit))
@@ -1165,17 +1193,18 @@ def _compile(
             warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
             lowered = jitted.lower(*args, **kwargs)
     except Exception as error:
-        first = str(error).strip().splitlines() or [repr(error)]
         raise CannotTrace(
-            f"JAX can't trace {called}({', '.join(shown)}): {type(error).__name__}: {first[0]}"
+            f"JAX can't trace {called}({', '.join(described)}): {type(error).__name__}: "
+            f"{_first(error)}"
         ) from error
     try:
         with _quiet():
             program = lowered.compile()
     except Exception as error:
-        first = str(error).strip().splitlines() or [repr(error)]
         where = chip.name if chip is not None else str(here)
-        raise CannotCompile(f"the compiler for {where} refused {called}: {first[0]}") from error
+        raise CannotCompile(
+            f"the compiler for {where} refused {called}: {_first(error)}"
+        ) from error
     platform = chip.kind if chip is not None else _platform(here)
     target = chip.key if chip is not None else _target(here)
     text = program.as_text()
@@ -1192,7 +1221,7 @@ def _compile(
         name=called,
         target=target,
         platform=platform,
-        arguments=shown,
+        arguments=described,
         rows=tuple(hlo.with_axes(row, axes) for row in ledger.rows),
         notes=tuple(notes),
         xla=xla,
@@ -1202,6 +1231,16 @@ def _compile(
         seconds=time.perf_counter() - started,
         text=text,
     )
+
+
+def _first(error: Exception) -> str:
+    """Return the first line of an error, and what to do about the mesh of a `shard_map`."""
+    text = str(error).strip()
+    told = (text.splitlines() or [repr(error)])[0]
+    elsewhere = "incompatible devices" in text and "shard_map" in text
+    if elsewhere or "GlobalToLocalShape" in text:
+        told += ". Give jax.shard_map an AbstractMesh, and arguments that are sharded over it"
+    return told
 
 
 def _is(device: Any, chip: hardware.Chip) -> bool:
@@ -1302,8 +1341,11 @@ def _moved(
         count = 1
         default = SingleDeviceSharding(_devices(chip, 1, layout)[0])
 
+    scalars = all(isinstance(leaf, np.generic) for leaf in _arrays((args, kwargs)))
+
     def move(leaf: Any) -> Any:
-        if not _is_array(leaf):
+        # a NumPy scalar may be static; it is moved only where nothing else can name the device
+        if not _is_array(leaf) or (isinstance(leaf, np.generic) and not scalars):
             return leaf
         sharding = default
         if mesh is not None and isinstance(getattr(leaf, "sharding", None), NamedSharding):

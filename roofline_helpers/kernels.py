@@ -24,6 +24,7 @@ Source: P. Tillet et al., "Triton" (2019); T. Dao et al., arXiv:2205.14135; the 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import math
@@ -38,7 +39,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 
 from roofline_helpers import work
-from roofline_helpers._checks import BadType, BadValue, flag, name_of, quantity, shown, size
+from roofline_helpers._checks import BadType, BadValue, flag, name_of, shown, single, size
 
 LAYOUTS = ("tpu", "gpu")
 """How the arrays can be cut."""
@@ -62,7 +63,8 @@ class Blocks:
     ----------
     rows, step : int, optional
         Rows that one program owns, and how many of them it holds at a time (LayerNorm kernels).
-        `rows` is rounded up to a multiple of `step`.
+        `rows` is rounded up to a multiple of `step`, and on a GPU `step` to a power of two;
+        with layout="gpu" it must be one.
     q, kv : int, optional
         Queries, and keys, of one block of scores (attention).
     warps, stages : int, optional
@@ -208,7 +210,7 @@ def layernorm_gelu_dropout_residual(
     >>> [round(float(each), 3) for each in y[0]]
     [0.729, 2.0, 3.0]
     """
-    rate = float(quantity("rate", rate, zero=True))
+    rate = single("rate", rate, zero=True)
     if rate >= 1:
         raise BadValue(f"rate must be from 0 to below 1, got {rate}")
     options = _options(layout, interpret, blocks, eps=eps, rate=rate)
@@ -601,6 +603,8 @@ def _rows(
     if layout == "gpu":
         width = pl.next_power_of_2(columns)
         step = chosen.step or max(1, min(pl.next_power_of_2(rows), 512 // width))
+        if options.layout is None:  # traced for a CPU and a TPU too, which take any step
+            step = pl.next_power_of_2(step)
         block = chosen.rows or (_up(min(64, -(-rows // 528)), step) if backward else step)
         if step & (step - 1):
             raise BadValue(f"a GPU program holds a power of two of rows, got a step of {step}")
@@ -669,7 +673,7 @@ def attention(
     causal : bool
         Hide keys that come later than the query. The last query sees every key.
     scale : float, optional
-        1 / √head_dim if not given.
+        1 / √head_dim if not given. Part of the program: no `jax.jit` around may trace it.
     mask : array that broadcasts to [batch, heads, q_len, kv_len], optional
         bool (True may be seen), or floats that are added to the scores, −∞ to hide. A query that
         sees no key gives zeros. A constant to the gradient.
@@ -716,10 +720,8 @@ def attention(
             f"q and k must have one batch and head_dim, and heads of q must be a multiple of "
             f"those of k, got {q.shape} and {k.shape}"
         )
-    scale = 1 / math.sqrt(q.shape[3]) if scale is None else float(scale)
-    if not math.isfinite(scale):
-        raise BadValue(f"scale must be finite, got {scale}")
-    options = _options(layout, interpret, blocks, scale=scale, causal=flag("causal", causal))
+    factor = 1 / math.sqrt(q.shape[3]) if scale is None else _static("scale", scale)
+    options = _options(layout, interpret, blocks, scale=factor, causal=flag("causal", causal))
     return _attention(q, k, v, _mask_array(mask, q, k), options)
 
 
@@ -1227,7 +1229,7 @@ def _options(
     if blocks is not None and not isinstance(blocks, Blocks):
         raise BadType(f"blocks must be a Blocks, got {shown(blocks)}")
     return _Options(
-        eps=float(quantity("eps", eps, zero=True)),
+        eps=single("eps", eps, zero=True),
         layout=None if layout is None else name_of("layout", layout, LAYOUTS),
         interpret=None if interpret is None else flag("interpret", interpret),
         blocks=blocks or Blocks(),
@@ -1239,6 +1241,18 @@ def _array(name: str, given: Any) -> Any:
     if not isinstance(given, jax.Array | np.ndarray):
         raise BadType(f"{name} must be a JAX or NumPy array, got {shown(given)}")
     return jnp.asarray(given)
+
+
+def _static(name: str, given: Any) -> float:
+    value = None
+    if not isinstance(given, str | bool):
+        with contextlib.suppress(TypeError):  # JAX's for a traced value is one too
+            value = float(given)
+    if value is None:
+        raise BadType(f"{name} must be one number, static under jax.jit, got {shown(given)}")
+    if not math.isfinite(value):
+        raise BadValue(f"{name} must be finite, got {shown(given)}")
+    return value
 
 
 def _float_array(name: str, given: Any) -> Any:

@@ -34,6 +34,7 @@ import re
 import statistics
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib import resources
@@ -44,7 +45,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from roofline_helpers import hardware, records, work
-from roofline_helpers._checks import BadType, BadValue, RooflineError, name_of, quantity, shown
+from roofline_helpers._checks import (
+    BadType,
+    BadValue,
+    RooflineError,
+    name_of,
+    shown,
+    single,
+    whole,
+)
 from roofline_helpers.dtypes import dtype as dtype_of
 from roofline_helpers.records import BadRecord
 from roofline_helpers.roofline import Roofline
@@ -156,7 +165,9 @@ def time(
     *args : arrays, numbers, or pytrees of them
         NumPy arrays are moved to the device first.
     jit : bool
-        False calls `fn` as it is: operation by operation, each result in fresh memory.
+        False calls `fn` as it is, on copies of the arguments: operation by operation, each result
+        in fresh memory. A function that donates an argument can't be timed so: at the second call
+        it finds it deleted.
     cold : bool
         Whether to copy the arguments until all sets together are twice the last cache (32 sets at
         most), and use them in turn. False lets small arguments stay in the cache.
@@ -242,10 +253,10 @@ def clock(
 
     Raises
     ------
-    BadValue
-        Seconds or repeats that aren't positive.
+    BadType, BadValue
+        Seconds that aren't a positive number; repeats that aren't a whole number from 1.
     """
-    budget, most = float(quantity("seconds", seconds)), int(quantity("repeats", repeats))
+    budget, most = single("seconds", seconds), whole("repeats", repeats)
     begun = perf_counter() if begun is None else begun
     program.launch(1)
     program.wait()
@@ -253,12 +264,12 @@ def clock(
     # Two samples at least that don't count: allocators, clocks and caches reach their steady state
     calls, took = 1, _sample(program, 1)
     ticks = 1000 * _tick()
-    enough = max(_least() if least is None else float(quantity("least", least)), ticks)
+    enough = max(_least() if least is None else single("least", least), ticks)
     while took < enough and calls < MOST_CALLS:
         wanted = math.ceil(1.2 * calls * enough / max(took, _tick()))
         calls = min(wanted, 20 * calls, MOST_CALLS)
         took = _sample(program, calls)
-    ready = perf_counter() + float(quantity("warm", warm, zero=True))
+    ready = perf_counter() + single("warm", warm, zero=True)
     while perf_counter() < ready:
         took = _sample(program, calls)
     count = max(3, min(most, math.ceil(budget / took)))
@@ -297,7 +308,7 @@ def summary(samples: Sequence[float], calls: int = 1, compiled: float = 0.0) -> 
     """
     if not samples:
         raise BadValue("at least one sample is needed, got none")
-    values = [float(quantity("a sample", each)) for each in samples]
+    values = [single("a sample", each) for each in samples]
     median = statistics.median(values)
     q1, q3 = (float(np.quantile(values, q)) for q in (0.25, 0.75))
     third = max(len(values) // 3, 1)
@@ -387,7 +398,9 @@ def jax_program(
     if cold and not inplace and 0 < size < 2 * last_cache():
         turns = min(max(math.ceil(2 * last_cache() / size), 1), 32)
     try:
-        sets = [args, *(jax.tree.map(_copied, args) for _ in range(turns - 1))]
+        # a function called as it is may donate: the caller's own arrays are not given away
+        first = args if jit else jax.tree.map(_copied, args)
+        sets = [first, *(jax.tree.map(_copied, args) for _ in range(turns - 1))]
         if not jit:
             program = _JaxProgram(fn, sets, None, "plain")
         else:
@@ -989,6 +1002,16 @@ class Record:
                 best[each.dtype] = max(best.get(each.dtype, 0.0), each.rate)
         return best
 
+    def _noted(self, group: str, dtype: str | None = None) -> str:
+        """Return the notes of the sample that sets a ceiling, as the end of a line."""
+        found = [
+            each
+            for each in self.samples
+            if each.group == group and _counts(each) and dtype in (None, each.dtype)
+        ]
+        best = max(found, key=lambda each: each.bandwidth if dtype is None else each.rate)
+        return "".join(f"; {note}" for note in _notes(best))
+
     def roofline(self, dtype: Any = "bf16") -> Roofline:
         """Return the measured roofline for a data type.
 
@@ -1086,9 +1109,14 @@ def _counts(sample: Sample) -> bool:
     return sample.source in OURS and bool(sample.passes)
 
 
+def _notes(sample: Sample) -> list[str]:
+    """Return the notes of a sample and of its passes, each once."""
+    passed = (note for timing in sample.passes for note in timing.notes)
+    return list(dict.fromkeys([*sample.notes, *passed]))
+
+
 def _row(sample: Sample) -> dict[str, Any]:
     roofed = bool(sample.passes)
-    notes = [*sample.notes, *(note for timing in sample.passes for note in timing.notes)]
     return {
         "": sample.name if sample.source == "jax" else f"{sample.name} ({sample.source})",
         "type": sample.dtype,
@@ -1096,7 +1124,9 @@ def _row(sample: Sample) -> dict[str, Any]:
         "GB/s": sample.bandwidth / 1e9 if roofed else None,
         "GFLOP/s": sample.rate / 1e9 if roofed and sample.flops else None,
         "FLOP/byte": sample.intensity,
-        "note": "; ".join(dict.fromkeys([*([sample.error] if sample.error else []), *notes])),
+        "note": "; ".join(
+            dict.fromkeys([*([sample.error] if sample.error else []), *_notes(sample)])
+        ),
     }
 
 
@@ -1364,6 +1394,11 @@ def level_cases(sizes: Sequence[int], dtype: str = "fp32") -> list[Case]:
 
     Each cache level shows as a step. The repetition keeps the launch, which takes longer than a
     pass over a small cache, out of the result.
+
+    Raises
+    ------
+    BadType, BadValue
+        A size that isn't a whole number from 1.
     """
     import jax
     import jax.numpy as jnp
@@ -1391,7 +1426,7 @@ def level_cases(sizes: Sequence[int], dtype: str = "fp32") -> list[Case]:
         return (array(n, dtype=dtype), *((np.int32(turns),) if on_cpu else ()))
 
     cases = []
-    for size in sizes:
+    for size in (whole("a size of sizes", each) for each in sizes):
         n = max(size // kind.itemsize, 1)
         loops = min(max(2**26 // size, 1), 2**10 if on_cpu else 2**6)
         job = _stream("scale in place, looped", n, dtype, 2, 2)
@@ -1675,13 +1710,13 @@ def run(
 
     Raises
     ------
-    BadValue
-        A budget or a number of passes that isn't positive.
+    BadType, BadValue
+        A budget that isn't a positive number; passes that aren't a whole number from 1.
     """
     begun = perf_counter()
     todo = list(cases(quick) if chosen is None else chosen)
-    rounds = int(quantity("passes", passes))
-    each = float(quantity("seconds", (0.15 if quick else 0.3) if seconds is None else seconds))
+    rounds = whole("passes", passes)
+    each = single("seconds", (0.15 if quick else 0.3) if seconds is None else seconds)
     record = Record(
         device=device(),
         host=host(),
@@ -1833,10 +1868,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except RuntimeError as error:
         print(f"JAX finds no device: {str(error).splitlines()[0]}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return 130
     out = Path(given.out or f"roofline-{platform_name}.json")
-    if not out.parent.is_dir():
-        print(f"{out}: there is no folder {out.parent}", file=sys.stderr)
+    wrong = _refused(out)
+    if wrong is not None:
+        print(wrong, file=sys.stderr)
         return 1
+    again = out.exists()
     typed = ["python -m roofline_helpers measure", *(["--quick"] if given.quick else [])]
     typed += [f"--passes {given.passes}"] if given.passes > 1 else []
     typed += [f"--out {out.name}"] if given.out else []
@@ -1852,13 +1891,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"\nrecord: {out}")
     except OSError as error:
         print(f"{out}: can't be written: {error.strerror}", file=sys.stderr)
+        with contextlib.suppress(OSError):
+            spare = record.save(Path(tempfile.mkdtemp(prefix="roofline-"), out.name))
+            print(f"the record is kept as {spare}", file=sys.stderr)
         return 1
+    picture = out.with_suffix(".png")
+    if picture.exists() and not again:
+        print(f"no picture: {picture} is there, and is of no earlier {out.name}", file=sys.stderr)
+        return 0
     try:
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(9, 5.5))
         record.draw(ax=figure.add_subplot(), beside=beside(record))
-        picture = out.with_suffix(".png")
         figure.savefig(picture, dpi=150, bbox_inches="tight")
         print(f"picture: {picture}")
     except (RooflineError, ImportError, OSError) as error:
@@ -1866,23 +1911,48 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _refused(out: Path) -> str | None:
+    """Return why a record can't be written to a file, or would destroy what is there."""
+    if out.is_dir():
+        return f"{out}: it is a folder, where a file is needed"
+    if out.suffix != ".json":
+        return f"{out}: --out must end in .json, got {shown(out.name)}"
+    if not out.parent.is_dir():
+        return f"{out}: there is no folder {out.parent}"
+    try:
+        tempfile.TemporaryFile(dir=out.parent).close()
+        if out.exists():
+            load(out)
+    except OSError as error:
+        return f"{out}: can't be written: {error.strerror}"
+    except BadRecord as error:
+        return f"{error}. It is left as it is: move it away, or give another --out"
+    return None
+
+
 def report(record: Record) -> str:
-    """Return a record as text: the device, its ceilings, then every sample."""
+    """Return a record as text: the device, its ceilings, then every sample.
+
+    The line of a ceiling ends with the notes of the sample that sets it.
+    """
     about = record.device
     lines = [
         f"{record.name} ({about['platform']}, {record.host['cores']} host cores), "
         f"JAX {record.software.get('jax', '?')}, {record.date}"
     ]
     with contextlib.suppress(BadRecord):
-        lines.append(f"memory ceiling: {si(record.bandwidth, 'B/s')}")
+        noted = record._noted("memory")
+        lines.append(f"memory ceiling: {si(record.bandwidth, 'B/s')}{noted}")
     published = record.chip
     for dtype, peak in record.peaks.items():
         share = ""
         if published is not None and dtype in published.matrix:
             share = f", {100 * peak / float(published.peak(dtype)):.1f} % of the published peak"
-        lines.append(f"compute ceiling, {dtype}: {si(peak, 'FLOP/s')}{share}")
+        noted = record._noted("compute", dtype)
+        lines.append(f"compute ceiling, {dtype}: {si(peak, 'FLOP/s')}{share}{noted}")
     for dtype, peak in record.vector_peaks.items():
-        lines.append(f"vector ceiling, {dtype}: {si(peak, 'FLOP/s')}")
+        noted = record._noted("vector", dtype)
+        lines.append(f"vector ceiling, {dtype}: {si(peak, 'FLOP/s')}{noted}")
     same = beside(record)
     if same is not None:
         with contextlib.suppress(BadRecord):

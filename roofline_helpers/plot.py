@@ -32,7 +32,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from matplotlib.transforms import IdentityTransform, ScaledTranslation
 from numpy.typing import NDArray
 
-from roofline_helpers._checks import BadType, BadValue, name_of, quantity
+from roofline_helpers._checks import BadType, BadValue, mapping, name_of, quantity, single
 from roofline_helpers.dtypes import BITS
 from roofline_helpers.dtypes import dtype as dtype_of
 from roofline_helpers.hardware import Chip
@@ -467,17 +467,17 @@ def lines(
     Raises
     ------
     BadType, BadValue
-        Not numbers, not positive, or a series that is not as long as `x`.
+        Not numbers, not positive, not mappings, or a series that is not as long as `x`.
     """
     across = np.atleast_1d(np.asarray(quantity("x", x, zero=not logx), dtype=float))
     if across.size < 2 or across.ndim != 1:
         raise BadValue(f"x must be a list of two numbers or more, got {across.size}")
     curves = {}
-    for label, values in series.items():
+    for label, values in mapping("series", series).items():
         curves[label] = np.asarray(quantity(label, values, zero=not logy), dtype=float)
         if curves[label].shape != across.shape:
             raise BadValue(f"{label} has shape {curves[label].shape}, x has {across.shape}")
-    levels = {label: float(quantity(label, y)) for label, y in (hlines or {}).items()}
+    levels = {label: single(label, y) for label, y in mapping("hlines", hlines or {}).items()}
     if not curves:
         raise BadValue("at least one series is needed, got none")
     ax = _axes(ax)
@@ -703,6 +703,7 @@ class _Placer(_AtDraw):
     LEADER = 13.0  # points between anchor and text from which a leader is drawn
     SAME = 4.0  # points within which markers count as one: their names are stacked
     HARD = 1e3
+    MANY = 24  # labels above which fewer orders are tried: one takes time with their square
 
     def __init__(self) -> None:
         super().__init__(self._place, zorder=-1)
@@ -711,6 +712,8 @@ class _Placer(_AtDraw):
         self._key: Annotation | None = None
         self._numbered: list[int] = []  # labels for whose names there is no room
         self._inches: tuple[float, ...] = ()  # the figure's size for which that holds
+        self._posed: tuple[bytes, ...] = ()  # what was solved last, and how
+        self._solved: tuple[Pixels, Pixels] = (np.empty(0), np.empty((0, 4)))
 
     def add(
         self, ax: Axes, x: float, y: float, text: str, shift: tuple[float, float]
@@ -818,6 +821,10 @@ class _Placer(_AtDraw):
         blocks = np.vstack([markers, writing])
         strokes = _strokes(ax)
         frame = np.array(ax.bbox.extents) + np.array([2, 2, -2, -2]) * point
+        posed = (anchors, np.array(sizes), markers, writing, strokes, frame)
+        key = tuple(np.round(each, 6).tobytes() for each in posed)
+        if key == self._posed:  # drawn again as it was
+            return self._solved
         choices, costs = [], []
         for anchor, (w, h) in zip(anchors, sizes, strict=True):
             boxes, order = self._candidates(anchor, w, h, point)
@@ -845,15 +852,20 @@ class _Placer(_AtDraw):
         x = anchors[:, 0]
         crowd = [np.sum(np.hypot(*(anchors - a).T) < 60 * point) for a in anchors]
         orders = (np.arange(len(x)), np.argsort(x), np.argsort(-x), np.argsort(crowd)[::-1])
-        found = []
-        for order in orders:
-            for _ in anchors:  # those that found no place go first the next time
-                found.append(self._greedy(order, choices, costs, point))
-                stuck = [i for i in order if found[-1][0][i] >= self.HARD]
+        tries = len(anchors) if len(anchors) <= self.MANY else 8
+        found: dict[tuple[int, ...], tuple[Pixels, Pixels]] = {}
+        for first in orders:
+            order = tuple(map(int, first))
+            for _ in range(tries):  # those that found no place go first the next time
+                if order not in found:  # they come round again
+                    found[order] = self._greedy(order, choices, costs, point)
+                stuck = [i for i in order if found[order][0][i] >= self.HARD]
                 if not stuck:
                     break
-                order = [*stuck, *(i for i in order if i not in stuck)]
-        return min(found, key=lambda outcome: float(outcome[0].sum()))
+                order = (*stuck, *(i for i in order if i not in stuck))
+        self._posed = key
+        self._solved = min(found.values(), key=lambda outcome: float(outcome[0].sum()))
+        return self._solved
 
     def _greedy(
         self, order: Any, choices: list[Any], costs: list[Any], point: float

@@ -30,6 +30,7 @@ from roofline_helpers._checks import (
     plain,
     quantity,
     shown,
+    single,
 )
 
 NETWORK = "network"
@@ -109,12 +110,12 @@ class Roofline:
         for taken in (*UNITS, NETWORK):
             if taken in levels:
                 raise BadValue(f"{taken!r} is no memory level: it has an argument of its own")
-        checked = {level: _ceiling(f"bandwidth of {level}", bw) for level, bw in levels.items()}
+        checked = {level: single(f"bandwidth of {level}", bw) for level, bw in levels.items()}
         object.__setattr__(self, "levels", MappingProxyType(checked))
-        object.__setattr__(self, "peak", _ceiling("peak", self.peak))
+        object.__setattr__(self, "peak", single("peak", self.peak))
         for optional in ("vector", "network"):
             if getattr(self, optional) is not None:
-                value = _ceiling(optional, getattr(self, optional))
+                value = single(optional, getattr(self, optional))
                 object.__setattr__(self, optional, value)
         origin = name_of("origin", self.origin, ["published", "measured"])
         object.__setattr__(self, "origin", origin)
@@ -319,12 +320,17 @@ class Roofline:
         Raises
         ------
         BadType, BadValue
-            No ceiling given, or not a positive finite number.
+            No ceiling given, or not a positive finite number; one level under two spellings.
+        UnknownName
+            A level that is not here; the message gives the nearest.
         """
         if levels is not None:
             outermost = next(iter(self.levels))
-            given_levels = levels if isinstance(levels, Mapping) else {outermost: levels}
-            levels = {**self.levels, **given_levels}
+            new = mapping("levels", levels if isinstance(levels, Mapping) else {outermost: levels})
+            named = {name_of("memory level", level, self.levels): bw for level, bw in new.items()}
+            if len(named) < len(new):
+                raise BadValue(f"levels must name each level once, got {shown(new)}")
+            levels = {**self.levels, **named}
         given = {"peak": peak, "levels": levels, "vector": vector, "network": network}
         changes: dict[str, Any] = {name: v for name, v in given.items() if v is not None}
         if not changes:
@@ -334,10 +340,3 @@ class Roofline:
 
 def _words(names: Any) -> Any:
     return names if np.ndim(names) else str(names)
-
-
-def _ceiling(name: str, given: Any) -> float:
-    value = quantity(name, given)
-    if isinstance(value, np.ndarray):
-        raise BadType(f"{name} must be one number, got an array of {value.size}")
-    return float(value)

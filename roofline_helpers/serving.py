@@ -38,8 +38,8 @@ from roofline_helpers._checks import (
     BadType,
     BadValue,
     name_of,
-    quantity,
     shown,
+    single,
     text,
     whole,
 )
@@ -568,7 +568,7 @@ def best_batch(model: Model, chip: Any, *, latency: float, **setting: Any) -> St
     """
     if "batch" in setting:
         raise BadType(f"best_batch() looks for the batch: none can be given, got {setting}")
-    limit = quantity("latency", latency)
+    limit = single("latency", latency)
     one = step(model, chip, **setting)
     most = one.largest_batch()
     found = _largest(lambda n: n <= most and bool(one.but(batch=n).seconds <= limit))

@@ -372,7 +372,8 @@ def matmul(
     batch : int or array
         Independent products.
     shared_b : bool
-        Whether all products of the batch use one B.
+        Whether all products of the batch use one B. It is read once for the whole batch, or with
+        `tile` once per row of tiles of each product: no tile lies in two of them.
     tile : (rows, columns), optional
         Output tile. A is then read once per column of tiles and B once per row of tiles:
         what a tiled kernel moves when nothing is reused between tiles. Without it each operand
@@ -413,8 +414,13 @@ def matmul(
     passes = {}
     if tile is not None:
         rows, columns = (size("tile", side) for side in _exactly(2, "tile", tile))
-        fitting([("m", m), ("n", n), ("tile rows", rows), ("tile columns", columns)])
-        passes = {a_name: each(_ceil, n, columns), b_name: each(_ceil, m, rows)}
+        tiles = [("m", m), ("n", n), ("batch", batch), ("tile rows", rows)]
+        fitting([*tiles, ("tile columns", columns)])
+        tile_rows = each(_ceil, m, rows)
+        passes = {
+            a_name: each(_ceil, n, columns),
+            b_name: tile_rows * batch if shared_b else tile_rows,
+        }
     return Work(
         name="matmul",
         reads=reads,

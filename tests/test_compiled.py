@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
@@ -13,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from compiled_suite import CHIPS, MODELS, SUITE, Hand, sharded
 
@@ -243,6 +245,10 @@ def test_every_kind_of_function_and_argument() -> None:
         (lambda a, b: a * b + 1, (spec(n, n), 2.0), {}),
         (positional, (spec(n, n), "double"), {"static_argnums": 1}),
         (jax.jit(positional, static_argnums=1), (spec(n, n), "double"), {}),
+        (jax.jit(lambda a, k: a * int(k) + 1, static_argnums=1), (x, np.int64(2)), {}),
+        (lambda a, *, k: a * int(k) + 1, (x,), {"k": np.int64(2), "static_argnames": "k"}),
+        (lambda a, k: a * k.astype(a.dtype) + 1, (x, np.float32(2)), {}),
+        (jax.jit(lambda a, k: a * k.astype(a.dtype) + 1), (x, np.float32(2)), {}),
         (named, (spec(n, n),), {"mode": "double", "static_argnames": "mode"}),
         (jax.jit(jax.vmap(lambda a: a * 2 + 1)), (spec(n, n),), {}),
     ]
@@ -254,7 +260,6 @@ def test_every_kind_of_function_and_argument() -> None:
 
 def test_numpy_arrays_have_the_type_that_jax_gives_them() -> None:
     needs("v6e")
-    np = pytest.importorskip("numpy")
     report = compiled.analyze(lambda a: a * 2, np.ones((256, 256)), chip="v6e")
     assert report.arguments == ("f32[256,256]",)
     assert report.hbm_bytes == 2 * 4 * 256**2
@@ -285,7 +290,6 @@ def test_a_mesh_gives_one_device_and_its_collectives() -> None:
 
 def test_a_mesh_of_real_devices_moves_to_the_chip() -> None:
     needs("v6e")
-    np = pytest.importorskip("numpy")
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
     mesh = Mesh(np.array(jax.devices("cpu")[:1]), ("data",))
@@ -311,6 +315,8 @@ def test_the_device_that_is_here() -> None:
         assert "compiled for cpu" in str(report)
         with pytest.raises(compiled.NoCompiler, match="not in the chip table"):
             report.roofline()
+        with pytest.raises(compiled.NoCompiler, match="not in the chip table"):
+            report.plot()
 
 
 # --- errors -------------------------------------------------------------------------------------
@@ -385,6 +391,42 @@ def test_bad_options() -> None:
         compiled.analyze(jnp.sin, spec(8), record="../x")
     with pytest.raises(BadType, match="jitted already: give static_argnums"):
         compiled.analyze(jax.jit(jnp.sin), spec(8), static_argnums=1)
+
+
+def test_options_that_the_function_takes_too() -> None:
+    def scaled(x: Any, *, name: str = "once", chip: Any = None) -> Any:
+        return x + x if name == "twice" else x * 3
+
+    jitted = jax.jit(scaled, static_argnames="name")
+    for fn in (scaled, jitted, functools.partial(scaled, chip=None)):
+        with pytest.raises(BadType, match=r"name='twice' \(str\) is an option of analyze, and the"):
+            compiled.analyze(fn, spec(8), name="twice")
+    with pytest.raises(BadType, match=r"chip='v6e' .*functools\.partial\(fn, chip=\.\.\.\)"):
+        compiled.analyze(scaled, spec(8), chip="v6e")
+    bound = functools.partial(scaled, name="twice")
+    for fn, args in (
+        (bound, (spec(8),)),
+        (jax.jit(bound), (spec(8),)),
+        (lambda x, **name: x + x, (spec(8),)),
+        (lambda x, name: x + name, (spec(8), spec(8))),
+        (jnp.sin, (spec(8),)),
+    ):
+        assert compiled.analyze(fn, *args, name="mine").name == "mine"
+
+
+@pytest.mark.parametrize("concrete", [True, False])
+def test_a_shard_map_whose_mesh_does_not_fit_is_told_what_to_do(concrete: bool) -> None:
+    needs("v6e")
+    if not hasattr(jax, "shard_map"):
+        pytest.skip("NOT TESTED: this JAX has no jax.shard_map")
+    spread = jax.sharding.PartitionSpec("data")
+    mesh = compiled_suite_mesh(2)
+    if concrete:
+        mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("data",))
+    fn = jax.shard_map(lambda x: x * 2, mesh=mesh, in_specs=spread, out_specs=spread)
+    error = compiled.CannotTrace if concrete else compiled.CannotCompile
+    with pytest.raises(error, match=r"Give jax.shard_map an AbstractMesh, and arguments"):
+        compiled.analyze(fn, spec(8), chip="v6e")
 
 
 def test_bad_layouts_and_meshes() -> None:

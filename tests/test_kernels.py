@@ -216,6 +216,17 @@ def test_a_constant_row_gives_beta() -> None:
     near(y, np.broadcast_to(wanted, x.shape), 16 * INSIDE * (1 + np.abs(u)) ** 2)
 
 
+def test_a_cpu_takes_any_step() -> None:
+    x, one = jnp.linspace(-3, 3, 40 * 8).reshape(40, 8), jnp.ones(8)
+
+    def sum_of(x: Any, blocks: Any) -> Any:
+        return kernels.layernorm_gelu(x, one, one, blocks=blocks).sum()
+
+    value = jax.value_and_grad(sum_of)
+    for got, want in zip(value(x, kernels.Blocks(step=24)), value(x, None), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
 def test_gelu_at_its_ends() -> None:
     u = jnp.asarray([-1e4, -40.0, -6.0, 0.0, 6.0, 40.0, 1e4], jnp.float32)
     value, slope = kernels._gelu(u)
@@ -530,6 +541,22 @@ Q = jnp.ones((1, 2, 4, 8))
         (lambda: kernels.attention(Q, Q, Q, mask=X), BadValue, r"broadcast to \(1, 2, 4, 4\)"),
         (lambda: kernels.attention(Q, Q, Q, mask=X[:, :4].astype(int)), BadType, "mask must be"),
         (lambda: kernels.attention(Q, Q, Q, scale=math.inf), BadValue, "scale"),
+        (
+            lambda: kernels.attention(Q, Q, Q, scale="x"),
+            BadType,
+            r"scale must be one .*'x' \(str\)",
+        ),
+        (lambda: kernels.attention(Q, Q, Q, scale=X), BadType, "scale must be one number"),
+        (
+            lambda: jax.jit(lambda s: kernels.attention(Q, Q, Q, scale=s))(2.0),
+            BadType,
+            "scale must be one number, static under jax.jit",
+        ),
+        (
+            lambda: kernels.layernorm_gelu(X, V, V, layout="gpu", blocks=kernels.Blocks(step=24)),
+            BadValue,
+            "power of two of rows, got a step of 24",
+        ),
         (lambda: kernels.Blocks(q=20), BadValue, "power of two from 16"),
         (lambda: kernels.Blocks(rows=0), BadValue, "rows"),
     ],

@@ -150,6 +150,9 @@ def test_the_callers_arrays_are_left_alone() -> None:
     quick(lambda x: x * 0.5, x, inplace=True)
     quick(lambda x: x * 0.5, x)
     assert float(x[999]) == 999.0
+    with pytest.raises(CannotTime, match=r"when it was called: .*(deleted|donated)"):
+        quick(jax.jit(lambda x: x * 0.5, donate_argnums=0), x, jit=False, cold=False)
+    assert float(x[999]) == 999.0
     host = np.arange(8.0, dtype=np.float32)
     quick(lambda x: x + 1, host)
     assert host[7] == 7.0
@@ -338,6 +341,33 @@ def test_table_and_picture(small: Record) -> None:
     assert small.name in text
 
 
+def test_a_doubtful_ceiling_says_so() -> None:
+    kinds = (("memory", {"bytes": 1.0}), ("compute", {"flops": 1.0}), ("vector", {"flops": 1.0}))
+    record = run(case("a"))
+    steady, shaky = measure.summary([2.0] * 6), measure.summary([1.0, 2.0] * 3)
+    (base,) = record.samples
+    samples = [
+        replace(base, name=f"{name} {n}", group=name, passes=(timing,), **counts)
+        for name, counts in kinds
+        for n, timing in enumerate((steady, shaky))
+    ]
+    lines = measure.report(replace(record, samples=tuple(samples))).splitlines()
+    for start in ("memory ceiling: ", "compute ceiling, fp32: ", "vector ceiling, fp32: "):
+        (line,) = [line for line in lines if line.startswith(start)]
+        assert line.endswith("/s; unstable: quartiles 67 % apart")
+    steady_only = replace(record, samples=tuple(samples[::2]))
+    assert "unstable" not in measure.report(steady_only)
+
+
+def test_sizes_and_counts_are_whole_numbers() -> None:
+    with pytest.raises(BadValue, match=r"passes must be a whole number from 1 .*got 0\.5"):
+        run(case("a"), passes=0.5)
+    with pytest.raises(BadValue, match=r"repeats must be a whole number from 1 .*got 2\.5"):
+        measure.clock(measure.jax_program(lambda x: x + 1, (numbers(),)), repeats=2.5)
+    with pytest.raises(BadValue, match=r"a size of sizes must be a whole number .*got 0"):
+        measure.level_cases([0])
+
+
 def test_bytes_of_streams_are_stream_s() -> None:
     n = 2**12
     moved = {each.work.name: each.work.bytes for each in measure.memory_cases(4 * n)}
@@ -470,6 +500,80 @@ def test_an_interrupted_command_leaves_the_earlier_record(
     assert measure.main(["measure", "--quick", "--out", str(out)]) == 130
     assert "is as it was" in capsys.readouterr().err
     assert out.read_bytes() == before
+
+
+def test_the_command_destroys_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(measure, "run", lambda *_, **__: pytest.fail("it measured"))
+    foreign, broken = tmp_path / "x.json", tmp_path / "y.json"
+    foreign.write_text('{"schema": "other/1"}', "utf-8")
+    broken.write_text(json.dumps({"schema": measure.SCHEMA}), "utf-8")
+    before = {file: file.read_bytes() for file in (foreign, broken)}
+    for out, said in (
+        (tmp_path / "a.png", "--out must end in .json, got 'a.png'"),
+        (tmp_path, "it is a folder"),
+        (foreign, "another kind: 'other'"),
+        (broken, "lacks 'date'"),
+    ):
+        assert measure.main(["measure", "--out", str(out)]) == 1
+        assert said in capsys.readouterr().err
+    assert {file: file.read_bytes() for file in before} == before
+
+    def full(*_: Any, **__: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(measure.tempfile, "TemporaryFile", full)
+    assert measure.main(["measure", "--out", str(tmp_path / "z.json")]) == 1
+    assert "can't be written: No space left" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("few")
+def test_a_record_that_can_t_be_saved_is_kept_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, elsewhere, save = tmp_path / "a.json", tmp_path / "tmp", Record.save
+    elsewhere.mkdir()
+    monkeypatch.setattr(measure.tempfile, "tempdir", str(elsewhere))
+
+    def full(record: Record, path: Any) -> Path:
+        if Path(path) == out:
+            raise OSError(28, "No space left on device")
+        return save(record, path)
+
+    monkeypatch.setattr(Record, "save", full)
+    assert measure.main(["measure", "--quick", "--out", str(out)]) == 1
+    (kept,) = elsewhere.glob("*/a.json")
+    assert measure.load(kept).complete
+    said = capsys.readouterr().err
+    assert "No space left on device" in said
+    assert f"the record is kept as {kept}" in said
+
+
+@pytest.mark.usefixtures("few")
+def test_a_picture_of_someone_else_is_left_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, picture = tmp_path / "a.json", tmp_path / "a.png"
+    picture.write_bytes(b"holiday")
+    assert measure.main(["measure", "--quick", "--out", str(out)]) == 0
+    assert f"no picture: {picture} is there" in capsys.readouterr().err
+    assert picture.read_bytes() == b"holiday"
+    picture.unlink()
+    for _ in range(2):  # the second replaces its own
+        assert measure.main(["measure", "--quick", "--out", str(out)]) == 0
+        assert f"picture: {picture}" in capsys.readouterr().out
+
+
+def test_an_interrupt_before_the_measurement_is_quiet(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop() -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(jax, "devices", stop)
+    assert measure.main(["measure"]) == 130
+    assert capsys.readouterr().err == ""
 
 
 def test_a_wrong_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -323,6 +323,27 @@ def test_without_room_points_get_numbers_and_a_key_below():
     assert shown(ax, "key") == []
 
 
+def test_labels_are_placed_again_only_where_something_has_changed(monkeypatch):
+    tried, solved = [], []
+    greedy, solve = plot._Placer._greedy, plot._Placer._solve
+    monkeypatch.setattr(
+        plot._Placer, "_greedy", lambda *given: [tried.append(1), greedy(*given)][1]
+    )
+    monkeypatch.setattr(plot._Placer, "_solve", lambda *given: [solved.append(1), solve(*given)][1])
+    points = {f"kernel {i}": float(10 ** (-1 + i / 8)) for i in range(40)}
+    axes = plot.roofline(ROOF, points)
+    axes.figure.draw_without_rendering()
+    assert 0 < len(tried) <= 4 * 8 * len(solved)  # four orders, eight tries of each
+    few = plot.roofline(ROOF, dict(list(points.items())[:20]))
+    few.figure.draw_without_rendering()
+    tried.clear()
+    few.figure.draw_without_rendering()
+    assert tried == []
+    few.figure.set_size_inches(5, 4)
+    few.figure.draw_without_rendering()
+    assert tried
+
+
 def test_place_labels_refuses_what_is_no_label(ax):
     with pytest.raises(BadType, match="Axes"):
         plot.place_labels("ax", [])
@@ -581,6 +602,7 @@ def test_lines_draw_the_values_and_name_them():
         ([1], {"a": [1]}, BadValue),
         ([1, 2], {}, BadValue),
         ("x", {"a": [1]}, BadType),
+        ([1, 2], [1, 2], BadType),
     ],
 )
 def test_lines_refuse(x, series, error):

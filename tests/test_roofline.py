@@ -232,6 +232,14 @@ def test_measured_ceilings_replace_only_what_is_given():
     assert FULL.origin == "published"
 
 
+def test_measured_levels_are_levels_of_the_roofline():
+    assert dict(FULL.measured(levels={"HBM": 8, " VMem": 9}).levels) == {"hbm": 8, "vmem": 9}
+    with pytest.raises(UnknownName, match=r"memory level 'hmb' \(str\). Nearest: 'hbm'"):
+        FULL.measured(levels={"hmb": 8})
+    with pytest.raises(BadValue, match=r"name each level once, got \{'hbm': 1, 'HBM': 2\}"):
+        FULL.measured(levels={"hbm": 1, "HBM": 2})
+
+
 def test_origin_takes_its_own_spelling():
     assert Roofline(1, 1, origin="Measured").origin == "measured"
 

@@ -370,6 +370,8 @@ def test_other_bad_arguments_are_refused() -> None:
     for latency in (0, -1, float("nan"), float("inf")):
         with pytest.raises(rh.BadValue, match="latency"):
             best_batch(LLAMA_3_8B, "h100", latency=latency)
+    with pytest.raises(rh.BadType, match="latency must be one number, got an array of 2"):
+        best_batch(LLAMA_3_8B, "h100", latency=[0.1, 0.2])  # type: ignore[arg-type]
     with pytest.raises(rh.UnknownName, match="Nearest: 'batch'"):
         llama().but(batches=3)
 

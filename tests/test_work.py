@@ -189,6 +189,16 @@ def test_tiles_read_operands_again():
     assert sizes.bytes.tolist() == [2 * (800 + 480 + 6000), 2 * (800 + 4 * 480 + 6000)]
 
 
+def test_tiles_read_a_shared_operand_again_in_each_product():
+    batched = matmul(64, 256, 128, batch=8, shared_b=True, tile=(64, 64))
+    assert batched.read_bytes == matmul(8 * 64, 256, 128, tile=(64, 64)).read_bytes == 1048576
+    assert batched.bytes == matmul(64, 256, 128, batch=8, tile=(64, 64)).bytes
+    some = matmul(100, 60, 8, batch=np.array([1, 3]), shared_b=True, tile=(30, 60))
+    assert some.passes["b"].tolist() == [4, 12]
+    with pytest.raises(BadValue, match=r"got batch \(2,\), tile rows \(3,\)"):
+        matmul(9, 9, 9, batch=[1, 2], shared_b=True, tile=([1, 2, 3], 9))
+
+
 def test_splits_write_partial_sums_and_read_them():
     job = matmul(4, 6, 64, "bf16", splits=8)
     partial = 8 * 24 * 4
