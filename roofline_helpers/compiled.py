@@ -35,7 +35,6 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +42,7 @@ from roofline_helpers import hardware, hlo
 from roofline_helpers._checks import BadType, BadValue, RooflineError, UnknownName, name_of, shown
 from roofline_helpers.dtypes import dtype as dtype_of
 from roofline_helpers.hlo import Collective
-from roofline_helpers.records import BadRecord, files, loads
+from roofline_helpers.records import BadRecord, committed, files, loads
 from roofline_helpers.roofline import NETWORK, Roofline
 from roofline_helpers.show import si, significant
 from roofline_helpers.work import Work
@@ -871,7 +870,7 @@ def records() -> dict[tuple[str, str], Report]:
 
 
 def _records() -> Any:
-    return resources.files("roofline_helpers").joinpath("records", "compiled")
+    return committed("compiled")
 
 
 def _recorded_for(chip: str) -> list[str]:
@@ -1006,11 +1005,11 @@ def _refuse_ambiguous(fn: Any, args: tuple[Any, ...], own: Mapping[str, Any]) ->
     plain = inspect.unwrap(fn)
     bound = plain.keywords if isinstance(plain, functools.partial) else {}
     try:
-        parameters = inspect.signature(fn).parameters
-        filled = {*bound, *inspect.signature(fn).bind_partial(*args).arguments}
+        signature = inspect.signature(fn)
+        filled = {*bound, *signature.bind_partial(*args).arguments}
     except (TypeError, ValueError):  # no signature; or too many arguments, which JAX will say
         return
-    defaults = inspect.signature(analyze).parameters
+    parameters, defaults = signature.parameters, inspect.signature(analyze).parameters
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     for key, given in own.items():
         theirs = key in parameters and parameters[key].kind in named and key not in filled

@@ -232,10 +232,8 @@ def chain_work(
 
     Parameters
     ----------
-    rows, columns : int
-        Shape of x.
-    dtype, mask : str or data type
-        Type of x, residual and y; type of the mask, that of x if not given.
+    rows, columns, dtype, mask
+        As in `work.fusion_chain`.
     fused : bool
         One kernel of 4 tensors, or a tuple of four kernels that move 10.
 

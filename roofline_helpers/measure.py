@@ -37,7 +37,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from importlib import resources
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
@@ -978,39 +977,28 @@ class Record:
     @property
     def streams(self) -> dict[str, float]:
         """Best bandwidth of each streaming kernel, byte/s – "read", "write", "copy", "triad" …"""
-        best: dict[str, float] = {}
-        for each in self.samples:
-            if each.group == "memory" and _counts(each):
-                name = re.sub(r" [\d.]+ [KMG]?i?B .*", "", each.name)
-                best[name] = max(best.get(name, 0.0), each.bandwidth)
-        return best
+        return {name: each.bandwidth for name, each in self._best("memory").items()}
 
     @property
     def peaks(self) -> dict[str, float]:
         """Measured compute ceilings, FLOP/s by data type – the best of JAX's matrix products."""
-        return self._best("compute")
+        return {dtype: each.rate for dtype, each in self._best("compute").items()}
 
     @property
     def vector_peaks(self) -> dict[str, float]:
         """Measured ceilings of the vector unit, FLOP/s by data type – the multiply-add chain."""
-        return self._best("vector")
+        return {dtype: each.rate for dtype, each in self._best("vector").items()}
 
-    def _best(self, group: str) -> dict[str, float]:
-        best: dict[str, float] = {}
+    def _best(self, group: str) -> dict[str, Sample]:
+        """Return the best sample of each stream of "memory", of each data type elsewhere."""
+        best: dict[str, Sample] = {}
         for each in self.samples:
             if each.group == group and _counts(each):
-                best[each.dtype] = max(best.get(each.dtype, 0.0), each.rate)
+                streams = group == "memory"
+                key = re.sub(r" [\d.]+ [KMG]?i?B .*", "", each.name) if streams else each.dtype
+                rivals = (best.get(key, each), each)
+                best[key] = max(rivals, key=lambda one: one.bandwidth if streams else one.rate)
         return best
-
-    def _noted(self, group: str, dtype: str | None = None) -> str:
-        """Return the notes of the sample that sets a ceiling, as the end of a line."""
-        found = [
-            each
-            for each in self.samples
-            if each.group == group and _counts(each) and dtype in (None, each.dtype)
-        ]
-        best = max(found, key=lambda each: each.bandwidth if dtype is None else each.rate)
-        return "".join(f"; {note}" for note in _notes(best))
 
     def roofline(self, dtype: Any = "bf16") -> Roofline:
         """Return the measured roofline for a data type.
@@ -1158,8 +1146,8 @@ def _only(kind: Any, data: Mapping[str, Any]) -> dict[str, Any]:
 
 def measured() -> dict[str, Record]:
     """Return the committed records, by name: "h100", "h200", …"""
-    where = resources.files("roofline_helpers").joinpath("records", "measured")
-    return {name: load(file) for name, file in records.files(where).items()}
+    found = records.files(records.committed("measured"))
+    return {name: load(file) for name, file in found.items()}
 
 
 def compared(name: str = "cpu") -> dict[str, Any]:
@@ -1173,8 +1161,7 @@ def compared(name: str = "cpu") -> dict[str, Any]:
     BadRecord
         No such file, or a damaged one.
     """
-    where = resources.files("roofline_helpers").joinpath("records", "compared", f"{name}.json")
-    return records.load(where, COMPARED, COMPARED_FIELDS)
+    return records.load(records.committed("compared", f"{name}.json"), COMPARED, COMPARED_FIELDS)
 
 
 def trial(name: str) -> dict[str, Any]:
@@ -1188,8 +1175,7 @@ def trial(name: str) -> dict[str, Any]:
     BadRecord
         No such file, or a damaged one.
     """
-    where = resources.files("roofline_helpers").joinpath("records", "trials", f"{name}.json")
-    return records.load(where, TRIAL, TRIAL_FIELDS)
+    return records.load(records.committed("trials", f"{name}.json"), TRIAL, TRIAL_FIELDS)
 
 
 def beside(record: Record | None = None) -> Record | None:
@@ -1941,18 +1927,19 @@ def report(record: Record) -> str:
         f"JAX {record.software.get('jax', '?')}, {record.date}"
     ]
     with contextlib.suppress(BadRecord):
-        noted = record._noted("memory")
-        lines.append(f"memory ceiling: {si(record.bandwidth, 'B/s')}{noted}")
+        ceiling = f"memory ceiling: {si(record.bandwidth, 'B/s')}"
+        best = max(record._best("memory").values(), key=lambda each: each.bandwidth)
+        lines.append("; ".join([ceiling, *_notes(best)]))
     published = record.chip
-    for dtype, peak in record.peaks.items():
-        share = ""
+    for dtype, best in record._best("compute").items():
+        ceiling = f"compute ceiling, {dtype}: {si(best.rate, 'FLOP/s')}"
         if published is not None and dtype in published.matrix:
-            share = f", {100 * peak / float(published.peak(dtype)):.1f} % of the published peak"
-        noted = record._noted("compute", dtype)
-        lines.append(f"compute ceiling, {dtype}: {si(peak, 'FLOP/s')}{share}{noted}")
-    for dtype, peak in record.vector_peaks.items():
-        noted = record._noted("vector", dtype)
-        lines.append(f"vector ceiling, {dtype}: {si(peak, 'FLOP/s')}{noted}")
+            share = 100 * best.rate / float(published.peak(dtype))
+            ceiling += f", {share:.1f} % of the published peak"
+        lines.append("; ".join([ceiling, *_notes(best)]))
+    for dtype, best in record._best("vector").items():
+        ceiling = f"vector ceiling, {dtype}: {si(best.rate, 'FLOP/s')}"
+        lines.append("; ".join([ceiling, *_notes(best)]))
     same = beside(record)
     if same is not None:
         with contextlib.suppress(BadRecord):

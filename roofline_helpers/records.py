@@ -13,6 +13,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Mapping
+from importlib import resources
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
@@ -173,6 +174,11 @@ def files(folder: Any) -> dict[str, Any]:
     return {
         name.removesuffix(".json"): found[name] for name in sorted(found) if name.endswith(".json")
     }
+
+
+def committed(*parts: str) -> Any:
+    """Return a file or folder of the records that the package brings along, as a resource."""
+    return resources.files("roofline_helpers").joinpath("records", *parts)
 
 
 def load(path: Any, schema: str, fields: Fields | None = None) -> dict[str, Any]:

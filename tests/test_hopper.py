@@ -23,7 +23,7 @@ from roofline_helpers import kernels  # noqa: E402
 
 def test_it_is_lowered_to_one_program_a_row() -> None:
     export = jax.export
-    checks = [export.DisabledSafetyCheck.custom_call(name) for name in ("mosaic_gpu_v2",)]
+    checks = [export.DisabledSafetyCheck.custom_call("mosaic_gpu_v2")]
     shapes = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in hopper_chain.arrays(8, 2048)]
     made = export.export(jax.jit(hopper_chain.chain), platforms=["cuda"], disabled_checks=checks)(
         *shapes

@@ -17,10 +17,8 @@ import argparse
 import datetime
 import functools
 import math
-import statistics
 import sys
 from pathlib import Path
-from time import perf_counter
 
 import jax
 import jax.numpy as jnp
@@ -29,12 +27,12 @@ from jax.experimental.pallas import mosaic_gpu as gpu
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from roofline_helpers import kernels, measure, records
+from measure_gpu import EPS, RATE, Torch, chain_mask, pallas_chain
+from roofline_helpers import measure, records
 from roofline_helpers._checks import BadValue
 
 WIDE = 256  # elements: the copy engine takes no longer side of a box
 SHAPE = 65536, 4096
-EPS, RATE = 1e-5, 0.1
 LOG2E, CUBIC = 1 / math.log(2), 0.044715
 SLOPE = 2 * math.sqrt(2 / math.pi)
 
@@ -96,29 +94,14 @@ def chain(x, gamma, beta, mask, residual, **options):
     ).reshape(x.shape)
 
 
-def median(call, wait, rounds=7, launches=20):
-    """Return the median over rounds of the seconds that one of many queued launches takes."""
-    wait(call())
-    wait(call())
-    found = []
-    for _ in range(rounds):
-        start = perf_counter()
-        for _ in range(launches):
-            last = call()
-        wait(last)
-        found.append((perf_counter() - start) / launches)
-    return statistics.median(found)
-
-
 def arrays(rows, columns):
     """Return x, γ, β, mask and residual in bf16."""
-    keys = jax.random.split(jax.random.key(0), 5)
-    shapes = ((rows, columns), (columns,), (columns,), (rows, columns), (rows, columns))
-    made = [
+    keys = jax.random.split(jax.random.key(0), 4)
+    shapes = (rows, columns), (columns,), (columns,), (rows, columns)
+    x, gamma, beta, residual = (
         jax.random.normal(key, shape, jnp.bfloat16) for key, shape in zip(keys, shapes, strict=True)
-    ]
-    made[3] = (made[3] > -1.2816).astype(jnp.bfloat16)  # of a normal distribution: nine in ten
-    return made
+    )
+    return x, gamma, beta, chain_mask(rows, columns)(), residual
 
 
 def by_hand(rows, columns):
@@ -132,7 +115,7 @@ def by_hand(rows, columns):
     sizes = ((rows, columns), (columns,), (columns,), (rows, columns), (rows, columns))
     tensors = [torch.randn(size, device="cuda", dtype=torch.bfloat16) for size in sizes]
     call = triton_chain.start(*tensors, EPS, RATE, torch.empty_like)
-    return median(call, lambda _: torch.cuda.synchronize())
+    return measure.clock(Torch(call)).median
 
 
 def main():
@@ -141,16 +124,13 @@ def main():
     parser.add_argument("--out", metavar="FILE.json")
     given = parser.parse_args()
     made = arrays(*SHAPE)
-    ways = {
-        "Pallas": jax.jit(functools.partial(kernels.layernorm_gelu_dropout_residual, rate=RATE)),
-        "Pallas, Mosaic GPU": jax.jit(chain),
-    }
-    ours, theirs = (way(*made).astype(jnp.float32) for way in ways.values())
+    ways = {"Pallas": pallas_chain, "Pallas, Mosaic GPU": chain}
+    ours, theirs = (jax.jit(way)(*made).astype(jnp.float32) for way in ways.values())
     error = float(jnp.max(jnp.abs(ours - theirs)))
     del ours, theirs
     seconds = {name: [] for name in ways}
     for name in [*ways, *reversed(ways)]:
-        seconds[name].append(median(lambda way=ways[name]: way(*made), jax.block_until_ready))
+        seconds[name].append(measure.time(ways[name], *made).median)
         print(f"{name}: {1e6 * seconds[name][-1]:.1f} µs", flush=True)
     if (alone := by_hand(*SHAPE)) is not None:
         seconds["Triton by hand"] = [alone]

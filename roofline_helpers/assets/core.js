@@ -82,8 +82,8 @@ const core = (() => {
   const parse = (text, { min = 0, max = 1e30, integer = false, unit = "" } = {}) => {
     let rest = String(text).trim();
     if (unit && rest.endsWith(unit)) rest = rest.slice(0, -unit.length).trim();
-    rest = rest.replace(/[−–]/g, "-");
-    if (/^[+-]?[1-9]\d{0,2}([,_\s]\d{3})+(?![\d,])/.test(rest)) rest = rest.replace(/(\d)[,_\s](?=\d{3}(\D|$))/g, "$1");
+    rest = rest.replace(/[−–]/g, "-") // thousands may stand apart, decimals not behind a comma
+      .replace(/^[+-]?[1-9]\d{0,2}(?:[,_\s]\d{3})+(?![\d,])/, (whole) => whole.replace(/[,_\s]/g, ""));
     if (!rest) return { error: "Type a number." };
     const found = /^([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([kKMGTP]?)$/.exec(rest);
     if (!found) return { error: /\d,\d/.test(rest) ? "A decimal comma? Type a point: 0.5." : "Not a number: type it like 1200, 1.2e3 or 1.2k." };
