@@ -19,7 +19,7 @@ from io import BytesIO
 from typing import Any
 
 from roofline_helpers import ask, serving, work
-from roofline_helpers._checks import BadType, BadValue, shown, single, whole
+from roofline_helpers._checks import BadType, BadValue, quantity, shown, whole
 from roofline_helpers.ask import Element
 from roofline_helpers.dtypes import BITS
 from roofline_helpers.dtypes import dtype as dtype_of
@@ -71,10 +71,10 @@ def point(
         No such chip or type; an intensity outside the range; not a positive number.
     """
     start = _start(chip, dtype)
-    value = single("intensity", intensity)
+    value = _one("intensity", quantity("intensity", intensity))
     if not 0.01 <= value <= 1e5:
         raise BadValue(f"intensity must be from 0.01 to 100,000, got {shown(intensity)}")
-    amount = single("flops", flops)
+    amount = _one("flops", quantity("flops", flops))
     roof = chip_of(chip).roofline(start["dtype"])
     rows = [
         {
@@ -273,6 +273,12 @@ def _start(chip: Any, dtype: Any) -> dict[str, Any]:
     kind = dtype_of(found.half if dtype is None else dtype)
     found.peak(kind)
     return {"chip": found.key, "dtype": kind}
+
+
+def _one(name: str, given: Any) -> float:
+    if not isinstance(given, int | float):
+        raise BadType(f"{name} must be one number, got {shown(given)}")
+    return given
 
 
 def _first(roof: Roofline, dtype: str) -> int:
