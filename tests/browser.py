@@ -26,13 +26,15 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Error, Frame, Page
+from playwright.sync_api import Browser, Error, Frame, Page, expect
 
 from chrome import launched
 
 REQUIRED = os.environ.get("CI", "") not in {"", "0", "false"} or "ROOFLINE_BROWSER" in os.environ
 LOCAL = {"127.0.0.1", "localhost"}
 AXE_TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+PATIENCE = 30_000  # milliseconds for what takes 50 on a machine with nothing else to do
+expect.set_options(timeout=PATIENCE)
 Serve = Callable[[Path], str]
 Visit = Callable[..., Page]
 
@@ -84,7 +86,7 @@ def visitor(
     options = {"reduced_motion": "reduce", "has_touch": width < 600, **options}
     size: Any = {"width": width, "height": height}
     context = browser.new_context(viewport=size, color_scheme=theme, **options)  # type: ignore[arg-type]
-    context.set_default_timeout(10_000)
+    context.set_default_timeout(PATIENCE)
     watch = Watch(allowed)
     context.on("request", lambda request: watch.request(request.url))
     context.on("console", lambda m: watch.error(m.text) if m.type == "error" else None)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
-import socket
+import signal
 import subprocess
 import sys
 import time
@@ -63,32 +64,41 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     trust = [sys.executable, "-m", "jupyter", "trust"]
     trust += [str(folder / name) for name in ("trusted.ipynb", WALL.name)]
     subprocess.run(trust, env=environment, check=True, capture_output=True)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "jupyterlab", "--no-browser", f"--port={port}"]
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--port=0", "--allow-root"]
     command += [f"--IdentityProvider.token={TOKEN}", f"--ServerApp.root_dir={folder}"]
-    command += ["--ServerApp.port_retries=0", "--LabApp.news_url=", "--allow-root"]
+    command += ["--LabApp.news_url="]
     with (folder / "log").open("wb") as log:
-        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        server = subprocess.Popen(
+            command, env=environment, stdout=log, stderr=log, start_new_session=True
+        )
     try:
-        address = f"http://127.0.0.1:{port}"
-        wait_for(f"{address}/api?token={TOKEN}", server, folder / "log")
-        yield address
+        yield address_of(server, folder / "runtime_dir", folder / "log")
     finally:
-        server.terminate()
-        server.wait(SECONDS)
+        stop(server)
 
 
-def wait_for(address: str, server: subprocess.Popen[bytes], log: Path) -> None:
+def address_of(server: subprocess.Popen[bytes], runtime: Path, log: Path) -> str:
+    """Return where a JupyterLab listens, from the file that it writes, once it answers."""
+    told = runtime / f"jpserver-{server.pid}.json"
     end = time.monotonic() + SECONDS
     while time.monotonic() < end and server.poll() is None:
         try:
-            urllib.request.urlopen(address, timeout=2)
-            return
-        except OSError:
+            address = f"http://127.0.0.1:{json.loads(told.read_text('utf-8'))['port']}"
+            urllib.request.urlopen(f"{address}/api?token={TOKEN}", timeout=2)
+            return address
+        except (OSError, ValueError):
             time.sleep(0.2)
     raise RuntimeError(f"JupyterLab did not start: {log.read_text('utf-8')[-2000:]}")
+
+
+def stop(server: subprocess.Popen[bytes]) -> None:
+    """Ask a server to end; if it doesn't soon, end it. Its kernels end when it does."""
+    server.terminate()
+    try:
+        server.wait(10)
+    except subprocess.TimeoutExpired:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait(SECONDS)
 
 
 @pytest.fixture
