@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 import os
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -193,6 +194,13 @@ def violations(page: Page | Frame, within: str | None = None, skip: tuple[str, .
         + "; ".join(f"{node['target']} {node['failureSummary']}" for node in one["nodes"][:3])
         for one in found["violations"]
     ]
+
+
+def until(page: Page, done: Callable[[], bool]) -> None:
+    """Let a page go on until something is so, or until patience ends: then the test says what."""
+    end = time.monotonic() + PATIENCE / 1000
+    while not done() and time.monotonic() < end:
+        page.wait_for_timeout(50)
 
 
 def overflow(page: Page) -> int:

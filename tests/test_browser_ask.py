@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Serve, Visit, overflow, violations, visitor
+from browser import Serve, Visit, overflow, until, violations, visitor
 from playwright.sync_api import Browser, Frame, Locator, Page, expect
 
 import roofline_helpers as rh
@@ -539,7 +539,7 @@ def test_a_broken_element_leaves_the_page_as_it_was(
     with visitor(chromium) as (page, watch):
         page.goto(serve(tmp_path) + "index.html")
         expect(page.get_by_text("Still here")).to_be_visible()
-        page.wait_for_timeout(50)
+        until(page, lambda: bool(watch.errors))
         assert len(watch.errors) == 1
 
 

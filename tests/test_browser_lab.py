@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from browser import Serve, Visit, overflow, violations
+from browser import Serve, Visit, overflow, until, violations
 from playwright.sync_api import Locator, Page, expect
 
 import roofline_helpers as rh
@@ -37,6 +37,7 @@ PAGE = (
     " {{body {{background: #121212; color: #eee}}}}</style></head>"
     "<body><main><h1>Labs</h1><h2>One</h2>{}</main></body></html>"
 )
+SCALE = "svg => svg.getBoundingClientRect().width / svg.viewBox.baseVal.width"
 FOCUSED = "document.activeElement.shadowRoot?.activeElement?.outerHTML ?? ''"
 Shown = Callable[..., Locator]
 
@@ -385,13 +386,11 @@ def test_texts_in_the_chart_do_not_meet(shown: Shown, kind: str) -> None:
         host = shown(kind, setting)
         for width in (1280, 390):
             host.page.set_viewport_size({"width": width, "height": 900})
-            host.page.wait_for_timeout(50)
             chart = host.locator("svg").first
+            # The chart follows its width a frame later
+            until(host.page, lambda chart=chart: 12.5 * chart.evaluate(SCALE) >= 11)  # type: ignore[misc]
+            assert 12.5 * chart.evaluate(SCALE) >= 11  # CSS pixels of a letter's height
             assert chart.evaluate(MEETING) == [], f"{setting} at {width}"
-            size = chart.evaluate("svg => svg.viewBox.baseVal.width")
-            drawn = chart.bounding_box()
-            assert drawn is not None
-            assert 12.5 * drawn["width"] / size >= 11  # CSS pixels of a letter's height
         host.page.context.close()
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser import Serve, Visit, Watch, overflow, violations, visitor
+from browser import Serve, Visit, Watch, overflow, until, violations, visitor
 from playwright.sync_api import Browser, Page, expect
 
 import books
@@ -255,10 +255,7 @@ def test_the_policy_refuses_scripts_that_are_not_the_sites(chromium: Browser, se
                                                  {src: "http://example.org/x.js"}));
             }"""
         )
-        for _ in range(100):
-            page.wait_for_timeout(100)
-            if len(watch.errors) >= 3:
-                break
+        until(page, lambda: len(watch.errors) >= 3)
         assert page.evaluate("window.broken ?? 0") == 0
         assert len([one for one in watch.errors if REFUSED in one]) == 3
 
