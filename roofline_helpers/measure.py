@@ -390,6 +390,12 @@ def jax_program(
     if not callable(fn):
         raise BadType(f"the first argument must be a function, got {shown(fn)}")
     args = tuple(jax.tree.map(_on_device, tuple(args)))
+    for leaf in jax.tree.leaves(args):
+        if isinstance(leaf, jax.Array) and len(leaf.devices()) > 1:
+            raise BadType(
+                f"arguments must lie on one device, got {leaf.dtype}{list(leaf.shape)} on "
+                f"{len(leaf.devices())}: a program over several devices can't be timed here"
+            )
     unused = _dependence(fn, args)
     leaves = [leaf for leaf in jax.tree.leaves(args) if hasattr(leaf, "nbytes")]
     size = sum(leaf.nbytes for leaf in leaves)
@@ -1861,7 +1867,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if wrong is not None:
         print(wrong, file=sys.stderr)
         return 1
-    again = out.exists()
     typed = ["python -m roofline_helpers measure", *(["--quick"] if given.quick else [])]
     typed += [f"--passes {given.passes}"] if given.passes > 1 else []
     typed += [f"--out {out.name}"] if given.out else []
@@ -1871,30 +1876,49 @@ def main(arguments: Sequence[str] | None = None) -> int:
         kept = f"; {out} is as it was" if out.exists() else ""
         print(f"interrupted: no record is written{kept}", file=sys.stderr)
         return 130
-    print(report(record))
     try:
-        record.save(out)
-        print(f"\nrecord: {out}")
+        record.save(out)  # before anything is printed: that can fail too
     except OSError as error:
         print(f"{out}: can't be written: {error.strerror}", file=sys.stderr)
         with contextlib.suppress(OSError):
             spare = record.save(Path(tempfile.mkdtemp(prefix="roofline-"), out.name))
             print(f"the record is kept as {spare}", file=sys.stderr)
+        _say(report(record))
         return 1
+    _say(f"{report(record)}\n\nrecord: {out}")
     picture = out.with_suffix(".png")
-    if picture.exists() and not again:
-        print(f"no picture: {picture} is there, and is of no earlier {out.name}", file=sys.stderr)
+    if picture.exists() and not _drawn_here(picture):
+        print(f"no picture: {picture} is there, and this command didn't make it", file=sys.stderr)
         return 0
     try:
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(9, 5.5))
         record.draw(ax=figure.add_subplot(), beside=beside(record))
-        figure.savefig(picture, dpi=150, bbox_inches="tight")
-        print(f"picture: {picture}")
+        figure.savefig(picture, dpi=150, bbox_inches="tight", metadata={"Source": SCHEMA})
+        _say(f"picture: {picture}")
     except (RooflineError, ImportError, OSError) as error:
         print(f"no picture: {error}", file=sys.stderr)
     return 0
+
+
+def _drawn_here(picture: Path) -> bool:
+    """Tell whether a file is a picture that `main` drew: it says so itself."""
+    try:
+        return b"tEXtSource\0" + SCHEMA.encode() in picture.read_bytes()
+    except OSError:
+        return False
+
+
+def _say(text: str) -> None:
+    """Print what the terminal can show; the record is safe already if it can't be printed."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    try:
+        print(text.encode(encoding, "replace").decode(encoding), flush=True)
+    except (OSError, ValueError) as error:
+        if not isinstance(error, BrokenPipeError):  # a reader that has gone, `head`, is no error
+            print(f"can't print: {error}", file=sys.stderr)
+        sys.stdout = None  # what is still in its buffer would fail again at the end
 
 
 def _refused(out: Path) -> str | None:

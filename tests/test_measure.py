@@ -4,9 +4,12 @@ may be busy. `tools/compare_cpu.py` holds the ceilings against STREAM and NumPy.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
+import re
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -550,6 +553,39 @@ def test_a_record_that_can_t_be_saved_is_kept_elsewhere(
     assert f"the record is kept as {kept}" in said
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize(
+    ("encoding", "file", "said"),
+    [
+        ("ascii", "printed", ""),
+        ("utf-8", "/dev/full", "can't print: .*No space left"),
+        ("utf-8", "", ""),
+    ],
+)
+def test_a_report_that_can_t_be_printed_costs_no_record(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    encoding: str,
+    file: str,
+    said: str,
+) -> None:
+    reader, gone = os.pipe()
+    os.close(reader)
+    out = tmp_path / "a.json"
+    with (
+        contextlib.suppress(OSError),
+        open(tmp_path / file if file else gone, "w", encoding=encoding) as to,
+    ):
+        monkeypatch.setattr(sys, "stdout", to)
+        assert measure.main(["measure", "--quick", "--out", str(out)]) == 0
+    assert measure.load(out).complete
+    assert out.with_suffix(".png").exists()
+    assert re.search(said, capsys.readouterr().err) is not None
+    assert encoding != "ascii" or "picture: " in (tmp_path / file).read_text(encoding)
+
+
 @pytest.mark.usefixtures("few")
 def test_a_picture_of_someone_else_is_left_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -558,6 +594,7 @@ def test_a_picture_of_someone_else_is_left_alone(
     picture.write_bytes(b"holiday")
     assert measure.main(["measure", "--quick", "--out", str(out)]) == 0
     assert f"no picture: {picture} is there" in capsys.readouterr().err
+    assert measure.main(["measure", "--quick", "--out", str(out)]) == 0  # a record is there now
     assert picture.read_bytes() == b"holiday"
     picture.unlink()
     for _ in range(2):  # the second replaces its own
