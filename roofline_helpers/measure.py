@@ -190,7 +190,8 @@ def time(
         The function returns nothing, or doesn't depend on its arguments, or hands them back: its
         time would be that of nothing.
     BadType
-        Not a function; no array among the arguments; `inplace` with a result unlike it.
+        Not a function; no array among the arguments, or one on several devices; `inplace` with a
+        result unlike it.
     CannotTime
         JAX couldn't trace, compile or run it: the message gives the reason, memory included.
 

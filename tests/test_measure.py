@@ -9,6 +9,7 @@ import json
 import math
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -98,6 +99,24 @@ def test_bad_arguments() -> None:
     for seconds in (0, -1, math.nan):
         with pytest.raises(BadValue, match="seconds must be"):
             measure.time(lambda x: x + 1, numbers(), seconds=seconds)
+
+
+def test_arguments_on_several_devices_are_refused() -> None:
+    program = """
+import jax, jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from roofline_helpers import measure
+x = jax.device_put(jnp.ones(8), NamedSharding(jax.make_mesh((2,), ("x",)), PartitionSpec("x")))
+try:
+    measure.time(lambda x: x + 1, x, seconds=0.01)
+except measure.BadType as error:
+    print(error)
+"""
+    flags = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=flags, capture_output=True, text=True, check=True
+    )
+    assert "arguments must lie on one device, got float32[8] on 2" in done.stdout
 
 
 def test_a_function_that_fails_says_why() -> None:
