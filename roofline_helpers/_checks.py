@@ -167,7 +167,7 @@ def name_of(
     BadType
         `given` is not a string.
     UnknownName
-        No such member: the message lists all and the nearest.
+        No such member: the message lists all and the nearest. Several, none of them exactly.
     """
     names = list(allowed)
     if isinstance(given, str) and given in names:
@@ -177,6 +177,9 @@ def name_of(
         raise BadType(f"{kind} must be a name (str), got {shown(given)}. {options}")
     meant = {key(alias): name for alias, name in (aliases or {}).items()}
     meant |= {key(name): name for name in names}
+    same = [name for name in dict.fromkeys(names) if key(name) == key(given)]
+    if len(same) > 1:
+        raise UnknownName(f"{kind} {shown(given)} may be any of {', '.join(same)}: spell it out")
     if key(given) in meant:
         return meant[key(given)]
     near = difflib.get_close_matches(key(given), meant, n=1, cutoff=0.5)

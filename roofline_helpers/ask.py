@@ -311,7 +311,8 @@ def choice(
         )
     else:
         wanted = list(right)
-    correct = [name_of("right answer", one, said) for one in wanted]
+    folded = [" ".join(one.split()) if isinstance(one, str) else one for one in wanted]
+    correct = [name_of("right answer", one, said) for one in folded]
     if not correct:
         raise BadValue("right must name at least one option")
     later, later_plain, inner = _shown_later(then, alt, caption)

@@ -175,7 +175,7 @@ def check(answer: Any, solution: Any, unit: str = "", tolerance: float = 0.02) -
     Raises
     ------
     BadType, BadValue
-        An answer that is not a finite number of at least 0; a solution that is no number.
+        An answer that is not a finite number of at least 0; a solution that is not finite.
 
     Examples
     --------
@@ -185,6 +185,8 @@ def check(answer: Any, solution: Any, unit: str = "", tolerance: float = 0.02) -
     The solution is 240 FLOP/byte.
     """
     right = _real("the solution", solution)
+    if not math.isfinite(right):
+        raise BadValue(f"the solution must be a finite number, got {shown(solution)}")
     within = _real("tolerance", quantity("tolerance", tolerance))
     correct = f"{significant(right)} {unit}".rstrip()
     if answer is None:

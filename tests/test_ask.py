@@ -81,6 +81,13 @@ def test_a_bad_number_is_refused(changes: Any, error: type[Exception], text: str
         number(**changes)
 
 
+def test_spaces_of_the_right_answer_are_folded_as_those_of_the_options() -> None:
+    options = {"a  b": "One.", "ab": "Two."}
+    for right, correct in (("a  b", "a b"), ("a b ", "a b"), ("ab", "ab")):
+        given = data(choice(options=options, right=right).markup())["options"]
+        assert [one["text"] for one in given if one["right"]] == [correct]
+
+
 def test_a_sheet_refuses_what_is_no_exercise() -> None:
     with pytest.raises(BadValue, match="each with its own key"):
         ask.sheet(number(), number())

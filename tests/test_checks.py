@@ -474,6 +474,8 @@ OTHERS: list[tuple[Callable[[], Any], type[RooflineError], list[str]]] = [
     (lambda: rh.check(10**400, 1), BadValue, ["your answer", "10**400"]),
     (lambda: rh.check(None, "x"), BadType, ["the solution", "'x'"]),
     (lambda: rh.check(1, None), BadType, ["the solution", "None"]),
+    (lambda: rh.check(1, float("inf")), BadValue, ["the solution", "finite", "inf"]),
+    (lambda: rh.check(None, float("nan")), BadValue, ["the solution", "finite", "nan"]),
     (lambda: rh.check(1, 1, tolerance=-1), BadValue, ["tolerance", "-1"]),
     (lambda: rh.table([]), BadType, ["rows", "[]"]),
     (lambda: rh.table(5), BadType, ["rows", "mappings"]),
@@ -657,6 +659,10 @@ def test_names_go_by_spelling_and_exact_ones_first():
         name_of("level", "zzz", ["a", "b"])
     with pytest.raises(UnknownName, match=r"Allowed: \(none\)"):
         name_of("level", "zzz", [])
+    with pytest.raises(
+        UnknownName, match=r"level 'X 1' \(str\) may be any of x1, x_1: spell it out"
+    ):
+        name_of("level", "X 1", ["x1", "x_1", "x2"])
 
 
 def test_what_was_given_is_shown_short():
