@@ -573,7 +573,7 @@ def fusion_chain(
 
     Parameters
     ----------
-    rows, columns : int
+    rows, columns : int or array
         Shape of x.
     dtype, mask : str or data type
         Type of x, residual and y; type of the mask, that of x if not given.
@@ -584,6 +584,7 @@ def fusion_chain(
     >>> round(total(*four).bytes / fuse(*four).bytes, 3)
     2.5
     """
+    rows, columns = sizes(rows=rows, columns=columns)
     return (
         layernorm(rows, columns, dtype, y="a"),
         gelu(rows * columns, dtype, x="a", y="b"),

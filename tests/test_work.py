@@ -21,6 +21,7 @@ from roofline_helpers.work import (
     elementwise,
     flash_attention,
     fuse,
+    fusion_chain,
     gelu,
     layernorm,
     matmul,
@@ -363,6 +364,14 @@ def test_the_chain_goes_from_ten_tensors_to_four():
     assert set(fused.writes) == {"out"}
     assert fused.bytes == 4 * 2 * n + parameters
     assert sum(kernel.bytes for kernel in kernels) / fused.bytes == pytest.approx(2.5, rel=2e-4)
+
+
+@pytest.mark.parametrize("of", [np.int32, lambda n: np.array([n], np.int32), lambda n: [n]])
+def test_the_chain_of_numpy_s_integers_and_of_lists(of):
+    rows, columns = 65536, 65536  # their product is no int32
+    exact = fusion_chain(rows, columns)
+    for given, one in zip(fusion_chain(of(rows), of(columns)), exact, strict=True):
+        assert (given.flops, given.bytes) == (one.flops, one.bytes)
 
 
 def test_the_residual_costs_nothing_more_where_it_is_the_input():
