@@ -39,10 +39,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roofline_helpers import hardware, hlo
-from roofline_helpers._checks import BadType, BadValue, RooflineError, UnknownName, name_of, shown
+from roofline_helpers._checks import (
+    BadType,
+    BadValue,
+    RooflineError,
+    UnknownName,
+    flag,
+    name_of,
+    shown,
+    text,
+    whole,
+)
 from roofline_helpers.dtypes import dtype as dtype_of
 from roofline_helpers.hlo import Collective
-from roofline_helpers.records import BadRecord, committed, files, loads
+from roofline_helpers.records import BadRecord, committed, files, loads, write
 from roofline_helpers.roofline import NETWORK, Roofline
 from roofline_helpers.show import si, significant
 from roofline_helpers.work import Work
@@ -929,7 +939,7 @@ def analyze(
     strict : bool
         Whether an instruction that the reader does not know is an error.
     unknown_trips : int
-        How often a loop turns whose trip count can't be found.
+        How often a loop turns whose trip count can't be found, at least 1.
     name : str, optional
         What the report calls the function.
 
@@ -941,8 +951,9 @@ def analyze(
     ------
     UnknownName
         No such chip; the message gives the nearest.
-    BadType
-        An option, such as `name`, that the function takes too: bind the function's own first.
+    BadType, BadValue
+        An option, such as `name`, that the function takes too: bind the function's own first. An
+        option of another type, or outside what is allowed.
     NoCompiler
         The compiler for this chip is not here, and no record: the message says what to install.
     CannotTrace
@@ -966,6 +977,10 @@ def analyze(
     known = hardware.chip(chip) if chip is not None else None
     if not callable(fn):
         raise BadType(f"the function must be callable, got {fn!r} ({type(fn).__name__})")
+    strict, unknown_trips = flag("strict", strict), whole("unknown_trips", unknown_trips)
+    for option, value in (("name", name), ("record", record), ("topology", topology)):
+        if value is not None:
+            text(option, value)
     if record is not None and not re.fullmatch(r"[\w\-]+", record):
         raise BadValue(f"a record's name has letters, digits, '-' and '_', got {record!r}")
     missing = can_compile(known) if use != "record" else "the record was asked for"
@@ -982,6 +997,9 @@ def analyze(
         kept = _recorded_for(known.key) if known is not None and use != "compiler" else []
         listed = f". Records for {known.name}: {', '.join(kept)}" if known and kept else ""
         raise NoCompiler(f"{missing}{there}{listed}")
+    folder = os.environ.get(RECORD_TO) if record is not None else None
+    if folder and not Path(folder).is_dir():
+        raise BadValue(f"{RECORD_TO} must name a folder that is there, got {shown(folder)}")
     jit = {
         key: value
         for key, value in (
@@ -992,11 +1010,8 @@ def analyze(
         if value is not None
     }
     report = _compile(fn, args, kwargs, known, jit, topology, strict, unknown_trips, name)
-    if record is not None:
-        where = os.environ.get(RECORD_TO)
-        if where:
-            path = Path(where) / f"{record}.{report.target}.json"
-            path.write_text(report.to_json(), "utf-8")
+    if folder:
+        write(Path(folder) / f"{record}.{report.target}.json", report.to_json())
     return report
 
 

@@ -45,7 +45,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
-from roofline_helpers._checks import BadValue, RooflineError
+from roofline_helpers._checks import BadValue, RooflineError, flag, whole
 
 TESTED_WITH = ("0.7.2", "0.10.2", "0.12.0.1")
 """JAX versions whose HLO text the tests hold this reader against."""
@@ -602,13 +602,15 @@ def kernels(
         Whether an instruction that this reader doesn't know is an error. Otherwise it becomes a
         row marked `uncounted`, with its operands and results as bytes and no FLOPs.
     unknown_trips : int
-        How often a loop turns whose trip count can't be found. A note says so.
+        How often a loop turns whose trip count can't be found, at least 1. A note says so.
     price : callable, optional
         What rows cost: picks the dearest branch of a conditional. By default, bytes of the main
         memory and FLOPs at 200 a byte.
 
     Raises
     ------
+    BadType, BadValue
+        An option of another type, or outside what is allowed.
     UnreadableProgram
         Not HLO text.
     UnknownInstruction
@@ -626,6 +628,7 @@ def kernels(
     """
     if platform not in SPACES:
         raise BadValue(f"platform must be one of {', '.join(SPACES)}, got {platform!r}")
+    strict, unknown_trips = flag("strict", strict), whole("unknown_trips", unknown_trips)
     program = parse(module) if isinstance(module, str) else module
     counter = _Counter(program, SPACES[platform], strict, unknown_trips, price or _price)
     counter.walk(program.entry, 1, {})

@@ -11,6 +11,7 @@ import json
 import math
 import os
 import re
+import stat
 import tempfile
 from collections.abc import Callable, Mapping
 from importlib import resources
@@ -148,24 +149,36 @@ def save(path: str | os.PathLike[str], data: Mapping[str, Any]) -> Path:
     OSError
         The folder is not there or can't be written.
     """
-    target = Path(path)
+    check(data, {}, "the record to save")
     _family(data.get("schema"), "the record to save")
-    text = dumps(data)
+    return write(path, dumps(data))
+
+
+def write(path: str | os.PathLike[str], text: str) -> Path:
+    """Write the text of a record, as `save` does; a link, and the mode of a file, stay.
+
+    Raises
+    ------
+    OSError
+        The folder is not there or can't be written.
+    """
+    target = Path(os.path.realpath(path))  # a link stays one
+    mask = os.umask(0)
+    os.umask(mask)
+    mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o666 & ~mask
     handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".new", dir=target.parent)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(name, 0o666 & ~mask)  # mkstemp makes it private
+        os.chmod(name, mode)  # mkstemp makes it private
         os.replace(name, target)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(name)
         raise
-    return target
+    return Path(path)
 
 
 def files(folder: Any) -> dict[str, Any]:

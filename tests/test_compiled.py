@@ -389,6 +389,18 @@ def test_bad_options() -> None:
         compiled.analyze(jnp.sin, spec(8), use="live")
     with pytest.raises(BadValue, match="a record's name"):
         compiled.analyze(jnp.sin, spec(8), record="../x")
+    for option, given, error in (
+        ("unknown_trips", -1, BadValue),
+        ("unknown_trips", 0, BadValue),
+        ("unknown_trips", 2.5, BadValue),
+        ("unknown_trips", "2", BadType),
+        ("name", 3, BadType),
+        ("record", 3, BadType),
+        ("topology", 3, BadType),
+        ("strict", "yes", BadType),
+    ):
+        with pytest.raises(error, match=rf"^{option} must be .*, got {given!r} "):
+            compiled.analyze(jnp.sin, spec(8), **{option: given})
     with pytest.raises(BadType, match="jitted already: give static_argnums"):
         compiled.analyze(jax.jit(jnp.sin), spec(8), static_argnums=1)
 
@@ -541,6 +553,27 @@ def test_records_that_can_not_be_read(change: Any, message: str) -> None:
     data = json.loads(report_of("elementwise", "v6e").to_json())
     with pytest.raises(compiled.BadRecord, match=message):
         compiled.Report.from_json(change(data))
+
+
+def test_a_record_is_written_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with compiled.recording(tmp_path):
+        compiled.analyze(jnp.tanh, spec(8), record="tanh")
+    (path,) = tmp_path.iterdir()
+    before = path.read_bytes()
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with compiled.recording(tmp_path), pytest.raises(OSError, match="No space left"):
+        compiled.analyze(jnp.sin, spec(8), record="tanh")
+    assert [each.read_bytes() for each in tmp_path.iterdir()] == [before]
+    monkeypatch.setattr(compiled, "_compile", lambda *_: pytest.fail("it compiled"))
+    monkeypatch.setenv(compiled.RECORD_TO, str(tmp_path / "nowhere"))
+    with pytest.raises(BadValue, match=r"ROOFLINE_RECORD_TO must name a folder.*nowhere"):
+        compiled.analyze(jnp.tanh, spec(8), record="tanh")
 
 
 def test_a_record_takes_the_compilers_place(

@@ -10,7 +10,7 @@ import pytest
 from compiled_suite import SUITE, Hand
 
 from roofline_helpers import hlo
-from roofline_helpers._checks import BadValue
+from roofline_helpers._checks import BadType, BadValue
 
 HERE = Path(__file__).resolve().parent
 FIXTURES = sorted((HERE / "data" / "hlo").glob("*.hlo"))
@@ -324,6 +324,10 @@ def test_an_unknown_space_keeps_its_number() -> None:
 def test_a_platform_that_does_not_exist() -> None:
     with pytest.raises(BadValue, match=r"tpu, gpu, cpu.*'npu'"):
         hlo.kernels(dot(), "npu")
+    with pytest.raises(BadValue, match=r"unknown_trips must be a whole number from 1 .* got 0"):
+        hlo.kernels(dot(), unknown_trips=0)
+    with pytest.raises(BadType, match="strict must be True or False, got 'yes'"):
+        hlo.kernels(dot(), strict="yes")  # type: ignore[arg-type]
 
 
 def test_padding_of_tiles_is_listed_apart() -> None:

@@ -45,7 +45,20 @@ def test_what_cannot_be_json_leaves_the_earlier_record(tmp_path: Path) -> None:
             records.save(path, {**GOOD, "bad": bad})
     with pytest.raises(BadRecord, match="no schema"):
         records.save(path, {"name": "x"})
+    with pytest.raises(BadRecord, match=r"the record to save must be an object, got \[1\]"):
+        records.save(path, [1])  # type: ignore[arg-type]
     assert records.load(path, SCHEMA, FIELDS) == GOOD
+
+
+def test_a_link_and_the_mode_of_a_file_stay(tmp_path: Path) -> None:
+    path = records.save(tmp_path / "a.json", GOOD)
+    path.chmod(0o640)
+    link = tmp_path / "link.json"
+    link.symlink_to("a.json")
+    assert records.save(link, {**GOOD, "name": "new"}) == link
+    assert link.is_symlink()
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert records.load(path, SCHEMA)["name"] == "new"
 
 
 @pytest.mark.parametrize("point", ["fsync", "replace"])
