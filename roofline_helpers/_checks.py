@@ -192,6 +192,14 @@ def key(name: str) -> str:
     return re.sub(r"[\s_-]+", "", name.casefold())
 
 
+def folded(name: str, given: Any) -> dict[str, Any]:
+    """Return a mapping with its names as `key` spells them; raise where two of them are one."""
+    found = {key(each): value for each, value in mapping(name, given).items()}
+    if len(found) < len(given):
+        raise BadValue(f"{name} must name each once (in any spelling), got {', '.join(given)}")
+    return found
+
+
 def plain(value: Number) -> Any:
     """Return a zero-dimensional result as a Python number, an array as it is."""
     return value.item() if isinstance(value, np.generic) else value

@@ -25,6 +25,7 @@ from roofline_helpers._checks import (
     Number,
     fitting,
     flag,
+    folded,
     mapping,
     name_of,
     plain,
@@ -68,7 +69,8 @@ class Roofline:
         The compute ceiling, FLOP/s: the unit that the data type runs on.
     levels : float or mapping of str to float
         Bandwidth of each memory level, byte/s, outermost first. A number is short for
-        ``{"hbm": number}``: the main memory is called "hbm" whatever its technology.
+        ``{"hbm": number}``: the main memory is called "hbm" whatever its technology. Names are
+        kept in lower case, without space, "-" and "_".
     vector : float, optional
         The vector unit's own ceiling, FLOP/s. Without it, vector work is held against `peak`,
         which makes the bound looser but never wrong.
@@ -82,7 +84,8 @@ class Roofline:
     Raises
     ------
     BadType, BadValue
-        A ceiling that is not a positive finite number, or no memory level at all.
+        A ceiling that is not a positive finite number; no memory level at all, or one under two
+        spellings.
 
     Examples
     --------
@@ -104,7 +107,7 @@ class Roofline:
 
     def __post_init__(self) -> None:
         given: Any = self.levels
-        levels = mapping("levels", given if isinstance(given, Mapping) else {"hbm": given})
+        levels = folded("levels", given if isinstance(given, Mapping) else {"hbm": given})
         if not levels:
             raise BadValue("a roofline needs at least one memory level, got none")
         for taken in (*UNITS, NETWORK):
@@ -228,7 +231,7 @@ class Roofline:
         BadValue
             The kernel has no traffic at any level of this roofline.
         """
-        if not isinstance(kernel, Kernel):
+        if not isinstance(kernel, Kernel) or isinstance(kernel, type):
             raise BadType(f"a kernel (roofline_helpers.work) is needed, got {shown(kernel)}")
         seconds: dict[str, Number] = {}
         for unit, flops, peak in (
@@ -237,15 +240,16 @@ class Roofline:
         ):
             if np.any(np.greater(flops, 0)):
                 seconds[unit] = flops / peak
-        shared = [level for level in self.levels if level in kernel.traffic]
+        traffic = folded("traffic", kernel.traffic)
+        shared = [level for level in self.levels if level in traffic]
         if not shared:
             raise BadValue(
-                f"the kernel has traffic at {list(kernel.traffic)}, "
+                f"the kernel has traffic at {list(traffic)}, "
                 f"this roofline has the levels {list(self.levels)}: none in common"
             )
-        seconds |= {level: kernel.traffic[level] / self.levels[level] for level in shared}
-        if self.network is not None and NETWORK in kernel.traffic:
-            seconds[NETWORK] = kernel.traffic[NETWORK] / self.network
+        seconds |= {level: traffic[level] / self.levels[level] for level in shared}
+        if self.network is not None and NETWORK in traffic:
+            seconds[NETWORK] = traffic[NETWORK] / self.network
         return seconds
 
     def time(self, *kernels: Kernel, overlap: bool = True) -> Any:
@@ -326,10 +330,8 @@ class Roofline:
         """
         if levels is not None:
             outermost = next(iter(self.levels))
-            new = mapping("levels", levels if isinstance(levels, Mapping) else {outermost: levels})
+            new = folded("levels", levels if isinstance(levels, Mapping) else {outermost: levels})
             named = {name_of("memory level", level, self.levels): bw for level, bw in new.items()}
-            if len(named) < len(new):
-                raise BadValue(f"levels must name each level once, got {shown(new)}")
             levels = {**self.levels, **named}
         given = {"peak": peak, "levels": levels, "vector": vector, "network": network}
         changes: dict[str, Any] = {name: v for name, v in given.items() if v is not None}

@@ -29,6 +29,7 @@ from roofline_helpers._checks import (
     each,
     fitting,
     flag,
+    folded,
     mapping,
     name_of,
     plain,
@@ -99,13 +100,15 @@ class Work:
     passes : mapping of str to number
         How often a tensor in `reads` is read, where that isn't once: at least 1.
     others : mapping of str to number
-        Bytes across other boundaries: an on-chip level, or "network".
+        Bytes across other boundaries: an on-chip level, or "network". Names are kept in lower
+        case, without space, "-" and "_", as `Roofline` keeps those of its levels.
 
     Raises
     ------
     BadType, BadValue, UnknownName
         A count that is not a finite number of at least 0; no byte at all; more transcendentals
-        than vector FLOPs; passes over a tensor that is not read; arrays whose shapes don't fit.
+        than vector FLOPs; passes over a tensor that is not read; one level, or one tensor of
+        `passes`, under two spellings; arrays whose shapes don't fit.
 
     Examples
     --------
@@ -137,12 +140,15 @@ class Work:
                 for tensor, n in mapping(group, getattr(self, group)).items()
             }
             counts |= {f"{group}[{tensor!r}]": n for tensor, n in checked.items()}
+            checked = folded("others", checked) if group == "others" else checked
             object.__setattr__(self, group, MappingProxyType(checked))
         fitting(counts.items())
         passes = {
             name_of(f"tensor read by {self.name}", tensor, self.reads): n
             for tensor, n in self.passes.items()
         }
+        if len(passes) < len(self.passes):
+            raise BadValue(f"passes must name each tensor once, got {', '.join(self.passes)}")
         object.__setattr__(self, "passes", MappingProxyType(passes))
         for tensor, n in passes.items():
             if np.any(np.less(n, 1)):
@@ -218,7 +224,7 @@ class Work:
         BadType, BadValue
             Not a positive finite number of bytes; "hbm", which follows from reads and writes.
         """
-        return replace(self, others={**self.others, **others})
+        return replace(self, others={**self.others, **folded("others", others)})
 
 
 def fuse(*kernels: Work, keep: Sequence[str] = (), name: str | None = None) -> Work:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -236,8 +237,22 @@ def test_measured_levels_are_levels_of_the_roofline():
     assert dict(FULL.measured(levels={"HBM": 8, " VMem": 9}).levels) == {"hbm": 8, "vmem": 9}
     with pytest.raises(UnknownName, match=r"memory level 'hmb' \(str\). Nearest: 'hbm'"):
         FULL.measured(levels={"hmb": 8})
-    with pytest.raises(BadValue, match=r"name each level once, got \{'hbm': 1, 'HBM': 2\}"):
+    with pytest.raises(BadValue, match=r"name each once \(in any spelling\), got hbm, HBM"):
         FULL.measured(levels={"hbm": 1, "HBM": 2})
+
+
+def test_levels_go_by_spelling_everywhere():
+    roof = Roofline(1e12, {"hbm": 10, "V MEM": 20}, network=5)
+    job = Work("w", {"x": 1}, {}, others={"VMEM": 40, "Network": 50})
+    assert roof.times(job) == {"hbm": 0.1, "vmem": 2, "network": 10}
+    foreign = SimpleNamespace(flops=1, matrix_flops=0, vector_flops=1, traffic={"HBM": 10})
+    assert roof.times(foreign)["hbm"] == 1
+    with pytest.raises(BadValue, match=r"levels must name each once .* got hbm, HBM"):
+        Roofline(1, {"hbm": 1, "HBM": 2})
+    with pytest.raises(BadValue, match="'network' is no memory level"):
+        Roofline(1, {"hbm": 1, "Network": 2})
+    with pytest.raises(BadType, match=r"a kernel .* is needed, got <class"):
+        roof.time(Work)  # type: ignore[arg-type]
 
 
 def test_origin_takes_its_own_spelling():

@@ -97,6 +97,8 @@ def test_reading_more_than_once():
     assert job.reading(X=2).passes == {"x": 2}
     with pytest.raises(UnknownName, match=r"tensor read by softmax 'z'.*Allowed: x"):
         job.reading(z=2)
+    with pytest.raises(BadValue, match="passes must name each tensor once, got x, X"):
+        job.reading(x=2, X=3)
     with pytest.raises(BadValue, match=r"passes over x must be at least 1, got 0\.5"):
         job.reading(x=0.5)
 
@@ -105,8 +107,14 @@ def test_traffic_at_other_levels():
     job = matmul(2, 3, 4).with_traffic(vmem=96).with_traffic(network=8)
     assert job.traffic == {"hbm": 2 * (8 + 12 + 6), "vmem": 96, "network": 8}
     assert job.intensity_at("vmem") == 48 / 96
-    with pytest.raises(BadValue, match="hbm follows from reads and writes"):
-        job.with_traffic(hbm=1)
+    for hbm in ("hbm", "HBM", "H-B-M"):
+        with pytest.raises(BadValue, match="hbm follows from reads and writes"):
+            job.with_traffic(**{hbm: 1})
+    assert job.with_traffic(VMEM=7, NetWork=9).others == {"vmem": 7, "network": 9}
+    with pytest.raises(BadValue, match=r"others must name each once .* got VMEM, vmem"):
+        job.with_traffic(VMEM=7, vmem=8)
+    assert total(relu(8).with_traffic(L2=1), relu(8).with_traffic(l2=2)).others == {"l2": 3}
+    assert fuse(relu(8, y="t").with_traffic(Network=1), relu(8, x="t")).others == {"network": 1}
     with pytest.raises(UnknownName, match=r"level of matmul 'l2'.*Allowed: hbm, vmem, network"):
         job.intensity_at("l2")
 
