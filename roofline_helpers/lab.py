@@ -68,7 +68,8 @@ def point(
     Raises
     ------
     BadType, BadValue, UnknownName
-        No such chip or type; an intensity outside the range; not a positive number.
+        No such chip or type, or a changed chip; an intensity outside the range; not a positive
+        number.
     """
     start = _start(chip, dtype)
     value = _one("intensity", quantity("intensity", intensity))
@@ -119,11 +120,12 @@ def ridges(
     Raises
     ------
     BadType, BadValue, UnknownName
-        No such chip or type; not one to four chips; a size that is not a whole positive number.
+        No such chip or type, or a changed chip; not one to four chips; a size that is not a whole
+        positive number.
     """
     if isinstance(chips, str) or not isinstance(chips, Sequence) or not 1 <= len(chips) <= 4:
         raise BadType(f"chips must be a sequence of one to four chips, got {shown(chips)}")
-    found = [chip_of(each) for each in chips]
+    found = [_listed(each) for each in chips]
     kind = dtype_of(found[0].half if dtype is None else dtype)
     found[0].peak(kind)
     side = whole("n", n, LARGEST_SIDE)
@@ -177,7 +179,7 @@ def matmul(
     Raises
     ------
     BadType, BadValue, UnknownName
-        No such chip or type; a side that is not a whole number in the range.
+        No such chip or type, or a changed chip; a side that is not a whole number in the range.
     """
     start = _start(chip, dtype)
     sides = {
@@ -223,7 +225,7 @@ def chain(
     Raises
     ------
     BadType, BadValue, UnknownName
-        No such chip or type; sizes that are not whole numbers in the range.
+        No such chip or type, or a changed chip; sizes that are not whole numbers in the range.
     """
     start = _start(chip, dtype)
     if start["dtype"] not in ("bf16", "fp16", "fp32"):
@@ -268,8 +270,19 @@ def _instrument(
     return Element(kind, data, fallback, plain, bundle="lab")
 
 
-def _start(chip: Any, dtype: Any) -> dict[str, Any]:
+def _listed(chip: Any) -> Chip:
+    """Return a chip as the catalogue has it: the script shows no other."""
     found = chip_of(chip)
+    if found != chip_of(found.key):
+        raise BadValue(
+            f"a chip of the catalogue is needed, such as rh.chip({found.key!r}), "
+            f"got a changed one: {shown(found.name)}"
+        )
+    return found
+
+
+def _start(chip: Any, dtype: Any) -> dict[str, Any]:
+    found = _listed(chip)
     kind = dtype_of(found.half if dtype is None else dtype)
     found.peak(kind)
     return {"chip": found.key, "dtype": kind}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from dataclasses import replace
 from importlib import resources
 from typing import Any
 
@@ -76,6 +77,9 @@ def test_arguments_become_starting_values() -> None:
     assert lab.point("orin-nx").data["start"]["dtype"] == rh.chip("orin-nx").half
 
 
+HALF = rh.chip("v7x").per_device()
+
+
 @pytest.mark.parametrize(
     ("call", "error", "says"),
     [
@@ -92,6 +96,11 @@ def test_arguments_become_starting_values() -> None:
         (lambda: lab.chain(rows=1.5), BadValue, "whole"),
         (lambda: lab.chain(rows=[1, 2]), BadType, "one whole number"),
         (lambda: lab.matmul(key="Not a key"), BadValue, "key"),
+        (lambda: lab.point(HALF), BadValue, "needed, such as rh.chip('v7x'), got a changed one"),
+        (lambda: lab.matmul(replace(rh.chip("h100"), name="mine")), BadValue, "one: 'mine' (str)"),
+        (lambda: lab.chain(HALF), BadValue, "a chip of the catalogue is needed"),
+        (lambda: lab.ridges(["h100", HALF]), BadValue, "a chip of the catalogue is needed"),
+        (lambda: lab.point(replace(rh.chip("h100"), key="my")), UnknownName, "unknown chip 'my'"),
     ],
 )
 def test_bad_arguments_say_what_is_allowed(call: Any, error: type[Exception], says: str) -> None:
