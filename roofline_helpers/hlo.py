@@ -639,6 +639,14 @@ def _price(rows: Sequence[Row]) -> float:
     return sum((r.bytes + (r.flops.matrix + r.flops.vector) / 200) * r.launches for r in rows)
 
 
+def _is_complex(each: Instruction, where: Computation) -> bool:
+    """Whether it computes with complex numbers, whose real operations are not counted."""
+    counted = {*ARITHMETIC, *TRANSCENDENTAL, "dot", "convolution", "reduce", "reduce-window"}
+    counted -= {"real", "imag", "complex"}
+    leaves = (leaf for o in each.operands for leaf in where.by_name[o].shape.leaves)
+    return each.opcode in counted and any(leaf.dtype in ("c64", "c128") for leaf in leaves)
+
+
 _VIEWS = frozenset(["bitcast", "reshape", "copy", "convert", "transpose"])
 _SLICES = frozenset(["slice", "dynamic-slice", "gather"])
 _PARTIAL = frozenset(["dynamic-update-slice", "scatter"])
@@ -865,6 +873,8 @@ class _Counter:
         elif flops.unknown:
             what = ", ".join(dict.fromkeys(flops.unknown))
             self.notes.append(f"{each.name}: its FLOPs are unknown ({what} declares none)")
+        if any(_is_complex(part, inner) for part, inner in self._inside(each, where)):
+            self.notes.append("complex numbers: an operation on one counts as one FLOP")
         return Row(
             name=each.name,
             opcode=each.opcode.removesuffix("-start"),

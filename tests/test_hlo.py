@@ -202,6 +202,16 @@ def test_a_dot_is_two_flops_for_each_multiply_add() -> None:
     assert one(dot()).flops.matrix == 2 * 4 * 8 * 16 * 32
 
 
+def test_complex_numbers_are_noted() -> None:
+    said = "complex numbers: an operation on one counts as one FLOP"
+    turned = dot().replace("f32[", "c64[").replace("() -> c64[]", "() -> f32[]")
+    assert hlo.kernels(turned).notes == (said,)
+    assert hlo.kernels(turned).rows[0].flops == hlo.kernels(dot()).rows[0].flops
+    assert hlo.kernels(dot()).notes == ()
+    parts = "  %a = c64[8]{0} parameter(0)\n  ROOT %y = f32[8]{0} real(%a)"
+    assert hlo.kernels(program(parts)).notes == ()
+
+
 @pytest.mark.parametrize(
     ("lhs", "rhs", "out", "attributes", "flops"),
     [
