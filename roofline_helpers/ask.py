@@ -28,7 +28,7 @@ from io import BytesIO
 from typing import Any
 
 from roofline_helpers import show
-from roofline_helpers._checks import BadType, BadValue, flag, name_of, quantity, shown, text
+from roofline_helpers._checks import BadType, BadValue, flag, name_of, shown, single, text
 
 BUNDLES: Mapping[str, tuple[str, ...]] = {
     "ask": ("core.js",),
@@ -413,31 +413,36 @@ def number(
     Raises
     ------
     BadType, BadValue
-        Something missing or empty, a solution that is no finite number, both tolerances.
+        Something missing or empty; a solution or an answer that is no finite number, that is less
+        than `smallest`, or that is not whole with ``integer``; both tolerances.
     """
     question = _filled("question", question)
-    exact = _finite("solution", solution)
+    exact = show.finite("solution", solution)
     if tolerance is not None and decades is not None:
         raise BadValue("give tolerance or decades, not both")
-    within = _finite("tolerance", quantity("tolerance", 0.02 if tolerance is None else tolerance))
-    spread = None if decades is None else _finite("decades", quantity("decades", decades))
+    within = single("tolerance", 0.02 if tolerance is None else tolerance)
+    spread = None if decades is None else single("decades", decades)
     if spread is not None and exact <= 0:
         raise BadValue(f"decades needs a solution above zero, got {shown(solution)}")
-    least = _finite("smallest", smallest)
+    least = show.finite("smallest", smallest)
     if not least <= exact <= LARGEST_ANSWER:
         raise BadValue(f"solution must be from {least:g} to {LARGEST_ANSWER:g}, got {exact:g}")
     behind = " ".join(text("unit", unit).split())
     worded = f"{show.significant(exact, digits)} {behind}".rstrip()
     why = " ".join(text("why", why).split())
     known = []
-    for one in feedback:
+    for one in feedback if isinstance(feedback, Iterable) else [feedback]:
         if not isinstance(one, tuple | list) or len(one) != 2:
             raise BadType(f"feedback must be pairs of value and text, got {shown(one)}")
         low, high = _range(one[0], within)
         if low <= exact <= high:
             raise BadValue(f"feedback for {shown(one[0])} would also meet the solution, {exact:g}")
         known.append([low, high, _filled("a feedback", one[1])])
-    given = None if answer is None else _finite("answer", answer)
+    given = None if answer is None else show.finite("answer", answer)
+    only_whole = flag("integer", integer)
+    for name, value in (("solution", exact), ("answer", given)):
+        if only_whole and value is not None and not value.is_integer():
+            raise BadValue(f"{name} must be a whole number with integer=True, got {value:g}")
     later, later_plain, inner = _shown_later(then, alt, caption)
     lead = _lead(lead, later)
     data = {
@@ -452,7 +457,7 @@ def number(
         "decades": spread,
         "min": least,
         "max": LARGEST_ANSWER,
-        "integer": flag("integer", integer),
+        "integer": only_whole,
         "feedback": known,
         "hint": " ".join(text("hint", hint).split()),
         "why": why,
@@ -463,7 +468,7 @@ def number(
     lines = [f"<strong>{escape(worded)}</strong>" + (f": {escape(why)}" if why else "")]
     said = f"{worded}." + (f" {why}" if why else "")
     if given is not None:
-        verdict = _verdict(given, exact, behind, within, spread)
+        verdict = _verdict(given, exact, behind, within, spread, least)
         lines.insert(0, escape(verdict))
         said = f"{verdict} {said}"
     return Element(
@@ -522,23 +527,13 @@ def _plain(lines: list[str], answer: str, later: str) -> str:
     return "\n".join([*lines, f"Answer: {answer}", *([later] if later else [])])
 
 
-def _verdict(given: float, exact: float, unit: str, within: float, spread: float | None) -> str:
+def _verdict(
+    given: float, exact: float, unit: str, within: float, spread: float | None, least: float
+) -> str:
     if spread is not None:
         near = given > 0 and abs(math.log10(given / exact)) <= spread
         within = max(1.001 * abs(given / exact - 1), 1e-12) if near else 1e-12
-    return repr(show.check(given, exact, unit, within))
-
-
-def _finite(name: str, given: Any) -> float:
-    if isinstance(given, bool) or not hasattr(given, "__float__"):
-        raise BadType(f"{name} must be a number, got {shown(given)}")
-    try:
-        value = float(given)
-    except (TypeError, ValueError, OverflowError):
-        raise BadType(f"{name} must be one number, got {shown(given)}") from None
-    if not math.isfinite(value):
-        raise BadValue(f"{name} must be a finite number, got {shown(given)}")
-    return value
+    return repr(show.check(given, exact, unit, within, least))
 
 
 def _range(given: Any, tolerance: float) -> tuple[float, float]:
@@ -546,10 +541,10 @@ def _range(given: Any, tolerance: float) -> tuple[float, float]:
     if isinstance(given, tuple | list):
         if len(given) != 2:
             raise BadType(f"a range is (low, high), got {shown(given)}")
-        low, high = (_finite("an end of a range", one) for one in given)
+        low, high = (show.finite("an end of a range", one) for one in given)
         if low > high:
             raise BadValue(f"a range is (low, high), got {shown(given)}")
         return low, high
-    value = _finite("a feedback's value", given)
+    value = show.finite("a feedback's value", given)
     spare = abs(value) * min(tolerance, 0.02)
     return value - spare, value + spare

@@ -100,6 +100,14 @@ def _real(name: str, given: Any) -> float:
         raise BadValue(f"{name} must be at most 1e308, got {shown(given)}") from None
 
 
+def finite(name: str, given: Any) -> float:
+    """Return `given` as one finite real number; raise BadType or BadValue for anything else."""
+    value = _real(name, given)
+    if not math.isfinite(value):
+        raise BadValue(f"{name} must be a finite number, got {shown(given)}")
+    return value
+
+
 def _rounded(value: float, digits: int) -> float:
     size("digits", digits, 17)
     finite = value != 0 and math.isfinite(value)
@@ -158,7 +166,9 @@ class Checked:
         return self.text
 
 
-def check(answer: Any, solution: Any, unit: str = "", tolerance: float = 0.02) -> Checked:
+def check(
+    answer: Any, solution: Any, unit: str = "", tolerance: float = 0.02, smallest: float = 0.0
+) -> Checked:
     """Compare the reader's number with the solution that a cell has computed.
 
     Parameters
@@ -171,11 +181,13 @@ def check(answer: Any, solution: Any, unit: str = "", tolerance: float = 0.02) -
         Shown behind the numbers.
     tolerance : float
         Largest relative difference that counts as right.
+    smallest : float
+        Least number that an answer can be.
 
     Raises
     ------
     BadType, BadValue
-        An answer that is not a finite number of at least 0; a solution that is not finite.
+        An answer that is not a finite number of at least `smallest`; a solution that is not finite.
 
     Examples
     --------
@@ -184,16 +196,16 @@ def check(answer: Any, solution: Any, unit: str = "", tolerance: float = 0.02) -
     >>> check(None, 240.5, "FLOP/byte")
     The solution is 240 FLOP/byte.
     """
-    right = _real("the solution", solution)
-    if not math.isfinite(right):
-        raise BadValue(f"the solution must be a finite number, got {shown(solution)}")
+    right, least = finite("the solution", solution), finite("smallest", smallest)
     within = _real("tolerance", quantity("tolerance", tolerance))
     correct = f"{significant(right)} {unit}".rstrip()
     if answer is None:
         return Checked(f"The solution is {correct}.")
-    given = _real("your answer", quantity("your answer", answer, zero=True))
+    given = finite("your answer", answer)
+    if given < least:
+        raise BadValue(f"your answer must be at least {least:g}, got {shown(answer)}")
     if abs(given - right) <= within * abs(right):
         return Checked(f"Right: {correct}.")
     if right == 0:
-        return Checked("Not yet: the solution is smaller.")
+        return Checked(f"Not yet: the solution is {'smaller' if given > 0 else 'larger'}.")
     return Checked(f"Not yet: yours is {significant(given / right)} times the solution.")

@@ -60,8 +60,8 @@ def test_a_bad_choice_is_refused(changes: Any, error: type[Exception], text: str
 @pytest.mark.parametrize(
     ("changes", "error", "text"),
     [
-        ({"solution": "240"}, BadType, "solution must be a number, got '240'"),
-        ({"solution": np.array([1.0, 2.0])}, BadType, "solution must be one number"),
+        ({"solution": "240"}, BadType, "solution must be a real number, got '240'"),
+        ({"solution": np.array([1.0, 2.0])}, BadType, "solution must be a real number"),
         ({"solution": float("nan")}, BadValue, "solution must be a finite number"),
         ({"solution": -1}, BadValue, "solution must be from 0"),
         ({"tolerance": 0.1, "decades": 1}, BadValue, "tolerance or decades"),
@@ -72,8 +72,19 @@ def test_a_bad_choice_is_refused(changes: Any, error: type[Exception], text: str
         ({"feedback": [((300, 250), "No.")]}, BadValue, r"a range is \(low, high\)"),
         ({"feedback": [120]}, BadType, "pairs of value and text"),
         ({"feedback": [(120, "")]}, BadValue, "a feedback must not be empty"),
-        ({"answer": "much"}, BadType, "answer must be a number"),
+        ({"answer": "much"}, BadType, "answer must be a real number"),
         ({"integer": 1}, BadType, "integer must be True or False"),
+        ({"integer": True}, BadValue, r"solution must be a whole number .*, got 240\.5"),
+        (
+            {"integer": True, "solution": 3, "answer": 2.5},
+            BadValue,
+            r"answer must be a whole .* 2\.5",
+        ),
+        ({"solution": np.complex64(3)}, BadType, "solution must be a real number"),
+        ({"solution": np.bool_(True)}, BadType, "solution must be a real number"),
+        ({"answer": -1}, BadValue, "your answer must be at least 0, got -1"),
+        ({"answer": -6, "smallest": -5}, BadValue, "your answer must be at least -5, got -6"),
+        ({"feedback": None}, BadType, "pairs of value and text, got None"),
     ],
 )
 def test_a_bad_number_is_refused(changes: Any, error: type[Exception], text: str) -> None:
@@ -175,6 +186,8 @@ def test_an_answer_from_the_notebook_is_checked_there_too() -> None:
     assert "Not yet" in number(answer=10_000, decades=0.5).plain
     assert "Right" in number(answer=240.5, decades=0.5).plain
     assert data(number(answer=np.float32(2)).markup())["value"] == 2.0
+    assert "Right: -3." in number(solution=-3, answer=-3, smallest=-5, integer=True).plain
+    assert "the solution is larger" in number(solution=0, answer=-3, smallest=-5).plain
 
 
 def test_the_lead_says_predict_where_something_is_locked() -> None:
