@@ -1190,13 +1190,12 @@ def _compile(
     inner = fn.func if isinstance(fn, functools.partial) else fn
     called = name or getattr(inner, "__name__", None) or type(fn).__name__
     called = "function" if called == "<lambda>" else called
-    axes: dict[frozenset[frozenset[int]], str] = {}
-    count = 1
+    mesh = _mesh_shape((args, kwargs))
     described = tuple(_described(each) for each in args)
     described += tuple(f"{key}={_described(each)}" for key, each in kwargs.items())
     if ahead:
         assert chip is not None
-        args, kwargs, axes, count, default = _moved(args, kwargs, chip, layout, _statics(jit))
+        args, kwargs, default = _moved(args, kwargs, chip, layout, _statics(jit), mesh)
         if not hasattr(fn, "lower") and not _arrays((args, kwargs)):
             jit = {**jit, "out_shardings": default}
     if hasattr(fn, "lower") and jit:
@@ -1227,6 +1226,7 @@ def _compile(
     ledger = hlo.kernels(text, platform, strict=strict, unknown_trips=unknown_trips,
                          price=_price(target))  # fmt: skip
     notes = list(ledger.notes)
+    axes = _axes(mesh)
     if ahead and _jax_version() < (0, 8):
         notes.append("this JAX's optimal_seconds does not depend on the chip")
     if platform == "cpu":
@@ -1241,7 +1241,7 @@ def _compile(
         xla=xla,
         jax_version=jax.__version__,
         compiler=_compiler(platform),
-        devices=count,
+        devices=math.prod(mesh.values()),
         seconds=time.perf_counter() - started,
         text=text,
     )
@@ -1317,7 +1317,21 @@ def _dtype(value: Any) -> Any:
 def _arrays(tree: Any) -> list[Any]:
     import jax
 
-    return [leaf for leaf in jax.tree.leaves(tree) if _is_array(leaf)]
+    try:
+        return [leaf for leaf in jax.tree.leaves(tree) if _is_array(leaf)]
+    except (TypeError, ValueError) as error:  # such as a mapping whose keys have no order
+        raise CannotTrace(f"JAX can't take these arguments: {_first(error)}") from error
+
+
+def _mesh_shape(tree: Any) -> dict[str, int]:
+    """Return the axes of the mesh that arguments are sharded over, {} where they are not."""
+    from jax.sharding import NamedSharding
+
+    shardings = (getattr(leaf, "sharding", None) for leaf in _arrays(tree))
+    sizes = {tuple(s.mesh.shape.items()) for s in shardings if isinstance(s, NamedSharding)}
+    if len(sizes) > 1:
+        raise BadValue(f"the arguments are sharded over different meshes: {sorted(sizes)}")
+    return dict(*sizes)
 
 
 def _moved(
@@ -1326,34 +1340,23 @@ def _moved(
     chip: hardware.Chip,
     layout: str | None,
     static: set[int],
-) -> tuple[tuple[Any, ...], dict[str, Any], dict[frozenset[frozenset[int]], str], int, Any]:
-    """Return the arguments as shapes on a device, or a mesh, of the chip.
+    shape: Mapping[str, int],
+) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
+    """Return the arguments as shapes on a device, or on a mesh of this shape, of the chip.
 
-    Also the groups of devices along the axes of the mesh, how many devices there are, and the
-    sharding of what is not sharded.
+    Also the sharding of what is not sharded.
     """
     import jax
     import numpy as np
     from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
-    meshes = [
-        leaf.sharding.mesh
-        for leaf in _arrays((args, kwargs))
-        if isinstance(getattr(leaf, "sharding", None), NamedSharding)
-    ]
-    sizes = {tuple(mesh.shape.items()) for mesh in meshes}
-    if len(sizes) > 1:
-        raise BadValue(f"the arguments are sharded over different meshes: {sorted(sizes)}")
+    devices = _devices(chip, math.prod(shape.values()), layout)
     mesh = None
-    if meshes:
-        shape = dict(meshes[0].shape)
-        count = math.prod(shape.values())
-        devices = _devices(chip, count, layout)
+    if shape:
         mesh = Mesh(np.array(devices).reshape(tuple(shape.values())), tuple(shape))
         default: Any = NamedSharding(mesh, PartitionSpec())
     else:
-        count = 1
-        default = SingleDeviceSharding(_devices(chip, 1, layout)[0])
+        default = SingleDeviceSharding(devices[0])
 
     scalars = all(isinstance(leaf, np.generic) for leaf in _arrays((args, kwargs)))
 
@@ -1370,8 +1373,7 @@ def _moved(
         each if place in static else jax.tree.map(move, each) for place, each in enumerate(args)
     )
     named = {key: jax.tree.map(move, each) for key, each in kwargs.items()}
-    axes = _axes(dict(mesh.shape)) if mesh is not None else {}
-    return moved, named, axes, count, default
+    return moved, named, default
 
 
 def _axes(shape: Mapping[str, int]) -> dict[frozenset[frozenset[int]], str]:

@@ -300,6 +300,24 @@ def test_a_mesh_of_real_devices_moves_to_the_chip() -> None:
     assert (report.devices, report.hbm_bytes) == (1, 2 * 4 * 512**2)
 
 
+def test_a_mesh_of_devices_that_are_here_is_counted() -> None:
+    program = """
+import jax, jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec
+from roofline_helpers import compiled
+mesh = jax.make_mesh((2, 2), ("data", "model"))
+x = jax.device_put(jnp.ones((8, 8)), NamedSharding(mesh, PartitionSpec("data", "model")))
+report = compiled.analyze(lambda a: a.sum(1), x)
+print(report.devices, [each.axis for each in report.collectives])
+print(compiled.analyze(lambda a: a.sum(1), jnp.ones((8, 8))).devices)
+"""
+    flags = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=flags, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == ["4 ['model']", "1"]
+
+
 def test_whole_pods_compile() -> None:
     needs("v5p")
     report = compiled.analyze(lambda a: a * 2, spec(1024, 1024), chip="v5p", topology="4x4x4")
@@ -374,6 +392,8 @@ def test_no_jax(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_functions_that_do_not_trace(fn: Any, args: Any, message: str) -> None:
     with pytest.raises(compiled.CannotTrace, match=message):
         compiled.analyze(fn, *(spec(*shape) for shape in args))
+    with pytest.raises(compiled.CannotTrace, match=r"take these arguments: .*sorting"):
+        compiled.analyze(jnp.sin, {1: spec(8), "a": spec(8)})
 
 
 def test_programs_that_the_compiler_refuses() -> None:
