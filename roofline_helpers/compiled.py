@@ -1200,8 +1200,8 @@ def _compile(
             jit = {**jit, "out_shardings": default}
     if hasattr(fn, "lower") and jit:
         raise BadType(f"{called} is jitted already: give {', '.join(jit)} to jax.jit")
-    jitted = fn if hasattr(fn, "lower") else jax.jit(fn, **jit)
     try:
+        jitted = fn if hasattr(fn, "lower") else jax.jit(fn, **jit)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
             lowered = jitted.lower(*args, **kwargs)

@@ -306,9 +306,9 @@ def summary(samples: Sequence[float], calls: int = 1, compiled: float = 0.0) -> 
     BadValue
         No sample, or one that isn't a positive finite number.
     """
-    if not samples:
-        raise BadValue("at least one sample is needed, got none")
     values = [single("a sample", each) for each in samples]
+    if not values:
+        raise BadValue("at least one sample is needed, got none")
     median = statistics.median(values)
     q1, q3 = (float(np.quantile(values, q)) for q in (0.25, 0.75))
     third = max(len(values) // 3, 1)
@@ -390,7 +390,10 @@ def jax_program(
 
     if not callable(fn):
         raise BadType(f"the first argument must be a function, got {shown(fn)}")
-    args = tuple(jax.tree.map(_on_device, tuple(args)))
+    try:
+        args = tuple(jax.tree.map(_on_device, tuple(args)))
+    except (TypeError, ValueError) as error:
+        raise BadType(f"JAX can't take these arguments: {_reason(error)}") from error
     for leaf in jax.tree.leaves(args):
         if isinstance(leaf, jax.Array) and len(leaf.devices()) > 1:
             raise BadType(
@@ -815,8 +818,8 @@ _TIMING = {
     "q1": records.positive,
     "q3": records.positive,
     "high": records.positive,
-    "repeats": int,
-    "calls": int,
+    "repeats": records.count,
+    "calls": records.count,
     "compile": records.natural,
     "drift": float,
     "notes": [str],
@@ -1288,6 +1291,8 @@ def merge(older: Record, newer: Record) -> Record:
 
 
 def _one_device(runs: Sequence[Record]) -> None:
+    if not isinstance(runs, Sequence) or not all(isinstance(one, Record) for one in runs):
+        raise BadType(f"records (measure.load) are needed, got {shown(runs)}")
     if not runs:
         raise BadValue("at least one record is needed, got none")
     kinds = list(dict.fromkeys(str(record.device["kind"]) for record in runs))
@@ -1298,6 +1303,12 @@ def _one_device(runs: Sequence[Record]) -> None:
 # --- cases --------------------------------------------------------------------------------------
 
 
+def _kind(dtype: Any) -> Any:
+    import jax.numpy as jnp
+
+    return jnp.dtype(JAX_DTYPES[name_of("data type to measure", dtype_of(dtype), JAX_DTYPES)])
+
+
 def array(*shape: int, dtype: str = "fp32", scale: float = 1.0) -> Any:
     """Return an array of normally distributed numbers on the default device.
 
@@ -1305,9 +1316,8 @@ def array(*shape: int, dtype: str = "fp32", scale: float = 1.0) -> Any:
     easier to make, and easier on the device: products of zeros take less power and run faster.
     """
     import jax
-    import jax.numpy as jnp
 
-    kind = jnp.dtype(JAX_DTYPES[dtype_of(dtype)])
+    kind = _kind(dtype)
     n = math.prod(shape)
     pool = np.random.default_rng(0).standard_normal(min(1_048_583, n), np.float32) * scale
     pool = (np.rint(pool * 20) if kind.kind in "iu" else pool).astype(kind)
@@ -1343,9 +1353,10 @@ def memory_cases(size: int, dtype: str = "fp32") -> list[Case]:
     """
     import jax.numpy as jnp
 
-    bits = np.dtype(jnp.dtype(JAX_DTYPES[dtype])).itemsize
+    kind = _kind(dtype)
+    bits = kind.itemsize
     n = size // bits
-    half = jnp.dtype(JAX_DTYPES[dtype]).type(0.5)
+    half = kind.type(0.5)
 
     def vectors(count: int) -> Callable[[], tuple[Any, ...]]:
         return lambda: tuple(array(n, dtype=dtype) for _ in range(count))
@@ -1394,9 +1405,8 @@ def level_cases(sizes: Sequence[int], dtype: str = "fp32") -> list[Case]:
         A size that isn't a whole number from 1.
     """
     import jax
-    import jax.numpy as jnp
 
-    kind = jnp.dtype(JAX_DTYPES[dtype])
+    kind = _kind(dtype)
     half = kind.type(0.5)
 
     def body(_: Any, x: Any) -> Any:
@@ -1459,7 +1469,7 @@ def matmul_case(
 
     out = {"int8": "int32", "fp8": "bf16", "tf32": "fp32"}.get(dtype, dtype)
     stored = "fp32" if dtype == "tf32" else dtype
-    preferred = jnp.dtype(JAX_DTYPES[out])
+    preferred = _kind(out)
     # On accelerators JAX's default for fp32 is the matrix unit's tf32 or bf16
     exact = jax.lax.Precision.HIGHEST if dtype in ("fp32", "fp64") else None
 
@@ -1707,7 +1717,9 @@ def run(
         A budget that isn't a positive number; passes that aren't a whole number from 1.
     """
     begun = perf_counter()
-    todo = list(cases(quick) if chosen is None else chosen)
+    todo = cases(quick) if chosen is None else chosen
+    if not isinstance(todo, Sequence) or not all(isinstance(case, Case) for case in todo):
+        raise BadType(f"chosen must be a sequence of Case, got {shown(chosen)}")
     rounds = whole("passes", passes)
     each = single("seconds", (0.15 if quick else 0.3) if seconds is None else seconds)
     record = Record(
@@ -1849,8 +1861,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     measure.add_argument("--quick", action="store_true", help="fewer sizes, shorter samples")
     measure.add_argument("--passes", type=int, default=1, help="go through the list so many times")
     given = parser.parse_args(arguments)
-    if given.passes < 1:
-        parser.error("--passes must be at least 1")
+    try:
+        whole("--passes", given.passes)
+    except BadValue as error:
+        parser.error(str(error))
     try:
         import jax
 
@@ -1870,7 +1884,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     typed = ["python -m roofline_helpers measure", *(["--quick"] if given.quick else [])]
     typed += [f"--passes {given.passes}"] if given.passes > 1 else []
-    typed += [f"--out {out.name}"] if given.out else []
+    named = out.name.encode("utf-8", "replace").decode()  # a record holds no other text
+    typed += [f"--out {named}"] if given.out else []
     try:
         record = run(given.quick, passes=given.passes, command=" ".join(typed))
     except KeyboardInterrupt:
@@ -1924,6 +1939,8 @@ def _say(text: str) -> None:
 
 def _refused(out: Path) -> str | None:
     """Return why a record can't be written to a file, or would destroy what is there."""
+    if "\0" in str(out):
+        return f"--out must be the name of a file, got {shown(str(out))}"
     if out.is_dir():
         return f"{out}: it is a folder, where a file is needed"
     if out.suffix != ".json":

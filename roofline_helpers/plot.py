@@ -157,7 +157,7 @@ def roofline(
     points = _points(jobs, roof)
     measured = {
         name_of("job", label, [name for name, _, _ in points]): _positive(f"achieved {label}", rate)
-        for label, rate in (achieved or {}).items()
+        for label, rate in mapping("achieved", {} if achieved is None else achieved).items()
     }
     if vector is None:
         vector = roof.vector is not None and any(_on_vector(job) for _, job, _ in points)
@@ -289,6 +289,7 @@ def fusion(
     BadType, BadValue
         Not kernels; nothing before or after.
     """
+    _need(roof, Roofline)
     (name0, first), (name1, last) = _end(before, "before"), _end(after, "after")
     (x0, y0), (x1, y1) = (_point(name, job, roof) for name, job in ((name0, first), (name1, last)))
     points = [(name0, first), *_pairs(steps), (name1, last)]
@@ -396,7 +397,8 @@ def heatmap(
     """
     kind = dtype_of(dtype)
     named = _pairs(jobs)
-    given = [chips] if isinstance(chips, (str, Chip, Roofline)) else list(chips)
+    many = isinstance(chips, Iterable) and not isinstance(chips, str)
+    given: list[Any] = list(chips) if many else [chips]
     if not named or not given:
         raise BadValue(f"a heatmap needs kernels and chips, got {len(named)} and {len(given)}")
     known = [entry if isinstance(entry, Roofline) else chip_of(entry) for entry in given]
@@ -1189,7 +1191,7 @@ def _end(given: Any, label: str) -> tuple[str, Work]:
 
 
 def _roofs(given: Any) -> list[Roofline]:
-    roofs = [given] if isinstance(given, Roofline) else list(given)
+    roofs = list(given) if isinstance(given, Iterable) else [given]
     for roof in roofs:
         _need(roof, Roofline)
     if not roofs:

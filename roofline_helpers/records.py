@@ -41,6 +41,11 @@ def natural(value: Any) -> str | None:
     return "must be zero or a positive finite number" if wrong else None
 
 
+def count(value: Any) -> str | None:
+    """Return what is wrong with a value that must be a whole number from 1, else None."""
+    return None if type(value) is int and value >= 1 else "must be a whole number from 1"
+
+
 def table_of(fields: Fields) -> Callable[[Any], str | None]:
     """Return a check of a mapping from any names to values that fit `fields`."""
 

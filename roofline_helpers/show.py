@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from roofline_helpers._checks import BadType, BadValue, name_of, plain, quantity, shown, size
+from roofline_helpers._checks import BadType, BadValue, name_of, plain, quantity, shown, whole
 
 if TYPE_CHECKING:
     import pandas
@@ -82,6 +82,7 @@ def significant(value: Any, digits: int = 3) -> str:
     >>> significant(0.012345), significant(1234.5), significant(2.5, 2)
     ('0.0123', '1,230', '2.5')
     """
+    digits = whole("digits", digits, 17)
     rounded = _rounded(_real("value", value), digits)
     if rounded == 0 or not math.isfinite(rounded):
         return f"{rounded:g}"
@@ -109,7 +110,7 @@ def finite(name: str, given: Any) -> float:
 
 
 def _rounded(value: float, digits: int) -> float:
-    size("digits", digits, 17)
+    digits = whole("digits", digits, 17)
     finite = value != 0 and math.isfinite(value)
     return round(value, _places(value, digits)) if finite else value
 

@@ -457,6 +457,8 @@ def test_a_busy_machine_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         (lambda data: data.pop("device"), "lacks 'device'"),
         (lambda data: data["samples"][0].update(bytes=-1), "bytes of item 0 of samples"),
         (lambda data: data["samples"][0]["passes"][0].update(median=0), "median of item 0"),
+        (lambda data: data["samples"][0]["passes"][0].update(calls=0), "calls .* whole .* from 1"),
+        (lambda data: data["samples"][0]["passes"][0].update(repeats=-1), "repeats of item 0"),
         (lambda data: data.update(schema="roofline_helpers.measured/0"), "older record"),
         (lambda data: data.update(schema="roofline_helpers.compiled/1"), "another kind"),
         (lambda data: data.update(samples="none"), "samples of the record must be a list"),
@@ -505,6 +507,14 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     record = measure.load(out)
     assert record.command == "python -m roofline_helpers measure --quick --out a.json"
     assert out.with_suffix(".png").read_bytes()[1:4] == b"PNG"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="file names are text elsewhere")
+@pytest.mark.usefixtures("few")
+def test_a_file_name_that_is_no_text_costs_no_record(tmp_path: Path) -> None:
+    out = tmp_path / "\udcff.json"
+    assert measure.main(["measure", "--quick", "--out", str(out)]) == 0
+    assert measure.load(out).command.endswith("--out ?.json")
 
 
 @pytest.mark.usefixtures("few")
