@@ -414,7 +414,8 @@ def number(
     ------
     BadType, BadValue
         Something missing or empty; a solution or an answer that is no finite number, that is less
-        than `smallest`, or that is not whole with ``integer``; both tolerances.
+        than `smallest`; with ``integer``, an answer that is not whole, or a solution that no whole
+        number meets; both tolerances.
     """
     question = _filled("question", question)
     exact = show.finite("solution", solution)
@@ -440,9 +441,10 @@ def number(
         known.append([low, high, _filled("a feedback", one[1])])
     given = None if answer is None else show.finite("answer", answer)
     only_whole = flag("integer", integer)
-    for name, value in (("solution", exact), ("answer", given)):
-        if only_whole and value is not None and not value.is_integer():
-            raise BadValue(f"{name} must be a whole number with integer=True, got {value:g}")
+    if only_whole and spread is None and abs(round(exact) - exact) > within * abs(exact):
+        raise BadValue(f"solution must be near a whole number with integer=True, got {exact:g}")
+    if only_whole and given is not None and not given.is_integer():
+        raise BadValue(f"answer must be a whole number with integer=True, got {given:g}")
     later, later_plain, inner = _shown_later(then, alt, caption)
     lead = _lead(lead, later)
     data = {

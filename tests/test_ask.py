@@ -74,7 +74,7 @@ def test_a_bad_choice_is_refused(changes: Any, error: type[Exception], text: str
         ({"feedback": [(120, "")]}, BadValue, "a feedback must not be empty"),
         ({"answer": "much"}, BadType, "answer must be a real number"),
         ({"integer": 1}, BadType, "integer must be True or False"),
-        ({"integer": True}, BadValue, r"solution must be a whole number .*, got 240\.5"),
+        ({"integer": True, "solution": 2.5}, BadValue, r"solution must be near a whole .* 2\.5"),
         (
             {"integer": True, "solution": 3, "answer": 2.5},
             BadValue,
@@ -186,6 +186,7 @@ def test_an_answer_from_the_notebook_is_checked_there_too() -> None:
     assert "Not yet" in number(answer=10_000, decades=0.5).plain
     assert "Right" in number(answer=240.5, decades=0.5).plain
     assert data(number(answer=np.float32(2)).markup())["value"] == 2.0
+    assert "Right: 4." in number(solution=4.001, answer=4, integer=True).plain
     assert "Right: -3." in number(solution=-3, answer=-3, smallest=-5, integer=True).plain
     assert "the solution is larger" in number(solution=0, answer=-3, smallest=-5).plain
 

@@ -592,7 +592,7 @@ def test_a_record_is_written_whole_or_not_at_all(
     assert [each.read_bytes() for each in tmp_path.iterdir()] == [before]
     monkeypatch.setattr(compiled, "_compile", lambda *_: pytest.fail("it compiled"))
     monkeypatch.setenv(compiled.RECORD_TO, str(tmp_path / "nowhere"))
-    with pytest.raises(BadValue, match=r"ROOFLINE_RECORD_TO must name a folder.*nowhere"):
+    with pytest.raises(BadValue, match="ROOFLINE_RECORD_TO must name a folder that is there"):
         compiled.analyze(jnp.tanh, spec(8), record="tanh")
 
 
