@@ -211,7 +211,7 @@ def _chip_figures() -> str:
                 _value(figure),
                 figure.basis,
                 f"[{figure.source.key}](#source-{figure.source.key})",
-                (f"{_value_of_sparse(figure)}; " if figure.sparse else "") + figure.note,
+                "; ".join(filter(None, [_value_of_sparse(figure), figure.note])),
             ]
             for path, figure in chip.figures().items()
         ]
@@ -220,7 +220,9 @@ def _chip_figures() -> str:
 
 
 def _value_of_sparse(figure: Figure) -> str:
-    return f"with 2:4 sparsity {rh.si(figure.sparse or 0, figure.unit, digits=4)}"
+    if not figure.sparse:
+        return ""
+    return f"with 2:4 sparsity {rh.si(figure.sparse, figure.unit, digits=4)}"
 
 
 def _chip_sources() -> str:
