@@ -651,7 +651,8 @@ class Report:
 
     def _shown_cells(self) -> tuple[list[str], list[list[str]]]:
         rows = [_cells(kernel) for kernel in self._costliest()]
-        head = [n for n in (rows[0] if rows else {}) if any(r[n] not in (None, "") for r in rows)]
+        said = {n: {row[n] for row in rows} - {None, ""} for n in (rows[0] if rows else {})}
+        head = [n for n, values in said.items() if values and (n != "launches" or values != {1})]
         return head, [[_shown(row[name]) for name in head] for row in rows]
 
     def __str__(self) -> str:
@@ -664,10 +665,9 @@ class Report:
             widths = [max(map(len, column)) for column in zip(head, *cells, strict=True)]
             lines.append("")
             for row in [head, *cells]:
-                first = row[0].ljust(widths[0])
-                second = row[1].ljust(widths[1])
-                rest = [cell.rjust(w) for cell, w in zip(row[2:], widths[2:], strict=True)]
-                lines.append("  " + "  ".join([first, second, *rest]).rstrip())
+                first, *inner, last = row
+                inner = [cell.rjust(w) for cell, w in zip(inner, widths[1:-1], strict=True)]
+                lines.append("  " + "  ".join([first.ljust(widths[0]), *inner, last]))
             if len(self.kernels) > self._SHOWN:
                 lines.append(f"  … and {len(self.kernels) - self._SHOWN} cheaper kernels")
         lines += [f"  note: {note}" for note in self.notes]
@@ -778,18 +778,18 @@ def _cells(kernel: Kernel) -> dict[str, Any]:
     inside = ", ".join(f"{n} {op}" if n > 1 else op for op, n in row.operations.items())
     return {
         "kernel": kernel.name,
-        "inside": inside if row.opcode == "fusion" else row.opcode,
         "launches": kernel.launches,
-        "matrix MFLOP": unknown or kernel.matrix_flops / 1e6,
-        "vector MFLOP": unknown or kernel.vector_flops / 1e6,
+        "limit": kernel.limit or "",
+        "roof µs": micro(kernel.roof_seconds),
+        "FLOP/byte": kernel.intensity,
         "read MB": kernel.read.get("hbm", 0) / 1e6,
         "written MB": kernel.written.get("hbm", 0) / 1e6,
         "with re-reads MB": kernel.tiled_bytes / 1e6 if again else None,
-        "FLOP/byte": kernel.intensity,
-        "limit": kernel.limit or "",
-        "roof µs": micro(kernel.roof_seconds),
+        "matrix MFLOP": unknown or kernel.matrix_flops / 1e6,
+        "vector MFLOP": unknown or kernel.vector_flops / 1e6,
         "cycles µs": micro(kernel.cycle_seconds),
         "XLA µs": micro(kernel.xla_seconds),
+        "inside": inside if row.opcode == "fusion" else row.opcode,
     }
 
 

@@ -318,7 +318,7 @@ def summary(samples: Sequence[float], calls: int = 1, compiled: float = 0.0) -> 
         notes.append(f"unstable: quartiles {100 * (q3 - q1) / median:.0f} % apart")
     if len(values) >= 6 and abs(drift) > DRIFT:
         faster = "slower" if drift > 0 else "faster"
-        notes.append(f"drifting: {100 * abs(drift):.0f} % {faster} at the end than at the start")
+        notes.append(f"drifting: {100 * abs(drift):.0f} % {faster} at the end")
     return Timing(
         median=median,
         low=min(values),
@@ -1067,8 +1067,11 @@ class Record:
             for each in self.samples
             if each.group not in CEILINGS and each.dtype == wanted and each.passes and each.flops
         }
-        points = {name: each.intensity for name, each in kernels.items()}
-        achieved = {name: each.rate for name, each in kernels.items()}
+        short = {
+            name: name.removesuffix(f" {wanted}") for name in kernels
+        }  # the roof is of one type
+        points = {short[name]: each.intensity for name, each in kernels.items()}
+        achieved = {short[name]: each.rate for name, each in kernels.items()}
         drawn = plot.roofline(roof, points, achieved=achieved, ax=ax)
         if beside is not None and wanted in beside.peaks:
             theirs = beside.roofline(wanted)
@@ -1122,8 +1125,11 @@ def _row(sample: Sample) -> dict[str, Any]:
         "GB/s": sample.bandwidth / 1e9 if roofed else None,
         "GFLOP/s": sample.rate / 1e9 if roofed and sample.flops else None,
         "FLOP/byte": sample.intensity,
-        "note": "; ".join(
-            dict.fromkeys([*([sample.error] if sample.error else []), *_notes(sample)])
+        "note": ", ".join(
+            dict.fromkeys(
+                note.removeprefix("unstable: ").removeprefix("drifting: ")
+                for note in [*([sample.error] if sample.error else []), *_notes(sample)]
+            )
         ),
     }
 

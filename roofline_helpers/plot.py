@@ -139,7 +139,7 @@ def roofline(
         or ``{"label": job}``. A kernel sits at ``(job.intensity, roof.attainable(job))``.
     achieved : mapping of str to float, optional
         Measured FLOP/s of jobs, by label: drawn as diamonds, joined to the hollow point on the
-        roof, and labelled with the roofline efficiency (achieved / attainable).
+        roof, and labelled with the roofline efficiency (achieved / attainable, in %).
     regions, ridge : bool
         Whether to shade and name the two regions, and to mark the ridge with its value.
     vector : bool, optional
@@ -169,7 +169,8 @@ def roofline(
     rates = [start, *measured.values(), *(y for _, _, (_, y) in points)]
     _log_axes(ax, (low, high), min(rates), roof.peak, max(rates))
     if measured:
-        ax.set_ylabel(ax.get_ylabel().replace("attainable", "attainable, achieved"))
+        unit = ax.get_ylabel().removeprefix("attainable (").removesuffix(")")
+        ax.set_ylabel(f"attainable, achieved\n({unit}, % of roof)")
 
     knee = min(max(roof.ridge, low), high)
     if knee > low:
@@ -210,7 +211,7 @@ def roofline(
         if rate is None:
             labels.append((x, y, label))
         else:
-            labels.append((x, rate, f"{label}, {_percent(rate / y)} % of roof"))
+            labels.append((x, rate, f"{label}, {_percent(rate / y)} %"))
     place_labels(ax, labels)
     return ax
 
@@ -834,8 +835,9 @@ class _Placer(_AtDraw):
             boxes[:, [0, 2]] += slide[:, None]
             outside = ((boxes[:, :2] < frame[:2]) | (boxes[:, 2:] > frame[2:])).any(axis=1)
             gap = _distance(boxes, anchor)
-            others = [a for a in anchors if np.hypot(*(a - anchor)) > self.SAME * point]
-            nearest = np.min([_distance(boxes, a) for a in others], axis=0) if others else np.inf
+            spots = np.vstack([anchors, (markers[:, :2] + markers[:, 2:]) / 2])
+            others = spots[np.hypot(*(spots - anchor).T) > self.SAME * point]
+            nearest = np.min([_distance(boxes, a) for a in others], axis=0, initial=np.inf)
             leaders = self._leaders(boxes, anchor, point)
             foreign = markers[_distance(markers, anchor) > 0] if len(markers) else markers
             pad = np.array([-1, -1, 1, 1]) * point
@@ -853,7 +855,10 @@ class _Placer(_AtDraw):
             costs.append(cost)
         x = anchors[:, 0]
         crowd = [np.sum(np.hypot(*(anchors - a).T) < 60 * point) for a in anchors]
-        orders = (np.arange(len(x)), np.argsort(x), np.argsort(-x), np.argsort(crowd)[::-1])
+        orders = [np.arange(len(x)), np.argsort(x), np.argsort(-x), np.argsort(crowd)[::-1]]
+        if len(x) <= self.MANY:
+            chance = np.random.default_rng(0)
+            orders += [chance.permutation(len(x)) for _ in range(12)]
         tries = len(anchors) if len(anchors) <= self.MANY else 8
         found: dict[tuple[int, ...], tuple[Pixels, Pixels]] = {}
         for first in orders:

@@ -432,7 +432,8 @@ def test_achieved_points_hang_below_the_roof():
     assert at(axes, "job:a") == (10.0, 1e13)
     assert at(axes, "achieved:a") == (10.0, 4e12)
     assert by_gid(axes, "gap:a").get_xydata().tolist() == [[10, 4e12], [10, 1e13]]
-    assert "a, 40 % of roof" in shown(axes)
+    assert "a, 40 %" in shown(axes)
+    assert axes.get_ylabel() == "attainable, achieved\n(TFLOP/s, % of roof)"
     assert "b" in shown(axes)
     with pytest.raises(UnknownName, match="Nearest: 'a1'"):
         plot.roofline(ROOF, {"a1": 10}, achieved={"a2": 1e12})

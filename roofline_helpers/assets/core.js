@@ -411,8 +411,12 @@ const core = (() => {
   .sheet { margin: 0; padding: 0; list-style: none; } .sheet > li + li { margin-top: 1.2rem; }
   .say { position: absolute; width: 1px; height: 1px; margin: -1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
   .paper { display: none; }
-  .then { margin-top: 1rem; overflow-x: auto; } .then[tabindex] { background: var(--more-beside, none); }
+  .then { margin-top: 1rem; overflow-x: auto; }
   .scroll { overflow-x: auto; container-type: inline-size; }
+  :is(.then, .scroll)[tabindex] { background: linear-gradient(to right, var(--ground) 40%, transparent) left / 2.5rem 100% no-repeat local,
+    linear-gradient(to left, var(--ground) 40%, transparent) right / 2.5rem 100% no-repeat local,
+    linear-gradient(to right, var(--muted), transparent) left / .6rem 100% no-repeat scroll,
+    linear-gradient(to left, var(--muted), transparent) right / .6rem 100% no-repeat scroll; }
   table { border-collapse: collapse; font-size: .92em; overflow-wrap: normal; } caption { text-align: left; }
   th, td { text-align: left; vertical-align: top; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid var(--soft); }
   .answers td:first-child { min-width: 9rem; }
