@@ -1056,6 +1056,8 @@ class Record:
         """
         from roofline_helpers import plot
 
+        if beside is not None and not isinstance(beside, Record):
+            raise BadType(f"beside must be a Record, got {shown(beside)}")
         peaks = self.peaks
         if dtype is None:
             order = sorted(peaks, key=lambda name: name not in ("bf16", "fp32"))

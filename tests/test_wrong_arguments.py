@@ -42,6 +42,7 @@ RECORD = measure.measured()["h100"]
         ),
         (lambda: measure.combine([3]), BadType, "are needed, got [3]"),
         (lambda: measure.merge(RECORD, None), BadType, "None]"),
+        (lambda: RECORD.draw(beside=3), BadType, "beside must be a Record, got 3"),
         (lambda: measure.array(3, dtype="fp4"), UnknownName, "data type to measure 'fp4'"),
         (lambda: measure.memory_cases(2**20, "fp6"), UnknownName, "'fp6'"),
         (
