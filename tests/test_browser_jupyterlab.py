@@ -25,7 +25,7 @@ from roofline_helpers import ask
 
 ACTIVE = re.compile(r"\bjp-mod-active\b")
 TOKEN = "a-token-of-the-tests"
-SECONDS = 60
+SECONDS = 120
 WALL = Path(__file__).parents[1] / "notebooks/lab-memory-wall.ipynb"
 pytestmark = pytest.mark.xdist_group("jupyterlab")  # one server
 
