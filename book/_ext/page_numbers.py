@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 import roofline_helpers as rh
+from page_questions import addition
 from roofline_helpers.hardware import Chip, Figure
 from roofline_helpers.show import significant
 
@@ -69,8 +70,7 @@ def _front() -> dict[str, str]:
 def _first_kernel() -> dict[str, str]:
     """Chapter 1: a vector addition and a matmul on an H100, by hand."""
     roof = rh.chip("h100").roofline("fp32")
-    add = rh.work.add(10**9, "fp32")
-    additions = roof.peak / 2  # the peak counts a multiply-add as two
+    add, additions, adding, moving = addition()
     bf16 = rh.chip("h100").roofline("bf16")
     matmul = rh.work.matmul(4096, 4096, 4096, "bf16")
     return {
@@ -82,9 +82,9 @@ def _first_kernel() -> dict[str, str]:
         "h100_ridge": f"{bf16.ridge:.0f}",
         "add_flops": rh.si(add.flops, "FLOP"),
         "add_bytes": rh.si(add.bytes, "B"),
-        "add_flop_time": rh.si(add.flops / additions, "s"),
-        "add_byte_time": rh.si(add.bytes / roof.bandwidth, "s"),
-        "add_ratio": f"{(add.bytes / roof.bandwidth) / (add.flops / additions):.0f}",
+        "add_flop_time": rh.si(adding, "s"),
+        "add_byte_time": rh.si(moving, "s"),
+        "add_ratio": f"{moving / adding:.0f}",
         "add_intensity": significant(add.intensity, 2),
         "add_share": f"{roof.mfu(roof.attainable(add)):.1%}",
         "matmul_flops": rh.si(matmul.flops, "FLOP"),
