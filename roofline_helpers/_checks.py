@@ -79,6 +79,25 @@ def single(name: str, given: Any, *, zero: bool = False) -> float:
     return float(value)
 
 
+def real(name: str, given: Any) -> float:
+    """Return any real number, or what turns into one: negative, NaN and infinite ones show too."""
+    refused = isinstance(given, bool | np.bool_) or np.iscomplexobj(given) or np.ndim(given) > 0
+    if refused or not hasattr(given, "__float__"):
+        raise BadType(f"{name} must be a real number, got {shown(given)}")
+    try:
+        return float(given)
+    except OverflowError:
+        raise BadValue(f"{name} must be at most 1e308, got {shown(given)}") from None
+
+
+def finite(name: str, given: Any) -> float:
+    """Return `given` as one finite real number; raise BadType or BadValue for anything else."""
+    value = real(name, given)
+    if not math.isfinite(value):
+        raise BadValue(f"{name} must be a finite number, got {shown(given)}")
+    return value
+
+
 def size(name: str, given: Any, largest: float = LARGEST_SIZE) -> Number:
     """Return `given` as a whole number from 1 to `largest` (10¹⁸), or a float64 array of them.
 

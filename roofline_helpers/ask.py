@@ -28,7 +28,7 @@ from io import BytesIO
 from typing import Any
 
 from roofline_helpers import show
-from roofline_helpers._checks import BadType, BadValue, flag, name_of, shown, single, text
+from roofline_helpers._checks import BadType, BadValue, finite, flag, name_of, shown, single, text
 
 BUNDLES: Mapping[str, tuple[str, ...]] = {
     "ask": ("core.js",),
@@ -418,14 +418,14 @@ def number(
         number meets; both tolerances.
     """
     question = _filled("question", question)
-    exact = show.finite("solution", solution)
+    exact = finite("solution", solution)
     if tolerance is not None and decades is not None:
         raise BadValue("give tolerance or decades, not both")
     within = single("tolerance", 0.02 if tolerance is None else tolerance)
     spread = None if decades is None else single("decades", decades)
     if spread is not None and exact <= 0:
         raise BadValue(f"decades needs a solution above zero, got {shown(solution)}")
-    least = show.finite("smallest", smallest)
+    least = finite("smallest", smallest)
     if not least <= exact <= LARGEST_ANSWER:
         raise BadValue(f"solution must be from {least:g} to {LARGEST_ANSWER:g}, got {exact:g}")
     behind = " ".join(text("unit", unit).split())
@@ -439,7 +439,7 @@ def number(
         if low <= exact <= high:
             raise BadValue(f"feedback for {shown(one[0])} would also meet the solution, {exact:g}")
         known.append([low, high, _filled("a feedback", one[1])])
-    given = None if answer is None else show.finite("answer", answer)
+    given = None if answer is None else finite("answer", answer)
     only_whole = flag("integer", integer)
     if only_whole and spread is None and abs(round(exact) - exact) > within * abs(exact):
         raise BadValue(f"solution must be near a whole number with integer=True, got {exact:g}")
@@ -543,10 +543,10 @@ def _range(given: Any, tolerance: float) -> tuple[float, float]:
     if isinstance(given, tuple | list):
         if len(given) != 2:
             raise BadType(f"a range is (low, high), got {shown(given)}")
-        low, high = (show.finite("an end of a range", one) for one in given)
+        low, high = (finite("an end of a range", one) for one in given)
         if low > high:
             raise BadValue(f"a range is (low, high), got {shown(given)}")
         return low, high
-    value = show.finite("a feedback's value", given)
+    value = finite("a feedback's value", given)
     spare = abs(value) * min(tolerance, 0.02)
     return value - spare, value + spare

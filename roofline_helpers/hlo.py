@@ -641,12 +641,14 @@ def _price(rows: Sequence[Row]) -> float:
 
 def _is_complex(each: Instruction, where: Computation) -> bool:
     """Whether it computes with complex numbers, whose real operations are not counted."""
-    counted = {*ARITHMETIC, *TRANSCENDENTAL, "dot", "convolution", "reduce", "reduce-window"}
-    counted -= {"real", "imag", "complex"}
     leaves = (leaf for o in each.operands for leaf in where.by_name[o].shape.leaves)
-    return each.opcode in counted and any(leaf.dtype in ("c64", "c128") for leaf in leaves)
+    return each.opcode in _COMPUTE and any(leaf.dtype in ("c64", "c128") for leaf in leaves)
 
 
+_COMPUTE = frozenset(
+    {*ARITHMETIC, *TRANSCENDENTAL, "dot", "convolution", "reduce", "reduce-window"}
+    - {"real", "imag", "complex"}
+)
 _VIEWS = frozenset(["bitcast", "reshape", "copy", "convert", "transpose"])
 _SLICES = frozenset(["slice", "dynamic-slice", "gather"])
 _PARTIAL = frozenset(["dynamic-update-slice", "scatter"])

@@ -24,7 +24,6 @@ Source: P. Tillet et al., "Triton" (2019); T. Dao et al., arXiv:2205.14135; the 
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import importlib
 import math
@@ -39,7 +38,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 
 from roofline_helpers import work
-from roofline_helpers._checks import BadType, BadValue, flag, name_of, shown, single, size
+from roofline_helpers._checks import BadType, BadValue, finite, flag, name_of, shown, single, size
 
 LAYOUTS = ("tpu", "gpu")
 """How the arrays can be cut."""
@@ -1242,15 +1241,11 @@ def _array(name: str, given: Any) -> Any:
 
 
 def _static(name: str, given: Any) -> float:
-    value = None
-    if not isinstance(given, str | bool):
-        with contextlib.suppress(TypeError):  # JAX's for a traced value is one too
-            value = float(given)
-    if value is None:
-        raise BadType(f"{name} must be one number, static under jax.jit, got {shown(given)}")
-    if not math.isfinite(value):
-        raise BadValue(f"{name} must be finite, got {shown(given)}")
-    return value
+    try:
+        return finite(name, given)
+    except TypeError:  # BadType is one, and so is JAX's for a traced value
+        wanted = "one number, static under jax.jit"
+        raise BadType(f"{name} must be {wanted}, got {shown(given)}") from None
 
 
 def _float_array(name: str, given: Any) -> Any:

@@ -1069,11 +1069,9 @@ class Record:
             for each in self.samples
             if each.group not in CEILINGS and each.dtype == wanted and each.passes and each.flops
         }
-        short = {
-            name: name.removesuffix(f" {wanted}") for name in kernels
-        }  # the roof is of one type
-        points = {short[name]: each.intensity for name, each in kernels.items()}
-        achieved = {short[name]: each.rate for name, each in kernels.items()}
+        suffix = f" {wanted}"  # the roof's name says it for all
+        points = {name.removesuffix(suffix): each.intensity for name, each in kernels.items()}
+        achieved = {name.removesuffix(suffix): each.rate for name, each in kernels.items()}
         drawn = plot.roofline(roof, points, achieved=achieved, ax=ax)
         if beside is not None and wanted in beside.peaks:
             theirs = beside.roofline(wanted)
@@ -1362,8 +1360,7 @@ def memory_cases(size: int, dtype: str = "fp32") -> list[Case]:
     import jax.numpy as jnp
 
     kind = _kind(dtype)
-    bits = kind.itemsize
-    n = size // bits
+    n = size // kind.itemsize
     half = kind.type(0.5)
 
     def vectors(count: int) -> Callable[[], tuple[Any, ...]]:
@@ -1378,7 +1375,7 @@ def memory_cases(size: int, dtype: str = "fp32") -> list[Case]:
     write = Case(
         f"write {_bytes(size)} {dtype}",
         "memory",
-        Work("write", {}, {"y": n * bits}, dtype=dtype),
+        Work("write", {}, {"y": n * kind.itemsize}, dtype=dtype),
         lambda: (array(1, dtype=dtype),),
         lambda s: jnp.broadcast_to(s, (n,)) + half,
         needs=2 * size,
@@ -1976,20 +1973,21 @@ def report(record: Record) -> str:
         f"{record.name} ({about['platform']}, {record.host['cores']} host cores), "
         f"JAX {record.software.get('jax', '?')}, {record.date}"
     ]
+    ceilings = []
     with contextlib.suppress(BadRecord):
         ceiling = f"memory ceiling: {si(record.bandwidth, 'B/s')}"
-        best = max(record._best("memory").values(), key=lambda each: each.bandwidth)
-        lines.append("; ".join([ceiling, *_notes(best)]))
+        fastest = max(record._best("memory").values(), key=lambda each: each.bandwidth)
+        ceilings.append((ceiling, fastest))
     published = record.chip
     for dtype, best in record._best("compute").items():
         ceiling = f"compute ceiling, {dtype}: {si(best.rate, 'FLOP/s')}"
         if published is not None and dtype in published.matrix:
             share = 100 * best.rate / float(published.peak(dtype))
             ceiling += f", {share:.1f} % of the published peak"
-        lines.append("; ".join([ceiling, *_notes(best)]))
+        ceilings.append((ceiling, best))
     for dtype, best in record._best("vector").items():
-        ceiling = f"vector ceiling, {dtype}: {si(best.rate, 'FLOP/s')}"
-        lines.append("; ".join([ceiling, *_notes(best)]))
+        ceilings.append((f"vector ceiling, {dtype}: {si(best.rate, 'FLOP/s')}", best))
+    lines += ["; ".join([ceiling, *_notes(best)]) for ceiling, best in ceilings]
     same = beside(record)
     if same is not None:
         with contextlib.suppress(BadRecord):

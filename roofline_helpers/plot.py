@@ -156,7 +156,7 @@ def roofline(
     _need(roof, Roofline)
     points = _points(jobs, roof)
     measured = {
-        name_of("job", label, [name for name, _, _ in points]): _positive(f"achieved {label}", rate)
+        name_of("job", label, [name for name, _, _ in points]): single(f"achieved {label}", rate)
         for label, rate in mapping("achieved", {} if achieved is None else achieved).items()
     }
     if vector is None:
@@ -525,7 +525,7 @@ def traffic(variants: Mapping[str, Work | Sequence[Work]], *, ax: Axes | None = 
     for name, given in variants.items():
         works = [given] if isinstance(given, Work) else _all_works(given)
         bars[name] = [
-            (tensor, _positive(tensor, n * passes.get(tensor, 1)), hatch, i)
+            (tensor, single(tensor, n * passes.get(tensor, 1)), hatch, i)
             for i, job in enumerate(works)
             for group, passes, hatch in ((job.reads, job.passes, ""), (job.writes, {}, "////"))
             for tensor, n in group.items()
@@ -855,10 +855,7 @@ class _Placer(_AtDraw):
             costs.append(cost)
         x = anchors[:, 0]
         crowd = [np.sum(np.hypot(*(anchors - a).T) < 60 * point) for a in anchors]
-        orders = [np.arange(len(x)), np.argsort(x), np.argsort(-x), np.argsort(crowd)[::-1]]
-        if len(x) <= self.MANY:
-            chance = np.random.default_rng(0)
-            orders += [chance.permutation(len(x)) for _ in range(12)]
+        orders = (np.arange(len(x)), np.argsort(x), np.argsort(-x), np.argsort(crowd)[::-1])
         tries = len(anchors) if len(anchors) <= self.MANY else 8
         found: dict[tuple[int, ...], tuple[Pixels, Pixels]] = {}
         for first in orders:
@@ -1127,19 +1124,12 @@ def _pairs(jobs: Jobs) -> list[tuple[str, Job]]:
         elif isinstance(entry, tuple) and len(entry) == 2 and isinstance(entry[0], str):
             label, job = entry
             if not isinstance(job, Work):
-                job = _positive(f"intensity of {label}", job)
+                job = single(f"intensity of {label}", job)
             named.append((label, job))
         else:
-            value = _positive("an intensity", entry)
+            value = single("an intensity", entry)
             named.append((_number(value), value))
     return named
-
-
-def _positive(name: str, given: Any) -> float:
-    value = quantity(name, given)
-    if isinstance(value, np.ndarray):
-        raise BadType(f"{name} must be one number, got {value.size}")
-    return float(value)
 
 
 def _point(label: str, job: Job, roof: Roofline) -> tuple[float, float]:
@@ -1210,7 +1200,7 @@ def _range(
     if given is not None:
         if not isinstance(given, (tuple, list)) or len(given) != 2:
             raise BadType(f"intensity must be (low, high), got {given!r}")
-        low, high = (_positive("intensity", end) for end in given)
+        low, high = (single("intensity", end) for end in given)
         if low >= high:
             raise BadValue(f"intensity must be (low, high) with low < high, got {given!r}")
         return low, high

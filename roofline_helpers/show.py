@@ -11,9 +11,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from roofline_helpers._checks import BadType, BadValue, name_of, plain, quantity, shown, whole
+from roofline_helpers._checks import (
+    BadType,
+    BadValue,
+    finite,
+    name_of,
+    plain,
+    quantity,
+    real,
+    shown,
+    whole,
+)
 
 if TYPE_CHECKING:
     import pandas
@@ -58,7 +66,8 @@ def si(value: Any, unit: str, prefix: str | None = None, digits: int = 3) -> str
     >>> si(2307e12, "FLOP/s", "T", 4)
     '2,307 TFLOP/s'
     """
-    number = _rounded(_real("value", value), digits)
+    digits = whole("digits", digits, 17)
+    number = _rounded(real("value", value), digits)
     if prefix is not None:
         prefix = name_of("SI prefix", prefix, PREFIXES, {"u": "µ"})
     elif number == 0 or not math.isfinite(number):
@@ -83,36 +92,16 @@ def significant(value: Any, digits: int = 3) -> str:
     ('0.0123', '1,230', '2.5')
     """
     digits = whole("digits", digits, 17)
-    rounded = _rounded(_real("value", value), digits)
+    rounded = _rounded(real("value", value), digits)
     if rounded == 0 or not math.isfinite(rounded):
         return f"{rounded:g}"
     text = f"{rounded:,.{max(_places(rounded, digits), 0)}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def _real(name: str, given: Any) -> float:
-    """Return any real number, or what turns into one: negative, NaN and infinite ones show too."""
-    refused = isinstance(given, bool | np.bool_) or np.iscomplexobj(given) or np.ndim(given) > 0
-    if refused or not hasattr(given, "__float__"):
-        raise BadType(f"{name} must be a real number, got {shown(given)}")
-    try:
-        return float(given)
-    except OverflowError:
-        raise BadValue(f"{name} must be at most 1e308, got {shown(given)}") from None
-
-
-def finite(name: str, given: Any) -> float:
-    """Return `given` as one finite real number; raise BadType or BadValue for anything else."""
-    value = _real(name, given)
-    if not math.isfinite(value):
-        raise BadValue(f"{name} must be a finite number, got {shown(given)}")
-    return value
-
-
 def _rounded(value: float, digits: int) -> float:
-    digits = whole("digits", digits, 17)
-    finite = value != 0 and math.isfinite(value)
-    return round(value, _places(value, digits)) if finite else value
+    known = value != 0 and math.isfinite(value)
+    return round(value, _places(value, digits)) if known else value
 
 
 def _places(value: float, digits: int) -> int:
@@ -198,7 +187,7 @@ def check(
     The solution is 240 FLOP/byte.
     """
     right, least = finite("the solution", solution), finite("smallest", smallest)
-    within = _real("tolerance", quantity("tolerance", tolerance))
+    within = real("tolerance", quantity("tolerance", tolerance))
     correct = f"{significant(right)} {unit}".rstrip()
     if answer is None:
         return Checked(f"The solution is {correct}.")
