@@ -40,6 +40,12 @@ const core = (() => {
     return node;
   };
   const el = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
+  const scrolls = (node) => { // reached by keyboard, and shaded, where there is more beside
+    new ResizeObserver(() => {
+      if (node.scrollWidth > node.clientWidth) node.tabIndex = 0; else node.removeAttribute("tabindex");
+    }).observe(node);
+    return node;
+  };
   const svg = (tag, attributes, ...children) =>
     fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
 
@@ -474,9 +480,7 @@ const core = (() => {
       const root = this.attachShadow({ mode: "open" });
       root.adoptedStyleSheets = sheets;
       root.append(card, locked ? then : "", status);
-      new ResizeObserver(() => { // what scrolls can be reached by keyboard
-        if (then.scrollWidth > then.clientWidth) then.tabIndex = 0; else then.removeAttribute("tabindex");
-      }).observe(then);
+      scrolls(then);
       this.look = (now) => { this.dataset.look = now; for (const f of listeners) f(now); };
       themed.add(this.look);
       this.look(theme());
@@ -511,7 +515,7 @@ const core = (() => {
   };
 
   kinds.ledger = (host, data, ui) => {
-    const place = el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Your answers" });
+    const place = scrolls(el("div", { class: "scroll", role: "region", "aria-label": "Your answers" }));
     const text = el("textarea", { rows: 6, readonly: true, hidden: true, "aria-label": "Your answers as JSON" });
     const draw = () => {
       const rows = Object.values(ledger.all());
@@ -548,6 +552,6 @@ const core = (() => {
 
   return {
     define: (kind, build) => { kinds[kind] = build; },
-    start, el, svg, si, significant, parse, field, choose, question, ledger, state, theme, style,
+    start, el, svg, scrolls, si, significant, parse, field, choose, question, ledger, state, theme, style,
   };
 })();

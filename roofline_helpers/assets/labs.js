@@ -331,9 +331,9 @@
   // Cards: [name, value, a second line, class]
   const facts = (list) => el("dl", { class: "facts" }, list.filter(Boolean).map(([name, value, more, kind]) =>
     el("div", {}, el("dt", {}, name), el("dd", { class: kind }, value), more && el("dd", {}, more))));
-  const grid = (caption, head, rows) => el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption },
+  const grid = (caption, head, rows) => core.scrolls(el("div", { class: "scroll", role: "region", "aria-label": caption },
     el("table", { class: "num" }, el("thead", {}, el("tr", {}, head.map((h) => el("th", { scope: "col" }, h)))),
-      el("tbody", {}, rows.map(([first, ...rest]) => el("tr", {}, el("th", { scope: "row" }, first), rest.map((c) => el("td", {}, c)))))));
+      el("tbody", {}, rows.map(([first, ...rest]) => el("tr", {}, el("th", { scope: "row" }, first), rest.map((c) => el("td", {}, c))))))));
   const fold = (name, ...inside) => el("details", {}, el("summary", {}, name), ...inside);
   const heading = (text) => el("p", {}, el("strong", {}, text));
   const word = (bound) => `${bound}-bound`;
