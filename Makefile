@@ -28,40 +28,40 @@ $(READY): $(VENV)/.locked pyproject.toml
 environment: $(READY)
 
 book: $(READY) ## build the site into _build/html
-	@$(PY) tools/build.py
+	@$(PY) -m tools.site.build
 	@echo "Open $(CURDIR)/_build/html/index.html in a browser, or run \`make serve\`."
 
 pdf: book ## print the site into one PDF too (needs Chromium)
-	@$(PY) tools/pdf.py
+	@$(PY) -m tools.site.pdf
 
 serve: book ## build the site and show it on http://localhost:8000
 	@echo "The book is at http://localhost:$(PORT) (stop with Ctrl-C)"
 	@$(PY) -m http.server $(PORT) --bind 127.0.0.1 --directory _build/html
 
 test: $(READY) ## run every check: lint, types, spelling, tests, notebooks, site
-	@$(PY) tools/checks.py
+	@$(PY) -m tools.checks
 
 lint: $(READY) ## run linter, formatter, type checker and spelling only
-	@$(PY) tools/checks.py lint
+	@$(PY) -m tools.checks lint
 
 notebooks: $(READY) ## execute and normalise the notebooks (REFRESH=1: machine-dependent cells too)
-	@$(PY) tools/notebooks.py execute $(if $(REFRESH),--refresh)
+	@$(PY) -m tools.notebooks.run execute $(if $(REFRESH),--refresh)
 
 records: $(READY) ## compile for TPUs again what the notebooks compile (Linux x86-64)
-	@$(PY) tools/records.py
+	@$(PY) -m tools.notebooks.records
 
 lab: $(READY) ## open the notebooks in JupyterLab
 	@$(PY) -m jupyterlab notebooks
 
 links: $(READY) ## ask whether the outside addresses that the site links to are still there
-	@$(PY) tools/links.py
+	@$(PY) -m tools.site.links
 
 lighthouse: $(READY) ## weigh and judge every page, beside a default book (needs npm)
 	@test -d _build/npm/node_modules/lighthouse || npm install --silent --prefix _build/npm lighthouse
-	@$(PY) tools/lighthouse.py --default
+	@$(PY) -m tools.site.lighthouse --default
 
 repository: $(READY) ## write the repository's address everywhere: URL=https://github.com/OWNER/NAME
-	@$(PY) tools/repository.py $(if $(filter --unset,$(URL)),--unset,"$(URL)") $(if $(REF),--ref "$(REF)")
+	@$(PY) -m tools.repository $(if $(filter --unset,$(URL)),--unset,"$(URL)") $(if $(REF),--ref "$(REF)")
 
 lock: $(READY) ## pin requirements.in anew into requirements.txt (needs uv)
 	@uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url \

@@ -16,8 +16,8 @@ os.environ.pop("MPLBACKEND", None)  # kernels draw into the notebook
 def pytest_collectstart(collector: Any) -> None:
     """Let nbval pass over what other tests compare.
 
-    That is stderr, which no committed notebook has (tests/test_notebooks.py); in interactive
-    outputs the script and its hash (tests/test_questions.py) and pictures (tests/test_pictures.py).
+    That is stderr, which no committed notebook has; in interactive outputs the script and its hash,
+    and pictures. Each has a test of its own in tests/notebooks.
     """
     if hasattr(collector, "skip_compare"):
         collector.skip_compare += ("stderr",)

@@ -1,6 +1,6 @@
 """Chips: peaks, memory and links, each figure with the page that it was read on.
 
-The figures are data, in `chips.toml` beside this file; this module only reads and checks it.
+The figures are data, in `data/chips.toml`; this module only reads and checks it.
 Everything is in SI base units (FLOP/s, byte, byte/s, Hz, W), per chip, and dense: a headline
 that assumes 2:4 sparsity is kept beside the figure, never in its place.
 """
@@ -284,7 +284,7 @@ def chips() -> pandas.DataFrame:
 
 @cache
 def _catalogue() -> dict[str, Chip]:
-    text = resources.files("roofline_helpers").joinpath("chips.toml").read_text("utf-8")
+    text = resources.files("roofline_helpers").joinpath("data", "chips.toml").read_text("utf-8")
     data = tomllib.loads(text)
     sources = {name: Source(key=name, **entry) for name, entry in data["sources"].items()}
     return {name: _chip(name, entry, sources) for name, entry in data["chips"].items()}

@@ -1167,7 +1167,7 @@ def measured() -> dict[str, Record]:
 
 
 def compared(name: str = "cpu") -> dict[str, Any]:
-    """Return a committed comparison with independent programs, as `tools/compare_cpu.py` made it.
+    """Return a committed comparison with independent programs, as `tools/cpu/compare.py` made it.
 
     Best byte/s of STREAM's and JAX's kernels, best FLOP/s of NumPy's and JAX's matrix products,
     and the ratios of the best, on all cores of that machine and on one.
@@ -1183,7 +1183,7 @@ def compared(name: str = "cpu") -> dict[str, Any]:
 def trial(name: str) -> dict[str, Any]:
     """Return a committed trial: seconds of one kernel in several ways, on one device in one run.
 
-    "h200-tma" is that of `tools/hopper_chain.py`. `error` is the largest difference between the
+    "h200-tma" is that of `tools/gpu/hopper_chain.py`. `error` is the largest difference between the
     results. Its medians stand alone, without the passes and spreads of a `Record`.
 
     Raises

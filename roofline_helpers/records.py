@@ -196,7 +196,7 @@ def files(folder: Any) -> dict[str, Any]:
 
 def committed(*parts: str) -> Any:
     """Return a file or folder of the records that the package brings along, as a resource."""
-    return resources.files("roofline_helpers").joinpath("records", *parts)
+    return resources.files("roofline_helpers").joinpath("data", *parts)
 
 
 def load(path: Any, schema: str, fields: Fields | None = None) -> dict[str, Any]:

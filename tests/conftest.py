@@ -11,8 +11,8 @@ import matplotlib as mpl
 import pytest
 from browser import chromium, serve, visit  # noqa: F401  (fixtures)
 
-import notebooks
 from roofline_helpers import compiled
+from tools.notebooks import run as notebooks
 
 mpl.use("agg")  # no window in the tests' own process; kernels draw into the notebook
 

@@ -1,7 +1,7 @@
 """Run the checks of ``make test`` one after another, with the time that each takes.
 
-python tools/checks.py          everything
-python tools/checks.py lint     linter, formatter, types, spelling
+python -m tools.checks          everything
+python -m tools.checks lint     linter, formatter, types, spelling
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-import books
+from tools import books
 
 PYTEST = ["-m", "pytest", "-q"]
 TWO = ["-n", "2", "--dist"]
@@ -22,7 +22,7 @@ LINT = [
     ("codespell", ["-m", "codespell_lib"]),
 ]
 REST = [
-    ("book", ["tools/build.py", "--clean"]),
+    ("book", ["-m", "tools.site.build", "--clean"]),
     # Two processes: a notebook's cells stay together, and so do tests that share executed notebooks
     (
         "notebooks, strict nbval",
@@ -38,7 +38,7 @@ def run(stages: list[tuple[str, list[str]]]) -> list[str]:
     for name, arguments in stages:
         begun = time.perf_counter()
         # nbval holds the committed outputs against the records of compilations, and
-        # tests/test_compiled_records.py holds those against what the compiler says now
+        # tests/notebooks/test_compiled_records.py holds those against what the compiler says now
         use = {"ROOFLINE_USE": "record"} if "--nbval" in arguments else {}
         command, environment = [sys.executable, *arguments], {**os.environ, **use}
         if subprocess.run(command, cwd=books.ROOT, env=environment).returncode:

@@ -4,9 +4,9 @@ The one place is ``repository: url:`` in ``_config.yml``; everything else follow
 of the site, badges of the README, the citation, the package's links, the first code cell of every
 notebook. Without an address nothing points anywhere. ::
 
-    python tools/repository.py https://github.com/OWNER/REPOSITORY
-    python tools/repository.py --unset
-    python tools/repository.py            # stamp again with the address that is set
+    python -m tools.repository https://github.com/OWNER/REPOSITORY
+    python -m tools.repository --unset
+    python -m tools.repository            # stamp again with the address that is set
 
 Pages and buttons name the branch. What notebooks install doesn't move with it: the tag or commit of
 ``--ref``, or the commit that was checked out when the address was set.
@@ -23,8 +23,8 @@ from typing import Any
 
 import yaml
 
-import books
-import notebooks
+from tools import books
+from tools.notebooks import run as notebooks
 
 GITHUB = re.compile(r"https://github\.com/([\w.-]+)/([\w.-]+?)(?:\.git)?/?")
 LOCAL = re.compile(r"(?:git\+)?file:///[^\s\"'@#]+")
@@ -166,7 +166,7 @@ def texts(root: Path, address: Address | None) -> dict[Path, str]:
         if cell is None or cell.get("id") != notebooks.SETUP_ID:
             raise ValueError(
                 f"{path.relative_to(root)}: the first code cell is not the setup cell "
-                f"(its id is {notebooks.SETUP_ID!r}); `tools/notebooks.py new` makes one"
+                f"(its id is {notebooks.SETUP_ID!r}); `tools/notebooks/run.py new` makes one"
             )
         cell.source = setup_cell(address)
         stamped[path] = notebooks.dump(notebook)

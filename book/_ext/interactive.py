@@ -57,7 +57,9 @@ def lift(
     tags = set(PIECE.findall(body))
     used = {one.split("-")[1] for one in tags}
     for old in sorted(tags - {ask.tag(one) for one in used}):
-        log.warning("%s: <%s> was made with another script: run tools/restamp.py", pagename, old)
+        log.warning(
+            "%s: <%s> was made with another script: run tools/notebooks/restamp.py", pagename, old
+        )
 
     def file(match: re.Match[str]) -> str:
         data = b64decode(match[1])

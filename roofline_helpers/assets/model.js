@@ -1,7 +1,7 @@
 /* The roofline, a matrix product, and one step of serving a language model.
 
    The same model as `roofline_helpers` has in Python (roofline.py, work.py, serving.py), in pure
-   functions on plain data; tests/test_parity.py holds both together. Nothing here knows the page.
+   functions on plain data; tests/package/test_parity.py holds both together. Nothing here knows the page.
    SI units: FLOP/s, byte/s, seconds, bytes. A bad argument throws a RangeError.
 
    `tables`, a constant that stands before this file (Python's `serving.script()` is both), has what

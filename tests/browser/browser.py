@@ -1,0 +1,208 @@
+"""A real browser for the tests: headless Chromium through Playwright, outside requests refused.
+
+Fixtures, offered to every test file by ``tests/conftest.py``::
+
+    def test_x(visit, serve):
+        page = visit(serve(folder) + "index.html", width=390, theme="dark")
+        assert violations(page) == []
+
+A page that asks for anything outside this machine, logs an error or throws one fails its test when
+the test ends. Chromium is the one that ``tools/site/chrome.py`` finds. Without any the tests are
+skipped, loudly; where ``CI`` or ``ROOFLINE_BROWSER`` is set they fail.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, Error, Frame, Page, expect
+
+from tools.site.chrome import launched
+
+REQUIRED = os.environ.get("CI", "") not in {"", "0", "false"} or "ROOFLINE_BROWSER" in os.environ
+LOCAL = {"127.0.0.1", "localhost"}
+AXE_TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+PATIENCE = 30_000  # milliseconds for what takes 50 on a machine with nothing else to do
+expect.set_options(timeout=PATIENCE)
+Serve = Callable[[Path], str]
+Visit = Callable[..., Page]
+
+
+@dataclass
+class Watch:
+    """What a browser context did that a page of this book never does."""
+
+    allowed: tuple[str, ...] = ()
+    outside: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+    def request(self, address: str) -> None:
+        """Keep an address that does not lie on this machine."""
+        parts = urlsplit(address)
+        if parts.scheme in {"http", "https", "ws", "wss"} and parts.hostname not in LOCAL:
+            self.outside.append(address)
+
+    def error(self, text: str) -> None:
+        """Keep an error unless it was expected."""
+        if not any(part in text for part in self.allowed):
+            self.errors.append(text)
+
+
+@contextmanager
+def visitor(
+    browser: Browser,
+    width: int = 1280,
+    height: int = 900,
+    theme: str = "light",
+    allowed: tuple[str, ...] = (),
+    **options: Any,
+) -> Iterator[tuple[Page, Watch]]:
+    """Open a page with nothing stored, and watch what it does.
+
+    Parameters
+    ----------
+    browser : Browser
+        Where to open it.
+    width, height : int
+        Of the window, in CSS pixels. Below 600 it is a touch screen.
+    theme : str
+        "light" or "dark": what the system prefers.
+    allowed : tuple of str
+        Errors that contain one of these are expected.
+    options
+        Of Playwright's ``new_context``: ``java_script_enabled=False``, …
+    """
+    options = {"reduced_motion": "reduce", "has_touch": width < 600, **options}
+    size: Any = {"width": width, "height": height}
+    context = browser.new_context(viewport=size, color_scheme=theme, **options)  # type: ignore[arg-type]
+    context.set_default_timeout(PATIENCE)
+    watch = Watch(allowed)
+    context.on("request", lambda request: watch.request(request.url))
+    context.on("console", lambda m: watch.error(m.text) if m.type == "error" else None)
+    context.on("weberror", lambda found: watch.error(str(found.error)))
+    try:
+        yield context.new_page(), watch
+    finally:
+        context.close()
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """Serve a folder on this machine while the block runs; yield its address with a last slash."""
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path == "/favicon.ico":  # asked for by the browser, not by the page
+                self.send_response(204)
+                self.end_headers()
+            else:
+                super().do_GET()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    handler = functools.partial(Quiet, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}/"
+        finally:
+            server.shutdown()
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """Return the browser of this session."""
+    with ExitStack() as stack:
+        try:
+            browser = stack.enter_context(launched())
+        except Error as error:
+            if REQUIRED:
+                raise
+            warnings.warn("NO BROWSER: the tests in a browser did not run", stacklevel=1)
+            pytest.skip(f"NO BROWSER: install Chromium or set CHROMIUM: {error.message[:200]}")
+        yield browser
+
+
+@pytest.fixture(scope="session")
+def serve() -> Iterator[Serve]:
+    """Return a function that serves a folder until the session ends, and gives its address."""
+    with ExitStack() as stack:
+        yield functools.cache(lambda folder: stack.enter_context(served(folder)))
+
+
+@pytest.fixture
+def visit(chromium: Browser) -> Iterator[Visit]:
+    """Return a function that opens an address (or "" for an empty page) as `visitor` does."""
+    with ExitStack() as stack:
+        watches = []
+
+        def open_page(address: str = "", **options: Any) -> Page:
+            page, watch = stack.enter_context(visitor(chromium, **options))
+            watches.append(watch)
+            if address:
+                page.goto(address)
+            return page
+
+        yield open_page
+        for watch in watches:
+            assert watch.outside == [], "the page asked the network"
+            assert watch.errors == [], "the page logged errors"
+
+
+@functools.cache
+def axe_source() -> str:
+    """Return axe-core, which looks for barriers on a page."""
+    import axe_playwright_python
+
+    folder = Path(axe_playwright_python.__file__).parent
+    return (folder / "axe.min.js").read_text("utf-8")
+
+
+def violations(page: Page | Frame, within: str | None = None, skip: tuple[str, ...] = ()) -> Any:
+    """Return what axe finds on a page, one line a violation: rule, impact, first places.
+
+    Parameters
+    ----------
+    page : Page or Frame
+        Where to look. Shadow roots are looked into.
+    within : str, optional
+        A CSS selector: only there.
+    skip : tuple of str
+        Rules to leave out.
+    """
+    page.evaluate(axe_source())
+    found = page.evaluate(
+        "([within, tags, off]) => axe.run(within || document, {runOnly: tags, resultTypes:"
+        " ['violations'], rules: Object.fromEntries(off.map(r => [r, {enabled: false}]))})",
+        [within, AXE_TAGS, list(skip)],
+    )
+    return [
+        f"{one['id']} ({one['impact']}, {len(one['nodes'])}): "
+        + "; ".join(f"{node['target']} {node['failureSummary']}" for node in one["nodes"][:3])
+        for one in found["violations"]
+    ]
+
+
+def until(page: Page, done: Callable[[], bool]) -> None:
+    """Let a page go on until something is so, or until patience ends: then the test says what."""
+    end = time.monotonic() + PATIENCE / 1000
+    while not done() and time.monotonic() < end:
+        page.wait_for_timeout(50)
+
+
+def overflow(page: Page) -> int:
+    """Return by how many CSS pixels a page is wider than its window."""
+    return int(page.evaluate("document.documentElement.scrollWidth - innerWidth"))

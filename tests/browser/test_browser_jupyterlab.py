@@ -1,0 +1,246 @@
+"""Questions in the real JupyterLab and Notebook 7, which must leave the keys to the question."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+import pytest
+from browser import violations, visitor
+from playwright.sync_api import Browser, Page, expect
+
+import roofline_helpers as rh
+from roofline_helpers import ask
+from tools.notebooks import run as notebooks
+
+ACTIVE = re.compile(r"\bjp-mod-active\b")
+TOKEN = "a-token-of-the-tests"
+SECONDS = 120
+WALL = Path(__file__).parents[2] / "notebooks/lab-memory-wall.ipynb"
+pytestmark = pytest.mark.xdist_group("jupyterlab")  # one server
+
+
+def question() -> ask.Element:
+    options = {"the batch": "The smallest decides.", "4096": "It is large.", "16384": "Larger."}
+    table = rh.table([{"N": 64, "FLOP/byte": 21.3}])
+    inner = ask.number("How much?", solution=3, key="lab-number", why="One and two.", then="Deep.")
+    return ask.choice("Which?", options, right="the batch", key="lab-choice", then=[table, inner])
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Return the address of a JupyterLab with two trusted notebooks and an untrusted one."""
+    folder = tmp_path_factory.mktemp("lab")
+    code = nbformat.v4.new_code_cell
+    stored = nbformat.v4.new_output("execute_result", data=question()._repr_mimebundle_())
+    stored.execution_count = 1
+    cells = [code("1", id="before"), code("", outputs=[stored], id="asks"), code("2", id="after")]
+    cells[1].execution_count = 1
+    text = notebooks.dump(
+        nbformat.v4.new_notebook(
+            cells=cells,
+            metadata={"kernelspec": notebooks.KERNEL, "language_info": {"name": "python"}},
+        )
+    )
+    (folder / "trusted.ipynb").write_text(text, "utf-8")
+    # Trust goes by content: another one has none
+    (folder / "untrusted.ipynb").write_text(text.replace('"2"', '"3"'), "utf-8")
+    shutil.copy(WALL, folder / WALL.name)
+    environment = dict(os.environ)
+    for name in ("CONFIG_DIR", "DATA_DIR", "RUNTIME_DIR"):
+        environment[f"JUPYTER_{name}"] = str(folder / name.lower())
+    environment["IPYTHONDIR"] = environment["JUPYTERLAB_SETTINGS_DIR"] = str(folder / "settings")
+    environment["JUPYTERLAB_WORKSPACES_DIR"] = str(folder / "workspaces")
+    trust = [sys.executable, "-m", "jupyter", "trust"]
+    trust += [str(folder / name) for name in ("trusted.ipynb", WALL.name)]
+    subprocess.run(trust, env=environment, check=True, capture_output=True)
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--port=0", "--allow-root"]
+    command += [f"--IdentityProvider.token={TOKEN}", f"--ServerApp.root_dir={folder}"]
+    command += ["--LabApp.news_url="]
+    with (folder / "log").open("wb") as log:
+        server = subprocess.Popen(
+            command, env=environment, stdout=log, stderr=log, start_new_session=True
+        )
+    try:
+        yield address_of(server, folder / "runtime_dir", folder / "log")
+    finally:
+        stop(server)
+
+
+def address_of(server: subprocess.Popen[bytes], runtime: Path, log: Path) -> str:
+    """Return where a JupyterLab listens, from the file that it writes, once it answers."""
+    told = runtime / f"jpserver-{server.pid}.json"
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end and server.poll() is None:
+        try:
+            address = f"http://127.0.0.1:{json.loads(told.read_text('utf-8'))['port']}"
+            urllib.request.urlopen(f"{address}/api?token={TOKEN}", timeout=2)
+            return address
+        except (OSError, ValueError):
+            time.sleep(0.2)
+    raise RuntimeError(f"JupyterLab did not start: {log.read_text('utf-8')[-2000:]}")
+
+
+def stop(server: subprocess.Popen[bytes]) -> None:
+    """Ask a server to end; if it doesn't soon, end it. Its kernels end when it does."""
+    server.terminate()
+    try:
+        server.wait(10)
+    except subprocess.TimeoutExpired:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait(SECONDS)
+
+
+@pytest.fixture
+def opened(chromium: Browser, lab: str) -> Iterator[Page]:
+    # Lab logs errors of its own; what it asks for must still lie on this machine
+    with visitor(chromium, allowed=("",)) as (page, watch):
+        page.set_default_timeout(1000 * SECONDS)
+        page.goto(f"{lab}/lab/tree/trusted.ipynb?token={TOKEN}")
+        page.wait_for_selector("[data-kind][data-look]")
+        yield page
+    assert watch.outside == []
+
+
+def test_notebook_7_shows_it_too(chromium: Browser, lab: str) -> None:
+    with visitor(chromium, allowed=("",)) as (page, watch):
+        page.set_default_timeout(1000 * SECONDS)
+        page.goto(f"{lab}/notebooks/trusted.ipynb?token={TOKEN}")
+        page.wait_for_selector("[data-kind][data-look]")
+        page.get_by_label("4096").focus()
+        page.keyboard.press("Space")
+        page.keyboard.press("ArrowDown")
+        expect(page.get_by_label("16384")).to_be_checked()
+        page.keyboard.press("Enter")
+        expect(page.locator("table.dataframe")).to_be_visible()
+    assert watch.outside == []
+
+
+def selected(page: Page) -> int:
+    cells = page.locator(".jp-Notebook-cell")
+    return ["jp-mod-active" in (cell.get_attribute("class") or "") for cell in cells.all()].index(
+        True
+    )
+
+
+def test_a_question_is_answered_by_keyboard(opened: Page) -> None:
+    page = opened
+    cells = page.locator(".jp-Notebook-cell")
+    expect(cells).to_have_count(3)
+    cells.nth(1).locator(".jp-InputPrompt").click()  # command mode
+    assert selected(page) == 1
+    expect(page.locator("table.dataframe")).to_be_hidden()
+    page.get_by_label("the batch").focus()
+    page.keyboard.press("Space")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    expect(page.get_by_label("16384")).to_be_checked()
+    assert selected(page) == 1, "an arrow key went to the notebook"
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(page.locator("table.dataframe")).to_be_visible()
+    # Letters that are commands there: a, b, x, d d, m, 1
+    field = page.get_by_label("How much?")
+    field.focus()
+    page.keyboard.type("1abxddm")
+    expect(field).to_have_value("1abxddm")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("Not a number").first).to_be_visible()
+    expect(page.get_by_text("Deep.")).to_be_hidden()
+    page.keyboard.press("Control+A")
+    page.keyboard.type("4")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("Deep.")).to_be_visible()
+    expect(cells).to_have_count(3)
+    expect(page.locator(".jp-MarkdownCell")).to_have_count(0)
+    assert selected(page) == 1
+
+
+def test_its_theme_is_followed_and_no_barrier_is_found(opened: Page) -> None:
+    host = opened.locator("[data-kind]").first
+    expect(host).to_have_attribute("data-look", "light")
+    assert violations(opened, "[data-kind]") == []
+    opened.evaluate("document.body.dataset.jpThemeLight = 'false'")
+    expect(host).to_have_attribute("data-look", "dark")
+    assert violations(opened, "[data-kind]") == []
+
+
+def test_an_untrusted_notebook_shows_the_question_and_a_folded_answer(
+    chromium: Browser, lab: str
+) -> None:
+    with visitor(chromium, allowed=("",)) as (page, watch):
+        page.set_default_timeout(1000 * SECONDS)
+        page.goto(f"{lab}/lab/tree/untrusted.ipynb?token={TOKEN}")
+        expect(page.get_by_text("Which?")).to_be_visible(timeout=1000 * SECONDS)
+        expect(page.get_by_text("It is large.")).to_be_hidden()
+        page.get_by_text("Answer", exact=True).first.click()
+        expect(page.get_by_text("It is large.")).to_be_visible()
+        shown = page.locator(".jp-NotebookPanel:visible")  # Lab opens what was open before, too
+        assert shown.locator("[data-look]").count() == 0
+    assert watch.outside == []
+
+
+def focus_by_tab(page: Page, name: str) -> None:
+    """Press Tab until what has the focus is labelled so."""
+    label = "document.activeElement.shadowRoot?.activeElement?.labels?.[0]?.textContent ?? ''"
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        if page.evaluate(label) == name:
+            return
+    raise AssertionError(f"Tab does not come to {name!r}")
+
+
+def test_the_lab_of_the_book_is_played_by_keyboard(chromium: Browser, lab: str) -> None:
+    with visitor(chromium, allowed=("",)) as (page, watch):
+        page.set_default_timeout(1000 * SECONDS)
+        page.goto(f"{lab}/lab/tree/{WALL.name}?token={TOKEN}")
+        panel = page.locator(".jp-NotebookPanel:visible")
+        host = panel.locator("[data-kind=memory-wall]")
+        host.scroll_into_view_if_needed()
+        expect(host).to_have_attribute("data-look", "light")
+        cell = panel.locator(".jp-CodeCell").filter(has=page.locator("[data-kind=memory-wall]"))
+        host.get_by_text("Predict", exact=True).click()  # command mode
+        expect(cell).to_have_class(ACTIVE)
+        chart = host.locator("svg")
+        expect(chart).to_have_count(0)
+        host.get_by_role("radio").first.focus()
+        page.keyboard.press("Space")
+        page.keyboard.press("ArrowDown")
+        expect(host.get_by_role("radio").nth(1)).to_be_checked()
+        expect(cell).to_have_class(ACTIVE)
+        page.keyboard.press("Enter")
+        expect(chart).to_be_visible()
+        title = chart.locator("title")
+        expect(title).to_contain_text("512 × 512 × 512 in bf16 on NVIDIA H100")
+        expect(title).to_contain_text("memory-bound")
+        # By keyboard from the button on; 1, 2 and 4 are commands of the notebook
+        focus_by_tab(page, "Chip")
+        page.keyboard.press("ArrowDown")
+        expect(title).not_to_contain_text("H100")
+        page.keyboard.press("ArrowUp")
+        focus_by_tab(page, "M")
+        page.keyboard.press("Control+A")
+        page.keyboard.type("4k")
+        expect(title).to_contain_text("4,000 × 512 × 512 in bf16 on NVIDIA H100")
+        page.keyboard.press("ArrowLeft")
+        page.keyboard.press("Backspace")
+        page.keyboard.type("8")
+        expect(title).to_contain_text("8,000 × 512 × 512")
+        facts = host.locator(".facts")
+        roof, job = rh.chip("h100").roofline("bf16"), rh.work.matmul(8000, 512, 512, "bf16")
+        expect(facts).to_contain_text(f"{rh.show.significant(job.intensity)} FLOP/byte")
+        expect(facts).to_contain_text(f"{roof.attainable(job) / 1e12:.3g} TFLOP/s")
+        expect(cell).to_have_class(ACTIVE)
+        assert panel.locator(".jp-mod-active").count() == 1
+        assert violations(page, "[data-kind=memory-wall]") == []
+    assert watch.outside == []

@@ -1,0 +1,308 @@
+"""Every page of the built site in a real browser: themes, widths, keyboard, search, from disk.
+
+The site is the one in ``_build/html`` (`make book`). A picture of every page at both widths stays
+in ``_build/pictures``. With ROOFLINE_FULL set, axe looks at all four combinations of theme and
+width; without, at narrow dark and wide light pages.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from browser import Serve, Visit, Watch, overflow, until, violations, visitor
+from playwright.sync_api import Browser, Page, expect
+
+from tools import books
+
+SITE = books.ROOT / "_build/html"
+PICTURES = books.ROOT / "_build/pictures"
+WIDTHS = (390, 1280)
+PAGES = [*books.pages(), "genindex", "search"]
+CHAPTER = "notebooks/fusion"
+FULL = bool(os.environ.get("ROOFLINE_FULL"))
+REFUSED = "Content Security Policy"
+
+pytestmark = pytest.mark.skipif(
+    not (SITE / "index.html").is_file() and not os.environ.get("CI"),
+    reason="no site is built: `make book`",
+)
+
+
+@pytest.fixture(scope="module")
+def shared(chromium: Browser, serve: Serve) -> Iterator[dict[int, tuple[Page, Watch]]]:
+    """One window a width, for all pages; each test asserts what it watched."""
+    address = serve(SITE)
+    with visitor(chromium, width=390) as narrow, visitor(chromium, width=1280) as wide:
+        for page, _ in (narrow, wide):
+            page.goto(address + "search.html")
+        yield dict(zip(WIDTHS, (narrow, wide), strict=True))
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_sound_in_both_themes_at_both_widths(
+    name: str, shared: dict[int, tuple[Page, Watch]], serve: Serve
+) -> None:
+    problems = []
+    for width, (page, watch) in shared.items():
+        page.emulate_media(color_scheme="light")
+        page.goto(f"{serve(SITE)}{name}.html")
+        wide = overflow(page)
+        if wide > 0:
+            problems.append(f"{width} px: {wide} px too wide")
+        for theme in ("light", "dark"):
+            page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+            # The reference has 12,000 elements of the same few kinds: once is enough here
+            usual = {(390, "dark")} if name == "book/api" else {(390, "dark"), (1280, "light")}
+            if FULL or (width, theme) in usual:
+                problems += [f"{width} px, {theme}: {one}" for one in violations(page)]
+        problems += [f"{width} px: asked {one}" for one in watch.outside]
+        problems += [f"{width} px: {one}" for one in watch.errors]
+        watch.outside.clear(), watch.errors.clear()
+    assert not problems, "\n".join(problems)
+
+
+@pytest.mark.parametrize("name", books.pages())
+def test_a_page_has_its_picture_taken(
+    name: str, shared: dict[int, tuple[Page, Watch]], serve: Serve
+) -> None:
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    for width, (page, _) in shared.items():
+        page.emulate_media(color_scheme="light")
+        page.goto(f"{serve(SITE)}{name}.html")
+        broken = page.evaluate(
+            """async () => {
+              const pictures = [...document.images];
+              for (const one of pictures) one.loading = "eager";
+              await Promise.all(pictures.map((one) => one.decode().catch(() => {})));
+              return pictures.filter((one) => !one.naturalWidth).map((one) => one.src);
+            }"""
+        )
+        assert broken == []
+        unsized = page.evaluate(
+            "[...document.querySelectorAll('article img')]"
+            ".filter((one) => !one.getAttribute('width') || !one.getAttribute('height'))"
+            ".map((one) => one.src.slice(0, 80))"
+        )
+        assert unsized == [], "without a size the text jumps when the picture comes"
+        path = PICTURES / f"{name.replace('/', '-')}-{width}.jpg"
+        height = page.evaluate("document.documentElement.scrollHeight")
+        clip = {"x": 0, "y": 0, "width": width, "height": min(height, 16000)}
+        page.screenshot(path=path, type="jpeg", quality=60, full_page=True, clip=clip)  # type: ignore[arg-type]
+        assert path.stat().st_size > 10_000
+
+
+def test_the_keyboard_reaches_everything_in_order_and_sees_where_it_is(
+    visit: Visit, serve: Serve
+) -> None:
+    page = visit(f"{serve(SITE)}{CHAPTER}.html", width=1280)
+    seen = []
+    for _ in range(8):
+        page.keyboard.press("Tab")
+        seen.append(
+            page.evaluate(
+                "() => { const one = document.activeElement, box = one.closest('.search') ?? one;"
+                "const style = (e) => getComputedStyle(e).outlineStyle;"
+                "return [one.textContent.trim() || one.getAttribute('aria-label'),"
+                " style(one) !== 'none' || style(box) !== 'none'] }"
+            )
+        )
+    names = [name for name, _ in seen]
+    assert names[:2] == ["Skip to the text", "Roofline Analysis"]
+    assert names[2:4] == ["Search the book", "Search"]
+    assert names[4].startswith("Colours")
+    assert "What is a roofline?" in names[5]
+    assert all(visible for _, visible in seen), seen
+
+
+def test_the_skip_link_skips(visit: Visit, serve: Serve) -> None:
+    page = visit(f"{serve(SITE)}{CHAPTER}.html")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main-content"
+    page.keyboard.press("Tab")
+    assert page.evaluate("!!document.activeElement.closest('main')")
+
+
+@pytest.mark.parametrize("script", [True, False])
+def test_a_phone_opens_and_closes_the_lists(visit: Visit, serve: Serve, script: bool) -> None:
+    page = visit(f"{serve(SITE)}{CHAPTER}.html", width=390, java_script_enabled=script)
+    for name, nav in (("Chapters", "#contents"), ("On this page", "#sections")):
+        expect(page.locator(nav)).to_be_hidden()
+        page.get_by_role("button", name=name).focus()
+        page.keyboard.press("Enter")
+        expect(page.locator(nav)).to_be_visible()
+        if script:
+            assert violations(page) == []
+        page.keyboard.press("Escape")
+        expect(page.locator(nav)).to_be_hidden()
+    page.get_by_role("button", name="Chapters").click()
+    page.get_by_role("link", name="Anatomy of a roofline plot").click()
+    page.wait_for_url("**/anatomy.html")
+
+
+def test_colours_follow_the_system_and_then_the_reader(visit: Visit, serve: Serve) -> None:
+    page = visit(f"{serve(SITE)}{CHAPTER}.html", theme="dark")
+    figure = page.locator("article picture img").first
+    figure.scroll_into_view_if_needed()
+
+    def look() -> tuple[str, bool, str]:
+        figure.evaluate("one => one.decode()")
+        return (
+            page.evaluate("document.documentElement.dataset.theme"),
+            figure.evaluate("one => one.currentSrc").endswith(".dark.png"),
+            page.evaluate("getComputedStyle(document.documentElement).backgroundColor"),
+        )
+
+    dark, light = ("dark", True, "rgb(18, 22, 28)"), ("light", False, "rgb(255, 255, 255)")
+    assert look() == dark
+    page.emulate_media(color_scheme="light")
+    assert look() == light
+    button = page.locator("button.theme")
+    button.click()
+    button.click()
+    assert button.get_attribute("aria-label") == "Colours: dark"
+    assert look() == dark
+    page.reload()
+    figure.scroll_into_view_if_needed()
+    assert look() == dark
+    page.locator("button.theme").click()
+    assert look() == light
+
+
+def test_without_a_script_the_system_still_chooses(visit: Visit, serve: Serve) -> None:
+    page = visit(f"{serve(SITE)}{CHAPTER}.html", theme="dark", java_script_enabled=False)
+    shot = page.screenshot(clip={"x": 1200, "y": 700, "width": 1, "height": 1})
+    light = visit(f"{serve(SITE)}{CHAPTER}.html", theme="light", java_script_enabled=False)
+    assert shot != light.screenshot(clip={"x": 1200, "y": 700, "width": 1, "height": 1})
+
+
+def test_the_figure_with_the_answer_waits_for_one(visit: Visit, serve: Serve) -> None:
+    address = f"{serve(SITE)}notebooks/anatomy.html"
+    page = visit(address)
+    blurred = "one => getComputedStyle(one).filter !== 'none'"
+    figures = page.locator(".tag_after-answer figure img")
+    assert figures.evaluate_all(f"all => all.map({blurred})") == [True] * figures.count()
+    page.emulate_media(media="print")
+    assert not figures.first.evaluate(blurred)
+    page.emulate_media(media="screen")
+    question = page.locator("main [data-kind=question]").first
+    question.get_by_role("radio").last.check()  # any answer will do
+    question.get_by_role("button", name="Check my answer").click()
+    expect(figures.first).to_have_css("filter", "none")
+    assert figures.nth(1).evaluate(blurred)
+    bare = visit(address, java_script_enabled=False)
+    shot = bare.locator(".tag_after-answer figure").first
+    expect(shot.locator("img")).to_be_visible()
+    assert bare.locator("[data-waiting]").count() == 0
+
+
+def test_a_term_shows_what_it_means(visit: Visit, serve: Serve) -> None:
+    page = visit(f"{serve(SITE)}book/what-is-a-roofline.html")
+    term = page.locator("a[data-card]").first
+    card = page.locator("#term-card")
+    expect(card).to_be_hidden()
+    term.hover()
+    expect(card).to_have_text(str(term.get_attribute("data-card")))
+    assert violations(page) == []
+    card.hover()
+    page.wait_for_timeout(300)
+    expect(card).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(card).to_be_hidden()
+    page.mouse.move(0, 0)
+    page.keyboard.press("Tab")
+    term.focus()
+    expect(card).to_be_visible()
+    assert term.get_attribute("aria-describedby") == "term-card"
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/glossary.html#term-*")
+
+
+def test_the_search_finds_and_marks(visit: Visit, serve: Serve) -> None:
+    page = visit(f"{serve(SITE)}index.html")
+    page.keyboard.press("/")
+    page.keyboard.type("ridge point <b>")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/search.html?q=*")
+    expect(page.locator("#found")).to_contain_text("0 sections have “ridge point <b>”")
+    page.get_by_label("Search the book").fill("ridge point")
+    page.keyboard.press("Enter")
+    expect(page.locator("#results li").nth(2)).to_be_visible()
+    assert page.locator("#results mark").count() > 2
+    assert violations(page) == []
+    page.locator("#results a").first.click()
+    assert page.locator("h1").count() == 1
+
+
+def test_the_policy_refuses_scripts_that_are_not_the_sites(chromium: Browser, serve: Serve) -> None:
+    with visitor(chromium) as (page, watch):
+        page.goto(f"{serve(SITE)}index.html")
+        page.evaluate(
+            """() => {
+              const script = document.createElement("script");
+              script.textContent = "window.broken = 1";
+              document.body.append(script);
+              const button = document.createElement("button");
+              button.setAttribute("onclick", "window.broken = 2");
+              document.body.append(button);
+              button.click();
+              document.body.append(Object.assign(document.createElement("script"),
+                                                 {src: "http://example.org/x.js"}));
+            }"""
+        )
+        until(page, lambda: len(watch.errors) >= 3)
+        assert page.evaluate("window.broken ?? 0") == 0
+        assert len([one for one in watch.errors if REFUSED in one]) == 3
+
+
+def test_no_page_has_an_inline_script_handler_or_style() -> None:
+    policy = re.compile(r'http-equiv="Content-Security-Policy" content="([^"]+)"')
+    for path in sorted(SITE.rglob("*.html")):
+        text = path.read_text("utf-8")
+        assert policy.search(text), path.name
+        assert "unsafe" not in policy.search(text)[1]  # type: ignore[index]
+        for script in re.findall(r"<script\b[^>]*>", text):
+            assert "src=" in script or 'type="application/json"' in script, (path.name, script)
+        markup = re.sub(r"<script\b.*?</script>", "", text, flags=re.DOTALL)
+        tags = re.findall(r"<[a-z][^<>]*\s(?:on[a-z]+|style)=[^<>]*>|<style\b", markup)
+        assert tags == [], path.name
+
+
+def test_the_offline_copy_opens_from_disk(visit: Visit, tmp_path: Path) -> None:
+    with zipfile.ZipFile(SITE / "_static/roofline-analysis.zip") as packed:
+        packed.extractall(tmp_path)
+    home = tmp_path / "roofline-analysis/index.html"
+    page = visit(home.as_uri(), offline=True)
+    assert page.evaluate("document.documentElement.dataset.theme") == "light"
+    page.get_by_role("link", name="Fusion", exact=True).first.click()
+    page.wait_for_url("file://**/fusion.html")
+    picture = page.locator("article picture img").first
+    picture.evaluate("one => one.decode()")
+    assert page.evaluate("getComputedStyle(document.querySelector('h2')).borderTopStyle") == "solid"
+    page.get_by_label("Search the book").fill("ridge")
+    page.keyboard.press("Enter")
+    expect(page.locator("#results li").nth(2)).to_be_visible()
+    page.goto((tmp_path / "roofline-analysis/book/what-is-a-roofline.html").as_uri())
+    assert page.evaluate("document.fonts.ready.then(() => true)")
+    assert page.locator("math").count() > 3
+
+
+def test_descriptions_and_titles_are_the_pages_own() -> None:
+    seen: dict[str, str] = {}
+    for name in books.pages():
+        text = (SITE / f"{name}.html").read_text("utf-8")
+        title = re.search(r"<title>(.*?)</title>", text)
+        about = re.search(r'<meta name="description" content="([^"]*)"', text)
+        assert title, name
+        assert about, name
+        assert 50 <= len(about[1]) <= 170, (name, about[1])
+        for one in (title[1], about[1]):
+            assert one not in seen, f"{name} says the same as {seen[one]}: {one}"
+            seen[one] = name
+        card = SITE / f"_static/cards/{name.replace('/', '-')}.png"
+        assert card.is_file(), f"{name} has no card"

@@ -1,0 +1,99 @@
+"""tools/notebooks/run.py: what it keeps, what it refuses, and that a failed run changes nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+from tools.notebooks import run as notebooks
+
+
+def write(path: Path, *sources: str, tags: list[str] | None = None) -> Path:
+    code = nbformat.v4.new_code_cell
+    cells = [code(source, metadata={"tags": tags} if tags else {}) for source in sources]
+    for number, cell in enumerate(cells):
+        cell.id = f"cell-{number}"
+    path.write_text(notebooks.dump(nbformat.v4.new_notebook(cells=cells)), "utf-8")
+    return path
+
+
+def outputs(path: Path) -> list[Any]:
+    return [cell.outputs for cell in notebooks.load(path).cells]
+
+
+def test_two_runs_give_the_same_bytes(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.ipynb", "print('one')\nprint('two')", "hash('x')  ")
+    notebooks.execute_all([path], refresh=False)
+    first = path.read_bytes()
+    notebooks.execute_all([path], refresh=False)
+    assert path.read_bytes() == first
+    assert notebooks.check([path]) == []
+
+
+def test_machine_values_stay_until_asked_for(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.ipynb", "import time\n\ntime.time_ns()", tags=[notebooks.MACHINE])
+    notebooks.execute_all([path], refresh=False)
+    first = outputs(path)
+    notebooks.execute_all([path], refresh=False)
+    assert outputs(path) == first
+    notebooks.execute_all([path], refresh=True)
+    assert outputs(path) != first
+
+
+def test_a_failing_cell_changes_no_file(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    good = write(tmp_path / "good.ipynb", "1 + 1")
+    bad = write(tmp_path / "bad.ipynb", "x = 1", "x / 0")
+    before = good.read_bytes(), bad.read_bytes()
+    with pytest.raises(notebooks.Refused) as error:
+        notebooks.execute_all([good, bad], refresh=False)
+    assert (good.read_bytes(), bad.read_bytes()) == before
+    for part in ("bad.ipynb", "code cell 2", "ZeroDivisionError", "x / 0"):
+        assert part in str(error.value)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.ipynb", "good.ipynb"]
+
+
+def test_ids_stay_and_new_ones_come_from_the_source() -> None:
+    notebook = nbformat.v4.new_notebook()
+    sources = ("a = 1", "b = 2", "b = 2")
+    notebook.cells = [nbformat.v4.new_code_cell(source, id="same") for source in sources]
+    once = notebooks.normalise(notebook)
+    ids = [cell.id for cell in once.cells]
+    assert ids[0] == "same"
+    assert len(set(ids)) == 3
+    assert [cell.id for cell in notebooks.normalise(once).cells] == ids
+
+
+def test_times_notes_and_foreign_metadata_go() -> None:
+    cell = nbformat.v4.new_code_cell(
+        "1  ",
+        id="a",
+        execution_count=7,
+        metadata={"execution": {"iopub.status.busy": "now"}, "tags": ["b", "a"], "collapsed": True},
+        outputs=[nbformat.v4.new_output("stream", name="stdout", text=text) for text in "ab"],
+    )
+    notebook = notebooks.normalise(nbformat.v4.new_notebook(cells=[cell], metadata={"x": 1}))
+    (left,) = notebook.cells
+    assert left.metadata == {"tags": ["a", "b"]}
+    assert (left.source, left.execution_count) == ("1", 1)
+    assert [output.text for output in left.outputs] == ["ab"]
+    assert sorted(notebook.metadata) == ["kernelspec", "language_info"]
+
+
+UNFIT = {
+    "stderr": ("import sys; print('careful', file=sys.stderr)", "stderr"),
+    "a path": ("print('/home/ada/book/x.py')", "path"),
+    "an address": ("object()", "run to run"),
+}
+
+
+@pytest.mark.parametrize("what", UNFIT)
+def test_what_cannot_be_committed_is_refused(what: str, tmp_path: Path) -> None:
+    source, said = UNFIT[what]
+    path = write(tmp_path / "a.ipynb", "x = 1", source)
+    before = path.read_bytes()
+    with pytest.raises(notebooks.Refused, match=rf"(?s)a\.ipynb, code cell 2.*{said}"):
+        notebooks.execute_all([path], refresh=False)
+    assert path.read_bytes() == before

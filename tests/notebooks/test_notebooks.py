@@ -1,0 +1,204 @@
+"""The notebooks' contract, as far as reading the files shows it (nbval and pictures: elsewhere)."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tools import books, repository
+from tools.notebooks import run as notebooks
+
+ALL = books.notebooks()
+IDS = [path.stem for path in ALL]
+LONGEST = 25
+
+# A cell may differ from machine to machine only where it times or probes something, or shows what
+# a cell that does so has left
+MACHINE = re.compile(
+    r"perf_counter|timeit|\bjax\.(devices|default_backend|local_devices|__version__)"
+    r"|\bplatform\.|cpu_count|cost_analysis|\.compile\(\)|\brh\.measure\."
+)
+WAITS = "after-answer"  # a figure, out of focus until the question above it has an answer
+KNOWN_TAGS = {"hide-cell", "hide-input", "hide-output", "remove-cell", WAITS, notebooks.MACHINE}
+# (notebook, cell id): cells that raise on purpose, or that nbval cannot run
+RAISING: set[tuple[str, str]] = set()
+# Colab and JupyterLab show these raw
+RAW = re.compile(r":::|```\{|\{(cite|ref|numref|doc|term|eq|math|download)(:\w+)?\}`|\{\{")
+LINK = re.compile(r"https?://[^\s)>\]}\"'`]+")
+ALLOWED_LINKS = (
+    "https://docs.jax.dev/",
+    "https://openxla.org/",
+    "https://docs.cloud.google.com/tpu/",
+    "https://cloud.google.com/tpu/",
+)
+OVERVIEW = ("**What you'll learn**", "**What you need")
+HEADINGS = ("Take-away", "Exercises")
+
+pytestmark = pytest.mark.parametrize("path", ALL, ids=IDS)
+
+
+def code_cells(path: Path) -> list[Any]:
+    return [cell for cell in notebooks.load(path).cells if cell.cell_type == "code"]
+
+
+def prose(path: Path) -> str:
+    cells = notebooks.load(path).cells
+    return "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+
+
+def python_of(source: str) -> str:
+    """A cell's source with IPython's own lines made comments."""
+    return re.sub(r"^(\s*)[%!].*$", r"\1pass", source, flags=re.MULTILINE)
+
+
+def names(source: str, context: type) -> set[str]:
+    """The names that a cell reads (``ast.Load``) or sets (``ast.Store``, functions included)."""
+    found = set()
+    for node in ast.walk(ast.parse(python_of(source))):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, context):
+            found.add(node.id)
+        elif isinstance(node, ast.FunctionDef) and context is ast.Store:
+            found.add(node.name)
+    return found
+
+
+def machine_cells(path: Path) -> set[str]:
+    """The ids of the cells that time or probe, or use what such a cell has set."""
+    found, left = set(), set()
+    for cell in code_cells(path):
+        if MACHINE.search(cell.source) or names(cell.source, ast.Load) & left:
+            found.add(cell.id)
+            left |= names(cell.source, ast.Store)
+    return found
+
+
+def has_picture(cell: Any) -> bool:
+    return any("image/png" in output.get("data", {}) for output in cell.outputs)
+
+
+def test_is_as_make_notebooks_leaves_it(path: Path) -> None:
+    assert notebooks.check([path]) == []
+
+
+def test_cells_are_short(path: Path) -> None:
+    long = {
+        cell.id: count
+        for cell in code_cells(path)
+        if (count := len([line for line in cell.source.split("\n") if line.strip()])) > LONGEST
+    }
+    assert not long, f"cells of more than {LONGEST} lines: {long}"
+
+
+def test_execution_counts_run_from_one(path: Path) -> None:
+    counts = [cell.execution_count for cell in code_cells(path)]
+    assert counts == list(range(1, len(counts) + 1))
+
+
+def test_nothing_is_on_stderr(path: Path) -> None:
+    noisy = [
+        cell.id
+        for cell in code_cells(path)
+        for output in cell.outputs
+        if output.output_type == "stream" and output.name == "stderr"
+    ]
+    assert not noisy
+
+
+def test_pictures_have_alt_text_caption_and_name(path: Path) -> None:
+    problems = []
+    for cell in code_cells(path):
+        if not has_picture(cell):
+            continue
+        meta = cell.metadata.get("mystnb", {})
+        alt = meta.get("image", {}).get("alt", "")
+        figure = meta.get("figure", {})
+        if len(alt) < 40:
+            problems.append(f"{cell.id}: alt text of {len(alt)} characters: {alt!r}")
+        if re.search(r"\.(png|svg|jpe?g)\s*$", alt) or re.match(
+            r"\s*(an? |the )?(image|plot|picture|figure|graph|chart) of\b", alt, re.IGNORECASE
+        ):
+            problems.append(f"{cell.id}: alt text says what it is, not what it shows: {alt!r}")
+        if len(figure.get("caption", "")) < 20:
+            problems.append(f"{cell.id}: no caption: {figure.get('caption')!r}")
+        if not re.fullmatch(r"fig-[a-z0-9-]+", figure.get("name", "")):
+            problems.append(f"{cell.id}: no name fig-…: {figure.get('name')!r}")
+    assert not problems, "\n".join(problems)
+
+
+def test_figure_names_are_unique_in_the_book(path: Path) -> None:
+    names = Counter(
+        cell.metadata["mystnb"]["figure"]["name"]
+        for one in ALL
+        for cell in code_cells(one)
+        if cell.metadata.get("mystnb", {}).get("figure", {}).get("name")
+    )
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_a_figure_that_waits_follows_its_question(path: Path) -> None:
+    cells = notebooks.load(path).cells
+    for i, cell in enumerate(cells):
+        if WAITS in cell.metadata.get("tags", []):
+            assert "figure" in cell.metadata.get("mystnb", {}), cell.id
+            before = [c.source for c in cells[max(0, i - 3) : i]]
+            assert any("rh.ask." in source and "key=" in source for source in before), cell.id
+
+
+def test_tags_are_known_and_machine_cells_time_or_probe(path: Path) -> None:
+    problems = []
+    machine = machine_cells(path)
+    for cell in code_cells(path):
+        tags = set(cell.metadata.get("tags", []))
+        if notebooks.MACHINE in tags and cell.id not in machine:
+            problems.append(f"{cell.id}: {notebooks.MACHINE}, but it times and probes nothing")
+        excused = (path.stem, cell.id) in RAISING
+        for tag in sorted(tags - KNOWN_TAGS):
+            if not (tag in {"raises-exception", "nbval-skip"} and excused):
+                problems.append(f"{cell.id}: tag {tag!r}")
+    assert not problems, "\n".join(problems)
+
+
+def test_no_table_is_printed_by_hand(path: Path) -> None:
+    loops = (ast.For, ast.While, ast.ListComp, ast.GeneratorExp)
+    printing = [
+        cell.id
+        for cell in code_cells(path)
+        for node in ast.walk(ast.parse(python_of(cell.source)))
+        if isinstance(node, loops)
+        for call in ast.walk(node)
+        if isinstance(call, ast.Call) and getattr(call.func, "id", None) == "print"
+    ]
+    assert not printing, f"print in a loop: show a DataFrame instead: {printing}"
+
+
+def test_first_code_cell_is_the_setup_cell(path: Path) -> None:
+    first = code_cells(path)[0]
+    assert first.id == notebooks.SETUP_ID
+    assert first.source == repository.setup_cell(repository.current(books.ROOT))
+    assert first.metadata.get("tags") == ["hide-cell"]
+    assert first.outputs == []
+
+
+def test_markdown_reads_the_same_everywhere(path: Path) -> None:
+    found = RAW.findall(prose(path))
+    assert not RAW.search(prose(path)), f"shown raw in Colab: {found}"
+
+
+def test_markdown_has_the_parts_of_a_chapter(path: Path) -> None:
+    headings = re.findall(r"^#+\s+(.*?)\s*$", prose(path), re.MULTILINE)
+    assert [one for one in HEADINGS if one not in headings] == []
+    first = notebooks.load(path).cells[0].source
+    assert [one for one in OVERVIEW if one not in first] == []
+    assert len(re.findall(r"^# ", prose(path), re.MULTILINE)) == 1
+
+
+def test_links_are_in_the_bibliography_or_allowed(path: Path) -> None:
+    sources = LINK.findall((books.ROOT / "book/references.bib").read_text("utf-8"))
+    allowed = (*ALLOWED_LINKS, *(link.rstrip("}/,") for link in sources))
+    unknown = [link for link in LINK.findall(prose(path)) if not link.startswith(allowed)]
+    assert not unknown, f"neither in book/references.bib nor in ALLOWED_LINKS: {unknown}"

@@ -1,0 +1,140 @@
+"""Each committed picture is what its cell draws now: nbval compares no pictures, this does."""
+
+from __future__ import annotations
+
+import io
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import nbformat
+import numpy as np
+import numpy.typing as npt
+import pytest
+from PIL import Image
+
+from tools import books
+from tools.notebooks import run as notebooks
+
+ALL = books.notebooks()
+BLOCK = 16  # pixels
+# Mean difference, of 255, that one block of 16 × 16 pixels may have. Two machines' rounding of the
+# same line stays below 2; a line moved by one pixel gives more than 10 in each block it crosses.
+THRESHOLD = 6.0
+
+
+def pixels(png: bytes) -> npt.NDArray[np.float64]:
+    """A PNG on white, as red, green and blue."""
+    image = Image.open(io.BytesIO(png)).convert("RGBA")
+    ground = Image.new("RGBA", image.size, "white")
+    ground.alpha_composite(image)
+    return np.asarray(ground.convert("RGB"), dtype=np.float64)
+
+
+def worst_block(one: npt.NDArray[np.float64], other: npt.NDArray[np.float64]) -> float:
+    """The largest mean absolute difference of any block."""
+    gap = np.abs(one - other).mean(axis=2)
+    down, across = (-size % BLOCK for size in gap.shape)
+    gap = np.pad(gap, ((0, down), (0, across)))
+    blocks = gap.reshape(gap.shape[0] // BLOCK, BLOCK, gap.shape[1] // BLOCK, BLOCK)
+    return float(blocks.mean(axis=(1, 3)).max())
+
+
+INSIDE = re.compile(r"data:image/png;base64,([A-Za-z0-9+/=]+)")
+
+
+def pictures(cell: Any) -> list[bytes]:
+    """The pictures of a cell: outputs of their own, then those inside interactive ones."""
+    data = [output.get("data", {}) for output in cell.outputs]
+    inside = [found for one in data for found in INSIDE.findall(one.get("text/html", ""))]
+    return [
+        b64decode(png) for png in [*(o["image/png"] for o in data if "image/png" in o), *inside]
+    ]
+
+
+def differences(committed: Any, drawn: Any) -> list[str]:
+    """What is not the same in the pictures of two runs of a notebook."""
+    found = []
+    for old, new in zip(committed.cells, drawn.cells, strict=True):
+        if old.cell_type != "code":
+            continue
+        before, now = pictures(old), pictures(new)
+        if len(before) != len(now):
+            found.append(f"{old.id}: {len(before)} pictures committed, {len(now)} drawn now")
+            continue
+        if notebooks.MACHINE in old.metadata.get("tags", []):
+            continue  # they must be there, that is all
+        for number, (one, other) in enumerate(zip(before, now, strict=True), start=1):
+            left, right = pixels(one), pixels(other)
+            if left.shape != right.shape:
+                found.append(f"{old.id}: picture {number} was {left.shape}, is {right.shape}")
+            elif (gap := worst_block(left, right)) > THRESHOLD:
+                found.append(f"{old.id}: picture {number} differs by {gap:.1f} in one block")
+    return found
+
+
+@pytest.mark.parametrize("path", ALL, ids=[path.stem for path in ALL])
+def test_committed_pictures_are_drawn_now(path: Path, fresh: Callable[[Path], Any]) -> None:
+    found = differences(notebooks.load(path), fresh(path))
+    assert not found, f"{path.name}: look, then `make notebooks`\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize("path", ALL, ids=[path.stem for path in ALL])
+def test_a_fresh_run_writes_nothing_to_stderr(path: Path, fresh: Callable[[Path], Any]) -> None:
+    notebooks.refuse_unfit(notebooks.normalise(fresh(path)), path.name)
+
+
+def drawn(ridge: float = 300.0, label: float = 0.5, width: float = 7.0) -> bytes:
+    """A small roofline, its ridge and its label where asked."""
+    figure, axes = plt.subplots(figsize=(width, 4.5))
+    intensity = np.logspace(-1, 5, 400)
+    axes.loglog(intensity, np.minimum(1.0, intensity / ridge), linewidth=1.5)
+    axes.text(label, 0.3, "memory-bound", transform=axes.transAxes)
+    axes.set(xlabel="intensity (FLOP/byte)", ylabel="fraction of peak")
+    written = io.BytesIO()
+    figure.savefig(written, format="png", dpi=100)
+    plt.close(figure)
+    return written.getvalue()
+
+
+def test_the_same_picture_passes() -> None:
+    assert worst_block(pixels(drawn()), pixels(drawn())) == 0.0
+
+
+def test_a_ridge_moved_by_three_percent_is_caught() -> None:
+    assert worst_block(pixels(drawn()), pixels(drawn(ridge=309.0))) > THRESHOLD
+
+
+def test_a_label_moved_by_two_pixels_is_caught() -> None:
+    assert worst_block(pixels(drawn()), pixels(drawn(label=0.504))) > THRESHOLD
+
+
+def test_a_missing_picture_and_another_size_are_caught() -> None:
+    assert differences(holding(drawn()), holding(drawn())) == []
+    assert len(differences(holding(drawn()), holding())) == 1
+    assert len(differences(holding(drawn()), holding(drawn(width=8.0)))) == 1
+    assert len(differences(holding(drawn()), holding(drawn(ridge=309.0)))) == 1
+
+
+def test_a_picture_inside_an_interactive_output_is_compared() -> None:
+    assert differences(locked(drawn()), locked(drawn())) == []
+    assert len(differences(locked(drawn()), locked(drawn(ridge=309.0)))) == 1
+
+
+def locked(png: bytes) -> Any:
+    """A notebook of one cell with a question that unlocks this picture."""
+    html = f'<img src="data:image/png;base64,{b64encode(png).decode()}" alt="a">'
+    outputs = [nbformat.v4.new_output("execute_result", data={"text/html": html})]
+    return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("", outputs=outputs)])
+
+
+def holding(*pngs: bytes) -> Any:
+    """A notebook of one cell with these pictures."""
+    outputs = [
+        nbformat.v4.new_output("display_data", data={"image/png": b64encode(png).decode()})
+        for png in pngs
+    ]
+    return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("", outputs=outputs)])

@@ -1,0 +1,340 @@
+"""The data of the chip table: complete, sourced, plausible, and held against JAX's own table.
+
+These tests read `chips.toml` directly, so that they judge the data and not its reader.
+"""
+
+from __future__ import annotations
+
+import datetime
+import importlib
+import math
+import re
+import tomllib
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PATH = Path(__file__).parents[2] / "roofline_helpers" / "data" / "chips.toml"
+DATA = tomllib.loads(PATH.read_text("utf-8"))
+CHIPS: dict[str, Any] = DATA["chips"]
+SOURCES: dict[str, Any] = DATA["sources"]
+
+ORDER = [
+    "v4",
+    "v5e",
+    "v5p",
+    "v6e",
+    "v7x",
+    "t4",
+    "l4",
+    "a100-40gb",
+    "a100-80gb",
+    "h100",
+    "h200",
+    "b200",
+    "orin-nx",
+    "mi300x",
+]
+TPUS = [key for key, chip in CHIPS.items() if chip["kind"] == "tpu"]
+DTYPES = {"fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8", "int4", "fp4"}
+CHIP_KEYS = {"name", "vendor", "kind", "year", "aliases", "device_kinds", "devices"} | {
+    *("matrix", "vector", "memory", "links", "clock", "power")
+}
+
+
+def figures(chip: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield every figure of a chip with its path, for instance ``memory.hbm.bandwidth``."""
+    for part in ("matrix", "vector", "links"):
+        for name, figure in chip.get(part, {}).items():
+            yield f"{part}.{name}", figure
+    for level, memory in chip["memory"].items():
+        for name in ("capacity", "bandwidth"):
+            if name in memory:
+                yield f"memory.{level}.{name}", memory[name]
+    for name in ("clock", "power"):
+        if name in chip:
+            yield name, chip[name]
+
+
+ALL = {(key, path): figure for key, chip in CHIPS.items() for path, figure in figures(chip)}
+
+
+def value(key: str, path: str) -> float:
+    return float(ALL[key, path]["value"])
+
+
+# ------------------------------------------------------------------------------- completeness
+
+
+def test_chips_are_the_agreed_ones_in_order() -> None:
+    assert list(CHIPS) == ORDER
+
+
+@pytest.mark.parametrize("key", CHIPS)
+def test_chip_is_complete(key: str) -> None:
+    chip = CHIPS[key]
+    assert set(chip) <= CHIP_KEYS, "unknown keys"
+    assert {*CHIP_KEYS} - {"vector", "links", "clock", "power"} <= set(chip), "missing keys"
+    assert chip["name"]
+    assert chip["vendor"]
+    assert chip["kind"] in ("tpu", "gpu")
+    assert {"bf16", "fp16"} & set(chip["matrix"])
+    assert set(chip["matrix"]) | set(chip.get("vector", {})) <= DTYPES
+    assert next(iter(chip["memory"])) == "hbm"
+    for memory in chip["memory"].values():
+        assert {"capacity"} <= set(memory) <= {"technology", "capacity", "bandwidth"}
+    assert {"technology", "capacity", "bandwidth"} == set(chip["memory"]["hbm"])
+    if chip["kind"] == "tpu":
+        assert {"ici", "dcn"} == set(chip["links"])
+        assert "vmem" in chip["memory"]
+        assert "fp32" in chip["matrix"]
+    else:
+        assert "l2" in chip["memory"]
+        assert "fp32" in chip["vector"]
+        expected = {"t4": set(), "l4": set(), "orin-nx": set(), "mi300x": {"xgmi"}}
+        assert set(chip.get("links", {})) == expected.get(key, {"nvlink"})
+
+
+def test_device_kinds_are_known_except_where_the_name_is_ambiguous() -> None:
+    assert [key for key, chip in CHIPS.items() if not chip["device_kinds"]] == ["orin-nx"]
+    assert {key: chip["devices"] for key, chip in CHIPS.items() if chip["devices"] != 1} == {
+        "v7x": 2
+    }
+
+
+def test_names_lead_to_one_chip() -> None:
+    seen: dict[str, str] = {}
+    for key, chip in CHIPS.items():
+        for name in (key, chip["name"], *chip["aliases"], *chip["device_kinds"]):
+            plain = re.sub(r"[\s_-]+", "", name.casefold())
+            assert seen.setdefault(plain, key) == key, f"{name!r}: {seen[plain]} or {key}?"
+    assert seen["a100"] == "a100-80gb"
+    assert seen["ironwood"] == "v7x"
+    assert all(alias == alias.lower() for chip in CHIPS.values() for alias in chip["aliases"])
+
+
+# ------------------------------------------------------------------------------------- sources
+
+
+@pytest.mark.parametrize(("key", "path"), ALL)
+def test_figure_says_where_it_comes_from(key: str, path: str) -> None:
+    figure = ALL[key, path]
+    assert set(figure) <= {"value", "sparse", "source", "basis", "note"}
+    number = figure["value"]
+    assert isinstance(number, int | float)
+    assert not isinstance(number, bool)
+    assert math.isfinite(number)
+    assert number > 0
+    assert figure["source"] in SOURCES
+    kind = SOURCES[figure["source"]]["kind"]
+    kinds = {"vendor": {"vendor"}, "secondary": {"secondary", "code"}}
+    assert kind in kinds.get(figure["basis"], {"vendor", "secondary", "code"})
+    assert figure["basis"] in ("vendor", "secondary", "derived", "unverified")
+    if figure["basis"] in ("derived", "unverified"):
+        assert re.search(r"\d", figure["note"]), "the note must give the formula or the reason"
+    assert figure.get("note", "x").strip() == figure.get("note", "x") != ""
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_source_can_be_opened_again(name: str) -> None:
+    source = SOURCES[name]
+    assert set(source) == {"title", "url", "read", "kind"}
+    assert source["title"]
+    assert source["kind"] in ("vendor", "secondary", "code")
+    assert re.fullmatch(r"https://[^\s/]+\.[^\s/]+/\S+", source["url"])
+    assert type(source["read"]) is datetime.date
+    assert source["read"] >= datetime.date(2026, 11, 1)
+    assert name in {figure["source"] for figure in ALL.values()}, "no figure uses it"
+
+
+def test_urls_are_listed_once() -> None:
+    urls = [source["url"] for source in SOURCES.values()]
+    assert sorted(urls) == sorted(set(urls))
+
+
+# ---------------------------------------------------------------------------------- plausibility
+
+RANGES = {
+    r"(matrix|vector)\..*": (1e12, 2e16),
+    r"memory\.hbm\.capacity": (15e9, 4e11),
+    r"memory\.hbm\.bandwidth": (1e11, 1e13),
+    r"memory\.(vmem|l2|llc)\.capacity": (2**20, 2**29),
+    r"memory\.(vmem|l2|llc)\.bandwidth": (5e12, 1e14),
+    r"links\..*": (1e9, 2e12),
+    r"clock": (0.5e9, 3e9),
+    r"power": (5, 2000),
+}
+
+
+@pytest.mark.parametrize(("key", "path"), ALL)
+def test_figure_is_plausible(key: str, path: str) -> None:
+    [(low, high)] = [bounds for pattern, bounds in RANGES.items() if re.fullmatch(pattern, path)]
+    assert low <= value(key, path) <= high
+
+
+@pytest.mark.parametrize("key", CHIPS)
+def test_figures_of_a_chip_fit_together(key: str) -> None:
+    chip = CHIPS[key]
+    matrix = {name: figure["value"] for name, figure in chip["matrix"].items()}
+    half = float(matrix["bf16" if "bf16" in matrix else "fp16"])
+    assert 2016 <= chip["year"] <= 2026
+    assert 100 < half / value(key, "memory.hbm.bandwidth") < 600
+    ladder = ["fp32", "tf32", "bf16", "fp8", "int8", "int4"]
+    steps = [matrix[name] for name in ladder if name in matrix]
+    assert steps == sorted(steps), "a narrower type is never slower"
+    for name, figure in chip.get("vector", {}).items():
+        assert figure["value"] < half, name
+    for level, memory in chip["memory"].items():
+        if level == "hbm":
+            continue
+        assert memory["capacity"]["value"] % 2**20 == 0, "caches are counted in MiB"
+        if "bandwidth" in memory:
+            assert memory["bandwidth"]["value"] > value(key, "memory.hbm.bandwidth")
+    for name in chip.get("links", {}):
+        assert value(key, f"links.{name}") < value(key, "memory.hbm.bandwidth")
+
+
+def test_sparse_headlines_are_twice_the_dense_figure() -> None:
+    """Exactly, but for the vendor's rounding to whole TFLOP/s (989.4 and 1978.9: 989, 1979)."""
+    sparse = {where: figure for where, figure in ALL.items() if "sparse" in figure}
+    assert len(sparse) >= 25
+    for (key, path), figure in sparse.items():
+        rounded = key in ("h100", "h200") and path in ("matrix.bf16", "matrix.fp16")
+        off = abs(figure["sparse"] - 2 * figure["value"])
+        assert off == (1e12 if rounded else 0), (key, path)
+
+
+# Every derived figure, computed again from what its note names.
+RECOMPUTED = {
+    **{(key, "matrix.fp32"): value(key, "matrix.bf16") / 6 for key in TPUS},
+    ("v4", "clock"): 275e12 / (2 * 8 * 128 * 128),
+    ("v4", "vector.fp32"): 2 * 8 * 128 * 2 * 1.05e9,
+    ("v5e", "vector.fp32"): 1 * 8 * 128 * 4 * 1.5e9,
+    ("v5p", "vector.fp32"): 2 * 8 * 128 * 4 * 1.75e9,
+    ("v5e", "memory.vmem.bandwidth"): 22 * 810e9,
+    ("v5p", "memory.vmem.bandwidth"): 2 * 3 * 8 * 128 * 4 * 1.75e9,
+    ("v4", "links.ici"): 6 * 45e9,
+    ("v5e", "links.ici"): 400e9 / 2,
+    ("v5p", "links.ici"): 1200e9 / 2,
+    ("v6e", "links.ici"): 800e9 / 2,
+    ("v7x", "links.ici"): 1200e9 / 2,
+    ("v5e", "links.dcn"): 6.4e12 / 256 / 8,
+    ("l4", "matrix.tf32"): 120e12 / 2,
+    ("l4", "matrix.bf16"): 242e12 / 2,
+    ("l4", "matrix.fp16"): 242e12 / 2,
+    ("l4", "matrix.fp8"): 485e12 / 2,
+    ("l4", "matrix.int8"): 485e12 / 2,
+    ("h200", "links.nvlink"): 900e9 / 2,
+    ("orin-nx", "matrix.bf16"): 8 * 2048 * 918e6,
+    ("orin-nx", "matrix.fp16"): 8 * 2048 * 918e6,
+    ("orin-nx", "matrix.int8"): 8 * 4096 * 918e6,
+    ("orin-nx", "memory.hbm.bandwidth"): 128 * 2 * 3200e6 / 8,
+    ("mi300x", "links.xgmi"): 7 * 64e9,
+}
+
+
+def test_derived_figures_follow_from_their_formulas() -> None:
+    derived = {where for where, figure in ALL.items() if figure["basis"] == "derived"}
+    assert derived == set(RECOMPUTED)
+    for where, expected in RECOMPUTED.items():
+        assert value(*where) == pytest.approx(expected, rel=5e-3), where
+
+
+# ------------------------------------------------------------------------------ JAX's own table
+
+# Differences above 1 % between our figure (per chip) and JAX's. A new one fails, and so does
+# one that is listed here but no longer there.
+KNOWN_DIFFERENCES = {
+    ("v4", "matrix.int8"): "Google: 275 teraflops 'bf16 or int8'; JAX lists int8 as not available",
+    ("v4", "memory.hbm.bandwidth"): "Google prints 1200 GB/s, JAX 1230 (a rounding up)",
+    ("v5p", "matrix.fp8"): "Google: 459, the bf16 rate; JAX lists fp8 as not available",
+    ("v5p", "memory.hbm.bandwidth"): "Google prints 2765 GB/s (2575 GiB/s); JAX has 2460",
+}
+FIELDS = {
+    "matrix.bf16": "bf16_ops_per_second",
+    "matrix.fp8": "fp8_ops_per_second",
+    "matrix.int8": "int8_ops_per_second",
+    "matrix.int4": "int4_ops_per_second",
+    "memory.hbm.capacity": "hbm_capacity_bytes",
+    "memory.hbm.bandwidth": "mem_bw_bytes_per_second",
+    "memory.vmem.capacity": "vmem_capacity_bytes",
+}
+Table = dict[tuple[str, str], float]
+
+
+def ours() -> Table:
+    """Return our TPU rows for the fields that JAX has; 0 means no such figure."""
+    return {
+        (key, path): float(ALL.get((key, path), {"value": 0})["value"])
+        for key in TPUS
+        for path in FIELDS
+    }
+
+
+def differences(left: Table, right: Table, above: float = 0.01) -> set[tuple[str, str]]:
+    assert set(left) == set(right)
+    return {where for where in left if abs(left[where] - right[where]) > above * left[where]} | {
+        where for where in left if (left[where] == 0) != (right[where] == 0)
+    }
+
+
+def tpu_info() -> Any:
+    """Return JAX's module with the table of TPUs, or skip: older versions have none."""
+    jax = pytest.importorskip("jax", reason="the TPU rows were NOT held against JAX: no JAX here")
+    for name in ("jax._src.tpu_info", "jax._src.pallas.mosaic.tpu_info"):
+        try:
+            module = importlib.import_module(name)
+        except ImportError:
+            continue
+        wanted = ("ChipVersion", "get_tpu_info_for_chip", "chip_version_from_device_kind")
+        if all(hasattr(module, attribute) for attribute in wanted):
+            return module
+    why = f"the TPU rows were NOT held against JAX's table: JAX {jax.__version__} has none we know"
+    if (0, 10) <= jax.__version_info__[:2] <= (0, 11):
+        pytest.fail(f"{why}, though 0.10 and 0.11 do")
+    warnings.warn(why, stacklevel=2)
+    pytest.skip(why)
+
+
+def version_of(module: Any, key: str) -> Any:
+    return module.ChipVersion(key if key != "v7x" else "7x")
+
+
+def theirs(module: Any) -> Table:
+    """Return JAX's rows per chip: its figures are per TensorCore."""
+    rows: Table = {}
+    for key in TPUS:
+        version = version_of(module, key)
+        cores = version.num_physical_tensor_cores_per_chip
+        info = module.get_tpu_info_for_chip(version, 1)
+        rows |= {(key, path): float(getattr(info, f) * cores) for path, f in FIELDS.items()}
+    return rows
+
+
+def test_tpu_rows_agree_with_jax_but_for_known_differences() -> None:
+    found = differences(ours(), theirs(tpu_info()))
+    assert not found - set(KNOWN_DIFFERENCES), "new differences: explain them in KNOWN_DIFFERENCES"
+    assert not set(KNOWN_DIFFERENCES) - found, "these differences vanished: take them off the list"
+
+
+def test_the_comparison_notices_a_change_of_two_per_cent_and_a_missing_figure() -> None:
+    table = ours()
+    for where, number in table.items():
+        changed = number * 1.02 if number else 1e12
+        assert differences(table, {**table, where: changed}) == {where}
+        if number:
+            assert differences(table, {**table, where: 0.0}) == {where}
+            assert differences(table, {**table, where: number * 1.005}) == set()
+
+
+@pytest.mark.parametrize("key", TPUS)
+def test_device_kinds_and_devices_agree_with_jax(key: str) -> None:
+    module = tpu_info()
+    version = version_of(module, key)
+    for kind in CHIPS[key]["device_kinds"]:
+        assert module.chip_version_from_device_kind(kind) is version
+    cores = version.num_physical_tensor_cores_per_chip
+    assert CHIPS[key]["devices"] == (1 if version.supports_megacore else cores)

@@ -1,0 +1,352 @@
+"""Execute and normalise the book's notebooks, check that they are normalised, or start a new one.
+
+    python -m tools.notebooks.run execute [NOTEBOOK ...] [--refresh]
+    python -m tools.notebooks.run check   [NOTEBOOK ...]
+    python -m tools.notebooks.run new NOTEBOOK --title TITLE
+
+Two runs of ``execute`` leave no difference: ids stay, no times and no paths are kept, and a cell
+tagged ``nbval-ignore-output`` keeps its committed output while its source is unchanged
+(``--refresh`` takes the new one). Nothing is written unless every notebook ran.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import hashlib
+import os
+import re
+import struct
+import sys
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+
+from tools import books
+
+SETUP_ID = "setup"
+MACHINE = "nbval-ignore-output"  # tag of the cells whose values depend on the machine
+KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
+SECONDS = 120  # for one cell
+ENVIRONMENT = {
+    "PYTHONHASHSEED": "0",
+    "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+    "JAX_PLATFORMS": "cpu",
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+}
+CELL_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+# What differs from one run or one machine to the next
+PATHS = re.compile(r"(?<![\w.:/])/(?:home|root|tmp|Users|private|var|work|content|opt)/[\w./-]+")
+TEMPORARY = re.compile(r"ipykernel_\d+|\b0x[0-9a-f]{8,}\b")
+PNG_START = b"\x89PNG\r\n\x1a\n"
+PNG_NOTES = {b"tEXt", b"iTXt", b"zTXt", b"tIME"}
+
+
+class Refused(Exception):
+    """A notebook that did not run, or wrote what cannot be committed."""
+
+
+def load(path: Path) -> Any:
+    """Read a notebook."""
+    return nbformat.read(path, as_version=4)
+
+
+def dump(notebook: Any) -> str:
+    """Return a notebook's file text, the same for the same content."""
+    text: str = nbformat.writes(notebook, version=4)
+    return text.rstrip("\n") + "\n"
+
+
+def plain_png(data: str) -> str:
+    """Return a base64 PNG without its notes, such as the name of the software that drew it."""
+    raw = b64decode(data)
+    if not raw.startswith(PNG_START):
+        raise Refused("an output that calls itself image/png is none")
+    kept, place = [PNG_START], len(PNG_START)
+    while place < len(raw):
+        (length,) = struct.unpack(">I", raw[place : place + 4])
+        if raw[place + 4 : place + 8] not in PNG_NOTES:
+            kept.append(raw[place : place + 12 + length])
+        place += 12 + length
+    return b64encode(b"".join(kept)).decode()
+
+
+def output_text(output: Any) -> str:
+    """Return all the text of one output, pictures left out."""
+    if output.output_type == "stream":
+        return str(output.text)
+    if output.output_type == "error":
+        return "\n".join(output.traceback)
+    parts = [value for kind, value in output.data.items() if not kind.startswith("image/")]
+    return "\n".join(str(part) for part in parts)
+
+
+def join_streams(outputs: list[Any]) -> list[Any]:
+    """Return the outputs with neighbouring writes to one stream made one."""
+    joined: list[Any] = []
+    for output in outputs:
+        last = joined[-1] if joined else None
+        if (
+            last is not None
+            and output.output_type == last.output_type == "stream"
+            and output.name == last.name
+        ):
+            last.text += output.text
+        else:
+            joined.append(copy.deepcopy(output))
+    return joined
+
+
+def new_id(source: str, taken: set[str]) -> str:
+    """Return an id made from a cell's source, not among the taken ones."""
+    digest = hashlib.sha256(source.encode()).hexdigest()
+    candidates = [digest[:8], *(f"{digest[:8]}-{count}" for count in range(2, 1000))]
+    return next(one for one in candidates if one not in taken)
+
+
+def normalise(notebook: Any) -> Any:
+    """Return the notebook as it is committed.
+
+    Ids stay where they are valid and unique; metadata is what the book uses (kernel, tags, alt
+    texts and captions); code cells count from 1; streams are joined; pictures carry no notes.
+    """
+    result = copy.deepcopy(notebook)
+    result.nbformat, result.nbformat_minor = 4, 5
+    result.metadata = nbformat.from_dict(
+        {"kernelspec": dict(KERNEL), "language_info": {"name": "python"}}
+    )
+    taken: set[str] = set()
+    count = 0
+    for cell in result.cells:
+        cell.source = "\n".join(line.rstrip() for line in cell.source.rstrip().split("\n"))
+        if not CELL_ID.fullmatch(cell.get("id", "")) or cell.id in taken:
+            cell.id = new_id(cell.source, taken)
+        taken.add(cell.id)
+        metadata = {key: cell.metadata[key] for key in ("tags", "mystnb") if cell.metadata.get(key)}
+        if "tags" in metadata:
+            metadata["tags"] = sorted(set(metadata["tags"]))
+        cell.metadata = nbformat.from_dict(metadata)
+        cell.pop("attachments", None)
+        if cell.cell_type != "code":
+            continue
+        count += 1
+        if cell.execution_count is not None:
+            cell.execution_count = count
+        cell.outputs = join_streams(cell.outputs)
+        for output in cell.outputs:
+            if "metadata" in output:
+                output.metadata = nbformat.from_dict({})
+            if output.output_type == "execute_result":
+                output.execution_count = count
+            if "image/png" in output.get("data", {}):
+                output.data["image/png"] = plain_png(output.data["image/png"])
+    return result
+
+
+def refuse_unfit(notebook: Any, name: str) -> None:
+    """Raise where an output cannot be committed: on stderr, an error, a path, an address."""
+    for count, cell in enumerate(
+        (cell for cell in notebook.cells if cell.cell_type == "code"), start=1
+    ):
+        for output in cell.outputs:
+            text = output_text(output)
+            why = None
+            if output.output_type == "stream" and output.name == "stderr":
+                why = f"wrote to stderr:\n{text}"
+            elif output.output_type == "error" and "raises-exception" not in cell.metadata.get(
+                "tags", []
+            ):
+                why = f"raised:\n{text}"
+            elif found := PATHS.search(text):
+                why = f"printed a path of this machine: {found[0]}"
+            elif found := TEMPORARY.search(text):
+                why = f"printed what changes from run to run: {found[0]}"
+            if why:
+                raise Refused(f"{name}, code cell {count}: {why}\n--- the cell\n{cell.source}")
+
+
+def keep_machine_values(fresh: Any, committed: Any) -> None:
+    """Put committed outputs back into cells that depend on the machine and did not change."""
+    before = {cell.get("id"): cell for cell in committed.cells if cell.cell_type == "code"}
+    for cell in fresh.cells:
+        old = before.get(cell.get("id"))
+        if (
+            cell.cell_type == "code"
+            and MACHINE in cell.metadata.get("tags", [])
+            and old is not None
+            and old.source.rstrip() == cell.source.rstrip()
+            and old.execution_count is not None
+        ):
+            cell.outputs = copy.deepcopy(old.outputs)
+
+
+def execute(
+    path: Path,
+    kernel: str = "python3",
+    show: bool = False,
+    environment: Mapping[str, str] | None = None,
+) -> Any:
+    """Run a notebook from its first cell in a fresh kernel; return it, the file untouched.
+
+    The kernel's environment is this process's, with ``ENVIRONMENT`` and then ``environment``.
+
+    Raises
+    ------
+    Refused
+        Where a cell fails or takes longer than 120 s: file, cell number, source and error.
+    """
+    notebook = load(path)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    numbers = {
+        index: number
+        for number, index in enumerate(
+            (index for index, cell in enumerate(notebook.cells) if cell.cell_type == "code"), 1
+        )
+    }
+    reached = 0
+
+    def begin(cell: Any, cell_index: int) -> None:
+        nonlocal reached
+        reached = cell_index
+        if show and cell_index in numbers and sys.stderr.isatty():
+            progress = f"\r{path.name}: cell {numbers[cell_index]} of {len(numbers)} "
+            print(progress, end="", file=sys.stderr, flush=True)
+
+    client = NotebookClient(
+        notebook,
+        timeout=SECONDS,
+        kernel_name=kernel,
+        record_timing=False,
+        extra_arguments=["--log-level=ERROR"],
+        resources={"metadata": {"path": str(path.parent)}},
+        on_cell_start=begin,
+    )
+    wanted = {**ENVIRONMENT, **(environment or {})}
+    saved = {key: os.environ.get(key) for key in wanted}
+    os.environ.update(wanted)
+    try:
+        client.execute()
+    except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
+        what = getattr(error, "ename", None)
+        reason = f"{what}: {error.evalue}" if what else str(error).strip()
+        raise Refused(
+            f"{path.name}, code cell {numbers.get(reached, '?')}: {reason}\n"
+            f"--- the cell\n{notebook.cells[reached].source}"
+        ) from error
+    finally:
+        for key, value in saved.items():
+            if value is None:
+                os.environ.pop(key, None)
+            else:
+                os.environ[key] = value
+    return notebook
+
+
+def write(texts: dict[Path, str]) -> None:
+    """Write files so that each is either as before or complete."""
+    for path, text in texts.items():
+        beside = path.with_name(f".{path.name}.new")
+        beside.write_text(text, "utf-8")
+        beside.replace(path)
+
+
+def execute_all(paths: list[Path], refresh: bool) -> int:
+    """Execute, normalise and write the notebooks; nothing is written where one fails."""
+    texts = {}
+    for path in paths:
+        begun = time.perf_counter()
+        committed = load(path)
+        fresh = execute(path, show=True)
+        if not refresh:
+            keep_machine_values(fresh, committed)
+        fresh = normalise(fresh)
+        refuse_unfit(fresh, path.name)
+        text = dump(fresh)
+        changed = "changed" if text != path.read_text("utf-8") else "as committed"
+        texts[path] = text
+        lead = "\r" if sys.stderr.isatty() else ""
+        print(f"{lead}{path.name:34}{time.perf_counter() - begun:6.1f} s  {changed}", flush=True)
+    write({path: text for path, text in texts.items() if text != path.read_text("utf-8")})
+    return 0
+
+
+def check(paths: list[Path]) -> list[str]:
+    """Return which notebooks are not as ``execute`` leaves them, and why; runs nothing."""
+    problems = []
+    for path in paths:
+        notebook = load(path)
+        try:
+            refuse_unfit(notebook, path.name)
+        except Refused as error:
+            problems.append(str(error))
+        if dump(normalise(notebook)) != path.read_text("utf-8"):
+            problems.append(f"{path.name}: not normalised; `make notebooks` does it")
+        empty = [
+            cell.id
+            for cell in notebook.cells
+            if cell.cell_type == "code" and cell.execution_count is None
+        ]
+        if empty:
+            problems.append(f"{path.name}: cells never executed: {', '.join(empty)}")
+    return problems
+
+
+def new(path: Path, title: str) -> None:
+    """Start a notebook with the parts that every chapter has."""
+    from tools import repository
+
+    if path.exists():
+        raise Refused(f"{path} exists already")
+    overview = f"# {title}\n\n## What you'll learn\n\n- \n\n## What you need\n\n- "
+    markdown, code = nbformat.v4.new_markdown_cell, nbformat.v4.new_code_cell
+    setup = code(repository.setup_cell(repository.current(books.ROOT)), id=SETUP_ID)
+    setup.metadata["tags"] = ["hide-cell"]
+    cells = [
+        markdown(overview, id="overview"),
+        setup,
+        code("import roofline_helpers as rh", id="imports"),
+        markdown("## Take-away\n\n- ", id="take-away"),
+        markdown("## Exercises\n\n1. ", id="exercises"),
+    ]
+    write({path: dump(normalise(nbformat.v4.new_notebook(cells=cells)))})
+
+
+def main() -> int:
+    """Read the command line and do what it says."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    for verb in ("execute", "check"):
+        one = verbs.add_parser(verb)
+        one.add_argument("notebooks", nargs="*", type=Path, help="default: all of _toc.yml")
+        if verb == "execute":
+            one.add_argument("--refresh", action="store_true", help="take new machine values too")
+    start = verbs.add_parser("new")
+    start.add_argument("notebook", type=Path)
+    start.add_argument("--title", required=True)
+    given = parser.parse_args()
+    try:
+        if given.verb == "new":
+            new(given.notebook, given.title)
+            return 0
+        paths = [path.resolve() for path in given.notebooks] or books.notebooks()
+        if given.verb == "execute":
+            return execute_all(paths, given.refresh)
+        problems = check(paths)
+        print("\n".join(problems) or f"{len(paths)} notebooks are as `make notebooks` leaves them")
+        return 1 if problems else 0
+    except (Refused, FileNotFoundError) as error:
+        print(f"\nnotebooks: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

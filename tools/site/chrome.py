@@ -1,0 +1,57 @@
+"""Find and start the Chromium that tests the pages and prints the book.
+
+It is the program that ``CHROMIUM`` names, else one of the machine, else Playwright's own.
+
+python -m tools.site.chrome     says what was found; fails where there is none
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from playwright.sync_api import Browser, Error, sync_playwright
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+# Names resolve to this machine or to nothing: the browser's own services stay silent too
+FLAGS = ["--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1"]
+
+
+def executable() -> str | None:
+    """Return the path of the machine's own Chromium, or None: then Playwright's is tried."""
+    named = os.environ.get("CHROMIUM")
+    return named or next((path for name in NAMES if (path := shutil.which(name))), None)
+
+
+@contextmanager
+def launched() -> Iterator[Browser]:
+    """Start a Chromium, and end it.
+
+    Raises
+    ------
+    playwright.sync_api.Error
+        Where there is none, or it does not start.
+    """
+    with sync_playwright() as playwright:
+        try:
+            browser = playwright.chromium.launch(executable_path=executable(), args=FLAGS)
+        except Error:
+            if "CHROMIUM" in os.environ:
+                raise
+            browser = playwright.chromium.launch(args=FLAGS)
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+if __name__ == "__main__":
+    try:
+        with launched() as one:
+            print(f"Chromium {one.version}: {executable() or 'of Playwright'}")
+    except Error as error:
+        print(f"no Chromium: {error.message.splitlines()[0]}", file=sys.stderr)
+        sys.exit(1)
