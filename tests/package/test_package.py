@@ -13,6 +13,7 @@ import sys
 import tomllib
 import zipfile
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -70,33 +71,61 @@ def test_import_is_quick() -> None:
 
 
 def imports(path: Path) -> Iterator[str]:
-    """The modules of the package that a file imports, inside functions too."""
+    """The modules of the package that a file imports, inside functions too: "plot.style"."""
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.ImportFrom):
             module = node.module or ""
             if node.level == 0 and not module.startswith("roofline_helpers"):
                 continue
             inner = module.removeprefix("roofline_helpers").strip(".")
-            yield from [inner.split(".")[0]] if inner else [alias.name for alias in node.names]
+            yield from [f"{inner}.{alias.name}".strip(".") for alias in node.names]
         elif isinstance(node, ast.Import):
             for alias in node.names:
                 if alias.name.startswith("roofline_helpers."):
-                    yield alias.name.split(".")[1]
+                    yield alias.name.removeprefix("roofline_helpers.")
 
 
-def upward(files: dict[str, Path]) -> list[str]:
+def rooms(package: Path = PACKAGE) -> dict[str, list[Path]]:
+    """The files of each top-level module or folder."""
+    found: dict[str, list[Path]] = {}
+    for path in sorted(package.rglob("*.py")):
+        room = path.relative_to(package).parts[0].removesuffix(".py")
+        if room != "__init__":
+            found.setdefault(room, []).append(path)
+    return found
+
+
+def upward(files: dict[str, list[Path]]) -> list[str]:
     return [
-        f"{name} imports {other}"
-        for name, path in files.items()
-        for other in imports(path)
-        if other in FLOORS and FLOORS.index(other) >= FLOORS.index(name)
+        f"{room} imports {other}"
+        for room, paths in files.items()
+        for path in paths
+        for other in dict.fromkeys(name.split(".")[0] for name in imports(path))
+        if other in FLOORS and other != room and FLOORS.index(other) > FLOORS.index(room)
     ]
 
 
+def inside(room: str, paths: list[Path]) -> dict[str, set[str]]:
+    """Which files of a room each of its files imports."""
+    names = {path.stem for path in paths}
+    found = {}
+    for path in paths:
+        parts = [name.split(".") for name in imports(path)]
+        found[path.stem] = {part[1] for part in parts if part[0] == room and part[1:]} & names
+    return found
+
+
 def test_no_import_points_upwards() -> None:
-    files = {path.stem: path for path in PACKAGE.glob("*.py") if path.stem != "__init__"}
-    assert set(files) <= set(FLOORS), "a module has no floor: add it to FLOORS in its place"
-    assert upward(files) == []
+    assert set(rooms()) <= set(FLOORS), "a module has no floor: add it to FLOORS in its place"
+    assert upward(rooms()) == []
+
+
+def test_no_file_of_a_room_imports_one_that_imports_it() -> None:
+    for room, paths in rooms().items():
+        try:
+            tuple(TopologicalSorter(inside(room, paths)).static_order())
+        except CycleError as error:
+            pytest.fail(f"{room}: {' imports '.join(error.args[1])}")
 
 
 def test_an_import_that_points_upwards_is_noticed(tmp_path: Path) -> None:
@@ -104,18 +133,26 @@ def test_an_import_that_points_upwards_is_noticed(tmp_path: Path) -> None:
         "from .work import Work",
         "from . import work",
         "import roofline_helpers.work",
+        "from roofline_helpers.work.attention import naive",
         "def f():\n    from roofline_helpers.work import Work",
     ):
         path = tmp_path / "roofline.py"
         path.write_text(text, "utf-8")
-        assert upward({"roofline": path}) == ["roofline imports work"]
+        assert upward({"roofline": [path]}) == ["roofline imports work"]
+
+
+def test_a_circle_inside_a_room_is_noticed(tmp_path: Path) -> None:
+    one, two = tmp_path / "one.py", tmp_path / "two.py"
+    one.write_text("from roofline_helpers.plot import two", "utf-8")
+    two.write_text("from roofline_helpers.plot.one import x", "utf-8")
+    with pytest.raises(CycleError):
+        tuple(TopologicalSorter(inside("plot", [one, two])).static_order())
 
 
 def modules() -> list[ModuleType]:
-    names = [one.name for one in pkgutil.iter_modules(roofline_helpers.__path__)]
-    return [
-        importlib.import_module(f"roofline_helpers.{name}") for name in names if name != "__main__"
-    ]
+    found = pkgutil.walk_packages(roofline_helpers.__path__, "roofline_helpers.")
+    names = [one.name for one in found if not one.name.endswith(".__main__")]
+    return [importlib.import_module(name) for name in names]
 
 
 def public(module: ModuleType) -> Iterator[tuple[str, Any]]:
