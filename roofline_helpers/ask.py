@@ -32,8 +32,8 @@ from roofline_helpers._checks import BadType, BadValue, finite, flag, name_of, s
 from roofline_helpers.show import table_html
 
 BUNDLES: Mapping[str, tuple[str, ...]] = {
-    "ask": ("core.js",),
-    "lab": ("core.js", "model.js", "labs.js"),
+    "ask": ("numbers.js", "style.js", "core.js"),
+    "lab": ("numbers.js", "style.js", "core.js", "model.js", "chart.js", "labs.js"),
 }
 """Scripts of each kind of element: a question in a notebook doesn't bring the labs along."""
 

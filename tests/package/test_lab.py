@@ -150,7 +150,7 @@ def test_the_wall_s_last_question_is_right_about_roofs() -> None:
 
 
 def test_colours_of_marks_are_those_of_the_static_figures() -> None:
-    code = (resources.files("roofline_helpers") / "assets" / "labs.js").read_text("utf-8")
+    code = (resources.files("roofline_helpers") / "assets" / "chart.js").read_text("utf-8")
     light = dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", code.split(":host([data-look=dark])")[0]))
     assert light["memory"] == plot.PALETTE["memory"]
     assert light["compute"] == plot.PALETTE["compute"]
