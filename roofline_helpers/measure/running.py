@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 from roofline_helpers._checks import BadType, RooflineError, shown, single, whole
 from roofline_helpers.measure.case import Case
@@ -108,7 +108,8 @@ def run(
     if not isinstance(todo, Sequence) or not all(isinstance(case, Case) for case in todo):
         raise BadType(f"chosen must be a sequence of Case, got {shown(chosen)}")
     rounds = whole("passes", passes)
-    each = single("seconds", (0.15 if quick else 0.3) if seconds is None else seconds)
+    budget = single("seconds", (0.15 if quick else 0.3) if seconds is None else seconds)
+    how = _How(budget, probe)
     record = _empty(todo, command or "roofline_helpers.measure.run()")
     bar = Bar(rounds * len(todo)) if progress else None
     compiled: list[Any] = [None] * len(todo)
@@ -125,9 +126,8 @@ def run(
                 if deadline is not None and perf_counter() - begun > deadline:
                     left_out += 1
                     continue
-                sample, compiled[index] = _attempt(
-                    case, record.samples[index], each, compiled[index], probe
-                )
+                sample = record.samples[index]
+                sample, compiled[index] = _attempt(case, sample, compiled[index], how)
                 samples = (*record.samples[:index], sample, *record.samples[index + 1 :])
                 record = replace(record, samples=samples)
                 if partial is not None and perf_counter() - saved > 5:
@@ -174,13 +174,14 @@ def unmeasured(case: Case) -> Sample:
     )
 
 
-def _attempt(
-    case: Case,
-    sample: Sample,
-    seconds: float,
-    compiled: Any,
-    probe: Callable[[], Mapping[str, Any]] | None,
-) -> tuple[Sample, Any]:
+class _How(NamedTuple):
+    """How each case is measured: about how long, and what tells the device's state meanwhile."""
+
+    seconds: float
+    probe: Callable[[], Mapping[str, Any]] | None
+
+
+def _attempt(case: Case, sample: Sample, compiled: Any, how: _How) -> tuple[Sample, Any]:
     """Return the sample with one more pass, or why there is none, and the compiled program."""
     if sample.error:
         return sample, None
@@ -190,7 +191,7 @@ def _attempt(
         error = f"not enough memory: needs {si(needs, 'B')}, {si(free, 'B')} are free"
         return replace(sample, error=error), None
     try:
-        return _measured(case, sample, seconds, compiled, probe)
+        return _measured(case, sample, compiled, how)
     except Exception as failure:  # one kernel that fails must not take the others with it
         why = str(failure) if isinstance(failure, RooflineError) else reason(failure)
         if sample.passes:  # it worked before
@@ -199,24 +200,18 @@ def _attempt(
         return replace(sample, error=why), None
 
 
-def _measured(
-    case: Case,
-    sample: Sample,
-    seconds: float,
-    compiled: Any,
-    probe: Callable[[], Mapping[str, Any]] | None,
-) -> tuple[Sample, Any]:
+def _measured(case: Case, sample: Sample, compiled: Any, how: _How) -> tuple[Sample, Any]:
     state: dict[str, Any] = {}
 
     def look() -> None:
-        if probe is not None:
-            state.update(probe())
+        if how.probe is not None:
+            state.update(how.probe())
 
     args = case.make()
     begun = perf_counter()
     program = case.program(args, compiled)
     del args
-    timing = clock(program, seconds=seconds, warm=case.warm, begun=begun, probe=look)
+    timing = clock(program, seconds=how.seconds, warm=case.warm, begun=begun, probe=look)
     xla_bytes = getattr(program, "xla_bytes", None)
     notes = getattr(program, "notes", ())
     if case.loops > 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from roofline_helpers.plot.style import short_number
 from roofline_helpers.roofline import Roofline
 from roofline_helpers.work import Work, total
 
+T = TypeVar("T")
 Job: TypeAlias = "Work | float"
 Kernels: TypeAlias = "Work | Sequence[Work]"
 Jobs: TypeAlias = "Job | Mapping[str, Job] | Iterable[Work | tuple[str, Job]]"
@@ -87,14 +88,19 @@ def on_vector_only(job: Job) -> bool:
     return isinstance(job, Work) and bool(job.vector_flops > 0) and bool(job.matrix_flops == 0)
 
 
+def several(entries: Any, kind: type[T], what: str) -> list[T]:
+    """Return one or several of a type as a list; raise for anything else, and for none."""
+    members = list(entries) if isinstance(entries, Iterable) else [entries]
+    for member in members:
+        need(member, kind)
+    if not members:
+        raise BadValue(f"at least one {what} is needed, got none")
+    return members
+
+
 def works_of(entries: Any) -> list[Work]:
-    """Return one kernel or several as a list; raise for anything else, and for none."""
-    kernels = list(entries) if isinstance(entries, Iterable) else [entries]
-    for kernel in kernels:
-        need(kernel, Work)
-    if not kernels:
-        raise BadValue("at least one kernel is needed, got none")
-    return kernels
+    """Return one kernel or several as a list."""
+    return several(entries, Work, "kernel")
 
 
 def labelled_work(end: Any, label: str) -> tuple[str, Work]:
@@ -105,13 +111,8 @@ def labelled_work(end: Any, label: str) -> tuple[str, Work]:
 
 
 def roofs_of(entries: Any) -> list[Roofline]:
-    """Return one roofline or several as a list; raise for anything else, and for none."""
-    roofs = list(entries) if isinstance(entries, Iterable) else [entries]
-    for roof in roofs:
-        need(roof, Roofline)
-    if not roofs:
-        raise BadValue("at least one roofline is needed, got none")
-    return roofs
+    """Return one roofline or several as a list."""
+    return several(entries, Roofline, "roofline")
 
 
 def short_names(names: Sequence[str]) -> tuple[list[str], str]:

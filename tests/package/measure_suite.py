@@ -35,16 +35,16 @@ def timed(name: str, *medians: float, **changes: Any) -> Sample:
 def ceilings() -> list[Sample]:
     """Streams of 2, 4 … 14 GB/s, products of 1 to 3 TFLOP/s, a vector ceiling, two kernels."""
     streams = ("read", "write", "copy", "scale", "scale in place", "add", "triad")
-    found = [
+    samples = [
         timed(f"{name} {size} fp32", 1e-6, group="memory", flops=0.0, bytes=2000.0 * n * share)
         for size, share in (("16 KiB", 1.0), ("8 KiB", 0.5))
         for n, name in enumerate(streams, 1)
     ]
     for n, dtype in enumerate(("fp32", "bf16", "int8"), 1):
         name = f"matmul 32×32×32 {dtype}"
-        found.append(timed(name, 1e-6, group="compute", dtype=dtype, flops=1e6 * n))
-    found.append(timed("16 multiply-adds", 1e-6, group="vector", flops=5e5))
-    return [*found, timed("GELU 64×64 fp32", 1e-5), timed("softmax 64×64 fp32", 2e-5)]
+        samples.append(timed(name, 1e-6, group="compute", dtype=dtype, flops=1e6 * n))
+    samples.append(timed("16 multiply-adds", 1e-6, group="vector", flops=5e5))
+    return [*samples, timed("GELU 64×64 fp32", 1e-5), timed("softmax 64×64 fp32", 2e-5)]
 
 
 def record(*samples: Sample, **changes: Any) -> Record:

@@ -42,9 +42,21 @@ def test_a_tpu_runs_the_chain_in_one_kernel(chip: str) -> None:
     assert report.transcendentals == pytest.approx(job.transcendentals, rel=0.001)
 
 
-@pytest.mark.parametrize("chip", TPUS)
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-@pytest.mark.parametrize("shape", [(1, 1), (17, 1000)])
+# Each chip both types and both shapes, each pair of type and shape on two of them
+ONE, WIDE = (1, 1), (17, 1000)
+CHAINS = [
+    ("v5e", "bfloat16", ONE),
+    ("v5e", "float32", WIDE),
+    ("v5p", "bfloat16", WIDE),
+    ("v5p", "float32", ONE),
+    ("v6e", "bfloat16", ONE),
+    ("v6e", "float32", WIDE),
+    ("v7x", "bfloat16", WIDE),
+    ("v7x", "float32", ONE),
+]
+
+
+@pytest.mark.parametrize(("chip", "dtype", "shape"), CHAINS)
 def test_a_tpu_compiles_the_chain_and_its_gradient(chip: str, dtype: str, shape: Any) -> None:
     needs(chip)
     x, vector = spec(*shape, dtype=dtype), spec(shape[1], dtype=dtype)

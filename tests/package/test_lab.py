@@ -143,10 +143,10 @@ def test_the_wall_s_last_question_is_right_about_roofs() -> None:
     options = made("memory-wall").data["reflect"]["options"]
     assert [option["right"] for option in options] == [False, True, True, True, False]
     for option in options:
-        said = re.search(r"([\d.]+) times as high", option["feedback"])
-        assert bool(said) == option["right"]
-        if said:
-            assert float(said[1]) > 1
+        times = re.search(r"([\d.]+) times as high", option["feedback"])
+        assert bool(times) == option["right"]
+        if times:
+            assert float(times[1]) > 1
 
 
 def test_colours_of_marks_are_those_of_the_static_figures() -> None:

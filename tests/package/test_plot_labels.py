@@ -134,8 +134,8 @@ def test_without_room_points_get_numbers_and_a_key_below():
 def test_labels_are_placed_again_only_where_something_has_changed(monkeypatch):
     tried, solved = [], []
     greedy, solve = solver.greedy, placer.solve
-    monkeypatch.setattr(solver, "greedy", lambda *given: [tried.append(1), greedy(*given)][1])
-    monkeypatch.setattr(placer, "solve", lambda *given: [solved.append(1), solve(*given)][1])
+    monkeypatch.setattr(solver, "greedy", lambda *args: [tried.append(1), greedy(*args)][1])
+    monkeypatch.setattr(placer, "solve", lambda *args: [solved.append(1), solve(*args)][1])
     points = {f"kernel {i}": float(10 ** (-1 + i / 6)) for i in range(solver.MANY + 1)}
     plot.roofline(ROOF, points)
     assert 0 < len(tried) <= 4 * 8 * len(solved)  # four orders, eight tries of each

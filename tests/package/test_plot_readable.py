@@ -28,16 +28,16 @@ def problems(name, inches):
     fig, ax = plt.subplots(figsize=inches)
     assert PICTURES[name](ax) is ax
     fig.set_dpi(200)  # as in the sharp ("retina") picture
-    found = [f"{one!r} on {other!r}" for one, other in plot.text_overlaps(fig)]
+    faults = [f"{one!r} on {other!r}" for one, other in plot.text_overlaps(fig)]
     frame = fig.bbox
     texts = plot.visible_texts(fig)
     for text in texts:
         box = Text.get_window_extent(text)
         inside = box.x0 >= frame.x0 - 1 and box.x1 <= frame.x1 + 1
         if not (inside and box.y0 >= frame.y0 - 1 and box.y1 <= frame.y1 + 1):
-            found.append(f"{text.get_text()!r} leaves the figure")
+            faults.append(f"{text.get_text()!r} leaves the figure")
         if text.get_fontsize() < 9:
-            found.append(f"{text.get_text()!r} is smaller than 9 points")
+            faults.append(f"{text.get_text()!r} is smaller than 9 points")
     markers = [
         line.get_transform().transform(line.get_xydata())[0]
         for line in ax.lines
@@ -47,8 +47,8 @@ def problems(name, inches):
     labels = [t for t in ax.texts if t.get_gid() == "label" and t.get_visible()]
     for text, spot in itertools.product(labels, markers):
         if Text.get_window_extent(text).contains(*spot):
-            found.append(f"{text.get_text()!r} on a marker")
-    return found
+            faults.append(f"{text.get_text()!r} on a marker")
+    return faults
 
 
 def test_pictures_make_their_own_axes_and_leave_the_defaults_alone():
