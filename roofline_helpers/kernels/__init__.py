@@ -33,11 +33,11 @@ from roofline_helpers.kernels.layernorm import (
 )
 
 __all__ = [
-    "FLOATS",
     "LAYOUTS",
+    "FLOATS",
     "Blocks",
-    "attention",
-    "chain_work",
     "layernorm_gelu",
     "layernorm_gelu_dropout_residual",
+    "chain_work",
+    "attention",
 ]

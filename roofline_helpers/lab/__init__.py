@@ -17,10 +17,10 @@ from roofline_helpers.lab.wall import memory_wall
 
 __all__ = [
     "LARGEST_SIDE",
-    "chain",
-    "design_challenge",
-    "matmul",
-    "memory_wall",
     "point",
     "ridges",
+    "matmul",
+    "chain",
+    "memory_wall",
+    "design_challenge",
 ]

@@ -15,21 +15,21 @@ from roofline_helpers.plot.rooflines import compare, fusion, hierarchical, roofl
 from roofline_helpers.plot.style import MARKERS, PALETTE, SIZE, use_style
 
 __all__ = [
-    "MARKERS",
     "PALETTE",
+    "MARKERS",
     "SIZE",
     "Job",
     "Jobs",
     "Kernels",
+    "use_style",
+    "roofline",
     "compare",
     "fusion",
-    "heatmap",
     "hierarchical",
+    "heatmap",
     "lines",
-    "place_labels",
-    "roofline",
-    "text_overlaps",
     "traffic",
-    "use_style",
+    "place_labels",
+    "text_overlaps",
     "visible_texts",
 ]
