@@ -15,7 +15,7 @@ import pytest
 import roofline_helpers as rh
 from roofline_helpers import ask, lab, plot, serving
 from roofline_helpers._checks import BadType, BadValue, UnknownName
-from roofline_helpers.lab import design
+from roofline_helpers.lab import design, shared
 
 INSTRUMENTS = {
     "point": lab.point,
@@ -123,6 +123,14 @@ def test_the_story_of_the_memory_wall_is_computed() -> None:
     assert f"{roof.efficiency(312e12, job):.0%}".replace("%", " %") in text  # of the roof
     assert f"{roof.attainable(job) / 1e12:.0f} TFLOP/s" in text
     assert f"{roof.mfu(312e12):.0%}".replace("%", " %") in text
+
+
+def test_the_first_matmul_that_is_compute_bound() -> None:
+    for chip, dtype in (("h100", "bf16"), ("v6e", "int8"), ("t4", "fp16")):
+        roof = rh.chip(chip).roofline(dtype)
+        first = shared.first_compute_bound(roof, dtype)
+        bounds = [roof.bound(rh.work.matmul(n, n, n, dtype)) for n in (first - 1, first)]
+        assert bounds == ["memory", "compute"], chip
 
 
 def test_the_design_challenge_asks_what_is_so() -> None:

@@ -73,8 +73,9 @@ def test_a_record_is_drawn_alone_and_against_another() -> None:
     other = replace(MADE, date="2026-02-03")
     both = MADE.draw("fp32", beside=other)
     drawn = {line.get_gid(): line for line in both.lines}
-    roof = drawn["beside:roof"]
-    assert max(roof.get_ydata()) == other.peaks["fp32"]
+    roof, theirs = drawn["beside:roof"], other.roofline("fp32")
+    assert theirs.ridge in roof.get_xdata()
+    assert [theirs.attainable(x) for x in roof.get_xdata()] == roof.get_ydata().tolist()
     assert roof.get_label() == "the record of 2026-02-03"
     kernels = drawn["beside:kernels"].get_xydata()
     assert kernels[:, 1].tolist() == [each.rate for each in MADE.group("kernels")]

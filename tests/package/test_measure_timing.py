@@ -154,16 +154,13 @@ def test_every_way_of_timing_gives_a_possible_time(options: dict[str, Any]) -> N
     assert "a call" in repr(result)
 
 
-def test_a_program_is_awaited_until_its_last_call_has_ended() -> None:
-    x = jnp.linspace(0.1, 1.0, 2**21)
-
-    def slow(x: Any) -> Any:
-        return jax.lax.fori_loop(0, 20, lambda _, y: jnp.sin(y), x)
-
-    program = measure.jax_program(slow, (x,), cold=False)
+def test_what_is_awaited_is_the_last_call_s_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    awaited: list[Any] = []
+    program = measure.jax_program(lambda x: x + 1, (numbers(),))
+    monkeypatch.setattr(jax, "block_until_ready", awaited.append)
     program.launch(2)
     program.wait()
-    assert program.result.is_ready()
+    assert [each is program.result for each in awaited] == [True]
 
 
 def test_the_callers_arrays_are_left_alone() -> None:
@@ -219,6 +216,23 @@ class Fake:
 
     def wait(self) -> None:
         self.now += 1e-6
+
+
+def test_the_clock_runs_until_the_queue_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Queue(Fake):
+        """Its calls only run while they are awaited, as on an accelerator."""
+
+        queued = 0
+
+        def launch(self, calls: int) -> None:
+            self.queued += calls
+
+        def wait(self) -> None:
+            super().launch(self.queued)
+            self.queued = 0
+
+    result = measure.clock(Queue([0.02], monkeypatch), seconds=0.2)
+    assert (result.low, result.high) == pytest.approx((0.02, 0.02))
 
 
 def test_first_calls_are_apart(monkeypatch: pytest.MonkeyPatch) -> None:
