@@ -1382,7 +1382,7 @@ def _axes(shape: Mapping[str, int]) -> dict[frozenset[frozenset[int]], str]:
     found = {}
     for chosen in range(2 ** len(names) - 1, 0, -1):
         axes = [name for i, name in enumerate(names) if chosen >> i & 1]
-        groups = hlo._mesh_groups(list(shape.items()), axes, None)
+        groups = hlo.collectives.mesh_groups(shape, axes)
         if groups is not None and len(groups[0]) > 1:
             found[frozenset(frozenset(group) for group in groups)] = ", ".join(axes)
     return found

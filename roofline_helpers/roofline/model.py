@@ -269,7 +269,7 @@ class Roofline:
         if not kernels:
             raise BadType("time() needs at least one kernel, got none")
         join = np.maximum if flag("overlap", overlap) else np.add
-        seconds = [reduce(join, self.times(kernel).values(), 0.0) for kernel in kernels]
+        seconds = [reduce(join, [0.0, *self.times(kernel).values()]) for kernel in kernels]
         fitting((f"kernel {i}", time) for i, time in enumerate(seconds))
         return plain(sum(seconds))
 
