@@ -130,12 +130,12 @@ class Site:
     where: Computation
     instruction: Instruction
 
-    @property
+    @cached_property
     def operands(self) -> list[Shape]:
         """The shapes of its operands."""
         return [operand.shape for operand in self.where.operands(self.instruction)]
 
-    @property
+    @cached_property
     def fused(self) -> Computation | None:
         """What a fusion consists of; None for other instructions."""
         if self.instruction.opcode != "fusion":

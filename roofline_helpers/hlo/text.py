@@ -11,6 +11,7 @@ INSTRUCTION = re.compile(r"\s+(ROOT )?%?([\w.\-]+) = ")
 """How the line of an instruction begins."""
 
 _TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|[(\[{]|[)\]}]|,|[^"()\[\]{},]+')
+_DEPTH = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}  # by how much a token changes it
 
 
 class UnreadableProgram(RooflineError, ValueError):
@@ -40,12 +41,7 @@ def _is_open(line: str) -> bool:
     """Return whether brackets that this line opens are closed on another one."""
     if all(line.count(opening) == line.count(closing) for opening, closing in ("()", "[]", "{}")):
         return False  # as nearly always; it saves reading the line token by token
-    return sum(map(_step, _TOKEN.findall(line))) > 0
-
-
-def _step(token: str) -> int:
-    """Return by how much a token changes the depth of brackets."""
-    return (token in "([{") - (token in ")]}") if len(token) == 1 else 0
+    return sum(_DEPTH.get(token, 0) for token in _TOKEN.findall(line)) > 0
 
 
 def split(text: str) -> list[str]:
@@ -56,7 +52,7 @@ def split(text: str) -> list[str]:
             parts.append(piece.strip())
             piece = ""
             continue
-        depth += _step(token)
+        depth += _DEPTH.get(token, 0)
         piece += token
     return [*parts, piece.strip()] if piece.strip() else parts
 
@@ -71,7 +67,7 @@ def closing(text: str, at: int) -> int:
     """
     depth = 0
     for token in _TOKEN.finditer(text, at):
-        depth += _step(token.group())
+        depth += _DEPTH.get(token.group(), 0)
         if depth == 0:
             return token.start()
     raise UnreadableProgram(f"no closing bracket in {text[at : at + 60]!r}")
