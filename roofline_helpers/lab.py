@@ -575,16 +575,16 @@ def design_challenge() -> Element:
     return _lab("design", data, predict, rows, lambda ax: _design_picture(today, ax), alt)
 
 
-def _groups(one: serving.Step) -> dict[str, list[serving.Kernel]]:
+def _groups(one: serving.Step) -> dict[str, list[serving.StepKernel]]:
     """Return the kernels of a step as the question names them."""
-    found: dict[str, list[serving.Kernel]] = {_PRODUCTS: [], _ATTENTION: [], _REST: []}
+    found: dict[str, list[serving.StepKernel]] = {_PRODUCTS: [], _ATTENTION: [], _REST: []}
     for kernel in one.kernels:
         matrix = kernel.work.matrix_flops > 0
         found[_ATTENTION if _attends(kernel) else _PRODUCTS if matrix else _REST].append(kernel)
     return found
 
 
-def _attends(kernel: serving.Kernel) -> bool:
+def _attends(kernel: serving.StepKernel) -> bool:
     return bool({"Q·Kᵀ", "softmax", "P·V", "flash attention"} & set(kernel.ops))
 
 

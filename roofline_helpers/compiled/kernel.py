@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
 
 from roofline_helpers import hardware, hlo
 from roofline_helpers._checks import BadValue, UnknownName
@@ -15,7 +14,7 @@ from roofline_helpers.work import Work
 
 
 @dataclass(frozen=True)
-class CompiledKernel(Kernel):
+class CompiledKernel(Kernel[hlo.Row]):
     """One kernel of a compiled program: totals over all its launches.
 
     FLOPs are None where a custom call does not declare them; the times then hold what is known.
@@ -50,7 +49,7 @@ class CompiledKernel(Kernel):
     @property
     def row(self) -> hlo.Row:
         """What the program says of one launch."""
-        return cast(hlo.Row, self.work)
+        return self.work
 
     @property
     def name(self) -> str:

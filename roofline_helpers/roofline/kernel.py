@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Generic, TypeVar
 
 from roofline_helpers.roofline.model import Counted, Roofline
 
+W = TypeVar("W", bound=Counted, covariant=True)
+
 
 @dataclass(frozen=True)
-class Kernel:
+class Kernel(Generic[W]):
     """What one launch of a kernel does, how often it is launched, and the time it takes at least.
 
     Seconds are those of all launches together.
@@ -32,7 +35,7 @@ class Kernel:
     ('memory', '1.11 ms')
     """
 
-    work: Counted
+    work: W
     roof: Roofline | None = None
     launches: int = 1
 
