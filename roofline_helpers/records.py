@@ -31,6 +31,7 @@ fields, where "name?" may be missing or null; or ``[fields]``, a list of such va
 
 
 T = TypeVar("T")
+"""What a record becomes."""
 
 Positive: TypeAlias = Annotated[float, msgspec.Meta(gt=0)]
 """A positive finite number."""
@@ -218,10 +219,10 @@ def committed(*parts: str) -> Any:
 @overload
 def load(path: Any, schema: str) -> dict[str, Any]: ...
 @overload
-def load(path: Any, schema: str, kind: type[T]) -> T: ...
+def load(path: Any, schema: str, kind: type[T], *, strict: bool = False) -> T: ...
 @overload
 def load(path: Any, schema: str, kind: Mapping[str, Any]) -> dict[str, Any]: ...
-def load(path: Any, schema: str, kind: Any = None) -> Any:
+def load(path: Any, schema: str, kind: Any = None, *, strict: bool = False) -> Any:
     """Return a record after checking that it is one, of this schema, with the fields of `kind`.
 
     Parameters
@@ -231,7 +232,9 @@ def load(path: Any, schema: str, kind: Any = None) -> Any:
     schema : str
         ``family/version`` that the reader understands.
     kind : type, optional
-        A `msgspec.Struct` or dataclass: what the record becomes. Without one, a dict.
+        A `msgspec.Struct`, dataclass or TypedDict: what the record becomes. Without one, a dict.
+    strict : bool
+        Whether members that `kind` has no field for are an error; they are left out if not.
 
     Raises
     ------
@@ -241,7 +244,7 @@ def load(path: Any, schema: str, kind: Any = None) -> Any:
     """
     file = path if hasattr(path, "read_text") else Path(path)
     try:
-        return loads(file.read_text(encoding="utf-8"), schema, kind)
+        return loads(file.read_text(encoding="utf-8"), schema, kind, strict=strict)
     except OSError as error:
         raise BadRecord(f"{path}: can't be read: {error.strerror or error}") from None
     except UnicodeDecodeError:
@@ -253,10 +256,10 @@ def load(path: Any, schema: str, kind: Any = None) -> Any:
 @overload
 def loads(text: str, schema: str) -> dict[str, Any]: ...
 @overload
-def loads(text: str, schema: str, kind: type[T]) -> T: ...
+def loads(text: str, schema: str, kind: type[T], *, strict: bool = False) -> T: ...
 @overload
 def loads(text: str, schema: str, kind: Mapping[str, Any]) -> dict[str, Any]: ...
-def loads(text: str, schema: str, kind: Any = None) -> Any:
+def loads(text: str, schema: str, kind: Any = None, *, strict: bool = False) -> Any:
     """Return the record that a text holds; see `load`.
 
     Raises
@@ -286,49 +289,43 @@ def loads(text: str, schema: str, kind: Any = None) -> Any:
     if isinstance(kind, Mapping):
         check(data, kind)
         return data
-    return data if kind is None else converted(data, kind)
+    return data if kind is None else _converted(data, kind, strict)
 
 
-def converted(data: Any, kind: type[T]) -> T:
-    """Return data, as JSON holds it, as a Struct or dataclass; nothing is left out or guessed.
-
-    Raises
-    ------
-    BadRecord
-        A member is missing, unknown, or of another type or size than `kind` says.
-    """
+def _converted(data: Any, kind: type[T], strict: bool) -> T:
     try:
         value = msgspec.convert(data, kind)
-    except RecursionError:
-        raise BadRecord("damaged or no record: it is nested too deeply") from None
     except msgspec.ValidationError as error:
         raise BadRecord(_explained(data, kind, error)) from None
-    for place, name in _unknown(data, value, ()):
+    unknown = next(_unknown(data, value, ()), None) if strict else None
+    if unknown is not None:
+        place, name = unknown
         raise BadRecord(f"{_named(place)} has an unknown member {name!r}")
     return value
 
 
 def _explained(data: Any, kind: type[Any], error: msgspec.ValidationError) -> str:
-    """Return what is wrong with data, where, and what is there."""
+    """Return what is wrong with data, where, and what is there: msgspec says neither key nor value.
+
+    The key of an object that may have any is the one that alone gives the same error.
+    """
     what, _, path = str(error).partition(" - at `$")
     place: tuple[Any, ...] = ()
-    for name, index in re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", path):
-        here = _at(data, place)
-        if index == "...":  # any member of an object: the one that is wrong by itself
-            name = next(key for key in here if _is_wrong(_only(data, place, key), kind, str(error)))
-        place = (*place, int(index) if index.isdigit() else name)
+    for name, index in re.findall(r"\.([^.\[\]`]+)|\[(\d+|\.\.\.)\]", path):
+        if index == "...":
+            keys = [k for k in _at(data, place) if _fails(_only(data, place, k), kind, str(error))]
+            place = (*place, *keys[:1])
+        else:
+            place = (*place, int(index) if index else name)
     value = _at(data, place)
     missing = re.fullmatch(r"Object missing required field `(.*)`", what)
     if missing:
         return f"{_named(place)} lacks {missing[1]!r}; it has {', '.join(value) or 'nothing'}"
-    unknown = re.fullmatch(r"Object contains unknown field `(.*)`", what)
-    if unknown:
-        return f"{_named(place)} has an unknown member {unknown[1]!r}"
     expected = what.partition(", got ")[0]
     return f"{_named(place)}: {expected[:1].lower()}{expected[1:]}, got {shown(value)}"
 
 
-def _is_wrong(data: Any, kind: type[Any], message: str) -> bool:
+def _fails(data: Any, kind: type[Any], message: str) -> bool:
     try:
         msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
@@ -359,23 +356,20 @@ def _named(place: Sequence[Any]) -> str:
 
 
 def _unknown(data: Any, value: Any, place: tuple[Any, ...]) -> Iterator[tuple[Any, str]]:
-    """Yield the members of data that a dataclass has no field for, which msgspec passes over."""
-    if isinstance(value, msgspec.Struct):
-        members = {name: getattr(value, name) for name in value.__struct_fields__}
-    elif is_dataclass(value):
-        members = {each.name: getattr(value, each.name) for each in fields_of(value)}
-        yield from ((place, name) for name in data if name not in members)
-    elif isinstance(value, Mapping):
-        members = dict(value)
-    elif isinstance(value, list | tuple):
+    """Yield the place and the name of each member of data that its kind has no field for."""
+    if isinstance(data, list):
         for index, (inner, each) in enumerate(zip(data, value, strict=True)):
             yield from _unknown(inner, each, (*place, index))
-        return
-    else:
-        return
-    for name, each in members.items():
-        if name in data:
-            yield from _unknown(data[name], each, (*place, name))
+    elif isinstance(data, dict):
+        if isinstance(value, msgspec.Struct):
+            value = msgspec.structs.asdict(value)
+        elif is_dataclass(value):
+            value = {each.name: getattr(value, each.name) for each in fields_of(value)}
+        for name, inner in data.items():
+            if name not in value:
+                yield place, name
+            else:
+                yield from _unknown(inner, value[name], (*place, name))
 
 
 def _same_family(schema: Any, wanted: str) -> None:

@@ -14,7 +14,7 @@ from roofline_helpers.work import Work
 
 
 @dataclass(frozen=True)
-class CompiledKernel(Kernel[hlo.Row]):
+class CompiledKernel(Kernel):
     """One kernel of a compiled program: totals over all its launches.
 
     FLOPs are None where a custom call does not declare them; the times then hold what is known.
@@ -35,6 +35,7 @@ class CompiledKernel(Kernel[hlo.Row]):
         XLA's `optimal_seconds`, which it gives for a program of a single kernel only.
     """
 
+    work: hlo.Row
     chip: hardware.Chip | None = None
     xla_seconds: float | None = None
 

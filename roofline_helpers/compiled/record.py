@@ -21,7 +21,7 @@ LONGEST_PROGRAM = 8000
 """Characters of a program that a record keeps; of a longer one it keeps none."""
 
 
-class Stored(msgspec.Struct, forbid_unknown_fields=True):
+class Stored(msgspec.Struct):
     """What a record holds: the fields of a `Report`, and the program without notes."""
 
     schema: str
@@ -71,7 +71,7 @@ def loads(text: str) -> dict[str, Any]:
     BadRecord
         Not a record, or one of another version: the message says what is wrong.
     """
-    return _fields(records.loads(text, SCHEMA, Stored))
+    return _fields(records.loads(text, SCHEMA, Stored, strict=True))
 
 
 def load(path: Any) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def load(path: Any) -> dict[str, Any]:
     BadRecord
         As in `loads`; the message names the file.
     """
-    return _fields(records.load(path, SCHEMA, Stored))
+    return _fields(records.load(path, SCHEMA, Stored, strict=True))
 
 
 def _fields(stored: Stored) -> dict[str, Any]:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Generic, TypeVar
 
 from roofline_helpers.roofline.model import Counted, Roofline
 
-W = TypeVar("W", bound=Counted, covariant=True)
-
 
 @dataclass(frozen=True)
-class Kernel(Generic[W]):
+class Kernel:
     """What one launch of a kernel does, how often it is launched, and the time it takes at least.
 
     Seconds are those of all launches together.
@@ -35,7 +32,7 @@ class Kernel(Generic[W]):
     ('memory', '1.11 ms')
     """
 
-    work: W
+    work: Counted
     roof: Roofline | None = None
     launches: int = 1
 

@@ -20,12 +20,13 @@ from roofline_helpers.work import Work
 
 
 @dataclass(frozen=True)
-class StepKernel(Kernel[Work]):
+class StepKernel(Kernel):
     """A kernel of a step.
 
     `ops` are the operations fused into it.
     """
 
+    work: Work
     roof: Roofline
     ops: tuple[str, ...] = ()
 
