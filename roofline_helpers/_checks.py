@@ -65,7 +65,7 @@ def quantity(name: str, value: Any, *, zero: bool = False) -> Number:
     """
     number = _number(name, value)
     in_range = (number >= 1 / LARGEST) & (number <= LARGEST)  # exact for Python's integers
-    if not np.all(in_range | ((number == 0) & zero)):
+    if not always(in_range | ((number == 0) & zero)):
         wanted = "zero or a positive" if zero else "a positive"
         raise BadValue(f"{name} must be {wanted} finite number (1e-60 to 1e60), got {shown(value)}")
     return number
@@ -110,7 +110,7 @@ def size(name: str, value: Any, largest: float = LARGEST_SIZE) -> Number:
     """
     number = _number(name, value)
     in_range = (number >= 1) & (number <= largest)
-    if not np.all(in_range) or not np.all(np.equal(np.floor(number), number)):
+    if not always(in_range) or not always(number // 1 == number):
         raise BadValue(f"{name} must be a whole number from 1 to {largest:.0e}, got {shown(value)}")
     return int(number) if isinstance(number, float) else number
 
@@ -131,12 +131,12 @@ def sizes(**values: Any) -> list[Number]:
 
 
 def fitting(named: Iterable[tuple[str, Any]]) -> None:
-    """Raise BadValue unless the shapes of all these numbers broadcast to one."""
-    shapes = [(name, np.shape(value)) for name, value in named]
+    """Raise BadValue unless the shapes of all these numbers and arrays broadcast to one."""
+    shapes = [(name, value.shape) for name, value in named if isinstance(value, np.ndarray)]
     try:
         np.broadcast_shapes(*(shape for _, shape in shapes))
     except ValueError:
-        arrays = ", ".join(f"{name} {shape}" for name, shape in shapes if shape)
+        arrays = ", ".join(f"{name} {shape}" for name, shape in shapes)
         raise BadValue(f"arrays must have shapes that broadcast to one, got {arrays}") from None
 
 
@@ -230,6 +230,11 @@ def each(function: Callable[..., Any], *values: Number) -> Number:
     if any(isinstance(value, np.ndarray) for value in values):
         return np.asarray(np.vectorize(function, otypes=[np.float64])(*values))
     return plain(function(*values))  # type: ignore[no-any-return]
+
+
+def always(condition: Any) -> bool:
+    """Return whether a condition holds, of an array in every element; for plain bools at once."""
+    return condition if isinstance(condition, bool) else bool(np.all(condition))
 
 
 def ceil_div(a: Any, b: Any) -> Any:

@@ -254,6 +254,7 @@ def step(
 
     Examples
     --------
+    >>> from roofline_helpers.serving import LLAMA_3_8B
     >>> one = step(LLAMA_3_8B, "h100", batch=64, context=2048)
     >>> f"{one.tokens_per_second:.0f} tokens/s, {one.seconds * 1e3:.1f} ms, {one.fits}"
     '6519 tokens/s, 9.8 ms, True'

@@ -8,7 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from roofline_helpers._checks import BadType, BadValue, Number, fitting, name_of, plain, shown
+from roofline_helpers._checks import (
+    BadType,
+    BadValue,
+    Number,
+    always,
+    fitting,
+    name_of,
+    plain,
+    shown,
+)
 from roofline_helpers.dtypes import BITS
 from roofline_helpers.work.work import Work
 
@@ -57,7 +66,7 @@ def fuse(*kernels: Work, keep: Sequence[str] = (), name: str | None = None) -> W
     consumed: set[str] = set()
     for kernel in kernels:
         for tensor, n in [*kernel.reads.items(), *kernel.writes.items()]:
-            if not np.all(np.equal(sizes.setdefault(tensor, n), n)):
+            if not always(sizes.setdefault(tensor, n) == n):
                 raise BadValue(f"tensor {tensor!r} has {sizes[tensor]} bytes and then {n}")
         for tensor, n in kernel.reads.items():
             if tensor in made:

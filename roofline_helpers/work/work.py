@@ -12,6 +12,7 @@ import numpy as np
 from roofline_helpers._checks import (
     BadValue,
     Number,
+    always,
     fitting,
     folded,
     mapping,
@@ -95,13 +96,13 @@ class Work:
             raise BadValue(f"passes must name each tensor once, got {', '.join(self.passes)}")
         object.__setattr__(self, "passes", MappingProxyType(passes))
         for tensor, n in passes.items():
-            if np.any(np.less(n, 1)):
+            if not always(n >= 1):
                 raise BadValue(f"passes over {tensor} must be at least 1, got {shown(n)}")
         if "hbm" in self.others:
             raise BadValue("traffic at hbm follows from reads and writes: change those")
-        if not np.all(np.greater(self.bytes, 0)):
+        if not always(self.bytes > 0):
             raise BadValue(f"{self.name} must read or write at least one byte, got none")
-        if np.any(np.greater(self.transcendentals, self.vector_flops)):
+        if not always(self.transcendentals <= self.vector_flops):
             raise BadValue(
                 f"transcendentals must be at most the vector FLOPs, got "
                 f"{shown(self.transcendentals)} and {shown(self.vector_flops)}"
