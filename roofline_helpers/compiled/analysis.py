@@ -142,7 +142,7 @@ def analyze(
         unknown_trips=whole("unknown_trips", unknown_trips),
         name=name,
     )
-    stored = _in_place_of_the_compiler(known, record, use)
+    stored = _stand_in(known, record, use)
     if stored is not None:
         return stored
     folder = stand_ins.folder_to_write() if record is not None else None
@@ -172,9 +172,7 @@ def _refuse_ambiguous(fn: Any, args: tuple[Any, ...], own: Mapping[str, Any]) ->
             )
 
 
-def _in_place_of_the_compiler(
-    chip: hardware.Chip | None, record: str | None, use: str
-) -> Report | None:
+def _stand_in(chip: hardware.Chip | None, record: str | None, use: str) -> Report | None:
     """Return the record to show, None where the compiler is to be used; raise without either."""
     missing = targets.can_compile(chip) if use != "record" else "the record was asked for"
     if missing is None:
@@ -258,7 +256,7 @@ class _Task:
     def _compiled(self, here: Any, described: tuple[str, ...]) -> Any:
         """Return the compiled program."""
         lowered = self._lowered(here, described)
-        with quiet(), _told(CannotCompile, self._refused(here)):
+        with quiet(), _raised_as(CannotCompile, self._refused(here)):
             return lowered.compile()
 
     def _lowered(self, here: Any, described: tuple[str, ...]) -> Any:
@@ -274,7 +272,7 @@ class _Task:
         if jitted and jit:
             raise BadType(f"{self._called} is jitted already: give {', '.join(jit)} to jax.jit")
         call = f"{self._called}({', '.join(described)})"
-        with _told(
+        with _raised_as(
             CannotTrace, lambda e: f"JAX can't trace {call}: {type(e).__name__}: {reason(e)}"
         ):
             fn = self.fn if jitted else jax.jit(self.fn, **jit)
@@ -298,7 +296,7 @@ class _Task:
 
 
 @contextlib.contextmanager
-def _told(kind: type[RooflineError], message: Callable[[Exception], str]) -> Iterator[None]:
+def _raised_as(kind: type[RooflineError], message: Callable[[Exception], str]) -> Iterator[None]:
     """Turn whatever is raised inside into an error of ours."""
     try:
         yield
