@@ -281,7 +281,7 @@ def loads(text: str, schema: str, kind: Any = None, *, strict: bool = False) -> 
         data = msgspec.json.decode(text)
     except RecursionError:
         raise BadRecord("damaged or no record: it is nested too deeply") from None
-    except ValueError as error:
+    except msgspec.DecodeError as error:
         raise BadRecord(f"damaged or no record: it is not JSON ({error})") from None
     if not isinstance(data, dict):
         raise BadRecord(f"no record: it must be a JSON object with a schema, got {shown(data)}")
