@@ -29,10 +29,11 @@ from typing import Any
 
 from roofline_helpers import show
 from roofline_helpers._checks import BadType, BadValue, finite, flag, name_of, shown, single, text
+from roofline_helpers.show import table_html
 
 BUNDLES: Mapping[str, tuple[str, ...]] = {
-    "ask": ("core.js",),
-    "lab": ("core.js", "model.js", "labs.js"),
+    "ask": ("numbers.js", "style.js", "core.js"),
+    "lab": ("numbers.js", "style.js", "core.js", "model.js", "chart.js", "labs.js"),
 }
 """Scripts of each kind of element: a question in a notebook doesn't bring the labs along."""
 
@@ -172,7 +173,7 @@ def _folded(question: str, lines: Iterable[str], options: Sequence[str], lead: s
 # --- arguments -----------------------------------------------------------------------------------
 
 
-def _filled(name: str, given: Any) -> str:
+def filled(name: str, given: Any) -> str:
     """Return a text that is not empty, on one line."""
     line = " ".join(text(name, given).split())
     if not line:
@@ -180,7 +181,8 @@ def _filled(name: str, given: Any) -> str:
     return line
 
 
-def _key(given: Any) -> str:
+def key_of(given: Any) -> str:
+    """Return the name of a question or an instrument; raise BadValue if it is spelled otherwise."""
     if not isinstance(given, str) or not _KEY.fullmatch(given):
         raise BadValue(
             f"key must be lower-case words joined by '-', such as 'ai-decode', got {shown(given)}"
@@ -207,7 +209,7 @@ def _shown_later(
         paragraphs = [" ".join(part.split()) for part in re.split(r"\n\s*\n", then.strip())]
         return "".join(f"<p>{escape(part)}</p>" for part in paragraphs), then.strip(), ()
     if hasattr(then, "to_html") and hasattr(then, "columns"):  # a table of pandas
-        return _frame(then), then.to_string(), ()
+        return table_html(then), then.to_string(), ()
     figure = then if hasattr(then, "savefig") else getattr(then, "figure", None)
     if hasattr(figure, "savefig"):
         return _picture(figure, alt, caption), f"Figure: {alt}", ()
@@ -220,20 +222,14 @@ def _shown_later(
     )
 
 
-def _frame(table: Any) -> str:
-    """Return a table of pandas as HTML without style of its own."""
-    html = table.to_html().replace(' border="1"', "").replace(' style="text-align: right;"', "")
-    return f"<div>{html}</div>"
-
-
 def _picture(figure: Any, alt: str | None, caption: str | None = None) -> str:
     """Return a Matplotlib figure as an image of twice the page's pixels, and close it."""
-    if alt is None or len(_filled("alt", alt)) < 40:
+    if alt is None or len(filled("alt", alt)) < 40:
         raise BadValue(
             "a figure in then needs alt=, a sentence of at least 40 characters that says what the "
             f"figure shows, got {shown(alt)}"
         )
-    below = f"<figcaption>{escape(_filled('caption', caption))}</figcaption>" if caption else ""
+    below = f"<figcaption>{escape(filled('caption', caption))}</figcaption>" if caption else ""
     import matplotlib.pyplot as plt
 
     buffer = BytesIO()
@@ -291,13 +287,13 @@ def choice(
     BadType, BadValue, UnknownName
         Something missing or empty; a right answer that is no option; a figure without `alt`.
     """
-    question = _filled("question", question)
+    question = filled("question", question)
     if not isinstance(options, Mapping) or len(options) < 2:
         raise BadType(
             f"options must map at least two answers to what is said of each, got {shown(options)}"
         )
     said = {
-        _filled("an option", option): _filled(f"the feedback of {option!r}", feedback)
+        filled("an option", option): filled(f"the feedback of {option!r}", feedback)
         for option, feedback in options.items()
     }
     if len(set(said.values())) < len(options):
@@ -319,7 +315,7 @@ def choice(
     lead = _lead(lead, later)
     data = {
         "type": "choice",
-        "key": _key(key),
+        "key": key_of(key),
         "question": question,
         "lead": lead,
         "multi": many,
@@ -417,7 +413,7 @@ def number(
         than `smallest`; with ``integer``, an answer that is not whole, or a solution that no whole
         number meets; both tolerances.
     """
-    question = _filled("question", question)
+    question = filled("question", question)
     exact = finite("solution", solution)
     if tolerance is not None and decades is not None:
         raise BadValue("give tolerance or decades, not both")
@@ -438,7 +434,7 @@ def number(
         low, high = _range(one[0], within)
         if low <= exact <= high:
             raise BadValue(f"feedback for {shown(one[0])} would also meet the solution, {exact:g}")
-        known.append([low, high, _filled("a feedback", one[1])])
+        known.append([low, high, filled("a feedback", one[1])])
     given = None if answer is None else finite("answer", answer)
     only_whole = flag("integer", integer)
     if only_whole and spread is None and abs(round(exact) - exact) > within * abs(exact):
@@ -449,7 +445,7 @@ def number(
     lead = _lead(lead, later)
     data = {
         "type": "number",
-        "key": _key(key),
+        "key": key_of(key),
         "question": question,
         "lead": lead,
         "solution": exact,

@@ -135,6 +135,12 @@ def table(rows: Iterable[Mapping[str, Any]], digits: int = 3) -> pandas.DataFram
     return table
 
 
+def table_html(frame: pandas.DataFrame) -> str:
+    """Return a table as HTML without any style of its own."""
+    html = frame.to_html().replace(' border="1"', "").replace(' style="text-align: right;"', "")
+    return f"<div>{html}</div>"
+
+
 def _cell(value: Any, digits: int) -> str:
     value = plain(value)
     if value is None or (isinstance(value, float) and math.isnan(value)):
