@@ -9,26 +9,20 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import re
 import stat
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields as fields_of
 from dataclasses import is_dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, TypeAlias, TypeVar, overload
+from typing import Annotated, Any, TypeAlias, TypeVar, overload
 
 import msgspec
 
 from roofline_helpers._checks import RooflineError, shown
-
-Fields: TypeAlias = "type | Callable[[Any], str | None] | Mapping[str, Any] | list[Any]"
-"""What a value must be: a type; a function that returns what is wrong; a mapping of names to
-fields, where "name?" may be missing or null; or ``[fields]``, a list of such values."""
-
 
 T = TypeVar("T")
 """What a record becomes."""
@@ -45,93 +39,6 @@ Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
 
 class BadRecord(RooflineError, ValueError):
     """A file that is no record, or one that this version of the package can't read."""
-
-
-def positive(value: Any) -> str | None:
-    """Return what is wrong with a value that must be a positive finite number, else None."""
-    wrong = not _number(value) or value <= 0
-    return "must be a positive finite number" if wrong else None
-
-
-def natural(value: Any) -> str | None:
-    """Return what is wrong with a value that must be zero or a positive finite number."""
-    wrong = not _number(value) or value < 0
-    return "must be zero or a positive finite number" if wrong else None
-
-
-def count(value: Any) -> str | None:
-    """Return what is wrong with a value that must be a whole number from 1, else None."""
-    return None if type(value) is int and value >= 1 else "must be a whole number from 1"
-
-
-def table_of(fields: Fields) -> Callable[[Any], str | None]:
-    """Return a check of a mapping from any names to values that fit `fields`."""
-
-    def fits(value: Any) -> str | None:
-        if not isinstance(value, Mapping):
-            return "must be an object"
-        for name, each in value.items():
-            try:
-                check(each, fields, name)
-            except BadRecord as error:
-                return f"has a wrong member: {error}"
-        return None
-
-    return fits
-
-
-def check(value: Any, fields: Fields, where: str = "the record") -> None:
-    """Raise BadRecord unless a value read from JSON has these fields.
-
-    Parameters
-    ----------
-    value : object
-        As `json.loads` returns it.
-    fields : Fields
-        What it must be. ``float`` takes whole numbers too, and no NaN; ``int`` no booleans.
-        Members that `fields` does not name are allowed.
-    where : str
-        Its name, for the error.
-
-    Raises
-    ------
-    BadRecord
-        The message says where, what is allowed and what was found.
-
-    Examples
-    --------
-    >>> check({"name": "copy", "seconds": 1}, {"name": str, "seconds": positive, "note?": str})
-    >>> check({"name": "copy", "seconds": -1}, {"name": str, "seconds": positive})
-    Traceback (most recent call last):
-    ...
-    roofline_helpers.records.BadRecord: seconds of the record must be a positive finite number, \
-got -1 (int)
-    """
-    if isinstance(fields, Mapping):
-        if not isinstance(value, Mapping):
-            _refuse(where, "must be an object", value)
-        for name, inner in fields.items():
-            key, optional = name.removesuffix("?"), name.endswith("?")
-            if value.get(key) is None:
-                if not optional:
-                    raise BadRecord(
-                        f"{where} lacks {key!r}; it has {', '.join(value) or 'nothing'}"
-                    )
-                continue
-            check(value[key], inner, f"{key} of {where}")
-    elif isinstance(fields, list):
-        if not isinstance(value, list):
-            _refuse(where, "must be a list", value)
-        for index, each in enumerate(value):
-            check(each, fields[0], f"item {index} of {where}")
-    elif isinstance(fields, type):
-        right = _number(value) if fields is float else isinstance(value, fields)
-        if not right or (isinstance(value, bool) and fields is not bool):
-            _refuse(where, f"must be of type {fields.__name__}", value)
-    else:
-        wrong = fields(value)
-        if wrong:
-            _refuse(where, wrong, value)
 
 
 def dumps(data: Mapping[str, Any]) -> str:
@@ -220,8 +127,6 @@ def committed(*parts: str) -> Any:
 def load(path: Any, schema: str) -> dict[str, Any]: ...
 @overload
 def load(path: Any, schema: str, kind: type[T], *, strict: bool = False) -> T: ...
-@overload
-def load(path: Any, schema: str, kind: Mapping[str, Any]) -> dict[str, Any]: ...
 def load(path: Any, schema: str, kind: Any = None, *, strict: bool = False) -> Any:
     """Return a record after checking that it is one, of this schema, with the fields of `kind`.
 
@@ -257,8 +162,6 @@ def load(path: Any, schema: str, kind: Any = None, *, strict: bool = False) -> A
 def loads(text: str, schema: str) -> dict[str, Any]: ...
 @overload
 def loads(text: str, schema: str, kind: type[T], *, strict: bool = False) -> T: ...
-@overload
-def loads(text: str, schema: str, kind: Mapping[str, Any]) -> dict[str, Any]: ...
 def loads(text: str, schema: str, kind: Any = None, *, strict: bool = False) -> Any:
     """Return the record that a text holds; see `load`.
 
@@ -286,9 +189,6 @@ def loads(text: str, schema: str, kind: Any = None, *, strict: bool = False) -> 
     if not isinstance(data, dict):
         raise BadRecord(f"no record: it must be a JSON object with a schema, got {shown(data)}")
     _same_family(data.get("schema"), schema)
-    if isinstance(kind, Mapping):
-        check(data, kind)
-        return data
     return data if kind is None else _converted(data, kind, strict)
 
 
@@ -393,13 +293,3 @@ def _family(schema: Any, where: str) -> tuple[str, int]:
     if parts is None:
         raise BadRecord(f"no record: {where} has no schema 'family/version', got {shown(schema)}")
     return parts[1], int(parts[2])
-
-
-def _number(value: Any) -> bool:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return False
-    return isinstance(value, int) or math.isfinite(value)
-
-
-def _refuse(where: str, what: str, value: Any) -> NoReturn:
-    raise BadRecord(f"{where} {what}, got {shown(value)}")

@@ -2,57 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, NotRequired, TypeAlias, TypedDict
 
 from roofline_helpers import records
 from roofline_helpers._checks import BadType, shown
-from roofline_helpers.measure.machine import device, host
-from roofline_helpers.measure.record import FIELDS, Record, load
+from roofline_helpers.measure.machine import Device, Host, device, host
+from roofline_helpers.measure.record import Record, load
+from roofline_helpers.records import Count, Positive
 
 COMPARED = "roofline_helpers.compared/1"
 """What a comparison with independent programs says of itself."""
 
-_RATES = records.table_of(records.positive)
-_SIDES: Mapping[str, Any] = {
-    "cores": int,
-    "rounds": int,
-    "memory": {
-        "stream": _RATES,
-        "jax": _RATES,
-        "ratio of the best": records.positive,
-        "ratio by kernel": _RATES,
-    },
-    "compute": {"numpy": _RATES, "jax": _RATES, "ratio of the best": records.positive},
-}
-COMPARED_FIELDS: Mapping[str, Any] = {
-    "schema": str,
-    "date": str,
-    "command": str,
-    "device": FIELDS["device"],
-    "host": FIELDS["host"],
-    "software": FIELDS["software"],
-    "size": records.positive,
-    "notes": [str],
-    "runs": [_SIDES],
-}
-"""What such a comparison holds."""
-
 TRIAL = "roofline_helpers.trial/1"
 """What a trial of one kernel in several ways says of itself."""
 
-TRIAL_FIELDS: Mapping[str, Any] = {
-    "schema": str,
-    "date": str,
-    "command": str,
-    "device": {"kind": str, "chip?": str},
-    "software": records.table_of(str),
-    "shape": [int],
-    "error": records.positive,
-    "notes": [str],
-    "seconds": records.table_of([records.positive]),
-}
-"""What such a trial holds."""
+Rates: TypeAlias = dict[str, Positive]
+"""Byte/s or FLOP/s by kernel."""
+
+_Bandwidths = TypedDict(
+    "_Bandwidths",
+    {"stream": Rates, "jax": Rates, "ratio of the best": Positive, "ratio by kernel": Rates},
+)
+
+_Products = TypedDict("_Products", {"numpy": Rates, "jax": Rates, "ratio of the best": Positive})
+
+
+class Sides(TypedDict):
+    """Both sides of a comparison, on so many cores."""
+
+    cores: Count
+    rounds: Count
+    memory: _Bandwidths
+    compute: _Products
+
+
+class Compared(TypedDict):
+    """A comparison with independent programs."""
+
+    schema: str
+    date: str
+    command: str
+    device: Device
+    host: Host
+    software: dict[str, str]
+    size: Positive
+    notes: list[str]
+    runs: list[Sides]
+
+
+class Tried(TypedDict):
+    """What a trial was made on."""
+
+    kind: str
+    chip: NotRequired[str | None]
+
+
+class Trial(TypedDict):
+    """A trial of one kernel in several ways: seconds by the way."""
+
+    schema: str
+    date: str
+    command: str
+    device: Tried
+    software: dict[str, str]
+    shape: list[Count]
+    error: Positive
+    notes: list[str]
+    seconds: dict[str, list[Positive]]
 
 
 def measured() -> dict[str, Record]:
@@ -61,7 +77,7 @@ def measured() -> dict[str, Record]:
     return {name: load(file) for name, file in files.items()}
 
 
-def compared(name: str = "cpu") -> dict[str, Any]:
+def compared(name: str = "cpu") -> Compared:
     """Return a committed comparison with independent programs, as `tools/cpu/compare.py` made it.
 
     Best byte/s of STREAM's and JAX's kernels, best FLOP/s of NumPy's and JAX's matrix products,
@@ -72,10 +88,10 @@ def compared(name: str = "cpu") -> dict[str, Any]:
     BadRecord
         No such file, or a damaged one.
     """
-    return records.load(records.committed("compared", f"{name}.json"), COMPARED, COMPARED_FIELDS)
+    return records.load(records.committed("compared", f"{name}.json"), COMPARED, Compared)
 
 
-def trial(name: str) -> dict[str, Any]:
+def trial(name: str) -> Trial:
     """Return a committed trial: seconds of one kernel in several ways, on one device in one run.
 
     "h200-tma" is that of `tools/gpu/hopper_chain.py`. `error` is the largest difference between the
@@ -86,7 +102,7 @@ def trial(name: str) -> dict[str, Any]:
     BadRecord
         No such file, or a damaged one.
     """
-    return records.load(records.committed("trials", f"{name}.json"), TRIAL, TRIAL_FIELDS)
+    return records.load(records.committed("trials", f"{name}.json"), TRIAL, Trial)
 
 
 def beside(record: Record | None = None) -> Record | None:
@@ -116,7 +132,7 @@ def beside(record: Record | None = None) -> Record | None:
     return max(same, key=lambda each: each.date, default=None)
 
 
-def _identity(device: Mapping[str, Any], host: Mapping[str, Any]) -> tuple[Any, ...]:
+def _identity(device: Device, host: Host) -> tuple[Any, ...]:
     if device["platform"] == "cpu":
         return "cpu", device["name"], host["cores"]
     return device["platform"], device["kind"]
