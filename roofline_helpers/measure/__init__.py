@@ -27,13 +27,26 @@ from roofline_helpers.measure.command import main, report
 from roofline_helpers.measure.committed import (
     COMPARED,
     TRIAL,
+    Compared,
+    Sides,
+    Trial,
+    Tried,
     beside,
     compared,
     measured,
     trial,
 )
 from roofline_helpers.measure.joining import combine, merge
-from roofline_helpers.measure.machine import busy, device, free_memory, host, last_cache, software
+from roofline_helpers.measure.machine import (
+    Device,
+    Host,
+    busy,
+    device,
+    free_memory,
+    host,
+    last_cache,
+    software,
+)
 from roofline_helpers.measure.programs import jax_program, time
 from roofline_helpers.measure.record import SCHEMA, Record, load
 from roofline_helpers.measure.running import Bar, run
@@ -70,6 +83,8 @@ __all__ = [
     "clock",
     "summary",
     "jax_program",
+    "Device",
+    "Host",
     "last_cache",
     "free_memory",
     "device",
@@ -78,7 +93,11 @@ __all__ = [
     "Case",
     "Sample",
     "COMPARED",
+    "Compared",
+    "Sides",
     "TRIAL",
+    "Trial",
+    "Tried",
     "Record",
     "CEILINGS",
     "OURS",
