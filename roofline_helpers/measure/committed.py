@@ -16,18 +16,17 @@ COMPARED = "roofline_helpers.compared/1"
 TRIAL = "roofline_helpers.trial/1"
 """What a trial of one kernel in several ways says of itself."""
 
-Rates: TypeAlias = dict[str, Positive]
-"""Byte/s or FLOP/s by kernel."""
+_Rates: TypeAlias = dict[str, Positive]  # byte/s or FLOP/s by kernel
 
 _Bandwidths = TypedDict(
     "_Bandwidths",
-    {"stream": Rates, "jax": Rates, "ratio of the best": Positive, "ratio by kernel": Rates},
+    {"stream": _Rates, "jax": _Rates, "ratio of the best": Positive, "ratio by kernel": _Rates},
 )
 
-_Products = TypedDict("_Products", {"numpy": Rates, "jax": Rates, "ratio of the best": Positive})
+_Products = TypedDict("_Products", {"numpy": _Rates, "jax": _Rates, "ratio of the best": Positive})
 
 
-class Sides(TypedDict):
+class _Sides(TypedDict):
     """Both sides of a comparison, on so many cores."""
 
     cores: Count
@@ -36,7 +35,7 @@ class Sides(TypedDict):
     compute: _Products
 
 
-class Compared(TypedDict):
+class _Compared(TypedDict):
     """A comparison with independent programs."""
 
     schema: str
@@ -47,23 +46,23 @@ class Compared(TypedDict):
     software: dict[str, str]
     size: Positive
     notes: list[str]
-    runs: list[Sides]
+    runs: list[_Sides]
 
 
-class Tried(TypedDict):
+class _Tried(TypedDict):
     """What a trial was made on."""
 
     kind: str
     chip: NotRequired[str | None]
 
 
-class Trial(TypedDict):
+class _Trial(TypedDict):
     """A trial of one kernel in several ways: seconds by the way."""
 
     schema: str
     date: str
     command: str
-    device: Tried
+    device: _Tried
     software: dict[str, str]
     shape: list[Count]
     error: Positive
@@ -77,7 +76,7 @@ def measured() -> dict[str, Record]:
     return {name: load(file) for name, file in files.items()}
 
 
-def compared(name: str = "cpu") -> Compared:
+def compared(name: str = "cpu") -> dict[str, Any]:
     """Return a committed comparison with independent programs, as `tools/cpu/compare.py` made it.
 
     Best byte/s of STREAM's and JAX's kernels, best FLOP/s of NumPy's and JAX's matrix products,
@@ -88,10 +87,10 @@ def compared(name: str = "cpu") -> Compared:
     BadRecord
         No such file, or a damaged one.
     """
-    return records.load(records.committed("compared", f"{name}.json"), COMPARED, Compared)
+    return dict(records.load(records.committed("compared", f"{name}.json"), COMPARED, _Compared))
 
 
-def trial(name: str) -> Trial:
+def trial(name: str) -> dict[str, Any]:
     """Return a committed trial: seconds of one kernel in several ways, on one device in one run.
 
     "h200-tma" is that of `tools/gpu/hopper_chain.py`. `error` is the largest difference between the
@@ -102,7 +101,7 @@ def trial(name: str) -> Trial:
     BadRecord
         No such file, or a damaged one.
     """
-    return records.load(records.committed("trials", f"{name}.json"), TRIAL, Trial)
+    return dict(records.load(records.committed("trials", f"{name}.json"), TRIAL, _Trial))
 
 
 def beside(record: Record | None = None) -> Record | None:
