@@ -149,16 +149,16 @@ def _prediction(today: serving.Step, ridge: str, between: Mapping[str, str]) -> 
     )
 
 
-def groups_of(one: serving.Step) -> dict[str, list[serving.Kernel]]:
+def groups_of(one: serving.Step) -> dict[str, list[serving.StepKernel]]:
     """Return the kernels of a step as the question names them."""
-    groups: dict[str, list[serving.Kernel]] = {PRODUCTS: [], ATTENTION: [], REST: []}
+    groups: dict[str, list[serving.StepKernel]] = {PRODUCTS: [], ATTENTION: [], REST: []}
     for kernel in one.kernels:
         matrix = kernel.work.matrix_flops > 0
         groups[ATTENTION if _attends(kernel) else PRODUCTS if matrix else REST].append(kernel)
     return groups
 
 
-def _attends(kernel: serving.Kernel) -> bool:
+def _attends(kernel: serving.StepKernel) -> bool:
     return bool({"Q·Kᵀ", "softmax", "P·V", "flash attention"} & set(kernel.ops))
 
 

@@ -26,18 +26,25 @@ from roofline_helpers.measure.case import JAX_DTYPES, Case, array
 from roofline_helpers.measure.command import main, report
 from roofline_helpers.measure.committed import (
     COMPARED,
-    COMPARED_FIELDS,
     TRIAL,
-    TRIAL_FIELDS,
     beside,
     compared,
     measured,
     trial,
 )
 from roofline_helpers.measure.joining import combine, merge
-from roofline_helpers.measure.machine import busy, device, free_memory, host, last_cache, software
+from roofline_helpers.measure.machine import (
+    Device,
+    Host,
+    busy,
+    device,
+    free_memory,
+    host,
+    last_cache,
+    software,
+)
 from roofline_helpers.measure.programs import jax_program, time
-from roofline_helpers.measure.record import FIELDS, SCHEMA, Record, load
+from roofline_helpers.measure.record import SCHEMA, Record, load
 from roofline_helpers.measure.running import Bar, run
 from roofline_helpers.measure.sample import CEILINGS, OURS, Sample
 from roofline_helpers.measure.timing import (
@@ -72,6 +79,8 @@ __all__ = [
     "clock",
     "summary",
     "jax_program",
+    "Device",
+    "Host",
     "last_cache",
     "free_memory",
     "device",
@@ -79,11 +88,8 @@ __all__ = [
     "software",
     "Case",
     "Sample",
-    "FIELDS",
     "COMPARED",
-    "COMPARED_FIELDS",
     "TRIAL",
-    "TRIAL_FIELDS",
     "Record",
     "CEILINGS",
     "OURS",

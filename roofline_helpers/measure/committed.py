@@ -2,57 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, NotRequired, TypeAlias, TypedDict
 
 from roofline_helpers import records
 from roofline_helpers._checks import BadType, shown
-from roofline_helpers.measure.machine import device, host
-from roofline_helpers.measure.record import FIELDS, Record, load
+from roofline_helpers.measure.machine import Device, Host, device, host
+from roofline_helpers.measure.record import Record, load
+from roofline_helpers.records import Count, Positive
 
 COMPARED = "roofline_helpers.compared/1"
 """What a comparison with independent programs says of itself."""
 
-_RATES = records.table_of(records.positive)
-_SIDES: Mapping[str, Any] = {
-    "cores": int,
-    "rounds": int,
-    "memory": {
-        "stream": _RATES,
-        "jax": _RATES,
-        "ratio of the best": records.positive,
-        "ratio by kernel": _RATES,
-    },
-    "compute": {"numpy": _RATES, "jax": _RATES, "ratio of the best": records.positive},
-}
-COMPARED_FIELDS: Mapping[str, Any] = {
-    "schema": str,
-    "date": str,
-    "command": str,
-    "device": FIELDS["device"],
-    "host": FIELDS["host"],
-    "software": FIELDS["software"],
-    "size": records.positive,
-    "notes": [str],
-    "runs": [_SIDES],
-}
-"""What such a comparison holds."""
-
 TRIAL = "roofline_helpers.trial/1"
 """What a trial of one kernel in several ways says of itself."""
 
-TRIAL_FIELDS: Mapping[str, Any] = {
-    "schema": str,
-    "date": str,
-    "command": str,
-    "device": {"kind": str, "chip?": str},
-    "software": records.table_of(str),
-    "shape": [int],
-    "error": records.positive,
-    "notes": [str],
-    "seconds": records.table_of([records.positive]),
-}
-"""What such a trial holds."""
+_Rates: TypeAlias = dict[str, Positive]  # byte/s or FLOP/s by kernel
+
+_Bandwidths = TypedDict(
+    "_Bandwidths",
+    {"stream": _Rates, "jax": _Rates, "ratio of the best": Positive, "ratio by kernel": _Rates},
+)
+
+_Products = TypedDict("_Products", {"numpy": _Rates, "jax": _Rates, "ratio of the best": Positive})
+
+
+class _Sides(TypedDict):
+    """Both sides of a comparison, on so many cores."""
+
+    cores: Count
+    rounds: Count
+    memory: _Bandwidths
+    compute: _Products
+
+
+class _Compared(TypedDict):
+    """A comparison with independent programs."""
+
+    schema: str
+    date: str
+    command: str
+    device: Device
+    host: Host
+    software: dict[str, str]
+    size: Positive
+    notes: list[str]
+    runs: list[_Sides]
+
+
+class _Tried(TypedDict):
+    """What a trial was made on."""
+
+    kind: str
+    chip: NotRequired[str | None]
+
+
+class _Trial(TypedDict):
+    """A trial of one kernel in several ways: seconds by the way."""
+
+    schema: str
+    date: str
+    command: str
+    device: _Tried
+    software: dict[str, str]
+    shape: list[Count]
+    error: Positive
+    notes: list[str]
+    seconds: dict[str, list[Positive]]
 
 
 def measured() -> dict[str, Record]:
@@ -72,7 +87,7 @@ def compared(name: str = "cpu") -> dict[str, Any]:
     BadRecord
         No such file, or a damaged one.
     """
-    return records.load(records.committed("compared", f"{name}.json"), COMPARED, COMPARED_FIELDS)
+    return dict(records.load(records.committed("compared", f"{name}.json"), COMPARED, _Compared))
 
 
 def trial(name: str) -> dict[str, Any]:
@@ -86,7 +101,7 @@ def trial(name: str) -> dict[str, Any]:
     BadRecord
         No such file, or a damaged one.
     """
-    return records.load(records.committed("trials", f"{name}.json"), TRIAL, TRIAL_FIELDS)
+    return dict(records.load(records.committed("trials", f"{name}.json"), TRIAL, _Trial))
 
 
 def beside(record: Record | None = None) -> Record | None:
@@ -116,7 +131,7 @@ def beside(record: Record | None = None) -> Record | None:
     return max(same, key=lambda each: each.date, default=None)
 
 
-def _identity(device: Mapping[str, Any], host: Mapping[str, Any]) -> tuple[Any, ...]:
+def _identity(device: Device, host: Host) -> tuple[Any, ...]:
     if device["platform"] == "cpu":
         return "cpu", device["name"], host["cores"]
     return device["platform"], device["kind"]

@@ -11,10 +11,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from roofline_helpers import hardware
 from roofline_helpers._checks import RooflineError
+from roofline_helpers.records import Natural, Positive
 
 
 def last_cache() -> int:
@@ -71,7 +72,30 @@ def free_memory() -> int | None:
     return max(min(limits), 0) if limits else None
 
 
-def device() -> dict[str, Any]:
+class Device(TypedDict):
+    """What was measured: `memory` and `cache` in bytes; `chip` where the chip table has it."""
+
+    platform: str
+    kind: str
+    name: str
+    chip: NotRequired[str | None]
+    count: int
+    driver: NotRequired[str | None]
+    memory: NotRequired[Natural | None]
+    cache: Positive
+
+
+class Host(TypedDict):
+    """The machine that it was measured on."""
+
+    system: str
+    machine: str
+    cpu: str
+    cores: int
+    load: NotRequired[float | None]
+
+
+def device() -> Device:
     """Return what a record says of the default device: platform, kind, chip, driver, memory."""
     import jax
 
@@ -98,7 +122,7 @@ def device() -> dict[str, Any]:
     }
 
 
-def host() -> dict[str, Any]:
+def host() -> Host:
     """Return what a record says of the machine around the device."""
     load = None
     with contextlib.suppress(OSError, AttributeError):

@@ -12,8 +12,8 @@ from roofline_helpers import hardware, records
 from roofline_helpers._checks import BadType, name_of, shown
 from roofline_helpers.dtypes import dtype as dtype_of
 from roofline_helpers.measure import display
+from roofline_helpers.measure.machine import Device, Host
 from roofline_helpers.measure.sample import Sample, best
-from roofline_helpers.measure.timing import Timing
 from roofline_helpers.records import BadRecord
 from roofline_helpers.roofline import Roofline
 
@@ -24,66 +24,13 @@ if TYPE_CHECKING:
 SCHEMA = "roofline_helpers.measured/1"
 """What a record says of itself."""
 
-_TIMING = {
-    "median": records.positive,
-    "low": records.positive,
-    "q1": records.positive,
-    "q3": records.positive,
-    "high": records.positive,
-    "repeats": records.count,
-    "calls": records.count,
-    "compile": records.natural,
-    "drift": float,
-    "notes": [str],
-}
-FIELDS: Mapping[str, Any] = {
-    "schema": str,
-    "date": str,
-    "command": str,
-    "complete": bool,
-    "device": {
-        "platform": str,
-        "kind": str,
-        "name": str,
-        "chip?": str,
-        "count": int,
-        "driver?": str,
-        "memory?": records.natural,
-        "cache": records.positive,
-    },
-    "host": {"system": str, "machine": str, "cpu": str, "cores": int, "load?": float},
-    "software": records.table_of(str),
-    "flags": records.table_of(str),
-    "notes": [str],
-    "samples": [
-        {
-            "name": str,
-            "group": str,
-            "source": str,
-            "dtype": str,
-            "flops": records.natural,
-            "matrix_flops": records.natural,
-            "bytes": records.positive,
-            "passes": [_TIMING],
-            "xla_bytes?": records.natural,
-            "counters?": records.table_of(records.natural),
-            "state?": dict,
-            "notes": [str],
-            "error?": str,
-            "runs?": [records.positive],
-            "date?": str,
-        }
-    ],
-}
-"""What a record of a measurement holds (`roofline_helpers.records.check`)."""
-
 
 @dataclass(frozen=True)
 class Record:
     """A measurement of one device: what it is, how it was measured, and every sample's summary."""
 
-    device: Mapping[str, Any]
-    host: Mapping[str, Any]
+    device: Device
+    host: Host
     software: Mapping[str, str]
     date: str
     command: str
@@ -246,19 +193,4 @@ def load(path: Any) -> Record:
     BadRecord
         No such file; damaged, foreign, older or newer: see `records.load`.
     """
-    data = records.load(path, SCHEMA, FIELDS)
-    samples = []
-    for each in data["samples"]:
-        passes = tuple(
-            Timing(**{**_only(Timing, one), "notes": tuple(one["notes"])}) for one in each["passes"]
-        )
-        members = {**_only(Sample, each), "passes": passes, "notes": tuple(each["notes"])}
-        members["runs"] = tuple(each.get("runs") or ())
-        samples.append(Sample(**members))
-    members = {**_only(Record, data), "samples": tuple(samples), "notes": tuple(data["notes"])}
-    return Record(**members)
-
-
-def _only(kind: Any, data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the members that a dataclass has: a later minor version may add some."""
-    return {name: data[name] for name in kind.__dataclass_fields__ if name in data}
+    return records.load(path, SCHEMA, Record)

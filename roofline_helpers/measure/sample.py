@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from roofline_helpers.measure.timing import Timing
+from roofline_helpers.records import Natural, Positive
 
 CEILINGS = ("memory", "levels", "compute", "vector")
 """Groups that are ceilings; the samples of all others are kernels."""
@@ -50,16 +51,16 @@ class Sample:
     group: str
     source: str
     dtype: str
-    flops: float
-    matrix_flops: float
-    bytes: float
+    flops: Natural
+    matrix_flops: Natural
+    bytes: Positive
     passes: tuple[Timing, ...] = ()
-    xla_bytes: float | None = None
-    counters: Mapping[str, float] | None = None
+    xla_bytes: Natural | None = None
+    counters: Mapping[str, Natural] | None = None
     state: Mapping[str, Any] | None = None
     notes: tuple[str, ...] = ()
     error: str | None = None
-    runs: tuple[float, ...] = ()
+    runs: tuple[Positive, ...] = ()
     date: str | None = None
 
     @property

@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from roofline_helpers._checks import BadValue, RooflineError, single, whole
+from roofline_helpers.records import Count, Natural, Positive
 from roofline_helpers.show import si
 
 UNSTABLE = 0.10
@@ -46,14 +47,14 @@ class Timing:
         What makes the result doubtful; empty if nothing does.
     """
 
-    median: float
-    low: float
-    q1: float
-    q3: float
-    high: float
-    repeats: int
-    calls: int
-    compile: float = 0.0
+    median: Positive
+    low: Positive
+    q1: Positive
+    q3: Positive
+    high: Positive
+    repeats: Count
+    calls: Count
+    compile: Natural = 0.0
     drift: float = 0.0
     notes: tuple[str, ...] = ()
 

@@ -1,13 +1,4 @@
-"""The roofline model: how fast a kernel could go, and what stops it.
-
-Nothing here knows a chip or an operation. A roofline is a peak (FLOP/s), the bandwidth of one or
-more memory levels (byte/s), and where they are known a second peak for the vector unit and the
-bandwidth of the network. A kernel is anything with `matrix_flops`, `vector_flops`, `flops` and
-`traffic`, as `roofline_helpers.work` makes them.
-
-Source: S. Williams, A. Waterman, D. Patterson, "Roofline: an insightful visual performance model
-for multicore architectures", Communications of the ACM 52(4), 2009, doi:10.1145/1498765.1498785.
-"""
+"""Ceilings, and how fast anything counted may go under them."""
 
 from __future__ import annotations
 
@@ -39,12 +30,11 @@ UNITS = ("matrix", "vector")
 
 
 @runtime_checkable
-class Kernel(Protocol):
-    """What the model needs to know of a kernel: FLOPs by unit, and bytes by memory level."""
+class Counted(Protocol):
+    """What can be held against a roofline: FLOPs by unit, and bytes by memory level.
 
-    @property
-    def flops(self) -> Number:
-        """FLOPs on both units."""
+    FLOPs that nobody could count are left out, so that every time is a lower bound.
+    """
 
     @property
     def matrix_flops(self) -> Number:
@@ -106,8 +96,9 @@ class Roofline:
     origin: Literal["published", "measured"] = "published"
 
     def __post_init__(self) -> None:
-        given: Any = self.levels
-        levels = folded("levels", given if isinstance(given, Mapping) else {"hbm": given})
+        bandwidths: Any = self.levels
+        by_level = bandwidths if isinstance(bandwidths, Mapping) else {"hbm": bandwidths}
+        levels = folded("levels", by_level)
         if not levels:
             raise BadValue("a roofline needs at least one memory level, got none")
         for taken in (*UNITS, NETWORK):
@@ -166,13 +157,13 @@ class Roofline:
 
         Parameters
         ----------
-        intensity : number, array, mapping of level to number, or kernel
+        intensity : number, array, mapping of level to number, or Counted
             FLOP/byte at `level`. A mapping gives each level its own intensity, and the lowest
             ceiling counts. A kernel is held against every ceiling that it has work for; with
             both units busy its FLOP/s could exceed `peak`, which caps it here.
         level : str, optional
             The memory level of a plain intensity; the outermost one if not given. Not allowed
-            beside a mapping or a kernel, which name their levels themselves.
+            with a mapping or a kernel, which name their levels themselves.
 
         Returns
         -------
@@ -184,15 +175,16 @@ class Roofline:
         BadType, BadValue, UnknownName
             A negative, infinite or non-numeric intensity; a level that is not here.
         """
-        if level is not None and isinstance(intensity, Kernel | Mapping):
+        if level is not None and isinstance(intensity, Counted | Mapping):
             raise BadValue(f"level={level!r} goes with a plain intensity, got {shown(intensity)}")
-        if isinstance(intensity, Kernel):
-            return plain(np.minimum(self.peak, np.divide(intensity.flops, self.time(intensity))))
+        if isinstance(intensity, Counted):
+            flops = intensity.matrix_flops + intensity.vector_flops
+            return plain(np.minimum(self.peak, np.divide(flops, self.time(intensity))))
         if isinstance(intensity, Mapping):
             if not intensity:
                 raise BadValue("a mapping of intensities needs at least one level, got none")
-            given = mapping("intensity", intensity)
-            roofs = {where: self.attainable(value, where) for where, value in given.items()}
+            by_level = mapping("intensity", intensity)
+            roofs = {where: self.attainable(value, where) for where, value in by_level.items()}
             fitting(roofs.items())
             return plain(reduce(np.minimum, roofs.values()))
         where = next(iter(self.levels)) if level is None else level
@@ -208,21 +200,24 @@ class Roofline:
 
         Returns
         -------
-        str or array of str
+        str, array of str, or None for a kernel that costs nothing
         """
-        if isinstance(intensity, Kernel):
+        if isinstance(intensity, Counted):
             limit = self.limit(intensity)
+            if limit is None:
+                return None
             outside = np.where(np.equal(limit, NETWORK), NETWORK, "memory")
             return _words(np.where(np.isin(limit, UNITS), "compute", outside))
         below = np.less(self.attainable(intensity, level), self.peak)
         return _words(np.where(below, "memory", "compute"))
 
-    def times(self, kernel: Kernel) -> dict[str, Number]:
+    def times(self, kernel: Counted) -> dict[str, Number]:
         """Return the seconds that each ceiling alone would take for a kernel.
 
         Keys are "matrix" and "vector" (FLOPs of that unit over its peak), each memory level that
-        both know (bytes over bandwidth), and "network". Levels that this roofline does not have
-        are left out, which can only make the bound looser.
+        both know (bytes over bandwidth), and "network"; where there is nothing to do, there is no
+        key. Levels that this roofline does not have are left out, which can only make the bound
+        looser.
 
         Raises
         ------
@@ -231,7 +226,7 @@ class Roofline:
         BadValue
             The kernel has no traffic at any level of this roofline.
         """
-        if not isinstance(kernel, Kernel) or isinstance(kernel, type):
+        if not isinstance(kernel, Counted) or isinstance(kernel, type):
             raise BadType(f"a kernel (roofline_helpers.work) is needed, got {shown(kernel)}")
         seconds: dict[str, Number] = {}
         for unit, flops, peak in (
@@ -247,12 +242,15 @@ class Roofline:
                 f"the kernel has traffic at {list(traffic)}, "
                 f"this roofline has the levels {list(self.levels)}: none in common"
             )
-        seconds |= {level: traffic[level] / self.levels[level] for level in shared}
+        bandwidths = {level: self.levels[level] for level in shared}
         if self.network is not None and NETWORK in traffic:
-            seconds[NETWORK] = traffic[NETWORK] / self.network
+            bandwidths[NETWORK] = self.network
+        for boundary, bandwidth in bandwidths.items():
+            if np.any(np.greater(traffic[boundary], 0)):
+                seconds[boundary] = traffic[boundary] / bandwidth
         return seconds
 
-    def time(self, *kernels: Kernel, overlap: bool = True) -> Any:
+    def time(self, *kernels: Counted, overlap: bool = True) -> Any:
         """Return the least seconds for the kernels, run one after another.
 
         Each kernel takes as long as its slowest part, max(times), if all parts overlap perfectly,
@@ -271,13 +269,18 @@ class Roofline:
         if not kernels:
             raise BadType("time() needs at least one kernel, got none")
         join = np.maximum if flag("overlap", overlap) else np.add
-        seconds = [reduce(join, self.times(kernel).values()) for kernel in kernels]
+        seconds = [reduce(join, [0.0, *self.times(kernel).values()]) for kernel in kernels]
         fitting((f"kernel {i}", time) for i, time in enumerate(seconds))
         return plain(sum(seconds))
 
-    def limit(self, kernel: Kernel) -> Any:
-        """Return the name of the ceiling that a kernel meets first, as `times` names them."""
+    def limit(self, kernel: Counted) -> Any:
+        """Return the name of the ceiling that a kernel meets first, as `times` names them.
+
+        None for a kernel that costs nothing.
+        """
         seconds = self.times(kernel)
+        if not seconds:
+            return None
         longest = np.argmax(np.stack(np.broadcast_arrays(*seconds.values())), axis=0)
         return _words(np.array(list(seconds))[longest])
 
@@ -316,7 +319,7 @@ class Roofline:
         vector: float | None = None,
         network: float | None = None,
     ) -> Roofline:
-        """Return this roofline with measured ceilings in place of those given.
+        """Return this roofline with measured ceilings in place of published ones.
 
         A ceiling that is not given, also a level that `levels` does not name, keeps its published
         value. A number for `levels` is the bandwidth of the outermost level.
@@ -333,8 +336,8 @@ class Roofline:
             new = folded("levels", levels if isinstance(levels, Mapping) else {outermost: levels})
             named = {name_of("memory level", level, self.levels): bw for level, bw in new.items()}
             levels = {**self.levels, **named}
-        given = {"peak": peak, "levels": levels, "vector": vector, "network": network}
-        changes: dict[str, Any] = {name: v for name, v in given.items() if v is not None}
+        ceilings = {"peak": peak, "levels": levels, "vector": vector, "network": network}
+        changes: dict[str, Any] = {name: v for name, v in ceilings.items() if v is not None}
         if not changes:
             raise BadType("at least one of peak, levels, vector, network is needed, got none")
         return replace(self, name=f"{self.name}, measured", origin="measured", **changes)
