@@ -80,7 +80,7 @@ def test_the_command_destroys_nothing(
         (tmp_path / "a.png", "--out must end in .json, got 'a.png'"),
         (tmp_path, "it is a folder"),
         (foreign, "another kind: 'other'"),
-        (broken, "lacks 'date'"),
+        (broken, "lacks 'device'"),
     ):
         assert measure.main(["measure", "--out", str(out)]) == 1
         assert says in capsys.readouterr().err
