@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import functools
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ import pytest
 from browser import chromium, serve, visit  # noqa: F401  (fixtures)
 
 from roofline_helpers import compiled
+from tools import books
 from tools.notebooks import run as notebooks
 
 mpl.use("agg")  # no window in the tests' own process; kernels draw into the notebook
@@ -43,3 +47,14 @@ def fresh(recorded: Path) -> Callable[[Path], Any]:
         return notebooks.execute(path, environment=environment)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of the built site; one process builds it where it isn't of what is here."""
+    with (tmp_path_factory.getbasetemp().parent / "site.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        command = [sys.executable, "-m", "tools.site.build"]
+        done = subprocess.run(command, cwd=books.ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return books.ROOT / "_build/html"

@@ -1,12 +1,10 @@
-"""Social cards: the picture that a shared link shows, 1200 by 630, made from the page itself."""
+"""Social cards: the picture that a shared link shows, 1200 by 630, made of what a page has."""
 
 from __future__ import annotations
 
 import hashlib
-import re
 from dataclasses import dataclass
 from functools import cache
-from html import unescape
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -40,24 +38,6 @@ class Card:
     label: str
     title: str
     picture: Path | None = None
-
-    @classmethod
-    def of_page(cls, html: str, site: Path, book: str) -> Card:
-        """Take title, number and first figure from a built page."""
-        heading = re.search(r"<h1>(.*?)</h1>", html, re.DOTALL)
-        text = heading[1] if heading else book
-        number = re.search(r'<span class="section-number">([\d.]+?)\.? ?</span>', text)
-        text = re.sub(
-            r'<span class="section-number">.*?</span>|<a class="headerlink".*?</a>', "", text
-        )
-        title = unescape(re.sub(r"<[^>]+>", "", text)).strip()
-        figure = re.search(r'src="(?:\.\./)*(_images/[^"]+\.png)"', html)
-        return cls(
-            book,
-            f"Chapter {number[1]}" if number else "",
-            title,
-            site / figure[1] if figure else None,
-        )
 
 
 def lines(text: str, face: ImageFont.FreeTypeFont, width: float) -> list[str]:

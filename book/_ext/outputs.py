@@ -1,0 +1,126 @@
+"""Sphinx extension: notebook cells on the page: what is folded, and the HTML that a cell has made.
+
+A fold says what it hides. The code of a question says its answer, so it is in the notebook and not
+on the page. HTML outputs lose what the content security policy refuses, their tables get aligned
+columns of numbers and a box to scroll in, and pictures inside them become files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from base64 import b64decode
+from pathlib import Path
+from typing import Any
+
+from bs4 import BeautifulSoup, Tag
+from bs4.dammit import EntitySubstitution
+from bs4.formatter import HTMLFormatter
+from docutils import nodes
+from myst_nb.sphinx_ import HideCodeCellNode
+from sphinx.application import Sphinx
+from sphinx.builders import Builder
+from sphinx.transforms.post_transforms import SphinxPostTransform
+from sphinx.util.osutil import relative_uri
+
+from figures import Picture
+from translator import REFUSED
+
+SUMMARIES = {
+    "Show code cell content": "Set-up code",
+    "Show code cell source": "Code",
+    "Show code cell output": "Output",
+    "Show code cell outputs": "Output",
+}
+PIECE = re.compile(r"<(roofline-(?:ask|lab)-[0-9a-f]{8})\b")  # a question or a lab
+INLINE_PICTURE = "data:image/png;base64,"
+NUMBER = re.compile(r"[-−+~≈]?\d|[–-]$|(?:nan|NaN|inf|∞)$")
+WRITTEN = HTMLFormatter(EntitySubstitution.substitute_xml, void_element_close_prefix="")
+LONG = 44  # characters of a cell that may break
+
+
+def align(table: Tag) -> None:
+    """Mark the columns of numbers in a data frame, and cells that are long enough to wrap."""
+    rows = [row.find_all(["th", "td"]) for row in table.find_all("tr")]
+    body = [row.find_all(["th", "td"]) for row in table.select("tbody tr")] or rows
+    for column in range(max(map(len, rows), default=0)):
+        texts = [row[column].get_text().strip() for row in body if len(row) > column]
+        numbers = any(texts) and all(NUMBER.match(text) for text in texts if text)
+        for row in rows:
+            if len(row) > column:
+                name = "number" if numbers else "long" if len(row[column].get_text()) > LONG else ""
+                if name:
+                    row[column]["class"] = name
+
+
+def lift_picture(image: Tag, builder: Builder, docname: str) -> None:
+    """Make a file of a picture that is written into the page."""
+    data = b64decode(str(image["src"]).removeprefix(INLINE_PICTURE))
+    name = f"_images/ask-{hashlib.sha256(data).hexdigest()[:16]}.png"
+    path = Path(builder.outdir) / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    picture = Picture.of(path)
+    if picture is not None:
+        address = relative_uri(builder.get_target_uri(docname), name)
+        markup = picture.markup(address, str(image.get("alt", "")), wait=True)
+        image.replace_with(BeautifulSoup(markup, "html.parser"))
+
+
+def cleaned(html: str, builder: Builder, docname: str) -> str:
+    """Return a piece of HTML as the frame can carry it."""
+    soup = BeautifulSoup(html, "html.parser")
+    for one in soup.select("style[scoped], script[data-roofline]"):
+        one.decompose()
+    for one in soup.find_all(True):
+        for name in REFUSED & set(one.attrs):
+            del one[name]
+    for image in soup.select(f'img[src^="{INLINE_PICTURE}"]'):
+        lift_picture(image, builder, docname)
+    for table in soup.select("table.dataframe"):
+        align(table)
+    for table in soup.find_all("table"):
+        for cell in table.find_all("th"):
+            if not cell.get_text().strip():
+                cell.name = "td"
+        table.wrap(soup.new_tag("div", attrs={"class": "scroll"}))
+    return soup.decode(formatter=WRITTEN)
+
+
+class Outputs(SphinxPostTransform):  # type: ignore[misc]
+    """Cleans the HTML of the page's outputs, and hides the code of interactive pieces."""
+
+    default_priority = 210  # after myst-nb has chosen and folded
+    formats = ("html",)
+
+    def run(self, **_: Any) -> None:
+        """Go through the page's cells."""
+        for cell in self.document.findall(nodes.container):
+            if cell.get("nb_element") != "cell_code":
+                continue
+            pieces = False
+            for raw in list(cell.findall(nodes.raw)):
+                html = cleaned(raw.astext(), self.app.builder, self.env.docname)
+                pieces |= bool(PIECE.search(html))
+                raw.replace_self(nodes.raw("", html, **raw.attributes))
+            if pieces and isinstance(cell[0], HideCodeCellNode) and len(cell) > 1:
+                cell.remove(cell[0])
+
+
+def open_fold(translator: Any, node: HideCodeCellNode) -> None:
+    """Open a fold whose summary says what is inside."""
+    prompt = node["prompt_show"]
+    summary = translator.encode(SUMMARIES.get(prompt, prompt))
+    translator.body.append(f'<details class="fold"><summary>{summary}</summary>\n')
+
+
+def close_fold(translator: Any, node: HideCodeCellNode) -> None:
+    """Close it."""
+    translator.body.append("</details>\n")
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Connect to Sphinx; myst-nb is set up before."""
+    app.add_post_transform(Outputs)
+    app.add_node(HideCodeCellNode, html=(open_fold, close_fold), override=True)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
