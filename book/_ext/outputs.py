@@ -10,11 +10,13 @@ from __future__ import annotations
 import hashlib
 import re
 from base64 import b64decode
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from bs4 import BeautifulSoup, Tag
 from bs4.dammit import EntitySubstitution
+from bs4.element import NavigableString
 from bs4.formatter import HTMLFormatter
 from docutils import nodes
 from myst_nb.sphinx_ import HideCodeCellNode
@@ -23,6 +25,7 @@ from sphinx.builders import Builder
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.osutil import relative_uri
 
+import tables
 from figures import Picture
 from translator import REFUSED
 
@@ -34,23 +37,44 @@ SUMMARIES = {
 }
 PIECE = re.compile(r"<(roofline-(?:ask|lab)-[0-9a-f]{8})\b")  # a question or a lab
 INLINE_PICTURE = "data:image/png;base64,"
-NUMBER = re.compile(r"[-−+~≈]?\d|[–-]$|(?:nan|NaN|inf|∞)$")
 WRITTEN = HTMLFormatter(EntitySubstitution.substitute_xml, void_element_close_prefix="")
-LONG = 44  # characters of a cell that may break
 
 
-def align(table: Tag) -> None:
-    """Mark the columns of numbers in a data frame, and cells that are long enough to wrap."""
+def texts(row: Sequence[Tag]) -> list[str]:
+    """Return the text of each cell."""
+    return [cell.get_text().strip() for cell in row]
+
+
+def soften(text: NavigableString, soup: BeautifulSoup) -> None:
+    """Let the long words of a text break at their signs."""
+    parts: list[str | Tag] = []
+    for word in re.split(r"(\s+)", text):
+        first, *others = tables.pieces(word)
+        parts.append(first)
+        for other in others:
+            parts += [soup.new_tag("wbr"), other]
+    if any(isinstance(part, Tag) for part in parts):
+        text.replace_with(*parts)
+
+
+def fit(table: Tag, soup: BeautifulSoup) -> None:
+    """Mark columns of numbers; let long names break, and rows become cards on a phone."""
     rows = [row.find_all(["th", "td"]) for row in table.find_all("tr")]
-    body = [row.find_all(["th", "td"]) for row in table.select("tbody tr")] or rows
+    head = [row.find_all(["th", "td"]) for row in table.select("thead tr")]
+    body = rows[len(head) :]
     for column in range(max(map(len, rows), default=0)):
-        texts = [row[column].get_text().strip() for row in body if len(row) > column]
-        numbers = any(texts) and all(NUMBER.match(text) for text in texts if text)
-        for row in rows:
-            if len(row) > column:
-                name = "number" if numbers else "long" if len(row[column].get_text()) > LONG else ""
-                if name:
-                    row[column]["class"] = name
+        cells = [texts(row)[column] for row in body if len(row) > column]
+        if tables.is_numbers(cells, names=column == 0):
+            for row in rows:
+                if len(row) > column:
+                    row[column]["class"] = "number"
+    if len(head) == 1 and tables.as_cards(texts(head[0]), [texts(row) for row in body]):
+        table["class"] = f"{table.get('class', '')} cards".strip()
+        for row in body:
+            for name, cell in zip(texts(head[0])[1:], row[1:], strict=True):
+                cell["data-name"] = name
+    for text in [one for row in rows for cell in row for one in cell.find_all(string=True)]:
+        soften(text, soup)
 
 
 def lift_picture(image: Tag, builder: Builder, docname: str) -> None:
@@ -69,17 +93,16 @@ def lift_picture(image: Tag, builder: Builder, docname: str) -> None:
 
 def cleaned(html: str, builder: Builder, docname: str) -> str:
     """Return a piece of HTML as the frame can carry it."""
-    soup = BeautifulSoup(html, "html.parser")
-    for one in soup.select("style[scoped], script[data-roofline]"):
+    soup = BeautifulSoup(html, "html.parser", multi_valued_attributes=None)
+    for one in soup.select("style, script[data-roofline]"):
         one.decompose()
     for one in soup.find_all(True):
         for name in REFUSED & set(one.attrs):
             del one[name]
     for image in soup.select(f'img[src^="{INLINE_PICTURE}"]'):
         lift_picture(image, builder, docname)
-    for table in soup.select("table.dataframe"):
-        align(table)
     for table in soup.find_all("table"):
+        fit(table, soup)
         for cell in table.find_all("th"):
             if not cell.get_text().strip():
                 cell.name = "td"

@@ -17,6 +17,7 @@ from sphinx.highlighting import PygmentsBridge
 from sphinx.writers.html5 import HTML5Translator
 
 import figures
+import tables
 
 PLAIN_TOKENS = ("", "n", "p", "w", "py", "nx")  # tokens in the colour of the text
 PLAIN_PARTS = {*PLAIN_TOKENS, "default_value"}  # and what signatures have besides
@@ -103,7 +104,14 @@ class BookTranslator(HTML5Translator):  # type: ignore[misc]
     # --- tables -------------------------------------------------------------------------------
 
     def visit_table(self, node: nodes.table) -> None:
-        """Open what a wide table scrolls in."""
+        """Open what a wide table scrolls in; on a phone its rows may become cards."""
+        rows = [list(row) for row in node.findall(nodes.row)]
+        head, *body = [[cell.astext().strip() for cell in row] for row in rows]
+        if any(node.findall(nodes.thead)) and tables.as_cards(head, body):
+            node["classes"].append("cards")
+            for row in rows[1:]:
+                for name, cell in zip(head[1:], row[1:], strict=True):
+                    cell["data-name"] = name
         self.body.append('<div class="scroll">')
         super().visit_table(node)
 
