@@ -450,8 +450,7 @@ def test_the_theme_follows_colab_and_the_system(show: Show) -> None:
     expect(piece(page)).to_have_attribute("data-look", "dark")
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(("width", "theme"), [(390, "dark"), (1280, "light")])
 def test_no_barrier_and_no_overflow(show: Show, theme: str, width: int) -> None:
     long = ask.choice(
         "Which? " + "A long question needs many words. " * 8,
