@@ -33,6 +33,7 @@ class Reading(HTMLParser):
         self.open: list[str] = []  # what each open element is for us
         self.sections: list[int] = []
         self.figure: str | None = None
+        self.glue = False  # where a word may break, it goes on
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Open a section or a heading, or begin to skip."""
@@ -52,7 +53,9 @@ class Reading(HTMLParser):
         elif tag in {"h1", "h2", "h3", "h4"}:
             role = "heading"
         elif tag == "img" and "_images/" in (got.get("src") or ""):
-            self.figure = self.figure or got["src"]
+            picture = str(got["src"])  # a drawing can't be put on a card
+            self.figure = self.figure or (picture if picture.endswith(".png") else None)
+        self.glue = tag == "wbr"
         if tag not in self.VOID:
             self.open.append(role)
 
@@ -65,7 +68,9 @@ class Reading(HTMLParser):
         """Give text to the section that it is in."""
         if self.sections and "skip" not in self.open and data.strip():
             _, heading, text = self.found[self.sections[-1]]
-            (heading if "heading" in self.open else text).append(data)
+            parts = heading if "heading" in self.open else text
+            parts.append(parts.pop() + data if self.glue and parts else data)
+        self.glue = False
 
 
 def read(site: Path, name: str) -> Reading:

@@ -46,6 +46,7 @@ class BookTranslator(HTML5Translator):  # type: ignore[misc]
         super().__init__(*arguments)
         self.highlighter = CodeHighlighter("html")
         self.pictures = 0
+        self.in_table = 0
 
     def starttag(
         self, node: nodes.Element, tagname: str, *arguments: Any, **attributes: Any
@@ -61,8 +62,13 @@ class BookTranslator(HTML5Translator):  # type: ignore[misc]
     # --- text ---------------------------------------------------------------------------------
 
     def visit_Text(self, node: nodes.Text) -> None:
-        """Write text, that of literals too, without an element for each of its words."""
-        self.body.append(self.encode(node.astext()))
+        """Write text, that of literals too, without an element for each of its words.
+
+        In a table a long literal may break at its signs.
+        """
+        text = node.astext()
+        parts = tables.pieces(text) if self.in_table and self.protect_literal_text else [text]
+        self.body.append("<wbr>".join(map(self.encode, parts)))
 
     def visit_inline(self, node: nodes.inline) -> None:
         """Write an element only where it looks different, or is a target."""
@@ -112,6 +118,7 @@ class BookTranslator(HTML5Translator):  # type: ignore[misc]
             for row in rows[1:]:
                 for name, cell in zip(head[1:], row[1:], strict=True):
                     cell["data-name"] = name
+        self.in_table += 1
         self.body.append('<div class="scroll">')
         super().visit_table(node)
 
@@ -119,6 +126,7 @@ class BookTranslator(HTML5Translator):  # type: ignore[misc]
         """Close it."""
         super().depart_table(node)
         self.body.append("</div>\n")
+        self.in_table -= 1
 
     def visit_thead(self, node: nodes.thead) -> None:
         """Leave out a head without a word: Markdown can't write a table that has none."""

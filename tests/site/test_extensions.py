@@ -12,9 +12,11 @@ from PIL import Image
 import cards
 import chapters
 import figures
+import machines
 import mathml
 import outputs
 import roofline_helpers as rh
+import tables
 import terms
 from tools import books
 
@@ -105,7 +107,7 @@ def test_columns_of_numbers_are_found() -> None:
     assert '<th class="number">GB/s</th>' in made
     assert '<td class="number">3,350</td>' in made
     assert "<td>H100</td>" in made
-    assert '<td class="long">' in made
+    assert made.count("number") == 6
     assert "border" not in made
     assert "style" not in made
 
@@ -139,3 +141,46 @@ def test_a_card_holds_its_title(tmp_path: Path) -> None:
         assert made.size == cards.SIZE
         right = np.asarray(made.convert("L")).astype(int)[:, -24:]
         assert right.max() - right.min() < 8, "something touches the edge"
+
+
+@pytest.mark.parametrize(
+    ("head", "row", "cards"),
+    [
+        (["chip", "ridge"], ["a very long name " * 9, "312"], False),  # two columns always fit
+        (["chip", "bf16", "ridge"], ["TPU v5e", "197", "241"], False),
+        (["chip", "what it says"] * 3, ["H100", "a text that breaks at spaces"] * 3, False),
+        (["chip", "bandwidth"] * 5, ["NVIDIA", "3,350 GB/s"] * 5, True),
+        (["a", "b", "c"], ["x" * 30, "y" * 10, "z"], True),
+        (["a", "b", "c"], ["_".join(["xxxxx"] * 6), "y" * 10, "z"], False),  # it breaks at signs
+    ],
+)
+def test_a_table_becomes_cards_where_a_phone_is_too_narrow(
+    head: list[str], row: list[str], cards: bool
+) -> None:
+    assert tables.as_cards(head, [row]) is cards
+
+
+def test_cards_say_whose_value_each_cell_is_and_long_names_may_break() -> None:
+    names = [f"column {number}" for number in range(9)]
+    head = "".join(f"<th>{name}</th>" for name in names)
+    row = "<th>reduce_sum_fusion.1</th>" + "<td>12,345 GB/s</td>" * 8
+    table = f"<table><thead><tr>{head}</tr></thead><tbody><tr>{row}</tr></tbody></table>"
+    made = outputs.cleaned(table, None, "")
+    assert '<table class="cards">' in made
+    assert "<th>reduce_<wbr>sum_<wbr>fusion.<wbr>1</th>" in made
+    assert made.count("data-name=") == 8
+    assert '<td class="number" data-name="column 1">12,345 GB/s</td>' in made
+
+
+def test_a_name_with_a_number_in_it_is_no_number() -> None:
+    assert tables.is_numbers(["1.5 ms", "–", ""])
+    assert not tables.is_numbers(["4 kernels", "1 kernel"], names=True)
+    assert tables.is_numbers(["4", "1,024"], names=True)
+    assert not tables.is_numbers(["5 convert, 2 broadcast, multiply, add"])
+
+
+def test_the_search_finds_words_that_may_break() -> None:
+    reading = machines.Reading()
+    body = "<section id='a'><h1>A</h1><td>reduce_<wbr>sum</td><td>5</td></section>"
+    reading.feed(f"<article>{body}</article>")
+    assert reading.found == [("a", ["A"], ["reduce_sum", "5"])]
