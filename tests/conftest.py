@@ -12,7 +12,8 @@ from typing import Any
 
 import matplotlib as mpl
 import pytest
-from browser import chromium, serve, visit  # noqa: F401  (fixtures)
+from asking import show  # noqa: F401  (fixtures)
+from browser import chromium, serve, visit  # noqa: F401
 
 from roofline_helpers import compiled
 from tools import books
