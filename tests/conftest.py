@@ -29,6 +29,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("executed"))
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Stop where tests that share something expensive would be spread over processes all the same.
+
+    Some pairs of versions of pytest and pytest-xdist do so without a word.
+    """
+    if session.config.getoption("loadgroup", False):
+        grouped = [item for item in session.items if item.get_closest_marker("xdist_group")]
+        lost = [item.nodeid for item in grouped if "@" not in item.nodeid]
+        if lost:
+            raise pytest.UsageError(f"groups are not kept together: {len(lost)} tests, {lost[0]}")
+
+
 @pytest.fixture(scope="session")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the directory that executed notebooks write records of what they compile to."""
