@@ -6,17 +6,19 @@ has one brings it along: ``layers.svg`` and ``layers.dark.svg``.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import re
 import shutil
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
 from sphinx.application import Sphinx
+
+from kept import kept
 
 DARK, LIGHT = (0x12, 0x16, 0x1C), (0xE4, 0xE8, 0xEE)  # ground and ink of dark pages
 BRIGHT = 0.68  # lightness of full colours on dark pages, about
@@ -103,7 +105,7 @@ def darkened(palette: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return np.asarray(np.round(srgb(turned) * 255).astype(np.uint8))
 
 
-def small_and_dark(content: bytes) -> tuple[bytes, bytes]:
+def small_and_dark(content: bytes) -> list[bytes]:
     """Return a PNG in few colours, and the same pixels in colours for dark pages."""
     with Image.open(io.BytesIO(content)) as picture:
         if picture.mode == "P":  # made by an earlier build
@@ -112,31 +114,23 @@ def small_and_dark(content: bytes) -> tuple[bytes, bytes]:
             ground = Image.new("RGBA", picture.size, "white")
             flat = Image.alpha_composite(ground, picture.convert("RGBA")).convert("RGB")
             few = flat.quantize(COLOURS, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
-    made = []
-    for turn in (False, True):
-        if turn:
-            palette = np.array(few.getpalette()).reshape(-1, 3)
-            few.putpalette(darkened(palette).ravel().tolist())
-        file = io.BytesIO()
-        few.save(file, "PNG", optimize=True)
-        made.append(file.getvalue())
-    return made[0], made[1]
+    turned = few.copy()
+    palette = np.array(few.getpalette()).reshape(-1, 3)
+    turned.putpalette(darkened(palette).ravel().tolist())
+    files = [io.BytesIO(), io.BytesIO()]
+    for one, file in zip((few, turned), files, strict=True):
+        one.save(file, "PNG", optimize=True)
+    return [file.getvalue() for file in files]
 
 
-def shrink(site: Path, store: Path) -> None:
-    """Make every PNG of the pages small and write its dark version; ``store`` keeps both."""
-    store.mkdir(parents=True, exist_ok=True)
+def shrink(site: Path) -> None:
+    """Make every PNG of the pages small, and write its dark version."""
     for path in sorted((site / "_images").glob("*.png")):
-        if path.name.endswith(".dark.png"):
-            continue
-        content = path.read_bytes()
-        name = hashlib.sha256(content).hexdigest()[:16]
-        kept = [store / f"{name}{end}" for end in ("", ".dark")]
-        if not all(one.is_file() for one in kept):
-            for one, made in zip(kept, small_and_dark(content), strict=True):
-                one.write_bytes(made)
-        shutil.copyfile(kept[0], path)
-        shutil.copyfile(kept[1], dark(path))
+        if not path.name.endswith(".dark.png"):
+            content = path.read_bytes()
+            files = kept(site, __file__, content, partial(small_and_dark, content))
+            for target, file in zip((path, dark(path)), files, strict=True):
+                target.write_bytes(file)
 
 
 def finish(app: Sphinx, error: Exception | None) -> None:
@@ -144,7 +138,7 @@ def finish(app: Sphinx, error: Exception | None) -> None:
     if error is not None or app.builder.name != "html":
         return
     site = Path(app.outdir)
-    shrink(site, site.parent / ".figures")
+    shrink(site)
     for source, (_, name) in app.env.images.items():
         drawing = dark(Path(app.srcdir) / source)
         if drawing.suffix == ".svg" and drawing.is_file():

@@ -15,7 +15,6 @@ from sphinx.application import Sphinx
 import cards
 import chapters
 
-CARDS = "_static/cards"
 INTRODUCTION = """\
 Numbers on these pages are computed from the book's package, roofline_helpers, or were
 measured and recorded with device and date. Chapters are executed notebooks; their
@@ -121,8 +120,8 @@ def addresses(app: Sphinx, names: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def card_name(pagename: str) -> str:
-    """Return the file name of a page's social card."""
-    return f"{pagename.replace('/', '-')}.png"
+    """Return the place of a page's social card on the site."""
+    return f"_static/cards/{pagename.replace('/', '-')}.png"
 
 
 def name_card(
@@ -130,7 +129,7 @@ def name_card(
 ) -> None:
     """Tell a page's head where its card is: its full address, where the book has one."""
     if pagename in app.env.found_docs:
-        place = f"{CARDS}/{card_name(pagename)}"
+        place = card_name(pagename)
         base = app.config.html_baseurl
         context["card"] = f"{base}{place}" if base else context["pathto"](place, 1)
 
@@ -162,13 +161,19 @@ def finish(app: Sphinx, error: Exception | None) -> None:
     (site / "_static/search-index.js").write_text(search_index(readings), "utf-8")
     for file, text in addresses(app, list(readings)):
         (site / file).write_text(text, "utf-8")
-    (site / CARDS).mkdir(exist_ok=True)
     for name, reading in readings.items():
-        cards.write(site / CARDS / card_name(name), card_of(app, name, reading.figure))
+        cards.write(site, card_name(name), card_of(app, name, reading.figure))
+
+
+def no_index(app: Sphinx) -> None:
+    """Have Sphinx make no search index: the search page has its own, and looks through that."""
+    if app.builder.name == "html":
+        app.builder.search = False
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Connect to Sphinx: after the pictures are made, before all is packed."""
+    app.connect("builder-inited", no_index)
     app.connect("html-page-context", name_card)
     app.connect("build-finished", finish, priority=700)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -19,7 +19,7 @@ ONLINE = "data-online"
 KEPT = ("logo.svg", "search-index.js", ARCHIVE, "*LICENSE*")
 STATIC = re.compile(r'_static/([^"\'?#\s)]+)')
 IN_STYLES = re.compile(r'url\(["\']?([^"\')?#]+)')
-LEFT_OUT = {"searchindex.js", "objects.inv"}  # for machines
+INVENTORY = "objects.inv"  # for other books that refer to this one
 
 
 def prune(site: Path) -> None:
@@ -56,7 +56,7 @@ def archive(site: Path, target: Path) -> None:
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as packed:
         for path in sorted(site.rglob("*")):
             name = path.relative_to(site).as_posix()
-            if not path.is_file() or path == target or "/cards/" in name or name in LEFT_OUT:
+            if not path.is_file() or path == target or "/cards/" in name or name == INVENTORY:
                 continue
             entry = zipfile.ZipInfo(f"{target.stem}/{name}", (2026, 1, 1, 0, 0, 0))
             entry.compress_type = zipfile.ZIP_DEFLATED

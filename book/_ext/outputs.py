@@ -25,7 +25,7 @@ from sphinx.builders import Builder
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.osutil import relative_uri
 
-import tables
+import table_widths
 from figures import Picture
 from translator import REFUSED
 
@@ -49,7 +49,7 @@ def soften(text: NavigableString, soup: BeautifulSoup) -> None:
     """Let the long words of a text break at their signs."""
     parts: list[str | Tag] = []
     for word in re.split(r"(\s+)", text):
-        first, *others = tables.pieces(word)
+        first, *others = table_widths.pieces(word)
         parts.append(first)
         for other in others:
             parts += [soup.new_tag("wbr"), other]
@@ -64,11 +64,11 @@ def fit(table: Tag, soup: BeautifulSoup) -> None:
     body = rows[len(head) :]
     for column in range(max(map(len, rows), default=0)):
         cells = [texts(row)[column] for row in body if len(row) > column]
-        if tables.is_numbers(cells, names=column == 0):
+        if table_widths.is_numbers(cells, names=column == 0):
             for row in rows:
                 if len(row) > column:
                     row[column]["class"] = "number"
-    if len(head) == 1 and tables.as_cards(texts(head[0]), [texts(row) for row in body]):
+    if len(head) == 1 and table_widths.as_cards(texts(head[0]), [texts(row) for row in body]):
         table["class"] = f"{table.get('class', '')} cards".strip()
         for row in body:
             for name, cell in zip(texts(head[0])[1:], row[1:], strict=True):

@@ -17,7 +17,7 @@ from sphinx.highlighting import PygmentsBridge
 from sphinx.writers.html5 import HTML5Translator
 
 import figures
-import tables
+import table_widths
 
 PLAIN_TOKENS = ("", "n", "p", "w", "py", "nx")  # tokens in the colour of the text
 PLAIN_PARTS = {*PLAIN_TOKENS, "default_value"}  # and what signatures have besides
@@ -67,7 +67,7 @@ class BookTranslator(HTML5Translator):  # type: ignore[misc]
         In a table a long literal may break at its signs.
         """
         text = node.astext()
-        parts = tables.pieces(text) if self.in_table and self.protect_literal_text else [text]
+        parts = table_widths.pieces(text) if self.in_table and self.protect_literal_text else [text]
         self.body.append("<wbr>".join(map(self.encode, parts)))
 
     def visit_inline(self, node: nodes.inline) -> None:
@@ -113,7 +113,7 @@ class BookTranslator(HTML5Translator):  # type: ignore[misc]
         """Open what a wide table scrolls in; on a phone its rows may become cards."""
         rows = [list(row) for row in node.findall(nodes.row)]
         head, *body = [[cell.astext().strip() for cell in row] for row in rows]
-        if any(node.findall(nodes.thead)) and tables.as_cards(head, body):
+        if any(node.findall(nodes.thead)) and table_widths.as_cards(head, body):
             node["classes"].append("cards")
             for row in rows[1:]:
                 for name, cell in zip(head[1:], row[1:], strict=True):

@@ -16,7 +16,7 @@ import machines
 import mathml
 import outputs
 import roofline_helpers as rh
-import tables
+import table_widths
 import terms
 from tools import books
 
@@ -61,11 +61,11 @@ def test_figures_become_small_twice_the_same(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     noise = rng.integers(0, 255, (80, 120, 3), dtype=np.uint8)
     Image.fromarray(noise).save(path)
-    figures.shrink(site, tmp_path / "store")
+    figures.shrink(site)
     first = path.read_bytes(), path.with_name("a.dark.png").read_bytes()
     with Image.open(io.BytesIO(first[1])) as dark:
         assert (dark.mode, dark.size) == ("P", (120, 80))
-    figures.shrink(site, tmp_path / "store")
+    figures.shrink(site)
     assert (path.read_bytes(), path.with_name("a.dark.png").read_bytes()) == first
 
 
@@ -157,7 +157,7 @@ def test_a_card_holds_its_title(tmp_path: Path) -> None:
 def test_a_table_becomes_cards_where_a_phone_is_too_narrow(
     head: list[str], row: list[str], cards: bool
 ) -> None:
-    assert tables.as_cards(head, [row]) is cards
+    assert table_widths.as_cards(head, [row]) is cards
 
 
 def test_cards_say_whose_value_each_cell_is_and_long_names_may_break() -> None:
@@ -173,10 +173,10 @@ def test_cards_say_whose_value_each_cell_is_and_long_names_may_break() -> None:
 
 
 def test_a_name_with_a_number_in_it_is_no_number() -> None:
-    assert tables.is_numbers(["1.5 ms", "–", ""])
-    assert not tables.is_numbers(["4 kernels", "1 kernel"], names=True)
-    assert tables.is_numbers(["4", "1,024"], names=True)
-    assert not tables.is_numbers(["5 convert, 2 broadcast, multiply, add"])
+    assert table_widths.is_numbers(["1.5 ms", "–", ""])
+    assert not table_widths.is_numbers(["4 kernels", "1 kernel"], names=True)
+    assert table_widths.is_numbers(["4", "1,024"], names=True)
+    assert not table_widths.is_numbers(["5 convert, 2 broadcast, multiply, add"])
 
 
 def test_the_search_finds_words_that_may_break() -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 from tools import books
 from tools.site import check_site
 
+PICTURES = ".pictures"  # book/_ext/kept.py
 START = "from jupyter_book.cli.main import main; main()"
 
 
@@ -55,6 +56,17 @@ def sources(root: Path) -> str:
     )
 
 
+def remove(out: Path) -> None:
+    """Remove what was built; pictures stay, which are found again by what they are made of."""
+    for path in out.glob("*"):
+        if path.name == PICTURES:
+            continue
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
 def build(root: Path, clean: bool = False) -> int:
     """Build and check the book whose ``_config.yml`` is in ``root``; return the exit status."""
     begun = time.perf_counter()
@@ -67,7 +79,7 @@ def build(root: Path, clean: bool = False) -> int:
         print(f"{len(names)} pages: nothing has changed, and nothing is wrong")
         return 0
     if clean or kept[0] != made_of[0]:
-        shutil.rmtree(out, ignore_errors=True)
+        remove(out)
     state.unlink(missing_ok=True)
 
     command = [sys.executable, "-c", START, "build", str(root)]
@@ -75,13 +87,13 @@ def build(root: Path, clean: bool = False) -> int:
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONHASHSEED": "0"}
     done = subprocess.run(command, cwd=root, env=environment)
     if done.returncode != 0:
-        shutil.rmtree(out, ignore_errors=True)
+        remove(out)
         print("\nThe book was not built: see the warnings above.", file=sys.stderr)
         return done.returncode
 
     problems = check_site.check(out / "html", names)
     if problems:
-        shutil.rmtree(out, ignore_errors=True)
+        remove(out)
         print("\n".join(problems), file=sys.stderr)
         print(f"\nThe site has {len(problems)} problem(s) and was removed.", file=sys.stderr)
         return 1
