@@ -5,6 +5,7 @@
 
   core.style(`
     .controls { display: grid; grid-template-columns: repeat(auto-fill, minmax(7.4rem, 1fr)); gap: .5rem .9rem; align-items: start; margin-top: .6rem; }
+    .sides:has(> :nth-child(2)) { grid-column: span 2; display: grid; grid-template-columns: repeat(3, minmax(0, 1fr)); gap: .5rem; }
     .controls input, .controls select { width: 100%; }
     .controls .line { flex-wrap: nowrap; } .controls .field { display: flex; }
     .facts { display: grid; grid-template-columns: repeat(auto-fit, minmax(7.2rem, 1fr)); gap: .5rem; margin: .6rem 0 0; }
@@ -73,9 +74,12 @@
       const spec = { ...specs[name], value: typed(now[name]), onvalue: (v) => { now[name] = v; changed(name); } };
       fields[name] = spec.options ? core.choose({ ...spec, options: options(name) }) : core.field(spec);
     }
+    const sides = names.filter((name) => "mnk".includes(name)); // of a matmul: in one row
+    const row = (name) => (name !== sides[0] ? fields[name].node
+      : el("div", { class: "sides" }, sides.map((side) => fields[side].node)));
     return {
       now,
-      node: el("div", { class: "controls" }, names.map((name) => fields[name].node)),
+      node: el("div", { class: "controls" }, names.filter((name) => !sides.slice(1).includes(name)).map(row)),
       draw: () => changed(null),
       set(values) {
         for (const [name, v] of Object.entries(values)) { now[name] = v; fields[name].set(typed(v)); }

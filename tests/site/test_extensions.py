@@ -11,9 +11,12 @@ from PIL import Image
 
 import cards
 import chapters
+import figures
+import machines
 import mathml
-import polish
+import outputs
 import roofline_helpers as rh
+import table_widths
 import terms
 from tools import books
 
@@ -31,27 +34,24 @@ def luminance(colour: np.ndarray) -> float:
 
 
 def test_white_becomes_the_dark_ground_and_black_its_ink() -> None:
-    made = polish.darkened(np.array([[255, 255, 255], [0, 0, 0]]))
-    assert np.abs(made[0].astype(int) - polish.DARK).max() <= 1
-    assert np.abs(made[1].astype(int) - polish.LIGHT).max() <= 1
-    css = (books.ROOT / "book/_static/book.css").read_text("utf-8")
-    for name, colour in (("ground", polish.DARK), ("ink", polish.LIGHT)):
-        assert f"#{bytes(colour).hex()});" in css.partition(f"--{name}:")[2].partition("\n")[0]
+    made = figures.darkened(np.array([[255, 255, 255], [0, 0, 0]]))
+    assert np.abs(made[0].astype(int) - figures.DARK).max() <= 1
+    assert np.abs(made[1].astype(int) - figures.LIGHT).max() <= 1
 
 
 def test_lines_stand_out_from_the_dark_ground_and_from_each_other() -> None:
-    made = polish.darkened(rgb(SERIES))
-    ground = luminance(np.array(polish.DARK)) + 0.05
+    made = figures.darkened(rgb(SERIES))
+    ground = luminance(np.array(figures.DARK)) + 0.05
     for name, colour in zip(SERIES, made, strict=True):
         assert (luminance(colour) + 0.05) / ground >= 4.5, name
-    lab = polish.oklab(made[: len(rh.plot.PALETTE["series"])] / 255)
+    lab = figures.oklab(made[: len(rh.plot.PALETTE["series"])] / 255)
     apart = np.linalg.norm(lab[:, None] - lab[None], axis=2)
     assert apart[~np.eye(len(lab), dtype=bool)].min() > 0.05
 
 
 def test_oklab_and_back() -> None:
     grid = np.random.default_rng(0).random((1000, 3))
-    assert np.allclose(polish.srgb(polish.oklab(grid)), grid, atol=1e-6)
+    assert np.allclose(figures.srgb(figures.oklab(grid)), grid, atol=1e-6)
 
 
 def test_figures_become_small_twice_the_same(tmp_path: Path) -> None:
@@ -61,11 +61,11 @@ def test_figures_become_small_twice_the_same(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     noise = rng.integers(0, 255, (80, 120, 3), dtype=np.uint8)
     Image.fromarray(noise).save(path)
-    polish.figures(site, tmp_path / "store")
+    figures.shrink(site)
     first = path.read_bytes(), path.with_name("a.dark.png").read_bytes()
     with Image.open(io.BytesIO(first[1])) as dark:
         assert (dark.mode, dark.size) == ("P", (120, 80))
-    polish.figures(site, tmp_path / "store")
+    figures.shrink(site)
     assert (path.read_bytes(), path.with_name("a.dark.png").read_bytes()) == first
 
 
@@ -103,20 +103,13 @@ def test_columns_of_numbers_are_found() -> None:
         "<th>chip</th><th>GB/s</th></tr></thead><tbody><tr><th>0</th><td>H100</td><td>3,350</td>"
         f"</tr><tr><th>1</th><td>{'long ' * 12}</td><td>–</td></tr></tbody></table>"
     )
-    made = polish.FRAME.sub(polish.aligned, table)
+    made = outputs.cleaned(table, None, "")
     assert '<th class="number">GB/s</th>' in made
     assert '<td class="number">3,350</td>' in made
     assert "<td>H100</td>" in made
-    assert '<td class="long">' in made
-
-
-def test_a_question_does_not_say_its_answer() -> None:
-    fold = '<details class="fold"><summary>Code</summary><pre>right="M"</pre></details>'
-    plain = f'<div class="cell docutils">{fold}<div class="cell_output">4.2</div></div>'
-    asks = plain.replace("4.2", "<roofline-ask-01234567></roofline-ask-01234567>")
-    assert polish.without_answer(plain) == plain
-    assert "right=" not in polish.without_answer(asks)
-    assert "<roofline-ask" in polish.without_answer(asks)
+    assert made.count("number") == 6
+    assert "border" not in made
+    assert "style" not in made
 
 
 def test_the_longest_term_wins_and_acronyms_keep_their_case() -> None:
@@ -143,8 +136,51 @@ def test_every_chapter_says_how_long_it_takes_and_why_to_read_it() -> None:
 
 def test_a_card_holds_its_title(tmp_path: Path) -> None:
     long = "Where this guide departs from its sources and extraordinarily long words"
-    for picture in (None, books.ROOT / "book/_static/rooflines.png"):
+    for picture in (None, books.ROOT / "book/images/rooflines.png"):
         made = cards.draw(cards.Card("Book: A Guide", "Chapter 3", long, picture))
         assert made.size == cards.SIZE
         right = np.asarray(made.convert("L")).astype(int)[:, -24:]
         assert right.max() - right.min() < 8, "something touches the edge"
+
+
+@pytest.mark.parametrize(
+    ("head", "row", "cards"),
+    [
+        (["chip", "ridge"], ["a very long name " * 9, "312"], False),  # two columns always fit
+        (["chip", "bf16", "ridge"], ["TPU v5e", "197", "241"], False),
+        (["chip", "what it says"] * 3, ["H100", "a text that breaks at spaces"] * 3, False),
+        (["chip", "bandwidth"] * 5, ["NVIDIA", "3,350 GB/s"] * 5, True),
+        (["a", "b", "c"], ["x" * 30, "y" * 10, "z"], True),
+        (["a", "b", "c"], ["_".join(["xxxxx"] * 6), "y" * 10, "z"], False),  # it breaks at signs
+    ],
+)
+def test_a_table_becomes_cards_where_a_phone_is_too_narrow(
+    head: list[str], row: list[str], cards: bool
+) -> None:
+    assert table_widths.as_cards(head, [row]) is cards
+
+
+def test_cards_say_whose_value_each_cell_is_and_long_names_may_break() -> None:
+    names = [f"column {number}" for number in range(9)]
+    head = "".join(f"<th>{name}</th>" for name in names)
+    row = "<th>reduce_sum_fusion.1</th>" + "<td>12,345 GB/s</td>" * 8
+    table = f"<table><thead><tr>{head}</tr></thead><tbody><tr>{row}</tr></tbody></table>"
+    made = outputs.cleaned(table, None, "")
+    assert '<table class="cards">' in made
+    assert "<th>reduce_<wbr>sum_<wbr>fusion.<wbr>1</th>" in made
+    assert made.count("data-name=") == 8
+    assert '<td class="number" data-name="column 1">12,345 GB/s</td>' in made
+
+
+def test_a_name_with_a_number_in_it_is_no_number() -> None:
+    assert table_widths.is_numbers(["1.5 ms", "–", ""])
+    assert not table_widths.is_numbers(["4 kernels", "1 kernel"], names=True)
+    assert table_widths.is_numbers(["4", "1,024"], names=True)
+    assert not table_widths.is_numbers(["5 convert, 2 broadcast, multiply, add"])
+
+
+def test_the_search_finds_words_that_may_break() -> None:
+    reading = machines.Reading()
+    body = "<section id='a'><h1>A</h1><td>reduce_<wbr>sum</td><td>5</td></section>"
+    reading.feed(f"<article>{body}</article>")
+    assert reading.found == [("a", ["A"], ["reduce_sum", "5"])]
