@@ -27,7 +27,7 @@ from roofline_helpers.hardware import Chip, all_chips
 from roofline_helpers.hardware import chip as chip_of
 from roofline_helpers.roofline import Roofline
 from roofline_helpers.serving import LLAMA_3_8B, best_batch, step
-from roofline_helpers.show import si, significant, table
+from roofline_helpers.show import si, significant, table, table_html
 from roofline_helpers.work import Work
 
 LARGEST_SIDE = 1_000_000
@@ -264,8 +264,8 @@ def _instrument(
     plain: str,
     rows: Sequence[Mapping[str, Any]],
 ) -> Element:
-    data = {"key": ask._key(key), "title": ask._filled("title", title), "start": dict(start)}
-    listed = ask._frame(table(rows))
+    data = {"key": ask.key_of(key), "title": ask.filled("title", title), "start": dict(start)}
+    listed = table_html(table(rows))
     fallback = f"<p><strong>{escape(title)}</strong></p>\n<p>{escape(plain)}.</p>\n{listed}"
     return Element(kind, data, fallback, plain, bundle="lab")
 
@@ -658,7 +658,7 @@ def _lab(
     drawn = _picture(figure, alt)
     story = "".join(f"<p>{escape(paragraph)}</p>" for paragraph in data["story"])
     equations = escape("\n".join(data["equations"]))
-    listed = ask._frame(table(rows))
+    listed = table_html(table(rows))
     fallback = f"{story}\n{predict.fallback}\n{drawn}\n{listed}\n<pre>{equations}</pre>"
     plain = "\n".join([*data["story"], predict.plain])
     return Element(kind, data, fallback, plain, bundle="lab")

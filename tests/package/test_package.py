@@ -31,6 +31,7 @@ FLOORS = [
     "hardware",
     "work",
     "show",
+    "judge",
     "serving",
     "records",
     "plot",
