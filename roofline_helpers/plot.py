@@ -38,7 +38,7 @@ from roofline_helpers.dtypes import dtype as dtype_of
 from roofline_helpers.hardware import Chip
 from roofline_helpers.hardware import chip as chip_of
 from roofline_helpers.roofline import NETWORK, Roofline
-from roofline_helpers.show import PREFIXES, si, significant
+from roofline_helpers.show import PREFIXES, si, significant, use_tables
 from roofline_helpers.work import Work, total
 
 Job: TypeAlias = "Work | float"
@@ -74,9 +74,10 @@ _INTENSITY = "arithmetic intensity (FLOP/byte)"
 
 
 def use_style() -> None:
-    """Set Matplotlib's defaults for the book: fonts, colours, size, and repeatable PNGs.
+    """Give figures and tables the book's look: fonts, colours, size, repeatable PNGs.
 
-    In IPython, inline pictures become sharp ("retina") and carry no version in their metadata.
+    In IPython, inline pictures become sharp ("retina") and carry no version in their metadata, and
+    tables of pandas are shown as `show.reading` formats them.
     Importing this module changes nothing; only this call does.
     """
     mpl.rcParams.update(
@@ -112,6 +113,7 @@ def use_style() -> None:
 
         set_formats: Any = set_matplotlib_formats
         set_formats("retina", metadata={"Software": None})
+        use_tables()
 
 
 # --- pictures ------------------------------------------------------------------------------------

@@ -7,8 +7,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from roofline_helpers._checks import (
     BadType,
@@ -180,6 +182,19 @@ def table_html(frame: pandas.DataFrame) -> str:
     with pandas.option_context("display.max_colwidth", None):  # or it cuts texts at 50
         html = reading(frame).to_html(border=0)
     return f"<div>{html.replace(_PANDAS_STYLE, '')}</div>"
+
+
+def facts_html(title: str, facts: Mapping[str, str]) -> str:
+    """Return what an object shows of itself in a notebook: its facts below each other, as HTML."""
+    import pandas
+
+    return table_html(pandas.DataFrame({title: list(facts.values())}, index=list(facts)))
+
+
+def span(value: Any, text: Callable[[float], str]) -> str:
+    """Return a number as text, or the least and the largest of several."""
+    ends = [text(float(end)) for end in (np.min(value), np.max(value))]
+    return " to ".join(dict.fromkeys(ends))
 
 
 def use_tables() -> None:

@@ -26,12 +26,12 @@ PACKAGE = books.ROOT / "roofline_helpers"
 # Ground floor first: a module imports from the ones before it only
 FLOORS = [
     "_checks",
+    "show",
+    "judge",
     "dtypes",
     "roofline",
     "hardware",
     "work",
-    "show",
-    "judge",
     "serving",
     "records",
     "plot",

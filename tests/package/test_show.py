@@ -136,6 +136,27 @@ def test_a_table_as_html_is_whole_and_without_style():
     assert re.findall(r"<th>(.*?)</th>", html) == ["a", "b", "x", "y"]
 
 
+def test_what_the_book_is_about_shows_itself():
+    roof, chip, job = rh.chip("v7x").roofline(), rh.chip("v7x"), rh.work.matmul(600, 600, 600)
+    peak = chip.peak("bf16")
+    assert repr(roof).startswith("<TPU v7x bf16: peak 2,307 TFLOP/s, hbm 7,380 GB/s; ridge 312.6")
+    assert repr(job) == "<matmul in bf16: 432 MFLOP, 2.16 MB, 200 FLOP/byte>"
+    sizes = np.array([64, 256])
+    assert "21.3 FLOP/byte to 85.3 FLOP/byte" in repr(rh.work.matmul(sizes, sizes, sizes))
+    assert "vmem" in repr(job.with_traffic(vmem=1e6)._facts())
+    assert (str(peak), str(chip.memory["hbm"].capacity)) == ("2,307 TFLOP/s", "206.2 GB")
+    assert f"vendor: {peak.source.title}, read {peak.source.read}" in repr(peak)
+    assert f'href="{peak.source.url}"' in peak._repr_html_()
+    assert "memory.hbm.bandwidth 7,380 GB/s" in repr(chip)
+    for shown, cells in (
+        (roof, ["TPU v7x bf16", "ridge", "312.6 FLOP/byte"]),
+        (job, ["matmul in bf16", "reads", "a, b", "432 MFLOP", "200 FLOP/byte"]),
+        (chip, ["matrix.bf16", "2,307 TFLOP/s", "memory.hbm.bandwidth"]),
+    ):
+        found = re.findall(r"<t[hd]>(.*?)</t[hd]>", shown._repr_html_())
+        assert [each for each in cells if each not in found] == []
+
+
 def test_every_table_of_a_notebook_reads_so():
     """In a kernel, once `use_tables` was called; and nothing happens outside of one."""
     show.use_tables()
