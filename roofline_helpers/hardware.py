@@ -59,15 +59,18 @@ class Figure:
         unit = self.unit.replace("byte", "B")
         return si(self.value, unit, {"FLOP/s": "T", "B/s": "G"}.get(unit), 4)
 
+    def _line(self) -> str:
+        """Return what it shows of itself: its value, where that is from, what else there is."""
+        source = f"{self.source.title}, read {self.source.read:%Y-%m-%d}"
+        return "; ".join(filter(None, [f"{self}, {self.basis}: {source}", self.note]))
+
     def __repr__(self) -> str:
-        return f"<{self}, {self._origin(self.source.title)}>"
+        return f"<{self._line()}>"
 
     def _repr_html_(self) -> str:
-        link = f'<a href="{escape(self.source.url)}">{escape(self.source.title)}</a>'
-        return f"<p>{escape(str(self))}, {self._origin(link)}</p>"
-
-    def _origin(self, source: str) -> str:
-        return f"{self.basis}: {source}, read {self.source.read:%Y-%m-%d}"
+        title = escape(self.source.title)
+        link = f'<a href="{escape(self.source.url)}">{title}</a>'
+        return f"<p>{escape(self._line()).replace(title, link, 1)}</p>"
 
     def over(self, n: int) -> Figure:
         """Return the share that one of `n` equal parts has of it.

@@ -27,8 +27,6 @@ _FACTORS: tuple[tuple[float, str], ...] = (
     (1 / 4, f"A quarter of it: {_BYTES}"),
     (8, "Eight times as much: bits where bytes are meant?"),
     (1 / 8, "An eighth of it: bytes where bits are meant, or divided by 8 once too often?"),
-    (100, "A hundred times as much: the question doesn't ask for percent."),
-    (1 / 100, "A hundredth of it: percent, or a share of 1?"),
     (1e3, f"A thousand times as much: {_PREFIX}"),
     (1e-3, f"A thousandth of it: {_PREFIX}"),
     (1e6, f"A million times as much: {_PREFIX}"),
@@ -42,9 +40,11 @@ SLIPS: tuple[tuple[str, float, float, str], ...] = (
     ("ratio", 0.9, 1.1, "Close: is an input rounded too far, or a small term left out?"),
     ("product", 1 - _NEAR, 1 + _NEAR, "Upside down: you divided the other way round."),
     *(("ratio", at * (1 - _NEAR), at * (1 + _NEAR), words) for at, words in _FACTORS),
+    ("percent", (1 - _NEAR) / 100, (1 + _NEAR) / 100, "A share of 1? Percent are asked for."),
 )
-"""What a wrong answer probably got wrong, if its ratio to the solution, or its product with it, is
-from one number to another. The first that fits counts; the script of the pages has the same."""
+"""What a wrong answer probably got wrong, if its ratio to the solution (for "percent", where the
+unit is "%"), or its product with it, is from one number to another. The first that fits counts; the
+script of the pages has the same list."""
 
 TOO_LARGE = "Too large. Write down each input with its unit, and go through them once more."
 TOO_SMALL = "Too small. Write down each input with its unit, and go through them once more."
@@ -71,18 +71,22 @@ def slack(solution: float, tolerance: float = 0.02, digits: int = 3) -> float:
     return max(tolerance * abs(solution), last / 2)
 
 
-def slip(answer: float, solution: float, *, estimate: bool = False) -> str:
+def slip(answer: float, solution: float, unit: str = "", *, estimate: bool = False) -> str:
     """Return what a wrong answer probably got wrong: one of a closed list.
 
     Parameters
     ----------
     answer, solution : float
         In the same unit.
+    unit : str
+        "%" has a slip of its own.
     estimate : bool
         Whether only the power of ten is asked for: then it is too large or too small.
     """
     if not estimate and solution:
-        measures = {"ratio": answer / solution, "product": answer * solution}
+        ratio = answer / solution
+        percent = ratio if unit == "%" else math.nan
+        measures = {"ratio": ratio, "product": answer * solution, "percent": percent}
         for measure, low, high, words in SLIPS:
             if low <= measures[measure] <= high:
                 return words
@@ -143,4 +147,4 @@ def check(
         right = given > 0 and abs(math.log10(given / exact)) <= decades + 1e-12
     if right:
         return Text(f"Right: {correct}.")
-    return Text(f"Not yet. {slip(given, exact, estimate=decades is not None)}")
+    return Text(f"Not yet. {slip(given, exact, unit, estimate=decades is not None)}")

@@ -130,11 +130,16 @@ class Roofline:
         facts = {unit: si(value, "FLOP/s", "T", 4) for unit, value in ceilings.items() if value}
         links = {**self.levels, **({NETWORK: self.network} if self.network else {})}
         facts |= {level: si(value, "B/s", "G", 5) for level, value in links.items()}
-        return facts | {"ridge": f"{significant(self.ridge, 4)} FLOP/byte"}
+        ridges = {"ridge": self.peak, "vector ridge": self.vector}
+        return facts | {
+            name: f"{significant(peak / self.bandwidth, 4)} FLOP/byte"
+            for name, peak in ridges.items()
+            if peak
+        }
 
     def __repr__(self) -> str:
-        *ceilings, ridge = (f"{name} {value}" for name, value in self._facts().items())
-        return f"<{self.name}: {', '.join(ceilings)}; {ridge}>"
+        facts = ", ".join(f"{name} {value}" for name, value in self._facts().items())
+        return f"<{self.name}: {facts}>"
 
     def _repr_html_(self) -> str:
         return facts_html(self.name, self._facts())

@@ -33,7 +33,6 @@ FOLD = re.compile(
     r'<p class="collapsed admonition-title">(.*?)</p>\s*<p class="expanded.*?</p>\s*</summary>',
     re.DOTALL,
 )
-FOLDED = re.compile(r'<details class="fold">.*?</details>\s*', re.DOTALL)
 FOLD_SAYS = {
     "Show code cell content": "Set-up code",
     "Show code cell source": "Code",
@@ -120,17 +119,6 @@ def aligned(found: re.Match[str]) -> str:
     return ROW.sub(mark, table)
 
 
-def without_answer(cell: str) -> str:
-    """Return a cell without its folded code where it shows an interactive piece.
-
-    The code of a question says its answer. It is in the notebook, not on the page.
-    """
-    before, _, after = cell.partition('<div class="cell_output')
-    if not re.search(r"<roofline-(?:ask|lab)-", after):
-        return cell
-    return FOLDED.sub("", before, count=1) + f'<div class="cell_output{after}'
-
-
 def polished(app: Sphinx, body: str) -> str:
     """Return a page's content without what the frame can't carry."""
     body = re.sub(r"<style scoped>.*?</style>\s*", "", body, flags=re.DOTALL)
@@ -141,7 +129,6 @@ def polished(app: Sphinx, body: str) -> str:
     body = HEADERLINK.sub(
         r'<a class="headerlink" href="\1" tabindex="-1" aria-hidden="true">#</a>', body
     )
-    body = "".join(without_answer(cell) for cell in re.split(r'(?=<div class="cell )', body))
     # Not inside scripts: those hold data of their own
     parts = re.split(r"(<script\b.*?</script>)", body, flags=re.DOTALL)
     for i in range(0, len(parts), 2):

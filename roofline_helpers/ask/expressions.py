@@ -31,8 +31,10 @@ def fields(text: str) -> Iterator[str]:
 
 def names_in(expression: str) -> set[str]:
     """Return the names that an expression takes from outside; raise BadValue if it is none."""
-    names = [node for node in ast.walk(_parsed(expression)) if isinstance(node, ast.Name)]
+    nodes = list(ast.walk(_parsed(expression)))
+    names = [node for node in nodes if isinstance(node, ast.Name)]
     made = {name.id for name in names if isinstance(name.ctx, ast.Store)}
+    made |= {node.arg for node in nodes if isinstance(node, ast.arg)}
     return {name.id for name in names} - made
 
 

@@ -225,8 +225,9 @@ const core = (() => {
     : Math.abs(value - data.solution) <= data.slack * (1 + 1e-12));
 
   // What a wrong number probably got wrong, by the list of Python's judge
-  const slip = (value, { solution, decades }) => {
-    const measures = { ratio: value / solution, product: value * solution };
+  const slip = (value, { solution, decades, unit }) => {
+    const ratio = value / solution;
+    const measures = { ratio, product: value * solution, percent: unit === "%" ? ratio : NaN };
     const known = solution && !decades
       && judge.slips.find(([measure, low, high]) => low <= measures[measure] && measures[measure] <= high);
     return known ? known[3] : value > solution ? judge.large : judge.small;

@@ -641,6 +641,7 @@ def test_numbers_are_judged_as_in_python(visit: Visit) -> None:
         "printed as 15": {"solution": 15.4, "digits": 2},
         "one": {"solution": 1.0},
         "none": {"solution": 0.0},
+        "percent": {"solution": 41.6, "unit": "%"},
         "estimate": {"solution": 3000.0, "decades": 0.5},
         "strict": {"solution": 886.0, "tolerance": 0.001},
         "below zero": {"solution": -3.0, "smallest": -1e6},

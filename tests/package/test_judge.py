@@ -57,8 +57,6 @@ def test_each_slip_is_named(solution: float) -> None:
         1 / 4: "A quarter of it",
         8: "Eight times as much: bits",
         1 / 8: "An eighth of it: bytes",
-        100: "A hundred times as much",
-        1 / 100: "A hundredth of it: percent",
         1000: "A thousand times as much: look at the unit prefixes",
         1e-3: "A thousandth of it: look at the unit prefixes",
         1.024e6: "A million times as much",
@@ -72,10 +70,12 @@ def test_each_slip_is_named(solution: float) -> None:
     assert [said[f] for f, words in named.items() if not said[f].startswith(words)] == []
     assert judge.slip(1 / solution, solution).startswith("Upside down")
     assert judge.slip(2 * solution, solution, estimate=True) == judge.TOO_LARGE
+    assert judge.slip(solution / 100, solution, "%") == "A share of 1? Percent are asked for."
+    assert judge.slip(solution / 100, solution, "µs") == judge.TOO_SMALL
 
 
 def test_the_list_of_slips_is_closed_and_each_says_something_else() -> None:
     words = [said for *_, said in judge.SLIPS] + [judge.TOO_LARGE, judge.TOO_SMALL]
-    assert len(set(words)) == len(words) == 18
+    assert len(set(words)) == len(words) == 17
     assert all(20 < len(said) < 100 for said in words)
     assert all(low < high for _, low, high, _ in judge.SLIPS)

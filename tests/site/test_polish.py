@@ -110,15 +110,6 @@ def test_columns_of_numbers_are_found() -> None:
     assert '<td class="long">' in made
 
 
-def test_a_question_does_not_say_its_answer() -> None:
-    fold = '<details class="fold"><summary>Code</summary><pre>right="M"</pre></details>'
-    plain = f'<div class="cell docutils">{fold}<div class="cell_output">4.2</div></div>'
-    asks = plain.replace("4.2", "<roofline-ask-01234567></roofline-ask-01234567>")
-    assert polish.without_answer(plain) == plain
-    assert "right=" not in polish.without_answer(asks)
-    assert "<roofline-ask" in polish.without_answer(asks)
-
-
 def test_the_longest_term_wins_and_acronyms_keep_their_case() -> None:
     find = terms.pattern(["roofline", "roofline efficiency", "HBM", "kernel"])
     assert find is not None
