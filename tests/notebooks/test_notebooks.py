@@ -33,7 +33,6 @@ PENDING = {
     "compiler-fusion",
     "attention",
     "your-function",
-    "hardware-comparison",
 }
 
 # A cell may differ from machine to machine only where it times or probes something, or shows what
