@@ -35,7 +35,6 @@ PENDING = {
     "measure",
     "lab-memory-wall",
     "lab-design-challenge",
-    "cost-analysis",
     "compiler-fusion",
     "attention",
     "your-function",
