@@ -4,7 +4,7 @@
    into one function and calls `core.start(tags)` at its end. No framework, no request, no innerHTML.
 
    core.define(kind, (host, data, ui) => {…})   how <… data-kind="kind"> is built. `host` is the
-       element, `data` its JSON, sent in base64. Append to ui.root. A function that throws leaves the page as it
+       element, `data` its JSON, sent turned. Append to ui.root. A function that throws leaves the page as it
        was without JavaScript.
        ui.root            the card, in the shadow root          ui.say(text)   polite live region
        ui.unlock()        shows what the element holds locked   ui.lock()      hides it again
@@ -386,7 +386,10 @@ const core = (() => {
       feedback: place.querySelector(`:scope > details > [data-option="${i}"] > span`).textContent }));
     return { ...words, options };
   };
-  const decoded = (text) => JSON.parse(new TextDecoder().decode(Uint8Array.from(atob(text), (one) => one.charCodeAt(0))));
+  // Python's `turned`, undone: each letter 13 places on, each digit 5
+  const turn = (one, first, count) => String.fromCharCode(first + (one.charCodeAt(0) - first + count / 2) % count);
+  const turned = (text) => text.replace(/[a-z]/g, (one) => turn(one, 97, 26))
+    .replace(/[A-Z]/g, (one) => turn(one, 65, 26)).replace(/\d/g, (one) => turn(one, 48, 10));
 
   // --- the element -----------------------------------------------------------------------------
 
@@ -466,8 +469,8 @@ const core = (() => {
         if (this.look) { themed.add(this.look); this.look(theme()); }
         return;
       }
-      const source = this.querySelector(":scope > script[type='text/base64']");
-      const data = decoded(source.textContent);
+      const source = this.querySelector(":scope > script[type='text/turned']");
+      const data = JSON.parse(turned(source.textContent));
       const card = el("div", { class: "card" });
       const status = el("div", { class: "say", role: "status" });
       const then = el("div", { class: "then", role: "group", "aria-label": "Unlocked", hidden: true }, el("slot", { name: "then" }));

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from base64 import b64decode
 from html import escape, unescape
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 import interactive
 import roofline_helpers as rh
 from roofline_helpers import BadType, BadValue, UnknownName, ask
+from roofline_helpers.ask.element import turned
 from tools.notebooks import restamp
 
 OPTIONS = {"the batch": "The smallest decides.", "4096": "It is large.", "16384": "It is larger."}
@@ -34,8 +34,8 @@ def number(**changes: Any) -> ask.Element:
 
 def sent(html: str) -> Any:
     """What JavaScript gets."""
-    coded = re.findall(r'<script type="text/base64">(.*?)</script>', html)[0]
-    return json.loads(b64decode(coded))
+    coded = re.findall(r'<script type="text/turned">(.*?)</script>', html)[0]
+    return json.loads(turned(coded))
 
 
 @pytest.mark.parametrize(
