@@ -17,8 +17,8 @@ from roofline_helpers import judge
 from roofline_helpers._checks import name_of
 
 BUNDLES: Mapping[str, tuple[str, ...]] = {
-    "ask": ("core.js",),
-    "lab": ("core.js", "model.js", "labs.js"),
+    "ask": ("numbers.js", "style.js", "core.js"),
+    "lab": ("numbers.js", "style.js", "core.js", "model.js", "chart.js", "labs.js"),
 }
 """Scripts of each kind of element: a question in a notebook doesn't bring the labs along."""
 

@@ -17,6 +17,7 @@ from playwright.sync_api import Locator, Page, expect
 
 import roofline_helpers as rh
 from roofline_helpers import lab, serving
+from roofline_helpers.lab.shared import first_compute_bound
 from roofline_helpers.serving import LLAMA_3_8B
 from roofline_helpers.show import significant
 
@@ -225,7 +226,7 @@ def test_the_ridges_are_those_of_python(shown: Shown) -> None:
     job = rh.work.matmul(900, 900, 900, "fp8")
     row = host.locator("tbody tr").filter(has_text="TPU v7x").inner_text()
     assert significant(roof.ridge) in row
-    assert f"{lab._first(roof, 'fp8'):,}" in row
+    assert f"{first_compute_bound(roof, 'fp8'):,}" in row
     assert f"{roof.bound(job)}-bound" in row
 
 
