@@ -111,7 +111,7 @@ def cleaned(html: str, builder: Builder, docname: str) -> str:
 
 
 class Outputs(SphinxPostTransform):  # type: ignore[misc]
-    """Cleans the HTML of the page's outputs, and hides the code of interactive pieces."""
+    """Cleans the HTML of the page's outputs."""
 
     default_priority = 210  # after myst-nb has chosen and folded
     formats = ("html",)
@@ -121,13 +121,9 @@ class Outputs(SphinxPostTransform):  # type: ignore[misc]
         for cell in self.document.findall(nodes.container):
             if cell.get("nb_element") != "cell_code":
                 continue
-            pieces = False
             for raw in list(cell.findall(nodes.raw)):
                 html = cleaned(raw.astext(), self.app.builder, self.env.docname)
-                pieces |= bool(PIECE.search(html))
                 raw.replace_self(nodes.raw("", html, **raw.attributes))
-            if pieces and isinstance(cell[0], HideCodeCellNode) and len(cell) > 1:
-                cell.remove(cell[0])
 
 
 def open_fold(translator: Any, node: HideCodeCellNode) -> None:

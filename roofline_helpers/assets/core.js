@@ -5,7 +5,7 @@
    no innerHTML.
 
    core.define(kind, (host, data, ui) => {…})   how <… data-kind="kind"> is built. `host` is the
-       element, `data` its JSON. Append to ui.root. A function that throws leaves the page as it
+       element, `data` its JSON, sent turned. Append to ui.root. A function that throws leaves the page as it
        was without JavaScript.
        ui.root            the card, in the shadow root          ui.say(text)   polite live region
        ui.unlock()        shows what the element holds locked   ui.lock()      hides it again
@@ -19,7 +19,8 @@
    core.question(data, ui, onanswer)        {node, answered(), reset()}; data as ask.py makes it
        onanswer({given, right, restored}) after an answer, right or wrong
    core.ledger.get(key) set(key, entry) all() reset() export() onchange(f)
-       entry: {question, given (text), right (true, false or null), answer (text), value}
+       entry: {question, given (text), right (true, false or null), answer (text), value}; the ledger
+       keeps with it what was given first, and whether that was right
    core.state.read(key), write(key, object)   a setting in the page's address, on the site only
    core.theme()                             "light" or "dark"
    core.style(css)                          one more style sheet for every element's shadow root */
@@ -85,9 +86,8 @@ const core = (() => {
       } catch { return null; }
     },
     set(key, entry) {
-      const before = ledger.get(key);
-      const first = before && "first" in before ? before.first : entry.given;
-      const text = JSON.stringify({ ...entry, first, when: before?.when || new Date().toISOString() });
+      const { first = entry.given, firstRight = entry.right, when = new Date().toISOString() } = ledger.get(key) ?? {};
+      const text = JSON.stringify({ ...entry, first, firstRight, when });
       memory.set(key, text);
       stored((s) => s.setItem(SPACE + key, text));
       changed({ key });
@@ -171,15 +171,15 @@ const core = (() => {
     .map((one) => `${one.firstChild.getAttribute("aria-label") || ""} ${one.lastChild.textContent}`.trim()).join(" ");
   const within = (value, data) => (data.decades
     ? value > 0 && Math.abs(Math.log10(value / data.solution)) <= data.decades + 1e-12
-    : Math.abs(value - data.solution) <= data.tolerance * Math.abs(data.solution) * (1 + 1e-12));
+    : Math.abs(value - data.solution) <= data.slack * (1 + 1e-12));
 
-  // How far a number is from the solution, in words
-  const distance = (value, data) => {
-    if (!data.solution || value <= 0) return value > data.solution ? "Too large." : "Too small.";
-    const ratio = value / data.solution;
-    return ratio < 1 && ratio > 0.001
-      ? `Yours is ${significant(ratio, 2)} times the solution.`
-      : `Yours is ${significant(Math.max(ratio, 1 / ratio), ratio < 2 ? 3 : 2)} times too ${ratio > 1 ? "large" : "small"}.`;
+  // What a wrong number probably got wrong, by the list of Python's judge
+  const slip = (value, { solution, decades, unit }) => {
+    const ratio = value / solution;
+    const measures = { ratio, product: value * solution, percent: unit === "%" ? ratio : NaN };
+    const known = solution && !decades
+      && judge.slips.find(([measure, low, high]) => low <= measures[measure] && measures[measure] <= high);
+    return known ? known[3] : value > solution ? judge.large : judge.small;
   };
 
   // Each kind of question: its inputs, what stands in them, and what is said about it
@@ -232,7 +232,7 @@ const core = (() => {
       judge: (value) => {
         const correct = within(value, data);
         const known = correct ? null : data.feedback.find(([low, high]) => value >= low && value <= high);
-        const said = correct ? "Right." : known ? known[2] : distance(value, data);
+        const said = correct ? (data.reveal ? "Right." : `Right: ${data.answer}.`) : known ? known[2] : slip(value, data);
         return {
           correct,
           notes: [line(correct ? "✓" : "✗", correct ? "good" : "bad", said)],
@@ -324,6 +324,22 @@ const core = (() => {
     return { node, answered: () => judged !== null, reset };
   };
 
+  // The words of a question are those that stand there without JavaScript: they come once
+  const worded = (data, place) => {
+    const [prompt] = place.querySelectorAll(":scope > p");
+    const lead = prompt.querySelector("strong")?.textContent ?? "";
+    const words = { ...data, lead, question: prompt.textContent.slice(lead.length).trim() };
+    if (data.type !== "choice") return words;
+    const options = [...place.querySelectorAll(":scope > ul > li")].map((item, i) => ({
+      text: item.textContent, right: data.right.includes(i),
+      feedback: place.querySelector(`:scope > details > [data-option="${i}"] > span`).textContent }));
+    return { ...words, options };
+  };
+  // Python's `turned`, undone: each letter 13 places on, each digit 5
+  const turn = (one, first, count) => String.fromCharCode(first + (one.charCodeAt(0) - first + count / 2) % count);
+  const turned = (text) => text.replace(/[a-z]/g, (one) => turn(one, 97, 26))
+    .replace(/[A-Z]/g, (one) => turn(one, 65, 26)).replace(/\d/g, (one) => turn(one, 48, 10));
+
   // --- the element -----------------------------------------------------------------------------
 
   const style = (css) => {
@@ -339,8 +355,8 @@ const core = (() => {
         if (this.look) { themed.add(this.look); this.look(theme()); }
         return;
       }
-      const source = this.querySelector(":scope > script[type='application/json']");
-      const data = JSON.parse(source.textContent);
+      const source = this.querySelector(":scope > script[type='text/turned']");
+      const data = JSON.parse(turned(source.textContent));
       const card = el("div", { class: "card" });
       const status = el("div", { class: "say", role: "status" });
       const then = el("div", { class: "then", role: "group", "aria-label": "Unlocked", hidden: true }, el("slot", { name: "then" }));
@@ -390,14 +406,16 @@ const core = (() => {
 
   kinds.question = (host, data, ui) => {
     ui.lock();
-    const one = question(data, ui, (result) => {
+    const one = question(worded(data, host), ui, (result) => {
       if (result) ui.unlock(); else ui.lock();
     });
     ui.root.append(one.node);
   };
 
   kinds.sheet = (host, data, ui) => {
-    ui.root.append(el("ol", { class: "sheet" }, data.exercises.map((one, i) => el("li", {}, question({ ...one, lead: `${i + 1}.` }, ui).node))));
+    const places = host.querySelectorAll(":scope > ol > li");
+    const exercises = data.exercises.map((one, i) => ({ ...worded(one, places[i]), lead: `${i + 1}.` }));
+    ui.root.append(el("ol", { class: "sheet" }, exercises.map((one) => el("li", {}, question(one, ui).node))));
   };
 
   kinds.ledger = (host, data, ui) => {
@@ -405,16 +423,20 @@ const core = (() => {
     const text = el("textarea", { rows: 6, readonly: true, hidden: true, "aria-label": "Your answers as JSON" });
     const draw = () => {
       const rows = Object.values(ledger.all());
-      const judged = rows.filter((row) => row.right != null); // a setting is neither right nor wrong
+      // A setting is neither right nor wrong; the first answer counts
+      const judged = rows.filter((row) => row.right != null);
+      const later = judged.filter((row) => row.right && !row.firstRight).length;
+      const score = `${judged.filter((row) => row.firstRight).length} of ${judged.length} right at once`;
+      const verdict = (row) => (row.right == null ? "" : row.firstRight ? "✓ right" : row.right ? "✗, then ✓" : "✗ not yet");
       const names = ["Question", "You said first", "It is"];
       // Where there is no room for columns, each cell says whose it is
       const cell = (name, text, kind) => el("td", { "data-name": name, class: kind }, String(text));
       place.replaceChildren(rows.length
         ? el("table", { class: "answers" },
-          el("caption", {}, judged.length > 0 && `${judged.filter((row) => row.right).length} of ${judged.length} right`),
+          el("caption", {}, judged.length > 0 && score + (later ? `, ${later} later` : "")),
           el("thead", {}, el("tr", {}, names.map((name) => el("th", { scope: "col" }, name)), el("td"))),
           el("tbody", {}, rows.map((row) => el("tr", {}, [row.question, row.first, row.answer].map((text, i) => cell(names[i], text)),
-            cell("", row.right == null ? "" : row.right ? "✓ right" : "✗ not yet", row.right ? "good" : "bad")))))
+            cell("", verdict(row), row.firstRight ? "good" : "bad")))))
         : el("p", {}, "Nothing answered yet. Answers stay in this browser and go nowhere else."));
       text.hidden = true;
     };

@@ -246,7 +246,7 @@
   function lab(host, data, ui, open) {
     const locked = el("p", { class: "muted" }, data.locked), play = el("div", { hidden: true });
     const list = (name, items) => [el("h3", {}, name), el("ol", {}, items.map((text) => el("li", {}, text)))];
-    const ledger = el(host.localName, { "data-kind": "ledger" }, el("script", { type: "application/json" }, "{}"));
+    const ledger = el(host.localName, { "data-kind": "ledger" }, el("script", { type: "text/turned" }, "{}"));
     let begun = false;
     const asked = core.question(data.predict, ui, (result) => {
       play.hidden = !result;

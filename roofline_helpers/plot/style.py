@@ -12,7 +12,7 @@ from cycler import cycler
 from matplotlib.colors import to_rgb
 from matplotlib.patheffects import withStroke
 
-from roofline_helpers.show import si, significant
+from roofline_helpers.show import si, significant, use_tables
 
 PALETTE: Mapping[str, Any] = {
     "paper": "#ffffff",
@@ -43,9 +43,10 @@ SMALL = 9.5
 
 
 def use_style() -> None:
-    """Set Matplotlib's defaults for the book: fonts, colours, size, and repeatable PNGs.
+    """Give figures and tables the book's look: fonts, colours, size, repeatable PNGs.
 
-    In IPython, inline pictures become sharp ("retina") and carry no version in their metadata.
+    In IPython, inline pictures become sharp ("retina") and carry no version in their metadata, and
+    tables of pandas are shown as `show.reading` formats them.
     Importing this module changes nothing; only this call does.
     """
     mpl.rcParams.update(
@@ -81,6 +82,7 @@ def use_style() -> None:
 
         set_formats: Any = set_matplotlib_formats
         set_formats("retina", metadata={"Software": None})
+        use_tables()
 
 
 def look_of(i: int) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from roofline_helpers._checks import (
     shown,
     single,
 )
+from roofline_helpers.show import facts_html, si, significant
 
 NETWORK = "network"
 UNITS = ("matrix", "vector")
@@ -114,12 +115,25 @@ class Roofline:
         origin = name_of("origin", self.origin, ["published", "measured"])
         object.__setattr__(self, "origin", origin)
 
-    def __repr__(self) -> str:
-        ceilings = {"peak": self.peak / 1e12, "vector": (self.vector or 0) / 1e12}
-        parts = [f"{unit} {value:,.4g} TFLOP/s" for unit, value in ceilings.items() if value]
+    def _facts(self) -> dict[str, str]:
+        """Return what it shows of itself."""
+        ceilings = {"peak": self.peak, "vector": self.vector}
+        facts = {unit: si(value, "FLOP/s", "T", 4) for unit, value in ceilings.items() if value}
         links = {**self.levels, **({NETWORK: self.network} if self.network else {})}
-        parts += [f"{level} {value / 1e9:,.5g} GB/s" for level, value in links.items()]
-        return f"<{self.name}: {', '.join(parts)}; ridge {self.ridge:.4g} FLOP/byte>"
+        facts |= {level: si(value, "B/s", "G", 5) for level, value in links.items()}
+        ridges = {"ridge": self.peak, "vector ridge": self.vector}
+        return facts | {
+            name: f"{significant(peak / self.bandwidth, 4)} FLOP/byte"
+            for name, peak in ridges.items()
+            if peak
+        }
+
+    def __repr__(self) -> str:
+        facts = ", ".join(f"{name} {value}" for name, value in self._facts().items())
+        return f"<{self.name}: {facts}>"
+
+    def _repr_html_(self) -> str:
+        return facts_html(self.name, self._facts())
 
     @property
     def bandwidth(self) -> float:

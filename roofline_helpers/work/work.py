@@ -23,9 +23,10 @@ from roofline_helpers._checks import (
     text,
 )
 from roofline_helpers.dtypes import dtype as dtype_of
+from roofline_helpers.show import cell, facts_html, si, span
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Work:
     """FLOPs and bytes of one kernel.
 
@@ -107,6 +108,22 @@ class Work:
                 f"transcendentals must be at most the vector FLOPs, got "
                 f"{shown(self.transcendentals)} and {shown(self.vector_flops)}"
             )
+
+    def _facts(self) -> dict[str, str]:
+        """Return what it shows of itself."""
+        moved = {"bytes" if at == "hbm" else at: n for at, n in self.traffic.items()}
+        return {
+            "FLOPs": span(self.flops, lambda n: si(n, "FLOP")),
+            **{name: span(n, lambda n: si(n, "B")) for name, n in moved.items()},
+            "intensity": span(self.intensity, lambda n: f"{cell(n)} FLOP/byte"),
+        }
+
+    def __repr__(self) -> str:
+        return f"<{self.name} in {self.dtype}: {', '.join(self._facts().values())}>"
+
+    def _repr_html_(self) -> str:
+        tensors = {"reads": ", ".join(self.reads), "writes": ", ".join(self.writes)}
+        return facts_html(f"{self.name} in {self.dtype}", {**tensors, **self._facts()})
 
     @property
     def flops(self) -> Number:

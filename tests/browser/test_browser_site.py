@@ -295,7 +295,7 @@ def test_no_page_has_an_inline_script_handler_or_style(site: Path) -> None:
         assert policy.search(text), path.name
         assert "unsafe" not in policy.search(text)[1]  # type: ignore[index]
         for script in re.findall(r"<script\b[^>]*>", text):
-            assert "src=" in script or 'type="application/json"' in script, (path.name, script)
+            assert "src=" in script or 'type="text/turned"' in script, (path.name, script)
         markup = re.sub(r"<script\b.*?</script>", "", text, flags=re.DOTALL)
         tags = re.findall(r"<[a-z][^<>]*\s(?:on[a-z]+|style)=[^<>]*>|<style\b", markup)
         assert tags == [], path.name

@@ -118,7 +118,7 @@ def test_bad_arguments_say_what_is_allowed(call: Any, error: type[Exception], sa
 
 
 def test_the_story_of_the_memory_wall_is_computed() -> None:
-    text = made("memory-wall").plain
+    text = made("memory-wall").plain + ask.answer("lab-memory-wall")
     roof, job = rh.chip("h100").roofline("bf16"), rh.work.matmul(512, 512, 512)
     assert f"{roof.efficiency(312e12, job):.0%}".replace("%", " %") in text  # of the roof
     assert f"{roof.attainable(job) / 1e12:.0f} TFLOP/s" in text

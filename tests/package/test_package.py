@@ -27,11 +27,12 @@ PACKAGE = books.ROOT / "roofline_helpers"
 # Ground floor first: a room, a file or a folder, imports from the ones before it only
 FLOORS = [
     "_checks",
+    "show",
+    "judge",
     "dtypes",
     "roofline",
     "hardware",
     "work",
-    "show",
     "serving",
     "records",
     "plot",
