@@ -83,6 +83,13 @@ class Chip:
         """The matrix unit's 16-bit type, "bf16", or "fp16" on a chip that has no bf16."""
         return "bf16" if "bf16" in self.matrix else "fp16"
 
+    @property
+    def on_chip(self) -> str:
+        """The level that holds most on the chip: VMEM, the last cache. Its name in `memory`."""
+        inner = {name: level.capacity.value for name, level in self.memory.items()}
+        del inner["hbm"]
+        return max(inner, key=lambda name: inner[name])
+
     def peak(self, dtype: Any = "bf16", unit: str | None = None) -> Figure:
         """Return the dense peak for a data type, FLOP/s.
 

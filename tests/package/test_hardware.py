@@ -209,7 +209,7 @@ def test_every_figure_by_its_path():
     assert (figures["clock"].value, figures["power"].value) == (1.83e9, 700)
     v7x = rh.chip("v7x").figures()
     assert not {"clock", "power", "memory.vmem.bandwidth"} & set(v7x)
-    assert len(v7x) == 3 + 3 + 1 + 2 + 3
+    assert len(v7x) == 3 + 3 + 1 + 2 + 2
 
 
 def test_the_table_of_chips():
