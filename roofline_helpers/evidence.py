@@ -13,7 +13,7 @@ from roofline_helpers import records
 from roofline_helpers._checks import name_of
 
 if TYPE_CHECKING:
-    import pandas
+    pass
 
 SCHEMA = "roofline_helpers.evidence/1"
 """What each file says of itself."""

@@ -11,7 +11,7 @@ from roofline_helpers.ask import Element
 from roofline_helpers.hardware import all_chips
 from roofline_helpers.lab.shared import lab, percent
 from roofline_helpers.serving import LLAMA_3_8B, best_batch, step
-from roofline_helpers.show import significant
+from roofline_helpers.show import si, significant
 
 TODAY: Mapping[str, Any] = {
     "phase": "decode",
@@ -19,13 +19,24 @@ TODAY: Mapping[str, Any] = {
     "context": 2048,
     "fusion": "none",
     "attention": "naive",
+    "reached": True,
+    "resident": True,
+    "reserve": 0.1,
 }
-"""The server of the story."""
+"""The server of the story: ceilings that were reached, a floor for each kernel, activations on the
+chip where they fit, and the share of memory that vLLM leaves alone unless told otherwise."""
 
 PRODUCTS = "The products with weights: projections, feed-forward, LM head"
 ATTENTION = "Attention over the KV cache"
 REST = "Norms, RoPE, SwiGLU, residual adds"
 """The groups of kernels that the question asks about."""
+
+START: Mapping[str, Any] = {
+    **{name: TODAY[name] for name in ("phase", "batch", "context", "fusion", "attention")},
+    **{"chip": "h100", "format": "bf16/bf16", "cache": "bf16", "latency": 20},
+    **{"ceilings": "reached", "floor": "with", "between": "stays", "kept": 10},
+}
+"""What the fields say at first: the server of the story, in the fields' own words."""
 
 TASKS = [
     "Raise the batch. Which kernels move to the right, and which stay where they are?",
@@ -34,17 +45,21 @@ TASKS = [
     "flash attention gain now, and what did they gain in decode?",
     "Take the v5e, then the Jetson Orin NX. What does not fit, and what would instead?",
     "On each chip: the most tokens per second within 20 ms per token.",
+    "Leave the floor out, and take published ceilings. Which of your choices would you make "
+    "otherwise now?",
 ]
 
 EQUATIONS = [
-    "time of a kernel = max(matrix FLOPs / peak, vector FLOPs / vector peak, bytes / bandwidth)",
+    "time of a kernel = max(matrix FLOPs / peak, vector FLOPs / vector peak, bytes / bandwidth, "
+    "floor)",
     "time of a step = sum over all kernels of runs · time",
     "decode:  time per token = step,  tokens per second = batch / step",
     "prefill: time to the first token = step,  tokens per second = batch · context / step",
     "bytes of a fused kernel = tensors that enter + tensors that leave",
     "KV cache = 2 · layers · KV heads · head size · bytes per element · context · batch "
     f"({LLAMA_3_8B.cache_per_token('bf16') // 1024} KiB a token in bf16)",
-    "memory needed = weights + KV cache + the most activations alive at once",
+    "memory needed = weights + KV cache + the most activations alive at once + what the runtime "
+    "keeps",
 ]
 
 
@@ -56,14 +71,14 @@ def design_challenge() -> Element:
     Answers and the last design stay in the reader's ledger.
     """
     today = step(LLAMA_3_8B, "h100", **TODAY)
-    ridge = significant(today.setting.chip.roofline("bf16").ridge)
+    ridge = significant(today.setting.chip.roofline("bf16", reached=True).ridge)
     between = _intensities(today)
     story = [
         f"You serve {LLAMA_3_8B.name} from one H100. Today's server decodes "
         f"{TODAY['batch']} sequences at a time, each with {TODAY['context']:,} tokens of "
-        "context, in bf16, with every operation a kernel of its own and the attention scores in "
-        f"memory. With each kernel at its roof it gives {significant(today.tokens_per_second)} "
-        "tokens per second.",
+        "context, in bf16, with every operation a kernel of its own. With each kernel as fast as "
+        f"its bytes, its FLOPs and the shortest launch allow, it gives "
+        f"{significant(today.tokens_per_second)} tokens per second.",
         "There is time for one change. Half of the team wants to fuse the small kernels, the "
         "other half to tune the matrix products. Look before you choose.",
     ]
@@ -74,7 +89,7 @@ def design_challenge() -> Element:
         "story": story,
         "predict": predict.data,
         "locked": "The instruments open when you have answered. A wrong answer opens them too.",
-        "start": {"chip": "h100", **TODAY, "format": "bf16/bf16", "cache": "bf16", "latency": 20},
+        "start": dict(START),
         "tasks": TASKS,
         "reflect": _reflection(today).data,
         "equations": EQUATIONS,
@@ -89,6 +104,7 @@ def design_challenge() -> Element:
 
 def _chip_rows() -> list[dict[str, Any]]:
     """Return what each chip does with the model: its largest batch, and the best in time."""
+    way = {name: TODAY[name] for name in ("reached", "resident", "reserve")}
     return [
         {
             "chip": chip.name,
@@ -98,13 +114,14 @@ def _chip_rows() -> list[dict[str, Any]]:
             "ms per token": best.seconds * 1e3 if best else None,
         }
         for chip in all_chips()
-        for one in [step(LLAMA_3_8B, chip)]
-        for best in [best_batch(LLAMA_3_8B, chip, latency=0.02)]
+        for one in [step(LLAMA_3_8B, chip, **way)]
+        for best in [best_batch(LLAMA_3_8B, chip, latency=0.02, **way)]
     ]
 
 
 def _intensities(one: serving.Step) -> dict[str, str]:
-    """Return the range of FLOP/byte of each group of kernels."""
+    """Return the range of FLOP/byte of each group of kernels, with all that they exchange."""
+    one = one.but(resident=False)
     return {
         name: " to ".join(
             dict.fromkeys(
@@ -133,19 +150,29 @@ def _prediction(today: serving.Step, ridge: str, between: Mapping[str, str]) -> 
                 f"keys and values. {percent(share[attention])} of the step, and more with longer "
                 "contexts; a larger batch does not help it."
             ),
-            rest: (
-                f"Memory-bound: {between[rest]} FLOP/byte at any batch. But together they take "
-                f"{percent(share[rest])} of the step: little to gain by fusing them here."
-            ),
+            rest: _of_the_rest(today, groups[rest], percent(share[rest])),
             "None: tensor cores are what limits a language model": (
                 f"The step uses {percent(today.mfu)} of the peak. Nothing in it comes near the "
                 "ridge; the tensor cores wait for weights and cache."
             ),
         },
-        right=[products, attention, rest],
+        right=[products, attention],
         multi=True,
         key="lab-design",
         lead="",
+    )
+
+
+def _of_the_rest(today: serving.Step, rest: list[serving.StepKernel], share: str) -> str:
+    """Return why the small kernels are not memory-bound."""
+    apart = {kernel.name: kernel for kernel in today.but(resident=False, floor=False).kernels}
+    longest = max(apart[kernel.name].seconds for kernel in rest)
+    floor = si(today.setting.chip.roofline("bf16").floor, "s")
+    launches = sum(kernel.count for kernel in rest)
+    return (
+        f"By its bytes none of them would take more than {si(longest, 's')}, but no kernel on "
+        f"this chip lasts less than {floor}. They are bound by latency: {launches} launches take "
+        f"{share} of the step, whatever they move."
     )
 
 
@@ -171,9 +198,15 @@ def _reflection(today: serving.Step) -> Element:
     doubled = {
         name: replace(figure, value=2 * figure.value) for name, figure in h100.matrix.items()
     }
-    tuned = today.but(chip=replace(h100, matrix=doubled))
+    reached = {
+        name: replace(figure, value=2 * figure.value)
+        for name, figure in h100.reached.matrix.items()
+    }
+    faster = replace(h100, matrix=doubled, reached=replace(h100.reached, matrix=reached))
+    tuned = today.but(chip=faster)
     fused = today.but(fusion="epilogue", attention="flash")
-    narrow, batch = today.but(weights="int4"), today.but(batch=64)
+    narrow, batch, cache = today.but(weights="int4"), today.but(batch=64), today.but(cache="fp8")
+    launches = [sum(kernel.count for kernel in one.kernels) for one in (today, fused)]
     prompt = today.but(phase="prefill", batch=1)
     prompt_fused = prompt.but(fusion="epilogue", attention="flash")
     prefill = significant(prompt.seconds / prompt_fused.seconds)
@@ -181,7 +214,11 @@ def _reflection(today: serving.Step) -> Element:
     options = {
         "Fuse what can be fused, and use flash attention": (
             f"{gain(fused)}. Weights and cache are nearly all of the bytes, and fusion doesn't "
-            f"remove those. In prefill of one prompt the same change is worth {prefill} times."
+            f"remove those: what it saves are launches, {launches[0]} become {launches[1]}. In "
+            f"prefill of one prompt the same change is worth {prefill} times."
+        ),
+        "A KV cache of 8 bits": (
+            f"{gain(cache)}: at this batch and context the cache is a small part of the bytes."
         ),
         "Tensor cores of twice the speed": (
             f"{gain(tuned)}: no kernel of the step is bound by them, nor by how well a product is "
@@ -196,7 +233,7 @@ def _reflection(today: serving.Step) -> Element:
             f"ms to {ms[1]} ms per token, and memory for the cache."
         ),
     }
-    best = max((fused, tuned, narrow, batch), key=lambda one: one.tokens_per_second)
+    best = max((fused, cache, tuned, narrow, batch), key=lambda one: one.tokens_per_second)
     if best is not batch:
         raise RuntimeError("the lab's last question says that the batch gains most")
     return ask.choice(
@@ -211,7 +248,8 @@ def _reflection(today: serving.Step) -> Element:
 def _draw(one: serving.Step, ax: Any) -> None:
     from roofline_helpers import plot
 
-    roof = one.setting.chip.roofline("bf16")
+    roof = one.setting.chip.roofline("bf16", reached=True).without_floor()
     shown_ones = ("RMSNorm 1", "softmax", "Q·Kᵀ", "QKV projection")
-    jobs = {k.name: k.work for k in one.kernels if k.name in shown_ones}
+    kernels = one.but(resident=False).kernels
+    jobs = {k.name: k.work for k in kernels if k.name in shown_ones}
     plot.roofline(roof, jobs, ax=ax)

@@ -53,9 +53,9 @@ class Work:
     Raises
     ------
     BadType, BadValue, UnknownName
-        A count that is not a finite number of at least 0; no byte at any memory; more transcendentals
-        than vector FLOPs; passes over a tensor that is not read; one level, or one tensor of
-        `passes`, under two spellings; arrays whose shapes don't fit.
+        A count that is not a finite number of at least 0; no byte at any memory; more
+        transcendentals than vector FLOPs; passes over a tensor that is not read; one level, or one
+        tensor of `passes`, under two spellings; arrays whose shapes don't fit.
 
     Examples
     --------

@@ -81,7 +81,11 @@ def test_v7x_is_read_as_the_file_has_it():
     assert rh.chip("t4").aliases == ()
     assert list(chip.memory) == ["hbm", "vmem"]
     hbm = chip.memory["hbm"]
-    assert (hbm.capacity.value, hbm.bandwidth.value, hbm.technology) == (189.5 * 2**30, 7380e9, "HBM")
+    assert (hbm.capacity.value, hbm.bandwidth.value, hbm.technology) == (
+        189.5 * 2**30,
+        7380e9,
+        "HBM",
+    )
     assert chip.memory["vmem"].bandwidth is None
     assert chip.links["ici"].value == 600e9
     units = [chip.matrix["bf16"].unit, hbm.capacity.unit, hbm.bandwidth.unit]

@@ -44,7 +44,13 @@ RUN = """(points) => JSON.stringify(points.map(([what, ...given]) => {
       total: model.total(chain), first: model.firstComputeBound(roof, dtype),
     };
   }
-  if (what === "types") return {types: model.types(given[0]), formats: model.formats(given[0])};
+  if (what === "types") {
+    const pass = (x, y) => model.elementwise(given[1], x, y, 1, "bf16");
+    const chain = [pass({x: "bf16"}, {t: "int8"}), pass({t: "int8"}, {y: "fp32"}),
+                   pass({t: "int8", x: "bf16"}, {z: "bf16"})];
+    return {types: model.types(given[0]), formats: model.formats(given[0]),
+            stays: model.resident(chain, 1000, ["z"], [])};
+  }
   if (what === "step") return model.step(given[0]);
   if (what === "instead") return model.instead(given[0]);
   const best = model.bestBatch(...given);
@@ -102,7 +108,8 @@ def points() -> list[list[Any]]:
     some = [setting for _, setting in steps[::67]]
     latencies = itertools.cycle([1e-3, 0.01, 0.05, 0.2, 2, 1e5])
     found = [*products(), *steps]
-    found += [["types", chip] for chip in CHIPS]
+    sizes = itertools.cycle((1000, 200, 300, 400))  # all fits, and less and less of it
+    found += [["types", chip, next(sizes)] for chip in CHIPS]
     found += [["instead", setting] for setting in some]
     found += [["best", setting, next(latencies)] for setting in some]
     return found
@@ -218,7 +225,20 @@ def expected(point: list[Any]) -> Any:
     if what == "types":
         chip = rh.chip(given[0])
         pairs = [{"weights": one, "activations": other} for one, other in formats(chip)]
-        return {"types": [chip.half, *NARROW], "formats": pairs}
+        chain = [
+            rh.work.elementwise(given[1], reads, writes, 1, "bf16")
+            for reads, writes in (
+                ({"x": "bf16"}, {"t": "int8"}),
+                ({"t": "int8"}, {"y": "fp32"}),
+                ({"t": "int8", "x": "bf16"}, {"z": "bf16"}),
+            )
+        ]
+        stays = rh.work.resident(*chain, capacity=1000, onward=["z"])
+        return {
+            "types": [chip.half, *NARROW],
+            "formats": pairs,
+            "stays": [work_data(each) for each in stays],
+        }
     setting = dict(given[0])
     if what == "best":
         del setting["batch"]
@@ -330,7 +350,10 @@ SLIPS = [
     ("each.uses < 2 ||", "each.uses < 1 ||"),
     ("tensors[name].first === at", "true"),
     ("tensors[name].uses += 1", "tensors[name].uses += 0"),
-    ("stay = resident(jobs, s.chip.inside, onward, names", "stay = resident(jobs, s.chip.inside, [], names"),
+    (
+        "stay = resident(jobs, s.chip.inside, onward, names",
+        "stay = resident(jobs, s.chip.inside, [], names",
+    ),
     ("s.reserve * s.chip.capacity", "0"),
     ("one.capacity - one.reserve - one.weights", "one.capacity - one.weights"),
     ("held.capacity - held.reserve - held.total", "held.capacity - held.total"),
@@ -388,6 +411,8 @@ def sample() -> tuple[list[list[Any]], list[Any]]:
     kinds = {what: [point for point in given if point[0] == what] for what, *_ in given}
     few = {"product": 41, "step": 71, "instead": 2, "best": 2, "types": 1}
     given = [point for what, n in few.items() for point in kinds[what][::n]]
+    # a type that only the vector unit has, under measured ceilings
+    given.append(["product", "h100", "fp32", None, (64, 64, 64), 17.3, {}, True])
     return given, [expected(point) for point in given]
 
 

@@ -165,7 +165,7 @@ def test_gains() -> None:
     assert repr(found) == "<fusion on TPU v6e: gains, 2.5 times as fast>"
     assert gain(work.fuse(*four), four, "v6e").word == "loses"
     small = work.fusion_chain(64, 1024)
-    assert gain(small, work.fuse(*small), "h100").times == pytest.approx((1, 4), abs=0.01)
+    assert gain(small, work.fuse(*small), "h100").times == pytest.approx((1.06, 4), abs=0.01)
 
 
 def test_they_show_themselves() -> None:

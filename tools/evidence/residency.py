@@ -2,7 +2,7 @@
 
     python -m tools.evidence.residency
 
-Attention in plain JAX is compiled for one device of each TPU, and the bytes that cross HBM are kept.
+Attention in plain JAX is compiled for one device of each TPU; the bytes that cross HBM are kept.
 Needs the TPU compiler, so Linux on x86-64.
 """
 
