@@ -786,6 +786,12 @@ def timed(name: str, *medians: float, **changes: Any) -> measure.Sample:
     return replace(sample, passes=tuple(measure.summary([m]) for m in medians), **changes)
 
 
+def test_bytes_across_dram_are_read_and_written() -> None:
+    counters = {"dram_read": 3.0, "dram_written": 4.0, "kernels": 1}
+    assert timed("a", 1.0, counters=counters).dram_bytes == 7
+    assert math.isnan(timed("a", 1.0).dram_bytes)
+
+
 def test_runs_are_combined(small: Record, tmp_path: Path) -> None:
     first = replace(small, samples=(timed("a", 1.0, 3.0), timed("b", error="no")), notes=("one",))
     second = replace(small, samples=(timed("a", 2.2, counters={"kernels": 1}), timed("b", 5.0)))
