@@ -138,13 +138,13 @@ def check(
     correct = f"{significant(exact, digits)} {unit}".rstrip()
     if answer is None:
         return Text(f"The solution is {correct}.")
-    given = finite("your answer", answer)
-    if given < least:
+    typed = finite("your answer", answer)
+    if typed < least:
         raise BadValue(f"your answer must be at least {least:g}, got {shown(answer)}")
     if decades is None:
-        right = abs(given - exact) <= within * (1 + 1e-12)
+        right = abs(typed - exact) <= within * (1 + 1e-12)
     else:
-        right = given > 0 and abs(math.log10(given / exact)) <= decades + 1e-12
+        right = typed > 0 and abs(math.log10(typed / exact)) <= decades + 1e-12
     if right:
         return Text(f"Right: {correct}.")
-    return Text(f"Not yet. {slip(given, exact, unit, estimate=decades is not None)}")
+    return Text(f"Not yet. {slip(typed, exact, unit, estimate=decades is not None)}")

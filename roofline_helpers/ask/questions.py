@@ -60,13 +60,13 @@ def answer(key: str) -> Text:
     return Text(_ANSWERS[name_of("question asked in this session", key, _ANSWERS)])
 
 
-def key_of(given: Any) -> str:
+def key_of(name: Any) -> str:
     """Return the name of a question or an instrument; raise BadValue if it is spelled otherwise."""
-    if not isinstance(given, str) or not _KEY.fullmatch(given):
+    if not isinstance(name, str) or not _KEY.fullmatch(name):
         raise BadValue(
-            f"key must be lower-case words joined by '-', such as 'ai-decode', got {shown(given)}"
+            f"key must be lower-case words joined by '-', such as 'ai-decode', got {shown(name)}"
         )
-    return given
+    return name
 
 
 def choice(
@@ -113,11 +113,11 @@ def choice(
         raise BadType(
             f"options must map at least two answers to what is said of each, got {shown(options)}"
         )
-    said = {
-        filled("an option", option): filled(f"the feedback of {option!r}", feedback)
-        for option, feedback in options.items()
+    feedback = {
+        filled("an option", option): filled(f"the feedback of {option!r}", words)
+        for option, words in options.items()
     }
-    if len(set(said.values())) < len(options):
+    if len(set(feedback.values())) < len(options):
         raise BadValue("each option needs its own feedback: two of these are the same")
     many = flag("multi", multi)
     if isinstance(right, str) and not many:
@@ -129,7 +129,7 @@ def choice(
     else:
         wanted = list(right)
     folded = [" ".join(one.split()) if isinstance(one, str) else one for one in wanted]
-    correct = [name_of("right answer", one, said) for one in folded]
+    correct = [name_of("right answer", one, feedback) for one in folded]
     if not correct:
         raise BadValue("right must name at least one option")
     later = unlocked(then, alt, caption)
@@ -140,8 +140,8 @@ def choice(
         "lead": _lead(lead, later[0]),
         "multi": many,
         "options": [
-            {"text": option, "feedback": feedback, "right": option in correct}
-            for option, feedback in said.items()
+            {"text": option, "feedback": words, "right": option in correct}
+            for option, words in feedback.items()
         ],
         "reveal": True,
         "locked": bool(later[0]),
@@ -153,8 +153,8 @@ def choice(
         + f"<span>{_unread(one['feedback'])}</span></p>"
         for i, one in sorted(enumerate(data["options"]), key=lambda pair: not pair[1]["right"])
     ]
-    listed = [question, *(f"  - {one}" for one in said)]
-    reply = " ".join(f"{one}. {said[one]}" for one in correct)
+    listed = [question, *(f"  - {one}" for one in feedback)]
+    reply = " ".join(f"{one}. {feedback[one]}" for one in correct)
     return _made(data, _folded(data, answers), listed, reply, later)
 
 
@@ -238,15 +238,15 @@ def number(
         raise BadValue(f"solution must be from {least:g} to {LARGEST_ANSWER:g}, got {exact:g}")
     behind = " ".join(text("unit", unit).split())
     only_whole = flag("integer", integer)
-    digits = len(f"{exact:.0f}") if only_whole else whole("digits", digits, 17)
+    digits = min(len(f"{exact:.0f}"), 17) if only_whole else whole("digits", digits, 17)
     worded = f"{significant(exact, digits)} {behind}".rstrip()
     near = slack(exact, within, digits)
     why = " ".join(text("why", why).split())
-    given = None if answer is None else finite("answer", answer)
+    typed = None if answer is None else finite("answer", answer)
     if only_whole and spread is None and abs(round(exact) - exact) > within * abs(exact):
         raise BadValue(f"solution must be near a whole number with integer=True, got {exact:g}")
-    if only_whole and given is not None and not given.is_integer():
-        raise BadValue(f"answer must be a whole number with integer=True, got {given:g}")
+    if only_whole and typed is not None and not typed.is_integer():
+        raise BadValue(f"answer must be a whole number with integer=True, got {typed:g}")
     later = unlocked(then, alt, caption)
     data = {
         "type": "number",
@@ -264,7 +264,7 @@ def number(
         "feedback": _known(feedback, exact, within, 0.0 if spread else near),
         "hint": " ".join(text("hint", hint).split()),
         "why": why,
-        "value": given,
+        "value": typed,
         "reveal": flag("reveal", reveal) or bool(later[0]),
         "locked": bool(later[0]),
     }
@@ -272,8 +272,8 @@ def number(
         f"<p><strong>{_unread(worded)}</strong>" + _unread(f": {why}" if why else "") + "</p>"
     ]
     listed = [question]
-    if given is not None:
-        verdict = check(given, exact, behind, within, least, digits=digits, decades=spread)
+    if typed is not None:
+        verdict = check(typed, exact, behind, within, least, digits=digits, decades=spread)
         answers.insert(0, f"<p>{escape(verdict)}</p>")
         listed.append(verdict)
     reply = f"{worded}." + (f" {why}" if why else "")
@@ -330,8 +330,8 @@ def sheet(*exercises: Question) -> Sheet:
 
 def ledger() -> Element:
     """Return a table of what the reader has answered in this browser, with export and reset."""
-    said = "Your answers in this book stand here, in a browser that runs its scripts."
-    return Element("ledger", {}, f"<p>{said}</p>", said)
+    words = "Your answers in this book are shown here, in a browser that runs its scripts."
+    return Element("ledger", {}, f"<p>{words}</p>", words)
 
 
 # --- what they share -----------------------------------------------------------------------------
@@ -372,19 +372,19 @@ def _unread(words: str) -> str:
     return "".join(f"&#{ord(one)};" for one in words)
 
 
-def _lead(given: str | None, later: str) -> str:
-    return ("Predict." if later else "") if given is None else text("lead", given)
+def _lead(lead: str | None, later: str) -> str:
+    return ("Predict." if later else "") if lead is None else text("lead", lead)
 
 
-def _range(given: Any, tolerance: float) -> tuple[float, float]:
+def _range(wrong: Any, tolerance: float) -> tuple[float, float]:
     """Return the least and the largest number that a feedback is for."""
-    if isinstance(given, tuple | list):
-        if len(given) != 2:
-            raise BadType(f"a range is (low, high), got {shown(given)}")
-        low, high = (finite("an end of a range", one) for one in given)
+    if isinstance(wrong, tuple | list):
+        if len(wrong) != 2:
+            raise BadType(f"a range is (low, high), got {shown(wrong)}")
+        low, high = (finite("an end of a range", one) for one in wrong)
         if low > high:
-            raise BadValue(f"a range is (low, high), got {shown(given)}")
+            raise BadValue(f"a range is (low, high), got {shown(wrong)}")
         return low, high
-    value = finite("a feedback's value", given)
+    value = finite("a feedback's value", wrong)
     spare = abs(value) * min(tolerance, 0.02)
     return value - spare, value + spare

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import string
-from base64 import b64decode
 from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
@@ -19,6 +18,7 @@ import nbformat
 import pytest
 
 from roofline_helpers.ask.bank import Asked, ChoiceEntry, bank, read
+from roofline_helpers.ask.element import turned
 from tools import books
 
 NUMBER = re.compile(r"(?<![\w.^])\d{1,3}(?:,\d{3})+(?:\.\d+)?(?![\w])|(?<![\w.^])\d+(?:\.\d+)?")
@@ -62,8 +62,8 @@ def shown(cell: Any) -> str:
         found.append(re.sub(r"^  - .*", "", plain, flags=re.MULTILINE))
         found.append(re.sub(r"<p>.*?</p>|<[^<>]*>", " ", unlocked(output), flags=re.DOTALL))
         html = output.get("data", {}).get("text/html", "")
-        for coded in re.findall(r'<script type="text/base64">(.*?)</script>', html):
-            found += re.findall(r'"answer":"(.*?)"', b64decode(coded).decode())  # of numbers
+        for coded in re.findall(r'<script type="text/turned">(.*?)</script>', html):
+            found += re.findall(r'"answer":"(.*?)"', turned(coded))  # of numbers
     return "\n".join(found)
 
 

@@ -9,7 +9,6 @@ import ast
 import json
 import math
 import re
-from base64 import b64decode
 from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 
 import page_questions
 from roofline_helpers.ask.bank import Asked, ChoiceEntry, bank, read
+from roofline_helpers.ask.element import turned
 from tools import books
 from tools.notebooks import restamp
 from tools.notebooks import run as notebooks
@@ -36,7 +36,7 @@ PENDING = {
 MINE = [path for path in ALL if path.stem not in PENDING]
 IDS = [path.stem for path in MINE]
 PIECE = re.compile(
-    r'<roofline-\w+-\w+ data-kind="([\w-]+)"[^>]*>\s*<script type="text/base64">(.*?)</script>'
+    r'<roofline-\w+-\w+ data-kind="([\w-]+)"[^>]*>\s*<script type="text/turned">(.*?)</script>'
 )
 NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?![\w.])")
 
@@ -56,7 +56,7 @@ def pieces(path: Path) -> Iterator[tuple[str, Any]]:
     """The kind and the data of each interactive piece that a notebook shows."""
     for each in html(path):
         for kind, coded in PIECE.findall(each):
-            yield kind, json.loads(b64decode(coded))
+            yield kind, json.loads(turned(coded))
 
 
 def questions(data: Any, kind: str) -> Iterator[Any]:
