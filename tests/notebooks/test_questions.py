@@ -54,7 +54,7 @@ def pieces(path: Path) -> Iterator[tuple[str, Any]]:
 def questions(data: Any, kind: str) -> Iterator[Any]:
     """The data of each question of a piece, those of sheets and labs too."""
     if isinstance(data, dict) and data.get("type") in {"choice", "number"} and "key" in data:
-        # a lab's questions lock what stands behind them in the lab
+        # a lab's questions lock what comes after them in the lab
         yield {**data, "locked": data["locked"] or kind not in {"question", "sheet"}}
     elif isinstance(data, dict | list):
         for member in data.values() if isinstance(data, dict) else data:
@@ -203,7 +203,7 @@ def test_no_answer_is_in_a_notebook_s_source(path: Path) -> None:
 
 @pytest.mark.parametrize("path", ALL, ids=IDS)
 def test_no_answer_is_readable_in_a_notebook_s_file(path: Path) -> None:
-    """In what JavaScript gets and in what stands folded without it, nor as text."""
+    """In what JavaScript gets and in what is folded without it, nor as text."""
     faults = []
     for cell in code(path):
         for output in cell.outputs:
