@@ -80,7 +80,7 @@ def execute(path: Path) -> Run:
             seconds=PATIENCE,
         )
         records = {one.name: one.read_text("utf-8") for one in Path(folder).glob("*.json")}
-    said = {"done": [], "failed": []}
+    said: dict[str, list[Any]] = {"done": [], "failed": []}
     if traced and live:
         said = json.loads(notebook.cells.pop().outputs[-1].text)
     return Run(notebook, records, **said)
