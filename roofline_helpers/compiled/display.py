@@ -111,6 +111,8 @@ def _exchanges(report: Report) -> list[tuple[str, str]]:
 def _listed(report: Report) -> tuple[list[str], list[list[str]]]:
     """Return the head and the rows of the kernels that are listed, without empty columns."""
     rows = [_cells(kernel) for kernel in _costliest(report)]
+    for row in rows:
+        del row["inside" if row["role"] else "role"]
     columns = {n: {row[n] for row in rows} - {None, ""} for n in (rows[0] if rows else {})}
     head = [n for n, values in columns.items() if values and (n != "launches" or values != {1})]
     return head, [[_shown(row[name]) for name in head] for row in rows]
@@ -150,6 +152,8 @@ def _cells(kernel: CompiledKernel) -> dict[str, Any]:
         "vector MFLOP": unknown or kernel.vector_flops / 1e6,
         "cycles µs": micro(kernel.cycle_seconds),
         "XLA µs": micro(kernel.xla_seconds),
+        "line": str(row.source or ""),
+        "role": row.role,
         "inside": inside if row.opcode == "fusion" else row.opcode,
     }
 

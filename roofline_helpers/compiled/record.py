@@ -14,7 +14,7 @@ from roofline_helpers.hlo import Row
 if TYPE_CHECKING:
     from roofline_helpers.compiled.report import Report
 
-SCHEMA = "roofline_helpers.compiled/1"
+SCHEMA = "roofline_helpers.compiled/2"
 """What a record says of itself."""
 
 LONGEST_PROGRAM = 8000

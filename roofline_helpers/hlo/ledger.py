@@ -7,13 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from roofline_helpers._checks import BadValue, flag, whole
-from roofline_helpers.hlo import tiles
+from roofline_helpers.hlo import tensors, tiles
 from roofline_helpers.hlo.calls import declared
 from roofline_helpers.hlo.collectives import Axes, Collective, axis_of, collective_of
 from roofline_helpers.hlo.flops import Flops, flops_of, is_complex, matrix_types
 from roofline_helpers.hlo.loops import Loop
+from roofline_helpers.hlo.metadata import Source, scope_of
 from roofline_helpers.hlo.module import Computation, Instruction, Module, Site, parse
 from roofline_helpers.hlo.opcodes import FREE, FREE_CALLS, UnknownInstruction
+from roofline_helpers.hlo.roles import role_of
 from roofline_helpers.hlo.shapes import SPACES
 from roofline_helpers.hlo.traffic import Traffic, traffic_of
 from roofline_helpers.roofline import NETWORK
@@ -23,6 +25,8 @@ from roofline_helpers.roofline import NETWORK
 class Row:
     """One kernel: what one launch of it does, and how often it is launched.
 
+    `role` is what it does in its author's words, `source` the line of theirs that it comes from,
+    `op_name` what JAX calls it, and `tensors` the program's arguments that it reads.
     `read` and `written` are bytes by memory level. `tile_read` is what it reads from the main
     memory when operands are fetched again as its tiles imply; None where that is not known.
     `matrix_types` are the types and the precision of its products of matrices. `overlaps` marks
@@ -32,12 +36,15 @@ class Row:
 
     name: str
     opcode: str
+    role: str = ""
+    source: Source | None = None
+    op_name: str = ""
+    tensors: tuple[str, ...] = ()
     operations: Mapping[str, int] = field(default_factory=dict)
     flops: Flops = field(default_factory=Flops)
     read: Mapping[str, int] = field(default_factory=dict)
     written: Mapping[str, int] = field(default_factory=dict)
     launches: int = 1
-    source: str = ""
     cycles: int | None = None
     windows: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     tile_read: int | None = None
@@ -47,6 +54,16 @@ class Row:
     overlaps: bool = False
     uncounted: bool = False
     collective: Collective | None = None
+
+    @property
+    def scope(self) -> str:
+        """The named scopes that it is in, as people write them: "mlp.up"."""
+        return scope_of(self.op_name).name
+
+    @property
+    def step(self) -> str:
+        """Which pass it belongs to: "forward", "backward" or "recomputed"."""
+        return scope_of(self.op_name).step
 
     @property
     def bytes(self) -> int:
@@ -132,7 +149,7 @@ def kernels(
     strict, unknown_trips = flag("strict", strict), whole("unknown_trips", unknown_trips)
     program = parse(module) if isinstance(module, str) else module
     walk = _Walk(program, SPACES[platform], strict, unknown_trips, price or _bytes_and_flops)
-    walk.enter(program.entry, 1, {})
+    walk.enter(program.entry, 1, {}, tensors.arguments(program.entry))
     return Ledger(tuple(walk.rows), tuple(dict.fromkeys(walk.notes)))
 
 
@@ -159,22 +176,30 @@ class _Walk:
     rows: list[Row] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def enter(self, where: Computation, times: int, known: Mapping[int, int]) -> None:
+    def enter(
+        self,
+        where: Computation,
+        times: int,
+        known: Mapping[int, int],
+        given: Sequence[tensors.Label] = (),
+    ) -> None:
         """Add a row for each kernel of a computation that runs `times` times.
 
-        `known` holds the elements of its parameter tuple that are constants.
+        `known` holds the elements of its parameter tuple that are constants, `given` which
+        arguments of the program its parameters are.
         """
+        labels = tensors.labels(self.program, where, given)
         for each in where.instructions:
             site = Site(self.program, where, each)
             if each.opcode in FREE or each.opcode.endswith(("-done", "-update")):
                 continue
             if each.opcode == "while":
-                self._loop(Loop(site, known), times)
+                self._loop(Loop(site, known), times, labels)
             elif each.opcode == "conditional":
-                self._branches(each, times)
+                self._branches(each, times, labels)
             elif each.base in ("call", "async"):
                 for called in self.program.called(each, "calls", "to_apply"):
-                    self.enter(called, times, {})
+                    self.enter(called, times, {}, [labels.get(name) for name in each.operands])
             elif each.base == "custom-call" and each.target in FREE_CALLS:
                 continue
             elif self._is_refill(site):
@@ -183,7 +208,7 @@ class _Walk:
                     "program, which then finds it there: counted once, not twice"
                 )
             elif not _is_scalar(site):
-                self.rows.append(self._row(site, times))
+                self.rows.append(self._row(site, times, tensors.read(site, labels)))
 
     def _is_refill(self, site: Site) -> bool:
         """Return whether a copy's result is never used: XLA refills VMEM before the end."""
@@ -195,7 +220,7 @@ class _Walk:
             for done in where.users.get(each.name, [])
         )
 
-    def _loop(self, loop: Loop, times: int) -> None:
+    def _loop(self, loop: Loop, times: int, labels: Mapping[str, tensors.Label]) -> None:
         name, trips = loop.site.instruction.name, loop.trips
         if trips is None:
             trips = self.unknown_trips
@@ -203,15 +228,18 @@ class _Walk:
             self.notes.append(f"loop {name}: its trip count is unknown; counted {counted}")
         elif trips != 1:
             self.notes.append(f"loop {name}: its body counts {trips} times")
-        self.enter(loop.condition, times * (trips + 1), loop.constants)
-        self.enter(loop.body, times * trips, loop.constants)
+        start = labels.get(loop.site.instruction.operands[0])
+        carried = [tensors.looped(self.program, loop.site.instruction, start)]
+        self.enter(loop.condition, times * (trips + 1), loop.constants, carried)
+        self.enter(loop.body, times * trips, loop.constants, carried)
 
-    def _branches(self, each: Instruction, times: int) -> None:
+    def _branches(self, each: Instruction, times: int, labels: Mapping[str, tensors.Label]) -> None:
         attributes = ("branch_computations", "true_computation", "false_computation")
         before, choices = self.rows, []
-        for branch in self.program.called(each, *attributes):
+        branches = self.program.called(each, *attributes)
+        for branch, operand in zip(branches, each.operands[1:], strict=True):
             self.rows = []
-            self.enter(branch, times, {})
+            self.enter(branch, times, {}, [labels.get(operand)])
             flops = sum((r.flops.matrix + r.flops.vector) * r.launches for r in self.rows)
             choices.append(((self.price(self.rows), flops), branch.name, self.rows))
         _, name, rows = max(choices, key=lambda choice: choice[0])
@@ -220,7 +248,7 @@ class _Walk:
             f"conditional {each.name}: the dearest of {len(choices)} branches counts ({name})"
         )
 
-    def _row(self, site: Site, times: int) -> Row:
+    def _row(self, site: Site, times: int, read: tuple[str, ...]) -> Row:
         each = site.instruction
         uncounted = False
         try:
@@ -231,15 +259,19 @@ class _Walk:
             uncounted, flops = True, Flops(unknown=(each.opcode,))
         moved = traffic_of(site, self.spaces)
         cost = declared(each)
+        role = role_of(site, self.spaces, read)
         row = Row(
             name=each.name,
             opcode=each.base,
+            role=role.text,
+            source=role.source,
+            op_name=role.op_name,
+            tensors=read,
             operations=_operations(site),
             flops=flops,
             read=moved.read,
             written=moved.written,
             launches=times,
-            source=each.source,
             cycles=tiles.cycles(each),
             windows=tiles.window_config(each),
             tile_read=tiles.tile_read(site, self.spaces),

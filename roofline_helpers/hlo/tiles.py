@@ -9,8 +9,7 @@ from roofline_helpers._checks import ceil_div
 from roofline_helpers.hlo import needs
 from roofline_helpers.hlo.module import Instruction, Site
 from roofline_helpers.hlo.opcodes import PRODUCTS
-from roofline_helpers.hlo.products import labels, spatial_windows
-from roofline_helpers.hlo.shapes import Shape
+from roofline_helpers.hlo.products import labels, slides
 
 WINDOWS = (
     "input_window_bounds",
@@ -72,7 +71,7 @@ def _steps(product: Site, bounds: Mapping[str, tuple[int, ...]]) -> dict[str, in
     each = product.instruction
     sides = labels(each)
     shapes = [*product.operands[:2], each.shape]
-    if _slides(each, sides, shapes):
+    if slides(each, product.operands):
         return None
     steps: dict[str, int] = {}
     for name, shape, dims, loops in zip(WINDOWS[:3], shapes, sides, _LOOPS, strict=True):
@@ -86,16 +85,6 @@ def _steps(product: Site, bounds: Mapping[str, tuple[int, ...]]) -> dict[str, in
             steps[loop] = max(steps.get(loop, 1), count)
     stated = math.prod(bounds.get("iteration_bounds", (1,)))
     return steps if math.prod(steps.values()) == stated else None
-
-
-def _slides(each: Instruction, sides: Sequence[str], shapes: Sequence[Shape]) -> bool:
-    """Return whether a window slides: then it is no product, and windows overlap."""
-    left, _, out = sides
-    for label, window in spatial_windows(each).items():
-        size, positions = shapes[0].dims[left.index(label)], shapes[2].dims[out.index(label)]
-        if window.taps(size, positions) != positions:  # a dimension of the batch has one tap each
-            return True
-    return False
 
 
 def fetches(order: Sequence[str], steps: Mapping[str, int], depends: set[str]) -> int:
