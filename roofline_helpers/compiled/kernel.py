@@ -48,6 +48,11 @@ class CompiledKernel(Kernel):
         return cls(row, roof, row.launches, chip, xla_seconds)
 
     @property
+    def bound(self) -> str | None:
+        """What bounds it – "memory", "compute" or "network"; None where its FLOPs are unknown."""
+        return None if self.work.flops.unknown else super().bound
+
+    @property
     def row(self) -> hlo.Row:
         """What the program says of one launch."""
         return self.work
