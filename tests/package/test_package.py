@@ -39,6 +39,7 @@ FLOORS = [
     "hlo",
     "compiled",
     "measure",
+    "explain",
     "kernels",
     "ask",
     "lab",
