@@ -19,8 +19,9 @@ import sys
 import types
 from typing import Any
 
+from roofline_helpers.explain.ceilings import Roofs
 from roofline_helpers.explain.explaining import explain
-from roofline_helpers.explain.explanation import Energy, Explanation, Roofs
+from roofline_helpers.explain.explanation import Energy, Explanation
 from roofline_helpers.explain.findings import CAUSES, Cause, Finding, causes
 from roofline_helpers.explain.record import SCHEMA, committed, load, loads
 from roofline_helpers.explain.rows import Row

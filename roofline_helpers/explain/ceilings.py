@@ -12,6 +12,7 @@ from roofline_helpers._checks import RooflineError
 from roofline_helpers.compiled.kernel import ceilings as published_roof
 from roofline_helpers.compiled.kernel import main_dtype
 from roofline_helpers.roofline import Kernel, Roofline
+from roofline_helpers.work import Work
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,24 @@ class Reached:
 
 
 @dataclass(frozen=True)
+class Roofs:
+    """The ceilings that an explanation was held against.
+
+    Parameters
+    ----------
+    published, reached : mapping of str to float
+        FLOP/s by data type; byte/s as "hbm"; FLOP/s of the vector unit as "vector". Empty where
+        they aren't known.
+    origin : str
+        Where `reached` comes from.
+    """
+
+    published: Mapping[str, float] = field(default_factory=dict)
+    reached: Mapping[str, float] = field(default_factory=dict)
+    origin: str = ""
+
+
+@dataclass(frozen=True)
 class Ceilings:
     """Both sorts of ceilings over one device; either may be unknown."""
 
@@ -85,11 +104,40 @@ class Ceilings:
         figure = None if self.chip is None else self.chip.memory["hbm"].bandwidth
         return None if figure is None else figure.value
 
+    def hand(self, works: Sequence[Work]) -> float | None:
+        """Return the least seconds of work counted by hand: by published ceilings, if there are."""
+        if not works or (self.chip is None and self.reached is None):
+            return None
+        return float(sum(self._for_type(each.dtype).time(each) for each in works))
+
+    def _for_type(self, dtype: str) -> Roofline:
+        if self.chip is not None:
+            return self.chip.roofline(dtype)
+        assert self.reached is not None
+        return self.reached.for_type(dtype)
+
+    def figures(self) -> Roofs:
+        """Return the figures of both sorts, for display and record."""
+        published: dict[str, float] = {}
+        if self.chip is not None:
+            published = {dtype: figure.value for dtype, figure in self.chip.matrix.items()}
+            bandwidth = self.chip.memory["hbm"].bandwidth
+            if bandwidth is not None:
+                published["hbm"] = bandwidth.value
+            if "fp32" in self.chip.vector:
+                published["vector"] = self.chip.vector["fp32"].value
+        if self.reached is None:
+            return Roofs(published)
+        reached = {**self.reached.peaks, "hbm": self.reached.bandwidth}
+        if self.reached.vector is not None:
+            reached["vector"] = self.reached.vector
+        return Roofs(published, reached, self.reached.origin)
+
 
 def _seconds(
     row: hlo.Row, roof: Roofline | None, launches: float, tiled: bool = False
 ) -> float | None:
-    if roof is None or row.flops.unknown or row.uncounted:
+    if roof is None:
         return None
     seconds = max(Kernel(row, roof).times.values(), default=0.0)
     if tiled and row.tile_read is not None and row.tile_read > row.read.get("hbm", 0):
@@ -103,8 +151,8 @@ def ceilings_of(device: Any, dtypes: Sequence[str], given: Any = None) -> Ceilin
 
     Parameters
     ----------
-    device : jax.Device
-        The one that is explained.
+    device : jax.Device, str or hardware.Chip
+        The one that is explained, or what it is called.
     dtypes : sequence of str
         Types of the products in the program.
     given : measure.Record, Roofline or None
@@ -127,7 +175,7 @@ def ceilings_of(device: Any, dtypes: Sequence[str], given: Any = None) -> Ceilin
             if each.device.get("chip") == chip.key:
                 record = each
         return Ceilings(chip, None if record is None else _of_record(record))
-    if device.platform == "cpu":
+    if getattr(device, "platform", "") == "cpu":
         return Ceilings(None, _of_this_cpu(tuple(sorted({"fp32", *dtypes} & {"fp32", "bf16"}))))
     return Ceilings(None, None)
 

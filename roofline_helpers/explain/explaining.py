@@ -19,7 +19,7 @@ from roofline_helpers.compiled.targets import first_device
 from roofline_helpers.explain import modelled, protos, running
 from roofline_helpers.explain.ceilings import Ceilings, ceilings_of
 from roofline_helpers.explain.energy import energy_of
-from roofline_helpers.explain.explanation import Explanation, Roofs
+from roofline_helpers.explain.explanation import Explanation
 from roofline_helpers.explain.findings import Case, findings
 from roofline_helpers.explain.program import Program
 from roofline_helpers.explain.progress import Progress
@@ -66,7 +66,7 @@ def explain(
         The same counted by hand: the waterfall then begins at its least time.
     chip : str, optional
         A TPU that need not be here: the function is compiled for it, nothing runs, and every
-        second is the model's.
+        second is the model's. For a trace, the chip that it was made on, where it doesn't say.
     jit : bool
         False calls the function as it is: programs that it calls one by one, transfers and the
         host's time show.
@@ -137,7 +137,7 @@ def explain(
     )
     with Progress(progress) as say:
         if isinstance(fn, str | os.PathLike):
-            return task.of_trace(Path(fn), hlo)
+            return task.of_trace(Path(fn), hlo, chip)
         if not callable(fn):
             raise BadType(f"the function must be callable, or a trace's folder, got {shown(fn)}")
         if chip is not None:
@@ -208,12 +208,12 @@ class _Task:
             graphs=graphs,
             queue=queue,
             compiling=runner.seconds,
-            hand=hand(self.work, ceilings),
-            roofs=roofs(ceilings),
+            hand=ceilings.hand(self.work),
+            roofs=ceilings.figures(),
             energy=joule,
             timeline=joined.timeline,
             lines=joined.lines,
-            notes=(*runner.notes, *joined.notes, *_ledger_notes(programs)),
+            notes=(*runner.notes, *joined.notes, *_ledger_notes(programs, joined)),
             software=measure.software(),
             date=_now(),
             seconds=perf_counter() - begun,
@@ -240,7 +240,7 @@ class _Task:
     def _programs(self, runner: Runner, trace: Trace) -> dict[str, Program]:
         if runner.compiled is None:
             return protos.carried(trace)
-        program = Program(runner.compiled.as_text(), trace.platform)
+        program = protos.of_executable(runner.compiled, trace.platform)
         return {program.module.name: program}
 
     def _case(
@@ -259,10 +259,10 @@ class _Task:
             platform=trace.platform,
             wall=sum(runs) / len(runs),
             compiling=_compiling(trace, queue),
-            queue=queue,
+            processors=int(trace.facts.get("core_count", 0)),
         )
 
-    def of_trace(self, folder: Path, hlo: Any) -> Explanation:
+    def of_trace(self, folder: Path, hlo: Any, chip: Any) -> Explanation:
         """Explain a trace from elsewhere."""
         if self.arguments.positional:
             raise BadType("a trace is explained without arguments")
@@ -274,7 +274,7 @@ class _Task:
             raise CannotProfile(
                 f"{trace.file} carries no compiled program: give hlo=, a folder of XLA's dumps"
             )
-        ceilings = self._ceilings_elsewhere(trace)
+        ceilings = ceilings_of(chip or _named(trace), _dtypes(programs), self.ceilings)
         joined = join(trace, programs, ceilings, self.queue or 1)
         windows = [run.end - run.start for run in trace.runs] or [
             sum(row.seconds for row in joined.rows)
@@ -291,63 +291,25 @@ class _Task:
             name=self.name or folder.name,
             arguments=(),
             platform=trace.platform,
-            device=ceilings.chip.name if ceilings.chip is not None else trace.device,
+            device=_named(trace),
             origin="trace",
             rows=joined.rows,
             findings=findings(self._case(joined, programs, ceilings, trace, runs, 1)),
             runs=runs,
             traced=runs,
             queue=self.queue or 1,
-            hand=hand(self.work, ceilings),
-            roofs=roofs(ceilings),
+            hand=ceilings.hand(self.work),
+            roofs=ceilings.figures(),
             timeline=joined.timeline,
             lines=joined.lines,
-            notes=(*notes, *_ledger_notes(programs)),
+            notes=(*notes, *_ledger_notes(programs, joined)),
             date=_now(),
         )
 
-    def _ceilings_elsewhere(self, trace: Trace) -> Ceilings:
-        """Return the ceilings that were given, for a device that isn't here."""
-        if self.ceilings is None:
-            return Ceilings(None, None)
-        if isinstance(self.ceilings, str):
-            record = measure.measured().get(self.ceilings.lower())
-            from roofline_helpers import hardware
 
-            chip = hardware.chip(self.ceilings).per_device()
-            return ceilings_of(chip, (), record) if record is not None else Ceilings(chip, None)
-        return ceilings_of(None, _dtypes(protos.carried(trace)), self.ceilings)
-
-
-def hand(works: Sequence[Work], ceilings: Ceilings) -> float | None:
-    """Return the least seconds of work counted by hand, by published ceilings where they are."""
-    if not works:
-        return None
-    if ceilings.chip is not None:
-        return float(sum(ceilings.chip.roofline(each.dtype).time(each) for each in works))
-    if ceilings.reached is None:
-        return None
-    return float(sum(ceilings.reached.for_type(each.dtype).time(each) for each in works))
-
-
-def roofs(ceilings: Ceilings) -> Roofs:
-    """Return the figures of both sorts of ceilings, for display and record."""
-    published: dict[str, float] = {}
-    if ceilings.chip is not None:
-        chip = ceilings.chip
-        published = {dtype: figure.value for dtype, figure in chip.matrix.items()}
-        bandwidth = chip.memory["hbm"].bandwidth
-        if bandwidth is not None:
-            published["hbm"] = bandwidth.value
-        if "fp32" in chip.vector:
-            published["vector"] = chip.vector["fp32"].value
-    reached: dict[str, float] = {}
-    if ceilings.reached is not None:
-        there = ceilings.reached
-        reached = {**there.peaks, "hbm": there.bandwidth}
-        if there.vector is not None:
-            reached["vector"] = there.vector
-    return Roofs(published, reached, ceilings.reached.origin if ceilings.reached else "")
+def _named(trace: Trace) -> str:
+    """Return what a trace's device is called."""
+    return trace.facts.get("gpu_device_name") or trace.facts.get("device_type") or trace.device
 
 
 def _dtypes(programs: Mapping[str, Program]) -> list[str]:
@@ -370,9 +332,11 @@ def _compiling(trace: Trace, queue: int) -> float:
     return sum(inside) / max(len(trace.runs) * queue, 1)
 
 
-def _ledger_notes(programs: Mapping[str, Program]) -> list[str]:
-    kept = {id(program): program for program in programs.values()}
-    return [note for program in kept.values() for note in program.ledger.notes][:12]
+def _ledger_notes(programs: Mapping[str, Program], joined: Joined) -> list[str]:
+    """Return what could not be known of the programs that ran."""
+    ran = dict.fromkeys(row.program for row in joined.rows if row.program in programs)
+    notes = (note for name in ran for note in programs[name].ledger.notes)
+    return list(dict.fromkeys(notes))[:12]
 
 
 def _now() -> str:

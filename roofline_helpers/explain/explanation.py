@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from roofline_helpers._checks import BadValue, shown
 from roofline_helpers.explain import display, page, record
+from roofline_helpers.explain.ceilings import Roofs
 from roofline_helpers.explain.findings import Finding
 from roofline_helpers.explain.rows import KERNEL, Row
 from roofline_helpers.explain.waterfall import Bar, waterfall
@@ -21,24 +22,6 @@ from roofline_helpers.roofline import Roofline
 if TYPE_CHECKING:
     import pandas
     from matplotlib.axes import Axes
-
-
-@dataclass(frozen=True)
-class Roofs:
-    """The ceilings that an explanation was held against.
-
-    Parameters
-    ----------
-    published, reached : mapping of str to float
-        FLOP/s by data type; byte/s as "hbm"; FLOP/s of the vector unit as "vector". Empty where
-        they aren't known.
-    origin : str
-        Where `reached` comes from.
-    """
-
-    published: Mapping[str, float] = field(default_factory=dict)
-    reached: Mapping[str, float] = field(default_factory=dict)
-    origin: str = ""
 
 
 @dataclass(frozen=True)

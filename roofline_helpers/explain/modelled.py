@@ -29,8 +29,6 @@ def explained(
 
     The seconds of a row are those of its roof, and a finding's are what the roof would sink by.
     """
-    from roofline_helpers.explain.explaining import hand, roofs
-
     known = hardware.chip(chip)
     report = analyze(fn, *args, chip=known, name=name, use="compiler", **jit)
     if not report.text:
@@ -57,8 +55,8 @@ def explained(
         findings=findings(case),
         runs=(wall,),
         compiling=report.seconds,
-        hand=hand(work, ceilings),
-        roofs=roofs(ceilings),
+        hand=ceilings.hand(work),
+        roofs=ceilings.figures(),
         notes=("compiled, not run: every second is the roofline's", *report.notes),
         software={"jax": report.jax_version, "compiler": report.compiler},
     )

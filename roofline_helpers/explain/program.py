@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from roofline_helpers import hlo
 from roofline_helpers.hlo.module import Site
 from roofline_helpers.hlo.opcodes import FREE
 
-CONTAINERS = frozenset({"while", "conditional", "call", "async-start", "async-done"})
+CONTAINERS = frozenset({"while", "conditional", "call", "async"})
 """Opcodes that stand for the kernels inside them."""
 
 _VIEWS = frozenset({"bitcast", "get-tuple-element", "opt-barrier", "optimization-barrier"})
@@ -47,10 +47,13 @@ class Program:
         Its HLO text.
     platform : {"tpu", "gpu", "cpu"}
         What it was compiled for.
+    wrapped : mapping of str to str
+        Of instructions that only the profiler names, the asynchronous one that runs them.
     """
 
     text: str
     platform: str
+    wrapped: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def module(self) -> hlo.Module:
@@ -92,7 +95,7 @@ class Program:
                 continue
             found[where.name] = where
             for each in where.instructions:
-                if each.opcode in CONTAINERS:
+                if each.base in CONTAINERS:
                     waiting += self.module.called(each, *_CALLING)
         return tuple(found.values())
 
@@ -109,7 +112,7 @@ class Program:
     def is_container(self, name: str) -> bool:
         """Return whether an instruction stands for kernels inside it."""
         site = self.sites.get(name)
-        return site is not None and site.instruction.opcode in CONTAINERS
+        return site is not None and site.instruction.base in CONTAINERS
 
     def in_loop(self, name: str) -> bool:
         """Return whether a kernel is in a loop's body."""
@@ -136,7 +139,7 @@ class Program:
     def _value(self, where: hlo.Computation, name: str) -> Value:
         each = where.by_name[name]
         element: int | None = None
-        while each.opcode in _VIEWS or each.opcode == "tuple":
+        while each.opcode in _VIEWS or each.opcode.endswith(("-done", "tuple")):
             if each.opcode == "tuple":
                 if element is None:
                     break

@@ -8,6 +8,7 @@ turns them into text.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterator
@@ -21,54 +22,115 @@ from roofline_helpers.explain.trace import CannotProfile, Trace
 # a map entry's value, XStat.bytes_value, HloProto.hlo_module
 _PLANES, _PLANE_NAME, _METADATA, _VALUE = 1, 2, 4, 2
 _NAME, _STATS, _BYTES, _MODULE = 2, 5, 6, 1
+# HloModuleProto.computations; of a computation its instructions and id; of an instruction its name,
+# opcode and called computations
+_COMPUTATIONS, _INSTRUCTIONS, _ID = 3, 2, 5
+_INSTRUCTION, _OPCODE, _CALLED = 1, 2, 38
 
 
 def carried(trace: Trace) -> dict[str, Program]:
     """Return the programs that a trace carries, by name: "jit_f(8)" and, of the last, "jit_f"."""
     programs: dict[str, Program] = {}
     for name, proto in _protos(trace.file.read_bytes()):
-        modules = [content for number, content in _fields(proto) if number == _MODULE]
-        text = _text(modules[0]) if modules else None
+        module = _first(proto, _MODULE)
+        text = _text(module) if module else None
         if text is not None:
-            programs[name] = programs[name.partition("(")[0]] = Program(text, trace.platform)
+            program = Program(text, trace.platform, wrapped(module))
+            programs[name] = programs[name.partition("(")[0]] = program
     return programs
+
+
+def of_executable(compiled: Any, platform: str) -> Program:
+    """Return the program of an executable of JAX's."""
+    module = b""
+    with contextlib.suppress(Exception):  # an executable that doesn't show its modules
+        module = compiled.runtime_executable().hlo_modules()[0].as_serialized_hlo_module_proto()
+    return Program(compiled.as_text(), platform, wrapped(module))
+
+
+def wrapped(module: bytes) -> dict[str, str]:
+    """Return which asynchronous instruction runs each instruction that its text doesn't show.
+
+    XLA prints an asynchronous fusion as ``%fusion-start = … fusion-start(…)``, and the profiler
+    names the fusion inside.
+    """
+    names: dict[int, list[str]] = {}
+    starts: list[tuple[str, list[int]]] = []
+    for field, content in _fields(module):
+        if field != _COMPUTATIONS or not isinstance(content, bytes):
+            continue
+        number, inside = 0, []
+        for part, value in _fields(content):
+            if part == _ID and isinstance(value, int):
+                number = value
+            elif part == _INSTRUCTIONS and isinstance(value, bytes):
+                name = _first(value, _INSTRUCTION).decode("utf-8", "replace")
+                inside.append(name)
+                if _first(value, _OPCODE) == b"async-start":
+                    starts.append((name, _numbers(value, _CALLED)))
+        names[number] = inside
+    return {
+        name: start
+        for start, called in starts
+        for number in called
+        for name in names.get(number, ())
+    }
 
 
 def _protos(data: bytes) -> Iterator[tuple[str, bytes]]:
     """Yield the name and the serialised HloProto of each program."""
-    for number, plane in _fields(data):
-        if number != _PLANES:
+    for plane in _all(data, _PLANES):
+        if _first(plane, _PLANE_NAME) != b"/host:metadata":
             continue
-        parts = list(_fields(plane))
-        if (_PLANE_NAME, b"/host:metadata") not in parts:
-            continue
-        for entry in (content for field, content in parts if field == _METADATA):
-            values = dict(_fields(entry))
-            event = list(_fields(values.get(_VALUE, b"")))
-            name = next((c for f, c in event if f == _NAME), b"").decode("utf-8", "replace")
-            for stat in (content for field, content in event if field == _STATS):
-                proto = dict(_fields(stat)).get(_BYTES)
+        for entry in _all(plane, _METADATA):
+            event = _first(entry, _VALUE)
+            name = _first(event, _NAME).decode("utf-8", "replace")
+            for stat in _all(event, _STATS):
+                proto = _first(stat, _BYTES)
                 if proto:
                     yield name, proto
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the number and content of each field of a message; numbers' content is empty."""
+def _all(data: bytes, field: int) -> list[bytes]:
+    return [value for n, value in _fields(data) if n == field and isinstance(value, bytes)]
+
+
+def _first(data: bytes, field: int) -> bytes:
+    return next(iter(_all(data, field)), b"")
+
+
+def _numbers(data: bytes, field: int) -> list[int]:
+    """Return a repeated number, packed or not."""
+    found: list[int] = []
+    for n, value in _fields(data):
+        if n != field:
+            continue
+        if isinstance(value, int):
+            found.append(value)
+            continue
+        at = 0
+        while at < len(value):
+            number, at = _number(value, at)
+            found.append(number)
+    return found
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yield the number and content of each field of a message."""
     at = 0
     try:
         while at < len(data):
             tag, at = _number(data, at)
             kind = tag & 7
             if kind == 0:
-                _, at = _number(data, at)
-                yield tag >> 3, b""
+                number, at = _number(data, at)
+                yield tag >> 3, number
             elif kind == 2:
                 size, at = _number(data, at)
                 yield tag >> 3, data[at : at + size]
                 at += size
             elif kind in (1, 5):
                 at += 8 if kind == 1 else 4
-                yield tag >> 3, b""
             else:
                 return
     except IndexError:  # cut short

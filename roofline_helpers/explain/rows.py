@@ -46,9 +46,12 @@ class Row:
         As compiled, of all launches; None where they aren't known.
     read, written : float
         Bytes of the main memory, as compiled.
+    known : bool
+        Whether the compiled program lists it.
     least, tiled, reachable : float or None
         Least seconds: by published ceilings; with the re-reads that tiles imply; and by what the
-        device was seen to reach. None without such ceilings, or without known FLOPs.
+        device was seen to reach. None without such ceilings. Of bytes alone where FLOPs aren't
+        known: a bound all the same.
     limit : str
         The ceiling that it meets first.
     role, source, scope, step : str
@@ -69,6 +72,7 @@ class Row:
     written: float = 0.0
     matrix_types: tuple[str, ...] = ()
     operations: Mapping[str, int] = field(default_factory=dict)
+    known: bool = False
     least: float | None = None
     tiled: float | None = None
     reachable: float | None = None
@@ -150,16 +154,26 @@ class _Join:
         self.runs = _windows(trace)
         self.counts = len(self.runs) * calls
 
+    def name_of(self, event: Event) -> str:
+        """Return the name under which an event's program is known, if it is."""
+        numbered = f"{event.program}({event.number})"
+        return numbered if numbered in self.programs else event.program
+
     def program_of(self, event: Event) -> Program | None:
         """Return the program that an event belongs to."""
-        numbered = self.programs.get(f"{event.program}({event.number})")
-        return numbered or self.programs.get(event.program)
+        return self.programs.get(self.name_of(event))
 
     def key(self, event: Event) -> str:
         """Return the row that an event counts to."""
         if is_transfer(event):
             return f"\t{event.label}"
-        return f"{event.program}\t{event.op or event.label}"
+        return f"{self.name_of(event)}\t{self.op_of(event)}"
+
+    def op_of(self, event: Event) -> str:
+        """Return the instruction that an event belongs to, as the program's text names it."""
+        program = self.program_of(event)
+        op = event.op or event.label
+        return op if program is None else program.wrapped.get(op, op)
 
     def container(self, event: Event) -> bool:
         """Return whether an event stands for others inside it."""
@@ -201,14 +215,14 @@ class _Join:
         labels = Counter(event.label for events in mine for event in events)
         launches = min(labels.values()) / self.counts
         plain = Row(
-            one.op or one.label,
+            self.op_of(one),
             LOOP if self.container(one) else TRANSFER if is_transfer(one) else KERNEL,
             seconds,
             middle,
             low,
             high,
             launches=launches,
-            program=one.program,
+            program=self.name_of(one),
             label=", ".join(sorted(label for label in labels if label)),
             details=one.details,
         )
@@ -251,7 +265,7 @@ class _Join:
 
     def _notes(self, rows: Mapping[str, Row]) -> tuple[str, ...]:
         notes = []
-        unnamed = [row for row in rows.values() if row.kind == KERNEL and not row.operations]
+        unnamed = [row for row in rows.values() if row.kind == KERNEL and not row.known]
         whole = sum(row.seconds for row in rows.values())
         hidden = [row for row in unnamed if "command_buffer" in row.name]
         if hidden:
@@ -270,8 +284,8 @@ class _Join:
 def compiled(row: Row, program: Program, ceilings: Ceilings) -> Row:
     """Return a row with what the compiled program says of its kernel."""
     there = program.rows.get(row.name)
-    if there is None:
-        return row
+    if there is None:  # work on scalars isn't listed: it is known to be next to nothing
+        return replace(row, known=row.name in program.sites)
     n = row.launches
     known = not there.flops.unknown and not there.uncounted
     return replace(
@@ -282,6 +296,7 @@ def compiled(row: Row, program: Program, ceilings: Ceilings) -> Row:
         written=float(there.written.get("hbm", 0)) * n,
         matrix_types=there.matrix_types,
         operations=dict(there.operations),
+        known=True,
         least=ceilings.least(there, n),
         tiled=ceilings.least(there, n, tiled=True),
         reachable=ceilings.reachable(there, n, tiled=True),

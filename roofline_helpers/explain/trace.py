@@ -17,7 +17,7 @@ import contextlib
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -73,6 +73,8 @@ class Trace:
         What the host did, on the threads of Python.
     file : Path
         Where it comes from.
+    facts : mapping of str to str
+        What the trace says of its device: its name, its multiprocessors.
     """
 
     platform: str
@@ -80,7 +82,7 @@ class Trace:
     runs: list[Span]
     host: list[Span]
     file: Path
-    notes: tuple[str, ...] = field(default=())
+    facts: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def device(self) -> str:
@@ -108,6 +110,7 @@ def read(path: str | os.PathLike[str]) -> Trace:
     file = find(path)
     data = _opened(file)
     devices: dict[str, list[Event]] = {}
+    facts: dict[str, dict[str, str]] = {}
     host_events: list[Event] = []
     runs: list[Span] = []
     host: list[Span] = []
@@ -116,6 +119,7 @@ def read(path: str | os.PathLike[str]) -> Trace:
             events = list(_of_device(plane))
             if events:
                 devices[plane.name] = events
+                facts[plane.name] = {name: str(value) for name, value in _stats(plane).items()}
         elif plane.name == "/host:CPU":
             for line in plane.lines:
                 _of_host(line, host_events, runs, host)
@@ -132,7 +136,8 @@ def read(path: str | os.PathLike[str]) -> Trace:
     ordered = {name: sorted(events, key=_begins) for name, events in devices.items()}
     runs = sorted((r for r in runs), key=lambda run: run.start)
     own = [run for run in runs if run.name == RUN]
-    return Trace(platform, ordered, own or runs, host, file)
+    trace = Trace(platform, ordered, own or runs, host, file)
+    return replace(trace, facts=facts.get(trace.device, {}))
 
 
 def find(path: str | os.PathLike[str]) -> Path:

@@ -44,7 +44,7 @@ def waterfall(rows: Sequence[Row], wall: float, hand: float | None = None) -> tu
     - *ceilings as reached*: the same by what the device was seen to reach.
     - a bar for each kernel that takes longest above that, and one for the others.
     - *faster than the roof*: kernels that beat it, because caches serve them or kernels overlap.
-    - *kernels without a roof*: those whose FLOPs or place in the program isn't known.
+    - *kernels without a roof*: those whose place in the program, or whose ceilings, aren't known.
     - *loops*, *transfers*, *gaps between kernels*, *the host*: where no kernel runs.
     - *nothing explains it*: the wall time without the profiler minus all rows, which were measured
       with it.
@@ -65,7 +65,7 @@ def waterfall(rows: Sequence[Row], wall: float, hand: float | None = None) -> tu
         Bar(
             "kernels without a roof",
             math.fsum(row.seconds for row in kernels if row.reachable is None),
-            "their FLOPs or their place in the compiled program isn't known",
+            "their place in the compiled program, or the device's ceilings, isn't known",
         )
     )
     for name, kind, meaning in (

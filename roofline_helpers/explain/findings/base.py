@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -249,8 +249,8 @@ class Case:
         Whether the seconds of rows come from a clock; otherwise they are their roofs'.
     compiling : float
         Seconds of each call in which the host compiles.
-    queue : int
-        Calls that were queued before one was awaited.
+    processors : int
+        Multiprocessors of a GPU; 0 where that isn't known.
     """
 
     rows: tuple[Row, ...]
@@ -260,8 +260,7 @@ class Case:
     wall: float
     measured: bool = True
     compiling: float = 0.0
-    queue: int = 1
-    notes: tuple[str, ...] = field(default=())
+    processors: int = 0
 
     @cached_property
     def kernels(self) -> tuple[Row, ...]:

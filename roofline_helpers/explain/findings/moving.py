@@ -9,6 +9,7 @@ from roofline_helpers import hlo
 from roofline_helpers.explain.findings.base import Case, Claim
 from roofline_helpers.explain.program import Program, Value
 from roofline_helpers.explain.rows import Row
+from roofline_helpers.hlo.calls import results
 from roofline_helpers.hlo.module import Site
 
 _PLACING = frozenset({"copy", "transpose", "convert", "bitcast-convert", "reshape", "bitcast"})
@@ -135,7 +136,7 @@ def _argument(program: Program, row: Row) -> str:
 
 
 def _shape(program: Program, name: str) -> str:
-    return str(program.sites[name].instruction.shape)
+    return str(results(program.sites[name].instruction))
 
 
 def whole_updates(case: Case) -> Iterator[Claim]:

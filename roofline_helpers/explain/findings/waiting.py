@@ -42,30 +42,23 @@ _DETAIL = re.compile(r"(\w+):([\d.,]+)")
 
 def tails(case: Case) -> Iterator[Claim]:
     """Yield kernels of a GPU whose last wave of blocks leaves most multiprocessors idle."""
-    processors = _processors(case)
-    if case.platform != "gpu" or not processors:
+    if not case.processors:
         return
     for row in case.rows:
         known = dict(_DETAIL.findall(row.details))
         if row.kind != KERNEL or "grid" not in known or not row.launches:
             continue
         blocks = math.prod(int(n) for n in known["grid"].split(",") if n)
-        waves = blocks / (processors * _resident(known))
+        waves = blocks / (case.processors * _resident(known))
         full = math.ceil(waves)
         if 1 < full <= 8 and row.busy / row.launches > _FLOOR["gpu"]:
             lost = row.seconds * (1 - waves / full)
             seconds = min(lost, max(row.lost, 0.0))
             if seconds > 0.1 * row.seconds:
-                evidence = f"{blocks} blocks are {waves:.2f} waves on {processors} multiprocessors"
+                evidence = (
+                    f"{blocks} blocks are {waves:.2f} waves on {case.processors} multiprocessors"
+                )
                 yield Claim("tail", ((row, seconds, 0.0),), evidence)
-
-
-_MULTIPROCESSORS = {"h100": 132, "h200": 132, "a100": 108, "b200": 148}
-
-
-def _processors(case: Case) -> int:
-    chip = case.ceilings.chip
-    return _MULTIPROCESSORS.get(chip.key, 0) if chip is not None else 0
 
 
 def _resident(known: dict[str, str]) -> int:
