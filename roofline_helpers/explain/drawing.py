@@ -145,8 +145,12 @@ def roofline(why: Explanation) -> str:
             f'<circle cx="{cx:.1f}" cy="{cy:.1f}" r="{radius:.1f}">'
             f"<title>{html.escape(tip)}</title></circle>"
         )
-    for row, (x, y) in list(zip(drawn, points, strict=True))[:3]:
+    named: list[tuple[float, float]] = []
+    for row, (x, y) in list(zip(drawn, points, strict=True))[:_LABELLED]:
         cx, cy = at(x, y)
+        if any(abs(cy - other) < 16 and abs(cx - beside) < 260 for beside, other in named):
+            continue
+        named.append((cx, cy))
         anchor = "end" if cx > _WIDTH / 2 else "start"
         parts.append(
             _text(cx + (-8 if anchor == "end" else 8), cy + 14, _cut(row.what, 40), "", anchor)

@@ -257,7 +257,7 @@ class _Task:
             programs=programs,
             ceilings=ceilings,
             platform=trace.platform,
-            wall=sum(runs) / len(runs),
+            wall=statistics.median(runs),
             compiling=_compiling(trace, queue),
             processors=int(trace.facts.get("core_count", 0)),
         )

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roofline_helpers._checks import BadValue, shown
+from roofline_helpers.compiled.kernel import main_dtype
 from roofline_helpers.explain import display, page, record
 from roofline_helpers.explain.ceilings import Roofs
 from roofline_helpers.explain.findings import Finding
@@ -154,6 +155,12 @@ class Explanation:
         by_name = {row.name: row for row in self.rows}
         return by_name[name_of("row", name, by_name)]
 
+    @property
+    def dtype(self) -> str:
+        """The data type of the products that take longest; empty without products."""
+        products = (row for row in self.kernels if row.matrix_types)
+        return next((main_dtype(row.matrix_types) or "" for row in products), "")
+
     def roofline(self, dtype: str | None = None) -> Roofline:
         """Return the reached roofline of the device, else the published one.
 
@@ -166,7 +173,8 @@ class Explanation:
         if "hbm" not in figures:
             raise BadValue(f"{self.device} has no known ceilings: give ceilings= to explain")
         bandwidth, vector = figures.pop("hbm"), figures.pop("vector", None)
-        peak = figures.get(dtype or "", max(figures.values(), default=vector or bandwidth))
+        highest = max(figures.values(), default=vector or bandwidth)
+        peak = figures.get(dtype or self.dtype, highest)
         roof = Roofline(peak, {"hbm": bandwidth}, vector, name=self.device)
         return replace(roof, origin="measured") if self.roofs.reached else roof
 

@@ -31,7 +31,7 @@ _INSTRUCTION, _OPCODE, _CALLED = 1, 2, 38
 def carried(trace: Trace) -> dict[str, Program]:
     """Return the programs that a trace carries, by name: "jit_f(8)" and, of the last, "jit_f"."""
     programs: dict[str, Program] = {}
-    for name, proto in _protos(trace.file.read_bytes()):
+    for name, proto in _protos(trace.data):
         module = _first(proto, _MODULE)
         text = _text(module) if module else None
         if text is not None:

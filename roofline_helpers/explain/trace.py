@@ -73,6 +73,8 @@ class Trace:
         What the host did, on the threads of Python.
     file : Path
         Where it comes from.
+    data : bytes
+        What the file holds.
     facts : mapping of str to str
         What the trace says of its device: its name, its multiprocessors.
     """
@@ -82,6 +84,7 @@ class Trace:
     runs: list[Span]
     host: list[Span]
     file: Path
+    data: bytes = field(default=b"", repr=False)
     facts: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -136,7 +139,7 @@ def read(path: str | os.PathLike[str]) -> Trace:
     ordered = {name: sorted(events, key=_begins) for name, events in devices.items()}
     runs = sorted((r for r in runs), key=lambda run: run.start)
     own = [run for run in runs if run.name == RUN]
-    trace = Trace(platform, ordered, own or runs, host, file)
+    trace = Trace(platform, ordered, own or runs, host, file, file.read_bytes())
     return replace(trace, facts=facts.get(trace.device, {}))
 
 

@@ -46,7 +46,7 @@ def findings(case: Case) -> tuple[Finding, ...]:
                 seconds += mine
             if seconds > 0:
                 grouped.setdefault((claim.cause, _line(claim)), []).append((claim, seconds))
-    made = [_finding(cause, line, claims) for (cause, line), claims in grouped.items()]
+    made = [_finding(case, *key, claims) for key, claims in grouped.items()]
     kept = (finding for finding in made if case.enough(finding.seconds))
     return tuple(sorted(kept, key=lambda finding: -finding.seconds))
 
@@ -59,14 +59,14 @@ def _line(claim: Claim) -> str:
     return next((row.source for row, _, _ in parts if row.source), "")
 
 
-def _finding(cause: str, line: str, claims: list[tuple[Claim, float]]) -> Finding:
+def _finding(case: Case, cause: str, line: str, claims: list[tuple[Claim, float]]) -> Finding:
     dearest = max(claims, key=lambda pair: pair[1])[0]
     kernels = dict.fromkeys(row.name for claim, _ in claims for row, _, _ in claim.parts)
     others = len({claim.evidence for claim, _ in claims}) - 1
     more = f", and {others} more like it" if others else ""
     return Finding(
         cause,
-        sum(seconds for _, seconds in claims),
+        min(sum(seconds for _, seconds in claims), case.wall),
         tuple(kernels),
         dearest.evidence + more,
         line,
