@@ -141,7 +141,7 @@ class Site:
     @cached_property
     def fused(self) -> Computation | None:
         """What a fusion consists of; None for other instructions."""
-        if self.instruction.opcode != "fusion":
+        if self.instruction.base != "fusion":
             return None
         return self.program.called(self.instruction, "calls")[0]
 
