@@ -22,12 +22,32 @@ from roofline_helpers.verdicts import gain, verdict
 from roofline_helpers.work import Work, fuse, total
 
 if TYPE_CHECKING:
-    from roofline_helpers import ask, compiled, evidence, kernels, lab, measure, plot, serving
+    from roofline_helpers import (
+        ask,
+        compiled,
+        evidence,
+        explain,
+        kernels,
+        lab,
+        measure,
+        plot,
+        serving,
+    )
 
 __version__ = "0.1.0"
 
 # Modules that load Matplotlib or JAX, now or when called: imported when first used
-_LATER = ("ask", "compiled", "evidence", "kernels", "lab", "measure", "plot", "serving")
+_LATER = (
+    "ask",
+    "compiled",
+    "evidence",
+    "explain",
+    "kernels",
+    "lab",
+    "measure",
+    "plot",
+    "serving",
+)
 
 __all__ = [
     "BadType",
@@ -45,6 +65,7 @@ __all__ = [
     "compiled",
     "dtypes",
     "evidence",
+    "explain",
     "fuse",
     "gain",
     "hardware",

@@ -54,6 +54,11 @@ class CompiledKernel(Kernel):
         return ceilings(self.chip, self.row.matrix_types, reached=True)
 
     @property
+    def bound(self) -> str | None:
+        """What bounds it – "memory", "compute" or "network"; None where its FLOPs are unknown."""
+        return None if self.work.flops.unknown else super().bound
+
+    @property
     def row(self) -> hlo.Row:
         """What the program says of one launch."""
         return self.work

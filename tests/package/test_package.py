@@ -42,6 +42,7 @@ FLOORS = [
     "hlo",
     "compiled",
     "measure",
+    "explain",
     "kernels",
     "ask",
     "lab",
