@@ -36,7 +36,10 @@ WRITE_TO = "ROOFLINE_PROGRAMS_TO"
 TESTS = ["tests/package", "tests/notebooks/test_compiled_records.py"]
 """What compiles, the execution of the notebooks included."""
 KERNEL = re.compile(r"body\\22: \\22([A-Za-z0-9+/=]+)\\22")  # of Pallas, in a lowered program
-NAMES = re.compile(r'loc\("([^"]*)"\(')  # of operations, in a lowered program with its notes
+# In a lowered program with its notes: places in files, and what has a name. Named places are
+# functions of the call stack, other names are those of operations and arguments.
+PLACE = re.compile(r'^(#loc\d*) = loc\("[^"]*":', re.M)
+NAMED = re.compile(r'loc\("([^"]*)"(?:\((#loc\d*)\))?\)')
 # Where in which file something comes from: differs by folder, and nothing counts it
 TABLES = re.compile(
     r"^(?:FileNames|FunctionNames|FileLocations|StackFrames)\n(?:\d+ .*\n)*\n?", re.M
@@ -80,12 +83,11 @@ def plain_kernel(found: re.Match[str]) -> str:
 
 def key_of(lowered: Any, chip: str, layout: str | None) -> str:
     """Return what a lowered program is found by."""
-    import jax
-    import jaxlib
-
-    names = NAMES.findall(lowered.as_text(debug_info=True))
+    noted = lowered.as_text(debug_info=True)
+    places = set(PLACE.findall(noted))
+    names = [name for name, place in NAMED.findall(noted) if place not in places]
     parts = [KERNEL.sub(plain_kernel, lowered.as_text()), *names, chip, str(layout)]
-    parts += [jax.__version__, jaxlib.__version__, targets.compiler("tpu")]
+    parts += made_by()
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
 
 
@@ -99,8 +101,17 @@ def kept() -> dict[str, Any]:
     """Return the programs that are kept."""
     if os.environ.get(SOURCE) == "live" or not KEPT.is_file():
         return {}
-    found: dict[str, Any] = json.loads(lzma.decompress(KEPT.read_bytes()))
+    stored = json.loads(lzma.decompress(KEPT.read_bytes()))
+    found: dict[str, Any] = stored["programs"] if stored["made by"] == made_by() else {}
     return found
+
+
+def made_by() -> list[str]:
+    """Return the versions of what makes programs here."""
+    import jax
+    import jaxlib
+
+    return [jax.__version__, jaxlib.__version__, targets.compiler("tpu")]
 
 
 @dataclass(frozen=True)
@@ -144,7 +155,8 @@ def pack(folder: Path) -> int:
     ordered = dict(sorted(entries.items(), key=lambda item: (item[1]["text"][:60], item[0])))
     KEPT.parent.mkdir(exist_ok=True)
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": 1 << 26}]
-    packed = lzma.compress(json.dumps(ordered).encode(), filters=filters)
+    stored = {"made by": made_by(), "programs": ordered}
+    packed = lzma.compress(json.dumps(stored).encode(), filters=filters)
     beside = KEPT.with_suffix(".new")
     beside.write_bytes(packed)
     beside.replace(KEPT)
