@@ -47,7 +47,7 @@ TABLES = re.compile(
 FRAME = re.compile(r" ?stack_frame_id=\d+")
 HLO_KERNEL = re.compile(r'("body": ?")[A-Za-z0-9+/=]+"')
 
-_lower = analysis._Task._lowered
+_lower = getattr(analysis._Task, "_lowered", None)
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class Lowered:
         entry = kept().get(key)
         if entry is None:
             program = self.lowered.compile()
-            entry = {"text": bare(program.as_text()), "costs": analysis._cost_analysis(program)}
+            entry = {"text": bare(program.as_text()), "costs": program.cost_analysis()}
         folder = os.environ.get(WRITE_TO)
         if folder:
             place = Path(folder) / f"{key}.json"
@@ -140,13 +140,15 @@ class Lowered:
 
 def lowered(task: Any, here: Any, described: tuple[str, ...]) -> Any:
     """Stand in for `_Task._lowered`, where it is for a TPU that isn't here."""
+    assert _lower is not None
     program, ahead = _lower(task, here, described), task._ahead(here)
     return program if ahead is None else Lowered(program, ahead.key, task.topology)
 
 
 def install() -> None:
     """Let `analyze` take kept programs in this process."""
-    analysis._Task._lowered = lowered  # type: ignore[method-assign,assignment]
+    if _lower is not None:
+        analysis._Task._lowered = lowered  # type: ignore
 
 
 def pack(folder: Path) -> int:
