@@ -95,13 +95,41 @@ class Memory:
     bandwidth: Figure | None = None
 
 
+@dataclass(frozen=True)
+class Link:
+    """The links of one kind that a chip has: `count` of them, each carrying `rate` one way.
+
+    `latency` is what one hop takes, in seconds, where anybody printed it. ``float(link)`` is what
+    the chip can send over all of them at once.
+    """
+
+    rate: Figure
+    count: int = 1
+    latency: Figure | None = None
+
+    @property
+    def total(self) -> Figure:
+        """Bytes per second that the chip can send, one way, over all its links of this kind."""
+        if self.count == 1:
+            return self.rate
+        note = f"{self.rate.note + '; ' if self.rate.note else ''}{self.count} links x {self.rate}"
+        return replace(self.rate, value=self.count * self.rate.value, basis="derived", note=note)
+
+    def __float__(self) -> float:
+        return self.total.value
+
+    def over(self, n: int) -> Link:
+        """Return the share that one of `n` devices has of it; raise as `Figure.over`."""
+        return replace(self, rate=self.rate.over(n))
+
+
 @dataclass(frozen=True, repr=False)
 class Chip:
     """A device with peaks, memory levels and links.
 
     `matrix` and `vector` hold the dense peak of each data type (FLOP/s) on that unit, `memory`
-    the levels, "hbm" first, and `links` what the chip can send, one way (byte/s). `devices` is
-    the number of devices that JAX shows for one chip.
+    the levels, "hbm" first, and `links` what joins it to others. `devices` is the number of
+    devices that JAX shows for one chip.
     """
 
     key: str
@@ -115,7 +143,7 @@ class Chip:
     matrix: Mapping[str, Figure]
     vector: Mapping[str, Figure]
     memory: Mapping[str, Memory]
-    links: Mapping[str, Figure]
+    links: Mapping[str, Link]
     clock: Figure | None = None
     power: Figure | None = None
 
@@ -203,7 +231,7 @@ class Chip:
             chosen[name] = known[name]
         link = None
         if network is not None:
-            link = self.links[name_of(f"link of {self.name}", network, self.links)].value
+            link = float(self.links[name_of(f"link of {self.name}", network, self.links)])
         vector = peak if unit == "vector" else self.vector.get("fp32")
         label = f"{self.name} {dtype_of(dtype)}" + (" vector" if unit == "vector" else "")
         return Roofline(
@@ -230,7 +258,7 @@ class Chip:
             matrix={name: figure.over(n) for name, figure in self.matrix.items()},
             vector={name: figure.over(n) for name, figure in self.vector.items()},
             memory=memory,
-            links={name: figure.over(n) for name, figure in self.links.items()},
+            links={name: link.over(n) for name, link in self.links.items()},
             power=self.power and self.power.over(n),
         )
 
@@ -242,7 +270,10 @@ class Chip:
             found[f"memory.{level}.capacity"] = memory.capacity
             if memory.bandwidth:
                 found[f"memory.{level}.bandwidth"] = memory.bandwidth
-        found |= {f"links.{name}": figure for name, figure in self.links.items()}
+        for name, link in self.links.items():
+            found[f"links.{name}"] = link.total
+            if link.latency:
+                found[f"links.{name}.latency"] = link.latency
         found |= {n: f for n, f in (("clock", self.clock), ("power", self.power)) if f}
         return found
 
@@ -333,6 +364,14 @@ def _chip(name: str, entry: dict[str, Any], sources: Mapping[str, Source]) -> Ch
         )
         for level, data in entry["memory"].items()
     }
+    links = {
+        kind: Link(
+            rate=figure("byte/s", data["rate"]),
+            count=data.get("count", 1),
+            latency=figure("s", data["latency"]) if "latency" in data else None,
+        )
+        for kind, data in entry.get("links", {}).items()
+    }
     return Chip(
         key=name,
         name=entry["name"],
@@ -345,7 +384,7 @@ def _chip(name: str, entry: dict[str, Any], sources: Mapping[str, Source]) -> Ch
         matrix=table("FLOP/s", entry["matrix"]),
         vector=table("FLOP/s", entry.get("vector", {})),
         memory=memory,
-        links=table("byte/s", entry.get("links", {})),
+        links=links,
         clock=figure("Hz", entry["clock"]) if "clock" in entry else None,
         power=figure("W", entry["power"]) if "power" in entry else None,
     )

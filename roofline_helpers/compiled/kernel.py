@@ -169,7 +169,7 @@ def ceilings(chip: hardware.Chip, matrix_types: Sequence[str]) -> Roofline | Non
         peak=_matrix_peak(chip, matrix_types),
         levels={"hbm": bandwidth.value},
         vector=vector.value if vector else None,
-        network=link.value if link else None,
+        network=float(link) if link else None,
         name=" ".join([chip.name, *matrix_types]),
     )
 
