@@ -33,6 +33,7 @@ FLOORS = [
     "roofline",
     "hardware",
     "work",
+    "network",
     "serving",
     "records",
     "plot",
