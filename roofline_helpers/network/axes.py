@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from roofline_helpers._checks import BadType, BadValue, shown, whole
 from roofline_helpers.show import si
@@ -15,17 +15,58 @@ Kind = Literal["ring", "line", "switch", "mesh"]
 
 @dataclass(frozen=True)
 class Protocol:
-    """One way to move bytes: seconds to begin, seconds a step, and byte/s over a link one way.
+    """One way to move bytes.
 
-    `copied` and `reduced` are the byte/s at which a device copies, or adds, the share of the result
-    that is its own and crosses no link; None where that costs nothing.
+    Parameters
+    ----------
+    rate : float
+        Byte/s over a link, one way.
+    step, startup : float
+        Seconds a step, and to begin.
+    exchange : float
+        Seconds more to begin where every device has something else for each other one.
+    copied, reduced : float, optional
+        Byte/s at which a device copies, or adds, the share of the result that is its own and
+        crosses no link; not given where that costs nothing.
+    peer_rate, peer_limit : float, optional
+        Byte/s to a single peer, for messages of fewer bytes than the limit.
     """
 
     rate: float
     step: float = 0.0
     startup: float = 0.0
+    exchange: float = 0.0
     copied: float | None = None
     reduced: float | None = None
+    peer_rate: float | None = None
+    peer_limit: float = 0.0
+
+    def times(self, load: Load) -> tuple[float, float]:
+        """Return the seconds that a load's steps take, and those that its bytes take."""
+        rate = self.rate
+        if load.to == "one" and self.peer_rate and load.link_bytes < self.peer_limit:
+            rate = min(rate, self.peer_rate)
+        transfer = load.link_bytes / rate
+        transfer += load.copied / self.copied if self.copied else 0.0
+        transfer += load.reduced / self.reduced if self.reduced else 0.0
+        latency = self.startup + load.steps * self.step
+        return latency + (self.exchange if load.to == "each" else 0.0), transfer
+
+
+class Load(NamedTuple):
+    """What a collective asks of one network.
+
+    `link_bytes` cross the busiest link one way, in `steps` that follow each other. `copied` and
+    `reduced` are the bytes of its own share that a device copies or adds. `to` is whom a device
+    sends to: "all" the same, "each" other one something else, or "one".
+    """
+
+    algorithm: str
+    link_bytes: float
+    steps: int
+    copied: float = 0.0
+    reduced: float = 0.0
+    to: Literal["all", "each", "one"] = "all"
 
 
 @dataclass(frozen=True, repr=False)

@@ -6,26 +6,13 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 from roofline_helpers._checks import BadValue, name_of, shown, single, whole
-from roofline_helpers.network.axes import Axis, axes_of
+from roofline_helpers.network.axes import Axis, Load, axes_of
 from roofline_helpers.show import facts_html, si
 
 ALGORITHMS = ("ring", "tree", "one-shot", "multicast")
-
-
-class Load(NamedTuple):
-    """What one network carries: bytes on the busiest link one way, steps, and a device's own share.
-
-    `copied` and `reduced` are the bytes of its own share that a device copies or adds.
-    """
-
-    algorithm: str
-    link_bytes: float
-    steps: int
-    copied: float = 0.0
-    reduced: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -223,7 +210,7 @@ def all_to_all(
     def load(v: float, axes: tuple[Axis, ...]) -> Load:
         n = _size(axes)
         link_bytes = max(_crossing(v, each, n) for each in axes)
-        return Load("ring", link_bytes, _steps(axes), copied=v / n**2)
+        return Load("ring", link_bytes, _steps(axes), copied=v / n**2, to="each")
 
     return _timed("all-to-all", nbytes, over, sharing, algorithm, {"ring": load})
 
@@ -263,9 +250,9 @@ def permute(
         [axis] = group
         near = min(far, axis.size - far)
         if axis.kind in ("switch", "mesh"):
-            return Load("ring", v, 1)
+            return Load("ring", v, 1, to="one")
         steps = near if axis.kind == "ring" else max(far, axis.size - far)
-        return Load("ring", near * v * axis.stride, steps * axis.stride)
+        return Load("ring", near * v * axis.stride, steps * axis.stride, to="one")
 
     return _timed("permute", nbytes, axes, sharing, None, {"ring": load})
 
@@ -311,7 +298,7 @@ def send(nbytes: Any, over: Axis | Iterable[Axis], hops: int | Sequence[int] = 1
         steps += 1 if each.kind in ("switch", "mesh") else n * each.stride
 
     def load(v: float, axes: tuple[Axis, ...]) -> Load:
-        return Load("ring", v / len(axes), steps)
+        return Load("ring", v / len(axes), steps, to="one")
 
     return _timed("send", nbytes, group, 1, None, {"ring": load})
 
@@ -421,13 +408,5 @@ def _usual(kind: str, network: str, axes: tuple[Axis, ...]) -> list[str]:
 
 def _phase(network: str, axes: tuple[Axis, ...], load: Load) -> Phase:
     """Return one network's part with the protocol that is fastest for it."""
-    phases = []
-    for protocol in axes[0].protocols:
-        transfer = load.link_bytes / protocol.rate
-        transfer += load.copied / protocol.copied if protocol.copied else 0.0
-        transfer += load.reduced / protocol.reduced if protocol.reduced else 0.0
-        latency = protocol.startup + load.steps * protocol.step
-        phases.append(
-            Phase(network, axes, load.algorithm, load.link_bytes, load.steps, latency, transfer)
-        )
-    return min(phases, key=lambda phase: phase.latency + phase.transfer)
+    times = [protocol.times(load) for protocol in axes[0].protocols]
+    return Phase(network, axes, load.algorithm, load.link_bytes, load.steps, *min(times, key=sum))

@@ -240,18 +240,29 @@ def _protocols(chip: Chip, link: str, ceilings: str, kind: str) -> tuple[Protoco
     reached = _data()["reached"].get(link) if ceilings == "reached" else None
     if reached is None:
         return (Protocol(rate, hop),)
+    own = {**reached, **reached.get(chip.key, {})}  # the same library, begun on another chip
+    memory = chip.roofline(chip.half).bandwidth
+    shares = {name: memory * reached[name] for name in ("copied", "reduced") if name in reached}
+    if "small_efficiency" not in reached:
+        return (Protocol(rate * reached["efficiency"], hop, reached["startup"], **shares),)
+    exchange = reached["exchange_startup"] - reached["startup"]
+    small = Protocol(
+        rate * reached["small_efficiency"],
+        own["step"],
+        own["startup"],
+        exchange,
+        peer_rate=reached["peer_small_rate"],
+        peer_limit=math.inf,
+    )
     bulk = Protocol(
         rate * reached["efficiency"],
-        reached.get("bulk_step", hop),
-        reached.get("bulk_startup", reached["startup"]),
-        *(
-            chip.roofline(chip.half).bandwidth * reached[share] if share in reached else None
-            for share in ("copied", "reduced")
-        ),
+        reached["bulk_step"],
+        reached["bulk_startup"] - reached["startup"] + own["startup"],
+        exchange,
+        peer_rate=reached["peer_rate"],
+        peer_limit=reached["peer_limit"],
+        **shares,
     )
-    if "small_efficiency" not in reached:
-        return (bulk,)
-    small = Protocol(rate * reached["small_efficiency"], reached["step"], reached["startup"])
     return (small, bulk)
 
 
