@@ -65,7 +65,7 @@ def test_a_pod_s_totals() -> None:
     v5e, v5p = net.topology("v5e"), net.topology("v5p")
     assert (v5e.chips, v5e.hosts, v5p.chips, v5p.hosts) == (256, 32, 8960, 2240)
     assert v5e.flops() == pytest.approx(256 * 197e12)
-    assert v5e.memory == 256 * 16 * 2**30
+    assert v5e.memory == 256 * rh.chip("v5e").memory["hbm"].capacity.value
     assert v5p.flops() == pytest.approx(8960 * 459e12)
     two = net.topology("v6e", "16x16", slices=2)
     assert (two.chips, two.hosts, [axis.name for axis in two.axes]) == (512, 64, ["x", "y", "dcn"])

@@ -139,12 +139,12 @@ def test_a_table_as_html_is_whole_and_without_style():
 def test_what_the_book_is_about_shows_itself():
     roof, chip, job = rh.chip("v7x").roofline(), rh.chip("v7x"), rh.work.matmul(600, 600, 600)
     peak = chip.peak("bf16")
-    assert repr(roof).startswith("<TPU v7x bf16: peak 2,307 TFLOP/s, hbm 7,380 GB/s, ridge 312.6")
+    assert repr(roof).startswith("<TPU v7x bf16: peak 2,307 TFLOP/s, hbm 7,380 GB/s, floor 1.62 µs")
     assert repr(job) == "<matmul in bf16: 432 MFLOP, 2.16 MB, 200 FLOP/byte>"
     sizes = np.array([64, 256])
     assert "21.3 FLOP/byte to 85.3 FLOP/byte" in repr(rh.work.matmul(sizes, sizes, sizes))
     assert "vmem" in repr(job.with_traffic(vmem=1e6)._facts())
-    assert (str(peak), str(chip.memory["hbm"].capacity)) == ("2,307 TFLOP/s", "206.2 GB")
+    assert (str(peak), str(chip.memory["hbm"].capacity)) == ("2,307 TFLOP/s", "203.5 GB")
     assert f"vendor: {peak.source.title}, read {peak.source.read}" in repr(peak)
     assert f'href="{peak.source.url}"' in peak._repr_html_()
     assert "memory.hbm.bandwidth 7,380 GB/s" in repr(chip)
