@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from roofline_helpers import dtypes, hardware, network, roofline, work
+from roofline_helpers import dtypes, hardware, models, network, roofline, training, work
 from roofline_helpers._checks import BadType, BadValue, RooflineError, UnknownName
 from roofline_helpers.hardware import Chip, all_chips, chip, chips
 from roofline_helpers.judge import check
@@ -48,6 +48,7 @@ __all__ = [
     "kernels",
     "lab",
     "measure",
+    "models",
     "network",
     "plot",
     "roofline",
@@ -55,6 +56,7 @@ __all__ = [
     "si",
     "table",
     "total",
+    "training",
     "work",
 ]
 

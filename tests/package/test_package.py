@@ -34,6 +34,8 @@ FLOORS = [
     "hardware",
     "work",
     "network",
+    "models",
+    "training",
     "serving",
     "records",
     "plot",
