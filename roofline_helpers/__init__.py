@@ -21,12 +21,21 @@ from roofline_helpers.show import si, table
 from roofline_helpers.work import Work, fuse, total
 
 if TYPE_CHECKING:
-    from roofline_helpers import ask, compiled, kernels, lab, measure, plot, serving
+    from roofline_helpers import (
+        ask,
+        compiled,
+        kernels,
+        lab,
+        measure,
+        plot,
+        published,
+        serving,
+    )
 
 __version__ = "0.1.0"
 
 # Modules that load Matplotlib or JAX, now or when called: imported when first used
-_LATER = ("ask", "compiled", "kernels", "lab", "measure", "plot", "serving")
+_LATER = ("ask", "compiled", "kernels", "lab", "measure", "plot", "published", "serving")
 
 __all__ = [
     "BadType",
@@ -51,6 +60,7 @@ __all__ = [
     "models",
     "network",
     "plot",
+    "published",
     "roofline",
     "serving",
     "si",

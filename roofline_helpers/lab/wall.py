@@ -142,7 +142,9 @@ def _prediction(numbers: _Numbers) -> Element:
 
 def _reflection(h100: Chip) -> Element:
     def top(chip: Chip, side: int, dtype: str) -> float:
-        return float(chip.roofline(dtype).attainable(work.matmul(side, side, side, dtype).intensity))
+        return float(
+            chip.roofline(dtype).attainable(work.matmul(side, side, side, dtype).intensity)
+        )
 
     before = top(h100, 512, "bf16")
 

@@ -242,9 +242,9 @@ def _protocols(chip: Chip, link: str, ceilings: str, kind: str) -> tuple[Protoco
         return (Protocol(rate, hop),)
     own = {**reached, **reached.get(chip.key, {})}  # the same library, begun on another chip
     memory = chip.roofline(chip.half).bandwidth
-    shares = {name: memory * reached[name] for name in ("copied", "reduced") if name in reached}
+    shares = {name: memory * own[name] for name in ("copied", "reduced") if name in own}
     if "small_efficiency" not in reached:
-        return (Protocol(rate * reached["efficiency"], hop, reached["startup"], **shares),)
+        return (Protocol(rate * own["efficiency"], hop, own["startup"], **shares),)
     exchange = reached["exchange_startup"] - reached["startup"]
     small = Protocol(
         rate * reached["small_efficiency"],
@@ -255,7 +255,7 @@ def _protocols(chip: Chip, link: str, ceilings: str, kind: str) -> tuple[Protoco
         peer_limit=math.inf,
     )
     bulk = Protocol(
-        rate * reached["efficiency"],
+        rate * own["efficiency"],
         reached["bulk_step"],
         reached["bulk_startup"] - reached["startup"] + own["startup"],
         exchange,

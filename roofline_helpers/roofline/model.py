@@ -375,7 +375,9 @@ class Roofline:
         ceilings[FLOOR] = floor
         changes: dict[str, Any] = {name: v for name, v in ceilings.items() if v is not None}
         if not changes:
-            raise BadType("at least one of peak, levels, vector, network, floor is needed, got none")
+            raise BadType(
+                "at least one of peak, levels, vector, network, floor is needed, got none"
+            )
         return replace(self, name=f"{self.name}, measured", origin="measured", **changes)
 
 

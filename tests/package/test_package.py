@@ -37,6 +37,7 @@ FLOORS = [
     "models",
     "training",
     "serving",
+    "published",
     "records",
     "plot",
     "hlo",
