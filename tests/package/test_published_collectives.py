@@ -9,9 +9,9 @@ from typing import Any
 
 import pandas
 import pytest
-from roofline_helpers.published import LARGE
 
 from roofline_helpers import network, published
+from roofline_helpers.published import LARGE
 
 DATA = Path(network.__file__).parents[1] / "data"
 REACHED = tomllib.loads((DATA / "network.toml").read_text("utf-8"))["reached"]
