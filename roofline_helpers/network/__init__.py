@@ -38,6 +38,7 @@ from roofline_helpers.network.collectives import (
     reduce_scatter,
     send,
 )
+from roofline_helpers.network.sharding import Plan, Sharded, matmul, sharded
 from roofline_helpers.network.topology import CEILINGS, Topology, topology
 
 __all__ = [
@@ -56,4 +57,8 @@ __all__ = [
     "Collective",
     "Phase",
     "COLLECTIVES",
+    "sharded",
+    "Sharded",
+    "matmul",
+    "Plan",
 ]

@@ -22,7 +22,7 @@ Words
 >>> from roofline_helpers import network
 >>> one = step("llama-3-70b", network.topology("v7x", "4x4x4"), {"fsdp": 64}, batch=256, seq=8192)
 >>> f"{one.bound:.1f} s at least, {one.mfu_bound():.0%} MFU at most"
-'8.0 s at least, 79% MFU at most'
+'7.9 s at least, 80% MFU at most'
 
 Sources: J. Hoffmann et al., arXiv:2203.15556, appendix F (FLOPs); S. Rajbhandari et al.,
 arXiv:1910.02054 (sharded data parallelism); V. Korthikanti et al., arXiv:2205.05198 (tensor
