@@ -30,8 +30,8 @@ def test_one_chip_agrees_with_the_step_of_kernels() -> None:
         assert one.comms == 0
         assert one.weight_bytes == pytest.approx(whole.memory.weights, rel=1e-4)  # norms
         assert one.cache_bytes == whole.memory.cache
-        # norms, residuals and activations are left out here
-        assert one.seconds == pytest.approx(whole.seconds, rel=0.06)
+        # norms, residuals, activations and the floor of small kernels are left out here
+        assert one.seconds == pytest.approx(whole.seconds, rel=0.08)
         assert one.seconds < whole.seconds
 
 
