@@ -18,12 +18,15 @@ from roofline_helpers.hardware import Chip, all_chips, chip, chips
 from roofline_helpers.judge import check
 from roofline_helpers.roofline import Roofline
 from roofline_helpers.show import si, table
+from roofline_helpers.verdicts import gain, verdict
 from roofline_helpers.work import Work, fuse, total
 
 if TYPE_CHECKING:
     from roofline_helpers import (
         ask,
         compiled,
+        evidence,
+        explain,
         kernels,
         lab,
         measure,
@@ -35,7 +38,18 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 # Modules that load Matplotlib or JAX, now or when called: imported when first used
-_LATER = ("ask", "compiled", "kernels", "lab", "measure", "plot", "published", "serving")
+_LATER = (
+    "ask",
+    "compiled",
+    "evidence",
+    "explain",
+    "kernels",
+    "lab",
+    "measure",
+    "plot",
+    "published",
+    "serving",
+)
 
 __all__ = [
     "BadType",
@@ -52,7 +66,10 @@ __all__ = [
     "chips",
     "compiled",
     "dtypes",
+    "evidence",
+    "explain",
     "fuse",
+    "gain",
     "hardware",
     "kernels",
     "lab",
@@ -67,6 +84,7 @@ __all__ = [
     "table",
     "total",
     "training",
+    "verdict",
     "work",
 ]
 

@@ -2,7 +2,7 @@
 
 The figures are data, in `data/chips.toml`; this module only reads and checks it.
 Everything is in SI base units (FLOP/s, byte, byte/s, Hz, W), per chip, and dense: a headline
-that assumes 2:4 sparsity is kept beside the figure, never in its place.
+that assumes 2:4 sparsity is kept next to the figure, never in its place.
 """
 
 from __future__ import annotations
@@ -82,6 +82,13 @@ class Chip:
     def half(self) -> str:
         """The matrix unit's 16-bit type, "bf16", or "fp16" on a chip that has no bf16."""
         return "bf16" if "bf16" in self.matrix else "fp16"
+
+    @property
+    def on_chip(self) -> str:
+        """The level that holds most on the chip: VMEM, the last cache. Its name in `memory`."""
+        inner = {name: level.capacity.value for name, level in self.memory.items()}
+        del inner["hbm"]
+        return max(inner, key=lambda name: inner[name])
 
     def peak(self, dtype: Any = "bf16", unit: str | None = None) -> Figure:
         """Return the dense peak for a data type, FLOP/s.

@@ -156,7 +156,7 @@ class SliceStep:
         if not experts:
             return 0.0
         tokens = self._group * self.size("expert")
-        hit = 1 - (1 - experts.active / experts.count) ** tokens
+        hit = 1 - math.pow(1 - experts.active / experts.count, tokens)
         whole_layer = self.model.expert_parameters()
         always = experts.shared / (experts.shared + experts.count)
         share = hit * (1 - always) + always

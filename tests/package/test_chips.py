@@ -188,8 +188,8 @@ RANGES = {
     r"floor": (1e-6, 1e-5),
     r"dispatch": (1e-5, 1e-4),
     r"memory\.hbm\.bandwidth": (1e11, 1e13),
-    r"memory\.(vmem|l2|llc)\.capacity": (2**20, 2**29),
-    r"memory\.(vmem|l2|llc)\.bandwidth": (5e12, 1e14),
+    r"memory\.(vmem|cmem|l2|llc)\.capacity": (2**20, 2**29),
+    r"memory\.(vmem|cmem|l2|llc)\.bandwidth": (5e12, 1e14),
     r"links\..*\.rate": (1e9, 2e11),
     r"links\..*\.latency": (1e-8, 1e-4),
     r"clock": (0.5e9, 3e9),
@@ -261,7 +261,6 @@ RECOMPUTED = {
     ("orin-nx", "matrix.int8"): 8 * 4096 * 918e6,
     ("orin-nx", "memory.hbm.bandwidth"): 128 * 2 * 3200e6 / 8,
     ("mi300x", "links.xgmi.rate"): 128e9 / 2,
-    ("v7x", "floor"): 2 * 128**3 / 2.59e12,
 }
 
 
@@ -346,6 +345,7 @@ FIELDS = {
     "memory.hbm.printed": "hbm_capacity_bytes",
     "memory.hbm.bandwidth": "mem_bw_bytes_per_second",
     "memory.vmem.capacity": "vmem_capacity_bytes",
+    "memory.cmem.capacity": "cmem_capacity_bytes",
 }
 Table = dict[tuple[str, str], float]
 

@@ -137,10 +137,13 @@ def test_the_first_matmul_that_is_compute_bound() -> None:
 def test_the_design_challenge_asks_what_is_so() -> None:
     data = made("design").data
     today = serving.step(serving.LLAMA_3_8B, "h100", **design.TODAY)
-    assert {kernel.bound for kernel in today.kernels} == {"memory"}
     right = [option["right"] for option in data["predict"]["options"]]
-    assert right == [True, True, True, False]
+    assert right == [True, True, False, False]
     groups = design.groups_of(today)
+    for name, group in groups.items():
+        waiting = sum(k.total for k in group if k.bound == "memory") / sum(k.total for k in group)
+        assert (waiting > 0.5) == (name != "rest"), name
+    assert {kernel.bound for kernel in groups["rest"]} == {"latency"}
     assert sum(len(group) for group in groups.values()) == len(today.kernels)
     last = {option["text"]: option["right"] for option in data["reflect"]["options"]}
     assert last["Batch 64 in place of 8"]
@@ -178,5 +181,5 @@ def test_scripts_stay_small() -> None:
     import gzip
 
     code = ask.script("lab").encode()
-    assert len(code) < 85_000
-    assert len(gzip.compress(code, 9)) < 27_000
+    assert len(code) < 100_000
+    assert len(gzip.compress(code, 9)) < 30_000

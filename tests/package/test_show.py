@@ -127,6 +127,14 @@ def test_a_table_of_pandas_reads_as_one_of_rows():
     assert show.reading(frame).equals(frame), "a second time changes nothing"
 
 
+def test_results_of_numpy_and_jax_read_as_numbers():
+    from jax import numpy as jnp
+
+    values = [jnp.float32(1234.5), np.float64(0.12345), jnp.arange(3).sum(), jnp.bfloat16(jnp.nan)]
+    assert [show.cell(value) for value in values] == ["1,234", "0.123", "3", "–"]
+    assert show.cell(jnp.arange(2)) == "[0 1]"
+
+
 def test_a_table_as_html_is_whole_and_without_style():
     long = "a text of more than the fifty characters at which pandas would cut it"
     html = show.table_html(pandas.DataFrame({"a": ["x", "y"], "b": [long, None]}))
@@ -139,7 +147,7 @@ def test_a_table_as_html_is_whole_and_without_style():
 def test_what_the_book_is_about_shows_itself():
     roof, chip, job = rh.chip("v7x").roofline(), rh.chip("v7x"), rh.work.matmul(600, 600, 600)
     peak = chip.peak("bf16")
-    assert repr(roof).startswith("<TPU v7x bf16: peak 2,307 TFLOP/s, hbm 7,380 GB/s, floor 1.62 µs")
+    assert repr(roof).startswith("<TPU v7x bf16: peak 2,307 TFLOP/s, hbm 7,380 GB/s, ridge 312.6")
     assert repr(job) == "<matmul in bf16: 432 MFLOP, 2.16 MB, 200 FLOP/byte>"
     sizes = np.array([64, 256])
     assert "21.3 FLOP/byte to 85.3 FLOP/byte" in repr(rh.work.matmul(sizes, sizes, sizes))
