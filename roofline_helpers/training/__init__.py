@@ -39,11 +39,12 @@ from roofline_helpers.training.limits import (
 )
 from roofline_helpers.training.memory import Footprint
 from roofline_helpers.training.setting import PRODUCTS, RECOMPUTE, ROLES, Setting
-from roofline_helpers.training.step import Step, step
+from roofline_helpers.training.step import REACHED, Step, step
 
 __all__ = [
     "step",
     "Step",
+    "REACHED",
     "Setting",
     "Exchange",
     "Footprint",

@@ -67,13 +67,19 @@ def _layer_weights(one: Setting) -> list[tuple[str, float, float]]:
 
 def _sharded_over(one: Setting) -> tuple[Axis, ...]:
     """Return the axes that weights are sharded over and gathered from."""
-    return (*one.mesh.get("fsdp", ()), *one.mesh.get("context", ()))
+    return tuple(axis for role in one.sharded for axis in one.mesh.get(role, ()))
+
+
+def _whole_over(one: Setting) -> tuple[Axis, ...]:
+    """Return the axes that split the batch or its positions and keep weights whole."""
+    roles = [role for role in ("data", "fsdp", "context") if role not in one.sharded]
+    return tuple(axis for role in roles for axis in one.mesh.get(role, ()))
 
 
 def _weights(one: Setting) -> Iterator[Exchange]:
     """Weights gathered before each forward and each backward pass over a layer."""
     over = _sharded_over(one)
-    if one.size("fsdp", "context") == 1:
+    if one.size(*one.sharded) == 1:
         return
     for name, count, elements in _layer_weights(one):
         gathered = network.all_gather(elements * width(one.dtype), over)
@@ -87,12 +93,12 @@ def _gradients(one: Setting) -> Iterator[Exchange]:
     for name, count, elements in _layer_weights(one):
         nbytes = elements * width("bf16")
         what = f"gradients of a {name}"
-        if one.size("fsdp", "context") > 1:
+        if one.size(*one.sharded) > 1:
             scattered = network.reduce_scatter(nbytes, over)
             yield Exchange("fsdp", what, count * one.microbatches, scattered, True)
-        if one.size("data") > 1:
-            share = nbytes / one.size("fsdp", "context")
-            yield Exchange("data", what, count, network.all_reduce(share, one.mesh["data"]), True)
+        if _whole_over(one):
+            share = nbytes / one.size(*one.sharded)
+            yield Exchange("data", what, count, network.all_reduce(share, _whole_over(one)), True)
 
 
 def _widths(one: Setting) -> Iterator[Exchange]:
@@ -146,4 +152,5 @@ def _stages(one: Setting) -> Iterator[Exchange]:
     tokens = one.group_tokens / one.microbatches
     nbytes = tokens * one.model.d_model * width("bf16") / one.size("tensor")
     passed = network.permute(nbytes, one.mesh["pipeline"])
-    yield Exchange("pipeline", "activations to the next stage", 2 * one.microbatches, passed, True)
+    count = 2 * one.microbatches * one.interleave
+    yield Exchange("pipeline", "activations to the next stage", count, passed, True)

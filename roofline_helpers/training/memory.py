@@ -52,7 +52,7 @@ def width(dtype: str) -> float:
 def parameters_held(one: Setting) -> float:
     """Return the weights that one device keeps."""
     model = one.model
-    shared = one.size("fsdp", "tensor", "context", "pipeline")
+    shared = one.size(*one.sharded, "tensor", "pipeline")
     experts = model.expert_layers * model.expert_parameters()
     others = model.parameters - experts
     # what isn't an expert's is sharded over the expert axis as over fsdp: it splits the batch too

@@ -17,6 +17,9 @@ ROLES = ("data", "pipeline", "fsdp", "expert", "context", "tensor")
 """What a mesh axis is for, from the slowest links to the fastest: batch with whole weights; layers;
 batch with sharded weights; experts; positions of a sequence; widths of the layers."""
 
+SHARDED = ("fsdp", "context")
+"""Roles that weights may be sharded over, gathered for each layer; the others keep them whole."""
+
 PRODUCTS = ("qkv", "attention", "output", "up", "down")
 """Products of one layer, in order: "up" is gate and up projection, those of experts included."""
 
@@ -43,6 +46,8 @@ class Setting:
     gradients: str
     recompute: tuple[str, ...]
     microbatches: int
+    interleave: int
+    sharded: tuple[str, ...]
     saved: int | None
 
     def size(self, *roles: str) -> int:
@@ -68,6 +73,8 @@ def setting_of(
     seq: Any,
     recompute: Any,
     microbatches: Any,
+    interleave: Any,
+    sharded: Any,
     saved: Any,
     **dtypes: Any,
 ) -> Setting:
@@ -91,11 +98,20 @@ def setting_of(
         seq=whole("seq", seq),
         recompute=_recomputed(recompute),
         microbatches=whole("microbatches", microbatches),
+        interleave=whole("interleave", interleave),
+        sharded=_sharded(sharded),
         saved=None if saved is None else whole("saved", saved),
         **names,
     )
     _fits_model(one)
     return one
+
+
+def _sharded(asked: Any) -> tuple[str, ...]:
+    """Return the roles that weights are sharded over."""
+    if isinstance(asked, str) or not isinstance(asked, Iterable):
+        raise BadType(f"sharded must be roles of the mesh, got {shown(asked)}")
+    return tuple(name_of("role that shards weights", role, SHARDED) for role in asked)
 
 
 def _recomputed(asked: Any) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from roofline_helpers.network import Topology
 from roofline_helpers.show import facts_html, si
 from roofline_helpers.training.exchanges import Exchange, exchanges
 from roofline_helpers.training.memory import Footprint, footprint, parameters_held, width
-from roofline_helpers.training.setting import Setting, setting_of
+from roofline_helpers.training.setting import SHARDED, Setting, setting_of
 
 if TYPE_CHECKING:
     import pandas
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 REACHED = 0.865
 """Share of the published matrix peak that is taken as reached where nobody measured it: the mean of
 what Google's own products of 8192³ and 32768³ reach on v6e and v7x, 0.901 and 0.829."""
+
+MATRIX_SIDE = {"v4": 128, "v5e": 128, "v5p": 128, "v6e": 256, "v7x": 256}
+"""Rows and columns of a TPU's matrix unit (Google, "TPU architecture"): products with a smaller
+dimension leave the rest of it idle."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -88,18 +93,29 @@ class Step:
 
     @property
     def bubble(self) -> float:
-        """Share of a stage's time in which it waits for others: (stages − 1) / microbatches."""
-        return (self.setting.size("pipeline") - 1) / self.setting.microbatches
+        """Share of a stage's time in which it waits for others.
+
+        (stages − 1) / (microbatches · interleave).
+        """
+        one = self.setting
+        return (one.size("pipeline") - 1) / (one.microbatches * one.interleave)
 
     @cached_property
     def compute(self) -> float:
-        """Seconds of all products at the matrix unit's ceiling, pipeline bubble included."""
-        place, dtype = self.setting.place, self.setting.dtype
-        low = _product_flops(self.setting)["attention"]
-        low *= 3 + ("attention" in self.setting.recompute)
-        rate, half = (matrix_rate(place.chip, d, place.ceilings) for d in (dtype, place.chip.half))
-        seconds = (self.flops - low) / rate + low / half
-        return seconds / place.members * (1 + self.bubble)
+        """Seconds of all products at the matrix unit's ceiling, pipeline bubble included.
+
+        Attention runs in 16 bits; its backward pass has five products to the forward one's two,
+        the scores once more among them; and a matrix unit wider than a head is filled in part.
+        """
+        one, place = self.setting, self.setting.place
+        forward = _product_flops(one)["attention"]
+        again = "attention" in one.recompute
+        others = self.flops - forward * (3 + again)
+        attention = forward * (1 + 5 / 2 + again) / _filled(one)
+        rate, half = (
+            matrix_rate(place.chip, dtype, place.ceilings) for dtype in (one.dtype, place.chip.half)
+        )
+        return (others / rate + attention / half) / place.members * (1 + self.bubble)
 
     @cached_property
     def elementwise(self) -> float:
@@ -221,6 +237,8 @@ def step(
     gradients: Any = "fp32",
     recompute: Any = "full",
     microbatches: int = 1,
+    interleave: int = 1,
+    sharded: Iterable[str] = SHARDED,
     saved: int | None = None,
 ) -> Step:
     """Return one step of training a decoder with Adam on a mesh.
@@ -246,6 +264,11 @@ def step(
         One of `RECOMPUTE`, or the `PRODUCTS` that the backward pass does again.
     microbatches : int
         Parts of the batch that follow each other, with gradients added up.
+    interleave : int
+        Groups of layers of one stage, between which the pipeline passes other stages.
+    sharded : sequence of str
+        Those of `SHARDED` that weights are split over; over the others each device keeps them
+        whole, and their gradients are added up.
     saved : int, optional
         Elements that a layer saves for each token, where `recompute` doesn't say it all.
 
@@ -264,6 +287,8 @@ def step(
             seq,
             recompute,
             microbatches,
+            interleave,
+            sharded,
             saved,
             dtype=dtype,
             weights=weights,
@@ -283,6 +308,12 @@ def matrix_rate(chip: Chip, dtype: str, ceilings: str) -> float:
         return known[dtype].value
     half = known.get(chip.half)
     return peak * (half.value / chip.matrix[chip.half].value if half else REACHED)
+
+
+def _filled(one: Setting) -> float:
+    """Return the share of the matrix unit that a head's products fill."""
+    side = MATRIX_SIDE.get(one.place.chip.key, 1)
+    return min(1.0, one.model.head_dim / side)
 
 
 def _memory_rate(place: Topology) -> float:

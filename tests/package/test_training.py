@@ -152,6 +152,42 @@ def test_stages_pass_activations_on_and_wait() -> None:
     assert found(one)["fsdp", "weights of a layer"] == (2 * 20 * 8, 2 * LAYER)
 
 
+def test_weights_may_stay_whole_over_positions() -> None:
+    mesh = {"data": 4, "context": 2, "tensor": 8}
+    whole = llama(mesh=mesh, sharded=["fsdp"])
+    assert {each.role for each in whole.exchanges} == {"data", "tensor", "context"}
+    count, nbytes = found(whole)["data", "gradients of a layer"]
+    assert (count, nbytes) == (80, 2 * LAYER / 8)
+    added = next(e for e in whole.exchanges if e.role == "data")
+    assert added.collective.devices == 8
+    assert whole.memory.weights == 2 * llama(mesh=mesh).memory.weights
+    with pytest.raises(rh.UnknownName, match="fsdp, context"):
+        llama(sharded=["tensor"])
+    with pytest.raises(rh.BadType, match="roles of the mesh"):
+        llama(sharded="fsdp")
+
+
+def test_interleaved_stages_wait_less_and_pass_on_more() -> None:
+    mesh = {"pipeline": 4, "fsdp": 16}
+    once, twice = (llama(mesh=mesh, microbatches=8, interleave=n) for n in (1, 2))
+    assert twice.bubble == once.bubble / 2
+    key = ("pipeline", "activations to the next stage")
+    assert found(twice)[key][0] == 2 * found(once)[key][0]
+
+
+def test_attention_s_products_by_hand() -> None:
+    # two products forward, five backward, two more where the forward pass is done again; heads of
+    # 128 fill half of a matrix unit of 256
+    pairs = 256 * LLAMA.attention_flops(8192) / 2
+    for chip, shape, filled in (("v5p", "4x4x4", 1.0), ("v6e", "8x8", 0.5), ("h100", 64, 1.0)):
+        for recompute, products in ((["attention"], 9), ([], 7)):
+            one = llama(chip, shape, recompute=recompute)
+            others = one.flops - pairs * (8 if recompute else 6)
+            peak = one.setting.place.flops()
+            expected = others / peak + products * pairs / filled / peak
+            assert one.compute == pytest.approx(expected)
+
+
 # --- memory ---------------------------------------------------------------------------------------
 
 
