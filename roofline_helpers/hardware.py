@@ -15,6 +15,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from roofline_helpers._checks import BadType, UnknownName, flag, name_of, shown
+from roofline_helpers.dtypes import computed_as
 from roofline_helpers.dtypes import dtype as dtype_of
 from roofline_helpers.figures import Figure, Link, Reached, Source
 from roofline_helpers.roofline import UNITS, Roofline
@@ -84,11 +85,15 @@ class Chip:
         return "bf16" if "bf16" in self.matrix else "fp16"
 
     @property
-    def on_chip(self) -> str:
-        """The level that holds most on the chip: VMEM, the last cache. Its name in `memory`."""
+    def on_chip(self) -> tuple[str, float]:
+        """The level that holds most on the chip, VMEM or the last cache – its name and its bytes.
+
+        Without bytes where none is known.
+        """
         inner = {name: level.capacity.value for name, level in self.memory.items()}
-        del inner["hbm"]
-        return max(inner, key=lambda name: inner[name])
+        inner["hbm"] = 0.0
+        name = max(inner, key=lambda level: inner[level])
+        return name, inner[name]
 
     def peak(self, dtype: Any = "bf16", unit: str | None = None) -> Figure:
         """Return the dense peak for a data type, FLOP/s.
@@ -105,7 +110,7 @@ class Chip:
         UnknownName
             No such type, or none on this chip: the message lists what it has.
         """
-        wanted = dtype_of(dtype)
+        wanted = computed_as(dtype)
         if unit is None:
             table: Mapping[str, Figure] = {**self.vector, **self.matrix}
             where = self.name
@@ -180,7 +185,7 @@ class Chip:
         )
         stream = reached if isinstance(reached, str) else None
         wanted = stream is not None or flag("reached", reached)
-        return self._reached(roof, dtype_of(dtype), unit, stream) if wanted else roof
+        return self._reached(roof, computed_as(dtype), unit, stream) if wanted else roof
 
     def _reached(
         self, roof: Roofline, dtype: str, unit: str | None, stream: str | None
@@ -288,7 +293,7 @@ def chip(given: Any) -> Chip:
 
 
 def all_chips() -> tuple[Chip, ...]:
-    """Return every chip of the catalogue: TPUs by generation, then GPUs."""
+    """Return every chip of the catalogue: TPUs by generation, then GPUs, then others."""
     return tuple(_catalogue().values())
 
 
