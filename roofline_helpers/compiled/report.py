@@ -14,6 +14,7 @@ from roofline_helpers.compiled.compiling import Memory
 from roofline_helpers.compiled.kernel import CompiledKernel, main_dtype
 from roofline_helpers.compiled.targets import NoCompiler, chip_of, clock
 from roofline_helpers.hlo import Collective
+from roofline_helpers.hlo.collectives import whole
 from roofline_helpers.roofline import NETWORK, Roofline
 
 if TYPE_CHECKING:
@@ -65,8 +66,8 @@ class Report:
 
     @property
     def collectives(self) -> tuple[Collective, ...]:
-        """Exchanges between devices, in order."""
-        return tuple(row.collective for row in self.rows if row.collective is not None)
+        """Exchanges between devices, each once, in order."""
+        return whole(row.collective for row in self.rows if row.collective is not None)
 
     # -- FLOPs and bytes -------------------------------------------------------------------------
 

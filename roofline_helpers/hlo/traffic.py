@@ -9,6 +9,7 @@ from roofline_helpers.hlo import needs
 from roofline_helpers.hlo.calls import results
 from roofline_helpers.hlo.module import Site
 from roofline_helpers.hlo.opcodes import SLICES, UPDATES
+from roofline_helpers.hlo.schedule import aliased
 from roofline_helpers.hlo.shapes import Shape
 
 
@@ -38,7 +39,7 @@ class Traffic:
             self.padding += (leaf.padded_bytes - leaf.bytes) * share
 
 
-def traffic_of(site: Site, spaces: Mapping[int, str]) -> Traffic:
+def traffic_of(site: Site, spaces: Mapping[int, str], part: str | None = None) -> Traffic:
     """Return the bytes that one launch reads and writes.
 
     Parameters
@@ -47,9 +48,17 @@ def traffic_of(site: Site, spaces: Mapping[int, str]) -> Traffic:
         The kernel.
     spaces : mapping of int to str
         What the memory spaces of its platform mean (`shapes.SPACES`).
+    part : {"start", "between", "done"}, optional
+        Its part in a chain around an exchange (`schedule.chain`): what it only hands on counts
+        where the exchange starts.
     """
     written = results(site.instruction).leaves
     reads, writes = _shares(site, written)
+    if part is not None:
+        outs, ins = aliased(site.instruction)
+        writes = [0.0 if place in outs else share for place, share in enumerate(writes)]
+        if part != "start":
+            reads = [0.0 if place in ins else share for place, share in enumerate(reads)]
     traffic = Traffic(spaces)
     seen: dict[str, float] = {}
     names = site.instruction.operands
