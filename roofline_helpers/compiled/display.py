@@ -111,11 +111,15 @@ def _cost_analysis(report: Report) -> str:
 
 def _exchanges(report: Report) -> list[tuple[str, str]]:
     lines = []
-    for each in report.collectives:
+    for exchange in report.exchanges:
+        each = exchange.collective
         axis = f" along {each.axis}" if each.axis else ""
         moved = f"{si(each.bytes_in, 'B')} in, {si(each.bytes_out, 'B')} out"
         among = f"{each.group_size} devices{axis}, {each.launches} ×"
-        lines.append((each.kind, f"{moved}, {among}"))
+        text = f"{moved}, {among}"
+        if report.chip is not None:
+            text += f", {si(exchange.seconds, 's')}, of which {si(exchange.exposed, 's')} exposed"
+        lines.append((each.kind, text))
     return lines
 
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from roofline_helpers import hardware, hlo
 from roofline_helpers.compiled import display, record
+from roofline_helpers.compiled import timeline as schedule
 from roofline_helpers.compiled.compiling import Memory
 from roofline_helpers.compiled.kernel import CompiledKernel, main_dtype
 from roofline_helpers.compiled.targets import NoCompiler, chip_of, clock
 from roofline_helpers.hlo import Collective
-from roofline_helpers.hlo.collectives import whole
-from roofline_helpers.roofline import NETWORK, Roofline
+from roofline_helpers.roofline import Roofline
 
 if TYPE_CHECKING:
     import pandas
@@ -67,7 +67,7 @@ class Report:
     @property
     def collectives(self) -> tuple[Collective, ...]:
         """Exchanges between devices, each once, in order."""
-        return whole(row.collective for row in self.rows if row.collective is not None)
+        return hlo.whole(row.collective for row in self.rows if row.collective is not None)
 
     # -- FLOPs and bytes -------------------------------------------------------------------------
 
@@ -144,16 +144,17 @@ class Report:
         for kernel in self.kernels:
             if not kernel.row.overlaps and kernel.limit is not None:
                 parts[kernel.bound or "memory"] += kernel.roof_seconds or 0.0
+        waited = zip(self.kernels, self.timeline.exposed, strict=True)
+        parts["network"] += sum(seconds for kernel, seconds in waited if kernel.row.overlaps)
         return parts
 
     @property
     def _streams(self) -> dict[str, float]:
         """Seconds that each shared resource needs for the whole program."""
-        sums = {"hbm": 0.0, NETWORK: 0.0}
-        for kernel in self.kernels:
-            for name in sums:
-                sums[name] += kernel.times.get(name, 0.0)
-        return {"memory": sums["hbm"], "network": sums[NETWORK]}
+        return {
+            "memory": sum(kernel.times.get("hbm", 0.0) for kernel in self.kernels),
+            "network": max(self.timeline.busy.values(), default=0.0),
+        }
 
     @property
     def time_at_roof(self) -> float | None:
@@ -202,6 +203,16 @@ class Report:
     def clock(self) -> tuple[float, str] | None:
         """The clock behind `cycle_seconds` – Hz, and where it comes from."""
         return clock(self.chip)
+
+    @functools.cached_property
+    def timeline(self) -> schedule.Timeline:
+        """When kernels and exchanges run at the earliest, by the compiled schedule."""
+        return schedule.timeline(self.kernels)
+
+    @functools.cached_property
+    def exchanges(self) -> tuple[schedule.Exchange, ...]:
+        """Exchanges between devices, each once, with their least time and what of it shows."""
+        return schedule.exchanges(self.kernels)
 
     # -- what XLA says ---------------------------------------------------------------------------
 

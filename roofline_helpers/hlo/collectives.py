@@ -45,6 +45,13 @@ class Collective:
     step_of: str = ""
 
     @property
+    def key(self) -> tuple[Any, ...] | None:
+        """What steps of one windowed exchange have in common; None for others."""
+        if not self.windowed:
+            return None
+        return self.windowed, self.bytes_in, self.groups, self.step_of
+
+    @property
     def link_bytes(self) -> float:
         """Bytes that one device sends, once."""
         n = max(self.group_size, 1)
@@ -79,7 +86,7 @@ def collective_of(site: Site, launches: int) -> Collective | None:
 def rings(pairs: Groups) -> tuple[Groups, int]:
     """Return the devices that a permute's pairs (source, target) join, and how far each sends.
 
-    Numbers count along the sorted devices of a group, the shorter way round.
+    It counts along the sorted devices of a group, the shorter way round; backwards is negative.
     """
     following: dict[int, set[int]] = {}
     for source, target in pairs:
@@ -89,11 +96,10 @@ def rings(pairs: Groups) -> tuple[Groups, int]:
     groups = {min(group): tuple(sorted(group)) for group in following.values()}
     first = min(groups)
     place = {device: i for i, device in enumerate(groups[first])}
-    far = [abs(place[s] - place[t]) for s, t in pairs if s in place]
     n = len(place)
-    return tuple(groups[each] for each in sorted(groups)), max(
-        (min(hop, n - hop) for hop in far), default=1
-    )
+    far = [(place[t] - place[s]) % n for s, t in pairs if s in place]
+    hops = max((hop if hop <= n - hop else hop - n for hop in far), key=abs, default=1)
+    return tuple(groups[each] for each in sorted(groups)), hops
 
 
 def whole(collectives: Iterable[Collective]) -> tuple[Collective, ...]:
@@ -109,7 +115,7 @@ def whole(collectives: Iterable[Collective]) -> tuple[Collective, ...]:
             kept[place] = each
             continue
         shard, n = each.bytes_in, each.group_size
-        key = (each.windowed, shard, each.groups, each.step_of)
+        key = each.key
         steps[key] = steps.get(key, 0) + each.launches
         sides = (shard, n * shard) if each.windowed == "all-gather" else (n * shard, shard)
         times = max(1, round(steps[key] / n))
