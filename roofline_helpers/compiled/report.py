@@ -27,7 +27,8 @@ class Report:
     """What XLA made of a function for one device.
 
     Everything is per device and per run of the program. `mesh` are the axes of the mesh that it is
-    spread over, `topology` the layout of the chips, `memory` what it needs of a device. `xla` holds
+    spread over, `topology` the layout of the chips, `memory` what it needs of a device,
+    `requested_flops` what the function's products ask of all devices together. `xla` holds
     what `cost_analysis` said, unchanged. `origin` is "compiled" or "record"; it is not printed, so
     that a page shows the same values either way. `seconds` is how long compiling and analysing
     took.
@@ -46,6 +47,7 @@ class Report:
     mesh: Mapping[str, int] = field(default_factory=dict)
     topology: str = ""
     memory: Memory | None = None
+    requested_flops: float | None = None
     origin: str = field(default="compiled", compare=False)
     seconds: float = field(default=0.0, compare=False)
     text: str = field(default="", compare=False, repr=False)
@@ -75,6 +77,17 @@ class Report:
     def matrix_flops(self) -> float:
         """FLOPs of matrix products, and those that custom calls declare."""
         return sum(kernel.matrix_flops for kernel in self.kernels)
+
+    @property
+    def extra(self) -> float | None:
+        """How many times the FLOPs of the products that were asked for the program computes.
+
+        More than 1 where XLA computes a product again, or where devices do the same work; None
+        where it isn't known what was asked for.
+        """
+        if not self.requested_flops or self.unknown or any(row.loop for row in self.rows):
+            return None
+        return self.matrix_flops * self.devices / self.requested_flops
 
     @property
     def vector_flops(self) -> float:

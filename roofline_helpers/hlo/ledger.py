@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from roofline_helpers._checks import BadValue, flag, whole
 from roofline_helpers.hlo import schedule, tensors, tiles
-from roofline_helpers.hlo.calls import declared
+from roofline_helpers.hlo.calls import Counted, counted_as, declared
 from roofline_helpers.hlo.collectives import Axes, Collective, axis_of, collective_of
 from roofline_helpers.hlo.flops import Flops, flops_of, is_complex, matrix_types
 from roofline_helpers.hlo.loops import Loop
@@ -18,7 +18,7 @@ from roofline_helpers.hlo.opcodes import FREE, FREE_CALLS, UnknownInstruction
 from roofline_helpers.hlo.roles import role_of
 from roofline_helpers.hlo.schedule import Pending
 from roofline_helpers.hlo.shapes import SPACES
-from roofline_helpers.hlo.traffic import Traffic, traffic_of
+from roofline_helpers.hlo.traffic import Traffic, moved_by, traffic_of
 from roofline_helpers.roofline import NETWORK
 
 
@@ -54,6 +54,7 @@ class Row:
     padding: int = 0
     matrix_types: tuple[str, ...] = ()
     declared_bytes: int | None = None
+    declared_flops: float | None = None
     overlaps: bool = False
     uncounted: bool = False
     collective: Collective | None = None
@@ -112,6 +113,7 @@ def kernels(
     strict: bool = False,
     unknown_trips: int = 1,
     turns: Mapping[str, int] | None = None,
+    calls: Sequence[Counted] = (),
     price: Callable[[Sequence[Row]], float] | None = None,
 ) -> Ledger:
     """Return the kernels of a compiled program, each with its FLOPs and bytes.
@@ -129,6 +131,8 @@ def kernels(
         How often a loop turns whose trip count can't be found, at least 1. A note says so.
     turns : mapping of str to int, optional
         How often such loops turn, by their name or by their line of code ("model.py:30").
+    calls : sequence of Counted, optional
+        Its Pallas kernels as counted from what JAX traced; without, what they declare counts.
     price : callable, optional
         What rows cost: picks the most expensive branch of a conditional. By default, bytes of the
         main memory and FLOPs at 200 a byte.
@@ -158,7 +162,7 @@ def kernels(
     program = parse(module) if isinstance(module, str) else module
     stated = dict(turns or {})
     walk = _Walk(
-        program, SPACES[platform], strict, unknown_trips, price or _bytes_and_flops, stated
+        program, SPACES[platform], strict, unknown_trips, price or _bytes_and_flops, stated, calls
     )
     walk.windowed = schedule.windowed(program)
     walk.enter(program.entry, 1, {}, tensors.arguments(program.entry))
@@ -200,6 +204,7 @@ class _Walk:
     unknown_trips: int
     price: Callable[[Sequence[Row]], float]
     stated: Mapping[str, int] = field(default_factory=dict)
+    calls: Sequence[Counted] = ()
     loop: str = ""
     rows: list[Row] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -351,6 +356,10 @@ class _Walk:
             uncounted, flops = True, Flops(unknown=(each.opcode,))
         moved = traffic_of(site, self.spaces, part)
         cost = declared(each)
+        known = counted_as(site, self.calls)
+        if known is not None:
+            flops = Flops(known.matrix, known.vector, known.transcendentals)
+            moved = moved_by(site, self.spaces, known)
         role = role_of(site, self.spaces, read)
         row = Row(
             name=each.name,
@@ -368,23 +377,33 @@ class _Walk:
             windows=tiles.window_config(each),
             tile_read=tiles.tile_read(site, self.spaces),
             padding=round(moved.padding),
-            matrix_types=matrix_types(site),
+            matrix_types=known.types if known is not None else matrix_types(site),
             declared_bytes=int(cost["bytes_accessed"]) if cost else None,
+            declared_flops=float(cost.get("flops", 0)) if cost else None,
             overlaps=each.opcode.endswith("-start"),
             uncounted=uncounted,
             collective=collective_of(site, times),
             loop=self.loop,
         )
-        self._note(site, row, moved)
+        self._note(site, row, moved, blocks=known is not None)
+        for doubt in known.unsure if known is not None else ():
+            self.notes.append(f"{row.name}: {doubt}: counted by the dearest, or one turn")
         return row
 
-    def _note(self, site: Site, row: Row, moved: Traffic) -> None:
+    def _note(self, site: Site, row: Row, moved: Traffic, blocks: bool) -> None:
         """Add what a reader should know of how a row was counted."""
         stated = row.declared_bytes
         if stated is not None and abs(stated - moved.bytes) > 0.01 * moved.bytes:
+            counted = "its blocks move" if blocks else "its operands and results have"
             self.notes.append(
-                f"{row.name}: its author declares {stated:,} bytes, its operands and results have "
-                f"{moved.bytes:,}; the latter count"
+                f"{row.name}: its author declares {stated:,} bytes, {counted} {moved.bytes:,}; the "
+                "latter count"
+            )
+        products, claimed = row.flops.matrix, row.declared_flops
+        if blocks and claimed is not None and abs(claimed - products) > 0.1 * products:
+            self.notes.append(
+                f"{row.name}: its author declares {claimed:.4g} FLOP, its products have "
+                f"{products:.4g} and all else {row.flops.vector:.4g}; the latter count"
             )
         if row.uncounted:
             opcode = site.instruction.opcode

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from roofline_helpers.hlo import needs
-from roofline_helpers.hlo.calls import results
+from roofline_helpers.hlo.calls import Counted, results
 from roofline_helpers.hlo.module import Site
 from roofline_helpers.hlo.opcodes import SLICES, UPDATES
 from roofline_helpers.hlo.schedule import aliased
@@ -69,6 +69,21 @@ def traffic_of(site: Site, spaces: Mapping[int, str], part: str | None = None) -
             traffic.add(traffic.read, leaf, more)
     for leaf, share in zip(written, writes, strict=True):
         traffic.add(traffic.written, leaf, share)
+    return traffic
+
+
+def moved_by(site: Site, spaces: Mapping[int, str], known: Counted) -> Traffic:
+    """Return the bytes that a Pallas kernel moves, as counted from its blocks."""
+    traffic = Traffic(spaces)
+    operands = [shape for shape in site.operands if shape.dims]
+    reads = [n for n, dims in zip(known.reads, known.operands, strict=False) if dims]
+    for book, shapes, moved in (
+        (traffic.read, operands, reads),
+        (traffic.written, results(site.instruction).leaves, known.writes),
+    ):
+        for shape, amount in zip(shapes, moved, strict=False):
+            for leaf in shape.leaves:
+                traffic.add(book, leaf, amount / max(leaf.bytes, 1))
     return traffic
 
 
