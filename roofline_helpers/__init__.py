@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from roofline_helpers import dtypes, hardware, roofline, work
 from roofline_helpers._checks import BadType, BadValue, RooflineError, UnknownName
 from roofline_helpers.hardware import Chip, all_chips, chip, chips
+from roofline_helpers.judge import check
 from roofline_helpers.roofline import Roofline
-from roofline_helpers.show import check, si, table
+from roofline_helpers.show import si, table
 from roofline_helpers.work import Work, fuse, total
 
 if TYPE_CHECKING:

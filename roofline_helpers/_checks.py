@@ -1,6 +1,6 @@
 """Errors and argument checks that every other module shares.
 
-Each error says what was given, what is allowed and, for names, the nearest match.
+Each error says what it got, what is allowed and, for names, the nearest match.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ Array: TypeAlias = NDArray[np.float64]
 Number: TypeAlias = "int | float | Array"
 
 LARGEST_SIZE = 10**18
-"""No tensor dimension above this is believed."""
+"""Tensor dimensions above this are refused: no real tensor has one."""
 
 LARGEST = 1e60
-"""No quantity above this, or below its inverse, is believed: ratios of two stay finite."""
+"""Quantities above this, or below its inverse, are refused: any ratio of two stays finite."""
 
 
 class RooflineError(Exception):
@@ -43,14 +43,14 @@ class UnknownName(RooflineError, KeyError):
         return str(self.args[0])
 
 
-def quantity(name: str, given: Any, *, zero: bool = False) -> Number:
-    """Return `given` as a positive finite number or float64 array.
+def quantity(name: str, value: Any, *, zero: bool = False) -> Number:
+    """Return `value` as a positive finite number or float64 array.
 
     Parameters
     ----------
     name : str
         What the number is, for the error.
-    given : int, float or array-like of them
+    value : int, float or array-like of them
         The number or numbers. Booleans, strings and complex numbers are refused. Integers stay
         exact at any size; arrays become float64.
     zero : bool
@@ -63,43 +63,43 @@ def quantity(name: str, given: Any, *, zero: bool = False) -> Number:
     BadValue
         Negative, NaN, infinite, outside 1e-60 to 1e60, or zero where it is not allowed.
     """
-    value = _number(name, given)
-    in_range = (value >= 1 / LARGEST) & (value <= LARGEST)  # exact for Python's integers
-    if not np.all(in_range | ((value == 0) & zero)):
+    number = _number(name, value)
+    in_range = (number >= 1 / LARGEST) & (number <= LARGEST)  # exact for Python's integers
+    if not always(in_range | ((number == 0) & zero)):
         wanted = "zero or a positive" if zero else "a positive"
-        raise BadValue(f"{name} must be {wanted} finite number (1e-60 to 1e60), got {shown(given)}")
-    return value
+        raise BadValue(f"{name} must be {wanted} finite number (1e-60 to 1e60), got {shown(value)}")
+    return number
 
 
-def single(name: str, given: Any, *, zero: bool = False) -> float:
-    """Return `given` as one `quantity`; raise as it does, for arrays too."""
-    value = quantity(name, given, zero=zero)
-    if isinstance(value, np.ndarray):
-        raise BadType(f"{name} must be one number, got an array of {value.size}")
-    return float(value)
+def single(name: str, value: Any, *, zero: bool = False) -> float:
+    """Return `value` as one `quantity`; raise as it does, for arrays too."""
+    number = quantity(name, value, zero=zero)
+    if isinstance(number, np.ndarray):
+        raise BadType(f"{name} must be one number, got an array of {number.size}")
+    return float(number)
 
 
-def real(name: str, given: Any) -> float:
-    """Return any real number, or what turns into one: negative, NaN and infinite ones show too."""
-    refused = isinstance(given, bool | np.bool_) or np.iscomplexobj(given) or np.ndim(given) > 0
-    if refused or not hasattr(given, "__float__"):
-        raise BadType(f"{name} must be a real number, got {shown(given)}")
+def real(name: str, value: Any) -> float:
+    """Return `value` as a float: any real number, negative, NaN and infinite ones included."""
+    refused = isinstance(value, bool | np.bool_) or np.iscomplexobj(value) or np.ndim(value) > 0
+    if refused or not hasattr(value, "__float__"):
+        raise BadType(f"{name} must be a real number, got {shown(value)}")
     try:
-        return float(given)
+        return float(value)
     except OverflowError:
-        raise BadValue(f"{name} must be at most 1e308, got {shown(given)}") from None
+        raise BadValue(f"{name} must be at most 1e308, got {shown(value)}") from None
 
 
-def finite(name: str, given: Any) -> float:
-    """Return `given` as one finite real number; raise BadType or BadValue for anything else."""
-    value = real(name, given)
-    if not math.isfinite(value):
-        raise BadValue(f"{name} must be a finite number, got {shown(given)}")
-    return value
+def finite(name: str, value: Any) -> float:
+    """Return `value` as one finite real number; raise BadType or BadValue for anything else."""
+    number = real(name, value)
+    if not math.isfinite(number):
+        raise BadValue(f"{name} must be a finite number, got {shown(value)}")
+    return number
 
 
-def size(name: str, given: Any, largest: float = LARGEST_SIZE) -> Number:
-    """Return `given` as a whole number from 1 to `largest` (10¹⁸), or a float64 array of them.
+def size(name: str, value: Any, largest: float = LARGEST_SIZE) -> Number:
+    """Return `value` as a whole number from 1 to `largest` (10¹⁸), or a float64 array of them.
 
     Raises
     ------
@@ -108,115 +108,116 @@ def size(name: str, given: Any, largest: float = LARGEST_SIZE) -> Number:
     BadValue
         Negative, zero, NaN, infinite, not whole, or too large.
     """
-    value = _number(name, given)
-    in_range = (value >= 1) & (value <= largest)
-    if not np.all(in_range) or not np.all(np.equal(np.floor(value), value)):
-        raise BadValue(f"{name} must be a whole number from 1 to {largest:.0e}, got {shown(given)}")
-    return int(value) if isinstance(value, float) else value
+    number = _number(name, value)
+    in_range = (number >= 1) & (number <= largest)
+    if not always(in_range) or not always(number // 1 == number):
+        raise BadValue(f"{name} must be a whole number from 1 to {largest:.0e}, got {shown(value)}")
+    return int(number) if isinstance(number, float) else number
 
 
-def whole(name: str, given: Any, largest: float = LARGEST_SIZE) -> int:
-    """Return `given` as one whole number from 1 to `largest`; raise as `size`, for arrays too."""
-    value = size(name, given, largest)
-    if not isinstance(value, int):
-        raise BadType(f"{name} must be one whole number, got {shown(given)}")
-    return value
+def whole(name: str, value: Any, largest: float = LARGEST_SIZE) -> int:
+    """Return `value` as one whole number from 1 to `largest`; raise as `size`, for arrays too."""
+    number = size(name, value, largest)
+    if not isinstance(number, int):
+        raise BadType(f"{name} must be one whole number, got {shown(value)}")
+    return number
 
 
-def sizes(**given: Any) -> list[Number]:
-    """Return each `size`, after checking that their shapes fit together."""
-    checked = {name: size(name, value) for name, value in given.items()}
+def sizes(**values: Any) -> list[Number]:
+    """Return each value as a `size`, after checking that their shapes broadcast to one."""
+    checked = {name: size(name, value) for name, value in values.items()}
     fitting(checked.items())
     return list(checked.values())
 
 
 def fitting(named: Iterable[tuple[str, Any]]) -> None:
-    """Raise BadValue unless the shapes of all these numbers broadcast to one."""
-    shapes = [(name, np.shape(value)) for name, value in named]
+    """Raise BadValue unless the shapes of all these numbers and arrays broadcast to one."""
+    shapes = [(name, value.shape) for name, value in named if isinstance(value, np.ndarray)]
     try:
         np.broadcast_shapes(*(shape for _, shape in shapes))
     except ValueError:
-        arrays = ", ".join(f"{name} {shape}" for name, shape in shapes if shape)
+        arrays = ", ".join(f"{name} {shape}" for name, shape in shapes)
         raise BadValue(f"arrays must have shapes that broadcast to one, got {arrays}") from None
 
 
-def flag(name: str, given: Any) -> bool:
-    """Return `given` as a bool; raise BadType for anything else."""
-    if not isinstance(given, bool | np.bool_):
-        raise BadType(f"{name} must be True or False, got {shown(given)}")
-    return bool(given)
+def flag(name: str, value: Any) -> bool:
+    """Return `value` as a bool; raise BadType for anything else."""
+    if not isinstance(value, bool | np.bool_):
+        raise BadType(f"{name} must be True or False, got {shown(value)}")
+    return bool(value)
 
 
-def text(name: str, given: Any) -> str:
-    """Return `given` if it is a string; raise BadType for anything else."""
-    if not isinstance(given, str):
-        raise BadType(f"{name} must be a name (str), got {shown(given)}")
-    return given
+def text(name: str, value: Any) -> str:
+    """Return `value` if it is a string; raise BadType for anything else."""
+    if not isinstance(value, str):
+        raise BadType(f"{name} must be a name (str), got {shown(value)}")
+    return value
 
 
-def mapping(name: str, given: Any) -> Mapping[str, Any]:
-    """Return `given` if it is a mapping from strings; raise BadType for anything else."""
-    if not isinstance(given, Mapping):
-        raise BadType(f"{name} must be a mapping of names, got {shown(given)}")
-    for each_key in given:
+def mapping(name: str, value: Any) -> Mapping[str, Any]:
+    """Return `value` if it is a mapping from strings; raise BadType for anything else."""
+    if not isinstance(value, Mapping):
+        raise BadType(f"{name} must be a mapping of names, got {shown(value)}")
+    for each_key in value:
         text(f"a name in {name}", each_key)
-    return given
+    return value
 
 
 def name_of(
-    kind: str, given: Any, allowed: Iterable[str], aliases: Mapping[str, str] | None = None
+    kind: str, spelling: Any, allowed: Iterable[str], aliases: Mapping[str, str] | None = None
 ) -> str:
-    """Return the member of `allowed` that `given` spells, ignoring case, space, '-' and '_'.
+    """Return the member of `allowed` that `spelling` means, ignoring case, space, '-' and '_'.
 
-    An exact match goes first.
+    An exact match wins over one that only differs in these.
 
     Parameters
     ----------
     kind : str
-        What the name names, for the error.
-    given : str
+        What is being named, for the error.
+    spelling : str
         The name to look up.
     allowed : iterable of str
         The names there are.
     aliases : mapping of str to str, optional
-        Other spellings and the allowed name that each stands for.
+        Other spellings, each with the allowed name that it means.
 
     Raises
     ------
     BadType
-        `given` is not a string.
+        `spelling` is not a string.
     UnknownName
-        No such member: the message lists all and the nearest. Several, none of them exactly.
+        No such member: the message lists all and gives the nearest. Or several that differ only
+        in what is ignored, none of them spelled exactly so.
     """
     names = list(allowed)
-    if isinstance(given, str) and given in names:
-        return given
+    if isinstance(spelling, str) and spelling in names:
+        return spelling
     options = f"Allowed: {', '.join(names) or '(none)'}"
-    if not isinstance(given, str):
-        raise BadType(f"{kind} must be a name (str), got {shown(given)}. {options}")
+    if not isinstance(spelling, str):
+        raise BadType(f"{kind} must be a name (str), got {shown(spelling)}. {options}")
     meant = {key(alias): name for alias, name in (aliases or {}).items()}
     meant |= {key(name): name for name in names}
-    same = [name for name in dict.fromkeys(names) if key(name) == key(given)]
+    same = [name for name in dict.fromkeys(names) if key(name) == key(spelling)]
     if len(same) > 1:
-        raise UnknownName(f"{kind} {shown(given)} may be any of {', '.join(same)}: spell it out")
-    if key(given) in meant:
-        return meant[key(given)]
-    near = difflib.get_close_matches(key(given), meant, n=1, cutoff=0.5)
+        raise UnknownName(f"{kind} {shown(spelling)} may be any of {', '.join(same)}: spell it out")
+    if key(spelling) in meant:
+        return meant[key(spelling)]
+    near = difflib.get_close_matches(key(spelling), meant, n=1, cutoff=0.5)
     hint = f" Nearest: {meant[near[0]]!r}." if near else ""
-    raise UnknownName(f"unknown {kind} {shown(given)}.{hint} {options}")
+    raise UnknownName(f"unknown {kind} {shown(spelling)}.{hint} {options}")
 
 
 def key(name: str) -> str:
-    """Return the spelling under which names are compared."""
+    """Return a name as it is compared with others: lower case, without space, '-' and '_'."""
     return re.sub(r"[\s_-]+", "", name.casefold())
 
 
-def folded(name: str, given: Any) -> dict[str, Any]:
-    """Return a mapping with its names as `key` spells them; raise where two of them are one."""
-    found = {key(each): value for each, value in mapping(name, given).items()}
-    if len(found) < len(given):
-        raise BadValue(f"{name} must name each once (in any spelling), got {', '.join(given)}")
-    return found
+def folded(name: str, value: Any) -> dict[str, Any]:
+    """Return a mapping with its names as `key` spells them; raise where two become the same."""
+    by_key = {key(each_name): member for each_name, member in mapping(name, value).items()}
+    if len(by_key) < len(value):
+        raise BadValue(f"{name} must name each once (in any spelling), got {', '.join(value)}")
+    return by_key
 
 
 def plain(value: Number) -> Any:
@@ -231,33 +232,43 @@ def each(function: Callable[..., Any], *values: Number) -> Number:
     return plain(function(*values))  # type: ignore[no-any-return]
 
 
-def shown(given: Any) -> str:
-    """Return what was given, and its type, short enough for a message."""
-    if isinstance(given, int) and abs(given) >= 10**40:
-        digits = math.floor(math.log10(abs(given)))
-        return f"an integer of about {'-' if given < 0 else ''}10**{digits}"
+def always(condition: Any) -> bool:
+    """Return whether a condition holds, of an array in every element; for plain bools at once."""
+    return condition if isinstance(condition, bool) else bool(np.all(condition))
+
+
+def ceil_div(a: Any, b: Any) -> Any:
+    """Return ⌈a / b⌉, exactly for integers."""
+    return -(-a // b)
+
+
+def shown(value: Any) -> str:
+    """Return a value and its type, short enough for a message."""
+    if isinstance(value, int) and abs(value) >= 10**40:
+        digits = math.floor(math.log10(abs(value)))
+        return f"an integer of about {'-' if value < 0 else ''}10**{digits}"
     try:
-        text = repr(given)
+        text = repr(value)
     except ValueError:  # Python refuses to print integers of thousands of digits
         text = "something too long to print"
-    return f"{text if len(text) <= 80 else text[:77] + '...'} ({type(given).__name__})"
+    return f"{text if len(text) <= 80 else text[:77] + '...'} ({type(value).__name__})"
 
 
-def _number(name: str, given: Any) -> Number:
-    if isinstance(given, int | np.integer) and not isinstance(given, bool):
-        return int(given)
+def _number(name: str, value: Any) -> Number:
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        return int(value)
     try:
-        array = np.asarray(given)
+        array = np.asarray(value)
     except (TypeError, ValueError):  # rows of unequal length, or an object that refuses
         array = np.empty(0)
-    if array.dtype.kind not in "iuf" or array.size == 0 or _has_bool(given):
-        raise BadType(f"{name} must be a number or an array of numbers, got {shown(given)}")
+    if array.dtype.kind not in "iuf" or array.size == 0 or _has_bool(value):
+        raise BadType(f"{name} must be a number or an array of numbers, got {shown(value)}")
     with np.errstate(over="ignore"):  # a wider float than ours becomes infinite: refused later
         numbers = array.astype(np.float64)
     return numbers if numbers.ndim else float(numbers)
 
 
-def _has_bool(given: Any) -> bool:
-    """Tell whether a list holds a bool, which NumPy would silently count as 0 or 1."""
-    members = np.asarray(given, dtype=object).flat if isinstance(given, list | tuple) else ()
+def _has_bool(value: Any) -> bool:
+    """Return whether a list holds a bool, which NumPy would silently count as 0 or 1."""
+    members = np.asarray(value, dtype=object).flat if isinstance(value, list | tuple) else ()
     return any(isinstance(member, bool | np.bool_) for member in members)

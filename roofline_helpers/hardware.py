@@ -12,12 +12,14 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from html import escape
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from roofline_helpers._checks import BadType, UnknownName, name_of, shown, size
 from roofline_helpers.dtypes import dtype as dtype_of
 from roofline_helpers.roofline import UNITS, Roofline
+from roofline_helpers.show import facts_html, si
 
 if TYPE_CHECKING:
     import pandas
@@ -34,9 +36,9 @@ class Source:
     kind: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Figure:
-    """One number of a chip.
+    """One number of a chip: shows itself with its source.
 
     `basis` is "vendor" (the vendor's own text), "secondary" (somebody quoting it), "derived"
     (arithmetic; `note` gives the formula) or "unverified". `sparse` is the headline that assumes
@@ -52,6 +54,23 @@ class Figure:
 
     def __float__(self) -> float:
         return self.value
+
+    def __str__(self) -> str:
+        unit = self.unit.replace("byte", "B")
+        return si(self.value, unit, {"FLOP/s": "T", "B/s": "G"}.get(unit), 4)
+
+    def _line(self) -> str:
+        """Return what it shows of itself: its value, where that is from, what else there is."""
+        source = f"{self.source.title}, read {self.source.read:%Y-%m-%d}"
+        return "; ".join(filter(None, [f"{self}, {self.basis}: {source}", self.note]))
+
+    def __repr__(self) -> str:
+        return f"<{self._line()}>"
+
+    def _repr_html_(self) -> str:
+        title = escape(self.source.title)
+        link = f'<a href="{escape(self.source.url)}">{title}</a>'
+        return f"<p>{escape(self._line()).replace(title, link, 1)}</p>"
 
     def over(self, n: int) -> Figure:
         """Return the share that one of `n` equal parts has of it.
@@ -76,7 +95,7 @@ class Memory:
     bandwidth: Figure | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Chip:
     """A device with peaks, memory levels and links.
 
@@ -99,6 +118,14 @@ class Chip:
     links: Mapping[str, Figure]
     clock: Figure | None = None
     power: Figure | None = None
+
+    def __repr__(self) -> str:
+        facts = ", ".join(f"{path} {figure}" for path, figure in self.figures().items())
+        return f"<{self.name}: {facts}>"
+
+    def _repr_html_(self) -> str:
+        facts = {path: str(figure) for path, figure in self.figures().items()}
+        return facts_html(self.name, facts)
 
     @property
     def half(self) -> str:

@@ -1,119 +1,44 @@
 """Records: results kept as JSON files, checked when they are read and never half written.
 
 A record is one JSON object. Its ``"schema"`` is ``family/version``, for instance
-``roofline_helpers.measured/1``. Whoever defines a family says which fields it has (`check`).
+``roofline_helpers.measured/1``. Whoever defines a family says which fields it has: a
+`msgspec.Struct` or a dataclass, whose types `load` holds the file against.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import re
 import stat
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields as fields_of
+from dataclasses import is_dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias
+from typing import Annotated, Any, TypeAlias, TypeVar, overload
+
+import msgspec
 
 from roofline_helpers._checks import RooflineError, shown
 
-Fields: TypeAlias = "type | Callable[[Any], str | None] | Mapping[str, Any] | list[Any]"
-"""What a value must be: a type; a function that returns what is wrong; a mapping of names to
-fields, where "name?" may be missing or null; or ``[fields]``, a list of such values."""
+T = TypeVar("T")
+"""What a record becomes."""
+
+Positive: TypeAlias = Annotated[float, msgspec.Meta(gt=0)]
+"""A positive finite number."""
+
+Natural: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
+"""Zero or a positive finite number."""
+
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
+"""A whole number from 1."""
 
 
 class BadRecord(RooflineError, ValueError):
     """A file that is no record, or one that this version of the package can't read."""
-
-
-def positive(value: Any) -> str | None:
-    """Return what is wrong with a value that must be a positive finite number, else None."""
-    wrong = not _number(value) or value <= 0
-    return "must be a positive finite number" if wrong else None
-
-
-def natural(value: Any) -> str | None:
-    """Return what is wrong with a value that must be zero or a positive finite number."""
-    wrong = not _number(value) or value < 0
-    return "must be zero or a positive finite number" if wrong else None
-
-
-def count(value: Any) -> str | None:
-    """Return what is wrong with a value that must be a whole number from 1, else None."""
-    return None if type(value) is int and value >= 1 else "must be a whole number from 1"
-
-
-def table_of(fields: Fields) -> Callable[[Any], str | None]:
-    """Return a check of a mapping from any names to values that fit `fields`."""
-
-    def fits(value: Any) -> str | None:
-        if not isinstance(value, Mapping):
-            return "must be an object"
-        for name, each in value.items():
-            try:
-                check(each, fields, name)
-            except BadRecord as error:
-                return f"has a wrong member: {error}"
-        return None
-
-    return fits
-
-
-def check(value: Any, fields: Fields, where: str = "the record") -> None:
-    """Raise BadRecord unless a value read from JSON has these fields.
-
-    Parameters
-    ----------
-    value : object
-        As `json.loads` returns it.
-    fields : Fields
-        What it must be. ``float`` takes whole numbers too, and no NaN; ``int`` no booleans.
-        Members that `fields` does not name are allowed.
-    where : str
-        Its name, for the error.
-
-    Raises
-    ------
-    BadRecord
-        The message says where, what is allowed and what was found.
-
-    Examples
-    --------
-    >>> check({"name": "copy", "seconds": 1}, {"name": str, "seconds": positive, "note?": str})
-    >>> check({"name": "copy", "seconds": -1}, {"name": str, "seconds": positive})
-    Traceback (most recent call last):
-    ...
-    roofline_helpers.records.BadRecord: seconds of the record must be a positive finite number, \
-got -1 (int)
-    """
-    if isinstance(fields, Mapping):
-        if not isinstance(value, Mapping):
-            _refuse(where, "must be an object", value)
-        for name, inner in fields.items():
-            key, optional = name.removesuffix("?"), name.endswith("?")
-            if value.get(key) is None:
-                if not optional:
-                    raise BadRecord(
-                        f"{where} lacks {key!r}; it has {', '.join(value) or 'nothing'}"
-                    )
-                continue
-            check(value[key], inner, f"{key} of {where}")
-    elif isinstance(fields, list):
-        if not isinstance(value, list):
-            _refuse(where, "must be a list", value)
-        for index, each in enumerate(value):
-            check(each, fields[0], f"item {index} of {where}")
-    elif isinstance(fields, type):
-        right = _number(value) if fields is float else isinstance(value, fields)
-        if not right or (isinstance(value, bool) and fields is not bool):
-            _refuse(where, f"must be of type {fields.__name__}", value)
-    else:
-        wrong = fields(value)
-        if wrong:
-            _refuse(where, wrong, value)
 
 
 def dumps(data: Mapping[str, Any]) -> str:
@@ -144,8 +69,8 @@ def _line(value: Any) -> str:
 def save(path: str | os.PathLike[str], data: Mapping[str, Any]) -> Path:
     """Write a record: the file is the whole new one, or stays as it was.
 
-    It is written beside the target first and then moved over it, so that neither an interruption
-    nor a full disk damages an earlier record.
+    It is written to a new file in the same folder, which is then moved over the old one, so that
+    neither an interruption nor a full disk damages an earlier record.
 
     Raises
     ------
@@ -154,7 +79,8 @@ def save(path: str | os.PathLike[str], data: Mapping[str, Any]) -> Path:
     OSError
         The folder is not there or can't be written.
     """
-    check(data, {}, "the record to save")
+    if not isinstance(data, Mapping):
+        raise BadRecord(f"the record to save must be an object, got {shown(data)}")
     _family(data.get("schema"), "the record to save")
     return write(path, dumps(data))
 
@@ -188,10 +114,8 @@ def write(path: str | os.PathLike[str], text: str) -> Path:
 
 def files(folder: Any) -> dict[str, Any]:
     """Return the JSON files of a folder or resource by name without suffix, sorted; {} if none."""
-    found = {file.name: file for file in folder.iterdir()} if folder.is_dir() else {}
-    return {
-        name.removesuffix(".json"): found[name] for name in sorted(found) if name.endswith(".json")
-    }
+    there = sorted(folder.iterdir(), key=lambda file: file.name) if folder.is_dir() else []
+    return {file.name.removesuffix(".json"): file for file in there if file.name.endswith(".json")}
 
 
 def committed(*parts: str) -> Any:
@@ -199,8 +123,12 @@ def committed(*parts: str) -> Any:
     return resources.files("roofline_helpers").joinpath("data", *parts)
 
 
-def load(path: Any, schema: str, fields: Fields | None = None) -> dict[str, Any]:
-    """Return a record after checking that it is one, of this schema, with these fields.
+@overload
+def load(path: Any, schema: str) -> dict[str, Any]: ...
+@overload
+def load(path: Any, schema: str, kind: type[T], *, strict: bool = False) -> T: ...
+def load(path: Any, schema: str, kind: Any = None, *, strict: bool = False) -> Any:
+    """Return a record after checking that it is one, of this schema, with the fields of `kind`.
 
     Parameters
     ----------
@@ -208,18 +136,20 @@ def load(path: Any, schema: str, fields: Fields | None = None) -> dict[str, Any]
         The file: anything with `read_text`, or a path.
     schema : str
         ``family/version`` that the reader understands.
-    fields : Fields, optional
-        See `check`.
+    kind : type, optional
+        A `msgspec.Struct`, dataclass or TypedDict: what the record becomes. Without one, a dict.
+    strict : bool
+        Whether members that `kind` has no field for are an error; they are left out if not.
 
     Raises
     ------
     BadRecord
         No such file; damaged (not JSON, or a field is wrong); foreign (another family); older or
-        newer (another version). The message names the file.
+        newer (another version). The message names the file, and the field.
     """
     file = path if hasattr(path, "read_text") else Path(path)
     try:
-        return loads(file.read_text(encoding="utf-8"), schema, fields)
+        return loads(file.read_text(encoding="utf-8"), schema, kind, strict=strict)
     except OSError as error:
         raise BadRecord(f"{path}: can't be read: {error.strerror or error}") from None
     except UnicodeDecodeError:
@@ -228,27 +158,127 @@ def load(path: Any, schema: str, fields: Fields | None = None) -> dict[str, Any]
         raise BadRecord(f"{path}: {error}") from None
 
 
-def loads(text: str, schema: str, fields: Fields | None = None) -> dict[str, Any]:
+@overload
+def loads(text: str, schema: str) -> dict[str, Any]: ...
+@overload
+def loads(text: str, schema: str, kind: type[T], *, strict: bool = False) -> T: ...
+def loads(text: str, schema: str, kind: Any = None, *, strict: bool = False) -> Any:
     """Return the record that a text holds; see `load`.
 
     Raises
     ------
     BadRecord
         As in `load`.
+
+    Examples
+    --------
+    >>> class Copy(msgspec.Struct):
+    ...     schema: str
+    ...     seconds: Positive
+    >>> loads('{"schema": "copies/1", "seconds": -1}', "copies/1", Copy)
+    Traceback (most recent call last):
+    ...
+    roofline_helpers.records.BadRecord: seconds: expected `float` > 0.0, got -1 (int)
     """
     try:
-        data = json.loads(text, parse_constant=_no_constant)
-    except ValueError as error:
-        raise BadRecord(f"damaged or no record: it is not JSON ({error})") from None
+        data = msgspec.json.decode(text)
     except RecursionError:
         raise BadRecord("damaged or no record: it is nested too deeply") from None
+    except msgspec.DecodeError as error:
+        raise BadRecord(f"damaged or no record: it is not JSON ({error})") from None
     if not isinstance(data, dict):
         raise BadRecord(f"no record: it must be a JSON object with a schema, got {shown(data)}")
-    family, version = _family(data.get("schema"), "the file")
-    wanted, known = _family(schema, "the schema")
-    if family != wanted:
+    _same_family(data.get("schema"), schema)
+    return data if kind is None else _converted(data, kind, strict)
+
+
+def _converted(data: Any, kind: type[T], strict: bool) -> T:
+    try:
+        value = msgspec.convert(data, kind)
+    except msgspec.ValidationError as error:
+        raise BadRecord(_explained(data, kind, error)) from None
+    unknown = next(_unknown(data, value, ()), None) if strict else None
+    if unknown is not None:
+        place, name = unknown
+        raise BadRecord(f"{_named(place)} has an unknown member {name!r}")
+    return value
+
+
+def _explained(data: Any, kind: type[Any], error: msgspec.ValidationError) -> str:
+    """Return what is wrong with data, where, and what is there: msgspec says neither key nor value.
+
+    The key of an object that may have any is the one that alone gives the same error.
+    """
+    what, _, path = str(error).partition(" - at `$")
+    place: tuple[Any, ...] = ()
+    for name, index in re.findall(r"\.([^.\[\]`]+)|\[(\d+|\.\.\.)\]", path):
+        if index == "...":
+            keys = [k for k in _at(data, place) if _fails(_only(data, place, k), kind, str(error))]
+            place = (*place, *keys[:1])
+        else:
+            place = (*place, int(index) if index else name)
+    value = _at(data, place)
+    missing = re.fullmatch(r"Object missing required field `(.*)`", what)
+    if missing:
+        return f"{_named(place)} lacks {missing[1]!r}; it has {', '.join(value) or 'nothing'}"
+    expected = what.partition(", got ")[0]
+    return f"{_named(place)}: {expected[:1].lower()}{expected[1:]}, got {shown(value)}"
+
+
+def _fails(data: Any, kind: type[Any], message: str) -> bool:
+    try:
+        msgspec.convert(data, kind)
+    except msgspec.ValidationError as error:
+        return str(error) == message
+    return False
+
+
+def _at(data: Any, place: Sequence[Any]) -> Any:
+    for key in place:
+        data = data[key]
+    return data
+
+
+def _only(data: Any, place: Sequence[Any], key: Any) -> Any:
+    """Return data in which the object at `place` has one member."""
+    if not place:
+        return {key: data[key]}
+    inner = _only(data[place[0]], place[1:], key)
+    if isinstance(data, list):
+        return [*data[: place[0]], inner, *data[place[0] + 1 :]]
+    return {**data, place[0]: inner}
+
+
+def _named(place: Sequence[Any]) -> str:
+    """Return a place in a record as people write it: rows[3].flops."""
+    text = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in place)
+    return text.removeprefix(".") or "the record"
+
+
+def _unknown(data: Any, value: Any, place: tuple[Any, ...]) -> Iterator[tuple[Any, str]]:
+    """Yield the place and the name of each member of data that its kind has no field for."""
+    if isinstance(data, list):
+        for index, (inner, each) in enumerate(zip(data, value, strict=True)):
+            yield from _unknown(inner, each, (*place, index))
+    elif isinstance(data, dict):
+        if isinstance(value, msgspec.Struct):
+            value = msgspec.structs.asdict(value)
+        elif is_dataclass(value):
+            value = {each.name: getattr(value, each.name) for each in fields_of(value)}
+        for name, inner in data.items():
+            if name not in value:
+                yield place, name
+            else:
+                yield from _unknown(inner, value[name], (*place, name))
+
+
+def _same_family(schema: Any, wanted: str) -> None:
+    """Raise BadRecord unless both are of one family and version."""
+    family, version = _family(schema, "the file")
+    needed, known = _family(wanted, "the schema")
+    if family != needed:
         raise BadRecord(
-            f"a record of another kind: {family!r} ({data['schema']!r}), where {wanted!r} is needed"
+            f"a record of another kind: {family!r} ({schema!r}), where {needed!r} is needed"
         )
     if version != known:
         age = "an older" if version < known else "a newer"
@@ -256,27 +286,10 @@ def loads(text: str, schema: str, fields: Fields | None = None) -> dict[str, Any
             f"{age} record: version {version} of {family}, this package reads version {known}. "
             f"{'Measure again, or compile again' if version < known else 'Update the package'}"
         )
-    if fields is not None:
-        check(data, fields)
-    return data
 
 
 def _family(schema: Any, where: str) -> tuple[str, int]:
-    found = re.fullmatch(r"([\w.]+)/(\d{1,6})", schema) if isinstance(schema, str) else None
-    if found is None:
+    parts = re.fullmatch(r"([\w.]+)/(\d{1,6})", schema) if isinstance(schema, str) else None
+    if parts is None:
         raise BadRecord(f"no record: {where} has no schema 'family/version', got {shown(schema)}")
-    return found[1], int(found[2])
-
-
-def _number(value: Any) -> bool:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return False
-    return isinstance(value, int) or math.isfinite(value)
-
-
-def _refuse(where: str, what: str, value: Any) -> NoReturn:
-    raise BadRecord(f"{where} {what}, got {shown(value)}")
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
+    return parts[1], int(parts[2])

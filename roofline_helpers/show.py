@@ -7,17 +7,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from roofline_helpers._checks import (
     BadType,
-    BadValue,
-    finite,
     name_of,
     plain,
-    quantity,
     real,
     shown,
     whole,
@@ -38,6 +36,8 @@ PREFIXES = {
     "P": 1e15,
     "E": 1e18,
 }
+
+_PANDAS_STYLE = ' style="text-align: right;"'
 
 
 def si(value: Any, unit: str, prefix: str | None = None, digits: int = 3) -> str:
@@ -108,15 +108,15 @@ def _places(value: float, digits: int) -> int:
     return digits - 1 - math.floor(math.log10(abs(value)))
 
 
-def table(rows: Iterable[Mapping[str, Any]], digits: int = 3) -> pandas.DataFrame:
+def table(rows: Iterable[Mapping[str, Any]], digits: int | None = None) -> pandas.DataFrame:
     """Return rows as a table for reading: the first column names the rows.
 
     Parameters
     ----------
     rows : iterable of mappings
         One mapping a row, column name to value. Put the unit into the column name.
-    digits : int
-        Significant digits of floats. Whole numbers are shown whole, None and NaN as "–".
+    digits : int, optional
+        Significant digits of floats; as in `reading` if not given.
 
     Raises
     ------
@@ -128,14 +128,95 @@ def table(rows: Iterable[Mapping[str, Any]], digits: int = 3) -> pandas.DataFram
     rows = list(rows) if isinstance(rows, Iterable) else []
     if not rows or not all(isinstance(row, Mapping) and row for row in rows):
         raise BadType(f"rows must be one or more mappings of column to value, got {shown(rows)}")
-    frame = pandas.DataFrame([{name: _cell(v, digits) for name, v in row.items()} for row in rows])
-    corner = frame.columns[0]
-    table = frame.set_index(corner).fillna("–").rename_axis(index=None)
-    table.columns.name = corner
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    columns = {name: pandas.Series([row.get(name) for row in rows], dtype=object) for name in names}
+    return reading(pandas.DataFrame(columns), digits)
+
+
+def reading(frame: pandas.DataFrame, digits: int | None = None) -> pandas.DataFrame:
+    """Return a table's copy for reading, every cell a text; `use_tables` shows all tables so.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        Where its index only counts the rows, its first column names them instead.
+    digits : int, optional
+        Significant digits of floats. If not given three, and never fewer than the whole part has:
+        0.0123, 12.3, 1,235. Whole numbers are shown whole, None and NaN as "–".
+
+    Raises
+    ------
+    BadType, BadValue
+        Digits not 1 to 17.
+
+    Examples
+    --------
+    >>> import pandas
+    >>> reading(pandas.DataFrame({"N": [64, 2048], "FLOP/byte": [64 / 3, 2048 / 3]}))
+    N     FLOP/byte
+    64         21.3
+    2,048       683
+    """
+    import pandas
+
+    columns = [[cell(value, digits) for value in frame.iloc[:, at]] for at in range(frame.shape[1])]
+    heads: list[Any] = list(frame.columns)
+    names: list[str]
+    corner: Any
+    if columns[1:] and isinstance(frame.index, pandas.RangeIndex):
+        names, corner = columns.pop(0), heads.pop(0)
+    else:
+        names = [cell(value, digits) for value in frame.index]
+        corner = frame.index.name or frame.columns.name
+    index = pandas.Index(names, dtype=object)
+    shown_as = {at: pandas.Series(column, index, object) for at, column in enumerate(columns)}
+    table = pandas.DataFrame(shown_as, index=index)
+    table.columns = pandas.Index(heads, name=corner, dtype=object)
     return table
 
 
-def _cell(value: Any, digits: int) -> str:
+def table_html(frame: pandas.DataFrame) -> str:
+    """Return a table as HTML: formatted as `reading` does, without any style of its own."""
+    import pandas
+
+    with pandas.option_context("display.max_colwidth", None):  # or it cuts texts at 50
+        html = reading(frame).to_html(border=0)
+    return f"<div>{html.replace(_PANDAS_STYLE, '')}</div>"
+
+
+def facts_html(title: str, facts: Mapping[str, str]) -> str:
+    """Return what an object shows of itself in a notebook: its facts below each other, as HTML."""
+    import pandas
+
+    return table_html(pandas.DataFrame({title: list(facts.values())}, index=list(facts)))
+
+
+def span(value: Any, text: Callable[[float], str]) -> str:
+    """Return a number as text, or the least and the largest of several."""
+    ends = [text(float(end)) for end in (np.min(value), np.max(value))]
+    return " to ".join(dict.fromkeys(ends))
+
+
+def use_tables() -> None:
+    """Show every table of pandas as `reading` formats it, in notebooks from now on."""
+    import sys
+
+    if "IPython" not in sys.modules:
+        return
+    import pandas
+    from IPython import get_ipython
+
+    shell: Any = get_ipython()
+    if shell is not None:
+        formatters = shell.display_formatter.formatters
+        formatters["text/html"].for_type(pandas.DataFrame, table_html)
+        formatters["text/plain"].for_type(
+            pandas.DataFrame, lambda frame, printer, cycle: printer.text(reading(frame).to_string())
+        )
+
+
+def cell(value: Any, digits: int | None = None) -> str:
+    """Return one value as `reading` shows it."""
     value = plain(value)
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "–"
@@ -143,59 +224,16 @@ def _cell(value: Any, digits: int) -> str:
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
-    return significant(float(value), digits) if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        whole_part = len(f"{abs(value):.0f}") if math.isfinite(value) else 1
+        return significant(value, max(3, min(whole_part, 17)) if digits is None else digits)
+    return str(value)
 
 
-@dataclass(frozen=True)
-class Checked:
-    """What `check` found: shows itself as one line."""
+class Text(str):
+    """A text that shows itself as it reads, without quotes."""
 
-    text: str
+    __slots__ = ()
 
     def __repr__(self) -> str:
-        return self.text
-
-
-def check(
-    answer: Any, solution: Any, unit: str = "", tolerance: float = 0.02, smallest: float = 0.0
-) -> Checked:
-    """Compare the reader's number with the solution that a cell has computed.
-
-    Parameters
-    ----------
-    answer : number or None
-        The reader's number; None is "not answered", and shows the solution.
-    solution : number
-        The computed one, in the same unit.
-    unit : str
-        Shown behind the numbers.
-    tolerance : float
-        Largest relative difference that counts as right.
-    smallest : float
-        Least number that an answer can be.
-
-    Raises
-    ------
-    BadType, BadValue
-        An answer that is not a finite number of at least `smallest`; a solution that is not finite.
-
-    Examples
-    --------
-    >>> check(240, 240.5, "FLOP/byte"), check(120, 240.5, "FLOP/byte")
-    (Right: 240 FLOP/byte., Not yet: yours is 0.499 times the solution.)
-    >>> check(None, 240.5, "FLOP/byte")
-    The solution is 240 FLOP/byte.
-    """
-    right, least = finite("the solution", solution), finite("smallest", smallest)
-    within = real("tolerance", quantity("tolerance", tolerance))
-    correct = f"{significant(right)} {unit}".rstrip()
-    if answer is None:
-        return Checked(f"The solution is {correct}.")
-    given = finite("your answer", answer)
-    if given < least:
-        raise BadValue(f"your answer must be at least {least:g}, got {shown(answer)}")
-    if abs(given - right) <= within * abs(right):
-        return Checked(f"Right: {correct}.")
-    if right == 0:
-        return Checked(f"Not yet: the solution is {'smaller' if given > 0 else 'larger'}.")
-    return Checked(f"Not yet: yours is {significant(given / right)} times the solution.")
+        return str(self)

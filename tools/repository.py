@@ -1,6 +1,6 @@
 """Write the repository's address where it belongs, or take it out again.
 
-The one place is ``repository: url:`` in ``_config.yml``; everything else follows from it: buttons
+The one place is ``repository: url:`` in ``_config.yml``; everything else follows from it: links
 of the site, badges of the README, the citation, the package's links, the first code cell of every
 notebook. Without an address nothing points anywhere. ::
 
@@ -73,6 +73,12 @@ class Address:
         """What pip installs from."""
         return f"git+{self.url}@{self.pin or self.ref}"
 
+    @property
+    def site(self) -> str:
+        """Where GitHub shows the built book; empty for an address that is not on GitHub."""
+        owner, _, name = (self.slug or "").partition("/")
+        return f"https://{owner.lower()}.github.io/{name}/" if name else ""
+
 
 def setup_cell(address: Address | None) -> str:
     """Return the source of every notebook's first code cell."""
@@ -116,23 +122,23 @@ def between(text: str, name: str, lines: list[str], path: str) -> str:
 
 
 def config_blocks(address: Address | None) -> dict[str, list[str]]:
-    """Return what stands between the marks of ``_config.yml``."""
+    """Return what is between the marks of ``_config.yml``: the address, and what the site needs."""
+    plain = ["    html_theme_options: {}"]
     if address is None:
-        return {"repository": [], "repository-buttons": []}
+        return {"repository": [], "site": plain}
     block = ["repository:", f"  url: {address.url}", f"  branch: {address.ref}"]
     block += [f"  # notebooks install {address.pin}"] if address.pin else []
-    buttons = []
-    if address.slug:
-        block += ["launch_buttons:", "  colab_url: https://colab.research.google.com"]
-        buttons = ["  use_repository_button: true", "  use_issues_button: true"]
-    return {"repository": block, "repository-buttons": buttons}
+    if not address.slug:
+        return {"repository": block, "site": plain}
+    site = [f"    html_baseurl: {address.site}", "    html_theme_options:"]
+    site += [f"      repository_url: {address.url}", f"      repository_branch: {address.ref}"]
+    return {"repository": block, "site": site}
 
 
 def readme_block(address: Address | None, root: Path) -> list[str]:
     """Return the README's badges."""
     if address is None or address.slug is None:
         return []
-    owner, repository = address.slug.split("/")
     first = books.notebooks(root)[0].relative_to(root).as_posix()
     colab = "https://colab.research.google.com"
     return [
@@ -140,7 +146,7 @@ def readme_block(address: Address | None, root: Path) -> list[str]:
         f"({address.url}/actions/workflows/test.yml)",
         f"[![Open in Colab]({colab}/assets/colab-badge.svg)]"
         f"({colab}/github/{address.slug}/blob/{address.ref}/{first})",
-        f"[Read the book](https://{owner.lower()}.github.io/{repository}/)",
+        f"[Read the book]({address.site})",
     ]
 
 

@@ -1,17 +1,16 @@
-"""Social cards: the picture that a shared link shows, 1200 by 630, made from the page itself."""
+"""Social cards: the picture that a shared link shows, 1200 by 630, made of what a page has."""
 
 from __future__ import annotations
 
-import hashlib
-import re
+import io
 from dataclasses import dataclass
 from functools import cache
-from html import unescape
 from importlib.util import find_spec
 from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
-from PIL.PngImagePlugin import PngInfo
+
+from kept import kept
 
 SIZE = (1200, 630)
 GROUND, PAPER, INK, MUTED, ROOF, AXIS = (
@@ -40,24 +39,6 @@ class Card:
     label: str
     title: str
     picture: Path | None = None
-
-    @classmethod
-    def of_page(cls, html: str, site: Path, book: str) -> Card:
-        """Take title, number and first figure from a built page."""
-        heading = re.search(r"<h1>(.*?)</h1>", html, re.DOTALL)
-        text = heading[1] if heading else book
-        number = re.search(r'<span class="section-number">([\d.]+?)\.? ?</span>', text)
-        text = re.sub(
-            r'<span class="section-number">.*?</span>|<a class="headerlink".*?</a>', "", text
-        )
-        title = unescape(re.sub(r"<[^>]+>", "", text)).strip()
-        figure = re.search(r'src="(?:\.\./)*(_images/[^"]+\.png)"', html)
-        return cls(
-            book,
-            f"Chapter {number[1]}" if number else "",
-            title,
-            site / figure[1] if figure else None,
-        )
 
 
 def lines(text: str, face: ImageFont.FreeTypeFont, width: float) -> list[str]:
@@ -127,18 +108,17 @@ def draw(card: Card) -> Image.Image:
     return made
 
 
-def write(path: Path, card: Card) -> None:
-    """Write a card unless the one that is there shows the same."""
-    shown = card.picture.read_bytes() if card.picture else b""
-    code = Path(__file__).read_bytes()
-    mark = hashlib.sha256(
-        b"\0".join([card.book.encode(), card.label.encode(), card.title.encode(), shown, code])
-    ).hexdigest()
-    if path.is_file():
-        with Image.open(path) as there:
-            if there.info.get("mark") == mark:
-                return
-    info = PngInfo()
-    info.add_text("mark", mark)
+def file(card: Card) -> bytes:
+    """Return the card as a PNG."""
     small = draw(card).quantize(128, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
-    small.save(path, "PNG", pnginfo=info, optimize=True)
+    made = io.BytesIO()
+    small.save(made, "PNG", optimize=True)
+    return made.getvalue()
+
+
+def write(site: Path, name: str, card: Card) -> None:
+    """Write a card into the site's folder of cards."""
+    shown = card.picture.read_bytes() if card.picture else b""
+    made_of = b"\0".join([card.book.encode(), card.label.encode(), card.title.encode(), shown])
+    (site / name).parent.mkdir(exist_ok=True)
+    (site / name).write_bytes(kept(site, __file__, made_of, lambda: [file(card)])[0])

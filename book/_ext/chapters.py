@@ -1,16 +1,23 @@
-"""Tables of contents for the front page, from ``_toc.yml`` and the pages themselves."""
+"""What the pages say of themselves: ``_toc.yml``, ``book/pages.toml``, titles and minutes."""
 
 from __future__ import annotations
 
 import json
 import re
 import tomllib
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 MINUTES = re.compile(r"\bAbout (\d+) minutes\b")
+
+
+@cache
+def about(root: Path) -> dict[str, dict[str, Any]]:
+    """Return what ``book/pages.toml`` says of each page."""
+    return tomllib.loads((root / "book/pages.toml").read_text("utf-8"))
 
 
 def opening(root: Path, page: str) -> tuple[str, int | None]:
@@ -37,7 +44,7 @@ def opening(root: Path, page: str) -> tuple[str, int | None]:
 def readings(root: Path) -> list[dict[str, Any]]:
     """Return number, page, title and minutes of what is read in order: all but the reference."""
     toc = yaml.safe_load((root / "_toc.yml").read_text("utf-8"))
-    about = tomllib.loads((root / "book/pages.toml").read_text("utf-8"))
+    pages = about(root)
     found: list[dict[str, Any]] = []
     number = 0
     for part in toc.get("parts", []):
@@ -48,7 +55,7 @@ def readings(root: Path) -> list[dict[str, Any]]:
             number += bool(part.get("numbered"))
             if any((root / f"{page}{suffix}").is_file() for suffix in (".md", ".ipynb")):
                 title, minutes = opening(root, page)
-                minutes = minutes or about.get(page, {}).get("minutes")
+                minutes = minutes or pages.get(page, {}).get("minutes")
                 label = str(number) if part.get("numbered") else ""
                 found.append({"number": label, "page": page, "title": title, "minutes": minutes})
     return found

@@ -1,12 +1,12 @@
 """Sphinx extension: a script file for the interactive pieces of the pages.
 
-A notebook's output carries its script along, so that it works alone. On the site the script stands
+A notebook's output carries its script along, so that it works alone. On the site the script is
 once, in ``interactive/ask-HASH.js`` for questions and ``interactive/lab-HASH.js`` where a page has
-more: the browser keeps it, and no page has an inline script. Pictures inside a piece become files.
+more: the browser keeps it, and no page has an inline script.
 
 A piece made with an older script than the package's is a warning, which fails the build.
 
-Prose pages take their pieces from ``page_questions.py``; what stands inside is what they unlock::
+Prose pages take their pieces from ``page_questions.py``; what is inside is what they unlock::
 
     :::{ask} first-kernel
     The memory takes {{ add_ratio }} times as long.
@@ -16,8 +16,6 @@ Prose pages take their pieces from ``page_questions.py``; what stands inside is 
 from __future__ import annotations
 
 import hashlib
-import re
-from base64 import b64decode
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +25,10 @@ from sphinx.config import Config
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
+import outputs
 from page_questions import questions
 from roofline_helpers import ask
 
-INLINE = re.compile(r'\s*<script type="module" data-roofline>.*?</script>', re.DOTALL)
-PIECE = re.compile(r"<(roofline-(?:ask|lab)-[0-9a-f]{8})\b")
-PICTURE = re.compile(r'<img src="data:image/png;base64,([A-Za-z0-9+/=]+)"')
 log = logging.getLogger(__name__)
 
 
@@ -47,38 +43,40 @@ def address(bundle: str) -> str:
     return f"interactive/{bundle}-{hashlib.sha256(code(bundle).encode()).hexdigest()[:8]}.js"
 
 
-def lift(
+def load(
     app: Sphinx, pagename: str, template: str, context: dict[str, Any], tree: nodes.document | None
 ) -> None:
-    """Take scripts and pictures out of a page's interactive pieces, and ask for the one file."""
-    body = context.get("body")
-    if not body or not PIECE.search(body):
+    """Have a page with interactive pieces load the one script that it needs."""
+    tags = set(outputs.PIECE.findall(context.get("body") or ""))
+    if not tags:
         return
-    tags = set(PIECE.findall(body))
     used = {one.split("-")[1] for one in tags}
     for old in sorted(tags - {ask.tag(one) for one in used}):
         log.warning(
             "%s: <%s> was made with another script: run tools/notebooks/restamp.py", pagename, old
         )
-
-    def file(match: re.Match[str]) -> str:
-        data = b64decode(match[1])
-        name = f"_images/ask-{hashlib.sha256(data).hexdigest()[:16]}.png"
-        path = Path(app.outdir) / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-        return f'<img loading="lazy" src="{context["pathto"](name, 1)}"'
-
-    context["body"] = PICTURE.sub(file, INLINE.sub("", body))
     bundle = "lab" if "lab" in used else "ask"
-    source = context["pathto"](address(bundle), 1)
     path = Path(app.outdir) / address(bundle)
     path.parent.mkdir(exist_ok=True)
     path.write_text(code(bundle), "utf-8")
-    context["metatags"] = (
-        f'{context.get("metatags", "")}\n<meta name="roofline-site" content="1">'
-        f'\n<script defer src="{source}"></script>'
-    )
+    context["interactive"] = context["pathto"](address(bundle), 1)
+
+
+class piece(nodes.General, nodes.Element):  # type: ignore[misc]  # Sphinx's naming of nodes
+    """An interactive piece; its children are what an answer unlocks."""
+
+
+def open_piece(translator: Any, node: piece) -> None:
+    """Write a piece up to what it unlocks."""
+    html = outputs.cleaned(node["markup"], translator.builder, translator.builder.current_docname)
+    head, _, tail = html.partition(node["then"]) if node["then"] else (html, "", "")
+    translator.body.append(head)
+    translator.context.append(tail)
+
+
+def close_piece(translator: Any, node: piece) -> None:
+    """Write the rest of it."""
+    translator.body.append(translator.context.pop())
 
 
 class Ask(SphinxDirective):  # type: ignore[misc]
@@ -88,27 +86,16 @@ class Ask(SphinxDirective):  # type: ignore[misc]
     has_content = True
 
     def run(self) -> list[nodes.Node]:
-        """Return the question's HTML around the nodes of what stands inside."""
-        pieces = questions()
+        """Return the question around the nodes of what is inside."""
+        known = questions()
         name = self.arguments[0]
-        if name not in pieces:
-            raise self.error(f"no question {name!r}: there are {', '.join(sorted(pieces))}")
-        piece = pieces[name]
-        if bool(piece.then) != bool(self.content):
+        if name not in known:
+            raise self.error(f"no question {name!r}: there are {', '.join(sorted(known))}")
+        if bool(known[name].then) != bool(self.content):
             raise self.error(f"{name}: then= in page_questions.py and a body belong together")
-        head, _, tail = (
-            piece.markup().partition(piece.then)
-            if piece.then
-            else (
-                piece.markup(),
-                "",
-                "",
-            )
-        )
-        inside = nodes.container()
-        self.state.nested_parse(self.content, self.content_offset, inside)
-        raw = [nodes.raw("", text, format="html") for text in (head, tail)]
-        return [raw[0], *inside.children, raw[1]]
+        node = piece("", markup=known[name].markup(), then=known[name].then)
+        self.state.nested_parse(self.content, self.content_offset, node)
+        return [node]
 
 
 def note(app: Sphinx, config: Config) -> None:
@@ -121,6 +108,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Connect to Sphinx."""
     app.add_config_value("ask_questions", "", "env", str)
     app.add_directive("ask", Ask)
+    app.add_node(piece, html=(open_piece, close_piece))
     app.connect("config-inited", note)
-    app.connect("html-page-context", lift)
+    app.connect("html-page-context", load)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -99,6 +99,7 @@ def _ridges() -> dict[str, str]:
     named = {}
     for chip, dtype in (("v5p", "bf16"), ("v6e", "bf16"), ("v7x", "bf16"), ("v7x", "fp8")):
         named[f"ridge_{chip}_{dtype}"] = f"{rh.chip(chip).roofline(dtype).ridge:.0f}"
+    named["peak_v7x_bf16"] = rh.si(rh.chip("v7x").peak("bf16").value, "FLOP/s", "T", 4)
     sixteen = [chip.roofline(chip.half).ridge for chip in rh.all_chips()]
     named |= {"ridge_least": f"{min(sixteen):.0f}", "ridge_most": f"{max(sixteen):.0f}"}
     for chip in ("h100", "h200", "b200"):

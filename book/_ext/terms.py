@@ -1,13 +1,12 @@
 """Sphinx extension: a page's first mention of a glossary term leads there, with its definition.
 
-The definition stands in the link's ``data-card``; ``book/_static/site.js`` shows it on hover and on
-focus. Without a script the link remains.
+The definition is in the link's ``data-card``; ``book/theme/static/site.js`` shows it on hover and
+on focus. Without a script the link remains.
 """
 
 from __future__ import annotations
 
 import re
-from html import escape
 from typing import Any
 
 from docutils import nodes
@@ -27,7 +26,6 @@ COMMON = {
 }  # plain words nearly everywhere
 CLOSED: tuple[type, ...] = (nodes.reference, nodes.literal, nodes.Titular, nodes.math, nodes.raw)
 CLOSED += (nodes.caption, addnodes.pending_xref, nodes.table, nodes.block_quote, nodes.strong)
-LINK = re.compile(r'<a class="([^"]*)" href="([^"]*glossary\.html#(term-[^"]+))"')
 
 
 def definitions(app: Sphinx) -> dict[str, tuple[str, str]]:
@@ -56,53 +54,46 @@ def pattern(terms: list[str]) -> re.Pattern[str] | None:
 
 
 def link(app: Sphinx, doctree: nodes.document, docname: str) -> None:
-    """Link the first mention of each term in a page's paragraphs."""
-    if docname in LEFT_OUT or app.builder.format != "html":
+    """Link the first mention of each term in a page's paragraphs; give every link its card."""
+    if app.builder.format != "html" or docname == GLOSSARY:
         return
     known = definitions(app)
-    left = {term.lower(): term for term in known if term not in COMMON}
-    home = app.builder.get_relative_uri(docname, GLOSSARY) if known else ""
-    for paragraph in list(doctree.findall(nodes.paragraph)):
-        for text in list(paragraph.findall(nodes.Text)):
-            above = text.parent
-            while above is not None and not isinstance(above, CLOSED):
-                above = above.parent
-            find = pattern(list(left.values()))
-            found = find.search(text.astext()) if find and above is None else None
-            if not found:
-                continue
-            word = found[0]
-            term = left.get(word.lower()) or left.get(word.lower().removesuffix("s"))
-            if term is None:
-                continue
-            del left[term.lower()]
-            said = text.astext()
-            reference = nodes.reference(
-                "", word, internal=True, refuri=f"{home}#{known[term][0]}", classes=["term"]
-            )
-            pieces = [nodes.Text(said[: found.start()]), reference, nodes.Text(said[found.end() :])]
-            text.parent.replace(text, pieces)
+    home = f"{app.builder.get_relative_uri(docname, GLOSSARY)}#" if known else ""
+    if docname not in LEFT_OUT:
+        left = {term.lower(): term for term in known if term not in COMMON}
+        for paragraph in list(doctree.findall(nodes.paragraph)):
+            for text in list(paragraph.findall(nodes.Text)):
+                link_first(text, left, {term: f"{home}{known[term][0]}" for term in known})
+    meanings = {f"{home}{anchor}": meaning for anchor, meaning in known.values()}
+    for reference in doctree.findall(nodes.reference):
+        meaning = meanings.get(reference.get("refuri", ""))
+        if meaning:
+            reference["data-card"] = meaning
+            if "term" not in reference["classes"]:
+                reference["classes"].append("term")
 
 
-def give_cards(
-    app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: Any
-) -> None:
-    """Write its definition into every link to a term."""
-    if pagename == GLOSSARY or not context.get("body"):
+def link_first(text: nodes.Text, left: dict[str, str], addresses: dict[str, str]) -> None:
+    """Link the first term in a text that is still to be linked, and take it from ``left``."""
+    above = text.parent
+    while above is not None and not isinstance(above, CLOSED):
+        above = above.parent
+    find = pattern(list(left.values()))
+    found = find.search(text.astext()) if find and above is None else None
+    if not found:
         return
-    said = dict(definitions(app).values())
-
-    def card(found: re.Match[str]) -> str:
-        classes = found[1] if "term" in found[1].split() else f"{found[1]} term"
-        text = said.get(found[3])
-        data = f' data-card="{escape(text)}"' if text else ""
-        return f'<a class="{classes}" href="{found[2]}"{data}'
-
-    context["body"] = LINK.sub(card, context["body"])
+    word = found[0]
+    term = left.get(word.lower()) or left.get(word.lower().removesuffix("s"))
+    if term is None:
+        return
+    del left[term.lower()]
+    reference = nodes.reference("", word, internal=True, refuri=addresses[term])
+    whole = text.astext()
+    pieces = [nodes.Text(whole[: found.start()]), reference, nodes.Text(whole[found.end() :])]
+    text.parent.replace(text, pieces)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Connect to Sphinx."""
     app.connect("doctree-resolved", link, priority=900)
-    app.connect("html-page-context", give_cards, priority=800)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,29 +1,31 @@
 /* What every interactive piece of the book is made of: element, theme, fields, questions, ledger.
 
-   Python (roofline_helpers/ask.py) puts this file, then those of the labs where they are needed,
-   into one function and calls `core.start(tags)` at its end. No framework, no request, no innerHTML.
+   Python (`ask.BUNDLES`) puts numbers.js, style.js and this file, then those of the labs where they
+   are needed, into one function and calls `core.start(tags)` at its end. No framework, no request,
+   no innerHTML.
 
    core.define(kind, (host, data, ui) => {…})   how <… data-kind="kind"> is built. `host` is the
-       element, `data` its JSON. Append to ui.root. A function that throws leaves the page as it
+       element, `data` its JSON, sent turned. Append to ui.root. A function that throws leaves the page as it
        was without JavaScript.
        ui.root            the card, in the shadow root          ui.say(text)   polite live region
        ui.unlock()        shows what the element holds locked   ui.lock()      hides it again
        ui.onTheme(f)      calls f("light"|"dark") now and after each change
    core.el(tag, attributes, ...children)    attributes: onclick: function, hidden: true, class: …
    core.svg(tag, attributes, ...children)
-   core.si(value, unit, digits), core.significant(value, digits)   as rh.si and show.significant
-   core.parse(text, {min, max, integer, unit})   {value} or {error}
+   core.si, core.significant, core.parse    those of numbers.js
    core.field({label, value, min, max, integer, unit, onvalue})    {node, input, value(), set(v)}
        onvalue(v) is called with sound numbers only; a word beside the field says what is wrong
    core.choose({label, options: [[value, text]], value, onvalue})  {node, input, value(), set(v)}
    core.question(data, ui, onanswer)        {node, answered(), reset()}; data as ask.py makes it
        onanswer({given, right, restored}) after an answer, right or wrong
    core.ledger.get(key) set(key, entry) all() reset() export() onchange(f)
-       entry: {question, given (text), right (true, false or null), answer (text), value}
+       entry: {question, given (text), right (true, false or null), answer (text), value}; the ledger
+       keeps with it what was given first, and whether that was right
    core.state.read(key), write(key, object)   a setting in the page's address, on the site only
    core.theme()                             "light" or "dark"
    core.style(css)                          one more style sheet for every element's shadow root */
 const core = (() => {
+  const { significant, si, parse } = numbers;
   const kinds = {};
   const sheets = [];
   let serial = 0;
@@ -48,58 +50,6 @@ const core = (() => {
   };
   const svg = (tag, attributes, ...children) =>
     fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
-
-  // --- numbers ---------------------------------------------------------------------------------
-
-  const PREFIXES = [["n", 1e-9], ["µ", 1e-6], ["m", 1e-3], ["", 1], ["k", 1e3], ["M", 1e6],
-    ["G", 1e9], ["T", 1e12], ["P", 1e15], ["E", 1e18]];
-
-  // Python's round(): the nearest number of so many digits; of two equally near ones the even one
-  const rounded = (x, digits) => {
-    if (x === 0 || !Number.isFinite(x)) return x;
-    const [mantissa, exponent] = Math.abs(x).toExponential(100).split("e");
-    const all = mantissa.replace(".", "");
-    const tie = /^50*$/.test(all.slice(digits)) && "02468".includes(all[digits - 1]);
-    const kept = tie ? `${all.slice(0, digits)}e${exponent - digits + 1}` : Math.abs(x).toPrecision(digits);
-    return Math.sign(x) * Number(kept);
-  };
-  const significant = (value, digits = 3) => {
-    const x = rounded(value, digits);
-    if (Number.isNaN(x)) return "nan";
-    if (!Number.isFinite(x)) return x < 0 ? "-inf" : "inf";
-    if (x === 0) return "0";
-    const exponent = Number(Math.abs(x).toExponential().split("e")[1]);
-    const places = Math.max(digits - 1 - exponent, 0);
-    const text = Math.abs(x) < 1e21 ? Math.abs(x).toFixed(places) : BigInt(Math.abs(x)).toString();
-    const [whole, part = ""] = text.split(".");
-    const decimals = part.replace(/0+$/, "");
-    return (x < 0 ? "-" : "") + whole.replace(/\B(?=(\d{3})+$)/g, ",") + (decimals && `.${decimals}`);
-  };
-  const si = (value, unit, digits = 3) => {
-    const x = rounded(value, digits);
-    let chosen = x === 0 || !Number.isFinite(x) ? PREFIXES[3] : PREFIXES[0];
-    if (chosen === PREFIXES[0]) {
-      for (const one of PREFIXES) if (one[1] <= Math.abs(x)) chosen = one;
-    }
-    return `${significant(x / chosen[1], digits)} ${chosen[0]}${unit}`;
-  };
-
-  const SUFFIXES = { k: 1e3, K: 1e3, M: 1e6, G: 1e9, T: 1e12, P: 1e15 };
-  const parse = (text, { min = 0, max = 1e30, integer = false, unit = "" } = {}) => {
-    let rest = String(text).trim();
-    if (unit && rest.endsWith(unit)) rest = rest.slice(0, -unit.length).trim();
-    rest = rest.replace(/[−–]/g, "-") // thousands may stand apart, decimals not behind a comma
-      .replace(/^[+-]?[1-9]\d{0,2}(?:[,_\s]\d{3})+(?![\d,])/, (whole) => whole.replace(/[,_\s]/g, ""));
-    if (!rest) return { error: "Type a number." };
-    const found = /^([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([kKMGTP]?)$/.exec(rest);
-    if (!found) return { error: /\d,\d/.test(rest) ? "A decimal comma? Type a point: 0.5." : "Not a number: type it like 1200, 1.2e3 or 1.2k." };
-    const value = Number(found[1]) * (SUFFIXES[found[2]] || 1);
-    const shown = (x) => (x !== 0 && (x >= 1e7 || x < 1e-3) ? x.toExponential().replace("+", "") : significant(x, 9));
-    if (value < min) return { error: min ? `At least ${shown(min)}.` : "Not below zero." };
-    if (!(value <= max)) return { error: `At most ${shown(max)}.` };
-    if (integer && !Number.isInteger(value)) return { error: "A whole number, please." };
-    return { value };
-  };
 
   // --- theme -----------------------------------------------------------------------------------
 
@@ -136,9 +86,8 @@ const core = (() => {
       } catch { return null; }
     },
     set(key, entry) {
-      const before = ledger.get(key);
-      const first = before && "first" in before ? before.first : entry.given;
-      const text = JSON.stringify({ ...entry, first, when: before?.when || new Date().toISOString() });
+      const { first = entry.given, firstRight = entry.right, when = new Date().toISOString() } = ledger.get(key) ?? {};
+      const text = JSON.stringify({ ...entry, first, firstRight, when });
       memory.set(key, text);
       stored((s) => s.setItem(SPACE + key, text));
       changed({ key });
@@ -222,15 +171,15 @@ const core = (() => {
     .map((one) => `${one.firstChild.getAttribute("aria-label") || ""} ${one.lastChild.textContent}`.trim()).join(" ");
   const within = (value, data) => (data.decades
     ? value > 0 && Math.abs(Math.log10(value / data.solution)) <= data.decades + 1e-12
-    : Math.abs(value - data.solution) <= data.tolerance * Math.abs(data.solution) * (1 + 1e-12));
+    : Math.abs(value - data.solution) <= data.slack * (1 + 1e-12));
 
-  // How far a number is from the solution, in words
-  const distance = (value, data) => {
-    if (!data.solution || value <= 0) return value > data.solution ? "Too large." : "Too small.";
-    const ratio = value / data.solution;
-    return ratio < 1 && ratio > 0.001
-      ? `Yours is ${significant(ratio, 2)} times the solution.`
-      : `Yours is ${significant(Math.max(ratio, 1 / ratio), ratio < 2 ? 3 : 2)} times too ${ratio > 1 ? "large" : "small"}.`;
+  // What a wrong number probably got wrong, by the list of Python's judge
+  const slip = (value, { solution, decades, unit }) => {
+    const ratio = value / solution;
+    const measures = { ratio, product: value * solution, percent: unit === "%" ? ratio : NaN };
+    const known = solution && !decades
+      && judge.slips.find(([measure, low, high]) => low <= measures[measure] && measures[measure] <= high);
+    return known ? known[3] : value > solution ? judge.large : judge.small;
   };
 
   // Each kind of question: its inputs, what stands in them, and what is said about it
@@ -283,7 +232,7 @@ const core = (() => {
       judge: (value) => {
         const correct = within(value, data);
         const known = correct ? null : data.feedback.find(([low, high]) => value >= low && value <= high);
-        const said = correct ? "Right." : known ? known[2] : distance(value, data);
+        const said = correct ? (data.reveal ? "Right." : `Right: ${data.answer}.`) : known ? known[2] : slip(value, data);
         return {
           correct,
           notes: [line(correct ? "✓" : "✗", correct ? "good" : "bad", said)],
@@ -375,77 +324,30 @@ const core = (() => {
     return { node, answered: () => judged !== null, reset };
   };
 
-  // --- the element -----------------------------------------------------------------------------
+  // The words of a question are those that stand there without JavaScript: they come once
+  const worded = (data, place) => {
+    const [prompt] = place.querySelectorAll(":scope > p");
+    const lead = prompt.querySelector("strong")?.textContent ?? "";
+    const words = { ...data, lead, question: prompt.textContent.slice(lead.length).trim() };
+    if (data.type !== "choice") return words;
+    const options = [...place.querySelectorAll(":scope > ul > li")].map((item, i) => ({
+      text: item.textContent, right: data.right.includes(i),
+      feedback: place.querySelector(`:scope > details > [data-option="${i}"] > span`).textContent }));
+    return { ...words, options };
+  };
+  // Python's `turned`, undone: each letter 13 places on, each digit 5
+  const turn = (one, first, count) => String.fromCharCode(first + (one.charCodeAt(0) - first + count / 2) % count);
+  const turned = (text) => text.replace(/[a-z]/g, (one) => turn(one, 97, 26))
+    .replace(/[A-Z]/g, (one) => turn(one, 65, 26)).replace(/\d/g, (one) => turn(one, 48, 10));
 
-  const CSS = `
-  :host { display: block; margin-block: 1rem; font: inherit;
-    --ink: #1f1f1f; --muted: #595959; --ground: #f5f7f9; --field: #fff; --line: #6e7781; --soft: #d0d7de;
-    --accent: #00578a; --onaccent: #fff; --good: #1a6331; --bad: #a4161a; }
-  :host([hidden]) { display: none; }
-  :host([data-look=dark]) { color-scheme: dark;
-    --ink: #ececec; --muted: #b4b4b4; --ground: #1e2329; --field: #12161a; --line: #8b949e; --soft: #3d444d;
-    --accent: #8cc8f5; --onaccent: #10202c; --good: #7fd495; --bad: #ffa8a3; }
-  :host([data-look=light]) { color-scheme: light; }
-  * { box-sizing: border-box; }
-  [hidden] { display: none !important; }
-  .card { color: var(--ink); background: var(--ground); border: 1px solid var(--soft); border-left: 4px solid var(--accent);
-    border-radius: 4px; padding: .9rem 1rem; line-height: 1.5; overflow-wrap: anywhere; }
-  .card > :first-child, .question > :first-child { margin-top: 0; }
-  p { margin: .5rem 0 0; }
-  fieldset { border: 0; margin: 0; padding: 0; min-width: 0; }
-  legend { padding: 0; margin-bottom: .4rem; }
-  .option { display: flex; gap: .6rem; align-items: baseline; padding: .3rem .4rem; border-radius: 4px; cursor: pointer; }
-  .option:has(:checked:disabled) { font-weight: 600; outline: 1px solid var(--line); }
-  .option input { flex: none; width: 1.1em; height: 1.1em; margin: 0; transform: translateY(.15em); accent-color: var(--accent); }
-  .field { display: inline-flex; flex-direction: column; gap: .25rem; max-width: 100%; }
-  .question > .field { display: flex; }
-  .line { display: flex; gap: .5rem; }
-  .field .line { align-items: center; flex-wrap: wrap; }
-  .unit, .muted { color: var(--muted); }
-  input[type=text], select { font: inherit; color: var(--ink); background: var(--field); border: 1px solid var(--line);
-    border-radius: 4px; padding: .3rem .5rem; min-height: 2.2rem; max-width: 100%; }
-  input[aria-invalid] { border-color: var(--bad); border-width: 2px; }
-  :disabled { opacity: 1; cursor: default; }
-  button { font: inherit; font-weight: 600; min-height: 2.2rem; padding: .3rem .9rem; border-radius: 4px; cursor: pointer;
-    border: 1px solid var(--accent); background: var(--accent); color: var(--onaccent); }
-  button.quiet { background: transparent; color: var(--accent); }
-  .buttons { display: flex; flex-wrap: wrap; gap: .6rem; margin-top: .7rem; }
-  :focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; }
-  .good { color: var(--good); } .bad { color: var(--bad); }
-  .field > .bad { font-size: .9em; } .field > .bad:empty { display: none; }
-  .mark { flex: none; font-weight: 700; }
-  .sheet { margin: 0; padding: 0; list-style: none; } .sheet > li + li { margin-top: 1.2rem; }
-  .say { position: absolute; width: 1px; height: 1px; margin: -1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
-  .paper { display: none; }
-  .then { margin-top: 1rem; overflow-x: auto; }
-  .scroll { overflow-x: auto; container-type: inline-size; }
-  :is(.then, .scroll)[tabindex] { background: linear-gradient(to right, var(--ground) 40%, transparent) left / 2.5rem 100% no-repeat local,
-    linear-gradient(to left, var(--ground) 40%, transparent) right / 2.5rem 100% no-repeat local,
-    linear-gradient(to right, var(--muted), transparent) left / .6rem 100% no-repeat scroll,
-    linear-gradient(to left, var(--muted), transparent) right / .6rem 100% no-repeat scroll; }
-  table { border-collapse: collapse; font-size: .92em; overflow-wrap: normal; } caption { text-align: left; }
-  th, td { text-align: left; vertical-align: top; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid var(--soft); }
-  .answers td:first-child { min-width: 9rem; }
-  @container (max-width: 30rem) {
-    .answers thead { display: none; } .answers :is(tbody, tr, td) { display: block; } .answers tr { border-bottom: 1px solid var(--soft); padding-block: .4rem; }
-    .answers td { border: 0; padding: 0 0 .2rem; } .answers td:empty { display: none; }
-    .answers td + td[data-name]:not([data-name=""])::before { content: attr(data-name) ": "; color: var(--muted); }
-    .answers td:first-child { font-weight: 600; }
-  }
-  textarea { width: 100%; font: .85em monospace; color: var(--ink); background: var(--field); border: 1px solid var(--line); }
-  details { margin-top: .6rem; } summary { cursor: pointer; }
-  @media (pointer: coarse) {
-    button, select, input[type=text], summary { min-height: 44px; } .option { padding-block: .65rem; min-height: 44px; }
-  }
-  @media (prefers-reduced-motion: reduce) { * { transition: none !important; animation: none !important; } }
-  @media print { .then[hidden] { display: block !important; } .buttons { display: none; } .feedback:empty + .paper { display: block; } }`;
+  // --- the element -----------------------------------------------------------------------------
 
   const style = (css) => {
     const sheet = new CSSStyleSheet();
     sheet.replaceSync(css);
     sheets.push(sheet);
   };
-  style(CSS);
+  style(STYLE);
 
   class Piece extends HTMLElement {
     connectedCallback() {
@@ -453,8 +355,8 @@ const core = (() => {
         if (this.look) { themed.add(this.look); this.look(theme()); }
         return;
       }
-      const source = this.querySelector(":scope > script[type='application/json']");
-      const data = JSON.parse(source.textContent);
+      const source = this.querySelector(":scope > script[type='text/turned']");
+      const data = JSON.parse(turned(source.textContent));
       const card = el("div", { class: "card" });
       const status = el("div", { class: "say", role: "status" });
       const then = el("div", { class: "then", role: "group", "aria-label": "Unlocked", hidden: true }, el("slot", { name: "then" }));
@@ -504,14 +406,16 @@ const core = (() => {
 
   kinds.question = (host, data, ui) => {
     ui.lock();
-    const one = question(data, ui, (result) => {
+    const one = question(worded(data, host), ui, (result) => {
       if (result) ui.unlock(); else ui.lock();
     });
     ui.root.append(one.node);
   };
 
   kinds.sheet = (host, data, ui) => {
-    ui.root.append(el("ol", { class: "sheet" }, data.exercises.map((one, i) => el("li", {}, question({ ...one, lead: `${i + 1}.` }, ui).node))));
+    const places = host.querySelectorAll(":scope > ol > li");
+    const exercises = data.exercises.map((one, i) => ({ ...worded(one, places[i]), lead: `${i + 1}.` }));
+    ui.root.append(el("ol", { class: "sheet" }, exercises.map((one) => el("li", {}, question(one, ui).node))));
   };
 
   kinds.ledger = (host, data, ui) => {
@@ -519,16 +423,20 @@ const core = (() => {
     const text = el("textarea", { rows: 6, readonly: true, hidden: true, "aria-label": "Your answers as JSON" });
     const draw = () => {
       const rows = Object.values(ledger.all());
-      const judged = rows.filter((row) => row.right != null); // a setting is neither right nor wrong
+      // A setting is neither right nor wrong; the first answer counts
+      const judged = rows.filter((row) => row.right != null);
+      const later = judged.filter((row) => row.right && !row.firstRight).length;
+      const score = `${judged.filter((row) => row.firstRight).length} of ${judged.length} right at once`;
+      const verdict = (row) => (row.right == null ? "" : row.firstRight ? "✓ right" : row.right ? "✗, then ✓" : "✗ not yet");
       const names = ["Question", "You said first", "It is"];
       // Where there is no room for columns, each cell says whose it is
       const cell = (name, text, kind) => el("td", { "data-name": name, class: kind }, String(text));
       place.replaceChildren(rows.length
         ? el("table", { class: "answers" },
-          el("caption", {}, judged.length > 0 && `${judged.filter((row) => row.right).length} of ${judged.length} right`),
+          el("caption", {}, judged.length > 0 && score + (later ? `, ${later} later` : "")),
           el("thead", {}, el("tr", {}, names.map((name) => el("th", { scope: "col" }, name)), el("td"))),
           el("tbody", {}, rows.map((row) => el("tr", {}, [row.question, row.first, row.answer].map((text, i) => cell(names[i], text)),
-            cell("", row.right == null ? "" : row.right ? "✓ right" : "✗ not yet", row.right ? "good" : "bad")))))
+            cell("", verdict(row), row.firstRight ? "good" : "bad")))))
         : el("p", {}, "Nothing answered yet. Answers stay in this browser and go nowhere else."));
       text.hidden = true;
     };

@@ -171,7 +171,29 @@ def axe_source() -> str:
     return (folder / "axe.min.js").read_text("utf-8")
 
 
-def violations(page: Page | Frame, within: str | None = None, skip: tuple[str, ...] = ()) -> Any:
+# What a page has again and again: entries of the reference, rows, coloured words. One that has no
+# kind of element (its tag and its classes) that the page has not shown three times before goes
+REPEATED = """() => {
+  const seen = new Map(), kind = (one) => `${one.localName}.${one.getAttribute("class") || ""}`;
+  for (const one of document.querySelectorAll("article :is(dl.py, tbody > tr, pre span)")) {
+    if (!one.isConnected) continue;
+    const kinds = new Set([one, ...one.querySelectorAll("*")].map(kind));
+    if ([...kinds].every((name) => seen.get(name) >= 3)) one.remove();
+    else for (const name of kinds) seen.set(name, (seen.get(name) || 0) + 1);
+  }
+}"""
+
+
+def thin_out(page: Page) -> None:
+    """Take out of a page what it repeats: axe takes minutes for ten thousand elements of a kind."""
+    page.evaluate(REPEATED)
+
+
+def violations(
+    page: Page | Frame,
+    within: str | None = None,
+    skip: tuple[str, ...] = (),
+) -> list[str]:
     """Return what axe finds on a page, one line a violation: rule, impact, first places.
 
     Parameters
@@ -201,6 +223,13 @@ def until(page: Page, done: Callable[[], bool]) -> None:
     end = time.monotonic() + PATIENCE / 1000
     while not done() and time.monotonic() < end:
         page.wait_for_timeout(50)
+
+
+def drawn(page: Page) -> None:
+    """Let a page draw twice: what follows a new size does so within a frame."""
+    page.evaluate(
+        "() => new Promise((on) => requestAnimationFrame(() => requestAnimationFrame(on)))"
+    )
 
 
 def overflow(page: Page) -> int:

@@ -1,4 +1,4 @@
-"""Questions in a real browser: by keyboard alone, in both themes, on narrow pages, in sandboxes."""
+"""Questions in a real browser: by keyboard alone, what is kept, numbers as Python has them."""
 
 from __future__ import annotations
 
@@ -6,87 +6,29 @@ import json
 import math
 import random
 import re
-from collections.abc import Callable
-from html import escape
 from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Serve, Visit, overflow, until, violations, visitor
-from playwright.sync_api import Browser, Frame, Locator, Page, expect
+from asking import (
+    OPTIONS,
+    TABLE,
+    Show,
+    choice,
+    framed,
+    multi,
+    number,
+    piece,
+    sheet,
+    status,
+    stored,
+)
+from browser import Visit, violations
+from playwright.sync_api import Page, expect
 
 import roofline_helpers as rh
 from roofline_helpers import ask
 from roofline_helpers.show import significant
-
-TABLE = rh.table([{"N": 64, "FLOP/byte": 21.3}, {"N": 256, "FLOP/byte": 85.3}])
-OPTIONS = {
-    "the batch": "The smallest dimension decides.",
-    "4096": "It is large beside the batch.",
-    "16384": "The largest dimension matters least.",
-}
-HEAD = (
-    "<!doctype html><html lang='en'><head><meta charset='utf-8'><title>Questions</title>"
-    "<meta name='viewport' content='width=device-width'>{head}</head>"
-)
-DARK = (
-    "<style>@media (prefers-color-scheme: dark) {body {background: #121212; color: #eee}}</style>"
-)
-
-
-def choice(**more: Any) -> ask.Element:
-    return ask.choice("Which decides?", OPTIONS, right="the batch", key="t-choice", **more)
-
-
-def number(**more: Any) -> ask.Element:
-    given = {"solution": 1024 / 3, "unit": "FLOP/byte", "key": "t-number"} | more
-    return ask.number("What is the intensity?", **given)
-
-
-def multi() -> ask.Element:
-    options = {"reads": "They cross.", "writes": "They cross too.", "adds": "They stay inside."}
-    right = ["reads", "writes"]
-    return ask.choice("What moves bytes?", options, right=right, multi=True, key="t-multi")
-
-
-def sheet() -> ask.Element:
-    return ask.sheet(
-        number(
-            key="t-ex", hint="Count three matrices.", why="N/3", feedback=[(1024, "That is N.")]
-        ),
-        multi(),
-        ask.number("How many tokens?", solution=7, key="t-whole", integer=True, answer=8),
-    )
-
-
-Show = Callable[..., Page]
-
-
-@pytest.fixture
-def show(visit: Visit, serve: Serve, tmp_path: Path) -> Show:
-    """Return a function that opens a page with these elements."""
-
-    def open_page(*elements: ask.Element, head: str = "", body: str = "", **options: Any) -> Page:
-        html = "\n".join(element.html() for element in elements)
-        text = HEAD.format(head=DARK + head) + f"<body><main><h1>Questions</h1>{html}{body}</main>"
-        (tmp_path / "index.html").write_text(text, "utf-8")
-        return visit(serve(tmp_path) + "index.html", **options)
-
-    return open_page
-
-
-def piece(page: Page | Frame, kind: str = "question") -> Locator:
-    return page.locator(f"[data-kind={kind}]").first
-
-
-def status(page: Page | Frame) -> str:
-    return " ".join(page.get_by_role("status").all_text_contents()).strip()
-
-
-def stored(page: Page) -> dict[str, Any]:
-    kept = page.evaluate("Object.fromEntries(Object.entries(localStorage))")
-    return {key: json.loads(value) for key, value in kept.items()}
-
 
 # --- by keyboard alone ---------------------------------------------------------------------------
 
@@ -136,8 +78,8 @@ def test_nothing_chosen_is_said_and_unlocks_nothing(show: Show) -> None:
         ("340", "Right.", True),
         ("1024", "That is N, not N/3.", False),
         ("1,024 FLOP/byte", "That is N, not N/3.", False),
-        ("683", "Yours is 2 times too large.", False),
-        ("1.7", "Yours is 0.005 times the solution.", False),
+        ("683", "Twice as much", False),
+        ("1.7", "Too small.", False),
         ("0", "Too small.", False),
     ],
 )
@@ -276,10 +218,10 @@ def test_a_sheet_by_keyboard(show: Show) -> None:
     page.keyboard.press("Control+A")
     page.keyboard.type("341")
     page.keyboard.press("Enter")
-    assert status(page) == "Right."
+    assert status(page) == "Right: 341 FLOP/byte."
     # What the notebook has given stands in its field, judged; nothing was said about it
     expect(page.get_by_role("textbox").nth(1)).to_have_value("8")
-    expect(host).to_contain_text("Yours is 1.14 times too large.")
+    expect(host).to_contain_text("Too large.")
 
 
 def test_several_answers_by_keyboard(show: Show) -> None:
@@ -337,7 +279,7 @@ def test_answers_come_back_and_can_be_forgotten(show: Show) -> None:
     expect(page.get_by_label("4096")).to_be_checked()
     expect(page.get_by_role("textbox")).to_have_value("341")
     expect(page.locator("table.dataframe")).to_be_visible()
-    expect(host).to_contain_text("1 of 2 right")
+    expect(host).to_contain_text("1 of 2 right at once")
     assert [row.inner_text().split("\t")[0] for row in host.get_by_role("row").all()[1:]] == [
         "Which decides?",
         "What is the intensity?",
@@ -355,6 +297,30 @@ def test_answers_come_back_and_can_be_forgotten(show: Show) -> None:
     expect(page.get_by_role("textbox").first).to_have_value("")
     expect(page.get_by_label("4096")).not_to_be_checked()
     expect(host).to_contain_text("Nothing answered yet")
+
+
+def test_the_first_answer_counts(show: Show) -> None:
+    page = show(choice(then=TABLE), number(), ask.ledger())
+    host = piece(page, "ledger")
+    page.get_by_label("4096").check()
+    page.get_by_role("button", name="Check my answer").first.press("Enter")
+    page.get_by_role("textbox").fill("341")
+    page.get_by_role("textbox").press("Enter")
+    for label in ("16384", "the batch"):
+        page.get_by_role("button", name="Answer again").first.press("Enter")
+        page.get_by_label(label).check()
+        page.get_by_role("button", name="Check my answer").first.press("Enter")
+    expect(host).to_contain_text("1 of 2 right at once, 1 later")
+    row = host.get_by_role("row").filter(has_text="Which decides?")
+    expect(row).to_contain_text("4096")
+    expect(row).to_contain_text("✗, then ✓")
+    page.reload()
+    expect(host).to_contain_text("1 of 2 right at once, 1 later")
+    # An answer from before that was kept: which one was right isn't
+    kept = {"question": "Old?", "given": "b", "first": "a", "right": True, "answer": "b"}
+    page.evaluate(f"localStorage['roofline:v1:t-old'] = {json.dumps(json.dumps(kept))}")
+    page.reload()
+    expect(host).to_contain_text("1 of 3 right at once, 2 later")
 
 
 @pytest.mark.parametrize(
@@ -380,24 +346,6 @@ def test_it_works_where_storage_is_refused(show: Show) -> None:
     expect(piece(frame, "ledger")).to_contain_text("0 of 1 right")
 
 
-def framed(show: Show, *elements: ask.Element) -> Frame:
-    """The elements as Colab shows an output: in a frame of its own, without the page's rights."""
-    html = (
-        HEAD.format(head="<meta name='color-scheme' content='light dark'>")
-        + "<main><h1>Output</h1>"
-    )
-    source = escape(html + "\n".join(one.html() for one in elements) + "</main>", quote=True)
-    frame = '<iframe title="output" sandbox="allow-scripts" width="600" height="900" '
-    frame += f'srcdoc="{source}"></iframe>'
-    page = show(body=frame)
-    element = page.wait_for_selector("iframe")
-    assert element is not None
-    found = element.content_frame()
-    assert found is not None
-    found.wait_for_load_state()
-    return found
-
-
 def test_a_sandboxed_frame_as_in_colab(show: Show) -> None:
     frame = framed(show, choice(then=TABLE), sheet())
     assert frame.evaluate("origin") == "null"
@@ -412,155 +360,6 @@ def test_a_sandboxed_frame_as_in_colab(show: Show) -> None:
     field.press("Enter")
     assert "That is N." in status(frame)
     assert violations(frame) == []
-
-
-# --- the page around -----------------------------------------------------------------------------
-
-THEMES = {
-    "site": ("document.documentElement.dataset.theme", "dark", "light"),
-    "JupyterLab": ("document.body.dataset.jpThemeLight", "false", "true"),
-    "VS Code": ("document.body.className", "vscode-dark", "vscode-light"),
-    "VS Code, kind": (
-        "document.body.dataset.vscodeThemeKind",
-        "vscode-high-contrast",
-        "vscode-light",
-    ),
-}
-
-
-@pytest.mark.parametrize("system", ["light", "dark"])
-@pytest.mark.parametrize("place", THEMES)
-def test_the_theme_is_the_page_s_and_follows_it(show: Show, place: str, system: str) -> None:
-    page = show(choice(), theme=system)
-    host = piece(page)
-    expect(host).to_have_attribute("data-look", system)
-    where, dark, light = THEMES[place]
-    for value, look in ((dark, "dark"), (light, "light"), (dark, "dark")):
-        page.evaluate(f"() => {{ {where} = {json.dumps(value)} }}")
-        expect(host).to_have_attribute("data-look", look)
-
-
-def test_the_theme_follows_colab_and_the_system(show: Show) -> None:
-    page = show(choice())
-    page.evaluate("document.documentElement.setAttribute('theme', 'dark')")
-    expect(piece(page)).to_have_attribute("data-look", "dark")
-    page.evaluate("document.documentElement.removeAttribute('theme')")
-    expect(piece(page)).to_have_attribute("data-look", "light")
-    page.emulate_media(color_scheme="dark")
-    expect(piece(page)).to_have_attribute("data-look", "dark")
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
-def test_no_barrier_and_no_overflow(show: Show, theme: str, width: int) -> None:
-    long = ask.choice(
-        "Which? " + "A long question needs many words. " * 8,
-        {"a" * 60: "Long.", "b " * 60: "Longer."},
-        right="a" * 60,
-        key="t-long",
-        then=rh.table([{f"column {i}": i for i in range(20)}]),
-    )
-    page = show(
-        choice(then=TABLE),
-        number(then=TABLE),
-        sheet(),
-        long,
-        ask.ledger(),
-        theme=theme,
-        width=width,
-    )
-    assert violations(page) == []
-    assert overflow(page) <= 0
-    for button in page.get_by_role("button", name="Show the solution").element_handles():
-        button.click()
-    for field in page.get_by_role("textbox").all()[:2]:
-        field.fill("x")
-    assert violations(page) == []
-    for box in page.get_by_role("radio").all():
-        box.check()
-    for field in page.get_by_role("textbox").all():
-        field.fill("3")
-    for button in page.get_by_role("button", name="Check my answer").element_handles():
-        button.click()
-    page.get_by_role("button", name="Export").click()
-    expect(page.get_by_role("table")).to_have_count(4)
-    assert violations(page) == []
-    assert overflow(page) <= 0
-    if width < 600:
-        heights = page.evaluate(
-            "[...document.querySelectorAll('[data-kind]')].flatMap(h => [...h.shadowRoot"
-            ".querySelectorAll('button, .option, input[type=text]')])"
-            ".filter(n => n.checkVisibility()).map(n => n.getBoundingClientRect().height)"
-        )
-        assert min(heights) >= 44
-
-
-def test_a_key_pressed_in_a_question_stays_there(show: Show) -> None:
-    page = show(choice())
-    page.evaluate("heard = []; addEventListener('keydown', e => heard.push(e.key))")
-    page.get_by_label("the batch").focus()
-    for key in ("ArrowDown", "Enter", "a", "Escape"):
-        page.keyboard.press(key)
-    assert page.evaluate("heard") == []
-    page.keyboard.press("Control+k")
-    assert page.evaluate("heard") == ["Control", "k"] or page.evaluate("heard") == ["k"]
-
-
-def test_focus_is_visible(show: Show) -> None:
-    page = show(choice())
-    page.keyboard.press("Tab")
-    widths = page.evaluate(
-        "getComputedStyle(document.querySelector('[data-kind]').shadowRoot.activeElement).outlineWidth"
-    )
-    assert widths == "3px"
-
-
-def test_without_javascript_the_answer_is_folded(show: Show) -> None:
-    page = show(choice(then=TABLE), sheet(), ask.ledger(), java_script_enabled=False)
-    expect(page.get_by_text("Which decides?")).to_be_visible()
-    expect(page.get_by_role("listitem").filter(has_text="16384")).to_be_visible()
-    expect(page.get_by_role("table")).to_be_hidden()
-    page.get_by_text("Answer", exact=True).first.click()
-    expect(page.get_by_role("table")).to_be_visible()
-    expect(page.get_by_text("It is large beside the batch.")).to_be_visible()
-
-
-def test_what_stands_there_without_javascript_has_no_barrier(show: Show) -> None:
-    bare = "".join(one.markup() for one in (choice(then=TABLE), sheet(), ask.ledger()))
-    page = show(body=bare.replace("<details>", "<details open>"))
-    assert page.get_by_role("table").is_visible()
-    assert violations(page) == []
-
-
-def test_a_broken_element_leaves_the_page_as_it_was(
-    show: Show, chromium: Browser, serve: Serve, tmp_path: Path
-) -> None:
-    show(ask.Element("unheard-of", {}, "<p>Still here</p>", ""), allowed=("kinds",))
-    with visitor(chromium) as (page, watch):
-        page.goto(serve(tmp_path) + "index.html")
-        expect(page.get_by_text("Still here")).to_be_visible()
-        until(page, lambda: bool(watch.errors))
-        assert len(watch.errors) == 1
-
-
-def test_the_site_s_rules_allow_it(visit: Visit, serve: Serve, tmp_path: Path) -> None:
-    """With the script in a file, a page needs neither inline scripts nor eval."""
-    rules = "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data:"
-    head = f'<meta http-equiv="Content-Security-Policy" content="{rules}">'
-    head += '<meta name="roofline-site" content="1"><script defer src="a.js"></script>'
-    body = choice(then=TABLE).markup() + sheet().markup()
-    (tmp_path / "a.js").write_text(ask.script("ask"), "utf-8")
-    (tmp_path / "index.html").write_text(HEAD.format(head=head) + body, "utf-8")
-    for address in (serve(tmp_path) + "index.html", (tmp_path / "index.html").as_uri()):
-        page = visit(address)
-        page.get_by_label("4096").check()
-        page.get_by_role("button", name="Check my answer").first.click()
-        expect(page.get_by_role("table")).to_be_visible()
-
-
-def test_a_script_may_come_twice(show: Show) -> None:
-    page = show(choice(), choice())
-    expect(page.get_by_role("radio")).to_have_count(6)
 
 
 # --- the parts that labs are made of -------------------------------------------------------------
@@ -608,6 +407,39 @@ def test_numbers_read_as_python_writes_them(visit: Visit) -> None:
     ]
     assert len(cases) > 15_000
     assert wrong[:5] == []
+
+
+def test_numbers_are_judged_as_in_python(visit: Visit) -> None:
+    """By what a field gets and says: the same as `rh.check` says of the same number."""
+    asked = {
+        "plain": {"solution": 1024 / 3, "unit": "FLOP/byte"},
+        "printed as 15": {"solution": 15.4, "digits": 2},
+        "one": {"solution": 1.0},
+        "none": {"solution": 0.0},
+        "percent": {"solution": 41.6, "unit": "%"},
+        "estimate": {"solution": 3000.0, "decades": 0.5},
+        "strict": {"solution": 886.0, "tolerance": 0.001},
+        "below zero": {"solution": -3.0, "smallest": -1e6},
+    }
+    factors = [0, 1e-9, 1e-6, 1e-3, 0.01, 0.05, 1 / 8, 0.25, 0.5, 0.9, 0.95, 0.97, 0.98, 0.999, 1]
+    factors += [1.001, 1.02, 1.03, 1.05, 1.1, 1.11, 2, 2.05, 2.1, 3, 4, 8, 16, 100, 1e3, 1e6, 1e9]
+    page, compared = visit(), 0
+    for given in asked.values():
+        element = ask.number("How much?", key="t-judged", reveal=False, **given)
+        exact = given["solution"]
+        values = [factor * exact for factor in factors]
+        values += [15, 14, 16, 0, 1 / exact if exact else 7, *([-exact] if exact < 0 else [])]
+        values = [value for value in values if value >= given.get("smallest", 0)]
+        judged = """([data, values]) => { const ui = {say: () => {}}; return values.map((value) => {
+            const one = core.question({...data, lead: "", value}, ui).node;
+            return one.querySelector(".feedback .line").lastChild.textContent; }) }"""
+        said = core(page, judged, [dict(element.data), values])
+        for value, words in zip(values, said, strict=True):
+            more = {name: each for name, each in given.items() if name != "solution"}
+            expected = repr(rh.check(value, exact, **more))
+            assert expected.removeprefix("Not yet. ") == words, (given, value)
+            compared += 1
+    assert compared > 200
 
 
 def test_numbers_that_are_none_read_as_in_python(visit: Visit) -> None:

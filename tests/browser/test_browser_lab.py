@@ -7,16 +7,16 @@ import random
 import re
 from collections.abc import Callable
 from html import escape
-from math import inf
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from browser import Serve, Visit, overflow, until, violations
+from browser import Serve, Visit, drawn, overflow, violations
 from playwright.sync_api import Locator, Page, expect
 
 import roofline_helpers as rh
 from roofline_helpers import lab, serving
+from roofline_helpers.lab.shared import first_compute_bound
 from roofline_helpers.serving import LLAMA_3_8B
 from roofline_helpers.show import significant
 
@@ -29,7 +29,6 @@ ELEMENTS = {
     "design": lab.design_challenge,
 }
 LABS = ("memory-wall", "design")
-FRAME = 16.7  # milliseconds
 PAGE = (
     "<!doctype html><html lang='en'><head><meta charset='utf-8'><title>Labs</title>"
     "<meta name='viewport' content='width=device-width'><meta name='roofline-site' content='1'>"
@@ -72,6 +71,13 @@ def shown(visit: Visit, served_labs: str) -> Shown:
         return host
 
     return show
+
+
+def again(host: Locator, kind: str, setting: dict[str, Any]) -> None:
+    """Open the page once more with another setting; a lab that was answered stays open."""
+    host.page.evaluate("hash => { location.hash = hash }", f"{kind}?{urlencode(setting)}")
+    host.page.reload()
+    expect(host.locator("svg").first).to_be_visible()
 
 
 def unlock(host: Locator) -> None:
@@ -153,37 +159,48 @@ def design_settings() -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("setting", design_settings(), ids=lambda s: s["chip"])
-def test_cards_of_the_design_are_those_of_python(shown: Shown, setting: dict[str, Any]) -> None:
-    host = shown("design", setting)
+def design_texts(setting: dict[str, Any]) -> tuple[dict[str, str], list[str], list[str], int]:
+    """Cards, texts that are said, texts that are not, and rows of the design lab, by Python."""
     weights, activations = setting["format"].split("/")
-    asked = {
-        name: setting[name] for name in ("phase", "context", "cache", "fusion", "attention")
-    } | {"weights": weights, "activations": activations}
+    asked = {name: setting[name] for name in ("phase", "context", "cache", "fusion", "attention")}
+    asked |= {"weights": weights, "activations": activations}
     one = serving.step(LLAMA_3_8B, setting["chip"], batch=setting["batch"], **asked)
-    text = host.locator(".act").inner_text()
-    assert f"Memory: {rh.si(one.memory.total, 'B')} of {rh.si(one.memory.capacity, 'B')}." in text
-    assert f"KV cache {rh.si(one.memory.cache, 'B')}" in text
+    said = [
+        f"Memory: {rh.si(one.memory.total, 'B')} of {rh.si(one.memory.capacity, 'B')}.",
+        f"KV cache {rh.si(one.memory.cache, 'B')}",
+    ]
     when = "time per token" if setting["phase"] == "decode" else "time to the first token"
     if one.fits:
-        assert card(host, "tokens per second") == significant(one.tokens_per_second)
-        assert card(host, when) == rh.si(one.seconds, "s")
-        assert "Out of memory" not in text
+        cards = {"tokens per second": significant(one.tokens_per_second)}
+        cards[when] = rh.si(one.seconds, "s")
+        unsaid = ["Out of memory"]
     else:
-        assert card(host, "tokens per second") == card(host, when) == "–"
-        assert f"Out of memory: {rh.si(one.memory.total, 'B')} needed" in text
-        if one.largest_batch():
-            assert f"Batch {one.largest_batch():,}" in text
-    best = serving.best_batch(
-        LLAMA_3_8B, setting["chip"], latency=setting["latency"] / 1e3, **asked
+        cards, unsaid = {"tokens per second": "–", when: "–"}, []
+        said.append(f"Out of memory: {rh.si(one.memory.total, 'B')} needed")
+        said += [f"Batch {one.largest_batch():,}"] if one.largest_batch() else []
+    latency = setting["latency"] / 1e3
+    best = serving.best_batch(LLAMA_3_8B, setting["chip"], latency=latency, **asked)
+    said.append(
+        f"{best.setting.batch:,}, {significant(best.tokens_per_second)} tokens/s."
+        if best
+        else "No batch fits and meets"
     )
-    if best:
-        expected = f"{best.setting.batch:,}, {significant(best.tokens_per_second)} tokens/s."
-        assert expected in text
-    else:
-        assert "No batch fits and meets" in text
-    rows = host.locator("details table tbody tr")
-    assert rows.count() == len(one.kernels)
+    return cards, said, unsaid, len(one.kernels)
+
+
+def test_cards_of_the_design_are_those_of_python(shown: Shown) -> None:
+    host = shown("design")
+    problems = []
+    for setting in design_settings():
+        again(host, "design", setting)
+        cards, said, unsaid, rows = design_texts(setting)
+        text = host.locator(".act").inner_text()
+        found = [name for name, value in cards.items() if card(host, name) != value]
+        found += [one for one in said if one not in text] + [one for one in unsaid if one in text]
+        count = host.locator("details table tbody tr").count()
+        found += [f"{count} rows of {rows}"] if count != rows else []
+        problems += [f"{setting['chip']}: {one}" for one in found]
+    assert not problems, "\n".join(problems)
 
 
 def test_out_of_memory_offers_what_fits(shown: Shown) -> None:
@@ -225,7 +242,7 @@ def test_the_ridges_are_those_of_python(shown: Shown) -> None:
     job = rh.work.matmul(900, 900, 900, "fp8")
     row = host.locator("tbody tr").filter(has_text="TPU v7x").inner_text()
     assert significant(roof.ridge) in row
-    assert f"{lab._first(roof, 'fp8'):,}" in row
+    assert f"{first_compute_bound(roof, 'fp8'):,}" in row
     assert f"{roof.bound(job)}-bound" in row
 
 
@@ -257,18 +274,18 @@ def test_a_lab_opens_with_any_answer_by_keyboard_alone(
     expect(host.locator(".say").first).to_have_text(said(host))  # announced
 
 
-@pytest.mark.parametrize("bad", ["", "x", "1e99", "-3", "0", "2.5"])
-def test_a_bad_field_says_so_and_the_plot_stays(shown: Shown, bad: str) -> None:
+def test_a_bad_field_says_so_and_the_plot_stays(shown: Shown) -> None:
     host = shown("matmul")
     field = host.get_by_label("M", exact=True)
-    field.fill("2048")
-    before = said(host)
-    field.fill(bad)
-    expect(field).to_have_attribute("aria-invalid", "true")
-    assert said(host) == before
-    field.fill("64")
-    expect(field).not_to_have_attribute("aria-invalid", "true")
-    assert "64 × 512 × 512" in said(host)
+    for bad in ("", "x", "1e99", "-3", "0", "2.5"):
+        field.fill("2048")
+        before = said(host)
+        field.fill(bad)
+        expect(field).to_have_attribute("aria-invalid", "true")
+        assert said(host) == before
+        field.fill("64")
+        expect(field).not_to_have_attribute("aria-invalid", "true")
+        assert "64 × 512 × 512" in said(host)
 
 
 def test_a_type_that_the_next_chip_lacks_is_replaced(shown: Shown) -> None:
@@ -337,15 +354,16 @@ def test_a_lab_works_in_a_sandbox_as_colab_has_it(visit: Visit) -> None:
 # --- looks ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("kind", ELEMENTS)
-def test_no_barrier_and_no_overflow(shown: Shown, kind: str, theme: str) -> None:
-    host = shown(kind, width=390, theme=theme)
+def test_no_barrier_and_no_overflow(shown: Shown, kind: str) -> None:
+    host = shown(kind, width=390, theme="dark")
     for summary in host.locator("summary").all():
         summary.click()
-    assert violations(host.page) == []
     assert overflow(host.page) <= 0
+    assert violations(host.page) == []
     host.page.set_viewport_size({"width": 1280, "height": 900})
+    host.page.emulate_media(color_scheme="light")
+    expect(host).to_have_attribute("data-look", "light")
     assert overflow(host.page) <= 0
     assert violations(host.page) == []
 
@@ -382,16 +400,21 @@ CROWDED: dict[str, list[dict[str, Any]]] = {
 
 @pytest.mark.parametrize("kind", ELEMENTS)
 def test_texts_in_the_chart_do_not_meet(shown: Shown, kind: str) -> None:
+    host = shown(kind)
+    chart, page = host.locator("svg").first, host.page
+    problems = []
+
+    def small() -> bool:
+        return bool(12.5 * chart.evaluate(SCALE) < 11)  # CSS pixels of a letter's height
+
     for setting in ({}, *CROWDED[kind]):
-        host = shown(kind, setting)
+        again(host, kind, setting)
         for width in (1280, 390):
-            host.page.set_viewport_size({"width": width, "height": 900})
-            chart = host.locator("svg").first
-            # The chart follows its width a frame later
-            until(host.page, lambda chart=chart: 12.5 * chart.evaluate(SCALE) >= 11)  # type: ignore[misc]
-            assert 12.5 * chart.evaluate(SCALE) >= 11  # CSS pixels of a letter's height
-            assert chart.evaluate(MEETING) == [], f"{setting} at {width}"
-        host.page.context.close()
+            page.set_viewport_size({"width": width, "height": 900})
+            drawn(page)  # the chart follows its width
+            problems += [f"{setting} at {width}: small"] if small() else []
+            problems += [f"{setting} at {width}: {one}" for one in chart.evaluate(MEETING)]
+    assert not problems, "\n".join(problems)
 
 
 @pytest.mark.parametrize("kind", ELEMENTS)
@@ -401,21 +424,30 @@ def test_without_scripts_a_table_is_seen(shown: Shown, kind: str) -> None:
     assert len(re.sub(r"\s+", " ", host.inner_text())) > 200
 
 
-def test_a_change_is_drawn_within_a_frame(shown: Shown) -> None:
-    """The code can; what else runs on this machine may slow it, so the fastest of many counts."""
-    host = shown("design")
-    redraws = """host => {
-        const input = host.shadowRoot.querySelector('.controls input'), times = [];
-        for (let i = 1; i <= 30; i++) {
-          const start = performance.now();
+def test_a_change_is_drawn_as_fast_as_a_browser_can(shown: Shown) -> None:
+    """A change takes no longer than a few times what the browser needs to copy and lay out a lab.
+
+    That is about as long. Both are slowed by whatever else runs here: the fastest of many count.
+    """
+    times = """host => {
+      const { shadowRoot } = host, card = shadowRoot.querySelector(".card");
+      const input = shadowRoot.querySelector(".controls input"), all = { change: [], copy: [] };
+      const timed = (name, act) => {
+        const start = performance.now();
+        act().querySelector("svg").getBoundingClientRect();
+        all[name].push(performance.now() - start);
+      };
+      for (let i = 1; i <= 40; i++) {
+        timed("change", () => {
           input.value = String(3 * i);
-          input.dispatchEvent(new Event('input', {bubbles: true}));
-          host.shadowRoot.querySelector('svg').getBoundingClientRect();
-          times.push(performance.now() - start);
-        }
-        return times.sort((a, b) => a - b)[3];
-        }"""
-    seen: list[float] = []
-    while len(seen) < 20 and min(seen, default=inf) >= FRAME:
-        seen.append(host.evaluate(redraws))
-    assert min(seen) < FRAME, seen
+          input.dispatchEvent(new Event("input", { bubbles: true }));
+          return card;
+        });
+        const copy = card.cloneNode(true);
+        timed("copy", () => { card.after(copy); return copy; });
+        copy.remove();
+      }
+      return [all.change, all.copy].map((list) => Math.min(...list));
+    }"""
+    change, copy = shown("design").evaluate(times)
+    assert change < 4 * copy, (change, copy)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from roofline_helpers import compiled
+from roofline_helpers.compiled import targets
 from tools import books
 from tools.notebooks import records
 
@@ -56,7 +57,7 @@ def test_named_records_exist(path: Path) -> None:
 
 def test_readers_without_a_compiler_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(compiled.USE, raising=False)
-    monkeypatch.setattr(compiled, "can_compile", lambda chip=None: "no compiler in this test")
+    monkeypatch.setattr(targets, "can_compile", lambda chip=None: "no compiler in this test")
     name, chip = next(iter(compiled.records()))
     with pytest.warns(compiled.RecordUsed, match="no compiler in this test"):
         report = compiled.analyze(lambda x: x, 1.0, chip=chip, record=name)

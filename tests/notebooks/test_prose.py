@@ -2,24 +2,27 @@
 
 Every number in Markdown, in a caption or in an alt text must be one that a cell prints, shows in a
 table, or is given as input. Small whole numbers are words, not results. What a question says to an
-answer is text too: its numbers come from f-strings, or are given in the question.
+answer is text too: its numbers come from expressions, or are given in the question.
 """
 
 from __future__ import annotations
 
-import ast
 import re
+import string
+from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import pytest
 
+from roofline_helpers.ask.bank import Asked, ChoiceEntry, bank, read
+from roofline_helpers.ask.element import turned
 from tools import books
 
 NUMBER = re.compile(r"(?<![\w.^])\d{1,3}(?:,\d{3})+(?:\.\d+)?(?![\w])|(?<![\w.^])\d+(?:\.\d+)?")
 # Formulas, code, links, and how long a chapter takes
-ASK = re.compile(r"(rh\.)?ask\.(choice|number)$")
 NOT_TEXT = re.compile(r"\$[^$]*\$|`[^`]*`|\]\([^)]*\)|https?://\S+|About \d+ minutes")
 WORDS = 20  # whole numbers up to this are words
 
@@ -34,87 +37,59 @@ def numbers(text: str) -> list[tuple[str, float, float]]:
     return found
 
 
-def said(cell: Any) -> tuple[str, list[str]]:
-    """Return a cell's source with its questions but nothing that they say, and what they say.
+def without_fields(text: str) -> str:
+    """Return a question's text without what expressions compute."""
+    return " ".join(literal for literal, *_ in string.Formatter().parse(text))
 
-    Feedback, hints and reasons are said; what an f-string computes is not text. Options are names:
-    they may hold any number, and prove none.
-    """
-    lines = [line if line[:1] not in ("%", "!") else "" for line in cell.source.split("\n")]
-    tree = ast.parse("\n".join(lines))
-    texts: list[str] = []
-    names: list[str] = []
 
-    def take(node: ast.AST, to: list[str]) -> None:
-        if isinstance(node, ast.Call) and ASK.match(ast.unparse(node.func)):
-            ask(node)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            to.append(node.value)
-            node.value = ""
-        elif isinstance(node, ast.FormattedValue):
-            take(node.value, to)
-        elif isinstance(node, ast.Dict):
-            for key in node.keys:
-                if key:
-                    take(key, names)
-            for value in node.values:
-                take(value, to)
-        else:
-            for inner in ast.iter_child_nodes(node):
-                take(inner, to)
-
-    def ask(call: ast.Call) -> None:
-        for part in call.args[1:]:
-            take(part, texts)
-        for word in call.keywords:
-            if word.arg == "then":
-                later(word.value)
-                continue
-            take(word.value, names if word.arg in {"key", "unit", "right", "lead"} else texts)
-
-    def later(node: ast.AST) -> None:
-        """What an answer unlocks: texts and questions; tables and figures show what they show."""
-        if isinstance(node, ast.List | ast.Tuple):
-            for inner in node.elts:
-                later(inner)
-        elif isinstance(node, ast.Constant | ast.JoinedStr):
-            take(node, texts)
-        else:
-            find(node)
-
-    def find(node: ast.AST) -> None:
-        if isinstance(node, ast.Call) and ASK.match(ast.unparse(node.func)):
-            ask(node)
-        else:
-            for inner in ast.iter_child_nodes(node):
-                find(inner)
-
-    find(tree)
-    return (ast.unparse(tree) if texts or names else cell.source), texts
+def said(asked: Asked) -> Iterator[str]:
+    """Yield what a question says to an answer; options are names, and prove nothing."""
+    entry = asked.entry
+    texts = [entry.above, entry.below]
+    if isinstance(entry, ChoiceEntry):
+        texts += [one.feedback for one in entry.options]
+    else:
+        texts += [entry.hint, entry.why, *(one.feedback for one in entry.wrong)]
+    yield from map(without_fields, texts)
 
 
 def shown(cell: Any) -> str:
     """Return what a code cell gives and shows: its source and its outputs as text."""
-    source, texts = said(cell)
-    found = [re.sub(r"(?<=\d)_(?=\d)", "", source)]  # 10_000 is 10000
+    found = [re.sub(r"(?<=\d)_(?=\d)", "", cell.source)]  # 10_000 is 10000
     for output in cell.get("outputs", []):
         found.append(output.get("text", ""))
         plain = output.get("data", {}).get("text/plain", "")
-        if texts:  # what a question offers and says is not what the cell computes
-            plain = re.sub(r"^  - .*", "", plain, flags=re.MULTILINE)
-            for text in texts:
-                plain = plain.replace(" ".join(text.split()), " ") if len(text) > 5 else plain
-        found.append(plain)
+        found.append(re.sub(r"^  - .*", "", plain, flags=re.MULTILINE))
+        found.append(re.sub(r"<p>.*?</p>|<[^<>]*>", " ", unlocked(output), flags=re.DOTALL))
+        html = output.get("data", {}).get("text/html", "")
+        for coded in re.findall(r'<script type="text/turned">(.*?)</script>', html):
+            found += re.findall(r'"answer":"(.*?)"', turned(coded))  # of numbers
     return "\n".join(found)
 
 
-def uncomputed(notebook: Any) -> list[str]:
+def unlocked(output: Any) -> str:
+    """Return the HTML of what questions unlock."""
+    html = output.get("data", {}).get("text/html", "")
+    return unescape("".join(re.findall(r"<div data-then>.*?</details>", html, re.DOTALL)))
+
+
+def filled_in(cell: Any, literal: set[str]) -> list[float]:
+    """Return the numbers that expressions put into the texts around what a question unlocks."""
+    texts = [re.findall(r"<p>(.*?)</p>", unlocked(one), re.DOTALL) for one in cell.outputs]
+    return [n for text in texts for written, n, _ in numbers(str(text)) if written not in literal]
+
+
+def uncomputed(notebook: Any, questions: list[Asked]) -> list[str]:
     """Return the numbers of the prose that no cell gives, each with some words around it."""
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    computed = [value for cell in code for _, value, _ in numbers(shown(cell))]
+    given = [shown(cell) for cell in code] + [asked.entry.prompt for asked in questions]
+    computed = [value for text in given for _, value, _ in numbers(text)]
     texts = [NOT_TEXT.sub(" ", c.source) for c in notebook.cells if c.cell_type == "markdown"]
+    spoken = [text for asked in questions for text in said(asked)]
+    texts += spoken
+    literal = {written for text in spoken for written, *_ in numbers(text)}
     for cell in code:
-        texts += said(cell)[1]
+        computed += filled_in(cell, literal)
         picture = cell.metadata.get("mystnb", {})
         texts.append(picture.get("image", {}).get("alt", ""))
         texts.append(picture.get("figure", {}).get("caption", ""))
@@ -130,7 +105,8 @@ def uncomputed(notebook: Any) -> list[str]:
 
 @pytest.mark.parametrize("path", books.notebooks(), ids=lambda path: path.stem)
 def test_numbers_in_the_text_are_computed(path: Path) -> None:
-    assert uncomputed(nbformat.read(path, as_version=4)) == []
+    questions = [asked for asked in bank().values() if asked.chapter == path.stem]
+    assert uncomputed(nbformat.read(path, as_version=4), questions) == []
 
 
 def test_an_invented_number_is_found() -> None:
@@ -138,22 +114,28 @@ def test_an_invented_number_is_found() -> None:
         nbformat.v4.new_code_cell("7 * 6", outputs=[nbformat.v4.new_output("stream", text="42")]),
         nbformat.v4.new_markdown_cell("It is 42, in other words 42.0, not 43 or 42.4."),
     ]
-    notebook = nbformat.v4.new_notebook(cells=cells)
-    assert [line.split(":")[0] for line in uncomputed(notebook)] == ["43", "42.4"]
+    found = uncomputed(nbformat.v4.new_notebook(cells=cells), [])
+    assert [line.split(":")[0] for line in found] == ["43", "42.4"]
 
 
 def test_an_invented_number_in_a_question_is_found() -> None:
-    source = """
-rh.ask.choice(
-    "A batch of 4096?",
-    {"97": "It is 4096, or 77.", "no": f"It is {x} of 78."},
-    right="no", key="a-4099", then=rh.ask.number("At 500?", solution=99, why="500 and 98 make 99"),
-)"""
-    plain = "A batch of 4096?\n  - 97\n  - no\nAnswer: no. It is 66 of 78.\n500 and 98 make 99"
-    output = nbformat.v4.new_output("execute_result", data={"text/plain": plain})
+    text = """
+[questions.a-4099]
+prompt = "A batch of 4096?"
+options = [
+    {text = "97", feedback = "It is 4096, or 77."},
+    {text = "no", feedback = "It is {x:.123f} of 78.", right = true},
+]
+below = "Of 98, {y}."
+"""
+    plain = "A batch of 4096?\n  - 97\n  - no\nThe answer: …"
+    html = "<details>60<div data-then><td>66</td><p>Of 98, 99.</p>\n</div></details>61"
+    data = {"text/plain": plain, "text/html": html}
+    output = nbformat.v4.new_output("execute_result", data=data)
     cells = [
-        nbformat.v4.new_code_cell(source, outputs=[output]),
-        nbformat.v4.new_markdown_cell("It is 66 of a 4096, or a 97."),
+        nbformat.v4.new_code_cell('rh.ask.question("a-4099")', outputs=[output]),
+        nbformat.v4.new_markdown_cell("It is 66 or 99 of a 4096, or a 97, a 60, a 61."),
     ]
-    found = uncomputed(nbformat.v4.new_notebook(cells=cells))
-    assert [line.split(":")[0] for line in found] == ["97", "77", "78", "98"]
+    questions = [asked for _, asked in read("t", text)]
+    found = uncomputed(nbformat.v4.new_notebook(cells=cells), questions)
+    assert [line.split(":")[0] for line in found] == ["97", "60", "61", "98", "77", "78"]

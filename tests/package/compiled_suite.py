@@ -4,7 +4,6 @@
 counts: matrix FLOPs, vector FLOPs, and the bytes read from and written to HBM, per run and device.
 A hand count may know how the compiler split the work into kernels (softmax reads x three times),
 and then says why; the bytes of each kernel are counted from the tensors that enter and leave it.
-JAX is imported when a kernel is made.
 """
 
 from __future__ import annotations
@@ -12,6 +11,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+from compiled_programs import (
+    array,
+    attention,
+    cache,
+    conv,
+    elementwise,
+    gather,
+    layernorm,
+    nested_loops,
+    pallas,
+    product,
+    remat,
+    scan,
+    scatter,
+    sharded_product,
+    slice_of_cache,
+    while_loop,
+)
 
 CHIPS = ("v4", "v5e", "v5p", "v6e", "v7x")
 BF16, F32 = 2, 4
@@ -43,219 +61,6 @@ class Case:
     by_version: Mapping[tuple[str, str], Callable[[str], Hand]] = field(default_factory=dict)
 
 
-def _spec(*shape: int, dtype: Any = "bfloat16") -> Any:
-    import jax
-    import jax.numpy as jnp
-
-    return jax.ShapeDtypeStruct(shape, jnp.dtype(dtype))
-
-
-def _matmul(m: int, n: int, k: int, dtype: str = "bfloat16", out: str | None = None) -> Any:
-    def make() -> Any:
-        import jax.numpy as jnp
-
-        def matmul(a: Any, b: Any) -> Any:
-            wide = "int32" if dtype == "int8" else "float32"
-            product = jnp.matmul(a, b, preferred_element_type=wide if out else None)
-            return product.astype(out) if out else product
-
-        return matmul, (_spec(m, k, dtype=dtype), _spec(k, n, dtype=dtype)), {}
-
-    return make
-
-
-def _layernorm(x: Any, gamma: Any, beta: Any) -> Any:
-    import jax
-    import jax.numpy as jnp
-
-    wide = x.astype(jnp.float32)
-    mean = wide.mean(-1, keepdims=True)
-    variance = ((wide - mean) ** 2).mean(-1, keepdims=True)
-    return ((wide - mean) * jax.lax.rsqrt(variance + 1e-5) * gamma + beta).astype(x.dtype)
-
-
-def _attention(q: Any, k: Any, v: Any) -> Any:
-    import jax
-    import jax.numpy as jnp
-
-    scores = jnp.einsum("bhqd,bhkd->bhqk", q, k) * 0.125
-    return jnp.einsum("bhqk,bhkd->bhqd", jax.nn.softmax(scores, axis=-1), v)
-
-
-def _elementwise() -> Any:
-    import jax
-
-    def relu_of(x: Any, bias: Any) -> Any:
-        return jax.nn.relu(x * 2 + bias)
-
-    return relu_of, (_spec(4096, 4096), _spec(4096)), {}
-
-
-def _conv() -> Any:
-    import jax
-
-    def convolution(x: Any, w: Any) -> Any:
-        return jax.lax.conv_general_dilated(
-            x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
-        )
-
-    return convolution, (_spec(16, 28, 28, 128), _spec(3, 3, 128, 128)), {}
-
-
-def _gather(width: int) -> Any:
-    def make() -> Any:
-        def embedding(table: Any, rows: Any) -> Any:
-            return table[rows]
-
-        return embedding, (_spec(32000, width), _spec(2048, dtype="int32")), {}
-
-    return make
-
-
-def _scatter(donated: bool) -> Any:
-    def make() -> Any:
-        def scatter_add(table: Any, rows: Any, updates: Any) -> Any:
-            return table.at[rows].add(updates)
-
-        args = (_spec(32000, 1024), _spec(2048, dtype="int32"), _spec(2048, 1024))
-        return scatter_add, args, {"donate_argnums": 0} if donated else {}
-
-    return make
-
-
-def _cache(donated: bool) -> Any:
-    def make() -> Any:
-        import jax
-
-        def append(cache: Any, row: Any, at: Any) -> Any:
-            return jax.lax.dynamic_update_slice(cache, row, (at, 0))
-
-        args = (_spec(32768, 1024), _spec(16, 1024), _spec(dtype="int32"))
-        return append, args, {"donate_argnums": 0} if donated else {}
-
-    return make
-
-
-def _slice() -> Any:
-    import jax
-
-    def window(cache: Any, at: Any) -> Any:
-        return jax.lax.dynamic_slice(cache, (at, 0), (512, 1024)) * 2
-
-    return window, (_spec(32768, 1024), _spec(dtype="int32")), {}
-
-
-def _scan(layers: int) -> Any:
-    def make() -> Any:
-        import jax
-        import jax.numpy as jnp
-
-        def layers_of(x: Any, weights: Any) -> Any:
-            return jax.lax.scan(lambda h, w: (jnp.tanh(h @ w), None), x, weights)[0]
-
-        return layers_of, (_spec(16, 1024), _spec(layers, 1024, 1024)), {}
-
-    return make
-
-
-def _nested() -> Any:
-    import jax
-    import jax.numpy as jnp
-
-    def nested(x: Any, w: Any) -> Any:
-        def outer(h: Any, _: Any) -> Any:
-            inner = jax.lax.scan(lambda c, _: (jnp.tanh(c @ w), None), h, None, length=5)[0]
-            return inner * 0.5, None
-
-        return jax.lax.scan(outer, x, None, length=4)[0]
-
-    return nested, (_spec(512, 512), _spec(512, 512)), {}
-
-
-def _while() -> Any:
-    import jax
-    import jax.numpy as jnp
-
-    def until(x: Any, w: Any) -> Any:
-        return jax.lax.while_loop(lambda h: jnp.max(h) < 1e3, lambda h: h @ w, x)
-
-    return until, (_spec(512, 512), _spec(512, 512)), {}
-
-
-def _remat(checkpointed: bool) -> Any:
-    def make() -> Any:
-        import jax
-        import jax.numpy as jnp
-
-        def block(x: Any, w: Any) -> Any:
-            return jnp.tanh(jnp.tanh(x @ w) @ w)
-
-        inner = jax.checkpoint(block) if checkpointed else block
-
-        def value_and_gradient(x: Any, w: Any) -> Any:
-            value, pull = jax.vjp(inner, x, w)
-            return value, pull(value)[0]
-
-        return value_and_gradient, (_spec(512, 512), _spec(512, 512)), {}
-
-    return make
-
-
-def _pallas(declared: bool) -> Any:
-    def make() -> Any:
-        import jax
-        from jax.experimental import pallas as pl
-
-        def body(x: Any, y: Any, out: Any) -> None:
-            out[...] = x[...] * 2 + y[...]
-
-        spec = pl.BlockSpec((128, 1024), lambda i: (i, 0))
-        n = 1024 * 1024
-        cost = pl.CostEstimate(flops=2 * n, bytes_accessed=12 * n, transcendentals=0)
-
-        def fused(x: Any, y: Any) -> Any:
-            return pl.pallas_call(
-                body,
-                grid=(8,),
-                in_specs=[spec, spec],
-                out_specs=spec,
-                out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
-                cost_estimate=cost if declared else None,
-                name="fused",
-            )(x, y)
-
-        return fused, (_spec(1024, 1024, dtype="float32"),) * 2, {}
-
-    return make
-
-
-def mesh(*sizes: int) -> Any:
-    """Return an abstract mesh of axes "data" and "model": it needs no devices."""
-    import jax
-
-    names = ("data", "model")[: len(sizes)]
-    try:
-        return jax.sharding.AbstractMesh(sizes, names)
-    except TypeError:  # the form of JAX before 0.5
-        return jax.sharding.AbstractMesh(tuple(zip(names, sizes, strict=True)))
-
-
-def sharded(shape: tuple[int, ...], *spec: Any) -> Any:
-    """Return a bf16 array spread over a 2 × 2 mesh."""
-    import jax
-    from jax.sharding import NamedSharding, PartitionSpec
-
-    placed = NamedSharding(mesh(2, 2), PartitionSpec(*spec))
-    return jax.ShapeDtypeStruct(shape, jax.numpy.bfloat16, sharding=placed)
-
-
-def _sharded() -> Any:
-    def matmul(a: Any, b: Any) -> Any:
-        return a @ b
-
-    return matmul, (sharded((2048, 2048), None, "model"), sharded((2048, 2048), "model", None)), {}
-
-
 def _v5p(chip: str) -> bool:
     """Whether kernels leave their results in HBM: v5p's two cores have a VMEM each."""
     return chip == "v5p"
@@ -266,10 +71,15 @@ def _square(n: int, element: int, out: int) -> Callable[[str], Hand]:
 
 
 N = 4096 * 4096  # elements of the elementwise cases
+
 SOFTMAX = 12288 * 8192  # 201 MB: more than any VMEM, or it would be fetched there once
+
 B, H, S, D = 2, 16, 2048, 128  # attention, with 268 MB of scores
+
 SCORES, HEADS = B * H * S * S, B * H * S * D
+
 CONV_X = 16 * 28 * 28 * 128
+
 ROWS = 2048 * 1024
 
 
@@ -326,30 +136,31 @@ _SCAN_WHY = (
     "weights of 100 layers in another tiling, which costs twice their bytes"
 )
 
+
 SUITE: dict[str, Case] = {
-    "matmul-square": Case(_matmul(1024, 1024, 1024), _square(1024, BF16, BF16)),
+    "matmul-square": Case(product(1024, 1024, 1024), _square(1024, BF16, BF16)),
     "matmul-skinny": Case(
-        _matmul(8, 8192, 2048),
+        product(8, 8192, 2048),
         lambda chip: Hand(2 * 8 * 8192 * 2048, 0, BF16 * (8 * 2048 + 2048 * 8192), BF16 * 8 * 8192),
         "a decode step: the weights are nearly all the bytes",
     ),
     "matmul-batched": Case(
-        lambda: (lambda a, b: a @ b, (_spec(16, 512, 512), _spec(16, 512, 512)), {}),
+        lambda: (lambda a, b: a @ b, (array(16, 512, 512), array(16, 512, 512)), {}),
         lambda chip: Hand(2 * 16 * 512**3, 0, 2 * BF16 * 16 * 512**2, BF16 * 16 * 512**2),
         "on a TPU a convolution with its base dilated: all but one tap in 16 meet zeros",
     ),
-    "matmul-fp32": Case(_matmul(1024, 1024, 1024, "float32"), _square(1024, F32, F32)),
+    "matmul-fp32": Case(product(1024, 1024, 1024, "float32"), _square(1024, F32, F32)),
     "matmul-fp8": Case(
-        _matmul(1024, 1024, 1024, "float8_e4m3fn", "bfloat16"), _square(1024, 1, BF16)
+        product(1024, 1024, 1024, "float8_e4m3fn", "bfloat16"), _square(1024, 1, BF16)
     ),
-    "matmul-int8": Case(_matmul(1024, 1024, 1024, "int8", "int32"), _square(1024, 1, 4)),
+    "matmul-int8": Case(product(1024, 1024, 1024, "int8", "int32"), _square(1024, 1, 4)),
     "elementwise": Case(
-        _elementwise,
+        elementwise,
         lambda chip: Hand(0, 3 * N, BF16 * (N + 4096), BF16 * N),
         "multiply, add, maximum; conversions between bf16 and fp32 are no FLOPs",
     ),
     "layernorm": Case(
-        lambda: (_layernorm, (_spec(4096, 4096), _spec(4096), _spec(4096)), {}),
+        lambda: (layernorm, (array(4096, 4096), array(4096), array(4096)), {}),
         lambda chip: Hand(0, 8 * N, 2 * BF16 * N, BF16 * N, 4096),
         "x − mean is computed in two kernels, so 8 FLOPs an element, and x is read twice: once for "
         "mean and variance, which fits VMEM row by row, and once to normalise; JAX 0.12 reads it a "
@@ -361,7 +172,7 @@ SUITE: dict[str, Case] = {
         },
     ),
     "softmax": Case(
-        lambda: (__import__("jax").nn.softmax, (_spec(12288, 8192),), {}),
+        lambda: (__import__("jax").nn.softmax, (array(12288, 8192),), {}),
         lambda chip: Hand(0, 7 * SOFTMAX, 3 * BF16 * SOFTMAX, BF16 * SOFTMAX, 2 * SOFTMAX),
         "three kernels: max; − max, exp, sum; and again − max, exp, before ÷ sum. So x is read "
         "three times and exp computed twice, to keep exp(x − max) out of HBM. On a GPU, and on a "
@@ -372,7 +183,7 @@ SUITE: dict[str, Case] = {
         },
     ),
     "attention": Case(
-        lambda: (_attention, (_spec(B, H, S, D),) * 3, {}),
+        lambda: (attention, (array(B, H, S, D),) * 3, {}),
         _attention_hand,
         "libtpu replaces softmax and the second product by a kernel of its own, "
         "'online-softmax', except on v4. It declares no FLOPs: unknown. The S×S scores are written "
@@ -385,7 +196,7 @@ SUITE: dict[str, Case] = {
         },
     ),
     "convolution": Case(
-        _conv,
+        conv,
         lambda chip: Hand(
             2 * 16 * 128 * 128 * (3 * 28 - 2) ** 2,
             0,
@@ -397,12 +208,12 @@ SUITE: dict[str, Case] = {
         "first",
     ),
     "gather": Case(
-        _gather(4096),
+        gather(4096),
         lambda chip: Hand(0, None, BF16 * 4 * ROWS + 4 * 2048, BF16 * 4 * ROWS),
         "the rows that are looked up, not the table",
     ),
     "gather-small": Case(
-        _gather(1024),
+        gather(1024),
         lambda chip: Hand(
             0,
             None,
@@ -414,14 +225,14 @@ SUITE: dict[str, Case] = {
         {("v6e", "0.12.0.1"): lambda chip: Hand(0, None, BF16 * ROWS + 4 * 2048, BF16 * ROWS)},
     ),
     "scatter-add": Case(
-        _scatter(True),
+        scatter(True),
         lambda chip: Hand(0, ROWS, 2 * BF16 * ROWS + 4 * 2048, BF16 * ROWS),
         "in place: the touched rows are read and written, the updates read. With JAX 0.12 the rows "
         "are sorted first on v6e and v7x: ⌈log₂ 2048⌉ = 11 comparisons of 4 operations, and 4 more",
         {(chip, "0.12.0.1"): _sorted_scatter(False) for chip in ("v6e", "v7x")},
     ),
     "scatter-add-copied": Case(
-        _scatter(False),
+        scatter(False),
         lambda chip: Hand(
             0, ROWS, 2 * BF16 * ROWS + 4 * 2048 + BF16 * 32000 * 1024, BF16 * (ROWS + 32000 * 1024)
         ),
@@ -429,24 +240,24 @@ SUITE: dict[str, Case] = {
         {(chip, "0.12.0.1"): _sorted_scatter(True) for chip in ("v6e", "v7x")},
     ),
     "cache-append": Case(
-        _cache(True),
+        cache(True),
         lambda chip: Hand(0, None, BF16 * 16 * 1024, BF16 * 16 * 1024),
         "an update in place moves the update",
     ),
     "cache-append-copied": Case(
-        _cache(False),
+        cache(False),
         lambda chip: Hand(0, None, BF16 * (16 + 32768) * 1024, BF16 * (16 + 32768) * 1024),
         "not donated, the cache has to be copied first",
     ),
     "dynamic-slice": Case(
-        _slice, lambda chip: Hand(0, 512 * 1024, BF16 * 512 * 1024, BF16 * 512 * 1024)
+        slice_of_cache, lambda chip: Hand(0, 512 * 1024, BF16 * 512 * 1024, BF16 * 512 * 1024)
     ),
     **{
-        f"scan-{n}": Case(_scan(n), _scan_hand(n), _SCAN_WHY, {("cpu", "0.10.2"): _scan_on_cpu(n)})
+        f"scan-{n}": Case(scan(n), _scan_hand(n), _SCAN_WHY, {("cpu", "0.10.2"): _scan_on_cpu(n)})
         for n in (1, 10, 100)
     },
     "nested-loops": Case(
-        _nested,
+        nested_loops,
         lambda chip: Hand(
             20 * 2 * 512**3,
             20 * 512**2 + 4 * 512**2,
@@ -458,7 +269,7 @@ SUITE: dict[str, Case] = {
         "and a copy read and write it 20 times each, the scaling 4 times",
     ),
     "while-unknown": Case(
-        _while,
+        while_loop,
         lambda chip: Hand(
             2 * 512**3,
             2 * 512**2,
@@ -469,7 +280,7 @@ SUITE: dict[str, Case] = {
         "reads the state; so do the first copy, a copy before the product and, on two chips, after",
     ),
     "remat": Case(
-        _remat(True),
+        remat(True),
         lambda chip: Hand(
             6 * 2 * 512**3,
             None,
@@ -491,7 +302,7 @@ SUITE: dict[str, Case] = {
         },
     ),
     "no-remat": Case(
-        _remat(False),
+        remat(False),
         lambda chip: Hand(
             4 * 2 * 512**3,
             None,
@@ -501,17 +312,17 @@ SUITE: dict[str, Case] = {
         "two products forward, two backward; on v5p an intermediate passes through HBM",
     ),
     "pallas": Case(
-        _pallas(False),
+        pallas(False),
         lambda chip: Hand(0, None, 2 * F32 * 1024**2, F32 * 1024**2, None, True),
         "declares no FLOPs: unknown, not 0",
     ),
     "pallas-declared": Case(
-        _pallas(True),
+        pallas(True),
         lambda chip: Hand(2 * 1024**2, 0, 2 * F32 * 1024**2, F32 * 1024**2),
         "what its author declares, without a unit: held against the matrix unit",
     ),
     "sharded-matmul": Case(
-        _sharded,
+        sharded_product,
         lambda chip: Hand(
             2 * 2048 * 2048 * 1024,
             0,
@@ -521,109 +332,3 @@ SUITE: dict[str, Case] = {
         "half of the summed dimension on each device, then an all-reduce of the result",
     ),
 }
-
-
-# --- whole models -------------------------------------------------------------------------------
-
-
-def _mlp_step() -> Any:
-    import jax
-    import jax.numpy as jnp
-
-    def loss(weights: Any, x: Any, y: Any) -> Any:
-        for w in weights[:-1]:
-            x = jax.nn.relu(x @ w)
-        return ((x @ weights[-1] - y).astype(jnp.float32) ** 2).mean()
-
-    def step(weights: Any, x: Any, y: Any) -> Any:
-        gradients = jax.grad(loss)(weights, x, y)
-        return jax.tree.map(lambda w, g: (w - 0.01 * g).astype(w.dtype), weights, gradients)
-
-    weights = [_spec(512, 1024), _spec(1024, 1024), _spec(1024, 256)]
-    return step, (weights, _spec(512, 512), _spec(512, 256)), {}
-
-
-def _block_step() -> Any:
-    import jax
-    import jax.numpy as jnp
-
-    size, heads = 512, 8
-
-    def block(p: Any, x: Any) -> Any:
-        batch, length, _ = x.shape
-        h = _layernorm(x, p["g1"], p["b1"])
-        qkv = (h @ p["wqkv"]).reshape(batch, length, 3, heads, size // heads)
-        q, k, v = qkv.transpose(2, 0, 3, 1, 4)
-        mixed = _attention(q, k, v).transpose(0, 2, 1, 3).reshape(batch, length, size)
-        x = x + mixed @ p["wo"]
-        h = _layernorm(x, p["g2"], p["b2"])
-        return x + jax.nn.gelu(h @ p["w1"]) @ p["w2"]
-
-    def step(p: Any, x: Any) -> Any:
-        gradients = jax.grad(lambda p: (block(p, x).astype(jnp.float32) ** 2).mean())(p)
-        return jax.tree.map(lambda w, g: (w - 0.01 * g).astype(w.dtype), p, gradients)
-
-    shapes = {
-        "g1": (size,),
-        "b1": (size,),
-        "g2": (size,),
-        "b2": (size,),
-        "wqkv": (size, 3 * size),
-        "wo": (size, size),
-        "w1": (size, 4 * size),
-        "w2": (4 * size, size),
-    }
-    return step, ({name: _spec(*shape) for name, shape in shapes.items()}, _spec(1, 512, size)), {}
-
-
-def _convnet_step() -> Any:
-    import jax
-    import jax.numpy as jnp
-
-    def forward(p: Any, x: Any) -> Any:
-        for w in p["convolutions"]:
-            x = jax.lax.conv_general_dilated(
-                x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
-            )
-            x = jax.nn.relu(x)
-            x = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
-        return x.mean((1, 2)) @ p["dense"]
-
-    def gradient(p: Any, x: Any) -> Any:
-        return jax.grad(lambda p: (forward(p, x).astype(jnp.float32) ** 2).mean())(p)
-
-    weights = {
-        "convolutions": [_spec(3, 3, 16, 32), _spec(3, 3, 32, 64)],
-        "dense": _spec(64, 10),
-    }
-    return gradient, (weights, _spec(8, 32, 32, 16)), {}
-
-
-def _block_matrix(chip: str, version: str) -> float:
-    tokens, size, length = 512, 512, 512
-    weights = 12 * size * size
-    linear = 3 * 2 * tokens * weights  # forward, and two products for each backward
-    attention = 2 * 2 * tokens * length * size  # QKᵀ and PV
-    known = chip == "v4" or version == "0.7.2"  # else PV is inside 'online-softmax'
-    forward_unknown = 0 if known else attention / 2
-    return linear + 3 * attention - forward_unknown
-
-
-def _convnet_matrix(chip: str, version: str) -> float:
-    first = 2 * 8 * (3 * 32 - 2) ** 2 * 16 * 32
-    second = 2 * 8 * (3 * 16 - 2) ** 2 * 32 * 64
-    dense = 2 * 8 * 64 * 10
-    return 2 * first + 3 * second + 3 * dense  # no gradient of the picture
-
-
-def _mlp_matrix(chip: str, version: str) -> float:
-    layers = [512 * 1024, 1024 * 1024, 1024 * 256]
-    return 2 * 512 * (3 * sum(layers) - layers[0])  # no gradient of the input
-
-
-MODELS: dict[str, tuple[Callable[[], Any], Callable[[str, str], float]]] = {
-    "mlp-step": (_mlp_step, _mlp_matrix),
-    "transformer-block-step": (_block_step, _block_matrix),
-    "convnet-gradient": (_convnet_step, _convnet_matrix),
-}
-"""Whole models, with the matrix FLOPs counted by hand."""

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from types import SimpleNamespace
+from html import escape, unescape
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-import interactive
 import roofline_helpers as rh
 from roofline_helpers import BadType, BadValue, UnknownName, ask
+from roofline_helpers.ask.element import turned
 from tools.notebooks import restamp
 
 OPTIONS = {"the batch": "The smallest decides.", "4096": "It is large.", "16384": "It is larger."}
@@ -30,8 +30,10 @@ def number(**changes: Any) -> ask.Element:
     return ask.number(given.pop("question", "How much?"), **given)
 
 
-def data(html: str) -> Any:
-    return json.loads(re.findall(r'<script type="application/json">(.*?)</script>', html)[0])
+def sent(html: str) -> Any:
+    """What JavaScript gets."""
+    coded = re.findall(r'<script type="text/turned">(.*?)</script>', html)[0]
+    return json.loads(turned(coded))
 
 
 @pytest.mark.parametrize(
@@ -95,7 +97,7 @@ def test_a_bad_number_is_refused(changes: Any, error: type[Exception], text: str
 def test_spaces_of_the_right_answer_are_folded_as_those_of_the_options() -> None:
     options = {"a  b": "One.", "ab": "Two."}
     for right, correct in (("a  b", "a b"), ("a b ", "a b"), ("ab", "ab")):
-        given = data(choice(options=options, right=right).markup())["options"]
+        given = choice(options=options, right=right).data["options"]
         assert [one["text"] for one in given if one["right"]] == [correct]
 
 
@@ -122,27 +124,52 @@ def test_text_is_escaped_everywhere() -> None:
     html = element.markup()
     assert html.count("</script>") == 1
     assert "<b onclick" not in html
-    assert data(html)["options"][0]["text"] == evil
+    assert f"<li>{escape(evil)}</li>" in html
     assert "<b" not in number(unit="<b>", why="<b>", hint="<b>", answer=3).markup()
 
 
 def test_the_notebook_stores_html_and_text() -> None:
     bundle = choice(then=rh.table([{"a": "x", "b": 1.5}]))._repr_mimebundle_()
     assert set(bundle) == {"text/html", "text/plain"}
-    assert bundle["text/plain"].splitlines()[:5] == [
+    assert bundle["text/plain"].splitlines() == [
         "Which?",
         "  - the batch",
         "  - 4096",
         "  - 16384",
-        "Answer: the batch. The smallest decides.",
+        'The answer: rh.ask.answer("t-choice")',
     ]
-    assert "x  1.5" in bundle["text/plain"]
     html = bundle["text/html"]
     assert html.count("<script") == 2
     assert 'data-lm-suppress-shortcuts="true"' in html
     assert "<details><summary>Answer</summary>" in html
     assert html.index("<summary>") < html.index("data-then") < html.index("</details>")
     assert '<table class="dataframe">' in html
+
+
+def test_no_answer_is_readable_before_it_was_given() -> None:
+    """Not as text, and not in the source of what a notebook or a page shows."""
+    asked = choice(), number(why="Half of 481.", hint="Halve it."), ask.sheet(choice(), number())
+    for element in asked:
+        for text in (element.plain, element.markup()):
+            for said in ("The smallest decides.", "It is large.", "240", "Half of 481", "Halve"):
+                assert said not in text
+    assert "The smallest decides." in unescape(choice().markup())
+    assert ask.answer("t-choice") == "the batch. The smallest decides."
+    number(why="Half of 481.", then=rh.table([{"a": "x", "b": 1.5}]))
+    assert repr(ask.answer("t-number")).split() == "240. Half of 481. a b x 1.5".split()
+    with pytest.raises(UnknownName, match="Nearest: 't-number'"):
+        ask.answer("t-numbers")
+
+
+def test_words_are_sent_once() -> None:
+    """JavaScript takes them from what stands there without it."""
+    assert sent(choice().markup()) == {
+        **{"type": "choice", "key": "t-choice", "multi": False, "right": [0]},
+        **{"reveal": True, "locked": False},
+    }
+    assert "question" not in sent(number().markup())
+    exercises = sent(ask.sheet(choice(), number()).markup())["exercises"]
+    assert [one.get("right") for one in exercises] == [[0], None]
 
 
 def test_what_an_answer_unlocks_may_be_many_things() -> None:
@@ -155,8 +182,9 @@ def test_what_an_answer_unlocks_may_be_many_things() -> None:
     assert not plt.fignum_exists(figure.number)
     assert [one.data["key"] for one in element.inner] == ["t-number"]
     assert element.html().count("data-roofline") == 1
-    assert f"Figure: {ALT}" in element.plain
-    assert "Deep." in element.plain
+    assert f"Figure: {ALT}" in element.answer
+    assert "Deep." not in element.answer
+    assert ask.answer("t-number").endswith("Deep.")
     with pytest.raises(BadValue, match="needs alt="):
         choice(then=plt.subplots()[0])
     plt.close("all")
@@ -174,21 +202,21 @@ def test_a_picture_is_the_same_each_time_and_knows_its_size() -> None:
 
 
 def test_a_known_wrong_answer_is_met_within_the_tolerance() -> None:
-    known = data(number(feedback=[(120, "Half."), ((400, 500), "Twice.")]).markup())["feedback"]
+    known = sent(number(feedback=[(120, "Half."), ((400, 500), "Twice.")]).markup())["feedback"]
     assert known == [[117.6, 122.4, "Half."], [400.0, 500.0, "Twice."]]
 
 
 def test_an_answer_from_the_notebook_is_checked_there_too() -> None:
     assert "Right: 240 FLOP/byte." in number(answer=241, unit="FLOP/byte").plain
-    assert "Not yet: yours is 0.5 times" in number(answer=240.5 / 2).plain
+    assert "Not yet. Half of it" in number(answer=240.5 / 2).plain
     assert "Right" in number(answer=100, decades=0.5).plain
     assert "Not yet" in number(answer=10, decades=0.5).plain
     assert "Not yet" in number(answer=10_000, decades=0.5).plain
     assert "Right" in number(answer=240.5, decades=0.5).plain
-    assert data(number(answer=np.float32(2)).markup())["value"] == 2.0
+    assert sent(number(answer=np.float32(2)).markup())["value"] == 2.0
     assert "Right: 4." in number(solution=4.001, answer=4, integer=True).plain
     assert "Right: -3." in number(solution=-3, answer=-3, smallest=-5, integer=True).plain
-    assert "the solution is larger" in number(solution=0, answer=-3, smallest=-5).plain
+    assert "Too small" in number(solution=0, answer=-3, smallest=-5).plain
 
 
 def test_the_lead_says_predict_where_something_is_locked() -> None:
@@ -224,34 +252,3 @@ def test_old_outputs_are_restamped() -> None:
     old = re.sub(r"(roofline-ask-)[0-9a-f]{8}", r"\g<1>00000000", html).replace("use strict", "old")
     assert restamp.stamped(old) == restamp.stamped(html) == html
     assert restamp.stamped("<p>no element</p>") == "<p>no element</p>"
-
-
-def page(html: str, folder: Any) -> dict[str, Any]:
-    app = SimpleNamespace(outdir=str(folder))
-    context = {"body": html, "pathto": lambda name, resource: f"../{name}", "metatags": "<m>"}
-    interactive.lift(app, "notebooks/a", "page.html", context, None)  # type: ignore[arg-type]
-    return context
-
-
-def test_the_site_has_one_script_and_no_inline_one(tmp_path: Any) -> None:
-    figure, _ = plt.subplots(figsize=(3, 2))
-    context = page(f"<p>x</p>{choice(then=figure, alt=ALT).html()}{number().html()}", tmp_path)
-    assert "data-roofline" not in context["body"]
-    assert "data:image" not in context["body"]
-    (picture,) = re.findall(r'src="\.\./(_images/ask-\w+\.png)"', context["body"])
-    assert (tmp_path / picture).read_bytes().startswith(b"\x89PNG")
-    (source,) = re.findall(
-        r'<script defer src="\.\./(interactive/ask-\w+\.js)">', context["metatags"]
-    )
-    assert ask.tag("ask") in (tmp_path / source).read_text("utf-8")
-    assert '<meta name="roofline-site"' in context["metatags"]
-    assert page("<p>none</p>", tmp_path)["metatags"] == "<m>"
-
-
-def test_a_page_with_an_old_element_is_warned_of(
-    tmp_path: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said: list[Any] = []
-    monkeypatch.setattr(interactive.log, "warning", lambda *given: said.append(given))
-    page("<roofline-ask-00000000 data-kind='question'></roofline-ask-00000000>", tmp_path)
-    assert [one[1:] for one in said] == [("notebooks/a", "roofline-ask-00000000")]

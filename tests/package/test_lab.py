@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import re
 from dataclasses import replace
@@ -14,6 +15,7 @@ import pytest
 import roofline_helpers as rh
 from roofline_helpers import ask, lab, plot, serving
 from roofline_helpers._checks import BadType, BadValue, UnknownName
+from roofline_helpers.lab import design, shared
 
 INSTRUMENTS = {
     "point": lab.point,
@@ -25,9 +27,16 @@ LABS = {"memory-wall": lab.memory_wall, "design": lab.design_challenge}
 ALL = {**INSTRUMENTS, **LABS}
 
 
+@functools.cache
+def made(kind: str) -> ask.Element:
+    """An element, made once for all tests: a lab takes seconds."""
+    element: ask.Element = ALL[kind]()
+    return element
+
+
 @pytest.mark.parametrize("kind", ALL)
 def test_an_element_is_the_same_each_time(kind: str) -> None:
-    first, second = ALL[kind](), ALL[kind]()
+    first, second = made(kind), ALL[kind]()
     assert first.html() == second.html()
     assert first.kind == kind
     assert first.bundle == "lab"
@@ -36,7 +45,7 @@ def test_an_element_is_the_same_each_time(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ALL)
 def test_without_scripts_a_table_stands_there(kind: str) -> None:
-    element = ALL[kind]()
+    element = made(kind)
     assert element.fallback.count("<table") == 1
     assert element.fallback.count("<tr>") >= 4
     assert not re.search(r">\s*(nan|None)\s*<", element.fallback)
@@ -44,7 +53,7 @@ def test_without_scripts_a_table_stands_there(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", LABS)
 def test_without_scripts_labs_have_a_figure_and_the_answer(kind: str) -> None:
-    fallback = LABS[kind]().fallback
+    fallback = made(kind).fallback
     (picture,) = re.findall(r'<img src="data:image/png;base64,([^"]+)" alt="([^"]+)"', fallback)
     data = base64.b64decode(picture[0])
     assert data.startswith(b"\x89PNG")
@@ -55,7 +64,7 @@ def test_without_scripts_labs_have_a_figure_and_the_answer(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ALL)
 def test_starting_values_are_settings_of_the_model(kind: str) -> None:
-    start = ALL[kind]().data["start"]
+    start = made(kind).data["start"]
     json.dumps(start)
     chips = [start[name] for name in ("chip", "a", "b", "c", "d") if start.get(name)]
     assert chips
@@ -109,39 +118,47 @@ def test_bad_arguments_say_what_is_allowed(call: Any, error: type[Exception], sa
 
 
 def test_the_story_of_the_memory_wall_is_computed() -> None:
-    text = lab.memory_wall().plain
+    text = made("memory-wall").plain + ask.answer("lab-memory-wall")
     roof, job = rh.chip("h100").roofline("bf16"), rh.work.matmul(512, 512, 512)
     assert f"{roof.efficiency(312e12, job):.0%}".replace("%", " %") in text  # of the roof
     assert f"{roof.attainable(job) / 1e12:.0f} TFLOP/s" in text
     assert f"{roof.mfu(312e12):.0%}".replace("%", " %") in text
 
 
+def test_the_first_matmul_that_is_compute_bound() -> None:
+    for chip, dtype in (("h100", "bf16"), ("v6e", "int8"), ("t4", "fp16")):
+        roof = rh.chip(chip).roofline(dtype)
+        first = shared.first_compute_bound(roof, dtype)
+        bounds = [roof.bound(rh.work.matmul(n, n, n, dtype)) for n in (first - 1, first)]
+        assert bounds == ["memory", "compute"], chip
+
+
 def test_the_design_challenge_asks_what_is_so() -> None:
-    data = lab.design_challenge().data
-    today = serving.step(serving.LLAMA_3_8B, "h100", **lab._TODAY)
+    data = made("design").data
+    today = serving.step(serving.LLAMA_3_8B, "h100", **design.TODAY)
     assert {kernel.bound for kernel in today.kernels} == {"memory"}
     right = [option["right"] for option in data["predict"]["options"]]
     assert right == [True, True, True, False]
-    groups = lab._groups(today)
-    assert sum(len(found) for found in groups.values()) == len(today.kernels)
+    groups = design.groups_of(today)
+    assert sum(len(group) for group in groups.values()) == len(today.kernels)
     last = {option["text"]: option["right"] for option in data["reflect"]["options"]}
     assert last["Batch 64 in place of 8"]
     assert sum(last.values()) == 1
-    assert serving.step(serving.LLAMA_3_8B, "h100", **{**lab._TODAY, "batch": 64}).fits
+    assert serving.step(serving.LLAMA_3_8B, "h100", **{**design.TODAY, "batch": 64}).fits
 
 
 def test_the_wall_s_last_question_is_right_about_roofs() -> None:
-    options = lab.memory_wall().data["reflect"]["options"]
+    options = made("memory-wall").data["reflect"]["options"]
     assert [option["right"] for option in options] == [False, True, True, True, False]
     for option in options:
-        said = re.search(r"([\d.]+) times as high", option["feedback"])
-        assert bool(said) == option["right"]
-        if said:
-            assert float(said[1]) > 1
+        times = re.search(r"([\d.]+) times as high", option["feedback"])
+        assert bool(times) == option["right"]
+        if times:
+            assert float(times[1]) > 1
 
 
 def test_colours_of_marks_are_those_of_the_static_figures() -> None:
-    code = (resources.files("roofline_helpers") / "assets" / "labs.js").read_text("utf-8")
+    code = (resources.files("roofline_helpers") / "assets" / "chart.js").read_text("utf-8")
     light = dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", code.split(":host([data-look=dark])")[0]))
     assert light["memory"] == plot.PALETTE["memory"]
     assert light["compute"] == plot.PALETTE["compute"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import importlib
 import inspect
 import os
@@ -23,14 +24,15 @@ import roofline_helpers
 from tools import books
 
 PACKAGE = books.ROOT / "roofline_helpers"
-# Ground floor first: a module imports from the ones before it only
+# Ground floor first: a room, a file or a folder, imports from the ones before it only
 FLOORS = [
     "_checks",
+    "show",
+    "judge",
     "dtypes",
     "roofline",
     "hardware",
     "work",
-    "show",
     "serving",
     "records",
     "plot",
@@ -69,53 +71,86 @@ def test_import_is_quick() -> None:
     assert min(float(python(code)) for _ in range(5)) <= SECONDS
 
 
+def statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a file that run: all but what only type checkers read."""
+    for node in ast.iter_child_nodes(tree):
+        if not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)):
+            yield node
+            yield from statements(node)
+
+
 def imports(path: Path) -> Iterator[str]:
-    """The modules of the package that a file imports, inside functions too."""
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    """The modules of the package that a file imports, inside functions too: "hlo.flops"."""
+    for node in statements(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.ImportFrom):
             module = node.module or ""
-            if node.level == 0 and not module.startswith("roofline_helpers"):
+            if node.level == 0 and module.split(".")[0] != "roofline_helpers":
                 continue
-            inner = module.removeprefix("roofline_helpers").strip(".")
-            yield from [inner.split(".")[0]] if inner else [alias.name for alias in node.names]
+            inside = module.removeprefix("roofline_helpers").strip(".")
+            for alias in node.names:
+                whole = f"{inside}.{alias.name}".strip(".")
+                path_of = PACKAGE.joinpath(*whole.split("."))
+                is_module = path_of.is_dir() or path_of.with_suffix(".py").is_file()
+                yield whole if is_module or not inside else inside
         elif isinstance(node, ast.Import):
             for alias in node.names:
                 if alias.name.startswith("roofline_helpers."):
-                    yield alias.name.split(".")[1]
+                    yield alias.name.removeprefix("roofline_helpers.")
 
 
-def upward(files: dict[str, Path]) -> list[str]:
-    return [
-        f"{name} imports {other}"
-        for name, path in files.items()
-        for other in imports(path)
-        if other in FLOORS and FLOORS.index(other) >= FLOORS.index(name)
-    ]
+def rooms(package: Path) -> dict[str, list[Path]]:
+    """The files of each room, a module or a folder of them."""
+    found = {path.stem: [path] for path in package.glob("*.py") if path.stem != "__init__"}
+    folders = {path.parent.name: path.parent for path in package.glob("*/__init__.py")}
+    return found | {name: sorted(folder.glob("*.py")) for name, folder in folders.items()}
+
+
+def upward(package: Path) -> set[str]:
+    return {
+        f"{room} imports {other}"
+        for room, paths in rooms(package).items()
+        for path in paths
+        for other in (each.split(".")[0] for each in imports(path))
+        if other != room and other in FLOORS and FLOORS.index(other) >= FLOORS.index(room)
+    }
 
 
 def test_no_import_points_upwards() -> None:
-    files = {path.stem: path for path in PACKAGE.glob("*.py") if path.stem != "__init__"}
-    assert set(files) <= set(FLOORS), "a module has no floor: add it to FLOORS in its place"
-    assert upward(files) == []
+    assert set(rooms(PACKAGE)) <= set(FLOORS), "a room has no floor: add it to FLOORS in its place"
+    assert upward(PACKAGE) == set()
 
 
 def test_an_import_that_points_upwards_is_noticed(tmp_path: Path) -> None:
-    for text in (
-        "from .work import Work",
-        "from . import work",
-        "import roofline_helpers.work",
-        "def f():\n    from roofline_helpers.work import Work",
-    ):
-        path = tmp_path / "roofline.py"
-        path.write_text(text, "utf-8")
-        assert upward({"roofline": path}) == ["roofline imports work"]
+    (tmp_path / "hardware").mkdir()
+    (tmp_path / "hardware" / "__init__.py").touch()
+    for path in (tmp_path / "roofline.py", tmp_path / "hardware" / "links.py"):
+        for text in (
+            "from .work import Work",
+            "from . import work",
+            "import roofline_helpers.work",
+            "from roofline_helpers.work.rows import softmax",
+            "def f():\n    from roofline_helpers.work import Work",
+        ):
+            path.write_text(text, "utf-8")
+            assert upward(tmp_path) == {
+                f"{'hardware' if path.stem == 'links' else path.stem} imports work"
+            }
+        path.unlink()
+
+
+def test_inside_a_room_imports_lead_down_too() -> None:
+    """No file of a folder imports what is re-exported above it, and none imports in a circle."""
+    for room, paths in rooms(PACKAGE).items():
+        below = {
+            f"{room}.{path.stem}": set(imports(path)) for path in paths if path.stem != "__init__"
+        }
+        assert [name for name, others in below.items() if room in others] == []
+        tuple(graphlib.TopologicalSorter(below).static_order())  # raises CycleError with the circle
 
 
 def modules() -> list[ModuleType]:
-    names = [one.name for one in pkgutil.iter_modules(roofline_helpers.__path__)]
-    return [
-        importlib.import_module(f"roofline_helpers.{name}") for name in names if name != "__main__"
-    ]
+    every = pkgutil.walk_packages(roofline_helpers.__path__, "roofline_helpers.")
+    return [importlib.import_module(one.name) for one in every if "__main__" not in one.name]
 
 
 def public(module: ModuleType) -> Iterator[tuple[str, Any]]:

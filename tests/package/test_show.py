@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
+import subprocess
+import sys
 
 import numpy as np
+import pandas
 import pytest
 
 import roofline_helpers as rh
-from roofline_helpers import BadType, BadValue, UnknownName
+from roofline_helpers import BadType, BadValue, UnknownName, show
 from roofline_helpers.show import PREFIXES, significant
 
 
@@ -107,27 +111,68 @@ def test_rows_may_come_from_a_generator():
     assert len(rh.table({"n": str(i), "i": i} for i in range(3))) == 3
 
 
-@pytest.mark.parametrize(
-    ("answer", "solution", "text"),
-    [
-        (240, 240.5, "Right: 240 FLOP/byte."),
-        (102, 100, "Right: 100 FLOP/byte."),
-        (98, 100, "Right: 100 FLOP/byte."),
-        (103, 100, "Not yet: yours is 1.03 times the solution."),
-        (50, 100, "Not yet: yours is 0.5 times the solution."),
-        (0, 0, "Right: 0 FLOP/byte."),
-        (1, 0, "Not yet: the solution is smaller."),
-        (None, 100, "The solution is 100 FLOP/byte."),
-    ],
-)
-def test_answers_are_checked(answer, solution, text):
-    assert repr(rh.check(answer, solution, "FLOP/byte")) == text
+def test_a_table_of_pandas_reads_as_one_of_rows():
+    columns = {"chip": ["a", "b"], "N": [4096, None], "x": [1234.567, 0.0123456]}
+    frame = show.reading(pandas.DataFrame(columns))
+    assert frame.columns.name == "chip"
+    assert frame.loc["a"].tolist() == ["4,096", "1,235"]
+    assert frame.loc["b"].tolist() == ["–", "0.0123"]
+    assert frame.equals(
+        rh.table(
+            [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        )
+    )
+    named = show.reading(pandas.DataFrame({"x": [1.0]}, index=pandas.Index(["a"], name="chip")))
+    assert (named.columns.name, named.index.tolist()) == ("chip", ["a"])
+    assert show.reading(frame).equals(frame), "a second time changes nothing"
 
 
-def test_an_answer_may_have_its_own_tolerance_and_no_unit():
-    assert repr(rh.check(109, 100, tolerance=0.1)) == "Right: 100."
-    assert repr(rh.check(111, 100, tolerance=0.1)).startswith("Not yet")
-    assert repr(rh.check(np.float64(1), np.float32(1))) == "Right: 1."
+def test_a_table_as_html_is_whole_and_without_style():
+    long = "a text of more than the fifty characters at which pandas would cut it"
+    html = show.table_html(pandas.DataFrame({"a": ["x", "y"], "b": [long, None]}))
+    assert long in html
+    assert "style" not in html
+    assert "border" not in html
+    assert re.findall(r"<th>(.*?)</th>", html) == ["a", "b", "x", "y"]
+
+
+def test_what_the_book_is_about_shows_itself():
+    roof, chip, job = rh.chip("v7x").roofline(), rh.chip("v7x"), rh.work.matmul(600, 600, 600)
+    peak = chip.peak("bf16")
+    assert repr(roof).startswith("<TPU v7x bf16: peak 2,307 TFLOP/s, hbm 7,380 GB/s, ridge 312.6")
+    assert repr(job) == "<matmul in bf16: 432 MFLOP, 2.16 MB, 200 FLOP/byte>"
+    sizes = np.array([64, 256])
+    assert "21.3 FLOP/byte to 85.3 FLOP/byte" in repr(rh.work.matmul(sizes, sizes, sizes))
+    assert "vmem" in repr(job.with_traffic(vmem=1e6)._facts())
+    assert (str(peak), str(chip.memory["hbm"].capacity)) == ("2,307 TFLOP/s", "206.2 GB")
+    assert f"vendor: {peak.source.title}, read {peak.source.read}" in repr(peak)
+    assert f'href="{peak.source.url}"' in peak._repr_html_()
+    assert "memory.hbm.bandwidth 7,380 GB/s" in repr(chip)
+    for shown, cells in (
+        (roof, ["TPU v7x bf16", "ridge", "312.6 FLOP/byte"]),
+        (job, ["matmul in bf16", "reads", "a, b", "432 MFLOP", "200 FLOP/byte"]),
+        (chip, ["matrix.bf16", "2,307 TFLOP/s", "memory.hbm.bandwidth"]),
+    ):
+        found = re.findall(r"<t[hd]>(.*?)</t[hd]>", shown._repr_html_())
+        assert [each for each in cells if each not in found] == []
+
+
+def test_every_table_of_a_notebook_reads_so():
+    """In a kernel, once `use_tables` was called; and nothing happens outside of one."""
+    show.use_tables()
+    code = """
+import pandas
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+from roofline_helpers import show
+show.use_tables()
+data, _ = shell.display_formatter.format(pandas.DataFrame({"N": [64, 2048], "x": [1 / 3, None]}))
+print(data["text/plain"])
+print("<td>0.333</td>" in data["text/html"], "<td>–</td>" in data["text/html"])
+"""
+    command = [sys.executable, "-c", code]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert run.stdout.splitlines() == ["N          x", "64     0.333", "2,048      –", "True True"]
 
 
 def test_errors_say_what_is_allowed():

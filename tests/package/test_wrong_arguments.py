@@ -88,7 +88,7 @@ def test_a_wrong_option_of_the_command_is_refused_before_it_measures(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(measure, "run", lambda *_, **__: pytest.fail("it measured"))
+    monkeypatch.setattr(measure.command, "run", lambda *_, **__: pytest.fail("it measured"))
     try:
         status = measure.main(["measure", *arguments])
     except SystemExit as stop:

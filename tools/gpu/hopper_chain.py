@@ -6,7 +6,7 @@
 On a GPU, XLA sets nearly all of the L1 cache aside as shared memory, which Pallas' Triton kernels
 don't use. Pallas' other GPU backend, Mosaic GPU, does: here the tensor memory accelerator (TMA)
 copies rows to it and back, past the L1, which is left to γ and β. Needs JAX ≥ 0.10 and a GPU of
-compute capability 9.0; Triton and PyTorch are timed beside it where they are.
+compute capability 9.0; our Triton kernel is timed as well where there are Triton and PyTorch.
 
 One program a row, in shared memory; arithmetic in fp32, exponentials and roots approximate.
 """
@@ -26,7 +26,8 @@ from jax.experimental.pallas import mosaic_gpu as gpu
 
 from roofline_helpers import measure, records
 from roofline_helpers._checks import BadValue
-from tools.gpu.measure_gpu import EPS, RATE, Torch, chain_mask, pallas_chain
+from tools.gpu.chain import EPS, RATE, chain_mask, pallas_chain
+from tools.gpu.pytorch import Torch
 
 WIDE = 256  # elements: the copy engine takes no longer side of a box
 SHAPE = 65536, 4096
@@ -119,7 +120,7 @@ def main():
     """Time our kernel by both backends, in turn, and Triton's; write them down."""
     parser = argparse.ArgumentParser(description="The chain by Pallas' two GPU backends.")
     parser.add_argument("--out", metavar="FILE.json")
-    given = parser.parse_args()
+    out = parser.parse_args().out
     made = arrays(*SHAPE)
     ways = {"Pallas": pallas_chain, "Pallas, Mosaic GPU": chain}
     ours, theirs = (jax.jit(way)(*made).astype(jnp.float32) for way in ways.values())
@@ -132,12 +133,12 @@ def main():
     if (alone := by_hand(*SHAPE)) is not None:
         seconds["Triton by hand"] = [alone]
         print(f"Triton by hand: {1e6 * alone:.1f} µs", flush=True)
-    if given.out:
+    if out:
         about = measure.device()
         trial = {
             "schema": measure.TRIAL,
             "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "command": f"python -m tools.gpu.hopper_chain --out {Path(given.out).name}",
+            "command": f"python -m tools.gpu.hopper_chain --out {Path(out).name}",
             "device": {"kind": about["kind"], "chip": about["chip"]},
             "software": measure.software(),
             "shape": list(SHAPE),
@@ -145,7 +146,7 @@ def main():
             "notes": list(measure.busy()),
             "seconds": seconds,
         }
-        records.save(given.out, trial)
+        records.save(out, trial)
 
 
 if __name__ == "__main__":

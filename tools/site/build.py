@@ -1,7 +1,8 @@
 """Build the site into ``_build/html`` and check it. A warning or a broken link fails, every time.
 
 Sphinx reads again only what has changed, and a warning is said only when a page is read. So a build
-that failed, or was interrupted, or was made by other tools leaves nothing behind to start from.
+that failed, or was interrupted, or was made by other tools leaves nothing behind to start from. A
+site that was made of exactly what is here is checked again, not built.
 """
 
 from __future__ import annotations
@@ -13,64 +14,91 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from tools import books
 from tools.site import check_site
 
+PICTURES = ".pictures"  # book/_ext/kept.py
+START = "from jupyter_book.cli.main import main; main()"
 
-def fingerprint(root: Path) -> str:
-    """Return a hash of what shapes every page and is no page: settings, extensions, assets."""
-    names = [
-        "_config.yml",
-        "_toc.yml",
-        "requirements.txt",
-        "tools/site/build.py",
-        "book/pages.toml",
-    ]
-    names += ["book/glossary.md"]  # its definitions stand on other pages too
-    paths = [root / name for name in names]
-    paths += sorted((root / "book/_ext").glob("*.py"))
-    paths += sorted((root / "book/_templates").glob("*.html"))
-    paths += sorted((root / "roofline_helpers/assets").glob("*.js"))
-    # Sphinx copies these only when a page has changed
-    paths += sorted(path for path in (root / "book/_static").rglob("*") if path.is_file())
-    digest = hashlib.sha256(sys.version.encode())
+
+def digest(paths: Iterable[Path]) -> str:
+    """Return a hash of files' names and contents; a missing file counts, too."""
+    made = hashlib.sha256(sys.version.encode())
     for path in paths:
-        digest.update(path.name.encode() + b"\0")
-        digest.update(path.read_bytes() if path.is_file() else b"")
-    return digest.hexdigest()
+        made.update(path.name.encode() + b"\0")
+        made.update(path.read_bytes() if path.is_file() else b"")
+    return made.hexdigest()
+
+
+def files(folder: Path, pattern: str = "**/*") -> list[Path]:
+    """Return a folder's files in order, without those that Python makes."""
+    paths = sorted(path for path in folder.glob(pattern) if path.is_file())
+    return [path for path in paths if path.suffix != ".pyc"]
+
+
+def frame(root: Path) -> str:
+    """Return a hash of what shapes every page and is no page: settings, extensions, theme."""
+    names = ["_config.yml", "_toc.yml", "requirements.txt", "book/pages.toml"]
+    names += ["book/glossary.md"]  # its definitions stand on other pages too
+    paths = [root / name for name in names] + [Path(__file__)]
+    paths += files(root / "book/_ext", "*.py") + files(root / "book/theme")
+    return digest(paths + files(root / "roofline_helpers/assets"))
+
+
+def sources(root: Path) -> str:
+    """Return a hash of what the pages are made of: texts, pictures, notebooks, the package."""
+    paths = [root / "index.md", *files(root / "book", "*.*"), *files(root / "book/images")]
+    return digest(
+        [*paths, *files(root / "notebooks", "*.ipynb"), *files(root / "roofline_helpers")]
+    )
+
+
+def remove(out: Path) -> None:
+    """Remove what was built; pictures stay, which are found again by what they are made of."""
+    for path in out.glob("*"):
+        if path.name == PICTURES:
+            continue
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 def build(root: Path, clean: bool = False) -> int:
-    """Build and check the book that lies in ``root``; return the exit status."""
+    """Build and check the book whose ``_config.yml`` is in ``root``; return the exit status."""
     begun = time.perf_counter()
     out = root / "_build"
-    state = out / "good"  # exists only after a build that passed, with the fingerprint in it
-    mark = fingerprint(root)
-    if clean or not state.is_file() or state.read_text("utf-8") != mark:
-        shutil.rmtree(out, ignore_errors=True)
+    state = out / "good"  # exists only after a build that passed, with both hashes in it
+    kept = state.read_text("utf-8").split() if state.is_file() else ["", ""]
+    made_of = [frame(root), sources(root)]
+    names = books.pages(root)
+    if not clean and kept == made_of and not check_site.check(out / "html", names):
+        print(f"{len(names)} pages: nothing has changed, and nothing is wrong")
+        return 0
+    if clean or kept[0] != made_of[0]:
+        remove(out)
     state.unlink(missing_ok=True)
 
-    start = "from jupyter_book.cli.main import main; main()"
-    command = [sys.executable, "-c", start, "build", str(root)]
+    command = [sys.executable, "-c", START, "build", str(root)]
     command += ["--path-output", str(root), "-W", "-n", "--keep-going", "-q"]
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONHASHSEED": "0"}
     done = subprocess.run(command, cwd=root, env=environment)
     if done.returncode != 0:
-        shutil.rmtree(out, ignore_errors=True)
+        remove(out)
         print("\nThe book was not built: see the warnings above.", file=sys.stderr)
         return done.returncode
 
-    problems = check_site.check(out / "html", books.pages(root))
+    problems = check_site.check(out / "html", names)
     if problems:
-        shutil.rmtree(out, ignore_errors=True)
+        remove(out)
         print("\n".join(problems), file=sys.stderr)
         print(f"\nThe site has {len(problems)} problem(s) and was removed.", file=sys.stderr)
         return 1
-    state.write_text(mark, "utf-8")
-    pages = len(books.pages(root))
-    print(f"{pages} pages built and checked in {time.perf_counter() - begun:.0f} s")
+    state.write_text("\n".join(made_of), "utf-8")
+    print(f"{len(names)} pages built and checked in {time.perf_counter() - begun:.0f} s")
     return 0
 
 
@@ -79,8 +107,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--root", type=Path, default=books.ROOT, help="the folder of _config.yml")
     parser.add_argument("--clean", action="store_true", help="start from nothing")
-    given = parser.parse_args()
-    return build(given.root.resolve(), given.clean)
+    arguments = parser.parse_args()
+    return build(arguments.root.resolve(), arguments.clean)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from base64 import b64decode
 from tools import books
 from tools.notebooks import run as notebooks
 
-COPIES = {"book/_static/rooflines.png": ("notebooks/hardware-comparison.ipynb", "fig-compare-tpus")}
+COPIES = {"book/images/rooflines.png": ("notebooks/hardware-comparison.ipynb", "fig-compare-tpus")}
 
 
 def picture(notebook: str, name: str) -> bytes:

@@ -138,12 +138,11 @@ def default_book(target: Path) -> Path:
         key: ours[key] for key in ("title", "author", "logo", "only_build_toc_files", "parse")
     }
     config["execute"] = {"execute_notebooks": "off"}
-    extensions = ours["sphinx"]["extra_extensions"]
-    settings = {key: ours["sphinx"]["config"][key] for key in ("bibtex_bibfiles",)}
+    settings = ours["sphinx"]["config"]
     config["sphinx"] = {
-        "extra_extensions": extensions,
+        "extra_extensions": [one for one in settings["extensions"] if "." in one],
         "local_extensions": {"computed": "book/_ext"},
-        "config": settings,
+        "config": {"bibtex_bibfiles": settings["bibtex_bibfiles"]},
     }
     (target / "_config.yml").write_text(yaml.safe_dump(config), "utf-8")
     start = "from jupyter_book.cli.main import main; main()"

@@ -9,10 +9,13 @@ without the package's reference, which nobody reads on paper. Answers stand belo
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
+from html import escape
 from pathlib import Path
 
+from bs4 import BeautifulSoup, Tag
 from playwright.sync_api import Error
 
 from tools import books
@@ -36,64 +39,73 @@ img { max-width: 80%; }
 """
 
 
-def article(site: Path, name: str) -> str:
-    """Return a page's article, with ids and links that hold in one document."""
-    text = (site / f"{name}.html").read_text("utf-8")
-    found = re.search(r"<article>(.*)</article>", text, re.DOTALL)
-    if not found:
-        raise LookupError(f"{name}.html has no article")
-    body = re.sub(r"<script\b.*?</script>", "", found[1], flags=re.DOTALL)
-    body = re.sub(r'<details class="fold">.*?</details>', "", body, flags=re.DOTALL)
-    body = re.sub(r"<source\b[^<>]*>", "", body).replace(' loading="lazy"', "")
-    body = re.sub(r'<a class="headerlink".*?</a>', "", body)
-    body = re.sub(r"<details(?![^>]*\bopen\b)", "<details open", body)
-    here = (site / name).parent
-
-    def place(address: str) -> str:
-        if re.match(r"[a-z]+:", address):
-            return address
-        path, _, anchor = address.partition("#")
-        page = (here / path).resolve().relative_to(site.resolve()) if path else Path(f"{name}.html")
-        if page.suffix != ".html":
-            return page.as_posix()
-        target = page.with_suffix("").as_posix()
-        if target in LEFT_OUT:
-            return f"#{key(name)}"
-        return f"#{key(target)}" + (f"-{anchor}" if anchor else "")
-
-    body = re.sub(r'\bid="([^"]+)"', lambda one: f'id="{key(name)}-{one[1]}"', body)
-    body = re.sub(r'\bfor="([^"]+)"', lambda one: f'for="{key(name)}-{one[1]}"', body)
-    body = re.sub(r'\b(href|src)="([^"]+)"', lambda one: f'{one[1]}="{place(one[2])}"', body)
-    return f'<article id="{key(name)}">{body}</article>'
-
-
 def key(name: str) -> str:
     """Return the id of a page in the document."""
     return name.replace("/", "-")
 
 
+def placed(address: str, name: str) -> str:
+    """Return what an address on a page is called in the one document."""
+    if re.match(r"[a-z]+:", address):
+        return address
+    path, _, anchor = address.partition("#")
+    page = os.path.normpath(os.path.join(os.path.dirname(name), path)) if path else f"{name}.html"
+    target = page.removesuffix(".html")
+    if target == page:
+        return page
+    if target in LEFT_OUT:
+        return f"#{key(name)}"
+    return f"#{key(target)}" + (f"-{anchor}" if anchor else "")
+
+
+def article(page: BeautifulSoup, name: str) -> Tag:
+    """Return a page's article, with ids and links that hold in one document.
+
+    Raises
+    ------
+    LookupError
+        The page has none.
+    """
+    body = page.find("article")
+    if not isinstance(body, Tag):
+        raise LookupError(f"{name}.html has no article")
+    for one in body.select("script, details.fold, picture > source, a.headerlink"):
+        one.decompose()
+    for one in body.find_all("details"):
+        one["open"] = ""
+    for one in body.find_all(True):
+        one.attrs.pop("loading", None)
+        for attribute in {"id", "for"} & set(one.attrs):
+            one[attribute] = f"{key(name)}-{one[attribute]}"
+        for attribute in {"href", "src"} & set(one.attrs):
+            one[attribute] = placed(str(one[attribute]), name)
+    body["id"] = key(name)
+    return body
+
+
 def document(site: Path, names: list[str]) -> str:
     """Return the whole book as one page."""
-    home = (site / "index.html").read_text("utf-8")
-    title = re.search(r"<title>(.*?)</title>", home)
-    sheet = re.search(r'<link rel="stylesheet" href="([^"]+)"', home)
-    if not title or not sheet:
+    pages = {
+        name: BeautifulSoup((site / f"{name}.html").read_text("utf-8"), "html.parser")
+        for name in ["index", *names]
+    }
+    title, sheet = pages["index"].title, pages["index"].select_one('link[rel="stylesheet"]')
+    if title is None or sheet is None:
         raise LookupError("index.html has no title or no style sheet")
-    parts = [article(site, name) for name in names]
-    heads = [re.search(r"<h1>(.*?)</h1>", part, re.DOTALL) for part in parts]
+    articles = {name: article(pages[name], name) for name in names}
+    heads = {name: one.h1.get_text() if one.h1 else name for name, one in articles.items()}
     entries = "".join(
-        f'<li><a href="#{key(name)}">{re.sub("<[^>]+>", "", head[1]) if head else name}</a></li>'
-        for name, head in zip(names, heads, strict=True)
+        f'<li><a href="#{key(name)}">{escape(head)}</a></li>' for name, head in heads.items()
     )
-    cover = f'<section class="cover"><h1>{title[1]}</h1><p>Text and figures CC BY 4.0, code'
+    cover = f'<section class="cover"><h1>{title.get_text()}</h1><p>Text and figures CC BY 4.0, code'
     cover += " Apache-2.0. Folded code and the package's reference are on the site and in the"
     cover += " notebooks.</p></section>"
     return (
         f'<!doctype html><html lang="en" data-theme="light"><head><meta charset="utf-8">'
-        f'<title>{title[1]}</title><link rel="stylesheet" href="{sheet[1]}">'
+        f"<title>{title.get_text()}</title>{sheet}"
         f"<style>{STYLE}</style></head><body><main>{cover}"
         f'<nav class="toc" style="break-before: page"><h2>Contents</h2><ul>{entries}</ul></nav>'
-        f"{''.join(parts)}</main></body></html>"
+        f"{''.join(map(str, articles.values()))}</main></body></html>"
     )
 
 
@@ -122,14 +134,15 @@ def printed(site: Path, target: Path, names: list[str]) -> None:
 
 def linked(site: Path) -> int:
     """Add the PDF to every page's list, below the offline copy; return how many pages have it."""
-    offline = re.compile(r'(<li><a href="((?:\.\./)*)_static/[^"]*\.zip".*?</li>)')
     count = 0
     for path in site.rglob("*.html"):
-        text = path.read_text("utf-8")
-        if NAME not in text:
-            text = offline.sub(rf'\1\n    <li><a href="\2{NAME}">Book as PDF</a></li>', text)
-            path.write_text(text, "utf-8")
-        count += NAME in text
+        lines = path.read_text("utf-8").splitlines(keepends=True)
+        offline = [at for at, line in enumerate(lines) if "data-online" in line and ".zip" in line]
+        if offline and not any(NAME in line for line in lines):
+            up = "../" * (len(path.relative_to(site).parts) - 1)
+            lines.insert(offline[0] + 1, f'    <li><a href="{up}{NAME}">Book as PDF</a></li>\n')
+            path.write_text("".join(lines), "utf-8")
+        count += any(NAME in line for line in lines)
     return count
 
 

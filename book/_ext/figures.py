@@ -1,0 +1,151 @@
+"""Sphinx extension: the site's pictures, small, sized, and once more in colours for dark pages.
+
+A PNG's dark version has the same pixels and a palette turned around in Oklab. A drawing (SVG) that
+has one brings it along: ``layers.svg`` and ``layers.dark.svg``.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from sphinx.application import Sphinx
+
+from kept import kept
+
+DARK, LIGHT = (0x12, 0x16, 0x1C), (0xE4, 0xE8, 0xEE)  # ground and ink of dark pages
+BRIGHT = 0.68  # lightness of full colours on dark pages, about
+SHARP = 2  # pixels of a picture to a pixel of the page
+COLOURS = 256  # enough for a plot
+
+_TO_CONES = [
+    [0.4122214708, 0.5363325363, 0.0514459929],
+    [0.2119034982, 0.6806995451, 0.1073969566],
+    [0.0883024619, 0.2817188376, 0.6299787005],
+]
+_TO_LAB = [
+    [0.2104542553, 0.7936177850, -0.0040720468],
+    [1.9779984951, -2.4285922050, 0.4505937099],
+    [0.0259040371, 0.7827717662, -0.8086757660],
+]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture of the site with its size on the page, in CSS pixels, and its dark version."""
+
+    width: int
+    height: int
+
+    @classmethod
+    def of(cls, path: Path) -> Picture | None:
+        """Return the picture in a file, None for one that has no dark version."""
+        if path.suffix == ".png" and path.is_file():
+            with Image.open(path) as picture:
+                return cls(*(round(side / SHARP) for side in picture.size))
+        if path.suffix == ".svg" and dark(path).is_file():
+            head = path.read_text("utf-8").partition(">")[0]
+            sides = dict(re.findall(r'\b(width|height)="(\d+)"', head))
+            return cls(int(sides["width"]), int(sides["height"]))
+        return None
+
+    def markup(self, address: str, alt: str, wait: bool) -> str:
+        """Return its HTML; ``wait`` for a picture that is loaded when the reader comes near."""
+        later = ' loading="lazy" decoding="async"' if wait else ""
+        return (
+            f'<picture><source data-dark srcset="{dark(Path(address)).as_posix()}"'
+            ' media="(prefers-color-scheme: dark)">'
+            f'<img alt="{alt}" src="{address}" width="{self.width}" height="{self.height}"{later}>'
+            "</picture>\n"
+        )
+
+
+def dark(path: Path) -> Path:
+    """Return where a picture's dark version is, or belongs."""
+    return path.with_name(f"{path.stem}.dark{path.suffix}")
+
+
+def oklab(rgb: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return sRGB colours (0 to 1) in Oklab: lightness, green to red, blue to yellow."""
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    cones = np.cbrt(linear @ np.array(_TO_CONES).T)
+    return np.asarray(cones @ np.array(_TO_LAB).T)
+
+
+def srgb(lab: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return Oklab colours in sRGB, 0 to 1; what lies outside is clipped."""
+    cones = (lab @ np.linalg.inv(np.array(_TO_LAB)).T) ** 3
+    linear = np.clip(cones @ np.linalg.inv(np.array(_TO_CONES)).T, 0, 1)
+    curve = 1.055 * linear ** (1 / 2.4) - 0.055
+    return np.asarray(np.where(linear <= 0.0031308, linear * 12.92, curve))
+
+
+def darkened(palette: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return colours for a dark page: white becomes its ground, black its ink, hues stay.
+
+    Lightness is turned around on Oklab's scale, so that what stood out still does. Full colours,
+    those of lines and markers, stay bright: they have to stand out from black now.
+    """
+    lab = oklab(palette / 255)
+    ground, ink = oklab(np.array([DARK, LIGHT]) / 255)
+    light = 1 - np.clip(1 - lab[:, :1], 0, 1) ** 0.75  # a little brighter: thin lines on black
+    turned = ground * light + ink * (1 - light)
+    turned[:, 1:] += lab[:, 1:]
+    chroma = np.hypot(lab[:, 1], lab[:, 2])
+    full = np.clip((chroma - 0.07) / 0.06, 0, 1)
+    bright = BRIGHT + 0.6 * (turned[:, 0] - 0.5)
+    turned[:, 0] += full * np.clip(bright - turned[:, 0], 0, None)
+    return np.asarray(np.round(srgb(turned) * 255).astype(np.uint8))
+
+
+def small_and_dark(content: bytes) -> list[bytes]:
+    """Return a PNG in few colours, and the same pixels in colours for dark pages."""
+    with Image.open(io.BytesIO(content)) as picture:
+        if picture.mode == "P":  # made by an earlier build
+            few = picture.copy()
+        else:
+            ground = Image.new("RGBA", picture.size, "white")
+            flat = Image.alpha_composite(ground, picture.convert("RGBA")).convert("RGB")
+            few = flat.quantize(COLOURS, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    turned = few.copy()
+    palette = np.array(few.getpalette()).reshape(-1, 3)
+    turned.putpalette(darkened(palette).ravel().tolist())
+    files = [io.BytesIO(), io.BytesIO()]
+    for one, file in zip((few, turned), files, strict=True):
+        one.save(file, "PNG", optimize=True)
+    return [file.getvalue() for file in files]
+
+
+def shrink(site: Path) -> None:
+    """Make every PNG of the pages small, and write its dark version."""
+    for path in sorted((site / "_images").glob("*.png")):
+        if not path.name.endswith(".dark.png"):
+            content = path.read_bytes()
+            files = kept(site, __file__, content, partial(small_and_dark, content))
+            for target, file in zip((path, dark(path)), files, strict=True):
+                target.write_bytes(file)
+
+
+def finish(app: Sphinx, error: Exception | None) -> None:
+    """Make the dark versions once every picture is in its place."""
+    if error is not None or app.builder.name != "html":
+        return
+    site = Path(app.outdir)
+    shrink(site)
+    for source, (_, name) in app.env.images.items():
+        drawing = dark(Path(app.srcdir) / source)
+        if drawing.suffix == ".svg" and drawing.is_file():
+            shutil.copyfile(drawing, dark(site / "_images" / name))
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Connect to Sphinx, before what packs the finished site."""
+    app.connect("build-finished", finish, priority=600)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

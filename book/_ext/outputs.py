@@ -1,0 +1,145 @@
+"""Sphinx extension: notebook cells on the page: what is folded, and the HTML that a cell has made.
+
+A fold says what it hides. The code of a question says its answer, so it is in the notebook and not
+on the page. HTML outputs lose what the content security policy refuses, their tables get aligned
+columns of numbers and a box to scroll in, and pictures inside them become files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from base64 import b64decode
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bs4 import BeautifulSoup, Tag
+from bs4.dammit import EntitySubstitution
+from bs4.element import NavigableString
+from bs4.formatter import HTMLFormatter
+from docutils import nodes
+from myst_nb.sphinx_ import HideCodeCellNode
+from sphinx.application import Sphinx
+from sphinx.builders import Builder
+from sphinx.transforms.post_transforms import SphinxPostTransform
+from sphinx.util.osutil import relative_uri
+
+import table_widths
+from figures import Picture
+from translator import REFUSED
+
+SUMMARIES = {
+    "Show code cell content": "Set-up code",
+    "Show code cell source": "Code",
+    "Show code cell output": "Output",
+    "Show code cell outputs": "Output",
+}
+PIECE = re.compile(r"<(roofline-(?:ask|lab)-[0-9a-f]{8})\b")  # a question or a lab
+INLINE_PICTURE = "data:image/png;base64,"
+WRITTEN = HTMLFormatter(EntitySubstitution.substitute_xml, void_element_close_prefix="")
+
+
+def texts(row: Sequence[Tag]) -> list[str]:
+    """Return the text of each cell."""
+    return [cell.get_text().strip() for cell in row]
+
+
+def soften(text: NavigableString, soup: BeautifulSoup) -> None:
+    """Let the long words of a text break at their signs."""
+    parts: list[str | Tag] = []
+    for word in re.split(r"(\s+)", text):
+        first, *others = table_widths.pieces(word)
+        parts.append(first)
+        for other in others:
+            parts += [soup.new_tag("wbr"), other]
+    if any(isinstance(part, Tag) for part in parts):
+        text.replace_with(*parts)
+
+
+def fit(table: Tag, soup: BeautifulSoup) -> None:
+    """Mark columns of numbers; let long names break, and rows become cards on a phone."""
+    rows = [row.find_all(["th", "td"]) for row in table.find_all("tr")]
+    head = [row.find_all(["th", "td"]) for row in table.select("thead tr")]
+    body = rows[len(head) :]
+    for column in range(max(map(len, rows), default=0)):
+        cells = [texts(row)[column] for row in body if len(row) > column]
+        if table_widths.is_numbers(cells, names=column == 0):
+            for row in rows:
+                if len(row) > column:
+                    row[column]["class"] = "number"
+    if len(head) == 1 and table_widths.as_cards(texts(head[0]), [texts(row) for row in body]):
+        table["class"] = f"{table.get('class', '')} cards".strip()
+        for row in body:
+            for name, cell in zip(texts(head[0])[1:], row[1:], strict=True):
+                cell["data-name"] = name
+    for text in [one for row in rows for cell in row for one in cell.find_all(string=True)]:
+        soften(text, soup)
+
+
+def lift_picture(image: Tag, builder: Builder, docname: str) -> None:
+    """Make a file of a picture that is written into the page."""
+    data = b64decode(str(image["src"]).removeprefix(INLINE_PICTURE))
+    name = f"_images/ask-{hashlib.sha256(data).hexdigest()[:16]}.png"
+    path = Path(builder.outdir) / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    picture = Picture.of(path)
+    if picture is not None:
+        address = relative_uri(builder.get_target_uri(docname), name)
+        markup = picture.markup(address, str(image.get("alt", "")), wait=True)
+        image.replace_with(BeautifulSoup(markup, "html.parser"))
+
+
+def cleaned(html: str, builder: Builder, docname: str) -> str:
+    """Return a piece of HTML as the frame can carry it."""
+    soup = BeautifulSoup(html, "html.parser", multi_valued_attributes=None)
+    for one in soup.select("style, script[data-roofline]"):
+        one.decompose()
+    for one in soup.find_all(True):
+        for name in REFUSED & set(one.attrs):
+            del one[name]
+    for image in soup.select(f'img[src^="{INLINE_PICTURE}"]'):
+        lift_picture(image, builder, docname)
+    for table in soup.find_all("table"):
+        fit(table, soup)
+        for cell in table.find_all("th"):
+            if not cell.get_text().strip():
+                cell.name = "td"
+        table.wrap(soup.new_tag("div", attrs={"class": "scroll"}))
+    return soup.decode(formatter=WRITTEN)
+
+
+class Outputs(SphinxPostTransform):  # type: ignore[misc]
+    """Cleans the HTML of the page's outputs."""
+
+    default_priority = 210  # after myst-nb has chosen and folded
+    formats = ("html",)
+
+    def run(self, **_: Any) -> None:
+        """Go through the page's cells."""
+        for cell in self.document.findall(nodes.container):
+            if cell.get("nb_element") != "cell_code":
+                continue
+            for raw in list(cell.findall(nodes.raw)):
+                html = cleaned(raw.astext(), self.app.builder, self.env.docname)
+                raw.replace_self(nodes.raw("", html, **raw.attributes))
+
+
+def open_fold(translator: Any, node: HideCodeCellNode) -> None:
+    """Open a fold whose summary says what is inside."""
+    prompt = node["prompt_show"]
+    summary = translator.encode(SUMMARIES.get(prompt, prompt))
+    translator.body.append(f'<details class="fold"><summary>{summary}</summary>\n')
+
+
+def close_fold(translator: Any, node: HideCodeCellNode) -> None:
+    """Close it."""
+    translator.body.append("</details>\n")
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Connect to Sphinx; myst-nb is set up before."""
+    app.add_post_transform(Outputs)
+    app.add_node(HideCodeCellNode, html=(open_fold, close_fold), override=True)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

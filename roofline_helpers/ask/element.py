@@ -1,0 +1,173 @@
+"""An interactive piece: its HTML, the script that brings it to life, and what stands without it."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from importlib import resources
+from string import ascii_lowercase, ascii_uppercase, digits
+from typing import Any
+
+from roofline_helpers import judge
+from roofline_helpers._checks import name_of
+
+BUNDLES: Mapping[str, tuple[str, ...]] = {
+    "ask": ("numbers.js", "style.js", "core.js"),
+    "lab": ("numbers.js", "style.js", "core.js", "model.js", "chart.js", "labs.js"),
+}
+"""Scripts of each kind of element: a question in a notebook doesn't bring the labs along."""
+
+LOCKED = "<!-- then -->"
+"""Where in a fallback that which an answer unlocks goes; behind it if it is not there."""
+
+
+# --- the script ----------------------------------------------------------------------------------
+
+
+@functools.cache
+def _sources(bundle: str) -> str:
+    # What Python knows already is handed over, not typed again
+    words = {
+        "slips": judge.SLIPS,
+        "large": judge.TOO_LARGE,
+        "small": judge.TOO_SMALL,
+    }
+    parts = [f"const judge = {to_json(words)};"]
+    for name in BUNDLES[bundle]:
+        if name == "model.js":
+            from roofline_helpers import serving
+
+            parts.append(f"const tables = {to_json(serving.tables())};")
+        path = resources.files("roofline_helpers") / "assets" / name
+        parts.append(path.read_text("utf-8"))
+    # As it is written, less the comments and the indentation
+    code = re.sub(r"^ */\*.*?\*/ *$", "", "\n".join(parts), flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"\n+", "\n", re.sub(r"^ *(//.*)?", "", code, flags=re.MULTILINE)).strip()
+
+
+@functools.cache
+def tag(bundle: str) -> str:
+    """Return the name of the HTML element: it has the script's hash, for a name is defined once."""
+    digest = hashlib.sha256(_sources(bundle).encode()).hexdigest()
+    return f"roofline-{bundle}-{digest[:8]}"
+
+
+def script(bundle: str, tags: Sequence[str] | None = None) -> str:
+    """Return the JavaScript that brings elements to life.
+
+    Parameters
+    ----------
+    bundle : str
+        "ask" (questions) or "lab" (everything).
+    tags : sequence of str, optional
+        Names of the elements to define; the bundle's own if not given.
+    """
+    body = _sources(name_of("bundle", bundle, BUNDLES))
+    start = f"core.start({to_json(list(tags or [tag(bundle)]))});"
+    return f'(() => {{\n"use strict";\n{body}\n{start}\n}})();\n'
+
+
+def opening() -> str:
+    """Return the tag that opens an element's script, by which tools find it again."""
+    return '<script type="module" data-roofline>'
+
+
+def to_json(value: Any) -> str:
+    """Return JSON that can stand inside a script element."""
+    dumped = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return dumped.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def turned(text: str) -> str:
+    """Return a text with each letter 13 places on and each digit 5, which a second time undoes.
+
+    Nobody reads it by accident, and unlike base64 it lets a page be compressed as well as before.
+    """
+    return text.translate(_TURNED)
+
+
+_TURNED = {
+    ord(letters[i]): letters[(i + len(letters) // 2) % len(letters)]
+    for letters in (ascii_lowercase, ascii_uppercase, digits)
+    for i in range(len(letters))
+}
+
+
+# --- elements ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Element:
+    """An interactive piece: shows itself in notebooks and on the page, and as text elsewhere.
+
+    Parameters
+    ----------
+    kind : str
+        What `core.define` names in JavaScript.
+    data : mapping
+        What it is made from.
+    fallback : str
+        HTML that stands there without JavaScript.
+    plain : str
+        The same as text, without the answer.
+    answer : str
+        The answer, and what it unlocks, as text.
+    then : str
+        HTML that is shown once the element unlocks it.
+    bundle : str
+        The scripts it needs: "ask" or "lab".
+    inner : tuple of Element
+        Elements inside `then`.
+    """
+
+    kind: str
+    data: Mapping[str, Any]
+    fallback: str
+    plain: str
+    answer: str = ""
+    then: str = ""
+    bundle: str = "ask"
+    inner: tuple[Element, ...] = ()
+
+    def markup(self) -> str:
+        """Return the element's HTML without its script, for use inside another one.
+
+        Its data goes to JavaScript turned (see `turned`), so that nobody who reads the source of a
+        notebook or of a page comes upon an answer.
+        """
+        locked = f"\n<div data-then>\n{self.then}\n</div>" if self.then else ""
+        marked = self.fallback if LOCKED in self.fallback else self.fallback + LOCKED
+        data = turned(to_json(self._sent()))
+        return (
+            f'<{tag(self.bundle)} data-kind="{escape(self.kind)}" '
+            # JupyterLab's command mode takes the arrow keys unless this stands here
+            'data-lm-suppress-shortcuts="true">\n'
+            f'<script type="text/turned">{data}</script>\n'
+            f"{marked.replace(LOCKED, locked)}\n</{tag(self.bundle)}>"
+        )
+
+    def html(self) -> str:
+        """Return the element's HTML with its script, as a notebook stores it."""
+        bundles = sorted({one.bundle for one in self._all()})
+        code = script("lab" if "lab" in bundles else "ask", [tag(one) for one in bundles])
+        return f"{self.markup()}\n{opening()}\n{code}</script>"
+
+    def _sent(self) -> Mapping[str, Any]:
+        """Return what JavaScript gets; what the fallback says is read there."""
+        return self.data
+
+    def _all(self) -> Iterable[Element]:
+        yield self
+        for one in self.inner:
+            yield from one._all()
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return {"text/html": self.html(), "text/plain": self.plain}
+
+    def __repr__(self) -> str:
+        return self.plain

@@ -1,0 +1,390 @@
+"""What a question is made from: choices, numbers, sheets of exercises, and the reader's ledger."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+from roofline_helpers._checks import (
+    BadType,
+    BadValue,
+    finite,
+    flag,
+    name_of,
+    shown,
+    single,
+    text,
+    whole,
+)
+from roofline_helpers.ask.element import LOCKED, Element
+from roofline_helpers.ask.unlock import filled, unlocked
+from roofline_helpers.judge import check, slack
+from roofline_helpers.show import Text, significant
+
+LARGEST_ANSWER = 1e30
+"""No number above this is accepted in a field."""
+
+_KEY = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_ANSWERS: dict[str, str] = {}  # of the questions made in this session, by key
+
+
+class Question(Element):
+    """A choice or a number: what its fallback says isn't sent a second time."""
+
+    def _sent(self) -> Mapping[str, Any]:
+        return _less_words(self.data)
+
+
+class Sheet(Element):
+    """Exercises as one list."""
+
+    def _sent(self) -> Mapping[str, Any]:
+        return {"exercises": [_less_words(one) for one in self.data["exercises"]]}
+
+
+def answer(key: str) -> Text:
+    """Return a question's answer, and what it unlocks, as text.
+
+    Parameters
+    ----------
+    key : str
+        Of a question that a cell of this session has asked.
+
+    Raises
+    ------
+    BadType, UnknownName
+        No such question so far.
+    """
+    return Text(_ANSWERS[name_of("question asked in this session", key, _ANSWERS)])
+
+
+def key_of(name: Any) -> str:
+    """Return the name of a question or an instrument; raise BadValue if it is spelled otherwise."""
+    if not isinstance(name, str) or not _KEY.fullmatch(name):
+        raise BadValue(
+            f"key must be lower-case words joined by '-', such as 'ai-decode', got {shown(name)}"
+        )
+    return name
+
+
+def choice(
+    question: str,
+    options: Mapping[str, str],
+    *,
+    right: str | Sequence[str],
+    key: str,
+    then: Any = None,
+    alt: str | None = None,
+    caption: str | None = None,
+    multi: bool = False,
+    lead: str | None = None,
+) -> Question:
+    """Return a question with answers to choose from.
+
+    Parameters
+    ----------
+    question : str
+        Plain text.
+    options : mapping of str to str
+        Each answer and what is said to those who choose it: why it is right, or which
+        misunderstanding leads to it. At least two; no two feedbacks are the same.
+    right : str or sequence of str
+        The right answer; several where ``multi``.
+    key : str
+        Its name in the reader's ledger, unique in the book: "ai-decode".
+    then : table, figure, element, text, or a list of these
+        What an answer unlocks, right or wrong.
+    alt, caption : str
+        What the figure in `then` shows, for those who don't see it; and what stands below it.
+    multi : bool
+        Whether several may be chosen: check boxes.
+    lead : str, optional
+        The bold word before it: "Predict." where there is `then`.
+
+    Raises
+    ------
+    BadType, BadValue, UnknownName
+        Something missing or empty; a right answer that is no option; a figure without `alt`.
+    """
+    question = filled("question", question)
+    if not isinstance(options, Mapping) or len(options) < 2:
+        raise BadType(
+            f"options must map at least two answers to what is said of each, got {shown(options)}"
+        )
+    feedback = {
+        filled("an option", option): filled(f"the feedback of {option!r}", words)
+        for option, words in options.items()
+    }
+    if len(set(feedback.values())) < len(options):
+        raise BadValue("each option needs its own feedback: two of these are the same")
+    many = flag("multi", multi)
+    if isinstance(right, str) and not many:
+        wanted = [right]
+    elif not many or isinstance(right, str) or not isinstance(right, Iterable):
+        raise BadType(
+            f"right must be one option, or a list of options with multi=True, got {shown(right)}"
+        )
+    else:
+        wanted = list(right)
+    folded = [" ".join(one.split()) if isinstance(one, str) else one for one in wanted]
+    correct = [name_of("right answer", one, feedback) for one in folded]
+    if not correct:
+        raise BadValue("right must name at least one option")
+    later = unlocked(then, alt, caption)
+    data: dict[str, Any] = {
+        "type": "choice",
+        "key": key_of(key),
+        "question": question,
+        "lead": _lead(lead, later[0]),
+        "multi": many,
+        "options": [
+            {"text": option, "feedback": words, "right": option in correct}
+            for option, words in feedback.items()
+        ],
+        "reveal": True,
+        "locked": bool(later[0]),
+    }
+    answers = [
+        f'<p data-option="{i}">'
+        + (f"<strong>{_unread(one['text'])}.</strong> " if one["right"] else "")
+        + (f"Not {_unread(one['text'])}: " if not one["right"] else "")
+        + f"<span>{_unread(one['feedback'])}</span></p>"
+        for i, one in sorted(enumerate(data["options"]), key=lambda pair: not pair[1]["right"])
+    ]
+    listed = [question, *(f"  - {one}" for one in feedback)]
+    reply = " ".join(f"{one}. {feedback[one]}" for one in correct)
+    return _made(data, _folded(data, answers), listed, reply, later)
+
+
+def number(
+    question: str,
+    *,
+    solution: Any,
+    key: str,
+    unit: str = "",
+    tolerance: float | None = None,
+    decades: float | None = None,
+    feedback: Iterable[tuple[Any, str]] = (),
+    hint: str = "",
+    why: str = "",
+    then: Any = None,
+    alt: str | None = None,
+    caption: str | None = None,
+    answer: Any = None,
+    smallest: float = 0.0,
+    integer: bool = False,
+    digits: int = 3,
+    reveal: bool = True,
+    lead: str | None = None,
+) -> Question:
+    """Return a question whose answer is a number.
+
+    Parameters
+    ----------
+    question : str
+        Plain text; say the unit.
+    solution : number
+        Computed, in `unit`.
+    key : str
+        Its name in the reader's ledger, unique in the book.
+    unit : str
+        Shown behind the field and the solution.
+    tolerance : float
+        Largest relative difference that counts as right: 0.02 if not given. What is within half a
+        unit of the last of `digits` is right in any case.
+    decades : float
+        For estimates, in place of `tolerance`: largest distance in powers of ten.
+    feedback : iterable of (value, text) or ((low, high), text)
+        What is said to known wrong answers, the first that fits. A single value is met within
+        `tolerance` (2 % for estimates). Any other is told what `judge.slip` makes of it.
+    hint : str
+        Said after a wrong answer where the solution is not shown at once (in a `sheet`).
+    why : str
+        Said with the solution.
+    then, alt, caption
+        As in `choice`: any number unlocks.
+    answer : number, optional
+        What the reader has put into the notebook; None is "not answered".
+    smallest : float
+        Least number that the field accepts.
+    integer : bool
+        Whether the field accepts whole numbers only.
+    digits : int
+        Significant digits of the solution as the page shows it; a whole one is shown whole.
+    reveal : bool
+        Whether any answer shows the solution at once; False: it is one click away.
+    lead : str, optional
+        The bold word before it: "Predict." where there is `then`.
+
+    Raises
+    ------
+    BadType, BadValue
+        Something missing or empty; a solution or an answer that is no finite number, that is less
+        than `smallest`; with ``integer``, an answer that is not whole, or a solution that no whole
+        number meets; both tolerances.
+    """
+    question = filled("question", question)
+    exact = finite("solution", solution)
+    if tolerance is not None and decades is not None:
+        raise BadValue("give tolerance or decades, not both")
+    within = single("tolerance", 0.02 if tolerance is None else tolerance)
+    spread = None if decades is None else single("decades", decades)
+    if spread is not None and exact <= 0:
+        raise BadValue(f"decades needs a solution above zero, got {shown(solution)}")
+    least = finite("smallest", smallest)
+    if not least <= exact <= LARGEST_ANSWER:
+        raise BadValue(f"solution must be from {least:g} to {LARGEST_ANSWER:g}, got {exact:g}")
+    behind = " ".join(text("unit", unit).split())
+    only_whole = flag("integer", integer)
+    digits = min(len(f"{exact:.0f}"), 17) if only_whole else whole("digits", digits, 17)
+    worded = f"{significant(exact, digits)} {behind}".rstrip()
+    near = slack(exact, within, digits)
+    why = " ".join(text("why", why).split())
+    typed = None if answer is None else finite("answer", answer)
+    if only_whole and spread is None and abs(round(exact) - exact) > within * abs(exact):
+        raise BadValue(f"solution must be near a whole number with integer=True, got {exact:g}")
+    if only_whole and typed is not None and not typed.is_integer():
+        raise BadValue(f"answer must be a whole number with integer=True, got {typed:g}")
+    later = unlocked(then, alt, caption)
+    data = {
+        "type": "number",
+        "key": key_of(key),
+        "question": question,
+        "lead": _lead(lead, later[0]),
+        "solution": exact,
+        "answer": worded,
+        "unit": behind,
+        "slack": near,
+        "decades": spread,
+        "min": least,
+        "max": LARGEST_ANSWER,
+        "integer": only_whole,
+        "feedback": _known(feedback, exact, within, 0.0 if spread else near),
+        "hint": " ".join(text("hint", hint).split()),
+        "why": why,
+        "value": typed,
+        "reveal": flag("reveal", reveal) or bool(later[0]),
+        "locked": bool(later[0]),
+    }
+    answers = [
+        f"<p><strong>{_unread(worded)}</strong>" + _unread(f": {why}" if why else "") + "</p>"
+    ]
+    listed = [question]
+    if typed is not None:
+        verdict = check(typed, exact, behind, within, least, digits=digits, decades=spread)
+        answers.insert(0, f"<p>{escape(verdict)}</p>")
+        listed.append(verdict)
+    reply = f"{worded}." + (f" {why}" if why else "")
+    return _made(data, _folded(data, answers), listed, reply, later)
+
+
+def _known(
+    feedback: Any, exact: float, tolerance: float, near: float
+) -> list[tuple[float, float, str]]:
+    """Return the range of each known wrong answer, and what is said to it."""
+    known = []
+    for one in feedback if isinstance(feedback, Iterable) else [feedback]:
+        if not isinstance(one, tuple | list) or len(one) != 2:
+            raise BadType(f"feedback must be pairs of value and text, got {shown(one)}")
+        low, high = _range(one[0], tolerance)
+        apart = isinstance(one[0], tuple | list) or abs(one[0] - exact) > near * (1 + 1e-12)
+        if low <= exact <= high or not apart:
+            raise BadValue(f"feedback for {shown(one[0])} would also meet the solution, {exact:g}")
+        known.append((low, high, filled("a feedback", one[1])))
+    return known
+
+
+def sheet(*exercises: Question) -> Sheet:
+    """Return exercises as one numbered list, each with its field, its check and its solution.
+
+    The solution is one click away; a wrong answer does not show it.
+
+    Parameters
+    ----------
+    exercises : Element
+        What `choice` and `number` return, without `then`.
+
+    Raises
+    ------
+    BadType, BadValue
+        None at all, something else, one that unlocks something, or two with one key.
+    """
+    for one in exercises:
+        if not isinstance(one, Element) or one.kind != "question":
+            raise BadType(f"a sheet holds what choice and number return, got {shown(one)}")
+        if one.then:
+            raise BadValue(f"exercise {one.data['key']!r} has then=: that is for questions alone")
+    keys = [one.data["key"] for one in exercises]
+    if not exercises or len(set(keys)) < len(keys):
+        raise BadValue(f"a sheet needs exercises, each with its own key, got {keys}")
+    items = "".join(f"<li>{one.fallback.replace(LOCKED, '')}</li>" for one in exercises)
+    return Sheet(
+        "sheet",
+        {"exercises": [{**one.data, "reveal": False} for one in exercises]},
+        f"<ol>{items}</ol>",
+        "\n".join(f"{i}. {one.plain}" for i, one in enumerate(exercises, 1)),
+    )
+
+
+def ledger() -> Element:
+    """Return a table of what the reader has answered in this browser, with export and reset."""
+    words = "Your answers in this book are shown here, in a browser that runs its scripts."
+    return Element("ledger", {}, f"<p>{words}</p>", words)
+
+
+# --- what they share -----------------------------------------------------------------------------
+
+
+def _less_words(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a question's data without what core.js reads in the fallback (`worded`)."""
+    sent = {name: value for name, value in data.items() if name not in {"question", "lead"}}
+    if "options" in sent:
+        sent["right"] = [i for i, one in enumerate(sent.pop("options")) if one["right"]]
+    return sent
+
+
+def _made(
+    data: Mapping[str, Any], folded: str, plain: list[str], reply: str, then: Any
+) -> Question:
+    """Return the question, and keep its answer for those who ask for it."""
+    html, later, inner = then
+    key = data["key"]
+    _ANSWERS[key] = "\n".join(filter(None, [reply, later]))
+    plain = [*plain, f'The answer: rh.ask.answer("{key}")']
+    return Question("question", data, folded, "\n".join(plain), _ANSWERS[key], html, inner=inner)
+
+
+def _folded(data: Mapping[str, Any], answers: Iterable[str]) -> str:
+    """Return a question as it stands without JavaScript, with its answer folded."""
+    options = "".join(f"<li>{escape(one['text'])}</li>" for one in data.get("options", ()))
+    lead = f"<strong>{escape(data['lead'])}</strong> " if data["lead"] else ""
+    return (
+        f"<p>{lead}{escape(data['question'])}</p>\n"
+        + (f"<ul>{options}</ul>\n" if options else "")
+        + f"<details><summary>Answer</summary>\n{''.join(answers)}{LOCKED}\n</details>"
+    )
+
+
+def _unread(words: str) -> str:
+    """Return a text as character references: browsers show it, people don't read it in a file."""
+    return "".join(f"&#{ord(one)};" for one in words)
+
+
+def _lead(lead: str | None, later: str) -> str:
+    return ("Predict." if later else "") if lead is None else text("lead", lead)
+
+
+def _range(wrong: Any, tolerance: float) -> tuple[float, float]:
+    """Return the least and the largest number that a feedback is for."""
+    if isinstance(wrong, tuple | list):
+        if len(wrong) != 2:
+            raise BadType(f"a range is (low, high), got {shown(wrong)}")
+        low, high = (finite("an end of a range", one) for one in wrong)
+        if low > high:
+            raise BadValue(f"a range is (low, high), got {shown(wrong)}")
+        return low, high
+    value = finite("a feedback's value", wrong)
+    spare = abs(value) * min(tolerance, 0.02)
+    return value - spare, value + spare

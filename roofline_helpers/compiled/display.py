@@ -1,0 +1,253 @@
+"""A report for people: as text, as HTML, as a table, on a roofline."""
+
+from __future__ import annotations
+
+import html as markup
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from roofline_helpers._checks import BadValue
+from roofline_helpers.compiled.kernel import CompiledKernel
+from roofline_helpers.show import si, significant
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.axes import Axes
+
+    from roofline_helpers.compiled.report import Report
+
+SHOWN = 12
+"""How many kernels the text of a report lists."""
+
+
+# --- the pieces -----------------------------------------------------------------------------------
+
+
+def title(report: Report) -> str:
+    """Return what was compiled, and for what."""
+    where = report.chip.name if report.chip is not None else report.target
+    many = f", one of {report.devices} devices" if report.devices > 1 else ""
+    return f"{report.name}({', '.join(report.arguments)}) compiled for {where}{many}"
+
+
+def compiled_by(report: Report) -> str:
+    """Return what compiled it."""
+    return f"JAX {report.jax_version}, {report.compiler}"
+
+
+def summary(report: Report) -> list[tuple[str, str]]:
+    """Return the lines above the kernels, label and text."""
+    intensity = f"{significant(report.intensity)} FLOP/byte"
+    if report.chip is not None and report.bound:
+        intensity += f", bound by {report.bound}"
+    return [
+        *_counts(report),
+        ("intensity", intensity),
+        *_times(report),
+        ("cost_analysis", _cost_analysis(report)),
+        *_exchanges(report),
+    ]
+
+
+def _counts(report: Report) -> list[tuple[str, str]]:
+    more = "at least " if report.unknown else ""
+    lines = [
+        (
+            "FLOPs",
+            f"{more}{si(report.flops, 'FLOP')}: matrix {si(report.matrix_flops, 'FLOP')}, vector "
+            f"{si(report.vector_flops, 'FLOP')}, of which {si(report.transcendentals, '').strip()} "
+            "transcendental",
+        ),
+        (
+            "HBM",
+            f"{si(report.hbm_bytes, 'B')}: {si(report.read_bytes, 'B')} read, "
+            f"{si(report.written_bytes, 'B')} written",
+        ),
+    ]
+    if report.tiled_bytes != report.hbm_bytes:
+        lines.append(("with the tiles' re-reads", si(report.tiled_bytes, "B")))
+    if report.padding_bytes > 0.01 * report.hbm_bytes:
+        lines.append(("padding of tiles adds", si(report.padding_bytes, "B")))
+    others = {k: v for k, v in report.traffic.items() if k != "hbm" and v >= 1024}
+    if others:
+        listed = ", ".join(f"{level} {si(n, 'B')}" for level, n in sorted(others.items()))
+        lines.append(("other traffic", listed))
+    return lines
+
+
+def _times(report: Report) -> list[tuple[str, str]]:
+    times = {
+        "roofline": report.time_at_roof,
+        "compiler's cycles": report.cycle_seconds,
+        "XLA's optimal_seconds": report.xla_seconds,
+    }
+    listed = ", ".join(f"{name} {si(t, 's')}" for name, t in times.items() if t is not None)
+    lines = [("time", listed)] if listed else []
+    if report.cycle_seconds is not None and report.clock is not None:
+        hertz, source = report.clock
+        lines.append(("clock", f"{si(hertz, 'Hz')} ({source})"))
+    return lines
+
+
+def _cost_analysis(report: Report) -> str:
+    parts = []
+    if report.xla_flops is not None:
+        parts.append(si(report.xla_flops, "FLOP"))
+    if report.xla_bytes is not None:
+        parts.append(f"{si(report.xla_bytes, 'B')} accessed")
+    return ", ".join(parts) or "nothing"
+
+
+def _exchanges(report: Report) -> list[tuple[str, str]]:
+    lines = []
+    for each in report.collectives:
+        axis = f" along {each.axis}" if each.axis else ""
+        moved = f"{si(each.bytes_in, 'B')} in, {si(each.bytes_out, 'B')} out"
+        among = f"{each.group_size} devices{axis}, {each.launches} ×"
+        lines.append((each.kind, f"{moved}, {among}"))
+    return lines
+
+
+def _listed(report: Report) -> tuple[list[str], list[list[str]]]:
+    """Return the head and the rows of the kernels that are listed, without empty columns."""
+    rows = [_cells(kernel) for kernel in _costliest(report)]
+    columns = {n: {row[n] for row in rows} - {None, ""} for n in (rows[0] if rows else {})}
+    head = [n for n, values in columns.items() if values and (n != "launches" or values != {1})]
+    return head, [[_shown(row[name]) for name in head] for row in rows]
+
+
+def _costliest(report: Report) -> list[CompiledKernel]:
+    """Return the kernels that are listed, in the order in which they run."""
+
+    def cost(kernel: CompiledKernel) -> tuple[float, float, float]:
+        return kernel.roof_seconds or 0, kernel.hbm_bytes, kernel.flops or 0
+
+    places = range(len(report.kernels))
+    dearest = sorted(places, key=lambda i: cost(report.kernels[i]), reverse=True)[:SHOWN]
+    return [report.kernels[i] for i in sorted(dearest)]
+
+
+def _cells(kernel: CompiledKernel) -> dict[str, Any]:
+    """Return one row of a report's table."""
+
+    def micro(seconds: float | None) -> float | None:
+        return None if seconds is None else seconds * 1e6
+
+    row = kernel.row
+    unknown = "unknown" if kernel.flops is None else None
+    again = row.tile_read is not None and kernel.tiled_bytes != kernel.hbm_bytes
+    inside = ", ".join(f"{n} {op}" if n > 1 else op for op, n in row.operations.items())
+    return {
+        "kernel": kernel.name,
+        "launches": kernel.launches,
+        "limit": kernel.limit or "",
+        "roof µs": micro(kernel.roof_seconds),
+        "FLOP/byte": kernel.intensity,
+        "read MB": kernel.read.get("hbm", 0) / 1e6,
+        "written MB": kernel.written.get("hbm", 0) / 1e6,
+        "with re-reads MB": kernel.tiled_bytes / 1e6 if again else None,
+        "matrix MFLOP": unknown or kernel.matrix_flops / 1e6,
+        "vector MFLOP": unknown or kernel.vector_flops / 1e6,
+        "cycles µs": micro(kernel.cycle_seconds),
+        "XLA µs": micro(kernel.xla_seconds),
+        "inside": inside if row.opcode == "fusion" else row.opcode,
+    }
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return significant(value)
+    text = str(value)
+    return text if len(text) <= 44 else text[:43] + "…"
+
+
+def _cheaper(report: Report) -> str | None:
+    """Return how many kernels are not listed; None if all are."""
+    more = len(report.kernels) - SHOWN
+    return f"… and {more} cheaper kernels" if more > 0 else None
+
+
+# --- the whole ------------------------------------------------------------------------------------
+
+
+def text(report: Report) -> str:
+    """Return a report as plain text."""
+    above = summary(report)
+    width = max(len(name) for name, _ in above)
+    lines = [title(report), *(f"  {name.ljust(width)}  {line}" for name, line in above)]
+    head, cells = _listed(report)
+    if cells:
+        widths = [max(map(len, column)) for column in zip(head, *cells, strict=True)]
+        lines.append("")
+        for row in [head, *cells]:
+            first, *inner, last = row
+            inner = [cell.rjust(w) for cell, w in zip(inner, widths[1:-1], strict=True)]
+            lines.append("  " + "  ".join([first.ljust(widths[0]), *inner, last]))
+        if _cheaper(report):
+            lines.append(f"  {_cheaper(report)}")
+    lines += [f"  note: {note}" for note in report.notes]
+    return "\n".join([*lines, f"  ({compiled_by(report)})"])
+
+
+def html(report: Report) -> str:
+    """Return a report as HTML."""
+    above = "".join(_html_row(name, [line]) for name, line in summary(report))
+    parts = [f"<p><strong>{markup.escape(title(report))}</strong></p>"]
+    parts.append(f'<table class="dataframe"><tbody>{above}</tbody></table>')
+    head, rows = _listed(report)
+    if rows:
+        columns = "".join(f'<th scope="col">{markup.escape(name)}</th>' for name in head)
+        body = "".join(_html_row(first, rest) for first, *rest in rows)
+        parts.append(
+            f'<table class="dataframe"><thead><tr>{columns}</tr></thead>'
+            f"<tbody>{body}</tbody></table>"
+        )
+        if _cheaper(report):
+            parts.append(f"<p>{_cheaper(report)}</p>")
+    if report.notes:
+        noted = "".join(f"<li>{markup.escape(note)}</li>" for note in report.notes)
+        parts.append(f"<ul>{noted}</ul>")
+    parts.append(f"<p><small>{markup.escape(compiled_by(report))}</small></p>")
+    return "".join(parts)
+
+
+def _html_row(label: str, values: Sequence[str]) -> str:
+    cells = "".join(f"<td>{markup.escape(value)}</td>" for value in values)
+    return f'<tr><th scope="row">{markup.escape(label)}</th>{cells}</tr>'
+
+
+def table(report: Report) -> pandas.DataFrame:
+    """Return one row a kernel, in the order in which they run."""
+    import pandas
+
+    frame = pandas.DataFrame([_cells(kernel) for kernel in report.kernels])
+    return frame.set_index("kernel") if len(frame) else frame
+
+
+def plot(report: Report, ax: Axes | None, labels: int) -> Axes:
+    """Draw every kernel on the chip's roofline; see `Report.plot`."""
+    roof = report.roofline()
+    from roofline_helpers import plot as pictures
+
+    drawn = [k for k in report.kernels if k.flops and k.hbm_bytes and k.roof_seconds]
+    if not drawn:
+        raise BadValue(f"no kernel of {report.name} has both FLOPs and HBM bytes to be drawn")
+    drawn.sort(key=lambda kernel: -(kernel.roof_seconds or 0))
+    works = [kernel.as_work() for kernel in drawn]
+    span = [work.intensity for work in works]
+    low, high = min([*span, roof.ridge]) / 4, max([*span, roof.ridge]) * 4
+    labelled = {work.name: work for work in works[:labels]}
+    axes = pictures.roofline(roof, labelled, intensity=(low, high), ax=ax)
+    whole = sum(kernel.roof_seconds or 0 for kernel in drawn)
+    axes.scatter(
+        span,
+        [(kernel.flops or 0) / (kernel.roof_seconds or 1) for kernel in drawn],
+        s=[30 + 600 * (kernel.roof_seconds or 0) / whole for kernel in drawn],
+        alpha=0.35,
+        color="#595959",
+        linewidths=0,
+        gid="kernels",
+    )
+    return axes

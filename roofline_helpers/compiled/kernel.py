@@ -1,0 +1,212 @@
+"""One kernel of a compiled program, and the roofline over it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from roofline_helpers import hardware, hlo
+from roofline_helpers._checks import BadValue, UnknownName
+from roofline_helpers.compiled.targets import clock
+from roofline_helpers.dtypes import dtype as dtype_of
+from roofline_helpers.roofline import Kernel, Roofline
+from roofline_helpers.work import Work
+
+
+@dataclass(frozen=True)
+class CompiledKernel(Kernel):
+    """One kernel of a compiled program: totals over all its launches.
+
+    FLOPs are None where a custom call does not declare them; the times then hold what is known.
+    `read` and `written` are bytes by memory level. The three times are None where they are not
+    known: the roofline's (`roof_seconds`), that of the compiler's cycles, and XLA's.
+
+    Parameters
+    ----------
+    work : hlo.Row
+        What the program says of one launch.
+    roof : Roofline or None
+        The device's ceilings, for the types that its products run in.
+    launches : int
+        How often it runs – the product of the trip counts of the loops around it.
+    chip : hardware.Chip or None
+        One device.
+    xla_seconds : float, optional
+        XLA's `optimal_seconds`, which it gives for a program of a single kernel only.
+    """
+
+    work: hlo.Row
+    chip: hardware.Chip | None = None
+    xla_seconds: float | None = None
+
+    @classmethod
+    def of(
+        cls, row: hlo.Row, chip: hardware.Chip | None, xla_seconds: float | None = None
+    ) -> CompiledKernel:
+        """Return the kernel that a row of a program is on a device."""
+        roof = None if chip is None else ceilings(chip, row.matrix_types)
+        return cls(row, roof, row.launches, chip, xla_seconds)
+
+    @property
+    def row(self) -> hlo.Row:
+        """What the program says of one launch."""
+        return self.work
+
+    @property
+    def name(self) -> str:
+        """Its name in the compiled program."""
+        return self.row.name
+
+    @property
+    def operations(self) -> Mapping[str, int]:
+        """What happens inside, opcode by opcode."""
+        return self.row.operations
+
+    @property
+    def matrix_flops(self) -> float:
+        """FLOPs of matrix products, and those that a custom call declares without a unit."""
+        return self.row.matrix_flops * self.launches
+
+    @property
+    def vector_flops(self) -> float:
+        """FLOPs of everything else, transcendentals included."""
+        return self.row.vector_flops * self.launches
+
+    @property
+    def transcendentals(self) -> float:
+        """Exponentials and their like."""
+        return self.row.flops.transcendentals * self.launches
+
+    @property
+    def flops(self) -> float | None:
+        """All FLOPs; None if some are unknown."""
+        return None if self.row.flops.unknown else self.matrix_flops + self.vector_flops
+
+    @property
+    def read(self) -> dict[str, int]:
+        """Bytes read, by memory level."""
+        return {level: n * self.launches for level, n in self.row.read.items()}
+
+    @property
+    def written(self) -> dict[str, int]:
+        """Bytes written, by memory level."""
+        return {level: n * self.launches for level, n in self.row.written.items()}
+
+    @property
+    def traffic(self) -> dict[str, float]:
+        """Bytes read and written, by memory level, and bytes sent to other devices."""
+        return {level: n * self.launches for level, n in self.row.traffic.items()}
+
+    @property
+    def hbm_bytes(self) -> int:
+        """Bytes read from and written to HBM, every operand counted once."""
+        return self.row.bytes * self.launches
+
+    @property
+    def tiled_bytes(self) -> int:
+        """HBM bytes with the re-reads that the tiles imply, where they are known."""
+        again = self.row.tile_read
+        read = self.row.read.get("hbm", 0) if again is None else max(again, 0)
+        return (read + self.row.written.get("hbm", 0)) * self.launches
+
+    @property
+    def intensity(self) -> float | None:
+        """FLOPs over HBM bytes; None where FLOPs are unknown or nothing crosses HBM."""
+        return self.flops / self.hbm_bytes if self.flops is not None and self.hbm_bytes else None
+
+    @property
+    def cycle_seconds(self) -> float | None:
+        """The compiler's own estimate – its cycles at the chip's clock."""
+        ticks = clock(self.chip)
+        if self.row.cycles is None or ticks is None:
+            return None
+        return self.row.cycles * self.launches / ticks[0]
+
+    def as_work(self) -> Work:
+        """Return the kernel as a `Work`, for plots and rooflines.
+
+        Raises
+        ------
+        BadValue
+            It moves no bytes of HBM.
+        """
+        if not self.hbm_bytes:
+            raise BadValue(f"{self.name} moves no bytes of HBM: it has no place on this roofline")
+        read, written = self.read.get("hbm", 0), self.written.get("hbm", 0)
+        return Work(
+            self.name,
+            reads={"operands": read} if read else {},
+            writes={"results": written} if written else {},
+            matrix_flops=self.matrix_flops,
+            vector_flops=self.vector_flops,
+            transcendentals=self.transcendentals,
+            dtype=main_dtype(self.row.matrix_types) or "fp32",
+        )
+
+
+def ceilings(chip: hardware.Chip, matrix_types: Sequence[str]) -> Roofline | None:
+    """Return the roofline of a device for products as HLO states them.
+
+    Parameters
+    ----------
+    chip : hardware.Chip
+        One device.
+    matrix_types : sequence of str
+        For instance ``["f32 highest"]``, six passes over a TPU's bf16 unit.
+
+    Returns
+    -------
+    Roofline or None
+        Its peak is that of the slowest of these products, and of bf16 where there is none. None
+        where the bandwidth of HBM is not published.
+    """
+    vector = chip.vector.get("fp32")
+    link = chip.links.get("ici") or chip.links.get("nvlink")
+    bandwidth = chip.memory["hbm"].bandwidth
+    if bandwidth is None:
+        return None
+    return Roofline(
+        peak=_matrix_peak(chip, matrix_types),
+        levels={"hbm": bandwidth.value},
+        vector=vector.value if vector else None,
+        network=link.value if link else None,
+        name=" ".join([chip.name, *matrix_types]),
+    )
+
+
+def main_dtype(matrix_types: Sequence[str]) -> str | None:
+    """Return the type of the first product of a kernel, in this package's words; None without."""
+    return _dtypes(matrix_types[0])[0] if matrix_types else None
+
+
+def _matrix_peak(chip: hardware.Chip, matrix_types: Sequence[str]) -> float:
+    """Return the FLOP/s of the slowest of these products."""
+    wide = chip.matrix["bf16" if "bf16" in chip.matrix else next(iter(chip.matrix))].value
+    table = {name: figure.value for name, figure in {**chip.vector, **chip.matrix}.items()}
+    peaks = []
+    for product in matrix_types:
+        names, precision = _dtypes(product), product.partition(" ")[2]
+        if chip.kind == "tpu" and "fp32" in names:
+            peaks.append(wide / {"high": 3, "highest": 6}.get(precision, 1))  # bf16 passes
+            continue
+        if names == ["fp32"] and not precision and "tf32" in chip.matrix:
+            names = ["tf32"]  # JAX's default on GPUs
+        peaks.append(min(table.get(name, wide) for name in names))
+    return min(peaks, default=wide)
+
+
+_HLO_DTYPES = {"u8": "int8", "u4": "int4", "u32": "int32", "u16": "int16", "u64": "int64"}
+
+
+def _dtypes(product: str) -> list[str]:
+    """Return the types of a product such as "bf16×s8 highest", in this package's words."""
+    return [_dtype(name) for name in product.split()[0].split("×")]
+
+
+def _dtype(name: str) -> str:
+    if name.startswith(("f8", "f4")):
+        return f"fp{name[1]}"
+    try:
+        return dtype_of(_HLO_DTYPES.get(name, name))
+    except UnknownName:
+        return "fp32"  # complex numbers and rarer types run as fp32

@@ -1,0 +1,92 @@
+"""A report as the text of a record, and back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from roofline_helpers import records
+from roofline_helpers.hlo import Row
+
+if TYPE_CHECKING:
+    from roofline_helpers.compiled.report import Report
+
+SCHEMA = "roofline_helpers.compiled/1"
+"""What a record says of itself."""
+
+LONGEST_PROGRAM = 8000
+"""Characters of a program that a record keeps; of a longer one it keeps none."""
+
+
+class Stored(msgspec.Struct):
+    """What a record holds: the fields of a `Report`, and the program without notes."""
+
+    schema: str
+    name: str
+    target: str
+    platform: str
+    devices: records.Count
+    arguments: tuple[str, ...]
+    jax_version: str
+    compiler: str
+    xla: dict[str, float]
+    notes: tuple[str, ...]
+    program: str
+    rows: tuple[Row, ...]
+
+
+def dumps(report: Report) -> str:
+    """Return a report as the text of a record."""
+    kept = {
+        "schema": SCHEMA,
+        "name": report.name,
+        "target": report.target,
+        "platform": report.platform,
+        "devices": report.devices,
+        "arguments": list(report.arguments),
+        "jax_version": report.jax_version,
+        "compiler": report.compiler,
+        "xla": dict(sorted(report.xla.items())),
+        "notes": list(report.notes),
+        "program": report.program if len(report.program) <= LONGEST_PROGRAM else "",
+        "rows": [_unusual(row) for row in report.rows],
+    }
+    return json.dumps(kept, indent=1, ensure_ascii=False) + "\n"
+
+
+def _unusual(row: Row) -> dict[str, Any]:
+    """Return the fields of a row that don't have their usual value, and its name and opcode."""
+    usual = asdict(Row("", ""))
+    return {field: value for field, value in asdict(row).items() if value != usual[field]}
+
+
+def loads(text: str) -> dict[str, Any]:
+    """Return the fields of the report that the text of a record holds.
+
+    Raises
+    ------
+    BadRecord
+        Not a record, or one of another version: the message says what is wrong.
+    """
+    return _fields(records.loads(text, SCHEMA, Stored, strict=True))
+
+
+def load(path: Any) -> dict[str, Any]:
+    """Return the fields of the report that a record's file holds.
+
+    Raises
+    ------
+    BadRecord
+        As in `loads`; the message names the file.
+    """
+    return _fields(records.load(path, SCHEMA, Stored, strict=True))
+
+
+def _fields(stored: Stored) -> dict[str, Any]:
+    fields = msgspec.structs.asdict(stored)
+    del fields["schema"]
+    fields["text"] = fields.pop("program")
+    return {**fields, "origin": "record"}

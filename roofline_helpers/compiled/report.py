@@ -1,0 +1,281 @@
+"""The numbers of a compiled program: per kernel, and for the whole."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from roofline_helpers import hardware, hlo
+from roofline_helpers.compiled import display, record
+from roofline_helpers.compiled.kernel import CompiledKernel, main_dtype
+from roofline_helpers.compiled.targets import NoCompiler, chip_of, clock
+from roofline_helpers.hlo import Collective
+from roofline_helpers.roofline import NETWORK, Roofline
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True, repr=False)
+class Report:
+    """What XLA made of a function for one device.
+
+    Everything is per device and per run of the program. `xla` holds what `cost_analysis` said,
+    unchanged. `origin` is "compiled" or "record"; it is not printed, so that a page shows the same
+    values either way. `seconds` is how long compiling and analysing took.
+    """
+
+    name: str
+    target: str
+    platform: str
+    arguments: tuple[str, ...]
+    rows: tuple[hlo.Row, ...]
+    notes: tuple[str, ...]
+    xla: Mapping[str, float]
+    jax_version: str
+    compiler: str
+    devices: int = 1
+    origin: str = field(default="compiled", compare=False)
+    seconds: float = field(default=0.0, compare=False)
+    text: str = field(default="", compare=False, repr=False)
+
+    @functools.cached_property
+    def chip(self) -> hardware.Chip | None:
+        """One device of the chip that it was compiled for; None where it is not in the table."""
+        chip = chip_of(self.target)
+        return None if chip is None else chip.per_device()
+
+    @functools.cached_property
+    def kernels(self) -> tuple[CompiledKernel, ...]:
+        """The kernels in the order in which they run."""
+        alone = self.xla_seconds if len(self.rows) == 1 else None
+        return tuple(CompiledKernel.of(row, self.chip, alone) for row in self.rows)
+
+    @property
+    def collectives(self) -> tuple[Collective, ...]:
+        """Exchanges between devices, in order."""
+        return tuple(row.collective for row in self.rows if row.collective is not None)
+
+    # -- FLOPs and bytes -------------------------------------------------------------------------
+
+    @property
+    def matrix_flops(self) -> float:
+        """FLOPs of matrix products, and those that custom calls declare."""
+        return sum(kernel.matrix_flops for kernel in self.kernels)
+
+    @property
+    def vector_flops(self) -> float:
+        """FLOPs of everything else, transcendentals included."""
+        return sum(kernel.vector_flops for kernel in self.kernels)
+
+    @property
+    def transcendentals(self) -> float:
+        """Exponentials and their like."""
+        return sum(kernel.transcendentals for kernel in self.kernels)
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """Kernels whose FLOPs are not known – undeclared custom calls, unknown instructions."""
+        return tuple(kernel.name for kernel in self.kernels if kernel.flops is None)
+
+    @property
+    def flops(self) -> float:
+        """FLOPs of all kernels; a lower bound where `unknown` names some."""
+        return self.matrix_flops + self.vector_flops
+
+    @property
+    def traffic(self) -> dict[str, float]:
+        """Bytes read and written, by memory level, and bytes sent to other devices."""
+        total: dict[str, float] = {"hbm": 0}
+        for kernel in self.kernels:
+            for level, n in kernel.traffic.items():
+                total[level] = total.get(level, 0) + n
+        return total
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes read from HBM."""
+        return sum(kernel.read.get("hbm", 0) for kernel in self.kernels)
+
+    @property
+    def written_bytes(self) -> int:
+        """Bytes written to HBM."""
+        return sum(kernel.written.get("hbm", 0) for kernel in self.kernels)
+
+    @property
+    def hbm_bytes(self) -> int:
+        """Bytes read from and written to HBM, each operand of a kernel counted once."""
+        return self.read_bytes + self.written_bytes
+
+    @property
+    def tiled_bytes(self) -> int:
+        """HBM bytes with the re-reads that the tiles of matrix products imply."""
+        return sum(kernel.tiled_bytes for kernel in self.kernels)
+
+    @property
+    def padding_bytes(self) -> int:
+        """Bytes that the padding of tiles in HBM adds to `hbm_bytes`."""
+        return sum(row.padding * row.launches for row in self.rows)
+
+    @property
+    def intensity(self) -> float:
+        """Arithmetic intensity at HBM, FLOP/byte; infinite where nothing crosses HBM."""
+        return self.flops / self.hbm_bytes if self.hbm_bytes else math.inf
+
+    # -- seconds ---------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def _parts(self) -> dict[str, float]:
+        """Seconds by what bounds them – see `time_at_roof`."""
+        parts = {"memory": 0.0, "compute": 0.0, "network": 0.0}
+        for kernel in self.kernels:
+            if not kernel.row.overlaps and kernel.bound is not None:
+                parts[kernel.bound] += kernel.roof_seconds or 0.0
+        return parts
+
+    @property
+    def _streams(self) -> dict[str, float]:
+        """Seconds that each shared resource needs for the whole program."""
+        sums = {"hbm": 0.0, NETWORK: 0.0}
+        for kernel in self.kernels:
+            for name in sums:
+                sums[name] += kernel.times.get(name, 0.0)
+        return {"memory": sums["hbm"], "network": sums[NETWORK]}
+
+    @property
+    def time_at_roof(self) -> float | None:
+        """Least seconds – kernels one after another, each as long as its slowest part.
+
+        Asynchronous copies and exchanges run at the same time, as far as HBM and links allow. None
+        where the chip is not in the table.
+        """
+        if self.chip is None:
+            return None
+        return max(sum(self._parts.values()), *self._streams.values())
+
+    @property
+    def bound(self) -> str | None:
+        """What most of `time_at_roof` goes to – "memory", "compute" or "network"."""
+        if not self.time_at_roof:
+            return None
+        streams = self._streams
+        busiest = max(streams, key=lambda name: streams[name])
+        if streams[busiest] > sum(self._parts.values()):
+            return busiest
+        return max(self._parts, key=lambda name: self._parts[name])
+
+    @property
+    def cycle_seconds(self) -> float | None:
+        """The compiler's cycles of all kernels that state them, at the chip's clock."""
+        stated = [k.cycle_seconds for k in self.kernels if k.cycle_seconds is not None]
+        return sum(stated) if stated else None
+
+    @property
+    def clock(self) -> tuple[float, str] | None:
+        """The clock behind `cycle_seconds` – Hz, and where it comes from."""
+        return clock(self.chip)
+
+    # -- what XLA says ---------------------------------------------------------------------------
+
+    @property
+    def xla_flops(self) -> float | None:
+        """What `cost_analysis` calls "flops"; None where it says nothing."""
+        return self.xla.get("flops")
+
+    @property
+    def xla_bytes(self) -> float | None:
+        """What `cost_analysis` calls "bytes accessed" – all memories, copies between them too."""
+        return self.xla.get("bytes accessed")
+
+    @property
+    def xla_seconds(self) -> float | None:
+        """What `cost_analysis` calls "optimal_seconds"; None where it is missing or negative.
+
+        XLA subtracts a second for each call whose cost it doesn't know, so a negative sum means
+        nothing.
+        """
+        optimal = self.xla.get("optimal_seconds")
+        return optimal if optimal is not None and optimal >= 0 else None
+
+    @property
+    def program(self) -> str:
+        """The compiled program as HLO text, without the compiler's notes (`hlo.brief`).
+
+        Records keep short programs only: of a long one it is empty there.
+        """
+        return hlo.brief(self.text)
+
+    # -- shown, drawn, kept ----------------------------------------------------------------------
+
+    def roofline(self, dtype: Any = None) -> Roofline:
+        """Return the roofline of the device, for its main data type unless one is given.
+
+        Raises
+        ------
+        NoCompiler
+            The device is not in the chip table.
+        """
+        if self.chip is None:
+            raise NoCompiler(f"{self.target} is not in the chip table: it has no roofline here")
+        return self.chip.roofline(self._main_dtype(self.chip) if dtype is None else dtype)
+
+    def _main_dtype(self, chip: hardware.Chip) -> str:
+        """Return the type of the largest products, as far as the chip has a peak for it."""
+        busiest = max(self.kernels, key=lambda kernel: kernel.matrix_flops, default=None)
+        types = busiest.row.matrix_types if busiest is not None else ()
+        dtype = main_dtype(types) or "bf16"
+        known = {**chip.vector, **chip.matrix}
+        default_passes = dtype == "fp32" and chip.kind == "tpu"
+        if dtype not in known or (default_passes and "highest" not in types[0]):
+            return "bf16" if "bf16" in known else next(iter(chip.matrix))
+        return dtype
+
+    def table(self) -> pandas.DataFrame:
+        """Return one row a kernel, in the order in which they run; units in the column names."""
+        return display.table(self)
+
+    def plot(self, ax: Axes | None = None, labels: int = 5) -> Axes:
+        """Draw every kernel on the chip's roofline, sized by its share of the time.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to draw.
+        labels : int
+            How many kernels get a name: those that take longest.
+
+        Raises
+        ------
+        NoCompiler
+            The device is not in the chip table.
+        BadValue
+            No kernel has both FLOPs and HBM bytes.
+        """
+        return display.plot(self, ax, labels)
+
+    def __str__(self) -> str:
+        return display.text(self)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return display.html(self)
+
+    def to_json(self) -> str:
+        """Return the report as the text of a record. `Report.from_json` reads it."""
+        return record.dumps(self)
+
+    @classmethod
+    def from_json(cls, text: str) -> Report:
+        """Return the report that a record holds; its `origin` is "record".
+
+        Raises
+        ------
+        BadRecord
+            Not a record, or one of another version: the message says what is wrong.
+        """
+        return cls(**record.loads(text))

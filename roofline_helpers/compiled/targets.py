@@ -1,0 +1,166 @@
+"""What can be compiled for: layouts of TPU chips, their clocks, and the compiler that is here."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.metadata
+import importlib.util
+import platform as host
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from roofline_helpers import hardware
+from roofline_helpers._checks import BadValue, RooflineError, UnknownName
+from roofline_helpers.compiled.quiet import quiet
+
+TOPOLOGIES: Mapping[str, tuple[str, Sequence[str], Mapping[str, Any]]] = {
+    "v4": ("v4", ("2x2x1", "2x2x2", "2x2x4", "4x4x4"), {"chip_config_name": "megacore"}),
+    "v5e": ("v5e", ("2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16"), {}),
+    "v5p": ("v5p", ("2x2x1", "2x2x2", "2x2x4", "4x4x4", "4x4x8", "8x8x8", "16x16x16"), {}),
+    "v6e": ("v6e", ("2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16"), {}),
+    "v7x": ("tpu7x", ("2x2x1", "2x2x2", "2x2x4", "4x4x4", "4x4x8", "8x8x8", "16x16x16"), {}),
+}
+"""Of each TPU: libtpu's name, layouts of chips from small to large, and options. Without
+"megacore" a v4 chip would be two devices, which is not how JAX shows it."""
+
+DERIVED_CLOCKS: Mapping[str, tuple[float, str]] = {
+    "v6e": (918e12 / (2 * 4 * 256 * 256), "bf16 peak / (2 · 4 · 256²)"),
+    "v7x": (1153.5e12 / (2 * 4 * 256 * 256), "bf16 peak of a device / (2 · 4 · 256²)"),
+}
+"""Hz of chips whose clock is not published, and the formula. For large matmuls the compiler
+estimates more FLOPs a cycle than two 256 × 256 units can do (2 · 2 · 256²) and fewer than four can.
+So its clock is the one at which four such units reach the published peak: 1.75 and 2.20 GHz."""
+
+
+class NoCompiler(RooflineError, RuntimeError):
+    """The compiler for this chip is not here."""
+
+
+def can_compile(chip: Any = None) -> str | None:
+    """Return why this machine can't compile for a chip; None if it can.
+
+    Parameters
+    ----------
+    chip : str, hardware.Chip, jax.Device or None
+        None means the device that JAX has here.
+
+    Examples
+    --------
+    >>> "only where there is one" in can_compile("h100")  # doctest: +SKIP
+    True
+    """
+    known = hardware.chip(chip) if chip is not None else None
+    if importlib.util.find_spec("jax") is None:
+        return "JAX is not installed: install jax[tpu] (Linux x86-64) or jax"
+    if known is None:
+        return None
+    if known.kind != "tpu" or known.key not in TOPOLOGIES:
+        if is_chip(first_device(), known):
+            return None
+        return f"XLA compiles for {known.name} only where there is one"
+    if (sys.platform, host.machine()) != ("linux", "x86_64"):
+        return f"the TPU compiler exists for Linux on x86-64 only, this is {sys.platform} on " + (
+            host.machine() or "an unknown machine"
+        )
+    if importlib.util.find_spec("libtpu") is None:
+        return "the TPU compiler is not installed: pip install 'jax[tpu]'"
+    if known.key == "v7x" and jax_version() < (0, 8):
+        return f"JAX {'.'.join(map(str, jax_version()))} can't compile for v7x; 0.10.2 can"
+    return None
+
+
+def jax_version() -> tuple[int, ...]:
+    """Return the version of JAX that is here."""
+    import jax
+
+    return tuple(jax.__version_info__[:3])
+
+
+def first_device() -> Any:
+    """Return the device that JAX uses here."""
+    import jax
+
+    with quiet():
+        return jax.devices()[0]
+
+
+def is_chip(device: Any, chip: hardware.Chip) -> bool:
+    """Return whether a JAX device is one of this chip."""
+    its_chip = chip_of(device)
+    return its_chip is not None and its_chip.key == chip.key
+
+
+def chip_of(device: Any) -> hardware.Chip | None:
+    """Return the chip of a JAX device, or of a name; None where it is not in the table."""
+    try:
+        return hardware.chip(device)
+    except UnknownName:
+        return None
+
+
+def devices(chip: hardware.Chip, count: int, layout: str | None = None) -> list[Any]:
+    """Return `count` devices of TPU chips that need not exist.
+
+    Parameters
+    ----------
+    chip : hardware.Chip
+        One of `TOPOLOGIES`.
+    count : int
+        How many.
+    layout : str, optional
+        Layout of the chips, for instance "4x4x4"; the smallest that has so many if not given.
+
+    Raises
+    ------
+    NoCompiler
+        The compiler that is here has no such layout.
+    BadValue
+        No known layout has so many devices.
+    """
+    family, layouts, _ = TOPOLOGIES[chip.key]
+    for each in [layout] if layout is not None else layouts:
+        try:
+            there = list(_topology(chip.key, each).devices)
+        except Exception as error:
+            first = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+            raise NoCompiler(
+                f"this TPU compiler ({compiler('tpu')}) has no topology {family}:{each}: {first}"
+            ) from error
+        if len(there) >= count:
+            return there[:count]
+    raise BadValue(f"no layout of {chip.name} with {count} devices is known here: give topology=")
+
+
+@functools.lru_cache(maxsize=32)
+def _topology(key: str, layout: str) -> Any:
+    from jax.experimental import topologies
+
+    family, _, options = TOPOLOGIES[key]
+    with quiet():
+        return topologies.get_topology_desc(
+            platform="tpu", topology_name=f"{family}:{layout}", **options
+        )
+
+
+def compiler(platform: str) -> str:
+    """Return the name and version of the package that compiles for a platform."""
+    names = {"tpu": ("libtpu", "libtpu-nightly")}.get(platform, ("jaxlib",))
+    for each in names:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return f"{each} {importlib.metadata.version(each)}"
+    return names[0]
+
+
+def clock(chip: hardware.Chip | None) -> tuple[float, str] | None:
+    """Return the clock of a TPU in Hz, and where it comes from; None where it is not known."""
+    if chip is None or chip.kind != "tpu":
+        return None
+    if chip.clock is not None:
+        how = chip.clock.note or chip.clock.source.title
+        return chip.clock.value, f"{chip.clock.basis}: {how}"
+    if chip.key in DERIVED_CLOCKS:
+        value, formula = DERIVED_CLOCKS[chip.key]
+        return value, f"derived: {formula}"
+    return None

@@ -1,0 +1,176 @@
+"""Exchanges between devices: what they move, and among whom.
+
+How an exchange is scheduled (its ring, its direction, its latency) and what hides it belong here
+too.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from roofline_helpers.hlo.calls import results
+from roofline_helpers.hlo.module import Instruction, Site
+from roofline_helpers.hlo.opcodes import COLLECTIVES
+
+Groups: TypeAlias = "tuple[tuple[int, ...], ...]"
+"""Devices that exchange with one another, group by group."""
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One exchange between devices, as one device sees it.
+
+    `link_bytes` is what a device sends when the exchange runs as a ring: 2(n−1)/n of the operand
+    for an all-reduce, (n−1)/n of the larger side for gathers and scatters, all for a permute.
+    """
+
+    name: str
+    kind: str
+    bytes_in: int
+    bytes_out: int
+    group_size: int
+    groups: tuple[tuple[int, ...], ...] | None
+    launches: int = 1
+    axis: str | None = None
+
+    @property
+    def link_bytes(self) -> float:
+        """Bytes that one device sends, once."""
+        n = max(self.group_size, 1)
+        share = (n - 1) / n
+        if self.kind == "all-reduce":
+            return 2 * share * self.bytes_in
+        if self.kind in ("collective-permute", "collective-broadcast"):
+            return float(self.bytes_in)
+        return share * max(self.bytes_in, self.bytes_out)
+
+
+def collective_of(site: Site, launches: int) -> Collective | None:
+    """Return the exchange that a kernel starts or holds, the first of them; None without one."""
+    exchanges = (part for part in site.parts() if part.instruction.base in COLLECTIVES)
+    part = next(exchanges, None)
+    if part is None:
+        return None
+    each, exchange = site.instruction, part.instruction
+    kind = exchange.base
+    into = sum(shape.bytes for shape in part.operands)
+    out = results(exchange).bytes
+    if kind == "all-reduce" and each.opcode == "fusion" and each.shape.bytes < out:
+        kind, out = "reduce-scatter", each.shape.bytes  # summed, and each keeps its part
+    groups = groups_of(exchange)
+    size = len(groups[0]) if groups else site.program.partitions
+    return Collective(each.name, kind, into, out, size, groups, launches)
+
+
+def groups_of(each: Instruction) -> Groups | None:
+    """Read replica_groups: {{0,1},{2,3}}, [2,2]<=[4], [2,2]<=[2,2]T(1,0), or a mesh's axes.
+
+    None where there are none, or where they can't be read.
+    """
+    text = each.attributes.get("replica_groups", "")
+    if each.opcode.startswith("collective-permute"):
+        text = each.attributes.get("source_target_pairs", "")
+    if text.startswith("{{"):
+        return tuple(
+            tuple(int(n) for n in group.split(",")) for group in re.findall(r"\{([\d,\s]+)\}", text)
+        )
+    if text.startswith("["):
+        stated = re.match(r"\[(\d+),(\d+)\]<=(.*)", text)
+        if not stated:
+            return None
+        numbers, size = _iota(stated.group(3)), int(stated.group(2))
+        return tuple(tuple(numbers[i : i + size]) for i in range(0, len(numbers), size))
+    if text.startswith("mesh["):
+        return _of_named_axes(text, each.attributes.get("device_ids", ""))
+    return None
+
+
+def _of_named_axes(text: str, placement: str) -> Groups | None:
+    """Read mesh['a'=2,'b'=2] {'b'}, or the same with device_ids=([2,2]T(1,0)) {'b'}."""
+    axes = {name: int(n) for name, n in re.findall(r"'([^']+)'=(\d+)", text)}
+    placed, _, chosen = placement.partition("{")
+    if not placed.strip() and "{" in text:
+        chosen = text.partition("{")[2]
+    devices = _iota(placed.strip(" ()")) if placed.strip() else None
+    return mesh_groups(axes, re.findall(r"'([^']+)'", chosen), devices)
+
+
+def _iota(text: str) -> list[int]:
+    """Read [2,2]T(1,0): the numbers 0, 1, 2 … in that shape, its dimensions permuted."""
+    shape = re.match(r"\[([\d,]+)\](?:T\(([\d,]+)\)?)?", text.strip())
+    if not shape:
+        return []
+    dims = [int(n) for n in shape.group(1).split(",")]
+    order = [int(n) for n in shape.group(2).split(",")] if shape.group(2) else [*range(len(dims))]
+    strides = [math.prod(dims[i + 1 :]) for i in range(len(dims))]
+    numbers = [0]
+    for axis in order:
+        numbers = [n + i * strides[axis] for n in numbers for i in range(dims[axis])]
+    return numbers
+
+
+def mesh_groups(
+    axes: Mapping[str, int], names: Sequence[str], devices: Sequence[int] | None = None
+) -> Groups | None:
+    """Return the groups of devices that differ only along the named axes of a mesh.
+
+    Parameters
+    ----------
+    axes : mapping of str to int
+        The mesh: the size of each axis.
+    names : sequence of str
+        The axes along which devices exchange.
+    devices : sequence of int, optional
+        The device at each place of the mesh; 0, 1, 2 … if not given.
+
+    Returns
+    -------
+    tuple of tuples of int, or None
+        None without an axis, or where there are not as many devices as places.
+    """
+    total = math.prod(axes.values())
+    numbers = list(devices) if devices else list(range(total))
+    if len(numbers) != total or not names:
+        return None
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for place, device in enumerate(numbers):
+        rest, key = place, []
+        for name, n in reversed(list(axes.items())):
+            rest, index = divmod(rest, n)
+            key.append(-1 if name in names else index)
+        groups.setdefault(tuple(key), []).append(device)
+    return tuple(tuple(group) for group in groups.values())
+
+
+Axes: TypeAlias = "Mapping[frozenset[frozenset[int]], str]"
+"""The mesh axes that groups of devices run along, by the groups."""
+
+
+def axes_of_mesh(mesh: Mapping[str, int]) -> Axes:
+    """Return the groups of devices that each axis, or pair of axes …, of a mesh makes.
+
+    Parameters
+    ----------
+    mesh : mapping of str to int
+        The size of each axis. Where two choices of axes make the same groups, the fewest count.
+    """
+    names, by_groups = list(mesh), {}
+    for chosen in range(2 ** len(names) - 1, 0, -1):
+        axes = [name for i, name in enumerate(names) if chosen >> i & 1]
+        groups = mesh_groups(mesh, axes)
+        if groups is not None and len(groups[0]) > 1:
+            by_groups[_unordered(groups)] = ", ".join(axes)
+    return by_groups
+
+
+def axis_of(collective: Collective, axes: Axes) -> str | None:
+    """Return the name of the mesh axes that an exchange runs along; None where it has none."""
+    return None if collective.groups is None else axes.get(_unordered(collective.groups))
+
+
+def _unordered(groups: Groups) -> frozenset[frozenset[int]]:
+    return frozenset(frozenset(group) for group in groups)

@@ -1,0 +1,285 @@
+"""The kernels of a program, in the order in which they run, each with its FLOPs and bytes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from roofline_helpers._checks import BadValue, flag, whole
+from roofline_helpers.hlo import tiles
+from roofline_helpers.hlo.calls import declared
+from roofline_helpers.hlo.collectives import Axes, Collective, axis_of, collective_of
+from roofline_helpers.hlo.flops import Flops, flops_of, is_complex, matrix_types
+from roofline_helpers.hlo.loops import Loop
+from roofline_helpers.hlo.module import Computation, Instruction, Module, Site, parse
+from roofline_helpers.hlo.opcodes import FREE, FREE_CALLS, UnknownInstruction
+from roofline_helpers.hlo.shapes import SPACES
+from roofline_helpers.hlo.traffic import Traffic, traffic_of
+from roofline_helpers.roofline import NETWORK
+
+
+@dataclass(frozen=True)
+class Row:
+    """One kernel: what one launch of it does, and how often it is launched.
+
+    `read` and `written` are bytes by memory level. `tile_read` is what it reads from the main
+    memory when operands are fetched again as its tiles imply; None where that is not known.
+    `matrix_types` are the types and the precision of its products of matrices. `overlaps` marks
+    an asynchronous copy or exchange, which runs at the same time as other kernels. A row can be
+    held against a `Roofline`.
+    """
+
+    name: str
+    opcode: str
+    operations: Mapping[str, int] = field(default_factory=dict)
+    flops: Flops = field(default_factory=Flops)
+    read: Mapping[str, int] = field(default_factory=dict)
+    written: Mapping[str, int] = field(default_factory=dict)
+    launches: int = 1
+    source: str = ""
+    cycles: int | None = None
+    windows: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    tile_read: int | None = None
+    padding: int = 0
+    matrix_types: tuple[str, ...] = ()
+    declared_bytes: int | None = None
+    overlaps: bool = False
+    uncounted: bool = False
+    collective: Collective | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Bytes read from and written to the main memory by one launch."""
+        return self.read.get("hbm", 0) + self.written.get("hbm", 0)
+
+    @property
+    def matrix_flops(self) -> float:
+        """FLOPs of matrix products, and those that a custom call declares without a unit."""
+        return self.flops.matrix + self.flops.declared
+
+    @property
+    def vector_flops(self) -> float:
+        """FLOPs of everything else, transcendentals included."""
+        return self.flops.vector
+
+    @property
+    def traffic(self) -> dict[str, float]:
+        """Bytes read and written, by memory level, and bytes sent to other devices."""
+        levels = dict.fromkeys(["hbm", *self.read, *self.written])
+        moved: dict[str, float] = {
+            level: self.read.get(level, 0) + self.written.get(level, 0) for level in levels
+        }
+        if self.collective is not None:
+            moved[NETWORK] = self.collective.link_bytes
+        return moved
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The kernels of a program in order, and what could not be known."""
+
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...]
+
+
+def kernels(
+    module: Module | str,
+    platform: str = "tpu",
+    *,
+    strict: bool = False,
+    unknown_trips: int = 1,
+    price: Callable[[Sequence[Row]], float] | None = None,
+) -> Ledger:
+    """Return the kernels of a compiled program, each with its FLOPs and bytes.
+
+    Parameters
+    ----------
+    module : Module or str
+        A program, or its HLO text.
+    platform : {"tpu", "gpu", "cpu"}
+        What it was compiled for: says what the memory spaces mean.
+    strict : bool
+        Whether an instruction that this reader doesn't know is an error. Otherwise it becomes a
+        row marked `uncounted`, with its operands and results as bytes and no FLOPs.
+    unknown_trips : int
+        How often a loop turns whose trip count can't be found, at least 1. A note says so.
+    price : callable, optional
+        What rows cost: picks the most expensive branch of a conditional. By default, bytes of the
+        main memory and FLOPs at 200 a byte.
+
+    Raises
+    ------
+    BadType, BadValue
+        An option of another type, or outside what is allowed.
+    UnreadableProgram
+        Not HLO text.
+    UnknownInstruction
+        An unknown opcode, in strict mode.
+
+    Examples
+    --------
+    >>> ledger = kernels('''HloModule tiny
+    ... ENTRY %main (x: f32[1024]) -> f32[1024] {
+    ...   %x = f32[1024]{0} parameter(0)
+    ...   ROOT %y = f32[1024]{0} tanh(%x)
+    ... }''')
+    >>> [(row.name, row.flops.vector, row.bytes) for row in ledger.rows]
+    [('y', 1024, 8192)]
+    """
+    if platform not in SPACES:
+        raise BadValue(f"platform must be one of {', '.join(SPACES)}, got {platform!r}")
+    strict, unknown_trips = flag("strict", strict), whole("unknown_trips", unknown_trips)
+    program = parse(module) if isinstance(module, str) else module
+    walk = _Walk(program, SPACES[platform], strict, unknown_trips, price or _bytes_and_flops)
+    walk.enter(program.entry, 1, {})
+    return Ledger(tuple(walk.rows), tuple(dict.fromkeys(walk.notes)))
+
+
+def with_axes(row: Row, axes: Axes) -> Row:
+    """Return a row whose collective carries the name of the mesh axes that it runs along."""
+    if row.collective is None or row.collective.groups is None:
+        return row
+    return replace(row, collective=replace(row.collective, axis=axis_of(row.collective, axes)))
+
+
+def _bytes_and_flops(rows: Sequence[Row]) -> float:
+    return sum((r.bytes + (r.flops.matrix + r.flops.vector) / 200) * r.launches for r in rows)
+
+
+@dataclass
+class _Walk:
+    """A walk over what a program runs, which collects rows and notes."""
+
+    program: Module
+    spaces: Mapping[int, str]
+    strict: bool
+    unknown_trips: int
+    price: Callable[[Sequence[Row]], float]
+    rows: list[Row] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def enter(self, where: Computation, times: int, known: Mapping[int, int]) -> None:
+        """Add a row for each kernel of a computation that runs `times` times.
+
+        `known` holds the elements of its parameter tuple that are constants.
+        """
+        for each in where.instructions:
+            site = Site(self.program, where, each)
+            if each.opcode in FREE or each.opcode.endswith(("-done", "-update")):
+                continue
+            if each.opcode == "while":
+                self._loop(Loop(site, known), times)
+            elif each.opcode == "conditional":
+                self._branches(each, times)
+            elif each.base in ("call", "async"):
+                for called in self.program.called(each, "calls", "to_apply"):
+                    self.enter(called, times, {})
+            elif each.base == "custom-call" and each.target in FREE_CALLS:
+                continue
+            elif self._is_refill(site):
+                self.notes.append(
+                    f"{each.name} fetches a value into fast memory for the next run of the "
+                    "program, which then finds it there: counted once, not twice"
+                )
+            elif not _is_scalar(site):
+                self.rows.append(self._row(site, times))
+
+    def _is_refill(self, site: Site) -> bool:
+        """Return whether a copy's result is never used: XLA refills VMEM before the end."""
+        each, where = site.instruction, site.where
+        if each.opcode not in ("copy-start", "slice-start") or where is not self.program.entry:
+            return False
+        return not each.is_root and all(
+            done.opcode.endswith("-done") and not done.is_root and done.name not in where.users
+            for done in where.users.get(each.name, [])
+        )
+
+    def _loop(self, loop: Loop, times: int) -> None:
+        name, trips = loop.site.instruction.name, loop.trips
+        if trips is None:
+            trips = self.unknown_trips
+            counted = "once" if trips == 1 else f"as {trips} turns"
+            self.notes.append(f"loop {name}: its trip count is unknown; counted {counted}")
+        elif trips != 1:
+            self.notes.append(f"loop {name}: its body counts {trips} times")
+        self.enter(loop.condition, times * (trips + 1), loop.constants)
+        self.enter(loop.body, times * trips, loop.constants)
+
+    def _branches(self, each: Instruction, times: int) -> None:
+        attributes = ("branch_computations", "true_computation", "false_computation")
+        before, choices = self.rows, []
+        for branch in self.program.called(each, *attributes):
+            self.rows = []
+            self.enter(branch, times, {})
+            flops = sum((r.flops.matrix + r.flops.vector) * r.launches for r in self.rows)
+            choices.append(((self.price(self.rows), flops), branch.name, self.rows))
+        _, name, rows = max(choices, key=lambda choice: choice[0])
+        self.rows = before + rows
+        self.notes.append(
+            f"conditional {each.name}: the dearest of {len(choices)} branches counts ({name})"
+        )
+
+    def _row(self, site: Site, times: int) -> Row:
+        each = site.instruction
+        uncounted = False
+        try:
+            flops = flops_of(site)
+        except UnknownInstruction:
+            if self.strict:
+                raise
+            uncounted, flops = True, Flops(unknown=(each.opcode,))
+        moved = traffic_of(site, self.spaces)
+        cost = declared(each)
+        row = Row(
+            name=each.name,
+            opcode=each.base,
+            operations=_operations(site),
+            flops=flops,
+            read=moved.read,
+            written=moved.written,
+            launches=times,
+            source=each.source,
+            cycles=tiles.cycles(each),
+            windows=tiles.window_config(each),
+            tile_read=tiles.tile_read(site, self.spaces),
+            padding=round(moved.padding),
+            matrix_types=matrix_types(site),
+            declared_bytes=int(cost["bytes_accessed"]) if cost else None,
+            overlaps=each.opcode.endswith("-start"),
+            uncounted=uncounted,
+            collective=collective_of(site, times),
+        )
+        self._note(site, row, moved)
+        return row
+
+    def _note(self, site: Site, row: Row, moved: Traffic) -> None:
+        """Add what a reader should know of how a row was counted."""
+        stated = row.declared_bytes
+        if stated is not None and abs(stated - moved.bytes) > 0.01 * moved.bytes:
+            self.notes.append(
+                f"{row.name}: its author declares {stated:,} bytes, its operands and results have "
+                f"{moved.bytes:,}; the latter count"
+            )
+        if row.uncounted:
+            opcode = site.instruction.opcode
+            self.notes.append(f"{row.name}: opcode {opcode!r} is unknown; FLOPs uncounted")
+        elif row.flops.unknown:
+            what = ", ".join(dict.fromkeys(row.flops.unknown))
+            self.notes.append(f"{row.name}: its FLOPs are unknown ({what} declares none)")
+        if any(is_complex(part) for part in site.parts()):
+            self.notes.append("complex numbers: an operation on one counts as one FLOP")
+
+
+def _is_scalar(site: Site) -> bool:
+    shapes = [site.instruction.shape, *site.operands]
+    return all(s.is_scalar for s in shapes) and "custom-call" not in site.instruction.opcode
+
+
+_UNLISTED = frozenset({"parameter", "constant", "bitcast", "tuple", "get-tuple-element"})
+
+
+def _operations(site: Site) -> dict[str, int]:
+    """Return what happens inside a kernel, opcode by opcode."""
+    opcodes = (part.instruction.base for part in site.parts())
+    return dict(Counter(opcode for opcode in opcodes if opcode not in _UNLISTED))

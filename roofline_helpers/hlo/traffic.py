@@ -1,0 +1,81 @@
+"""Bytes that one launch of a kernel moves, by memory level."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from roofline_helpers.hlo import needs
+from roofline_helpers.hlo.calls import results
+from roofline_helpers.hlo.module import Site
+from roofline_helpers.hlo.opcodes import SLICES, UPDATES
+from roofline_helpers.hlo.shapes import Shape
+
+
+@dataclass
+class Traffic:
+    """Bytes read and written by memory level, and what the padding of tiles in HBM adds."""
+
+    spaces: Mapping[int, str]
+    read: dict[str, int] = field(default_factory=dict)
+    written: dict[str, int] = field(default_factory=dict)
+    padding: float = 0.0
+
+    @property
+    def bytes(self) -> int:
+        """Bytes across all memories."""
+        return sum(self.read.values()) + sum(self.written.values())
+
+    def add(self, book: dict[str, int], leaf: Shape, share: float) -> None:
+        """Add a share of an array to `read` or `written`."""
+        if leaf.is_scalar:
+            return
+        amount = round(leaf.bytes * share)
+        level = self.spaces.get(leaf.space, f"S({leaf.space})")
+        if amount:
+            book[level] = book.get(level, 0) + amount
+        if level == "hbm":
+            self.padding += (leaf.padded_bytes - leaf.bytes) * share
+
+
+def traffic_of(site: Site, spaces: Mapping[int, str]) -> Traffic:
+    """Return the bytes that one launch reads and writes.
+
+    Parameters
+    ----------
+    site : Site
+        The kernel.
+    spaces : mapping of int to str
+        What the memory spaces of its platform mean (`shapes.SPACES`).
+    """
+    written = results(site.instruction).leaves
+    reads, writes = _shares(site, written)
+    traffic = Traffic(spaces)
+    seen: dict[str, float] = {}
+    names = site.instruction.operands
+    for name, shape, share in zip(names, site.operands, reads, strict=True):
+        more = max(share - seen.get(name, 0.0), 0.0)  # the same buffer twice counts once
+        seen[name] = max(share, seen.get(name, 0.0))
+        for leaf in shape.leaves:
+            traffic.add(traffic.read, leaf, more)
+    for leaf, share in zip(written, writes, strict=True):
+        traffic.add(traffic.written, leaf, share)
+    return traffic
+
+
+def _shares(site: Site, written: tuple[Shape, ...]) -> tuple[list[float], list[float]]:
+    """Return which share of each operand is read, and of each result written."""
+    each, operands = site.instruction, site.operands
+    reads, writes = needs.of_operands(site), [1.0] * len(written)
+    if site.fused is not None:
+        updates = needs.in_place(site.program, site.fused)
+        names = site.fused.results
+        if len(names) == len(writes):
+            writes = [updates[name].share if name in updates else 1.0 for name in names]
+    elif each.base in SLICES:
+        reads[0] = min(1.0, written[0].elements / max(operands[0].elements, 1))
+    elif each.base in UPDATES:
+        share = min(1.0, needs.updated(each, site.where) / max(operands[0].elements, 1))
+        reads[0] = share if needs.combines(site.program, each) else 0.0
+        writes = [share] * len(written)
+    return reads, writes

@@ -1,0 +1,327 @@
+"""Attention that writes no scores, and its gradient in two kernels."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+
+from roofline_helpers import work
+from roofline_helpers._checks import BadType, BadValue, flag
+from roofline_helpers.kernels.launch import (
+    FLOATS,
+    Blocks,
+    Options,
+    array_argument,
+    by_platform,
+    call_options,
+    float_argument,
+    options_of,
+    quotient,
+    static_number,
+)
+from roofline_helpers.kernels.tiles import (
+    Tiles,
+    attention_kernel,
+    cut_tiles,
+    dkv_kernel,
+    dq_kernel,
+    vmem_of_tiles,
+)
+
+
+def attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    mask: Any = None,
+    layout: str | None = None,
+    interpret: bool | None = None,
+    blocks: Blocks | None = None,
+) -> Any:
+    """Return softmax(scale · Q·Kᵀ + mask) · V in one kernel: no score reaches the memory.
+
+    For each block of queries, the kernel walks over the keys with a running maximum m and sum l
+    of each row, and rescales what it has by exp(m − m') whenever the maximum grows to m'. The
+    result is divided by l once, at the end. The backward pass saves only m + log l for each row,
+    and works the scores out again in two kernels, for dQ and for dK and dV.
+
+    Parameters
+    ----------
+    q : array [batch, heads, q_len, head_dim]
+        fp32, bf16 or fp16. fp32 products are exact to fp32, not TF32 or bf16.
+    k, v : array [batch, kv_heads, kv_len, head_dim]
+        Of q's type. Each KV head serves heads / kv_heads query heads. Lengths may be any; those
+        that are no multiple of a block are padded, which costs a copy.
+    causal : bool
+        Hide keys that come later than the query. The last query sees every key.
+    scale : float, optional
+        1 / √head_dim if not given. Part of the program: no `jax.jit` around may trace it.
+    mask : array that broadcasts to [batch, heads, q_len, kv_len], optional
+        bool (True may be seen), or floats that are added to the scores, −∞ to hide. A query that
+        sees no key gives zeros. A constant to the gradient.
+    layout, interpret, blocks
+        As in `layernorm_gelu`.
+
+    Returns
+    -------
+    array [batch, heads, q_len, head_dim]
+        Of q's type.
+
+    Raises
+    ------
+    BadType, BadValue, UnknownName
+        Shapes or types that don't fit; no such layout.
+
+    Notes
+    -----
+    On a TPU a program holds K and V of one head whole in VMEM: 65536 keys of 128 bf16 compile for
+    v5e and v7x. On a GPU it reads them block by block, and each block of queries does so again.
+
+    Examples
+    --------
+    >>> q = jnp.ones((1, 1, 2, 4))
+    >>> v = jnp.arange(8.0).reshape(1, 1, 2, 4)
+    >>> attention(q, q, v, causal=True)[0, 0].tolist()
+    [[0.0, 1.0, 2.0, 3.0], [2.0, 3.0, 4.0, 5.0]]
+
+    Source: T. Dao et al., arXiv:2205.14135; M. Milakov, N. Gimelshein, arXiv:1805.02867.
+    """
+    q, k, v = _checked(q, k, v)
+    factor = 1 / math.sqrt(q.shape[3]) if scale is None else static_number("scale", scale)
+    options = options_of(layout, interpret, blocks, scale=factor, causal=flag("causal", causal))
+    return _attention(q, k, v, _mask_array(mask, q, k), options)
+
+
+def _checked(q: Any, k: Any, v: Any) -> tuple[Any, Any, Any]:
+    q, k, v = (float_argument(name, array) for name, array in (("q", q), ("k", k), ("v", v)))
+    for name, array in (("q", q), ("k", k), ("v", v)):
+        if array.ndim != 4 or array.size == 0:
+            raise BadValue(
+                f"{name} must be [batch, heads, length, head_dim], none of them 0, "
+                f"got shape {array.shape}"
+            )
+        if array.dtype != q.dtype:
+            raise BadType(f"{name} must be of q's type {q.dtype}, got {array.dtype}")
+    if k.shape != v.shape:
+        raise BadValue(f"k and v must have one shape, got {k.shape} and {v.shape}")
+    if (q.shape[0], q.shape[3]) != (k.shape[0], k.shape[3]) or q.shape[1] % k.shape[1]:
+        raise BadValue(
+            f"q and k must have one batch and head_dim, and heads of q must be a multiple of "
+            f"those of k, got {q.shape} and {k.shape}"
+        )
+    return q, k, v
+
+
+def _mask_array(mask: Any, q: Any, k: Any) -> Any:
+    """Return the mask as floats [batch or 1, heads or 1, q_len, kv_len], or None."""
+    if mask is None:
+        return None
+    mask = array_argument("mask", mask)
+    full = (*q.shape[:3], k.shape[2])
+    shape = (1,) * (4 - mask.ndim) + mask.shape
+    if len(shape) != 4 or any(
+        have not in (1, want) for have, want in zip(shape, full, strict=True)
+    ):
+        raise BadValue(f"mask must broadcast to {full}, got shape {mask.shape}")
+    if mask.dtype == jnp.bool_:
+        mask = jnp.where(mask, 0.0, -jnp.inf).astype(q.dtype)
+    elif mask.dtype.name not in FLOATS:
+        raise BadType(f"mask must be bool or one of {', '.join(FLOATS)}, got {mask.dtype}")
+    return jnp.broadcast_to(mask.reshape(shape), (*shape[:2], *full[2:]))
+
+
+@functools.partial(jax.jit, static_argnums=4)
+def _attention(q: Any, k: Any, v: Any, mask: Any, options: Options) -> Any:
+    return _attention_vjp(q, k, v, mask, options)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
+def _attention_vjp(q: Any, k: Any, v: Any, mask: Any, options: Options) -> Any:
+    call = functools.partial(_attention_call, options=options, save=False)
+    return by_platform(call, options, q, k, v, *([] if mask is None else [mask]))
+
+
+def _attention_forward(q: Any, k: Any, v: Any, mask: Any, options: Options) -> Any:
+    call = functools.partial(_attention_call, options=options, save=True)
+    o, lse = by_platform(call, options, q, k, v, *([] if mask is None else [mask]))
+    return o, (q, k, v, mask, o, lse)
+
+
+def _attention_backward(options: Options, saved: Any, do: Any) -> Any:
+    q, k, v, mask, o, lse = saved
+    delta = jnp.sum(do.astype(jnp.float32) * o.astype(jnp.float32), axis=-1)[:, :, None, :]
+    arrays = (q, k, v, do, lse, delta, *([] if mask is None else [mask]))
+    dq = by_platform(functools.partial(_dq_call, options=options), options, *arrays)
+    dk, dv = by_platform(functools.partial(_dkv_call, options=options), options, *arrays)
+    return dq, dk, dv, None
+
+
+_attention_vjp.defvjp(_attention_forward, _attention_backward)
+
+
+def _attention_call(
+    q: Any, k: Any, v: Any, *mask: Any, options: Options, save: bool, layout: str, interpret: bool
+) -> Any:
+    tile = cut_tiles(options, layout, q, k, bool(mask), "forward")
+    batch, heads, q_len, head_dim = q.shape
+    block, keys = _block(tile.q, tile), _whole(tile.kv_padded, tile, q, k)
+    shapes = [jax.ShapeDtypeStruct((batch, heads, tile.q_padded, tile.head_dim), q.dtype)]
+    results = [block]
+    if save:
+        shapes.append(jax.ShapeDtypeStruct((batch, heads, 1, tile.q_padded), jnp.float32))
+        results.append(_row_of(tile))
+    o, *lse = pl.pallas_call(
+        functools.partial(attention_kernel, tile=tile),
+        grid=(batch, heads, tile.q_padded // tile.q),
+        in_specs=[block, keys, keys, *_mask_specs(mask, (tile.q, tile.kv_padded), False)],
+        out_specs=results,
+        out_shape=shapes,
+        name="attention_kernel",
+        **_attention_options(options, layout, interpret, tile, q, k),
+    )(*_padded(tile, (q,), (k, v)), *_padded_masks(tile, mask))
+    o = o[:, :, :q_len, :head_dim]
+    return (o, lse[0][..., :q_len]) if save else o
+
+
+def _dq_call(*arrays: Any, options: Options, layout: str, interpret: bool) -> Any:
+    q, k, v, do, lse, delta, *mask = arrays
+    tile = cut_tiles(options, layout, q, k, bool(mask), "dq")
+    batch, heads, q_len, head_dim = q.shape
+    block, keys, row = _block(tile.q, tile), _whole(tile.kv_padded, tile, q, k), _row_of(tile)
+    queries, d_out, keys_, values = _padded(tile, (q, do), (k, v))
+    dq = pl.pallas_call(
+        functools.partial(dq_kernel, tile=tile),
+        grid=(batch, heads, tile.q_padded // tile.q),
+        in_specs=[block, keys, keys, block, row, row]
+        + _mask_specs(mask, (tile.q, tile.kv_padded), False),
+        out_specs=block,
+        out_shape=jax.ShapeDtypeStruct(queries.shape, q.dtype),
+        name="attention_dq_kernel",
+        **_attention_options(options, layout, interpret, tile, q, k, "dq"),
+    )(queries, keys_, values, d_out, *_padded_rows(tile, lse, delta), *_padded_masks(tile, mask))
+    return dq[:, :, :q_len, :head_dim]
+
+
+def _dkv_call(*arrays: Any, options: Options, layout: str, interpret: bool) -> Any:
+    q, k, v, do, lse, delta, *mask = arrays
+    tile = cut_tiles(options, layout, q, k, bool(mask), "dkv")
+    batch, kv_heads, kv_len, head_dim = k.shape
+    heads, group = q.shape[1], q.shape[1] // kv_heads
+    block = pl.BlockSpec(
+        (None, None, tile.kv, tile.head_dim), lambda b, h, j: (b, quotient(h, group), j, 0)
+    )
+    whole = _whole(tile.q_padded, tile, q, q)
+    row = pl.BlockSpec((None, None, 1, tile.q_padded), lambda b, h, j: (b, h, 0, 0))
+    queries, d_out, keys, values = _padded(tile, (q, do), (k, v))
+    # Each query head has its own dK and dV; those that share a KV head are added afterwards
+    shape = (batch, heads, tile.kv_padded, tile.head_dim)
+    shares = jax.ShapeDtypeStruct(shape, k.dtype if group == 1 else jnp.float32)
+    results = pl.pallas_call(
+        functools.partial(dkv_kernel, tile=tile),
+        grid=(batch, heads, tile.kv_padded // tile.kv),
+        in_specs=[whole, block, block, whole, row, row]
+        + _mask_specs(mask, (tile.q_padded, tile.kv), True),
+        out_specs=[_block(tile.kv, tile)] * 2,
+        out_shape=[shares, shares],
+        name="attention_dkv_kernel",
+        **_attention_options(options, layout, interpret, tile, q, k, "dkv"),
+    )(queries, keys, values, d_out, *_padded_rows(tile, lse, delta), *_padded_masks(tile, mask))
+    if group > 1:
+        grouped = (each.reshape(batch, kv_heads, group, *shape[2:]) for each in results)
+        results = [jnp.sum(each, axis=2).astype(k.dtype) for each in grouped]
+    return tuple(each[:, :, :kv_len, :head_dim] for each in results)
+
+
+def _block(length: int, tile: Tiles) -> Any:
+    """Return the spec of one block of rows of [batch, heads, length, head_dim]."""
+    return pl.BlockSpec((None, None, length, tile.head_dim), lambda b, h, i: (b, h, i, 0))
+
+
+def _whole(length: int, tile: Tiles, q: Any, array: Any) -> Any:
+    """Return the spec of all rows of a head: a TPU copies them once for all its programs."""
+    group = q.shape[1] // array.shape[1]
+    return pl.BlockSpec(
+        (None, None, length, tile.head_dim), lambda b, h, i: (b, quotient(h, group), 0, 0)
+    )
+
+
+def _row_of(tile: Tiles) -> Any:
+    """Return the spec of one number a query: [batch, heads, 1, q_len]."""
+    return pl.BlockSpec((None, None, 1, tile.q), lambda b, h, i: (b, h, 0, i))
+
+
+def _mask_specs(masks: Sequence[Any], block: tuple[int, int], by_key: bool) -> list[Any]:
+    def spec(mask: Any) -> Any:
+        batch, heads = mask.shape[0] > 1, mask.shape[1] > 1
+
+        def place(b: Any, h: Any, i: Any) -> Any:
+            return b if batch else 0, h if heads else 0, 0 if by_key else i, i if by_key else 0
+
+        return pl.BlockSpec((None, None, *block), place)
+
+    return [spec(mask) for mask in masks]
+
+
+def _padded(tile: Tiles, queries: Sequence[Any], keys: Sequence[Any]) -> list[Any]:
+    """Return them with whole blocks of rows and columns, zeros where there was nothing."""
+    lengths = [tile.q_padded] * len(queries) + [tile.kv_padded] * len(keys)
+    return [
+        _grown(each, length, tile.head_dim)
+        for each, length in zip((*queries, *keys), lengths, strict=True)
+    ]
+
+
+def _padded_rows(tile: Tiles, *rows: Any) -> list[Any]:
+    return [_grown(each, 1, tile.q_padded) for each in rows]
+
+
+def _padded_masks(tile: Tiles, masks: Sequence[Any]) -> list[Any]:
+    return [_grown(each, tile.q_padded, tile.kv_padded) for each in masks]
+
+
+def _grown(array: Any, rows: int, columns: int) -> Any:
+    more = (rows - array.shape[2], columns - array.shape[3])
+    return jnp.pad(array, [(0, 0), (0, 0), (0, more[0]), (0, more[1])]) if any(more) else array
+
+
+def _attention_options(
+    options: Options,
+    layout: str,
+    interpret: bool,
+    tile: Tiles,
+    q: Any,
+    k: Any,
+    kind: str = "forward",
+) -> dict[str, Any]:
+    job = attention_work(q, k, options, kind)
+    return call_options(options, layout, interpret, job, 4, vmem_of_tiles(tile, q))
+
+
+def attention_work(q: Any, k: Any, options: Options, kind: str) -> work.Work:
+    """Count a kernel: of the products of the forward one, 2, those for dQ are 3, dK and dV 4."""
+    batch, heads, q_len, head_dim = q.shape
+    causal = options.causal and q_len <= k.shape[2]
+    job = work.flash_attention(
+        batch, q_len, k.shape[2], heads, head_dim, k.shape[1], q.dtype, causal=causal
+    )
+    if kind == "forward":
+        return job
+    queries, keys = job.reads["q"], job.reads["k"]
+    return replace(
+        job,
+        name=kind,
+        reads={**job.reads, "dO": queries, "lse, δ": 2 * 4 * batch * heads * q_len},
+        writes={"dQ": queries} if kind == "dq" else {"dK": keys, "dV": keys},
+        matrix_flops=job.matrix_flops * (3 if kind == "dq" else 4) // 2,
+        passes={},
+    )

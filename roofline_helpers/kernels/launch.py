@@ -1,0 +1,186 @@
+"""What all kernels share: arguments and options, the layout of a platform, what compilers get."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.experimental import pallas as pl
+
+from roofline_helpers._checks import BadType, BadValue, finite, flag, name_of, shown, single, size
+
+LAYOUTS = ("tpu", "gpu")
+"""How the arrays can be cut."""
+
+FLOATS = ("float32", "bfloat16", "float16")
+"""Data types of x, Q, K and V."""
+
+LANES, SUBLANES = 128, 8
+"""One TPU register: 8 × 128 values of 4 bytes."""
+
+LOG2E = 1 / math.log(2)
+"""e^x is 2^(x · this): units for exponentials work in powers of two."""
+
+_VMEM_MOST = 100 * 2**20  # bytes that a TPU program may ask for
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """How to cut a kernel, where the default is not wanted.
+
+    Parameters
+    ----------
+    rows, step : int, optional
+        Rows that one program owns, and how many of them it holds at a time (LayerNorm kernels).
+        `rows` is rounded up to a multiple of `step`, and on a GPU `step` to a power of two;
+        with layout="gpu" it must be one.
+    q, kv : int, optional
+        Queries, and keys, of one block of scores (attention).
+    warps, stages : int, optional
+        Warps of a GPU program, and depth of its software pipeline. A TPU has neither.
+
+    Raises
+    ------
+    BadType, BadValue
+        Not a whole number of at least 1; warps, stages, q or kv that the machine cannot have.
+    """
+
+    rows: int | None = None
+    step: int | None = None
+    q: int | None = None
+    kv: int | None = None
+    warps: int | None = None
+    stages: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("rows", "step", "q", "kv", "warps", "stages"):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, int(size(name, value, 2**31)))
+        for name, least in (("q", 16), ("kv", 16), ("warps", 1)):
+            value = getattr(self, name)
+            if value is not None and (value < least or value & (value - 1)):
+                raise BadValue(f"{name} must be a power of two from {least}, got {value}")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is known when a kernel is traced: hashable, so that JAX caches by it."""
+
+    eps: float = 1e-5
+    rate: float = 0.0
+    scale: float = 1.0
+    causal: bool = False
+    layout: str | None = None
+    interpret: bool | None = None
+    blocks: Blocks = Blocks()
+
+
+def by_platform(call: Any, options: Options, *arrays: Any) -> Any:
+    """Call with the layout of the platform that the program is lowered for."""
+
+    def on(layout: str, interpret: bool) -> Any:
+        return functools.partial(
+            call,
+            layout=options.layout or layout,
+            interpret=interpret if options.interpret is None else options.interpret,
+        )
+
+    if options.layout is not None and options.interpret is not None:
+        return on(options.layout, options.interpret)(*arrays)
+    return lax.platform_dependent(
+        *arrays,
+        cpu=on("tpu", True),
+        tpu=on("tpu", False),
+        cuda=on("gpu", False),
+        rocm=on("gpu", False),
+    )
+
+
+def call_options(
+    options: Options, layout: str, interpret: bool, job: Any, warps: int, vmem: int
+) -> dict[str, Any]:
+    """Return what the compiler is told: cost, and how much of the machine a program takes."""
+    cost = pl.CostEstimate(
+        flops=int(job.flops),
+        bytes_accessed=int(job.bytes),
+        transcendentals=int(job.transcendentals),
+    )
+    shared: dict[str, Any] = {"interpret": interpret, "cost_estimate": cost}
+    if interpret:
+        return shared
+    if layout == "gpu":
+        params = triton_backend().CompilerParams(
+            num_warps=options.blocks.warps or warps, num_stages=options.blocks.stages or 2
+        )
+    else:
+        tpu = importlib.import_module("jax.experimental.pallas.tpu")
+        limit = min(max(16 * 2**20, vmem + vmem // 2), _VMEM_MOST)
+        params = tpu.CompilerParams(vmem_limit_bytes=limit)
+    return {**shared, "compiler_params": params}
+
+
+def triton_backend() -> Any:
+    """Return Pallas' Triton module: not on every platform, so imported when needed."""
+    return importlib.import_module("jax.experimental.pallas.triton")
+
+
+def quotient(index: Any, size: int) -> Any:
+    """Return max(index, 0) // size of a traced index: `//` would ask for its sign, too."""
+    return lax.div(jnp.maximum(index, 0), jnp.int32(size))
+
+
+def round_up(n: int, multiple: int) -> int:
+    """Return the first multiple that is not below n."""
+    return -(-n // multiple) * multiple
+
+
+def sum_along(x: Any, axis: int) -> Any:
+    """Return the sum along an axis, which stays, of length 1."""
+    return jnp.sum(x, axis=axis, keepdims=True)
+
+
+def options_of(
+    layout: Any, interpret: Any, blocks: Any, *, eps: Any = 1e-5, **others: Any
+) -> Options:
+    """Return the arguments of a kernel that aren't arrays, checked."""
+    if blocks is not None and not isinstance(blocks, Blocks):
+        raise BadType(f"blocks must be a Blocks, got {shown(blocks)}")
+    return Options(
+        eps=single("eps", eps, zero=True),
+        layout=None if layout is None else name_of("layout", layout, LAYOUTS),
+        interpret=None if interpret is None else flag("interpret", interpret),
+        blocks=blocks or Blocks(),
+        **others,
+    )
+
+
+def array_argument(name: str, value: Any) -> Any:
+    """Return a JAX or NumPy array as JAX's; raise BadType for anything else."""
+    if not isinstance(value, jax.Array | np.ndarray):
+        raise BadType(f"{name} must be a JAX or NumPy array, got {shown(value)}")
+    return jnp.asarray(value)
+
+
+def static_number(name: str, value: Any) -> float:
+    """Return one finite number that isn't traced; raise BadType or BadValue for anything else."""
+    try:
+        return finite(name, value)
+    except TypeError:  # BadType is one, and so is JAX's for a traced value
+        wanted = "one number, static under jax.jit"
+        raise BadType(f"{name} must be {wanted}, got {shown(value)}") from None
+
+
+def float_argument(name: str, value: Any) -> Any:
+    """Return an array of one of `FLOATS`; raise BadType for anything else."""
+    array = array_argument(name, value)
+    if array.dtype.name not in FLOATS:
+        raise BadType(f"{name} must be of type {', '.join(FLOATS)}, got {array.dtype.name}")
+    return array

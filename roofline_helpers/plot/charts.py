@@ -1,0 +1,267 @@
+"""Charts that are no rooflines: shares as a heatmap, lines, bytes as bars."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import matplotlib.pyplot as plt
+import numpy as np
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+from numpy.typing import NDArray
+
+from roofline_helpers._checks import BadType, BadValue, mapping, quantity, single
+from roofline_helpers.dtypes import dtype as dtype_of
+from roofline_helpers.hardware import Chip
+from roofline_helpers.hardware import chip as chip_of
+from roofline_helpers.plot.canvas import axes_for, log_scale, settle
+from roofline_helpers.plot.inputs import Job, Jobs, named_jobs, position, short_names, works_of
+from roofline_helpers.plot.names import legend_below, name_at_margin, name_bars
+from roofline_helpers.plot.style import (
+    PALETTE,
+    SMALL,
+    contrast,
+    look_of,
+    percent_text,
+    short_number,
+    tint,
+)
+from roofline_helpers.roofline import Roofline
+from roofline_helpers.show import PREFIXES, si
+from roofline_helpers.work import Work
+
+
+def heatmap(
+    jobs: Jobs,
+    chips: Iterable[Chip | Roofline | str],
+    *,
+    dtype: Any = "bf16",
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw the attainable share of peak, in percent, of each kernel (column) on each chip (row).
+
+    Parameters
+    ----------
+    jobs : jobs
+        Kernels, or plain intensities.
+    chips : sequence of Chip, Roofline, or names of chips
+        A chip without a peak for `dtype` gets "–".
+    dtype : str or data type
+        The peak that chips are held against. A Roofline brings its own.
+
+    Raises
+    ------
+    BadType, BadValue, UnknownName
+        No job or no chip; an unknown chip or data type; a kernel with matrix work in another data
+        type than the chips' peak, whose bytes would be wrong.
+    """
+    kind = dtype_of(dtype)
+    named = named_jobs(jobs)
+    many = isinstance(chips, Iterable) and not isinstance(chips, str)
+    rows: list[Any] = list(chips) if many else [chips]
+    if not named or not rows:
+        raise BadValue(f"a heatmap needs kernels and chips, got {len(named)} and {len(rows)}")
+    known = [row if isinstance(row, Roofline) else chip_of(row) for row in rows]
+    shares = _shares(named, known, kind)
+    ax = axes_for(ax)
+    names, shared = short_names([entry.name for entry in known])
+    floor = max(float(np.nanmin(shares, initial=1.0)), 1e-4)
+    norm = LogNorm(min(floor, 0.1), 1)
+    colors = sns.color_palette("crest", as_cmap=True)
+    sns.heatmap(
+        shares,
+        norm=norm,
+        cmap=colors,
+        cbar=False,
+        linewidths=1.5,
+        linecolor=PALETTE["paper"],
+        xticklabels=[label for label, _ in named],
+        yticklabels=names,
+        ax=ax,
+    )
+    for (i, j), share in np.ndenumerate(shares):
+        cell = PALETTE["paper"] if np.isnan(share) else colors(norm(share))
+        color = "black" if contrast("black", cell) > contrast("white", cell) else "white"
+        ax.text(j + 0.5, i + 0.5, percent_text(share), ha="center", va="center", fontsize=9,
+                color=color, gid=f"cell:{i}:{j}")  # fmt: skip
+    ax.tick_params(length=0)
+    plt.setp(ax.get_yticklabels(), rotation=0)
+    plt.setp(ax.get_xticklabels(), rotation=40, ha="right", rotation_mode="anchor")
+    if not shared and all(isinstance(entry, Chip) for entry in known):
+        shared = kind
+    ax.set_xlabel(" ".join(["attainable, % of", shared, "peak"]).replace("  ", " "))
+    return ax
+
+
+def _shares(
+    named: Sequence[tuple[str, Job]], known: Sequence[Chip | Roofline], dtype: str
+) -> NDArray[np.float64]:
+    """Return attainable over peak of each job (column) on each chip (row); NaN without a peak."""
+    shares = np.full((len(known), len(named)), np.nan)
+    for i, entry in enumerate(known):
+        if isinstance(entry, Chip) and dtype not in {*entry.matrix, *entry.vector}:
+            continue
+        roof = entry.roofline(dtype) if isinstance(entry, Chip) else entry
+        for j, (label, job) in enumerate(named):
+            matrix = isinstance(job, Work) and np.any(np.greater(job.matrix_flops, 0))
+            if isinstance(entry, Chip) and isinstance(job, Work) and matrix and job.dtype != dtype:
+                raise BadValue(f"{label} is {job.dtype} work, held against {dtype} peaks")
+            shares[i, j] = position(label, job, roof)[1] / roof.peak
+    return shares
+
+
+def lines(
+    x: Any,
+    series: Mapping[str, Any],
+    *,
+    hlines: Mapping[str, float] | None = None,
+    logx: bool = True,
+    logy: bool = True,
+    xlabel: str = "",
+    ylabel: str = "",
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw lines over a common x, and horizontal lines, each named at its right end.
+
+    Parameters
+    ----------
+    x : array
+        Where all series are given.
+    series : mapping of str to array
+        One line each, as long as `x`.
+    hlines : mapping of str to number, optional
+        Thresholds, for instance ridges.
+    logx, logy : bool
+        Logarithmic axes.
+
+    Raises
+    ------
+    BadType, BadValue
+        Not numbers, not positive, not mappings, or a series that is not as long as `x`.
+    """
+    across = np.atleast_1d(np.asarray(quantity("x", x, zero=not logx), dtype=float))
+    if across.size < 2 or across.ndim != 1:
+        raise BadValue(f"x must be a list of two numbers or more, got {across.size}")
+    curves = {}
+    for label, values in mapping("series", series).items():
+        curves[label] = np.asarray(quantity(label, values, zero=not logy), dtype=float)
+        if curves[label].shape != across.shape:
+            raise BadValue(f"{label} has shape {curves[label].shape}, x has {across.shape}")
+    levels = {label: single(label, y) for label, y in mapping("hlines", hlines or {}).items()}
+    if not curves:
+        raise BadValue("at least one series is needed, got none")
+    ax = axes_for(ax)
+    for axis, log in ((ax.xaxis, logx), (ax.yaxis, logy)):
+        if log:
+            log_scale(axis)
+    ax.set(xlabel=xlabel, ylabel=ylabel)
+    margin = []
+    for i, (label, values) in enumerate(curves.items()):
+        look = look_of(i)
+        every = max(1, across.size // 8)
+        ax.plot(across, values, color=look["color"], ls=look["ls"], lw=1.8, marker=look["marker"],
+                ms=5, markevery=(i % every, every), gid=f"series:{label}")  # fmt: skip
+        margin.append((float(values[np.argmax(across)]), label, look))
+    for label, y in levels.items():
+        ax.axhline(y, color=PALETTE["muted"], lw=1, ls=(0, (4, 2)), gid=f"hline:{label}")
+        margin.append((y, label, {"color": PALETTE["muted"], "marker": "", "ls": "-"}))
+    ax.set_xlim(across.min(), across.max())
+    ax.grid(color=PALETTE["grid"], lw=0.6)
+    ax.set_axisbelow(True)
+    name_at_margin(ax, margin)
+    settle(ax)
+    return ax
+
+
+def traffic(variants: Mapping[str, Work | Sequence[Work]], *, ax: Axes | None = None) -> Axes:
+    """Draw the bytes that each variant moves, tensor by tensor, as stacked horizontal bars.
+
+    Parameters
+    ----------
+    variants : mapping of str to Work or sequence of Work
+        The kernels of each variant. One colour a tensor; what is written is hatched. A
+        thick line parts two kernels; the total is at the end of the bar.
+
+    Raises
+    ------
+    BadType, BadValue
+        No variant, or something that is not a kernel.
+    """
+    if not isinstance(variants, Mapping) or not variants:
+        raise BadType(f"variants must be a mapping of name to kernels, got {variants!r}")
+    bars = {name: _pieces(kernels) for name, kernels in variants.items()}
+    largest = max(sum(piece.bytes for piece in row) for row in bars.values())
+    most: dict[str, float] = {}
+    for piece in (piece for row in bars.values() for piece in row):
+        most[piece.tensor] = max(piece.bytes, most.get(piece.tensor, 0))
+    thin = [tensor for tensor, n in most.items() if n < 0.004 * largest]
+    tensors = [tensor for tensor in most if tensor not in thin]
+    tints = {
+        t: tint(PALETTE["series"][i % 7], 0.35 + 0.3 * (i // 7)) for i, t in enumerate(tensors)
+    }
+    ax = axes_for(ax)
+    named = []
+    for i, (name, row) in enumerate(bars.items()):
+        named += _draw_bar(ax, i, name, row, tints)
+    ax.set_yticks(range(len(bars)), list(bars))
+    ax.set_ylim(len(bars) - 0.45, -0.55)
+    ax.set_xlim(0, largest * 1.26)
+    prefix = si(largest, "").split(" ")[-1]
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda n, _: short_number(n / PREFIXES[prefix])))
+    ax.xaxis.set_major_locator(MaxNLocator(5))
+    ax.set_xlabel(f"traffic ({prefix}B)")
+    ax.grid(axis="x", color=PALETTE["grid"], lw=0.6)
+    ax.set_axisbelow(True)
+    ax.tick_params(axis="y", length=0)
+    name_bars(ax, named)
+    edge: dict[str, Any] = {"ec": PALETTE["muted"], "lw": 0.6}
+    handles = [Patch(fc=color, label=tensor, **edge) for tensor, color in tints.items()]
+    if thin:
+        handles += [Patch(fc=PALETTE["muted"], label=f"{', '.join(thin)} (thin)", **edge)]
+    handles += [Patch(fc=PALETTE["paper"], label="read", **edge)]
+    handles += [Patch(fc=PALETTE["paper"], label="written", hatch="////", **edge)]
+    legend_below(ax, handles)
+    return ax
+
+
+class _Piece(NamedTuple):
+    """One tensor's part of a bar, and which of the variant's kernels moves it."""
+
+    tensor: str
+    bytes: float
+    hatch: str
+    kernel: int
+
+
+def _pieces(kernels: Work | Sequence[Work]) -> list[_Piece]:
+    works = [kernels] if isinstance(kernels, Work) else works_of(kernels)
+    return [
+        _Piece(tensor, single(tensor, n * passes.get(tensor, 1)), hatch, i)
+        for i, job in enumerate(works)
+        for group, passes, hatch in ((job.reads, job.passes, ""), (job.writes, {}, "////"))
+        for tensor, n in group.items()
+    ]
+
+
+def _draw_bar(
+    ax: Axes, i: int, name: str, row: Sequence[_Piece], tints: Mapping[str, Any]
+) -> list[tuple[int, float, float, str]]:
+    """Draw the bar of one variant; return (row, start, end, tensor) of what is to be named."""
+    named, end = [], 0.0
+    for j, (tensor, n, hatch, kernel) in enumerate(row):
+        color = tints.get(tensor, PALETTE["muted"])
+        if j and row[j - 1].kernel != kernel:
+            ax.plot([end, end], [i - 0.42, i + 0.42], color=PALETTE["ink"], lw=1.6,
+                    gid=f"kernel:{name}:{kernel}")  # fmt: skip
+        ax.barh(i, n, left=end, height=0.62, facecolor=color, hatch=hatch, lw=0.6,
+                edgecolor=PALETTE["muted"], gid=f"bytes:{name}:{tensor}")  # fmt: skip
+        if tensor in tints:
+            named.append((i, end, end + n, tensor))
+        end += n
+    ax.annotate(si(end, "B"), (end, i), (5, 0), textcoords="offset points", va="center",
+                fontsize=SMALL)  # fmt: skip
+    return named

@@ -1,0 +1,361 @@
+"""Ceilings, and how fast anything counted may go under them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import reduce
+from types import MappingProxyType
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+
+from roofline_helpers._checks import (
+    BadType,
+    BadValue,
+    Number,
+    fitting,
+    flag,
+    folded,
+    mapping,
+    name_of,
+    plain,
+    quantity,
+    shown,
+    single,
+)
+from roofline_helpers.show import facts_html, si, significant
+
+NETWORK = "network"
+UNITS = ("matrix", "vector")
+
+
+@runtime_checkable
+class Counted(Protocol):
+    """What can be held against a roofline: FLOPs by unit, and bytes by memory level.
+
+    FLOPs that nobody could count are left out, so that every time is a lower bound.
+    """
+
+    @property
+    def matrix_flops(self) -> Number:
+        """FLOPs on the matrix unit."""
+
+    @property
+    def vector_flops(self) -> Number:
+        """FLOPs on the vector unit."""
+
+    @property
+    def traffic(self) -> Mapping[str, Number]:
+        """Bytes across each boundary, by memory level; "network" for what is sent."""
+
+
+@dataclass(frozen=True, repr=False)
+class Roofline:
+    """The ceilings of one device for one data type.
+
+    Parameters
+    ----------
+    peak : float
+        The compute ceiling, FLOP/s: the unit that the data type runs on.
+    levels : float or mapping of str to float
+        Bandwidth of each memory level, byte/s, outermost first. A number is short for
+        ``{"hbm": number}``: the main memory is called "hbm" whatever its technology. Names are
+        kept in lower case, without space, "-" and "_".
+    vector : float, optional
+        The vector unit's own ceiling, FLOP/s. Without it, vector work is held against `peak`,
+        which makes the bound looser but never wrong.
+    network : float, optional
+        Byte/s that the device can send to others: a ceiling for kernels that communicate.
+    name : str
+        Shown in plots and tables.
+    origin : {"published", "measured"}
+        Where the ceilings come from.
+
+    Raises
+    ------
+    BadType, BadValue
+        A ceiling that is not a positive finite number; no memory level at all, or one under two
+        spellings.
+
+    Examples
+    --------
+    >>> roof = Roofline(peak=100e12, levels=1e12)
+    >>> roof.ridge
+    100.0
+    >>> roof.attainable(25)
+    25000000000000.0
+    >>> roof.bound([25, 400]).tolist()
+    ['memory', 'compute']
+    """
+
+    peak: float
+    levels: Mapping[str, float]  # a number is accepted too, as said above
+    vector: float | None = None
+    network: float | None = None
+    name: str = "roofline"
+    origin: Literal["published", "measured"] = "published"
+
+    def __post_init__(self) -> None:
+        bandwidths: Any = self.levels
+        by_level = bandwidths if isinstance(bandwidths, Mapping) else {"hbm": bandwidths}
+        levels = folded("levels", by_level)
+        if not levels:
+            raise BadValue("a roofline needs at least one memory level, got none")
+        for taken in (*UNITS, NETWORK):
+            if taken in levels:
+                raise BadValue(f"{taken!r} is no memory level: it has an argument of its own")
+        checked = {level: single(f"bandwidth of {level}", bw) for level, bw in levels.items()}
+        object.__setattr__(self, "levels", MappingProxyType(checked))
+        object.__setattr__(self, "peak", single("peak", self.peak))
+        for optional in ("vector", "network"):
+            if getattr(self, optional) is not None:
+                value = single(optional, getattr(self, optional))
+                object.__setattr__(self, optional, value)
+        origin = name_of("origin", self.origin, ["published", "measured"])
+        object.__setattr__(self, "origin", origin)
+
+    def _facts(self) -> dict[str, str]:
+        """Return what it shows of itself."""
+        ceilings = {"peak": self.peak, "vector": self.vector}
+        facts = {unit: si(value, "FLOP/s", "T", 4) for unit, value in ceilings.items() if value}
+        links = {**self.levels, **({NETWORK: self.network} if self.network else {})}
+        facts |= {level: si(value, "B/s", "G", 5) for level, value in links.items()}
+        ridges = {"ridge": self.peak, "vector ridge": self.vector}
+        return facts | {
+            name: f"{significant(peak / self.bandwidth, 4)} FLOP/byte"
+            for name, peak in ridges.items()
+            if peak
+        }
+
+    def __repr__(self) -> str:
+        facts = ", ".join(f"{name} {value}" for name, value in self._facts().items())
+        return f"<{self.name}: {facts}>"
+
+    def _repr_html_(self) -> str:
+        return facts_html(self.name, self._facts())
+
+    @property
+    def bandwidth(self) -> float:
+        """Bandwidth of the outermost memory level, byte/s."""
+        return next(iter(self.levels.values()))
+
+    @property
+    def ridge(self) -> float:
+        """Intensity at which the memory and the compute ceiling meet – peak / bandwidth."""
+        return self.peak / self.bandwidth
+
+    def ridge_at(self, level: str, unit: str = "matrix") -> float:
+        """Return the ridge of another memory level, or of the vector unit, FLOP/byte.
+
+        Parameters
+        ----------
+        level : str
+            A memory level of this roofline.
+        unit : {"matrix", "vector"}
+            Which compute ceiling. "matrix" is `peak`.
+
+        Raises
+        ------
+        UnknownName
+            No such level or unit, or this roofline has no vector ceiling.
+        """
+        peaks = {"matrix": self.peak}
+        if self.vector is not None:
+            peaks["vector"] = self.vector
+        bandwidth = self.levels[name_of("memory level", level, self.levels)]
+        return peaks[name_of("unit", unit, peaks)] / bandwidth
+
+    def attainable(self, intensity: Any, level: str | None = None) -> Any:
+        """Return the highest FLOP/s that the ceilings allow: min(peak, bandwidth · intensity).
+
+        Parameters
+        ----------
+        intensity : number, array, mapping of level to number, or Counted
+            FLOP/byte at `level`. A mapping gives each level its own intensity, and the lowest
+            ceiling counts. A kernel is held against every ceiling that it has work for; with
+            both units busy its FLOP/s could exceed `peak`, which caps it here.
+        level : str, optional
+            The memory level of a plain intensity; the outermost one if not given. Not allowed
+            with a mapping or a kernel, which name their levels themselves.
+
+        Returns
+        -------
+        float or array
+            FLOP/s.
+
+        Raises
+        ------
+        BadType, BadValue, UnknownName
+            A negative, infinite or non-numeric intensity; a level that is not here.
+        """
+        if level is not None and isinstance(intensity, Counted | Mapping):
+            raise BadValue(f"level={level!r} goes with a plain intensity, got {shown(intensity)}")
+        if isinstance(intensity, Counted):
+            flops = intensity.matrix_flops + intensity.vector_flops
+            return plain(np.minimum(self.peak, np.divide(flops, self.time(intensity))))
+        if isinstance(intensity, Mapping):
+            if not intensity:
+                raise BadValue("a mapping of intensities needs at least one level, got none")
+            by_level = mapping("intensity", intensity)
+            roofs = {where: self.attainable(value, where) for where, value in by_level.items()}
+            fitting(roofs.items())
+            return plain(reduce(np.minimum, roofs.values()))
+        where = next(iter(self.levels)) if level is None else level
+        bandwidth = self.levels[name_of("memory level", where, self.levels)]
+        value = np.asarray(quantity("intensity", intensity, zero=True), dtype=float)
+        slope = np.minimum(self.peak, bandwidth * value)
+        return plain(np.where(value < self.peak / bandwidth, slope, self.peak)[()])
+
+    def bound(self, intensity: Any, level: str | None = None) -> Any:
+        """Return what bounds it: "memory", "compute", or "network" for a kernel that sends.
+
+        Takes what `attainable` takes. At the ridge itself the answer is "compute".
+
+        Returns
+        -------
+        str, array of str, or None for a kernel that costs nothing
+        """
+        if isinstance(intensity, Counted):
+            limit = self.limit(intensity)
+            if limit is None:
+                return None
+            outside = np.where(np.equal(limit, NETWORK), NETWORK, "memory")
+            return _words(np.where(np.isin(limit, UNITS), "compute", outside))
+        below = np.less(self.attainable(intensity, level), self.peak)
+        return _words(np.where(below, "memory", "compute"))
+
+    def times(self, kernel: Counted) -> dict[str, Number]:
+        """Return the seconds that each ceiling alone would take for a kernel.
+
+        Keys are "matrix" and "vector" (FLOPs of that unit over its peak), each memory level that
+        both know (bytes over bandwidth), and "network"; where there is nothing to do, there is no
+        key. Levels that this roofline does not have are left out, which can only make the bound
+        looser.
+
+        Raises
+        ------
+        BadType
+            Not a kernel.
+        BadValue
+            The kernel has no traffic at any level of this roofline.
+        """
+        if not isinstance(kernel, Counted) or isinstance(kernel, type):
+            raise BadType(f"a kernel (roofline_helpers.work) is needed, got {shown(kernel)}")
+        seconds: dict[str, Number] = {}
+        for unit, flops, peak in (
+            ("matrix", kernel.matrix_flops, self.peak),
+            ("vector", kernel.vector_flops, self.vector or self.peak),
+        ):
+            if np.any(np.greater(flops, 0)):
+                seconds[unit] = flops / peak
+        traffic = folded("traffic", kernel.traffic)
+        shared = [level for level in self.levels if level in traffic]
+        if not shared:
+            raise BadValue(
+                f"the kernel has traffic at {list(traffic)}, "
+                f"this roofline has the levels {list(self.levels)}: none in common"
+            )
+        bandwidths = {level: self.levels[level] for level in shared}
+        if self.network is not None and NETWORK in traffic:
+            bandwidths[NETWORK] = self.network
+        for boundary, bandwidth in bandwidths.items():
+            if np.any(np.greater(traffic[boundary], 0)):
+                seconds[boundary] = traffic[boundary] / bandwidth
+        return seconds
+
+    def time(self, *kernels: Counted, overlap: bool = True) -> Any:
+        """Return the least seconds for the kernels, run one after another.
+
+        Each kernel takes as long as its slowest part, max(times), if all parts overlap perfectly,
+        and sum(times) if none do (`overlap=False`).
+
+        Returns
+        -------
+        float or array
+            Seconds.
+
+        Raises
+        ------
+        BadType, BadValue
+            No kernel, or not a kernel; no level in common (`times`); arrays that don't fit.
+        """
+        if not kernels:
+            raise BadType("time() needs at least one kernel, got none")
+        join = np.maximum if flag("overlap", overlap) else np.add
+        seconds = [reduce(join, [0.0, *self.times(kernel).values()]) for kernel in kernels]
+        fitting((f"kernel {i}", time) for i, time in enumerate(seconds))
+        return plain(sum(seconds))
+
+    def limit(self, kernel: Counted) -> Any:
+        """Return the name of the ceiling that a kernel meets first, as `times` names them.
+
+        None for a kernel that costs nothing.
+        """
+        seconds = self.times(kernel)
+        if not seconds:
+            return None
+        longest = np.argmax(np.stack(np.broadcast_arrays(*seconds.values())), axis=0)
+        return _words(np.array(list(seconds))[longest])
+
+    def mfu(self, achieved: Any) -> Any:
+        """Return achieved FLOP/s over the *peak*: model FLOPs utilisation.
+
+        Raises
+        ------
+        BadType, BadValue
+            Not a finite number of at least 0.
+        """
+        return plain(np.divide(quantity("achieved FLOP/s", achieved, zero=True), self.peak))
+
+    def efficiency(self, achieved: Any, intensity: Any, level: str | None = None) -> Any:
+        """Return achieved FLOP/s over the *attainable*: roofline efficiency.
+
+        Above 1 means that the intensity was counted with more bytes than really moved. `intensity`
+        and `level` are what `attainable` takes.
+
+        Raises
+        ------
+        BadType, BadValue, UnknownName
+            What `attainable` raises; intensity 0, where the roof is 0 too.
+        """
+        value = quantity("achieved FLOP/s", achieved, zero=True)
+        roof = self.attainable(intensity, level)
+        if not np.all(np.greater(roof, 0)):
+            raise BadValue("the roof at intensity 0 is 0 FLOP/s: compare bytes per second there")
+        fitting([("achieved FLOP/s", value), ("intensity", roof)])
+        return plain(np.divide(value, roof))
+
+    def measured(
+        self,
+        peak: float | None = None,
+        levels: Mapping[str, float] | float | None = None,
+        vector: float | None = None,
+        network: float | None = None,
+    ) -> Roofline:
+        """Return this roofline with measured ceilings in place of published ones.
+
+        A ceiling that is not given, also a level that `levels` does not name, keeps its published
+        value. A number for `levels` is the bandwidth of the outermost level.
+
+        Raises
+        ------
+        BadType, BadValue
+            No ceiling given, or not a positive finite number; one level under two spellings.
+        UnknownName
+            A level that is not here; the message gives the nearest.
+        """
+        if levels is not None:
+            outermost = next(iter(self.levels))
+            new = folded("levels", levels if isinstance(levels, Mapping) else {outermost: levels})
+            named = {name_of("memory level", level, self.levels): bw for level, bw in new.items()}
+            levels = {**self.levels, **named}
+        ceilings = {"peak": peak, "levels": levels, "vector": vector, "network": network}
+        changes: dict[str, Any] = {name: v for name, v in ceilings.items() if v is not None}
+        if not changes:
+            raise BadType("at least one of peak, levels, vector, network is needed, got none")
+        return replace(self, name=f"{self.name}, measured", origin="measured", **changes)
+
+
+def _words(names: Any) -> Any:
+    return names if np.ndim(names) else str(names)

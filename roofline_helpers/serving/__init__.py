@@ -1,0 +1,51 @@
+"""One step of serving a language model on one chip: kernels, seconds, memory.
+
+A step is a forward pass of a decoder in the manner of Llama: *decode* makes one token for each
+sequence of a batch, *prefill* reads prompts. Every kernel is a `Work`, its time the roofline's,
+and the step takes the sum of them. What the chip has to hold for it is counted too.
+
+What is counted
+    Norms, projections, rotary embedding, cache, attention, SwiGLU and residuals of each layer; the
+    embedding, the last norm and the vocabulary's matrix once a step. Queries, keys and values are
+    one product, and so are gate and up, as serving stacks store those weights side by side. In
+    prefill only the last token of each prompt goes through the vocabulary's matrix.
+Types
+    Activations are in the chip's 16-bit type. Narrow *weights* are those of the layers' products;
+    embedding, norms and the vocabulary's matrix stay 16 bits wide, as quantised checkpoints keep
+    them. Narrow weights alone save bytes, not FLOPs: they are unpacked on the way to the matrix
+    unit, which computes in 16 bits, so every chip can have them. A product runs at a narrow
+    type's peak only where its *activations* are narrow too, and the chip must have that peak.
+    Attention computes in 16 bits whatever the cache's type.
+Not counted, so that times are lower bounds
+    Unpacking narrow weights and caches, their scales, sampling, the launch of kernels, the
+    allocator's reserve. One chip (a v7x: both of its JAX devices), no communication.
+
+Sources: A. Grattafiori et al., "The Llama 3 Herd of Models", arXiv:2407.21783; J. Ainslie et al.,
+arXiv:2305.13245 (grouped-query attention); J. Su et al., arXiv:2104.09864 (rotary embedding).
+"""
+
+from roofline_helpers.serving.model import LLAMA_3_8B, Model
+from roofline_helpers.serving.operations import COSTS
+from roofline_helpers.serving.page import script, tables
+from roofline_helpers.serving.setting import ATTENTION, NARROW, PHASES, Setting
+from roofline_helpers.serving.steps import Footprint, Step, StepKernel, best_batch, step
+from roofline_helpers.serving.strategies import STRATEGIES, Fused
+
+__all__ = [
+    "step",
+    "best_batch",
+    "Step",
+    "StepKernel",
+    "Footprint",
+    "Setting",
+    "Model",
+    "LLAMA_3_8B",
+    "Fused",
+    "STRATEGIES",
+    "ATTENTION",
+    "COSTS",
+    "NARROW",
+    "PHASES",
+    "tables",
+    "script",
+]

@@ -1,0 +1,164 @@
+"""The operations of a step, and the kernels that a fusion strategy makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from roofline_helpers import work
+from roofline_helpers.dtypes import nbytes
+from roofline_helpers.serving.setting import Setting
+from roofline_helpers.serving.strategies import STRATEGIES
+from roofline_helpers.work import Work
+
+COSTS: Mapping[str, Mapping[str, int]] = {
+    "RoPE": {"× cos": 1, "other half × sin": 1, "add": 1},
+    "quantise": {"× 1/scale": 1, "round": 1},
+}
+"""FLOPs on one element of what `work.COSTS` does not have. Scales are fixed beforehand."""
+
+
+class Job(NamedTuple):
+    """A kernel before it meets a chip: what is fused into it, how often it runs, what it does."""
+
+    ops: tuple[str, ...]
+    launches: int
+    work: Work
+
+
+def jobs(setting: Setting) -> list[Job]:
+    """Return the kernels of a step, each once, in the order of their first run."""
+    ops = operations(setting)
+    layers = setting.model.layers
+    counts = {"once": 1, "layers": layers, "between": layers - 1}
+    chosen = []
+    for kernel in STRATEGIES[setting.fusion]:
+        present = tuple(op for op in kernel.ops if op in ops)
+        if kernel.ops[0] in ops and counts[kernel.count]:
+            job = ops[present[0]]
+            if len(present) > 1:
+                job = work.fuse(*(ops[op] for op in present), keep=kernel.keep)
+            chosen.append(Job(present, counts[kernel.count], job))
+    return chosen
+
+
+def operations(setting: Setting) -> dict[str, Work]:
+    """Return every operation as a kernel of its own.
+
+    Tensors that stay in memory have capital letters: W and γ weights, K and V the cache.
+    """
+    layer = _Layer(setting)
+    model, half, rows = setting.model, setting.chip.half, setting.tokens
+    d = model.d_model
+    taken = nbytes(rows * d, half)
+    gathered = {"ids": nbytes(rows, "int32"), "W embedding, rows": taken}
+    layer.ops["embedding"] = Work("embedding", gathered, {"x": taken}, dtype=half)
+    layer.mix_tokens()
+    layer.feed_forward()
+    layer.norm("next RMSNorm 1", "x''", "next n1", "1")
+    layer.quantise("next quantise 1", "next n1", d)
+    layer.norm("final RMSNorm", "x''", "n", "")
+    names = ("n", "W head", "logits")  # of n, the last row of each sequence
+    layer.ops["LM head"] = work.matmul(setting.batch, model.vocabulary, d, half, names=names)
+    return layer.ops
+
+
+@dataclass
+class _Layer:
+    """Collects the operations of one layer, in order, and of what is before and after it."""
+
+    setting: Setting
+    ops: dict[str, Work] = field(default_factory=dict)
+
+    @property
+    def _narrow(self) -> bool:
+        return self.setting.activations != self.setting.chip.half
+
+    def norm(self, op: str, x: str, y: str, tag: str) -> None:
+        """Add a norm of the tokens."""
+        s = self.setting
+        self.ops[op] = work.rmsnorm(s.tokens, s.model.d_model, s.chip.half, x=x, y=y, tag=tag)
+
+    def quantise(self, op: str, tensor: str, width: int) -> None:
+        """Add the quantisation of a tensor, where activations are narrow."""
+        s = self.setting
+        if self._narrow:
+            reads, writes = {tensor: s.chip.half}, {f"{tensor}, narrow": s.activations}
+            flops = element_flops("quantise")
+            self.ops[op] = work.elementwise(s.tokens * width, reads, writes, flops, s.chip.half)
+
+    def project(self, op: str, x: str, weight: str, k: int, outs: Mapping[str, int]) -> None:
+        """Add a product with a weight matrix, whose columns are several tensors."""
+        s, n = self.setting, sum(outs.values())
+        names = (f"{x}, narrow" if self._narrow else x, f"W {weight}", "out")
+        job = work.matmul(s.tokens, n, k, s.activations, b=s.weights, out=s.chip.half, names=names)
+        writes = {y: nbytes(s.tokens * width, s.chip.half) for y, width in outs.items()}
+        self.ops[op] = replace(job, writes=writes)
+
+    def mix_tokens(self) -> None:
+        """Add the first half: attention, up to the first residual."""
+        s = self.setting
+        model, half, rows = s.model, s.chip.half, s.tokens
+        d, q_width, kv_width = model.d_model, model.q_width, model.kv_width
+        self.norm("RMSNorm 1", "x", "n1", "1")
+        self.quantise("quantise 1", "n1", d)
+        outs = {"q": q_width, "k": kv_width, "v": kv_width}
+        self.project("QKV projection", "n1", "qkv", d, outs)
+        queries, keys = nbytes(rows * q_width, half), nbytes(rows * kv_width, half)
+        self.ops["RoPE"] = Work(
+            "RoPE",
+            {"q": queries, "k": keys, "cos, sin": nbytes(rows * model.head_dim, half)},
+            {"q, turned": queries, "k, turned": keys},
+            vector_flops=rows * (q_width + kv_width) * element_flops("RoPE"),
+            dtype=half,
+        )
+        stored = nbytes(rows * kv_width, s.cache)
+        quantised = 0 if s.cache == half else element_flops("quantise")
+        self.ops["KV append"] = Work(
+            "KV append",
+            {"k, turned": keys, "v": keys},
+            {"K cache, new": stored, "V cache, new": stored},
+            vector_flops=2 * rows * kv_width * quantised,
+            dtype=half,
+        )
+        self.ops |= _attention(s)
+        self.quantise("quantise o", "o", q_width)
+        self.project("output projection", "o", "o", q_width, {"a": d})
+        self.ops["residual 1"] = work.add(rows * d, half, x="x", other="a", y="x'")
+
+    def feed_forward(self) -> None:
+        """Add the second half, up to the second residual."""
+        model, half, rows = self.setting.model, self.setting.chip.half, self.setting.tokens
+        d, d_ff = model.d_model, model.d_ff
+        self.norm("RMSNorm 2", "x'", "n2", "2")
+        self.quantise("quantise 2", "n2", d)
+        self.project("gate+up projection", "n2", "gate+up", d, {"g": d_ff, "u": d_ff})
+        self.ops["SwiGLU"] = work.swiglu(rows * d_ff, half, gate="g", up="u", y="h")
+        self.quantise("quantise h", "h", d_ff)
+        self.project("down projection", "h", "down", d_ff, {"f": d})
+        self.ops["residual 2"] = work.add(rows * d, half, x="x'", other="f", y="x''")
+
+
+def _attention(s: Setting) -> dict[str, Work]:
+    """Return the kernels of attention, which read K and V from the cache in its type."""
+    model = s.model
+    new = s.tokens // s.batch
+    dims = (s.batch, new, s.context, model.heads, model.head_dim, model.kv_heads, s.chip.half)
+    cached = nbytes(s.batch * s.context * model.kv_width, s.cache)
+    if s.attention == "naive":
+        scores, softmax, output = work.naive_attention(*dims)
+        q, p = scores.reads["q"], output.reads["p"]
+        return {
+            "Q·Kᵀ": replace(scores, reads={"q, turned": q, "K cache": cached}),
+            "softmax": softmax,
+            "P·V": replace(output, reads={"p": p, "V cache": cached}),
+        }
+    flash = work.flash_attention(*dims, causal=True)
+    reads = {"q, turned": flash.reads["q"], "K cache": cached, "V cache": cached}
+    return {"flash attention": replace(flash, reads=reads, passes={})}
+
+
+def element_flops(op: str) -> int:
+    """Return the FLOPs of an operation of `COSTS` on one element."""
+    return sum(COSTS[op].values())

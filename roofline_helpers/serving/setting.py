@@ -1,0 +1,34 @@
+"""What a step is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from roofline_helpers.hardware import Chip
+from roofline_helpers.serving.model import Model
+
+PHASES = ("decode", "prefill")
+ATTENTION = ("naive", "flash")
+NARROW = ("fp8", "int8", "int4")
+"""Types that weights and cache may have instead of the chip's 16-bit one."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a step is asked for, checked and with every default filled in. See `step`."""
+
+    model: Model
+    chip: Chip
+    phase: str
+    batch: int
+    context: int
+    weights: str
+    activations: str
+    cache: str
+    fusion: str
+    attention: str
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that the step works on – new ones of all sequences."""
+        return self.batch * (1 if self.phase == "decode" else self.context)

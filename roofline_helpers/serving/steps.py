@@ -1,0 +1,354 @@
+"""Steps: the kernels of a setting on a chip, their seconds, and the memory that they need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, cast
+
+from roofline_helpers._checks import BadType, BadValue, name_of, shown, single, whole
+from roofline_helpers.dtypes import BITS
+from roofline_helpers.dtypes import dtype as dtype_of
+from roofline_helpers.hardware import chip as chip_of
+from roofline_helpers.roofline import Kernel, Roofline
+from roofline_helpers.serving.model import Model
+from roofline_helpers.serving.operations import Job, jobs
+from roofline_helpers.serving.setting import ATTENTION, NARROW, PHASES, Setting
+from roofline_helpers.serving.strategies import STRATEGIES
+from roofline_helpers.work import Work
+
+
+@dataclass(frozen=True)
+class StepKernel(Kernel):
+    """A kernel of a step.
+
+    `ops` are the operations fused into it.
+    """
+
+    work: Work
+    roof: Roofline
+    ops: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The operations, joined with "+"."""
+        return " + ".join(self.ops)
+
+    @property
+    def count(self) -> int:
+        """How often the step runs it – its launches."""
+        return self.launches
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of one run."""
+        return float(self.roof.time(self.work))
+
+    @property
+    def total(self) -> float:
+        """Seconds of all its runs in the step."""
+        return cast(float, self.roof_seconds)
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Bytes that a step needs at once, and that the chip has.
+
+    `activations` is the most that is alive during any kernel: what it reads and writes, and what
+    a later kernel still needs.
+    """
+
+    weights: int
+    cache: int
+    activations: int
+    capacity: float
+
+    @property
+    def total(self) -> int:
+        """Bytes needed."""
+        return self.weights + self.cache + self.activations
+
+    @property
+    def room(self) -> float:
+        """Bytes left over; negative: bytes missing."""
+        return self.capacity - self.total
+
+    @property
+    def fits(self) -> bool:
+        """Whether the chip has that much."""
+        return self.room >= 0
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step: its kernels and what follows from them.
+
+    A step that does not fit has times all the same: what they would be with memory enough.
+    """
+
+    setting: Setting
+
+    @cached_property
+    def _jobs(self) -> list[Job]:
+        return jobs(self.setting)
+
+    @cached_property
+    def kernels(self) -> tuple[StepKernel, ...]:
+        """Each kernel once, in the order of their first run."""
+        dtypes = {job.work.dtype for job in self._jobs}
+        roofs = {dtype: self.setting.chip.roofline(dtype) for dtype in dtypes}
+        return tuple(
+            StepKernel(job.work, roofs[job.work.dtype], job.launches, job.ops) for job in self._jobs
+        )
+
+    @cached_property
+    def memory(self) -> Footprint:
+        """Weights, cache and activations against the chip's memory."""
+        s = self.setting
+        return Footprint(
+            weights=s.model.weights_bytes(s.weights, s.chip.half),
+            cache=s.batch * s.context * s.model.cache_per_token(s.cache),
+            activations=_alive([job.work for job in self._jobs]),
+            capacity=s.chip.memory["hbm"].capacity.value,
+        )
+
+    @property
+    def fits(self) -> bool:
+        """Whether weights, cache and activations fit into the chip's memory."""
+        return self.memory.fits
+
+    @cached_property
+    def seconds(self) -> float:
+        """Seconds of the step, the sum over all runs of all kernels.
+
+        In prefill this is the time to the first token.
+        """
+        return sum(kernel.total for kernel in self.kernels)
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens of all sequences over seconds."""
+        return self.setting.tokens / self.seconds
+
+    @property
+    def time_per_token(self) -> float:
+        """Seconds per token of *one* sequence – decode: those of the step; prefill: / context."""
+        return self.seconds * self.setting.batch / self.setting.tokens
+
+    @property
+    def flops(self) -> int:
+        """FLOPs of the step."""
+        return sum(int(k.count * k.work.flops) for k in self.kernels)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that the step moves."""
+        return sum(int(k.count * k.work.bytes) for k in self.kernels)
+
+    @property
+    def intensity(self) -> float:
+        """FLOP/byte of the whole step."""
+        return self.flops / self.bytes
+
+    @property
+    def peak(self) -> float:
+        """FLOP/s of the type that the layers' products compute in."""
+        return self.setting.chip.peak(self.setting.activations, "matrix").value
+
+    @property
+    def mfu(self) -> float:
+        """FLOPs of the step, as its kernels do them, over seconds and `peak`."""
+        return self.flops / self.seconds / self.peak
+
+    def but(self, **changes: Any) -> Step:
+        """Return the same step with some of `step`'s arguments changed.
+
+        Raises
+        ------
+        BadType, BadValue, UnknownName
+            As `step`; also no such argument.
+        """
+        now = {name: getattr(self.setting, name) for name in Setting.__dataclass_fields__}
+        new = {name_of("argument of step", name, now): value for name, value in changes.items()}
+        return step(**{**now, **new})
+
+    def largest_batch(self) -> int:
+        """Return the largest batch that fits at this context; 0 if none does."""
+        one = self.but(batch=1).memory  # cache and activations are those of a sequence, times batch
+        return max(0, int(one.capacity - one.weights) // (one.cache + one.activations))
+
+    def largest_context(self) -> int:
+        """Return the largest context that fits at this batch; 0 if none does.
+
+        What memory allows, whatever context the model was trained for.
+        """
+        return _largest(lambda context: self.but(context=context).fits)
+
+    def narrower(self) -> list[Step]:
+        """Return the steps with narrower weights or cache that fit, the least change first.
+
+        Of the 8-bit types fp8 is tried where the chip's matrix unit has it, else int8.
+        """
+        s = self.setting
+        types = ("fp8" if "fp8" in s.chip.matrix else "int8", "int4")
+
+        def at_most(own: str) -> list[str]:
+            return [own, *(other for other in types if BITS[other] < BITS[own])]
+
+        narrowed = [
+            self if weights == s.weights else self.but(weights=weights, activations=s.chip.half)
+            for weights in at_most(s.weights)
+        ]
+        narrowed = [one.but(cache=cache) for one in narrowed for cache in at_most(s.cache)][1:]
+        narrowed.sort(key=lambda one: -BITS[one.setting.weights] - BITS[one.setting.cache])
+        return [one for one in narrowed if one.fits]
+
+
+def step(
+    model: Model,
+    chip: Any,
+    *,
+    phase: str = "decode",
+    batch: int = 1,
+    context: int = 2048,
+    weights: Any = None,
+    activations: Any = None,
+    cache: Any = None,
+    fusion: str = "pointwise",
+    attention: str = "flash",
+) -> Step:
+    """Return one step of serving a model on one chip.
+
+    Parameters
+    ----------
+    model : Model
+        For instance `LLAMA_3_8B`.
+    chip : str, Chip or jax.Device
+        As `roofline_helpers.chip` takes it.
+    phase : {"decode", "prefill"}
+        One new token a sequence, or whole prompts.
+    batch : int
+        Sequences.
+    context : int
+        Tokens of each sequence in the cache, those of this step included: what the new token of a
+        decode step sees, or the length of the prompts.
+    weights, cache : str or data type, optional
+        The chip's 16-bit type (the default), fp8, int8 or int4.
+    activations : str or data type, optional
+        Type in which activations enter the layers' products: the chip's 16-bit type (the
+        default), or fp8 or int8 with weights of that type, on a chip that has such a peak.
+        They are quantised on the way, with scales that were fixed beforehand.
+    fusion : {"none", "pointwise", "epilogue"}
+        See `STRATEGIES`.
+    attention : {"naive", "flash"}
+        Three kernels with the scores in memory, or one. In prefill, the one skips what the causal
+        mask hides; the three compute everything.
+
+    Raises
+    ------
+    UnknownName
+        No such chip, type, phase, strategy; activations in a type that the chip has no peak for.
+    BadType, BadValue
+        Not a model; not a whole positive number; narrow activations with other weights.
+
+    Examples
+    --------
+    >>> from roofline_helpers.serving import LLAMA_3_8B
+    >>> one = step(LLAMA_3_8B, "h100", batch=64, context=2048)
+    >>> f"{one.tokens_per_second:.0f} tokens/s, {one.seconds * 1e3:.1f} ms, {one.fits}"
+    '6519 tokens/s, 9.8 ms, True'
+    """
+    if not isinstance(model, Model):
+        raise BadType(f"model must be a Model (serving.LLAMA_3_8B), got {shown(model)}")
+    device = chip_of(chip)
+    half = device.half
+
+    def of_type(what: str, dtype: Any) -> str:
+        options = (half, *NARROW)
+        return half if dtype is None else name_of(what, dtype_of(dtype), options)
+
+    weights = of_type(f"type of weights on {device.name}", weights)
+    activations = of_type(f"type of activations on {device.name}", activations)
+    if activations != half:
+        device.peak(activations, "matrix")
+        if activations != weights or BITS[activations] < 8:
+            raise BadValue(
+                f"activations must be {half}, or fp8 or int8 with weights of that type, "
+                f"got {activations} with {weights} weights"
+            )
+    return Step(
+        Setting(
+            model=model,
+            chip=device,
+            phase=name_of("phase", phase, PHASES),
+            batch=whole("batch", batch),
+            context=whole("context", context),
+            weights=weights,
+            activations=activations,
+            cache=of_type(f"type of cache on {device.name}", cache),
+            fusion=name_of("fusion", fusion, STRATEGIES),
+            attention=name_of("attention", attention, ATTENTION),
+        )
+    )
+
+
+def best_batch(model: Model, chip: Any, *, latency: float, **setting: Any) -> Step | None:
+    """Return the step with the most tokens per second that fits and takes at most `latency`.
+
+    In decode that is the time between two tokens of a sequence, in prefill the time to the first
+    one. Each kernel's time grows by at most its share when the batch does, so tokens per second
+    never fall with it, and the largest batch allowed is the best.
+
+    Parameters
+    ----------
+    latency : float
+        Seconds.
+    **setting
+        What `step` takes, but for `batch`.
+
+    Returns
+    -------
+    Step or None
+        None if batch 1 is too slow or does not fit.
+
+    Raises
+    ------
+    BadType, BadValue, UnknownName
+        As `step`; a latency that is not a positive number.
+    """
+    if "batch" in setting:
+        raise BadType(f"best_batch() looks for the batch: none can be given, got {setting}")
+    limit = single("latency", latency)
+    one = step(model, chip, **setting)
+    most = one.largest_batch()
+    batch = _largest(lambda n: n <= most and bool(one.but(batch=n).seconds <= limit))
+    return one.but(batch=batch) if batch else None
+
+
+def _largest(allowed: Callable[[int], bool]) -> int:
+    """Return the largest whole number that is allowed, 0 if 1 is not; all below it must be."""
+    low, high = 0, 1
+    while allowed(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if allowed(middle) else (low, middle)
+    return low
+
+
+def _alive(jobs: list[Work]) -> int:
+    """Return the most bytes of activations that are alive during one of the kernels."""
+    bytes_of: dict[str, int] = {}
+    last: dict[str, int] = {}
+    first: dict[str, int] = {}
+    for i, job in enumerate(jobs):
+        for tensor, n in [*job.reads.items(), *job.writes.items()]:
+            if tensor[0] not in "WγKV":
+                bytes_of[tensor] = max(int(n), bytes_of.get(tensor, 0))
+                first.setdefault(tensor, i)
+                last[tensor] = i
+    return max(
+        sum(n for tensor, n in bytes_of.items() if first[tensor] <= i <= last[tensor])
+        for i in range(len(jobs))
+    )

@@ -1,0 +1,80 @@
+"""Which operations of a step run as one kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Fused:
+    """A kernel of a fusion strategy: operations, how often a step runs it, what it also writes.
+
+    `count` is "once", "layers" or "between" (once less than layers). `keep` names tensors that
+    are made and read inside, and needed outside too. A kernel whose first operation a step does
+    not have is left out of it; its other operations may be missing.
+    """
+
+    ops: tuple[str, ...]
+    count: str = "layers"
+    keep: tuple[str, ...] = ()
+
+
+def _each(*ops: str) -> tuple[Fused, ...]:
+    return tuple(Fused((op,)) for op in ops)
+
+
+_START = Fused(("embedding",), "once")
+_END = Fused(("LM head",), "once")
+
+STRATEGIES: Mapping[str, tuple[Fused, ...]] = {
+    "none": (
+        _START,
+        *_each("RMSNorm 1", "quantise 1", "QKV projection", "RoPE", "KV append"),
+        *_each("Q·Kᵀ", "softmax", "P·V", "flash attention", "quantise o"),
+        *_each("output projection", "residual 1", "RMSNorm 2", "quantise 2"),
+        *_each("gate+up projection", "SwiGLU", "quantise h", "down projection", "residual 2"),
+        Fused(("final RMSNorm",), "once"),
+        _END,
+    ),
+    "pointwise": (
+        _START,
+        Fused(("RMSNorm 1", "quantise 1"), "once"),
+        *_each("QKV projection"),
+        Fused(("RoPE", "KV append")),
+        *_each("Q·Kᵀ", "softmax", "P·V", "flash attention", "quantise o", "output projection"),
+        Fused(("residual 1", "RMSNorm 2", "quantise 2"), keep=("x'",)),
+        *_each("gate+up projection"),
+        Fused(("SwiGLU", "quantise h")),
+        *_each("down projection"),
+        Fused(("residual 2", "next RMSNorm 1", "next quantise 1"), "between", keep=("x''",)),
+        Fused(("residual 2", "final RMSNorm"), "once"),
+        _END,
+    ),
+    "epilogue": (
+        _START,
+        Fused(("RMSNorm 1", "quantise 1")),
+        Fused(("QKV projection", "RoPE", "KV append")),
+        *_each("Q·Kᵀ", "softmax"),
+        Fused(("P·V", "quantise o")),
+        Fused(("flash attention", "quantise o")),
+        Fused(("output projection", "residual 1")),
+        Fused(("RMSNorm 2", "quantise 2")),
+        Fused(("gate+up projection", "SwiGLU", "quantise h")),
+        Fused(("down projection", "residual 2")),
+        Fused(("final RMSNorm",), "once"),
+        _END,
+    ),
+}
+"""The kernels of each fusion strategy, in order.
+
+"none": each operation is a kernel, as in eager mode.
+
+"pointwise": operations on elements and rows join their neighbours of that kind – residual with
+the norm after it, also of the next layer; RoPE with the cache; SwiGLU – but no product: what
+XLA's and Inductor's loop fusion do around library calls.
+
+"epilogue": what works on a product's output tile goes into the product's kernel: RoPE and
+the cache, SwiGLU, residuals. A norm needs whole rows, which lie in several tiles, so it stays a
+kernel of its own: fused serving kernels, and XLA's output fusion on a TPU.
+"""

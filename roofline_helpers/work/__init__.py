@@ -1,0 +1,51 @@
+"""Work: the FLOPs and bytes of one kernel, counted by hand.
+
+The rules, everywhere:
+
+- One multiply, add, compare, exponential … on one element is one FLOP; a multiply-add is two.
+  A sum over n elements counts n. Exponentials and their like are also listed as
+  `transcendentals`, since hardware does them on another unit.
+- Products of matrices run on the matrix unit, everything else on the vector unit.
+- Bytes are those that cross the main memory's boundary ("hbm"): each tensor that a kernel reads
+  is read once, and each that it writes is written once, unless `passes` says otherwise. What
+  stays inside a kernel (accumulators, intermediates) costs nothing.
+- Sizes may be NumPy arrays: the counts are then float64 arrays of the broadcast shape. With plain
+  integers the counts are exact.
+"""
+
+from roofline_helpers.work.attention import attention_scores, flash_attention, naive_attention
+from roofline_helpers.work.block import fusion_chain, transformer_block
+from roofline_helpers.work.collectives import all_gather, all_reduce
+from roofline_helpers.work.costs import COSTS, ROW_COSTS, TRANSCENDENTAL
+from roofline_helpers.work.fusion import fuse, total
+from roofline_helpers.work.pointwise import add, dropout, elementwise, gelu, relu, swiglu
+from roofline_helpers.work.products import matmul
+from roofline_helpers.work.rows import layernorm, reduction, rmsnorm, softmax
+from roofline_helpers.work.work import Work
+
+__all__ = [
+    "COSTS",
+    "ROW_COSTS",
+    "TRANSCENDENTAL",
+    "Work",
+    "fuse",
+    "total",
+    "matmul",
+    "elementwise",
+    "relu",
+    "gelu",
+    "swiglu",
+    "add",
+    "dropout",
+    "reduction",
+    "layernorm",
+    "rmsnorm",
+    "softmax",
+    "attention_scores",
+    "naive_attention",
+    "flash_attention",
+    "fusion_chain",
+    "transformer_block",
+    "all_gather",
+    "all_reduce",
+]

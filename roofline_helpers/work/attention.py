@@ -1,0 +1,169 @@
+"""Attention: three kernels that keep the scores in memory, or one that does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from roofline_helpers._checks import (
+    BadValue,
+    Number,
+    ceil_div,
+    each,
+    fitting,
+    flag,
+    size,
+    sizes,
+)
+from roofline_helpers.dtypes import nbytes
+from roofline_helpers.work.fusion import fuse
+from roofline_helpers.work.rows import softmax
+from roofline_helpers.work.work import Work
+
+
+def attention_sizes(
+    batch: Any, q_len: Any, kv_len: Any, heads: Any, head_dim: Any, kv_heads: Any
+) -> dict[str, Number]:
+    """Return the sizes by name, checked and with those that are None filled in.
+
+    Shapes and errors as in `attention_scores`.
+    """
+    named = {
+        "batch": batch,
+        "q_len": q_len,
+        "kv_len": q_len if kv_len is None else kv_len,
+        "heads": heads,
+        "head_dim": head_dim,
+        "kv_heads": heads if kv_heads is None else kv_heads,
+    }
+    s = dict(zip(named, sizes(**named), strict=True))
+    if np.any(np.remainder(s["heads"], s["kv_heads"])):
+        raise BadValue(f"heads ({heads}) must be a multiple of kv_heads ({kv_heads})")
+    return s
+
+
+def attention_scores(
+    batch: Any,
+    q_len: Any,
+    kv_len: Any = None,
+    heads: Any = 1,
+    head_dim: Any = 128,
+    kv_heads: Any = None,
+    dtype: Any = "bf16",
+) -> Work:
+    """Count S = Q·Kᵀ: 2 · batch · heads · q_len · kv_len · head_dim FLOPs.
+
+    Parameters
+    ----------
+    batch, q_len, kv_len, heads, head_dim, kv_heads : int or array
+        Q is [batch, heads, q_len, head_dim], K is [batch, kv_heads, kv_len, head_dim], S is
+        [batch, heads, q_len, kv_len]. `kv_len` is q_len and `kv_heads` is heads if not given;
+        fewer KV heads (grouped-query attention) mean fewer bytes and the same FLOPs.
+
+    Raises
+    ------
+    BadValue
+        heads is not a multiple of kv_heads.
+    """
+    s = attention_sizes(batch, q_len, kv_len, heads, head_dim, kv_heads)
+    pairs = s["batch"] * s["heads"] * s["q_len"] * s["kv_len"]
+    return Work(
+        name="Q·Kᵀ",
+        reads={
+            "q": nbytes(s["batch"] * s["heads"] * s["q_len"] * s["head_dim"], dtype),
+            "k": nbytes(s["batch"] * s["kv_heads"] * s["kv_len"] * s["head_dim"], dtype),
+        },
+        writes={"scores": nbytes(pairs, dtype)},
+        matrix_flops=2 * pairs * s["head_dim"],
+        dtype=dtype,
+    )
+
+
+def naive_attention(
+    batch: Any,
+    q_len: Any,
+    kv_len: Any = None,
+    heads: Any = 1,
+    head_dim: Any = 128,
+    kv_heads: Any = None,
+    dtype: Any = "bf16",
+) -> tuple[Work, Work, Work]:
+    """Return the three kernels of attention that keeps its scores in memory.
+
+    Q·Kᵀ, then scale and softmax (6 FLOPs per score), then P·V. The scores are written and read,
+    and the probabilities too: 4 · batch · heads · q_len · kv_len elements of traffic. A causal
+    mask changes nothing here: a kernel that stores all scores computes them all.
+
+    Shapes and errors as in `attention_scores`.
+    """
+    s = attention_sizes(batch, q_len, kv_len, heads, head_dim, kv_heads)
+    scores = attention_scores(batch, q_len, kv_len, heads, head_dim, kv_heads, dtype)
+    rows = s["batch"] * s["heads"] * s["q_len"]
+    normalise = softmax(rows, s["kv_len"], dtype, x="scores", y="p")
+    scaled = normalise.vector_flops + rows * s["kv_len"]
+    output = Work(
+        name="P·V",
+        reads={
+            "p": scores.writes["scores"],
+            "v": nbytes(s["batch"] * s["kv_heads"] * s["kv_len"] * s["head_dim"], dtype),
+        },
+        writes={"o": scores.reads["q"]},
+        matrix_flops=scores.matrix_flops,
+        dtype=dtype,
+    )
+    return scores, replace(normalise, vector_flops=scaled, name="scale+softmax"), output
+
+
+def flash_attention(
+    batch: Any,
+    q_len: Any,
+    kv_len: Any = None,
+    heads: Any = 1,
+    head_dim: Any = 128,
+    kv_heads: Any = None,
+    dtype: Any = "bf16",
+    *,
+    causal: bool = False,
+    block_q: Any = None,
+) -> Work:
+    """Count attention in one kernel: `naive_attention` fused, so no scores in memory.
+
+    Parameters
+    ----------
+    causal : bool
+        Skip the scores above the diagonal (the last query sees every key): FLOPs shrink to the
+        share of pairs that is left. Whole blocks are skipped in practice, so this is the least.
+    block_q : int or array, optional
+        Rows of Q that one program holds. K and V are then read once per block of rows. Without
+        it they are read once: the lower bound. The rescaling of the online softmax, less than one
+        FLOP per score, is not counted.
+
+    Shapes and errors as in `attention_scores`; also BadValue if causal and q_len > kv_len.
+
+    Source: T. Dao et al., arXiv:2205.14135.
+    """
+    s = attention_sizes(batch, q_len, kv_len, heads, head_dim, kv_heads)
+    kernels = naive_attention(batch, q_len, kv_len, heads, head_dim, kv_heads, dtype)
+    job = fuse(*kernels, name="flash attention")
+    if flag("causal", causal):
+        if np.any(np.greater(s["q_len"], s["kv_len"])):
+            raise BadValue(f"causal attention needs q_len ≤ kv_len, got {q_len} and {kv_len}")
+        seen = 2 * s["kv_len"] - s["q_len"] + 1  # twice the mean number of keys a query sees
+        job = replace(
+            job,
+            matrix_flops=each(_half_of, job.matrix_flops * seen, s["kv_len"]),
+            vector_flops=each(_half_of, job.vector_flops * seen, s["kv_len"]),
+            transcendentals=each(_half_of, job.transcendentals * seen, s["kv_len"]),
+        )
+    if block_q is not None:
+        block_q = size("block_q", block_q)
+        fitting([*s.items(), ("block_q", block_q)])
+        blocks = each(ceil_div, s["q_len"], block_q)
+        job = job.reading(k=blocks, v=blocks)
+    return job
+
+
+def _half_of(a: Any, b: Any) -> Any:
+    return a // (2 * b)

@@ -1,0 +1,140 @@
+"""Chains of kernels: this book's example, and a transformer block."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from roofline_helpers._checks import BadValue, Number, each, fitting, flag, sizes
+from roofline_helpers.dtypes import nbytes
+from roofline_helpers.work.attention import attention_sizes, flash_attention, naive_attention
+from roofline_helpers.work.pointwise import add, dropout, gelu, swiglu
+from roofline_helpers.work.products import matmul
+from roofline_helpers.work.rows import layernorm, rmsnorm
+from roofline_helpers.work.work import Work
+
+
+def fusion_chain(
+    rows: Any, columns: Any, dtype: Any = "bf16", *, mask: Any = None
+) -> tuple[Work, ...]:
+    """Count this book's chain, x → LayerNorm → GELU → dropout → + residual, as four kernels.
+
+    Parameters
+    ----------
+    rows, columns : int or array
+        Shape of x.
+    dtype, mask : str or data type
+        Type of x, residual and y; type of the mask, that of x if not given.
+
+    Examples
+    --------
+    >>> from roofline_helpers.work import fuse, total
+    >>> four = fusion_chain(65536, 4096)
+    >>> round(total(*four).bytes / fuse(*four).bytes, 3)
+    2.5
+    """
+    rows, columns = sizes(rows=rows, columns=columns)
+    return (
+        layernorm(rows, columns, dtype, y="a"),
+        gelu(rows * columns, dtype, x="a", y="b"),
+        dropout(rows * columns, dtype, mask=mask, x="b", y="c"),
+        add(rows * columns, dtype, x="c", other="residual"),
+    )
+
+
+def transformer_block(
+    batch: Any,
+    seq: Any,
+    d_model: Any,
+    heads: Any,
+    d_ff: Any,
+    *,
+    kv_heads: Any = None,
+    head_dim: Any = None,
+    kv_len: Any = None,
+    gated: bool = False,
+    flash: bool = True,
+    dtype: Any = "bf16",
+    weights: Any = None,
+) -> tuple[Work, ...]:
+    """Return the kernels of one pre-norm transformer block, in order.
+
+    LayerNorm (RMSNorm if gated) → QKV projection → attention → output projection → residual →
+    norm → up projection → GELU (gate and up projection → SwiGLU if gated) → down projection →
+    residual. Biases, rotary embedding and dropout are not counted.
+
+    Parameters
+    ----------
+    batch, seq : int or array
+        Sequences, and new tokens in each: seq=1 is a decode step.
+    d_model, heads, d_ff, kv_heads, head_dim : int
+        Widths. `kv_heads` is heads, and `head_dim` is d_model / heads if not given.
+    kv_len : int or array, optional
+        Keys that each query may see, the new ones included; seq if not given (prefill).
+    gated : bool
+        SwiGLU feed-forward with RMSNorm, as in Llama, in place of GELU with LayerNorm.
+    flash : bool
+        One attention kernel rather than three.
+    weights : str or data type, optional
+        Type of the weight matrices; `dtype` if not given.
+
+    Raises
+    ------
+    BadValue
+        kv_len < seq, heads not a multiple of kv_heads, or d_model of heads where head_dim is
+        to be derived.
+
+    Source: A. Vaswani et al., arXiv:1706.03762; H. Touvron et al., arXiv:2302.13971 (gated).
+    """
+    batch, seq, d_model, heads, d_ff = sizes(
+        batch=batch, seq=seq, d_model=d_model, heads=heads, d_ff=d_ff
+    )
+    head_dim = _head_dim(d_model, heads) if head_dim is None else head_dim
+    s = attention_sizes(batch, seq, kv_len, heads, head_dim, kv_heads)
+    fitting([*s.items(), ("d_model", d_model), ("d_ff", d_ff)])
+    if np.any(np.less(s["kv_len"], s["q_len"])):
+        raise BadValue(f"kv_len ({kv_len}) must be at least seq ({seq})")
+    norm = rmsnorm if flag("gated", gated) else layernorm
+    rows = batch * seq
+
+    def project(label: str, x: str, y: str, n: Number, k: Number) -> Work:
+        job = matmul(rows, n, k, dtype, b=weights, names=(x, f"W {label}", y))
+        return replace(job, name=label)
+
+    q_width, kv_width = s["heads"] * s["head_dim"], s["kv_heads"] * s["head_dim"]
+    qkv = project("QKV projection", "n1", "qkv", q_width + 2 * kv_width, d_model)
+    new_kv = nbytes(rows * kv_width, dtype)
+    qkv_out = {"q": nbytes(rows * q_width, dtype), "k, new": new_kv, "v, new": new_kv}
+    dims = (batch, seq, kv_len, heads, head_dim, kv_heads, dtype)
+    attention = [flash_attention(*dims)] if flag("flash", flash) else [*naive_attention(*dims)]
+    hidden = rows * d_ff
+    if gated:
+        up = [
+            project("gate projection", "n2", "g", d_ff, d_model),
+            project("up projection", "n2", "u", d_ff, d_model),
+            swiglu(hidden, dtype, gate="g", up="u", y="h"),
+        ]
+    else:
+        up = [
+            project("up projection", "n2", "u", d_ff, d_model),
+            gelu(hidden, dtype, x="u", y="h"),
+        ]
+    return (
+        norm(rows, d_model, dtype, x="x", y="n1", tag="1"),
+        replace(qkv, writes=qkv_out),
+        *attention,
+        project("output projection", "o", "a", d_model, q_width),
+        add(rows * d_model, dtype, x="x", other="a", y="x'"),
+        norm(rows, d_model, dtype, x="x'", y="n2", tag="2"),
+        *up,
+        project("down projection", "h", "f", d_model, d_ff),
+        add(rows * d_model, dtype, x="x'", other="f", y="x''"),
+    )
+
+
+def _head_dim(d_model: Number, heads: Number) -> Number:
+    if np.any(np.remainder(d_model, heads)):
+        raise BadValue(f"d_model ({d_model}) must be a multiple of heads ({heads})")
+    return each(lambda d, h: d // h, d_model, heads)

@@ -1,0 +1,189 @@
+"""The class that every count by hand returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from roofline_helpers._checks import (
+    BadValue,
+    Number,
+    always,
+    fitting,
+    folded,
+    mapping,
+    name_of,
+    plain,
+    quantity,
+    shown,
+    text,
+)
+from roofline_helpers.dtypes import dtype as dtype_of
+from roofline_helpers.show import cell, facts_html, si, span
+
+
+@dataclass(frozen=True, repr=False)
+class Work:
+    """FLOPs and bytes of one kernel.
+
+    Parameters
+    ----------
+    name : str
+        What the kernel does.
+    reads, writes : mapping of str to number
+        Bytes of each tensor that it reads and writes, by name: `fuse` joins kernels by these.
+    matrix_flops, vector_flops : number
+        FLOPs on each unit. `vector_flops` includes the transcendentals, one each.
+    transcendentals : number
+        How many of the vector FLOPs are exponentials and their like.
+    dtype : str
+        The type that the unit computes in: decides which peak applies.
+    passes : mapping of str to number
+        How often a tensor in `reads` is read, where that isn't once; at least 1.
+    others : mapping of str to number
+        Bytes across other boundaries: an on-chip level, or "network". Names are kept in lower
+        case, without space, "-" and "_", as `Roofline` keeps those of its levels.
+
+    Raises
+    ------
+    BadType, BadValue, UnknownName
+        A count that is not a finite number of at least 0; no byte at all; more transcendentals
+        than vector FLOPs; passes over a tensor that is not read; one level, or one tensor of
+        `passes`, under two spellings; arrays whose shapes don't fit.
+
+    Examples
+    --------
+    >>> from roofline_helpers.work import matmul
+    >>> job = matmul(1024, 1024, 1024, "bf16")
+    >>> job.flops, job.bytes, round(job.intensity, 1)
+    (2147483648, 6291456, 341.3)
+    """
+
+    name: str
+    reads: Mapping[str, Number]
+    writes: Mapping[str, Number]
+    matrix_flops: Number = 0
+    vector_flops: Number = 0
+    transcendentals: Number = 0
+    dtype: str = "fp32"
+    passes: Mapping[str, Number] = field(default_factory=dict)
+    others: Mapping[str, Number] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        text("name", self.name)
+        object.__setattr__(self, "dtype", dtype_of(self.dtype))
+        counts: dict[str, Number] = {}
+        for flops in ("matrix_flops", "vector_flops", "transcendentals"):
+            counts[flops] = quantity(flops, getattr(self, flops), zero=True)
+            object.__setattr__(self, flops, counts[flops])
+        for group in ("reads", "writes", "passes", "others"):
+            checked = {
+                tensor: quantity(f"{group}[{tensor!r}]", n, zero=group in ("reads", "writes"))
+                for tensor, n in mapping(group, getattr(self, group)).items()
+            }
+            counts |= {f"{group}[{tensor!r}]": n for tensor, n in checked.items()}
+            checked = folded("others", checked) if group == "others" else checked
+            object.__setattr__(self, group, MappingProxyType(checked))
+        fitting(counts.items())
+        passes = {
+            name_of(f"tensor read by {self.name}", tensor, self.reads): n
+            for tensor, n in self.passes.items()
+        }
+        if len(passes) < len(self.passes):
+            raise BadValue(f"passes must name each tensor once, got {', '.join(self.passes)}")
+        object.__setattr__(self, "passes", MappingProxyType(passes))
+        for tensor, n in passes.items():
+            if not always(n >= 1):
+                raise BadValue(f"passes over {tensor} must be at least 1, got {shown(n)}")
+        if "hbm" in self.others:
+            raise BadValue("traffic at hbm follows from reads and writes: change those")
+        if not always(self.bytes > 0):
+            raise BadValue(f"{self.name} must read or write at least one byte, got none")
+        if not always(self.transcendentals <= self.vector_flops):
+            raise BadValue(
+                f"transcendentals must be at most the vector FLOPs, got "
+                f"{shown(self.transcendentals)} and {shown(self.vector_flops)}"
+            )
+
+    def _facts(self) -> dict[str, str]:
+        """Return what it shows of itself."""
+        moved = {"bytes" if at == "hbm" else at: n for at, n in self.traffic.items()}
+        return {
+            "FLOPs": span(self.flops, lambda n: si(n, "FLOP")),
+            **{name: span(n, lambda n: si(n, "B")) for name, n in moved.items()},
+            "intensity": span(self.intensity, lambda n: f"{cell(n)} FLOP/byte"),
+        }
+
+    def __repr__(self) -> str:
+        return f"<{self.name} in {self.dtype}: {', '.join(self._facts().values())}>"
+
+    def _repr_html_(self) -> str:
+        tensors = {"reads": ", ".join(self.reads), "writes": ", ".join(self.writes)}
+        return facts_html(f"{self.name} in {self.dtype}", {**tensors, **self._facts()})
+
+    @property
+    def flops(self) -> Number:
+        """FLOPs on both units."""
+        return self.matrix_flops + self.vector_flops
+
+    @property
+    def read_bytes(self) -> Number:
+        """Bytes read from the main memory."""
+        return sum(n * self.passes.get(tensor, 1) for tensor, n in self.reads.items())
+
+    @property
+    def written_bytes(self) -> Number:
+        """Bytes written to the main memory."""
+        return sum(self.writes.values())
+
+    @property
+    def bytes(self) -> Number:
+        """Bytes across the main memory's boundary."""
+        return self.read_bytes + self.written_bytes
+
+    @property
+    def traffic(self) -> dict[str, Number]:
+        """Bytes across each boundary – "hbm", and those of `others`."""
+        return {"hbm": self.bytes, **self.others}
+
+    @property
+    def intensity(self) -> Any:
+        """Arithmetic intensity at the main memory, FLOP/byte."""
+        return plain(np.divide(self.flops, self.bytes))
+
+    def intensity_at(self, level: str) -> Any:
+        """Return the arithmetic intensity at another boundary, FLOP/byte.
+
+        Raises
+        ------
+        UnknownName
+            This work has no traffic at that level.
+        """
+        where = name_of(f"level of {self.name}", level, self.traffic)
+        return plain(np.divide(self.flops, self.traffic[where]))
+
+    def reading(self, **passes: Any) -> Work:
+        """Return the same work with some tensors read more than once: ``reading(x=3)``.
+
+        Raises
+        ------
+        UnknownName
+            Not a tensor that this kernel reads.
+        BadType, BadValue
+            Not a number; fewer than one pass.
+        """
+        return replace(self, passes={**self.passes, **passes})
+
+    def with_traffic(self, **others: Any) -> Work:
+        """Return the same work with its bytes at other boundaries: ``with_traffic(vmem=1e9)``.
+
+        Raises
+        ------
+        BadType, BadValue
+            Not a positive finite number of bytes; "hbm", which follows from reads and writes.
+        """
+        return replace(self, others={**self.others, **folded("others", others)})

@@ -1,0 +1,102 @@
+"""Pages with questions, for the tests of questions in a browser."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import Serve, Visit
+from playwright.sync_api import Frame, Locator, Page
+
+import roofline_helpers as rh
+from roofline_helpers import ask
+
+TABLE = rh.table([{"N": 64, "FLOP/byte": 21.3}, {"N": 256, "FLOP/byte": 85.3}])
+OPTIONS = {
+    "the batch": "The smallest dimension decides.",
+    "4096": "It is large beside the batch.",
+    "16384": "The largest dimension matters least.",
+}
+HEAD = (
+    "<!doctype html><html lang='en'><head><meta charset='utf-8'><title>Questions</title>"
+    "<meta name='viewport' content='width=device-width'>{head}</head>"
+)
+DARK = (
+    "<style>@media (prefers-color-scheme: dark) {body {background: #121212; color: #eee}}</style>"
+)
+
+
+def choice(**more: Any) -> ask.Element:
+    return ask.choice("Which decides?", OPTIONS, right="the batch", key="t-choice", **more)
+
+
+def number(**more: Any) -> ask.Element:
+    given = {"solution": 1024 / 3, "unit": "FLOP/byte", "key": "t-number"} | more
+    return ask.number("What is the intensity?", **given)
+
+
+def multi() -> ask.Element:
+    options = {"reads": "They cross.", "writes": "They cross too.", "adds": "They stay inside."}
+    right = ["reads", "writes"]
+    return ask.choice("What moves bytes?", options, right=right, multi=True, key="t-multi")
+
+
+def sheet() -> ask.Element:
+    return ask.sheet(
+        number(
+            key="t-ex", hint="Count three matrices.", why="N/3", feedback=[(1024, "That is N.")]
+        ),
+        multi(),
+        ask.number("How many tokens?", solution=7, key="t-whole", integer=True, answer=8),
+    )
+
+
+Show = Callable[..., Page]
+
+
+@pytest.fixture
+def show(visit: Visit, serve: Serve, tmp_path: Path) -> Show:
+    """Return a function that opens a page with these elements."""
+
+    def open_page(*elements: ask.Element, head: str = "", body: str = "", **options: Any) -> Page:
+        html = "\n".join(element.html() for element in elements)
+        text = HEAD.format(head=DARK + head) + f"<body><main><h1>Questions</h1>{html}{body}</main>"
+        (tmp_path / "index.html").write_text(text, "utf-8")
+        return visit(serve(tmp_path) + "index.html", **options)
+
+    return open_page
+
+
+def piece(page: Page | Frame, kind: str = "question") -> Locator:
+    return page.locator(f"[data-kind={kind}]").first
+
+
+def status(page: Page | Frame) -> str:
+    return " ".join(page.get_by_role("status").all_text_contents()).strip()
+
+
+def stored(page: Page) -> dict[str, Any]:
+    kept = page.evaluate("Object.fromEntries(Object.entries(localStorage))")
+    return {key: json.loads(value) for key, value in kept.items()}
+
+
+def framed(show: Show, *elements: ask.Element) -> Frame:
+    """The elements as Colab shows an output: in a frame of its own, without the page's rights."""
+    html = (
+        HEAD.format(head="<meta name='color-scheme' content='light dark'>")
+        + "<main><h1>Output</h1>"
+    )
+    source = escape(html + "\n".join(one.html() for one in elements) + "</main>", quote=True)
+    frame = '<iframe title="output" sandbox="allow-scripts" width="600" height="900" '
+    frame += f'srcdoc="{source}"></iframe>'
+    page = show(body=frame)
+    element = page.wait_for_selector("iframe")
+    assert element is not None
+    found = element.content_frame()
+    assert found is not None
+    found.wait_for_load_state()
+    return found

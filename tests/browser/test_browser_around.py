@@ -1,0 +1,167 @@
+"""Questions and the page around: themes, widths, sandboxes, rules, no script at all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from asking import (
+    HEAD,
+    TABLE,
+    Show,
+    choice,
+    number,
+    piece,
+    sheet,
+)
+from browser import Serve, Visit, overflow, until, violations, visitor
+from playwright.sync_api import Browser, expect
+
+import roofline_helpers as rh
+from roofline_helpers import ask
+
+THEMES = {
+    "site": ("document.documentElement.dataset.theme", "dark", "light"),
+    "JupyterLab": ("document.body.dataset.jpThemeLight", "false", "true"),
+    "VS Code": ("document.body.className", "vscode-dark", "vscode-light"),
+    "VS Code, kind": (
+        "document.body.dataset.vscodeThemeKind",
+        "vscode-high-contrast",
+        "vscode-light",
+    ),
+}
+
+
+@pytest.mark.parametrize("system", ["light", "dark"])
+@pytest.mark.parametrize("place", THEMES)
+def test_the_theme_is_the_page_s_and_follows_it(show: Show, place: str, system: str) -> None:
+    page = show(choice(), theme=system)
+    host = piece(page)
+    expect(host).to_have_attribute("data-look", system)
+    where, dark, light = THEMES[place]
+    for value, look in ((dark, "dark"), (light, "light"), (dark, "dark")):
+        page.evaluate(f"() => {{ {where} = {json.dumps(value)} }}")
+        expect(host).to_have_attribute("data-look", look)
+
+
+def test_the_theme_follows_colab_and_the_system(show: Show) -> None:
+    page = show(choice())
+    page.evaluate("document.documentElement.setAttribute('theme', 'dark')")
+    expect(piece(page)).to_have_attribute("data-look", "dark")
+    page.evaluate("document.documentElement.removeAttribute('theme')")
+    expect(piece(page)).to_have_attribute("data-look", "light")
+    page.emulate_media(color_scheme="dark")
+    expect(piece(page)).to_have_attribute("data-look", "dark")
+
+
+@pytest.mark.parametrize(("width", "theme"), [(390, "dark"), (1280, "light")])
+def test_no_barrier_and_no_overflow(show: Show, theme: str, width: int) -> None:
+    long = ask.choice(
+        "Which? " + "A long question needs many words. " * 8,
+        {"a" * 60: "Long.", "b " * 60: "Longer."},
+        right="a" * 60,
+        key="t-long",
+        then=rh.table([{f"column {i}": i for i in range(20)}]),
+    )
+    page = show(
+        choice(then=TABLE),
+        number(then=TABLE),
+        sheet(),
+        long,
+        ask.ledger(),
+        theme=theme,
+        width=width,
+    )
+    assert violations(page) == []
+    assert overflow(page) <= 0
+    for button in page.get_by_role("button", name="Show the solution").element_handles():
+        button.click()
+    for field in page.get_by_role("textbox").all()[:2]:
+        field.fill("x")
+    assert violations(page) == []
+    for box in page.get_by_role("radio").all():
+        box.check()
+    for field in page.get_by_role("textbox").all():
+        field.fill("3")
+    for button in page.get_by_role("button", name="Check my answer").element_handles():
+        button.click()
+    page.get_by_role("button", name="Export").click()
+    expect(page.get_by_role("table")).to_have_count(4)
+    assert violations(page) == []
+    assert overflow(page) <= 0
+    if width < 600:
+        heights = page.evaluate(
+            "[...document.querySelectorAll('[data-kind]')].flatMap(h => [...h.shadowRoot"
+            ".querySelectorAll('button, .option, input[type=text]')])"
+            ".filter(n => n.checkVisibility()).map(n => n.getBoundingClientRect().height)"
+        )
+        assert min(heights) >= 44
+
+
+def test_a_key_pressed_in_a_question_stays_there(show: Show) -> None:
+    page = show(choice())
+    page.evaluate("heard = []; addEventListener('keydown', e => heard.push(e.key))")
+    page.get_by_label("the batch").focus()
+    for key in ("ArrowDown", "Enter", "a", "Escape"):
+        page.keyboard.press(key)
+    assert page.evaluate("heard") == []
+    page.keyboard.press("Control+k")
+    assert page.evaluate("heard") == ["Control", "k"] or page.evaluate("heard") == ["k"]
+
+
+def test_focus_is_visible(show: Show) -> None:
+    page = show(choice())
+    page.keyboard.press("Tab")
+    widths = page.evaluate(
+        "getComputedStyle(document.querySelector('[data-kind]').shadowRoot.activeElement).outlineWidth"
+    )
+    assert widths == "3px"
+
+
+def test_without_javascript_the_answer_is_folded(show: Show) -> None:
+    page = show(choice(then=TABLE), sheet(), ask.ledger(), java_script_enabled=False)
+    expect(page.get_by_text("Which decides?")).to_be_visible()
+    expect(page.get_by_role("listitem").filter(has_text="16384")).to_be_visible()
+    expect(page.get_by_role("table")).to_be_hidden()
+    page.get_by_text("Answer", exact=True).first.click()
+    expect(page.get_by_role("table")).to_be_visible()
+    expect(page.get_by_text("It is large beside the batch.")).to_be_visible()
+
+
+def test_what_stands_there_without_javascript_has_no_barrier(show: Show) -> None:
+    bare = "".join(one.markup() for one in (choice(then=TABLE), sheet(), ask.ledger()))
+    page = show(body=bare.replace("<details>", "<details open>"))
+    assert page.get_by_role("table").is_visible()
+    assert violations(page) == []
+
+
+def test_a_broken_element_leaves_the_page_as_it_was(
+    show: Show, chromium: Browser, serve: Serve, tmp_path: Path
+) -> None:
+    show(ask.Element("unheard-of", {}, "<p>Still here</p>", ""), allowed=("kinds",))
+    with visitor(chromium) as (page, watch):
+        page.goto(serve(tmp_path) + "index.html")
+        expect(page.get_by_text("Still here")).to_be_visible()
+        until(page, lambda: bool(watch.errors))
+        assert len(watch.errors) == 1
+
+
+def test_the_site_s_rules_allow_it(visit: Visit, serve: Serve, tmp_path: Path) -> None:
+    """With the script in a file, a page needs neither inline scripts nor eval."""
+    rules = "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data:"
+    head = f'<meta http-equiv="Content-Security-Policy" content="{rules}">'
+    head += '<meta name="roofline-site" content="1"><script defer src="a.js"></script>'
+    body = choice(then=TABLE).markup() + sheet().markup()
+    (tmp_path / "a.js").write_text(ask.script("ask"), "utf-8")
+    (tmp_path / "index.html").write_text(HEAD.format(head=head) + body, "utf-8")
+    for address in (serve(tmp_path) + "index.html", (tmp_path / "index.html").as_uri()):
+        page = visit(address)
+        page.get_by_label("4096").check()
+        page.get_by_role("button", name="Check my answer").first.click()
+        expect(page.get_by_role("table")).to_be_visible()
+
+
+def test_a_script_may_come_twice(show: Show) -> None:
+    page = show(choice(), choice())
+    expect(page.get_by_role("radio")).to_have_count(6)

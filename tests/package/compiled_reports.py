@@ -1,0 +1,44 @@
+"""Reports of what the tests compile, each compiled once a process."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+from compiled_models import MODELS
+from compiled_suite import CHIPS, SUITE
+
+from roofline_helpers import compiled
+
+jax = pytest.importorskip("jax", reason="JAX is not installed: nothing can be compiled")
+
+MISSING = {chip: compiled.can_compile(chip) for chip in CHIPS}
+
+
+per_chip = pytest.mark.parametrize(
+    "chip", [pytest.param(chip, marks=pytest.mark.xdist_group(f"for {chip}")) for chip in CHIPS]
+)
+"""For a test of every chip, in the process that compiles for this chip."""
+
+for_v6e = pytest.mark.xdist_group("for v6e")
+"""For tests that compile for v6e only."""
+
+
+def needs(chip: str) -> None:
+    """Skip the test where the compiler for this chip is not here."""
+    if MISSING[chip] is not None:
+        pytest.skip(f"NOT TESTED for {chip}: {MISSING[chip]}")
+
+
+@cache
+def report_of(name: str, chip: str) -> compiled.Report:
+    """Compile a kernel of the suite, once a session."""
+    needs(chip)
+    fn, args, options = (MODELS[name][0] if name in MODELS else SUITE[name].make)()
+    return compiled.analyze(fn, *args, chip=chip, strict=True, **options)
+
+
+def spec(*shape: int, dtype: Any = "bfloat16") -> Any:
+    """Return an array to compile for: its shape and type."""
+    return jax.ShapeDtypeStruct(shape, jax.numpy.dtype(dtype))

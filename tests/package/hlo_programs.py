@@ -1,0 +1,60 @@
+"""HLO for the tests of its reader: text that XLA printed (data/hlo), and small programs by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from roofline_helpers import hlo
+from roofline_helpers.hlo.shapes import read_shape
+
+FIXTURES = sorted((Path(__file__).resolve().parent / "data" / "hlo").glob("*.hlo"))
+BF16 = 2
+
+# a computation that many instructions apply
+ADD = """%add (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %s = f32[] add(%a, %b)
+}"""
+# a buffer of which a slice is needed
+BIG = "  %x = f32[1000,64]{1,0} parameter(0)\n  %i = s32[] parameter(1)"
+
+
+def fixture(name: str) -> str:
+    """Return the text that XLA printed for KERNEL.CHIP.jax-VERSION."""
+    (path,) = [path for path in FIXTURES if path.stem == name]
+    return path.read_text("utf-8")
+
+
+def program(body: str, *others: str) -> str:
+    """Return a module whose entry has these lines; others are whole computations."""
+    return "\n".join(["HloModule test", *others, "ENTRY %main () -> f32[] {", body, "}"])
+
+
+def one(text: str, platform: str = "tpu") -> hlo.Row:
+    """Return the only kernel of a program."""
+    (row,) = hlo.kernels(text, platform, strict=True).rows
+    return row
+
+
+def fused(inner: str, parameters: str, operands: str, result: str = "f32[64]{0}") -> str:
+    """Return a program of one fusion, whose computation has these lines."""
+    computation = f"%inner (p: f32[]) -> f32[] {{\n{inner}\n}}"
+    outer = f"{parameters}\n  ROOT %f = {result} fusion({operands}), kind=kLoop, calls=%inner"
+    return program(outer, ADD, computation)
+
+
+def shape(text: str) -> hlo.Shape:
+    """Return the shape that all of a text is."""
+    whole, end = read_shape(text)
+    assert end == len(text)
+    return whole
+
+
+def dot() -> str:
+    """Return a program of one product: 4 × [8, 32] · [32, 16]."""
+    return program(
+        "  %a = f32[4,8,32]{2,1,0} parameter(0)\n  %b = f32[4,32,16]{2,1,0} parameter(1)\n"
+        "  ROOT %y = f32[4,8,16]{2,1,0} dot(%a, %b), lhs_batch_dims={0}, rhs_batch_dims={0}, "
+        "lhs_contracting_dims={2}, rhs_contracting_dims={1}"
+    )

@@ -1,0 +1,70 @@
+"""What the tests of the Pallas kernels share: tolerances, references, quick compilation, TPUs.
+
+Tolerances are worked out, never tuned. A value that is stored in a type of unit roundoff u carries
+u times its size. Work inside is fp32: a sum of n terms adds (16 + √n) · 2⁻²⁴ times the sum of
+their sizes, the 16 for the dozen operations around it. Where a kernel rounds an intermediate to
+the arrays' type, as attention does with the weights, that rounding counts the same way.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+jax = pytest.importorskip("jax", reason="JAX is not installed: no kernel can run")
+jnp = jax.numpy
+
+ROUNDOFF = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+INSIDE = 2.0**-24
+RATE = 0.25
+KEEP = 1 / (1 - RATE)
+
+QUICK = {"xla_backend_optimization_level": 0}  # half of the time here is XLA compiling for the CPU
+
+
+def x64() -> Any:
+    """Return a context in which JAX computes in fp64."""
+    if hasattr(jax, "enable_x64"):
+        return jax.enable_x64(True)
+    from jax.experimental import enable_x64  # before JAX 0.8
+
+    return enable_x64()
+
+
+def compiled_quickly(function: Any, *arrays: Any) -> Any:
+    return jax.jit(function).lower(*arrays).compile(compiler_options=QUICK)(*arrays)
+
+
+def wide(array: Any) -> Any:
+    return np.asarray(array.astype("float32") if hasattr(array, "astype") else array, np.float64)
+
+
+def near(result: Any, wanted: Any, tolerance: Any) -> None:
+    """Assert that all elements are within their tolerance; NaN never is."""
+    error = np.abs(wide(result) - np.asarray(wanted, np.float64))
+    assert error.shape == np.shape(wanted)
+    worst = float(np.max(error / (tolerance + np.zeros_like(error))))
+    assert worst <= 1, f"the worst error is {worst:.3g} times what its arithmetic explains"
+
+
+def chain_arrays(
+    shape: tuple[int, ...], dtype: str, mean: float = 0.0, mask: str = "int8", seed: int = 0
+) -> list[Any]:
+    """Return x, γ, β, mask, residual and dy."""
+    rng = np.random.default_rng([seed, *shape])
+    kept = jnp.asarray(rng.random(shape) > RATE, mask)
+    x, residual, dy = (jnp.asarray(rng.normal(size=shape), dtype) for _ in range(3))
+    gamma, beta = (jnp.asarray(rng.normal(size=shape[-1:]), dtype) for _ in range(2))
+    if mean:
+        x = jnp.asarray(mean + rng.normal(size=shape), dtype)
+    return [x, gamma, beta, kept, residual, dy]
+
+
+def spec(*shape: int, dtype: Any = "bfloat16") -> Any:
+    return jax.ShapeDtypeStruct(shape, jnp.dtype(dtype))
+
+
+def total(arrays: Any) -> Any:
+    return sum(jnp.sum(each.astype(jnp.float32)) for each in jax.tree.leaves(arrays))

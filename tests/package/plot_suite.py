@@ -1,0 +1,119 @@
+"""What the tests of pictures share: rooflines, kernels, a picture of every sort, its parts."""
+
+from __future__ import annotations
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+
+import roofline_helpers as rh
+from roofline_helpers import Roofline, plot
+
+mpl.use("Agg")
+
+SIZES = {"page": plot.SIZE, "phone": (3.6, 3.4)}
+
+ROOF = Roofline(100e12, 1e12, vector=5e12, name="toy bf16")
+DEEP = Roofline(
+    100e12, {"hbm": 1e12, "vmem": 8e12, "l1": 40e12}, vector=5e12, network=50e9, name="deep"
+)
+JOBS = {
+    "LayerNorm": rh.work.layernorm(2048, 8192),
+    "Q·Kᵀ": rh.work.attention_scores(1, 2048, heads=32),
+    "600² matmul": rh.work.matmul(600, 600, 600),
+    "FFN up-projection": rh.work.matmul(2048, 32768, 8192),
+    "decode matmul": rh.work.matmul(8, 8192, 8192),
+    "GELU": rh.work.gelu(2048 * 8192),
+    "softmax": rh.work.softmax(32 * 2048, 2048),
+    "residual add": rh.work.add(2048 * 8192),
+}
+TWINS = {f"matmul {n}": rh.work.matmul(n, n, n) for n in range(600, 608)}
+NEAR = {f"kernel {i}": 50 * 1.12**i for i in range(8)}
+FAR = {"tiny": 0.05, "middle": 300.0, "huge": 1e5}
+CHAIN = [
+    rh.work.layernorm(2048, 4096, x="x", y="a"),
+    rh.work.gelu(2048 * 4096, x="a", y="b"),
+    rh.work.dropout(2048 * 4096, x="b", y="c"),
+    rh.work.add(2048 * 4096, x="c", other="residual", y="y"),
+]
+FUSED = rh.fuse(*CHAIN)
+HALVES = [rh.fuse(*CHAIN[:2]), rh.fuse(*CHAIN[2:])]
+TILED = {
+    "matmul": rh.work.matmul(4096, 4096, 4096).with_traffic(vmem=5e9, l1=2e10, network=3e7),
+    "layernorm": rh.work.layernorm(2048, 4096).with_traffic(vmem=1e8, l1=3e8),
+}
+CHIPS = [chip.key for chip in rh.all_chips()]
+ROOFS = [chip.roofline() for chip in rh.all_chips() if "bf16" in chip.matrix]
+N = np.geomspace(32, 32768, 60).round()
+SQUARE = rh.work.matmul(N, N, N).intensity
+
+
+def real(name: str) -> Roofline:
+    return rh.chip(name).roofline()
+
+
+PICTURES = {
+    "roofline alone": lambda ax: plot.roofline(ROOF, ax=ax),
+    "roofline, one job": lambda ax: plot.roofline(ROOF, JOBS["LayerNorm"], ax=ax),
+    "roofline, jobs": lambda ax: plot.roofline(real("v7x"), JOBS, ax=ax),
+    "roofline, jobs, vector": lambda ax: plot.roofline(real("h100"), JOBS, vector=True, ax=ax),
+    "roofline, slow": lambda ax: plot.roofline(real("orin-nx"), JOBS, ax=ax),
+    "roofline, twins": lambda ax: plot.roofline(real("v7x"), TWINS, ax=ax),
+    "roofline, near": lambda ax: plot.roofline(ROOF, NEAR, ax=ax),
+    "roofline, far": lambda ax: plot.roofline(real("v7x"), FAR, ax=ax),
+    "roofline, CPU": lambda ax: plot.roofline(Roofline(80e9, 25e9), {"a": 0.5, "b": 8}, ax=ax),
+    "roofline, achieved": lambda ax: plot.roofline(
+        ROOF, JOBS, achieved={"FFN up-projection": 60e12, "LayerNorm": 1e12, "GELU": 3e11}, ax=ax
+    ),
+    "compare three": lambda ax: plot.compare([real(c) for c in ("v5p", "v6e", "v7x")], JOBS, ax=ax),
+    "compare all": lambda ax: plot.compare(ROOFS, JOBS, ax=ax),
+    "compare all, no jobs": lambda ax: plot.compare(ROOFS, ax=ax),
+    "fusion": lambda ax: plot.fusion(
+        real("h100"), CHAIN, FUSED, steps={"2 kernels": rh.total(*HALVES)}, ax=ax
+    ),
+    "fusion, bent": lambda ax: plot.fusion(
+        ROOF, ("read twice", TWINS["matmul 600"].reading(a=9)), TWINS["matmul 607"], ax=ax
+    ),
+    "hierarchical": lambda ax: plot.hierarchical(DEEP, TILED, ax=ax),
+    "hierarchical, H100": lambda ax: plot.hierarchical(
+        rh.chip("h100").roofline(levels=("hbm", "l2"), network="nvlink"),
+        {"matmul": TILED["matmul"].with_traffic(l2=2e9)},
+        ax=ax,
+    ),
+    "heatmap": lambda ax: plot.heatmap(JOBS, CHIPS[:12], ax=ax),
+    "heatmap, all": lambda ax: plot.heatmap(JOBS, CHIPS, ax=ax),
+    "lines": lambda ax: plot.lines(
+        N,
+        {"square": SQUARE, "8 rows": rh.work.matmul(8, N, N).intensity},
+        hlines={f"ridge {c}": real(c).ridge for c in ("v5p", "v6e", "v7x", "h100", "b200")},
+        xlabel="N",
+        ylabel="arithmetic intensity (FLOP/byte)",
+        ax=ax,
+    ),
+    "lines, linear": lambda ax: plot.lines(
+        [1, 2, 3], {"a": [1, 2, 3], "b": [1, 1.5, 2.9]}, logx=False, logy=False, ax=ax
+    ),
+    "traffic": lambda ax: plot.traffic(
+        {"4 kernels": CHAIN, "2 kernels": HALVES, "1 kernel": FUSED}, ax=ax
+    ),
+}
+
+
+def new_axes():
+    return plt.subplots(figsize=plot.SIZE)[1]
+
+
+def by_gid(ax, gid):
+    artists = [child for child in ax.get_children() if child.get_gid() == gid]
+    assert len(artists) == 1, f"{gid}: {len(artists)} artists"
+    return artists[0]
+
+
+def at(ax, gid):
+    x, y = by_gid(ax, gid).get_data()
+    return float(x[0]), float(y[0])
+
+
+def shown(ax, gid=None):
+    texts = plot.visible_texts(ax.figure)
+    return [t.get_text() for t in texts if gid is None or t.get_gid() == gid]

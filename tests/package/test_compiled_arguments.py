@@ -1,0 +1,157 @@
+"""What can be analysed: kinds of functions, arguments, meshes, devices."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from compiled_programs import mesh, sharded
+from compiled_reports import for_v6e, jax, needs, report_of, spec
+
+from roofline_helpers import compiled
+from roofline_helpers._checks import BadValue
+from roofline_helpers.compiled import targets
+from roofline_helpers.hardware import chip as chip_of
+
+jnp = jax.numpy
+pytestmark = for_v6e
+
+
+def test_every_kind_of_function_and_argument() -> None:
+    needs("v6e")
+    n = 256
+    x = jnp.ones((n, n), jnp.bfloat16)
+    wanted = compiled.analyze(lambda a: a * 2 + 1, spec(n, n), chip="v6e")
+    assert (wanted.vector_flops, wanted.hbm_bytes) == (2 * n * n, 4 * n * n)
+
+    def named(a: Any, *, mode: str) -> Any:
+        return a * 2 + 1 if mode == "double" else a
+
+    def positional(a: Any, mode: str) -> Any:
+        return a * 2 + 1 if mode == "double" else a
+
+    factor = jnp.asarray(2, jnp.bfloat16)
+    variants = [
+        (lambda a: a * 2 + 1, (x,), {}),
+        (jax.jit(lambda a: a * 2 + 1), (x,), {}),
+        (lambda a: a * factor + 1, (spec(n, n),), {}),
+        (lambda tree: tree["a"][0] * 2 + 1, ({"a": [spec(n, n)]},), {}),
+        (lambda a, b: a * b + 1, (spec(n, n), 2.0), {}),
+        (positional, (spec(n, n), "double"), {"static_argnums": 1}),
+        (jax.jit(positional, static_argnums=1), (spec(n, n), "double"), {}),
+        (jax.jit(lambda a, k: a * int(k) + 1, static_argnums=1), (x, np.int64(2)), {}),
+        (lambda a, *, k: a * int(k) + 1, (x,), {"k": np.int64(2), "static_argnames": "k"}),
+        (lambda a, k: a * k.astype(a.dtype) + 1, (x, np.float32(2)), {}),
+        (jax.jit(lambda a, k: a * k.astype(a.dtype) + 1), (x, np.float32(2)), {}),
+        (named, (spec(n, n),), {"mode": "double", "static_argnames": "mode"}),
+        (jax.jit(jax.vmap(lambda a: a * 2 + 1)), (spec(n, n),), {}),
+    ]
+    for fn, args, options in variants:
+        report = compiled.analyze(fn, *args, chip="v6e", **options)
+        assert (report.vector_flops, report.hbm_bytes) == (2 * n * n, 4 * n * n)
+        assert report.bound == "memory"
+
+
+def test_numpy_arrays_have_the_type_that_jax_gives_them() -> None:
+    needs("v6e")
+    report = compiled.analyze(lambda a: a * 2, np.ones((256, 256)), chip="v6e")
+    assert report.arguments == ("f32[256,256]",)
+    assert report.hbm_bytes == 2 * 4 * 256**2
+
+
+def test_a_function_without_arrays_is_compiled_for_the_chip() -> None:
+    needs("v6e")
+    for fn in (lambda: jnp.ones((1024, 1024)) * 2, jax.jit(lambda: jnp.ones((1024, 1024)) * 2)):
+        report = compiled.analyze(fn, chip="v6e")
+        assert report.written_bytes == 4 * 1024**2
+
+
+def test_donation_saves_the_copy() -> None:
+    donated, copied = (report_of(n, "v6e") for n in ("cache-append", "cache-append-copied"))
+    assert copied.hbm_bytes - donated.hbm_bytes == 2 * 2 * 32768 * 1024
+
+
+def test_a_mesh_gives_one_device_and_its_collectives() -> None:
+    report = report_of("sharded-matmul", "v6e")
+    assert report.devices == 4
+    (exchange,) = report.collectives
+    assert (exchange.kind, exchange.axis, exchange.group_size) == ("all-reduce", "model", 2)
+    assert exchange.bytes_in == 2 * 2048**2
+    assert report.traffic["network"] == exchange.link_bytes == exchange.bytes_in
+    assert report.bound in ("network", "compute")
+    assert "along model" in str(report)
+
+
+def test_a_mesh_of_real_devices_moves_to_the_chip() -> None:
+    needs("v6e")
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+    mesh = Mesh(np.array(jax.devices("cpu")[:1]), ("data",))
+    x = jax.ShapeDtypeStruct(
+        (512, 512), jnp.float32, sharding=NamedSharding(mesh, PartitionSpec("data"))
+    )
+    report = compiled.analyze(lambda a: a * 2, x, chip="v6e")
+    assert (report.devices, report.hbm_bytes) == (1, 2 * 4 * 512**2)
+
+
+def test_a_mesh_of_devices_that_are_here_is_counted() -> None:
+    program = """
+import jax, jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec
+from roofline_helpers import compiled
+mesh = jax.make_mesh((2, 2), ("data", "model"))
+x = jax.device_put(jnp.ones((8, 8)), NamedSharding(mesh, PartitionSpec("data", "model")))
+report = compiled.analyze(lambda a: a.sum(1), x)
+print(report.devices, [each.axis for each in report.collectives])
+print(compiled.analyze(lambda a: a.sum(1), jnp.ones((8, 8))).devices)
+"""
+    flags = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=flags, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == ["4 ['model']", "1"]
+
+
+def test_whole_pods_compile() -> None:
+    needs("v5p")
+    report = compiled.analyze(lambda a: a * 2, spec(1024, 1024), chip="v5p", topology="4x4x4")
+    assert report.hbm_bytes == 2 * 2 * 1024**2
+
+
+def test_the_device_that_is_here() -> None:
+    report = compiled.analyze(lambda a: a @ a, spec(256, 256, dtype="float32"))
+    assert report.matrix_flops == 2 * 256**3
+    if report.platform == "cpu":
+        assert (report.chip, report.time_at_roof, report.bound) == (None, None, None)
+        assert any("CPU" in note for note in report.notes)
+        assert "compiled for cpu" in str(report)
+        with pytest.raises(compiled.NoCompiler, match="not in the chip table"):
+            report.roofline()
+        with pytest.raises(compiled.NoCompiler, match="not in the chip table"):
+            report.plot()
+
+
+def test_bad_layouts_and_meshes() -> None:
+    needs("v6e")
+    with pytest.raises(compiled.NoCompiler, match="no topology v6e:3x5"):
+        compiled.analyze(jnp.sin, spec(8), chip="v6e", topology="3x5")
+    with pytest.raises(BadValue, match="no layout of TPU v6e with 100000 devices"):
+        targets.devices(chip_of("v6e"), 100000)
+    other = jax.sharding.NamedSharding(mesh(4), jax.sharding.PartitionSpec("data"))
+    mixed = jax.ShapeDtypeStruct((8, 8), jnp.bfloat16, sharding=other)
+    with pytest.raises(BadValue, match="different meshes"):
+        compiled.analyze(lambda a, b: a + b, sharded((8, 8)), mixed, chip="v6e")
+
+
+def test_python_warnings_of_the_function_are_heard() -> None:
+    def warns(x: Any) -> Any:
+        warnings.warn("mind the gap", stacklevel=1)
+        return x * 2
+
+    with pytest.warns(UserWarning, match="mind the gap"):
+        compiled.analyze(warns, spec(8, 128, dtype="float32"))

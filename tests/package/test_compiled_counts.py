@@ -1,0 +1,159 @@
+"""`analyze` against counts by hand, on every TPU generation whose compiler is here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from compiled_models import MODELS
+from compiled_reports import for_v6e, jax, needs, per_chip, report_of
+from compiled_suite import SUITE
+
+from roofline_helpers import hlo
+from roofline_helpers.compiled import targets
+from roofline_helpers.hardware import chip as chip_of
+
+
+def wrongly_counted(name: str, chip: str) -> dict[str, Any]:
+    """Return what differs from the count by hand, with both counts."""
+    case = SUITE[name]
+    report, hand = (
+        report_of(name, chip),
+        case.by_version.get((chip, jax.__version__), case.hand)(chip),
+    )
+    counts = {
+        "read": (report.read_bytes, hand.read),
+        "written": (report.written_bytes, hand.written),
+        "matrix": (report.matrix_flops, hand.matrix),
+        "vector": (report.vector_flops, hand.vector),
+        "transcendentals": (report.transcendentals, hand.transcendentals),
+    }
+    wrong: dict[str, Any] = {
+        count: both
+        for count, both in counts.items()
+        if both[1] is not None and both[0] != pytest.approx(both[1], rel=0.01)
+    }
+    if bool(report.unknown) != hand.unknown:
+        wrong["unknown"] = report.unknown
+    return wrong
+
+
+@per_chip
+def test_counts_agree_with_the_hand(chip: str) -> None:
+    needs(chip)
+    wrong = {name: wrongly_counted(name, chip) for name in SUITE}
+    assert {name: counts for name, counts in wrong.items() if counts} == {}
+
+
+@per_chip
+@pytest.mark.parametrize("name", MODELS)
+def test_whole_models_are_accounted_for(name: str, chip: str) -> None:
+    report = report_of(name, chip)
+    assert report.matrix_flops == pytest.approx(MODELS[name][1](chip, jax.__version__), rel=0.01)
+    # the sum over kernels is the total, level by level
+    sums: Counter[str] = Counter()
+    for kernel in report.kernels:
+        sums.update(kernel.traffic)
+        assert kernel.traffic == {
+            level: kernel.read.get(level, 0) + kernel.written.get(level, 0)
+            for level in kernel.traffic
+        }
+    assert report.traffic == sums
+    assert report.hbm_bytes == sums["hbm"] == report.read_bytes + report.written_bytes
+    # each argument is read and each result is written; nothing exceeds XLA's own total, which
+    # counts every memory and the copies between them
+    fn, args, _ = MODELS[name][0]()
+    into = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(args))
+    out = sum(
+        leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(jax.eval_shape(fn, *args))
+    )
+    assert report.read_bytes >= into
+    assert report.written_bytes >= out
+    assert sum(report.traffic.values()) <= 1.01 * report.xla_bytes
+
+
+@per_chip
+def test_without_copies_and_loops_xla_counts_the_same_bytes(chip: str) -> None:
+    report = report_of("elementwise", chip)
+    assert sum(report.traffic.values()) == pytest.approx(report.xla_bytes, rel=0.001)
+
+
+@per_chip
+def test_loops_multiply(chip: str) -> None:
+    one, ten, hundred = (report_of(f"scan-{n}", chip) for n in (1, 10, 100))
+    assert ten.flops == pytest.approx(10 * one.flops)
+    assert hundred.flops == pytest.approx(10 * ten.flops)
+    assert ten.read_bytes == pytest.approx(10 * one.read_bytes, rel=0.05)
+    if chip != "v7x":  # there the weights of 100 layers are rewritten first: see the suite
+        assert hundred.hbm_bytes == pytest.approx(10 * ten.hbm_bytes, rel=0.05)
+    # XLA's own totals count a loop's body once
+    assert hundred.xla_flops == pytest.approx(ten.xla_flops, rel=0.2)
+    assert any("counts 100 times" in note for note in hundred.notes)
+
+
+@per_chip
+def test_vmem_copies_are_no_hbm_traffic(chip: str) -> None:
+    report = report_of("matmul-square", chip)
+    assert report.hbm_bytes == 3 * 2 * 1024**2
+    assert report.xla_bytes > 1.5 * report.hbm_bytes
+
+
+@for_v6e
+def test_products_name_the_type_that_they_run_in() -> None:
+    types = {
+        name: {t for row in report_of(name, "v6e").rows for t in row.matrix_types}
+        for name in ("matmul-square", "matmul-fp32", "matmul-fp8", "matmul-int8")
+    }
+    assert types["matmul-square"] == {"bf16"}
+    assert types["matmul-fp32"] == {"f32"}
+    assert types["matmul-fp8"] == {"f8e4m3fn"}
+    assert types["matmul-int8"] == {"s8"}
+
+
+@for_v6e
+def test_reader_and_structured_access_see_the_same_program() -> None:
+    needs("v6e")
+    if not hasattr(jax.stages.Compiled, "runtime_executable"):
+        pytest.skip("this JAX shows no HLO modules")
+    fn, args, _ = SUITE["layernorm"].make()
+    (device,) = targets.devices(chip_of("v6e"), 1)
+    placed = jax.sharding.SingleDeviceSharding(device)
+    moved = [jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=placed) for a in args]
+    program = jax.jit(fn).lower(*moved).compile()
+    (module,) = program.runtime_executable().hlo_modules()
+    read = hlo.parse(program.as_text())
+    if not hasattr(module, "computations"):
+        pytest.skip("this JAX shows no computations")
+    shown = {c.name: c for c in module.computations()}
+    assert set(read.computations) == set(shown)
+    if not hasattr(next(iter(shown.values())), "instructions"):
+        pytest.skip("this JAX shows no instructions")
+    for name, computation in read.computations.items():
+        theirs = {i.name: i for i in shown[name].instructions()}
+        assert set(computation.by_name) == set(theirs)
+        for each in computation.instructions:
+            opcode = theirs[each.name].opcode
+            opcode = opcode() if callable(opcode) else opcode
+            theirs_plain = str(opcode).rsplit(".", 1)[-1].removeprefix("k").lower()
+            assert theirs_plain.replace("_", "") == each.opcode.replace("-", "")
+
+
+def test_what_jax_experimental_roofline_counts() -> None:
+    """The peer counts from the traced function: no compiler, so perfect fusion, and loops once."""
+    pytest.importorskip("absl", reason="jax.experimental.roofline needs absl-py")
+    try:
+        from jax.experimental import roofline
+    except ImportError:
+        pytest.skip("this JAX has no jax.experimental.roofline")
+
+    def peer(name: str) -> Any:
+        fn, args, _ = SUITE[name].make()
+        return roofline.roofline(fn)(*args)[1]
+
+    square = peer("matmul-square")
+    assert square.flops == 2 * 1024**3
+    one, ten = peer("scan-1"), peer("scan-10")
+    assert ten.flops < 2 * one.flops  # a loop's body counts once
+    with pytest.raises((NotImplementedError, TypeError)):
+        peer("pallas")

@@ -1,0 +1,60 @@
+"""Reports as text, as HTML, as a table, on a roofline."""
+
+from __future__ import annotations
+
+import pytest
+from compiled_reports import for_v6e, report_of
+
+from roofline_helpers._checks import BadValue
+
+pytestmark = for_v6e
+
+
+def test_text_and_table() -> None:
+    report = report_of("layernorm", "v6e")
+    text = str(report)
+    assert text.startswith(
+        "layernorm(bf16[4096,4096], bf16[4096], bf16[4096]) compiled for TPU v6e"
+    )
+    for part in ("HBM", "bound by memory", "compiler's cycles", "clock", "cost_analysis"):
+        assert part in text
+    frame = report.table()
+    assert len(frame) == len(report.kernels)
+    assert frame["read MB"].sum() == pytest.approx(report.read_bytes / 1e6)
+    page = report._repr_html_()
+    assert page.count("<table") == 2
+    assert "&lt;" not in page.replace("&lt;lambda", "")
+    assert "None" not in text + page
+
+
+def test_unknown_flops_are_unknown() -> None:
+    report = report_of("pallas", "v6e")
+    (kernel,) = report.kernels
+    assert (kernel.flops, kernel.intensity) == (None, None)
+    assert report.unknown == (kernel.name,)
+    assert "unknown" in str(report)
+    assert "at least" in str(report)
+
+
+def test_the_picture() -> None:
+    plt = pytest.importorskip("matplotlib.pyplot")
+    import matplotlib
+
+    matplotlib.use("Agg")
+    for name in ("layernorm", "matmul-square", "mlp-step"):
+        report = report_of(name, "v6e")
+        axes = report.plot()
+        (dots,) = [c for c in axes.collections if c.get_gid() == "kernels"]
+        drawn = [k for k in report.kernels if k.flops and k.hbm_bytes]
+        assert len(dots.get_offsets()) == len(drawn)
+        (low, high), roof = axes.get_xlim(), report.roofline()
+        for x, y in dots.get_offsets():
+            assert low < x < high
+            assert y <= roof.attainable(x) * 1.001
+        plt.close(axes.figure)
+
+
+def test_nothing_to_draw() -> None:
+    pytest.importorskip("matplotlib")
+    with pytest.raises(BadValue, match="no kernel"):
+        report_of("pallas", "v6e").plot()

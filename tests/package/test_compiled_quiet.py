@@ -1,0 +1,56 @@
+"""The compiler is quiet, several compile at once, and nothing is imported early."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from compiled_reports import needs
+
+QUIET = textwrap.dedent(
+    """
+    import os
+    import jax  # which sets variables of its own
+    before = dict(os.environ)
+    from roofline_helpers import compiled
+    x = jax.ShapeDtypeStruct((256, 256), "float32")
+    for chip in ("v6e", "v5p"):
+        print(compiled.analyze(jax.numpy.tanh, x, chip=chip).hbm_bytes)
+    after = dict(os.environ)
+    assert before == after, {k for k in {*before, *after} if before.get(k) != after.get(k)}
+    """
+)
+
+
+@pytest.mark.parametrize("platforms", ["cpu", None])
+def test_two_processes_at_once_and_no_noise(platforms: str | None) -> None:
+    needs("v6e")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("TPU_", "ALLOW_"))}
+    environment.pop("JAX_PLATFORMS", None)
+    if platforms:
+        environment["JAX_PLATFORMS"] = platforms
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-c", QUIET],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        for _ in range(2)
+    ]
+    for each in both:
+        out, noise = each.communicate(timeout=240)
+        assert (each.returncode, out, noise) == (0, "524288\n524288\n", ""), noise
+
+
+def test_nothing_is_imported_before_it_is_needed() -> None:
+    code = (
+        "import sys; from roofline_helpers import compiled, hlo; "
+        "print([m for m in ('jax', 'matplotlib', 'pandas', 'seaborn') if m in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "[]\n"

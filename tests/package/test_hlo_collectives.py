@@ -1,0 +1,95 @@
+"""Exchanges between devices: groups, bytes, axes."""
+
+from __future__ import annotations
+
+import pytest
+from hlo_programs import ADD, BF16, fixture, one, program
+
+from roofline_helpers import hlo
+
+
+def exchange(line: str, *others: str) -> hlo.Collective:
+    """Return the exchange of a program of one instruction on 64 numbers."""
+    text = program(f"  %x = f32[64]{{0}} parameter(0)\n  ROOT %y = {line}", ADD, *others)
+    collective = one(text).collective
+    assert collective is not None
+    return collective
+
+
+def test_groups_of_devices() -> None:
+    groups = {
+        "replica_groups={{0,1},{2,3}}": {(0, 1), (2, 3)},
+        "replica_groups=[2,2]<=[4]": {(0, 1), (2, 3)},
+        "replica_groups=[2,2]<=[2,2]T(1,0)": {(0, 2), (1, 3)},
+        "replica_groups=mesh['a'=1,'b'=2,'c'=2], device_ids=([2,2]T(1,0)) {'b'}": {(0, 1), (2, 3)},
+        "replica_groups=mesh['b'=2,'c'=2] {'b'}": {(0, 2), (1, 3)},
+    }
+    exchanges = {
+        attribute: exchange(f"f32[64]{{0}} all-reduce(%x), {attribute}, to_apply=%add")
+        for attribute in groups
+    }
+    assert {
+        attribute: {tuple(sorted(group)) for group in each.groups}
+        for attribute, each in exchanges.items()
+    } == groups
+    assert {(each.kind, each.group_size, each.link_bytes) for each in exchanges.values()} == {
+        ("all-reduce", 2, 256)
+    }
+
+
+def test_axes_of_a_mesh_are_named_by_the_groups_that_they_make() -> None:
+    axes = hlo.axes_of_mesh({"data": 2, "model": 2, "one": 1})
+    named = {
+        "{{0,1},{2,3}}": "model",
+        "{{2,0},{3,1}}": "data",
+        "{{0,1,2,3}}": "data, model",
+        "{{0,3},{1,2}}": None,
+    }
+    line = "f32[64]{0} all-reduce(%x), replica_groups=GROUPS, to_apply=%add"
+    rows = {
+        groups: hlo.Row("y", "all-reduce", collective=exchange(line.replace("GROUPS", groups)))
+        for groups in named
+    }
+    assert {
+        groups: hlo.with_axes(row, axes).collective.axis for groups, row in rows.items()
+    } == named
+    assert hlo.with_axes(hlo.Row("y", "add"), axes).collective is None
+    assert hlo.axes_of_mesh({}) == {}
+
+
+@pytest.mark.parametrize("version", ["0.7.2", "0.10.2"])
+def test_the_all_reduce_of_a_sharded_product(version: str) -> None:
+    ledger = hlo.kernels(fixture(f"sharded-matmul.v6e.jax-{version}"), strict=True)
+    (each,) = [row.collective for row in ledger.rows if row.collective]
+    assert (each.kind, each.group_size) == ("all-reduce", 2)
+    assert each.bytes_in == each.bytes_out == BF16 * 2048**2
+    assert {frozenset(group) for group in each.groups} == {frozenset({0, 1}), frozenset({2, 3})}
+
+
+def test_what_a_ring_of_four_sends() -> None:
+    sent = {
+        "f32[64]{0} all-reduce(%x), to_apply=%add": 2 * 0.75 * 256,
+        "f32[256]{0} all-gather(%x), dimensions={0}": 0.75 * 1024,
+        "f32[16]{0} reduce-scatter(%x), dimensions={0}, to_apply=%add": 0.75 * 256,
+        "f32[64]{0} all-to-all(%x), dimensions={0}": 0.75 * 256,
+    }
+    ring = "replica_groups={{0,1,2,3}}"
+    assert {line: exchange(f"{line}, {ring}").link_bytes for line in sent} == sent
+
+
+def test_a_permute_sends_all_that_it_has() -> None:
+    pairs = "source_target_pairs={{0,1},{1,0}}"
+    each = exchange(f"f32[64]{{0}} collective-permute(%x), {pairs}")
+    assert (each.kind, each.link_bytes) == ("collective-permute", 256)
+
+
+def test_a_sum_of_which_each_keeps_a_part_is_a_reduce_scatter() -> None:
+    inner = (
+        "%inner (p: f32[64]) -> f32[32] {\n  %p = f32[64]{0} parameter(0)\n"
+        "  %r = f32[64]{0} all-reduce(%p), replica_groups={{0,1}}, to_apply=%add\n"
+        "  %i = s32[] constant(0)\n"
+        "  ROOT %d = f32[32]{0} dynamic-slice(%r, %i), dynamic_slice_sizes={32}\n}"
+    )
+    each = exchange("f32[32]{0} fusion(%x), kind=kCustom, calls=%inner", inner)
+    assert (each.kind, each.bytes_in, each.bytes_out) == ("reduce-scatter", 256, 128)
+    assert each.link_bytes == 128

@@ -1,0 +1,128 @@
+"""FLOPs of single instructions."""
+
+from __future__ import annotations
+
+from itertools import product
+
+from hlo_programs import ADD, dot, one, program
+
+from roofline_helpers import hlo
+from roofline_helpers.hlo.products import Window
+
+
+def test_elementwise_work() -> None:
+    lines = {  # vector FLOPs, transcendentals
+        "add(%x, %x)": (64, 0),
+        "compare(%x, %x), direction=LT": (64, 0),
+        "select(%x, %x, %x)": (64, 0),
+        "exponential(%x)": (64, 64),
+        "rsqrt(%x)": (64, 64),
+        "copy(%x)": (0, 0),
+        "convert(%x)": (0, 0),
+        "transpose(%x), dimensions={0}": (0, 0),
+    }
+    x = "  %x = f32[64]{0} parameter(0)\n"
+    rows = {line: one(program(f"{x}  ROOT %y = f32[64]{{0}} {line}")) for line in lines}
+    flops = {line: (row.flops.vector, row.flops.transcendentals) for line, row in rows.items()}
+    assert flops == lines
+    assert {(row.flops.matrix, row.bytes) for row in rows.values()} == {(0, 2 * 64 * 4)}
+
+
+def test_a_sum_over_n_counts_n() -> None:
+    text = program(
+        "  %x = f32[8,100]{1,0} parameter(0)\n  %z = f32[] constant(0)\n"
+        "  ROOT %y = f32[8]{0} reduce(%x, %z), dimensions={1}, to_apply=%add",
+        ADD,
+    )
+    assert one(text).flops.vector == 800
+
+
+def test_a_dot_is_two_flops_for_each_multiply_add() -> None:
+    assert one(dot()).flops.matrix == 2 * 4 * 8 * 16 * 32
+
+
+def test_complex_numbers_are_noted() -> None:
+    note = "complex numbers: an operation on one counts as one FLOP"
+    turned = dot().replace("f32[", "c64[").replace("() -> c64[]", "() -> f32[]")
+    assert hlo.kernels(turned).notes == (note,)
+    assert hlo.kernels(turned).rows[0].flops == hlo.kernels(dot()).rows[0].flops
+    assert hlo.kernels(dot()).notes == ()
+    parts = "  %a = c64[8]{0} parameter(0)\n  ROOT %y = f32[8]{0} real(%a)"
+    assert hlo.kernels(program(parts)).notes == ()
+
+
+CONVOLUTIONS = {
+    "a product without a window": (
+        ("f32[8,32]", "f32[32,16]", "f32[8,16]"),
+        "dim_labels=bf_io->bf",
+        2 * 8 * 16 * 32,
+    ),
+    "a product whose batch is a window": (
+        ("f32[4,8,32]", "f32[4,32,16]", "f32[4,8,16]"),
+        "window={size=4 stride=3 lhs_dilate=4}, dim_labels=0bf_0io->0bf",
+        2 * 4 * 8 * 16 * 32,
+    ),
+    "a padded picture: corners meet 4 taps, sides 6, the rest 9": (
+        ("f32[1,5,5,2]", "f32[3,3,2,7]", "f32[1,5,5,7]"),
+        "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f",
+        2 * 2 * 7 * (3 * 5 - 2) ** 2,
+    ),
+    "strides": (
+        ("f32[1,9,1]", "f32[3,1,1]", "f32[1,4,1]"),
+        "window={size=3 stride=2}, dim_labels=b0f_0io->b0f",
+        2 * 4 * 3,
+    ),
+    "a window with holes": (
+        ("f32[1,9,1]", "f32[3,1,1]", "f32[1,5,1]"),
+        "window={size=3 rhs_dilate=2}, dim_labels=b0f_0io->b0f",
+        2 * 5 * 3,
+    ),
+    "groups: each output channel sees its group's inputs only (the kernel's i)": (
+        ("f32[1,4,8]", "f32[1,1,8]", "f32[1,4,8]"),
+        "window={size=1}, dim_labels=b0f_0io->b0f, feature_group_count=8",
+        2 * 4 * 8,
+    ),
+    "groups of the batch": (
+        ("f32[6,4,3]", "f32[1,3,8]", "f32[3,4,8]"),
+        "window={size=1}, dim_labels=b0f_0io->b0f, batch_group_count=2",
+        2 * 3 * 4 * 3 * 8,
+    ),
+    "an output that lists its spatial dimensions out of order": (
+        ("bf16[8,1024,16,128]", "bf16[8,1024,2048,1]", "bf16[16,128,2048,1]"),
+        "window={size=8x1}, dim_labels=0f1b_0io1->1bf0",
+        2 * 8 * 1024 * 16 * 128 * 2048,
+    ),
+}
+
+
+def test_convolutions_count_the_taps_that_meet_data() -> None:
+    counted = {}
+    for name, ((lhs, rhs, out), attributes, _) in CONVOLUTIONS.items():
+        sides = f"  %a = {lhs} parameter(0)\n  %b = {rhs} parameter(1)\n"
+        line = f"  ROOT %y = {out} convolution(%a, %b), {attributes}"
+        counted[name] = one(program(sides + line)).flops.matrix
+    assert counted == {name: flops for name, (*_, flops) in CONVOLUTIONS.items()}
+
+
+def test_taps_are_counted_as_by_enumeration() -> None:
+    out, wrong = 6, []
+    for size, *window in product((1, 4, 7), (1, 2, 5), (1, 2, 3), (-1, 0, 2), (1, 2, 6), (1, 2)):
+        places, moving = {i * window[3] for i in range(size)}, Window(*window)
+        by_hand = sum(
+            o * moving.stride + k * moving.dilation - moving.low in places
+            for o in range(out)
+            for k in range(moving.size)
+        )
+        if moving.taps(size, out) != by_hand:
+            wrong.append((size, moving, by_hand))
+    assert wrong == []
+
+
+def test_a_window_that_holds_everything_is_one_reduction() -> None:
+    text = program(
+        "  %x = f32[4,100]{1,0} parameter(0)\n  %z = f32[] constant(0)\n"
+        "  ROOT %y = f32[4,100]{1,0} reduce-window(%x, %z), window={size=1x199 pad=0_0x99_99}, "
+        "to_apply=%add",
+        ADD,
+    )
+    assert one(text).flops.vector == 400

@@ -1,0 +1,63 @@
+"""Whole programs of XLA, counted by the reader and by hand."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from compiled_suite import SUITE, Hand
+from hlo_programs import FIXTURES
+
+from roofline_helpers import hlo
+
+
+def counted(ledger: hlo.Ledger) -> dict[str, float]:
+    """Return the totals of a program."""
+    rows = ledger.rows
+    return {
+        "matrix": sum((r.flops.matrix + r.flops.declared) * r.launches for r in rows),
+        "vector": sum(r.flops.vector * r.launches for r in rows),
+        "transcendentals": sum(r.flops.transcendentals * r.launches for r in rows),
+        "read": sum(r.read.get("hbm", 0) * r.launches for r in rows),
+        "written": sum(r.written.get("hbm", 0) * r.launches for r in rows),
+    }
+
+
+def expected(name: str, chip: str, version: str) -> Hand:
+    """Return the count by hand; where a version of the compiler does otherwise, as it does."""
+    return SUITE[name].by_version.get((chip, version), SUITE[name].hand)(chip)
+
+
+def wrongly_counted(path: Path) -> dict[str, Any]:
+    """Return what differs from the count by hand, with both counts."""
+    name, chip, version = re.fullmatch(r"(.+)\.(\w+)\.jax-(.+)", path.stem).groups()
+    hand = expected(name, chip, version)
+    platform = {"h100": "gpu", "cpu": "cpu"}.get(chip, "tpu")
+    ledger = hlo.kernels(path.read_text("utf-8"), platform, strict=True)
+    totals = counted(ledger)
+    by_hand = {count: getattr(hand, count) for count in totals}
+    wrong = {
+        count: (totals[count], value)
+        for count, value in by_hand.items()
+        if value is not None and totals[count] != pytest.approx(value, rel=0.01)
+    }
+    unknown = any(row.flops.unknown for row in ledger.rows)
+    return wrong if unknown == hand.unknown else {**wrong, "unknown": (unknown, hand.unknown)}
+
+
+def test_programs_of_xla_are_counted_as_by_hand() -> None:
+    assert len(FIXTURES) > 40
+    wrong = {path.stem: wrongly_counted(path) for path in FIXTURES}
+    assert {name: counts for name, counts in wrong.items() if counts} == {}
+
+
+def test_there_are_fixtures_of_every_version() -> None:
+    versions = {path.stem.partition("jax-")[2] for path in FIXTURES}
+    assert versions == {*hlo.TESTED_WITH, "0.11.2"}  # the last on an H100
+
+
+def test_fixtures_name_no_place() -> None:
+    for path in FIXTURES:
+        assert not re.search(r"/(work|home|root|tmp|usr)/", path.read_text("utf-8")), path.name

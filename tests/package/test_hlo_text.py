@@ -1,0 +1,114 @@
+"""HLO text: shapes, instructions, and lines that XLA breaks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hlo_programs import one, program, shape
+
+from roofline_helpers import hlo
+from roofline_helpers.hlo.module import read_instruction
+from roofline_helpers.hlo.text import closing
+
+
+def test_a_shape_has_type_size_memory_and_tiles() -> None:
+    it = shape("bf16[2048,1000]{1,0:T(8,128)(2,1)S(1)}")
+    assert (it.dtype, it.dims, it.space, it.tile, it.order) == (
+        "bf16",
+        (2048, 1000),
+        1,
+        (8, 128),
+        (0, 1),
+    )
+    assert it.bytes == 2048 * 1000 * 2
+    assert it.padded_bytes == 2048 * 1024 * 2
+    assert str(it) == "bf16[2048,1000]"
+
+
+def test_bytes_of_a_shape() -> None:
+    sizes = {
+        "f32[]": 4,
+        "f32[0,7]": 0,
+        "pred[16]{0}": 16,
+        "s4[16]{0}": 16,
+        "s4[16]{0:E(4)}": 8,
+        "f8e4m3fn[3,5]{1,0}": 15,
+        "c64[4]{0}": 32,
+        "f32[<=8,2]{1,0}": 64,
+        "token[]": 0,
+        "(f32[2]{0}, (bf16[3]{0}, s32[]))": 18,
+        "()": 0,
+    }
+    assert {text: shape(text).bytes for text in sizes} == sizes
+
+
+def test_padding_follows_the_order_in_memory() -> None:
+    assert shape("f32[3,256]{0,1:T(8,128)}").padded_bytes == 4 * 256 * 128
+    assert shape("f32[256,3]{1,0:T(8,128)}").padded_bytes == 4 * 256 * 128
+    assert shape("f32[5]{0:T(1024)}").padded_bytes == 4 * 1024
+
+
+@pytest.mark.parametrize("text", ["", "hello", "HloModule empty\n", None, 3])
+def test_text_that_is_no_program_is_refused(text: Any) -> None:
+    with pytest.raises(hlo.UnreadableProgram, match="HLO"):
+        hlo.parse(text)
+
+
+def test_attributes_are_split_outside_of_brackets_and_quotes() -> None:
+    line = (
+        '  ROOT %f = f32[8]{0} fusion(%a, %b), kind=kLoop, calls=%c, metadata={op_name="x, (y"}, '
+        'backend_config={"k":[{"n":"1, }"}]}'
+    )
+    each = read_instruction(line)
+    assert each is not None
+    assert (each.name, each.opcode, each.operands, each.is_root) == (
+        "f",
+        "fusion",
+        ("a", "b"),
+        True,
+    )
+    assert each.config == {"k": [{"n": "1, }"}]}
+    assert each.source == "x, (y"
+    assert each.called("calls") == ("c",)
+
+
+def test_operands_may_carry_shapes_and_names_without_percent() -> None:
+    each = read_instruction("  y = f32[8]{0} add(f32[8]{0} a, f32[8]{0} %b)")
+    assert each is not None
+    assert each.operands == ("a", "b")
+
+
+# as XLA prints a kernel that JAX gave metadata, splash attention for instance
+BROKEN = """  %x = f32[8]{0} parameter(0)
+  %k = f32[8]{0} custom-call(%x), custom_call_target="tpu_custom_call", \
+frontend_attributes={kernel_metadata={
+"two":"x{",
+"xprof_metadata":"{\\"block_q\\": 512}"
+}}, metadata={op_name="jit(f)/pallas_call"}, backend_config={"custom_call_config":\
+{"cost_estimate":{"flops":"80","transcendentals":"0","bytes_accessed":"64"}}}
+  ROOT %y = f32[8]{0} tanh(%k)"""
+
+
+def test_a_line_that_is_broken_inside_brackets_is_one_instruction() -> None:
+    ledger = hlo.kernels(program(BROKEN), strict=True)
+    assert [(row.name, row.matrix_flops, row.vector_flops) for row in ledger.rows] == [
+        ("k", 80, 0),
+        ("y", 0, 8),
+    ]
+    assert ledger.rows[0].source == "jit(f)/pallas_call"
+    short = hlo.brief(program(BROKEN))
+    assert short.splitlines() == [
+        "ENTRY %main () -> f32[] {",
+        "  %x = f32[8]{0} parameter(0)",
+        '  %k = f32[8]{0} custom-call(%x), custom_call_target="tpu_custom_call"',
+        "  ROOT %y = f32[8]{0} tanh(%k)",
+        "}",
+    ]
+    assert hlo.brief(short) == short
+
+
+def test_a_bracket_that_never_closes_is_an_error() -> None:
+    with pytest.raises(hlo.UnreadableProgram, match=r"no closing bracket in '\(%x'"):
+        one(program("  %z = f32[8]{0} tanh(%x\n  ROOT %y = f32[8]{0} tanh(%z)"))
+    assert closing('f(a, (b), ")")', 1) == 13

@@ -1,0 +1,254 @@
+"""Bytes: memory spaces, padding, slices, updates in place, asynchronous copies."""
+
+from __future__ import annotations
+
+import pytest
+from hlo_programs import ADD, BF16, BIG, dot, fixture, fused, one, program
+
+from roofline_helpers import hlo
+from roofline_helpers._checks import BadType, BadValue
+
+
+def test_vmem_is_not_hbm() -> None:
+    text = program(
+        "  %x = f32[64]{0:T(8)} parameter(0)\n"
+        "  %s = (f32[64]{0:T(8)S(1)}, f32[64]{0:T(8)}, u32[]{:S(2)}) copy-start(%x)\n"
+        "  %d = f32[64]{0:T(8)S(1)} copy-done(%s)\n"
+        "  ROOT %y = f32[64]{0:T(8)} negate(%d)"
+    )
+    copy, negate = hlo.kernels(text, strict=True).rows
+    assert (dict(copy.read), dict(copy.written), copy.overlaps) == (
+        {"hbm": 256},
+        {"vmem": 256},
+        True,
+    )
+    assert (dict(negate.read), dict(negate.written)) == ({"vmem": 256}, {"hbm": 256})
+
+
+def test_a_gpu_counts_its_other_spaces_as_main_memory() -> None:
+    text = program("  %x = f32[64]{0:S(1)} parameter(0)\n  ROOT %y = f32[64]{0} negate(%x)")
+    assert one(text, "gpu").bytes == 512
+    assert one(text, "tpu").bytes == 256
+
+
+def test_an_unknown_space_keeps_its_number() -> None:
+    text = program("  %x = f32[64]{0:S(9)} parameter(0)\n  ROOT %y = f32[64]{0} negate(%x)")
+    assert dict(one(text).read) == {"S(9)": 256}
+
+
+def test_a_platform_that_does_not_exist() -> None:
+    with pytest.raises(BadValue, match=r"tpu, gpu, cpu.*'npu'"):
+        hlo.kernels(dot(), "npu")
+    with pytest.raises(BadValue, match=r"unknown_trips must be a whole number from 1 .* got 0"):
+        hlo.kernels(dot(), unknown_trips=0)
+    with pytest.raises(BadType, match="strict must be True or False, got 'yes'"):
+        hlo.kernels(dot(), strict="yes")  # type: ignore[arg-type]
+
+
+def test_padding_of_tiles_is_listed_apart() -> None:
+    text = program(
+        "  %x = f32[8,100]{1,0:T(8,128)} parameter(0)\n"
+        "  ROOT %y = f32[8,100]{1,0:T(8,128)S(1)} negate(%x)"
+    )
+    row = one(text)
+    assert (row.bytes, row.padding) == (3200, 8 * 28 * 4)  # of what is in HBM
+
+
+def test_the_same_buffer_twice_is_read_once() -> None:
+    text = program("  %x = f32[64]{0} parameter(0)\n  ROOT %y = f32[64]{0} add(%x, %x)")
+    assert one(text).bytes == 512
+
+
+def test_a_slice_inside_a_fusion_reads_the_slice() -> None:
+    row = one(
+        fused(
+            "  %p = f32[1000,64]{1,0} parameter(0)\n  %i = s32[] parameter(1)\n"
+            "  %z = s32[] constant(0)\n"
+            "  %d = f32[1,64]{1,0} dynamic-slice(%p, %i, %z), dynamic_slice_sizes={1,64}\n"
+            "  ROOT %b = f32[64]{0} bitcast(%d)",
+            BIG,
+            "%x, %i",
+        )
+    )
+    assert (row.read["hbm"], row.written["hbm"]) == (256, 256)
+
+
+def test_a_slice_of_something_computed_limits_both_bytes_and_flops() -> None:
+    row = one(
+        fused(
+            "  %p = f32[1000,64]{1,0} parameter(0)\n  %t = f32[1000,64]{1,0} tanh(%p)\n"
+            "  ROOT %s = f32[10,64]{1,0} slice(%t), slice={[0:10], [0:64]}",
+            "  %x = f32[1000,64]{1,0} parameter(0)",
+            "%x",
+            "f32[10,64]{1,0}",
+        )
+    )
+    assert row.read["hbm"] == pytest.approx(10 * 64 * 4)
+    assert row.flops.transcendentals == pytest.approx(640)
+
+
+def test_a_parameter_sliced_and_used_whole_is_read_whole() -> None:
+    row = one(
+        fused(
+            "  %p = f32[100,64]{1,0} parameter(0)\n"
+            "  %s = f32[1,64]{1,0} slice(%p), slice={[0:1], [0:64]}\n"
+            "  %b = f32[100,64]{1,0} broadcast(%s), dimensions={0,1}\n"
+            "  ROOT %a = f32[100,64]{1,0} add(%p, %b)",
+            "  %x = f32[100,64]{1,0} parameter(0)",
+            "%x",
+            "f32[100,64]{1,0}",
+        )
+    )
+    assert row.read["hbm"] == 100 * 64 * 4
+
+
+def test_two_slices_add_up_and_the_same_slice_does_not() -> None:
+    def read(second: str) -> int:
+        return one(
+            fused(
+                "  %p = f32[100]{0} parameter(0)\n"
+                "  %s = f32[10]{0} slice(%p), slice={[0:10]}\n"
+                f"  %t = f32[10]{{0}} slice(%p), slice={{{second}}}\n"
+                "  ROOT %a = f32[10]{0} add(%s, %t)",
+                "  %x = f32[100]{0} parameter(0)",
+                "%x",
+                "f32[10]{0}",
+            )
+        ).read["hbm"]
+
+    assert (read("[10:20]"), read("[0:10]")) == (80, 40)
+
+
+def test_a_slice_of_a_broadcast_needs_all_that_is_broadcast() -> None:
+    row = one(
+        fused(
+            "  %p = f32[64]{0} parameter(0)\n"
+            "  %b = f32[100,64]{1,0} broadcast(%p), dimensions={1}\n"
+            "  ROOT %s = f32[1,64]{1,0} slice(%b), slice={[0:1], [0:64]}",
+            "  %x = f32[64]{0} parameter(0)",
+            "%x",
+            "f32[1,64]{1,0}",
+        )
+    )
+    assert row.read["hbm"] == 256
+
+
+UPDATE = (
+    "  %p = f32[1000,64]{1,0} parameter(0)\n  %u = f32[1,64]{1,0} parameter(1)\n"
+    "  %i = s32[] parameter(2)\n  %z = s32[] constant(0)\n"
+)
+
+
+def test_an_update_in_place_inside_a_fusion_moves_the_update() -> None:
+    row = one(
+        fused(
+            f"{UPDATE}  ROOT %d = f32[1000,64]{{1,0}} dynamic-update-slice(%p, %u, %i, %z)",
+            "  %x = f32[1000,64]{1,0} parameter(0)\n  %v = f32[1,64]{1,0} parameter(1)\n"
+            "  %j = s32[] parameter(2)",
+            "%x, %v, %j",
+            "f32[1000,64]{1,0}",
+        )
+    )
+    assert (row.read["hbm"], row.written["hbm"]) == (256, 256)
+
+
+def test_a_scatter_in_a_fusion_inside_a_fusion_is_in_place() -> None:
+    row = max(
+        hlo.kernels(fixture("scatter-add.v7x.jax-0.12.0.1"), strict=True).rows,
+        key=lambda row: row.bytes,
+    )
+    assert row.written["hbm"] == BF16 * 2048 * 1024
+
+
+def test_an_update_whose_result_goes_on_is_not_in_place() -> None:
+    row = one(
+        fused(
+            f"{UPDATE}  %d = f32[1000,64]{{1,0}} dynamic-update-slice(%p, %u, %i, %z)\n"
+            "  ROOT %n = f32[1000,64]{1,0} negate(%d)",
+            "  %x = f32[1000,64]{1,0} parameter(0)\n  %v = f32[1,64]{1,0} parameter(1)\n"
+            "  %j = s32[] parameter(2)",
+            "%x, %v, %j",
+            "f32[1000,64]{1,0}",
+        )
+    )
+    assert (row.read["hbm"], row.written["hbm"]) == (256_000 + 256, 256_000)
+
+
+def test_outputs_of_a_fusion_count_each_where_it_lives() -> None:
+    row = one(
+        fused(
+            "  %p = f32[64]{0} parameter(0)\n  %a = f32[64]{0:S(1)} negate(%p)\n"
+            "  %b = f32[64]{0} tanh(%p)\n"
+            "  ROOT %t = (f32[64]{0:S(1)}, f32[64]{0}) tuple(%a, %b)",
+            "  %x = f32[64]{0} parameter(0)",
+            "%x",
+            "(f32[64]{0:S(1)}, f32[64]{0})",
+        )
+    )
+    assert (dict(row.read), dict(row.written)) == ({"hbm": 256}, {"vmem": 256, "hbm": 256})
+
+
+def test_bytes_of_single_instructions() -> None:
+    inputs = (
+        f"{BIG}\n  %r = s32[4]{{0}} parameter(2)\n  %u = f32[1,64]{{1,0}} parameter(3)\n"
+        "  %v = f32[4,64]{1,0} parameter(4)\n"
+    )
+    rows = "f32[4,64]{1,0} gather(%x, %r), offset_dims={1}, slice_sizes={1,64}"
+    adding = "f32[1000,64]{1,0} scatter(%x, %r, %v), update_window_dims={1}, to_apply=%add"
+    lines = {  # read, written
+        "f32[2,64]{1,0} slice(%x), slice={[0:2], [0:64]}": (512, 512),
+        rows: (1024 + 16, 1024),
+        "f32[1000,64]{1,0} dynamic-update-slice(%x, %u, %i, %i)": (256, 256),
+        adding: (2 * 1024 + 16, 1024),
+        "f32[64,1000,64]{2,1,0} broadcast(%x), dimensions={1,2}": (256_000, 64 * 256_000),
+        "f32[64000]{0} iota(), iota_dimension=0": (0, 256_000),
+    }
+    kernels = {line: one(program(f"{inputs}  ROOT %y = {line}", ADD)) for line in lines}
+    moved = {
+        line: (row.read.get("hbm", 0), row.written.get("hbm", 0)) for line, row in kernels.items()
+    }
+    assert moved == lines
+
+
+def test_a_scatter_that_overwrites_does_not_read_what_it_overwrites() -> None:
+    second = ADD.replace("add (", "second (").replace("add(%a, %b)", "copy(%b)")
+    inputs = f"{BIG}\n  %r = s32[4]{{0}} parameter(2)\n  %v = f32[4,64]{{1,0}} parameter(3)\n"
+    line = "f32[1000,64]{1,0} scatter(%x, %r, %v), update_window_dims={1}, to_apply=%second"
+    row = one(program(f"{inputs}  ROOT %y = {line}", second))
+    assert (row.read["hbm"], row.written["hbm"]) == (1024 + 16, 1024)
+
+
+def test_asynchronous_pairs_count_once() -> None:
+    text = program(
+        "  %x = f32[1000]{0} parameter(0)\n"
+        "  %s = ((f32[1000]{0}), f32[100]{0:S(1)}, s32[]{:S(2)}) slice-start(%x), slice={[0:100]}\n"
+        "  ROOT %d = f32[100]{0:S(1)} slice-done(%s)"
+    )
+    row = one(text)
+    assert (row.opcode, dict(row.read), dict(row.written)) == ("slice", {"hbm": 400}, {"vmem": 400})
+
+
+def test_a_computation_called_asynchronously_is_followed() -> None:
+    text = program(
+        "  %x = f32[64]{0} parameter(0)\n"
+        "  %s = ((f32[64]{0}), f32[64]{0}, u32[]{:S(8)}) call-start(%x), to_apply=%inner\n"
+        "  ROOT %d = f32[64]{0} call-done(%s)",
+        "%inner (p: f32[64]) -> f32[64] {\n  %p = f32[64]{0} parameter(0)\n"
+        "  ROOT %y = f32[64]{0} tanh(%p)\n}",
+    )
+    row = one(text)
+    assert (row.name, row.bytes, row.flops.vector) == ("y", 512, 64)
+
+
+def test_a_refill_for_the_next_run_counts_once() -> None:
+    text = program(
+        "  %x = f32[64]{0} parameter(0)\n"
+        "  %s = (f32[64]{0:S(1)}, f32[64]{0}, u32[]) copy-start(%x)\n"
+        "  %d = f32[64]{0:S(1)} copy-done(%s)\n"
+        "  %s2 = (f32[64]{0:S(1)}, f32[64]{0}, u32[]) copy-start(%x)\n"
+        "  ROOT %y = f32[64]{0} negate(%d)\n"
+        "  %d2 = f32[64]{0:S(1)} copy-done(%s2)"
+    )
+    ledger = hlo.kernels(text, strict=True)
+    assert [row.name for row in ledger.rows] == ["s", "y"]
+    assert ledger.notes[0].startswith("s2 fetches a value into fast memory for the next run")

@@ -1,0 +1,223 @@
+"""The LayerNorm kernels, interpreted, against fp64 references (tolerances: `kernel_suite`)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from kernel_suite import (
+    INSIDE,
+    KEEP,
+    RATE,
+    ROUNDOFF,
+    chain_arrays,
+    compiled_quickly,
+    jax,
+    jnp,
+    near,
+    wide,
+    x64,
+)
+
+import roofline_helpers as rh
+from roofline_helpers import kernels
+from roofline_helpers.kernels import rows
+
+
+def chain(x: Any, gamma: Any, beta: Any, mask: Any, residual: Any) -> Any:
+    """Compute the chain in plain JAX, in the type that the arrays have."""
+    centred = x - jnp.mean(x, axis=-1, keepdims=True)
+    variance = jnp.mean(centred * centred, axis=-1, keepdims=True)
+    u = centred / jnp.sqrt(variance + 1e-5) * gamma + beta
+    gelu = 0.5 * u * (1 + jnp.tanh(math.sqrt(2 / math.pi) * (u + 0.044715 * u**3)))
+    return residual + gelu * mask * KEEP
+
+
+def chain_tolerances(arrays: list[Any], results: Any) -> list[Any]:
+    """Return what rounding explains in y, dx, dγ, dβ and d residual."""
+    x, gamma, beta, mask, residual, dy = (wide(each) for each in arrays)
+    columns, rows = x.shape[-1], x.size // x.shape[-1]
+    spread = 1 / np.sqrt(np.var(x, axis=-1, keepdims=True) + 1e-5)
+    normal = np.abs(x - x.mean(axis=-1, keepdims=True)) * spread
+    along, down = ((16 + math.sqrt(n)) * INSIDE for n in (columns, rows))
+    gelu = np.abs(normal * gamma) + np.abs(beta)  # gelu'' and gelu' stay below 1.13
+    d = 1.13 * np.abs(dy) * mask * KEEP * (1 + gelu)  # gelu' carries an error of u's own size
+    g = np.abs(d * gamma)
+    over = tuple(range(x.ndim - 1))
+    sizes = [
+        along * (np.abs(residual) + 1.13 * gelu * mask * KEEP * (1 + normal.max())),
+        along * spread * (g + g.mean(axis=-1, keepdims=True) * (1 + normal) * (1 + normal.max())),
+        (along * (1 + normal.max()) + down) * np.sum(d * normal, axis=over),
+        (along * (1 + normal.max()) + down) * np.sum(d, axis=over),
+        np.zeros_like(x),
+    ]
+    stored = [ROUNDOFF[str(arrays[i].dtype)] for i in (0, 0, 1, 2, 4)]
+    return [
+        size + roundoff * np.abs(result) + 1e-30
+        for size, roundoff, result in zip(sizes, stored, results, strict=True)
+    ]
+
+
+def chain_reference(arrays: list[Any]) -> list[Any]:
+    """Return y, dx, dγ, dβ and d residual in fp64: the gradients by jax.grad."""
+
+    def both(x: Any, gamma: Any, beta: Any, mask: Any, residual: Any, dy: Any) -> Any:
+        y, pull = jax.vjp(lambda x, g, b, r: chain(x, g, b, mask, r), x, gamma, beta, residual)
+        return [y, *pull(dy)]
+
+    with x64():
+        wanted = [np.asarray(each) for each in compiled_quickly(both, *map(wide, arrays))]
+    assert wanted[0].dtype == np.float64
+    return wanted
+
+
+def chain_results(arrays: list[Any], **options: Any) -> list[Any]:
+    def both(x: Any, gamma: Any, beta: Any, mask: Any, residual: Any, dy: Any) -> Any:
+        def run(x: Any, gamma: Any, beta: Any, residual: Any) -> Any:
+            return kernels.layernorm_gelu_dropout_residual(
+                x, gamma, beta, mask, residual, rate=RATE, **options
+            )
+
+        y, pull = jax.vjp(run, x, gamma, beta, residual)
+        return [y, *pull(dy)]
+
+    return list(compiled_quickly(both, *arrays))
+
+
+CHAINS = [  # layout, shape, type, mask, blocks, mean
+    ("tpu", (1, 1), "float32", "int8", None, 0.0),
+    ("gpu", (1, 1), "bfloat16", "int8", None, 0.0),
+    ("tpu", (1, 130), "bfloat16", "int8", None, 0.0),
+    ("gpu", (7, 1), "float32", "float32", None, 0.0),
+    ("tpu", (2, 9, 33), "float32", "int8", None, 1e4),
+    ("gpu", (17, 33), "bfloat16", "bfloat16", kernels.Blocks(rows=4, step=2), 0.0),
+    ("gpu", (3, 3000), "float32", "int8", None, 1e4),
+    ("tpu", (32, 40), "float32", "float32", kernels.Blocks(rows=16, step=8), -1e4),
+    ("tpu", (3, 3000), "float16", "int8", None, 0.0),
+]
+
+
+@pytest.mark.parametrize(("layout", "shape", "dtype", "mask", "blocks", "mean"), CHAINS)
+def test_chain_and_its_gradients(
+    layout: str, shape: Any, dtype: str, mask: str, blocks: Any, mean: float
+) -> None:
+    arrays = chain_arrays(shape, dtype, mean, mask)
+    wanted = chain_reference(arrays)
+    results = chain_results(arrays, layout=layout, blocks=blocks)
+    assert [str(each.dtype) for each in results] == [dtype] * 5
+    for result, reference, tolerance in zip(
+        results, wanted, chain_tolerances(arrays, wanted), strict=True
+    ):
+        near(result, reference, tolerance)
+
+
+def faulty(fault: str) -> Any:
+    def standardise(self: Any, x: Any, i: Any) -> Any:
+        mean = self.mean(x)
+        if fault == "naive variance":  # mean(x²) − mean²
+            variance = jnp.maximum(self.mean(x * x) - mean * mean, 0.0)
+        elif fault == "masked lanes count":  # each adds mean²
+            variance = self.mean((x - mean) ** 2)
+        else:  # the mean's own rounding is left in
+            variance = self.mean(jnp.where(self.inside(i), x - mean, 0.0) ** 2)
+        inverse = jax.lax.rsqrt(variance + self.eps)
+        return jnp.where(self.inside(i), (x - mean) * inverse, 0.0), inverse
+
+    return standardise
+
+
+def test_the_tolerance_finds_wrong_variances(monkeypatch: pytest.MonkeyPatch) -> None:
+    arrays = chain_arrays((3, 3000), "float32", mean=1e4, seed=1)
+    wanted = chain_reference(arrays)
+    tolerance = chain_tolerances(arrays, wanted)[0]
+
+    def run(*args: Any) -> Any:
+        return kernels.layernorm_gelu_dropout_residual(*args, rate=RATE, layout="gpu")
+
+    near(compiled_quickly(run, *arrays[:5]), wanted[0], tolerance)
+    for fault in ("naive variance", "masked lanes count", "slip left in"):
+        monkeypatch.setattr(rows.Rows, "standardise", faulty(fault))
+        jax.clear_caches()
+        try:
+            y = compiled_quickly(run, *arrays[:5])
+        finally:
+            jax.clear_caches()
+        with pytest.raises(AssertionError, match="the worst error"):
+            near(y, wanted[0], tolerance)
+
+
+@pytest.mark.parametrize("layout", kernels.LAYOUTS)
+def test_layernorm_gelu_is_the_chain_without_its_end(layout: str) -> None:
+    arrays = chain_arrays((5, 77), "float32")
+    x, gamma, beta, *_, dy = arrays
+    ends = [*arrays[:3], jnp.ones_like(x) / KEEP, jnp.zeros_like(x), dy]
+    wanted = chain_reference(ends)
+
+    def both(x: Any, gamma: Any, beta: Any, dy: Any) -> Any:
+        def run(x: Any, gamma: Any, beta: Any) -> Any:
+            return kernels.layernorm_gelu(x, gamma, beta, layout=layout)
+
+        y, pull = jax.vjp(run, x, gamma, beta)
+        return [y, *pull(dy)]
+
+    tolerances = chain_tolerances(ends, wanted)
+    results = compiled_quickly(both, x, gamma, beta, dy)
+    for result, reference, tolerance in zip(results, wanted[:4], tolerances, strict=False):
+        near(result, reference, tolerance)
+
+
+def test_a_constant_row_gives_beta() -> None:
+    x, gamma, beta, *_ = chain_arrays((3, 100), "float32")
+    y = kernels.layernorm_gelu(jnp.full_like(x, 12345.678), gamma, beta)
+    u = wide(beta)
+    wanted = 0.5 * u * (1 + np.tanh(math.sqrt(2 / math.pi) * (u + 0.044715 * u**3)))
+    near(y, np.broadcast_to(wanted, x.shape), 16 * INSIDE * (1 + np.abs(u)) ** 2)
+
+
+def test_a_cpu_takes_any_step() -> None:
+    x, one = jnp.linspace(-3, 3, 40 * 8).reshape(40, 8), jnp.ones(8)
+
+    def value(blocks: Any) -> Any:
+        def sum_of(x: Any) -> Any:
+            return kernels.layernorm_gelu(x, one, one, blocks=blocks).sum()
+
+        return compiled_quickly(jax.value_and_grad(sum_of), x)
+
+    for got, want in zip(value(kernels.Blocks(step=24)), value(None), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+def test_gelu_at_its_ends() -> None:
+    u = jnp.asarray([-1e4, -40.0, -6.0, 0.0, 6.0, 40.0, 1e4], jnp.float32)
+    value, slope = rows.gelu_and_slope(u)
+    assert value[:2].tolist() == [0, 0]
+    assert value[3:].tolist() == pytest.approx([0, 6, 40, 1e4], rel=1e-6)
+    assert float(value[2]) == pytest.approx(-6 / (1 + math.exp(1.5957691216 * 15.65844)), rel=1e-4)
+    assert slope[:2].tolist() == [0, 0]
+    assert slope[3:].tolist() == pytest.approx([0.5, 1, 1, 1], rel=1e-6)
+
+
+def test_bool_and_integer_masks_agree() -> None:
+    x, gamma, beta, mask, residual, _ = chain_arrays((4, 50), "bfloat16")
+
+    def run(*args: Any) -> Any:
+        return kernels.layernorm_gelu_dropout_residual(*args, rate=RATE)
+
+    first, *others = [
+        wide(compiled_quickly(run, x, gamma, beta, m, residual))
+        for m in (mask, mask.astype(bool), mask.astype("bfloat16"))
+    ]
+    assert all(np.array_equal(first, each) for each in others)
+
+
+def test_work_of_the_chain() -> None:
+    four, one = kernels.chain_work(1024, 512, fused=False), kernels.chain_work(1024, 512)
+    assert isinstance(four, tuple)
+    assert isinstance(one, rh.Work)
+    tensor, vectors = 1024 * 512 * 2, 2 * 512 * 2
+    assert [job.bytes for job in four] == [2 * tensor + vectors, 2 * tensor, *[3 * tensor] * 2]
+    assert one.bytes == 4 * tensor + vectors
+    assert one.flops == sum(job.flops for job in four)
+    assert kernels.chain_work(1024, 512, mask="int8").bytes == one.bytes - tensor // 2

@@ -1,0 +1,149 @@
+"""One source, three ways to run: compiled for every TPU, lowered for a GPU, interpreted here."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import numpy as np
+import pytest
+from kernel_suite import chain_arrays, jax, spec, total
+
+import roofline_helpers as rh
+from roofline_helpers import compiled, kernels
+
+TPUS = ("v5e", "v5p", "v6e", "v7x")
+MISSING = {chip: compiled.can_compile(chip) for chip in TPUS}
+
+
+def needs(chip: str) -> None:
+    if MISSING[chip] is not None:
+        pytest.skip(f"NOT TESTED for {chip}: {MISSING[chip]}")
+
+
+@pytest.mark.parametrize("chip", TPUS)
+def test_a_tpu_runs_the_chain_in_one_kernel(chip: str) -> None:
+    needs(chip)
+    rows, columns = 16384, 4096
+    x, vector = spec(rows, columns), spec(columns)
+    report = compiled.analyze(
+        lambda *a: kernels.layernorm_gelu_dropout_residual(*a, rate=0.1),
+        x,
+        vector,
+        vector,
+        x,
+        x,
+        chip=chip,
+    )
+    job = kernels.chain_work(rows, columns, "bf16")
+    assert isinstance(job, rh.Work)
+    assert report.hbm_bytes == pytest.approx(job.bytes, rel=0.001)
+    assert report.flops == pytest.approx(job.flops, rel=0.001)
+    assert report.transcendentals == pytest.approx(job.transcendentals, rel=0.001)
+
+
+# Each chip both types and both shapes, each pair of type and shape on two of them
+ONE, WIDE = (1, 1), (17, 1000)
+CHAINS = [
+    ("v5e", "bfloat16", ONE),
+    ("v5e", "float32", WIDE),
+    ("v5p", "bfloat16", WIDE),
+    ("v5p", "float32", ONE),
+    ("v6e", "bfloat16", ONE),
+    ("v6e", "float32", WIDE),
+    ("v7x", "bfloat16", WIDE),
+    ("v7x", "float32", ONE),
+]
+
+
+@pytest.mark.parametrize(("chip", "dtype", "shape"), CHAINS)
+def test_a_tpu_compiles_the_chain_and_its_gradient(chip: str, dtype: str, shape: Any) -> None:
+    needs(chip)
+    x, vector = spec(*shape, dtype=dtype), spec(shape[1], dtype=dtype)
+
+    def loss(x: Any, gamma: Any, beta: Any, mask: Any, residual: Any) -> Any:
+        return total(
+            kernels.layernorm_gelu_dropout_residual(x, gamma, beta, mask, residual, rate=0.1)
+        )
+
+    mask = spec(*shape, dtype="int8")
+    compiled.analyze(jax.value_and_grad(loss, (0, 1, 2, 4)), x, vector, vector, mask, x, chip=chip)
+
+
+# Whole blocks of 256 queries and 512 keys on the oldest and the newest; elsewhere smaller ones,
+# which compile in half of the time
+LARGE, SMALL = (300, 450), (100, 150)
+ATTENTIONS = [
+    ("v5e", "bfloat16", True, SMALL),
+    ("v5e", "float32", False, LARGE),
+    ("v5p", "bfloat16", False, SMALL),
+    ("v5p", "float32", True, SMALL),
+    ("v6e", "bfloat16", True, SMALL),
+    ("v6e", "float32", False, SMALL),
+    ("v7x", "bfloat16", True, LARGE),
+    ("v7x", "float32", False, SMALL),
+]
+
+
+@pytest.mark.parametrize(("chip", "dtype", "masked", "lengths"), ATTENTIONS)
+def test_a_tpu_compiles_attention_and_its_gradient(
+    chip: str, dtype: str, masked: bool, lengths: tuple[int, int]
+) -> None:
+    needs(chip)
+    q_len, kv_len = lengths
+    q, k = spec(2, 4, q_len, 64, dtype=dtype), spec(2, 2, kv_len, 64, dtype=dtype)
+    mask = [spec(2, 1, q_len, kv_len, dtype="bool")] * masked
+
+    def loss(q: Any, k: Any, v: Any, *mask: Any) -> Any:
+        return total(kernels.attention(q, k, v, causal=True, mask=mask[0] if mask else None))
+
+    compiled.analyze(jax.value_and_grad(loss, (0, 1, 2)), q, k, k, *mask, chip=chip)
+
+
+def some_gpu() -> Any:
+    """Return a context in which JAX from 0.11 on takes a GPU for granted, as its lowering asks."""
+    try:
+        from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
+
+        device = AbstractDevice("NVIDIA H100 80GB HBM3", num_cores=None, platform="gpu")
+        return use_abstract_mesh(AbstractMesh((1,), ("x",), abstract_device=device))
+    except (ImportError, TypeError):  # before that it does not ask
+        return contextlib.nullcontext()
+
+
+@pytest.mark.filterwarnings("ignore:The Pallas Triton backend:DeprecationWarning")
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_a_gpu_gets_triton(dtype: str) -> None:
+    pytest.importorskip("jax.experimental.pallas.triton", reason="no Triton in this jaxlib")
+    x, vector, mask = (
+        spec(*s, dtype=t) for s, t in (((17, 3000), dtype), ((3000,), dtype), ((17, 3000), "int8"))
+    )
+    q, k = spec(2, 4, 300, 80, dtype=dtype), spec(2, 2, 450, 80, dtype=dtype)
+
+    def chain_loss(x: Any, gamma: Any, beta: Any, mask: Any, residual: Any) -> Any:
+        return total(
+            kernels.layernorm_gelu_dropout_residual(x, gamma, beta, mask, residual, rate=0.1)
+        )
+
+    def attention_loss(q: Any, k: Any, v: Any) -> Any:
+        return total(kernels.attention(q, k, v, causal=True))
+
+    for loss, arguments, launches in (
+        (chain_loss, (x, vector, vector, mask, x), 2),
+        (attention_loss, (q, k, k), 3),
+    ):
+        with some_gpu():
+            traced = jax.jit(jax.value_and_grad(loss, (0, 1, 2))).trace(*arguments)
+            text = traced.lower(lowering_platforms=("cuda",)).as_text()
+        assert text.count("xla.gpu.triton") == launches
+        assert "stablehlo.while" not in text  # which is what interpretation would be
+
+
+def test_interpretation_can_be_forced_and_refused() -> None:
+    x, gamma, beta, *_ = chain_arrays((4, 8), "float32")
+    default, forced = (
+        kernels.layernorm_gelu(x, gamma, beta, interpret=each) for each in (None, True)
+    )
+    assert np.array_equal(default, forced)
+    with pytest.raises(ValueError, match=r"[Ii]nterpret"):
+        kernels.layernorm_gelu(x, gamma, beta, interpret=False)

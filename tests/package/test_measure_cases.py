@@ -1,0 +1,53 @@
+"""The cases: what they count, that all of them run, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from measure_suite import run
+
+from roofline_helpers import measure
+from roofline_helpers._checks import BadValue
+
+pytest.importorskip("jax")
+
+
+def test_every_kind_of_case_is_measured_and_kept(tmp_path: Path) -> None:
+    cases = [
+        *measure.memory_cases(2**14),
+        *measure.level_cases([2**13]),
+        measure.matmul_case(32, 32, 32, "fp32"),
+        measure.matmul_case(16, 16, 16, "bf16", batch=2),
+        measure.matmul_case(16, 16, 16, "int8"),
+        measure.vector_case("fp32", 2**10, 16),
+        *measure.kernel_cases(64, 64),
+    ]
+    record = run(*cases)
+    assert [each.error for each in record.samples if each.error] == []
+    assert [len(each.passes) for each in record.samples] == [1] * len(cases)
+    assert set(record.streams) == {
+        "read", "write", "copy", "scale", "scale in place", "add", "triad",
+    }  # fmt: skip
+    assert set(record.peaks) == {"fp32", "bf16", "int8"}
+    assert measure.load(record.save(tmp_path / "a.json")) == record
+
+
+def test_bytes_of_streams_are_stream_s() -> None:
+    n = 2**12
+    moved = {each.work.name: each.work.bytes for each in measure.memory_cases(4 * n)}
+    assert {name: round(count / (4 * n), 2) for name, count in moved.items()} == {
+        "read": 1, "write": 1, "copy": 2, "scale": 2, "scale in place": 2, "add": 3, "triad": 3,
+    }  # fmt: skip
+
+
+def test_sizes_are_whole_numbers() -> None:
+    with pytest.raises(BadValue, match=r"a size of sizes must be a whole number .*got 0"):
+        measure.level_cases([0])
+
+
+def test_a_case_with_nothing_to_run_is_refused() -> None:
+    (first, *_) = measure.memory_cases(2**14)
+    empty = measure.Case("empty", "kernels", first.work, lambda: ())
+    with pytest.raises(BadValue, match="nothing to run: empty has neither fn nor start"):
+        empty.program(())

@@ -1,0 +1,196 @@
+"""The command ``python -m roofline_helpers measure``: what it writes and never destroys."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from measure_suite import record
+
+from roofline_helpers import measure
+from roofline_helpers.measure import Case, Record, command, running
+
+jax = pytest.importorskip("jax")
+
+
+def few(quick: bool = False) -> list[Case]:
+    small = [*measure.memory_cases(2**14)[:2], measure.matmul_case(32, 32, 32, "fp32")]
+    return [*small, *measure.kernel_cases(16, 16)[:1]]
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the command find a record at once, where what it does with one is the question."""
+    monkeypatch.setattr(command, "run", lambda *_, command, **__: record(command=command))
+
+
+def test_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(running, "cases", few)
+    out = tmp_path / "a.json"
+    assert measure.main(["measure", "--quick", "--out", str(out)]) == 0
+    printed = capsys.readouterr()
+    assert "memory ceiling" in printed.out
+    assert "4/4" in printed.err or "0/4" in printed.err
+    kept = measure.load(out)
+    assert kept.command == "python -m roofline_helpers measure --quick --out a.json"
+    assert out.with_suffix(".png").read_bytes()[1:4] == b"PNG"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="file names are text elsewhere")
+@pytest.mark.usefixtures("measured")
+def test_a_file_name_that_is_no_text_costs_no_record(tmp_path: Path) -> None:
+    out = tmp_path / "\udcff.json"
+    assert measure.main(["measure", "--quick", "--out", str(out)]) == 0
+    assert measure.load(out).command.endswith("--out ?.json")
+
+
+def test_an_interrupted_command_leaves_the_earlier_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "a.json"
+    before = record().save(out).read_bytes()
+    monkeypatch.setattr(running, "cases", few)
+
+    def stop(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(running, "clock", stop)
+    assert measure.main(["measure", "--quick", "--out", str(out)]) == 130
+    assert "is as it was" in capsys.readouterr().err
+    assert out.read_bytes() == before
+
+
+def test_the_command_destroys_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "run", lambda *_, **__: pytest.fail("it measured"))
+    foreign, broken = tmp_path / "x.json", tmp_path / "y.json"
+    foreign.write_text('{"schema": "other/1"}', "utf-8")
+    broken.write_text(json.dumps({"schema": measure.SCHEMA}), "utf-8")
+    before = {file: file.read_bytes() for file in (foreign, broken)}
+    for out, says in (
+        (tmp_path / "a.png", "--out must end in .json, got 'a.png'"),
+        (tmp_path, "it is a folder"),
+        (foreign, "another kind: 'other'"),
+        (broken, "lacks 'device'"),
+    ):
+        assert measure.main(["measure", "--out", str(out)]) == 1
+        assert says in capsys.readouterr().err
+    assert {file: file.read_bytes() for file in before} == before
+
+    def full(*_: Any, **__: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(command.tempfile, "TemporaryFile", full)
+    assert measure.main(["measure", "--out", str(tmp_path / "z.json")]) == 1
+    assert "can't be written: No space left" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("measured")
+def test_a_record_that_can_t_be_saved_is_kept_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, elsewhere, save = tmp_path / "a.json", tmp_path / "tmp", Record.save
+    elsewhere.mkdir()
+    monkeypatch.setattr(command.tempfile, "tempdir", str(elsewhere))
+
+    def full(record: Record, path: Any) -> Path:
+        if Path(path) == out:
+            raise OSError(28, "No space left on device")
+        return save(record, path)
+
+    monkeypatch.setattr(Record, "save", full)
+    assert measure.main(["measure", "--quick", "--out", str(out)]) == 1
+    (kept,) = elsewhere.glob("*/a.json")
+    assert measure.load(kept).complete
+    printed = capsys.readouterr().err
+    assert "No space left on device" in printed
+    assert f"the record is kept as {kept}" in printed
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.usefixtures("measured")
+@pytest.mark.parametrize(
+    ("encoding", "file", "says"),
+    [
+        ("ascii", "printed", ""),
+        ("utf-8", "/dev/full", "can't print: .*No space left"),
+        ("utf-8", "", ""),
+    ],
+)
+def test_a_report_that_can_t_be_printed_costs_no_record(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    encoding: str,
+    file: str,
+    says: str,
+) -> None:
+    reader, gone = os.pipe()
+    os.close(reader)
+    out = tmp_path / "a.json"
+    with (
+        contextlib.suppress(OSError),
+        open(tmp_path / file if file else gone, "w", encoding=encoding) as to,
+    ):
+        monkeypatch.setattr(sys, "stdout", to)
+        assert measure.main(["measure", "--quick", "--out", str(out)]) == 0
+    assert measure.load(out).complete
+    assert out.with_suffix(".png").exists()
+    assert re.search(says, capsys.readouterr().err) is not None
+    assert encoding != "ascii" or "picture: " in (tmp_path / file).read_text(encoding)
+
+
+@pytest.mark.usefixtures("measured")
+def test_a_picture_of_someone_else_is_left_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, picture = tmp_path / "a.json", tmp_path / "a.png"
+    picture.write_bytes(b"holiday")
+    assert measure.main(["measure", "--quick", "--out", str(out)]) == 0
+    assert f"no picture: {picture} is there" in capsys.readouterr().err
+    assert measure.main(["measure", "--quick", "--out", str(out)]) == 0  # a record is there now
+    assert picture.read_bytes() == b"holiday"
+    picture.unlink()
+    for _ in range(2):  # the second replaces its own
+        assert measure.main(["measure", "--quick", "--out", str(out)]) == 0
+        assert f"picture: {picture}" in capsys.readouterr().out
+
+
+def test_an_interrupt_before_the_measurement_is_quiet(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop() -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(jax, "devices", stop)
+    assert measure.main(["measure"]) == 130
+    assert capsys.readouterr().err == ""
+
+
+def test_a_machine_without_a_device_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def none() -> Any:
+        raise RuntimeError("no backend\nand a long trace")
+
+    monkeypatch.setattr(jax, "devices", none)
+    assert measure.main(["measure"]) == 1
+    assert capsys.readouterr().err == "JAX finds no device: no backend\n"
+
+
+def test_a_wrong_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for wrong in ([], ["measur"], ["measure", "--passes", "0"], ["measure", "--passes", "x"]):
+        with pytest.raises(SystemExit, match="2"):
+            measure.main(wrong)
+    missing = tmp_path / "no folder" / "a.json"
+    assert measure.main(["measure", "--out", str(missing)]) == 1
+    assert "there is no folder" in capsys.readouterr().err

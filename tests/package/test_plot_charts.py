@@ -1,0 +1,97 @@
+"""The numbers that heatmaps, lines and traffic draw."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from plot_suite import CHAIN, CHIPS, FUSED, JOBS, ROOF, SQUARE, TWINS, N, by_gid, real, shown
+
+import roofline_helpers as rh
+from roofline_helpers import BadType, BadValue, UnknownName, plot
+from roofline_helpers.plot.style import contrast
+
+pytestmark = pytest.mark.usefixtures("own_style")
+
+
+def test_heatmap_writes_the_share_of_peak():
+    axes = plot.heatmap({"matmul": TWINS["matmul 600"], "ai 1": 1.0}, ["v7x", "t4", ROOF])
+    cells = {text.get_gid(): text.get_text() for text in axes.texts}
+    v7x = real("v7x")
+    assert cells["cell:0:0"] == f"{100 * v7x.attainable(TWINS['matmul 600']) / v7x.peak:.0f}"
+    assert cells["cell:0:1"] == f"{100 / v7x.ridge:.1f}"
+    assert (cells["cell:1:0"], cells["cell:1:1"]) == ("–", "–")  # the T4 has no bf16
+    assert (cells["cell:2:0"], cells["cell:2:1"]) == ("100", "1.0")
+    assert axes.collections[0].get_array().size == 6
+    assert plot.heatmap(JOBS, CHIPS).get_xlabel() == "attainable, % of bf16 peak"
+
+
+def test_heatmap_cells_can_be_read():
+    axes = plot.heatmap(JOBS, CHIPS)
+    mesh = axes.collections[0]
+    colors = mesh.cmap(mesh.norm(mesh.get_array()))
+    flat = colors.reshape(len(CHIPS), len(JOBS), 4)
+    for text in axes.texts:
+        _, i, j = text.get_gid().split(":")
+        if text.get_text() != "–":
+            assert contrast(text.get_color(), flat[int(i), int(j)]) >= 4.5
+
+
+def test_heatmap_refuses_bytes_of_another_type():
+    fp8 = rh.work.matmul(600, 600, 600, "fp8")
+    with pytest.raises(BadValue, match="fp8 work, held against bf16 peaks"):
+        plot.heatmap({"fp8": fp8}, ["v7x"])
+    assert plot.heatmap({"fp8": fp8}, ["v7x"], dtype="fp8")
+    with pytest.raises(UnknownName, match="Nearest: 'v7x'"):
+        plot.heatmap(JOBS, ["v7y"])
+    with pytest.raises(UnknownName, match="data type"):
+        plot.heatmap(JOBS, ["v7x"], dtype="fp7")
+    for jobs, chips in (({}, ["v7x"]), (JOBS, [])):
+        with pytest.raises(BadValue, match="needs kernels and chips"):
+            plot.heatmap(jobs, chips)
+
+
+def test_lines_draw_the_values_and_name_them():
+    axes = plot.lines(N, {"square": SQUARE}, hlines={"ridge": 300}, xlabel="N", ylabel="AI")
+    assert by_gid(axes, "series:square").get_xydata() == pytest.approx(np.stack([N, SQUARE], 1))
+    assert set(by_gid(axes, "hline:ridge").get_ydata()) == {300.0}
+    assert shown(axes, "margin") == ["square", "ridge"]
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("N", "AI")
+
+
+@pytest.mark.parametrize(
+    ("x", "series", "error"),
+    [
+        ([1, 2], {"a": [1, 2, 3]}, BadValue),
+        ([1, 2], {"a": [1, -2]}, BadValue),
+        ([1, 2], {"a": [1, float("nan")]}, BadValue),
+        ([1, 2], {"a": ["b", "c"]}, BadType),
+        ([0, 2], {"a": [1, 2]}, BadValue),
+        ([1], {"a": [1]}, BadValue),
+        ([1, 2], {}, BadValue),
+        ("x", {"a": [1]}, BadType),
+        ([1, 2], [1, 2], BadType),
+    ],
+)
+def test_lines_refuse(x, series, error):
+    with pytest.raises(error):
+        plot.lines(x, series)
+
+
+def test_traffic_draws_every_byte_once():
+    axes = plot.traffic({"4 kernels": CHAIN, "1 kernel": FUSED.reading(x=2)})
+    for name, jobs in (("4 kernels", CHAIN), ("1 kernel", [FUSED.reading(x=2)])):
+        bars = [p for p in axes.patches if (p.get_gid() or "").startswith(f"bytes:{name}:")]
+        assert sum(bar.get_width() for bar in bars) == sum(job.bytes for job in jobs)
+        for direction, hatched in (("read_bytes", False), ("written_bytes", True)):
+            drawn = sum(bar.get_width() for bar in bars if bool(bar.get_hatch()) == hatched)
+            assert drawn == sum(getattr(job, direction) for job in jobs)
+        ends = sorted((bar.get_x(), bar.get_x() + bar.get_width()) for bar in bars)
+        assert all(a[1] == pytest.approx(b[0]) for a, b in itertools.pairwise(ends))
+    assert "168 MB" in shown(axes)
+    lines = [line.get_gid() for line in axes.lines]
+    assert lines == [f"kernel:4 kernels:{i}" for i in (1, 2, 3)]
+    legend = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert legend == ["x", "a", "b", "mask", "c", "residual", "y", "γ, β (thin)", "read", "written"]

@@ -1,0 +1,159 @@
+"""Labels at points, and the check for overlaps that pictures are held to."""
+
+from __future__ import annotations
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from matplotlib.text import Text
+from plot_suite import ROOF, TWINS, new_axes, real, shown
+
+from roofline_helpers import BadType, plot
+from roofline_helpers.plot import placer, solver
+
+pytestmark = pytest.mark.usefixtures("own_style")
+
+
+def test_overlaps_are_found():
+    ax = new_axes()
+    ax.text(0.5, 0.5, "one")
+    ax.text(0.51, 0.5, "two")
+    ax.text(0.1, 0.9, "three")
+    assert plot.text_overlaps(ax.figure) == [("one", "two")]
+
+
+def test_overlaps_of_tick_labels_legends_and_axis_labels_are_found():
+    ax = new_axes()
+    ax.plot([0, 1], [0, 1], label="a line")
+    ax.legend(loc="center")
+    box = ax.get_window_extent()
+    ax.set_xticks([0.5, 0.51], ["first tick", "second tick"])
+    legend_text = ax.get_legend().get_texts()[0]
+    ax.figure.canvas.draw()
+    spot = ax.transData.inverted().transform(legend_text.get_window_extent().min)
+    ax.text(*spot, "on the legend")
+    ax.set_ylabel("moved")
+    ax.yaxis.set_label_coords(0.5, 0.2)
+    ax.text(0.5, 0.2, "on the label", transform=ax.transAxes, ha="center")
+    assert box.width > 0
+    pairs = {frozenset(pair) for pair in plot.text_overlaps(ax.figure)}
+    assert {
+        frozenset({"first tick", "second tick"}),
+        frozenset({"on the legend", "a line"}),
+        frozenset({"on the label", "moved"}),
+    } <= pairs
+
+
+def test_a_turned_text_counts_with_its_turned_box():
+    ax = new_axes()
+    ax.text(0.5, 0.5, "a long slanted text", rotation=45, ha="center", va="center")
+    ax.text(0.6, 0.38, "beside")  # inside the upright outline, outside the turned box
+    assert plot.text_overlaps(ax.figure) == []
+    ax.text(0.5, 0.5, "on it", ha="center", va="center")
+    assert plot.text_overlaps(ax.figure) == [("a long slanted text", "on it")]
+
+
+def test_hidden_and_empty_texts_do_not_count():
+    ax = new_axes()
+    ax.text(0.5, 0.5, "one")
+    ax.text(0.5, 0.5, "hidden", visible=False)
+    ax.text(0.5, 0.5, "  ")
+    assert plot.text_overlaps(ax.figure) == []
+    assert "hidden" not in shown(ax)
+
+
+# --- labels --------------------------------------------------------------------------------------
+
+
+def test_labels_avoid_texts_markers_legends_and_artists():
+    ax = new_axes()
+    ax.set(xlim=(0, 1), ylim=(0, 1))
+    ax.plot([0.5], [0.5], "o", ms=30)
+    ax.plot([], [], label="a line")
+    legend = ax.legend(loc="upper left")
+    text = ax.text(0.5, 0.62, "in the way", ha="center")
+    patch = ax.add_patch(plt.Rectangle((0.55, 0.3), 0.4, 0.3))
+    (made,) = plot.place_labels(ax, [(0.5, 0.5, "label")], avoid=[patch])
+    (corner,) = plot.place_labels(ax, [(0.01, 0.99, "corner")])
+    ax.figure.canvas.draw()
+    box = Text.get_window_extent(made)
+    assert not box.overlaps(text.get_window_extent())
+    assert not box.overlaps(patch.get_window_extent())
+    spot = ax.transData.transform((0.5, 0.5))
+    assert np.all(np.clip(spot, box.min, box.max) != spot) or not box.contains(*spot)
+    assert not Text.get_window_extent(corner).overlaps(legend.get_window_extent())
+    for each in (made, corner):
+        inner = Text.get_window_extent(each)
+        assert ax.bbox.x0 <= inner.x0
+        assert inner.x1 <= ax.bbox.x1
+        assert ax.bbox.y0 <= inner.y0
+        assert inner.y1 <= ax.bbox.y1
+
+
+def test_a_far_label_has_a_leader_from_its_point_to_its_box():
+    ax = new_axes()
+    ax.set(xlim=(0, 1), ylim=(0, 1))
+    ax.plot([0.5], [0.5], "o", ms=70)
+    (made,) = plot.place_labels(ax, [(0.5, 0.5, "far")])
+    (leader,) = (line for line in ax.lines if line.get_gid() == "leader")
+    ax.figure.canvas.draw()
+    start, end = leader.get_xydata()
+    assert start == pytest.approx(ax.transData.transform((0.5, 0.5)))
+    box = Text.get_window_extent(made)
+    assert np.abs(np.clip(end, box.min, box.max) - end).max() < 1
+
+
+def test_labels_of_coinciding_points_are_stacked():
+    axes = plot.roofline(real("v7x"), TWINS)
+    stacked = [text for text in shown(axes, "label") if "\n" in text]
+    assert [text.split("\n") for text in stacked] == [list(TWINS)]
+
+
+def test_without_room_points_get_numbers_and_a_key_below():
+    fig, ax = plt.subplots(figsize=(3.6, 3.4))
+    ax.set(xlim=(0, 1), ylim=(0, 1), xlabel="x")
+    points = [(x, y) for x in (0.3, 0.4, 0.5, 0.6) for y in (0.4, 0.5, 0.6)]
+    names = [f"a long kernel name {i:02}" for i in range(len(points))]
+    for x, y in points:
+        ax.plot([x], [y], "ko")
+    fig.set_layout_engine("constrained")
+    made = plot.place_labels(ax, [(*p, name) for p, name in zip(points, names, strict=True)])
+    assert plot.text_overlaps(fig) == []
+    (key,) = shown(ax, "key")
+    entries = dict(entry.split(": ") for line in key.split("\n") for entry in line.split("    "))
+    texts = [text.get_text() for text in made]
+    numbered = {text: name for text, name in zip(texts, names, strict=True) if text.isdigit()}
+    assert numbered == entries
+    assert len(entries) >= 4
+    fig.set_size_inches(30, 20)  # with room, the names come back and the key goes
+    fig.draw_without_rendering()
+    assert [text.get_text() for text in made] == names
+    assert shown(ax, "key") == []
+
+
+def test_labels_are_placed_again_only_where_something_has_changed(monkeypatch):
+    tried, solved = [], []
+    greedy, solve = solver.greedy, placer.solve
+    monkeypatch.setattr(solver, "greedy", lambda *args: [tried.append(1), greedy(*args)][1])
+    monkeypatch.setattr(placer, "solve", lambda *args: [solved.append(1), solve(*args)][1])
+    points = {f"kernel {i}": float(10 ** (-1 + i / 6)) for i in range(solver.MANY + 1)}
+    plot.roofline(ROOF, points)
+    assert 0 < len(tried) <= 4 * 8 * len(solved)  # four orders, eight tries of each
+    few = plot.roofline(ROOF, dict(list(points.items())[:6]))
+    few.figure.draw_without_rendering()
+    tried.clear()
+    few.figure.draw_without_rendering()
+    assert tried == []
+    few.figure.set_size_inches(5, 4)
+    few.figure.draw_without_rendering()
+    assert tried
+
+
+def test_place_labels_refuses_what_is_no_label():
+    ax = new_axes()
+    with pytest.raises(BadType, match="Axes"):
+        plot.place_labels("ax", [])
+    with pytest.raises(BadType, match=r"\(x, y, text\)"):
+        plot.place_labels(ax, [(1, 2)])
+    with pytest.raises(BadType, match="Figure"):
+        plot.text_overlaps(ax)

@@ -1,0 +1,249 @@
+"""The numbers that rooflines draw are the model's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb
+from plot_suite import (
+    CHAIN,
+    DEEP,
+    FAR,
+    FUSED,
+    HALVES,
+    JOBS,
+    ROOF,
+    ROOFS,
+    TILED,
+    TWINS,
+    at,
+    by_gid,
+    real,
+    shown,
+)
+
+import roofline_helpers as rh
+from roofline_helpers import BadType, BadValue, Roofline, UnknownName, plot
+
+pytestmark = pytest.mark.usefixtures("own_style")
+
+
+@pytest.mark.parametrize("name", ["v7x", "h100", "orin-nx"])
+def test_roofline_draws_the_model(name):
+    roof = real(name)
+    axes = plot.roofline(roof, JOBS)
+    low, high = axes.get_xlim()
+    memory = by_gid(axes, "roof:memory").get_xydata()
+    compute = by_gid(axes, "roof:compute").get_xydata()
+    assert memory.tolist() == [[low, roof.attainable(low)], [roof.ridge, roof.peak]]
+    assert compute.tolist() == [[roof.ridge, roof.peak], [high, roof.peak]]
+    assert at(axes, "ridge") == (roof.ridge, roof.peak)
+    for label, job in JOBS.items():
+        assert at(axes, f"job:{label}") == (job.intensity, roof.attainable(job))
+    drawn = [line.get_ydata()[0] for line in axes.lines if line.get_gid() == "roof:vector"]
+    assert drawn == ([roof.vector] if roof.vector else [])
+
+
+def test_regions_are_shaded_below_the_roof_and_named():
+    axes = plot.roofline(ROOF, JOBS)
+    low, high = axes.get_xlim()
+    for part, ends in (("memory", (low, ROOF.ridge)), ("compute", (ROOF.ridge, high))):
+        (path,) = by_gid(axes, f"region:{part}").get_paths()
+        xs, ys = path.vertices.T
+        assert (xs.min(), xs.max()) == pytest.approx(ends)
+        assert ys.max() == pytest.approx(ROOF.attainable(ends[1]))
+        assert ys.min() == pytest.approx(axes.get_ylim()[0])
+    names = [text.replace("\n", "") for text in shown(axes, "region")]
+    assert sorted(names) == ["compute-bound", "memory-bound"]
+    bare = plot.roofline(ROOF, regions=False, ridge=False)
+    assert not any((child.get_gid() or "").startswith("region") for child in bare.get_children())
+    assert shown(bare, "region") == []
+    assert not any((line.get_gid() or "").startswith("ridge") for line in bare.lines)
+
+
+def test_ridge_and_ceilings_are_labelled_with_their_values():
+    texts = shown(plot.roofline(Roofline(989e12, 3.35e12, vector=67e12), vector=True))
+    assert "ridge 295" in texts
+    assert "peak 989 TFLOP/s" in texts
+    assert "memory 3.35 TB/s" in texts
+    assert "vector unit 67 TFLOP/s" in texts
+
+
+def test_the_vector_ceiling_shows_when_a_job_needs_it_or_on_request():
+    def drawn(*args, **kwargs):
+        axes = plot.roofline(*args, **kwargs)
+        return [line.get_gid() for line in axes.lines].count("roof:vector")
+
+    assert drawn(ROOF, JOBS["GELU"]) == 1
+    assert drawn(ROOF, TWINS["matmul 600"]) == 0
+    assert drawn(ROOF, vector=True) == 1
+    assert drawn(ROOF, JOBS["GELU"], vector=False) == 0
+    with pytest.raises(BadValue, match="no vector ceiling"):
+        plot.roofline(Roofline(1e14, 1e12), vector=True)
+
+
+def test_a_vector_job_sits_on_the_vector_ceiling():
+    busy = rh.work.elementwise(10**6, flops=1000, dtype="fp32")
+    axes = plot.roofline(ROOF, {"busy": busy})
+    assert at(axes, "job:busy") == (busy.intensity, ROOF.vector)
+    (line,) = (line for line in axes.lines if line.get_gid() == "roof:vector")
+    assert line.get_xdata()[0] == ROOF.vector / ROOF.bandwidth
+
+
+def test_jobs_in_all_their_forms():
+    job = JOBS["GELU"]
+    for given in (job, [job], [("gelu", job)], {"gelu": job}, (x for x in [job])):
+        assert at(plot.roofline(ROOF, given), "job:gelu") == (job.intensity, ROOF.attainable(job))
+    axes = plot.roofline(ROOF, [2.5, ("named", 40)])
+    assert at(axes, "job:2.5") == (2.5, 2.5e12)
+    assert at(axes, "job:named") == (40.0, 40e12)
+
+
+def test_achieved_points_hang_below_the_roof():
+    axes = plot.roofline(ROOF, {"a": 10, "b": 1000}, achieved={"a": 4e12})
+    assert at(axes, "job:a") == (10.0, 1e13)
+    assert at(axes, "achieved:a") == (10.0, 4e12)
+    assert by_gid(axes, "gap:a").get_xydata().tolist() == [[10, 4e12], [10, 1e13]]
+    assert "a, 40 %" in shown(axes)
+    assert axes.get_ylabel() == "attainable, achieved\n(TFLOP/s, % of roof)"
+    assert "b" in shown(axes)
+    with pytest.raises(UnknownName, match="Nearest: 'a1'"):
+        plot.roofline(ROOF, {"a1": 10}, achieved={"a2": 1e12})
+    with pytest.raises(BadValue, match="achieved"):
+        plot.roofline(ROOF, {"a": 10}, achieved={"a": -1})
+
+
+def test_an_achieved_point_above_the_roof_is_inside_the_axes():
+    axes = plot.roofline(ROOF, {"a": 1000}, achieved={"a": 500e12})
+    assert axes.get_ylim()[1] > 500e12
+
+
+def test_the_range_of_intensities():
+    axes = plot.roofline(ROOF, intensity=(1, 1000))
+    assert axes.get_xlim() == (1, 1000)
+    axes = plot.roofline(ROOF, intensity=(1, 10))  # left of the ridge: no compute part
+    assert [line.get_gid() for line in axes.lines] == ["roof:memory"]
+    axes = plot.roofline(ROOF, FAR)
+    assert axes.get_xlim()[0] < 0.05
+    assert axes.get_xlim()[1] > 1e5
+    for bad in [(10, 1), (0, 1), (1, float("inf"))]:
+        with pytest.raises(BadValue):
+            plot.roofline(ROOF, intensity=bad)
+    for bad in [5, (1, 2, 3), ("a", "b")]:
+        with pytest.raises(BadType):
+            plot.roofline(ROOF, intensity=bad)
+
+
+def test_ticks_are_in_the_unit_of_the_label():
+    axes = plot.roofline(Roofline(100e12, 1e12))
+    assert axes.get_ylabel() == "attainable (TFLOP/s)"
+    assert axes.get_xlabel() == "arithmetic intensity (FLOP/byte)"
+    assert axes.yaxis.get_major_formatter()(10e12) == "10"
+    assert axes.xaxis.get_major_formatter()(10000) == "10k"
+    small = plot.roofline(Roofline(80e9, 25e9))
+    assert small.get_ylabel() == "attainable (GFLOP/s)"
+    assert small.yaxis.get_major_formatter()(10e9) == "10"
+
+
+def test_compare_draws_each_model():
+    axes = plot.compare(ROOFS, JOBS)
+    for roof in ROOFS:
+        assert at(axes, f"ridge:{roof.name}") == (roof.ridge, roof.peak)
+        line = by_gid(axes, f"roof:{roof.name}").get_xydata()
+        assert line[1].tolist() == [roof.ridge, roof.peak]
+        assert line[0][1] == pytest.approx(roof.attainable(line[0][0]))
+        for label, job in JOBS.items():
+            spot = at(axes, f"job:{label}:{roof.name}")
+            assert spot == (job.intensity, roof.attainable(job))
+    for label, job in JOBS.items():
+        assert set(by_gid(axes, f"guide:{label}").get_xdata()) == {job.intensity}
+    assert axes.get_ylabel() == "attainable, bf16 (TFLOP/s)"
+    assert {"TPU v7x", "H100 SXM", *JOBS} <= set(shown(axes))
+
+
+def test_series_differ_by_marker_and_by_colour_or_line():
+    axes = plot.compare(ROOFS)
+    lines = [by_gid(axes, f"roof:{roof.name}") for roof in ROOFS]
+    marks = [by_gid(axes, f"ridge:{roof.name}") for roof in ROOFS]
+    assert len({mark.get_marker() for mark in marks[: len(plot.MARKERS)]}) == min(len(ROOFS), 12)
+    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == len(ROOFS)
+
+
+def test_fusion_draws_the_ratio_of_the_bytes():
+    roof = real("h100")
+    steps = {"2 kernels": rh.total(*HALVES)}
+    axes = plot.fusion(roof, ("4 kernels", CHAIN), FUSED, steps=steps)
+    before = rh.total(*CHAIN)
+    assert at(axes, "job:4 kernels") == (before.intensity, roof.attainable(before))
+    assert at(axes, "job:after") == (FUSED.intensity, roof.attainable(FUSED))
+    assert at(axes, "job:2 kernels") == (steps["2 kernels"].intensity, pytest.approx(
+        roof.attainable(steps["2 kernels"])))  # fmt: skip
+    assert f"traffic ÷ {before.bytes / FUSED.bytes:.1f}" in shown(axes)
+    arrow = by_gid(axes, "arrow").get_xydata()
+    assert arrow[0].tolist() == [before.intensity, roof.attainable(before)]
+    assert arrow[-1].tolist() == [FUSED.intensity, roof.attainable(FUSED)]
+    assert "traffic × 2.5" in shown(plot.fusion(roof, FUSED, CHAIN))
+
+
+def test_the_fusion_arrow_bends_at_the_roof():
+    slow, fast = rh.work.matmul(300, 300, 300).reading(a=9), rh.work.matmul(600, 600, 600)
+    axes = plot.fusion(ROOF, slow, fast)
+    assert slow.intensity < ROOF.ridge < fast.intensity
+    assert by_gid(axes, "arrow").get_xydata().tolist() == [
+        [slow.intensity, ROOF.attainable(slow)],
+        [ROOF.ridge, ROOF.peak],
+        [fast.intensity, ROOF.peak],
+    ]
+
+
+def test_hierarchical_draws_each_level_at_its_own_intensity():
+    axes = plot.hierarchical(DEEP, TILED)
+    bandwidths = {**DEEP.levels, "network": DEEP.network}
+    for level, bandwidth in bandwidths.items():
+        line = by_gid(axes, f"roof:{level}").get_xydata()
+        assert line[:, 1] == pytest.approx(bandwidth * line[:, 0])
+        assert line[1].tolist() == [DEEP.peak / bandwidth, DEEP.peak]
+    for label, job in TILED.items():
+        rates = {}
+        for level in job.traffic:
+            x, rates[level] = at(axes, f"job:{label}:{level}")
+            assert x == job.intensity_at(level)
+            assert rates[level] <= min(DEEP.peak, bandwidths[level] * x) * (1 + 1e-9)
+        assert min(rates.values()) == pytest.approx(DEEP.attainable(job))
+        paper = to_rgb(plot.PALETTE["paper"])
+        for level, rate in rates.items():
+            face = to_rgb(by_gid(axes, f"job:{label}:{level}").get_markerfacecolor())
+            assert (face != paper) == (rate == min(rates.values()))
+    bound = min(TILED["layernorm"].traffic, key=lambda level: at(axes, f"job:layernorm:{level}")[1])
+    assert bound == DEEP.limit(TILED["layernorm"])
+
+
+# --- bad input ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: plot.roofline("v7x"), BadType, "Roofline is needed, got 'v7x'"),
+        (lambda: plot.roofline(ROOF, {"a": "b"}), BadType, "intensity of a"),
+        (lambda: plot.roofline(ROOF, {"a": True}), BadType, "intensity of a"),
+        (lambda: plot.roofline(ROOF, [0]), BadValue, "intensity"),
+        (lambda: plot.roofline(ROOF, [float("nan")]), BadValue, "intensity"),
+        (lambda: plot.roofline(ROOF, {"a": [1, 2]}), BadType, "one number"),
+        (lambda: plot.roofline(ROOF, rh.work.gelu(np.array([1, 2]))), BadType, "one size"),
+        (lambda: plot.roofline(ROOF, rh.work.elementwise(9, flops=0)), BadValue, "no FLOPs"),
+        (lambda: plot.roofline(ROOF, ax="ax"), BadType, "Axes is needed"),
+        (lambda: plot.compare([]), BadValue, "at least one roofline"),
+        (lambda: plot.compare(["v7x"]), BadType, "Roofline is needed"),
+        (lambda: plot.fusion(ROOF, [], FUSED), BadValue, "at least one kernel"),
+        (lambda: plot.fusion(ROOF, 3, FUSED), BadType, "Work is needed, got 3"),
+        (lambda: plot.hierarchical(DEEP, {"a": 3}), BadType, "needs a Work"),
+        (lambda: plot.hierarchical("v7x", TILED), BadType, "Roofline is needed"),
+        (lambda: plot.traffic({}), BadType, "variants"),
+        (lambda: plot.traffic({"a": []}), BadValue, "at least one kernel"),
+        (lambda: plot.traffic({"a": [1]}), BadType, "Work is needed"),
+    ],
+)
+def test_bad_input_gets_a_clear_error(call, error, message):
+    with pytest.raises(error, match=message):
+        call()

@@ -1,0 +1,106 @@
+"""FLOPs and bytes of attention, against counts written out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from roofline_helpers import BadValue
+from roofline_helpers.work import attention_scores, flash_attention, naive_attention
+
+B, S, T, H, D, K = 2, 8, 16, 4, 32, 2  # batch, queries, keys, heads, head size, KV heads
+
+
+def test_attention_scores():
+    job = attention_scores(B, S, T, H, D, K, "bf16")
+    assert job.flops == job.matrix_flops == 2 * B * H * S * T * D
+    assert dict(job.reads) == {"q": 2 * B * H * S * D, "k": 2 * B * K * T * D}
+    assert dict(job.writes) == {"scores": 2 * B * H * S * T}
+    assert job.name == "Q·Kᵀ"
+
+
+def test_keys_and_heads_default_to_the_queries():
+    job = attention_scores(B, S)
+    assert job.flops == 2 * B * S * S * 128
+    assert job.bytes == 2 * B * (2 * S * 128 + S * S)
+    assert attention_scores(B, S, heads=H).reads["k"] == 2 * B * H * S * 128
+    naive, flash = naive_attention(B, S), flash_attention(B, S)
+    assert sum(kernel.bytes for kernel in naive) == 2 * B * (4 * S * 128 + 4 * S * S)
+    assert flash.bytes == 2 * B * 4 * S * 128
+    assert flash.matrix_flops == sum(kernel.matrix_flops for kernel in naive) == 4 * B * S * S * 128
+
+
+def test_every_kernel_of_attention_has_the_type():
+    halves = naive_attention(B, S, T, H, D, K)
+    for name, size in (("fp32", 4), ("fp8", 1)):
+        kernels = naive_attention(B, S, T, H, D, K, name)
+        assert {kernel.dtype for kernel in kernels} == {name}
+        assert [kernel.bytes for kernel in kernels] == [size * half.bytes // 2 for half in halves]
+        assert flash_attention(B, S, T, H, D, K, name).dtype == name
+
+
+def test_naive_attention():
+    scores, normalise, output = kernels = naive_attention(B, S, T, H, D, K, "bf16")
+    pairs = B * H * S * T
+    assert [kernel.name for kernel in kernels] == ["Q·Kᵀ", "scale+softmax", "P·V"]
+    assert scores.matrix_flops == output.matrix_flops == 2 * pairs * D
+    assert (normalise.vector_flops, normalise.transcendentals) == (6 * pairs, pairs)
+    assert normalise.matrix_flops == output.vector_flops == 0
+    q, kv = 2 * B * H * S * D, 2 * B * K * T * D
+    assert [kernel.bytes for kernel in kernels] == [
+        q + kv + 2 * pairs,
+        2 * pairs + 2 * pairs,
+        2 * pairs + kv + q,
+    ]
+
+
+def test_flash_attention_leaves_the_scores_inside():
+    job = flash_attention(B, S, T, H, D, K, "bf16")
+    naive = naive_attention(B, S, T, H, D, K, "bf16")
+    assert job.bytes == 2 * (2 * B * H * S * D + 2 * B * K * T * D)
+    assert sum(kernel.bytes for kernel in naive) - job.bytes == 4 * 2 * B * H * S * T
+    assert job.flops == 4 * B * H * S * T * D + 6 * B * H * S * T
+    assert job.name == "flash attention"
+    assert (set(job.reads), set(job.writes)) == ({"q", "k", "v"}, {"o"})
+
+
+def test_causal_attention_counts_the_pairs_that_a_mask_leaves():
+    for queries, keys in ((1, 1), (1, 9), (5, 5), (4, 7), (7, 8)):
+        pairs = sum(keys - queries + 1 + i for i in range(queries))  # the last query sees every key
+        job = flash_attention(B, queries, keys, H, D, causal=True)
+        wanted = (4 * B * H * pairs * D, 6 * B * H * pairs, B * H * pairs)
+        assert (job.matrix_flops, job.vector_flops, job.transcendentals) == wanted, (queries, keys)
+        assert job.bytes == flash_attention(B, queries, keys, H, D).bytes
+        assert type(job.matrix_flops) is int
+
+
+def test_causal_attention_of_arrays():
+    lengths = np.array([5, 8])
+    job = flash_attention(B, lengths, heads=H, head_dim=D, causal=True)
+    assert job.matrix_flops.tolist() == [4 * B * H * D * 15, 4 * B * H * D * 36]
+    with pytest.raises(BadValue, match="q_len ≤ kv_len, got 9 and 8"):
+        flash_attention(B, 9, 8, causal=True)
+    assert flash_attention(B, 9, 8).flops > 0
+
+
+def test_keys_are_read_once_a_block_of_queries():
+    job = flash_attention(B, S, T, H, D, K, block_q=3)  # 3 blocks of 8 queries
+    assert job.bytes == 2 * (2 * B * H * S * D + 3 * 2 * B * K * T * D)
+    assert flash_attention(B, S, T, H, D, K, block_q=S).passes["k"] == 1
+    blocks = flash_attention(B, S, T, H, D, K, block_q=[1, 8])
+    assert blocks.passes["v"].tolist() == [8, 1]
+
+
+def test_llama_3_8b_reads_128_kib_of_cache_a_token():
+    decode = flash_attention(64, 1, 2048, heads=32, head_dim=128, kv_heads=8, dtype="bf16")
+    cache = 32 * (decode.reads["k"] + decode.reads["v"])  # 32 layers
+    assert cache == 17_179_869_184
+    assert cache // (64 * 2048) == 128 * 1024
+
+
+def test_grouped_queries_change_bytes_and_not_flops():
+    many, few = flash_attention(1, 64, heads=32), flash_attention(1, 64, heads=32, kv_heads=8)
+    assert many.flops == few.flops
+    assert many.reads["k"] == 4 * few.reads["k"]
+    with pytest.raises(BadValue, match=r"heads \(32\) must be a multiple of kv_heads \(5\)"):
+        attention_scores(1, 64, heads=32, kv_heads=5)

@@ -1,0 +1,146 @@
+"""FLOPs and bytes of a transformer block, kernel by kernel."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from roofline_helpers import BadValue
+from roofline_helpers.work import fuse, total, transformer_block
+
+
+def test_a_block_of_the_original_kind():
+    b, s, d, h, f = 2, 16, 64, 4, 256
+    n = b * s
+    names = [kernel.name for kernel in transformer_block(b, s, d, h, f, flash=False)]
+    assert names == [
+        "layernorm",
+        "QKV projection",
+        "Q·Kᵀ",
+        "scale+softmax",
+        "P·V",
+        "output projection",
+        "add",
+        "layernorm",
+        "up projection",
+        "gelu",
+        "down projection",
+        "add",
+    ]
+    block = transformer_block(b, s, d, h, f)
+    norm, qkv, attention, out, add1, norm2, up, act, down, add2 = block
+    assert [kernel.matrix_flops for kernel in (qkv, attention, out, up, down)] == [
+        2 * n * d * 3 * d,
+        4 * b * s * s * d,
+        2 * n * d * d,
+        2 * n * d * f,
+        2 * n * f * d,
+    ]
+    assert [kernel.bytes for kernel in block] == [
+        2 * (2 * n * d + 2 * d),
+        2 * (n * d + 3 * d * d + 3 * n * d),
+        2 * 4 * n * d,
+        2 * (2 * n * d + d * d),
+        2 * 3 * n * d,
+        2 * (2 * n * d + 2 * d),
+        2 * (n * d + d * f + n * f),
+        2 * 2 * n * f,
+        2 * (n * f + f * d + n * d),
+        2 * 3 * n * d,
+    ]
+    assert norm.flops == norm2.flops == 7 * n * d + 4 * n
+    assert (act.flops, add1.flops, add2.flops) == (9 * n * f, n * d, n * d)
+    assert dict(qkv.writes) == {"q": 2 * n * d, "k, new": 2 * n * d, "v, new": 2 * n * d}
+    assert down.dtype == "bf16"
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_every_kernel_of_a_block_has_the_type(gated):
+    narrow = transformer_block(2, 16, 64, 4, 256, gated=gated)
+    wide = transformer_block(2, 16, 64, 4, 256, gated=gated, dtype="fp32")
+    assert {kernel.dtype for kernel in wide} == {"fp32"}
+    assert [kernel.bytes for kernel in wide] == [2 * kernel.bytes for kernel in narrow]
+    assert transformer_block(2, 16, 64, 4, 256, weights="fp32")[1].dtype == "fp32"
+    assert [*transformer_block(2, 16, 64, 4, 256, weights="fp32")[1].writes.values()] == [4096] * 3
+    assert transformer_block(2, 16, 64, 4, 256, weights="fp32")[-2].writes["f"] == 4096
+
+
+def test_tensors_of_a_block():
+    def tensors(**options):
+        block = transformer_block(1, 4, 8, 2, 16, **options)
+        return [(" ".join(kernel.reads), " ".join(kernel.writes)) for kernel in block]
+
+    assert tensors() == [
+        ("x γ1 β1", "n1"),
+        ("n1 W QKV projection", "q k, new v, new"),
+        ("q k v", "o"),
+        ("o W output projection", "a"),
+        ("x a", "x'"),
+        ("x' γ2 β2", "n2"),
+        ("n2 W up projection", "u"),
+        ("u", "h"),
+        ("h W down projection", "f"),
+        ("x' f", "x''"),
+    ]
+    gated = tensors(gated=True)
+    assert gated[0] == ("x γ1", "n1")
+    assert gated[6:9] == [
+        ("n2 W gate projection", "g"),
+        ("n2 W up projection", "u"),
+        ("g u", "h"),
+    ]
+
+
+def test_tensors_of_a_block_lead_from_one_kernel_to_the_next():
+    for gated in (False, True):
+        block = transformer_block(1, 4, 8, 2, 16, gated=gated)
+        made = {"x", "k", "v"}
+        for kernel in block:
+            enter = [t for t in kernel.reads if not t.startswith(("W ", "γ", "β"))]
+            assert set(enter) <= made
+            made |= set(kernel.writes)
+        fused = fuse(*block)
+        assert "x''" in fused.writes
+        assert "n1" not in fused.reads
+
+
+def test_a_decode_step_of_llama_3_8b():
+    block = transformer_block(
+        4, 1, 4096, 32, 14336, kv_heads=8, kv_len=1000, gated=True, weights="int8"
+    )
+    norm, qkv, attention, out, _, norm2, gate, up, act, down, _ = block
+    assert [kernel.name for kernel in (norm, gate, up, act)] == [
+        "rmsnorm",
+        "gate projection",
+        "up projection",
+        "swiglu",
+    ]
+    widths = [(4096, 6144), (4096, 4096), (4096, 14336), (4096, 14336), (14336, 4096)]
+    for kernel, (k, n) in zip((qkv, out, gate, up, down), widths, strict=True):
+        assert kernel.matrix_flops == 2 * 4 * k * n
+        assert kernel.bytes == 2 * 4 * k + k * n + 2 * 4 * n
+        assert kernel.dtype == "bf16"
+    assert attention.matrix_flops == 4 * 4 * 32 * 1000 * 128
+    assert attention.bytes == 2 * (2 * 4 * 4096 + 2 * 4 * 8 * 1000 * 128)
+    assert act.flops == 5 * 4 * 14336
+    assert norm2.flops == 4 * (4 * 4096 + 3)
+    assert dict(qkv.writes) == {"q": 32768, "k, new": 8192, "v, new": 8192}
+
+
+def test_a_head_size_of_its_own():
+    _, qkv, _, out, *_ = transformer_block(1, 4, 48, 5, 96, head_dim=16)
+    assert qkv.matrix_flops == 2 * 4 * 48 * 3 * 80
+    assert out.matrix_flops == 2 * 4 * 80 * 48
+    with pytest.raises(BadValue, match=r"d_model \(48\) must be a multiple of heads \(5\)"):
+        transformer_block(1, 4, 48, 5, 96)
+    with pytest.raises(BadValue, match=r"kv_len \(3\) must be at least seq \(4\)"):
+        transformer_block(1, 4, 48, 4, 96, kv_len=3)
+    assert transformer_block(1, 4, 48, 4, 96, kv_len=4)[2].flops > 0
+
+
+def test_a_block_over_many_batches():
+    batches = np.array([1, 2])
+    block = transformer_block(batches, 16, 64, 4, 256)
+    one, two = (transformer_block(n, 16, 64, 4, 256) for n in (1, 2))
+    assert total(*block).bytes.tolist() == [total(*one).bytes, total(*two).bytes]
+    assert total(*block).flops.tolist() == [total(*one).flops, total(*two).flops]

@@ -1,0 +1,179 @@
+"""Kernels fused, and added up."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from roofline_helpers import BadValue, UnknownName, Work
+from roofline_helpers.work import (
+    add,
+    all_reduce,
+    elementwise,
+    fuse,
+    fusion_chain,
+    gelu,
+    layernorm,
+    matmul,
+    relu,
+    softmax,
+    total,
+)
+
+M = 10**6
+SIDE = 4096
+TENSOR = 2 * SIDE**2  # bytes of one tensor of the chain
+PARAMETERS = 2 * 2 * SIDE  # γ and β
+
+
+def chain():
+    """LayerNorm → GELU → dropout → + residual, all bf16: a, b and c lead from one to the next."""
+    return fusion_chain(SIDE, SIDE)
+
+
+def test_the_chain_goes_from_ten_tensors_to_four():
+    kernels, fused = chain(), fuse(*chain())
+    assert sum(kernel.bytes for kernel in kernels) == 10 * TENSOR + PARAMETERS
+    assert set(fused.reads) == {"x", "γ", "β", "mask", "residual"}
+    assert set(fused.writes) == {"y"}
+    assert fused.bytes == 4 * TENSOR + PARAMETERS
+    assert total(*kernels).bytes / fused.bytes == pytest.approx(2.5, rel=2e-4)
+
+
+def test_the_chain_of_numpy_s_integers_and_of_lists():
+    rows, columns = 65536, 65536  # their product is no int32
+    exact = [(kernel.flops, kernel.bytes) for kernel in fusion_chain(rows, columns)]
+    for of in (np.int32, lambda n: np.array([n], np.int32), lambda n: [n]):
+        same = fusion_chain(of(rows), of(columns))
+        assert [(kernel.flops, kernel.bytes) for kernel in same] == exact
+
+
+def test_the_residual_costs_nothing_more_where_it_is_the_input():
+    before = chain()[:3]
+    assert fuse(*before, add(SIDE**2, x="c", other="x")).bytes == 3 * TENSOR + PARAMETERS
+
+
+def test_two_kernels_are_in_between():
+    layer, act, drop, residual = chain()
+    two = fuse(layer, act), fuse(drop, residual)
+    assert [kernel.bytes for kernel in two] == [2 * TENSOR + PARAMETERS, 4 * TENSOR]
+
+
+def test_with_the_mask_made_inside_nine_go_to_three():
+    n = SIDE**2
+    kernels = (
+        layernorm(SIDE, SIDE, y="n"),
+        gelu(n, x="n", y="g"),
+        elementwise(n, {"g": "bf16"}, {"d": "bf16"}, 2, name="dropout"),
+        add(n, x="d", other="residual", y="out"),
+    )
+    assert sum(kernel.bytes for kernel in kernels) == 9 * TENSOR + PARAMETERS
+    assert fuse(*kernels).bytes == 3 * TENSOR + PARAMETERS
+
+
+def test_relu_of_a_scaled_and_shifted_x():
+    kernels = (
+        elementwise(M, {"x": "fp32"}, {"t": "fp32"}, dtype="fp32"),
+        add(M, "fp32", x="t", other="bias", y="u"),
+        relu(M, "fp32", x="u", y="y"),
+    )
+    assert sum(kernel.bytes for kernel in kernels) == 28 * M
+    fused = fuse(*kernels)
+    assert (fused.bytes, fused.flops) == (12 * M, 3 * M)
+    assert fused.name == "elementwise+add+relu"
+
+
+def test_fused_kernels_add_their_flops():
+    fused = fuse(*chain())
+    n = SIDE**2
+    assert fused.flops == fused.vector_flops == n * (7 + 9 + 2 + 1) + SIDE * 4
+    assert fused.transcendentals == n + SIDE
+    mixed = fuse(matmul(2, 3, 4, names=("a", "b", "h")), relu(6, x="h"), name="linear")
+    assert (mixed.matrix_flops, mixed.vector_flops, mixed.name) == (48, 6, "linear")
+    assert dict(mixed.writes) == {"y": 12}
+
+
+def test_what_is_needed_outside_is_written():
+    kernels = chain()
+    kept = fuse(*kernels, keep=["a", "B"])
+    assert kept.bytes == fuse(*kernels).bytes + 2 * TENSOR
+    assert set(kept.writes) == {"a", "b", "y"}
+    assert fuse(*kernels, keep={"y"}).bytes == fuse(*kernels).bytes
+    with pytest.raises(UnknownName, match=r"tensor made in this chain 'x'.*Allowed: a, b, c, y"):
+        fuse(*kernels, keep=("x",))
+
+
+def test_passes_survive_only_for_tensors_that_enter():
+    n = 800
+    first = softmax(8, 100, y="p").reading(x=3)
+    assert fuse(first, relu(n, x="p")).bytes == 2 * (3 * n + n)
+    second = softmax(8, 100, x="p", y="z").reading(p=3)
+    assert fuse(softmax(8, 100, y="p"), second).bytes == 2 * (n + n)
+    both = fuse(relu(n, y="r").reading(x=2), add(n, x="r", other="x").reading(x=5))
+    assert dict(both.passes) == {"x": 5}
+    back = fuse(relu(n, y="r").reading(x=5), add(n, x="r", other="x"))
+    assert dict(back.passes) == {"x": 5}
+    assert back.bytes == 2 * (5 * n + n)
+
+
+def test_a_tensor_changed_in_place_is_read_and_written():
+    assert fuse(relu(10, y="x")).bytes == 40
+    again = fuse(relu(10, y="t"), relu(10, x="t", y="x"))
+    assert (dict(again.reads), dict(again.writes)) == ({"x": 20}, {"x": 20})
+
+
+def test_fusion_keeps_what_is_sent_and_drops_other_levels():
+    first = relu(10, y="t").with_traffic(network=7, vmem=100)
+    second = relu(10, x="t").with_traffic(network=5)
+    assert fuse(first, second).traffic == {"hbm": 40, "network": 12}
+    assert total(first, second).traffic == {"hbm": 80, "network": 12, "vmem": 100}
+
+
+def test_a_tensor_has_one_size():
+    with pytest.raises(BadValue, match="tensor 'y' has 16 bytes and then 8"):
+        fuse(relu(4, "fp32"), relu(4, "bf16", x="y", y="z"))
+
+
+def test_the_widest_type_counts_and_that_of_matrix_work_first():
+    assert fuse(relu(4, "bf16"), gelu(8, "fp32", x="q", y="z")).dtype == "fp32"
+    assert fuse(relu(4, "bf16"), gelu(4, "bf16", x="y", y="z")).dtype == "bf16"
+    kernels = (
+        relu(4, "fp32"),
+        matmul(2, 2, 2, "bf16"),
+        matmul(2, 2, 2, "fp8", names=("p", "q", "r")),
+    )
+    assert total(*kernels).dtype == "bf16"
+    assert total(*reversed(kernels)).dtype == "bf16"
+    assert total(relu(1, "fp32"), Work("w", {"z": 1}, {}, 1, dtype="fp8")).dtype == "fp8"
+
+
+def test_a_tensor_is_made_once():
+    with pytest.raises(BadValue, match="'y' is made twice"):
+        fuse(relu(4), relu(4))
+
+
+def test_fusing_arrays():
+    n = np.array([10, 20])
+    fused = fuse(relu(n, y="t"), relu(n, x="t"))
+    assert fused.bytes.tolist() == [40, 80]
+    with pytest.raises(BadValue, match=r"has .* bytes and then"):
+        fuse(relu(n, y="t"), relu(10, x="t"))
+    with pytest.raises(BadValue, match=r"broadcast.*relu \(2,\).*relu \(3,\)"):
+        fuse(relu(n, y="t"), relu(np.array([1, 2, 3]), x="t"))
+
+
+def test_total_adds_everything():
+    jobs = matmul(2, 3, 4), softmax(8, 100).reading(x=3), all_reduce(100, 4)
+    whole = total(*jobs, name="layer")
+    assert whole.name == "layer"
+    assert [*whole.reads, *whole.writes] == ["all that is read", "all that is written"]
+    assert (whole.matrix_flops, whole.vector_flops) == (48, 4000 + 75)
+    assert whole.transcendentals == 800
+    assert whole.read_bytes == 2 * (8 + 12) + 3 * 1600 + 200
+    assert whole.written_bytes == 12 + 1600 + 200
+    assert whole.traffic["network"] == 300
+    assert dict(whole.passes) == {}
+    assert total(relu(1)).name == "total"
+    assert total(Work("only writes", {}, {"y": 3})).read_bytes == 0
+    mixed = total(relu(np.array([1, 2])), Work("w", {}, {"y": 3}))
+    assert mixed.bytes.tolist() == [7, 11]

@@ -1,0 +1,186 @@
+"""What the site's extensions make of figures, formulas, tables and terms."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import cards
+import chapters
+import figures
+import machines
+import mathml
+import outputs
+import roofline_helpers as rh
+import table_widths
+import terms
+from tools import books
+
+SERIES = [*rh.plot.PALETTE["series"], rh.plot.PALETTE["memory"], rh.plot.PALETTE["compute"]]
+
+
+def rgb(colours: list[str]) -> np.ndarray:
+    return np.array([[int(one[i : i + 2], 16) for i in (1, 3, 5)] for one in colours])
+
+
+def luminance(colour: np.ndarray) -> float:
+    scaled = colour / 255
+    linear = np.where(scaled <= 0.04045, scaled / 12.92, ((scaled + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+def test_white_becomes_the_dark_ground_and_black_its_ink() -> None:
+    made = figures.darkened(np.array([[255, 255, 255], [0, 0, 0]]))
+    assert np.abs(made[0].astype(int) - figures.DARK).max() <= 1
+    assert np.abs(made[1].astype(int) - figures.LIGHT).max() <= 1
+
+
+def test_lines_stand_out_from_the_dark_ground_and_from_each_other() -> None:
+    made = figures.darkened(rgb(SERIES))
+    ground = luminance(np.array(figures.DARK)) + 0.05
+    for name, colour in zip(SERIES, made, strict=True):
+        assert (luminance(colour) + 0.05) / ground >= 4.5, name
+    lab = figures.oklab(made[: len(rh.plot.PALETTE["series"])] / 255)
+    apart = np.linalg.norm(lab[:, None] - lab[None], axis=2)
+    assert apart[~np.eye(len(lab), dtype=bool)].min() > 0.05
+
+
+def test_oklab_and_back() -> None:
+    grid = np.random.default_rng(0).random((1000, 3))
+    assert np.allclose(figures.srgb(figures.oklab(grid)), grid, atol=1e-6)
+
+
+def test_figures_become_small_twice_the_same(tmp_path: Path) -> None:
+    site = tmp_path / "html"
+    (site / "_images").mkdir(parents=True)
+    path = site / "_images/a.png"
+    rng = np.random.default_rng(1)
+    noise = rng.integers(0, 255, (80, 120, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(path)
+    figures.shrink(site)
+    first = path.read_bytes(), path.with_name("a.dark.png").read_bytes()
+    with Image.open(io.BytesIO(first[1])) as dark:
+        assert (dark.mode, dark.size) == ("P", (120, 80))
+    figures.shrink(site)
+    assert (path.read_bytes(), path.with_name("a.dark.png").read_bytes()) == first
+
+
+@pytest.mark.parametrize(
+    ("formula", "part"),
+    [
+        ("N/3", '<mo lspace="0" rspace="0">/</mo>'),
+        (r"\frac{a}{b}", "<mfrac><mrow><mi>a</mi></mrow><mrow><mi>b</mi></mrow></mfrac>"),
+        (r"\mathrm{relu}(x)", "<mi>relu</mi>"),
+        (r"\max(a)", "<mi>max</mi>"),
+        (r"\begin{aligned}a&=b\\c&=d\end{aligned}", '<mtd class="right"><mi>a</mi></mtd>'),
+        ("a = b\n\nc = d", "<mtr>"),
+        ("x < 1", "&lt;"),
+        (r"-\infty", "<mi>∞</mi>"),
+    ],
+)
+def test_formulas(formula: str, part: str) -> None:
+    made = mathml.mathml(formula, display=True)
+    assert part in made
+    assert " style=" not in made
+    assert 'display="block"' in made
+
+
+@pytest.mark.parametrize(
+    "formula", [r"\nosuch{x}", r"\frac{a", r"\begin{tikz}x\end{tikz}", "a & b"]
+)
+def test_formulas_that_are_not_known_are_refused(formula: str) -> None:
+    with pytest.raises(ValueError, match="'"):
+        mathml.mathml(formula, display=False)
+
+
+def test_columns_of_numbers_are_found() -> None:
+    table = (
+        '<table border="1" class="dataframe"><thead><tr style="text-align: right;"><th></th>'
+        "<th>chip</th><th>GB/s</th></tr></thead><tbody><tr><th>0</th><td>H100</td><td>3,350</td>"
+        f"</tr><tr><th>1</th><td>{'long ' * 12}</td><td>–</td></tr></tbody></table>"
+    )
+    made = outputs.cleaned(table, None, "")
+    assert '<th class="number">GB/s</th>' in made
+    assert '<td class="number">3,350</td>' in made
+    assert "<td>H100</td>" in made
+    assert made.count("number") == 6
+    assert "border" not in made
+    assert "style" not in made
+
+
+def test_the_longest_term_wins_and_acronyms_keep_their_case() -> None:
+    find = terms.pattern(["roofline", "roofline efficiency", "HBM", "kernel"])
+    assert find is not None
+    assert find.findall("Roofline efficiency of kernels in HBM") == [
+        "Roofline efficiency",
+        "kernels",
+        "HBM",
+    ]
+    assert find.findall("hbm, microkernel, kernel-bound, a.kernel") == []
+
+
+def test_every_chapter_says_how_long_it_takes_and_why_to_read_it() -> None:
+    import tomllib
+
+    about = tomllib.loads((books.ROOT / "book/pages.toml").read_text("utf-8"))
+    for row in chapters.readings(books.ROOT):
+        assert row["minutes"], row["page"]
+        assert about[row["page"]].get("why"), row["page"]
+    for page in books.pages():
+        assert 50 <= len(about[page]["description"]) <= 160, page
+
+
+def test_a_card_holds_its_title(tmp_path: Path) -> None:
+    long = "Where this guide departs from its sources and extraordinarily long words"
+    for picture in (None, books.ROOT / "book/images/rooflines.png"):
+        made = cards.draw(cards.Card("Book: A Guide", "Chapter 3", long, picture))
+        assert made.size == cards.SIZE
+        right = np.asarray(made.convert("L")).astype(int)[:, -24:]
+        assert right.max() - right.min() < 8, "something touches the edge"
+
+
+@pytest.mark.parametrize(
+    ("head", "row", "cards"),
+    [
+        (["chip", "ridge"], ["a very long name " * 9, "312"], False),  # two columns always fit
+        (["chip", "bf16", "ridge"], ["TPU v5e", "197", "241"], False),
+        (["chip", "what it says"] * 3, ["H100", "a text that breaks at spaces"] * 3, False),
+        (["chip", "bandwidth"] * 5, ["NVIDIA", "3,350 GB/s"] * 5, True),
+        (["a", "b", "c"], ["x" * 30, "y" * 10, "z"], True),
+        (["a", "b", "c"], ["_".join(["xxxxx"] * 6), "y" * 10, "z"], False),  # it breaks at signs
+    ],
+)
+def test_a_table_becomes_cards_where_a_phone_is_too_narrow(
+    head: list[str], row: list[str], cards: bool
+) -> None:
+    assert table_widths.as_cards(head, [row]) is cards
+
+
+def test_cards_say_whose_value_each_cell_is_and_long_names_may_break() -> None:
+    names = [f"column {number}" for number in range(9)]
+    head = "".join(f"<th>{name}</th>" for name in names)
+    row = "<th>reduce_sum_fusion.1</th>" + "<td>12,345 GB/s</td>" * 8
+    table = f"<table><thead><tr>{head}</tr></thead><tbody><tr>{row}</tr></tbody></table>"
+    made = outputs.cleaned(table, None, "")
+    assert '<table class="cards">' in made
+    assert "<th>reduce_<wbr>sum_<wbr>fusion.<wbr>1</th>" in made
+    assert made.count("data-name=") == 8
+    assert '<td class="number" data-name="column 1">12,345 GB/s</td>' in made
+
+
+def test_a_name_with_a_number_in_it_is_no_number() -> None:
+    assert table_widths.is_numbers(["1.5 ms", "–", ""])
+    assert not table_widths.is_numbers(["4 kernels", "1 kernel"], names=True)
+    assert table_widths.is_numbers(["4", "1,024"], names=True)
+    assert not table_widths.is_numbers(["5 convert, 2 broadcast, multiply, add"])
+
+
+def test_the_search_finds_words_that_may_break() -> None:
+    reading = machines.Reading()
+    body = "<section id='a'><h1>A</h1><td>reduce_<wbr>sum</td><td>5</td></section>"
+    reading.feed(f"<article>{body}</article>")
+    assert reading.found == [("a", ["A"], ["reduce_sum", "5"])]

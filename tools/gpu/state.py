@@ -1,0 +1,32 @@
+"""The device's state while it is busy."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def probe() -> Callable[[], Mapping[str, Any]] | None:
+    """Return a function that reads clock, power and temperature, if pynvml is here."""
+    try:
+        pynvml = importlib.import_module("pynvml")
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+    except Exception:  # no library, no driver
+        return None
+
+    def look() -> Mapping[str, Any]:
+        state: dict[str, Any] = {}
+        with contextlib.suppress(Exception):
+            state["clock"] = pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM) * 1e6
+            state["memory_clock"] = (
+                pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM) * 1e6
+            )
+            state["power"] = pynvml.nvmlDeviceGetPowerUsage(handle) / 1e3
+            state["temperature"] = pynvml.nvmlDeviceGetTemperature(handle, 0)
+            state["throttle"] = pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
+        return state
+
+    return look
