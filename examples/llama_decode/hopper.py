@@ -58,6 +58,8 @@ class Stream:
         See `plan.Ring`.
     rows : int, optional
         A block fills only the first rows of its buffer.
+    base : int or scalar
+        The ring begins at this buffer and barrier.
     """
 
     block: Callable[[Any], Any]
@@ -67,21 +69,26 @@ class Stream:
     stages: int
     flight: int
     rows: int | None = None
+    base: Any = 0
+
+    def slot(self, i: Any) -> Any:
+        """Return the number of the buffer that block i passes through."""
+        return self.base + lax.rem(jnp.int32(i), self.stages)
 
     def ask(self, i: Any) -> None:
         """Have block i copied, whose buffer must be free."""
-        slot = lax.rem(jnp.int32(i), self.stages)
+        slot = self.slot(i)
         rows = () if self.rows is None else (pl.ds(0, self.rows),)
         target = self.buffers.at[(slot, *rows)]
         gpu.copy_gmem_to_smem(self.block(i), target, self.ready.at[slot])
 
     def wait(self, i: Any) -> None:
         """Wait for block i."""
-        gpu.barrier_wait(self.ready.at[lax.rem(i, self.stages)])
+        gpu.barrier_wait(self.ready.at[self.slot(i)])
 
     def buffer(self, i: Any) -> Any:
         """Return where block i is."""
-        return self.buffers.at[lax.rem(i, self.stages)]
+        return self.buffers.at[self.slot(i)]
 
     def refill(self, used: Any) -> None:
         """Ask for another block, now that block `used` has been: keep `flight` under way."""

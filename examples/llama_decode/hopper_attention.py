@@ -6,8 +6,9 @@ share keys and values. See `hopper` for what the kernels have in common.
 
 from __future__ import annotations
 
+import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -23,94 +24,26 @@ WIDTH, HALF = 128, 64
 """Numbers in a head, and the half of them that the rotary embedding pairs with the other."""
 GROUP = 4
 """Query heads of one group."""
-TILE = 128
-"""Tokens of one step of attention."""
-LOWEST = -1e30
+TILE, HALVES = 64, 2
+"""Tokens of one step of attention, and the warpgroups that take every other step."""
+SHARED_BY_TILES = 196_608
+"""Bytes of shared memory for the tiles of one program."""
+LOWEST, TINY = -1e30, 1e-30
+SCALE = WIDTH**-0.5 / math.log(2)
+"""What scores are multiplied by, as exponentials are to the base 2."""
+ROWS, COLUMNS = gpu.Layout.WGMMA.reduce((1,)), gpu.Layout.WGMMA.reduce((0,))
 FOUR_HEADS = gpu.Layout.TILED(
     gpu.Tiling(((GROUP, HALF), (2,))), warp_dims=(-3,), lane_dims=(-2,), vector_dim=-1
 )
 """[4, 64] in registers: a warp a head."""
 
 
-def rotate_and_append(
+def attend(
     parts: Array,
-    cos: Array,
-    sin: Array,
+    turn: tuple[Array, Array],
     position: Array,
     keys: Any,
     values: Any,
-    *,
-    chain: bool = True,
-    interpret: Any = None,
-) -> Array:
-    """Sum `parts` to queries, keys, values; rotate the first two; write the last two to the cache.
-
-    parts: [S, B′ ≥ B, (4 G + 2 G) · 128] in float32, cos and sin: [64], position: [1], keys and
-    values: references to [B, G, T, 128], changed in place. Returns queries as [B, G, 8, 128], of
-    which attention reads four of each eight rows. A program four heads of a sequence.
-    """
-    many, padded, _ = parts.shape
-    rows, groups = keys.shape[:2]
-    parts = parts.reshape(many, padded, (GROUP + 2) * groups, 2, HALF)
-    halves = pl.ds(0, HALF), pl.ds(HALF, HALF)
-    blocks = groups // GROUP  # of four heads of keys, and as many of values
-
-    def body(
-        parts_ref: Any, cos_ref: Any, sin_ref: Any, at_ref: Any, k_ref: Any, v_ref: Any, q_ref: Any
-    ) -> None:
-        row, block = lax.axis_index("row"), lax.axis_index("block")
-
-        def across(ref: Any) -> Any:
-            layout = FOUR_HEADS.reduce((0,))
-            one = gpu.load(ref, layout=layout, optimized=False)
-            return lax.broadcast_in_dim(one, (GROUP, HALF), (1,))
-
-        def total(half: int) -> Any:
-            heads = pl.ds(block * GROUP, GROUP)
-            each = (parts_ref.at[i, row, heads, half] for i in range(many))
-            return sum(gpu.load(ref, layout=FOUR_HEADS, optimized=False) for ref in each)
-
-        let_next_start(chain)
-        token, c, s = at_ref[0], across(cos_ref), across(sin_ref)
-        wait_for_previous(chain)
-        low, high = total(0), total(1)
-        rotated = low * c - high * s, high * c + low * s
-
-        @pl.when(block < groups)
-        def _() -> None:
-            for columns, part in zip(halves, rotated, strict=True):
-                ref = q_ref.at[row, block, pl.ds(0, GROUP), columns]
-                ref[...] = part.astype(jnp.bfloat16)
-
-        def append(cache_ref: Any, first: Any, pair: Any) -> None:
-            for columns, part in zip(halves, pair, strict=True):
-                ref = cache_ref.at[row, pl.ds(first * GROUP, GROUP), token, columns]
-                ref[...] = part.astype(jnp.bfloat16)
-
-        @pl.when((block >= groups) & (block < groups + blocks))
-        def _() -> None:
-            append(k_ref, block - groups, rotated)
-
-        @pl.when(block >= groups + blocks)
-        def _() -> None:
-            append(v_ref, block - groups - blocks, (low, high))
-
-    return gpu.kernel(
-        body,
-        out_type=jax.ShapeDtypeStruct((rows, groups, 8, WIDTH), jnp.bfloat16),
-        grid=(rows, groups + 2 * blocks),
-        grid_names=("row", "block"),
-        compiler_params=FAST,
-        interpret=interpret,
-        kernel_name="rotate_and_append",
-    )(parts, cos, sin, position, keys, values)
-
-
-def attend(
-    q: Array,
-    keys: Array,
-    values: Array,
-    position: Array,
     *,
     ring: Ring,
     programs: int,
@@ -118,22 +51,25 @@ def attend(
     chain: bool = True,
     interpret: Any = None,
 ) -> Any:
-    """Return attention of one token of each sequence over the cache up to and with `position`.
+    """Add a token to the cache and return its attention over the cache.
 
-    A program takes one or several pairs of sequence and group, or one split of one pair, and
-    streams tiles of 128 tokens. The product of queries and the next tile's keys is under way while
-    this tile's softmax is worked out. The tile with the new token is asked for after the wait.
+    A program takes one or several pairs of sequence and group, or one split of one pair. Its two
+    halves, a warpgroup each, stream every other tile of tokens, and add up at the end. The new
+    token's key and value never come from the cache: it starts the softmax, as its first term.
 
     Parameters
     ----------
-    q : Array
-        [B, G, 8, 128] in bfloat16, not scaled, see `rotate_and_append`.
-    keys, values : Array
-        [B, G, T, 128] in bfloat16, T a multiple of 128 · splits.
+    parts : Array
+        [S, B′ ≥ B, (4 G + 2 G) · 128] in float32, whose sum over S is queries, keys and values.
+    turn : (Array, Array)
+        The rotary embedding's cosines and sines, [64].
     position : Array
-        [1], the new token's place in the cache.
+        [1], the new token's place.
+    keys, values : references
+        [B, G, T, 128] in bfloat16, T a multiple of 128 · splits; changed in place. Where no token
+        is yet, they hold finite numbers.
     ring : Ring
-        Of tiles of keys, and another of values.
+        Of tiles of keys, and another of values, for each half.
     programs : int
         At most so many, one on each multiprocessor.
     splits : int
@@ -156,22 +92,26 @@ def attend(
     mine = items // programs
     if splits > 1 and mine > 1:
         raise ValueError(f"{splits} splits of {rows * groups} pairs need {items} programs")
-    sizes = Sizes(groups, splits, mine, per, *ring.within(mine * per), chain=chain)
+    room = min(SHARED_BY_TILES // (TILE * WIDTH * 2) // (2 * HALVES), mine * per // HALVES)
+    sizes = Sizes(rows, groups, splits, mine, per, *ring.within(room), chain)
     dtype: Any = jnp.float32 if splits > 1 else jnp.bfloat16
     shapes = [jax.ShapeDtypeStruct((rows, GROUP * groups, WIDTH), dtype)]
     if splits > 1:
         more = jax.ShapeDtypeStruct((rows, GROUP * groups), jnp.float32)
         shapes = [each.update(shape=(splits, *each.shape)) for each in (*shapes, more)]
+    many, padded, _ = parts.shape
     out = gpu.kernel(
         lambda *refs: Program.of(sizes, *refs).run(),
         out_type=tuple(shapes),
         grid=(programs,),
         grid_names=("program",),
+        num_threads=HALVES,
+        thread_name="half",
         scratch_types=_shared(sizes, dtype, interpret is not None),
-        compiler_params=FAST,
+        compiler_params=replace(FAST, reduction_scratch_bytes=1024),
         interpret=interpret,
         kernel_name="attend",
-    )(q, keys, values, position)
+    )(parts.reshape(many, padded, -1, 2, HALF), *turn, position, keys, values)
     return out if splits > 1 else out[0]
 
 
@@ -179,6 +119,7 @@ def attend(
 class Sizes:
     """What is known of `attend` before it runs: pairs and tiles of a program, its rings."""
 
+    rows: int
     groups: int
     splits: int
     mine: int
@@ -188,93 +129,103 @@ class Sizes:
     flight: int
     chain: bool
 
-    @property
-    def queries(self) -> int:
-        """Buffers of queries: those of the next pair arrive during this one."""
-        return min(2, self.mine)
-
 
 def _shared(sizes: Sizes, dtype: Any, interpreted: bool) -> tuple[Any, ...]:
     """Return what `attend` has in shared memory, in the order of `Program.of`.
 
-    With one pair a program, its result takes the place of its queries. The interpreter wants the
+    Sums take the place of queries, once those have met all keys. The interpreter wants the
     probabilities in shared memory, where the GPU takes them from registers.
     """
-    q = gpu.SMEM((sizes.queries, M, WIDTH), jnp.bfloat16, transforms=SWIZZLE)
-    out = gpu.SMEM((M, WIDTH), dtype)
-    tiles = gpu.SMEM((sizes.stages, TILE, WIDTH), jnp.bfloat16, transforms=SWIZZLE)
-    probabilities = gpu.SMEM((M, TILE), jnp.bfloat16, transforms=SWIZZLE)
+    q = gpu.SMEM((M, WIDTH), jnp.bfloat16, transforms=SWIZZLE)
+    loose = gpu.SMEM((M, WIDTH), jnp.bfloat16)
+    tiles = gpu.SMEM((HALVES * sizes.stages, TILE, WIDTH), jnp.bfloat16, transforms=SWIZZLE)
+    probabilities = gpu.SMEM((HALVES, M, TILE), jnp.bfloat16, transforms=SWIZZLE)
+    ready = gpu.Barrier(num_barriers=HALVES * sizes.stages)
     return (
-        gpu.RefUnion((q,), (out,)) if sizes.queries == 1 else ((q,), (out,)),
+        gpu.RefUnion((q, loose), (gpu.SMEM((M, WIDTH), jnp.float32),), (gpu.SMEM((M, WIDTH), dtype),)),
         tiles,
         tiles,
-        gpu.SMEM((M,), jnp.float32),
+        gpu.SMEM((4, M), jnp.float32),
         probabilities if interpreted else None,
-        *(gpu.Barrier(num_barriers=n) for n in (sizes.queries, sizes.stages, sizes.stages)),
+        ready,
+        ready,
+        gpu.Barrier(num_arrivals=HALVES),
     )
 
 
 @dataclass(frozen=True)
 class Program:
-    """One program of `attend`: the pairs and tiles that are its own, and what it streams."""
+    """One half of a program of `attend`: the pairs and tiles that are its own, its streams."""
 
     sizes: Sizes
+    parts: Any
+    turn: tuple[Any, Any]
     position: Any
+    half: Any
     count: Any  # tiles of each pair
-    queries: Stream
+    cache: tuple[Any, Any]
     keys: Stream
     values: Stream
     out: Any
+    logarithms: Any
+    q: Any
+    loose: Any
     sums: Any
-    out_smem: Any
-    sums_smem: Any
-    p_smem: Any
+    result: Any
+    rows: Any  # of 64 numbers: scores of the new token, or top; total; two of its value
+    probabilities: Any
+    both: Any
 
     @classmethod
     def of(
-        cls, sizes: Sizes, q_ref: Any, k_ref: Any, v_ref: Any, at_ref: Any, *rest: Any
+        cls,
+        sizes: Sizes,
+        parts_ref: Any,
+        cos_ref: Any,
+        sin_ref: Any,
+        at_ref: Any,
+        k_ref: Any,
+        v_ref: Any,
+        *rest: Any,
     ) -> Program:
-        """Return the program that runs here."""
-        *outs, shared, k_smem, v_smem, sums_smem, p_smem, q_ready, k_ready, v_ready = rest
-        (q_smem,), (out_smem,) = shared
-        first = lax.axis_index("program") * sizes.mine
-        split = lax.rem(first, sizes.splits)
-        count = jnp.clip(at_ref[0] // TILE + 1 - split * sizes.per, 0, sizes.per)
-
-        def of_pair(ref: Any, item: Any) -> Any:
-            pair = (first + item) // sizes.splits
-            return ref.at[pair // sizes.groups, lax.rem(pair, sizes.groups)]
+        """Return the program and half that run here."""
+        *outs, shared, k_smem, v_smem, rows, probabilities, k_ready, v_ready, both = rest
+        (q, loose), (sums,), (result,) = shared
+        first, half = lax.axis_index("program") * sizes.mine, lax.axis_index("half")
+        start = lax.rem(first, sizes.splits) * sizes.per
+        seen = jnp.clip((at_ref[0] + TILE - 1) // TILE - start, 0, sizes.per)
+        count = (seen + HALVES - 1 - half) // HALVES
 
         def tiles(ref: Any, smem: Any, ready: Any) -> Stream:
             def block(i: Any) -> Any:
-                item, tile = i // jnp.maximum(count, 1), lax.rem(i, jnp.maximum(count, 1))
-                return of_pair(ref, item).at[pl.ds((split * sizes.per + tile) * TILE, TILE)]
+                pair = (first + i // jnp.maximum(count, 1)) // sizes.splits
+                tile = start + lax.rem(i, jnp.maximum(count, 1)) * HALVES + half
+                place = pair // sizes.groups, lax.rem(pair, sizes.groups), pl.ds(tile * TILE, TILE)
+                return ref.at[place]
 
-            return Stream(block, smem, ready, sizes.mine * count, sizes.stages, sizes.flight)
+            many, base = sizes.mine * count, half * sizes.stages
+            return Stream(block, smem, ready, many, sizes.stages, sizes.flight, base=base)
 
-        both = sizes.queries
-        queries = Stream(lambda i: of_pair(q_ref, i), q_smem, q_ready, sizes.mine, both, both, 8)
         return cls(
             sizes,
+            parts_ref,
+            (cos_ref, sin_ref),
             at_ref[0],
+            half,
             count,
-            queries,
+            (k_ref, v_ref),
             tiles(k_ref, k_smem, k_ready),
             tiles(v_ref, v_smem, v_ready),
             outs[0],
             outs[1] if sizes.splits > 1 else None,
-            out_smem,
-            sums_smem,
-            p_smem,
+            q,
+            loose,
+            sums,
+            result,
+            rows,
+            probabilities,
+            both,
         )
-
-    def item(self, i: Any) -> Any:
-        """Return the pair to which tile i belongs."""
-        return i // jnp.maximum(self.count, 1)
-
-    def inside(self, i: Any) -> Any:
-        """Return the tile's number within its pair and split."""
-        return lax.rem(i, jnp.maximum(self.count, 1))
 
     @property
     def start(self) -> Any:
@@ -282,122 +233,158 @@ class Program:
         split = lax.rem(lax.axis_index("program") * self.sizes.mine, self.sizes.splits)
         return split * self.sizes.per * TILE
 
-    def ask_first(self, early: bool) -> None:
-        """Ask for the first tiles: before the wait all but the new token's and those after it."""
-        for i in map(jnp.int32, range(self.sizes.stages)):
-            new = (self.start + self.inside(i) * TILE) // TILE == self.position // TILE
-            late = new | (i >= self.sizes.ahead)
-            now = ~late if early else late
+    def place(self, item: Any) -> tuple[Any, Any, Any]:
+        """Return split, sequence and group of a pair."""
+        flat = lax.axis_index("program") * self.sizes.mine + item
+        pair, split = flat // self.sizes.splits, lax.rem(flat, self.sizes.splits)
+        return split, pair // self.sizes.groups, lax.rem(pair, self.sizes.groups)
 
-            @pl.when((i < self.keys.blocks) & now)
-            def _(i: Any = i) -> None:
-                self.keys.ask(i)
-                self.values.ask(i)
-
-    def score(self, ref: Any, i: Any) -> None:
-        """Start the product of the queries and the keys of tile i."""
-        q = self.queries.buffer(self.item(i))
-        gpu.wgmma(ref, q, self.keys.buffer(i).transpose((1, 0)))
+    def meet(self) -> None:
+        """Wait for the other half."""
+        gpu.barrier_arrive(self.both)
+        gpu.barrier_wait(self.both)
 
     def run(self) -> None:
         """Stream the tiles."""
-        chain = self.sizes.chain
-        self.ask_first(early=True)
-        let_next_start(chain)
-        for i in range(self.sizes.queries):
-            zeros = jnp.zeros((M, WIDTH), jnp.bfloat16)
-            self.queries.buffers[i] = gpu.layout_cast(zeros, gpu.Layout.WGMMA)
-        gpu.commit_smem()
-        wait_for_previous(chain)
-        self.queries.ask(0)
-        self.ask_first(early=False)
-        self.queries.wait(0)
-        pl.when(self.keys.blocks > 0)(lambda: self.keys.wait(0))
 
-        def opening(ref: Any) -> Any:
-            self.score(ref, jnp.int32(0))
+        def ask(begin: int, end: int) -> None:
+            for i in range(begin, end):
+                pl.when(i < self.keys.blocks)(functools.partial(self.keys.ask, i))
+                pl.when(i < self.values.blocks)(functools.partial(self.values.ask, i))
+
+        ask(0, self.sizes.ahead)
+        let_next_start(self.sizes.chain)
+        wait_for_previous(self.sizes.chain)
+        ask(self.sizes.ahead, self.sizes.stages)
+
+        @pl.loop(0, self.sizes.mine)
+        def _(item: Any) -> None:
+            pl.when(self.half == 0)(lambda: self.begin(item))
+            self.meet()
+            acc, top, total = lax.fori_loop(
+                0, self.count, lambda i, carry: self.step(item, i, carry), self.first_term()
+            )
+            self.meet()
+            pl.when(self.half == 1)(lambda: self.hand_over(acc, top, total))
+            self.meet()
+            pl.when(self.half == 0)(lambda: self.finish(item, acc, top, total))
+
+    def begin(self, item: Any) -> None:
+        """Rotate queries and the new key, and add key and value to the cache."""
+        split, row, group = self.place(item)
+        many, heads = self.parts.shape[0], GROUP * self.sizes.groups
+        one_head = FOUR_HEADS.reduce((0,))
+
+        def total(at: Any, half: int, layout: Any) -> Any:
+            each = (self.parts.at[i, row, at, half] for i in range(many))
+            return sum(gpu.load(ref, layout=layout, optimized=False) for ref in each)
+
+        def across(x: Any) -> Any:
+            return lax.broadcast_in_dim(x, (GROUP, HALF), (1,))
+
+        def rotate(low: Any, high: Any, c: Any, s: Any) -> tuple[Any, Any]:
+            return low * c - high * s, high * c + low * s
+
+        c, s = (gpu.load(ref, layout=one_head, optimized=False) for ref in self.turn)
+        of_group = pl.ds(group * GROUP, GROUP)
+        q = (total(of_group, half, FOUR_HEADS) for half in (0, 1))
+        k = (total(heads + group, half, one_head) for half in (0, 1))
+        v = (total(heads + self.sizes.groups + group, half, one_head) for half in (0, 1))
+        q = [each.astype(jnp.bfloat16) for each in rotate(*q, across(c), across(s))]
+        k = [each.astype(jnp.bfloat16) for each in rotate(*k, c, s)]
+        v = [each.astype(jnp.bfloat16) for each in v]
+        halves, score = (pl.ds(0, HALF), pl.ds(HALF, HALF)), jnp.float32(0)
+        for i, columns in enumerate(halves):
+            self.loose.at[pl.ds(0, GROUP), columns][...] = q[i]
+            self.rows.at[2 + i][...] = v[i].astype(jnp.float32)
+            score += (q[i].astype(jnp.float32) * across(k[i].astype(jnp.float32))).sum(axis=1)
+        self.rows.at[0, pl.ds(0, GROUP)][...] = score
+        gpu.commit_smem()
+        self.q[...] = gpu.load(self.loose, layout=gpu.Layout.WGMMA, optimized=False)
+        gpu.commit_smem()
+
+        @pl.when(split == self.position // (self.sizes.per * TILE))
+        def _() -> None:
+            for ref, pair in zip(self.cache, (k, v), strict=True):
+                for columns, each in zip(halves, pair, strict=True):
+                    ref.at[row, group, self.position, columns][...] = each
+
+    def first_term(self) -> tuple[Any, Any, Any]:
+        """Return acc, top and total with the new token alone, or, where it isn't, with nothing."""
+        split = self.start // (self.sizes.per * TILE)
+        here = split == self.position // (self.sizes.per * TILE)
+        kept = (here & (self.half == 0)).astype(jnp.float32)
+        score = gpu.load(self.rows.at[0], layout=ROWS, optimized=False) * SCALE
+        top = score * kept + (1 - kept) * LOWEST
+        parts = (gpu.load(self.rows.at[i], layout=COLUMNS, optimized=False) for i in (2, 3))
+        acc = jnp.concatenate([lax.broadcast_in_dim(x * kept, (M, HALF), (1,)) for x in parts], 1)
+        total = gpu.layout_cast(jnp.full((M,), 1.0), ROWS) * kept
+        return acc, top, total
+
+    def step(self, item: Any, tile: Any, carry: Any) -> Any:
+        """Take a tile."""
+        acc, top, total = carry
+        i = item * self.count + tile
+        self.keys.wait(i)
+
+        def score(ref: Any) -> Any:
+            gpu.wgmma(ref, self.q, self.keys.buffer(i).transpose((1, 0)))
             return ref[...]
 
-        scores = pl.run_scoped(opening, gpu.ACC((M, TILE), jnp.float32))
-        self.keys.refill(jnp.int32(0))
-        acc = gpu.layout_cast(jnp.zeros((M, WIDTH), jnp.float32), gpu.Layout.WGMMA)
-        carry = scores, acc, _rows(LOWEST), _rows(0.0)
-        lax.fori_loop(0, self.keys.blocks, self.step, carry)
-        if self.sizes.splits > 1:  # a split that no token has reached yet
-            nothing = 0, acc, _rows(2 * LOWEST), _rows(1.0)
-            pl.when(self.keys.blocks == 0)(lambda: self.finish(*nothing))
-        gpu.wait_smem_to_gmem(0)
-
-    def step(self, i: Any, carry: Any) -> Any:
-        """Take tile i: its scores are here; make the next tile's meanwhile."""
-        scores, acc, top, total = carry
-        following = i + 1
-        if self.sizes.mine > 1:
-            top, total = self.change_pair(i, top, total)
-        pl.when(following < self.keys.blocks)(lambda: self.keys.wait(following))
-
-        def products(next_ref: Any, out_ref: Any) -> Any:
-            self.score(next_ref, following)  # after the last tile: of old keys, and not used
-            p, *sums = self.softmax(i, scores, top, total)
-            if self.p_smem is not None:
-                self.p_smem[...] = p
-                gpu.commit_smem()
-                p = self.p_smem
-            self.values.wait(i)
-            gpu.wgmma(out_ref, p, self.values.buffer(i))
-            return next_ref[...], out_ref[...], *sums
-
-        room = gpu.ACC((M, TILE), jnp.float32), gpu.ACC((M, WIDTH), jnp.float32)
-        scores, more, top, total, shrink = pl.run_scoped(products, *room)
-        acc = acc * lax.broadcast_in_dim(shrink, acc.shape, (0,)) + more
-        self.keys.refill(following)
-        self.values.refill(i)
-        last = self.inside(i) == self.count - 1
-        pl.when(last)(lambda: self.finish(self.item(i), acc, top, total))
-        return scores, acc, top, total
-
-    def change_pair(self, i: Any, top: Any, total: Any) -> tuple[Any, Any]:
-        """Return top and total, emptied where tile i is the first of a pair; fetch queries."""
-        item = self.item(i)
-        more, first = item + 1 < self.sizes.mine, self.inside(i) == 0
-        pl.when(more & first)(lambda: self.queries.ask(item + 1))
-        ending = self.inside(i) == self.count - 1
-        pl.when(more & ending)(lambda: self.queries.wait(item + 1))
-        kept = 1 - first.astype(jnp.float32)
-        return top * kept + (1 - kept) * LOWEST, total * kept
-
-    def softmax(self, i: Any, scores: Any, top: Any, total: Any) -> tuple[Any, ...]:
-        """Return exponentials of scores in bfloat16, the new top and total, what acc shrinks by."""
-        scale = WIDTH**-0.5 / math.log(2)
+        scores = pl.run_scoped(score, gpu.ACC((M, TILE), jnp.float32))
+        self.keys.refill(i)
         places = gpu.broadcasted_iota(jnp.int32, (M, TILE), 1, layout=gpu.Layout.WGMMA)
-        seen = places <= self.position - self.start - self.inside(i) * TILE
-        scores = jnp.where(seen, scores, LOWEST)
-        best = jnp.maximum(top, scores.max(axis=1) * scale)
-        p = jnp.exp2(scores * scale - lax.broadcast_in_dim(best, scores.shape, (0,)))
+        end = self.position - self.start - (tile * HALVES + self.half) * TILE
+        scores = jnp.where(places < end, scores, LOWEST)
+        best = jnp.maximum(top, scores.max(axis=1) * SCALE)
+        p = jnp.exp2(scores * SCALE - lax.broadcast_in_dim(best, scores.shape, (0,)))
         shrink = jnp.exp2(top - best)
-        return p.astype(jnp.bfloat16), best, total * shrink + p.sum(axis=1), shrink
+        total = total * shrink + p.sum(axis=1)
+        p = p.astype(jnp.bfloat16)
+        if self.probabilities is not None:
+            self.probabilities[self.half] = p
+            gpu.commit_smem()
+            p = self.probabilities.at[self.half]
+        self.values.wait(i)
+
+        def weigh(ref: Any) -> Any:
+            gpu.wgmma(ref, p, self.values.buffer(i))
+            return ref[...]
+
+        more = pl.run_scoped(weigh, gpu.ACC((M, WIDTH), jnp.float32))
+        self.values.refill(i)
+        return acc * lax.broadcast_in_dim(shrink, acc.shape, (0,)) + more, best, total
+
+    def hand_over(self, acc: Any, top: Any, total: Any) -> None:
+        """Leave the second half's sums to the first."""
+        self.sums[...] = acc
+        self.rows[0] = top
+        self.rows[1] = total
 
     def finish(self, item: Any, acc: Any, top: Any, total: Any) -> None:
-        """Write a pair's result."""
-        flat = lax.axis_index("program") * self.sizes.mine + item
-        pair, split = flat // self.sizes.splits, lax.rem(flat, self.sizes.splits)
-        row, heads = pair // self.sizes.groups, lax.rem(pair, self.sizes.groups)
-        place = (row, pl.ds(heads * GROUP, GROUP))
-        gpu.wait_smem_to_gmem(0, wait_read_only=True)
-        result = acc / lax.broadcast_in_dim(total, acc.shape, (0,))
-        self.out_smem[...] = result.astype(self.out.dtype)
-        if self.sums is not None:
+        """Add the other half's sums and write the result."""
+        other = gpu.load(self.sums, layout=gpu.Layout.WGMMA)
+        its_top, its_total = (gpu.load(self.rows.at[i], layout=ROWS, optimized=False) for i in (0, 1))
+        best = jnp.maximum(top, its_top)
+        own, its = jnp.exp2(top - best), jnp.exp2(its_top - best)
+        total = jnp.maximum(total * own + its_total * its, TINY)
+
+        def across(x: Any) -> Any:
+            return lax.broadcast_in_dim(x, acc.shape, (0,))
+
+        acc = (acc * across(own) + other * across(its)) / across(total)
+        gpu.commit_smem()  # all of it is read: the result takes its place
+        self.result[...] = acc.astype(self.out.dtype)
+        split, row, group = self.place(item)
+        place = (row, pl.ds(group * GROUP, GROUP))
+        if self.logarithms is not None:
             place = (split, *place)
-            self.sums_smem[...] = top + jnp.log(total) * (1 / math.log(2))
+            self.rows[0] = best + jnp.log(total) * (1 / math.log(2))
         gpu.commit_smem()
-        gpu.copy_smem_to_gmem(self.out_smem.at[pl.ds(0, GROUP)], self.out.at[place])
-        if self.sums is not None:
-            gpu.copy_smem_to_gmem(self.sums_smem.at[pl.ds(0, GROUP)], self.sums.at[place])
-
-
-def _rows(value: float) -> Any:
-    """Return a number for each of the matrix unit's rows, in registers."""
-    return gpu.layout_cast(jnp.full((M,), value), gpu.Layout.WGMMA.reduce((1,)))
+        gpu.copy_smem_to_gmem(self.result.at[pl.ds(0, GROUP)], self.out.at[place])
+        if self.logarithms is not None:
+            gpu.copy_smem_to_gmem(self.rows.at[0, pl.ds(0, GROUP)], self.logarithms.at[place])
+        gpu.wait_smem_to_gmem(0)
 
 
 def merge(

@@ -68,7 +68,7 @@ class Kernels:
 
     chain: bool = True
     products: Mapping[str, Cut] = field(default_factory=_products)
-    tiles: Ring = Ring(stages=2)
+    tiles: Ring = Ring()
     programs: int = 132
 
     def splits(self, batch: int, groups: int, tokens: int) -> int:

@@ -66,10 +66,10 @@ def kernel_layer(
         return hopper.linear(x, w[name], kernels.products[name], name=name, **more, **how)
 
     keys, values = map(jax.new_ref, pair)  # written in place
-    q = hopper_attention.rotate_and_append(linear(y, "qkv"), *turn, position, keys, values, **how)
     splits = kernels.splits(*keys.shape[:3])
     given = {"splits": splits, "ring": kernels.tiles, "programs": kernels.programs}
-    out = hopper_attention.attend(q, keys, values, position, **given, **how)
+    attended = linear(y, "qkv"), turn, position, keys, values
+    out = hopper_attention.attend(*attended, **given, **how)
     if splits > 1:
         out = hopper_attention.merge(*out, len(y), **how)
     residual, y = hopper.add_norm(linear(out.reshape(len(y), -1), "o"), residual, w["norm2"], **how)
