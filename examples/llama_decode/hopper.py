@@ -27,6 +27,8 @@ M = 64
 SHARED = 226_000
 """Bytes of shared memory for the buffers of one program."""
 BUFFERS_OF_X = 4
+CHUNK = 512
+"""Numbers of a row that one program of `add` takes."""
 FAST = gpu.CompilerParams(approx_math=True)
 
 
@@ -107,7 +109,9 @@ def linear(
     x: Array,
     packed: Array,
     cut: Cut,
+    squares: Array | None = None,
     *,
+    epsilon: float = 1e-5,
     swiglu: bool = False,
     chain: bool = True,
     interpret: Any = None,
@@ -122,6 +126,9 @@ def linear(
     packed : Array
         What `pack` makes of w in bfloat16. With `swiglu` the first half of each tile's rows is of
         the gate, the other half of the projection up, and there is one split.
+    squares : Array, optional
+        [C, 64] in float32: sums of squares over C parts of each row. The product is then one with
+        each row divided by its root mean square (plus epsilon, under the root).
 
     Returns
     -------
@@ -135,7 +142,8 @@ def linear(
     room = (SHARED - of_x * M * depth * 2) // (tile * depth * 2)
     stages, ahead, flight = cut.ring.within(min(room, steps))
 
-    def body(x_ref: Any, w_ref: Any, out_ref: Any, shared: Any, w_ready: Any, x_ready: Any) -> None:
+    def body(x_ref: Any, w_ref: Any, *rest: Any) -> None:
+        *norm, out_ref, shared, w_ready, x_ready = rest
         (x_smem, w_smem), (out_smem,) = shared
         program = lax.axis_index("program")
         column, split = program // cut.splits, lax.rem(program, cut.splits)
@@ -152,6 +160,8 @@ def linear(
         w = Stream(of_weights, w_smem, w_ready, steps, stages, flight)
         activations = Stream(of_activations, x_smem, x_ready, steps, of_x, of_x, rows)
         sums = _multiply(activations, w, (M, tile), ahead, chain)
+        if norm:
+            sums *= _inverse(norm[0], x_ref.shape[1], epsilon, sums.shape)
         if swiglu:
             gate, up = sums[:, :wide], sums[:, wide:]
             sums = gate / (1.0 + jnp.exp(-gate)) * up
@@ -179,7 +189,17 @@ def linear(
         compiler_params=FAST,
         interpret=interpret,
         kernel_name=name,
-    )(x, packed)
+    )(x, packed, *([] if squares is None else [squares]))
+
+
+def _inverse(squares_ref: Any, width: int, epsilon: float, shape: tuple[int, ...]) -> Any:
+    """Return 1 / root mean square of each row, across the columns."""
+    rows = gpu.Layout.WGMMA.reduce((1,))
+    total = sum(
+        gpu.load(squares_ref.at[i], layout=rows, optimized=False)
+        for i in range(squares_ref.shape[0])
+    )
+    return lax.broadcast_in_dim(lax.rsqrt(total * (1 / width) + epsilon), shape, (0,))
 
 
 def _multiply(x: Stream, w: Stream, shape: tuple[int, int], ahead: int, chain: bool) -> Any:
@@ -213,46 +233,62 @@ def _multiply(x: Stream, w: Stream, shape: tuple[int, int], ahead: int, chain: b
     return pl.run_scoped(compute, gpu.ACC(shape, jnp.float32))
 
 
-def add_norm(
+def add(
     parts: Array,
     residual: Array,
     gain: Array,
     *,
-    epsilon: float = 1e-5,
     chain: bool = True,
     interpret: Any = None,
-) -> tuple[Array, Array]:
-    """Return residual + Σ parts in float32, and its RMSNorm in bfloat16.
+) -> tuple[Array, Array, Array]:
+    """Return the new residual, and what `linear` makes the product with its RMSNorm of.
 
-    parts: [S, B, D] in float32, residual: [B, D] in float32, gain: [D]. A program a row; D is a
-    multiple of 512.
+    parts: [S, B, D] in float32, residual: [B, D] in float32, gain: [D], D a multiple of 512. A
+    program takes 512 numbers of a row, so that none waits for a whole row.
+
+    Returns
+    -------
+    (Array, Array, Array)
+        residual + Σ parts in float32; that times gain in bfloat16; the sum of its squares over
+        each 512 numbers, as `linear` takes it.
     """
     many, rows, width = parts.shape
 
-    def body(parts_ref: Any, old_ref: Any, gain_ref: Any, new_ref: Any, out_ref: Any) -> None:
-        row = lax.axis_index("row")
+    def body(
+        parts_ref: Any, old_ref: Any, gain_ref: Any, new_ref: Any, out_ref: Any, squares_ref: Any
+    ) -> None:
+        row, chunk = lax.axis_index("row"), lax.axis_index("chunk")
+        columns = pl.ds(chunk * CHUNK, CHUNK)
 
         def read(ref: Any) -> Any:
-            layout = gpu.Layout.WG_STRIDED((width,), vec_size=4)
+            layout = gpu.Layout.WG_STRIDED((CHUNK,), vec_size=4)
             return gpu.load(ref, layout=layout, optimized=False)
 
         let_next_start(chain)
-        scale = read(gain_ref).astype(jnp.float32)
+        scale = read(gain_ref.at[columns]).astype(jnp.float32)
         wait_for_previous(chain)
-        x = read(old_ref.at[row])
+        x = read(old_ref.at[row, columns])
         for i in range(many):
-            x = x + read(parts_ref.at[i, row])
-        inverse = lax.rsqrt(jnp.sum(x * x) * (1 / width) + epsilon)
-        new_ref[row] = x
-        out_ref[row] = (x * inverse * scale).astype(jnp.bfloat16)
+            x = x + read(parts_ref.at[i, row, columns])
+        new_ref[row, columns] = x
+        out_ref[row, columns] = (x * scale).astype(jnp.bfloat16)
+        squares_ref[chunk, row] = jnp.sum(x * x)
 
-    out = [jax.ShapeDtypeStruct((rows, width), dtype) for dtype in (jnp.float32, jnp.bfloat16)]
+    shapes = ((rows, width), jnp.float32), ((rows, width), jnp.bfloat16)
+    squares = (width // CHUNK, M), jnp.float32
     return gpu.kernel(
         body,
-        out_type=tuple(out),
-        grid=(rows,),
-        grid_names=("row",),
+        out_type=tuple(jax.ShapeDtypeStruct(*each) for each in (*shapes, squares)),
+        grid=(rows, width // CHUNK),
+        grid_names=("row", "chunk"),
         compiler_params=FAST,
         interpret=interpret,
-        kernel_name="add_norm",
+        kernel_name="add",
     )(parts, residual, gain)
+
+
+def first_squares(residual: Array) -> Array:
+    """Return the sums of squares that `add` makes, where there is nothing to add."""
+    rows, width = residual.shape
+    chunks = residual.reshape(rows, width // CHUNK, CHUNK)
+    return jnp.pad((chunks * chunks).sum(axis=2).T, ((0, 0), (0, M - rows)))

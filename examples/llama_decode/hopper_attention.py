@@ -142,7 +142,9 @@ def _shared(sizes: Sizes, dtype: Any, interpreted: bool) -> tuple[Any, ...]:
     probabilities = gpu.SMEM((HALVES, M, TILE), jnp.bfloat16, transforms=SWIZZLE)
     ready = gpu.Barrier(num_barriers=HALVES * sizes.stages)
     return (
-        gpu.RefUnion((q, loose), (gpu.SMEM((M, WIDTH), jnp.float32),), (gpu.SMEM((M, WIDTH), dtype),)),
+        gpu.RefUnion(
+            (q, loose), (gpu.SMEM((M, WIDTH), jnp.float32),), (gpu.SMEM((M, WIDTH), dtype),)
+        ),
         tiles,
         tiles,
         gpu.SMEM((4, M), jnp.float32),
@@ -364,7 +366,9 @@ class Program:
     def finish(self, item: Any, acc: Any, top: Any, total: Any) -> None:
         """Add the other half's sums and write the result."""
         other = gpu.load(self.sums, layout=gpu.Layout.WGMMA)
-        its_top, its_total = (gpu.load(self.rows.at[i], layout=ROWS, optimized=False) for i in (0, 1))
+        its_top, its_total = (
+            gpu.load(self.rows.at[i], layout=ROWS, optimized=False) for i in (0, 1)
+        )
         best = jnp.maximum(top, its_top)
         own, its = jnp.exp2(top - best), jnp.exp2(its_top - best)
         total = jnp.maximum(total * own + its_total * its, TINY)

@@ -48,34 +48,35 @@ def packed(weights: Weights, kernels: Kernels) -> Weights:
 
 def kernel_layer(
     kernels: Kernels,
-    residual: Array,
-    y: Array,
+    stream: tuple[Array, Array, Array],
     w: Weights,
     gain: Array,
     pair: tuple[Array, Array],
     turn: tuple[Array, Array],
     position: Array,
     **how: Any,
-) -> tuple[Array, Array, tuple[Array, Array]]:
-    """Return the residual [B′, D] in float32, its norm by `gain`, the layer's keys and values."""
+) -> tuple[tuple[Array, Array, Array], tuple[Array, Array]]:
+    """Return what `hopper.add` makes of the layer's output, by `gain`; its keys and values."""
     from . import hopper, hopper_attention
 
     how = {"chain": kernels.chain, **how}
 
-    def linear(x: Array, name: str, **more: Any) -> Array:
-        return hopper.linear(x, w[name], kernels.products[name], name=name, **more, **how)
+    def linear(x: Array, name: str, squares: Array | None = None, **more: Any) -> Array:
+        cut = kernels.products[name]
+        return hopper.linear(x, w[name], cut, squares, name=name, **more, **how)
 
+    residual, y, squares = stream
     keys, values = map(jax.new_ref, pair)  # written in place
     splits = kernels.splits(*keys.shape[:3])
     given = {"splits": splits, "ring": kernels.tiles, "programs": kernels.programs}
-    attended = linear(y, "qkv"), turn, position, keys, values
-    out = hopper_attention.attend(*attended, **given, **how)
+    parts = linear(y, "qkv", squares)
+    out = hopper_attention.attend(parts, turn, position, keys, values, **given, **how)
     if splits > 1:
         out = hopper_attention.merge(*out, len(y), **how)
-    residual, y = hopper.add_norm(linear(out.reshape(len(y), -1), "o"), residual, w["norm2"], **how)
-    parts = linear(linear(y, "gate_up", swiglu=True), "down")
-    residual, y = hopper.add_norm(parts, residual, gain, **how)
-    return residual, y, (jax.freeze(keys), jax.freeze(values))
+    parts = linear(out.reshape(len(y), -1), "o")
+    residual, y, squares = hopper.add(parts, residual, w["norm2"], **how)
+    parts = linear(linear(y, "gate_up", squares, swiglu=True), "down")
+    return hopper.add(parts, residual, gain, **how), (jax.freeze(keys), jax.freeze(values))
 
 
 def kernel_step(
@@ -88,19 +89,22 @@ def kernel_step(
     **how: Any,
 ) -> tuple[Array, Cache]:
     """As `model.step`, by kernels. `how` goes to each of them (`interpret`, on a CPU)."""
-    batch = len(tokens)
+    from . import hopper
+
+    batch, layers = len(tokens), weights["layers"]
     one = jax.jit(functools.partial(kernel_layer, kernels, **how))  # lowered once for all layers
     turn = model.angles(shape, position)
     residual = weights["embedding"][tokens].astype(jnp.float32)
     residual = jnp.pad(residual, ((0, -batch % 8), (0, 0)))  # the kernels take eight rows at a time
-    layers = weights["layers"]
     gains = [w["norm1"] for w in layers[1:]] + [weights["norm"]]
-    y = model.rms_norm(residual, layers[0]["norm1"], shape.epsilon)
+    y = (residual * layers[0]["norm1"].astype(jnp.float32)).astype(jnp.bfloat16)
+    stream = residual, y, hopper.first_squares(residual)
     pairs = []
     for w, gain, pair in zip(layers, gains, cache, strict=True):
-        residual, y, pair = one(residual, y, w, gain, pair, turn, position[None])
+        stream, pair = one(stream, w, gain, pair, turn, position[None])
         pairs.append(pair)
-    return y[:batch] @ weights["head"], pairs
+    y = model.rms_norm(stream[0][:batch], weights["norm"], shape.epsilon)
+    return y @ weights["head"], pairs
 
 
 @dataclass(frozen=True)

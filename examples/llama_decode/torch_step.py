@@ -250,6 +250,34 @@ def timed(decoder: Decoder, setting: Setting, way: str, batch: int) -> dict[str,
     return {**seconds, "skipped graphs": counters["inductor"]["cudagraph_skips"]}
 
 
+def measured(
+    shape: Llama, batch: int, tokens: int, settings: list[Setting], keep: Callable[[Any], None]
+) -> None:
+    """Time all ways to attention, then the step with the fastest in each setting.
+
+    `keep` gets what is known so far, after each setting.
+    """
+    ways: dict[str, float | str] = {}
+    rows: list[dict[str, Any]] = []
+    for fused in sorted({one.fused for one in settings}, reverse=True):
+        decoder = Decoder(shape, batch, tokens, fused)
+        ways = ways or attentions(decoder, batch)
+        worked = {way: took for way, took in ways.items() if not isinstance(took, str)}
+        best = min(worked, key=lambda way: worked[way])
+        for setting in (one for one in settings if one.fused == fused):
+            try:
+                row = timed(decoder, setting, best, batch)
+                shown = f"{1e3 * statistics.median(row['seconds']):.3f} ms"
+            except Exception as error:
+                row = {"failed": f"{type(error).__name__}: {error}"[:300]}
+                shown = row["failed"]
+            print(f"PyTorch, batch {batch}, {best}, {setting.name}: {shown}", flush=True)
+            rows.append({"setting": setting.name, "attention": best, **row})
+            keep({"attention": ways, "steps": rows})
+        del decoder
+        torch.cuda.empty_cache()
+
+
 def main() -> None:
     """Time the step at each batch; write the numbers down."""
     parser = argparse.ArgumentParser(description="One decode step of Llama-3-8B in PyTorch.")
@@ -266,32 +294,16 @@ def main() -> None:
     ]
     if given.whole:
         settings += [Setting(True, mode, True) for mode in ("reduce-overhead", "max-autotune")]
-    shape, results = Llama(layers=given.layers), {}
+    about: dict[str, Any] = {"torch": torch.__version__, "batch": {}}
     for batch in given.batch:
-        ways: dict[str, float | str] = {}
-        rows = []
+
+        def keep(found: Any, batch: int = batch) -> None:
+            about["batch"][str(batch)] = found
+            if given.out:
+                Path(given.out).write_text(json.dumps(about, indent=1))
+
         with torch.no_grad():
-            for fused in (True, False):
-                decoder = Decoder(shape, batch, given.tokens, fused)
-                ways = ways or attentions(decoder, batch)
-                best = min(
-                    (way for way in ways if not isinstance(ways[way], str)), key=lambda x: ways[x]
-                )
-                for setting in (one for one in settings if one.fused == fused):
-                    try:
-                        row = timed(decoder, setting, best, batch)
-                        shown = f"{1e3 * statistics.median(row['seconds']):.3f} ms"
-                    except Exception as error:
-                        row = {"failed": f"{type(error).__name__}: {error}"[:300]}
-                        shown = row["failed"]
-                    print(f"PyTorch, batch {batch}, {best}, {setting.name}: {shown}", flush=True)
-                    rows.append({"setting": setting.name, "attention": best, **row})
-                del decoder
-                torch.cuda.empty_cache()
-        results[str(batch)] = {"attention": ways, "steps": rows}
-    if given.out:
-        about = {"torch": torch.__version__, "batch": results}
-        Path(given.out).write_text(json.dumps(about, indent=1))
+            measured(Llama(layers=given.layers), batch, given.tokens, settings, keep)
 
 
 if __name__ == "__main__":
