@@ -56,8 +56,8 @@ class Stream:
         [stages, …] in shared memory, and as many barriers.
     blocks : int or scalar
         How many there are.
-    stages, flight : int
-        See `plan.Ring`.
+    stages : int
+        How many buffers.
     rows : int, optional
         A block fills only the first rows of its buffer.
     base : int or scalar
@@ -69,7 +69,6 @@ class Stream:
     ready: Any
     blocks: Any
     stages: int
-    flight: int
     rows: int | None = None
     base: Any = 0
 
@@ -93,10 +92,9 @@ class Stream:
         return self.buffers.at[self.slot(i)]
 
     def refill(self, used: Any) -> None:
-        """Ask for another block, now that block `used` has been: keep `flight` under way."""
-        early, late = used < self.flight, used >= self.stages
-        i = used + jnp.where(early, self.stages, self.flight)
-        pl.when((used >= 0) & (early | late) & (i < self.blocks))(lambda: self.ask(i))
+        """Ask for the block that takes the place of block `used`."""
+        i = used + self.stages
+        pl.when((used >= 0) & (i < self.blocks))(lambda: self.ask(i))
 
 
 def pack(w: Array, cut: Cut) -> Array:
@@ -140,7 +138,7 @@ def linear(
     steps = blocks // cut.splits
     of_x = min(BUFFERS_OF_X, steps)
     room = (SHARED - of_x * M * depth * 2) // (tile * depth * 2)
-    stages, ahead, flight = cut.ring.within(min(room, steps))
+    stages, ahead = cut.ring.within(min(room, steps))
 
     def body(x_ref: Any, w_ref: Any, *rest: Any) -> None:
         *norm, out_ref, shared, w_ready, x_ready = rest
@@ -157,8 +155,8 @@ def linear(
         def of_weights(i: Any) -> Any:
             return w_ref.at[column, place(i)]
 
-        w = Stream(of_weights, w_smem, w_ready, steps, stages, flight)
-        activations = Stream(of_activations, x_smem, x_ready, steps, of_x, of_x, rows)
+        w = Stream(of_weights, w_smem, w_ready, steps, stages)
+        activations = Stream(of_activations, x_smem, x_ready, steps, of_x, rows)
         sums = _multiply(activations, w, (M, tile), ahead, chain)
         if norm:
             sums *= _inverse(norm[0], x_ref.shape[1], epsilon, sums.shape)

@@ -22,8 +22,8 @@ from .plan import Ring
 
 WIDTH, HALF = 128, 64
 """Numbers in a head, and the half of them that the rotary embedding pairs with the other."""
-GROUP = 4
-"""Query heads of one group."""
+GROUP, EIGHT = 4, 8
+"""Query heads of one group, and rows of a tile of them in shared memory."""
 TILE, HALVES = 64, 2
 """Tokens of one step of attention, and the warpgroups that take every other step."""
 SHARED_BY_TILES = 196_608
@@ -126,7 +126,6 @@ class Sizes:
     per: int
     stages: int
     ahead: int
-    flight: int
     chain: bool
 
 
@@ -137,14 +136,11 @@ def _shared(sizes: Sizes, dtype: Any, interpreted: bool) -> tuple[Any, ...]:
     probabilities in shared memory, where the GPU takes them from registers.
     """
     q = gpu.SMEM((M, WIDTH), jnp.bfloat16, transforms=SWIZZLE)
-    loose = gpu.SMEM((M, WIDTH), jnp.bfloat16)
     tiles = gpu.SMEM((HALVES * sizes.stages, TILE, WIDTH), jnp.bfloat16, transforms=SWIZZLE)
     probabilities = gpu.SMEM((HALVES, M, TILE), jnp.bfloat16, transforms=SWIZZLE)
     ready = gpu.Barrier(num_barriers=HALVES * sizes.stages)
     return (
-        gpu.RefUnion(
-            (q, loose), (gpu.SMEM((M, WIDTH), jnp.float32),), (gpu.SMEM((M, WIDTH), dtype),)
-        ),
+        gpu.RefUnion((q,), (gpu.SMEM((M, WIDTH), jnp.float32),), (gpu.SMEM((M, WIDTH), dtype),)),
         tiles,
         tiles,
         gpu.SMEM((4, M), jnp.float32),
@@ -171,7 +167,6 @@ class Program:
     out: Any
     logarithms: Any
     q: Any
-    loose: Any
     sums: Any
     result: Any
     rows: Any  # of 64 numbers: scores of the new token, or top; total; two of its value
@@ -192,7 +187,7 @@ class Program:
     ) -> Program:
         """Return the program and half that run here."""
         *outs, shared, k_smem, v_smem, rows, probabilities, k_ready, v_ready, both = rest
-        (q, loose), (sums,), (result,) = shared
+        (q,), (sums,), (result,) = shared
         first, half = lax.axis_index("program") * sizes.mine, lax.axis_index("half")
         start = lax.rem(first, sizes.splits) * sizes.per
         seen = jnp.clip((at_ref[0] + TILE - 1) // TILE - start, 0, sizes.per)
@@ -206,7 +201,7 @@ class Program:
                 return ref.at[place]
 
             many, base = sizes.mine * count, half * sizes.stages
-            return Stream(block, smem, ready, many, sizes.stages, sizes.flight, base=base)
+            return Stream(block, smem, ready, many, sizes.stages, base=base)
 
         return cls(
             sizes,
@@ -221,7 +216,6 @@ class Program:
             outs[0],
             outs[1] if sizes.splits > 1 else None,
             q,
-            loose,
             sums,
             result,
             rows,
@@ -282,13 +276,13 @@ class Program:
             return sum(gpu.load(ref, layout=layout, optimized=False) for ref in each)
 
         def across(x: Any) -> Any:
-            return lax.broadcast_in_dim(x, (GROUP, HALF), (1,))
+            return lax.broadcast_in_dim(x, (EIGHT, HALF), (1,))
 
         def rotate(low: Any, high: Any, c: Any, s: Any) -> tuple[Any, Any]:
             return low * c - high * s, high * c + low * s
 
         c, s = (gpu.load(ref, layout=one_head, optimized=False) for ref in self.turn)
-        of_group = pl.ds(group * GROUP, GROUP)
+        of_group = pl.ds(group * GROUP, EIGHT)  # four more than needed: a whole tile of q
         q = (total(of_group, half, FOUR_HEADS) for half in (0, 1))
         k = (total(heads + group, half, one_head) for half in (0, 1))
         v = (total(heads + self.sizes.groups + group, half, one_head) for half in (0, 1))
@@ -297,12 +291,10 @@ class Program:
         v = [each.astype(jnp.bfloat16) for each in v]
         halves, score = (pl.ds(0, HALF), pl.ds(HALF, HALF)), jnp.float32(0)
         for i, columns in enumerate(halves):
-            self.loose.at[pl.ds(0, GROUP), columns][...] = q[i]
+            self.q.at[pl.ds(0, EIGHT), columns][...] = q[i]
             self.rows.at[2 + i][...] = v[i].astype(jnp.float32)
             score += (q[i].astype(jnp.float32) * across(k[i].astype(jnp.float32))).sum(axis=1)
-        self.rows.at[0, pl.ds(0, GROUP)][...] = score
-        gpu.commit_smem()
-        self.q[...] = gpu.load(self.loose, layout=gpu.Layout.WGMMA, optimized=False)
+        self.rows.at[0, pl.ds(0, EIGHT)][...] = score
         gpu.commit_smem()
 
         @pl.when(split == self.position // (self.sizes.per * TILE))
@@ -370,13 +362,13 @@ class Program:
             gpu.load(self.rows.at[i], layout=ROWS, optimized=False) for i in (0, 1)
         )
         best = jnp.maximum(top, its_top)
-        own, its = jnp.exp2(top - best), jnp.exp2(its_top - best)
-        total = jnp.maximum(total * own + its_total * its, TINY)
+        own, others = jnp.exp2(top - best), jnp.exp2(its_top - best)
+        total = jnp.maximum(total * own + its_total * others, TINY)
 
         def across(x: Any) -> Any:
             return lax.broadcast_in_dim(x, acc.shape, (0,))
 
-        acc = (acc * across(own) + other * across(its)) / across(total)
+        acc = (acc * across(own) + other * across(others)) / across(total)
         gpu.commit_smem()  # all of it is read: the result takes its place
         self.result[...] = acc.astype(self.out.dtype)
         split, row, group = self.place(item)

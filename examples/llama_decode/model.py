@@ -6,6 +6,7 @@ changes about it one by one is a field of `Plain`; the kernels come after that.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -203,8 +204,9 @@ def step(
         x, cache = lax.scan(body, x, (weights["layers"], cache))
     else:
         pairs = []
+        one = jax.jit(functools.partial(layer, shape, plain))  # traced once for all layers
         for w, (keys, values) in zip(weights["layers"], cache, strict=True):
-            x, *pair = layer(shape, plain, x, w, keys, values, position)
+            x, *pair = one(x, w, keys, values, position)
             pairs.append(tuple(pair))
         cache = pairs
     return rms_norm(x, weights["norm"], shape.epsilon) @ weights["head"], cache

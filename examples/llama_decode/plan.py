@@ -13,22 +13,19 @@ class Ring:
     Parameters
     ----------
     stages : int, optional
-        Buffers. As many as fit by default.
+        Buffers. As many as fit by default; more than the memory needs to be busy only queue there,
+        and hold up the small reads of other kernels.
     ahead : int, optional
         Blocks asked for before the kernel waits for the one before it. All by default.
-    flight : int, optional
-        Copies under way once the kernel computes. All by default. More than the memory needs only
-        queue there, and hold up the small reads of other kernels.
     """
 
     stages: int | None = None
     ahead: int | None = None
-    flight: int | None = None
 
-    def within(self, room: int) -> tuple[int, int, int]:
-        """Return stages, ahead and flight as numbers, where at most `room` stages fit."""
+    def within(self, room: int) -> tuple[int, int]:
+        """Return stages and ahead as numbers, where at most `room` stages fit."""
         stages = min(self.stages or room, room)
-        return stages, min(self.ahead or stages, stages), min(self.flight or stages, stages)
+        return stages, min(self.ahead or stages, stages)
 
 
 @dataclass(frozen=True)
@@ -43,10 +40,10 @@ class Cut:
 
 def _products() -> Mapping[str, Cut]:
     return {
-        "qkv": Cut(192, splits=4, ring=Ring(flight=4)),
-        "o": Cut(128, splits=4, depth=128, ring=Ring(flight=3)),
-        "gate_up": Cut(224, ring=Ring(flight=3)),
-        "down": Cut(128, splits=4, depth=128, ring=Ring(flight=3)),
+        "qkv": Cut(192, splits=4, ring=Ring(5)),
+        "o": Cut(128, splits=4, depth=128, ring=Ring(4)),
+        "gate_up": Cut(224, ring=Ring(4, ahead=2)),
+        "down": Cut(128, splits=4, depth=128, ring=Ring(4)),
     }
 
 

@@ -1,12 +1,10 @@
 """The ladder: one decode step of Llama-3-8B from plain JAX to the GPU's roof, one change a rung.
 
-from llama_decode import model, steps
+from examples.llama_decode import model, steps
 
 shape, rung = model.Llama(), steps.RUNGS[-1]
-run = rung.compiled(shape, batch=16, tokens=2048)
-weights = rung.prepare(model.random_weights(shape))
-cache = rung.cache(shape, 16, 2048)
-logits, cache = run(weights, cache, jnp.arange(16), jnp.int32(2047))
+step, arguments = rung.jitted(shape), rung.arguments(shape, batch=16, tokens=2048)
+logits, cache = step(*arguments)
 """
 
 from __future__ import annotations
@@ -127,23 +125,34 @@ class Rung:
         plain = self.way if isinstance(self.way, Plain) else Plain(scan=False, by_head=True)
         return model.random_cache(shape, batch, tokens, plain)
 
+    def arguments(self, shape: Llama, batch: int, tokens: int) -> tuple[Any, ...]:
+        """Return what `jitted` is called with: weights, cache, tokens [B], the last position."""
+        weights = self.prepare(model.random_weights(shape))
+        return weights, self.cache(shape, batch, tokens), *places(batch, tokens)
+
     def step(self, shape: Llama, **how: Any) -> Callable[..., tuple[Array, Cache]]:
-        """Return the function of weights, cache, tokens [B] and position, not compiled."""
+        """Return the function of weights, cache, tokens and position, not compiled."""
         if isinstance(self.way, Kernels):
             return functools.partial(kernel_step, shape, self.way, **how)
         return functools.partial(model.step, shape, self.way)
 
-    def compiled(self, shape: Llama, batch: int, tokens: int) -> Any:
-        """Return the step compiled for arrays of these sizes."""
-        specs = jax.eval_shape(
-            lambda: (self.prepare(model.random_weights(shape)), self.cache(shape, batch, tokens))
-        )
-        place = jax.ShapeDtypeStruct((batch,), jnp.int32), jax.ShapeDtypeStruct((), jnp.int32)
+    def jitted(self, shape: Llama) -> Any:
+        """Return the step under `jax.jit`, with what it donates and its compiler's options."""
         options = {}
         if isinstance(self.way, Kernels) and self.way.chain:
             options["xla_gpu_enable_command_buffer"] = ""  # in a CUDA graph kernels don't overlap
-        jitted = jax.jit(self.step(shape), donate_argnums=1 if self.donate else ())
-        return jitted.lower(*specs, *place).compile(compiler_options=options)
+        donated = 1 if self.donate else ()
+        return jax.jit(self.step(shape), donate_argnums=donated, compiler_options=options)
+
+    def compiled(self, shape: Llama, batch: int, tokens: int) -> Any:
+        """Return the step compiled for arrays of these sizes, none of which is made."""
+        specs = jax.eval_shape(lambda: self.arguments(shape, batch, tokens))
+        return self.jitted(shape).lower(*specs).compile()
+
+
+def places(batch: int, tokens: int) -> tuple[Array, Array]:
+    """Return a token for each sequence, and the last place of a cache with room for `tokens`."""
+    return jnp.arange(batch, dtype=jnp.int32), jnp.int32(tokens - 1)
 
 
 FIRST = Plain()
@@ -164,7 +173,7 @@ RUNGS = (
         replace(FUSED, by_head=False, attention="cudnn"),
     ),
     Rung(
-        "own kernels", "eight kernels a layer, each streams its weights once", Kernels(chain=False)
+        "own kernels", "seven kernels a layer, each streams its weights once", Kernels(chain=False)
     ),
     Rung("overlapped", "each kernel's weights are under way while the one before ends", Kernels()),
 )

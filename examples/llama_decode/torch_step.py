@@ -1,6 +1,6 @@
 """The same decode step in PyTorch, done justice: compiled layers, CUDA graphs, the best attention.
 
-    python -m llama_decode.torch_step --batch 1 16 64 --out torch.json
+    python -m examples.llama_decode.torch_step --batch 1 16 64 --out torch.json
 
 For each batch, all of PyTorch's ways to attention are timed on the layers' own caches, then the
 whole step with the fastest. One layer is compiled and called for all of them; the step, or
@@ -177,22 +177,26 @@ def graph(call: Callable[[], Any]) -> Callable[[], None]:
     return replay
 
 
-def clock(call: Callable[[], Any], warm: float = 1.0, queue: int = 20) -> dict[str, Any]:
-    """Return seconds a call: at once, and the runs after `warm` seconds of it."""
+def clock(call: Callable[[], Any], warm: float = 0.3, queue: float = 0.3) -> dict[str, Any]:
+    """Return seconds a call: at once, and of five runs after `warm` seconds of it.
 
-    def run() -> float:
+    A run queues calls for about `queue` seconds, at least 3.
+    """
+
+    def run(count: int) -> float:
         torch.cuda.synchronize()
         began = time.perf_counter()
-        for _ in range(queue):
+        for _ in range(count):
             call()
         torch.cuda.synchronize()
-        return (time.perf_counter() - began) / queue
+        return (time.perf_counter() - began) / count
 
-    call()
-    first, began = run(), time.perf_counter()
+    run(1)
+    count = max(3, int(queue / run(1)))
+    first, began = run(count), time.perf_counter()
     while time.perf_counter() - began < warm:
-        run()
-    return {"first": first, "seconds": [run() for _ in range(9)]}
+        run(count)
+    return {"first": first, "calls a run": count, "seconds": [run(count) for _ in range(5)]}
 
 
 @dataclass(frozen=True)
@@ -223,7 +227,7 @@ def attentions(decoder: Decoder, batch: int) -> dict[str, float | str]:
                 call(way, q, *cache)
 
         try:
-            seconds = clock(graph(run), warm=0.05, queue=3)["seconds"]
+            seconds = clock(graph(run), warm=0.02, queue=0.01)["seconds"]
             results[way] = statistics.median(seconds) / len(caches)
         except Exception as error:
             results[way] = f"{type(error).__name__}: {error}"[:200]
@@ -285,6 +289,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=2048)
     parser.add_argument("--layers", type=int, default=32)
     parser.add_argument("--whole", action="store_true", help="also compile the whole model at once")
+    parser.add_argument("--quick", action="store_true", help="products side by side, mode default")
     parser.add_argument("--out", metavar="FILE.json")
     given = parser.parse_args()
     settings = [
@@ -292,6 +297,7 @@ def main() -> None:
         for fused in (True, False)
         for mode in ("default", "max-autotune-no-cudagraphs")
     ]
+    settings = settings[:1] if given.quick else settings
     if given.whole:
         settings += [Setting(True, mode, True) for mode in ("reduce-overhead", "max-autotune")]
     about: dict[str, Any] = {"torch": torch.__version__, "batch": {}}

@@ -3,10 +3,11 @@
 
     python -m tools.gpu.decode --out h200-decode.json
 
-Writes one JSON file: for each batch the roof, each rung's seconds (at once, and after a second of
-work) and how far its logits lie from the first rung's, and what examples/llama_decode/torch_step.py
-measured in a process of its own before. --tune also times other rings of buffers for the last rung.
---only NAME (repeatable) measures some rungs, --layers N a shorter model: a rehearsal on any device
+Writes one JSON file as it goes: for each batch the roof, each rung's seconds (at once, and after
+0.3 s of work) and how far its logits are from those of the rung timed first, and what
+examples/llama_decode/torch_step.py measured in a process of its own before. --tune also times other
+rings of buffers for the last rung. --only NAME (repeatable) measures some rungs,
+--limit S stops after so many seconds, --layers N takes a shorter model: a rehearsal on any device
 is `--layers 1 --small --no-torch --only donated`.
 """
 
@@ -21,7 +22,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -37,6 +38,8 @@ from roofline_helpers import measure, serving
 
 PUBLISHED, REACHED, READ = 4.8e12, 0.89 * 4.8e12, 4.558e12
 """Bytes a second of an H200's memory: its data sheet's, a copy's, a stream's that only reads."""
+FIRST = ("overlapped", "cuDNN")
+"""The rungs that are timed first."""
 SMALL = model.Llama(layers=2, width=512, hidden=1792, heads=16, groups=4, vocabulary=512)
 
 
@@ -50,16 +53,16 @@ def candidates():
         way = Kernels(products={**cuts, **products}, tiles=Ring(**tiles))
         return replace(last, name=f"{last.name}: {name}", way=way)
 
-    yield rung("three tiles", {}, stages=3, flight=2)
-    yield rung("three tiles, one ahead", {}, stages=3, ahead=1, flight=2)
-    yield rung("all in flight", dict.fromkeys(cuts, Ring()), stages=2)
-    few = {"qkv": Ring(5), "o": Ring(4), "gate_up": Ring(4, ahead=2), "down": Ring(4)}
-    yield rung("few stages", few, stages=2)
-    yield rung("few ahead", {**few, "gate_up": Ring(4, ahead=2), "o": Ring(4, ahead=2)}, stages=2)
+    yield rung("all that fits", dict.fromkeys(cuts, Ring()))
+    yield rung("all that fits, three ahead", dict.fromkeys(cuts, Ring(ahead=3)))
+    yield rung("two tiles", {}, stages=2)
 
 
 def seconds(run, weights, cache, tokens, position, donate):
-    """Return the step's logits, seconds a step at once and after a second, the last over 9 runs."""
+    """Return the step's logits; seconds a step at once, and of five runs after 0.3 s.
+
+    A run queues steps for about 0.3 s, at least 3, as PyTorch's does.
+    """
     first = None
 
     def many(count):
@@ -74,11 +77,12 @@ def seconds(run, weights, cache, tokens, position, donate):
         return (perf_counter() - began) / count
 
     many(1)
-    count = max(3, min(20, int(0.1 / many(1))))
+    count = max(3, int(0.3 / many(1)))
     at_once, began = many(count), perf_counter()
-    while perf_counter() - began < 1:
+    while perf_counter() - began < 0.3:
         many(count)
-    return first, {"first": at_once, "seconds": [many(count) for _ in range(9)]}
+    runs = [many(count) for _ in range(5)]
+    return first, {"first": at_once, "calls a run": count, "seconds": runs}
 
 
 def roof(batch, tokens):
@@ -89,48 +93,67 @@ def roof(batch, tokens):
 
 
 def pytorch(given):
-    """Return what the PyTorch step took, from a process of its own."""
+    """Return what the PyTorch step took, from a process of its own: what is known at the limit."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "torch.json"
         command = [sys.executable, "-m", "examples.llama_decode.torch_step", "--out", str(out)]
         command += ["--tokens", str(given.tokens), "--layers", str(given.layers)]
-        command += ["--batch", *map(str, given.batch), *["--whole"][: given.whole]]
-        subprocess.run(command, check=True)
-        return json.loads(out.read_text())
+        command += ["--batch", *map(str, given.batch), *given.torch.split()]
+        try:
+            subprocess.run(command, check=True, timeout=given.torch_limit)
+        except subprocess.TimeoutExpired as error:
+            print(error, flush=True)
+        return json.loads(out.read_text()) if out.exists() else None
 
 
-def ladder(shape, rungs, given):
-    """Return for each batch and rung its seconds and error, or why it failed."""
-    with ThreadPoolExecutor(8) as pool:  # all of them before any is timed
+def rounds(rungs, batches):
+    """Yield rungs and batches in the order that matters, for a run that is cut short."""
+    first = [rung for rung in rungs if rung.name in FIRST]
+    rest = [rung for rung in rungs if rung.name not in FIRST]
+    yield first, batches
+    yield rest, batches[:1]
+    yield rest, batches[1:]
+
+
+def ladder(shape, rungs, given, keep):
+    """Time each rung at each batch; `keep` gets the row: seconds and error, or why it failed."""
+    began, weights, wanted = perf_counter(), None, {}
+    pool = ThreadPoolExecutor(12)
+    for some, batches in rounds(rungs, given.batch):
         waiting = {
             (rung.name, batch): pool.submit(rung.compiled, shape, batch, given.tokens)
-            for rung in rungs
-            for batch in given.batch
+            for rung in some
+            for batch in batches
         }
-    weights = model.random_weights(shape)
-    wanted, results = {}, {str(batch): {} for batch in given.batch}
-    for rung in rungs:
-        own = rung.prepare(weights)
-        for batch in given.batch:
-            row = results[str(batch)]
-            try:
-                run = waiting[rung.name, batch].result()
-                cache = rung.cache(shape, batch, given.tokens)
-                place = jnp.arange(batch, dtype=jnp.int32), jnp.int32(given.tokens - 1)
-                logits, row[rung.name] = seconds(run, own, cache, *place, rung.donate)
-                logits = logits.astype(jnp.float32)
-                reference = wanted.setdefault(batch, logits)
-                error = jnp.linalg.norm(logits - reference) / jnp.linalg.norm(reference)
-                row[rung.name] |= {"change": rung.change, "error": float(error)}
-                shown = f"{1e3 * statistics.median(row[rung.name]['seconds']):.3f} ms"
-            except Exception as error:
-                row[rung.name] = {"failed": f"{type(error).__name__}: {error}"[:300]}
-                shown = row[rung.name]["failed"]
-            cache = run = None
-            print(f"batch {batch}, {rung.name}: {shown}", flush=True)
-        del own
-        gc.collect()
-    return results
+        weights = weights or model.random_weights(shape)
+        wait(waiting.values())  # nothing compiles, and is tuned, while another is timed
+        for rung in some:
+            own = rung.prepare(weights)
+            for batch in batches:
+                if perf_counter() - began > given.limit:
+                    return
+                try:
+                    run = waiting[rung.name, batch].result()
+                    row = one_row(rung, run, own, shape, batch, given.tokens, wanted)
+                    shown = f"{1e3 * statistics.median(row['seconds']):.3f} ms"
+                    shown += f", error {row['error']:.1e}"
+                except Exception as error:
+                    row = {"failed": f"{type(error).__name__}: {error}"[:300]}
+                    shown = row["failed"]
+                print(f"{perf_counter() - began:.0f} s: {batch}, {rung.name}: {shown}", flush=True)
+                keep(batch, rung.name, row)
+            del own
+            gc.collect()
+
+
+def one_row(rung, run, weights, shape, batch, tokens, wanted):
+    """Return what is known of a rung at a batch, its logits compared with the first rung's."""
+    cache = rung.cache(shape, batch, tokens)
+    logits, row = seconds(run, weights, cache, *steps.places(batch, tokens), rung.donate)
+    logits = logits.astype(jnp.float32)
+    reference = wanted.setdefault(batch, logits)
+    error = jnp.linalg.norm(logits - reference) / jnp.linalg.norm(reference)
+    return row | {"change": rung.change, "error": float(error)}
 
 
 def main():
@@ -143,10 +166,12 @@ def main():
     parser.add_argument("--small", action="store_true", help="a tiny model: a rehearsal")
     parser.add_argument("--only", action="append", metavar="NAME")
     parser.add_argument("--tune", action="store_true")
-    parser.add_argument("--whole", action="store_true", help="PyTorch: its own graphs too")
+    parser.add_argument("--limit", type=float, default=1e9, help="seconds for the rungs")
+    parser.add_argument("--torch", default="", help="options of torch_step")
+    parser.add_argument("--torch-limit", type=float, help="seconds for PyTorch")
     parser.add_argument("--no-torch", action="store_true")
     given = parser.parse_args()
-    rungs = [rung for rung in steps.RUNGS if not given.only or rung.name in given.only]
+    rungs = [rung for rung in reversed(steps.RUNGS) if not given.only or rung.name in given.only]
     if given.tune:
         rungs += candidates()
     shape = replace(SMALL if given.small else model.Llama(), layers=given.layers)
@@ -160,12 +185,17 @@ def main():
     }
     if not given.no_torch:
         about["torch"] = pytorch(given)
-    about["rungs"] = ladder(shape, rungs, given)
     device = measure.device()
-    about |= {"device": {"kind": device["kind"], "chip": device["chip"]}}
+    about["device"] = {"kind": device["kind"], "chip": device["chip"]}
     about |= {"software": measure.software(), "notes": list(measure.busy())}
-    if given.out:
-        Path(given.out).write_text(json.dumps(about, indent=1) + "\n")
+    about["rungs"] = {str(batch): {} for batch in given.batch}
+
+    def keep(batch, name, row):
+        about["rungs"][str(batch)][name] = row
+        if given.out:
+            Path(given.out).write_text(json.dumps(about, indent=1) + "\n")
+
+    ladder(shape, rungs, given, keep)
 
 
 if __name__ == "__main__":
