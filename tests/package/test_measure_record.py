@@ -116,7 +116,7 @@ DAMAGED: dict[str, Callable[[Any], Any]] = {
     ),
     "samples: expected `array`, got 'none' (str)": lambda data: data.update(samples="none"),
     "an older record: version 0": lambda data: data.update(schema="roofline_helpers.measured/0"),
-    "a record of another kind": lambda data: data.update(schema="roofline_helpers.compiled/1"),
+    "a record of another kind": lambda data: data.update(schema="roofline_helpers.compiled/2"),
 }
 
 
@@ -168,6 +168,12 @@ def test_the_committed_record_of_the_same_device_is_found(monkeypatch: pytest.Mo
 
 
 # --- several as one -------------------------------------------------------------------------------
+
+
+def test_bytes_across_dram_are_read_and_written() -> None:
+    counters = {"dram_read": 3.0, "dram_written": 4.0, "kernels": 1}
+    assert timed("a", 1.0, counters=counters).dram_bytes == 7
+    assert math.isnan(timed("a", 1.0).dram_bytes)
 
 
 def test_runs_are_combined(tmp_path: Path) -> None:
