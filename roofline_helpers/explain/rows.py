@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import NamedTuple
 
 from roofline_helpers.explain.ceilings import Ceilings
@@ -48,6 +49,8 @@ class Row:
         Bytes of the main memory, as compiled.
     known : bool
         Whether the compiled program lists it.
+    inside : float
+        Launches of the kernels inside a loop that runs as one kernel.
     least, tiled, reachable : float or None
         Least seconds: by published ceilings; with the re-reads that tiles imply; and by what the
         device was seen to reach. None without such ceilings. Of bytes alone where FLOPs aren't
@@ -73,6 +76,7 @@ class Row:
     matrix_types: tuple[str, ...] = ()
     operations: Mapping[str, int] = field(default_factory=dict)
     known: bool = False
+    inside: float = 0.0
     least: float | None = None
     tiled: float | None = None
     reachable: float | None = None
@@ -178,7 +182,25 @@ class _Join:
     def container(self, event: Event) -> bool:
         """Return whether an event stands for others inside it."""
         program = self.program_of(event)
-        return program is not None and program.is_container(event.op)
+        if program is None or not program.is_container(event.op):
+            return False
+        return self.key(event) not in self.alone
+
+    @cached_property
+    def alone(self) -> frozenset[str]:
+        """The loops and calls inside which the trace shows nothing: they are kernels.
+
+        A CPU runs a loop of small kernels as one.
+        """
+        shown: dict[str, bool] = {}
+        for at, event in enumerate(self.events):
+            program = self.program_of(event)
+            if program is None or not program.is_container(event.op):
+                continue
+            after = self.events[at + 1] if at + 1 < len(self.events) else None
+            holds = after is not None and after.start < event.end
+            shown[self.key(event)] = shown.get(self.key(event), False) or holds
+        return frozenset(key for key, holds in shown.items() if not holds)
 
     def joined(self, typical: float | None) -> Joined:
         inside = [self._inside(run) for run in self.runs]
@@ -284,7 +306,10 @@ class _Join:
 def compiled(row: Row, program: Program, ceilings: Ceilings) -> Row:
     """Return a row with what the compiled program says of its kernel."""
     there = program.rows.get(row.name)
-    if there is None:  # work on scalars isn't listed: it is known to be next to nothing
+    if there is None:
+        if row.kind == KERNEL and program.is_container(row.name):
+            return _whole(row, program, ceilings)
+        # work on scalars isn't listed: it is known to be next to nothing
         return replace(row, known=row.name in program.sites)
     n = row.launches
     known = not there.flops.unknown and not there.uncounted
@@ -305,6 +330,34 @@ def compiled(row: Row, program: Program, ceilings: Ceilings) -> Row:
         source=str(there.source or ""),
         scope=there.scope,
         step=there.step,
+    )
+
+
+def _whole(row: Row, program: Program, ceilings: Ceilings) -> Row:
+    """Return a row with what the kernels inside a loop or call do together."""
+    inside = program.inside(row.name)
+    each = [compiled(Row(k.name, launches=float(k.launches)), program, ceilings) for k in inside]
+    known = all(one.flops is not None for one in each)
+
+    def total(values: Iterable[float | None]) -> float | None:
+        found = list(values)
+        return None if None in found else sum(value or 0.0 for value in found)
+
+    largest = max(each, key=lambda one: one.reachable or 0.0, default=row)
+    return replace(
+        row,
+        flops=sum(one.flops or 0.0 for one in each) if known else None,
+        matrix_flops=sum(one.matrix_flops for one in each),
+        read=sum(one.read for one in each),
+        written=sum(one.written for one in each),
+        inside=sum(one.launches for one in each),
+        known=True,
+        least=total(one.least for one in each),
+        tiled=total(one.tiled for one in each),
+        reachable=total(one.reachable for one in each),
+        limit=largest.limit,
+        role=f"loop around {largest.what}" if each else "",
+        source=largest.source,
     )
 
 

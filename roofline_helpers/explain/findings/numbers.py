@@ -26,7 +26,7 @@ def float32(case: Case) -> Iterator[Claim]:
     for row in case.kernels:
         program = case.program(row)
         for part in program.instructions(row.name):
-            if part.instruction.opcode not in PRODUCTS or not _all_float32(part):
+            if part.instruction.opcode not in PRODUCTS or not _in_float32(part):
                 continue
             narrow = [_came(program, row.name, part, n) for n in range(2)]
             if not any(narrow) or (case.platform == "cpu" and not _asked(program, row, part)):
@@ -37,10 +37,10 @@ def float32(case: Case) -> Iterator[Claim]:
             break
 
 
-def _all_float32(part: Site) -> bool:
-    return len(part.operands) >= 2 and all(
-        shape.parts is None and shape.dtype == "f32" for shape in part.operands[:2]
-    )
+def _in_float32(part: Site) -> bool:
+    """Return whether one side of a product is float32, and the other that or narrower."""
+    types = {shape.dtype for shape in part.operands[:2]}
+    return len(part.operands) >= 2 and "f32" in types and types <= {"f32", *_NARROW}
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,8 @@ class _Wide:
 def _came(program: Program, kernel: str, part: Site, operand: int) -> _Wide | None:
     """Return what an operand of a product was converted from; None if it came as float32."""
     name, where, maker = part.instruction.operands[operand], part.where, kernel
+    if part.operands[operand].dtype in _NARROW:
+        return _Wide(part.operands[operand].dtype, "", part.operands[operand].elements, True)
     outer: list[tuple[str, hlo.Computation]] = []
     site = program.sites[kernel]
     if site.fused is not None:
