@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import re
 from html import escape, unescape
-from types import SimpleNamespace
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-import interactive
 import roofline_helpers as rh
 from roofline_helpers import BadType, BadValue, UnknownName, ask
 from roofline_helpers.ask.element import turned
@@ -254,34 +252,3 @@ def test_old_outputs_are_restamped() -> None:
     old = re.sub(r"(roofline-ask-)[0-9a-f]{8}", r"\g<1>00000000", html).replace("use strict", "old")
     assert restamp.stamped(old) == restamp.stamped(html) == html
     assert restamp.stamped("<p>no element</p>") == "<p>no element</p>"
-
-
-def page(html: str, folder: Any) -> dict[str, Any]:
-    app = SimpleNamespace(outdir=str(folder))
-    context = {"body": html, "pathto": lambda name, resource: f"../{name}", "metatags": "<m>"}
-    interactive.lift(app, "notebooks/a", "page.html", context, None)  # type: ignore[arg-type]
-    return context
-
-
-def test_the_site_has_one_script_and_no_inline_one(tmp_path: Any) -> None:
-    figure, _ = plt.subplots(figsize=(3, 2))
-    context = page(f"<p>x</p>{choice(then=figure, alt=ALT).html()}{number().html()}", tmp_path)
-    assert "data-roofline" not in context["body"]
-    assert "data:image" not in context["body"]
-    (picture,) = re.findall(r'src="\.\./(_images/ask-\w+\.png)"', context["body"])
-    assert (tmp_path / picture).read_bytes().startswith(b"\x89PNG")
-    (source,) = re.findall(
-        r'<script defer src="\.\./(interactive/ask-\w+\.js)">', context["metatags"]
-    )
-    assert ask.tag("ask") in (tmp_path / source).read_text("utf-8")
-    assert '<meta name="roofline-site"' in context["metatags"]
-    assert page("<p>none</p>", tmp_path)["metatags"] == "<m>"
-
-
-def test_a_page_with_an_old_element_is_warned_of(
-    tmp_path: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said: list[Any] = []
-    monkeypatch.setattr(interactive.log, "warning", lambda *given: said.append(given))
-    page("<roofline-ask-00000000 data-kind='question'></roofline-ask-00000000>", tmp_path)
-    assert [one[1:] for one in said] == [("notebooks/a", "roofline-ask-00000000")]
