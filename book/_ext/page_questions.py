@@ -5,7 +5,7 @@ from __future__ import annotations
 import roofline_helpers as rh
 from roofline_helpers.ask import Element, exercises, ledger, question
 
-INSIDE = "(what stands inside the directive)"
+INSIDE = "(the directive's content)"
 
 
 def questions() -> dict[str, Element]:

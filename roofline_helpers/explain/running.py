@@ -14,8 +14,8 @@ from time import perf_counter
 from typing import Any
 
 from roofline_helpers._checks import BadType, BadValue, RooflineError, shown
-from roofline_helpers.compiled.analysis import CannotCompile
 from roofline_helpers.compiled.arguments import Arguments, CannotTrace, reason
+from roofline_helpers.compiled.compiling import CannotCompile
 from roofline_helpers.compiled.quiet import quiet
 from roofline_helpers.explain import trace as tracing
 from roofline_helpers.explain.trace import RUN, CannotProfile, Trace

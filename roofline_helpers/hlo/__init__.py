@@ -55,7 +55,7 @@ from roofline_helpers.hlo.opcodes import (
     UnknownInstruction,
 )
 from roofline_helpers.hlo.products import matrix_flops
-from roofline_helpers.hlo.shapes import SPACES, Shape
+from roofline_helpers.hlo.shapes import SPACES, Shape, is_tiled
 from roofline_helpers.hlo.text import UnreadableProgram, brief
 
 TESTED_WITH = ("0.7.2", "0.10.2", "0.12.0.1")
@@ -67,6 +67,7 @@ __all__ = [
     "UnreadableProgram",
     "SPACES",
     "Shape",
+    "is_tiled",
     "Instruction",
     "Computation",
     "Module",

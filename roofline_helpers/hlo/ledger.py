@@ -12,7 +12,7 @@ from roofline_helpers.hlo.calls import declared
 from roofline_helpers.hlo.collectives import Axes, Collective, axis_of, collective_of
 from roofline_helpers.hlo.flops import Flops, flops_of, is_complex, matrix_types
 from roofline_helpers.hlo.loops import Loop
-from roofline_helpers.hlo.metadata import Source, scope_of
+from roofline_helpers.hlo.metadata import Source, scope_of, source_of
 from roofline_helpers.hlo.module import Computation, Instruction, Module, Site, parse
 from roofline_helpers.hlo.opcodes import FREE, FREE_CALLS, UnknownInstruction
 from roofline_helpers.hlo.roles import role_of
@@ -30,8 +30,9 @@ class Row:
     `read` and `written` are bytes by memory level. `tile_read` is what it reads from the main
     memory when operands are fetched again as its tiles imply; None where that is not known.
     `matrix_types` are the types and the precision of its products of matrices. `overlaps` marks
-    an asynchronous copy or exchange, which runs at the same time as other kernels. A row can be
-    held against a `Roofline`.
+    an asynchronous copy or exchange, which runs at the same time as other kernels. `loop` names the
+    innermost loop around it whose turns the program doesn't tell. A row can be held against a
+    `Roofline`.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Row:
     overlaps: bool = False
     uncounted: bool = False
     collective: Collective | None = None
+    loop: str = ""
 
     @property
     def scope(self) -> str:
@@ -106,6 +108,7 @@ def kernels(
     *,
     strict: bool = False,
     unknown_trips: int = 1,
+    turns: Mapping[str, int] | None = None,
     price: Callable[[Sequence[Row]], float] | None = None,
 ) -> Ledger:
     """Return the kernels of a compiled program, each with its FLOPs and bytes.
@@ -121,6 +124,8 @@ def kernels(
         row marked `uncounted`, with its operands and results as bytes and no FLOPs.
     unknown_trips : int
         How often a loop turns whose trip count can't be found, at least 1. A note says so.
+    turns : mapping of str to int, optional
+        How often such loops turn, by their name or by their line of code ("model.py:30").
     price : callable, optional
         What rows cost: picks the most expensive branch of a conditional. By default, bytes of the
         main memory and FLOPs at 200 a byte.
@@ -148,9 +153,26 @@ def kernels(
         raise BadValue(f"platform must be one of {', '.join(SPACES)}, got {platform!r}")
     strict, unknown_trips = flag("strict", strict), whole("unknown_trips", unknown_trips)
     program = parse(module) if isinstance(module, str) else module
-    walk = _Walk(program, SPACES[platform], strict, unknown_trips, price or _bytes_and_flops)
+    stated = dict(turns or {})
+    walk = _Walk(
+        program, SPACES[platform], strict, unknown_trips, price or _bytes_and_flops, stated
+    )
     walk.enter(program.entry, 1, {}, tensors.arguments(program.entry))
-    return Ledger(tuple(walk.rows), tuple(dict.fromkeys(walk.notes)))
+    unused = stated.keys() - walk.used
+    if unused:
+        raise BadValue(
+            f"turns names {', '.join(sorted(map(repr, unused)))}; loops whose turns can't be told: "
+            + (", ".join(walk.untold) or "none")
+        )
+    notes = [*walk.notes, *(_undeclared(*each) for each in walk.undeclared.items())]
+    return Ledger(tuple(walk.rows), tuple(dict.fromkeys(notes)))
+
+
+def _undeclared(what: str, names: Sequence[str]) -> str:
+    """Return the note on kernels whose FLOPs nothing says."""
+    if len(names) == 1:
+        return f"{names[0]}: its FLOPs are unknown ({what} declares none)"
+    return f"{len(names)} calls of {what}: their FLOPs are unknown (it declares none)"
 
 
 def with_axes(row: Row, axes: Axes) -> Row:
@@ -173,8 +195,13 @@ class _Walk:
     strict: bool
     unknown_trips: int
     price: Callable[[Sequence[Row]], float]
+    stated: Mapping[str, int] = field(default_factory=dict)
+    loop: str = ""
     rows: list[Row] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    untold: list[str] = field(default_factory=list)
+    used: set[str] = field(default_factory=set)
+    undeclared: dict[str, list[str]] = field(default_factory=dict)
 
     def enter(
         self,
@@ -221,17 +248,34 @@ class _Walk:
         )
 
     def _loop(self, loop: Loop, times: int, labels: Mapping[str, tensors.Label]) -> None:
-        name, trips = loop.site.instruction.name, loop.trips
+        name, trips, before = loop.site.instruction.name, loop.trips, self.loop
         if trips is None:
-            trips = self.unknown_trips
-            counted = "once" if trips == 1 else f"as {trips} turns"
-            self.notes.append(f"loop {name}: its trip count is unknown; counted {counted}")
+            trips, self.loop = self._told(loop.site), name
         elif trips != 1:
             self.notes.append(f"loop {name}: its body counts {trips} times")
         start = labels.get(loop.site.instruction.operands[0])
         carried = [tensors.looped(self.program, loop.site.instruction, start)]
         self.enter(loop.condition, times * (trips + 1), loop.constants, carried)
         self.enter(loop.body, times * trips, loop.constants, carried)
+        self.loop = before
+
+    def _told(self, site: Site) -> int:
+        """Return how often a loop turns that doesn't say it itself: as the reader says."""
+        each = site.instruction
+        line = source_of(each.metadata, self.program.frames)
+        called = f"{each.name} ({line})" if line is not None else each.name
+        self.untold.append(called)
+        for key, trips in self.stated.items():
+            if key == each.name or (line is not None and str(line).endswith(key)):
+                self.used.add(key)
+                self.notes.append(f"loop {called}: its body counts {trips} times, as stated")
+                return trips
+        counted = "once" if self.unknown_trips == 1 else f"as {self.unknown_trips} turns"
+        self.notes.append(
+            f"loop {called}: its trip count is unknown; counted {counted}. State it with "
+            f"turns={{{each.name!r}: n}}"
+        )
+        return self.unknown_trips
 
     def _branches(self, each: Instruction, times: int, labels: Mapping[str, tensors.Label]) -> None:
         attributes = ("branch_computations", "true_computation", "false_computation")
@@ -281,6 +325,7 @@ class _Walk:
             overlaps=each.opcode.endswith("-start"),
             uncounted=uncounted,
             collective=collective_of(site, times),
+            loop=self.loop,
         )
         self._note(site, row, moved)
         return row
@@ -296,9 +341,8 @@ class _Walk:
         if row.uncounted:
             opcode = site.instruction.opcode
             self.notes.append(f"{row.name}: opcode {opcode!r} is unknown; FLOPs uncounted")
-        elif row.flops.unknown:
-            what = ", ".join(dict.fromkeys(row.flops.unknown))
-            self.notes.append(f"{row.name}: its FLOPs are unknown ({what} declares none)")
+        for what in dict.fromkeys(row.flops.unknown if not row.uncounted else ()):
+            self.undeclared.setdefault(what, []).append(row.name)
         if any(is_complex(part) for part in site.parts()):
             self.notes.append("complex numbers: an operation on one counts as one FLOP")
 

@@ -20,6 +20,10 @@ WINDOWS = (
 """What the compiler notes of a kernel's tiles: the window of each side, and the loops over them."""
 
 
+NEVER = 2**62
+"""Cycles from which on a note means that the compiler doesn't know: a century and more."""
+
+
 def window_config(each: Instruction) -> dict[str, tuple[int, ...]]:
     """Return the tiles that the compiler notes of a kernel, by the names in `WINDOWS`."""
     noted = each.config.get("window_config", {})
@@ -27,8 +31,12 @@ def window_config(each: Instruction) -> dict[str, tuple[int, ...]]:
 
 
 def cycles(each: Instruction) -> int | None:
-    """Return the compiler's own time for a kernel, in cycles; None where it gives none."""
-    return int(each.config.get("window_config", {}).get("estimated_cycles", 0) or 0) or None
+    """Return the compiler's own time for a kernel, in cycles; None where it gives none.
+
+    Where it has none it also notes the largest number there is.
+    """
+    noted = int(each.config.get("window_config", {}).get("estimated_cycles", 0) or 0)
+    return noted if 0 < noted < NEVER else None
 
 
 def tile_read(site: Site, spaces: Mapping[int, str]) -> int | None:

@@ -38,7 +38,7 @@ def png() -> str:
 
 
 def notebook() -> str:
-    """A notebook with an open cell, a folded one with a figure, a question and a table."""
+    """A notebook with an open cell, a folded one with a figure, and a question without code."""
     tag = ask.tag("ask")
     asked = (
         f'<{tag} data-kind="question"><script type="application/json">{{"a":"<"}}</script><p>Why?'
@@ -52,7 +52,7 @@ def notebook() -> str:
         cell = new_code_cell(f"# the code of the {name}\nx = 1", id=name, execution_count=1)
         cell.outputs = [new_output("display_data", {mimes[name]: data})]
         if name != "html":
-            cell.metadata["tags"] = ["hide-input"]
+            cell.metadata["tags"] = ["remove-input" if name == "question" else "hide-input"]
         cells.append(cell)
     cells[2].metadata["mystnb"] = {
         "image": {"alt": ALT},
