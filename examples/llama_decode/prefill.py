@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -34,7 +34,7 @@ class Way:
         Logits of every token, where only the last one's are wanted.
     """
 
-    plain: Plain = Plain()
+    plain: Plain = field(default_factory=Plain)
     all_logits: bool = True
 
 
@@ -122,5 +122,7 @@ RUNGS = (
     Rung("in bfloat16", "queries, keys and values enter attention as they are", NARROW),
     Rung("last token", "logits of the last token only", LAST),
     Rung("cuDNN", "attention is one kernel: no scores in memory", FUSED),
-    Rung("side by side", "a loop over the layers; q, k and v, gate and up in one product", UNROLLED),
+    Rung(
+        "side by side", "a loop over the layers; q, k and v, gate and up in one product", UNROLLED
+    ),
 )

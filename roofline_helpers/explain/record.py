@@ -20,10 +20,14 @@ SCHEMA = "roofline_helpers.explained/1"
 
 def dumps(why: Explanation) -> str:
     """Return an explanation as the text of a record."""
-    fields = asdict(why)
-    for name, usual in (("rows", asdict(Row(""))), ("findings", {})):
-        fields[name] = [_unusual(each, usual) for each in fields[name]]
-    return records.dumps({"schema": SCHEMA, **fields})
+    return records.dumps({"schema": SCHEMA, **fields(why)})
+
+
+def fields(why: Explanation) -> dict[str, Any]:
+    """Return an explanation as a record holds it, without its schema."""
+    kept = asdict(why)
+    kept["rows"] = [_unusual(row, asdict(Row(""))) for row in kept["rows"]]
+    return kept
 
 
 def _unusual(each: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
@@ -39,11 +43,7 @@ def loads(text: str) -> Explanation:
     BadRecord
         Not a record, or one of another version: the message says what is wrong.
     """
-    from roofline_helpers.explain.explanation import Explanation
-
-    data = records.loads(text, SCHEMA)
-    data.pop("schema")
-    return _explanation(data, Explanation)
+    return of_fields(records.loads(text, SCHEMA))
 
 
 def load(path: Any) -> Explanation:
@@ -54,16 +54,22 @@ def load(path: Any) -> Explanation:
     BadRecord
         As in `loads`; the message names the file.
     """
+    return of_fields(records.load(path, SCHEMA))
+
+
+def of_fields(data: Mapping[str, Any]) -> Explanation:
+    """Return the explanation that these fields of a record describe.
+
+    Raises
+    ------
+    BadRecord
+        A field is missing or wrong.
+    """
     from roofline_helpers.explain.explanation import Explanation
 
-    data = records.load(path, SCHEMA)
-    data.pop("schema")
-    return _explanation(data, Explanation)
-
-
-def _explanation(data: dict[str, Any], kind: type[Explanation]) -> Explanation:
+    kept = {name: value for name, value in data.items() if name != "schema"}
     try:
-        return msgspec.convert(data, kind)
+        return msgspec.convert(kept, Explanation)
     except msgspec.ValidationError as error:
         raise records.BadRecord(f"damaged record: {error}") from None
 

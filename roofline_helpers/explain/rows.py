@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import re
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 from roofline_helpers.explain.ceilings import Ceilings
 from roofline_helpers.explain.program import Program
@@ -21,6 +23,9 @@ time between kernels, and time in which only the host works."""
 BETWEEN, WAITING = "between kernels", "waiting for the host"
 BEFORE, AFTER = "before the first kernel", "after the last kernel"
 """Names of the rows that are no kernels."""
+
+TIMELINE = 4000
+"""Events that the timeline of a call keeps."""
 
 LONG_GAP = 20e-6
 """Seconds from which on a gap between two kernels is the host's: a launch takes a few µs."""
@@ -59,6 +64,10 @@ class Row:
         The ceiling that it meets first.
     role, source, scope, step : str
         What it does in its author's words, their line, named scope, and pass.
+    label, details : str
+        What the device calls it, and what else the profiler says of its launch.
+    kernels : int
+        Kernels of the program that are in this row: more than one where layers are grouped.
     """
 
     name: str
@@ -87,6 +96,7 @@ class Row:
     step: str = ""
     label: str = ""
     details: str = ""
+    kernels: int = 1
 
     @property
     def bytes(self) -> float:
@@ -112,6 +122,46 @@ class Row:
     def what(self) -> str:
         """What it does: its role where that is known, else its name."""
         return self.role or self.name
+
+
+@overload
+def short(seconds: float) -> float: ...
+@overload
+def short(seconds: float | None) -> float | None: ...
+def short(seconds: float | None) -> float | None:
+    """Return seconds to six significant digits, as records keep them."""
+    return None if seconds is None else float(f"{seconds:.6g}")
+
+
+def kin(row: Row) -> tuple[str, ...]:
+    """Return what a kernel has in common with that of another layer: line, role, scope, pass."""
+    if row.kind != KERNEL or not row.source:
+        return (row.program, row.name)
+    layerless = (re.sub(r"\d+", "#", text) for text in (row.role, row.scope))
+    return (row.program, row.source, row.step, *layerless)
+
+
+def grouped(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """Return rows with those of one line, role and scope as one: a layer's with all layers'."""
+    families: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        families.setdefault(kin(row), []).append(row)
+    return tuple(_together(family) for family in families.values())
+
+
+def _together(family: Sequence[Row]) -> Row:
+    first = family[0]
+    if len(family) == 1:
+        return first
+
+    def total(name: str) -> float | None:
+        values = [getattr(row, name) for row in family]
+        return None if None in values else math.fsum(values)
+
+    summed = "seconds busy low high launches matrix_flops read written inside".split()
+    known = {name: total(name) or 0.0 for name in summed}
+    unsure = {name: total(name) for name in ("flops", "least", "tiled", "reachable")}
+    return replace(first, **known, **unsure, kernels=len(family))  # type: ignore[arg-type]
 
 
 class Joined(NamedTuple):
@@ -233,13 +283,13 @@ class _Join:
         mine = [[e for e in events if self.key(e) == key] for events in inside]
         one = next(event for events in mine for event in events)
         busy = sorted(sum(e.end - e.start for e in events) / self.calls for events in mine)
-        low, middle, high = _quartiles(busy)
+        low, middle, high = map(short, _quartiles(busy))
         labels = Counter(event.label for events in mine for event in events)
         launches = min(labels.values()) / self.counts
         plain = Row(
             self.op_of(one),
             LOOP if self.container(one) else TRANSFER if is_transfer(one) else KERNEL,
-            seconds,
+            short(seconds),
             middle,
             low,
             high,
@@ -272,6 +322,7 @@ class _Join:
     def _timeline(
         self, events: Sequence[Event], run: Span, keys: Sequence[str]
     ) -> tuple[tuple[tuple[float, float, int, int], ...], tuple[str, ...]]:
+        one = (run.end - run.start) / self.calls
         place = {key: number for number, key in enumerate(keys)}
         lines = list(dict.fromkeys(event.line for event in events))
         drawn = tuple(
@@ -281,8 +332,9 @@ class _Join:
                 lines.index(e.line),
                 place[self.key(e)],
             )
-            for e in events[:4000]
-        )
+            for e in events
+            if e.start - run.start < one
+        )[:TIMELINE]
         return drawn, tuple(lines)
 
     def _notes(self, rows: Mapping[str, Row]) -> tuple[str, ...]:
@@ -322,9 +374,9 @@ def compiled(row: Row, program: Program, ceilings: Ceilings) -> Row:
         matrix_types=there.matrix_types,
         operations=dict(there.operations),
         known=True,
-        least=ceilings.least(there, n),
-        tiled=ceilings.least(there, n, tiled=True),
-        reachable=ceilings.reachable(there, n, tiled=True),
+        least=short(ceilings.least(there, n)),
+        tiled=short(ceilings.least(there, n, tiled=True)),
+        reachable=short(ceilings.reachable(there, n, tiled=True)),
         limit=ceilings.limit(there),
         role=there.role,
         source=str(there.source or ""),
