@@ -134,11 +134,13 @@ def short(seconds: float | None) -> float | None:
 
 
 def kin(row: Row) -> tuple[str, ...]:
-    """Return what a kernel has in common with that of another layer: line, role, scope, pass."""
-    if row.kind != KERNEL or not row.source:
+    """Return what a kernel has in common with that of another layer: line, role, scope, work."""
+    if row.kind != KERNEL or not row.role:
         return (row.program, row.name)
     layerless = (re.sub(r"\d+", "#", text) for text in (row.role, row.scope))
-    return (row.program, row.source, row.step, *layerless)
+    once = (row.flops or 0.0, row.read, row.written) if row.launches else (0.0, 0.0, 0.0)
+    work = (f"{each / (row.launches or 1):.4g}" for each in once)
+    return (row.program, row.source, row.step, *layerless, *work, *row.operations)
 
 
 def grouped(rows: Sequence[Row]) -> tuple[Row, ...]:
