@@ -10,7 +10,8 @@ import msgspec
 
 from roofline_helpers import records
 from roofline_helpers.explain.explanation import Explanation
-from roofline_helpers.explain.record import fields, of_fields
+from roofline_helpers.explain.loading import of_fields
+from roofline_helpers.explain.record import fields
 
 SCHEMA = "roofline_helpers.ladder/1"
 """What a record says of itself."""

@@ -171,7 +171,7 @@ def widened_both() -> Made:
     return f, (spec(8, 256, 128), spec(8, 8192, 128))
 
 
-@planted("vector-product", lambda: (jnp.matmul, (spec(1024, 512), spec(512, 1024))), chip="v6e")
+@planted("vector-product", lambda: (jnp.matmul, (spec(1024, 512), spec(512, 1024))), chip="v5e")
 def multiplied_and_summed() -> Made:
     wide = functools.partial(spec, dtype=jnp.float32)
     return lambda a, b: jnp.sum(a[:, :, None] * b[None], axis=1), (wide(1024, 512), wide(512, 1024))
@@ -190,9 +190,9 @@ def tiny_batches() -> Made:
     return jnp.matmul, (normal(40000, 6, 6), normal(40000, 6, 6))
 
 
-@planted("small-product", lambda: (jnp.matmul, (spec(8192, 8192), spec(8192, 512))), chip="v5e")
+@planted("small-product", lambda: (jnp.matmul, (spec(2**18, 256), spec(256, 256))), chip="v5e")
 def padded() -> Made:
-    return jnp.matmul, (spec(8192, 8192), spec(8192, 392))
+    return jnp.matmul, (spec(65536, 24, 40), spec(65536, 40, 24))
 
 
 # --- fusing ---------------------------------------------------------------------------------------
