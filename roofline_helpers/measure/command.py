@@ -61,7 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m roofline_helpers", description="Roofline analysis: measure this device."
+        prog="python -m roofline_helpers",
+        description="Roofline analysis: measure this device.",
+        epilog="explain SCRIPT.py:FUNCTION says where a function's time goes: explain --help",
     )
     commands = parser.add_subparsers(dest="command", required=True)
     measure = commands.add_parser("measure", help="find this device's ceilings, and place kernels")
