@@ -2,7 +2,7 @@
 
 The figures are data, in `data/chips.toml`; this module only reads and checks it.
 Everything is in SI base units (FLOP/s, byte, byte/s, Hz, W), per chip, and dense: a headline
-that assumes 2:4 sparsity is kept beside the figure, never in its place.
+that assumes 2:4 sparsity is kept next to the figure, never in its place.
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ import numpy as np
 from roofline_helpers._checks import (
     BadType,
     name_of,
-    plain,
     real,
     shown,
     whole,
@@ -217,7 +216,7 @@ def use_tables() -> None:
 
 def cell(value: Any, digits: int | None = None) -> str:
     """Return one value as `reading` shows it."""
-    value = plain(value)
+    value = value.item() if getattr(value, "ndim", None) == 0 else value  # of NumPy or JAX
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "–"
     if isinstance(value, bool):

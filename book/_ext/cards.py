@@ -33,7 +33,7 @@ def font(size: int, bold: bool = False) -> ImageFont.FreeTypeFont:
 
 @dataclass(frozen=True)
 class Card:
-    """What stands on a card."""
+    """The text of a card."""
 
     book: str
     label: str

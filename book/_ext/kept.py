@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
-FOLDER = ".pictures"  # beside the site; tools/site/build.py leaves it there
+FOLDER = ".pictures"  # in the site's folder; tools/site/build.py leaves it there
 
 
 def kept(site: Path, code: str, made_of: bytes, make: Callable[[], list[bytes]]) -> list[bytes]:

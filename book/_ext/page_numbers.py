@@ -19,7 +19,7 @@ def numbers() -> dict[str, str]:
     -------
     dict of str to str
         Name to Markdown. A value may span several lines, a table for instance; on the page it
-        then stands alone in its paragraph.
+        is then alone in its paragraph.
     """
     return {
         **_front(),

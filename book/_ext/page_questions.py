@@ -6,7 +6,7 @@ import roofline_helpers as rh
 from page_figures import first_kernels
 from roofline_helpers.ask import Element, exercises, ledger, question
 
-INSIDE = "(what stands inside the directive)"
+INSIDE = "(the directive's content)"
 
 
 def questions() -> dict[str, Element]:

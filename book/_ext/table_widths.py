@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 
 PHONE = 333  # CSS pixels of a row on a page that is 375 wide
-LETTER, PADDING = 8.7, 12.0  # CSS pixels there of a character, and of a cell beside its text
+LETTER, PADDING = 8.7, 12.0  # CSS pixels there of a character, and of a cell around its text
 LONG_NUMBER = 24  # characters of a number with its unit; what is longer is a text
 LONG_WORD = 12  # characters from which on a word may break at its signs
 SEAM = re.compile(r"(?<=[_./×+])(?=\w)")

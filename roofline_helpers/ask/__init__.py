@@ -2,7 +2,7 @@
 
 A question is an object that shows itself in a notebook and on the published page. What it unlocks
 is part of it, so that both are one output; any answer unlocks, a wrong one too. Without JavaScript
-the question stands there with its answer folded. The book's own are data: `question` and
+the question is there with its answer folded. The book's own are data: `question` and
 `exercises` read them from ``data/questions``; `choice`, `number` and `sheet` are what they become.
 
 >>> q = choice("Which is larger?", {"2": "Right.", "1": "It is smaller."}, right="2", key="larger")

@@ -124,7 +124,7 @@ def question(
     then : table, figure, element, text, or a list of these
         What any answer unlocks, right or wrong.
     alt, caption : str
-        What the figure in `then` shows, for those who don't see it; and what stands below it.
+        What the figure in `then` shows, for those who don't see it; and the caption below it.
     answer : number, optional
         The reader's own, judged at once, for those who read without a browser.
     **values

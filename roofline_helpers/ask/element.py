@@ -1,4 +1,4 @@
-"""An interactive piece: its HTML, the script that brings it to life, and what stands without it."""
+"""An interactive piece: its HTML, its script, and what is shown without it."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class Element:
     data : mapping
         What it is made from.
     fallback : str
-        HTML that stands there without JavaScript.
+        HTML that is shown without JavaScript.
     plain : str
         The same as text, without the answer.
     answer : str
@@ -145,7 +145,7 @@ class Element:
         data = turned(to_json(self._sent()))
         return (
             f'<{tag(self.bundle)} data-kind="{escape(self.kind)}" '
-            # JupyterLab's command mode takes the arrow keys unless this stands here
+            # JupyterLab's command mode takes the arrow keys unless this is here
             'data-lm-suppress-shortcuts="true">\n'
             f'<script type="text/turned">{data}</script>\n'
             f"{marked.replace(LOCKED, locked)}\n</{tag(self.bundle)}>"

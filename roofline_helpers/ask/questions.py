@@ -97,7 +97,7 @@ def choice(
     then : table, figure, element, text, or a list of these
         What an answer unlocks, right or wrong.
     alt, caption : str
-        What the figure in `then` shows, for those who don't see it; and what stands below it.
+        What the figure in `then` shows, for those who don't see it; and the caption below it.
     multi : bool
         Whether several may be chosen: check boxes.
     lead : str, optional
@@ -357,7 +357,7 @@ def _made(
 
 
 def _folded(data: Mapping[str, Any], answers: Iterable[str]) -> str:
-    """Return a question as it stands without JavaScript, with its answer folded."""
+    """Return a question as readers without JavaScript see it, its answer folded."""
     options = "".join(f"<li>{escape(one['text'])}</li>" for one in data.get("options", ()))
     lead = f"<strong>{escape(data['lead'])}</strong> " if data["lead"] else ""
     return (

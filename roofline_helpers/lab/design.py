@@ -22,11 +22,6 @@ TODAY: Mapping[str, Any] = {
 }
 """The server of the story."""
 
-PRODUCTS = "The products with weights: projections, feed-forward, LM head"
-ATTENTION = "Attention over the KV cache"
-REST = "Norms, RoPE, SwiGLU, residual adds"
-"""The groups of kernels that the question asks about."""
-
 TASKS = [
     "Raise the batch. Which kernels move to the right, and which stay where they are?",
     "Narrow the weights, then the cache. Which helps more at batch 1, which at batch 128?",
@@ -82,7 +77,7 @@ def design_challenge() -> Element:
     alt = (
         f"Kernels of a decode step of {LLAMA_3_8B.name}, batch {TODAY['batch']}, under the roof "
         f"of the H100: all of them are far left of the ridge at {ridge}, from the norms at 1 "
-        f"FLOP/byte to the products at {between[PRODUCTS]}."
+        f"FLOP/byte to the products at {between['products']}."
     )
     return lab("design", data, predict, _chip_rows(), lambda ax: _draw(today, ax), alt)
 
@@ -117,44 +112,26 @@ def _intensities(one: serving.Step) -> dict[str, str]:
 
 
 def _prediction(today: serving.Step, ridge: str, between: Mapping[str, str]) -> Element:
-    groups = groups_of(today)
-    share = {name: sum(k.total for k in group) / today.seconds for name, group in groups.items()}
-    products, attention, rest = groups
-    return ask.choice(
-        "Which kernels of this decode step are memory-bound on the H100? Choose all.",
-        {
-            products: (
-                f"Memory-bound: each weight is read for only {TODAY['batch']} tokens, "
-                f"{between[products]} FLOP/byte against a ridge of {ridge}. They take "
-                f"{percent(share[products])} of the step."
-            ),
-            attention: (
-                f"Memory-bound: {between[attention]} FLOP/byte, since each sequence reads its own "
-                f"keys and values. {percent(share[attention])} of the step, and more with longer "
-                "contexts; a larger batch does not help it."
-            ),
-            rest: (
-                f"Memory-bound: {between[rest]} FLOP/byte at any batch. But together they take "
-                f"{percent(share[rest])} of the step: little to gain by fusing them here."
-            ),
-            "None: tensor cores are what limits a language model": (
-                f"The step uses {percent(today.mfu)} of the peak. Nothing in it comes near the "
-                "ridge; the tensor cores wait for weights and cache."
-            ),
-        },
-        right=[products, attention, rest],
-        multi=True,
-        key="lab-design",
-        lead="",
+    share = {
+        name: percent(sum(k.total for k in kernels) / today.seconds)
+        for name, kernels in groups_of(today).items()
+    }
+    return ask.question(
+        "lab-design",
+        batch=TODAY["batch"],
+        between=between,
+        ridge=ridge,
+        share=share,
+        used=percent(today.mfu),
     )
 
 
 def groups_of(one: serving.Step) -> dict[str, list[serving.StepKernel]]:
-    """Return the kernels of a step as the question names them."""
-    groups: dict[str, list[serving.StepKernel]] = {PRODUCTS: [], ATTENTION: [], REST: []}
+    """Return the kernels of a step that the question asks about together."""
+    groups: dict[str, list[serving.StepKernel]] = {"products": [], "attention": [], "rest": []}
     for kernel in one.kernels:
-        matrix = kernel.work.matrix_flops > 0
-        groups[ATTENTION if _attends(kernel) else PRODUCTS if matrix else REST].append(kernel)
+        other = "products" if kernel.work.matrix_flops > 0 else "rest"
+        groups["attention" if _attends(kernel) else other].append(kernel)
     return groups
 
 
@@ -163,48 +140,23 @@ def _attends(kernel: serving.StepKernel) -> bool:
 
 
 def _reflection(today: serving.Step) -> Element:
-    def gain(one: serving.Step) -> str:
-        times = one.tokens_per_second / today.tokens_per_second
-        return f"{significant(times)} times today's tokens per second"
-
     h100 = today.setting.chip
     doubled = {
         name: replace(figure, value=2 * figure.value) for name, figure in h100.matrix.items()
     }
-    tuned = today.but(chip=replace(h100, matrix=doubled))
-    fused = today.but(fusion="epilogue", attention="flash")
-    narrow, batch = today.but(weights="int4"), today.but(batch=64)
-    prompt = today.but(phase="prefill", batch=1)
-    prompt_fused = prompt.but(fusion="epilogue", attention="flash")
-    prefill = significant(prompt.seconds / prompt_fused.seconds)
-    ms = [significant(one.seconds * 1e3) for one in (today, batch)]
-    options = {
-        "Fuse what can be fused, and use flash attention": (
-            f"{gain(fused)}. Weights and cache are nearly all of the bytes, and fusion doesn't "
-            f"remove those. In prefill of one prompt the same change is worth {prefill} times."
-        ),
-        "Tensor cores of twice the speed": (
-            f"{gain(tuned)}: no kernel of the step is bound by them, nor by how well a product is "
-            "tuned, once it reads its weights at full bandwidth."
-        ),
-        "Weights of 4 bits": (
-            f"{gain(narrow)}: most bytes are weights. It stacks with a larger batch, and leaves "
-            "more memory for it."
-        ),
-        "Batch 64 in place of 8": (
-            f"{gain(batch)}: the weights are read once for all 64. The price is latency, {ms[0]} "
-            f"ms to {ms[1]} ms per token, and memory for the cache."
-        ),
+    changed = {
+        "fused": today.but(fusion="epilogue", attention="flash"),
+        "tuned": today.but(chip=replace(h100, matrix=doubled)),
+        "narrow": today.but(weights="int4"),
+        "batch": today.but(batch=64),
     }
-    best = max((fused, tuned, narrow, batch), key=lambda one: one.tokens_per_second)
-    if best is not batch:
-        raise RuntimeError("the lab's last question says that the batch gains most")
-    return ask.choice(
-        "One change to the server of the story. Which gives the most tokens per second?",
-        options,
-        right="Batch 64 in place of 8",
-        key="lab-design-back",
-        lead="",
+    prompt = today.but(phase="prefill", batch=1)
+    return ask.question(
+        "lab-design-back",
+        gain={k: one.tokens_per_second / today.tokens_per_second for k, one in changed.items()},
+        prefill=prompt.seconds / prompt.but(fusion="epilogue", attention="flash").seconds,
+        today=today,
+        batch=changed["batch"],
     )
 
 

@@ -54,7 +54,7 @@ def memory_wall() -> Element:
         f"{of_peak} of the peak. Three weeks of tuning the inner loop have not moved it.",
         "You are asked why. Commit yourself first; the roofline opens after that.",
     ]
-    predict = _prediction(numbers)
+    predict = ask.question("lab-memory-wall", numbers=numbers)
     data = {
         "key": "memory-wall",
         "keep": "Lab 1: your setting",
@@ -107,68 +107,21 @@ def _numbers(roof: Roofline, job: Work) -> _Numbers:
     )
 
 
-def _prediction(numbers: _Numbers) -> Element:
-    peak, limit, done, _, of_roof, intensity, ridge, first = numbers
-    return ask.choice(
-        f"What holds this kernel at {done}?",
-        {
-            "Its arithmetic: a matmul is compute-bound, so the inner loop has a fault": (
-                f"A matmul is compute-bound only if it is large enough. This one does {intensity} "
-                f"FLOPs for each byte, and the ridge of an H100 is at {ridge}: left of it the "
-                f"memory allows {limit}, however good the inner loop is."
-            ),
-            "Its memory, and nothing else: it runs as fast as its bytes arrive": (
-                f"Half of the answer. At {intensity} FLOP/byte the memory allows {limit}, less "
-                f"than the peak. But {done} is only {of_roof} of that. The memory doesn't explain "
-                "the rest: the kernel doesn't even reach its own roof."
-            ),
-            "Two things: its roof is lower than the peak, and it stays below its roof": (
-                f"Each has its own cure. The roof is at {limit}, not {peak}, "
-                f"because {intensity} FLOP/byte lies left of the ridge ({ridge}): only more FLOPs "
-                f"per byte, or faster memory, lift it. And {done} is {of_roof} of that roof: this "
-                "part is the kernel's own, for instance bytes moved twice, or waiting."
-            ),
-            "Nothing: about a third of the peak is what tensor cores really give": (
-                f"The same chip's roof reaches the peak for larger matrices, from N = {first} on. "
-                f"Here the roof is {limit}, so there is room above {done}: it is {of_roof} of it."
-            ),
-        },
-        right="Two things: its roof is lower than the peak, and it stays below its roof",
-        key="lab-memory-wall",
-        lead="",
-    )
-
-
 def _reflection(h100: Chip) -> Element:
     def top(chip: Chip, side: int, dtype: str) -> float:
         return float(chip.roofline(dtype).attainable(work.matmul(side, side, side, dtype)))
 
     before = top(h100, 512, "bf16")
 
-    def gain(chip: Any, side: int, dtype: str) -> str:
-        after = top(chip_of(chip), side, dtype)
+    def gain(chip: Chip, side: int, dtype: str) -> str:
+        after = top(chip, side, dtype)
         return f"{rate(after)}, {significant(after / before)} times as high"
 
-    fp8, large = "fp8 in place of bf16, for inputs and output", "Products of 1024 × 1024 matrices"
-    memory = "An H200: the same peak, faster memory"
-    return ask.choice(
-        "Back to the 512 × 512 matrices on the H100. Which of these lift their roof? Choose all.",
-        {
-            "A higher clock of the tensor cores, the same memory": (
-                "That lifts the flat part only. This kernel is under the slope, which is bandwidth."
-            ),
-            fp8: f"Half the bytes, twice the intensity. The roof is then {gain(h100, 512, 'fp8')}.",
-            large: "Work grows with the cube, bytes with the square. The roof is then "
-            f"{gain(h100, 1024, 'bf16')}.",
-            memory: f"The slope is steeper. The roof is then {gain('h200', 512, 'bf16')}.",
-            "Twice the memory capacity at the same bandwidth": (
-                "How much the memory holds is not how fast it delivers: the roof doesn't move."
-            ),
-        },
-        right=[fp8, large, memory],
-        multi=True,
-        key="lab-memory-wall-back",
-        lead="",
+    return ask.question(
+        "lab-memory-wall-back",
+        narrow=gain(h100, 512, "fp8"),
+        large=gain(h100, 1024, "bf16"),
+        faster=gain(chip_of("h200"), 512, "bf16"),
     )
 
 

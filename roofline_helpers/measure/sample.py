@@ -96,6 +96,12 @@ class Sample:
         """FLOP/byte, counted by hand."""
         return self.flops / self.bytes
 
+    @property
+    def dram_bytes(self) -> float:
+        """Bytes of one call that crossed DRAM, by hardware counters; NaN where none were read."""
+        counted = self.counters or {}
+        return counted.get("dram_read", math.nan) + counted.get("dram_written", math.nan)
+
     def to_dict(self) -> dict[str, Any]:
         """Return it as a record holds it."""
         return asdict(self)

@@ -219,7 +219,7 @@ def test_a_sheet_by_keyboard(show: Show) -> None:
     page.keyboard.type("341")
     page.keyboard.press("Enter")
     assert status(page) == "Right: 341 FLOP/byte."
-    # What the notebook has given stands in its field, judged; nothing was said about it
+    # What the notebook has given is in its field, judged; nothing was said about it
     expect(page.get_by_role("textbox").nth(1)).to_have_value("8")
     expect(host).to_contain_text("Too large.")
 

@@ -19,17 +19,6 @@ IDS = [path.stem for path in ALL]
 LONGEST = 25
 VISIBLE, MEDIAN, WIDE = 15, 6, 72  # lines of a cell that is in view, and characters of a line
 FOLDED = {"hide-cell", "hide-input", "remove-cell", "remove-input"}
-# Notebooks whose cells are still longer or wider: none may be added
-PENDING = {
-    "fused-kernel",
-    "fusion-measured",
-    "fused-attention",
-    "misconceptions",
-    "limitations",
-    "measure",
-    "lab-memory-wall",
-    "lab-design-challenge",
-}
 
 # A cell may differ from machine to machine only where it times or probes something, or shows what
 # a cell that does so has left
@@ -100,8 +89,6 @@ def test_is_as_make_notebooks_leaves_it(path: Path) -> None:
 
 
 def test_cells_are_short(path: Path) -> None:
-    if path.stem in PENDING:
-        pytest.skip("its cells are still longer or wider")
     long = {cell.id: count for cell in code_cells(path) if (count := len(lines(cell))) > LONGEST}
     assert not long, f"cells of more than {LONGEST} lines: {long}"
 
@@ -116,8 +103,6 @@ def visible(path: Path) -> list[Any]:
 
 
 def test_cells_in_view_are_short_and_fit_the_page(path: Path) -> None:
-    if path.stem in PENDING:
-        pytest.skip("its cells are still longer or wider")
     long = {cell.id: len(lines(cell)) for cell in visible(path) if len(lines(cell)) > VISIBLE}
     assert not long, f"cells in view of more than {VISIBLE} lines: {long}"
     assert median(len(lines(cell)) for cell in visible(path)) <= MEDIAN
@@ -132,8 +117,6 @@ def test_cells_in_view_are_short_and_fit_the_page(path: Path) -> None:
 
 def test_a_cell_that_only_asks_shows_no_code(path: Path) -> None:
     """A fold above each question, with one line in it, would be in the way."""
-    if path.stem in PENDING:
-        pytest.skip("its questions are still in its cells")
     faults = []
     for cell in code_cells(path):
         (only, *more) = ast.parse(python_of(cell.source)).body

@@ -26,19 +26,7 @@ from tools.notebooks import run as notebooks
 ALL = books.notebooks()
 LEAST = 2  # questions of a chapter that lock what follows
 PROSE = "what-is-a-roofline"
-# Notebooks whose questions are still in their cells: none may be added
-PENDING = {
-    "fused-kernel",
-    "fusion-measured",
-    "fused-attention",
-    "misconceptions",
-    "limitations",
-    "measure",
-    "lab-memory-wall",
-    "lab-design-challenge",
-}
-MINE = [path for path in ALL if path.stem not in PENDING]
-IDS = [path.stem for path in MINE]
+IDS = [path.stem for path in ALL]
 PIECE = re.compile(
     r'<roofline-\w+-\w+ data-kind="([\w-]+)"[^>]*>\s*<script type="text/turned">(.*?)</script>'
 )
@@ -66,7 +54,7 @@ def pieces(path: Path) -> Iterator[tuple[str, Any]]:
 def questions(data: Any, kind: str) -> Iterator[Any]:
     """The data of each question of a piece, those of sheets and labs too."""
     if isinstance(data, dict) and data.get("type") in {"choice", "number"} and "key" in data:
-        # a lab's questions lock what stands behind them in the lab
+        # a lab's questions lock what comes after them in the lab
         yield {**data, "locked": data["locked"] or kind not in {"question", "sheet"}}
     elif isinstance(data, dict | list):
         for member in data.values() if isinstance(data, dict) else data:
@@ -113,7 +101,7 @@ options = [
 
 def test_every_question_is_asked_once_and_where_it_belongs() -> None:
     faults = []
-    for path in MINE:
+    for path in ALL:
         shown = sorted(q["key"] for kind, data in pieces(path) for q in questions(data, kind))
         mine = sorted(key for key, asked in bank().items() if asked.chapter == path.stem)
         faults += [] if shown == mine else [(path.stem, set(shown) ^ set(mine))]
@@ -122,7 +110,7 @@ def test_every_question_is_asked_once_and_where_it_belongs() -> None:
     mine = sorted(key for key, asked in bank().items() if asked.chapter == PROSE)
     assert faults == []
     assert shown == mine
-    assert {asked.chapter for asked in bank().values()} <= {PROSE, *(path.stem for path in MINE)}
+    assert {asked.chapter for asked in bank().values()} <= {PROSE, *(path.stem for path in ALL)}
 
 
 def test_prose_pages_ask_what_there_is() -> None:
@@ -132,7 +120,7 @@ def test_prose_pages_ask_what_there_is() -> None:
     assert sorted(asked) == sorted(page_questions.questions())
 
 
-@pytest.mark.parametrize("path", MINE, ids=IDS)
+@pytest.mark.parametrize("path", ALL, ids=IDS)
 def test_a_chapter_asks_before_it_answers(path: Path) -> None:
     shown = [(kind, q) for kind, data in pieces(path) for q in questions(data, kind)]
     assert len([q["key"] for _, q in shown if q["locked"]]) >= LEAST
@@ -192,7 +180,7 @@ def has(text: str, answer: str) -> bool:
     return answer in text
 
 
-@pytest.mark.parametrize("path", MINE, ids=IDS)
+@pytest.mark.parametrize("path", ALL, ids=IDS)
 def test_no_answer_is_in_a_notebook_s_source(path: Path) -> None:
     """No answer in its code; and no phrase in the text above the question."""
     source = "\n".join(cell.source for cell in code(path))
@@ -213,9 +201,9 @@ def test_no_answer_is_in_a_notebook_s_source(path: Path) -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("path", MINE, ids=IDS)
+@pytest.mark.parametrize("path", ALL, ids=IDS)
 def test_no_answer_is_readable_in_a_notebook_s_file(path: Path) -> None:
-    """In what JavaScript gets and in what stands folded without it, nor as text."""
+    """In what JavaScript gets and in what is folded without it, nor as text."""
     faults = []
     for cell in code(path):
         for output in cell.outputs:
@@ -247,7 +235,7 @@ def test_outputs_carry_the_present_script() -> None:
     assert old == [], "run tools/notebooks/restamp.py"
 
 
-@pytest.mark.parametrize("path", MINE, ids=IDS)
+@pytest.mark.parametrize("path", ALL, ids=IDS)
 def test_what_a_page_prints_is_accepted(path: Path) -> None:
     """The solution as it is shown, typed into the field, is right."""
     faults = []

@@ -162,7 +162,7 @@ def test_no_answer_is_readable_before_it_was_given() -> None:
 
 
 def test_words_are_sent_once() -> None:
-    """JavaScript takes them from what stands there without it."""
+    """JavaScript takes them from what is there without it."""
     assert sent(choice().markup()) == {
         **{"type": "choice", "key": "t-choice", "multi": False, "right": [0]},
         **{"reveal": True, "locked": False},

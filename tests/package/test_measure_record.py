@@ -170,6 +170,12 @@ def test_the_committed_record_of_the_same_device_is_found(monkeypatch: pytest.Mo
 # --- several as one -------------------------------------------------------------------------------
 
 
+def test_bytes_across_dram_are_read_and_written() -> None:
+    counters = {"dram_read": 3.0, "dram_written": 4.0, "kernels": 1}
+    assert timed("a", 1.0, counters=counters).dram_bytes == 7
+    assert math.isnan(timed("a", 1.0).dram_bytes)
+
+
 def test_runs_are_combined(tmp_path: Path) -> None:
     first = record(timed("a", 1.0, 3.0), timed("b", error="no"), notes=("one",))
     second = record(timed("a", 2.2, counters={"kernels": 1}), timed("b", 5.0))

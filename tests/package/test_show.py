@@ -127,6 +127,14 @@ def test_a_table_of_pandas_reads_as_one_of_rows():
     assert show.reading(frame).equals(frame), "a second time changes nothing"
 
 
+def test_results_of_numpy_and_jax_read_as_numbers():
+    from jax import numpy as jnp
+
+    values = [jnp.float32(1234.5), np.float64(0.12345), jnp.arange(3).sum(), jnp.bfloat16(jnp.nan)]
+    assert [show.cell(value) for value in values] == ["1,234", "0.123", "3", "–"]
+    assert show.cell(jnp.arange(2)) == "[0 1]"
+
+
 def test_a_table_as_html_is_whole_and_without_style():
     long = "a text of more than the fifty characters at which pandas would cut it"
     html = show.table_html(pandas.DataFrame({"a": ["x", "y"], "b": [long, None]}))

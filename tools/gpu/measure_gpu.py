@@ -200,8 +200,7 @@ def summary(record: measure.Record) -> str:
         line += f", ±{100 * s.spread:.1f}%"
         line += f", {len(s.runs)} runs ±{100 * s.between:.1f}%" if len(s.runs) > 1 else ""
         if s.counters:
-            moved = s.counters["dram_read"] + s.counters["dram_written"]
-            line += f", DRAM {moved / s.bytes:.3f} of hand"
+            line += f", DRAM {s.dram_bytes / s.bytes:.3f} of hand"
         if s.xla_bytes:
             line += f", XLA {s.xla_bytes / s.bytes:.3f}"
         if s.state and "clock" in s.state:

@@ -67,7 +67,7 @@
     }
   }
 
-  // What a term means, beside it: on hover and on focus, until Escape
+  // What a term means, next to it: on hover and on focus, until Escape
   const card = document.createElement("div");
   card.id = "term-card";
   card.setAttribute("role", "tooltip");
