@@ -34,6 +34,9 @@ from roofline_helpers.roofline import Roofline
 from roofline_helpers.show import PREFIXES, si
 from roofline_helpers.work import Work
 
+BAR = 0.62
+"""Height of a bar of `traffic`, in rows."""
+
 
 def heatmap(
     jobs: Jobs,
@@ -217,7 +220,7 @@ def traffic(variants: Mapping[str, Work | Sequence[Work]], *, ax: Axes | None = 
     ax.grid(axis="x", color=PALETTE["grid"], lw=0.6)
     ax.set_axisbelow(True)
     ax.tick_params(axis="y", length=0)
-    name_bars(ax, named)
+    name_bars(ax, named, BAR)
     edge: dict[str, Any] = {"ec": PALETTE["muted"], "lw": 0.6}
     handles = [Patch(fc=color, label=tensor, **edge) for tensor, color in tints.items()]
     if thin:
@@ -257,7 +260,7 @@ def _draw_bar(
         if j and row[j - 1].kernel != kernel:
             ax.plot([end, end], [i - 0.42, i + 0.42], color=PALETTE["ink"], lw=1.6,
                     gid=f"kernel:{name}:{kernel}")  # fmt: skip
-        ax.barh(i, n, left=end, height=0.62, facecolor=color, hatch=hatch, lw=0.6,
+        ax.barh(i, n, left=end, height=BAR, facecolor=color, hatch=hatch, lw=0.6,
                 edgecolor=PALETTE["muted"], gid=f"bytes:{name}:{tensor}")  # fmt: skip
         if tensor in tints:
             named.append((i, end, end + n, tensor))

@@ -146,8 +146,8 @@ def name_guides(ax: Axes, entries: list[tuple[float, str]]) -> None:
     ax.add_artist(AtDraw(place, -8))
 
 
-def name_bars(ax: Axes, pieces: list[tuple[int, float, float, str]]) -> None:
-    """Write (row, start, end, name) into the bars that are wide enough."""
+def name_bars(ax: Axes, pieces: list[tuple[int, float, float, str]], height: float) -> None:
+    """Write (row, start, end, name) into the bars that have room, upright where across has none."""
     back = {"boxstyle": "round,pad=0.15", "fc": PALETTE["paper"], "ec": "none", "alpha": 0.85}
     made = []
     for row, start, end, name in pieces:
@@ -158,10 +158,15 @@ def name_bars(ax: Axes, pieces: list[tuple[int, float, float, str]]) -> None:
     def place(renderer: Any) -> None:
         fits = []
         for text, (_, start, end, _) in zip(made, pieces, strict=True):
-            left, right = ax.transData.transform([(start, 0), (end, 0)])[:, 0]
+            ends = ax.transData.transform([(start, 0), (end, height)])
+            room = abs(ends[1] - ends[0]) - 2 * figure_of(ax).dpi / 72
             text.set_visible(True)
-            width = Text.get_window_extent(text, renderer).width
-            fits.append(bool(width < right - left - 2 * figure_of(ax).dpi / 72))
+            for angle in (0, 90):
+                text.set_rotation(angle)
+                fit = bool((Text.get_window_extent(text, renderer).size < room).all())
+                if fit:
+                    break
+            fits.append(fit)
         for text, fit in zip(made, fits, strict=True):
             text.set_visible(fit and sum(fits) > len(fits) / 2)
 

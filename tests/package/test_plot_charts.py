@@ -95,3 +95,10 @@ def test_traffic_draws_every_byte_once():
     assert lines == [f"kernel:4 kernels:{i}" for i in (1, 2, 3)]
     legend = [text.get_text() for text in axes.get_legend().get_texts()]
     assert legend == ["x", "a", "b", "mask", "c", "residual", "y", "γ, β (thin)", "read", "written"]
+
+
+def test_names_stand_upright_in_bars_too_narrow_for_them():
+    axes = plot.traffic({"4 kernels": CHAIN})
+    axes.figure.canvas.draw()
+    turned = {text.get_text(): text.get_rotation() for text in axes.texts if text.get_visible()}
+    assert (turned["x"], turned["residual"]) == (0, 90)

@@ -124,11 +124,12 @@ def backward(suite: Suite) -> None:
             source=source,
             needs=9.0 * rows * columns * 2,
         )
-    for name, compiled, source in (
-        ("op by op", False, "torch"),
-        ("compiled", True, "torch.compile"),
+    for name, how, source in (
+        ("op by op", _eager, "torch"),
+        ("compiled", _compiled, "torch.compile"),
+        ("Triton", _own, "triton"),
     ):
-        start = functools.partial(torch_chain_backward, suite.torch, compiled=compiled)
+        start = functools.partial(torch_chain_backward, suite.torch, how=how)
         whole, row = (rows, columns), (columns,)
         suite.pytorch(
             f"chain backward {name} {label}",
@@ -227,18 +228,37 @@ def torch_eager(torch: Any) -> Callable[..., Any]:
     return eager
 
 
+def _eager(torch: Any, eager: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the chain with autograd over each operation."""
+    return eager
+
+
+def _compiled(torch: Any, eager: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the chain compiled; what forward saved must outlive backwards run again and again."""
+    config: Any = importlib.import_module("torch._functorch.config")
+    config.donated_buffer = False
+    compiled: Callable[..., Any] = torch.compile(eager)
+    return compiled
+
+
+def _own(torch: Any, eager: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the chain of our example: one Triton kernel forward, one backward."""
+    example: Any = importlib.import_module("examples.torch_chain")
+    return functools.partial(example.chain, rate=RATE, eps=EPS)
+
+
 def torch_chain_backward(
-    torch: Any, x: Any, g: Any, b: Any, m: Any, dy: Any, compiled: bool
+    torch: Any,
+    x: Any,
+    g: Any,
+    b: Any,
+    m: Any,
+    dy: Any,
+    how: Callable[[Any, Callable[..., Any]], Callable[..., Any]],
 ) -> Callable[[], Any]:
-    """Return PyTorch's gradient of the chain: autograd over each operation, or compiled."""
+    """Return PyTorch's gradient of the chain, eager, compiled or our own."""
     kept = (m > -1.2816).to(m.dtype)
     eager = torch_eager(torch)
-    f = eager
-    if compiled:
-        # what forward saved must outlive a backward that is run again and again
-        config: Any = importlib.import_module("torch._functorch.config")
-        config.donated_buffer = False
-        f = torch.compile(eager)
 
     def pull(f: Any, *tensors: Any) -> Callable[[], Any]:
         x, g, b, kept, dy = tensors
@@ -247,7 +267,7 @@ def torch_chain_backward(
             y = f(*leaves, kept, torch.zeros_like(x))
         return lambda: torch.autograd.grad(y, leaves, dy, retain_graph=True)
 
-    call = pull(f, x, g, b, kept, dy)
+    call = pull(how(torch, eager), x, g, b, kept, dy)
     few = (x[:512].float(), g.float(), b.float(), kept[:512].float(), dy[:512].float())
     right(call()[0][:512], pull(eager, *few)()[0])
     return call

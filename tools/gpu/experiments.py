@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from roofline_helpers.measure import Case
-from tools.gpu import attention, ceilings, chain, shapes
+from tools.gpu import attention, ceilings, chain, patterns, shapes
 from tools.gpu.suite import Suite
 
 EXPERIMENTS: Mapping[tuple[str, ...], Sequence[Callable[[Suite], None]]] = {
@@ -23,6 +23,8 @@ EXPERIMENTS: Mapping[tuple[str, ...], Sequence[Callable[[Suite], None]]] = {
     ("normalisations",): [shapes.normalisations],
     ("gather",): [shapes.gather],
     ("attention",): [attention.forward],
+    ("patterns",): [patterns.add_patterns],
+    ("sizes",): [patterns.add_sizes],
 }
 """What adds the cases of these groups, in the order in which they are measured."""
 
