@@ -37,9 +37,13 @@ CHIP_KEYS = {"name", "vendor", "kind", "year", "aliases", "device_kinds", "devic
 
 def figures(chip: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield every figure of a chip with its path, for instance ``memory.hbm.bandwidth``."""
-    for part in ("matrix", "vector", "links"):
+    for part in ("matrix", "vector"):
         for name, figure in chip.get(part, {}).items():
             yield f"{part}.{name}", figure
+    for kind, link in chip.get("links", {}).items():
+        for name in ("rate", "latency"):
+            if name in link:
+                yield f"links.{kind}.{name}", link[name]
     for level, memory in chip["memory"].items():
         for name in ("capacity", "bandwidth", "printed"):
             if name in memory:
@@ -89,7 +93,11 @@ def test_chip_is_complete(key: str) -> None:
     elif chip["kind"] == "gpu":
         assert ("l2" in chip["memory"]) == (key != "rtx-pro-6000")  # nobody was found to print it
         assert "fp32" in chip["vector"]
-        assert set(chip.get("links", {})) <= {"nvlink" if chip["vendor"] == "NVIDIA" else "xgmi"}
+        fast = "nvlink" if chip["vendor"] == "NVIDIA" else "xgmi"
+        assert set(chip.get("links", {})) <= {fast, "nic"}
+    for link in chip.get("links", {}).values():
+        assert {"rate"} <= set(link) <= {"rate", "count", "latency"}
+        assert link.get("count", 1) >= 1
 
 
 def test_device_kinds_are_known_except_where_the_name_is_ambiguous() -> None:
@@ -171,7 +179,8 @@ RANGES = {
     r"memory\.hbm\.bandwidth": (1e11, 1e13),
     r"memory\.(vmem|cmem|l2|l3|llc)\.capacity": (2**20, 2**29),
     r"memory\.(vmem|cmem|l2|llc)\.bandwidth": (5e12, 1e14),
-    r"links\..*": (1e9, 2e12),
+    r"links\..*\.rate": (1e9, 2e12),
+    r"links\..*\.latency": (1e-8, 1e-4),
     r"clock": (0.5e9, 3e9),
     r"power": (5, 2000),
 }
@@ -201,8 +210,9 @@ def test_figures_of_a_chip_fit_together(key: str) -> None:
         assert memory["capacity"]["value"] % 2**20 == 0, "caches are counted in MiB"
         if "bandwidth" in memory:
             assert memory["bandwidth"]["value"] > value(key, "memory.hbm.bandwidth")
-    for name in chip.get("links", {}):
-        assert value(key, f"links.{name}") < value(key, "memory.hbm.bandwidth")
+    for name, link in chip.get("links", {}).items():
+        rate = value(key, f"links.{name}.rate")
+        assert rate * link.get("count", 1) < value(key, "memory.hbm.bandwidth")
 
 
 def test_sparse_headlines_are_twice_the_dense_figure() -> None:
@@ -222,26 +232,25 @@ RECOMPUTED = {
     ("v5p", "vector.fp32"): 2 * 8 * 128 * 4 * 1.75e9,
     ("v5e", "memory.vmem.bandwidth"): 22 * 810e9,
     ("v5p", "memory.vmem.bandwidth"): 2 * 3 * 8 * 128 * 4 * 1.75e9,
-    ("v4", "links.ici"): 6 * 45e9,
-    ("v5e", "links.ici"): 400e9 / 2,
-    ("v5p", "links.ici"): 1200e9 / 2,
-    ("v6e", "links.ici"): 800e9 / 2,
-    ("v7x", "links.ici"): 1200e9 / 2,
-    ("v5e", "links.dcn"): 6.4e12 / 256 / 8,
+    ("v5e", "links.ici.rate"): 400e9 / 2 / 4,
+    ("v5p", "links.ici.rate"): 1200e9 / 2 / 6,
+    ("v6e", "links.ici.rate"): 800e9 / 2 / 4,
+    ("v7x", "links.ici.rate"): 1200e9 / 2 / 6,
+    ("v5e", "links.dcn.rate"): 6.4e12 / 256 / 8,
     ("l4", "matrix.tf32"): 120e12 / 2,
     ("l4", "matrix.bf16"): 242e12 / 2,
     ("l4", "matrix.fp16"): 242e12 / 2,
     ("l4", "matrix.fp8"): 485e12 / 2,
     ("l4", "matrix.int8"): 485e12 / 2,
-    ("h200", "links.nvlink"): 900e9 / 2,
+    ("h200", "links.nvlink.rate"): 900e9 / 2 / 18,
     ("rtx-5090", "matrix.fp4"): 3352e12 / 2,
-    ("h20", "links.nvlink"): 900e9 / 2,
-    ("trainium-3", "links.neuronlink"): 2.56e12 / 2,
+    ("h20", "links.nvlink.rate"): 900e9 / 2 / 18,
+    ("trainium-3", "links.neuronlink.rate"): 2.56e12 / 2,
     ("orin-nx", "matrix.bf16"): 8 * 2048 * 918e6,
     ("orin-nx", "matrix.fp16"): 8 * 2048 * 918e6,
     ("orin-nx", "matrix.int8"): 8 * 4096 * 918e6,
     ("orin-nx", "memory.hbm.bandwidth"): 128 * 2 * 3200e6 / 8,
-    ("mi300x", "links.xgmi"): 7 * 64e9,
+    ("mi300x", "links.xgmi.rate"): 128e9 / 2,
 }
 
 
