@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 import roofline_helpers as rh
-from page_questions import addition
+from page_figures import First, first_kernels
 from roofline_helpers.hardware import Chip, Figure
 from roofline_helpers.show import significant
 
@@ -68,31 +68,40 @@ def _front() -> dict[str, str]:
 
 
 def _first_kernel() -> dict[str, str]:
-    """Chapter 1: a vector addition and a matmul on an H100, by hand."""
-    roof = rh.chip("h100").roofline("fp32")
-    add, additions, adding, moving = addition()
-    bf16 = rh.chip("h100").roofline("bf16")
-    matmul = rh.work.matmul(4096, 4096, 4096, "bf16")
-    return {
-        "h100_bandwidth": rh.si(roof.bandwidth, "B/s"),
-        "h100_vector": rh.si(roof.peak, "FLOP/s"),
-        "h100_additions": rh.si(additions, "FLOP/s"),
-        "h100_vector_ridge": f"{roof.ridge:.0f}",
-        "h100_peak": rh.si(bf16.peak, "FLOP/s"),
-        "h100_ridge": f"{bf16.ridge:.0f}",
-        "add_flops": rh.si(add.flops, "FLOP"),
-        "add_bytes": rh.si(add.bytes, "B"),
-        "add_flop_time": rh.si(adding, "s"),
-        "add_byte_time": rh.si(moving, "s"),
-        "add_ratio": f"{moving / adding:.0f}",
-        "add_intensity": significant(add.intensity, 2),
-        "add_share": f"{roof.mfu(roof.attainable(add)):.1%}",
-        "matmul_flops": rh.si(matmul.flops, "FLOP"),
-        "matmul_bytes": rh.si(matmul.bytes, "B"),
-        "matmul_flop_time": rh.si(matmul.flops / bf16.peak, "s"),
-        "matmul_byte_time": rh.si(matmul.bytes / bf16.bandwidth, "s"),
-        "matmul_intensity": f"{matmul.intensity:,.0f}",
-    }
+    """Chapter 1: a vector kernel and a matmul on an H100, by hand and as measured."""
+    triad, matmul = first_kernels()
+    reached = rh.measure.measured()["h100"].roofline("bf16")
+
+    def times(name: str, kernel: First) -> dict[str, str]:
+        work, roof = kernel.work, kernel.roof
+        computing, moving = work.flops / roof.peak, work.bytes / roof.bandwidth
+        return {
+            f"{name}_flops": rh.si(work.flops, "FLOP"),
+            f"{name}_bytes": rh.si(work.bytes, "B"),
+            f"{name}_flop_time": rh.si(computing, "s"),
+            f"{name}_byte_time": rh.si(moving, "s"),
+            f"{name}_sum": rh.si(computing + moving, "s"),
+            f"{name}_measured": rh.si(kernel.measured, "s"),
+            f"{name}_efficiency": f"{kernel.least / kernel.measured:.0%}",
+        }
+
+    return (
+        times("triad", triad)
+        | times("matmul", matmul)
+        | {
+            "h100_bandwidth": rh.si(triad.roof.bandwidth, "B/s"),
+            "h100_vector": rh.si(triad.roof.peak, "FLOP/s"),
+            "h100_vector_ridge": f"{triad.roof.ridge:.0f}",
+            "h100_peak": rh.si(matmul.roof.peak, "FLOP/s"),
+            "h100_ridge": f"{matmul.roof.ridge:.0f}",
+            "h100_reached_peak": rh.si(reached.peak, "FLOP/s"),
+            "matmul_of_reached": f"{reached.time(matmul.work) / matmul.measured:.0%}",
+            "triad_ratio": f"{triad.roof.ridge / triad.work.intensity:.0f}",
+            "triad_share": f"{triad.roof.mfu(triad.roof.attainable(triad.work)):.1%}",
+            "triad_intensity": significant(triad.work.intensity, 2),
+            "matmul_intensity": f"{matmul.work.intensity:,.0f}",
+        }
+    )
 
 
 def _ridges() -> dict[str, str]:
