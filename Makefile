@@ -9,7 +9,7 @@ export PYTHONHASHSEED := 0
 export JAX_PLATFORMS := cpu
 export TF_CPP_MIN_LOG_LEVEL := 3
 
-.PHONY: help book pdf serve test lint notebooks records lab links lighthouse repository lock clean environment
+.PHONY: help book pdf serve test quick thorough lint notebooks records programs lab links lighthouse repository lock clean environment
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -41,6 +41,12 @@ serve: book ## build the site and show it on http://localhost:8000
 test: $(READY) ## run every check: lint, types, spelling, tests, notebooks, site
 	@$(PY) -m tools.checks
 
+quick: $(READY) ## run lint and the package's quick tests: a minute
+	@$(PY) -m tools.checks quick
+
+thorough: $(READY) ## run every check, all programs compiled anew, notebooks as in Colab
+	@$(PY) -m tools.checks thorough
+
 lint: $(READY) ## run linter, formatter, type checker and spelling only
 	@$(PY) -m tools.checks lint
 
@@ -49,6 +55,9 @@ notebooks: $(READY) ## execute and normalise the notebooks (REFRESH=1: machine-d
 
 records: $(READY) ## compile for TPUs again what the notebooks compile (Linux x86-64)
 	@$(PY) -m tools.notebooks.records
+
+programs: $(READY) ## compile for TPUs again what the checks compile (Linux x86-64)
+	@$(PY) -m tools.programs
 
 lab: $(READY) ## open the notebooks in JupyterLab
 	@$(PY) -m jupyterlab notebooks

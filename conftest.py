@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 # Kernels inherit these; set before anything imports JAX
@@ -26,3 +27,13 @@ def pytest_collectstart(collector: Any) -> None:
             r"\broofline-(ask|lab)-[0-9a-f]{8}\b": "ELEMENT",
             r"data:image/png;base64,[A-Za-z0-9+/=]+": "PICTURE",
         }
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Name the tests that failed for `tools.checks`, which says them last of all."""
+    kept = os.environ.get("ROOFLINE_FAILED_TO")
+    stats = terminalreporter.stats
+    bad = dict.fromkeys(one.nodeid for kind in ("failed", "error") for one in stats.get(kind, ()))
+    if kept and bad:
+        with Path(kept).open("a", encoding="utf-8") as file:
+            file.writelines(f"  {name}\n" for name in bad)

@@ -18,15 +18,36 @@ from roofline_helpers.hardware import Chip, all_chips, chip, chips
 from roofline_helpers.judge import check
 from roofline_helpers.roofline import Roofline
 from roofline_helpers.show import si, table
+from roofline_helpers.verdicts import gain, verdict
 from roofline_helpers.work import Work, fuse, total
 
 if TYPE_CHECKING:
-    from roofline_helpers import ask, compiled, kernels, lab, measure, plot, serving
+    from roofline_helpers import (
+        ask,
+        compiled,
+        evidence,
+        explain,
+        kernels,
+        lab,
+        measure,
+        plot,
+        serving,
+    )
 
 __version__ = "0.1.0"
 
 # Modules that load Matplotlib or JAX, now or when called: imported when first used
-_LATER = ("ask", "compiled", "kernels", "lab", "measure", "plot", "serving")
+_LATER = (
+    "ask",
+    "compiled",
+    "evidence",
+    "explain",
+    "kernels",
+    "lab",
+    "measure",
+    "plot",
+    "serving",
+)
 
 __all__ = [
     "BadType",
@@ -43,7 +64,10 @@ __all__ = [
     "chips",
     "compiled",
     "dtypes",
+    "evidence",
+    "explain",
     "fuse",
+    "gain",
     "hardware",
     "kernels",
     "lab",
@@ -54,6 +78,7 @@ __all__ = [
     "si",
     "table",
     "total",
+    "verdict",
     "work",
 ]
 

@@ -7,92 +7,35 @@ that assumes 2:4 sparsity is kept next to the figure, never in its place.
 
 from __future__ import annotations
 
-import datetime
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
-from html import escape
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from roofline_helpers._checks import BadType, UnknownName, name_of, shown, size
+from roofline_helpers._checks import BadType, UnknownName, flag, name_of, shown
 from roofline_helpers.dtypes import dtype as dtype_of
+from roofline_helpers.figures import Figure, Reached, Source
 from roofline_helpers.roofline import UNITS, Roofline
-from roofline_helpers.show import facts_html, si
+from roofline_helpers.show import facts_html
 
 if TYPE_CHECKING:
     import pandas
 
 
 @dataclass(frozen=True)
-class Source:
-    """A page that figures were read on."""
-
-    key: str
-    title: str
-    url: str
-    read: datetime.date
-    kind: str
-
-
-@dataclass(frozen=True, repr=False)
-class Figure:
-    """One number of a chip: shows itself with its source.
-
-    `basis` is "vendor" (the vendor's own text), "secondary" (somebody quoting it), "derived"
-    (arithmetic; `note` gives the formula) or "unverified". `sparse` is the headline that assumes
-    2:4 sparsity, where there is one. ``float(figure)`` is the value.
-    """
-
-    value: float
-    unit: str
-    source: Source
-    basis: str
-    note: str = ""
-    sparse: float | None = None
-
-    def __float__(self) -> float:
-        return self.value
-
-    def __str__(self) -> str:
-        unit = self.unit.replace("byte", "B")
-        return si(self.value, unit, {"FLOP/s": "T", "B/s": "G"}.get(unit), 4)
-
-    def _line(self) -> str:
-        """Return what it shows of itself: its value, where that is from, what else there is."""
-        source = f"{self.source.title}, read {self.source.read:%Y-%m-%d}"
-        return "; ".join(filter(None, [f"{self}, {self.basis}: {source}", self.note]))
-
-    def __repr__(self) -> str:
-        return f"<{self._line()}>"
-
-    def _repr_html_(self) -> str:
-        title = escape(self.source.title)
-        link = f'<a href="{escape(self.source.url)}">{title}</a>'
-        return f"<p>{escape(self._line()).replace(title, link, 1)}</p>"
-
-    def over(self, n: int) -> Figure:
-        """Return the share that one of `n` equal parts has of it.
-
-        Raises
-        ------
-        BadType, BadValue
-            n is not a whole number of at least 1.
-        """
-        n = int(size("n", n))
-        sparse = None if self.sparse is None else self.sparse / n
-        note = f"{self.note + '; ' if self.note else ''}the chip's figure / {n}"
-        return replace(self, value=self.value / n, sparse=sparse, basis="derived", note=note)
-
-
-@dataclass(frozen=True)
 class Memory:
-    """One memory level: capacity in bytes, bandwidth in byte/s where it is published."""
+    """One memory level: capacity in bytes, bandwidth in byte/s where it is published.
+
+    `capacity` of the main memory is what software can allocate, `printed` what the vendor's page
+    says.
+    """
 
     technology: str
     capacity: Figure
     bandwidth: Figure | None = None
+    printed: Figure | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -102,6 +45,11 @@ class Chip:
     `matrix` and `vector` hold the dense peak of each data type (FLOP/s) on that unit, `memory`
     the levels, "hbm" first, and `links` what the chip can send, one way (byte/s). `devices` is
     the number of devices that JAX shows for one chip.
+
+    `reached` is what anybody measured of these ceilings. `floor` is the shortest kernel that was
+    seen on it (s), which no launch stays below, and `dispatch` the shortest call of a compiled
+    program from Python (s): the floor of a program, not of a kernel. Both are None where nobody
+    measured them.
     """
 
     key: str
@@ -118,6 +66,9 @@ class Chip:
     links: Mapping[str, Figure]
     clock: Figure | None = None
     power: Figure | None = None
+    reached: Reached = field(default_factory=Reached)
+    floor: Figure | None = None
+    dispatch: Figure | None = None
 
     def __repr__(self) -> str:
         facts = ", ".join(f"{path} {figure}" for path, figure in self.figures().items())
@@ -131,6 +82,13 @@ class Chip:
     def half(self) -> str:
         """The matrix unit's 16-bit type, "bf16", or "fp16" on a chip that has no bf16."""
         return "bf16" if "bf16" in self.matrix else "fp16"
+
+    @property
+    def on_chip(self) -> str:
+        """The level that holds most on the chip: VMEM, the last cache. Its name in `memory`."""
+        inner = {name: level.capacity.value for name, level in self.memory.items()}
+        del inner["hbm"]
+        return max(inner, key=lambda name: inner[name])
 
     def peak(self, dtype: Any = "bf16", unit: str | None = None) -> Figure:
         """Return the dense peak for a data type, FLOP/s.
@@ -165,11 +123,13 @@ class Chip:
         unit: str | None = None,
         levels: Sequence[str] = ("hbm",),
         network: str | None = None,
+        *,
+        reached: bool | str = False,
     ) -> Roofline:
-        """Return the published roofline for a data type.
+        """Return the published roofline for a data type, or the one that was reached.
 
         Its vector ceiling is the fp32 peak of the vector unit, or with unit="vector" the peak
-        of the data type itself.
+        of the data type itself; its floor that of the chip, where it is known.
 
         Parameters
         ----------
@@ -181,11 +141,15 @@ class Chip:
             Memory levels, outermost first. Only levels with a published bandwidth have a roof.
         network : str, optional
             A link of the chip, for instance "ici": adds a network ceiling.
+        reached : bool or str
+            Whether to take measured ceilings (`reached`) instead of published ones. The memory's
+            is the fastest stream of any direction, or the one that is named, for instance "copy".
+            What nobody measured stays published, and the name of the roofline says so.
 
         Raises
         ------
         UnknownName
-            No such type, unit, level or link on this chip, or no published bandwidth.
+            No such type, unit, level, link or stream on this chip, or no published bandwidth.
         BadType, BadValue
             Something that is not a name; no level at all.
         """
@@ -206,13 +170,40 @@ class Chip:
             link = self.links[name_of(f"link of {self.name}", network, self.links)].value
         vector = peak if unit == "vector" else self.vector.get("fp32")
         label = f"{self.name} {dtype_of(dtype)}" + (" vector" if unit == "vector" else "")
-        return Roofline(
+        roof = Roofline(
             peak=peak.value,
             levels=chosen,
             vector=vector.value if vector else None,
             network=link,
+            floor=self.floor.value if self.floor else None,
             name=label,
         )
+        stream = reached if isinstance(reached, str) else None
+        wanted = stream is not None or flag("reached", reached)
+        return self._reached(roof, dtype_of(dtype), unit, stream) if wanted else roof
+
+    def _reached(
+        self, roof: Roofline, dtype: str, unit: str | None, stream: str | None
+    ) -> Roofline:
+        """Return a published roofline with what was measured of it in its place."""
+        rates = self.reached
+        on_vector = unit == "vector" or dtype not in self.matrix
+        found = {
+            "peak": (rates.vector if on_vector else rates.matrix).get(dtype),
+            "memory": rates.stream(stream) if "hbm" in roof.levels else None,
+        }
+        vector = found["peak"] if unit == "vector" else rates.vector.get("fp32")
+        known = {part: figure.value for part, figure in found.items() if figure}
+        if not known:
+            return replace(roof, name=f"{roof.name} (as published: nothing was measured)")
+        left = " and ".join(part for part in found if part not in known)
+        measured = roof.measured(
+            peak=known.get("peak"),
+            levels={"hbm": known["memory"]} if "memory" in known else None,
+            vector=vector.value if vector else None,
+        )
+        name = f"{roof.name}, reached" + (f" ({left} as published)" if left else "")
+        return replace(measured, name=name)
 
     def per_device(self) -> Chip:
         """Return what one JAX device has: a v7x chip is two devices, most chips are one."""
@@ -220,7 +211,12 @@ class Chip:
         if n == 1:
             return self
         memory = {
-            name: Memory(m.technology, m.capacity.over(n), m.bandwidth and m.bandwidth.over(n))
+            name: Memory(
+                m.technology,
+                m.capacity.over(n),
+                m.bandwidth and m.bandwidth.over(n),
+                m.printed and m.printed.over(n),
+            )
             for name, m in self.memory.items()
         }
         return replace(
@@ -232,6 +228,7 @@ class Chip:
             memory=memory,
             links={name: figure.over(n) for name, figure in self.links.items()},
             power=self.power and self.power.over(n),
+            reached=self.reached.over(n),
         )
 
     def figures(self) -> dict[str, Figure]:
@@ -240,10 +237,17 @@ class Chip:
         found |= {f"vector.{name}": figure for name, figure in self.vector.items()}
         for level, memory in self.memory.items():
             found[f"memory.{level}.capacity"] = memory.capacity
+            if memory.printed:
+                found[f"memory.{level}.printed"] = memory.printed
             if memory.bandwidth:
                 found[f"memory.{level}.bandwidth"] = memory.bandwidth
         found |= {f"links.{name}": figure for name, figure in self.links.items()}
-        found |= {n: f for n, f in (("clock", self.clock), ("power", self.power)) if f}
+        for name in ("clock", "power", "floor", "dispatch"):
+            if getattr(self, name):
+                found[name] = getattr(self, name)
+        for part in ("matrix", "vector", "streams"):
+            rates: Mapping[str, Figure] = getattr(self.reached, part)
+            found |= {f"reached.{part}.{name}": figure for name, figure in rates.items()}
         return found
 
 
@@ -288,7 +292,8 @@ def all_chips() -> tuple[Chip, ...]:
 def chips() -> pandas.DataFrame:
     """Return the catalogue as a table: one row a chip, units in the column names.
 
-    A missing value means that the chip has no such unit or that nothing is published.
+    A missing value means that the chip has no such unit or that nothing is published. The memory
+    is what software can allocate of it.
     """
     import pandas
 
@@ -322,6 +327,9 @@ def _chip(name: str, entry: dict[str, Any], sources: Mapping[str, Source]) -> Ch
         fields = {**data, "source": sources[data["source"]], "value": float(data["value"])}
         return Figure(unit=unit, **fields)
 
+    def optional(unit: str, data: dict[str, Any], name: str) -> Figure | None:
+        return figure(unit, data[name]) if name in data else None
+
     def table(unit: str, data: dict[str, Any]) -> dict[str, Figure]:
         return {name: figure(unit, each) for name, each in data.items()}
 
@@ -329,10 +337,12 @@ def _chip(name: str, entry: dict[str, Any], sources: Mapping[str, Source]) -> Ch
         level: Memory(
             technology=data.get("technology", level),
             capacity=figure("byte", data["capacity"]),
-            bandwidth=figure("byte/s", data["bandwidth"]) if "bandwidth" in data else None,
+            bandwidth=optional("byte/s", data, "bandwidth"),
+            printed=optional("byte", data, "printed"),
         )
         for level, data in entry["memory"].items()
     }
+    measured = entry.get("reached", {})
     return Chip(
         key=name,
         name=entry["name"],
@@ -346,6 +356,17 @@ def _chip(name: str, entry: dict[str, Any], sources: Mapping[str, Source]) -> Ch
         vector=table("FLOP/s", entry.get("vector", {})),
         memory=memory,
         links=table("byte/s", entry.get("links", {})),
-        clock=figure("Hz", entry["clock"]) if "clock" in entry else None,
-        power=figure("W", entry["power"]) if "power" in entry else None,
+        clock=optional("Hz", entry, "clock"),
+        power=optional("W", entry, "power"),
+        reached=Reached(
+            matrix=table("FLOP/s", measured.get("matrix", {})),
+            vector=table("FLOP/s", measured.get("vector", {})),
+            streams=table("byte/s", measured.get("streams", {})),
+            sizes={
+                dtype: {int(side): rate for side, rate in by_side.items()}
+                for dtype, by_side in measured.get("sizes", {}).items()
+            },
+        ),
+        floor=optional("s", entry, "floor"),
+        dispatch=optional("s", entry, "dispatch"),
     )

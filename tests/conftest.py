@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import fcntl
-import functools
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import matplotlib as mpl
 import pytest
 from asking import show  # noqa: F401  (fixtures)
 from browser import chromium, serve, visit  # noqa: F401
 
-from roofline_helpers import compiled
 from tools import books
-from tools.notebooks import run as notebooks
 
 mpl.use("agg")  # no window in the tests' own process; kernels draw into the notebook
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests that share executed notebooks in one process."""
-    for item in items:
-        if "fresh" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("executed"))
+    """Begin with the tests that take long, and end with those that need what others have made."""
+    first = {"test_outputs.py": 0}  # executes the notebooks
+
+    def place(item: pytest.Item) -> int:
+        marker = item.get_closest_marker("xdist_group")
+        return 2 if marker and marker.args == ("last",) else first.get(item.path.name, 1)
+
+    items.sort(key=place)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -39,27 +38,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         lost = [item.nodeid for item in grouped if "@" not in item.nodeid]
         if lost:
             raise pytest.UsageError(f"groups are not kept together: {len(lost)} tests, {lost[0]}")
-
-
-@pytest.fixture(scope="session")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the directory that executed notebooks write records of what they compile to."""
-    return tmp_path_factory.mktemp("records")
-
-
-@pytest.fixture(scope="session")
-def fresh(recorded: Path) -> Callable[[Path], Any]:
-    """Return a function that executes a notebook, once a session, and leaves its file alone.
-
-    It compiles where it can, and keeps what it compiled in `recorded`.
-    """
-    environment = {compiled.USE: "auto", compiled.RECORD_TO: str(recorded)}
-
-    @functools.cache
-    def run(path: Path) -> Any:
-        return notebooks.execute(path, environment=environment)
-
-    return run
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,9 @@
-"""Run the checks of ``make test`` one after another, with the time that each takes.
+"""Run checks one after another, with the time that each takes; the last lines name what failed.
 
-python -m tools.checks          everything
-python -m tools.checks lint     linter, formatter, types, spelling
+python -m tools.checks lint       linter, formatter, types, spelling
+python -m tools.checks quick      those, and the package's quick tests
+python -m tools.checks            those, the site, all tests, each notebook executed once
+python -m tools.checks thorough   all compiled anew, all points and pages, notebooks as in Colab
 """
 
 from __future__ import annotations
@@ -9,56 +11,69 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 from tools import books
 
 PYTEST = ["-m", "pytest", "-q"]
-TWO = ["-n", "2", "--dist"]
-LINT = [
+# Two processes; tests that share something expensive stay together
+TWO = ["-n", "2", "--dist", "loadgroup"]
+FAILED_TO = "ROOFLINE_FAILED_TO"  # conftest.py: a file that names the tests that fail
+Stage = tuple[str, list[str]]
+
+LINT: list[Stage] = [
     ("ruff check", ["-m", "ruff", "check", "--quiet"]),
     ("ruff format", ["-m", "ruff", "format", "--check", "--quiet"]),
     ("mypy", ["-m", "mypy", "--no-error-summary"]),
     ("codespell", ["-m", "codespell_lib"]),
 ]
-REST = [
-    ("book", ["-m", "tools.site.build", "--clean"]),
-    # Two processes: a notebook's cells stay together, and so do tests that share executed notebooks
-    (
-        "notebooks, strict nbval",
-        [*PYTEST, *TWO, "loadscope", "--nbval", "--nbval-cell-timeout=120", "notebooks"],
-    ),
-    ("tests", [*PYTEST, *TWO, "loadgroup", "--doctest-modules", "roofline_helpers", "tests"]),
-]
+QUICK: Stage = ("quick tests", [*PYTEST, *TWO, "-m", "not slow", "tests/package"])
+BOOK: Stage = ("book", ["-m", "tools.site.build", "--clean"])
+TESTS: Stage = ("tests", [*PYTEST, *TWO, "--doctest-modules", "roofline_helpers", "tests"])
+NBVAL: Stage = (
+    "notebooks, strict nbval",
+    [*PYTEST, "-n", "2", "--dist", "loadscope", "--nbval", "--nbval-cell-timeout=600", "notebooks"],
+)
+STAGES: dict[str, list[Stage]] = {
+    "lint": LINT,
+    "quick": [*LINT, QUICK],
+    "all": [*LINT, BOOK, TESTS],
+    "thorough": [*LINT, BOOK, NBVAL, TESTS],
+}
+THOROUGH = {"ROOFLINE_THOROUGH": "1", "ROOFLINE_PROGRAMS": "live"}
 
 
-def run(stages: list[tuple[str, list[str]]]) -> list[str]:
+def run(stages: list[Stage], environment: dict[str, str]) -> list[str]:
     """Run each stage, failed or not before it; return the names of those that failed."""
     failed = []
     for name, arguments in stages:
         begun = time.perf_counter()
         # nbval holds the committed outputs against the records of compilations, and
-        # tests/notebooks/test_compiled_records.py holds those against what the compiler says now
+        # tests/notebooks/test_compiled_records.py holds those against what the compiler says
         use = {"ROOFLINE_USE": "record"} if "--nbval" in arguments else {}
-        command, environment = [sys.executable, *arguments], {**os.environ, **use}
-        if subprocess.run(command, cwd=books.ROOT, env=environment).returncode:
+        command = [sys.executable, *arguments]
+        if subprocess.run(command, cwd=books.ROOT, env={**environment, **use}).returncode:
             failed.append(name)
-        # pytest says its own time, and its summary ends the output where all went well
-        if arguments[:2] != PYTEST[:2] or name in failed:
-            verdict = "FAILED" if name in failed else "ok"
-            print(f"== {name}: {verdict}, {time.perf_counter() - begun:.1f} s", flush=True)
+        verdict = "FAILED" if name in failed else "ok"
+        print(f"== {name}: {verdict}, {time.perf_counter() - begun:.1f} s", flush=True)
     return failed
 
 
 def main() -> int:
     """Read the command line and run."""
-    lint_only = sys.argv[1:] == ["lint"]
-    if sys.argv[1:] and not lint_only:
+    which = " ".join(sys.argv[1:]) or "all"
+    if which not in STAGES:
         print(__doc__, file=sys.stderr)
         return 2
-    failed = run(LINT if lint_only else LINT + REST)
-    if failed:
-        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+    with tempfile.TemporaryDirectory() as folder:
+        names = Path(folder) / "failed"
+        more = THOROUGH if which == "thorough" else {}
+        failed = run(STAGES[which], {**os.environ, **more, FAILED_TO: str(names)})
+        if failed:
+            print(f"failed: {', '.join(failed)}", file=sys.stderr)
+            print(names.read_text("utf-8") if names.is_file() else "", end="", file=sys.stderr)
     return 1 if failed else 0
 
 

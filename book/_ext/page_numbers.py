@@ -8,7 +8,8 @@ import numpy as np
 
 import roofline_helpers as rh
 from page_figures import First, first_kernels
-from roofline_helpers.hardware import Chip, Figure
+from roofline_helpers.figures import Figure, Source
+from roofline_helpers.hardware import Chip
 from roofline_helpers.show import significant
 
 
@@ -237,13 +238,17 @@ def _value_of_sparse(figure: Figure) -> str:
     return f"with 2:4 sparsity {rh.si(figure.sparse, figure.unit, digits=4)}"
 
 
+def _linked(source: Source) -> str:
+    return f"[{source.title}]({source.url})" if source.public else source.title
+
+
 def _chip_sources() -> str:
     sources = {}
     for chip in rh.all_chips():
         for figure in chip.figures().values():
             sources[figure.source.key] = figure.source
     return "\n".join(
-        f"(source-{key})=\n- `{key}` ({source.kind}): [{source.title}]({source.url}), "
+        f"(source-{key})=\n- `{key}` ({source.kind}): {_linked(source)}, "
         f"read {source.read:%Y-%m-%d}.\n"
         for key, source in sorted(sources.items())
     )

@@ -277,9 +277,10 @@
     const legend = el("p", { class: "muted" }, [["●", 0, "products with weights"], ["■", 1, "attention"], ["▲", 3, "norms, RoPE, SwiGLU, adds"]]
       .map(([sign, i, text]) => mark(sign, `var(--s${i})`, text)), "The larger the mark, the more of the step's time it takes.");
     const whole = (label, max) => ({ label, min: 1, max, integer: true });
-    const pick = (now) => {
-      const [weights, activations] = now.format.split("/");
-      return { ...now, weights, activations };
+    const pick = ({ format, ceilings, floor, between, kept, ...now }) => {
+      const [weights, activations] = format.split("/");
+      const [reached, resident] = [ceilings === "reached", between === "stays"];
+      return { ...now, weights, activations, reached, resident, floor: floor === "with", reserve: kept / 100 };
     };
     const form = settings(ui, data.key, data.start, {
       chip: { label: "Chip", options: chips() },
@@ -292,20 +293,25 @@
       fusion: { label: "Fusion", options: [["none", "none"], ["pointwise", "pointwise"], ["epilogue", "into products"]] },
       attention: { label: "Attention", options: [["naive", "naive"], ["flash", "flash"]] },
       latency: { label: "Target (ms)", min: 0.01, max: 1e7 },
+      ceilings: { label: "Ceilings", options: [["published", "published"], ["reached", "reached"]] },
+      floor: { label: "Floor of a kernel", options: [["with", "with"], ["without", "without"]] },
+      between: { label: "Between kernels", options: [["travels", "all travels"], ["stays", "what fits stays"]] },
+      kept: { label: "Runtime keeps (%)", min: 0, max: 90 },
     }, (now) => {
       const setting = pick(now), one = model.step(setting), { memory: held, kernels } = one;
-      const roof = model.roof(now.chip, setting.activations), decode = now.phase === "decode";
+      const roof = model.roof(now.chip, setting.activations, undefined, setting.reached), decode = now.phase === "decode";
       const share = (k) => k.total / one.seconds;
-      const waiting = kernels.filter((k) => k.bound === "memory").reduce((sum, k) => sum + share(k), 0);
+      const part = (bound) => kernels.filter((k) => k.bound === bound).reduce((sum, k) => sum + share(k), 0);
+      const waiting = part("memory"), launches = kernels.reduce((sum, k) => sum + k.count, 0);
       const gb = (v) => si(v, "B");
       const result = one.fits ? `${number(one.tokensPerSecond)} tokens/s, ${si(one.seconds, "s")} ${decode ? "per token" : "to the first token"}`
         : `out of memory, ${gb(-one.room)} too much`;
       const say = `${size.name} on ${one.setting.chip.name}, ${now.phase}, batch ${number(now.batch, 7)}, ${number(now.context, 7)} tokens, weights ${setting.weights}, cache ${now.cache}: ${result}; ${percent(waiting)} of the time in memory-bound kernels.`;
-      picture.draw({ roofs: [roof], say, points: kernels.filter((k) => k.flops > 0).map((k) => ({ key: k.name, x: k.intensity, y: k.attainable,
+      picture.draw({ roofs: [roof], say, points: kernels.filter((k) => k.flops > 0 && k.bytes > 0).map((k) => ({ key: k.name, x: k.intensity, y: k.attainable,
         series: [0, 1, 3][kind(k)], shape: kind(k), size: 3.5 + 8 * Math.sqrt(share(k)), label: share(k) > 0.04 ? k.ops[0] : "" })) });
 
-      const parts = [["weights", held.weights, "var(--s0)"], ["KV cache", held.cache, "var(--s1)"], ["activations", held.activations, "var(--s3)"]];
-      const full = Math.max(held.total, held.capacity);
+      const parts = [["weights", held.weights, "var(--s0)"], ["KV cache", held.cache, "var(--s1)"], ["activations", held.activations, "var(--s3)"], ["runtime", held.reserve, "var(--soft)"]];
+      const full = Math.max(held.total + held.reserve, held.capacity);
       const bar = el("div", { class: "bar", role: "img", "aria-label": `Memory: ${parts.map(([name, v]) => `${name} ${gb(v)}`).join(", ")}, of ${gb(held.capacity)}` },
         parts.map(([, v, color]) => {
           const piece = el("span");
@@ -315,14 +321,14 @@
         }), !one.fits && el("i"));
       if (!one.fits) bar.lastChild.style.left = `${(100 * held.capacity) / full}%`; // where the chip's memory ends
       const use = (text, values) => el("button", { type: "button", class: "quiet", onclick: () => form.set(values) }, text);
-      const memoryWords = el("p", {}, `Memory: ${gb(held.total)} of ${gb(held.capacity)}. `, parts.map(([name, v, color]) => mark("■", color, `${name} ${gb(v)}`)));
+      const memoryWords = el("p", {}, `Memory: ${gb(held.total + held.reserve)} of ${gb(held.capacity)}. `, parts.map(([name, v, color]) => mark("■", color, `${name} ${gb(v)}`)));
       let stop = null;
       if (!one.fits) {
         const other = model.instead(setting);
         const ways = [other.batch && use(`Batch ${number(other.batch, 7)}`, { batch: other.batch }),
           other.context && use(`Context ${number(other.context, 7)}`, { context: other.context }),
           ...other.narrower.slice(0, 2).map((t) => use(`Weights ${t.weights}, cache ${t.cache}`, { format: `${t.weights}/${t.activations}`, cache: t.cache }))].filter(Boolean);
-        stop = el("div", { class: "stop" }, el("strong", {}, `Out of memory: ${gb(held.total)} needed, ${gb(-one.room)} more than there is.`),
+        stop = el("div", { class: "stop" }, el("strong", {}, `Out of memory: ${gb(held.total + held.reserve)} needed, ${gb(-one.room)} more than there is.`),
           ways.length ? el("p", { class: "buttons" }, el("span", {}, "What would fit instead:"), ways) : el("p", {}, "Nothing of this model fits on this chip, at any batch."));
       }
       const key = JSON.stringify({ ...setting, batch: 0 }), target = si(now.latency / 1e3, "s");
@@ -331,6 +337,7 @@
         facts([["tokens per second", one.fits ? number(one.tokensPerSecond) : "–", one.fits ? `${number(one.tokens, 7)} tokens a step` : "does not fit"],
           [decode ? "time per token" : "time to the first token", one.fits ? si(one.seconds, "s") : "–", `target ${target}${one.fits ? (one.seconds * 1e3 <= now.latency ? ": met" : ": missed") : ""}`],
           ["memory-bound share of the time", percent(waiting), `${gb(one.bytes)} moved a step`, waiting > 0.5 ? "memory" : "compute"],
+          ["share of kernels at the floor", percent(part("latency")), `${number(launches, 7)} launches a step`],
           ["share of the peak (MFU)", percent(one.mfu), `peak ${rate(one.peak)}`]]),
         bar, memoryWords, ...(stop ? [stop] : []),
         el("p", { class: "buttons" }, el("span", {}, best
@@ -338,7 +345,7 @@
           : `No batch fits and meets ${target}. `), best && best.batch !== now.batch && use("Use it", { batch: best.batch })));
       head.textContent = `All ${kernels.length} kernels of the step`;
       rows.replaceChildren(grid("The kernels of the step", ["kernel", "runs", "FLOP/byte", "bound", "of the time"],
-        kernels.map((k) => [k.name, k.count, number(k.intensity), k.bound, percent(share(k))])));
+        kernels.map((k) => [k.name, k.count, k.bytes ? number(k.intensity) : "–", k.bound, percent(share(k))])));
       return say;
     }, data.keep);
     return { draw: form.draw, node: [form.node, picture.node, legend, below, all] };

@@ -9,21 +9,26 @@
      tables.bits        {dtype: bits per element}
      tables.costs       {operation: {element: FLOPs, row: FLOPs}}
      tables.chips       [{key, name, vendor, kind, half, matrix: {dtype: FLOP/s},
-                          vector: {dtype: FLOP/s}, bandwidth, capacity}]
+                          vector: {dtype: FLOP/s}, bandwidth, capacity, inside: bytes on the chip,
+                          floor: seconds or null, reached: {matrix, vector, bandwidth or null}}]
      tables.narrow      [dtype]: types of weights and cache beside the chip's 16-bit one
+     tables.stored      first letters of the tensors that stay in memory from step to step
+     tables.handed      [tensor]: what a layer leaves to the next one
      tables.model       {name, layers, d_model, heads, kv_heads, head_dim, d_ff, vocabulary, …}
      tables.strategies  {fusion: [{ops: [name], count: "once"|"layers"|"between", keep: [tensor]}]};
                          without a count "layers"
 
    model.chip(key)                      a chip of the table; wherever a chip is asked for, its key does
-   model.roof(chip, dtype, unit)        {name, peak, bandwidth, vector, ridge}; unit "matrix"|"vector"|undefined
+   model.roof(chip, dtype, unit, reached)  {name, peak, bandwidth, vector, floor, ridge}; unit "matrix"|"vector"|
+                                        undefined; reached: measured ceilings where there are any
    model.attainable(roof, intensity)    FLOP/s; model.bound(roof, intensity) "memory"|"compute"
-   model.time(roof, work)               {seconds, limit: "matrix"|"vector"|"hbm", times: {…}}
+   model.time(roof, work)               {seconds, limit: "matrix"|"vector"|"hbm"|"floor", times: {…}}
    model.mfu(roof, achieved), model.efficiency(roof, achieved, intensity)
    model.matmul(m, n, k, dtype, {b, out, names})   work
    model.elementwise(n, reads, writes, flops, dtype)  reads, writes: {tensor: dtype}
    model.rowwise(op, rows, columns, dtype, {x, y, parameters})  op: "rmsnorm", "layernorm", "softmax"
    model.fuse(works, keep), model.total(works)     work
+   model.resident(works, capacity, onward, travels)  [work]: what fits between them stays on the chip
      work = {name, reads: {tensor: bytes}, writes: {tensor: bytes}, matrix, vector (FLOPs),
              dtype, flops, bytes, intensity}
    model.firstComputeBound(roof, dtype)  the first N of a square N×N×N product at or above the ridge
@@ -32,14 +37,15 @@
    model.formats(chip)                  [{weights, activations}] that it can multiply
 
    setting = {chip, phase: "decode"|"prefill", batch, context, weights, activations, cache,
-              fusion: "none"|"pointwise"|"epilogue", attention: "naive"|"flash"}
+              fusion: "none"|"pointwise"|"epilogue", attention: "naive"|"flash",
+              reached, floor, resident: booleans, reserve: share of the memory}
      all but chip may be left out; weights, activations and cache are the chip's 16-bit type then
    model.step(setting) = {
      setting,                            with every default filled in
      kernels: [{name, ops: [name], count, dtype, matrix, vector, flops, bytes, reads, writes,
                 intensity, seconds (of one), total (count × seconds), limit, bound, attainable}],
      seconds, tokens, tokensPerSecond, timePerToken, flops, bytes, intensity, mfu, peak,
-     memory: {weights, cache, activations, total, capacity}, fits, room (bytes left; negative: missing) }
+     memory: {weights, cache, activations, total, reserve, capacity}, fits, room (bytes left; negative: missing) }
    model.memory(setting)                 only that part
    model.instead(setting) = {batch, context, narrower: [{weights, activations, cache}]}
      what would fit: the largest batch at this context, the largest context at this batch (0: none),
@@ -73,14 +79,17 @@ const model = (() => {
     return tables.chips.find((each) => each.key === given);
   };
 
-  const roof = (given, dtype, unit) => {
+  const roof = (given, dtype, unit, reached = false) => {
     const of = chip(given);
     const peaks = unit ? of[oneOf("unit", unit, ["matrix", "vector"])] : { ...of.vector, ...of.matrix };
     oneOf(`type on ${of.name}`, dtype, Object.keys(peaks));
-    const peak = peaks[dtype];
-    const vector = unit === "vector" ? peak : of.vector.fp32 ?? null;
+    const got = reached ? of.reached : { matrix: {}, vector: {}, bandwidth: null };
+    const ours = unit === "vector" || !(dtype in of.matrix) ? got.vector : got.matrix;
+    const peak = ours[dtype] ?? peaks[dtype];
+    const bandwidth = got.bandwidth ?? of.bandwidth;
+    const vector = unit === "vector" ? peak : got.vector.fp32 ?? of.vector.fp32 ?? null;
     const name = `${of.name} ${dtype}${unit === "vector" ? " vector" : ""}`;
-    return { name, peak, bandwidth: of.bandwidth, vector, ridge: peak / of.bandwidth };
+    return { name, peak, bandwidth, vector, floor: of.floor, ridge: peak / bandwidth };
   };
 
   const attainable = (on, intensity) =>
@@ -94,7 +103,8 @@ const model = (() => {
     const times = {};
     if (job.matrix > 0) times.matrix = job.matrix / on.peak;
     if (job.vector > 0) times.vector = job.vector / (on.vector ?? on.peak);
-    times.hbm = job.bytes / on.bandwidth;
+    if (job.bytes > 0) times.hbm = job.bytes / on.bandwidth;
+    if (on.floor) times.floor = on.floor;
     const seconds = Math.max(...Object.values(times));
     return { seconds, limit: Object.keys(times).find((part) => times[part] === seconds), times };
   };
@@ -155,6 +165,40 @@ const model = (() => {
     });
   };
 
+  // Tensors that several kernels need stay on the chip from the first to the last, as far as there is
+  // room: the smallest get it first. `onward` are read by what runs next, `travels` never stay
+  const resident = (jobs, capacity, onward = [], travels = []) => {
+    const tensors = {};
+    jobs.forEach((job, at) => {
+      for (const [group, made] of [["reads", false], ["writes", true]]) {
+        for (const [name, size] of Object.entries(job[group])) {
+          const each = (tensors[name] ??= { name, size, first: at, made, uses: 0 });
+          each.size = Math.max(each.size, size);
+          each.last = at;
+          each.uses += 1;
+        }
+      }
+    });
+    for (const name of onward) {
+      tensors[name].last = jobs.length - 1;
+      tensors[name].uses += 1;
+    }
+    const used = jobs.map(() => 0);
+    const chosen = new Set();
+    for (const each of Object.values(tensors).sort((a, b) => a.size - b.size || a.first - b.first)) {
+      const free = used.slice(each.first, each.last + 1).every((n) => n + each.size <= capacity);
+      if (each.uses < 2 || !free || travels.includes(each.name)) continue;
+      chosen.add(each.name);
+      for (let at = each.first; at <= each.last; at += 1) used[at] += each.size;
+    }
+    const enters = (name, at) => !chosen.has(name) || (!tensors[name].made && tensors[name].first === at);
+    return jobs.map((job, at) => {
+      const only = (group, test) => Object.fromEntries(Object.entries(job[group]).filter(([name]) => test(name)));
+      const reads = only("reads", (name) => enters(name, at));
+      return work(job.name, reads, only("writes", (name) => !chosen.has(name)), job);
+    });
+  };
+
   const total = (jobs) => {
     const bytes = (group) => sum(jobs.flatMap((job) => Object.values(job[group])));
     const { matrix, vector, dtype } = fuse(jobs);
@@ -187,6 +231,7 @@ const model = (() => {
     const on = chip(given.chip);
     const { phase = "decode", batch = 1, context = 2048, fusion = "pointwise" } = given;
     const { weights = on.half, activations = on.half, cache = on.half, attention = "flash" } = given;
+    const { reached = false, floor = true, resident: stays = false, reserve = 0 } = given;
     const narrow = activations !== on.half;
     need(
       formats(on).some((each) => each.weights === weights && each.activations === activations),
@@ -198,7 +243,9 @@ const model = (() => {
     oneOf("attention", attention, ["naive", "flash"]);
     whole("batch", batch);
     whole("context", context);
-    return { chip: on, phase, batch, context, weights, activations, cache, fusion, attention, narrow };
+    need(reserve >= 0 && reserve < 1, "reserve must be a share of the memory, from 0 to below 1");
+    const asked = { phase, batch, context, weights, activations, cache, fusion, attention };
+    return { chip: on, ...asked, reached, floor, resident: stays, reserve, narrow };
   };
 
   // Every operation as a kernel of its own; capital letters: tensors that stay in memory
@@ -302,7 +349,7 @@ const model = (() => {
     const spans = {};
     jobs.forEach((job, i) => {
       for (const [tensor, n] of [...Object.entries(job.reads), ...Object.entries(job.writes)]) {
-        if ("WγKV".includes(tensor[0])) continue;
+        if (tables.stored.includes(tensor[0])) continue;
         const span = (spans[tensor] ??= { n: 0, first: i });
         span.n = Math.max(span.n, n);
         span.last = i;
@@ -310,6 +357,15 @@ const model = (() => {
     });
     const at = (i) => Object.values(spans).filter((span) => span.first <= i && i <= span.last);
     return Math.max(...jobs.map((_, i) => sum(at(i).map((span) => span.n))));
+  };
+
+  // Weights and cache never stay on the chip; what a layer hands to the next does
+  const staying = (s, jobs) => {
+    if (!s.resident) return jobs;
+    const names = jobs.flatMap((job) => [...Object.keys(job.reads), ...Object.keys(job.writes)]);
+    const onward = tables.handed.filter((name) => jobs.some((job) => name in job.writes));
+    const stay = resident(jobs, s.chip.inside, onward, names.filter((name) => tables.stored.includes(name[0])));
+    return jobs.map(({ ops, count, name }, i) => ({ ...stay[i], ops, count, name }));
   };
 
   const stored = (s, jobs) => {
@@ -320,7 +376,8 @@ const model = (() => {
     const cache = s.batch * s.context * nbytes(2 * layers * kv_heads * head_dim, s.cache);
     const activations = alive(jobs);
     const needed = weights + cache + activations;
-    return { weights, cache, activations, total: needed, capacity: s.chip.capacity };
+    const reserve = s.reserve * s.chip.capacity;
+    return { weights, cache, activations, total: needed, reserve, capacity: s.chip.capacity };
   };
 
   const memory = (setting) => {
@@ -331,15 +388,16 @@ const model = (() => {
   const step = (setting) => {
     const { narrow, ...s } = defaults(setting);
     const jobs = operations({ ...s, narrow });
-    const kernels = jobs.map((job) => {
-      const on = roof(s.chip, job.dtype);
+    const kernels = staying(s, jobs).map((job) => {
+      const on = roof(s.chip, job.dtype, undefined, s.reached);
+      if (!s.floor) on.floor = null;
       const { seconds, limit } = time(on, job);
       return {
         ...job,
         seconds,
         limit,
         total: job.count * seconds,
-        bound: limit === "hbm" ? "memory" : "compute",
+        bound: { hbm: "memory", floor: "latency" }[limit] ?? "compute",
         attainable: Math.min(on.peak, job.flops / seconds),
       };
     });
@@ -349,7 +407,7 @@ const model = (() => {
     const bytes = sum(kernels.map((kernel) => kernel.count * kernel.bytes));
     const peak = roof(s.chip, s.activations, "matrix").peak;
     const held = stored(s, jobs);
-    const room = held.capacity - held.total;
+    const room = held.capacity - held.reserve - held.total;
     return {
       setting: s,
       kernels,
@@ -370,7 +428,7 @@ const model = (() => {
 
   const fits = (setting) => {
     const held = memory(setting);
-    return held.total <= held.capacity;
+    return held.total <= held.capacity - held.reserve;
   };
 
   // The largest whole number allowed, 0 if 1 is not; all below it must be allowed too
@@ -388,7 +446,8 @@ const model = (() => {
   // Cache and activations are those of one sequence, times batch
   const largestBatch = (setting) => {
     const one = memory({ ...setting, batch: 1 });
-    return Math.max(0, Math.floor((one.capacity - one.weights) / (one.cache + one.activations)));
+    const room = Math.floor(one.capacity - one.reserve - one.weights);
+    return Math.max(0, Math.floor(room / (one.cache + one.activations)));
   };
 
   const largestContext = (setting) => largest((context) => fits({ ...setting, context }));
@@ -423,7 +482,7 @@ const model = (() => {
 
   return {
     chip, roof, attainable, bound, time, mfu, efficiency,
-    matmul, elementwise, rowwise, fuse, total, firstComputeBound,
+    matmul, elementwise, rowwise, fuse, resident, total, firstComputeBound,
     types, formats, step, memory, instead, bestBatch,
   };
 })();

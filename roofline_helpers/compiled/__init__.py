@@ -14,13 +14,15 @@ whole program only.
 Tested with JAX 0.7.2, 0.10.2 and 0.12.0.1, each with the libtpu that it pins. JAX and Matplotlib
 are imported when they are needed.
 
-One file a topic: `targets` (what can be compiled for), `arguments` (moved to another chip),
-`analysis` (compile and count), `kernel` and `report` (the numbers), `display` (text, HTML, table,
+One file a topic: `targets` (what can be compiled for), `arguments` (described, and as shapes),
+`lowering` (traced for a chip), `compiling` (the compiler, in this process or `apart`), `analysis`
+(all of it, and count), `kernel` and `report` (the numbers), `display` (text, HTML, table,
 picture), `record` (a report as a file), `stand_ins` (records in the compiler's place).
 """
 
-from roofline_helpers.compiled.analysis import CannotCompile, RecordUsed, analyze
+from roofline_helpers.compiled.analysis import RecordUsed, analyze
 from roofline_helpers.compiled.arguments import CannotTrace
+from roofline_helpers.compiled.compiling import CannotCompile, DoesNotFit, Memory
 from roofline_helpers.compiled.kernel import CompiledKernel
 from roofline_helpers.compiled.record import SCHEMA
 from roofline_helpers.compiled.report import Report
@@ -45,6 +47,8 @@ __all__ = [
     "BadRecord",
     "CannotCompile",
     "CannotTrace",
+    "DoesNotFit",
+    "Memory",
     "NoCompiler",
     "RecordUsed",
     "DERIVED_CLOCKS",

@@ -20,22 +20,19 @@ from roofline_helpers._checks import (
     BadValue,
     RooflineError,
     flag,
+    mapping,
     name_of,
     shown,
     text,
     whole,
 )
-from roofline_helpers.compiled import stand_ins, targets
+from roofline_helpers.compiled import compiling, lowering, stand_ins, targets
 from roofline_helpers.compiled.arguments import Arguments, CannotTrace, reason
+from roofline_helpers.compiled.compiling import CannotCompile
 from roofline_helpers.compiled.display import compiled_by
 from roofline_helpers.compiled.kernel import CompiledKernel
-from roofline_helpers.compiled.quiet import quiet
 from roofline_helpers.compiled.report import Report
 from roofline_helpers.compiled.targets import NoCompiler
-
-
-class CannotCompile(RooflineError, RuntimeError):
-    """The compiler refused the program."""
 
 
 class RecordUsed(UserWarning):
@@ -54,6 +51,7 @@ def analyze(
     donate_argnums: int | Sequence[int] | None = None,
     strict: bool = False,
     unknown_trips: int = 1,
+    turns: Mapping[str, int] | None = None,
     name: str | None = None,
     **kwargs: Any,
 ) -> Report:
@@ -62,15 +60,17 @@ def analyze(
     Parameters
     ----------
     fn : callable
-        A plain function, or one that `jax.jit` made.
+        A plain function, or one that `jax.jit`, `equinox.filter_jit` or `flax.nnx.jit` made; or
+        what its `trace`, `lower` or `lower(...).compile()` returns, then without arguments.
     *args, **kwargs
-        Its arguments: arrays, `jax.ShapeDtypeStruct` objects, pytrees of them. Arguments that are
-        sharded over a mesh give a program for all its devices, and a report for one of them; the
-        mesh may be of any devices, also an abstract one. `jax.shard_map` inside the function must
-        have an abstract mesh, and the arguments be sharded over it.
+        Its arguments: arrays, `jax.ShapeDtypeStruct` objects, pytrees of them, Equinox and NNX
+        modules. What is spread over a mesh (arguments, `in_shardings`, `jax.set_mesh`,
+        `jax.shard_map`) gives a program for all its devices, and a report for one of them; the
+        mesh may be of any devices, also an abstract one.
     chip : str, hardware.Chip or jax.Device, optional
-        "v4", "v5e", "v5p", "v6e" or "v7x", from any Linux x86-64 machine; or the device that JAX
-        has here. By default the latter, be it a CPU.
+        "v4", "v5e", "v5p", "v6e" or "v7x", from any Linux x86-64 machine; a slice of them by its
+        cloud's name, such as "v6e-8"; or the device that JAX has here. By default the latter, be
+        it a CPU.
     record : str, optional
         Name of the committed record that stands in where the compiler for `chip` is not here.
     use : {"auto", "compiler", "record"}
@@ -85,6 +85,8 @@ def analyze(
         Whether an instruction that the reader does not know is an error.
     unknown_trips : int
         How often a loop turns whose trip count can't be found, at least 1.
+    turns : mapping of str to int, optional
+        How often such loops turn, one by one: by the loop's name, or by its line ("model.py:30").
     name : str, optional
         What the report calls the function.
 
@@ -103,8 +105,10 @@ def analyze(
         The compiler for this chip is not here, and no record: the message says what to install.
     CannotTrace
         JAX can't trace the function with these arguments: wrong shapes, missing arguments.
+    DoesNotFit
+        The program needs more memory than a device has; the error knows how much.
     CannotCompile
-        The compiler refused the program, for instance because it needs more memory than there is.
+        The compiler refused the program, or died of it.
 
     Examples
     --------
@@ -119,8 +123,10 @@ def analyze(
     if use == "auto" and record is not None:
         use = os.environ.get(stand_ins.USE, use)
     use = name_of("way to analyse", use, ["auto", "compiler", "record"])
+    chip, layout = targets.slice_of(chip)
+    topology = topology if topology is not None else layout
     known = hardware.chip(chip) if chip is not None else None
-    if not callable(fn):
+    if not callable(fn) and not any(kind(fn) for kind in _STAGES):
         raise BadType(f"the function must be callable, got {fn!r} ({type(fn).__name__})")
     for option, value in (("name", name), ("record", record), ("topology", topology)):
         if value is not None:
@@ -140,6 +146,9 @@ def analyze(
         topology=topology,
         strict=flag("strict", strict),
         unknown_trips=whole("unknown_trips", unknown_trips),
+        turns={
+            key: whole(f"turns of {key}", n) for key, n in mapping("turns", turns or {}).items()
+        },
         name=name,
     )
     stored = _stand_in(known, record, use)
@@ -150,6 +159,9 @@ def analyze(
     if record is not None and folder is not None:
         stand_ins.keep(report, record, folder)
     return report
+
+
+_STAGES = (lowering.is_traced, lowering.is_lowered, lowering.is_compiled)
 
 
 def _refuse_ambiguous(fn: Any, args: tuple[Any, ...], own: Mapping[str, Any]) -> None:
@@ -205,6 +217,7 @@ class _Task:
     topology: str | None = None
     strict: bool = False
     unknown_trips: int = 1
+    turns: Mapping[str, int] = field(default_factory=dict)
     name: str | None = None
 
     def report(self) -> Report:
@@ -213,19 +226,19 @@ class _Task:
 
         started = time.perf_counter()
         here = targets.first_device()
-        mesh, described = self.arguments.mesh, self.arguments.described()
-        program = self._compiled(here, described)
-        platform = self.chip.kind if self.chip is not None else _platform(here)
-        target = self.chip.key if self.chip is not None else _target(here)
-        written = program.as_text()
+        described = self.arguments.described()
+        made = self._made(here, described)
+        platform, target = made.platform, made.target
+        checked(made.program.text, platform, self._called)
         ledger = hlo.kernels(
-            written,
+            made.program.text,
             platform,
             strict=self.strict,
             unknown_trips=self.unknown_trips,
+            turns=self.turns,
             price=_price(target),
         )
-        axes = hlo.axes_of_mesh(mesh)
+        axes = hlo.axes_of_mesh(made.mesh)
         return Report(
             name=self._called,
             target=target,
@@ -233,18 +246,20 @@ class _Task:
             arguments=described,
             rows=tuple(hlo.with_axes(row, axes) for row in ledger.rows),
             notes=(*ledger.notes, *self._notes(here, platform)),
-            xla=_cost_analysis(program),
+            xla=made.program.costs,
             jax_version=jax.__version__,
             compiler=targets.compiler(platform),
-            devices=math.prod(mesh.values()),
+            devices=made.devices,
+            mesh=made.mesh,
+            topology=made.topology,
+            memory=made.program.memory,
             seconds=time.perf_counter() - started,
-            text=written,
+            text=made.program.text,
         )
 
     @property
     def _called(self) -> str:
-        inner = self.fn.func if isinstance(self.fn, functools.partial) else self.fn
-        called = self.name or getattr(inner, "__name__", None) or type(self.fn).__name__
+        called = self.name or lowering.named(self.fn)
         return "function" if called == "<lambda>" else called
 
     def _ahead(self, here: Any) -> hardware.Chip | None:
@@ -253,36 +268,59 @@ class _Task:
             return None
         return self.chip
 
-    def _compiled(self, here: Any, described: tuple[str, ...]) -> Any:
+    def _made(self, here: Any, described: tuple[str, ...]) -> _Made:
         """Return the compiled program."""
-        lowered = self._lowered(here, described)
-        with quiet(), _raised_as(CannotCompile, self._refused(here)):
-            return lowered.compile()
+        if lowering.is_compiled(self.fn):
+            return self._given()
+        chip = self._ahead(here)
+        return self._made_here(here, described) if chip is None else self._made_for(chip, described)
 
-    def _lowered(self, here: Any, described: tuple[str, ...]) -> Any:
-        """Return the traced function, with its arguments where they belong."""
-        import jax
+    def _given(self) -> _Made:
+        """Return what a compiled object holds."""
+        program = compiling.read(self.fn)
+        device = _device_of(self.fn)
+        target = self.chip.key if self.chip is not None else _target(device)
+        count = int((re.findall(r"num_partitions=(\d+)", program.text[:20000]) or ["1"])[0])
+        return _Made(program, _platform(device), target, count)
 
-        arguments, jit, ahead = self.arguments, dict(self.jit), self._ahead(here)
-        jitted = hasattr(self.fn, "lower")
-        if ahead is not None:
-            arguments, default = arguments.moved(ahead, self.topology, _statics(jit))
-            if not jitted and not arguments.arrays:
-                jit["out_shardings"] = default
-        if jitted and jit:
-            raise BadType(f"{self._called} is jitted already: give {', '.join(jit)} to jax.jit")
+    def _made_here(self, here: Any, described: tuple[str, ...]) -> _Made:
+        """Compile for the device that JAX has here."""
+        self.arguments.mesh  # noqa: B018 - refuses different meshes
+        with self._tracing(described):
+            lowered = lowering.lower_here(self.fn, self.arguments, self.jit)
+            known = lowering.read(lowered)
+        with _compiling(f"the compiler for {here} refused {self._called}"):
+            program = compiling.here(lowered)
+        return _Made(program, _platform(here), _target(here), known.partitions, known.mesh)
+
+    def _made_for(self, chip: hardware.Chip, described: tuple[str, ...]) -> _Made:
+        """Compile for a chip that need not be here."""
+        mesh = self.arguments.mesh
+        layout = targets.layout_for(chip, math.prod(mesh.values()), self.topology)
+        devices = targets.placed(chip, layout, tuple(mesh.values()))
+        concrete = _mesh_of(mesh, devices) if mesh and lowering.is_foreign(self.fn) else None
+        with self._tracing(described):
+            arguments = self.arguments.shapes(_statics(self.jit), concrete)
+            lowered = lowering.lower(self.fn, arguments, self.jit, devices)
+        layout = targets.layout_for(chip, lowered.partitions, self.topology)
+        sizes = tuple(lowered.mesh.values()) or (lowered.partitions,)
+        devices = targets.placed(chip, layout, sizes)
+        target = {"chip": chip.key, "layout": layout, "name": self._called}
+        with _compiling(f"the compiler for {chip.name} refused {self._called}"):
+            program = compiling.ahead(lowered, devices, target)
+        return _Made(program, "tpu", chip.key, lowered.partitions, lowered.mesh, layout)
+
+    @contextlib.contextmanager
+    def _tracing(self, described: tuple[str, ...]) -> Iterator[None]:
+        """Turn what JAX raises while it traces into an error that names the call."""
         call = f"{self._called}({', '.join(described)})"
-        with _raised_as(
-            CannotTrace, lambda e: f"JAX can't trace {call}: {type(e).__name__}: {reason(e)}"
-        ):
-            fn = self.fn if jitted else jax.jit(self.fn, **jit)
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
-                return fn.lower(*arguments.positional, **arguments.named)
-
-    def _refused(self, here: Any) -> Callable[[Exception], str]:
-        where = self.chip.name if self.chip is not None else str(here)
-        return lambda error: f"the compiler for {where} refused {self._called}: {reason(error)}"
+        try:
+            yield
+        except RooflineError:
+            raise
+        except Exception as error:
+            what = f"JAX can't trace {call}: {type(error).__name__}: {reason(error)}"
+            raise CannotTrace(what) from error
 
     def _notes(self, here: Any, platform: str) -> list[str]:
         notes = []
@@ -295,13 +333,56 @@ class _Task:
         return notes
 
 
+@dataclass(frozen=True)
+class _Made:
+    """A compiled program, what it is for, and how many devices it is spread over."""
+
+    program: compiling.Compiled
+    platform: str
+    target: str
+    devices: int = 1
+    mesh: Mapping[str, int] = field(default_factory=dict)
+    topology: str = ""
+
+
+def checked(text: str, platform: str, called: str) -> None:
+    """Raise CannotCompile unless a program is one for this platform.
+
+    Only TPUs have tiled layouts, and each array and scalar of a TPU's program has one.
+    """
+    if hlo.is_tiled(text) is not None and hlo.is_tiled(text) != (platform == "tpu"):
+        raise CannotCompile(
+            f"what came out for {called} is no program for a {platform.upper()}: nothing is "
+            "reported. Please report this call"
+        )
+
+
 @contextlib.contextmanager
-def _raised_as(kind: type[RooflineError], message: Callable[[Exception], str]) -> Iterator[None]:
-    """Turn whatever is raised inside into an error of ours."""
+def _compiling(what: str) -> Iterator[None]:
+    """Turn what the compiler raises into an error of ours."""
     try:
         yield
+    except RooflineError:
+        raise
     except Exception as error:
-        raise kind(message(error)) from error
+        raise compiling.refused(f"{what}: {reason(error)}") from error
+
+
+def _mesh_of(sizes: Mapping[str, int], devices: Sequence[Any]) -> Any:
+    import numpy as np
+    from jax.sharding import Mesh
+
+    return Mesh(np.array(devices).reshape(tuple(sizes.values())), tuple(sizes))
+
+
+def _device_of(program: Any) -> Any:
+    """Return a device that a compiled object is for."""
+    import jax
+
+    for shardings in (program.input_shardings, program.output_shardings):
+        for sharding in jax.tree.leaves(shardings):
+            return sorted(sharding.device_set, key=lambda device: device.id)[0]
+    return targets.first_device()
 
 
 def _platform(device: Any) -> str:
@@ -320,19 +401,6 @@ def _price(target: str) -> Callable[[Sequence[hlo.Row]], float] | None:
         return None
     device = chip.per_device()
     return lambda rows: sum(CompiledKernel.of(row, device).roof_seconds or 0.0 for row in rows)
-
-
-def _cost_analysis(program: Any) -> dict[str, float]:
-    """Return the totals of `cost_analysis`, whatever form it has; per-operand entries left out."""
-    try:
-        with quiet():
-            costs = program.cost_analysis()
-    except Exception:  # not offered by every backend
-        return {}
-    if isinstance(costs, list):
-        costs = costs[0] if costs else {}
-    wanted = ("flops", "transcendentals", "bytes accessed", "optimal_seconds")
-    return {key: float(costs[key]) for key in wanted if key in (costs or {})}
 
 
 def _statics(jit: Mapping[str, Any]) -> set[int]:

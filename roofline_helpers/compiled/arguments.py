@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from roofline_helpers import hardware
 from roofline_helpers._checks import BadValue, RooflineError
-from roofline_helpers.compiled import targets
 
 
 class CannotTrace(RooflineError, TypeError):
@@ -39,7 +36,7 @@ class Arguments:
             leaves = jax.tree.leaves((self.positional, dict(self.named)))
         except (TypeError, ValueError) as error:  # such as a mapping whose keys have no order
             raise CannotTrace(f"JAX can't take these arguments: {reason(error)}") from error
-        return [leaf for leaf in leaves if _is_array(leaf)]
+        return [leaf for leaf in leaves if is_array(leaf)]
 
     @property
     def mesh(self) -> dict[str, int]:
@@ -58,79 +55,84 @@ class Arguments:
             raise BadValue(f"the arguments are sharded over different meshes: {sorted(meshes)}")
         return dict(*meshes)
 
+    def set_mesh(self) -> Any:
+        """Return the context in which the mesh of the arguments is the one that is set."""
+        from jax.sharding import NamedSharding, use_abstract_mesh
+
+        shardings = (getattr(leaf, "sharding", None) for leaf in self.arrays)
+        mesh = next(each.mesh for each in shardings if isinstance(each, NamedSharding))
+        return use_abstract_mesh(getattr(mesh, "abstract_mesh", mesh))
+
+    def replicated(self, mesh: Mapping[str, int]) -> Arguments:
+        """Return the arguments, each whole on every device of an abstract mesh."""
+        import jax
+        from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+
+        spread = NamedSharding(AbstractMesh(tuple(mesh.values()), tuple(mesh)), PartitionSpec())
+
+        def place(leaf: Any) -> Any:
+            if not is_array(leaf):
+                return leaf
+            return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=spread)
+
+        positional = tuple(jax.tree.map(place, each) for each in self.positional)
+        return Arguments(positional, {k: jax.tree.map(place, v) for k, v in self.named.items()})
+
     def described(self) -> tuple[str, ...]:
         """Return each as a reader would write it: bf16[2048,2048], {wo, w1}, k=3."""
         named = (f"{name}={_described(each)}" for name, each in self.named.items())
         return (*(_described(each) for each in self.positional), *named)
 
-    def moved(
-        self, chip: hardware.Chip, layout: str | None, static: set[int]
-    ) -> tuple[Arguments, Any]:
-        """Return the arguments as shapes on devices of a chip that need not be here.
+    def shapes(self, static: set[int], mesh: Any = None) -> Arguments:
+        """Return the arguments as shapes, spread as they are: they may be on devices of any kind.
 
         Parameters
         ----------
-        chip : hardware.Chip
-            One that `targets.TOPOLOGIES` has.
-        layout : str, optional
-            As `targets.devices` takes it.
         static : set of int
             Positions of arguments that stay as they are.
-
-        Returns
-        -------
-        Arguments
-            On one device, or on a mesh of the shape that they were sharded over.
-        sharding
-            That of what is not sharded.
+        mesh : jax.sharding.Mesh, optional
+            The mesh to move those to that are spread over one; else each keeps its own.
         """
         import jax
         import numpy as np
-        from jax.sharding import NamedSharding
+        from jax.sharding import NamedSharding, PartitionSpec
 
-        mesh, default = _placed(chip, self.mesh, layout)
-        scalars = all(isinstance(leaf, np.generic) for leaf in self.arrays)
-
-        def move(leaf: Any) -> Any:
-            # a NumPy scalar may be static; it is moved only where nothing else names the device
-            if not _is_array(leaf) or (isinstance(leaf, np.generic) and not scalars):
+        def shape(leaf: Any) -> Any:
+            if not is_array(leaf) or isinstance(leaf, np.generic):  # a scalar may be static
                 return leaf
-            sharding = default
-            if mesh is not None and isinstance(getattr(leaf, "sharding", None), NamedSharding):
-                sharding = NamedSharding(mesh, leaf.sharding.spec)
-            return jax.ShapeDtypeStruct(leaf.shape, _dtype(leaf), sharding=sharding)
+            sharding = getattr(leaf, "sharding", None)
+            if not isinstance(sharding, NamedSharding | PartitionSpec):
+                sharding = None
+            if mesh is not None and isinstance(sharding, NamedSharding):
+                sharding = NamedSharding(mesh, sharding.spec)
+            weak = bool(getattr(leaf, "weak_type", False))
+            kind = _dtype(leaf)
+            return jax.ShapeDtypeStruct(leaf.shape, kind, sharding=sharding, weak_type=weak)
 
         positional = tuple(
-            each if place in static else jax.tree.map(move, each)
+            each if place in static else jax.tree.map(shape, each)
             for place, each in enumerate(self.positional)
         )
-        named = {name: jax.tree.map(move, each) for name, each in self.named.items()}
-        return Arguments(positional, named), default
+        named = {name: jax.tree.map(shape, each) for name, each in self.named.items()}
+        return Arguments(positional, named)
 
 
-def _placed(chip: hardware.Chip, shape: Mapping[str, int], layout: str | None) -> tuple[Any, Any]:
-    """Return a mesh of this shape, None without axes, and the sharding of what is not sharded."""
-    import numpy as np
-    from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
+LONGEST = 1200
+"""Characters of an error of JAX that are passed on: its first lines, which tell what is wrong."""
 
-    devices = targets.devices(chip, math.prod(shape.values()), layout)
-    if not shape:
-        return None, SingleDeviceSharding(devices[0])
-    mesh = Mesh(np.array(devices).reshape(tuple(shape.values())), tuple(shape))
-    return mesh, NamedSharding(mesh, PartitionSpec())
+_LOCATION = re.compile(r"\s*Suspected Python Code Location:.*", re.DOTALL)
+_NOISE = re.compile(r"^(For simplicity, JAX has removed|-{8,}|The stack trace below|See https?:)")
 
 
-def reason(error: Exception) -> str:
-    """Return the first line of an error, and what to do about the mesh of a `shard_map`."""
-    text = str(error).strip()
-    first = (text.splitlines() or [repr(error)])[0]
-    elsewhere = "incompatible devices" in text and "shard_map" in text
-    if elsewhere or "GlobalToLocalShape" in text:
-        first += ". Give jax.shard_map an AbstractMesh, and arguments that are sharded over it"
-    return first
+def reason(error: BaseException) -> str:
+    """Return what an error says, without what JAX says below every one."""
+    lines = [line.rstrip() for line in _LOCATION.sub("", str(error)).strip().splitlines()]
+    kept = "\n".join(line for line in lines if line and not _NOISE.match(line)) or repr(error)
+    return kept if len(kept) <= LONGEST else kept[:LONGEST].rsplit("\n", 1)[0] + " …"
 
 
-def _is_array(value: Any) -> bool:
+def is_array(value: Any) -> bool:
+    """Return whether it is an array, or the shape of one."""
     return hasattr(value, "shape") and hasattr(value, "dtype")
 
 
@@ -147,7 +149,7 @@ _SHORT = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u"}
 
 
 def _described(value: Any) -> str:
-    if _is_array(value):
+    if is_array(value):
         kind = str(_dtype(value))
         parts = re.fullmatch(r"(bfloat|float|uint|int)(\d+)(.*)", kind)
         kind = f"{_SHORT[parts.group(1)]}{parts.group(2)}{parts.group(3)}" if parts else kind

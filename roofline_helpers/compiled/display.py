@@ -40,6 +40,8 @@ def summary(report: Report) -> list[tuple[str, str]]:
     intensity = f"{significant(report.intensity)} FLOP/byte"
     if report.chip is not None and report.bound:
         intensity += f", bound by {report.bound}"
+    elif report.chip is not None and report.unknown:
+        intensity += ", bound unknown, as are FLOPs"
     return [
         *_counts(report),
         ("intensity", intensity),
@@ -76,12 +78,21 @@ def _counts(report: Report) -> list[tuple[str, str]]:
 
 
 def _times(report: Report) -> list[tuple[str, str]]:
+    kernels = report.kernels
     times = {
         "roofline": report.time_at_roof,
         "compiler's cycles": report.cycle_seconds,
         "XLA's optimal_seconds": report.xla_seconds,
     }
-    listed = ", ".join(f"{name} {si(t, 's')}" for name, t in times.items() if t is not None)
+    more = {
+        "compiler's cycles": f" (none for {report.without_cycles} kernels)"
+        if report.without_cycles
+        else "",
+        "XLA's optimal_seconds": " (loops once)" if any(k.launches > 1 for k in kernels) else "",
+    }
+    listed = ", ".join(
+        f"{name} {si(t, 's')}{more.get(name, '')}" for name, t in times.items() if t is not None
+    )
     lines = [("time", listed)] if listed else []
     if report.cycle_seconds is not None and report.clock is not None:
         hertz, source = report.clock
@@ -111,6 +122,8 @@ def _exchanges(report: Report) -> list[tuple[str, str]]:
 def _listed(report: Report) -> tuple[list[str], list[list[str]]]:
     """Return the head and the rows of the kernels that are listed, without empty columns."""
     rows = [_cells(kernel) for kernel in _costliest(report)]
+    for row in rows:
+        del row["inside" if row["role"] else "role"]
     columns = {n: {row[n] for row in rows} - {None, ""} for n in (rows[0] if rows else {})}
     head = [n for n, values in columns.items() if values and (n != "launches" or values != {1})]
     return head, [[_shown(row[name]) for name in head] for row in rows]
@@ -120,7 +133,8 @@ def _costliest(report: Report) -> list[CompiledKernel]:
     """Return the kernels that are listed, in the order in which they run."""
 
     def cost(kernel: CompiledKernel) -> tuple[float, float, float]:
-        return kernel.roof_seconds or 0, kernel.hbm_bytes, kernel.flops or 0
+        seconds = max(kernel.roof_seconds or 0, kernel.cycle_seconds or 0)
+        return seconds, kernel.hbm_bytes, kernel.flops or 0
 
     places = range(len(report.kernels))
     dearest = sorted(places, key=lambda i: cost(report.kernels[i]), reverse=True)[:SHOWN]
@@ -140,7 +154,7 @@ def _cells(kernel: CompiledKernel) -> dict[str, Any]:
     return {
         "kernel": kernel.name,
         "launches": kernel.launches,
-        "limit": kernel.limit or "",
+        "limit": "unknown" if unknown else kernel.limit or "",
         "roof µs": micro(kernel.roof_seconds),
         "FLOP/byte": kernel.intensity,
         "read MB": kernel.read.get("hbm", 0) / 1e6,
@@ -150,6 +164,8 @@ def _cells(kernel: CompiledKernel) -> dict[str, Any]:
         "vector MFLOP": unknown or kernel.vector_flops / 1e6,
         "cycles µs": micro(kernel.cycle_seconds),
         "XLA µs": micro(kernel.xla_seconds),
+        "line": str(row.source or ""),
+        "role": row.role,
         "inside": inside if row.opcode == "fusion" else row.opcode,
     }
 

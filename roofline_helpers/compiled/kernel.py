@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from roofline_helpers import hardware, hlo
 from roofline_helpers._checks import BadValue, UnknownName
@@ -46,6 +46,17 @@ class CompiledKernel(Kernel):
         """Return the kernel that a row of a program is on a device."""
         roof = None if chip is None else ceilings(chip, row.matrix_types)
         return cls(row, roof, row.launches, chip, xla_seconds)
+
+    def ceilings(self, *, reached: bool = False) -> Roofline | None:
+        """Return the ceilings over it, as published or as they were reached."""
+        if self.chip is None or not reached:
+            return self.roof
+        return ceilings(self.chip, self.row.matrix_types, reached=True)
+
+    @property
+    def bound(self) -> str | None:
+        """What bounds it – "memory", "compute" or "network"; None where its FLOPs are unknown."""
+        return None if self.work.flops.unknown else super().bound
 
     @property
     def row(self) -> hlo.Row:
@@ -144,7 +155,9 @@ class CompiledKernel(Kernel):
         )
 
 
-def ceilings(chip: hardware.Chip, matrix_types: Sequence[str]) -> Roofline | None:
+def ceilings(
+    chip: hardware.Chip, matrix_types: Sequence[str], *, reached: bool = False
+) -> Roofline | None:
     """Return the roofline of a device for products as HLO states them.
 
     Parameters
@@ -153,6 +166,8 @@ def ceilings(chip: hardware.Chip, matrix_types: Sequence[str]) -> Roofline | Non
         One device.
     matrix_types : sequence of str
         For instance ``["f32 highest"]``, six passes over a TPU's bf16 unit.
+    reached : bool
+        Measured ceilings where there are any, instead of published ones.
 
     Returns
     -------
@@ -160,6 +175,8 @@ def ceilings(chip: hardware.Chip, matrix_types: Sequence[str]) -> Roofline | Non
         Its peak is that of the slowest of these products, and of bf16 where there is none. None
         where the bandwidth of HBM is not published.
     """
+    if reached:
+        chip = _reached(chip)
     vector = chip.vector.get("fp32")
     link = chip.links.get("ici") or chip.links.get("nvlink")
     bandwidth = chip.memory["hbm"].bandwidth
@@ -170,7 +187,23 @@ def ceilings(chip: hardware.Chip, matrix_types: Sequence[str]) -> Roofline | Non
         levels={"hbm": bandwidth.value},
         vector=vector.value if vector else None,
         network=link.value if link else None,
+        floor=chip.floor.value if chip.floor else None,
         name=" ".join([chip.name, *matrix_types]),
+    )
+
+
+def _reached(chip: hardware.Chip) -> hardware.Chip:
+    """Return a chip whose peaks and bandwidth are those that were reached, where any were."""
+    stream, hbm = chip.reached.stream(), chip.memory["hbm"]
+    matrix, measured = dict(chip.matrix), chip.reached.matrix
+    if "bf16" in measured and "fp32" in matrix and "tf32" not in matrix:  # passes over that unit
+        share = measured["bf16"].value / matrix["bf16"].value
+        matrix["fp32"] = replace(matrix["fp32"], value=matrix["fp32"].value * share)
+    return replace(
+        chip,
+        matrix={**matrix, **measured},
+        vector={**chip.vector, **chip.reached.vector},
+        memory={**chip.memory, "hbm": replace(hbm, bandwidth=stream or hbm.bandwidth)},
     )
 
 

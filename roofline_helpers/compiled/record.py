@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from roofline_helpers import records
+from roofline_helpers.compiled.compiling import Memory
 from roofline_helpers.hlo import Row
 
 if TYPE_CHECKING:
     from roofline_helpers.compiled.report import Report
 
-SCHEMA = "roofline_helpers.compiled/1"
+SCHEMA = "roofline_helpers.compiled/2"
 """What a record says of itself."""
 
 LONGEST_PROGRAM = 8000
@@ -36,6 +37,9 @@ class Stored(msgspec.Struct):
     notes: tuple[str, ...]
     program: str
     rows: tuple[Row, ...]
+    mesh: dict[str, int] = {}
+    topology: str = ""
+    memory: Memory | None = None
 
 
 def dumps(report: Report) -> str:
@@ -52,6 +56,9 @@ def dumps(report: Report) -> str:
         "xla": dict(sorted(report.xla.items())),
         "notes": list(report.notes),
         "program": report.program if len(report.program) <= LONGEST_PROGRAM else "",
+        "mesh": dict(report.mesh),
+        "topology": report.topology,
+        "memory": None if report.memory is None else asdict(report.memory),
         "rows": [_unusual(row) for row in report.rows],
     }
     return json.dumps(kept, indent=1, ensure_ascii=False) + "\n"

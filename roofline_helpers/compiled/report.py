@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from roofline_helpers import hardware, hlo
 from roofline_helpers.compiled import display, record
+from roofline_helpers.compiled.compiling import Memory
 from roofline_helpers.compiled.kernel import CompiledKernel, main_dtype
 from roofline_helpers.compiled.targets import NoCompiler, chip_of, clock
 from roofline_helpers.hlo import Collective
@@ -24,9 +25,11 @@ if TYPE_CHECKING:
 class Report:
     """What XLA made of a function for one device.
 
-    Everything is per device and per run of the program. `xla` holds what `cost_analysis` said,
-    unchanged. `origin` is "compiled" or "record"; it is not printed, so that a page shows the same
-    values either way. `seconds` is how long compiling and analysing took.
+    Everything is per device and per run of the program. `mesh` are the axes of the mesh that it is
+    spread over, `topology` the layout of the chips, `memory` what it needs of a device. `xla` holds
+    what `cost_analysis` said, unchanged. `origin` is "compiled" or "record"; it is not printed, so
+    that a page shows the same values either way. `seconds` is how long compiling and analysing
+    took.
     """
 
     name: str
@@ -39,6 +42,9 @@ class Report:
     jax_version: str
     compiler: str
     devices: int = 1
+    mesh: Mapping[str, int] = field(default_factory=dict)
+    topology: str = ""
+    memory: Memory | None = None
     origin: str = field(default="compiled", compare=False)
     seconds: float = field(default=0.0, compare=False)
     text: str = field(default="", compare=False, repr=False)
@@ -52,7 +58,9 @@ class Report:
     @functools.cached_property
     def kernels(self) -> tuple[CompiledKernel, ...]:
         """The kernels in the order in which they run."""
-        alone = self.xla_seconds if len(self.rows) == 1 else None
+        alone = None
+        if len(self.rows) == 1 and self.xla_seconds is not None:
+            alone = self.xla_seconds * self.rows[0].launches
         return tuple(CompiledKernel.of(row, self.chip, alone) for row in self.rows)
 
     @property
@@ -133,8 +141,8 @@ class Report:
         """Seconds by what bounds them – see `time_at_roof`."""
         parts = {"memory": 0.0, "compute": 0.0, "network": 0.0}
         for kernel in self.kernels:
-            if not kernel.row.overlaps and kernel.bound is not None:
-                parts[kernel.bound] += kernel.roof_seconds or 0.0
+            if not kernel.row.overlaps and kernel.limit is not None:
+                parts[kernel.bound or "memory"] += kernel.roof_seconds or 0.0
         return parts
 
     @property
@@ -159,8 +167,14 @@ class Report:
 
     @property
     def bound(self) -> str | None:
-        """What most of `time_at_roof` goes to – "memory", "compute" or "network"."""
-        if not self.time_at_roof:
+        """What most of `time_at_roof` goes to – "memory", "compute" or "network".
+
+        None where kernels whose FLOPs are unknown take more than a tenth of it: they may be bound
+        by what nobody knows.
+        """
+        whole = self.time_at_roof
+        unknown = (kernel.roof_seconds or 0.0 for kernel in self.kernels if kernel.flops is None)
+        if not whole or sum(unknown) > 0.1 * whole:
             return None
         streams = self._streams
         busiest = max(streams, key=lambda name: streams[name])
@@ -170,9 +184,18 @@ class Report:
 
     @property
     def cycle_seconds(self) -> float | None:
-        """The compiler's cycles of all kernels that state them, at the chip's clock."""
+        """The compiler's cycles of all kernels that state them, at the chip's clock.
+
+        A lower bound where `without_cycles` counts some.
+        """
         stated = [k.cycle_seconds for k in self.kernels if k.cycle_seconds is not None]
         return sum(stated) if stated else None
+
+    @property
+    def without_cycles(self) -> int:
+        """How many kernels the compiler gives no cycles for, of those that nothing overlaps."""
+        alone = (kernel for kernel in self.kernels if not kernel.row.overlaps)
+        return sum(kernel.row.cycles is None for kernel in alone)
 
     @property
     def clock(self) -> tuple[float, str] | None:

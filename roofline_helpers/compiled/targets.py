@@ -6,7 +6,9 @@ import contextlib
 import functools
 import importlib.metadata
 import importlib.util
+import math
 import platform as host
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -59,7 +61,11 @@ def can_compile(chip: Any = None) -> str | None:
     if known.kind != "tpu" or known.key not in TOPOLOGIES:
         if is_chip(first_device(), known):
             return None
-        return f"XLA compiles for {known.name} only where there is one"
+        return (
+            f"XLA compiles for {known.name} only where there is one. What can be had here: a hand "
+            "count (roofline_helpers.work), a report that was compiled there and saved with "
+            "to_json, or the program for a TPU"
+        )
     if (sys.platform, host.machine()) != ("linux", "x86_64"):
         return f"the TPU compiler exists for Linux on x86-64 only, this is {sys.platform} on " + (
             host.machine() or "an unknown machine"
@@ -100,17 +106,8 @@ def chip_of(device: Any) -> hardware.Chip | None:
         return None
 
 
-def devices(chip: hardware.Chip, count: int, layout: str | None = None) -> list[Any]:
-    """Return `count` devices of TPU chips that need not exist.
-
-    Parameters
-    ----------
-    chip : hardware.Chip
-        One of `TOPOLOGIES`.
-    count : int
-        How many.
-    layout : str, optional
-        Layout of the chips, for instance "4x4x4"; the smallest that has so many if not given.
+def layout_for(chip: hardware.Chip, count: int, layout: str | None = None) -> str:
+    """Return the layout that has `count` devices: the one that is named, else the smallest.
 
     Raises
     ------
@@ -119,18 +116,73 @@ def devices(chip: hardware.Chip, count: int, layout: str | None = None) -> list[
     BadValue
         No known layout has so many devices.
     """
-    family, layouts, _ = TOPOLOGIES[chip.key]
-    for each in [layout] if layout is not None else layouts:
-        try:
-            there = list(_topology(chip.key, each).devices)
-        except Exception as error:
-            first = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
-            raise NoCompiler(
-                f"this TPU compiler ({compiler('tpu')}) has no topology {family}:{each}: {first}"
-            ) from error
-        if len(there) >= count:
-            return there[:count]
+    for each in [layout] if layout is not None else TOPOLOGIES[chip.key][1]:
+        if len(all_devices(chip, each)) >= count:
+            return each
     raise BadValue(f"no layout of {chip.name} with {count} devices is known here: give topology=")
+
+
+def all_devices(chip: hardware.Chip, layout: str) -> list[Any]:
+    """Return the devices of a layout of TPU chips that need not exist.
+
+    Raises
+    ------
+    NoCompiler
+        The compiler that is here has no such layout.
+    """
+    family = TOPOLOGIES[chip.key][0]
+    try:
+        return list(_topology(chip.key, layout).devices)
+    except Exception as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+        raise NoCompiler(
+            f"this TPU compiler ({compiler('tpu')}) has no topology {family}:{layout}: {first}"
+        ) from error
+
+
+def placed(chip: hardware.Chip, layout: str, mesh: Sequence[int]) -> list[Any]:
+    """Return the devices of a layout in the order in which JAX puts a mesh on them.
+
+    That is the order of `jax.make_mesh`, which keeps an axis of the mesh on as few axes of the
+    torus as it can; where it finds none, or the mesh doesn't fill the layout, the layout's own.
+    """
+    from jax.experimental import mesh_utils
+
+    there, count = all_devices(chip, layout), math.prod(mesh)
+    if len(there) == count and len(mesh) > 1:
+        with contextlib.suppress(Exception):
+            return list(mesh_utils.create_device_mesh(tuple(mesh), there).flat)
+    return there[:count]
+
+
+_SLICE = re.compile(r"(?:tpu[ -]?)?(v4|v5e|v5litepod|v5p|v6e|v7x|tpu7x)-(\d+)", re.IGNORECASE)
+_CORES = {"v4": 2, "v5p": 2, "v7x": 2}
+
+
+def slice_of(name: Any) -> tuple[Any, str | None]:
+    """Return the chip and the layout that a cloud's name of a slice means: v6e-8 is a 2x4 of v6e.
+
+    The number counts chips of v5e and v6e, TensorCores (two a chip) of v4, v5p and v7x. What is
+    no such name comes back as it is, without a layout.
+
+    Raises
+    ------
+    BadValue
+        No layout has so many chips.
+    """
+    parts = _SLICE.fullmatch(name.strip()) if isinstance(name, str) else None
+    if parts is None:
+        return name, None
+    family = parts.group(1).lower()
+    key = {"v5litepod": "v5e", "tpu7x": "v7x"}.get(family, family)
+    chips, rest = divmod(int(parts.group(2)), _CORES.get(key, 1))
+    sizes = {math.prod(map(int, each.split("x"))): each for each in TOPOLOGIES[key][1]}
+    if rest == 0 and chips in sizes:
+        return key, sizes[chips]
+    if rest == 0 and 0 < chips < min(sizes):
+        return key, sizes[min(sizes)]  # a part of a host
+    names = ", ".join(f"{family}-{n * _CORES.get(key, 1)}" for n in sizes)
+    raise BadValue(f"no slice {name!r} is known here, but {names}; give topology= for another")
 
 
 @functools.lru_cache(maxsize=32)

@@ -31,9 +31,11 @@ and operands of instructions (`executable.hlo_modules()[0].computations()`), but
 attributes, so the text is read. Tested with the text of JAX 0.7.2, 0.10.2 and 0.12.0.1 for TPUs
 and CPUs, and of JAX 0.11.2 for an NVIDIA H100, where calls of cuBLAS and cuDNN state what they do.
 
-One file a topic: `text`, `shapes` and `module` read; `opcodes`, `products`, `calls`, `needs` and
+One file a topic: `text`, `shapes`, `module` and `metadata` (lines of the reader's code) read;
+`opcodes`, `products`, `calls`, `needs` and
 `flops` count FLOPs; `traffic` and `tiles` bytes; `loops` turns; `collectives` exchanges; `ledger`
-walks over a program and puts these together.
+walks over a program and puts these together, with what each kernel is called by people (`roles`,
+`tensors`).
 
 Source: the operation semantics and HloCostAnalysis of OpenXLA, https://openxla.org/xla.
 """
@@ -41,6 +43,7 @@ Source: the operation semantics and HloCostAnalysis of OpenXLA, https://openxla.
 from roofline_helpers.hlo.collectives import Axes, Collective, axes_of_mesh
 from roofline_helpers.hlo.flops import Flops
 from roofline_helpers.hlo.ledger import Ledger, Row, kernels, with_axes
+from roofline_helpers.hlo.metadata import Source
 from roofline_helpers.hlo.module import Computation, Instruction, Module, parse
 from roofline_helpers.hlo.opcodes import (
     ARITHMETIC,
@@ -52,7 +55,7 @@ from roofline_helpers.hlo.opcodes import (
     UnknownInstruction,
 )
 from roofline_helpers.hlo.products import matrix_flops
-from roofline_helpers.hlo.shapes import SPACES, Shape
+from roofline_helpers.hlo.shapes import SPACES, Shape, is_tiled
 from roofline_helpers.hlo.text import UnreadableProgram, brief
 
 TESTED_WITH = ("0.7.2", "0.10.2", "0.12.0.1")
@@ -64,6 +67,7 @@ __all__ = [
     "UnreadableProgram",
     "SPACES",
     "Shape",
+    "is_tiled",
     "Instruction",
     "Computation",
     "Module",
@@ -74,6 +78,7 @@ __all__ = [
     "FREE",
     "COLLECTIVES",
     "FREE_CALLS",
+    "Source",
     "Flops",
     "matrix_flops",
     "Axes",

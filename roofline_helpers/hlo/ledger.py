@@ -7,13 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from roofline_helpers._checks import BadValue, flag, whole
-from roofline_helpers.hlo import tiles
+from roofline_helpers.hlo import tensors, tiles
 from roofline_helpers.hlo.calls import declared
 from roofline_helpers.hlo.collectives import Axes, Collective, axis_of, collective_of
 from roofline_helpers.hlo.flops import Flops, flops_of, is_complex, matrix_types
 from roofline_helpers.hlo.loops import Loop
+from roofline_helpers.hlo.metadata import Source, scope_of, source_of
 from roofline_helpers.hlo.module import Computation, Instruction, Module, Site, parse
 from roofline_helpers.hlo.opcodes import FREE, FREE_CALLS, UnknownInstruction
+from roofline_helpers.hlo.roles import role_of
 from roofline_helpers.hlo.shapes import SPACES
 from roofline_helpers.hlo.traffic import Traffic, traffic_of
 from roofline_helpers.roofline import NETWORK
@@ -23,21 +25,27 @@ from roofline_helpers.roofline import NETWORK
 class Row:
     """One kernel: what one launch of it does, and how often it is launched.
 
+    `role` is what it does in its author's words, `source` the line of theirs that it comes from,
+    `op_name` what JAX calls it, and `tensors` the program's arguments that it reads.
     `read` and `written` are bytes by memory level. `tile_read` is what it reads from the main
     memory when operands are fetched again as its tiles imply; None where that is not known.
     `matrix_types` are the types and the precision of its products of matrices. `overlaps` marks
-    an asynchronous copy or exchange, which runs at the same time as other kernels. A row can be
-    held against a `Roofline`.
+    an asynchronous copy or exchange, which runs at the same time as other kernels. `loop` names the
+    innermost loop around it whose turns the program doesn't tell. A row can be held against a
+    `Roofline`.
     """
 
     name: str
     opcode: str
+    role: str = ""
+    source: Source | None = None
+    op_name: str = ""
+    tensors: tuple[str, ...] = ()
     operations: Mapping[str, int] = field(default_factory=dict)
     flops: Flops = field(default_factory=Flops)
     read: Mapping[str, int] = field(default_factory=dict)
     written: Mapping[str, int] = field(default_factory=dict)
     launches: int = 1
-    source: str = ""
     cycles: int | None = None
     windows: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     tile_read: int | None = None
@@ -47,6 +55,17 @@ class Row:
     overlaps: bool = False
     uncounted: bool = False
     collective: Collective | None = None
+    loop: str = ""
+
+    @property
+    def scope(self) -> str:
+        """The named scopes that it is in, as people write them: "mlp.up"."""
+        return scope_of(self.op_name).name
+
+    @property
+    def step(self) -> str:
+        """Which pass it belongs to: "forward", "backward" or "recomputed"."""
+        return scope_of(self.op_name).step
 
     @property
     def bytes(self) -> int:
@@ -89,6 +108,7 @@ def kernels(
     *,
     strict: bool = False,
     unknown_trips: int = 1,
+    turns: Mapping[str, int] | None = None,
     price: Callable[[Sequence[Row]], float] | None = None,
 ) -> Ledger:
     """Return the kernels of a compiled program, each with its FLOPs and bytes.
@@ -104,6 +124,8 @@ def kernels(
         row marked `uncounted`, with its operands and results as bytes and no FLOPs.
     unknown_trips : int
         How often a loop turns whose trip count can't be found, at least 1. A note says so.
+    turns : mapping of str to int, optional
+        How often such loops turn, by their name or by their line of code ("model.py:30").
     price : callable, optional
         What rows cost: picks the most expensive branch of a conditional. By default, bytes of the
         main memory and FLOPs at 200 a byte.
@@ -131,9 +153,26 @@ def kernels(
         raise BadValue(f"platform must be one of {', '.join(SPACES)}, got {platform!r}")
     strict, unknown_trips = flag("strict", strict), whole("unknown_trips", unknown_trips)
     program = parse(module) if isinstance(module, str) else module
-    walk = _Walk(program, SPACES[platform], strict, unknown_trips, price or _bytes_and_flops)
-    walk.enter(program.entry, 1, {})
-    return Ledger(tuple(walk.rows), tuple(dict.fromkeys(walk.notes)))
+    stated = dict(turns or {})
+    walk = _Walk(
+        program, SPACES[platform], strict, unknown_trips, price or _bytes_and_flops, stated
+    )
+    walk.enter(program.entry, 1, {}, tensors.arguments(program.entry))
+    unused = stated.keys() - walk.used
+    if unused:
+        raise BadValue(
+            f"turns names {', '.join(sorted(map(repr, unused)))}; loops whose turns can't be told: "
+            + (", ".join(walk.untold) or "none")
+        )
+    notes = [*walk.notes, *(_undeclared(*each) for each in walk.undeclared.items())]
+    return Ledger(tuple(walk.rows), tuple(dict.fromkeys(notes)))
+
+
+def _undeclared(what: str, names: Sequence[str]) -> str:
+    """Return the note on kernels whose FLOPs nothing says."""
+    if len(names) == 1:
+        return f"{names[0]}: its FLOPs are unknown ({what} declares none)"
+    return f"{len(names)} calls of {what}: their FLOPs are unknown (it declares none)"
 
 
 def with_axes(row: Row, axes: Axes) -> Row:
@@ -156,25 +195,38 @@ class _Walk:
     strict: bool
     unknown_trips: int
     price: Callable[[Sequence[Row]], float]
+    stated: Mapping[str, int] = field(default_factory=dict)
+    loop: str = ""
     rows: list[Row] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    untold: list[str] = field(default_factory=list)
+    used: set[str] = field(default_factory=set)
+    undeclared: dict[str, list[str]] = field(default_factory=dict)
 
-    def enter(self, where: Computation, times: int, known: Mapping[int, int]) -> None:
+    def enter(
+        self,
+        where: Computation,
+        times: int,
+        known: Mapping[int, int],
+        given: Sequence[tensors.Label] = (),
+    ) -> None:
         """Add a row for each kernel of a computation that runs `times` times.
 
-        `known` holds the elements of its parameter tuple that are constants.
+        `known` holds the elements of its parameter tuple that are constants, `given` which
+        arguments of the program its parameters are.
         """
+        labels = tensors.labels(self.program, where, given)
         for each in where.instructions:
             site = Site(self.program, where, each)
             if each.opcode in FREE or each.opcode.endswith(("-done", "-update")):
                 continue
             if each.opcode == "while":
-                self._loop(Loop(site, known), times)
+                self._loop(Loop(site, known), times, labels)
             elif each.opcode == "conditional":
-                self._branches(each, times)
+                self._branches(each, times, labels)
             elif each.base in ("call", "async"):
                 for called in self.program.called(each, "calls", "to_apply"):
-                    self.enter(called, times, {})
+                    self.enter(called, times, {}, [labels.get(name) for name in each.operands])
             elif each.base == "custom-call" and each.target in FREE_CALLS:
                 continue
             elif self._is_refill(site):
@@ -183,7 +235,7 @@ class _Walk:
                     "program, which then finds it there: counted once, not twice"
                 )
             elif not _is_scalar(site):
-                self.rows.append(self._row(site, times))
+                self.rows.append(self._row(site, times, tensors.read(site, labels)))
 
     def _is_refill(self, site: Site) -> bool:
         """Return whether a copy's result is never used: XLA refills VMEM before the end."""
@@ -195,23 +247,43 @@ class _Walk:
             for done in where.users.get(each.name, [])
         )
 
-    def _loop(self, loop: Loop, times: int) -> None:
-        name, trips = loop.site.instruction.name, loop.trips
+    def _loop(self, loop: Loop, times: int, labels: Mapping[str, tensors.Label]) -> None:
+        name, trips, before = loop.site.instruction.name, loop.trips, self.loop
         if trips is None:
-            trips = self.unknown_trips
-            counted = "once" if trips == 1 else f"as {trips} turns"
-            self.notes.append(f"loop {name}: its trip count is unknown; counted {counted}")
+            trips, self.loop = self._told(loop.site), name
         elif trips != 1:
             self.notes.append(f"loop {name}: its body counts {trips} times")
-        self.enter(loop.condition, times * (trips + 1), loop.constants)
-        self.enter(loop.body, times * trips, loop.constants)
+        start = labels.get(loop.site.instruction.operands[0])
+        carried = [tensors.looped(self.program, loop.site.instruction, start)]
+        self.enter(loop.condition, times * (trips + 1), loop.constants, carried)
+        self.enter(loop.body, times * trips, loop.constants, carried)
+        self.loop = before
 
-    def _branches(self, each: Instruction, times: int) -> None:
+    def _told(self, site: Site) -> int:
+        """Return how often a loop turns that doesn't say it itself: as the reader says."""
+        each = site.instruction
+        line = source_of(each.metadata, self.program.frames)
+        called = f"{each.name} ({line})" if line is not None else each.name
+        self.untold.append(called)
+        for key, trips in self.stated.items():
+            if key == each.name or (line is not None and str(line).endswith(key)):
+                self.used.add(key)
+                self.notes.append(f"loop {called}: its body counts {trips} times, as stated")
+                return trips
+        counted = "once" if self.unknown_trips == 1 else f"as {self.unknown_trips} turns"
+        self.notes.append(
+            f"loop {called}: its trip count is unknown; counted {counted}. State it with "
+            f"turns={{{each.name!r}: n}}"
+        )
+        return self.unknown_trips
+
+    def _branches(self, each: Instruction, times: int, labels: Mapping[str, tensors.Label]) -> None:
         attributes = ("branch_computations", "true_computation", "false_computation")
         before, choices = self.rows, []
-        for branch in self.program.called(each, *attributes):
+        branches = self.program.called(each, *attributes)
+        for branch, operand in zip(branches, each.operands[1:], strict=True):
             self.rows = []
-            self.enter(branch, times, {})
+            self.enter(branch, times, {}, [labels.get(operand)])
             flops = sum((r.flops.matrix + r.flops.vector) * r.launches for r in self.rows)
             choices.append(((self.price(self.rows), flops), branch.name, self.rows))
         _, name, rows = max(choices, key=lambda choice: choice[0])
@@ -220,7 +292,7 @@ class _Walk:
             f"conditional {each.name}: the dearest of {len(choices)} branches counts ({name})"
         )
 
-    def _row(self, site: Site, times: int) -> Row:
+    def _row(self, site: Site, times: int, read: tuple[str, ...]) -> Row:
         each = site.instruction
         uncounted = False
         try:
@@ -231,15 +303,19 @@ class _Walk:
             uncounted, flops = True, Flops(unknown=(each.opcode,))
         moved = traffic_of(site, self.spaces)
         cost = declared(each)
+        role = role_of(site, self.spaces, read)
         row = Row(
             name=each.name,
             opcode=each.base,
+            role=role.text,
+            source=role.source,
+            op_name=role.op_name,
+            tensors=read,
             operations=_operations(site),
             flops=flops,
             read=moved.read,
             written=moved.written,
             launches=times,
-            source=each.source,
             cycles=tiles.cycles(each),
             windows=tiles.window_config(each),
             tile_read=tiles.tile_read(site, self.spaces),
@@ -249,6 +325,7 @@ class _Walk:
             overlaps=each.opcode.endswith("-start"),
             uncounted=uncounted,
             collective=collective_of(site, times),
+            loop=self.loop,
         )
         self._note(site, row, moved)
         return row
@@ -264,9 +341,8 @@ class _Walk:
         if row.uncounted:
             opcode = site.instruction.opcode
             self.notes.append(f"{row.name}: opcode {opcode!r} is unknown; FLOPs uncounted")
-        elif row.flops.unknown:
-            what = ", ".join(dict.fromkeys(row.flops.unknown))
-            self.notes.append(f"{row.name}: its FLOPs are unknown ({what} declares none)")
+        for what in dict.fromkeys(row.flops.unknown if not row.uncounted else ()):
+            self.undeclared.setdefault(what, []).append(row.name)
         if any(is_complex(part) for part in site.parts()):
             self.notes.append("complex numbers: an operation on one counts as one FLOP")
 

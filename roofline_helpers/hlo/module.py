@@ -1,18 +1,15 @@
-"""A compiled program as data: instructions, computations, the module.
-
-What a module says besides its computations (the tables that lead from an instruction to a line of
-the reader's own code) is read here too, once somebody needs it.
-"""
+"""A compiled program as data: instructions, computations, the module."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from roofline_helpers.hlo.metadata import Frames, frames
 from roofline_helpers.hlo.shapes import Shape, read_shape
 from roofline_helpers.hlo.text import INSTRUCTION, UnreadableProgram, closing, lines, split
 
@@ -60,9 +57,14 @@ class Instruction:
         return notes if isinstance(notes, dict) else {}
 
     @property
-    def source(self) -> str:
-        """Where in the traced function it comes from, as JAX named it."""
-        named = re.search(r'op_name="([^"]*)"', self.attributes.get("metadata", ""))
+    def metadata(self) -> str:
+        """What JAX noted of where it comes from, as text."""
+        return self.attributes.get("metadata", "")
+
+    @cached_property
+    def op_name(self) -> str:
+        """What it is in the traced function, as JAX named it: jit(step)/mlp/up/dot_general."""
+        named = re.search(r'op_name="([^"]*)"', self.metadata)
         return named.group(1) if named else ""
 
 
@@ -116,6 +118,7 @@ class Module:
     computations: Mapping[str, Computation]
     entry: Computation
     partitions: int = 1
+    frames: Frames = field(default_factory=lambda: frames(""))
 
     def called(self, each: Instruction, *attributes: str) -> list[Computation]:
         """Return the computations that these attributes of an instruction name."""
@@ -138,7 +141,7 @@ class Site:
     @cached_property
     def fused(self) -> Computation | None:
         """What a fusion consists of; None for other instructions."""
-        if self.instruction.opcode != "fusion":
+        if self.instruction.base != "fusion":
             return None
         return self.program.called(self.instruction, "calls")[0]
 
@@ -203,6 +206,7 @@ def parse(text: str) -> Module:
         computations,
         entry,
         int(partitions.group(1)) if partitions else 1,
+        frames(text),
     )
 
 

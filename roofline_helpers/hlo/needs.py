@@ -12,6 +12,8 @@ from typing import Any
 from roofline_helpers.hlo.module import Computation, Instruction, Module, Site
 from roofline_helpers.hlo.opcodes import SLICES, UPDATES, VIEWS
 
+_HALVES = ("X64SplitLow", "X64SplitHigh")
+
 
 @dataclass(frozen=True)
 class InPlace:
@@ -79,7 +81,8 @@ def of_parameters(program: Module, inner: Computation, share: float = 1) -> list
 def of_operands(site: Site) -> list[float]:
     """Return which share of each operand a kernel reads, as far as its fusion tells."""
     if site.fused is None:
-        return [1.0] * len(site.instruction.operands)
+        half = site.instruction.target in _HALVES  # of complex numbers, or of a wide integer
+        return [0.5 if half else 1.0] * len(site.instruction.operands)
     return of_parameters(site.program, site.fused)
 
 

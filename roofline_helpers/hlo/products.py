@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -90,6 +90,21 @@ def spatial_windows(each: Instruction) -> dict[str, Window]:
     """
     spatial = sorted(label for label in labels(each)[2] if label.isdigit())
     return dict(zip(spatial, windows(each, len(spatial)), strict=True))
+
+
+def slides(each: Instruction, operands: Sequence[Shape]) -> bool:
+    """Return whether a window has more than one tap at a position: then windows may overlap.
+
+    A dimension of the batch, which TPUs write as a window too, has one tap at each position.
+    """
+    if each.opcode != "convolution":
+        return False
+    left, _, out = labels(each)
+    for label, window in spatial_windows(each).items():
+        size, positions = operands[0].dims[left.index(label)], each.shape.dims[out.index(label)]
+        if window.taps(size, positions) != positions:
+            return True
+    return False
 
 
 def matrix_flops(each: Instruction, lhs: Shape, rhs: Shape) -> int:

@@ -9,8 +9,7 @@ from roofline_helpers._checks import ceil_div
 from roofline_helpers.hlo import needs
 from roofline_helpers.hlo.module import Instruction, Site
 from roofline_helpers.hlo.opcodes import PRODUCTS
-from roofline_helpers.hlo.products import labels, spatial_windows
-from roofline_helpers.hlo.shapes import Shape
+from roofline_helpers.hlo.products import labels, slides
 
 WINDOWS = (
     "input_window_bounds",
@@ -21,6 +20,10 @@ WINDOWS = (
 """What the compiler notes of a kernel's tiles: the window of each side, and the loops over them."""
 
 
+NEVER = 2**62
+"""Cycles from which on a note means that the compiler doesn't know: a century and more."""
+
+
 def window_config(each: Instruction) -> dict[str, tuple[int, ...]]:
     """Return the tiles that the compiler notes of a kernel, by the names in `WINDOWS`."""
     noted = each.config.get("window_config", {})
@@ -28,8 +31,12 @@ def window_config(each: Instruction) -> dict[str, tuple[int, ...]]:
 
 
 def cycles(each: Instruction) -> int | None:
-    """Return the compiler's own time for a kernel, in cycles; None where it gives none."""
-    return int(each.config.get("window_config", {}).get("estimated_cycles", 0) or 0) or None
+    """Return the compiler's own time for a kernel, in cycles; None where it gives none.
+
+    Where it has none it also notes the largest number there is.
+    """
+    noted = int(each.config.get("window_config", {}).get("estimated_cycles", 0) or 0)
+    return noted if 0 < noted < NEVER else None
 
 
 def tile_read(site: Site, spaces: Mapping[int, str]) -> int | None:
@@ -72,7 +79,7 @@ def _steps(product: Site, bounds: Mapping[str, tuple[int, ...]]) -> dict[str, in
     each = product.instruction
     sides = labels(each)
     shapes = [*product.operands[:2], each.shape]
-    if _slides(each, sides, shapes):
+    if slides(each, product.operands):
         return None
     steps: dict[str, int] = {}
     for name, shape, dims, loops in zip(WINDOWS[:3], shapes, sides, _LOOPS, strict=True):
@@ -86,16 +93,6 @@ def _steps(product: Site, bounds: Mapping[str, tuple[int, ...]]) -> dict[str, in
             steps[loop] = max(steps.get(loop, 1), count)
     stated = math.prod(bounds.get("iteration_bounds", (1,)))
     return steps if math.prod(steps.values()) == stated else None
-
-
-def _slides(each: Instruction, sides: Sequence[str], shapes: Sequence[Shape]) -> bool:
-    """Return whether a window slides: then it is no product, and windows overlap."""
-    left, _, out = sides
-    for label, window in spatial_windows(each).items():
-        size, positions = shapes[0].dims[left.index(label)], shapes[2].dims[out.index(label)]
-        if window.taps(size, positions) != positions:  # a dimension of the batch has one tap each
-            return True
-    return False
 
 
 def fetches(order: Sequence[str], steps: Mapping[str, int], depends: set[str]) -> int:

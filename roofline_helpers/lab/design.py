@@ -11,7 +11,7 @@ from roofline_helpers.ask import Element
 from roofline_helpers.hardware import all_chips
 from roofline_helpers.lab.shared import lab, percent
 from roofline_helpers.serving import LLAMA_3_8B, best_batch, step
-from roofline_helpers.show import significant
+from roofline_helpers.show import si, significant
 
 TODAY: Mapping[str, Any] = {
     "phase": "decode",
@@ -19,8 +19,19 @@ TODAY: Mapping[str, Any] = {
     "context": 2048,
     "fusion": "none",
     "attention": "naive",
+    "reached": True,
+    "resident": True,
+    "reserve": 0.1,
 }
-"""The server of the story."""
+"""The server of the story: ceilings that were reached, a floor for each kernel, activations on the
+chip where they fit, and the share of memory that vLLM leaves alone unless told otherwise."""
+
+START: Mapping[str, Any] = {
+    **{name: TODAY[name] for name in ("phase", "batch", "context", "fusion", "attention")},
+    **{"chip": "h100", "format": "bf16/bf16", "cache": "bf16", "latency": 20},
+    **{"ceilings": "reached", "floor": "with", "between": "stays", "kept": 10},
+}
+"""What the fields say at first: the server of the story, in the fields' own words."""
 
 TASKS = [
     "Raise the batch. Which kernels move to the right, and which stay where they are?",
@@ -29,17 +40,21 @@ TASKS = [
     "flash attention gain now, and what did they gain in decode?",
     "Take the v5e, then the Jetson Orin NX. What does not fit, and what would instead?",
     "On each chip: the most tokens per second within 20 ms per token.",
+    "Leave the floor out, and take published ceilings. Which of your choices would you make "
+    "otherwise now?",
 ]
 
 EQUATIONS = [
-    "time of a kernel = max(matrix FLOPs / peak, vector FLOPs / vector peak, bytes / bandwidth)",
+    "time of a kernel = max(matrix FLOPs / peak, vector FLOPs / vector peak, bytes / bandwidth, "
+    "floor)",
     "time of a step = sum over all kernels of runs · time",
     "decode:  time per token = step,  tokens per second = batch / step",
     "prefill: time to the first token = step,  tokens per second = batch · context / step",
     "bytes of a fused kernel = tensors that enter + tensors that leave",
     "KV cache = 2 · layers · KV heads · head size · bytes per element · context · batch "
     f"({LLAMA_3_8B.cache_per_token('bf16') // 1024} KiB a token in bf16)",
-    "memory needed = weights + KV cache + the most activations alive at once",
+    "memory needed = weights + KV cache + the most activations alive at once + what the runtime "
+    "keeps",
 ]
 
 
@@ -51,14 +66,14 @@ def design_challenge() -> Element:
     Answers and the last design stay in the reader's ledger.
     """
     today = step(LLAMA_3_8B, "h100", **TODAY)
-    ridge = significant(today.setting.chip.roofline("bf16").ridge)
+    ridge = significant(today.setting.chip.roofline("bf16", reached=True).ridge)
     between = _intensities(today)
     story = [
         f"You serve {LLAMA_3_8B.name} from one H100. Today's server decodes "
         f"{TODAY['batch']} sequences at a time, each with {TODAY['context']:,} tokens of "
-        "context, in bf16, with every operation a kernel of its own and the attention scores in "
-        f"memory. With each kernel at its roof it gives {significant(today.tokens_per_second)} "
-        "tokens per second.",
+        "context, in bf16, with every operation a kernel of its own. With each kernel as fast as "
+        "its bytes, its FLOPs and the shortest launch allow, it gives "
+        f"{significant(today.tokens_per_second)} tokens per second.",
         "There is time for one change. Half of the team wants to fuse the small kernels, the "
         "other half to tune the matrix products. Look before you choose.",
     ]
@@ -69,7 +84,7 @@ def design_challenge() -> Element:
         "story": story,
         "predict": predict.data,
         "locked": "The instruments open when you have answered. A wrong answer opens them too.",
-        "start": {"chip": "h100", **TODAY, "format": "bf16/bf16", "cache": "bf16", "latency": 20},
+        "start": dict(START),
         "tasks": TASKS,
         "reflect": _reflection(today).data,
         "equations": EQUATIONS,
@@ -84,6 +99,7 @@ def design_challenge() -> Element:
 
 def _chip_rows() -> list[dict[str, Any]]:
     """Return what each chip does with the model: its largest batch, and the best in time."""
+    way = {name: TODAY[name] for name in ("reached", "resident", "reserve")}
     return [
         {
             "chip": chip.name,
@@ -93,13 +109,14 @@ def _chip_rows() -> list[dict[str, Any]]:
             "ms per token": best.seconds * 1e3 if best else None,
         }
         for chip in all_chips()
-        for one in [step(LLAMA_3_8B, chip)]
-        for best in [best_batch(LLAMA_3_8B, chip, latency=0.02)]
+        for one in [step(LLAMA_3_8B, chip, **way)]
+        for best in [best_batch(LLAMA_3_8B, chip, latency=0.02, **way)]
     ]
 
 
 def _intensities(one: serving.Step) -> dict[str, str]:
-    """Return the range of FLOP/byte of each group of kernels."""
+    """Return the range of FLOP/byte of each group of kernels, with all that they exchange."""
+    one = one.but(resident=False)
     return {
         name: " to ".join(
             dict.fromkeys(
@@ -112,12 +129,17 @@ def _intensities(one: serving.Step) -> dict[str, str]:
 
 
 def _prediction(today: serving.Step, ridge: str, between: Mapping[str, str]) -> Element:
+    groups = groups_of(today)
     share = {
         name: percent(sum(k.total for k in kernels) / today.seconds)
-        for name, kernels in groups_of(today).items()
+        for name, kernels in groups.items()
     }
+    apart = groups_of(today.but(resident=False, floor=False))
     return ask.question(
         "lab-design",
+        launches=sum(kernel.count for kernel in groups["rest"]),
+        floor=si(groups["rest"][0].roof.floor, "s"),
+        longest=si(max(kernel.seconds for kernel in apart["rest"]), "s"),
         batch=TODAY["batch"],
         between=between,
         ridge=ridge,
@@ -144,9 +166,15 @@ def _reflection(today: serving.Step) -> Element:
     doubled = {
         name: replace(figure, value=2 * figure.value) for name, figure in h100.matrix.items()
     }
+    reached = {
+        name: replace(figure, value=2 * figure.value)
+        for name, figure in h100.reached.matrix.items()
+    }
+    faster = replace(h100, matrix=doubled, reached=replace(h100.reached, matrix=reached))
     changed = {
+        "cache": today.but(cache="fp8"),
         "fused": today.but(fusion="epilogue", attention="flash"),
-        "tuned": today.but(chip=replace(h100, matrix=doubled)),
+        "tuned": today.but(chip=faster),
         "narrow": today.but(weights="int4"),
         "batch": today.but(batch=64),
     }
@@ -155,6 +183,10 @@ def _reflection(today: serving.Step) -> Element:
         "lab-design-back",
         gain={k: one.tokens_per_second / today.tokens_per_second for k, one in changed.items()},
         prefill=prompt.seconds / prompt.but(fusion="epilogue", attention="flash").seconds,
+        launches={
+            name: sum(kernel.count for kernel in one.kernels)
+            for name, one in {"today": today, "fused": changed["fused"]}.items()
+        },
         today=today,
         batch=changed["batch"],
     )
@@ -163,7 +195,8 @@ def _reflection(today: serving.Step) -> Element:
 def _draw(one: serving.Step, ax: Any) -> None:
     from roofline_helpers import plot
 
-    roof = one.setting.chip.roofline("bf16")
+    roof = one.setting.chip.roofline("bf16", reached=True).without_floor()
     shown_ones = ("RMSNorm 1", "softmax", "Q·Kᵀ", "QKV projection")
-    jobs = {k.name: k.work for k in one.kernels if k.name in shown_ones}
+    kernels = one.but(resident=False).kernels
+    jobs = {k.name: k.work for k in kernels if k.name in shown_ones}
     plot.roofline(roof, jobs, ax=ax)

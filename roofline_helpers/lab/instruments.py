@@ -120,12 +120,12 @@ def ridges(
             "memory": si(roof.bandwidth, "B/s"),
             "ridge": significant(roof.ridge),
             "compute-bound from N": first_compute_bound(roof, kind),
-            f"N = {side}": f"{roof.bound(job)}-bound",
+            f"N = {side}": f"{roof.bound(job.intensity)}-bound",
         }
         for roof in roofs
     ]
     plain = f"{kind} matmul of size {side}, {significant(job.intensity)} FLOP/byte: " + ", ".join(
-        f"{roof.bound(job)}-bound on {roof.name} (ridge {significant(roof.ridge)})"
+        f"{roof.bound(job.intensity)}-bound on {roof.name} (ridge {significant(roof.ridge)})"
         for roof in roofs
     )
     return instrument("ridges", key, title, {**slots, "dtype": kind, "n": side}, plain, rows)
@@ -171,8 +171,8 @@ def matmul(
     job = work.matmul(sides["m"], sides["n"], sides["k"], start["dtype"])
     plain = (
         f"{' × '.join(str(v) for v in sides.values())} matmul in {start['dtype']} on "
-        f"{chip_of(chip).name}: {significant(job.intensity)} FLOP/byte, {roof.bound(job)}-bound, "
-        f"at most {rate(roof.attainable(job))}"
+        f"{chip_of(chip).name}: {significant(job.intensity)} FLOP/byte, "
+        f"{roof.bound(job.intensity)}-bound, at most {rate(roof.attainable(job.intensity))}"
     )
     rows = [matmul_row(roof, start["dtype"], side) for side in (128, 512, 1024, 2048, 8192)]
     return instrument("matmul", key, title, {**start, **sides}, plain, rows)

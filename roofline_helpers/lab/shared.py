@@ -33,20 +33,24 @@ def instrument(
 def first_compute_bound(roof: Roofline, dtype: str) -> int:
     """Return the first N of a square matmul that is compute-bound."""
     n = max(1, int(roof.ridge * BITS[dtype] * 3 / 16) - 2)
-    while roof.bound(work.matmul(n, n, n, dtype)) != "compute":
+    while roof.bound(work.matmul(n, n, n, dtype).intensity) != "compute":
         n += 1
     return n
 
 
 def matmul_row(roof: Roofline, dtype: str, side: int) -> dict[str, Any]:
-    """Return a square matmul's row of a table: N, intensity, attainable, share, regime."""
+    """Return a square matmul's row of a table: N, intensity, attainable, share, regime.
+
+    As the charts have it, of many such products: under the roof alone, without the floor.
+    """
     job = work.matmul(side, side, side, dtype)
+    top = roof.attainable(job.intensity)
     return {
         "N": side,
         "FLOP/byte": job.intensity,
-        "attainable": rate(roof.attainable(job)),
-        "of the peak": percent(roof.mfu(roof.attainable(job))),
-        "regime": f"{roof.bound(job)}-bound",
+        "attainable": rate(top),
+        "of the peak": percent(roof.mfu(top)),
+        "regime": f"{roof.bound(job.intensity)}-bound",
     }
 
 

@@ -1,16 +1,17 @@
 """The roofline model: how fast a kernel could go, and what stops it.
 
 Nothing here knows a chip or an operation. A `Roofline` is a peak (FLOP/s), the bandwidth of one or
-more memory levels (byte/s) and, where they are known, a second peak for the vector unit and the
-bandwidth of the network. Anything `Counted` can be held against it: FLOPs by unit, and bytes by
-memory level, as `roofline_helpers.work` counts them by hand and `roofline_helpers.hlo` reads them
-from a compiled program. A `Kernel` is such a count on a roofline, launched once or many times.
+more memory levels (byte/s) and, where they are known, a second peak for the vector unit, the
+bandwidth of the network, and the floor: seconds that no launch stays below. Anything `Counted` can
+be held against it: FLOPs by unit, and bytes by memory level, as `roofline_helpers.work` counts them
+by hand and `roofline_helpers.hlo` reads them from a compiled program. A `Kernel` is such a count on
+a roofline, launched once or many times.
 
 Source: S. Williams, A. Waterman, D. Patterson, "Roofline: an insightful visual performance model
 for multicore architectures", Communications of the ACM 52(4), 2009, doi:10.1145/1498765.1498785.
 """
 
 from roofline_helpers.roofline.kernel import Kernel
-from roofline_helpers.roofline.model import NETWORK, UNITS, Counted, Roofline
+from roofline_helpers.roofline.model import FLOOR, NETWORK, UNITS, Counted, Roofline
 
-__all__ = ["NETWORK", "UNITS", "Counted", "Roofline", "Kernel"]
+__all__ = ["FLOOR", "NETWORK", "UNITS", "Counted", "Roofline", "Kernel"]

@@ -27,6 +27,7 @@ from roofline_helpers._checks import (
 from roofline_helpers.show import facts_html, si, significant
 
 NETWORK = "network"
+FLOOR = "floor"
 UNITS = ("matrix", "vector")
 
 
@@ -67,6 +68,10 @@ class Roofline:
         which makes the bound looser but never wrong.
     network : float, optional
         Byte/s that the device can send to others: a ceiling for kernels that communicate.
+    floor : float, optional
+        Seconds that no launch stays below, however little it does. Launching overlaps with the
+        work, so the floor is one more of the times of which a kernel takes the longest; it says
+        nothing about a plain intensity, which has no size. 0 is none.
     name : str
         Shown in plots and tables.
     origin : {"published", "measured"}
@@ -93,6 +98,7 @@ class Roofline:
     levels: Mapping[str, float]  # a number is accepted too, as said above
     vector: float | None = None
     network: float | None = None
+    floor: float | None = None
     name: str = "roofline"
     origin: Literal["published", "measured"] = "published"
 
@@ -102,16 +108,16 @@ class Roofline:
         levels = folded("levels", by_level)
         if not levels:
             raise BadValue("a roofline needs at least one memory level, got none")
-        for taken in (*UNITS, NETWORK):
+        for taken in (*UNITS, NETWORK, FLOOR):
             if taken in levels:
                 raise BadValue(f"{taken!r} is no memory level: it has an argument of its own")
         checked = {level: single(f"bandwidth of {level}", bw) for level, bw in levels.items()}
         object.__setattr__(self, "levels", MappingProxyType(checked))
         object.__setattr__(self, "peak", single("peak", self.peak))
-        for optional in ("vector", "network"):
+        for optional in ("vector", "network", "floor"):
             if getattr(self, optional) is not None:
-                value = single(optional, getattr(self, optional))
-                object.__setattr__(self, optional, value)
+                value = single(optional, getattr(self, optional), zero=optional == "floor")
+                object.__setattr__(self, optional, value or None)
         origin = name_of("origin", self.origin, ["published", "measured"])
         object.__setattr__(self, "origin", origin)
 
@@ -121,6 +127,7 @@ class Roofline:
         facts = {unit: si(value, "FLOP/s", "T", 4) for unit, value in ceilings.items() if value}
         links = {**self.levels, **({NETWORK: self.network} if self.network else {})}
         facts |= {level: si(value, "B/s", "G", 5) for level, value in links.items()}
+        facts |= {FLOOR: si(self.floor, "s")} if self.floor else {}
         ridges = {"ridge": self.peak, "vector ridge": self.vector}
         return facts | {
             name: f"{significant(peak / self.bandwidth, 4)} FLOP/byte"
@@ -173,8 +180,9 @@ class Roofline:
         ----------
         intensity : number, array, mapping of level to number, or Counted
             FLOP/byte at `level`. A mapping gives each level its own intensity, and the lowest
-            ceiling counts. A kernel is held against every ceiling that it has work for; with
-            both units busy its FLOP/s could exceed `peak`, which caps it here.
+            ceiling counts. A kernel is held against every ceiling that it has work for, and
+            against the floor; with both units busy its FLOP/s could exceed `peak`, which caps it
+            here.
         level : str, optional
             The memory level of a plain intensity; the outermost one if not given. Not allowed
             with a mapping or a kernel, which name their levels themselves.
@@ -208,9 +216,10 @@ class Roofline:
         return plain(np.where(value < self.peak / bandwidth, slope, self.peak)[()])
 
     def bound(self, intensity: Any, level: str | None = None) -> Any:
-        """Return what bounds it: "memory", "compute", or "network" for a kernel that sends.
+        """Return what bounds it: "memory" or "compute", for a kernel also "network" or "latency".
 
-        Takes what `attainable` takes. At the ridge itself the answer is "compute".
+        Takes what `attainable` takes. At the ridge itself the answer is "compute". "latency" is
+        that of a kernel so small that it meets the floor first.
 
         Returns
         -------
@@ -221,6 +230,7 @@ class Roofline:
             if limit is None:
                 return None
             outside = np.where(np.equal(limit, NETWORK), NETWORK, "memory")
+            outside = np.where(np.equal(limit, FLOOR), "latency", outside)
             return _words(np.where(np.isin(limit, UNITS), "compute", outside))
         below = np.less(self.attainable(intensity, level), self.peak)
         return _words(np.where(below, "memory", "compute"))
@@ -229,9 +239,9 @@ class Roofline:
         """Return the seconds that each ceiling alone would take for a kernel.
 
         Keys are "matrix" and "vector" (FLOPs of that unit over its peak), each memory level that
-        both know (bytes over bandwidth), and "network"; where there is nothing to do, there is no
-        key. Levels that this roofline does not have are left out, which can only make the bound
-        looser.
+        both know (bytes over bandwidth), "network", and "floor"; where there is nothing to do,
+        there is no key. Levels that this roofline does not have are left out, which can only make
+        the bound looser.
 
         Raises
         ------
@@ -262,13 +272,15 @@ class Roofline:
         for boundary, bandwidth in bandwidths.items():
             if np.any(np.greater(traffic[boundary], 0)):
                 seconds[boundary] = traffic[boundary] / bandwidth
+        if self.floor is not None:
+            seconds[FLOOR] = self.floor
         return seconds
 
     def time(self, *kernels: Counted, overlap: bool = True) -> Any:
         """Return the least seconds for the kernels, run one after another.
 
         Each kernel takes as long as its slowest part, max(times), if all parts overlap perfectly,
-        and sum(times) if none do (`overlap=False`).
+        and the sum of its parts if none do (`overlap=False`), but never less than the floor.
 
         Returns
         -------
@@ -283,7 +295,11 @@ class Roofline:
         if not kernels:
             raise BadType("time() needs at least one kernel, got none")
         join = np.maximum if flag("overlap", overlap) else np.add
-        seconds = [reduce(join, [0.0, *self.times(kernel).values()]) for kernel in kernels]
+        seconds = []
+        for kernel in kernels:
+            parts = self.times(kernel)
+            least = parts.pop(FLOOR, 0.0)
+            seconds.append(np.maximum(least, reduce(join, [0.0, *parts.values()])))
         fitting((f"kernel {i}", time) for i, time in enumerate(seconds))
         return plain(sum(seconds))
 
@@ -326,12 +342,17 @@ class Roofline:
         fitting([("achieved FLOP/s", value), ("intensity", roof)])
         return plain(np.divide(value, roof))
 
+    def without_floor(self) -> Roofline:
+        """Return this roofline without its floor: what rates alone allow, at any size."""
+        return replace(self, floor=None)
+
     def measured(
         self,
         peak: float | None = None,
         levels: Mapping[str, float] | float | None = None,
         vector: float | None = None,
         network: float | None = None,
+        floor: float | None = None,
     ) -> Roofline:
         """Return this roofline with measured ceilings in place of published ones.
 
@@ -351,9 +372,12 @@ class Roofline:
             named = {name_of("memory level", level, self.levels): bw for level, bw in new.items()}
             levels = {**self.levels, **named}
         ceilings = {"peak": peak, "levels": levels, "vector": vector, "network": network}
+        ceilings[FLOOR] = floor
         changes: dict[str, Any] = {name: v for name, v in ceilings.items() if v is not None}
         if not changes:
-            raise BadType("at least one of peak, levels, vector, network is needed, got none")
+            raise BadType(
+                "at least one of peak, levels, vector, network, floor is needed, got none"
+            )
         return replace(self, name=f"{self.name}, measured", origin="measured", **changes)
 
 

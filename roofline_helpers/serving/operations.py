@@ -19,6 +19,13 @@ COSTS: Mapping[str, Mapping[str, int]] = {
 """FLOPs on one element of what `work.COSTS` does not have. Scales are fixed beforehand."""
 
 
+STORED = "WγKV"
+"""First letters of the tensors that stay in memory from step to step: weights and the cache."""
+
+HANDED_ON = ("x''", "next n1", "next n1, narrow")
+"""What a layer leaves to the next one."""
+
+
 class Job(NamedTuple):
     """A kernel before it meets a chip: what is fused into it, how often it runs, what it does."""
 
@@ -40,13 +47,35 @@ def jobs(setting: Setting) -> list[Job]:
             if len(present) > 1:
                 job = work.fuse(*(ops[op] for op in present), keep=kernel.keep)
             chosen.append(Job(present, counts[kernel.count], job))
-    return chosen
+    return _staying(chosen, setting) if setting.resident else chosen
+
+
+def _staying(chosen: list[Job], setting: Setting) -> list[Job]:
+    """Return the kernels with the activations that fit between them on the chip there.
+
+    Weights and cache never stay: each layer has its own. What a layer hands to the next stays.
+    """
+    made = {tensor for job in chosen for tensor in job.work.writes}
+    level = setting.chip.on_chip
+    works = work.resident(
+        *(job.work for job in chosen),
+        capacity=setting.chip.memory[level].capacity.value,
+        level=level,
+        onward=[tensor for tensor in HANDED_ON if tensor in made],
+        travels=[t for job in chosen for t in (*job.work.reads, *job.work.writes) if stored(t)],
+    )
+    return [job._replace(work=each) for job, each in zip(chosen, works, strict=True)]
+
+
+def stored(tensor: str) -> bool:
+    """Return whether a tensor lies in the main memory from step to step: weights and cache."""
+    return tensor[0] in STORED
 
 
 def operations(setting: Setting) -> dict[str, Work]:
     """Return every operation as a kernel of its own.
 
-    Tensors that stay in memory have capital letters: W and γ weights, K and V the cache.
+    Tensors that stay in memory begin with a letter of `STORED`: W and γ weights, K and V the cache.
     """
     layer = _Layer(setting)
     model, half, rows = setting.model, setting.chip.half, setting.tokens

@@ -10,9 +10,10 @@ from typing import Any
 
 from roofline_helpers import work
 from roofline_helpers.dtypes import BITS
-from roofline_helpers.hardware import Chip, Figure, all_chips
+from roofline_helpers.figures import Figure
+from roofline_helpers.hardware import Chip, all_chips
 from roofline_helpers.serving.model import LLAMA_3_8B, Model
-from roofline_helpers.serving.operations import COSTS
+from roofline_helpers.serving.operations import COSTS, HANDED_ON, STORED
 from roofline_helpers.serving.setting import NARROW
 from roofline_helpers.serving.strategies import STRATEGIES, Fused
 
@@ -33,6 +34,8 @@ def tables(model: Model = LLAMA_3_8B) -> dict[str, Any]:
         "bits": dict(BITS),
         "costs": costs,
         "narrow": NARROW,
+        "stored": STORED,
+        "handed": HANDED_ON,
         "chips": [_chip_data(each) for each in all_chips()],
         "model": asdict(model),
         "strategies": {
@@ -45,12 +48,20 @@ def _chip_data(chip: Chip) -> dict[str, Any]:
     def plain(figures: Mapping[str, Figure]) -> dict[str, float]:
         return {name: figure.value for name, figure in figures.items()}
 
+    fastest = chip.reached.stream()
     return {
         **{name: getattr(chip, name) for name in ("key", "name", "vendor", "kind", "half")},
         "matrix": plain(chip.matrix),
         "vector": plain(chip.vector),
         "bandwidth": chip.roofline(chip.half).bandwidth,
         "capacity": chip.memory["hbm"].capacity.value,
+        "inside": chip.memory[chip.on_chip].capacity.value,
+        "floor": chip.floor and chip.floor.value,
+        "reached": {
+            "matrix": plain(chip.reached.matrix),
+            "vector": plain(chip.reached.vector),
+            "bandwidth": fastest and fastest.value,
+        },
     }
 
 

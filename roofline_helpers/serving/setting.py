@@ -27,6 +27,10 @@ class Setting:
     cache: str
     fusion: str
     attention: str
+    reached: bool = False
+    floor: bool = True
+    resident: bool = False
+    reserve: float = 0.0
 
     @property
     def tokens(self) -> int:

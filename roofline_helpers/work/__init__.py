@@ -8,7 +8,8 @@ The rules, everywhere:
 - Products of matrices run on the matrix unit, everything else on the vector unit.
 - Bytes are those that cross the main memory's boundary ("hbm"): each tensor that a kernel reads
   is read once, and each that it writes is written once, unless `passes` says otherwise. What
-  stays inside a kernel (accumulators, intermediates) costs nothing.
+  stays inside a kernel (accumulators, intermediates) costs nothing. What need not leave the chip
+  between two kernels is counted all the same: `resident` gives the other end.
 - Sizes may be NumPy arrays: the counts are then float64 arrays of the broadcast shape. With plain
   integers the counts are exact.
 """
@@ -20,6 +21,7 @@ from roofline_helpers.work.costs import COSTS, ROW_COSTS, TRANSCENDENTAL
 from roofline_helpers.work.fusion import fuse, total
 from roofline_helpers.work.pointwise import add, dropout, elementwise, gelu, relu, swiglu
 from roofline_helpers.work.products import matmul
+from roofline_helpers.work.residency import resident
 from roofline_helpers.work.rows import layernorm, reduction, rmsnorm, softmax
 from roofline_helpers.work.work import Work
 
@@ -29,6 +31,7 @@ __all__ = [
     "TRANSCENDENTAL",
     "Work",
     "fuse",
+    "resident",
     "total",
     "matmul",
     "elementwise",

@@ -56,7 +56,7 @@ def fuse(*kernels: Work, keep: Sequence[str] = (), name: str | None = None) -> W
     >>> sum(kernel.bytes for kernel in chain), fuse(*chain).bytes
     (20000000, 12000000)
     """
-    _all_work(kernels)
+    all_work(kernels)
     if isinstance(keep, str) or not isinstance(keep, Sequence | Set):
         raise BadType(f"keep must be a sequence of tensor names, got {shown(keep)}")
     sizes: dict[str, Number] = {}
@@ -101,7 +101,7 @@ def total(*kernels: Work, name: str = "total") -> Work:
     BadType, BadValue
         No kernel, or something that isn't a `Work`; arrays whose shapes don't fit.
     """
-    _all_work(kernels)
+    all_work(kernels)
     return replace(
         _summed(kernels, name),
         reads={"all that is read": sum(kernel.read_bytes for kernel in kernels)},
@@ -110,7 +110,8 @@ def total(*kernels: Work, name: str = "total") -> Work:
     )
 
 
-def _all_work(kernels: Sequence[Any]) -> None:
+def all_work(kernels: Sequence[Any]) -> None:
+    """Raise unless there is at least one kernel and all are `Work`, of fitting shapes."""
     if not kernels:
         raise BadType("at least one kernel is needed, got none")
     for kernel in kernels:

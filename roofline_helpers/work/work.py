@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -23,6 +24,7 @@ from roofline_helpers._checks import (
     text,
 )
 from roofline_helpers.dtypes import dtype as dtype_of
+from roofline_helpers.roofline import NETWORK
 from roofline_helpers.show import cell, facts_html, si, span
 
 
@@ -51,9 +53,9 @@ class Work:
     Raises
     ------
     BadType, BadValue, UnknownName
-        A count that is not a finite number of at least 0; no byte at all; more transcendentals
-        than vector FLOPs; passes over a tensor that is not read; one level, or one tensor of
-        `passes`, under two spellings; arrays whose shapes don't fit.
+        A count that is not a finite number of at least 0; no byte at any memory; more
+        transcendentals than vector FLOPs; passes over a tensor that is not read; one level, or one
+        tensor of `passes`, under two spellings; arrays whose shapes don't fit.
 
     Examples
     --------
@@ -101,7 +103,7 @@ class Work:
                 raise BadValue(f"passes over {tensor} must be at least 1, got {shown(n)}")
         if "hbm" in self.others:
             raise BadValue("traffic at hbm follows from reads and writes: change those")
-        if not always(self.bytes > 0):
+        if not always(self.bytes > 0) and not any(level != NETWORK for level in self.others):
             raise BadValue(f"{self.name} must read or write at least one byte, got none")
         if not always(self.transcendentals <= self.vector_flops):
             raise BadValue(
@@ -152,8 +154,10 @@ class Work:
 
     @property
     def intensity(self) -> Any:
-        """Arithmetic intensity at the main memory, FLOP/byte."""
-        return plain(np.divide(self.flops, self.bytes))
+        """Arithmetic intensity at the main memory, FLOP/byte; infinite if nothing crosses that."""
+        if always(self.bytes > 0):
+            return plain(np.divide(self.flops, self.bytes))
+        return math.inf
 
     def intensity_at(self, level: str) -> Any:
         """Return the arithmetic intensity at another boundary, FLOP/byte.

@@ -27,7 +27,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Error, Frame, Page, expect
+from playwright.sync_api import Browser, ConsoleMessage, Error, Frame, Page, expect
 
 from tools.site.chrome import launched
 
@@ -60,6 +60,11 @@ class Watch:
             self.errors.append(text)
 
 
+def _said(message: ConsoleMessage) -> str:
+    """What an error on the console says, with the address that it is about."""
+    return f"{message.text} ({message.location.get('url', '')})"
+
+
 @contextmanager
 def visitor(
     browser: Browser,
@@ -90,7 +95,7 @@ def visitor(
     context.set_default_timeout(PATIENCE)
     watch = Watch(allowed)
     context.on("request", lambda request: watch.request(request.url))
-    context.on("console", lambda m: watch.error(m.text) if m.type == "error" else None)
+    context.on("console", lambda m: watch.error(_said(m)) if m.type == "error" else None)
     context.on("weberror", lambda found: watch.error(str(found.error)))
     try:
         yield context.new_page(), watch
@@ -158,8 +163,8 @@ def visit(chromium: Browser) -> Iterator[Visit]:
 
         yield open_page
         for watch in watches:
-            assert watch.outside == [], "the page asked the network"
-            assert watch.errors == [], "the page logged errors"
+            assert not watch.outside, f"the page asked the network: {watch.outside}"
+            assert not watch.errors, "the page logged errors:\n" + "\n".join(watch.errors)
 
 
 @functools.cache

@@ -154,6 +154,10 @@ def design_settings() -> list[dict[str, Any]]:
                 "fusion": chosen.choice(list(serving.STRATEGIES)),
                 "attention": chosen.choice(["naive", "flash"]),
                 "latency": chosen.choice([20, 300]),
+                "ceilings": chosen.choice(["published", "reached"]),
+                "floor": chosen.choice(["with", "without"]),
+                "between": chosen.choice(["travels", "stays"]),
+                "kept": chosen.choice([0, 10]),
             }
         )
     return found
@@ -164,9 +168,12 @@ def design_texts(setting: dict[str, Any]) -> tuple[dict[str, str], list[str], li
     weights, activations = setting["format"].split("/")
     asked = {name: setting[name] for name in ("phase", "context", "cache", "fusion", "attention")}
     asked |= {"weights": weights, "activations": activations}
+    asked |= {"reached": setting["ceilings"] == "reached", "floor": setting["floor"] == "with"}
+    asked |= {"resident": setting["between"] == "stays", "reserve": setting["kept"] / 100}
     one = serving.step(LLAMA_3_8B, setting["chip"], batch=setting["batch"], **asked)
+    needed = one.memory.total + one.memory.reserve
     said = [
-        f"Memory: {rh.si(one.memory.total, 'B')} of {rh.si(one.memory.capacity, 'B')}.",
+        f"Memory: {rh.si(needed, 'B')} of {rh.si(one.memory.capacity, 'B')}.",
         f"KV cache {rh.si(one.memory.cache, 'B')}",
     ]
     when = "time per token" if setting["phase"] == "decode" else "time to the first token"
@@ -176,7 +183,7 @@ def design_texts(setting: dict[str, Any]) -> tuple[dict[str, str], list[str], li
         unsaid = ["Out of memory"]
     else:
         cards, unsaid = {"tokens per second": "–", when: "–"}, []
-        said.append(f"Out of memory: {rh.si(one.memory.total, 'B')} needed")
+        said.append(f"Out of memory: {rh.si(needed, 'B')} needed")
         said += [f"Batch {one.largest_batch():,}"] if one.largest_batch() else []
     latency = setting["latency"] / 1e3
     best = serving.best_batch(LLAMA_3_8B, setting["chip"], latency=latency, **asked)
@@ -204,7 +211,7 @@ def test_cards_of_the_design_are_those_of_python(shown: Shown) -> None:
 
 
 def test_out_of_memory_offers_what_fits(shown: Shown) -> None:
-    host = shown("design", {"chip": "v5e", "batch": 64})
+    host = shown("design", {"chip": "v5e", "batch": 64, "kept": 0})
     stop = host.locator(".stop")
     expect(stop).to_contain_text("Out of memory")
     expect(stop).to_contain_text("What would fit instead")

@@ -1,6 +1,6 @@
 """Every page of the built site in a real browser: themes, widths, keyboard, search, from disk.
 
-A picture of every page at both widths stays in ``_build/pictures``. With ROOFLINE_FULL set, axe
+A picture of every page at both widths stays in ``_build/pictures``. With ROOFLINE_THOROUGH set, axe
 looks at all four combinations of theme and width; without, at narrow dark and wide light pages.
 """
 
@@ -22,7 +22,7 @@ PICTURES = books.ROOT / "_build/pictures"
 WIDTHS = (390, 1280)
 PAGES = [*books.pages(), "genindex", "search"]
 CHAPTER = "notebooks/fusion"
-FULL = bool(os.environ.get("ROOFLINE_FULL"))
+THOROUGH = bool(os.environ.get("ROOFLINE_THOROUGH"))
 REFUSED = "Content Security Policy"
 CODE = 72  # characters of a line that fit, in a font that is a little wider than this machine's
 
@@ -98,7 +98,7 @@ def faults(page: Page, name: str, width: int) -> list[str]:
         found.append(f"the page is {overflow(page)} px too wide")
     thin_out(page)
     for theme in ("light", "dark"):
-        if FULL or (width, theme) in {(390, "dark"), (1280, "light")}:
+        if THOROUGH or (width, theme) in {(390, "dark"), (1280, "light")}:
             page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
             found += [f"{theme}: {one}" for one in violations(page)]
     return found

@@ -54,7 +54,7 @@ def commit(folder: Path) -> None:
     call("git", *who, "commit", "--quiet", "--message=stamped", cwd=folder)
 
 
-@pytest.mark.slow
+@pytest.mark.skipif("ROOFLINE_THOROUGH" not in os.environ, reason="part of `make thorough`")
 def test_notebooks_run_alone_and_replace_nothing(tmp_path: Path) -> None:
     clone = clone_of_the_working_tree(tmp_path / "clone")
     address = repository.Address(f"git+file://{clone}")

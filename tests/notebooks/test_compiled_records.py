@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from executed import grouped
 
 from roofline_helpers import compiled
 from roofline_helpers.compiled import targets
 from tools import books
-from tools.notebooks import records
+from tools.notebooks import once, records
 
 NAMING = [path for path in books.notebooks() if records.recorded_by(path)]
 LIVE = pytest.mark.skipif(
@@ -22,12 +21,18 @@ LIVE = pytest.mark.skipif(
 
 
 @LIVE
-def test_records_are_what_the_compiler_says_now(
-    fresh: Callable[[Path], Any], recorded: Path
-) -> None:
-    for path in NAMING:
-        fresh(path)
-    assert records.differing(recorded) == [], "look, then `make records`"
+@pytest.mark.parametrize("path", grouped(NAMING))
+def test_records_are_what_the_compiler_says_now(path: Path) -> None:
+    written = once.run(path).records
+    assert written
+    assert records.stale(written) == [], "look, then `make records`"
+
+
+@LIVE
+@pytest.mark.xdist_group("last")
+def test_no_record_is_left_over() -> None:
+    written = {name for path in NAMING for name in once.run(path).records}
+    assert {path.name for path in records.KEPT.glob("*.json")} - written == set()
 
 
 @LIVE
@@ -40,6 +45,8 @@ def test_a_changed_record_is_found(tmp_path: Path) -> None:
     extra = tmp_path / "invented.v6e.json"
     extra.write_text("{}", "utf-8")
     assert records.differing(tmp_path) == sorted([victim.name, extra.name])
+    texts = {path.name: path.read_text("utf-8") for path in tmp_path.glob("*.json")}
+    assert sorted(records.stale(texts)) == sorted([victim.name, extra.name])
 
 
 def test_every_record_can_be_read() -> None:

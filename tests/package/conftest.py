@@ -8,6 +8,10 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import pytest
 
+from tools import programs
+
+programs.install()
+
 
 @pytest.fixture
 def own_style() -> Iterator[None]:

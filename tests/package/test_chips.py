@@ -41,7 +41,7 @@ ORDER = [
 TPUS = [key for key, chip in CHIPS.items() if chip["kind"] == "tpu"]
 DTYPES = {"fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8", "int4", "fp4"}
 CHIP_KEYS = {"name", "vendor", "kind", "year", "aliases", "device_kinds", "devices"} | {
-    *("matrix", "vector", "memory", "links", "clock", "power")
+    *("matrix", "vector", "memory", "links", "clock", "power", "reached", "floor", "dispatch")
 }
 
 
@@ -51,12 +51,15 @@ def figures(chip: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         for name, figure in chip.get(part, {}).items():
             yield f"{part}.{name}", figure
     for level, memory in chip["memory"].items():
-        for name in ("capacity", "bandwidth"):
+        for name in ("capacity", "bandwidth", "printed"):
             if name in memory:
                 yield f"memory.{level}.{name}", memory[name]
-    for name in ("clock", "power"):
+    for name in ("clock", "power", "floor", "dispatch"):
         if name in chip:
             yield name, chip[name]
+    for part in ("matrix", "vector", "streams"):
+        for name, figure in chip.get("reached", {}).get(part, {}).items():
+            yield f"reached.{part}.{name}", figure
 
 
 ALL = {(key, path): figure for key, chip in CHIPS.items() for path, figure in figures(chip)}
@@ -77,16 +80,18 @@ def test_chips_are_the_agreed_ones_in_order() -> None:
 def test_chip_is_complete(key: str) -> None:
     chip = CHIPS[key]
     assert set(chip) <= CHIP_KEYS, "unknown keys"
-    assert {*CHIP_KEYS} - {"vector", "links", "clock", "power"} <= set(chip), "missing keys"
+    optional = {"vector", "links", "clock", "power", "reached", "floor", "dispatch"}
+    assert {*CHIP_KEYS} - optional <= set(chip), "missing keys"
     assert chip["name"]
     assert chip["vendor"]
     assert chip["kind"] in ("tpu", "gpu")
     assert {"bf16", "fp16"} & set(chip["matrix"])
     assert set(chip["matrix"]) | set(chip.get("vector", {})) <= DTYPES
     assert next(iter(chip["memory"])) == "hbm"
-    for memory in chip["memory"].values():
-        assert {"capacity"} <= set(memory) <= {"technology", "capacity", "bandwidth"}
-    assert {"technology", "capacity", "bandwidth"} == set(chip["memory"]["hbm"])
+    for level, memory in chip["memory"].items():
+        if level != "hbm":
+            assert {"capacity"} <= set(memory) <= {"technology", "capacity", "bandwidth"}
+    assert {"technology", "capacity", "printed", "bandwidth"} == set(chip["memory"]["hbm"])
     if chip["kind"] == "tpu":
         assert {"ici", "dcn"} == set(chip["links"])
         assert "vmem" in chip["memory"]
@@ -130,9 +135,17 @@ def test_figure_says_where_it_comes_from(key: str, path: str) -> None:
     assert number > 0
     assert figure["source"] in SOURCES
     kind = SOURCES[figure["source"]]["kind"]
-    kinds = {"vendor": {"vendor"}, "secondary": {"secondary", "code"}}
+    kinds = {
+        "vendor": {"vendor"},
+        "secondary": {"secondary", "code"},
+        "measured": {"measured", "vendor", "secondary"},
+    }
     assert kind in kinds.get(figure["basis"], {"vendor", "secondary", "code"})
-    assert figure["basis"] in ("vendor", "secondary", "derived", "unverified")
+    assert figure["basis"] in ("vendor", "secondary", "derived", "measured", "unverified")
+    if path.startswith("reached."):
+        assert figure["basis"] == "measured"
+    elif path not in ("memory.hbm.capacity", "floor", "dispatch"):
+        assert figure["basis"] != "measured", "what was measured stands under reached"
     if figure["basis"] in ("derived", "unverified"):
         assert re.search(r"\d", figure["note"]), "the note must give the formula or the reason"
     assert figure.get("note", "x").strip() == figure.get("note", "x") != ""
@@ -143,8 +156,11 @@ def test_source_can_be_opened_again(name: str) -> None:
     source = SOURCES[name]
     assert set(source) == {"title", "url", "read", "kind"}
     assert source["title"]
-    assert source["kind"] in ("vendor", "secondary", "code")
-    assert re.fullmatch(r"https://[^\s/]+\.[^\s/]+/\S+", source["url"])
+    assert source["kind"] in ("vendor", "secondary", "code", "measured")
+    if source["kind"] == "measured":
+        assert (PATH.parents[2] / source["url"]).is_file()
+    else:
+        assert re.fullmatch(r"https://[^\s/]+\.[^\s/]+/\S+", source["url"])
     assert type(source["read"]) is datetime.date
     assert source["read"] >= datetime.date(2026, 11, 1)
     assert name in {figure["source"] for figure in ALL.values()}, "no figure uses it"
@@ -158,11 +174,14 @@ def test_urls_are_listed_once() -> None:
 # ---------------------------------------------------------------------------------- plausibility
 
 RANGES = {
-    r"(matrix|vector)\..*": (1e12, 2e16),
-    r"memory\.hbm\.capacity": (15e9, 4e11),
+    r"(reached\.)?(matrix|vector)\..*": (1e12, 2e16),
+    r"reached\.streams\..*": (1e11, 1e13),
+    r"memory\.hbm\.(capacity|printed)": (15e9, 4e11),
+    r"floor": (1e-6, 1e-5),
+    r"dispatch": (1e-5, 1e-4),
     r"memory\.hbm\.bandwidth": (1e11, 1e13),
-    r"memory\.(vmem|l2|llc)\.capacity": (2**20, 2**29),
-    r"memory\.(vmem|l2|llc)\.bandwidth": (5e12, 1e14),
+    r"memory\.(vmem|cmem|l2|llc)\.capacity": (2**20, 2**29),
+    r"memory\.(vmem|cmem|l2|llc)\.bandwidth": (5e12, 1e14),
     r"links\..*": (1e9, 2e12),
     r"clock": (0.5e9, 3e9),
     r"power": (5, 2000),
@@ -243,6 +262,62 @@ def test_derived_figures_follow_from_their_formulas() -> None:
         assert value(*where) == pytest.approx(expected, rel=5e-3), where
 
 
+# ------------------------------------------------------------------------- what was reached
+
+
+@pytest.mark.parametrize("key", [key for key, chip in CHIPS.items() if "reached" in chip])
+def test_what_was_reached_is_below_what_is_published(key: str) -> None:
+    chip, reached = CHIPS[key], CHIPS[key]["reached"]
+    assert set(reached) <= {"matrix", "vector", "streams", "sizes"}
+    for unit in ("matrix", "vector"):
+        for name, figure in reached.get(unit, {}).items():
+            assert 0.2 * chip[unit][name]["value"] < figure["value"] < chip[unit][name]["value"]
+    for figure in reached.get("streams", {}).values():
+        assert 0.6 < figure["value"] / value(key, "memory.hbm.bandwidth") < 1
+    for name, by_side in reached.get("sizes", {}).items():
+        best = reached["matrix"][name]["value"]
+        assert max(by_side.values()) <= best * 1.001
+        assert list(map(int, by_side)) == sorted(map(int, by_side))
+
+
+@pytest.mark.parametrize("key", ["h100", "h200"])
+def test_our_figures_are_those_of_our_records(key: str) -> None:
+    """The shortest kernel that was profiled, the shortest call, the best rates of each type."""
+    measure = pytest.importorskip("roofline_helpers.measure")
+    record, chip = measure.measured()[key], CHIPS[key]
+
+    def is_value(path: str, expected: float) -> None:
+        assert value(key, path) == pytest.approx(expected, rel=6e-4), path
+        assert ALL[key, path]["source"] == f"our-{key}"
+
+    counted = [s.counters for s in record.samples if s.counters and s.counters["kernels"] == 1]
+    is_value("floor", min(each["seconds"] for each in counted))
+    called = [s for s in record.samples if s.passes and s.source in ("jax", "pallas")]
+    is_value("dispatch", min(s.seconds for s in called if s.group != "levels"))  # looped on it
+    is_value("memory.hbm.capacity", 2 * record.device["memory"])  # measured with half of it
+    assert set(chip["reached"]["matrix"]) == set(record.peaks) - {"fp32"}
+    for name, rate in record.peaks.items():
+        is_value(f"reached.{'vector' if name == 'fp32' else 'matrix'}.{name}", rate)
+    is_value("reached.vector.bf16", record.vector_peaks["bf16"])
+    assert set(chip["reached"]["streams"]) == set(record.streams)
+    for name, rate in record.streams.items():
+        is_value(f"reached.streams.{name}", rate)
+    for side, rate in chip["reached"]["sizes"]["bf16"].items():
+        sample = record.sample(f"matmul {side}×{side}×{side} bf16")
+        assert rate == pytest.approx(sample.rate, rel=6e-4)
+
+
+def test_capacity_is_what_software_can_allocate() -> None:
+    """At most a few per cent from what is printed; a device never gives more than it has."""
+    for key in CHIPS:
+        ratio = value(key, "memory.hbm.capacity") / value(key, "memory.hbm.printed")
+        assert 0.89 < ratio < 1.075, key
+    for key in TPUS:
+        note = ALL[key, "memory.hbm.capacity"]["note"]
+        gib = float(re.match(r"[\d.]+", note)[0])  # type: ignore[index]
+        assert value(key, "memory.hbm.capacity") == pytest.approx(gib * 2**30, rel=1e-6)
+
+
 # ------------------------------------------------------------------------------ JAX's own table
 
 # Differences above 1 % between our figure (per chip) and JAX's. A new one fails, and so does
@@ -258,9 +333,10 @@ FIELDS = {
     "matrix.fp8": "fp8_ops_per_second",
     "matrix.int8": "int8_ops_per_second",
     "matrix.int4": "int4_ops_per_second",
-    "memory.hbm.capacity": "hbm_capacity_bytes",
+    "memory.hbm.printed": "hbm_capacity_bytes",
     "memory.hbm.bandwidth": "mem_bw_bytes_per_second",
     "memory.vmem.capacity": "vmem_capacity_bytes",
+    "memory.cmem.capacity": "cmem_capacity_bytes",
 }
 Table = dict[tuple[str, str], float]
 

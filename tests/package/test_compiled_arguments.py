@@ -141,7 +141,7 @@ def test_bad_layouts_and_meshes() -> None:
     with pytest.raises(compiled.NoCompiler, match="no topology v6e:3x5"):
         compiled.analyze(jnp.sin, spec(8), chip="v6e", topology="3x5")
     with pytest.raises(BadValue, match="no layout of TPU v6e with 100000 devices"):
-        targets.devices(chip_of("v6e"), 100000)
+        targets.layout_for(chip_of("v6e"), 100000)
     other = jax.sharding.NamedSharding(mesh(4), jax.sharding.PartitionSpec("data"))
     mixed = jax.ShapeDtypeStruct((8, 8), jnp.bfloat16, sharding=other)
     with pytest.raises(BadValue, match="different meshes"):

@@ -117,7 +117,7 @@ def test_reader_and_structured_access_see_the_same_program() -> None:
     if not hasattr(jax.stages.Compiled, "runtime_executable"):
         pytest.skip("this JAX shows no HLO modules")
     fn, args, _ = SUITE["layernorm"].make()
-    (device,) = targets.devices(chip_of("v6e"), 1)
+    device = targets.all_devices(chip_of("v6e"), "2x2")[0]
     placed = jax.sharding.SingleDeviceSharding(device)
     moved = [jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=placed) for a in args]
     program = jax.jit(fn).lower(*moved).compile()

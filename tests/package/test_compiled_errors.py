@@ -5,9 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-import numpy as np
 import pytest
-from compiled_programs import mesh
 from compiled_reports import for_v6e, jax, needs, spec
 
 from roofline_helpers import compiled, hlo
@@ -119,21 +117,6 @@ def test_options_that_the_function_takes_too() -> None:
         (jnp.sin, (spec(8),)),
     ):
         assert compiled.analyze(fn, *args, name="mine").name == "mine"
-
-
-@pytest.mark.parametrize("concrete", [True, False])
-def test_a_shard_map_whose_mesh_does_not_fit_is_told_what_to_do(concrete: bool) -> None:
-    needs("v6e")
-    if not hasattr(jax, "shard_map"):
-        pytest.skip("NOT TESTED: this JAX has no jax.shard_map")
-    spread = jax.sharding.PartitionSpec("data")
-    devices = mesh(2)
-    if concrete:
-        devices = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("data",))
-    fn = jax.shard_map(lambda x: x * 2, mesh=devices, in_specs=spread, out_specs=spread)
-    error = compiled.CannotTrace if concrete else compiled.CannotCompile
-    with pytest.raises(error, match=r"Give jax.shard_map an AbstractMesh, and arguments"):
-        compiled.analyze(fn, spec(8), chip="v6e")
 
 
 def test_an_unknown_instruction_is_strict_or_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,8 @@ import textwrap
 import pytest
 from compiled_reports import needs
 
+pytestmark = pytest.mark.slow  # kernels are interpreted, processes started
+
 QUIET = textwrap.dedent(
     """
     import os

@@ -14,6 +14,8 @@ from roofline_helpers import measure, work
 from tools.gpu import attention, chain, counters, experiments, measure_gpu
 
 jax = pytest.importorskip("jax")
+
+pytestmark = pytest.mark.slow  # kernels are interpreted, processes started
 jnp = jax.numpy
 
 QUICK = {"xla_backend_optimization_level": 0}  # most of the time here is XLA compiling

@@ -81,7 +81,11 @@ def test_v7x_is_read_as_the_file_has_it():
     assert rh.chip("t4").aliases == ()
     assert list(chip.memory) == ["hbm", "vmem"]
     hbm = chip.memory["hbm"]
-    assert (hbm.capacity.value, hbm.bandwidth.value, hbm.technology) == (192 * 2**30, 7380e9, "HBM")
+    assert (hbm.capacity.value, hbm.bandwidth.value, hbm.technology) == (
+        189.5 * 2**30,
+        7380e9,
+        "HBM",
+    )
     assert chip.memory["vmem"].bandwidth is None
     assert chip.links["ici"].value == 600e9
     units = [chip.matrix["bf16"].unit, hbm.capacity.unit, hbm.bandwidth.unit]
@@ -161,7 +165,8 @@ def test_one_v7x_device_is_half_a_chip():
     assert (half.key, half.devices) == ("v7x", 1)
     assert half.matrix["bf16"].value == 1153.5e12
     assert half.memory["hbm"].bandwidth.value == 3690e9
-    assert half.memory["hbm"].capacity.value == 96 * 2**30
+    assert half.memory["hbm"].capacity.value == 94.75 * 2**30
+    assert half.memory["hbm"].printed.value == 96 * 2**30
     assert half.memory["vmem"].capacity.value == 64 * 2**20
     assert half.memory["vmem"].bandwidth is None
     assert half.memory["hbm"].technology == "HBM"
@@ -199,13 +204,16 @@ def test_every_figure_by_its_path():
     figures = rh.chip("h100").figures()
     assert figures["matrix.bf16"].value == 989e12
     assert figures["vector.fp32"].value == 67e12
-    assert figures["memory.hbm.capacity"].value == 80e9
+    assert figures["memory.hbm.capacity"].value == 2 * 42_509_271_040
+    assert figures["memory.hbm.printed"].value == 80e9
+    assert figures["reached.streams.read"].value == 3.178e12
+    assert (figures["floor"].value, figures["floor"].unit) == (3.168e-6, "s")
     assert figures["memory.l2.bandwidth"].value == 5.5e12
     assert figures["links.nvlink"].value == 450e9
     assert (figures["clock"].value, figures["power"].value) == (1.83e9, 700)
     v7x = rh.chip("v7x").figures()
     assert not {"clock", "power", "memory.vmem.bandwidth"} & set(v7x)
-    assert len(v7x) == 3 + 2 + 1 + 2
+    assert len(v7x) == 3 + 3 + 1 + 2 + 2
 
 
 def test_the_table_of_chips():
@@ -219,7 +227,7 @@ def test_the_table_of_chips():
     assert pandas.isna(row["int8 TFLOP/s"])
     assert row["fp32 TFLOP/s"] == 384.5
     assert pandas.isna(row["vector fp32 TFLOP/s"])
-    assert row["memory GB"] == pytest.approx(206.158, abs=1e-3)
+    assert row["memory GB"] == pytest.approx(203.474, abs=1e-3)
     assert row["memory GB/s"] == 7380
     assert row["ridge FLOP/byte"] == pytest.approx(312.6, abs=0.01)
     assert row["JAX devices"] == 2

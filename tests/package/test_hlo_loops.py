@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hlo_programs import fixture, program
 
 from roofline_helpers import hlo
+from roofline_helpers._checks import BadValue
 
 
 def loop(
@@ -84,10 +86,22 @@ def test_a_trip_count_that_is_unknown_is_said_to_be() -> None:
         }
         return {name: ([r.launches for r in one.rows], one.notes) for name, one in ledgers.items()}
 
-    once = ([1], ("loop w: its trip count is unknown; counted once",))
+    hint = "State it with turns={'w': n}"
+    once = ([1], (f"loop w: its trip count is unknown; counted once. {hint}",))
     assert outcome() == dict.fromkeys(UNKNOWN, once)
-    assumed = ([50], ("loop w: its trip count is unknown; counted as 50 turns",))
+    assumed = ([50], (f"loop w: its trip count is unknown; counted as 50 turns. {hint}",))
     assert outcome(unknown_trips=50) == dict.fromkeys(UNKNOWN, assumed)
+
+
+def test_the_reader_states_turns_loop_by_loop() -> None:
+    text = loop(**next(iter(UNKNOWN.values())))
+    ledger = hlo.kernels(text, turns={"w": 7})
+    assert [(row.launches, row.loop) for row in ledger.rows] == [(7, "w")]
+    assert ledger.notes == ("loop w: its body counts 7 times, as stated",)
+    with pytest.raises(BadValue, match=r"turns names 'v'; loops whose turns can't be told: w"):
+        hlo.kernels(text, turns={"v": 7})
+    (known,) = hlo.kernels(loop()).rows
+    assert known.loop == ""
 
 
 def test_the_dearest_branch_counts() -> None:

@@ -69,7 +69,7 @@ def test_attributes_are_split_outside_of_brackets_and_quotes() -> None:
         True,
     )
     assert each.config == {"k": [{"n": "1, }"}]}
-    assert each.source == "x, (y"
+    assert each.op_name == "x, (y"
     assert each.called("calls") == ("c",)
 
 
@@ -96,7 +96,7 @@ def test_a_line_that_is_broken_inside_brackets_is_one_instruction() -> None:
         ("k", 80, 0),
         ("y", 0, 8),
     ]
-    assert ledger.rows[0].source == "jit(f)/pallas_call"
+    assert ledger.rows[0].op_name == "jit(f)/pallas_call"
     short = hlo.brief(program(BROKEN))
     assert short.splitlines() == [
         "ENTRY %main () -> f32[] {",

@@ -12,6 +12,8 @@ from roofline_helpers._checks import BadValue
 from roofline_helpers.records import BadRecord
 
 jax = pytest.importorskip("jax", reason="JAX is not installed: no kernel can run")
+
+pytestmark = pytest.mark.slow  # kernels are interpreted, processes started
 jnp = jax.numpy
 gpu = pytest.importorskip("jax.experimental.pallas.mosaic_gpu", exc_type=ImportError)
 if "out_type" not in inspect.signature(gpu.kernel).parameters:

@@ -11,6 +11,8 @@ from kernel_suite import INSIDE, ROUNDOFF, compiled_quickly, jax, jnp, near, wid
 
 from roofline_helpers import kernels
 
+pytestmark = pytest.mark.slow  # kernels are interpreted, processes started
+
 
 def visible(q_len: int, kv_len: int, causal: bool, mask: Any) -> Any:
     seen = np.zeros((q_len, kv_len)) if mask is None else mask

@@ -25,6 +25,8 @@ import roofline_helpers as rh
 from roofline_helpers import kernels
 from roofline_helpers.kernels import rows
 
+pytestmark = pytest.mark.slow  # kernels are interpreted, processes started
+
 
 def chain(x: Any, gamma: Any, beta: Any, mask: Any, residual: Any) -> Any:
     """Compute the chain in plain JAX, in the type that the arrays have."""

@@ -12,6 +12,8 @@ from kernel_suite import chain_arrays, jax, spec, total
 import roofline_helpers as rh
 from roofline_helpers import compiled, kernels
 
+pytestmark = pytest.mark.slow  # kernels are interpreted, processes started
+
 TPUS = ("v5e", "v5p", "v6e", "v7x")
 MISSING = {chip: compiled.can_compile(chip) for chip in TPUS}
 

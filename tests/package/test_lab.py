@@ -119,7 +119,7 @@ def test_bad_arguments_say_what_is_allowed(call: Any, error: type[Exception], sa
 
 def test_the_story_of_the_memory_wall_is_computed() -> None:
     text = made("memory-wall").plain + ask.answer("lab-memory-wall")
-    roof, job = rh.chip("h100").roofline("bf16"), rh.work.matmul(512, 512, 512)
+    roof, job = rh.chip("h100").roofline("bf16").without_floor(), rh.work.matmul(512, 512, 512)
     assert f"{roof.efficiency(312e12, job):.0%}".replace("%", " %") in text  # of the roof
     assert f"{roof.attainable(job) / 1e12:.0f} TFLOP/s" in text
     assert f"{roof.mfu(312e12):.0%}".replace("%", " %") in text
@@ -129,17 +129,21 @@ def test_the_first_matmul_that_is_compute_bound() -> None:
     for chip, dtype in (("h100", "bf16"), ("v6e", "int8"), ("t4", "fp16")):
         roof = rh.chip(chip).roofline(dtype)
         first = shared.first_compute_bound(roof, dtype)
-        bounds = [roof.bound(rh.work.matmul(n, n, n, dtype)) for n in (first - 1, first)]
+        sides = (first - 1, first)
+        bounds = [roof.bound(rh.work.matmul(n, n, n, dtype).intensity) for n in sides]
         assert bounds == ["memory", "compute"], chip
 
 
 def test_the_design_challenge_asks_what_is_so() -> None:
     data = made("design").data
     today = serving.step(serving.LLAMA_3_8B, "h100", **design.TODAY)
-    assert {kernel.bound for kernel in today.kernels} == {"memory"}
     right = [option["right"] for option in data["predict"]["options"]]
-    assert right == [True, True, True, False]
+    assert right == [True, True, False, False]
     groups = design.groups_of(today)
+    for name, group in groups.items():
+        waiting = sum(k.total for k in group if k.bound == "memory") / sum(k.total for k in group)
+        assert (waiting > 0.5) == (name != "rest"), name
+    assert {kernel.bound for kernel in groups["rest"]} == {"latency"}
     assert sum(len(group) for group in groups.values()) == len(today.kernels)
     last = {option["text"]: option["right"] for option in data["reflect"]["options"]}
     assert last["Batch 64 in place of 8"]
@@ -177,5 +181,5 @@ def test_scripts_stay_small() -> None:
     import gzip
 
     code = ask.script("lab").encode()
-    assert len(code) < 85_000
-    assert len(gzip.compress(code, 9)) < 27_000
+    assert len(code) < 100_000
+    assert len(gzip.compress(code, 9)) < 30_000

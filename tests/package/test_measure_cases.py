@@ -12,6 +12,8 @@ from roofline_helpers._checks import BadValue
 
 pytest.importorskip("jax")
 
+pytestmark = pytest.mark.slow  # kernels are interpreted, processes started
+
 
 def test_every_kind_of_case_is_measured_and_kept(tmp_path: Path) -> None:
     cases = [

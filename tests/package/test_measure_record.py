@@ -116,7 +116,7 @@ DAMAGED: dict[str, Callable[[Any], Any]] = {
     ),
     "samples: expected `array`, got 'none' (str)": lambda data: data.update(samples="none"),
     "an older record: version 0": lambda data: data.update(schema="roofline_helpers.measured/0"),
-    "a record of another kind": lambda data: data.update(schema="roofline_helpers.compiled/1"),
+    "a record of another kind": lambda data: data.update(schema="roofline_helpers.compiled/2"),
 }
 
 

@@ -205,7 +205,7 @@ def test_two_kinds_of_efficiency():
 
 
 def test_h100_at_512_is_below_its_roof_too():
-    roof = rh.chip("h100").roofline("bf16")
+    roof = rh.chip("h100").roofline("bf16").without_floor()
     square = rh.work.matmul(512, 512, 512, "bf16")
     assert roof.attainable(square) / 1e12 == pytest.approx(571.7, abs=0.05)
     assert roof.efficiency(312e12, square) == pytest.approx(0.546, abs=0.0005)
@@ -217,6 +217,7 @@ def test_fp8_matmul_crosses_at_938_on_v7x():
     roof = rh.chip("v7x").roofline("fp8")
     sizes = np.array([937, 938])
     square = rh.work.matmul(sizes, sizes, sizes, "fp8")
+    assert roof.bound(square.intensity).tolist() == ["memory", "compute"]
     assert roof.bound(square).tolist() == ["memory", "compute"]
 
 
@@ -289,3 +290,57 @@ def test_a_kernel_on_both_units_stays_under_the_peak() -> None:
     both = Work("both", {"x": 1}, {}, matrix_flops=1000, vector_flops=50)
     assert roof.time(both) == 10.0
     assert roof.attainable(both) == 100.0
+
+
+# --- the floor ------------------------------------------------------------------------------------
+
+FLOORED = Roofline(peak=1000.0, levels=10.0, vector=50.0, floor=3.0)
+
+
+def test_no_launch_is_shorter_than_the_floor():
+    small = Work("small", {"x": 10}, {}, matrix_flops=1000)
+    large = Work("large", {"x": 40}, {}, matrix_flops=1000)
+    assert FLOORED.times(small) == {"matrix": 1.0, "hbm": 1.0, "floor": 3.0}
+    assert (FLOORED.time(small), FLOORED.time(large)) == (3.0, 4.0)  # the longest, no sum
+    assert FLOORED.time(small, large, small) == 10.0
+    assert (FLOORED.limit(small), FLOORED.bound(small)) == ("floor", "latency")
+    assert (FLOORED.limit(large), FLOORED.bound(large)) == ("hbm", "memory")
+    assert FLOORED.attainable(small) == pytest.approx(1000 / 3)
+
+
+def test_the_floor_is_under_the_sum_of_parts_too():
+    small = Work("small", {"x": 10}, {}, matrix_flops=1000)
+    large = Work("large", {"x": 40}, {}, matrix_flops=1000)
+    assert FLOORED.time(small, overlap=False) == 3.0
+    assert FLOORED.time(large, overlap=False) == 5.0
+
+
+def test_the_floor_says_nothing_about_an_intensity():
+    assert FLOORED.attainable(50) == 500.0
+    assert FLOORED.bound([50, 200]).tolist() == ["memory", "compute"]
+    assert FLOORED.ridge == 100
+
+
+def test_the_floor_is_off_when_asked():
+    small = Work("small", {"x": 10}, {}, matrix_flops=1000)
+    for roof in (FLOORED.without_floor(), Roofline(1000.0, 10.0, 50.0, floor=0)):
+        assert roof.floor is None
+        assert roof.time(small) == 1.0
+        assert roof == Roofline(1000.0, 10.0, 50.0)
+    with pytest.raises(BadValue, match="floor must be"):
+        Roofline(1.0, 1.0, floor=-1)
+    with pytest.raises(BadValue, match="'floor' is no memory level"):
+        Roofline(1.0, {"floor": 1.0})
+
+
+def test_sizes_below_the_floor_and_above_it():
+    n = np.array([1, 10, 1000])
+    jobs = Work("jobs", {"x": n}, {}, matrix_flops=n)
+    assert FLOORED.time(jobs).tolist() == [3.0, 3.0, 100.0]
+    assert FLOORED.bound(jobs).tolist() == ["latency", "latency", "memory"]
+
+
+def test_a_floor_is_measured_like_any_ceiling():
+    assert FLOORED.measured(peak=500).floor == 3.0
+    assert FLOORED.measured(floor=4).floor == 4.0
+    assert "floor 3 s" in repr(FLOORED)

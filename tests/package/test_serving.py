@@ -69,7 +69,7 @@ def test_decode_of_one_sequence_takes_as_long_as_weights_and_cache_take_to_read(
     embedding = 2 * LLAMA_3_8B.vocabulary * LLAMA_3_8B.d_model  # one row of it is read
     seconds, least = {}, {}
     for chip in CHIPS:
-        one = llama(chip)
+        one = llama(chip, floor=False)
         read = one.memory.weights - embedding + one.memory.cache
         seconds[chip] = one.seconds
         least[chip] = read / rh.chip(chip).roofline(rh.chip(chip).half).bandwidth
@@ -182,12 +182,12 @@ def test_more_work_takes_longer_and_larger_batches_never_cost_throughput(
 ) -> None:
     batches = [llama(chip, phase=phase, batch=batch, context=300) for batch in (1, 2, 5, 17, 300)]
     for small, large in pairwise(batches):
-        assert small.seconds < large.seconds
+        assert small.seconds < large.seconds or small.setting.floor
         assert small.tokens_per_second <= large.tokens_per_second * (1 + 1e-12)
         assert small.memory.total < large.memory.total
     contexts = [llama(chip, phase=phase, context=context) for context in (1, 2, 100, 5000)]
     for short, long in pairwise(contexts):
-        assert short.seconds < long.seconds
+        assert short.seconds <= long.seconds
         assert short.memory.total < long.memory.total
 
 
@@ -399,7 +399,11 @@ def test_tables_are_plain_data_and_name_only_operations_that_exist() -> None:
     assert json.loads(json.dumps(data))["model"]["kv_heads"] == 8
     assert [chip["key"] for chip in data["chips"]] == CHIPS
     h100 = data["chips"][CHIPS.index("h100")]
-    assert (h100["matrix"]["bf16"], h100["bandwidth"], h100["capacity"]) == (989e12, 3350e9, 80e9)
+    assert (h100["matrix"]["bf16"], h100["bandwidth"], h100["capacity"]) == (
+        989e12,
+        3350e9,
+        2 * 42_509_271_040,
+    )
     assert data["costs"]["rmsnorm"] == {"element": 4, "row": 3}
     named = {op for kernels in STRATEGIES.values() for kernel in kernels for op in kernel.ops}
     settings = [

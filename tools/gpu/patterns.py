@@ -277,9 +277,9 @@ def _compiled(torch: Any, eager: Callable[..., Any]) -> Callable[..., Callable[[
 
 
 def add_sizes(suite: Suite) -> None:
-    """Add the chain of `chain` from 16 rows to 65536."""
+    """Add the chain of `chain` from 16 rows to 16384; 65536 are in the group "chain"."""
     columns = suite.size(4096)
-    for rows in (16, 32) if suite.tiny else (16, 256, 1024, 4096, 16384, 65536):
+    for rows in (16, 32) if suite.tiny else (16, 256, 1024, 4096, 16384):
         job = work.fuse(*work.fusion_chain(rows, columns))
         label = f"chain {{}} {rows}×{columns} bf16"
         whole, row = (rows, columns), (columns,)

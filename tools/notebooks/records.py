@@ -12,6 +12,7 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from roofline_helpers import compiled
@@ -26,11 +27,17 @@ def recorded_by(path: Path) -> bool:
     return "record=" in path.read_text("utf-8")
 
 
+def stale(fresh: Mapping[str, str], kept: Path = KEPT) -> list[str]:
+    """Return the records, text by file name, that are kept otherwise or not at all."""
+    old = {path.name: path.read_text("utf-8") for path in kept.glob("*.json")}
+    return sorted(name for name, text in fresh.items() if old.get(name) != text)
+
+
 def differing(fresh: Path, kept: Path = KEPT) -> list[str]:
     """Return the records that are missing, extra, or differ between two directories."""
-    old = {path.name: path.read_text("utf-8") for path in kept.glob("*.json")}
     new = {path.name: path.read_text("utf-8") for path in fresh.glob("*.json")}
-    return sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
+    left = {path.name for path in kept.glob("*.json")} - set(new)
+    return sorted([*stale(new, kept), *left])
 
 
 def main() -> int:

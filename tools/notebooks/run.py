@@ -192,15 +192,19 @@ def execute(
     kernel: str = "python3",
     show: bool = False,
     environment: Mapping[str, str] | None = None,
+    first: str = "",
+    last: str = "",
+    seconds: int = SECONDS,
 ) -> Any:
     """Run a notebook from its first cell in a fresh kernel; return it, the file untouched.
 
-    The kernel's environment is this process's, with ``ENVIRONMENT`` and then ``environment``.
+    The kernel's environment is this process's, with ``ENVIRONMENT`` and then ``environment``. It
+    runs ``first`` before the notebook; ``last`` becomes a cell at its end.
 
     Raises
     ------
     Refused
-        Where a cell fails or takes longer than 120 s: file, cell number, source and error.
+        Where a cell fails or takes longer than ``seconds``: file, cell number, source and error.
     """
     notebook = load(path)
     for cell in notebook.cells:
@@ -212,6 +216,8 @@ def execute(
             (index for index, cell in enumerate(notebook.cells) if cell.cell_type == "code"), 1
         )
     }
+    if last:
+        notebook.cells.append(nbformat.v4.new_code_cell(last))
     reached = 0
 
     def begin(cell: Any, cell_index: int) -> None:
@@ -223,10 +229,10 @@ def execute(
 
     client = NotebookClient(
         notebook,
-        timeout=SECONDS,
+        timeout=seconds,
         kernel_name=kernel,
         record_timing=False,
-        extra_arguments=["--log-level=ERROR"],
+        extra_arguments=["--log-level=ERROR", f"--IPKernelApp.code_to_run={first}"],
         resources={"metadata": {"path": str(path.parent)}},
         on_cell_start=begin,
     )

@@ -20,7 +20,7 @@ from pathlib import Path
 from tools import books
 from tools.site import check_site
 
-PICTURES = ".pictures"  # book/_ext/kept.py
+KEPT = {".pictures", "executed"}  # book/_ext/kept.py, tools/notebooks/once.py
 START = "from jupyter_book.cli.main import main; main()"
 
 
@@ -57,9 +57,9 @@ def sources(root: Path) -> str:
 
 
 def remove(out: Path) -> None:
-    """Remove what was built; pictures stay, which are found again by what they are made of."""
+    """Remove what was built; what is found again by what it is made of stays."""
     for path in out.glob("*"):
-        if path.name == PICTURES:
+        if path.name in KEPT:
             continue
         if path.is_dir():
             shutil.rmtree(path)

@@ -1,11 +1,10 @@
-"""Each committed picture is what its cell draws now: nbval compares no pictures, this does."""
+"""Each committed output, its text and its pictures, is what its cell gives now."""
 
 from __future__ import annotations
 
 import io
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,11 @@ import nbformat
 import numpy as np
 import numpy.typing as npt
 import pytest
+from executed import grouped
 from PIL import Image
 
 from tools import books
+from tools.notebooks import once
 from tools.notebooks import run as notebooks
 
 ALL = books.notebooks()
@@ -24,6 +25,60 @@ BLOCK = 16  # pixels
 # Mean difference, of 255, that one block of 16 × 16 pixels may have. Two machines' rounding of the
 # same line stays below 2; a line moved by one pixel gives more than 10 in each block it crosses.
 THRESHOLD = 6.0
+INSIDE = re.compile(r"data:image/png;base64,([A-Za-z0-9+/=]+)")
+# What has tests of its own in interactive outputs: the script with its hash, pictures
+ELSEWHERE = [
+    (re.compile(r"(?s)<script type=\"module\" data-roofline>.*?</script>"), "SCRIPT"),
+    (re.compile(r"\broofline-(ask|lab)-[0-9a-f]{8}\b"), "ELEMENT"),
+    (INSIDE, "PICTURE"),
+]
+
+
+@pytest.mark.parametrize("path", grouped(ALL))
+def test_committed_outputs_are_given_now(path: Path) -> None:
+    committed, now = notebooks.load(path), notebooks.normalise(once.run(path).notebook)
+    notebooks.refuse_unfit(now, path.name)
+    found = [*changed_texts(committed, now), *changed_pictures(committed, now)]
+    assert not found, f"{path.name}: look, then `make notebooks`\n" + "\n".join(found)
+
+
+# --- text -----------------------------------------------------------------------------------------
+
+
+def texts(cell: Any) -> list[str]:
+    """What the outputs of a cell say, one entry a kind."""
+    said = []
+    for output in cell.outputs:
+        if output.output_type == "stream":
+            said.append(f"{output.name}: {output.text}")
+        elif output.output_type == "error":
+            said.append(f"{output.ename}: {output.evalue}")
+        for kind, text in sorted(output.get("data", {}).items()):
+            if not kind.startswith("image/"):
+                for pattern, name in ELSEWHERE:
+                    text = pattern.sub(name, str(text))
+                said.append(f"{kind}: {text}")
+    return said
+
+
+def changed_texts(committed: Any, now: Any) -> list[str]:
+    """The cells whose texts are not those that are committed, with where they begin to differ."""
+    found = []
+    for old, new in zip(committed.cells, now.cells, strict=True):
+        if old.cell_type != "code" or notebooks.MACHINE in old.metadata.get("tags", []):
+            continue
+        before, after = "\n".join(texts(old)), "\n".join(texts(new))
+        if before != after:
+            at = next(
+                (i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), -1
+            )
+            was, is_now = (one[max(0, at - 30) : at + 50] if at >= 0 else one[-80:]
+                           for one in (before, after))  # fmt: skip
+            found.append(f"{old.id}: was {was!r}, is {is_now!r}")
+    return found
+
+
+# --- pictures -------------------------------------------------------------------------------------
 
 
 def pixels(png: bytes) -> npt.NDArray[np.float64]:
@@ -43,9 +98,6 @@ def worst_block(one: npt.NDArray[np.float64], other: npt.NDArray[np.float64]) ->
     return float(blocks.mean(axis=(1, 3)).max())
 
 
-INSIDE = re.compile(r"data:image/png;base64,([A-Za-z0-9+/=]+)")
-
-
 def pictures(cell: Any) -> list[bytes]:
     """The pictures of a cell: outputs of their own, then those inside interactive ones."""
     data = [output.get("data", {}) for output in cell.outputs]
@@ -55,7 +107,7 @@ def pictures(cell: Any) -> list[bytes]:
     ]
 
 
-def differences(committed: Any, drawn: Any) -> list[str]:
+def changed_pictures(committed: Any, drawn: Any) -> list[str]:
     """What is not the same in the pictures of two runs of a notebook."""
     found = []
     for old, new in zip(committed.cells, drawn.cells, strict=True):
@@ -76,15 +128,7 @@ def differences(committed: Any, drawn: Any) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("path", ALL, ids=[path.stem for path in ALL])
-def test_committed_pictures_are_drawn_now(path: Path, fresh: Callable[[Path], Any]) -> None:
-    found = differences(notebooks.load(path), fresh(path))
-    assert not found, f"{path.name}: look, then `make notebooks`\n" + "\n".join(found)
-
-
-@pytest.mark.parametrize("path", ALL, ids=[path.stem for path in ALL])
-def test_a_fresh_run_writes_nothing_to_stderr(path: Path, fresh: Callable[[Path], Any]) -> None:
-    notebooks.refuse_unfit(notebooks.normalise(fresh(path)), path.name)
+# --- both notice what they are for ----------------------------------------------------------------
 
 
 def drawn(ridge: float = 300.0, label: float = 0.5, width: float = 7.0) -> bytes:
@@ -113,15 +157,15 @@ def test_a_label_moved_by_two_pixels_is_caught() -> None:
 
 
 def test_a_missing_picture_and_another_size_are_caught() -> None:
-    assert differences(holding(drawn()), holding(drawn())) == []
-    assert len(differences(holding(drawn()), holding())) == 1
-    assert len(differences(holding(drawn()), holding(drawn(width=8.0)))) == 1
-    assert len(differences(holding(drawn()), holding(drawn(ridge=309.0)))) == 1
+    assert changed_pictures(holding(drawn()), holding(drawn())) == []
+    assert len(changed_pictures(holding(drawn()), holding())) == 1
+    assert len(changed_pictures(holding(drawn()), holding(drawn(width=8.0)))) == 1
+    assert len(changed_pictures(holding(drawn()), holding(drawn(ridge=309.0)))) == 1
 
 
 def test_a_picture_inside_an_interactive_output_is_compared() -> None:
-    assert differences(locked(drawn()), locked(drawn())) == []
-    assert len(differences(locked(drawn()), locked(drawn(ridge=309.0)))) == 1
+    assert changed_pictures(locked(drawn()), locked(drawn())) == []
+    assert len(changed_pictures(locked(drawn()), locked(drawn(ridge=309.0)))) == 1
 
 
 def locked(png: bytes) -> Any:
@@ -138,3 +182,20 @@ def holding(*pngs: bytes) -> Any:
         for png in pngs
     ]
     return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("", outputs=outputs)])
+
+
+def saying(text: str, kind: str = "text/plain", tag: str = "x") -> Any:
+    """A notebook of one cell that shows this text."""
+    output = nbformat.v4.new_output("execute_result", data={kind: text})
+    cell = nbformat.v4.new_code_cell("", outputs=[output], metadata={"tags": [tag]})
+    return nbformat.v4.new_notebook(cells=[cell])
+
+
+def test_a_changed_text_is_caught() -> None:
+    assert changed_texts(saying("300"), saying("300")) == []
+    assert "300" in changed_texts(saying("300"), saying("301"))[0]
+    assert len(changed_texts(saying("300"), saying("3000"))) == 1
+    assert len(changed_texts(saying("300"), saying("300", "text/html"))) == 1
+    assert len(changed_texts(saying("<b>1</b>", "text/html"), saying("<b>2</b>", "text/html"))) == 1
+    timed = notebooks.MACHINE
+    assert changed_texts(saying("1 s", tag=timed), saying("2 s", tag=timed)) == []

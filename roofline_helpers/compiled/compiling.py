@@ -1,0 +1,223 @@
+"""Compile a lowered program: here, or for chips that need not exist, if need be in a process apart.
+
+The TPU compiler is C++ that can take minutes, and that has been seen to die with the process that
+it runs in. So a long program is compiled by another one (`apart`), which may.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from roofline_helpers._checks import RooflineError
+from roofline_helpers.compiled.lowering import Lowered
+from roofline_helpers.compiled.quiet import quiet
+
+APART = "ROOFLINE_APART"
+"""Environment variable: "always" or "never" compile for TPUs in a process of its own."""
+
+LONG = 200_000
+"""Bytes of StableHLO from which on a program is compiled in a process of its own: what takes
+longer than some 20 seconds, where starting one (3 seconds) doesn't matter."""
+
+
+class CannotCompile(RooflineError, RuntimeError):
+    """The compiler refused the program."""
+
+
+_OVER = (
+    re.compile(r"Used (?P<used>[\d.]+[KMGT]?) of (?P<of>[\d.]+[KMGT]?) (?P<space>\w+)"),
+    re.compile(
+        r"\((?P<used>[\d.]+[KMGT]?)\) exceeds available (?P<space>\w+) \((?P<of>[\d.]+[KMGT]?)\)"
+    ),
+)
+
+
+class DoesNotFit(CannotCompile):
+    """The program needs more memory than a device has.
+
+    `needed` and `capacity` are bytes of the memory `space`, None where the compiler doesn't say.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        said = [found for form in _OVER for found in [form.search(message)] if found]
+        self.needed = _bytes(said[0]["used"]) if said else None
+        self.capacity = _bytes(said[0]["of"]) if said else None
+        self.space = said[0]["space"].lower() if said else "hbm"
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of HBM that a program needs on one device, as the compiler laid it out.
+
+    `aliased` are results that take the place of donated arguments: they count once.
+    """
+
+    arguments: int = 0
+    results: int = 0
+    temporaries: int = 0
+    aliased: int = 0
+    code: int = 0
+
+    @property
+    def total(self) -> int:
+        """Bytes in all."""
+        return self.arguments + self.results + self.temporaries + self.code - self.aliased
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What the compiler made: HLO text, what `cost_analysis` says, and the memory it needs."""
+
+    text: str
+    costs: Mapping[str, float] = field(default_factory=dict)
+    memory: Memory | None = None
+
+
+def here(lowered: Any) -> Compiled:
+    """Compile a `jax.stages.Lowered` for the device that it was lowered for."""
+    with quiet():
+        return read(getattr(lowered, "lowered", lowered).compile())
+
+
+def read(program: Any) -> Compiled:
+    """Return what is known of a `jax.stages.Compiled`, or of what looks like one."""
+    with quiet():
+        return Compiled(
+            program.as_text(),
+            costs(_silently(program.cost_analysis)),
+            memory(_silently(program.memory_analysis)),
+        )
+
+
+def _silently(ask: Any) -> Any:
+    """Return an answer, None where the backend has none."""
+    try:
+        return ask()
+    except Exception:  # not offered by every backend
+        return None
+
+
+_WANTED = ("flops", "transcendentals", "bytes accessed", "optimal_seconds")
+
+
+def costs(said: Any) -> dict[str, float]:
+    """Return the totals of `cost_analysis`, whatever form it has; per-operand entries left out."""
+    if isinstance(said, list):
+        said = said[0] if said else {}
+    return {key: float(said[key]) for key in _WANTED if key in (said or {})}
+
+
+def memory(said: Any) -> Memory | None:
+    """Return what `memory_analysis` says; None where it says nothing."""
+    if said is None:
+        return None
+    names = ("argument", "output", "temp", "alias", "generated_code")
+    numbers = [int(getattr(said, f"{name}_size_in_bytes", 0)) for name in names]
+    return Memory(*numbers)
+
+
+# --- for chips that need not exist ----------------------------------------------------------------
+
+
+def ahead(lowered: Lowered, devices: Sequence[Any], target: Mapping[str, str]) -> Compiled:
+    """Compile a lowered program for devices of a topology.
+
+    Parameters
+    ----------
+    lowered : Lowered
+        What `lowering.lower` returns.
+    devices : sequence of jax.Device
+        As many as it has partitions, in the order of the mesh.
+    target : mapping of str to str
+        "chip" and "layout", for a process that has to make these devices again, and "name".
+    """
+    code = bytecode(lowered.module)
+    options = _options(lowered, devices)
+    wish = os.environ.get(APART, "")
+    if wish == "always" or (wish != "never" and len(code) > LONG):
+        from roofline_helpers.compiled import apart
+
+        places = [int(device.id) for device in devices]
+        return apart.compiled(code, options.SerializeAsString(), places, target)
+    with quiet():
+        return compiled_by(devices, lowered.module, options)
+
+
+def compiled_by(devices: Sequence[Any], module: Any, options: Any) -> Compiled:
+    """Compile a module with the compiler of these devices."""
+    from jaxlib import xla_client
+
+    client = devices[0].client
+    program = client.compile(module, xla_client.DeviceList(tuple(devices)), options)
+    text = "\n\n".join(each.to_string() for each in program.hlo_modules())
+    return Compiled(
+        text,
+        costs(_silently(program.cost_analysis)),
+        memory(_silently(program.get_compiled_memory_stats)),
+    )
+
+
+def bytecode(module: Any) -> bytes:
+    """Return a StableHLO module as bytes, its source lines included."""
+    from jax._src.interpreters import mlir
+
+    return bytes(mlir.module_to_bytecode(module))
+
+
+def _options(lowered: Lowered, devices: Sequence[Any]) -> Any:
+    """Return the options that JAX would give the compiler."""
+    import numpy as np
+    from jax._src import compiler
+
+    count = len(devices)
+    options = compiler.get_compile_options(
+        num_replicas=1,
+        num_partitions=count,
+        device_assignment=np.array(devices, dtype=object).reshape(1, count),
+        env_options_overrides=dict(lowered.options) or None,
+    )
+    inputs, outputs = _placed(lowered.module)
+    options.parameter_is_tupled_arguments = len(inputs) > 2000
+    if count > 1:  # what nobody placed, the compiler may
+        build = options.executable_build_options
+        build.allow_spmd_sharding_propagation_to_parameters = [not each for each in inputs] or [
+            True
+        ]
+        build.allow_spmd_sharding_propagation_to_output = [not each for each in outputs] or [True]
+    return options
+
+
+def _placed(module: Any) -> tuple[list[bool], list[bool]]:
+    """Return of each argument and result of a module whether somebody said how it is spread."""
+    main = next(
+        each
+        for each in module.body.operations
+        if each.operation.attributes["sym_name"].value == "main"
+    )
+
+    def said(attribute: str) -> list[bool]:
+        if attribute not in main.operation.attributes:
+            return []
+        each = main.operation.attributes[attribute]
+        return [any(name in part for name in ("sdy.sharding", "mhlo.sharding")) for part in each]
+
+    kind = main.operation.attributes["function_type"].value
+    inputs, outputs = said("arg_attrs"), said("res_attrs")
+    return inputs or [False] * len(kind.inputs), outputs or [False] * len(kind.results)
+
+
+def _bytes(text: str) -> float:
+    """Return 31.25G as bytes: the compiler counts in powers of 1024."""
+    factor = {"K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}.get(text[-1], 1)
+    return float(text.rstrip("KMGT")) * factor
+
+
+def refused(message: str) -> CannotCompile:
+    """Return the error for what the compiler said."""
+    out_of_memory = "RESOURCE_EXHAUSTED" in message or "Ran out of memory" in message
+    return DoesNotFit(message) if out_of_memory else CannotCompile(message)

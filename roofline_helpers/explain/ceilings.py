@@ -1,0 +1,218 @@
+"""The ceilings over a device here: published ones, and what it really reaches."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from roofline_helpers import hardware, hlo, measure
+from roofline_helpers._checks import RooflineError
+from roofline_helpers.compiled.kernel import ceilings as published_roof
+from roofline_helpers.compiled.kernel import main_dtype
+from roofline_helpers.roofline import Kernel, Roofline
+from roofline_helpers.work import Work
+
+
+@dataclass(frozen=True)
+class Reached:
+    """What a device was seen to reach.
+
+    Parameters
+    ----------
+    bandwidth : float
+        Byte/s of its main memory.
+    peaks : mapping of str to float
+        FLOP/s of products of matrices, by data type.
+    vector : float, optional
+        FLOP/s of everything else, in fp32.
+    caches : sequence of (float, float)
+        Byte/s by the bytes of the working set, for devices whose caches are measured.
+    origin : str
+        Where these figures come from.
+    """
+
+    bandwidth: float
+    peaks: Mapping[str, float]
+    vector: float | None = None
+    caches: Sequence[tuple[float, float]] = field(default=())
+    origin: str = ""
+
+    def for_type(self, dtype: str | None) -> Roofline:
+        """Return the roofline for products of a data type; the highest peak without one."""
+        highest = max(self.peaks.values(), default=self.vector or self.bandwidth)
+        peak = self.peaks.get(dtype or "", highest)
+        return Roofline(peak, {"hbm": self.bandwidth}, self.vector, origin="measured")
+
+    def roof(self, row: hlo.Row) -> Roofline:
+        """Return the roofline for a kernel: its data type, and a working set of its size."""
+        roof = self.for_type(main_dtype(row.matrix_types))
+        fast = [bandwidth for size, bandwidth in self.caches if row.bytes <= size]
+        return replace(roof, levels={"hbm": max([self.bandwidth, *fast])})
+
+
+@dataclass(frozen=True)
+class Roofs:
+    """The ceilings that an explanation was held against.
+
+    Parameters
+    ----------
+    published, reached : mapping of str to float
+        FLOP/s by data type; byte/s as "hbm"; FLOP/s of the vector unit as "vector". Empty where
+        they aren't known.
+    origin : str
+        Where `reached` comes from.
+    """
+
+    published: Mapping[str, float] = field(default_factory=dict)
+    reached: Mapping[str, float] = field(default_factory=dict)
+    origin: str = ""
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """Both sorts of ceilings over one device; either may be unknown."""
+
+    chip: hardware.Chip | None
+    reached: Reached | None
+
+    def least(self, row: hlo.Row, launches: float, tiled: bool = False) -> float | None:
+        """Return the least seconds of a kernel's launches by published ceilings."""
+        roof = None if self.chip is None else published_roof(self.chip, row.matrix_types)
+        return _seconds(row, roof, launches, tiled)
+
+    def reachable(self, row: hlo.Row, launches: float, tiled: bool = False) -> float | None:
+        """Return the least seconds by what the device was seen to reach."""
+        if self.reached is None:
+            return self.least(row, launches, tiled)
+        return _seconds(row, self.reached.roof(row), launches, tiled)
+
+    def limit(self, row: hlo.Row) -> str:
+        """Return the ceiling that a kernel meets first; empty without ceilings."""
+        if self.reached is not None:
+            roof: Roofline | None = self.reached.roof(row)
+        else:
+            roof = None if self.chip is None else published_roof(self.chip, row.matrix_types)
+        return Kernel(row, roof).limit or "" if roof is not None else ""
+
+    @property
+    def bandwidth(self) -> float | None:
+        """Byte/s of the main memory: reached, else published."""
+        if self.reached is not None:
+            return self.reached.bandwidth
+        figure = None if self.chip is None else self.chip.memory["hbm"].bandwidth
+        return None if figure is None else figure.value
+
+    def hand(self, works: Sequence[Work]) -> float | None:
+        """Return the least seconds of work counted by hand: by published ceilings, if there are."""
+        if not works or (self.chip is None and self.reached is None):
+            return None
+        return float(sum(self._for_type(each.dtype).time(each) for each in works))
+
+    def _for_type(self, dtype: str) -> Roofline:
+        if self.chip is not None:
+            return self.chip.roofline(dtype)
+        assert self.reached is not None
+        return self.reached.for_type(dtype)
+
+    def figures(self) -> Roofs:
+        """Return the figures of both sorts, for display and record."""
+        published: dict[str, float] = {}
+        if self.chip is not None:
+            published = {dtype: figure.value for dtype, figure in self.chip.matrix.items()}
+            bandwidth = self.chip.memory["hbm"].bandwidth
+            if bandwidth is not None:
+                published["hbm"] = bandwidth.value
+            if "fp32" in self.chip.vector:
+                published["vector"] = self.chip.vector["fp32"].value
+        if self.reached is None:
+            return Roofs(published)
+        reached = {**self.reached.peaks, "hbm": self.reached.bandwidth}
+        if self.reached.vector is not None:
+            reached["vector"] = self.reached.vector
+        return Roofs(published, reached, self.reached.origin)
+
+
+def _seconds(
+    row: hlo.Row, roof: Roofline | None, launches: float, tiled: bool = False
+) -> float | None:
+    if roof is None:
+        return None
+    seconds = max(Kernel(row, roof).times.values(), default=0.0)
+    if tiled and row.tile_read is not None and row.tile_read > row.read.get("hbm", 0):
+        again = (row.tile_read + row.written.get("hbm", 0)) / roof.bandwidth
+        seconds = max(seconds, again)
+    return seconds * launches
+
+
+def ceilings_of(device: Any, dtypes: Sequence[str], given: Any = None) -> Ceilings:
+    """Return the ceilings over a device.
+
+    Parameters
+    ----------
+    device : jax.Device, str or hardware.Chip
+        The one that is explained, or what it is called.
+    dtypes : sequence of str
+        Types of the products in the program.
+    given : measure.Record, Roofline or None
+        What the device reaches. By default the committed record of such a device; a CPU is
+        measured here, once, in a few seconds.
+    """
+    chip = None
+    try:
+        chip = hardware.chip(device).per_device()
+    except RooflineError:
+        chip = None
+    if isinstance(given, Roofline):
+        peaks = dict.fromkeys(dtypes or ["fp32"], given.peak)
+        return Ceilings(chip, Reached(given.bandwidth, peaks, given.vector, (), given.name))
+    if isinstance(given, measure.Record):
+        return Ceilings(chip, _of_record(given))
+    record = None
+    if chip is not None:
+        for each in measure.measured().values():
+            if each.device.get("chip") == chip.key:
+                record = each
+        return Ceilings(chip, None if record is None else _of_record(record))
+    if getattr(device, "platform", "") == "cpu":
+        return Ceilings(None, _of_this_cpu(tuple(sorted({"fp32", *dtypes} & {"fp32", "bf16"}))))
+    return Ceilings(None, None)
+
+
+def _of_record(record: measure.Record) -> Reached:
+    streams = record.streams
+    return Reached(
+        bandwidth=max(streams.values()),
+        peaks=record.peaks,
+        vector=record.vector_peaks.get("fp32"),
+        origin=f"measured on {record.name}, {record.date[:10]}",
+    )
+
+
+@functools.cache
+def _of_this_cpu(dtypes: tuple[str, ...]) -> Reached:
+    """Measure streams, caches and products of the CPU here: a few seconds, once a process."""
+    # A server's last cache may hold hundreds of megabytes: arrays of 128 MiB, new for each call,
+    # are as large as what readers explain, and take a second each
+    streams = [
+        case for case in measure.memory_cases(2**27) if case.name.startswith(("read", "scale in"))
+    ]
+    cached = [2**e for e in (19, 22, 25)]
+    chosen = [
+        *streams,
+        *measure.level_cases(cached),
+        *(measure.matmul_case(1024, 1024, 1024, dtype) for dtype in dtypes),
+        measure.vector_case("fp32", 2**16, steps=64),
+    ]
+    record = measure.run(chosen=chosen, seconds=0.06, progress=False)
+    levels = record.group("levels")
+    return Reached(
+        bandwidth=record.bandwidth,
+        peaks=record.peaks,
+        vector=record.vector_peaks.get("fp32"),
+        caches=tuple(
+            (float(size), sample.bandwidth) for size, sample in zip(cached, levels, strict=True)
+        ),
+        origin=f"measured here, {record.date[:10]}",
+    )

@@ -1,0 +1,343 @@
+"""Explain a function: compile once, time it, trace it, join, and name what costs."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from roofline_helpers import measure
+from roofline_helpers._checks import BadType, flag, shown, single, text
+from roofline_helpers.compiled.arguments import Arguments
+from roofline_helpers.compiled.kernel import main_dtype
+from roofline_helpers.compiled.targets import first_device
+from roofline_helpers.explain import modelled, protos, running
+from roofline_helpers.explain.ceilings import Ceilings, ceilings_of
+from roofline_helpers.explain.energy import energy_of
+from roofline_helpers.explain.explanation import Explanation
+from roofline_helpers.explain.findings import Case, findings
+from roofline_helpers.explain.program import Program
+from roofline_helpers.explain.progress import Progress
+from roofline_helpers.explain.rows import Joined, join
+from roofline_helpers.explain.running import UNGRAPHED, Runner
+from roofline_helpers.explain.trace import CannotProfile, Trace, read
+from roofline_helpers.work import Work
+
+
+def explain(
+    fn: Any,
+    *args: Any,
+    work: Work | Sequence[Work] | None = None,
+    chip: Any = None,
+    jit: bool = True,
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Sequence[str] | None = None,
+    donate_argnums: int | Sequence[int] | None = None,
+    consume: bool = False,
+    ceilings: Any = None,
+    seconds: float = 1.0,
+    queue: int | None = None,
+    energy: bool = False,
+    trace: str | os.PathLike[str] | None = None,
+    hlo: str | os.PathLike[str] | None = None,
+    name: str | None = None,
+    progress: bool | None = None,
+) -> Explanation:
+    """Run a JAX function, and return where its time goes: kernel by kernel, and why.
+
+    It is compiled once. The same executable is timed without the profiler, traced with it, and
+    read: each kernel's time is joined with its FLOPs and bytes, its roof, and the line of code
+    that it comes from.
+
+    Parameters
+    ----------
+    fn : callable or path
+        A plain function, one that `jax.jit` made, or an executable (``.lower(…).compile()``). Or
+        the folder of a trace from elsewhere (``jax.profiler.trace``), which needs no arguments.
+    *args
+        What it is called with: arrays, pytrees of them. Keyword arguments are bound first, with
+        functools.partial.
+    work : Work or sequence of Work, optional
+        The same counted by hand: the waterfall then begins at its least time.
+    chip : str, optional
+        A TPU that need not be here: the function is compiled for it, nothing runs, and every
+        second is the model's. For a trace, the chip that it was made on, where it doesn't say.
+    jit : bool
+        False calls the function as it is: programs that it calls one by one, transfers and the
+        host's time show.
+    static_argnums, static_argnames, donate_argnums : optional
+        As for `jax.jit`; for a function that is jitted already, give them there.
+    consume : bool
+        Whether donated arguments may be used up. By default copies are, and the caller's stay.
+    ceilings : measure.Record or Roofline, optional
+        What the device reaches. By default the book's record of such a device; a CPU is measured.
+    seconds : float
+        About how long to time it without the profiler; with it takes about as long.
+    queue : int, optional
+        Calls that are queued before one is awaited. By default 1 on a CPU, and elsewhere what
+        takes some 20 ms, as in a loop that doesn't look at every result.
+    energy : bool
+        Whether to measure joules, for some 3 s more, where the device reports them.
+    trace : path, optional
+        Folder to keep the trace in.
+    hlo : path, optional
+        For a trace from elsewhere: a folder of XLA's dumps, or the program as text.
+    name : str, optional
+        What to call it.
+    progress : bool, optional
+        Whether to show a line that says what is being done. By default on a terminal and in a
+        notebook.
+
+    Returns
+    -------
+    Explanation
+
+    Raises
+    ------
+    CannotTrace, CannotCompile
+        JAX can't trace it with these arguments, or the compiler refuses it.
+    CannotRun
+        It fails where it runs.
+    CannotProfile
+        This device can't be profiled, the trace names nothing, or there is no room for it.
+    BadType, BadValue, UnknownName
+        An option outside what is allowed.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> why = explain(lambda x: jnp.tanh(x @ x), jnp.ones((512, 512)))  # doctest: +SKIP
+    >>> why.save("why.html")  # doctest: +SKIP
+    """
+    if name is not None:
+        text("name", name)
+    options = {
+        "static_argnums": static_argnums,
+        "static_argnames": static_argnames,
+        "donate_argnums": donate_argnums,
+    }
+    task = _Task(
+        fn,
+        Arguments(args, {}),
+        _works(work),
+        jit={option: value for option, value in options.items() if value is not None},
+        compiled=flag("jit", jit),
+        consume=flag("consume", consume),
+        ceilings=ceilings,
+        seconds=single("seconds", seconds),
+        queue=running.check_calls(queue),
+        energy=flag("energy", energy),
+        trace=None if trace is None else os.fspath(trace),
+        name=name,
+    )
+    with Progress(progress) as say:
+        if isinstance(fn, str | os.PathLike):
+            return task.of_trace(Path(fn), hlo, chip)
+        if not callable(fn):
+            raise BadType(f"the function must be callable, or a trace's folder, got {shown(fn)}")
+        if chip is not None:
+            return modelled.explained(fn, args, chip, task.jit, name, task.work)
+        return task.measured(say)
+
+
+def _works(given: Any) -> tuple[Work, ...]:
+    works = (given,) if isinstance(given, Work) else tuple(given or ())
+    for each in works:
+        if not isinstance(each, Work):
+            raise BadType(f"work must be a Work (roofline_helpers.work), got {shown(each)}")
+    return works
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A function to explain, and how."""
+
+    fn: Any
+    arguments: Arguments
+    work: tuple[Work, ...]
+    jit: Mapping[str, Any] = field(default_factory=dict)
+    compiled: bool = True
+    consume: bool = False
+    ceilings: Any = None
+    seconds: float = 1.0
+    queue: int | None = None
+    energy: bool = False
+    trace: str | None = None
+    name: str | None = None
+
+    def measured(self, say: Progress) -> Explanation:
+        """Run it here, and explain what it did."""
+        begun = perf_counter()
+        device = first_device()
+        gpu = device.platform == "gpu"
+        say("compiling")
+        runner = self._runner(UNGRAPHED if gpu else {})
+        say("running")
+        one = min(runner.run(1) for _ in range(3))
+        runs, queue = running.counts(one, self.seconds, self.queue, device.platform == "cpu")
+        queue = 1 if runner.alone else queue
+        before = [*running.plain(runner, (runs + 1) // 2, queue)]
+        say("profiling")
+        trace, traced = runner.traced(min(runs, 16), queue, self.trace)
+        after = [*running.plain(runner, max(runs // 2, 2), queue)]
+        say("CUDA graphs")
+        graphs = self._graphed(runs, queue) if gpu and runner.lowered is not None else ()
+        joule = energy_of(runner, queue) if self.energy else None
+        say("reading")
+        programs = self._programs(runner, trace)
+        say("ceilings")
+        ceilings = ceilings_of(device, _dtypes(programs), self.ceilings)
+        typical = statistics.median([*before, *after])
+        joined = join(trace, programs, ceilings, queue, typical)
+        case = self._case(joined, programs, ceilings, trace, (*before, *after), queue)
+        return Explanation(
+            name=self.name or runner.name,
+            arguments=self.arguments.described(),
+            platform=trace.platform,
+            device=measure.device()["name"],
+            origin="measured",
+            rows=joined.rows,
+            findings=findings(case),
+            runs=(*before, *after),
+            traced=traced.runs,
+            graphs=graphs,
+            queue=queue,
+            compiling=runner.seconds,
+            hand=ceilings.hand(self.work),
+            roofs=ceilings.figures(),
+            energy=joule,
+            timeline=joined.timeline,
+            lines=joined.lines,
+            notes=(*runner.notes, *joined.notes, *_ledger_notes(programs, joined)),
+            software=measure.software(),
+            date=_now(),
+            seconds=perf_counter() - begun,
+        )
+
+    def _runner(self, options: Mapping[str, str]) -> Runner:
+        if self.compiled:
+            return running.compiled_runner(self.fn, self.arguments, self.jit, options, self.consume)
+        if self.jit:
+            raise BadType(f"{', '.join(self.jit)} is for a function that is compiled: jit=True")
+        return Runner(
+            self.fn,
+            self.arguments.positional,
+            self.arguments.named,
+            name=running.name_of(self.fn),
+        )
+
+    def _graphed(self, runs: int, queue: int) -> tuple[float, ...]:
+        """Return the seconds of a call as JAX runs it by default on a GPU."""
+        runner = self._runner({})
+        running.plain(runner, 3, queue)
+        return tuple(running.plain(runner, max(runs // 2, 3), queue))
+
+    def _programs(self, runner: Runner, trace: Trace) -> dict[str, Program]:
+        if runner.compiled is None:
+            return protos.carried(trace)
+        program = protos.of_executable(runner.compiled, trace.platform)
+        return {program.module.name: program}
+
+    def _case(
+        self,
+        joined: Joined,
+        programs: Mapping[str, Program],
+        ceilings: Ceilings,
+        trace: Trace,
+        runs: Sequence[float],
+        queue: int,
+    ) -> Case:
+        return Case(
+            rows=joined.rows,
+            programs=programs,
+            ceilings=ceilings,
+            platform=trace.platform,
+            wall=statistics.median(runs),
+            compiling=_compiling(trace, queue),
+            processors=int(trace.facts.get("core_count", 0)),
+        )
+
+    def of_trace(self, folder: Path, hlo: Any, chip: Any) -> Explanation:
+        """Explain a trace from elsewhere."""
+        if self.arguments.positional:
+            raise BadType("a trace is explained without arguments")
+        trace = read(folder)
+        programs = protos.carried(trace)
+        if hlo is not None:
+            programs |= protos.dumped(hlo, trace.platform)
+        if not programs:
+            raise CannotProfile(
+                f"{trace.file} carries no compiled program: give hlo=, a folder of XLA's dumps"
+            )
+        ceilings = ceilings_of(chip or _named(trace), _dtypes(programs), self.ceilings)
+        joined = join(trace, programs, ceilings, self.queue or 1)
+        windows = [run.end - run.start for run in trace.runs] or [
+            sum(row.seconds for row in joined.rows)
+        ]
+        runs = tuple(each / (self.queue or 1) for each in windows)
+        notes = list(joined.notes)
+        if trace.platform == "tpu":
+            notes.append("read by the documented format of a TPU's trace; nobody ran it here")
+        if not trace.runs:
+            notes.append(
+                "no run is marked (jax.profiler.StepTraceAnnotation): all of the trace is one call"
+            )
+        return Explanation(
+            name=self.name or folder.name,
+            arguments=(),
+            platform=trace.platform,
+            device=_named(trace),
+            origin="trace",
+            rows=joined.rows,
+            findings=findings(self._case(joined, programs, ceilings, trace, runs, 1)),
+            runs=runs,
+            traced=runs,
+            queue=self.queue or 1,
+            hand=ceilings.hand(self.work),
+            roofs=ceilings.figures(),
+            timeline=joined.timeline,
+            lines=joined.lines,
+            notes=(*notes, *_ledger_notes(programs, joined)),
+            date=_now(),
+        )
+
+
+def _named(trace: Trace) -> str:
+    """Return what a trace's device is called."""
+    return trace.facts.get("gpu_device_name") or trace.facts.get("device_type") or trace.device
+
+
+def _dtypes(programs: Mapping[str, Program]) -> list[str]:
+    types = (
+        main_dtype(row.matrix_types)
+        for program in programs.values()
+        for row in program.rows.values()
+    )
+    return sorted({each for each in types if each is not None})
+
+
+def _compiling(trace: Trace, queue: int) -> float:
+    """Return the seconds of each call in which the host compiles."""
+    inside = [
+        span.end - span.start
+        for span in trace.host
+        if "backend_compile" in span.name
+        and any(run.start <= span.start < run.end for run in trace.runs)
+    ]
+    return sum(inside) / max(len(trace.runs) * queue, 1)
+
+
+def _ledger_notes(programs: Mapping[str, Program], joined: Joined) -> list[str]:
+    """Return what could not be known of the programs that ran."""
+    ran = dict.fromkeys(row.program for row in joined.rows if row.program in programs)
+    notes = (note for name in ran for note in programs[name].ledger.notes)
+    return list(dict.fromkeys(notes))[:12]
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,321 @@
+"""What a finding is, and the closed list of causes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from roofline_helpers import hlo
+from roofline_helpers.explain.ceilings import Ceilings
+from roofline_helpers.explain.program import Program
+from roofline_helpers.explain.rows import KERNEL, Row
+
+if TYPE_CHECKING:
+    import pandas
+
+LEAST_SHARE = 0.01
+"""Findings that cost less than this share of the call aren't made: they explain nothing."""
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One member of the closed list.
+
+    Parameters
+    ----------
+    key : str
+        Its short name.
+    title : str
+        What is wrong, as a sentence without its end.
+    advice : str
+        What to try.
+    chapter : str
+        The page that teaches it, by its address in the book.
+    """
+
+    key: str
+    title: str
+    advice: str
+    chapter: str
+
+
+def _causes(*listed: Cause) -> Mapping[str, Cause]:
+    return {cause.key: cause for cause in listed}
+
+
+CAUSES = _causes(
+    Cause(
+        "layout-copy",
+        "an array is copied into another layout",
+        "store it in the order in which the product reads it, or write the product for the order "
+        "that is there (einsum names the axes)",
+        "notebooks/compiler-fusion",
+    ),
+    Cause(
+        "scan-copy",
+        "a loop copies its weights or its carry at every turn",
+        "write the layers as a Python loop, or let the body read its slice inside the product; "
+        "keep what changes in the carry, not among the stacked inputs and outputs",
+        "notebooks/compiler-fusion",
+    ),
+    Cause(
+        "not-donated",
+        "an argument is copied before it is updated",
+        "donate it: jax.jit(f, donate_argnums=…), and use the result in its place",
+        "notebooks/cost-analysis",
+    ),
+    Cause(
+        "float32",
+        "a product runs in float32 though one side came as bfloat16",
+        "cast the other side to bfloat16, and ask for float32 sums with preferred_element_type",
+        "notebooks/arithmetic-intensity",
+    ),
+    Cause(
+        "unfused",
+        "a chain of elementwise operations is more than one kernel",
+        "put it into one jit, without optimization_barrier and without returning what is between",
+        "notebooks/fusion",
+    ),
+    Cause(
+        "split-reduction",
+        "a reduction reads an array that the next kernel reads again",
+        "let one kernel keep the row on the chip: a fused library call, or a Pallas kernel",
+        "notebooks/fused-kernel",
+    ),
+    Cause(
+        "scores",
+        "scores or logits are written to memory and read again",
+        "work through them block by block: fused attention, or a cross-entropy in chunks",
+        "notebooks/fused-attention",
+    ),
+    Cause(
+        "attention",
+        "attention runs as separate products where one kernel could do it",
+        "jax.nn.dot_product_attention(…, implementation='cudnn') on an NVIDIA GPU, splash "
+        "attention on a TPU",
+        "notebooks/fused-attention",
+    ),
+    Cause(
+        "recomputed",
+        "values are computed again for the backward pass",
+        "if memory allows, keep more: a jax.checkpoint policy, or none on the costly parts",
+        "notebooks/cost-analysis",
+    ),
+    Cause(
+        "gather",
+        "a gather or scatter moves single rows below the memory's rate",
+        "gather longer rows, sort the indices, or say that they are sorted and unique",
+        "notebooks/limitations",
+    ),
+    Cause(
+        "small-product",
+        "products are too small for the matrix unit, or padded to its tiles",
+        "batch them into larger ones, and choose sizes that are multiples of the tile",
+        "notebooks/anatomy",
+    ),
+    Cause(
+        "vector-product",
+        "a product of matrices is computed on the vector unit",
+        "write it as a dot or einsum instead of multiplying and summing",
+        "notebooks/anatomy",
+    ),
+    Cause(
+        "short-kernels",
+        "many kernels are shorter than it takes to launch them",
+        "fuse or batch them, or roll them into one larger array operation",
+        "notebooks/fusion-measured",
+    ),
+    Cause(
+        "tail",
+        "the last wave of a kernel leaves most of the GPU idle",
+        "choose a block size, a batch or a split that fills whole waves",
+        "notebooks/limitations",
+    ),
+    Cause(
+        "host",
+        "the device waits for the host",
+        "put the whole step into one jit, queue several steps before reading a result",
+        "notebooks/measure",
+    ),
+    Cause(
+        "transfer",
+        "data moves between host and device at every call",
+        "keep it on the device: put it there once, and read results back seldom",
+        "notebooks/measure",
+    ),
+    Cause(
+        "compiling",
+        "a program is compiled again at every call",
+        "keep shapes, types and static arguments the same, and make the jitted function once",
+        "notebooks/your-function",
+    ),
+    Cause(
+        "communication",
+        "devices wait for an exchange that nothing hides",
+        "shard so that less travels, or so that the exchange runs beside computation",
+        "notebooks/hardware-comparison",
+    ),
+)
+"""The closed list, by key."""
+
+
+def causes() -> pandas.DataFrame:
+    """Return the closed list of causes as a table: what is wrong, what to try, where to read."""
+    from roofline_helpers.show import table
+
+    return table(
+        {"cause": c.key, "what it is": c.title, "what to try": c.advice, "chapter": c.chapter}
+        for c in CAUSES.values()
+    )
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One cause of lost time in one call.
+
+    Parameters
+    ----------
+    cause : str
+        Its key in `CAUSES`.
+    seconds : float
+        What it costs a call: measured, or by the model where nothing ran.
+    kernels : tuple of str
+        The kernels that show it.
+    evidence : str
+        What was seen: bytes, launches, shapes.
+    source : str
+        The line of the reader's code that it comes from; empty where nothing says it.
+    bytes : float
+        Bytes of the main memory that are moved because of it.
+    """
+
+    cause: str
+    seconds: float
+    kernels: tuple[str, ...]
+    evidence: str
+    source: str = ""
+    bytes: float = 0.0
+
+    @property
+    def title(self) -> str:
+        """What is wrong."""
+        return CAUSES[self.cause].title
+
+    @property
+    def advice(self) -> str:
+        """What to try."""
+        return CAUSES[self.cause].advice
+
+    @property
+    def chapter(self) -> str:
+        """The page that teaches it."""
+        return CAUSES[self.cause].chapter
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What one detector saw: kernels, the seconds a call that each loses, and the bytes.
+
+    `more` are seconds that belong to no kernel: gaps, the host.
+    """
+
+    cause: str
+    parts: tuple[tuple[Row, float, float], ...]
+    evidence: str
+    more: float = 0.0
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Case:
+    """What findings are made from: one call, its kernels and their programs.
+
+    Parameters
+    ----------
+    rows : tuple of Row
+        Of one call.
+    programs : mapping of str to Program
+        By the name of their modules.
+    ceilings : Ceilings
+        Over the device.
+    platform : str
+        "cpu", "gpu" or "tpu".
+    wall : float
+        Seconds of a call.
+    measured : bool
+        Whether the seconds of rows come from a clock; otherwise they are their roofs'.
+    compiling : float
+        Seconds of each call in which the host compiles.
+    processors : int
+        Multiprocessors of a GPU; 0 where that isn't known.
+    """
+
+    rows: tuple[Row, ...]
+    programs: Mapping[str, Program]
+    ceilings: Ceilings
+    platform: str
+    wall: float
+    measured: bool = True
+    compiling: float = 0.0
+    processors: int = 0
+
+    @cached_property
+    def kernels(self) -> tuple[Row, ...]:
+        """The rows that are kernels of a known program."""
+        known = (row for row in self.rows if row.kind == KERNEL and row.operations)
+        return tuple(row for row in known if row.program in self.programs)
+
+    @cached_property
+    def by_name(self) -> dict[tuple[str, str], Row]:
+        """Kernels by program and name."""
+        return {(row.program, row.name): row for row in self.kernels}
+
+    def program(self, row: Row) -> Program:
+        """Return the program of a kernel."""
+        return self.programs[row.program]
+
+    def makers(self, row: Row) -> list[Row]:
+        """Return the kernels that make what a kernel reads."""
+        made = (v.name for v in self.program(row).reads(row.name) if v.kind == "kernel")
+        return self._rows(row, made)
+
+    def readers(self, row: Row) -> list[Row]:
+        """Return the kernels that read what a kernel makes."""
+        return self._rows(row, self.program(row).readers.get(row.name, ()))
+
+    def _rows(self, row: Row, names: Iterable[str]) -> list[Row]:
+        pairs = ((row.program, name) for name in dict.fromkeys(names))
+        return [self.by_name[pair] for pair in pairs if pair in self.by_name]
+
+    def counted(self, row: Row) -> hlo.Row:
+        """Return what the compiled program says of one launch of a kernel."""
+        return self.program(row).rows[row.name]
+
+    def roof(self, row: Row, like: hlo.Row) -> float:
+        """Return the least seconds that a kernel's launches would take if they were like this."""
+        return self.ceilings.reachable(like, row.launches) or 0.0
+
+    def saved(self, row: Row, like: hlo.Row) -> float:
+        """Return the seconds that a kernel would save if its work were like this.
+
+        Its time, less by as much as its roof would sink: what it loses elsewhere stays lost.
+        """
+        now, then = self.roof(row, self.counted(row)), self.roof(row, like)
+        return row.seconds * max(1 - then / now, 0.0) if now else 0.0
+
+    def without_bytes(self, row: Row, read: float = 0.0, written: float = 0.0) -> float:
+        """Return the seconds that a kernel would save without bytes, of one launch, in memory."""
+        there = self.counted(row)
+        like = replace(
+            there,
+            read={"hbm": round(max(there.read.get("hbm", 0) - read, 0))},
+            written={"hbm": round(max(there.written.get("hbm", 0) - written, 0))},
+        )
+        return self.saved(row, like)
+
+    def enough(self, seconds: float) -> bool:
+        """Return whether so many seconds are worth a finding."""
+        return math.isfinite(seconds) and seconds >= LEAST_SHARE * self.wall

@@ -1,0 +1,281 @@
+"""What is written to memory and read again: chains, reductions, scores; and what is done twice."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from roofline_helpers import hlo
+from roofline_helpers.explain.findings.base import Case, Claim
+from roofline_helpers.explain.program import Program, Value
+from roofline_helpers.explain.rows import Row
+from roofline_helpers.hlo.module import Site
+from roofline_helpers.hlo.opcodes import ARITHMETIC, PRODUCTS, TRANSCENDENTAL
+
+_POINTWISE = ARITHMETIC | TRANSCENDENTAL | {"convert", "broadcast", "iota", "reshape", "copy"}
+_ON_CHIP = 2**18
+"""Bytes of a row that a kernel can keep on the chip between two passes over it."""
+
+
+# --- chains ---------------------------------------------------------------------------------------
+
+
+def chains(case: Case) -> Iterator[Claim]:
+    """Yield elementwise kernels that only other elementwise kernels read: one would do."""
+    for row in case.kernels:
+        program = case.program(row)
+        if not _pointwise(row) or program.returned(row.name):
+            continue
+        names = program.readers.get(row.name, [])
+        readers = case.readers(row)
+        if not readers or len(readers) < len(names) or not all(map(_pointwise, readers)):
+            continue
+        size = program.sites[row.name].instruction.shape.bytes
+        parts = [(row, case.without_bytes(row, written=size), float(size) * row.launches)]
+        for reader in readers:
+            seconds = case.without_bytes(reader, read=size)
+            parts.append((reader, seconds, float(size) * reader.launches))
+        after = ", ".join(reader.what for reader in readers[:2])
+        evidence = f"{program.sites[row.name].instruction.shape} is written for {after} to read"
+        yield Claim("unfused", tuple(parts), evidence, source=readers[-1].source or row.source)
+    yield from _separate_programs(case)
+
+
+def _pointwise(row: Row) -> bool:
+    opcodes = set(row.operations)
+    return opcodes <= _POINTWISE and bool(opcodes & (ARITHMETIC | TRANSCENDENTAL))
+
+
+def _separate_programs(case: Case) -> Iterator[Claim]:
+    """Yield elementwise programs of one kernel each that follow on one another: no common jit."""
+    alone = {row.program for row in case.kernels}
+    for row in case.kernels:
+        others = [other for other in case.kernels if other.program == row.program]
+        if len(others) > 1:
+            alone.discard(row.program)
+    chain: list[Row] = []
+    for row in case.kernels:
+        follows = not chain or _elements(case, chain[-1]) == _elements(case, row)
+        if row.program in alone and _pointwise(row) and follows:
+            chain.append(row)
+            continue
+        if len(chain) > 1:
+            yield _chain(case, chain)
+        chain = []
+    if len(chain) > 1:
+        yield _chain(case, chain)
+
+
+def _elements(case: Case, row: Row) -> int:
+    return case.program(row).sites[row.name].instruction.shape.elements
+
+
+def _chain(case: Case, chain: Sequence[Row]) -> Claim:
+    parts = []
+    for place, row in enumerate(chain):
+        shape = case.program(row).sites[row.name].instruction.shape
+        last, first = place == len(chain) - 1, place == 0
+        written, read = 0 if last else shape.bytes, 0 if first else shape.bytes
+        seconds = case.without_bytes(row, read=read, written=written)
+        parts.append((row, seconds, float(read + written) * row.launches))
+    evidence = f"{len(chain)} programs of one elementwise kernel each, one after another"
+    return Claim("unfused", tuple(parts), evidence, source=chain[-1].source)
+
+
+# --- reductions -----------------------------------------------------------------------------------
+
+
+def split_reductions(case: Case) -> Iterator[Claim]:
+    """Yield reductions along rows whose input the kernel that uses their result reads again."""
+    for row in case.kernels:
+        program = case.program(row)
+        if not _reduces_rows(program, row) or set(row.operations) & PRODUCTS:
+            continue
+        for value in program.reads(row.name):
+            if value.kind == "constant" or value.shape.is_scalar:
+                continue
+            again = _reads_again(case, row, value)
+            if again is None:
+                continue
+            size = value.shape.bytes
+            seconds = case.without_bytes(row, read=size)
+            evidence = f"{value.shape} is read for the reduction, and again by {again.what}"
+            part = (row, seconds, float(size) * row.launches)
+            yield Claim("split-reduction", (part,), evidence)
+            break
+
+
+def _reduces_rows(program: Program, row: Row) -> bool:
+    """Return whether a kernel reduces along its input's fastest dimension, rows that fit a chip."""
+    for part in program.instructions(row.name):
+        each = part.instruction
+        if each.opcode != "reduce" or not part.operands:
+            continue
+        taken = part.operands[0]
+        dims = set(each.numbers("dimensions"))
+        if not dims or taken.parts is not None or not taken.dims:
+            continue
+        order = [d for d in (taken.order or range(len(taken.dims))) if taken.dims[d] > 1]
+        length = taken.elements // max(each.shape.leaves[0].elements, 1)
+        many = each.shape.leaves[0].elements >= 8
+        fits = length >= 8 and length * taken.bits // 8 <= _ON_CHIP
+        if order and order[-1] in dims and many and fits:
+            return True
+    return False
+
+
+def _reads_again(case: Case, row: Row, value: Value) -> Row | None:
+    """Return a kernel that reads a value again, and what the reduction over it made."""
+    program = case.program(row)
+    after = _descendants(case, row, hops=3)
+    for other in case.kernels:
+        if other.program != row.program or other.name == row.name or other.name not in after:
+            continue
+        if set(other.operations) & PRODUCTS:
+            continue
+        if any(v.name == value.name and v.index == value.index for v in program.reads(other.name)):
+            return other
+    return None
+
+
+def _descendants(case: Case, row: Row, hops: int) -> set[str]:
+    found, edge = set[str](), {row.name}
+    readers = case.program(row).readers
+    for _ in range(hops):
+        edge = {name for each in edge for name in readers.get(each, ())} - found
+        found |= edge
+    return found
+
+
+# --- scores ---------------------------------------------------------------------------------------
+
+
+def scores(case: Case) -> Iterator[Claim]:
+    """Yield products whose result goes through a softmax in memory: attention, cross-entropy."""
+    for row in case.kernels:
+        program = case.program(row)
+        made = _large_product(program, row)
+        if made is None:
+            continue
+        group = _through_softmax(case, row, made.instruction.shape.elements)
+        if group is None:
+            continue
+        members, attention = group
+        parts = []
+        for member in members:
+            read, written = _moved(case, member, made.instruction.shape.elements, members)
+            seconds = case.without_bytes(member, read, written)
+            parts.append((member, seconds, (read + written) * member.launches))
+        fused = attention and case.platform == "gpu" and _half(case, row)
+        what = "scores" if attention else "logits"
+        shape = made.instruction.shape
+        evidence = f"{what} {shape} pass through {len(members)} kernels"
+        yield Claim("attention" if fused else "scores", tuple(parts), evidence)
+
+
+def _large_product(program: Program, row: Row) -> Site | None:
+    """Return the product of a kernel that makes more than half of what it reads."""
+    for part in program.instructions(row.name):
+        if part.instruction.opcode in PRODUCTS and len(part.operands) >= 2:
+            inputs = sum(shape.bytes for shape in part.operands[:2])
+            if part.instruction.shape.elements and part.instruction.shape.bytes > 0.5 * inputs:
+                return part
+    return None
+
+
+def _through_softmax(case: Case, row: Row, size: int) -> tuple[list[Row], bool] | None:
+    """Return the kernels that a product's result passes through, and whether a product ends it.
+
+    None unless there is an exponential and a reduction along rows among them.
+    """
+    program = case.program(row)
+    members, edge, ends = [row], [row], False
+    for _ in range(5):
+        following: list[Row] = []
+        for each in edge:
+            if not _makes(program, each, size) and each is not row:
+                continue
+            following += [r for r in case.readers(each) if r not in members + following]
+        for each in following:
+            ends = ends or bool(set(each.operations) & PRODUCTS)
+        members += following
+        edge = [each for each in following if not set(each.operations) & PRODUCTS]
+    touching = [m for m in members if _touches(program, m, size)]
+    opcodes = set().union(*(set(m.operations) for m in touching))
+    reduced = any(_reduces_size(program, m, size) for m in touching)
+    if not opcodes & {"exponential", "exponential-minus-one"} or not reduced:
+        return None
+    return touching, ends
+
+
+def _makes(program: Program, row: Row, size: int) -> bool:
+    shape = program.sites[row.name].instruction.shape
+    return any(leaf.elements == size for leaf in shape.leaves)
+
+
+def _touches(program: Program, row: Row, size: int) -> bool:
+    reads = (leaf for value in program.reads(row.name) for leaf in value.shape.leaves)
+    return _makes(program, row, size) or any(leaf.elements == size for leaf in reads)
+
+
+def _reduces_size(program: Program, row: Row, size: int) -> bool:
+    return any(
+        part.instruction.opcode == "reduce" and part.operands[0].elements == size
+        for part in program.instructions(row.name)
+        if part.operands
+    )
+
+
+def _moved(case: Case, row: Row, size: int, members: Sequence[Row]) -> tuple[float, float]:
+    """Return the bytes of score-sized arrays that a kernel reads and writes, a launch."""
+    program, there = case.program(row), case.counted(row)
+    names = {member.name for member in members}
+    read = sum(
+        value.shape.bytes
+        for value in program.reads(row.name)
+        if value.kind == "kernel" and value.name in names and value.shape.elements == size
+    )
+    shape = program.sites[row.name].instruction.shape
+    written = sum(leaf.bytes for leaf in shape.leaves if leaf.elements == size)
+    return (
+        float(min(read, there.read.get("hbm", 0))),
+        float(min(written, there.written.get("hbm", 0))),
+    )
+
+
+def _half(case: Case, row: Row) -> bool:
+    """Return whether a product's operands are of a type that fused attention takes."""
+    return any(kind.startswith(("bf16", "f16")) for kind in row.matrix_types)
+
+
+# --- done twice, and moved by rows ----------------------------------------------------------------
+
+_REMAT = re.compile(r"\.remat\d*(\.|$)")
+
+
+def recomputed(case: Case) -> Iterator[Claim]:
+    """Yield kernels that compute again, for the backward pass, what was computed forward."""
+    for row in case.kernels:
+        if row.step == "recomputed" or _REMAT.search(row.name):
+            evidence = f"{row.what} runs again in the backward pass"
+            yield Claim("recomputed", ((row, row.seconds, row.bytes),), evidence)
+
+
+def gathers(case: Case) -> Iterator[Claim]:
+    """Yield gathers and scatters that take more than twice their roof."""
+    for row in case.kernels:
+        found = {"gather", "scatter"} & set(row.operations)
+        if not found or row.reachable is None or row.lost < 0.5 * row.seconds:
+            continue
+        program = case.program(row)
+        for part in program.instructions(row.name):
+            if part.instruction.opcode in found:
+                evidence = f"{part.instruction.opcode} of {_rows(part)}"
+                yield Claim("gather", ((row, row.lost, 0.0),), evidence)
+                break
+
+
+def _rows(part: Site) -> str:
+    moved = part.operands[2] if part.instruction.opcode == "scatter" else part.instruction.shape
+    shape: hlo.Shape = moved
+    return f"{shape} in {part.operands[0]}"

@@ -1,0 +1,157 @@
+"""An explanation drawn: the waterfall, the timeline of one call, its kernels on the roofline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from roofline_helpers._checks import BadValue, name_of
+from roofline_helpers.explain.rows import KERNEL, Row
+from roofline_helpers.show import si, significant
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from roofline_helpers.explain.explanation import Explanation
+
+_LABELLED = 5
+
+
+def draw(why: Explanation, kind: str, ax: Axes | None = None) -> Axes:
+    """Draw an explanation; see `Explanation.plot`."""
+    drawing = _KINDS[name_of("picture", kind, _KINDS)]
+    return drawing(why, ax)
+
+
+def _axes(ax: Axes | None, height: float) -> Axes:
+    if ax is not None:
+        return ax
+    from matplotlib import pyplot
+
+    return pyplot.subplots(figsize=(9, height), layout="constrained")[1]
+
+
+def waterfall(why: Explanation, ax: Axes | None = None) -> Axes:
+    """Draw the steps from the least time to the clock's, top to bottom."""
+    from roofline_helpers.plot import PALETTE
+
+    bars = why.waterfall
+    axes = _axes(ax, 1.2 + 0.36 * (len(bars) + 1))
+    begun = 0.0
+    series = PALETTE["series"]
+    ideal, lost, gained, rest = series[0], series[1], series[3], "#8c8c8c"
+    base = ("counted by hand", "the compiled program")
+    for place, bar in enumerate(bars):
+        colour = lost if bar.seconds > 0 else gained
+        colour = ideal if bar.name in base else rest if place == len(bars) - 1 else colour
+        hatch = "//" if bar.seconds < 0 else ""
+        axes.barh(place, bar.seconds, left=begun, color=colour, hatch=hatch, gid=f"bar:{bar.name}")
+        end = max(begun, begun + bar.seconds)
+        axes.annotate(
+            si(bar.seconds, "s") if abs(bar.seconds) > 1e-12 else "0",
+            (end, place),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize="small",
+        )
+        begun += bar.seconds
+    axes.barh(len(bars), why.wall, color="#404040", gid="bar:the call")
+    axes.annotate(
+        si(why.wall, "s"),
+        (why.wall, len(bars)),
+        xytext=(4, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize="small",
+    )
+    names = [*(_short(bar.name) for bar in bars), "the call"]
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    axes.margins(x=0.12)
+    axes.set_xlabel("seconds of one call")
+    _scaled(axes)
+    return axes
+
+
+def _short(text: str, most: int = 44) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _scaled(axes: Axes) -> None:
+    from matplotlib.ticker import FuncFormatter
+
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: si(x, "s") if x else "0"))
+
+
+def timeline(why: Explanation, ax: Axes | None = None) -> Axes:
+    """Draw when each kernel of one call ran, a line a stream or thread."""
+    from roofline_helpers.plot import PALETTE
+
+    if not why.timeline:
+        raise BadValue("there is no timeline: nothing ran")
+    axes = _axes(ax, 1.4 + 0.5 * max(len(why.lines), 1))
+    kernels = why.kernels
+    colours = {row.name: PALETTE["series"][n] for n, row in enumerate(kernels[:_LABELLED])}
+    by_row: dict[str, list[tuple[float, float, int]]] = {}
+    for start, took, line, number in why.timeline:
+        row = why.rows[number]
+        if row.kind == KERNEL:
+            by_row.setdefault(row.name, []).append((start, took, line))
+    labels = {row.name: _short(row.what) for row in kernels[:_LABELLED]}
+    for name, events in by_row.items():
+        for line in sorted({line for _, _, line in events}):
+            spans = [(start, took) for start, took, at in events if at == line]
+            axes.broken_barh(
+                spans,
+                (line - 0.4, 0.8),
+                color=colours.get(name, "#b0b0b0"),
+                label=labels.pop(name, None),
+                gid=f"kernel:{name}",
+            )
+    axes.set_yticks(range(len(why.lines)), [f"line {n + 1}" for n in range(len(why.lines))])
+    axes.set_xlabel("seconds since the call began")
+    _scaled(axes)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.35), ncols=2, fontsize="small")
+    return axes
+
+
+def roofline(why: Explanation, ax: Axes | None = None) -> Axes:
+    """Draw the kernels where they were measured, sized by their time, under the roofline."""
+    from roofline_helpers import plot
+
+    drawn = [row for row in why.kernels if row.flops and row.bytes and row.busy]
+    if not drawn:
+        raise BadValue("no kernel has both FLOPs and bytes of memory to be drawn")
+    roof = why.roofline()
+    span = np.array([(row.flops or 0) / row.bytes for row in drawn])
+    low, high = min(span.min(), roof.ridge) / 4, max(span.max(), roof.ridge) * 4
+    axes = plot.roofline(roof, {}, intensity=(float(low), float(high)), ax=ax)
+    rates = [row.rate or 0.0 for row in drawn]
+    sizes = [30 + 900 * row.seconds / why.wall for row in drawn]
+    axes.scatter(
+        span,
+        rates,
+        s=sizes,
+        alpha=0.6,
+        color=plot.PALETTE["series"][1],
+        edgecolors="w",
+        gid="measured",
+    )
+    _name(axes, drawn, span, rates)
+    return axes
+
+
+def _name(axes: Axes, drawn: Sequence[Row], span: Any, rates: Sequence[float]) -> None:
+    for row, x, y in list(zip(drawn, span, rates, strict=True))[:_LABELLED]:
+        text = f"{_short(row.what, 30)}, {significant(row.seconds * 1e3)} ms"
+        axes.annotate(text, (x, y), xytext=(6, -10), textcoords="offset points", fontsize="small")
+
+
+_KINDS: Mapping[str, Callable[[Explanation, Axes | None], Axes]] = {
+    "waterfall": waterfall,
+    "timeline": timeline,
+    "roofline": roofline,
+}

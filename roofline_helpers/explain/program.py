@@ -1,0 +1,207 @@
+"""A compiled program as a graph of kernels: who makes what a kernel reads, and who reads it.
+
+`hlo` counts each kernel by itself. Causes of lost time are between them: a copy that only changes
+a layout, an array that is written and read again, a carry that travels. So values are followed
+here through what costs nothing (tuples, bitcasts), to the kernels at both ends.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from roofline_helpers import hlo
+from roofline_helpers.hlo.module import Site
+from roofline_helpers.hlo.opcodes import FREE
+
+CONTAINERS = frozenset({"while", "conditional", "call", "async"})
+"""Opcodes that stand for the kernels inside them."""
+
+_VIEWS = frozenset({"bitcast", "get-tuple-element", "opt-barrier", "optimization-barrier"})
+
+
+@dataclass(frozen=True)
+class Value:
+    """An array where a kernel finds it.
+
+    `kind` is "kernel" (another made it), "argument" (of the program), "carry" (of the loop that it
+    is in) or "constant"; `name` the instruction; `index` which argument or element of the carry;
+    `shape` what it is like.
+    """
+
+    kind: str
+    name: str
+    shape: hlo.Shape
+    index: int = -1
+
+
+@dataclass(frozen=True)
+class Program:
+    """One compiled program.
+
+    Parameters
+    ----------
+    text : str
+        Its HLO text.
+    platform : {"tpu", "gpu", "cpu"}
+        What it was compiled for.
+    wrapped : mapping of str to str
+        Of instructions that only the profiler names, the asynchronous one that runs them.
+    """
+
+    text: str
+    platform: str
+    wrapped: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def module(self) -> hlo.Module:
+        """The program as data."""
+        return hlo.parse(self.text)
+
+    @cached_property
+    def ledger(self) -> hlo.Ledger:
+        """Its kernels and what could not be known of them."""
+        return hlo.kernels(self.module, self.platform)
+
+    @cached_property
+    def rows(self) -> dict[str, hlo.Row]:
+        """Its kernels by name; one that is called from several places has all its launches."""
+        rows: dict[str, hlo.Row] = {}
+        for row in self.ledger.rows:
+            there = rows.get(row.name)
+            launches = row.launches + (there.launches if there is not None else 0)
+            rows[row.name] = replace(row, launches=launches)
+        return rows
+
+    @cached_property
+    def sites(self) -> dict[str, Site]:
+        """Every instruction that is listed, by name: of the entry, of loops and of calls."""
+        return {
+            each.name: Site(self.module, where, each)
+            for where in self.listed
+            for each in where.instructions
+        }
+
+    @cached_property
+    def listed(self) -> tuple[hlo.Computation, ...]:
+        """The computations whose instructions are kernels: the entry, loops, calls, branches."""
+        found: dict[str, hlo.Computation] = {}
+        waiting = [self.module.entry]
+        while waiting:
+            where = waiting.pop()
+            if where.name in found:
+                continue
+            found[where.name] = where
+            for each in where.instructions:
+                if each.base in CONTAINERS:
+                    waiting += self.module.called(each, *_CALLING)
+        return tuple(found.values())
+
+    @cached_property
+    def loops(self) -> dict[str, Site]:
+        """The loop that runs a computation, by the computation's name."""
+        return {
+            body.name: site
+            for site in self.sites.values()
+            if site.instruction.opcode == "while"
+            for body in self.module.called(site.instruction, "body")
+        }
+
+    def is_container(self, name: str) -> bool:
+        """Return whether an instruction stands for kernels inside it."""
+        site = self.sites.get(name)
+        return site is not None and site.instruction.base in CONTAINERS
+
+    def in_loop(self, name: str) -> bool:
+        """Return whether a kernel is in a loop's body."""
+        site = self.sites.get(name)
+        return site is not None and site.where.name in self.loops
+
+    def opcodes(self, name: str) -> frozenset[str]:
+        """Return the opcodes in a kernel, views, constants and parameters left out."""
+        row = self.rows.get(name)
+        return frozenset(row.operations) if row is not None else frozenset()
+
+    def instructions(self, name: str) -> Iterator[Site]:
+        """Yield every instruction that a kernel consists of."""
+        if name in self.sites:
+            yield from self.sites[name].parts()
+
+    # -- who makes, who reads ---------------------------------------------------------------------
+
+    def reads(self, name: str) -> list[Value]:
+        """Return what a kernel reads, in the order of its operands."""
+        site = self.sites[name]
+        return [self._value(site.where, operand) for operand in site.instruction.operands]
+
+    def _value(self, where: hlo.Computation, name: str) -> Value:
+        each = where.by_name[name]
+        element: int | None = None
+        while each.opcode in _VIEWS or each.opcode.endswith(("-done", "tuple")):
+            if each.opcode == "tuple":
+                if element is None:
+                    break
+                each, element = where.by_name[each.operands[element]], None
+                continue
+            if each.opcode == "get-tuple-element":
+                element = each.numbers("index")[0]
+            each = where.by_name[each.operands[0]]
+        shape = where.by_name[name].shape
+        if each.opcode == "parameter":
+            kind = "argument" if where is self.module.entry else "carry"
+            number = int(each.literal or 0)
+            return Value(kind, each.name, shape, number if element is None else element)
+        if each.opcode in ("constant", "iota"):
+            return Value("constant", each.name, shape)
+        return Value("kernel", each.name, shape, -1 if element is None else element)
+
+    @cached_property
+    def readers(self) -> dict[str, list[str]]:
+        """The kernels that read what each kernel makes."""
+        readers: dict[str, list[str]] = {}
+        for name, site in self.sites.items():
+            if site.instruction.opcode in FREE or name not in self.rows:
+                continue
+            for value in self.reads(name):
+                if value.kind == "kernel" and name not in readers.setdefault(value.name, []):
+                    readers[value.name].append(name)
+        return readers
+
+    @cached_property
+    def results(self) -> frozenset[str]:
+        """The kernels whose values the program returns."""
+        return frozenset(v.name for v in self._returned(self.module.entry) if v.kind == "kernel")
+
+    def returned(self, name: str) -> bool:
+        """Return whether what a kernel makes leaves its computation, as a result or a carry."""
+        site = self.sites[name]
+        return any(v.name == name for v in self._returned(site.where))
+
+    def _returned(self, where: hlo.Computation) -> Iterable[Value]:
+        root = where.root
+        names = root.operands if root.opcode == "tuple" else (root.name,)
+        return [self._value(where, each) for each in names]
+
+    # -- arguments --------------------------------------------------------------------------------
+
+    @cached_property
+    def donated(self) -> Mapping[int, str]:
+        """Arguments whose memory a result takes over, by number, with the result's place."""
+        table = re.search(r"input_output_alias=\{(.*?)\}, \w", self.text[:200_000])
+        if table is None:
+            return {}
+        found = re.findall(r"\{([\d, ]*)\}: \((\d+),", table.group(1))
+        return {int(number): place for place, number in found}
+
+
+_CALLING = (
+    "body",
+    "condition",
+    "calls",
+    "to_apply",
+    "branch_computations",
+    "true_computation",
+    "false_computation",
+)

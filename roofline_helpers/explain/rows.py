@@ -1,0 +1,328 @@
+"""Rows of an explanation: what ran, joined with what the compiled program says of it."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from roofline_helpers.explain.ceilings import Ceilings
+from roofline_helpers.explain.program import Program
+from roofline_helpers.explain.timeline import Shares, shares
+from roofline_helpers.explain.trace import Event, Span, Trace, is_transfer
+
+KERNEL, LOOP, TRANSFER, GAP, HOST = "kernel", "loop", "transfer", "gap", "host"
+"""Kinds of rows: what the device runs, a loop's own time, copies between host and device, idle
+time between kernels, and time in which only the host works."""
+
+BETWEEN, WAITING = "between kernels", "waiting for the host"
+BEFORE, AFTER = "before the first kernel", "after the last kernel"
+"""Names of the rows that are no kernels."""
+
+LONG_GAP = 20e-6
+"""Seconds from which on a gap between two kernels is the host's: a launch takes a few µs."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One kernel of one call, or a stretch without any: measured, and as compiled.
+
+    Parameters
+    ----------
+    name : str
+        Its instruction in the compiled program.
+    kind : str
+        "kernel", "loop", "transfer", "gap" or "host".
+    seconds : float
+        Its share of the call's time; shares of all rows add up to the traced time. Where kernels
+        overlap, each has its part.
+    busy, low, high : float
+        Seconds of all its launches by their own clocks: the median over runs, and the quartiles.
+    launches : float
+        How often it ran.
+    flops, matrix_flops : float or None
+        As compiled, of all launches; None where they aren't known.
+    read, written : float
+        Bytes of the main memory, as compiled.
+    known : bool
+        Whether the compiled program lists it.
+    least, tiled, reachable : float or None
+        Least seconds: by published ceilings; with the re-reads that tiles imply; and by what the
+        device was seen to reach. None without such ceilings. Of bytes alone where FLOPs aren't
+        known: a bound all the same.
+    limit : str
+        The ceiling that it meets first.
+    role, source, scope, step : str
+        What it does in its author's words, their line, named scope, and pass.
+    """
+
+    name: str
+    kind: str = KERNEL
+    seconds: float = 0.0
+    busy: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    launches: float = 1.0
+    program: str = ""
+    flops: float | None = None
+    matrix_flops: float = 0.0
+    read: float = 0.0
+    written: float = 0.0
+    matrix_types: tuple[str, ...] = ()
+    operations: Mapping[str, int] = field(default_factory=dict)
+    known: bool = False
+    least: float | None = None
+    tiled: float | None = None
+    reachable: float | None = None
+    limit: str = ""
+    role: str = ""
+    source: str = ""
+    scope: str = ""
+    step: str = ""
+    label: str = ""
+    details: str = ""
+
+    @property
+    def bytes(self) -> float:
+        """Bytes of the main memory, read and written."""
+        return self.read + self.written
+
+    @property
+    def bandwidth(self) -> float | None:
+        """Byte/s that it reached; None where it moves nothing."""
+        return self.bytes / self.busy if self.bytes and self.busy else None
+
+    @property
+    def rate(self) -> float | None:
+        """FLOP/s that it reached; None where it has none."""
+        return self.flops / self.busy if self.flops and self.busy else None
+
+    @property
+    def lost(self) -> float:
+        """Seconds above what it could take; all of them where there is no roof."""
+        return self.seconds - (self.reachable or 0.0)
+
+    @property
+    def what(self) -> str:
+        """What it does: its role where that is known, else its name."""
+        return self.role or self.name
+
+
+class Joined(NamedTuple):
+    """The rows of a trace, and one run's events: start, seconds, line and row of each."""
+
+    rows: tuple[Row, ...]
+    timeline: tuple[tuple[float, float, int, int], ...]
+    lines: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def join(
+    trace: Trace,
+    programs: Mapping[str, Program],
+    ceilings: Ceilings,
+    calls: int,
+    typical: float | None = None,
+) -> Joined:
+    """Return the rows of a trace: what ran, a call, in the half of its runs that is typical.
+
+    Parameters
+    ----------
+    trace : Trace
+        With at least one run.
+    programs : mapping of str to Program
+        By the name of their modules.
+    ceilings : Ceilings
+        Over the device that ran.
+    calls : int
+        Calls in each run.
+    typical : float, optional
+        Seconds of a call without the profiler: the runs that are nearest to it are taken. By
+        default those nearest to the median.
+    """
+    return _Join(trace, programs, ceilings, calls).joined(typical)
+
+
+class _Join:
+    def __init__(
+        self, trace: Trace, programs: Mapping[str, Program], ceilings: Ceilings, calls: int
+    ) -> None:
+        self.trace, self.programs, self.ceilings, self.calls = trace, programs, ceilings, calls
+        self.events = trace.events
+        self.runs = _windows(trace)
+        self.counts = len(self.runs) * calls
+
+    def name_of(self, event: Event) -> str:
+        """Return the name under which an event's program is known, if it is."""
+        numbered = f"{event.program}({event.number})"
+        return numbered if numbered in self.programs else event.program
+
+    def program_of(self, event: Event) -> Program | None:
+        """Return the program that an event belongs to."""
+        return self.programs.get(self.name_of(event))
+
+    def key(self, event: Event) -> str:
+        """Return the row that an event counts to."""
+        if is_transfer(event):
+            return f"\t{event.label}"
+        return f"{self.name_of(event)}\t{self.op_of(event)}"
+
+    def op_of(self, event: Event) -> str:
+        """Return the instruction that an event belongs to, as the program's text names it."""
+        program = self.program_of(event)
+        op = event.op or event.label
+        return op if program is None else program.wrapped.get(op, op)
+
+    def container(self, event: Event) -> bool:
+        """Return whether an event stands for others inside it."""
+        program = self.program_of(event)
+        return program is not None and program.is_container(event.op)
+
+    def joined(self, typical: float | None) -> Joined:
+        inside = [self._inside(run) for run in self.runs]
+        parts = [
+            shares(events, run.start, run.end, self.key, self.container)
+            for run, events in zip(self.runs, inside, strict=True)
+        ]
+        seen = statistics.median(part.window for part in parts)
+        goal = seen if typical is None else typical * self.calls
+        middle = _nearest(parts, goal)
+        chosen = [parts[n] for n in middle]
+        mean = len(chosen) * self.calls
+        seconds: dict[str, float] = {}
+        for part in chosen:
+            for key, value in part.busy.items():
+                seconds[key] = seconds.get(key, 0.0) + value / mean
+        rows = {key: self._row(key, seconds.get(key, 0.0), inside) for key in self._order(inside)}
+        listed = [*rows.values(), *self._idle(chosen, mean)]
+        timeline, lines = self._timeline(inside[middle[0]], self.runs[middle[0]], list(rows))
+        return Joined(tuple(listed), timeline, lines, self._notes(rows))
+
+    def _inside(self, run: Span) -> list[Event]:
+        return [e for e in self.events if e.end > run.start and e.start < run.end]
+
+    def _order(self, inside: Sequence[Sequence[Event]]) -> list[str]:
+        return list(dict.fromkeys(self.key(event) for events in inside for event in events))
+
+    def _row(self, key: str, seconds: float, inside: Sequence[Sequence[Event]]) -> Row:
+        """Return the row of a kernel."""
+        mine = [[e for e in events if self.key(e) == key] for events in inside]
+        one = next(event for events in mine for event in events)
+        busy = sorted(sum(e.end - e.start for e in events) / self.calls for events in mine)
+        low, middle, high = _quartiles(busy)
+        labels = Counter(event.label for events in mine for event in events)
+        launches = min(labels.values()) / self.counts
+        plain = Row(
+            self.op_of(one),
+            LOOP if self.container(one) else TRANSFER if is_transfer(one) else KERNEL,
+            seconds,
+            middle,
+            low,
+            high,
+            launches=launches,
+            program=self.name_of(one),
+            label=", ".join(sorted(label for label in labels if label)),
+            details=one.details,
+        )
+        program = self.program_of(one)
+        return plain if program is None else compiled(plain, program, self.ceilings)
+
+    def _idle(self, chosen: Sequence[Shares], mean: int) -> list[Row]:
+        """Return the rows in which no kernel runs."""
+        rows = []
+        gaps = [[seconds for seconds, _, _ in part.gaps] for part in chosen]
+        short = [[gap for gap in each if gap < LONG_GAP] for each in gaps]
+        long = [[gap for gap in each if gap >= LONG_GAP] for each in gaps]
+        for name, kind, each in (
+            (BEFORE, HOST, [[part.before] for part in chosen]),
+            (BETWEEN, GAP, short),
+            (WAITING, HOST, long),
+            (AFTER, HOST, [[part.after] for part in chosen]),
+        ):
+            sums = [sum(gaps) for gaps in each]
+            low, middle, high = _quartiles(sorted(value / self.calls for value in sums))
+            many = sum(len(gaps) for gaps in each) / mean
+            rows.append(Row(name, kind, sum(sums) / mean, middle, low, high, launches=many))
+        return [row for row in rows if row.seconds > 0]
+
+    def _timeline(
+        self, events: Sequence[Event], run: Span, keys: Sequence[str]
+    ) -> tuple[tuple[tuple[float, float, int, int], ...], tuple[str, ...]]:
+        place = {key: number for number, key in enumerate(keys)}
+        lines = list(dict.fromkeys(event.line for event in events))
+        drawn = tuple(
+            (
+                round(e.start - run.start, 9),
+                round(e.end - e.start, 9),
+                lines.index(e.line),
+                place[self.key(e)],
+            )
+            for e in events[:4000]
+        )
+        return drawn, tuple(lines)
+
+    def _notes(self, rows: Mapping[str, Row]) -> tuple[str, ...]:
+        notes = []
+        unnamed = [row for row in rows.values() if row.kind == KERNEL and not row.known]
+        whole = sum(row.seconds for row in rows.values())
+        hidden = [row for row in unnamed if "command_buffer" in row.name]
+        if hidden:
+            notes.append(
+                "kernels inside CUDA graphs have no names in the trace: compile with "
+                "xla_gpu_enable_command_buffer='' to see them"
+            )
+        elif whole and sum(row.seconds for row in unnamed) > 0.05 * whole:
+            notes.append(
+                f"{len(unnamed)} kernels aren't in the compiled program that is known here, so "
+                "they have no FLOPs, bytes or roof"
+            )
+        return tuple(notes)
+
+
+def compiled(row: Row, program: Program, ceilings: Ceilings) -> Row:
+    """Return a row with what the compiled program says of its kernel."""
+    there = program.rows.get(row.name)
+    if there is None:  # work on scalars isn't listed: it is known to be next to nothing
+        return replace(row, known=row.name in program.sites)
+    n = row.launches
+    known = not there.flops.unknown and not there.uncounted
+    return replace(
+        row,
+        flops=(there.matrix_flops + there.vector_flops) * n if known else None,
+        matrix_flops=there.matrix_flops * n,
+        read=float(there.read.get("hbm", 0)) * n,
+        written=float(there.written.get("hbm", 0)) * n,
+        matrix_types=there.matrix_types,
+        operations=dict(there.operations),
+        known=True,
+        least=ceilings.least(there, n),
+        tiled=ceilings.least(there, n, tiled=True),
+        reachable=ceilings.reachable(there, n, tiled=True),
+        limit=ceilings.limit(there),
+        role=there.role,
+        source=str(there.source or ""),
+        scope=there.scope,
+        step=there.step,
+    )
+
+
+def _windows(trace: Trace) -> list[Span]:
+    """Return the runs of a trace: those that are marked, else all of it as one."""
+    first, last = trace.events[0].start, max(event.end for event in trace.events)
+    marked = [run for run in trace.runs if run.end > first and run.start < last]
+    return marked or [Span("all", first, last)]
+
+
+def _nearest(parts: Sequence[Shares], goal: float) -> list[int]:
+    """Return the half of the runs whose lengths are nearest to a goal, the nearest first."""
+    order = sorted(range(len(parts)), key=lambda n: abs(parts[n].window - goal))
+    return order[: max(len(order) // 2, 1)]
+
+
+def _quartiles(values: Sequence[float]) -> tuple[float, float, float]:
+    if len(values) < 2:
+        return values[0], values[0], values[0]
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
+    return low, middle, high

@@ -1,0 +1,361 @@
+"""Compile a function once, and run the same executable with and without the profiler."""
+
+from __future__ import annotations
+
+import functools
+import math
+import statistics
+import tempfile
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from roofline_helpers._checks import BadType, BadValue, RooflineError, shown
+from roofline_helpers.compiled.arguments import Arguments, CannotTrace, reason
+from roofline_helpers.compiled.compiling import CannotCompile
+from roofline_helpers.compiled.quiet import quiet
+from roofline_helpers.explain import trace as tracing
+from roofline_helpers.explain.trace import RUN, CannotProfile, Trace
+
+UNGRAPHED: Mapping[str, str] = {"xla_gpu_enable_command_buffer": ""}
+"""The compiler's option with which a GPU's kernels don't run inside CUDA graphs: there the
+profiler doesn't tell one from another."""
+
+
+class CannotRun(RooflineError, RuntimeError):
+    """The function failed where it ran."""
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds of one call, run by run."""
+
+    runs: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        """The middle one."""
+        return statistics.median(self.runs)
+
+    @property
+    def quartiles(self) -> tuple[float, float]:
+        """The first and the third."""
+        if len(self.runs) < 2:
+            return self.runs[0], self.runs[0]
+        first, _, third = statistics.quantiles(self.runs, n=4, method="inclusive")
+        return first, third
+
+
+@dataclass
+class Runner:
+    """Something that can be called again and again: a compiled program, or a function as it is.
+
+    Parameters
+    ----------
+    call : callable
+        What is called.
+    positional, named : tuple, dict
+        Its arguments. Donated ones are copies of the caller's.
+    donated : tuple of (int, int or None)
+        Leaves of the arguments that a call uses up, each with the leaf of the result that takes
+        its place at the next call; None where none does: it is copied before every call.
+    compiled : object or None
+        The executable.
+    seconds : float
+        What tracing and compiling took.
+    """
+
+    call: Callable[..., Any]
+    positional: tuple[Any, ...]
+    named: Mapping[str, Any]
+    donated: tuple[tuple[int, int | None], ...] = ()
+    compiled: Any = None
+    seconds: float = 0.0
+    name: str = "function"
+    lowered: Any = None
+    notes: list[str] = field(default_factory=list)
+    _leaves: list[Any] = field(default_factory=list)
+    _tree: Any = None
+
+    def __post_init__(self) -> None:
+        import jax
+
+        self._leaves, self._tree = jax.tree.flatten((self.positional, dict(self.named)))
+        self._spent = {leaf: self._leaves[leaf] for leaf, back in self.donated if back is None}
+        for leaf, _ in self.donated:
+            self._leaves[leaf] = _copied(self._leaves[leaf])
+
+    def _once(self) -> Any:
+        """Call it, and put what came back in the place of what was used up."""
+        import jax
+
+        positional, named = jax.tree.unflatten(self._tree, self._leaves)
+        out = self.call(*positional, **named)
+        if self.donated:
+            results = jax.tree.leaves(out)
+            for leaf, back in self.donated:
+                if back is not None:
+                    self._leaves[leaf] = results[back]
+        return out
+
+    def run(self, calls: int) -> float:
+        """Return the seconds of so many calls, queued and then awaited.
+
+        Raises
+        ------
+        CannotRun
+            It fails.
+        """
+        import jax
+
+        try:
+            if self._spent:
+                calls = 1
+                for leaf, mine in self._spent.items():
+                    self._leaves[leaf] = _copied(mine)
+                jax.block_until_ready([self._leaves[leaf] for leaf in self._spent])
+            begun = perf_counter()
+            for _ in range(calls):
+                out = self._once()
+            jax.block_until_ready(out)
+            return (perf_counter() - begun) / calls
+        except Exception as error:
+            raise CannotRun(f"{self.name} failed where it ran: {_useful(error)}") from error
+
+    @property
+    def alone(self) -> bool:
+        """Whether its calls can't be queued: each needs fresh copies of what it uses up."""
+        return bool(self._spent)
+
+    def traced(self, runs: int, calls: int, folder: str | None) -> tuple[Trace, Times]:
+        """Return the trace of so many runs of so many calls each, and their times by the clock.
+
+        Raises
+        ------
+        CannotProfile
+            The profiler doesn't work here, or has no room.
+        CannotRun
+            The function fails.
+        """
+        import jax
+
+        options = jax.profiler.ProfileOptions()
+        options.python_tracer_level = 0
+        with tempfile.TemporaryDirectory(prefix="roofline-trace-") as spare:
+            where = Path(folder) if folder is not None else Path(spare)
+            try:
+                where.mkdir(parents=True, exist_ok=True)
+                tracing.check_space(where)
+                with quiet():
+                    jax.profiler.start_trace(str(where), profiler_options=options)
+            except (OSError, RuntimeError) as error:
+                if isinstance(error, CannotProfile):
+                    raise
+                raise CannotProfile(f"the profiler can't start: {_useful(error)}") from error
+            try:
+                self.run(calls)  # the first one after the start is slow
+                times = []
+                for number in range(runs):
+                    with jax.profiler.StepTraceAnnotation(RUN, step_num=number):
+                        times.append(self.run(calls))
+            finally:
+                try:
+                    with quiet():
+                        jax.profiler.stop_trace()
+                except Exception as error:
+                    raise CannotProfile(
+                        f"the trace can't be written to {where}: {_useful(error)}"
+                    ) from error
+            return tracing.read(where), Times(tuple(times))
+
+
+def compiled_runner(
+    fn: Any,
+    arguments: Arguments,
+    jit: Mapping[str, Any],
+    options: Mapping[str, Any],
+    consume: bool = False,
+) -> Runner:
+    """Return a function compiled for the device here, as something that can run.
+
+    Parameters
+    ----------
+    fn : callable
+        A plain function, one that `jax.jit` made, or what ``.lower(…).compile()`` gave.
+    arguments : Arguments
+        What it is called with.
+    jit : mapping
+        Options of `jax.jit`, for a plain function.
+    options : mapping
+        Options of the compiler.
+    consume : bool
+        Whether donated arguments may be used up; otherwise copies are.
+
+    Raises
+    ------
+    CannotTrace, CannotCompile
+        JAX can't trace it with these arguments, or the compiler refuses it.
+    BadType
+        Options for a function that is jitted or compiled already.
+    """
+    name = name_of(fn)
+    begun = perf_counter()
+    lowered = None
+    if hasattr(fn, "as_text") and hasattr(fn, "args_info"):
+        compiled = fn
+    else:
+        lowered = _lowered(fn, arguments, jit, name)
+        try:
+            with quiet():
+                compiled = lowered.compile(compiler_options=dict(options) or None)
+        except Exception as error:
+            raise CannotCompile(f"the compiler refused {name}: {reason(error)}") from error
+    seconds = perf_counter() - begun
+    positional, named = _dynamic(compiled, arguments, name)
+    return Runner(
+        compiled,
+        positional,
+        named,
+        donated=_donated(compiled, positional, named),
+        compiled=compiled,
+        seconds=seconds,
+        name=name,
+        lowered=lowered,
+    )
+
+
+def _lowered(fn: Any, arguments: Arguments, jit: Mapping[str, Any], name: str) -> Any:
+    import jax
+
+    jitted = hasattr(fn, "lower")
+    if jitted and jit:
+        raise BadType(f"{name} is jitted already: give {', '.join(jit)} to jax.jit")
+    call = f"{name}({', '.join(arguments.described())})"
+    try:
+        traceable = fn if jitted else jax.jit(fn, **jit)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
+            return traceable.lower(*arguments.positional, **arguments.named)
+    except Exception as error:
+        advice = ""
+        if "Tracer" in type(error).__name__ or "Concretization" in type(error).__name__:
+            advice = ". It needs values while it is traced: run it as it is with jit=False"
+        raise CannotTrace(
+            f"JAX can't trace {call}: {type(error).__name__}: {reason(error)}{advice}"
+        ) from error
+
+
+def name_of(fn: Any) -> str:
+    """Return what a function is called."""
+    inner = fn.func if isinstance(fn, functools.partial) else fn
+    called = getattr(inner, "__name__", None) or type(fn).__name__
+    return "function" if called in ("<lambda>", "Compiled") else str(called)
+
+
+def _dynamic(compiled: Any, arguments: Arguments, name: str) -> tuple[tuple[Any, ...], Any]:
+    """Return the arguments that the executable takes: static ones are inside it already."""
+    import jax
+
+    wanted = compiled.in_tree
+    positional, named = arguments.positional, dict(arguments.named)
+    if jax.tree.structure((positional, named)) == wanted:
+        return positional, named
+    kept = tuple(each for each in positional if _is_dynamic(each))
+    kept_named = {key: each for key, each in named.items() if _is_dynamic(each)}
+    for choice in ((kept, kept_named), (kept, named), (positional, kept_named)):
+        if jax.tree.structure(choice) == wanted:
+            return choice
+    raise BadType(
+        f"which arguments of {name} are static can't be told from their types: bind them first, "
+        "jax.jit(functools.partial(fn, axis=1))"
+    )
+
+
+def _is_dynamic(value: Any) -> bool:
+    import jax
+
+    leaves = jax.tree.leaves(value)
+    return all(hasattr(leaf, "dtype") or isinstance(leaf, float | complex) for leaf in leaves)
+
+
+def _donated(
+    compiled: Any, positional: tuple[Any, ...], named: Mapping[str, Any]
+) -> tuple[tuple[int, int | None], ...]:
+    """Return which leaves a call uses up, each with the result that takes its memory over.
+
+    As JAX pairs them: each result takes the first donated argument of its shape and type.
+    """
+    import jax
+
+    infos = jax.tree.leaves(compiled.args_info, is_leaf=lambda each: hasattr(each, "donated"))
+    leaves = jax.tree.leaves((positional, dict(named)))
+    given = [n for n, info in enumerate(infos) if info.donated and n < len(leaves)]
+    results = jax.tree.leaves(compiled.out_info)
+    pairs: dict[int, int] = {}
+    for place, result in enumerate(results):
+        for leaf in given:
+            info = infos[leaf]
+            same = tuple(info.shape) == tuple(result.shape) and info.dtype == result.dtype
+            if same and leaf not in pairs:
+                pairs[leaf] = place
+                break
+    return tuple((leaf, pairs.get(leaf)) for leaf in given)
+
+
+def _copied(leaf: Any) -> Any:
+    import jax.numpy as jnp
+
+    try:
+        return jnp.array(leaf, copy=True)
+    except Exception as error:
+        if "RESOURCE_EXHAUSTED" in str(error) or isinstance(error, MemoryError):
+            raise CannotRun(
+                "no memory for a copy of the donated arguments, which a call uses up: give the "
+                "originals away with consume=True"
+            ) from error
+        raise
+
+
+def _useful(error: Exception) -> str:
+    """Return the line of an error that says something."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
+
+
+def counts(one: float, seconds: float, queue: int | None, cpu: bool) -> tuple[int, int]:
+    """Return how many runs to take, and how many calls to queue in each.
+
+    Parameters
+    ----------
+    one : float
+        Seconds of a call, roughly.
+    seconds : float
+        About how long all of them may take.
+    queue : int or None
+        Calls in each; by default one on a CPU, and elsewhere what takes some 20 ms.
+    cpu : bool
+        Whether the device is the host itself.
+    """
+    if queue is None:
+        queue = 1 if cpu else min(max(math.ceil(0.02 / one), 1), 16)
+    runs = int(seconds / max(one * queue, 1e-9))
+    return min(max(runs, 4), 40), queue
+
+
+def check_calls(queue: Any) -> int | None:
+    """Return how many calls to queue; raise for what is no number of calls."""
+    if queue is None:
+        return None
+    if isinstance(queue, bool) or not isinstance(queue, int):
+        raise BadType(f"queue must be a whole number of calls, got {shown(queue)}")
+    if not 1 <= queue <= 1000:
+        raise BadValue(f"queue must be 1 to 1000 calls, got {queue}")
+    return queue
+
+
+def plain(runner: Runner, runs: int, queue: int) -> Sequence[float]:
+    """Return the seconds of a call without the profiler, run by run."""
+    return [runner.run(queue) for _ in range(runs)]

@@ -1,0 +1,275 @@
+"""What the profiler wrote: events of kernels, runs and transfers, read with JAX's own reader.
+
+`jax.profiler.ProfileData` reads an ``*.xplane.pb`` file with no other package. It has planes
+(devices, and the host), lines on each (threads or streams), and events on each line:
+
+- CPU: the plane ``/host:CPU``; an event a thunk, on any thread, with the statistic ``hlo_op``.
+- GPU: ``/device:GPU:n``; an event a kernel, several streams, ``hlo_op`` unless it runs inside a
+  CUDA graph, whose kernels only say ``command_buffer``.
+- TPU: ``/device:TPU:n``, line "XLA Ops". This follows the documented format; nobody ran it here.
+
+The host's events (annotations of runs, transfers, compilation) have no ``hlo_op``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from roofline_helpers._checks import RooflineError, shown
+
+RUN = "roofline_helpers.explain"
+"""The annotation of a run that `explain` makes: its events in the host's plane are the windows."""
+
+
+class CannotProfile(RooflineError, RuntimeError):
+    """The profiler gave nothing that kernels could be read from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One kernel, copy or thunk that ran, in seconds since the trace began.
+
+    `op` is the instruction of the compiled program (empty where the trace doesn't tell), `label`
+    what the device calls the kernel, `line` its stream or thread, `details` what else is known.
+    """
+
+    op: str
+    program: str
+    start: float
+    end: float
+    line: str
+    label: str = ""
+    number: int | None = None
+    details: str = ""
+
+
+class Span(NamedTuple):
+    """Something on the host's side, in seconds since the trace began."""
+
+    name: str
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Everything that is read from one trace.
+
+    Parameters
+    ----------
+    platform : {"cpu", "gpu", "tpu"}
+        What ran.
+    devices : mapping of str to list of Event
+        Events by plane, in the order in which they began.
+    runs : list of Span
+        Windows that the tracer marked as steps.
+    host : list of Span
+        What the host did, on the threads of Python.
+    file : Path
+        Where it comes from.
+    data : bytes
+        What the file holds.
+    facts : mapping of str to str
+        What the trace says of its device: its name, its multiprocessors.
+    """
+
+    platform: str
+    devices: Mapping[str, list[Event]]
+    runs: list[Span]
+    host: list[Span]
+    file: Path
+    data: bytes = field(default=b"", repr=False)
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def device(self) -> str:
+        """The plane with the most time: the one that is explained."""
+        return max(self.devices, key=lambda name: sum(e.end - e.start for e in self.devices[name]))
+
+    @property
+    def events(self) -> list[Event]:
+        """The events of `device`."""
+        return self.devices[self.device]
+
+
+_DERIVED = re.compile(r"^(XLA (Modules|TraceMe)|Steps|Framework|TensorFlow|Source|Launch Stats)")
+_TRANSFER = re.compile(r"^(MemcpyH2D|MemcpyD2H|MemcpyP2P)")
+
+
+def read(path: str | os.PathLike[str]) -> Trace:
+    """Return what a trace says: a file, or a folder that holds one.
+
+    Raises
+    ------
+    CannotProfile
+        No trace there, one that can't be read, or one without any event of a device.
+    """
+    file = find(path)
+    data = _opened(file)
+    devices: dict[str, list[Event]] = {}
+    facts: dict[str, dict[str, str]] = {}
+    host_events: list[Event] = []
+    runs: list[Span] = []
+    host: list[Span] = []
+    for plane in data.planes:
+        if plane.name.startswith("/device:") and "CUSTOM" not in plane.name:
+            events = list(_of_device(plane))
+            if events:
+                devices[plane.name] = events
+                facts[plane.name] = {name: str(value) for name, value in _stats(plane).items()}
+        elif plane.name == "/host:CPU":
+            for line in plane.lines:
+                _of_host(line, host_events, runs, host)
+    platform = "cpu"
+    if devices:
+        platform = "tpu" if any("TPU" in name for name in devices) else "gpu"
+    elif host_events:
+        devices = _by_ordinal(host_events)
+    if not devices:
+        raise CannotProfile(
+            f"{file}: the trace has no event of a device. Trace a program that runs, on a device "
+            "that JAX's profiler knows (CPU, NVIDIA GPU, TPU)"
+        )
+    ordered = {name: sorted(events, key=_begins) for name, events in devices.items()}
+    runs = sorted((r for r in runs), key=lambda run: run.start)
+    own = [run for run in runs if run.name == RUN]
+    trace = Trace(platform, ordered, own or runs, host, file, file.read_bytes())
+    return replace(trace, facts=facts.get(trace.device, {}))
+
+
+def find(path: str | os.PathLike[str]) -> Path:
+    """Return the newest trace in a folder, or the file itself.
+
+    Raises
+    ------
+    CannotProfile
+        There is none.
+    """
+    where = Path(path)
+    if where.is_file():
+        return where
+    files = sorted(where.rglob("*.xplane.pb"), key=lambda each: each.stat().st_mtime)
+    if not files:
+        what = "no such file or folder" if not where.exists() else "no *.xplane.pb in this folder"
+        raise CannotProfile(f"{where}: {what}. jax.profiler.trace(FOLDER) writes one")
+    return files[-1]
+
+
+def _opened(file: Path) -> Any:
+    try:
+        from jax.profiler import ProfileData
+    except ImportError:
+        raise CannotProfile(
+            "reading a trace needs jax.profiler.ProfileData: JAX 0.7 or newer (pip install -U jax)"
+        ) from None
+    try:
+        return ProfileData.from_file(str(file))
+    except Exception as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise CannotProfile(f"{file}: damaged or no trace: {reason}") from None
+
+
+def _begins(event: Event) -> tuple[float, float]:
+    return event.start, -event.end
+
+
+def _stats(event: Any) -> dict[str, Any]:
+    return {str(name): value for name, value in event.stats if name is not None}
+
+
+def _of_device(plane: Any) -> Iterable[Event]:
+    """Yield the events of a GPU or a TPU, each once."""
+    tpu = "TPU" in plane.name
+    for line in plane.lines:
+        if _DERIVED.match(line.name) or (tpu and "XLA Ops" not in line.name):
+            continue
+        if not tpu and line.name.startswith("XLA"):
+            continue
+        for event in line.events:
+            stats = _stats(event)
+            yield _event(event, stats, line.name, tpu)
+
+
+def _event(event: Any, stats: Mapping[str, Any], line: str, tpu: bool = False) -> Event:
+    op, label = str(stats.get("hlo_op", "")), str(event.name)
+    if not op and tpu:  # the name is the instruction's text: %fusion.3 = bf16[…] fusion(…)
+        named = re.match(r"%?([\w.\-]+)(?: =|$)", label)
+        op, label = (named.group(1), "") if named else ("", label)
+    number = stats.get("program_id")
+    details = str(stats.get("kernel_details") or stats.get("memcpy_details") or "")
+    return Event(
+        op,
+        str(stats.get("hlo_module", "")),
+        event.start_ns * 1e-9,
+        (event.start_ns + event.duration_ns) * 1e-9,
+        line,
+        label if label != op else "",
+        int(number) if isinstance(number, int) else None,
+        details,
+    )
+
+
+def _of_host(line: Any, events: list[Event], runs: list[Span], host: list[Span]) -> None:
+    """Sort the events of a thread: thunks, marked runs, and what else the host did."""
+    python = line.name.startswith("python") or line.name.isdigit()
+    for event in line.events:
+        name = str(event.name)
+        if name.startswith(("end: ", "ThreadpoolListener")):
+            continue
+        stats = _stats(event)
+        if "hlo_op" in stats:
+            place = f"{stats.get('device_ordinal', 0)}|{line.name}"
+            events.append(_event(event, stats, place))
+            continue
+        start = event.start_ns * 1e-9
+        span = Span(name, start, start + event.duration_ns * 1e-9)
+        if "step_num" in stats or name == RUN:
+            runs.append(span)
+        elif python or _of_interest(name):
+            host.append(span)
+
+
+_INTEREST = re.compile(r"compile|Transfer|BufferFromHost|ToLiteral|CopyRawTo|Memcpy", re.IGNORECASE)
+
+
+def _of_interest(name: str) -> bool:
+    return _INTEREST.search(name) is not None
+
+
+def _by_ordinal(events: Iterable[Event]) -> dict[str, list[Event]]:
+    """Return the thunks of each CPU device: several share the host's plane."""
+    devices: dict[str, list[Event]] = {}
+    for event in events:
+        ordinal, _, _line = event.line.partition("|")
+        devices.setdefault(f"/device:CPU:{ordinal}", []).append(event)
+    return devices
+
+
+def is_transfer(event: Event) -> bool:
+    """Return whether an event moves data between the host and the device."""
+    return not event.op and _TRANSFER.match(event.label) is not None
+
+
+def check_space(folder: Path) -> None:
+    """Raise CannotProfile where a folder has no room for a trace.
+
+    Raises
+    ------
+    CannotProfile
+        Less than 64 MB free, or not a folder.
+    """
+    import shutil
+
+    with contextlib.suppress(OSError):
+        free = shutil.disk_usage(folder).free
+        if free < 64 * 2**20:
+            raise CannotProfile(
+                f"{folder} has {free >> 20} MB free, and a trace may take 64: give another folder "
+                f"with trace=, or set TMPDIR; got {shown(str(folder))}"
+            )

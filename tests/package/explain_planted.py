@@ -1,0 +1,411 @@
+"""Planted faults: for each cause small programs that have it, and others that haven't.
+
+`python tests/package/explain_planted.py` runs all of them and prints which were named, which were
+missed, and what was named without being there.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+import roofline_helpers as rh
+from roofline_helpers.explain import Explanation
+
+Made = tuple[Callable[..., Any], tuple[Any, ...]]
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A cause, and programs with and without it; `how` are options of `explain`."""
+
+    cause: str
+    name: str
+    faulty: Callable[[], Made]
+    sound: Callable[[], Made]
+    how: dict[str, Any]
+
+    def explained(self, faulty: bool) -> Explanation:
+        fn, args = self.faulty() if faulty else self.sound()
+        how = {"seconds": 0.1, "progress": False, **self.how}
+        return rh.explain(fn, *args, **how)
+
+
+PLANTED: list[Planted] = []
+
+
+def planted(cause: str, sound: Callable[[], Made], **how: Any) -> Callable[..., Any]:
+    def add(faulty: Callable[[], Made]) -> Callable[[], Made]:
+        PLANTED.append(Planted(cause, faulty.__name__, faulty, sound, how))
+        return faulty
+
+    return add
+
+
+def normal(*shape: int, dtype: Any = np.float32, seed: int = 0) -> jax.Array:
+    return jnp.asarray(np.random.default_rng(seed).standard_normal(shape), dtype)
+
+
+def spec(*shape: int, dtype: Any = jnp.bfloat16) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+# --- moving ---------------------------------------------------------------------------------------
+
+
+def by_head() -> Made:
+    def f(q: Any, k: Any, v: Any) -> Any:
+        p = jax.nn.softmax(jnp.einsum("bhd,bhtd->bht", q, k))
+        return jnp.einsum("bht,bhtd->bhd", p, v)
+
+    cache = normal(4, 16, 1024, 64)
+    return f, (normal(4, 16, 64), cache, cache)
+
+
+@planted("layout-copy", by_head)
+def cache_by_token() -> Made:
+    def f(q: Any, k: Any, v: Any) -> Any:
+        p = jax.nn.softmax(jnp.einsum("bhd,bthd->bht", q, k))
+        return jnp.einsum("bht,bthd->bhd", p, v)
+
+    cache = normal(4, 1024, 16, 64)
+    return f, (normal(4, 16, 64), cache, cache)
+
+
+@planted("layout-copy", lambda: (lambda x, w: x @ w.T, (normal(256, 2048), normal(2048, 2048))))
+def transposed_between() -> Made:
+    def f(x: Any, w: Any) -> Any:
+        y = lax.optimization_barrier(jnp.transpose(jnp.sin(x).reshape(64, 64, 512), (1, 0, 2)))
+        y = lax.optimization_barrier(jnp.transpose(y, (2, 1, 0)))
+        return jnp.sum(y * w)
+
+    return f, (normal(4096, 512), normal(512, 64, 64))
+
+
+def unrolled() -> Made:
+    def f(x: Any, layers: Any) -> Any:
+        for w in layers:
+            x = jnp.tanh(x @ w)
+        return x
+
+    return f, (normal(16, 1024), [normal(1024, 1024) / 32 for _ in range(6)])
+
+
+@planted("scan-copy", unrolled)
+def scanned_weights() -> Made:
+    def f(x: Any, layers: Any) -> Any:
+        return lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, layers)[0]
+
+    return f, (normal(16, 1024), normal(6, 1024, 1024) / 32)
+
+
+@planted("scan-copy", unrolled)
+def loop_that_picks() -> Made:
+    def f(x: Any, layers: Any) -> Any:
+        def turn(i: Any, x: Any) -> Any:
+            w = lax.dynamic_index_in_dim(layers["w"], i, keepdims=False)
+            return jnp.sin(x @ w) + x
+
+        return lax.fori_loop(0, 6, turn, x)
+
+    return f, (normal(8, 1024), {"w": normal(6, 1024, 1024) / 32})
+
+
+def appended(cache: Any, new: Any, i: Any) -> Any:
+    cache = lax.dynamic_update_slice(cache, new, (0, i, 0))
+    return jnp.sum(cache[:, :64], axis=(1, 2)), cache
+
+
+def a_cache() -> tuple[Any, ...]:
+    return normal(8, 4096, 256), normal(8, 1, 256), jnp.int32(5)
+
+
+@planted("not-donated", lambda: (jax.jit(appended, donate_argnums=0), a_cache()))
+def kept_cache() -> Made:
+    return appended, a_cache()
+
+
+def counted(table: Any, rows: Any) -> Any:
+    return table.at[rows].add(1.0)
+
+
+def a_table() -> tuple[Any, ...]:
+    return normal(2**22), jnp.arange(64)
+
+
+@planted("not-donated", lambda: (jax.jit(counted, donate_argnums=0), a_table()))
+def kept_table() -> Made:
+    return counted, a_table()
+
+
+# --- numbers --------------------------------------------------------------------------------------
+
+
+@planted("float32", lambda: (jnp.matmul, (spec(64, 8192), spec(8192, 8192))), chip="v6e")
+def promoted() -> Made:
+    return jnp.matmul, (spec(64, 8192), spec(8192, 8192, dtype=jnp.float32))
+
+
+def narrow() -> Made:
+    def f(q: Any, k: Any) -> Any:
+        wide = jnp.float32
+        return jnp.einsum("bqd,bkd->bqk", q, k, preferred_element_type=wide).max(-1)
+
+    return f, (spec(8, 256, 128), spec(8, 8192, 128))
+
+
+@planted("float32", narrow, chip="v6e")
+def widened_both() -> Made:
+    def f(q: Any, k: Any) -> Any:
+        q, k = lax.optimization_barrier((q.astype(jnp.float32), k.astype(jnp.float32)))
+        return jnp.einsum("bqd,bkd->bqk", q, k, precision="highest").max(-1)
+
+    return f, (spec(8, 256, 128), spec(8, 8192, 128))
+
+
+@planted("vector-product", lambda: (jnp.matmul, (normal(384, 384), normal(384, 384))))
+def multiplied_and_summed() -> Made:
+    return lambda a, b: jnp.sum(a[:, :, None] * b[None], axis=1), (
+        normal(384, 384),
+        normal(384, 384),
+    )
+
+
+@planted("vector-product", lambda: (jnp.matmul, (spec(2048, 2048), spec(2048, 2048))), chip="v5e")
+def outer_on_tpu() -> Made:
+    def f(a: Any, b: Any) -> Any:
+        return jnp.sum(a[:, None, :] * b.T[None, :, :], axis=-1)
+
+    return f, (spec(2048, 2048), spec(2048, 2048))
+
+
+@planted("small-product", lambda: (jnp.matmul, (normal(1024, 1024), normal(1024, 1024))))
+def tiny_batches() -> Made:
+    return jnp.matmul, (normal(40000, 6, 6), normal(40000, 6, 6))
+
+
+@planted("small-product", lambda: (jnp.matmul, (spec(8192, 1024), spec(1024, 1024))), chip="v6e")
+def padded() -> Made:
+    return jnp.matmul, (spec(8192, 8192), spec(8192, 136))
+
+
+# --- fusing ---------------------------------------------------------------------------------------
+
+
+def chain(x: Any, barrier: bool) -> Any:
+    y = jnp.tanh(x)
+    y = lax.optimization_barrier(y) if barrier else y
+    y = y * 3 + x
+    y = lax.optimization_barrier(y) if barrier else y
+    return jnp.where(y > 0, y, 0.1 * y)
+
+
+@planted("unfused", lambda: (functools.partial(chain, barrier=False), (normal(2**22),)))
+def barriers() -> Made:
+    return functools.partial(chain, barrier=True), (normal(2**22),)
+
+
+def one_jit() -> Made:
+    return jax.jit(functools.partial(chain, barrier=False)), (normal(2**22),)
+
+
+@planted("unfused", one_jit, jit=False)
+def op_by_op() -> Made:
+    parts = [jax.jit(jnp.tanh), jax.jit(lambda y: y * 3 + 1), jax.jit(lambda y: jnp.abs(y) - 2)]
+
+    def f(x: Any) -> Any:
+        for part in parts:
+            x = part(x)
+        return x
+
+    return f, (normal(2**22),)
+
+
+@planted("split-reduction", lambda: (lambda x: jnp.sum(x * x, -1), (normal(8192, 1024),)))
+def softmaxed() -> Made:
+    return lambda x: jax.nn.softmax(x, -1), (normal(8192, 1024),)
+
+
+@planted("split-reduction", lambda: (lambda x: jnp.tanh(x) * 2, (normal(4096, 2048),)))
+def normalised() -> Made:
+    def f(x: Any, g: Any) -> Any:
+        centred = x - x.mean(-1, keepdims=True)
+        return centred * lax.rsqrt((centred**2).mean(-1, keepdims=True) + 1e-6) * g
+
+    return f, (normal(4096, 2048), normal(2048))
+
+
+def mlp() -> Made:
+    def f(x: Any, up: Any, down: Any) -> Any:
+        return jax.nn.silu(x @ up) @ down
+
+    return f, (normal(512, 256), normal(256, 1024) / 16, normal(1024, 256) / 32)
+
+
+@planted("scores", mlp)
+def attention() -> Made:
+    def f(q: Any, k: Any, v: Any) -> Any:
+        scores = jnp.einsum("hqd,hkd->hqk", q, k) / 8
+        return jnp.einsum("hqk,hkd->hqd", jax.nn.softmax(scores), v)
+
+    return f, (normal(4, 1024, 64),) * 3
+
+
+@planted("scores", mlp)
+def crossed_entropy() -> Made:
+    def f(x: Any, w: Any, labels: Any) -> Any:
+        logits = x @ w
+        hit = jnp.take_along_axis(logits, labels[:, None], 1)[:, 0]
+        return jnp.mean(jax.nn.logsumexp(logits, -1) - hit)
+
+    return f, (normal(1024, 64), normal(64, 8192), jnp.arange(1024))
+
+
+def a_loss(remat: bool) -> Made:
+    def block(x: Any, w: Any) -> Any:
+        return jnp.sin(jnp.tanh(x @ w))
+
+    one = jax.checkpoint(block) if remat else block
+
+    def loss(ws: Any, x: Any) -> Any:
+        for w in ws:
+            x = one(x, w)
+        return jnp.sum(x * x)
+
+    return jax.grad(loss), ([normal(512, 512) / 22 for _ in range(3)], normal(512, 512))
+
+
+@planted("recomputed", lambda: a_loss(False))
+def checkpointed() -> Made:
+    return a_loss(True)
+
+
+def blocks() -> Made:
+    return lambda t, i: lax.dynamic_slice(t, (i, 0), (2**12, 64)) * 2, (normal(2**17, 64), 7)
+
+
+@planted("gather", lambda: (lambda t: jnp.tanh(t[::1]), (normal(2**22),)))
+def single_numbers() -> Made:
+    rows = np.random.default_rng(0).integers(0, 2**24, 2**21).astype(np.int32)
+    return lambda t, i: t[i], (normal(2**24), jnp.asarray(rows))
+
+
+@planted("gather", lambda: (lambda t: jnp.cumsum(t) * 2, (normal(2**20),)))
+def scattered() -> Made:
+    rows = np.random.default_rng(0).integers(0, 2**22, 2**20).astype(np.int32)
+
+    def f(t: Any, i: Any, u: Any) -> Any:
+        return jnp.zeros_like(t).at[i].add(u)
+
+    return f, (normal(2**22), jnp.asarray(rows), normal(2**20))
+
+
+# --- waiting --------------------------------------------------------------------------------------
+
+
+@planted("short-kernels", lambda: (jnp.matmul, (normal(768, 768), normal(768, 768))))
+def many_turns() -> Made:
+    def f(x: Any) -> Any:
+        return lax.fori_loop(0, 3000, lambda i, x: jnp.sin(x) @ jnp.eye(4), x)
+
+    return f, (normal(4, 4),)
+
+
+def long_program() -> Made:
+    f = jax.jit(lambda x: x @ x @ x)
+    return f, (normal(1024, 1024),)
+
+
+@planted("host", long_program, jit=False)
+def slow_host() -> Made:
+    f = jax.jit(lambda x: jnp.tanh(x @ x))
+
+    def step(x: Any) -> Any:
+        y = f(x)
+        time.sleep(0.02)  # a loader, a logger
+        return f(y)
+
+    return step, (normal(256, 256),)
+
+
+@planted("host", long_program)
+def short_program() -> Made:
+    return lambda x: x + 1, (normal(64),)
+
+
+@planted("transfer", lambda: (lambda x: jnp.sin(x) * 2, (normal(2**20),)))
+def callback() -> Made:
+    def f(x: Any) -> Any:
+        like = jax.ShapeDtypeStruct(x.shape, x.dtype)
+        return jax.pure_callback(lambda y: np.asarray(y) * 2, like, jnp.sin(x))
+
+    return f, (normal(2**20),)
+
+
+@planted("compiling", long_program, jit=False)
+def jitted_inside() -> Made:
+    def step(x: Any) -> Any:
+        return jax.jit(lambda y: jnp.tanh(y) @ y)(x)
+
+    return step, (normal(256, 256),)
+
+
+def sharded(split: bool) -> Made:
+    from jax.sharding import AbstractMesh, NamedSharding
+    from jax.sharding import PartitionSpec as P
+
+    mesh = AbstractMesh((4,), ("x",))
+
+    def at(*axes: Any) -> Any:
+        return NamedSharding(mesh, P(*axes))
+
+    rows = jax.ShapeDtypeStruct(
+        (1024, 4096), jnp.bfloat16, sharding=at("x" if not split else None, "x" if split else None)
+    )
+    weights = jax.ShapeDtypeStruct(
+        (4096, 4096), jnp.bfloat16, sharding=at("x" if split else None, None)
+    )
+    return jax.jit(lambda x, w: jnp.tanh(x @ w)), (rows, weights)
+
+
+@planted("communication", lambda: sharded(False), chip="v5e")
+def summed_over_devices() -> Made:
+    return sharded(True)
+
+
+def main() -> None:
+    named = missed = false = 0
+    for each in PLANTED:
+        for faulty in (True, False):
+            begun = time.perf_counter()
+            try:
+                why = each.explained(faulty)
+            except Exception as error:
+                print(
+                    f"FAILED {each.cause} {each.name}: {type(error).__name__}: {str(error)[:300]}"
+                )
+                continue
+            causes = {f.cause: f"{f.seconds / why.wall:.0%}" for f in why.findings}
+            there = each.cause in causes
+            named += there and faulty
+            missed += faulty and not there
+            false += there and not faulty
+            verdict = {(1, 1): "named", (1, 0): "MISSED", (0, 1): "FALSE", (0, 0): "quiet"}
+            took = time.perf_counter() - begun
+            line = (
+                f"{verdict[faulty, there]:7} {each.cause:16} {each.name:22} {took:4.1f} s {causes}"
+            )
+            print(line, flush=True)
+    print(f"{named} named, {missed} missed, {false} false, of {len(PLANTED)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""The capacity of each TPU is what its compiler lets a program take, asked with one too large."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import roofline_helpers as rh
+
+jax = pytest.importorskip("jax")
+
+from roofline_helpers.compiled import can_compile  # noqa: E402
+from roofline_helpers.compiled.targets import devices  # noqa: E402
+
+
+@pytest.mark.parametrize("key", ["v4", "v5e", "v5p", "v6e", "v7x"])
+def test_the_compiler_s_limit_is_the_capacity(key: str) -> None:
+    chip = rh.chip(key)
+    why = can_compile(chip)
+    if why:
+        pytest.skip(f"the capacity of {chip.name} was NOT held against the compiler: {why}")
+    from jax.sharding import SingleDeviceSharding
+
+    one = chip.per_device()
+    columns = 65536
+    rows = int(1.3 * one.memory["hbm"].capacity.value) // (4 * columns)
+    sharding = SingleDeviceSharding(devices(chip, 1)[0])
+    x = jax.ShapeDtypeStruct((rows, columns), "float32", sharding=sharding)
+    with pytest.raises(Exception, match="exceeds available HBM") as error:
+        jax.jit(lambda x: x + 1).lower(x).compile()
+    [gib] = re.findall(r"exceeds available HBM \(([\d.]+)G\)", str(error.value))
+    assert one.memory["hbm"].capacity.value == pytest.approx(float(gib) * 2**30, rel=1e-4)

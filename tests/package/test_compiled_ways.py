@@ -1,0 +1,175 @@
+"""Every way in which people write JAX gives a program for the TPU that was asked for."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from compiled_reports import for_v6e, jax, needs, spec
+from compiled_ways import WAYS, N
+
+from roofline_helpers import compiled, hlo
+from roofline_helpers._checks import BadValue
+from roofline_helpers.compiled import analysis, apart, compiling, targets
+
+pytestmark = for_v6e
+SCRIPT = Path(__file__).with_name("compiled_ways.py")
+
+WHOLE, PART = 2 * N**3, 2 * N**3 // 4
+REDUCED = [["all-reduce", "model", 2]]
+SUMMED = [["all-reduce", "data", 2]]
+EXPECTED: dict[str, dict[str, Any]] = {
+    "no_arguments": {"devices": 1, "matrix": 0, "hbm": 4 * N * N},
+    "only_a_number": {"devices": 1, "matrix": 0, "hbm": 4 * N * N},
+    "abstract_mesh": {"devices": 4, "matrix": 2 * PART, "collectives": REDUCED},
+    "concrete_mesh": {"devices": 4, "matrix": 2 * PART, "collectives": REDUCED},
+    "spread_arrays": {"devices": 4},
+    "explicit_axes": {"devices": 4, "matrix": PART, "collectives": []},
+    "set_mesh": {"devices": 4, "matrix": PART},
+    "set_mesh_and_bare_specs": {"devices": 4, "matrix": PART, "collectives": []},
+    "bare_specs_without_a_mesh": {"devices": 4, "matrix": PART, "collectives": []},
+    "in_shardings": {"devices": 4, "matrix": 2 * PART, "collectives": REDUCED},
+    "out_shardings": {"devices": 4, "matrix": PART},
+    "one_device_out": {"devices": 1, "matrix": WHOLE},
+    "constraint_on_a_concrete_mesh": {"devices": 4, "matrix": PART},
+    "shard_map_on_a_concrete_mesh": {"devices": 4, "collectives": SUMMED},
+    "shard_map_on_an_abstract_mesh": {"devices": 4, "collectives": SUMMED},
+    "shard_map_with_other_arguments": {"devices": 4, "collectives": SUMMED},
+    "lowered": {"devices": 1, "matrix": WHOLE},
+    "traced": {"devices": 1, "matrix": WHOLE},
+    "compiled_for_a_tpu": {"devices": 1, "matrix": WHOLE},
+    "compiled_here": {"devices": 1, "matrix": WHOLE, "target": "cpu", "tiled": False},
+    "a_cloud_s_name": {"devices": 4, "topology": "2x4", "collectives": REDUCED},
+    "pallas_without_interpret": {"devices": 1, "hbm": 2 * 4 * N * N},
+    "ragged_paged_attention": {"devices": 1},
+    "equinox_module": {"matrix": 2 * 2 * 8 * N * N},
+    "equinox_filter_jit": {"matrix": 2 * 2 * 8 * N * N},
+    "equinox_module_called": {"devices": 1},
+    "nnx_module": {"matrix": 2 * 8 * N * N},
+    "nnx_jit": {"matrix": 2 * 8 * N * N},
+}
+
+
+@pytest.fixture(scope="module")
+def came_out() -> dict[str, Any]:
+    """What each way gave, in a process that has four devices."""
+    needs("v6e")
+    done = subprocess.run([sys.executable, str(SCRIPT)], capture_output=True, text=True, check=True)
+    said: dict[str, Any] = {}
+    for line in done.stdout.splitlines():
+        said |= json.loads(line) if line.startswith("{") else {}
+    return said
+
+
+def test_every_way_is_expected() -> None:
+    assert set(EXPECTED) == set(WAYS)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_way(name: str, came_out: dict[str, Any]) -> None:
+    said = came_out[name]
+    if "absent" in said:
+        pytest.skip(said["absent"])
+    old = targets.jax_version() < (0, 8)
+    if old and ("explicit" in name or "set_mesh" in name or name == "bare_specs_without_a_mesh"):
+        pytest.skip("NOT TESTED: this JAX writes it otherwise")
+    assert "error" not in said, said
+    wanted = {"target": "v6e", "tiled": True, **EXPECTED[name]}
+    assert {key: said[key] for key in wanted} == wanted
+    assert said["memory"] > 0
+
+
+def test_a_program_for_another_device_is_never_reported() -> None:
+    tpu, cpu = (
+        "HloModule m\nENTRY %main () -> f32[8] {\n  ROOT %x = f32[8]{0" + tile + "} iota()\n}"
+        for tile in (":T(128)", "")
+    )
+    assert (hlo.is_tiled(tpu), hlo.is_tiled(cpu), hlo.is_tiled("HloModule m")) == (
+        True,
+        False,
+        None,
+    )
+    for text, platform in ((tpu, "cpu"), (cpu, "tpu")):
+        with pytest.raises(compiled.CannotCompile, match="nothing is reported"):
+            analysis.checked(text, platform, "f")
+    analysis.checked(tpu, "tpu", "f")
+
+
+def test_names_of_slices() -> None:
+    assert targets.slice_of("v6e-8") == ("v6e", "2x4")
+    assert targets.slice_of("v5p-128") == ("v5p", "4x4x4")
+    assert targets.slice_of("v5litepod-16") == ("v5e", "4x4")
+    assert targets.slice_of("tpu7x-8") == ("v7x", "2x2x1")
+    assert targets.slice_of("v6e-1") == ("v6e", "2x2")
+    assert targets.slice_of("v6e") == ("v6e", None)
+    with pytest.raises(BadValue, match="no slice 'v6e-7' is known here, but v6e-4, v6e-8"):
+        targets.slice_of("v6e-7")
+
+
+def test_what_does_not_fit_says_by_how_much() -> None:
+    needs("v6e")
+    with pytest.raises(compiled.DoesNotFit) as caught:
+        compiled.analyze(lambda a: a * 2, spec(2**34), chip="v6e")
+    assert (caught.value.needed, caught.value.capacity) == (64 * 2**30, 31.25 * 2**30)
+    used = compiling.DoesNotFit("Ran out of memory. Used 40.5G of 31.25G hbm. Exceeded by 9.25G.")
+    assert (used.needed, used.capacity, used.space) == (40.5 * 2**30, 31.25 * 2**30, "hbm")
+
+
+def test_memory_of_a_program() -> None:
+    needs("v6e")
+    for donated, aliased in ((None, 0), (0, 2 * 1024**2)):
+        report = compiled.analyze(
+            lambda a, b: a + b,
+            spec(1024, 1024),
+            spec(1024, 1024),
+            chip="v6e",
+            donate_argnums=donated,
+        )
+        assert report.memory is not None
+        assert report.memory.arguments == 2 * 2 * 1024**2
+        assert report.memory.results == 2 * 1024**2
+        assert report.memory.aliased == aliased
+
+
+# --- in a process apart ---------------------------------------------------------------------------
+
+
+def test_a_process_apart_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    needs("v6e")
+    args = spec(512, 512), spec(512, 512)
+    inside = compiled.analyze(jax.numpy.matmul, *args, chip="v6e")
+    monkeypatch.setenv(compiling.APART, "always")
+    assert compiled.analyze(jax.numpy.matmul, *args, chip="v6e") == inside
+    with pytest.raises(compiled.DoesNotFit):
+        compiled.analyze(lambda a: a * 2, spec(2**34), chip="v6e")
+
+
+def test_a_compiler_that_dies_leaves_this_process_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    fake = tmp_path / "python"
+    fake.write_text("#!/bin/sh\necho 'internal error: no such tile' >&2\nkill -SEGV $$\n")
+    os.chmod(fake, 0o755)
+    monkeypatch.setattr(apart.sys, "executable", str(fake))
+    monkeypatch.setenv(compiling.APART, "always")
+    with pytest.raises(compiled.CannotCompile, match=r"killed by SIGSEGV: internal error: no such"):
+        compiled.analyze(jax.numpy.sin, spec(512, 512), chip="v6e")
+
+
+def test_only_long_programs_are_compiled_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    needs("v6e")
+
+    def refuse(*_: Any) -> Any:
+        raise AssertionError("a process for a short program")
+
+    monkeypatch.delenv(compiling.APART, raising=False)
+    monkeypatch.setattr(apart, "compiled", refuse)
+    compiled.analyze(jax.numpy.sin, spec(512, 512), chip="v6e")
+    monkeypatch.setattr(compiling, "LONG", 10)
+    with pytest.raises(compiled.CannotCompile, match="a process for a short program"):
+        compiled.analyze(jax.numpy.sin, spec(512, 512), chip="v6e")

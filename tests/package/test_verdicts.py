@@ -1,0 +1,191 @@
+"""Verdicts: what overturns them, by hand; and each wrong one that the book once gave."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import roofline_helpers as rh
+from roofline_helpers import BadType, UnknownName, gain, serving, verdict, work
+from roofline_helpers.roofline import Kernel
+from roofline_helpers.verdicts import Case, assumed_floor
+
+H100 = rh.chip("h100")
+TODAY = {"batch": 8, "context": 2048, "fusion": "none", "attention": "naive"}
+
+
+def today(**changes: object) -> serving.Step:
+    return serving.step(serving.LLAMA_3_8B, "h100", **{**TODAY, **changes})  # type: ignore[arg-type]
+
+
+# --- the verdicts of the book that were wrong ---------------------------------------------------
+
+
+def test_a_step_of_241_flop_per_byte_depends_on_the_ceilings_of_an_h100() -> None:
+    """Published ridge 295: memory. Reached 222: compute. The H200 is compute-bound by both."""
+    job = work.matmul(256, 8192, 8192)
+    on_h100, on_h200 = verdict(job, "h100"), verdict(job, "h200")
+    assert (on_h100.word, on_h100.on) == ("depends", ("ceilings",))
+    assert (on_h200.word, on_h200.on) == ("compute", ())
+    reached = Case("reached", "with")
+    assert on_h100.found[reached].bound == "compute"
+    # and by what was reached, the H200 is the slower one: 47.3 µs and 50.6 µs
+    assert on_h100.found[reached].seconds == pytest.approx(47.3e-6, rel=2e-3)
+    assert on_h200.found[reached].seconds == pytest.approx(50.6e-6, rel=2e-3)
+
+
+def test_faster_memory_helps_a_product_by_published_ceilings_only() -> None:
+    job = work.matmul(256, 8192, 8192)
+    published, reached = (
+        [rh.chip(key).roofline(reached=how).time(job) for key in ("h100", "h200")]
+        for how in (False, True)
+    )
+    assert published[0] > published[1]
+    assert reached[0] < reached[1]
+
+
+@pytest.mark.parametrize(
+    ("length", "word", "on"),
+    [(128, "memory", ()), (512, "depends", ("between",)), (768, "memory", ())],
+)
+def test_scores_of_up_to_512_tokens_may_stay_on_a_v5e(length: int, word: str, on: object) -> None:
+    found = verdict(work.naive_attention(4, length, heads=32, head_dim=64), "v5e")
+    assert (found.word, found.on) == (word, on)
+    stays, travels = Case("published", "without", "stays"), Case("published", "without")
+    same = found.found[stays].seconds == found.found[travels].seconds
+    assert same == (length > 512)
+
+
+def test_with_a_floor_fusing_gains_as_much_as_a_narrow_cache() -> None:
+    """451 kernels become 227: 1.01 without a floor, 1.11 with one; an 8-bit cache gains 1.06."""
+    fused = gain(today(), today(fusion="epilogue", attention="flash"))
+    assert (fused.word, fused.on) == ("depends", ("floor",))
+    after = today(fusion="epilogue", attention="flash")
+    assert [sum(k.count for k in one.kernels) for one in (today(), after)] == [451, 227]
+    low, high = fused.times
+    assert low == pytest.approx(1.0, abs=0.011)
+    assert high == pytest.approx(1.12, abs=0.011)
+    cache = gain(today(), today(cache="fp8"))
+    assert cache.word == "gains"
+    assert cache.times == pytest.approx((1.06, 1.07), abs=0.01)
+
+
+def test_a_launch_and_its_work_overlap() -> None:
+    """2048³ on an H100: 26.9 µs alone and 37.6 from Python, where the shortest call takes 35."""
+    [sample] = [
+        s
+        for s in rh.measure.measured()["h100"].samples
+        if s.name == "matmul 2048×2048×2048 bf16" and s.source == "jax"
+    ]
+    alone = sample.counters["seconds"]  # type: ignore[index]
+    assert H100.dispatch is not None
+    call = float(H100.dispatch)
+    assert max(alone, call) < sample.seconds < max(alone, call) * 1.1 < 0.7 * (alone + call)
+    roof, job = H100.roofline(reached=True), work.matmul(2048, 2048, 2048)
+    assert roof.time(job) == job.matrix_flops / roof.peak
+
+
+def test_no_kernel_that_was_profiled_beats_published_roof_and_floor() -> None:
+    for key, record in rh.measure.measured().items():
+        chip = rh.chip(key)
+        for each in record.samples:
+            known = each.dtype in {**chip.matrix, **chip.vector}
+            if not each.counters or each.counters["kernels"] != 1 or not known:
+                continue
+            moved = each.counters["dram_read"] + each.counters["dram_written"]
+            seconds = each.counters["seconds"]
+            roof = chip.roofline(each.dtype)
+            assert roof.floor is not None
+            assert seconds >= roof.floor, (key, each.name)
+            assert seconds >= moved / roof.bandwidth, (key, each.name)
+            assert seconds >= each.matrix_flops / roof.peak, (key, each.name)
+
+
+# --- how they are made --------------------------------------------------------------------------
+
+
+def test_one_kernel_has_no_in_between_and_an_unmeasured_chip_one_kind_of_ceilings() -> None:
+    one = work.matmul(4096, 4096, 4096)
+    assert list(verdict(one, "v5e").found) == [Case(floor="without"), Case(floor="with")]
+    assert len(verdict(one, "h100").found) == 4
+    assert len(verdict([one, one], "h100").found) == 8
+    assert verdict(one, "v5e").word == "compute"
+
+
+def test_the_floor_is_the_chip_s_the_one_given_or_an_assumed_one() -> None:
+    small = work.add(1000)
+    with_floor = Case(floor="with")
+    assert verdict(small, "h100").found[with_floor].seconds == 3.168e-6
+    assert verdict(small, "h100", floor=5e-6).found[with_floor].seconds == 5e-6
+    assert verdict(small, "a100").found[with_floor].seconds == assumed_floor("gpu") == 3.168e-6
+    assert verdict(small, "v5e").found[with_floor].seconds == assumed_floor("tpu")
+    assert assumed_floor("tpu") == pytest.approx(1.62e-6, rel=1e-3)
+    assert (verdict(small, "v5e").word, verdict(small, "v5e").on) == ("depends", ("floor",))
+    assert verdict(small, "h100", floor=0).word == "memory"
+    with pytest.raises(UnknownName, match="kind of chip"):
+        assumed_floor("cpu")
+
+
+def test_a_list_is_bound_by_what_most_of_its_time_goes_to() -> None:
+    large, small = work.matmul(4096, 4096, 4096), work.add(10**6)
+    assert verdict([large, small], "h100").word == "compute"
+    many = [large, Kernel(small, launches=10**4)]
+    assert verdict(many, "h100").found[Case()].bound == "memory"
+    assert verdict(many, "h100").found[Case(floor="with")].bound == "latency"
+    seconds = H100.roofline().without_floor().time(large) + 1e4 * 6e6 / 3350e9
+    assert verdict(many, "h100").found[Case()].seconds == pytest.approx(seconds)
+
+
+class Report:
+    """A compiled program of one kernel, as far as a verdict looks."""
+
+    def __init__(self, job: rh.Work) -> None:
+        self.kernels = [_Compiled(job, H100.roofline())]
+
+
+class _Compiled(Kernel):
+    def ceilings(self, *, reached: bool) -> rh.Roofline:
+        return H100.roofline(reached=reached)
+
+
+def test_a_compiled_program_is_a_case_of_its_own() -> None:
+    by_hand = work.matmul(4096, 4096, 4096)
+    moves_more = replace(by_hand, reads={"a": 40 * by_hand.reads["a"]})
+    found = verdict(by_hand, "h100", compiled=Report(moves_more))
+    assert (found.word, found.on) == ("depends", ("counted",))
+    assert {case.counted for case in found.found} == {"by hand", "compiled"}
+    assert verdict(by_hand, "h100", compiled=Report(by_hand)).word == "compute"
+
+
+def test_gains() -> None:
+    four = work.fusion_chain(65536, 4096)
+    found = gain(four, work.fuse(*four), "v6e", name="fusion")
+    assert (found.word, found.on) == ("gains", ())
+    assert repr(found) == "<fusion on TPU v6e: gains, 2.5 times as fast>"
+    assert gain(work.fuse(*four), four, "v6e").word == "loses"
+    small = work.fusion_chain(64, 1024)
+    assert gain(small, work.fuse(*small), "h100").times == pytest.approx((1.06, 4), abs=0.01)
+
+
+def test_they_show_themselves() -> None:
+    found = verdict(work.matmul(256, 8192, 8192), "h100", name="layer")
+    assert repr(found) == (
+        "<layer on NVIDIA H100 SXM: depends on the ceilings, at least 42.6 µs to 47.3 µs>"
+    )
+    assert list(found.table()["bound"]) == ["memory", "memory", "compute", "compute"]
+    assert found._repr_html_().count("<tr>") == 5
+    assert "depends on the ceilings" in found._repr_html_()
+    four = work.fusion_chain(65536, 4096)
+    assert "2.5" in gain(four, work.fuse(*four), "h100")._repr_html_()
+
+
+def test_bad_arguments() -> None:
+    with pytest.raises(BadType, match="a chip is needed"):
+        verdict(work.add(10))
+    with pytest.raises(BadType, match="a Work, a Kernel of one, or a Step"):
+        verdict([3], "h100")  # type: ignore[list-item]
+    with pytest.raises(BadType, match="at least one kernel"):
+        verdict([], "h100")
+    with pytest.raises(UnknownName, match="no int4 peak"):
+        verdict(work.matmul(8, 8, 8, "int4"), "h100")

@@ -1,0 +1,115 @@
+"""What stays on the chip between two kernels: by hand, at the ends, and against the compiler."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+import roofline_helpers as rh
+from roofline_helpers import BadType, BadValue, UnknownName, Work, evidence
+from roofline_helpers.work import flash_attention, fuse, naive_attention, resident
+
+# x → f → t → g → y, and h reads x and t once more
+CHAIN = (
+    Work("f", {"x": 10}, {"t": 4}, vector_flops=1),
+    Work("g", {"t": 4, "W": 7}, {"y": 5}, vector_flops=1),
+    Work("h", {"t": 4, "x": 10}, {"z": 3}, vector_flops=1),
+)
+
+
+def moved(*kernels: Work) -> list[float]:
+    return [float(kernel.bytes) for kernel in kernels]
+
+
+def test_what_fits_between_kernels_moves_once_or_not_at_all() -> None:
+    assert moved(*CHAIN) == [14, 16, 17]
+    # t: made inside, never in memory. x: read once from there. y, z leave; W is read once
+    assert moved(*resident(*CHAIN, capacity=14)) == [10, 12, 3]
+    assert [dict(k.others) for k in resident(*CHAIN, capacity=14)] == [
+        {"vmem": 4},
+        {"vmem": 4},
+        {"vmem": 14},
+    ]
+
+
+def test_the_smallest_get_a_place_first_and_whole() -> None:
+    assert moved(*resident(*CHAIN, capacity=13)) == [10, 12, 13]  # t, and no room for x beside it
+    assert moved(*resident(*CHAIN, capacity=4)) == [10, 12, 13]
+    assert moved(*resident(*CHAIN, capacity=3)) == moved(*CHAIN)
+    assert resident(*CHAIN, capacity=0) == CHAIN
+
+
+def test_tensors_whose_lives_do_not_meet_share_the_room() -> None:
+    chain = [Work(f"k{i}", {f"t{i}": 8}, {f"t{i + 1}": 8}, vector_flops=1) for i in range(4)]
+    assert moved(*resident(*chain, capacity=16)) == [8, 0, 0, 8]
+    assert moved(*resident(*chain, capacity=8)) == [8, 8, 8, 8]  # every second one
+
+
+def test_what_is_needed_later_is_written_and_weights_travel() -> None:
+    assert moved(*resident(*CHAIN, capacity=14, keep=["t"])) == [14, 12, 3]
+    assert moved(*resident(*CHAIN, capacity=14, travels=["x"])) == [10, 12, 13]
+    assert moved(*resident(*CHAIN, capacity=14, onward=["z"])) == [10, 12, 10]  # z took x's place
+    assert moved(*resident(*CHAIN, capacity=17, onward=["z"])) == [10, 12, 0]
+
+
+def test_a_part_of_a_tensor_may_be_read() -> None:
+    last = Work("last", {"n": 2}, {"y": 1}, vector_flops=1)
+    first = Work("first", {"x": 9}, {"n": 8}, vector_flops=1)
+    assert moved(*resident(first, last, capacity=8)) == [9, 1]
+    assert moved(*resident(first, last, capacity=7)) == [17, 3]
+
+
+def test_the_lower_end_is_at_least_what_one_kernel_would_move() -> None:
+    for length in (64, 512, 3000):
+        three = naive_attention(4, length, heads=32, head_dim=64)
+        ends = [sum(moved(*resident(*three, capacity=c))) for c in (0, 2**25, 2**27, 1e18)]
+        assert ends == sorted(ends, reverse=True)
+        assert ends[0] == sum(moved(*three))
+        assert ends[-1] == fuse(*three).bytes
+
+
+def test_a_kernel_that_moves_nothing_has_no_intensity_at_memory() -> None:
+    softmax = resident(*naive_attention(1, 64), capacity=2**20)[1]
+    assert (softmax.bytes, softmax.intensity) == (0, math.inf)
+    roof = rh.Roofline(1e12, 1e9, floor=1e-6)
+    assert set(roof.times(softmax)) == {"matrix" if softmax.matrix_flops else "vector", "floor"}
+
+
+def test_bad_arguments() -> None:
+    with pytest.raises(BadType, match="at least one kernel"):
+        resident(capacity=1)
+    with pytest.raises(BadType, match="must be a Work"):
+        resident(3, capacity=1)  # type: ignore[arg-type]
+    with pytest.raises(BadValue, match="capacity"):
+        resident(*CHAIN, capacity=-1)
+    with pytest.raises(UnknownName, match="made by these kernels 'x'"):
+        resident(*CHAIN, capacity=1, keep=["x"])
+    with pytest.raises(BadValue, match="at least one byte"):
+        Work("nothing", {}, {}, others={"network": 4})
+
+
+def test_the_ends_hold_what_the_compiler_placed() -> None:
+    """Attention in plain JAX, compiled length by length: HBM bytes lie between both ends.
+
+    Where nothing fits the compiler, which fuses too, moves less than three kernels by hand.
+    """
+    record = evidence.load("residency")
+    heads, head_dim, batch = (record["shape"][name] for name in ("heads", "head_dim", "batch"))
+    on_least, seen = {}, 0
+    for key, by_length in record["hbm_bytes"].items():
+        one = rh.chip(key).per_device()
+        capacity = one.memory[one.on_chip].capacity.value
+        for length, compiled in by_length.items():
+            three = naive_attention(batch, int(length), heads=heads, head_dim=head_dim)
+            least = flash_attention(batch, int(length), heads=heads, head_dim=head_dim).bytes
+            everything = sum(moved(*three))
+            stays = sum(moved(*resident(*three, capacity=capacity)))
+            assert least <= compiled <= everything, (key, length)
+            assert stays == everything or least <= stays <= compiled, (key, length)
+            if compiled == least:
+                on_least[key] = int(length)
+            seen += 1
+    assert seen >= 30
+    # Where one kernel's bytes are all there are: the roof does not double at 128 tokens
+    assert on_least == {"v4": 512, "v5e": 512, "v6e": 384, "v7x": 128}  # never on two-core v5p

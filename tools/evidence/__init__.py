@@ -1,0 +1,22 @@
+"""What the model's claims rest on, made anew: placements, cycles, verdicts.
+
+Each module writes one file of `roofline_helpers/data/evidence`, which `roofline_helpers.evidence`
+reads:
+
+    python -m tools.evidence.residency    where the TPU compilers put attention's scores
+    python -m tools.evidence.cycles       the compiler's cycles against published times
+    python -m tools.evidence.verdicts     verdicts of the book that depend on something
+"""
+
+from __future__ import annotations
+
+from roofline_helpers import evidence, records
+from tools import books
+
+FOLDER = books.ROOT / "roofline_helpers/data/evidence"
+
+
+def keep(name: str, data: dict[str, object]) -> None:
+    """Write one file of evidence."""
+    path = records.save(FOLDER / f"{name}.json", {"schema": evidence.SCHEMA, **data})
+    print(f"{path.relative_to(books.ROOT)} is written")

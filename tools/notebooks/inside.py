@@ -1,0 +1,79 @@
+"""What runs in a notebook's kernel when it is executed for the checks (`tools.notebooks.once`).
+
+Programs that the TPU compiler has made are taken from those that are kept; and `jax.jit` remembers
+what the notebook asked it to trace, so that all of it is compiled for Colab's TPUs at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from tools import programs
+
+CHIPS = ("v5e", "v6e")
+# Functions that no TPU program can hold, with the reason
+EXCUSED = {"through_python": "calls Python on the host, which a topology does not have"}
+seen: dict[tuple[str, str, str], tuple[Any, Any, dict[str, Any]]] = {}
+
+
+class Remembered:
+    """A function that `jax.jit` made, which keeps what it was called with."""
+
+    def __init__(self, fn: Any, options: dict[str, Any], jit: Callable[..., Any]) -> None:
+        self.fn, self.options, self.jitted = fn, options, jit(fn, **options)
+
+    def _note(self, args: tuple[Any, ...]) -> None:
+        import jax
+
+        shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), args)
+        name = getattr(self.fn, "__name__", repr(self.fn))
+        seen[name, str(shapes), str(self.options)] = self.fn, shapes, self.options
+
+    def __call__(self, *args: Any) -> Any:
+        self._note(args)
+        return self.jitted(*args)
+
+    def lower(self, *args: Any) -> Any:
+        """Lower it, as the function that `jax.jit` makes does."""
+        self._note(args)
+        return self.jitted.lower(*args)
+
+
+def remember() -> None:
+    """Let `jax.jit` remember what the notebook gives it, but not what libraries do."""
+    import jax
+
+    jit = jax.jit
+
+    def jit_of_the_book(fn: Any, **options: Any) -> Any:
+        mine = sys._getframe(1).f_globals.get("__name__") == "__main__"
+        return Remembered(fn, options, jit) if mine else jit(fn, **options)
+
+    jax.jit = jit_of_the_book
+
+
+def begin(traced: bool) -> None:
+    """Prepare the kernel before the first cell; `traced` is whether the notebook names jax.jit."""
+    programs.install()
+    if traced:
+        remember()
+
+
+def end() -> None:
+    """Compile what was remembered for both chips, and print how that went."""
+    from roofline_helpers import compiled
+
+    done, failed = [], []
+    for (name, shown, _), (fn, shapes, options) in seen.items():
+        if name in EXCUSED:
+            continue
+        for chip in CHIPS:
+            try:
+                report = compiled.analyze(fn, *shapes, chip=chip, strict=True, **options)
+                done.append([name, chip, len(report.kernels)])
+            except Exception as error:
+                failed.append([name, chip, shown[:200], f"{type(error).__name__}: {error}"])
+    print(json.dumps({"done": done, "failed": failed}))

@@ -1,0 +1,104 @@
+"""Execute a notebook once for all checks that look at what it does.
+
+Its outputs and pictures are compared with the committed ones, what it compiles with the committed
+records, and what it gives to `jax.jit` is compiled for Colab's TPUs. One execution serves all of
+them, and the next run of the checks too while nothing that it depends on has changed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import nbformat
+
+from roofline_helpers import compiled
+from tools import books, programs
+from tools.notebooks import run as notebooks
+
+FOLDER = books.ROOT / "_build/executed"
+FILES = ("requirements.txt", "tools/programs.py", "tools/notebooks/*.py", "roofline_helpers/**/*")
+PATIENCE = 1200  # seconds for a cell, on a machine that does much else
+BEGIN = "import tools.notebooks.inside; tools.notebooks.inside.begin({}); del tools"
+END = "import tools.notebooks.inside; tools.notebooks.inside.end()"
+
+
+@dataclass(frozen=True)
+class Run:
+    """What an execution of a notebook gave.
+
+    Attributes
+    ----------
+    notebook : nbformat notebook
+        With its outputs.
+    records : mapping
+        Text of each record that it wrote, by file name.
+    done, failed : list
+        What was compiled for Colab's TPUs, and what could not be.
+    """
+
+    notebook: Any
+    records: Mapping[str, str]
+    done: list[Any]
+    failed: list[Any]
+
+
+@cache
+def surroundings() -> str:
+    """Return a hash of all that executions depend on, the notebook itself left out."""
+    machine = f"{sys.version} {platform.platform()} {os.environ.get(programs.SOURCE)}"
+    digest = hashlib.sha256(machine.encode())
+    for pattern in FILES:
+        for path in sorted(books.ROOT.glob(pattern)):
+            if path.is_file() and "__pycache__" not in path.parts:
+                digest.update(f"{path.relative_to(books.ROOT)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def execute(path: Path) -> Run:
+    """Execute a notebook in a kernel of its own."""
+    traced = "jax.jit(" in path.read_text("utf-8")
+    live = compiled.can_compile("v6e") is None
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {compiled.USE: "auto", compiled.RECORD_TO: folder}
+        environment["PYTHONPATH"] = str(books.ROOT)
+        notebook = notebooks.execute(
+            path,
+            environment=environment,
+            first=BEGIN.format(traced),
+            last=END if traced and live else "",
+            seconds=PATIENCE,
+        )
+        records = {one.name: one.read_text("utf-8") for one in Path(folder).glob("*.json")}
+    said: dict[str, list[Any]] = {"done": [], "failed": []}
+    if traced and live:
+        said = json.loads(notebook.cells.pop().outputs[-1].text)
+    return Run(notebook, records, **said)
+
+
+@cache
+def run(path: Path) -> Run:
+    """Return what an execution of a notebook gives: of this one, or of an earlier same one."""
+    key = hashlib.sha256(surroundings().encode() + path.read_bytes()).hexdigest()
+    place = FOLDER / f"{path.stem}.json"
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with place.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        kept = json.loads(place.read_text("utf-8")) if place.is_file() else {}
+        if kept.pop("key", "") != key:
+            fresh = execute(path)
+            kept = {**vars(fresh), "notebook": notebooks.dump(fresh.notebook)}
+            beside = place.with_suffix(".new")
+            beside.write_text(json.dumps({"key": key, **kept}), "utf-8")
+            beside.replace(place)
+    return Run(**{**kept, "notebook": nbformat.reads(kept["notebook"], as_version=4)})
