@@ -23,7 +23,7 @@ SCHEMA = "roofline_helpers.evidence/1"
 
 
 def load(name: str) -> dict[str, Any]:
-    """Return a file of evidence: "residency", "cycles" or "verdicts".
+    """Return a file of evidence: "residency", "cycles", "verdicts" or "decode".
 
     Raises
     ------
@@ -43,6 +43,14 @@ def residency() -> Mapping[str, Mapping[str, int]]:
     """
     moved: Mapping[str, Mapping[str, int]] = load("residency")["hbm_bytes"]
     return moved
+
+
+def decode() -> dict[str, Any]:
+    """Return measured decode steps: "device", "software", "context", and "steps" in seconds.
+
+    One row a batch, one number a program: kernels of our own, JAX with cuDNN's attention, PyTorch.
+    """
+    return load("decode")
 
 
 HELD_FROM = 2 * 4096**3

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import roofline_helpers as rh
-from roofline_helpers import BadType, UnknownName, evidence
+from roofline_helpers import BadType, UnknownName, evidence, serving
 from roofline_helpers.compiled import can_compile
-from tools.evidence import cycles, residency, verdicts
+from tools.evidence import cycles, decode, residency, verdicts
 
 
 def test_the_sweep_of_verdicts_is_the_present_one() -> None:
@@ -84,3 +86,14 @@ def test_cycles_are_those_of_the_file(side: int) -> None:
     assert (
         cycles._of("v7x", lambda a, b: a @ b, x, x)["cycles"] == evidence.cycles()["cycles"][name]
     )
+
+
+def test_the_decode_steps_are_those_of_the_example() -> None:
+    kept = evidence.decode()
+    assert {**decode.steps(), "schema": evidence.SCHEMA} == kept
+    for row in kept["steps"]:  # no step beats the model's, with all that it knows
+        way: dict[str, Any] = {"reached": True, "resident": True, "fusion": "epilogue"}
+        one = serving.step(serving.LLAMA_3_8B, kept["device"]["chip"], batch=row["batch"], **way)
+        assert 1 < row["kernels of our own"] / one.seconds < 1.2
+        bare = one.but(reached=False, resident=False, floor=False)
+        assert bare.seconds < one.seconds
