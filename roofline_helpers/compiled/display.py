@@ -6,6 +6,7 @@ import html as markup
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from roofline_helpers import evidence
 from roofline_helpers._checks import BadValue
 from roofline_helpers.compiled.kernel import CompiledKernel
 from roofline_helpers.show import si, significant
@@ -115,6 +116,8 @@ def _times(report: Report) -> list[tuple[str, str]]:
     if report.cycle_seconds is not None and report.clock is not None:
         hertz, source = report.clock
         lines.append(("clock", f"{si(hertz, 'Hz')} ({source})"))
+        if not all(k.cycles_hold for k in kernels if k.row.cycles is not None):
+            lines.append(("the cycles", evidence.worth_of_cycles()))
     return lines
 
 
@@ -155,7 +158,9 @@ def _costliest(report: Report) -> list[CompiledKernel]:
     """Return the kernels that are listed, in the order in which they run."""
 
     def cost(kernel: CompiledKernel) -> tuple[float, float, float]:
-        seconds = max(kernel.roof_seconds or 0, kernel.cycle_seconds or 0)
+        roof, cycles = kernel.roof_seconds or 0, kernel.cycle_seconds or 0
+        # Cycles rank where they were held against times, and where there is nothing else
+        seconds = max(roof, cycles) if kernel.cycles_hold or not roof else roof
         return seconds, kernel.hbm_bytes, kernel.flops or 0
 
     places = range(len(report.kernels))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from roofline_helpers import hardware, hlo
+from roofline_helpers import evidence, hardware, hlo
 from roofline_helpers._checks import BadValue, UnknownName
 from roofline_helpers.compiled.targets import clock
 from roofline_helpers.dtypes import dtype as dtype_of
@@ -132,6 +132,11 @@ class CompiledKernel(Kernel):
         if self.row.cycles is None or ticks is None:
             return None
         return self.row.cycles * self.launches / ticks[0]
+
+    @property
+    def cycles_hold(self) -> bool:
+        """Whether cycles were held against published times of such kernels – large products."""
+        return self.row.cycles is not None and self.row.matrix_flops >= evidence.HELD_FROM
 
     def as_work(self) -> Work:
         """Return the kernel as a `Work`, for plots and rooflines.
