@@ -121,11 +121,8 @@ def all_gather(
     Source: jax-ml/scaling-book, "Sharded matrices"; R. Thakur et al., IJHPCA 19(1), 2005.
     """
 
-    def load(v: float, axes: tuple[Axis, ...]) -> Load:
-        n = _size(axes)
-        return Load("ring", _gathered(v, axes), _steps(axes), copied=v / n)
-
-    return _timed("all-gather", nbytes, over, sharing, algorithm, {"ring": load})
+    ways = {"ring": lambda v, axes: _passed_on(v, axes)._replace(copied=v / _size(axes))}
+    return _timed("all-gather", nbytes, over, sharing, algorithm, ways)
 
 
 def reduce_scatter(
@@ -143,11 +140,8 @@ def reduce_scatter(
         As in `all_gather`; the same errors and sources.
     """
 
-    def load(v: float, axes: tuple[Axis, ...]) -> Load:
-        n = _size(axes)
-        return Load("ring", _gathered(v, axes), _steps(axes), reduced=v / n)
-
-    return _timed("reduce-scatter", nbytes, over, sharing, algorithm, {"ring": load})
+    ways = {"ring": lambda v, axes: _passed_on(v, axes)._replace(reduced=v / _size(axes))}
+    return _timed("reduce-scatter", nbytes, over, sharing, algorithm, ways)
 
 
 def all_reduce(
@@ -345,6 +339,11 @@ def _gathered(v: float, axes: tuple[Axis, ...]) -> float:
     """Return the bytes on each link when every device receives all of V but its own share."""
     lanes = 1.0 if _switched(axes) else sum(each.lanes for each in axes)
     return v * (1 - 1 / _size(axes)) / lanes
+
+
+def _passed_on(v: float, axes: tuple[Axis, ...]) -> Load:
+    """Return the load of shards that each device passes on until all have them."""
+    return Load("ring", _gathered(v, axes), _steps(axes))
 
 
 def _steps(axes: tuple[Axis, ...]) -> int:

@@ -166,6 +166,9 @@ def matmul(
     (('all-reduce C over x',), ('all-gather B over x',))
     """
     given = _mesh(mesh)
+    for name, axes in given.items():
+        if isinstance(axes, int):
+            raise BadType(f"mesh axis {name} must be axes of a topology, got {shown(axes)}")
     counts = {name: _count(axes) for name, axes in given.items()}
     left, _, wanted = text("spec", spec).partition("->")
     parts = left.split(",")
