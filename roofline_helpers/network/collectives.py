@@ -384,8 +384,8 @@ def _timed(
         members = tuple(group)
         part = v if kind in ("permute", "send") else v / inside
         names = [algorithm] if algorithm else _usual(kind, network, members)
-        found = [_phase(network, members, ways[name](part, members)) for name in names]
-        phases.append(min(found, key=lambda phase: phase.latency + phase.transfer))
+        ways_taken = [_phase(network, members, ways[name](part, members)) for name in names]
+        phases.append(min(ways_taken, key=lambda phase: phase.latency + phase.transfer))
         inside *= _size(members)
     return Collective(kind, v / sharing, axes, tuple(phases))
 

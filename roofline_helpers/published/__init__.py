@@ -1,7 +1,7 @@
 """Predictions held against what others and we measured, each with its error.
 
-`collectives()` gives every measured collective beside the network model's time, and `scoreboard()`
-every published training and decode step beside what `training` and `serving` predict. A row is a
+`collectives()` gives every measured collective with the network model's time, and `scoreboard()`
+every published training and decode step with what `training` and `serving` predict. A row is a
 TOML block of `data/published`.
 """
 

@@ -1,4 +1,4 @@
-"""Every published step beside its predictions."""
+"""Every published step and its predictions."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 @cache
 def _all() -> tuple[PublishedStep | PublishedDecode, ...]:
     folder = resources.files("roofline_helpers").joinpath("data", "published")
-    found: list[PublishedStep | PublishedDecode] = []
+    rows: list[PublishedStep | PublishedDecode] = []
     for path in sorted(folder.iterdir(), key=lambda each: each.name):
         data = tomllib.loads(path.read_text("utf-8"))
-        found += [published_training(data, row) for row in data.get("row", ())]
-        found += [published_decode(data, row) for row in data.get("decode", ())]
-    return tuple(found)
+        rows += [published_training(data, row) for row in data.get("row", ())]
+        rows += [published_decode(data, row) for row in data.get("decode", ())]
+    return tuple(rows)
 
 
 def steps() -> tuple[PublishedStep | PublishedDecode, ...]:

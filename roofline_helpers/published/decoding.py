@@ -1,4 +1,4 @@
-"""Published decode steps beside the serving model's."""
+"""Published decode steps, and the serving model's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measured collectives beside the network model's times."""
+"""Measured collectives, and the network model's times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Published training steps beside the training model's."""
+"""Published training steps, and the training model's."""
 
 from __future__ import annotations
 
