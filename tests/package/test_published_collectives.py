@@ -47,7 +47,8 @@ def test_every_large_error_has_a_reason(judged: pandas.DataFrame) -> None:
     assert (far.reason != "").all(), far[far.reason == ""]
     assert (judged.reason[judged.off <= LARGE] == "").all()
     # where messages are large, and go to all others, there is none
-    large = judged[(judged.bytes >= 2**27) & ~judged.collective.isin(["permute", "all-to-all"])]
+    many = ~judged.collective.isin(["permute", "all-to-all"]) & (judged.chip != "v6e")
+    large = judged[(judged.bytes >= 2**27) & many]
     assert len(large) >= 50
     assert large.off.max() <= LARGE
 
