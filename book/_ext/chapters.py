@@ -6,6 +6,7 @@ import json
 import re
 import tomllib
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +43,8 @@ def opening(root: Path, page: str) -> tuple[str, int | None]:
 
 
 def readings(root: Path) -> list[dict[str, Any]]:
-    """Return number, page, title and minutes of what is read in order: all but the reference."""
+    """Return part, number, page, title, minutes of what is read in order: all but the reference."""
     toc = yaml.safe_load((root / "_toc.yml").read_text("utf-8"))
-    pages = about(root)
     found: list[dict[str, Any]] = []
     number = 0
     for part in toc.get("parts", []):
@@ -55,23 +55,25 @@ def readings(root: Path) -> list[dict[str, Any]]:
             number += bool(part.get("numbered"))
             if any((root / f"{page}{suffix}").is_file() for suffix in (".md", ".ipynb")):
                 title, minutes = opening(root, page)
-                minutes = minutes or pages.get(page, {}).get("minutes")
-                label = str(number) if part.get("numbered") else ""
-                found.append({"number": label, "page": page, "title": title, "minutes": minutes})
+                row = {"part": part["caption"], "number": number if part.get("numbered") else None}
+                found.append(row | {"page": page, "title": title, "minutes": minutes})
     return found
 
 
 def texts(root: Path) -> dict[str, str]:
-    """Return what a page may write as ``{{ chapter_table }}`` and ``{{ chapter_… }}``."""
+    """Return what a page may write as ``{{ chapter_list }}`` and ``{{ chapter_… }}``."""
     rows = readings(root)
-    lines = ["| No. | Chapter | Minutes |", "|---|---|---|"]
-    for row in rows:
-        suffix = "ipynb" if (root / f"{row['page']}.ipynb").is_file() else "md"
-        title = f"[{row['title']}](/{row['page']}.{suffix})"
-        lines.append(f"| {row['number']} | {title} | {row['minutes'] or ''} |")
+    lines: list[str] = []
+    for part, members in groupby(rows, key=lambda row: row["part"]):
+        lines += ["", f"**{part}**", ""]
+        for row in members:
+            suffix = "ipynb" if (root / f"{row['page']}.ipynb").is_file() else "md"
+            mark = f"{row['number']}." if row["number"] else "-"
+            minutes = f", {row['minutes']} min" if row["minutes"] else ""
+            lines.append(f"{mark} [{row['title']}](/{row['page']}.{suffix}){minutes}")
     total = sum(row["minutes"] or 0 for row in rows)
     return {
-        "chapter_table": "\n".join(lines),
-        "chapter_total": str(sum(bool(row["number"]) for row in rows)),
+        "chapter_list": "\n".join(lines).strip(),
+        "chapter_total": str(sum(row["number"] is not None for row in rows)),
         "chapter_hours": f"{total / 60:.0f}",
     }

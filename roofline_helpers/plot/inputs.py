@@ -68,19 +68,18 @@ def positions(jobs: Jobs, roof: Roofline) -> list[tuple[str, Job, tuple[float, f
 
 def level_positions(
     label: str, job: Any, roof: Roofline, slopes: Mapping[str, float]
-) -> dict[str, tuple[float, float]]:
-    """Return {level: (intensity there, what that level and the compute ceilings allow)}."""
+) -> tuple[dict[str, float], float, set[str]]:
+    """Return a kernel's intensity at each level, the FLOP/s it can attain, and what stops it.
+
+    It has one rate, which the slowest of its levels and units allows. What stops it are the levels
+    whose ceiling that is; all of them, if it is the ceiling of a unit.
+    """
     position(label, job, roof)
-    seconds = roof.times(job)
-    compute = max(float(seconds.get(unit, 0)) for unit in ("matrix", "vector"))
-    return {
-        level: (
-            float(job.intensity_at(level)),
-            float(job.flops) / max(float(seconds[level]), compute),
-        )
-        for level in slopes
-        if level in seconds
-    }
+    seconds = {level: float(t) for level, t in roof.times(job).items()}
+    across = {level: float(job.intensity_at(level)) for level in slopes if level in seconds}
+    longest = max(seconds[name] for name in (*across, "matrix", "vector") if name in seconds)
+    stopping = {level for level in across if seconds[level] == longest}
+    return across, float(job.flops) / longest, stopping or set(across)
 
 
 def on_vector_only(job: Job) -> bool:

@@ -280,9 +280,10 @@ def fusion(
 def hierarchical(roof: Roofline, jobs: Jobs, *, ax: Axes | None = None) -> Axes:
     """Draw one slope a memory level, and each kernel once a level at its intensity there.
 
-    A kernel has a point at ``min(compute ceilings, bandwidth · intensity)`` of each level that it
-    has traffic for; a thin line joins them. The lowest binds and is the filled one. If the roofline
-    has a network, that is one more slope, at FLOPs per byte sent.
+    A kernel has one rate, what the lowest of its ceilings allows, and so its points are side by
+    side, one at its intensity at each level that it has traffic for; a thin line joins them. The
+    filled one is on its level's slope, which stops the kernel; all are, where a compute ceiling
+    does. If the roofline has a network, that is one more slope, at FLOPs per byte sent.
 
     Raises
     ------
@@ -297,11 +298,11 @@ def hierarchical(roof: Roofline, jobs: Jobs, *, ax: Axes | None = None) -> Axes:
     slopes = dict(roof.levels) | ({NETWORK: roof.network} if roof.network else {})
     rows = [(label, level_positions(label, job, roof, slopes)) for label, job in named]
     ax = axes_for(ax)
-    xs = [x for _, points in rows for x, _ in points.values()]
+    xs = [x for _, (across, _, _) in rows for x in across.values()]
     ridges = [roof.peak / bandwidth for bandwidth in slopes.values()]
     low, high = intensity_range(xs, ridges)
     rates = [min(slopes.values()) * max(low, min(ridges) / 30)]
-    rates += [y for _, points in rows for _, y in points.values()]
+    rates += [y for _, (_, y, _) in rows]
     log_axes(ax, (low, high), min(rates), roof.peak)
     ceiling(ax, [min(ridges), high], [roof.peak, roof.peak], "compute", "roof:compute")
     name_ceiling(ax, f"peak {rate_text(roof.peak)}", high, roof.peak, "compute")
@@ -313,16 +314,15 @@ def hierarchical(roof: Roofline, jobs: Jobs, *, ax: Axes | None = None) -> Axes:
     }
     _draw_slopes(ax, roof.peak, low, slopes, {level: color for level, (color, _) in looks.items()})
     labels = []
-    for label, points in rows:
-        binding = min(y for _, y in points.values())
-        x, y = zip(*points.values(), strict=True)
-        ax.plot(x, y, color=PALETTE["muted"], lw=0.9, zorder=3, gid=f"levels:{label}")
-        for level, (across, up) in points.items():
-            color, marker = looks[level]
+    for label, (across, y, stopping) in rows:
+        ends = [min(across.values()), max(across.values())]
+        ax.plot(ends, [y, y], color=PALETTE["muted"], lw=0.9, zorder=3, gid=f"levels:{label}")
+        for level in sorted(across, key=stopping.__contains__):  # the filled ones on top
+            x, (color, marker) = across[level], looks[level]
             gid = f"job:{label}:{level}"
-            made = dot(ax, across, up, gid, hollow=up > binding, color=color)
+            made = dot(ax, x, y, gid, hollow=level not in stopping, color=color)
             made.set_marker(marker)
-        labels.append((*min(points.values(), key=lambda point: (point[1], point[0])), label))
+        labels.append((min(across[level] for level in stopping), y, label))
     place_labels(ax, labels)
     return ax
 

@@ -1,9 +1,10 @@
-"""Copy the pictures that README and front page show out of the executed notebooks.
+"""Make the pictures of the prose pages and the README.
 
     python -m tools.site.front          write them
     python -m tools.site.front check    say which differ
 
-They are the checked outputs themselves, so they cannot differ from what a cell draws.
+A copy is the checked output of a notebook's cell itself, so it cannot differ from what that draws;
+what no notebook draws comes from ``book/_ext/page_figures.py``.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from base64 import b64decode
 from tools import books
 from tools.notebooks import run as notebooks
 
-COPIES = {"book/images/rooflines.png": ("notebooks/hardware-comparison.ipynb", "fig-compare-tpus")}
+COPIES = {"book/images/rooflines.png": ("notebooks/hardware-comparison.ipynb", "fig-four-roofs")}
+DRAWN = "book/images/first-kernels.png"
 
 
 def picture(notebook: str, name: str) -> bytes:
@@ -34,14 +36,23 @@ def picture(notebook: str, name: str) -> bytes:
     raise LookupError(f"{notebook} has no drawn figure named {name!r}")
 
 
-def differing() -> list[str]:
-    """Return the copies that are missing or differ from the notebook's output."""
-    paths = {name: books.ROOT / name for name in COPIES}
-    return [
-        name
+def drawn() -> bytes:
+    """Return chapter 1's picture, drawn now."""
+    sys.path.append(str(books.ROOT / "book/_ext"))  # where Sphinx finds it, too
+    from page_figures import draw_first_kernels
+
+    return draw_first_kernels()
+
+
+def differing() -> dict[str, bytes]:
+    """Return what should be in each file that is missing or differs."""
+    due = {name: picture(*source) for name, source in COPIES.items()} | {DRAWN: drawn()}
+    paths = {name: books.ROOT / name for name in due}
+    return {
+        name: due[name]
         for name, path in paths.items()
-        if not path.is_file() or path.read_bytes() != picture(*COPIES[name])
-    ]
+        if not path.is_file() or path.read_bytes() != due[name]
+    }
 
 
 def main() -> int:
@@ -50,8 +61,8 @@ def main() -> int:
     if sys.argv[1:] == ["check"]:
         print("\n".join(f"{name} differs: run `make notebooks`" for name in stale))
         return 1 if stale else 0
-    for name in stale:
-        (books.ROOT / name).write_bytes(picture(*COPIES[name]))
+    for name, content in stale.items():
+        (books.ROOT / name).write_bytes(content)
     return 0
 
 
