@@ -147,6 +147,9 @@ def _exchanges(report: Report) -> list[tuple[str, str]]:
             seconds = sum(exchange.seconds for exchange in same)
             exposed = sum(exchange.exposed for exchange in same)
             text += f", {si(seconds, 's')}, of which {si(exposed, 's')} exposed"
+            slow = sum(exchange.collective.launches for exchange in same if exchange.latency_bound)
+            if slow:
+                text += ", bound by latency" + (": one would do for all" if slow > 3 else "")
         lines.append((kind, text))
     return lines
 

@@ -12,9 +12,10 @@ from roofline_helpers import hardware, hlo
 from roofline_helpers.compiled import display, record
 from roofline_helpers.compiled import timeline as schedule
 from roofline_helpers.compiled.changes import Changes, changes
-from roofline_helpers.compiled.compiling import Memory
 from roofline_helpers.compiled.groups import Group, grouped
 from roofline_helpers.compiled.kernel import CompiledKernel, main_dtype
+from roofline_helpers.compiled.links import Links
+from roofline_helpers.compiled.program import Memory
 from roofline_helpers.compiled.targets import NoCompiler, chip_of, clock
 from roofline_helpers.hlo import Collective
 from roofline_helpers.roofline import Roofline
@@ -66,7 +67,12 @@ class Report:
         alone = None
         if len(self.rows) == 1 and self.xla_seconds is not None:
             alone = self.xla_seconds * self.rows[0].launches
-        return tuple(CompiledKernel.of(row, self.chip, alone) for row in self.rows)
+        return tuple(CompiledKernel.of(row, self.chip, alone, self._links) for row in self.rows)
+
+    @functools.cached_property
+    def _links(self) -> Links | None:
+        chip = chip_of(self.target)
+        return None if chip is None else Links(chip.key, self.topology, self.mesh, self.devices)
 
     @property
     def collectives(self) -> tuple[Collective, ...]:
@@ -227,7 +233,7 @@ class Report:
     @functools.cached_property
     def exchanges(self) -> tuple[schedule.Exchange, ...]:
         """Exchanges between devices, each once, with their least time and what of it shows."""
-        return schedule.exchanges(self.kernels)
+        return schedule.exchanges(self.kernels, self._links)
 
     def groups(self, by: str = "scope") -> tuple[Group, ...]:
         """Return its kernels by what they have in common, those that take longest first.
