@@ -10,11 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from roofline_helpers.compiled.kernel import CompiledKernel
 from roofline_helpers.compiled.links import Links
 from roofline_helpers.hlo import Collective, whole
 from roofline_helpers.roofline import NETWORK
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 COMPUTE = "compute"
 
@@ -65,6 +69,18 @@ class Timeline:
     spans: tuple[Span, ...]
     exposed: tuple[float, ...]
     busy: Mapping[str, float]
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw kernels and exchanges in time, what is exposed apart from what is hidden.
+
+        Raises
+        ------
+        BadValue
+            Nothing takes time: the device is not in the chip table.
+        """
+        from roofline_helpers import plot
+
+        return plot.timeline(self.spans, ax=ax)
 
     @property
     def seconds(self) -> float:
