@@ -12,10 +12,11 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from roofline_helpers import dtypes, hardware, roofline, work
+from roofline_helpers import dtypes, hardware, models, network, published, roofline, training, work
 from roofline_helpers._checks import BadType, BadValue, RooflineError, UnknownName
 from roofline_helpers.hardware import Chip, all_chips, chip, chips
 from roofline_helpers.judge import check
+from roofline_helpers.published import scoreboard
 from roofline_helpers.roofline import Roofline
 from roofline_helpers.show import si, table
 from roofline_helpers.verdicts import gain, verdict
@@ -72,12 +73,17 @@ __all__ = [
     "kernels",
     "lab",
     "measure",
+    "models",
+    "network",
     "plot",
+    "published",
     "roofline",
+    "scoreboard",
     "serving",
     "si",
     "table",
     "total",
+    "training",
     "verdict",
     "work",
 ]

@@ -8,7 +8,7 @@ import numpy as np
 
 from roofline_helpers._checks import LARGEST, BadType, Number, each, name_of, shown, size
 
-BITS = {
+BITS: dict[str, float] = {
     "fp64": 64,
     "fp32": 32,
     "tf32": 32,  # stored as fp32; only the matrix unit rounds it to 19 bits
@@ -16,6 +16,9 @@ BITS = {
     "fp16": 16,
     "fp8": 8,
     "fp4": 4,
+    "mxfp8": 8.25,  # one 8-bit scale for 32 elements
+    "mxfp4": 4.25,
+    "nvfp4": 4.5,  # one fp8 scale for 16 elements
     "int64": 64,
     "int32": 32,
     "int16": 16,
@@ -23,7 +26,15 @@ BITS = {
     "int4": 4,
     "bool": 8,
 }
-"""Bits that one element takes in memory, by data type."""
+"""Bits that one element takes in memory, by data type, its share of a block's scale included."""
+
+COMPUTED = {"mxfp8": "fp8", "mxfp4": "fp4", "nvfp4": "fp4"}
+"""Types with scales, and the one that the matrix unit multiplies them as.
+
+Sources: Open Compute Project, "OCP Microscaling Formats (MX) Specification", version 1.0, 2023
+(blocks of 32 elements, E8M0 scales); NVIDIA, "Introducing NVFP4 for efficient and accurate
+low-precision inference", 2025 (blocks of 16, E4M3 scales; one fp32 scale a tensor is left out).
+"""
 
 ALIASES = {
     "float64": "fp64",
@@ -121,8 +132,25 @@ def nbytes(elements: Number, given: Any) -> Number:
 
     Examples
     --------
-    >>> nbytes(3, "bf16"), nbytes(3, "int4")
-    (6, 2)
+    >>> nbytes(3, "bf16"), nbytes(3, "int4"), nbytes(64, "mxfp4")
+    (6, 2, 34)
     """
-    bits = BITS[dtype(given)]
-    return each(lambda n: -(-n * bits // 8), size("elements", elements, LARGEST))
+    quarters = int(4 * BITS[dtype(given)])
+    return each(lambda n: -(-n * quarters // 32), size("elements", elements, LARGEST))
+
+
+def computed_as(given: Any) -> str:
+    """Return the type that a matrix unit multiplies a data type as: that of `COMPUTED`, or itself.
+
+    Raises
+    ------
+    UnknownName, BadType
+        As `dtype`.
+
+    Examples
+    --------
+    >>> computed_as("nvfp4"), computed_as("bf16")
+    ('fp4', 'bf16')
+    """
+    name = dtype(given)
+    return COMPUTED.get(name, name)

@@ -79,6 +79,34 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class Link:
+    """The links of one kind that a chip has: `count` of them, each carrying `rate` one way.
+
+    `latency` is what one hop takes, in seconds, where anybody printed it. ``float(link)`` is what
+    the chip can send over all of them at once.
+    """
+
+    rate: Figure
+    count: int = 1
+    latency: Figure | None = None
+
+    @property
+    def total(self) -> Figure:
+        """Bytes per second that the chip can send, one way, over all its links of this kind."""
+        if self.count == 1:
+            return self.rate
+        note = f"{self.rate.note + '; ' if self.rate.note else ''}{self.count} links x {self.rate}"
+        return replace(self.rate, value=self.count * self.rate.value, basis="derived", note=note)
+
+    def __float__(self) -> float:
+        return self.total.value
+
+    def over(self, n: int) -> Link:
+        """Return the share that one of `n` devices has of it; raise as `Figure.over`."""
+        return replace(self, rate=self.rate.over(n))
+
+
+@dataclass(frozen=True)
 class Reached:
     """What anybody measured on a chip: ceilings that software really reached.
 

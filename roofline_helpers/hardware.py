@@ -15,8 +15,9 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from roofline_helpers._checks import BadType, UnknownName, flag, name_of, shown
+from roofline_helpers.dtypes import computed_as
 from roofline_helpers.dtypes import dtype as dtype_of
-from roofline_helpers.figures import Figure, Reached, Source
+from roofline_helpers.figures import Figure, Link, Reached, Source
 from roofline_helpers.roofline import UNITS, Roofline
 from roofline_helpers.show import facts_html
 
@@ -43,8 +44,8 @@ class Chip:
     """A device with peaks, memory levels and links.
 
     `matrix` and `vector` hold the dense peak of each data type (FLOP/s) on that unit, `memory`
-    the levels, "hbm" first, and `links` what the chip can send, one way (byte/s). `devices` is
-    the number of devices that JAX shows for one chip.
+    the levels, "hbm" first, and `links` what joins it to others. `devices` is the number of
+    devices that JAX shows for one chip.
 
     `reached` is what anybody measured of these ceilings. `floor` is the shortest kernel that was
     seen on it (s), which no launch stays below, and `dispatch` the shortest call of a compiled
@@ -63,7 +64,7 @@ class Chip:
     matrix: Mapping[str, Figure]
     vector: Mapping[str, Figure]
     memory: Mapping[str, Memory]
-    links: Mapping[str, Figure]
+    links: Mapping[str, Link]
     clock: Figure | None = None
     power: Figure | None = None
     reached: Reached = field(default_factory=Reached)
@@ -84,11 +85,15 @@ class Chip:
         return "bf16" if "bf16" in self.matrix else "fp16"
 
     @property
-    def on_chip(self) -> str:
-        """The level that holds most on the chip: VMEM, the last cache. Its name in `memory`."""
+    def on_chip(self) -> tuple[str, float]:
+        """The level that holds most on the chip, VMEM or the last cache – its name and its bytes.
+
+        Without bytes where none is known.
+        """
         inner = {name: level.capacity.value for name, level in self.memory.items()}
-        del inner["hbm"]
-        return max(inner, key=lambda name: inner[name])
+        inner["hbm"] = 0.0
+        name = max(inner, key=lambda level: inner[level])
+        return name, inner[name]
 
     def peak(self, dtype: Any = "bf16", unit: str | None = None) -> Figure:
         """Return the dense peak for a data type, FLOP/s.
@@ -105,7 +110,7 @@ class Chip:
         UnknownName
             No such type, or none on this chip: the message lists what it has.
         """
-        wanted = dtype_of(dtype)
+        wanted = computed_as(dtype)
         if unit is None:
             table: Mapping[str, Figure] = {**self.vector, **self.matrix}
             where = self.name
@@ -167,7 +172,7 @@ class Chip:
             chosen[name] = known[name]
         link = None
         if network is not None:
-            link = self.links[name_of(f"link of {self.name}", network, self.links)].value
+            link = float(self.links[name_of(f"link of {self.name}", network, self.links)])
         vector = peak if unit == "vector" else self.vector.get("fp32")
         label = f"{self.name} {dtype_of(dtype)}" + (" vector" if unit == "vector" else "")
         roof = Roofline(
@@ -180,7 +185,7 @@ class Chip:
         )
         stream = reached if isinstance(reached, str) else None
         wanted = stream is not None or flag("reached", reached)
-        return self._reached(roof, dtype_of(dtype), unit, stream) if wanted else roof
+        return self._reached(roof, computed_as(dtype), unit, stream) if wanted else roof
 
     def _reached(
         self, roof: Roofline, dtype: str, unit: str | None, stream: str | None
@@ -226,7 +231,7 @@ class Chip:
             matrix={name: figure.over(n) for name, figure in self.matrix.items()},
             vector={name: figure.over(n) for name, figure in self.vector.items()},
             memory=memory,
-            links={name: figure.over(n) for name, figure in self.links.items()},
+            links={name: link.over(n) for name, link in self.links.items()},
             power=self.power and self.power.over(n),
             reached=self.reached.over(n),
         )
@@ -241,7 +246,10 @@ class Chip:
                 found[f"memory.{level}.printed"] = memory.printed
             if memory.bandwidth:
                 found[f"memory.{level}.bandwidth"] = memory.bandwidth
-        found |= {f"links.{name}": figure for name, figure in self.links.items()}
+        for name, link in self.links.items():
+            found[f"links.{name}"] = link.total
+            if link.latency:
+                found[f"links.{name}.latency"] = link.latency
         for name in ("clock", "power", "floor", "dispatch"):
             if getattr(self, name):
                 found[name] = getattr(self, name)
@@ -285,7 +293,7 @@ def chip(given: Any) -> Chip:
 
 
 def all_chips() -> tuple[Chip, ...]:
-    """Return every chip of the catalogue: TPUs by generation, then GPUs."""
+    """Return every chip of the catalogue: TPUs by generation, then GPUs, then others."""
     return tuple(_catalogue().values())
 
 
@@ -342,6 +350,14 @@ def _chip(name: str, entry: dict[str, Any], sources: Mapping[str, Source]) -> Ch
         )
         for level, data in entry["memory"].items()
     }
+    links = {
+        kind: Link(
+            rate=figure("byte/s", data["rate"]),
+            count=data.get("count", 1),
+            latency=optional("s", data, "latency"),
+        )
+        for kind, data in entry.get("links", {}).items()
+    }
     measured = entry.get("reached", {})
     return Chip(
         key=name,
@@ -355,7 +371,7 @@ def _chip(name: str, entry: dict[str, Any], sources: Mapping[str, Source]) -> Ch
         matrix=table("FLOP/s", entry["matrix"]),
         vector=table("FLOP/s", entry.get("vector", {})),
         memory=memory,
-        links=table("byte/s", entry.get("links", {})),
+        links=links,
         clock=optional("Hz", entry, "clock"),
         power=optional("W", entry, "power"),
         reached=Reached(

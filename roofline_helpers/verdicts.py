@@ -210,9 +210,8 @@ def verdict(
     compiled : compiled.Report, optional
         The same program as XLA compiled it for that chip.
     floor : float, optional
-        Seconds that no kernel stays below; the chip's if not given. Where nobody measured one,
-        that of the other GPUs, or for a TPU the shortest matrix product that was published for
-        one (`assumed_floor`).
+        Seconds that no kernel stays below; the chip's if not given. Where nobody measured one it
+        is assumed (`assumed_floor`).
     name : str, optional
         What to call it.
 
@@ -283,23 +282,23 @@ def gain(
 def assumed_floor(kind: str) -> float:
     """Return the floor that a verdict takes for a chip on which nobody measured one, in seconds.
 
-    The longest floor of the chips of that kind. Of TPUs none is known: the shortest matrix product
-    that was published for one.
+    For a TPU the shortest matrix product that was published for one, for all others the longest
+    floor that is known.
 
     Raises
     ------
     BadType, UnknownName
-        Not "gpu" or "tpu".
+        No such kind.
     """
     kind = name_of("kind of chip", kind, sorted({chip.kind for chip in all_chips()}))
-    peers = [chip.per_device() for chip in all_chips() if chip.kind == kind]
-    floors = [chip.floor.value for chip in peers if chip.floor]
-    shortest = [
-        2 * side**3 / rate
-        for chip in peers
-        for side, rate in chip.reached.sizes.get("bf16", {}).items()
-    ]
-    return max(floors) if floors else min(shortest)
+    if kind == "tpu":
+        return min(
+            2 * side**3 / rate
+            for chip in all_chips()
+            if chip.kind == kind
+            for side, rate in chip.per_device().reached.sizes.get("bf16", {}).items()
+        )
+    return max(chip.floor.value for chip in all_chips() if chip.floor)
 
 
 def _worth(times: float) -> str:
@@ -379,8 +378,8 @@ def _kernels(
     jobs = _jobs(program)
     works = [job for job, _ in jobs]
     if case.between == "stays":
-        level = chip.on_chip
-        works = [*resident(*works, capacity=chip.memory[level].capacity.value, level=level)]
+        level, capacity = chip.on_chip
+        works = [*resident(*works, capacity=capacity, level=level)]
     return [
         Kernel(job, replace(chip.roofline(job.dtype, reached=reached), floor=least), launches)
         for job, (_, launches) in zip(works, jobs, strict=True)

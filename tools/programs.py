@@ -3,10 +3,10 @@
     python -m tools.programs          compile all of them anew, which takes minutes
 
 A program is found by what determines it: the lowered program (StableHLO, Mosaic kernels included,
-with the names of its operations), the chip, the layout of its devices, and the versions of JAX and
-of the compiler. `install` makes `roofline_helpers.compiled.analyze` look there first; whatever
-isn't there is compiled, so nobody's change goes unseen. What counts FLOPs and bytes in a program's
-text runs every time.
+with the names of its operations and the reader's lines that they come from), the chip, the layout
+of its devices, and the versions of JAX and of the compiler. `install` makes
+`roofline_helpers.compiled.analyze` look there first; whatever isn't there is compiled, so nobody's
+change goes unseen. What counts FLOPs and bytes in a program's text runs every time.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ import subprocess
 import sys
 import tempfile
 from base64 import b64decode
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from roofline_helpers.compiled import analysis, targets
+from roofline_helpers.compiled import compiling, targets
 from tools import books
 
 KEPT = books.ROOT / "tests/data/programs.json.xz"
@@ -36,31 +37,12 @@ WRITE_TO = "ROOFLINE_PROGRAMS_TO"
 TESTS = ["tests/package", "tests/notebooks/test_compiled_records.py"]
 """What compiles, the execution of the notebooks included."""
 KERNEL = re.compile(r"body\\22: \\22([A-Za-z0-9+/=]+)\\22")  # of Pallas, in a lowered program
-NAMES = re.compile(r'loc\("([^"]*)"\(')  # of operations, in a lowered program with its notes
-# Where in which file something comes from: differs by folder, and nothing counts it
-TABLES = re.compile(
-    r"^(?:FileNames|FunctionNames|FileLocations|StackFrames)\n(?:\d+ .*\n)*\n?", re.M
-)
-FRAME = re.compile(r" ?stack_frame_id=\d+")
 HLO_KERNEL = re.compile(r'("body": ?")[A-Za-z0-9+/=]+"')
+ROOT = "/the/book"  # in what is kept, for this repository's folder
+CELLS = re.compile(r"/ipykernel_\d+/")
+OURS = re.compile(r"/(?:roofline_helpers|tools)/")
 
-_lower = getattr(analysis._Task, "_lowered", None)
-
-
-@dataclass(frozen=True)
-class Program:
-    """A compiled program, as far as `analyze` asks."""
-
-    text: str
-    costs: dict[str, float]
-
-    def as_text(self) -> str:
-        """Return its HLO."""
-        return self.text
-
-    def cost_analysis(self) -> dict[str, float]:
-        """Return XLA's own totals."""
-        return self.costs
+_ahead = compiling.ahead
 
 
 def plain_kernel(found: re.Match[str]) -> str:
@@ -78,20 +60,63 @@ def plain_kernel(found: re.Match[str]) -> str:
         return found[0]
 
 
-def key_of(lowered: Any, chip: str, layout: str | None) -> str:
-    """Return what a lowered program is found by."""
-    import jax
-    import jaxlib
+def moved(text: str) -> str:
+    """Return a text as it would be on any machine."""
+    return CELLS.sub("/ipykernel_0/", text.replace(str(books.ROOT), ROOT))
 
-    names = NAMES.findall(lowered.as_text(debug_info=True))
-    parts = [KERNEL.sub(plain_kernel, lowered.as_text()), *names, chip, str(layout)]
-    parts += [jax.__version__, jaxlib.__version__, targets.compiler("tpu")]
+
+# --- what a program is found by -------------------------------------------------------------------
+
+DEFINED = re.compile(r"^(#loc\d*) = loc\((.*)\)$", re.MULTILINE)
+REFERRED = re.compile(r"#loc\d*")
+
+
+def sources(noted: str) -> list[str]:
+    """Return the names in a lowered program with its notes, each with the lines that it is from.
+
+    Lines of this package, and of what calls it, don't count: they say nothing of the program.
+    """
+    defined = dict(DEFINED.findall(noted))
+
+    @functools.cache
+    def stack(place: str) -> tuple[str, ...]:
+        text = defined.get(place, "")
+        if re.match(r'"[^"]*":\d', text):
+            return (":".join(text.split(":")[:2]),)
+        return tuple(line for inner in REFERRED.findall(text) for line in stack(inner))
+
+    named = []
+    for text in defined.values():
+        if re.match(r'"[^"]*":\d', text) or not text.startswith('"'):
+            continue
+        if any(re.match(r'"[^"]*":\d', defined.get(one, "")) for one in REFERRED.findall(text)):
+            continue  # a function of the stack
+        lines: list[str] = []
+        for line in (one for inner in REFERRED.findall(text) for one in stack(inner)):
+            if OURS.search(line):
+                break
+            lines.append(line)
+        named.append(moved(" ".join([text.split("(#")[0], *lines])))
+    return named
+
+
+def key_of(module: Any, target: Mapping[str, str]) -> str:
+    """Return what a lowered program is found by."""
+    plain = KERNEL.sub(plain_kernel, str(module))
+    noted = module.operation.get_asm(enable_debug_info=True)
+    parts = [plain, *sources(noted), target["chip"], target["layout"], *made_by()]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
 
 
-def bare(text: str) -> str:
-    """Return a compiled program without positions in files."""
-    return HLO_KERNEL.sub(r'\1"', FRAME.sub("", TABLES.sub("", text)))
+def made_by() -> list[str]:
+    """Return the versions of what makes programs here."""
+    import jax
+    import jaxlib
+
+    return [jax.__version__, jaxlib.__version__, targets.compiler("tpu")]
+
+
+# --- those that are kept --------------------------------------------------------------------------
 
 
 @functools.cache
@@ -99,45 +124,41 @@ def kept() -> dict[str, Any]:
     """Return the programs that are kept."""
     if os.environ.get(SOURCE) == "live" or not KEPT.is_file():
         return {}
-    found: dict[str, Any] = json.loads(lzma.decompress(KEPT.read_bytes()))
+    stored = json.loads(lzma.decompress(KEPT.read_bytes()))
+    found: dict[str, Any] = stored["programs"] if stored["made by"] == made_by() else {}
     return found
 
 
-@dataclass(frozen=True)
-class Lowered:
-    """A lowered program, whose compiled one may be here already."""
-
-    lowered: Any
-    chip: str
-    layout: str | None
-
-    def compile(self) -> Program:
-        """Return the compiled program, from those that are kept or from the compiler."""
-        key = key_of(self.lowered, self.chip, self.layout)
-        entry = kept().get(key)
-        if entry is None:
-            program = self.lowered.compile()
-            entry = {"text": bare(program.as_text()), "costs": program.cost_analysis()}
-        folder = os.environ.get(WRITE_TO)
-        if folder:
-            place = Path(folder) / f"{key}.json"
-            beside = place.with_suffix(f".{os.getpid()}")
-            beside.write_text(json.dumps(entry), "utf-8")
-            beside.replace(place)
-        return Program(**entry)
+def entry_of(program: compiling.Compiled) -> dict[str, Any]:
+    """Return what is kept of a program: nothing of this machine, no bytes of kernels."""
+    text = HLO_KERNEL.sub(r'\1"', moved(program.text))
+    memory = asdict(program.memory) if program.memory else None
+    return {"text": text, "costs": dict(program.costs), "memory": memory}
 
 
-def lowered(task: Any, here: Any, described: tuple[str, ...]) -> Any:
-    """Stand in for `_Task._lowered`, where it is for a TPU that isn't here."""
-    assert _lower is not None
-    program, ahead = _lower(task, here, described), task._ahead(here)
-    return program if ahead is None else Lowered(program, ahead.key, task.topology)
+def program_of(entry: Mapping[str, Any]) -> compiling.Compiled:
+    """Return the program of what is kept."""
+    memory = compiling.Memory(**entry["memory"]) if entry["memory"] else None
+    text = entry["text"].replace(ROOT, str(books.ROOT))
+    return compiling.Compiled(text, entry["costs"], memory)
+
+
+def ahead(lowered: Any, devices: Sequence[Any], target: Mapping[str, str]) -> compiling.Compiled:
+    """Stand in for `compiling.ahead`."""
+    key = key_of(lowered.module, target)
+    entry = kept().get(key) or entry_of(_ahead(lowered, devices, target))
+    folder = os.environ.get(WRITE_TO)
+    if folder:
+        place = Path(folder) / f"{key}.json"
+        beside = place.with_suffix(f".{os.getpid()}")
+        beside.write_text(json.dumps(entry), "utf-8")
+        beside.replace(place)
+    return program_of(entry)
 
 
 def install() -> None:
     """Let `analyze` take kept programs in this process."""
-    if _lower is not None:
-        analysis._Task._lowered = lowered  # type: ignore
+    compiling.ahead = ahead
 
 
 def pack(folder: Path) -> int:
@@ -146,7 +167,8 @@ def pack(folder: Path) -> int:
     ordered = dict(sorted(entries.items(), key=lambda item: (item[1]["text"][:60], item[0])))
     KEPT.parent.mkdir(exist_ok=True)
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": 1 << 26}]
-    packed = lzma.compress(json.dumps(ordered).encode(), filters=filters)
+    stored = {"made by": made_by(), "programs": ordered}
+    packed = lzma.compress(json.dumps(stored).encode(), filters=filters)
     beside = KEPT.with_suffix(".new")
     beside.write_bytes(packed)
     beside.replace(KEPT)

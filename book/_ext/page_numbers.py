@@ -36,35 +36,21 @@ def numbers() -> dict[str, str]:
 
 
 def _front() -> dict[str, str]:
-    """The front page: one kernel, predicted, compiled and measured."""
+    """The front page: one kernel, predicted and measured."""
     rows, columns = 65536, 4096
-    tensor = rows * columns * 2
     fused = rh.fuse(*rh.work.fusion_chain(rows, columns))
-    tensors = round(float(fused.bytes) / tensor)
     h100 = rh.measure.measured()["h100"]
-    roof = rh.chip("h100").roofline("bf16")
+    least = rh.chip("h100").roofline("bf16").time(fused)
 
     def measured(how: str, source: str) -> float:
         return h100.sample(f"chain {how} {rows}×{columns} bf16", source).seconds
 
-    four, pallas = measured("four kernels", "jax"), measured("pallas", "pallas")
-    apart = round(h100.sample(f"chain four kernels {rows}×{columns} bf16", "jax").bytes / tensor)
-
-    def compiled(name: str) -> str:
-        return f"{rh.compiled.records()[name, 'v6e'].hbm_bytes / (8192 * 8192 * 2):.0f}"
-
+    pallas = measured("pallas", "pallas")
     return {
-        "front_tensors_apart": str(apart),
-        "front_tensors_fused": str(tensors),
-        "front_ratio": significant(apart / tensors, 2),
-        "front_roof_fused": rh.si(tensors * tensor / roof.bandwidth, "s"),
-        "front_compiled_xla": compiled("chain-xla"),
-        "front_compiled_pallas": compiled("chain-pallas"),
-        "front_time_four": rh.si(four, "s"),
+        "front_roof_fused": rh.si(least, "s"),
         "front_time_jit": rh.si(measured("one jit", "jax"), "s"),
         "front_time_pallas": rh.si(pallas, "s"),
-        "front_measured_ratio": significant(four / pallas, 3),
-        "front_share": f"{tensors * tensor / roof.bandwidth / pallas:.0%}",
+        "front_share": f"{least / pallas:.0%}",
     }
 
 
@@ -110,8 +96,6 @@ def _ridges() -> dict[str, str]:
     for chip, dtype in (("v5p", "bf16"), ("v6e", "bf16"), ("v7x", "bf16"), ("v7x", "fp8")):
         named[f"ridge_{chip}_{dtype}"] = f"{rh.chip(chip).roofline(dtype).ridge:.0f}"
     named["peak_v7x_bf16"] = rh.si(rh.chip("v7x").peak("bf16").value, "FLOP/s", "T", 4)
-    sixteen = [chip.roofline(chip.half).ridge for chip in rh.all_chips()]
-    named |= {"ridge_least": f"{min(sixteen):.0f}", "ridge_most": f"{max(sixteen):.0f}"}
     for chip in ("h100", "h200", "b200"):
         named[f"ridge_{chip}"] = f"{rh.chip(chip).roofline('bf16').ridge:.0f}"
     return named
@@ -124,7 +108,10 @@ def _rules_of_thumb() -> dict[str, str]:
     v7x = rh.chip("v7x").roofline("bf16")
     batch = np.arange(1, 4097)
     decode = rh.chip("v5e").roofline("bf16").bound(rh.work.matmul(batch, 16384, 4096))
+    h100 = rh.chip("h100")
+    floors = {"kernel": h100.floor, "call": h100.dispatch}
     return {
+        **{f"floor_{of}": rh.si(f.value, "s") for of, f in floors.items() if f},
         "tail_ratio": f"{rh.total(*tail).bytes / rh.fuse(*tail).bytes:.1f}",
         "layernorm_intensity": significant(layernorm.intensity),
         "layernorm_mfu": f"{v7x.mfu(v7x.attainable(layernorm)):.1%}",
@@ -169,8 +156,6 @@ def _departures() -> dict[str, str]:
         "hbm_v6e": rh.si(rh.chip("v6e").roofline().bandwidth, "B/s", "T", 4),
         "hbm_v5p": rh.si(rh.chip("v5p").roofline().bandwidth, "B/s", "T", 4),
         "matmul2048_bytes": rh.si(rh.work.matmul(2048, 2048, 2048).bytes, "B"),
-        "matmul1024_intensity": f"{rh.work.matmul(1024, 1024, 1024).intensity:.0f}",
-        "matmul1024_intensity_fp32": f"{rh.work.matmul(1024, 1024, 1024, 'fp32').intensity:.0f}",
     }
 
 

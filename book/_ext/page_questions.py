@@ -13,7 +13,7 @@ def questions() -> dict[str, Element]:
     """Return the questions that a page may ask for, by name."""
     triad, matmul = first_kernels()
     return {
-        "front-chain": rh.lab.chain("h100", key="front-chain", title="Fuse it yourself"),
+        "front-point": rh.lab.point("h100", 2, key="front-point"),
         "first-triad": question("first-triad", then=INSIDE, triad=triad.work),
         "first-matmul": question("first-matmul", then=INSIDE),
         "first-measured": question(

@@ -33,6 +33,7 @@ from roofline_helpers.compiled.display import compiled_by
 from roofline_helpers.compiled.kernel import CompiledKernel
 from roofline_helpers.compiled.report import Report
 from roofline_helpers.compiled.targets import NoCompiler
+from roofline_helpers.hlo.calls import Counted
 
 
 class RecordUsed(UserWarning):
@@ -236,6 +237,7 @@ class _Task:
             strict=self.strict,
             unknown_trips=self.unknown_trips,
             turns=self.turns,
+            calls=made.calls,
             price=_price(target),
         )
         axes = hlo.axes_of_mesh(made.mesh)
@@ -253,6 +255,7 @@ class _Task:
             mesh=made.mesh,
             topology=made.topology,
             memory=made.program.memory,
+            requested_flops=made.requested,
             seconds=time.perf_counter() - started,
             text=made.program.text,
         )
@@ -308,7 +311,16 @@ class _Task:
         target = {"chip": chip.key, "layout": layout, "name": self._called}
         with _compiling(f"the compiler for {chip.name} refused {self._called}"):
             program = compiling.ahead(lowered, devices, target)
-        return _Made(program, "tpu", chip.key, lowered.partitions, lowered.mesh, layout)
+        return _Made(
+            program,
+            "tpu",
+            chip.key,
+            lowered.partitions,
+            lowered.mesh,
+            layout,
+            lowered.calls,
+            lowered.requested,
+        )
 
     @contextlib.contextmanager
     def _tracing(self, described: tuple[str, ...]) -> Iterator[None]:
@@ -343,6 +355,8 @@ class _Made:
     devices: int = 1
     mesh: Mapping[str, int] = field(default_factory=dict)
     topology: str = ""
+    calls: tuple[Counted, ...] = ()
+    requested: float | None = None
 
 
 def checked(text: str, platform: str, called: str) -> None:

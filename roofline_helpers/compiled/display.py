@@ -66,6 +66,14 @@ def _counts(report: Report) -> list[tuple[str, str]]:
             f"{si(report.written_bytes, 'B')} written",
         ),
     ]
+    if report.extra is not None and report.extra > 1.02:
+        asked = si((report.requested_flops or 0) / report.devices, "FLOP")
+        extra = (
+            f"{report.extra:.2f} times the {asked} of products asked for: some are computed again"
+        )
+        lines.append(("of these", extra))
+    if report.memory is not None:
+        lines.append(("memory", _memory(report)))
     if report.tiled_bytes != report.hbm_bytes:
         lines.append(("with the tiles' re-reads", si(report.tiled_bytes, "B")))
     if report.padding_bytes > 0.01 * report.hbm_bytes:
@@ -75,6 +83,16 @@ def _counts(report: Report) -> list[tuple[str, str]]:
         listed = ", ".join(f"{level} {si(n, 'B')}" for level, n in sorted(others.items()))
         lines.append(("other traffic", listed))
     return lines
+
+
+def _memory(report: Report) -> str:
+    """Return what a program needs of a device's HBM, and how much there is."""
+    memory = report.memory
+    assert memory is not None
+    parts = f"{si(memory.arguments, 'B')} arguments, {si(memory.temporaries, 'B')} temporaries"
+    text = f"{si(memory.total, 'B')} at most: {parts}"
+    hbm = report.chip.memory["hbm"].capacity if report.chip is not None else None
+    return f"{text}; of {si(hbm.value, 'B')}" if hbm is not None else text
 
 
 def _times(report: Report) -> list[tuple[str, str]]:
@@ -111,11 +129,15 @@ def _cost_analysis(report: Report) -> str:
 
 def _exchanges(report: Report) -> list[tuple[str, str]]:
     lines = []
-    for each in report.collectives:
+    for exchange in report.exchanges:
+        each = exchange.collective
         axis = f" along {each.axis}" if each.axis else ""
         moved = f"{si(each.bytes_in, 'B')} in, {si(each.bytes_out, 'B')} out"
         among = f"{each.group_size} devices{axis}, {each.launches} ×"
-        lines.append((each.kind, f"{moved}, {among}"))
+        text = f"{moved}, {among}"
+        if report.chip is not None:
+            text += f", {si(exchange.seconds, 's')}, of which {si(exchange.exposed, 's')} exposed"
+        lines.append((each.kind, text))
     return lines
 
 

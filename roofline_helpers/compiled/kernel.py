@@ -186,7 +186,7 @@ def ceilings(
         peak=_matrix_peak(chip, matrix_types),
         levels={"hbm": bandwidth.value},
         vector=vector.value if vector else None,
-        network=link.value if link else None,
+        network=float(link) if link else None,
         floor=chip.floor.value if chip.floor else None,
         name=" ".join([chip.name, *matrix_types]),
     )

@@ -18,7 +18,9 @@ from typing import Any
 from unittest import mock
 
 from roofline_helpers._checks import BadType
+from roofline_helpers.compiled import pallas
 from roofline_helpers.compiled.arguments import Arguments, is_array
+from roofline_helpers.hlo.calls import Counted
 
 
 @dataclass(frozen=True)
@@ -26,13 +28,15 @@ class Lowered:
     """A traced program: its StableHLO, and the devices that it is for.
 
     `mesh` are the axes of the mesh that it is spread over, `options` what `jax.jit` was told for
-    the compiler.
+    the compiler, `calls` its Pallas kernels, `requested` the FLOPs of the products it asks for.
     """
 
     module: Any
     partitions: int
     mesh: Mapping[str, int]
     options: Mapping[str, Any]
+    calls: tuple[Counted, ...] = ()
+    requested: float | None = None
 
 
 def lower(fn: Any, arguments: Arguments, jit: Mapping[str, Any], devices: Sequence[Any]) -> Lowered:
@@ -52,15 +56,15 @@ def lower(fn: Any, arguments: Arguments, jit: Mapping[str, Any], devices: Sequen
     """
     with seeing(devices):
         try:
-            lowered = read(_lowered(fn, arguments, jit))
+            lowered = _lowered(fn, arguments, jit)
         except RuntimeError as error:  # a bare PartitionSpec, and no mesh is set
             if "requires a non-empty mesh" not in str(error) or not arguments.mesh:
                 raise
             with arguments.set_mesh():
-                lowered = read(_lowered(fn, arguments, jit))
+                lowered = _lowered(fn, arguments, jit)
         if lowered.partitions == 1 < math.prod(lowered.mesh.values()):
             # only a shard_map over an abstract mesh says how many devices there are
-            lowered = read(_lowered(fn, arguments.replicated(lowered.mesh), jit))
+            lowered = _lowered(fn, arguments.replicated(lowered.mesh), jit)
     return lowered
 
 
@@ -78,28 +82,35 @@ def lower_here(fn: Any, arguments: Arguments, jit: Mapping[str, Any]) -> Any:
     return getattr(lowered, "lowered", lowered)
 
 
-def read(lowered: Any) -> Lowered:
-    """Return what is known of a `jax.stages.Lowered`."""
+def read(lowered: Any, traced: Any = None) -> Lowered:
+    """Return what is known of a `jax.stages.Lowered`, and of what it was traced to."""
     inner = getattr(lowered, "lowered", lowered)  # of Equinox and of NNX
     module = inner.compiler_ir("stablehlo")
     stated = module.operation.attributes
     partitions = int(_number(stated, "mhlo.num_partitions") * _number(stated, "mhlo.num_replicas"))
     kept = getattr(getattr(inner, "_lowering", None), "_compiler_options_kvs", ())
-    return Lowered(module, partitions, _mesh(module, partitions), dict(kept))
+    calls: tuple[Counted, ...] = ()
+    requested = None
+    if traced is not None:
+        with contextlib.suppress(Exception):  # JAX may write kernels otherwise one day
+            calls = pallas.counted(traced.jaxpr)
+            requested = pallas.requested(traced.jaxpr)
+    mesh = _mesh(module, partitions)
+    return Lowered(module, partitions, mesh, dict(kept), calls, requested)
 
 
-def _lowered(fn: Any, arguments: Arguments, jit: Mapping[str, Any]) -> Any:
+def _lowered(fn: Any, arguments: Arguments, jit: Mapping[str, Any]) -> Lowered:
     fn, arguments, jit = unfiltered(fn, arguments, jit)
     if is_traced(fn):
-        return fn.lower(lowering_platforms=("tpu",))
+        return read(fn.lower(lowering_platforms=("tpu",)), fn)
     if is_lowered(fn):
-        return fn
+        return read(fn)
     if is_foreign(fn):
-        return fn.lower(*arguments.positional, **arguments.named)
+        return read(fn.lower(*arguments.positional, **arguments.named))
     fn, arguments = jitted(fn, arguments, jit)
     with _donating():
         traced = fn.trace(*arguments.positional, **arguments.named)
-        return traced.lower(lowering_platforms=("tpu",))
+        return read(traced.lower(lowering_platforms=("tpu",)), traced)
 
 
 def jitted(fn: Any, arguments: Arguments, jit: Mapping[str, Any]) -> tuple[Any, Arguments]:

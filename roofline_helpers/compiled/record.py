@@ -40,6 +40,7 @@ class Stored(msgspec.Struct):
     mesh: dict[str, int] = {}
     topology: str = ""
     memory: Memory | None = None
+    requested_flops: float | None = None
 
 
 def dumps(report: Report) -> str:
@@ -59,6 +60,7 @@ def dumps(report: Report) -> str:
         "mesh": dict(report.mesh),
         "topology": report.topology,
         "memory": None if report.memory is None else asdict(report.memory),
+        "requested_flops": report.requested_flops,
         "rows": [_unusual(row) for row in report.rows],
     }
     return json.dumps(kept, indent=1, ensure_ascii=False) + "\n"

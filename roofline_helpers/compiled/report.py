@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from roofline_helpers import hardware, hlo
 from roofline_helpers.compiled import display, record
+from roofline_helpers.compiled import timeline as schedule
 from roofline_helpers.compiled.compiling import Memory
 from roofline_helpers.compiled.kernel import CompiledKernel, main_dtype
 from roofline_helpers.compiled.targets import NoCompiler, chip_of, clock
 from roofline_helpers.hlo import Collective
-from roofline_helpers.roofline import NETWORK, Roofline
+from roofline_helpers.roofline import Roofline
 
 if TYPE_CHECKING:
     import pandas
@@ -26,7 +27,8 @@ class Report:
     """What XLA made of a function for one device.
 
     Everything is per device and per run of the program. `mesh` are the axes of the mesh that it is
-    spread over, `topology` the layout of the chips, `memory` what it needs of a device. `xla` holds
+    spread over, `topology` the layout of the chips, `memory` what it needs of a device,
+    `requested_flops` what the function's products ask of all devices together. `xla` holds
     what `cost_analysis` said, unchanged. `origin` is "compiled" or "record"; it is not printed, so
     that a page shows the same values either way. `seconds` is how long compiling and analysing
     took.
@@ -45,6 +47,7 @@ class Report:
     mesh: Mapping[str, int] = field(default_factory=dict)
     topology: str = ""
     memory: Memory | None = None
+    requested_flops: float | None = None
     origin: str = field(default="compiled", compare=False)
     seconds: float = field(default=0.0, compare=False)
     text: str = field(default="", compare=False, repr=False)
@@ -65,8 +68,8 @@ class Report:
 
     @property
     def collectives(self) -> tuple[Collective, ...]:
-        """Exchanges between devices, in order."""
-        return tuple(row.collective for row in self.rows if row.collective is not None)
+        """Exchanges between devices, each once, in order."""
+        return hlo.whole(row.collective for row in self.rows if row.collective is not None)
 
     # -- FLOPs and bytes -------------------------------------------------------------------------
 
@@ -74,6 +77,17 @@ class Report:
     def matrix_flops(self) -> float:
         """FLOPs of matrix products, and those that custom calls declare."""
         return sum(kernel.matrix_flops for kernel in self.kernels)
+
+    @property
+    def extra(self) -> float | None:
+        """How many times the FLOPs of the products that were asked for the program computes.
+
+        More than 1 where XLA computes a product again, or where devices do the same work; None
+        where it isn't known what was asked for.
+        """
+        if not self.requested_flops or self.unknown or any(row.loop for row in self.rows):
+            return None
+        return self.matrix_flops * self.devices / self.requested_flops
 
     @property
     def vector_flops(self) -> float:
@@ -143,16 +157,17 @@ class Report:
         for kernel in self.kernels:
             if not kernel.row.overlaps and kernel.limit is not None:
                 parts[kernel.bound or "memory"] += kernel.roof_seconds or 0.0
+        waited = zip(self.kernels, self.timeline.exposed, strict=True)
+        parts["network"] += sum(seconds for kernel, seconds in waited if kernel.row.overlaps)
         return parts
 
     @property
     def _streams(self) -> dict[str, float]:
         """Seconds that each shared resource needs for the whole program."""
-        sums = {"hbm": 0.0, NETWORK: 0.0}
-        for kernel in self.kernels:
-            for name in sums:
-                sums[name] += kernel.times.get(name, 0.0)
-        return {"memory": sums["hbm"], "network": sums[NETWORK]}
+        return {
+            "memory": sum(kernel.times.get("hbm", 0.0) for kernel in self.kernels),
+            "network": max(self.timeline.busy.values(), default=0.0),
+        }
 
     @property
     def time_at_roof(self) -> float | None:
@@ -201,6 +216,16 @@ class Report:
     def clock(self) -> tuple[float, str] | None:
         """The clock behind `cycle_seconds` – Hz, and where it comes from."""
         return clock(self.chip)
+
+    @functools.cached_property
+    def timeline(self) -> schedule.Timeline:
+        """When kernels and exchanges run at the earliest, by the compiled schedule."""
+        return schedule.timeline(self.kernels)
+
+    @functools.cached_property
+    def exchanges(self) -> tuple[schedule.Exchange, ...]:
+        """Exchanges between devices, each once, with their least time and what of it shows."""
+        return schedule.exchanges(self.kernels)
 
     # -- what XLA says ---------------------------------------------------------------------------
 

@@ -10,7 +10,8 @@ The room itself can be called: `rh.explain(…)` is `rh.explain.explain(…)`.
 One file a topic: `running` compiles and runs, `trace` and `protos` read what the profiler wrote,
 `timeline` says who has each instant, `program` is the compiled program as a graph, `rows` joins
 these under the `ceilings`, `waterfall` and `findings` draw conclusions; `display`, `page` and
-`pictures` show them, `record` keeps them, `command` is the command line.
+`pictures` show them, `record` and `loading` keep them, `ladder` holds
+several of one job, `command` is the command line.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from roofline_helpers.explain.ceilings import Roofs
 from roofline_helpers.explain.explaining import explain
 from roofline_helpers.explain.explanation import Energy, Explanation
 from roofline_helpers.explain.findings import CAUSES, Cause, Finding, causes
-from roofline_helpers.explain.record import SCHEMA, committed, load, loads
+from roofline_helpers.explain.loading import committed, load, loads
+from roofline_helpers.explain.record import SCHEMA
 from roofline_helpers.explain.rows import Row
 from roofline_helpers.explain.running import CannotRun
 from roofline_helpers.explain.trace import CannotProfile

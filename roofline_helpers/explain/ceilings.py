@@ -203,7 +203,7 @@ def _of_this_cpu(dtypes: tuple[str, ...]) -> Reached:
         *streams,
         *measure.level_cases(cached),
         *(measure.matmul_case(1024, 1024, 1024, dtype) for dtype in dtypes),
-        measure.vector_case("fp32", 2**16, steps=64),
+        measure.vector_case("fp32", 2**20, steps=64),
     ]
     record = measure.run(chosen=chosen, seconds=0.06, progress=False)
     levels = record.group("levels")

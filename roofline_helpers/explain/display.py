@@ -85,13 +85,17 @@ def cells(why: Explanation, row: Row) -> dict[str, Any]:
         "GFLOP/s": None if row.rate is None else row.rate / 1e9,
         "limit": row.limit,
         "line": row.source,
-        "kernel": row.name if kernel else "",
+        "kernel": _named(row) if kernel else "",
     }
 
 
+def _named(row: Row) -> str:
+    return f"{row.name} and {row.kernels - 1} like it" if row.kernels > 1 else row.name
+
+
 def ordered(why: Explanation) -> list[Row]:
-    """Return all rows, the longest first."""
-    return sorted(why.rows, key=lambda row: -row.seconds)
+    """Return the groups of rows, the longest first."""
+    return list(why.groups)
 
 
 def table(why: Explanation) -> pandas.DataFrame:

@@ -6,7 +6,7 @@ import html
 import math
 from typing import TYPE_CHECKING
 
-from roofline_helpers.explain.rows import KERNEL
+from roofline_helpers.explain.rows import KERNEL, kin
 from roofline_helpers.show import si
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def timeline(why: Explanation) -> str:
     """Return the timeline of one call: a line a stream or thread."""
     length = max(start + took for start, took, _, _ in why.timeline)
     left, right = 60, _WIDTH - 20
-    order = [row.name for row in why.kernels[:_LABELLED]]
+    order = [kin(row) for row in why.kernels[:_LABELLED]]
     parts = []
     for start, took, line, number in why.timeline:
         row = why.rows[number]
@@ -89,7 +89,7 @@ def timeline(why: Explanation) -> str:
             continue
         x = left + (right - left) * start / length
         width = max((right - left) * took / length, 0.3)
-        kind = f"k{order.index(row.name)}" if row.name in order else "other"
+        kind = f"k{order.index(kin(row))}" if kin(row) in order else "other"
         tip = html.escape(f"{row.what}: {si(took, 's')} from {si(start, 's')}")
         parts.append(
             f'<rect x="{x:.1f}" y="{line * _LINE + 2}" width="{width:.1f}" height="{_LINE - 4}" '

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from time import perf_counter, sleep
 from typing import Any
 
 from roofline_helpers.explain.explanation import Energy
 from roofline_helpers.explain.running import Runner
 
-LOOP = 2.5
+LOOP = 2.0
 """Seconds that the loop takes: the counter is refreshed ten to fifty times a second."""
 
 
@@ -26,13 +27,11 @@ def energy_of(runner: Runner, queue: int) -> Energy | None:
     if device is None:
         return None
     nvml, handle = device
-    sleep(1.0)
-    idle = _mean_watts(nvml, handle)
+    idle = _idle_watts()
     warm = perf_counter() + 0.5
     while perf_counter() < warm:
         runner.run(queue)
     calls, begun, before = 0, perf_counter(), _joules(nvml, handle)
-    clock = 0.0
     while perf_counter() - begun < LOOP:
         runner.run(queue)
         calls += queue
@@ -43,6 +42,7 @@ def energy_of(runner: Runner, queue: int) -> Energy | None:
     return Energy(used / calls, idle, took / calls, took, clock or None)
 
 
+@functools.cache
 def _device() -> Any:
     """Return NVML and the handle of the GPU that JAX uses; None without."""
     try:
@@ -63,7 +63,11 @@ def _joules(nvml: Any, handle: Any) -> float:
     return float(nvml.nvmlDeviceGetTotalEnergyConsumption(handle)) / 1e3
 
 
-def _mean_watts(nvml: Any, handle: Any) -> float:
+@functools.cache
+def _idle_watts() -> float:
+    """Return the mean power of a device that has done nothing for a second: once a process."""
+    nvml, handle = _device()
+    sleep(1.0)
     seen = []
     for _ in range(10):
         seen.append(float(nvml.nvmlDeviceGetPowerUsage(handle)) / 1e3)

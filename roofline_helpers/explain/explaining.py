@@ -146,11 +146,11 @@ def explain(
 
 
 def _works(given: Any) -> tuple[Work, ...]:
-    works = (given,) if isinstance(given, Work) else tuple(given or ())
+    works = given if isinstance(given, Sequence) else () if given is None else (given,)
     for each in works:
         if not isinstance(each, Work):
             raise BadType(f"work must be a Work (roofline_helpers.work), got {shown(each)}")
-    return works
+    return tuple(works)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from roofline_helpers.compiled.kernel import main_dtype
 from roofline_helpers.explain import display, page, record
 from roofline_helpers.explain.ceilings import Roofs
 from roofline_helpers.explain.findings import Finding
-from roofline_helpers.explain.rows import KERNEL, Row
+from roofline_helpers.explain.rows import KERNEL, Row, grouped, kin
 from roofline_helpers.explain.waterfall import Bar, waterfall
 from roofline_helpers.records import write
 from roofline_helpers.roofline import Roofline
@@ -124,12 +124,15 @@ class Explanation:
         """Seconds of the wall time that no row has; negative where the profiler slowed it down."""
         return self.wall - self.covered
 
+    @cached_property
+    def groups(self) -> tuple[Row, ...]:
+        """The rows with the same kernel of all layers as one, the longest first."""
+        return tuple(sorted(grouped(self.rows), key=lambda row: -row.seconds))
+
     @property
     def kernels(self) -> tuple[Row, ...]:
-        """The rows that are kernels, the longest first."""
-        return tuple(
-            sorted((row for row in self.rows if row.kind == KERNEL), key=lambda r: -r.seconds)
-        )
+        """The groups that are kernels, the longest first."""
+        return tuple(row for row in self.groups if row.kind == KERNEL)
 
     @property
     def roof(self) -> float | None:
@@ -140,7 +143,7 @@ class Explanation:
     @cached_property
     def waterfall(self) -> tuple[Bar, ...]:
         """The steps from the least time to the clock's; their sum is `wall`."""
-        return waterfall(self.rows, self.wall, self.hand)
+        return waterfall(self.groups, self.wall, self.hand)
 
     def row(self, name: str) -> Row:
         """Return a row by its name.
@@ -179,7 +182,10 @@ class Explanation:
         return replace(roof, origin="measured") if self.roofs.reached else roof
 
     def table(self) -> pandas.DataFrame:
-        """Return one row a kernel or gap, the longest first; units in the column names."""
+        """Return one row a kernel or gap, the longest first; units in the column names.
+
+        The same kernel of all layers is one row.
+        """
         return display.table(self)
 
     def plot(self, ax: Axes | None = None, kind: str = "waterfall") -> Axes:
@@ -203,6 +209,23 @@ class Explanation:
 
     def _repr_html_(self) -> str:
         return page.fragment(self)
+
+    def brief(self, events: int = 400) -> Explanation:
+        """Return it with one row a group, and a shorter timeline: small enough to be committed.
+
+        Parameters
+        ----------
+        events : int
+            Events that the timeline keeps.
+        """
+        groups = grouped(self.rows)
+        place = {kin(row): number for number, row in enumerate(groups)}
+        kept = tuple(
+            (start, took, line, place[kin(self.rows[row])])
+            for start, took, line, row in self.timeline[:events]
+        )
+        findings = tuple(replace(f, kernels=f.kernels[:8]) for f in self.findings)
+        return replace(self, rows=groups, timeline=kept, findings=findings)
 
     def to_json(self) -> str:
         """Return it as the text of a record."""

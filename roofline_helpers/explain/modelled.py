@@ -66,5 +66,7 @@ def _row(name: str, program: Program, ceilings: Ceilings) -> Row:
     there = program.rows[name]
     bare = Row(name, launches=float(there.launches), program=program.module.name)
     row = compiled(bare, program, ceilings)
-    seconds = 0.0 if there.overlaps else row.reachable or 0.0
+    if there.overlaps:  # it runs at the same time as other kernels, and is taken to be hidden
+        row = replace(row, least=0.0, tiled=0.0, reachable=0.0)
+    seconds = row.reachable or 0.0
     return replace(row, seconds=seconds, busy=seconds, low=seconds, high=seconds)

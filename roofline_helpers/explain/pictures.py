@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from roofline_helpers._checks import BadValue, name_of
-from roofline_helpers.explain.rows import KERNEL, Row
+from roofline_helpers.explain.rows import KERNEL, Row, kin
 from roofline_helpers.show import si, significant
 
 if TYPE_CHECKING:
@@ -94,13 +94,13 @@ def timeline(why: Explanation, ax: Axes | None = None) -> Axes:
         raise BadValue("there is no timeline: nothing ran")
     axes = _axes(ax, 1.4 + 0.5 * max(len(why.lines), 1))
     kernels = why.kernels
-    colours = {row.name: PALETTE["series"][n] for n, row in enumerate(kernels[:_LABELLED])}
-    by_row: dict[str, list[tuple[float, float, int]]] = {}
+    colours = {kin(row): PALETTE["series"][n] for n, row in enumerate(kernels[:_LABELLED])}
+    by_row: dict[tuple[str, ...], list[tuple[float, float, int]]] = {}
     for start, took, line, number in why.timeline:
         row = why.rows[number]
         if row.kind == KERNEL:
-            by_row.setdefault(row.name, []).append((start, took, line))
-    labels = {row.name: _short(row.what) for row in kernels[:_LABELLED]}
+            by_row.setdefault(kin(row), []).append((start, took, line))
+    labels = {kin(row): _short(row.what) for row in kernels[:_LABELLED]}
     for name, events in by_row.items():
         for line in sorted({line for _, _, line in events}):
             spans = [(start, took) for start, took, at in events if at == line]
@@ -109,7 +109,7 @@ def timeline(why: Explanation, ax: Axes | None = None) -> Axes:
                 (line - 0.4, 0.8),
                 color=colours.get(name, "#b0b0b0"),
                 label=labels.pop(name, None),
-                gid=f"kernel:{name}",
+                gid=f"kernel:{name[-1]}",
             )
     axes.set_yticks(range(len(why.lines)), [f"line {n + 1}" for n in range(len(why.lines))])
     axes.set_xlabel("seconds since the call began")

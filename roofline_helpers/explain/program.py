@@ -114,6 +114,22 @@ class Program:
         site = self.sites.get(name)
         return site is not None and site.instruction.base in CONTAINERS
 
+    def inside(self, name: str) -> list[hlo.Row]:
+        """Return the kernels that a loop, call or branch stands for, at any depth."""
+        found: dict[str, hlo.Row] = {}
+        waiting = [name]
+        while waiting:
+            site = self.sites[waiting.pop()]
+            if site.instruction.base not in CONTAINERS:
+                continue
+            for where in self.module.called(site.instruction, *_CALLING):
+                for each in where.instructions:
+                    if each.name in self.rows:
+                        found[each.name] = self.rows[each.name]
+                    elif each.name in self.sites:
+                        waiting.append(each.name)
+        return list(found.values())
+
     def in_loop(self, name: str) -> bool:
         """Return whether a kernel is in a loop's body."""
         site = self.sites.get(name)

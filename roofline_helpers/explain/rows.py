@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import re
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from functools import cached_property
+from typing import NamedTuple, overload
 
 from roofline_helpers.explain.ceilings import Ceilings
 from roofline_helpers.explain.program import Program
@@ -20,6 +23,9 @@ time between kernels, and time in which only the host works."""
 BETWEEN, WAITING = "between kernels", "waiting for the host"
 BEFORE, AFTER = "before the first kernel", "after the last kernel"
 """Names of the rows that are no kernels."""
+
+TIMELINE = 4000
+"""Events that the timeline of a call keeps."""
 
 LONG_GAP = 20e-6
 """Seconds from which on a gap between two kernels is the host's: a launch takes a few µs."""
@@ -48,6 +54,8 @@ class Row:
         Bytes of the main memory, as compiled.
     known : bool
         Whether the compiled program lists it.
+    inside : float
+        Launches of the kernels inside a loop that runs as one kernel.
     least, tiled, reachable : float or None
         Least seconds: by published ceilings; with the re-reads that tiles imply; and by what the
         device was seen to reach. None without such ceilings. Of bytes alone where FLOPs aren't
@@ -56,6 +64,10 @@ class Row:
         The ceiling that it meets first.
     role, source, scope, step : str
         What it does in its author's words, their line, named scope, and pass.
+    label, details : str
+        What the device calls it, and what else the profiler says of its launch.
+    kernels : int
+        Kernels of the program that are in this row: more than one where layers are grouped.
     """
 
     name: str
@@ -73,6 +85,7 @@ class Row:
     matrix_types: tuple[str, ...] = ()
     operations: Mapping[str, int] = field(default_factory=dict)
     known: bool = False
+    inside: float = 0.0
     least: float | None = None
     tiled: float | None = None
     reachable: float | None = None
@@ -83,6 +96,7 @@ class Row:
     step: str = ""
     label: str = ""
     details: str = ""
+    kernels: int = 1
 
     @property
     def bytes(self) -> float:
@@ -108,6 +122,48 @@ class Row:
     def what(self) -> str:
         """What it does: its role where that is known, else its name."""
         return self.role or self.name
+
+
+@overload
+def short(seconds: float) -> float: ...
+@overload
+def short(seconds: float | None) -> float | None: ...
+def short(seconds: float | None) -> float | None:
+    """Return seconds to six significant digits, as records keep them."""
+    return None if seconds is None else float(f"{seconds:.6g}")
+
+
+def kin(row: Row) -> tuple[str, ...]:
+    """Return what a kernel has in common with that of another layer: line, role, scope, work."""
+    if row.kind != KERNEL or not row.role:
+        return (row.program, row.name)
+    layerless = (re.sub(r"\d+", "#", text) for text in (row.role, row.scope))
+    once = (row.flops or 0.0, row.read, row.written) if row.launches else (0.0, 0.0, 0.0)
+    work = (f"{each / (row.launches or 1):.4g}" for each in once)
+    return (row.program, row.source, row.step, *layerless, *work, *row.operations)
+
+
+def grouped(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """Return rows with those of one line, role and scope as one: a layer's with all layers'."""
+    families: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        families.setdefault(kin(row), []).append(row)
+    return tuple(_together(family) for family in families.values())
+
+
+def _together(family: Sequence[Row]) -> Row:
+    first = family[0]
+    if len(family) == 1:
+        return first
+
+    def total(name: str) -> float | None:
+        values = [getattr(row, name) for row in family]
+        return None if None in values else math.fsum(values)
+
+    summed = "seconds busy low high launches matrix_flops read written inside".split()
+    known = {name: total(name) or 0.0 for name in summed}
+    unsure = {name: total(name) for name in ("flops", "least", "tiled", "reachable")}
+    return replace(first, **known, **unsure, kernels=len(family))  # type: ignore[arg-type]
 
 
 class Joined(NamedTuple):
@@ -178,7 +234,25 @@ class _Join:
     def container(self, event: Event) -> bool:
         """Return whether an event stands for others inside it."""
         program = self.program_of(event)
-        return program is not None and program.is_container(event.op)
+        if program is None or not program.is_container(event.op):
+            return False
+        return self.key(event) not in self.alone
+
+    @cached_property
+    def alone(self) -> frozenset[str]:
+        """The loops and calls inside which the trace shows nothing: they are kernels.
+
+        A CPU runs a loop of small kernels as one.
+        """
+        shown: dict[str, bool] = {}
+        for at, event in enumerate(self.events):
+            program = self.program_of(event)
+            if program is None or not program.is_container(event.op):
+                continue
+            after = self.events[at + 1] if at + 1 < len(self.events) else None
+            holds = after is not None and after.start < event.end
+            shown[self.key(event)] = shown.get(self.key(event), False) or holds
+        return frozenset(key for key, holds in shown.items() if not holds)
 
     def joined(self, typical: float | None) -> Joined:
         inside = [self._inside(run) for run in self.runs]
@@ -211,13 +285,13 @@ class _Join:
         mine = [[e for e in events if self.key(e) == key] for events in inside]
         one = next(event for events in mine for event in events)
         busy = sorted(sum(e.end - e.start for e in events) / self.calls for events in mine)
-        low, middle, high = _quartiles(busy)
+        low, middle, high = map(short, _quartiles(busy))
         labels = Counter(event.label for events in mine for event in events)
         launches = min(labels.values()) / self.counts
         plain = Row(
             self.op_of(one),
             LOOP if self.container(one) else TRANSFER if is_transfer(one) else KERNEL,
-            seconds,
+            short(seconds),
             middle,
             low,
             high,
@@ -250,6 +324,7 @@ class _Join:
     def _timeline(
         self, events: Sequence[Event], run: Span, keys: Sequence[str]
     ) -> tuple[tuple[tuple[float, float, int, int], ...], tuple[str, ...]]:
+        one = (run.end - run.start) / self.calls
         place = {key: number for number, key in enumerate(keys)}
         lines = list(dict.fromkeys(event.line for event in events))
         drawn = tuple(
@@ -259,8 +334,9 @@ class _Join:
                 lines.index(e.line),
                 place[self.key(e)],
             )
-            for e in events[:4000]
-        )
+            for e in events
+            if e.start - run.start < one
+        )[:TIMELINE]
         return drawn, tuple(lines)
 
     def _notes(self, rows: Mapping[str, Row]) -> tuple[str, ...]:
@@ -284,7 +360,10 @@ class _Join:
 def compiled(row: Row, program: Program, ceilings: Ceilings) -> Row:
     """Return a row with what the compiled program says of its kernel."""
     there = program.rows.get(row.name)
-    if there is None:  # work on scalars isn't listed: it is known to be next to nothing
+    if there is None:
+        if row.kind == KERNEL and program.is_container(row.name):
+            return _whole(row, program, ceilings)
+        # work on scalars isn't listed: it is known to be next to nothing
         return replace(row, known=row.name in program.sites)
     n = row.launches
     known = not there.flops.unknown and not there.uncounted
@@ -297,14 +376,42 @@ def compiled(row: Row, program: Program, ceilings: Ceilings) -> Row:
         matrix_types=there.matrix_types,
         operations=dict(there.operations),
         known=True,
-        least=ceilings.least(there, n),
-        tiled=ceilings.least(there, n, tiled=True),
-        reachable=ceilings.reachable(there, n, tiled=True),
+        least=short(ceilings.least(there, n)),
+        tiled=short(ceilings.least(there, n, tiled=True)),
+        reachable=short(ceilings.reachable(there, n, tiled=True)),
         limit=ceilings.limit(there),
         role=there.role,
         source=str(there.source or ""),
         scope=there.scope,
         step=there.step,
+    )
+
+
+def _whole(row: Row, program: Program, ceilings: Ceilings) -> Row:
+    """Return a row with what the kernels inside a loop or call do together."""
+    inside = program.inside(row.name)
+    each = [compiled(Row(k.name, launches=float(k.launches)), program, ceilings) for k in inside]
+    known = all(one.flops is not None for one in each)
+
+    def total(values: Iterable[float | None]) -> float | None:
+        found = list(values)
+        return None if None in found else sum(value or 0.0 for value in found)
+
+    largest = max(each, key=lambda one: one.reachable or 0.0, default=row)
+    return replace(
+        row,
+        flops=sum(one.flops or 0.0 for one in each) if known else None,
+        matrix_flops=sum(one.matrix_flops for one in each),
+        read=sum(one.read for one in each),
+        written=sum(one.written for one in each),
+        inside=sum(one.launches for one in each),
+        known=True,
+        least=total(one.least for one in each),
+        tiled=total(one.tiled for one in each),
+        reachable=total(one.reachable for one in each),
+        limit=largest.limit,
+        role=f"loop around {largest.what}" if each else "",
+        source=largest.source,
     )
 
 

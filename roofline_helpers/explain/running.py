@@ -66,6 +66,8 @@ class Runner:
         The executable.
     seconds : float
         What tracing and compiling took.
+    copies : bool
+        Whether what is donated is copied first, so that the caller's stays.
     """
 
     call: Callable[..., Any]
@@ -76,6 +78,7 @@ class Runner:
     seconds: float = 0.0
     name: str = "function"
     lowered: Any = None
+    copies: bool = True
     notes: list[str] = field(default_factory=list)
     _leaves: list[Any] = field(default_factory=list)
     _tree: Any = None
@@ -85,7 +88,7 @@ class Runner:
 
         self._leaves, self._tree = jax.tree.flatten((self.positional, dict(self.named)))
         self._spent = {leaf: self._leaves[leaf] for leaf, back in self.donated if back is None}
-        for leaf, _ in self.donated:
+        for leaf, _ in self.donated if self.copies else ():
             self._leaves[leaf] = _copied(self._leaves[leaf])
 
     def _once(self) -> Any:
@@ -112,7 +115,7 @@ class Runner:
         import jax
 
         try:
-            if self._spent:
+            if self._spent:  # no result takes its place: fresh copies, one call at a time
                 calls = 1
                 for leaf, mine in self._spent.items():
                     self._leaves[leaf] = _copied(mine)
@@ -224,6 +227,7 @@ def compiled_runner(
         seconds=seconds,
         name=name,
         lowered=lowered,
+        copies=not consume,
     )
 
 

@@ -40,7 +40,7 @@ walks over a program and puts these together, with what each kernel is called by
 Source: the operation semantics and HloCostAnalysis of OpenXLA, https://openxla.org/xla.
 """
 
-from roofline_helpers.hlo.collectives import Axes, Collective, axes_of_mesh
+from roofline_helpers.hlo.collectives import Axes, Collective, axes_of_mesh, whole
 from roofline_helpers.hlo.flops import Flops
 from roofline_helpers.hlo.ledger import Ledger, Row, kernels, with_axes
 from roofline_helpers.hlo.metadata import Source
@@ -84,6 +84,7 @@ __all__ = [
     "Axes",
     "Collective",
     "axes_of_mesh",
+    "whole",
     "Row",
     "Ledger",
     "kernels",

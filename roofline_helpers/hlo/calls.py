@@ -1,10 +1,12 @@
 """Custom calls: what their authors declare, and what the calls of NVIDIA's libraries state.
 
-What a Pallas kernel does inside (its traced function, its grid and its blocks) belongs here too.
+Pallas kernels are counted from what JAX traced of them (`compiled.pallas`), where it was asked.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from roofline_helpers.hlo.module import Instruction, Site
@@ -63,3 +65,41 @@ def results(each: Instruction) -> Shape:
     if each.opcode == "all-reduce-start":  # results only
         return each.shape
     return parts[1] if len(parts) > 1 else parts[0]  # (sources, results, context …)
+
+
+PALLAS = ("tpu_custom_call", "mosaic_gpu", "mosaic_gpu_v2", "__gpu$xla.gpu.triton")
+"""Targets of custom calls that are Pallas kernels."""
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A Pallas kernel as counted from what JAX traced of it, all steps of its grid together.
+
+    `operands` are the dimensions of its operands, by which it is known again in a program; `reads`
+    and `writes` the bytes moved of each operand and result; `types` those of its products;
+    `unsure` says what was not known, so that the count is of the dearest branch, or of one turn.
+    """
+
+    name: str
+    operands: tuple[tuple[int, ...], ...]
+    matrix: float
+    vector: float
+    transcendentals: float
+    reads: tuple[float, ...]
+    writes: tuple[float, ...]
+    types: tuple[str, ...] = ()
+    unsure: tuple[str, ...] = ()
+
+
+def counted_as(site: Site, kernels: Sequence[Counted]) -> Counted | None:
+    """Return the count of a Pallas kernel; None for other calls, and where there is none."""
+    each = site.instruction
+    if each.target not in PALLAS:
+        return None
+    dims = [shape.dims for shape in site.operands if shape.dims]
+    same = [kernel for kernel in kernels if [place for place in kernel.operands if place] == dims]
+    named = [
+        kernel for kernel in same if kernel.name and kernel.name in f"{each.name} {each.op_name}"
+    ]
+    counts = {(k.matrix, k.vector, k.reads, k.writes): k for k in named or same}
+    return next(iter(counts.values())) if len(counts) == 1 else None

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 from roofline_helpers.hlo.calls import results
 from roofline_helpers.hlo.module import Instruction, Site
-from roofline_helpers.hlo.opcodes import COLLECTIVES
+from roofline_helpers.hlo.opcodes import COLLECTIVES, PRODUCTS
 
 Groups: TypeAlias = "tuple[tuple[int, ...], ...]"
 """Devices that exchange with one another, group by group."""
@@ -26,6 +26,9 @@ class Collective:
 
     `link_bytes` is what a device sends when the exchange runs as a ring: 2(n−1)/n of the operand
     for an all-reduce, (n−1)/n of the larger side for gathers and scatters, all for a permute.
+    `hops` is how far a permute sends, along its group. `windowed` is the kind of exchange that a
+    permute beside a product of matrices is a step of: XLA turns an all-gather or a reduce-scatter
+    into a loop of them, to hide it behind the product, which is `step_of`.
     """
 
     name: str
@@ -36,6 +39,17 @@ class Collective:
     groups: tuple[tuple[int, ...], ...] | None
     launches: int = 1
     axis: str | None = None
+    channel: str = ""
+    hops: int = 1
+    windowed: str = ""
+    step_of: str = ""
+
+    @property
+    def key(self) -> tuple[Any, ...] | None:
+        """What steps of one windowed exchange have in common; None for others."""
+        if not self.windowed:
+            return None
+        return self.windowed, self.bytes_in, self.groups, self.step_of
 
     @property
     def link_bytes(self) -> float:
@@ -61,9 +75,82 @@ def collective_of(site: Site, launches: int) -> Collective | None:
     out = results(exchange).bytes
     if kind == "all-reduce" and each.opcode == "fusion" and each.shape.bytes < out:
         kind, out = "reduce-scatter", each.shape.bytes  # summed, and each keeps its part
-    groups = groups_of(exchange)
+    groups, hops = groups_of(exchange), 1
+    if kind == "collective-permute" and groups:
+        groups, hops = rings(groups)
     size = len(groups[0]) if groups else site.program.partitions
-    return Collective(each.name, kind, into, out, size, groups, launches)
+    channel = exchange.attributes.get("channel_id", "")
+    return Collective(each.name, kind, into, out, size, groups, launches, None, channel, hops)
+
+
+def rings(pairs: Groups) -> tuple[Groups, int]:
+    """Return the devices that a permute's pairs (source, target) join, and how far each sends.
+
+    It counts along the sorted devices of a group, the shorter way round; backwards is negative.
+    """
+    following: dict[int, set[int]] = {}
+    for source, target in pairs:
+        joined = following.get(source, {source}) | following.get(target, {target})
+        for device in joined:
+            following[device] = joined
+    groups = {min(group): tuple(sorted(group)) for group in following.values()}
+    first = min(groups)
+    place = {device: i for i, device in enumerate(groups[first])}
+    n = len(place)
+    far = [(place[t] - place[s]) % n for s, t in pairs if s in place]
+    hops = max((hop if hop <= n - hop else hop - n for hop in far), key=abs, default=1)
+    return tuple(groups[each] for each in sorted(groups)), hops
+
+
+def whole(collectives: Iterable[Collective]) -> tuple[Collective, ...]:
+    """Return the exchanges of a program, each once: steps of a windowed one as the one they make.
+
+    Such a one has its own bytes, not those of its permutes, of which XLA often makes one or two
+    more than it needs.
+    """
+    kept: dict[Any, Collective] = {}
+    steps: dict[Any, int] = {}
+    for place, each in enumerate(collectives):
+        if not each.windowed:
+            kept[place] = each
+            continue
+        shard, n = each.bytes_in, each.group_size
+        key = each.key
+        steps[key] = steps.get(key, 0) + each.launches
+        sides = (shard, n * shard) if each.windowed == "all-gather" else (n * shard, shard)
+        times = max(1, round(steps[key] / n))
+        kept[key] = replace(
+            kept.get(key, each),
+            kind=each.windowed,
+            bytes_in=sides[0],
+            bytes_out=sides[1],
+            launches=times,
+            hops=1,
+        )
+    return tuple(kept.values())
+
+
+def feeds_product(site: Site, operand: str) -> bool:
+    """Return whether a kernel multiplies what an operand holds, and doesn't only add it."""
+    for part in site.parts():
+        if part.instruction.opcode not in PRODUCTS:
+            continue
+        if part.where is site.where:
+            return operand in part.instruction.operands[:2]
+        if site.fused is not None and part.where is site.fused:
+            todo, seen = list(part.instruction.operands[:2]), set()
+            while todo:
+                name = todo.pop()
+                if name in seen:
+                    continue
+                seen.add(name)
+                inner = site.fused.by_name[name]
+                todo += inner.operands
+                if inner.opcode == "parameter":
+                    place = site.fused.parameters.index(inner)
+                    if site.instruction.operands[place] == operand:
+                        return True
+    return False
 
 
 def groups_of(each: Instruction) -> Groups | None:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from roofline_helpers._checks import BadValue, flag, whole
-from roofline_helpers.hlo import tensors, tiles
-from roofline_helpers.hlo.calls import declared
+from roofline_helpers.hlo import schedule, tensors, tiles
+from roofline_helpers.hlo.calls import Counted, counted_as, declared
 from roofline_helpers.hlo.collectives import Axes, Collective, axis_of, collective_of
 from roofline_helpers.hlo.flops import Flops, flops_of, is_complex, matrix_types
 from roofline_helpers.hlo.loops import Loop
@@ -16,8 +16,9 @@ from roofline_helpers.hlo.metadata import Source, scope_of, source_of
 from roofline_helpers.hlo.module import Computation, Instruction, Module, Site, parse
 from roofline_helpers.hlo.opcodes import FREE, FREE_CALLS, UnknownInstruction
 from roofline_helpers.hlo.roles import role_of
+from roofline_helpers.hlo.schedule import Pending
 from roofline_helpers.hlo.shapes import SPACES
-from roofline_helpers.hlo.traffic import Traffic, traffic_of
+from roofline_helpers.hlo.traffic import Traffic, moved_by, traffic_of
 from roofline_helpers.roofline import NETWORK
 
 
@@ -30,8 +31,9 @@ class Row:
     `read` and `written` are bytes by memory level. `tile_read` is what it reads from the main
     memory when operands are fetched again as its tiles imply; None where that is not known.
     `matrix_types` are the types and the precision of its products of matrices. `overlaps` marks
-    an asynchronous copy or exchange, which runs at the same time as other kernels. `loop` names the
-    innermost loop around it whose turns the program doesn't tell. A row can be held against a
+    an asynchronous copy or exchange, which runs at the same time as other kernels. `behind` is how
+    many of the rows that follow run before somebody waits for it. `loop` names the innermost loop
+    around it whose turns the program doesn't tell. A row can be held against a
     `Roofline`.
     """
 
@@ -52,10 +54,12 @@ class Row:
     padding: int = 0
     matrix_types: tuple[str, ...] = ()
     declared_bytes: int | None = None
+    declared_flops: float | None = None
     overlaps: bool = False
     uncounted: bool = False
     collective: Collective | None = None
     loop: str = ""
+    behind: int = 0
 
     @property
     def scope(self) -> str:
@@ -109,6 +113,7 @@ def kernels(
     strict: bool = False,
     unknown_trips: int = 1,
     turns: Mapping[str, int] | None = None,
+    calls: Sequence[Counted] = (),
     price: Callable[[Sequence[Row]], float] | None = None,
 ) -> Ledger:
     """Return the kernels of a compiled program, each with its FLOPs and bytes.
@@ -126,6 +131,8 @@ def kernels(
         How often a loop turns whose trip count can't be found, at least 1. A note says so.
     turns : mapping of str to int, optional
         How often such loops turn, by their name or by their line of code ("model.py:30").
+    calls : sequence of Counted, optional
+        Its Pallas kernels as counted from what JAX traced; without, what they declare counts.
     price : callable, optional
         What rows cost: picks the most expensive branch of a conditional. By default, bytes of the
         main memory and FLOPs at 200 a byte.
@@ -155,8 +162,9 @@ def kernels(
     program = parse(module) if isinstance(module, str) else module
     stated = dict(turns or {})
     walk = _Walk(
-        program, SPACES[platform], strict, unknown_trips, price or _bytes_and_flops, stated
+        program, SPACES[platform], strict, unknown_trips, price or _bytes_and_flops, stated, calls
     )
+    walk.windowed = schedule.windowed(program)
     walk.enter(program.entry, 1, {}, tensors.arguments(program.entry))
     unused = stated.keys() - walk.used
     if unused:
@@ -196,11 +204,13 @@ class _Walk:
     unknown_trips: int
     price: Callable[[Sequence[Row]], float]
     stated: Mapping[str, int] = field(default_factory=dict)
+    calls: Sequence[Counted] = ()
     loop: str = ""
     rows: list[Row] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     untold: list[str] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
+    windowed: Mapping[str, str] = field(default_factory=dict)
     undeclared: dict[str, list[str]] = field(default_factory=dict)
 
     def enter(
@@ -216,17 +226,25 @@ class _Walk:
         arguments of the program its parameters are.
         """
         labels = tensors.labels(self.program, where, given)
+        pending = Pending()
         for each in where.instructions:
             site = Site(self.program, where, each)
-            if each.opcode in FREE or each.opcode.endswith(("-done", "-update")):
+            if each.opcode in FREE:
+                continue
+            if each.opcode.endswith(("-done", "-update")):
+                self._ends(pending.ended(each))
                 continue
             if each.opcode == "while":
                 self._loop(Loop(site, known), times, labels)
             elif each.opcode == "conditional":
                 self._branches(each, times, labels)
             elif each.base in ("call", "async"):
+                first = len(self.rows)
                 for called in self.program.called(each, "calls", "to_apply"):
                     self.enter(called, times, {}, [labels.get(name) for name in each.operands])
+                if each.opcode == "async-start":
+                    pending.starts[each.name] = first
+                    self.rows[first:] = [replace(row, overlaps=True) for row in self.rows[first:]]
             elif each.base == "custom-call" and each.target in FREE_CALLS:
                 continue
             elif self._is_refill(site):
@@ -235,7 +253,42 @@ class _Walk:
                     "program, which then finds it there: counted once, not twice"
                 )
             elif not _is_scalar(site):
-                self.rows.append(self._row(site, times, tensors.read(site, labels)))
+                self._add(site, times, tensors.read(site, labels), pending)
+
+    def _add(
+        self,
+        site: Site,
+        times: int,
+        read: tuple[str, ...],
+        pending: Pending,
+    ) -> None:
+        """Add the row of a kernel, which may start an exchange, carry it on or wait for it."""
+        each, part = site.instruction, schedule.chain(site)
+        row = self._row(site, times, read, part)
+        exchange = row.collective
+        if part == "between" and (exchange is None or exchange.channel not in pending.channels):
+            part = None  # it exchanges by itself
+        if part == "start":
+            row = replace(row, overlaps=True)
+            pending.channels[exchange.channel if exchange is not None else ""] = len(self.rows)
+        elif part is not None:
+            row = replace(row, collective=None)
+        if part == "done" and exchange is not None:
+            self._ends(pending.channels.pop(exchange.channel, None))
+            if not row.flops.matrix:
+                return
+        if exchange is not None and exchange.kind == "collective-permute":
+            step_of = schedule.place(each)
+            windowed = self.windowed.get(step_of, "")
+            row = replace(row, collective=replace(exchange, windowed=windowed, step_of=step_of))
+        if row.overlaps:
+            pending.starts[each.name] = len(self.rows)
+        self.rows.append(row)
+
+    def _ends(self, start: int | None) -> None:
+        """Note of the row that started something how many rows have run since."""
+        if start is not None and start < len(self.rows):
+            self.rows[start] = replace(self.rows[start], behind=len(self.rows) - 1 - start)
 
     def _is_refill(self, site: Site) -> bool:
         """Return whether a copy's result is never used: XLA refills VMEM before the end."""
@@ -292,7 +345,7 @@ class _Walk:
             f"conditional {each.name}: the dearest of {len(choices)} branches counts ({name})"
         )
 
-    def _row(self, site: Site, times: int, read: tuple[str, ...]) -> Row:
+    def _row(self, site: Site, times: int, read: tuple[str, ...], part: str | None = None) -> Row:
         each = site.instruction
         uncounted = False
         try:
@@ -301,8 +354,12 @@ class _Walk:
             if self.strict:
                 raise
             uncounted, flops = True, Flops(unknown=(each.opcode,))
-        moved = traffic_of(site, self.spaces)
+        moved = traffic_of(site, self.spaces, part)
         cost = declared(each)
+        known = counted_as(site, self.calls)
+        if known is not None:
+            flops = Flops(known.matrix, known.vector, known.transcendentals)
+            moved = moved_by(site, self.spaces, known)
         role = role_of(site, self.spaces, read)
         row = Row(
             name=each.name,
@@ -320,23 +377,33 @@ class _Walk:
             windows=tiles.window_config(each),
             tile_read=tiles.tile_read(site, self.spaces),
             padding=round(moved.padding),
-            matrix_types=matrix_types(site),
+            matrix_types=known.types if known is not None else matrix_types(site),
             declared_bytes=int(cost["bytes_accessed"]) if cost else None,
+            declared_flops=float(cost.get("flops", 0)) if cost else None,
             overlaps=each.opcode.endswith("-start"),
             uncounted=uncounted,
             collective=collective_of(site, times),
             loop=self.loop,
         )
-        self._note(site, row, moved)
+        self._note(site, row, moved, blocks=known is not None)
+        for doubt in known.unsure if known is not None else ():
+            self.notes.append(f"{row.name}: {doubt}: counted by the dearest, or one turn")
         return row
 
-    def _note(self, site: Site, row: Row, moved: Traffic) -> None:
+    def _note(self, site: Site, row: Row, moved: Traffic, blocks: bool) -> None:
         """Add what a reader should know of how a row was counted."""
         stated = row.declared_bytes
         if stated is not None and abs(stated - moved.bytes) > 0.01 * moved.bytes:
+            counted = "its blocks move" if blocks else "its operands and results have"
             self.notes.append(
-                f"{row.name}: its author declares {stated:,} bytes, its operands and results have "
-                f"{moved.bytes:,}; the latter count"
+                f"{row.name}: its author declares {stated:,} bytes, {counted} {moved.bytes:,}; the "
+                "latter count"
+            )
+        products, claimed = row.flops.matrix, row.declared_flops
+        if blocks and claimed is not None and abs(claimed - products) > 0.1 * products:
+            self.notes.append(
+                f"{row.name}: its author declares {claimed:.4g} FLOP, its products have "
+                f"{products:.4g} and all else {row.flops.vector:.4g}; the latter count"
             )
         if row.uncounted:
             opcode = site.instruction.opcode

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from roofline_helpers.hlo import needs
-from roofline_helpers.hlo.calls import results
+from roofline_helpers.hlo.calls import Counted, results
 from roofline_helpers.hlo.module import Site
 from roofline_helpers.hlo.opcodes import SLICES, UPDATES
+from roofline_helpers.hlo.schedule import aliased
 from roofline_helpers.hlo.shapes import Shape
 
 
@@ -38,7 +39,7 @@ class Traffic:
             self.padding += (leaf.padded_bytes - leaf.bytes) * share
 
 
-def traffic_of(site: Site, spaces: Mapping[int, str]) -> Traffic:
+def traffic_of(site: Site, spaces: Mapping[int, str], part: str | None = None) -> Traffic:
     """Return the bytes that one launch reads and writes.
 
     Parameters
@@ -47,9 +48,17 @@ def traffic_of(site: Site, spaces: Mapping[int, str]) -> Traffic:
         The kernel.
     spaces : mapping of int to str
         What the memory spaces of its platform mean (`shapes.SPACES`).
+    part : {"start", "between", "done"}, optional
+        Its part in a chain around an exchange (`schedule.chain`): what it only hands on counts
+        where the exchange starts.
     """
     written = results(site.instruction).leaves
     reads, writes = _shares(site, written)
+    if part is not None:
+        outs, ins = aliased(site.instruction)
+        writes = [0.0 if place in outs else share for place, share in enumerate(writes)]
+        if part != "start":
+            reads = [0.0 if place in ins else share for place, share in enumerate(reads)]
     traffic = Traffic(spaces)
     seen: dict[str, float] = {}
     names = site.instruction.operands
@@ -60,6 +69,21 @@ def traffic_of(site: Site, spaces: Mapping[int, str]) -> Traffic:
             traffic.add(traffic.read, leaf, more)
     for leaf, share in zip(written, writes, strict=True):
         traffic.add(traffic.written, leaf, share)
+    return traffic
+
+
+def moved_by(site: Site, spaces: Mapping[int, str], known: Counted) -> Traffic:
+    """Return the bytes that a Pallas kernel moves, as counted from its blocks."""
+    traffic = Traffic(spaces)
+    operands = [shape for shape in site.operands if shape.dims]
+    reads = [n for n, dims in zip(known.reads, known.operands, strict=False) if dims]
+    for book, shapes, moved in (
+        (traffic.read, operands, reads),
+        (traffic.written, results(site.instruction).leaves, known.writes),
+    ):
+        for shape, amount in zip(shapes, moved, strict=False):
+            for leaf in shape.leaves:
+                traffic.add(book, leaf, amount / max(leaf.bytes, 1))
     return traffic
 
 

@@ -7,14 +7,19 @@ import contextlib
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from roofline_helpers._checks import BadValue, RooflineError, shown, whole
+from roofline_helpers.measure import collectives, spread
+from roofline_helpers.measure.case import Case
 from roofline_helpers.measure.committed import beside
 from roofline_helpers.measure.record import SCHEMA, Record, load
 from roofline_helpers.measure.running import run
 from roofline_helpers.records import BadRecord
 from roofline_helpers.show import si
+
+PRETENDED = "these devices are one CPU's: results are checked, times mean nothing"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,7 +38,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(refusal, file=sys.stderr)
         return 1
     try:
-        record = run(options.quick, passes=options.passes, command=_typed(options, out))
+        chosen = _between(options.quick) if options.collectives else None
+        record = run(
+            options.quick, passes=options.passes, command=_typed(options, out), chosen=chosen
+        )
+        if chosen is not None and platform == "cpu":
+            record = replace(record, notes=(*record.notes, PRETENDED))
+    except BadValue as error:
+        print(error, file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         kept = f"; {out} is as it was" if out.exists() else ""
         print(f"interrupted: no record is written{kept}", file=sys.stderr)
@@ -48,12 +61,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m roofline_helpers", description="Roofline analysis: measure this device."
+        prog="python -m roofline_helpers",
+        description="Roofline analysis: measure this device.",
+        epilog="explain SCRIPT.py:FUNCTION says where a function's time goes: explain --help",
     )
     commands = parser.add_subparsers(dest="command", required=True)
     measure = commands.add_parser("measure", help="find this device's ceilings, and place kernels")
     measure.add_argument("--out", metavar="FILE.json", help="where to write the record")
     measure.add_argument("--quick", action="store_true", help="fewer sizes, shorter samples")
+    measure.add_argument(
+        "--collectives", action="store_true", help="exchanges between devices, in place of kernels"
+    )
     measure.add_argument("--passes", type=int, default=1, help="go through the list so many times")
     options = parser.parse_args(arguments)
     try:
@@ -61,6 +79,13 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     except BadValue as error:
         parser.error(str(error))
     return options
+
+
+def _between(quick: bool) -> list[Case]:
+    """Return collectives, and a layer spread over the devices; smaller ones with `quick`."""
+    if quick:
+        return [*collectives.cases(collectives.QUICK), *spread.cases((64,), 256, 1024)]
+    return [*collectives.cases(), *spread.cases()]
 
 
 def _platform() -> str:
@@ -77,6 +102,7 @@ def _platform() -> str:
 def _typed(options: argparse.Namespace, out: Path) -> str:
     """Return the command as the record keeps it: of a path, the file's name."""
     words = ["python -m roofline_helpers measure", *(["--quick"] if options.quick else [])]
+    words += ["--collectives"] if options.collectives else []
     words += [f"--passes {options.passes}"] if options.passes > 1 else []
     name = out.name.encode("utf-8", "replace").decode()  # a record holds no other text
     return " ".join([*words, *([f"--out {name}"] if options.out else [])])

@@ -16,18 +16,23 @@ if TYPE_CHECKING:
 
 def listed(samples: Iterable[Sample]) -> pandas.DataFrame:
     """Return samples as a table for reading."""
-    return table(_row(each) for each in samples)
+    samples = list(samples)
+    between = any(each.network for each in samples)
+    return table(_row(each, between) for each in samples)
 
 
-def _row(sample: Sample) -> dict[str, Any]:
+def _row(sample: Sample, between: bool) -> dict[str, Any]:
+    """Return a sample's cells; `between` devices, with what crosses the links in place of bytes."""
     measured = bool(sample.passes)
+    sent = sample.link_bandwidth / 1e9 if measured and sample.network else None
+    memory = sample.bandwidth / 1e9 if measured else None
     return {
         "": sample.name if sample.source == "jax" else f"{sample.name} ({sample.source})",
         "type": sample.dtype,
         "time": si(sample.seconds, "s") if measured else None,
-        "GB/s": sample.bandwidth / 1e9 if measured else None,
+        **({"link GB/s": sent} if between else {"GB/s": memory}),
         "GFLOP/s": sample.rate / 1e9 if measured and sample.flops else None,
-        "FLOP/byte": sample.intensity,
+        **({} if between else {"FLOP/byte": sample.intensity}),
         "note": ", ".join(
             dict.fromkeys(
                 note.removeprefix("unstable: ").removeprefix("drifting: ")

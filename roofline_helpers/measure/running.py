@@ -171,6 +171,7 @@ def unmeasured(case: Case) -> Sample:
         flops=float(case.work.flops),
         matrix_flops=float(case.work.matrix_flops),
         bytes=float(case.work.bytes),
+        network=float(case.work.others["network"]) if "network" in case.work.others else None,
     )
 
 

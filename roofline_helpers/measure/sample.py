@@ -45,6 +45,8 @@ class Sample:
         Median of each run, in seconds, where several processes measured it (`combine`).
     date : str, optional
         When it was measured, where that isn't the record's date (`merge`).
+    network : float, optional
+        Bytes that each device sends to others in one call, counted by hand.
     """
 
     name: str
@@ -62,6 +64,7 @@ class Sample:
     error: str | None = None
     runs: tuple[Positive, ...] = ()
     date: str | None = None
+    network: Natural | None = None
 
     @property
     def seconds(self) -> float:
@@ -90,6 +93,11 @@ class Sample:
     def bandwidth(self) -> float:
         """Byte/s achieved, over the bytes counted by hand."""
         return self.bytes / self.seconds
+
+    @property
+    def link_bandwidth(self) -> float:
+        """Byte/s that each device sent, over the bytes counted by hand; NaN where none are."""
+        return (self.network or math.nan) / self.seconds
 
     @property
     def intensity(self) -> float:

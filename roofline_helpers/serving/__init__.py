@@ -31,6 +31,13 @@ from roofline_helpers.serving.model import LLAMA_3_8B, Model
 from roofline_helpers.serving.operations import COSTS
 from roofline_helpers.serving.page import script, tables
 from roofline_helpers.serving.setting import ATTENTION, NARROW, PHASES, Setting
+from roofline_helpers.serving.slices import (
+    SliceStep,
+    Speculation,
+    frontier,
+    on_slice,
+    speculative,
+)
 from roofline_helpers.serving.steps import Footprint, Step, StepKernel, best_batch, step
 from roofline_helpers.serving.strategies import STRATEGIES, Fused
 
@@ -51,4 +58,9 @@ __all__ = [
     "PHASES",
     "tables",
     "script",
+    "on_slice",
+    "SliceStep",
+    "frontier",
+    "speculative",
+    "Speculation",
 ]

@@ -56,10 +56,10 @@ def _staying(chosen: list[Job], setting: Setting) -> list[Job]:
     Weights and cache never stay: each layer has its own. What a layer hands to the next stays.
     """
     made = {tensor for job in chosen for tensor in job.work.writes}
-    level = setting.chip.on_chip
+    level, capacity = setting.chip.on_chip
     works = work.resident(
         *(job.work for job in chosen),
-        capacity=setting.chip.memory[level].capacity.value,
+        capacity=capacity,
         level=level,
         onward=[tensor for tensor in HANDED_ON if tensor in made],
         travels=[t for job in chosen for t in (*job.work.reads, *job.work.writes) if stored(t)],

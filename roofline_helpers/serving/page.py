@@ -55,7 +55,7 @@ def _chip_data(chip: Chip) -> dict[str, Any]:
         "vector": plain(chip.vector),
         "bandwidth": chip.roofline(chip.half).bandwidth,
         "capacity": chip.memory["hbm"].capacity.value,
-        "inside": chip.memory[chip.on_chip].capacity.value,
+        "inside": chip.on_chip[1],
         "floor": chip.floor and chip.floor.value,
         "reached": {
             "matrix": plain(chip.reached.matrix),

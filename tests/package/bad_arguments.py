@@ -248,7 +248,7 @@ NAMES: dict[str, tuple[Callable[[Any], Any], str, str, str]] = {
         lambda x: CHIP.roofline(network=x),
         "nvlnk",
         "nvlink",
-        "nvlink",
+        "nic",
     ),
     "ridge_at level: memory level": (ROOF.ridge_at, "vram", "vmem", "hbm"),
     "ridge_at unit: unit": (lambda x: ROOF.ridge_at("hbm", x), "metrix", "matrix", "matrix"),

@@ -83,7 +83,7 @@ def cache_by_token() -> Made:
 @planted("layout-copy", lambda: (lambda x, w: x @ w.T, (normal(256, 2048), normal(2048, 2048))))
 def transposed_between() -> Made:
     def f(x: Any, w: Any) -> Any:
-        y = lax.optimization_barrier(jnp.transpose(jnp.sin(x).reshape(64, 64, 512), (1, 0, 2)))
+        y = lax.optimization_barrier(jnp.transpose((2 * x).reshape(64, 64, 512), (1, 0, 2)))
         y = lax.optimization_barrier(jnp.transpose(y, (2, 1, 0)))
         return jnp.sum(y * w)
 
@@ -171,12 +171,10 @@ def widened_both() -> Made:
     return f, (spec(8, 256, 128), spec(8, 8192, 128))
 
 
-@planted("vector-product", lambda: (jnp.matmul, (normal(384, 384), normal(384, 384))))
+@planted("vector-product", lambda: (jnp.matmul, (spec(1024, 512), spec(512, 1024))), chip="v5e")
 def multiplied_and_summed() -> Made:
-    return lambda a, b: jnp.sum(a[:, :, None] * b[None], axis=1), (
-        normal(384, 384),
-        normal(384, 384),
-    )
+    wide = functools.partial(spec, dtype=jnp.float32)
+    return lambda a, b: jnp.sum(a[:, :, None] * b[None], axis=1), (wide(1024, 512), wide(512, 1024))
 
 
 @planted("vector-product", lambda: (jnp.matmul, (spec(2048, 2048), spec(2048, 2048))), chip="v5e")
@@ -192,9 +190,9 @@ def tiny_batches() -> Made:
     return jnp.matmul, (normal(40000, 6, 6), normal(40000, 6, 6))
 
 
-@planted("small-product", lambda: (jnp.matmul, (spec(8192, 1024), spec(1024, 1024))), chip="v6e")
+@planted("small-product", lambda: (jnp.matmul, (spec(2**18, 256), spec(256, 256))), chip="v5e")
 def padded() -> Made:
-    return jnp.matmul, (spec(8192, 8192), spec(8192, 136))
+    return jnp.matmul, (spec(65536, 24, 40), spec(65536, 40, 24))
 
 
 # --- fusing ---------------------------------------------------------------------------------------
@@ -208,9 +206,9 @@ def chain(x: Any, barrier: bool) -> Any:
     return jnp.where(y > 0, y, 0.1 * y)
 
 
-@planted("unfused", lambda: (functools.partial(chain, barrier=False), (normal(2**22),)))
+@planted("unfused", lambda: (functools.partial(chain, barrier=False), (spec(2**28),)), chip="v5e")
 def barriers() -> Made:
-    return functools.partial(chain, barrier=True), (normal(2**22),)
+    return functools.partial(chain, barrier=True), (spec(2**28),)
 
 
 def one_jit() -> Made:
@@ -229,44 +227,46 @@ def op_by_op() -> Made:
     return f, (normal(2**22),)
 
 
-@planted("split-reduction", lambda: (lambda x: jnp.sum(x * x, -1), (normal(8192, 1024),)))
+@planted(
+    "split-reduction", lambda: (lambda x: jnp.sum(x * x, -1), (spec(65536, 4096),)), chip="v5e"
+)
 def softmaxed() -> Made:
-    return lambda x: jax.nn.softmax(x, -1), (normal(8192, 1024),)
+    return lambda x: jax.nn.softmax(x, -1), (spec(65536, 4096),)
 
 
-@planted("split-reduction", lambda: (lambda x: jnp.tanh(x) * 2, (normal(4096, 2048),)))
+@planted("split-reduction", lambda: (lambda x: jnp.tanh(x) * 2, (spec(65536, 8192),)), chip="v6e")
 def normalised() -> Made:
     def f(x: Any, g: Any) -> Any:
         centred = x - x.mean(-1, keepdims=True)
         return centred * lax.rsqrt((centred**2).mean(-1, keepdims=True) + 1e-6) * g
 
-    return f, (normal(4096, 2048), normal(2048))
+    return f, (spec(65536, 8192), spec(8192))
 
 
 def mlp() -> Made:
     def f(x: Any, up: Any, down: Any) -> Any:
         return jax.nn.silu(x @ up) @ down
 
-    return f, (normal(512, 256), normal(256, 1024) / 16, normal(1024, 256) / 32)
+    return f, (spec(16384, 2048), spec(2048, 8192), spec(8192, 2048))
 
 
-@planted("scores", mlp)
+@planted("scores", mlp, chip="v5e")
 def attention() -> Made:
     def f(q: Any, k: Any, v: Any) -> Any:
         scores = jnp.einsum("hqd,hkd->hqk", q, k) / 8
         return jnp.einsum("hqk,hkd->hqd", jax.nn.softmax(scores), v)
 
-    return f, (normal(4, 1024, 64),) * 3
+    return f, (spec(32, 4096, 128),) * 3
 
 
-@planted("scores", mlp)
+@planted("scores", mlp, chip="v6e")
 def crossed_entropy() -> Made:
     def f(x: Any, w: Any, labels: Any) -> Any:
         logits = x @ w
         hit = jnp.take_along_axis(logits, labels[:, None], 1)[:, 0]
         return jnp.mean(jax.nn.logsumexp(logits, -1) - hit)
 
-    return f, (normal(1024, 64), normal(64, 8192), jnp.arange(1024))
+    return f, (spec(8192, 2048), spec(2048, 65536), spec(8192, dtype=jnp.int32))
 
 
 def a_loss(remat: bool) -> Made:
@@ -319,6 +319,18 @@ def many_turns() -> Made:
     return f, (normal(4, 4),)
 
 
+@planted("short-kernels", lambda: (lambda x: jnp.tanh(x @ x), (normal(512, 512),)))
+def steps_in_time() -> Made:
+    def f(h: Any, xs: Any, w: Any) -> Any:
+        def step(h: Any, x: Any) -> Any:
+            h = jnp.tanh(h @ w + x)
+            return h, jnp.sum(h)
+
+        return lax.scan(step, h, xs)
+
+    return f, (normal(4, 64), normal(1000, 4, 64), normal(64, 64) / 8)
+
+
 def long_program() -> Made:
     f = jax.jit(lambda x: x @ x @ x)
     return f, (normal(1024, 1024),)
@@ -368,7 +380,7 @@ def sharded(split: bool) -> Made:
         return NamedSharding(mesh, P(*axes))
 
     rows = jax.ShapeDtypeStruct(
-        (1024, 4096), jnp.bfloat16, sharding=at("x" if not split else None, "x" if split else None)
+        (1024, 4096), jnp.bfloat16, sharding=at(None if split else "x", "x" if split else None)
     )
     weights = jax.ShapeDtypeStruct(
         (4096, 4096), jnp.bfloat16, sharding=at("x" if split else None, None)

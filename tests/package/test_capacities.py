@@ -11,7 +11,7 @@ import roofline_helpers as rh
 jax = pytest.importorskip("jax")
 
 from roofline_helpers.compiled import can_compile  # noqa: E402
-from roofline_helpers.compiled.targets import devices  # noqa: E402
+from roofline_helpers.compiled.targets import all_devices, layout_for  # noqa: E402
 
 
 @pytest.mark.parametrize("key", ["v4", "v5e", "v5p", "v6e", "v7x"])
@@ -25,7 +25,7 @@ def test_the_compiler_s_limit_is_the_capacity(key: str) -> None:
     one = chip.per_device()
     columns = 65536
     rows = int(1.3 * one.memory["hbm"].capacity.value) // (4 * columns)
-    sharding = SingleDeviceSharding(devices(chip, 1)[0])
+    sharding = SingleDeviceSharding(all_devices(chip, layout_for(chip, 1))[0])
     x = jax.ShapeDtypeStruct((rows, columns), "float32", sharding=sharding)
     with pytest.raises(Exception, match="exceeds available HBM") as error:
         jax.jit(lambda x: x + 1).lower(x).compile()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import numpy as np
 import pytest
 
+import roofline_helpers as rh
 from roofline_helpers import UnknownName
-from roofline_helpers.dtypes import ALIASES, BITS, dtype, nbytes
+from roofline_helpers.dtypes import ALIASES, BITS, COMPUTED, computed_as, dtype, nbytes
 
 
 @pytest.mark.parametrize(
@@ -56,11 +58,11 @@ def test_every_alias_means_a_data_type_that_exists():
     ("name", "bits"),
     [("fp64", 64), ("fp32", 32), ("tf32", 32), ("bf16", 16), ("fp16", 16), ("fp8", 8)]
     + [("fp4", 4), ("int64", 64), ("int32", 32), ("int16", 16), ("int8", 8), ("int4", 4)]
-    + [("bool", 8)],
+    + [("bool", 8), ("mxfp8", 8.25), ("mxfp4", 4.25), ("nvfp4", 4.5)],
 )
 def test_bytes_of_each_type(name, bits):
-    assert nbytes(1000, name) == 1000 * bits // 8
-    assert len(BITS) == 13
+    assert nbytes(1000, name) == math.ceil(1000 * bits / 8)
+    assert len(BITS) == 16
 
 
 def test_half_bytes_round_up():
@@ -78,3 +80,16 @@ def test_unknown_type_names_the_nearest():
         dtype("bfloat17")
     with pytest.raises(UnknownName, match="complex128"):
         dtype(complex)
+
+
+def test_scales_take_bytes_and_no_peak_of_their_own():
+    """MX: 32 elements and an 8-bit scale; NVFP4: 16 and a scale of fp8."""
+    assert [nbytes(32, name) for name in ("mxfp8", "mxfp4")] == [32 + 1, 16 + 1]
+    assert nbytes(16, "nvfp4") == 8 + 1
+    assert nbytes(2**60, "mxfp4") == 17 * 2**55  # exact
+    assert {computed_as(name) for name in COMPUTED} == {"fp8", "fp4"}
+    b200, trainium = rh.chip("b200"), rh.chip("trainium-3")
+    assert b200.peak("nvfp4") == b200.peak("fp4")
+    assert trainium.roofline("mxfp8").peak == trainium.matrix["fp8"].value
+    weights = rh.work.matmul(1, 4096, 4096, "bf16", b="nvfp4").reads["b"]
+    assert weights == 4096**2 * 9 / 16

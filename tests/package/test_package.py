@@ -34,8 +34,12 @@ FLOORS = [
     "figures",
     "hardware",
     "work",
+    "network",
+    "models",
+    "training",
     "serving",
     "verdicts",
+    "published",
     "records",
     "evidence",
     "plot",
@@ -49,7 +53,7 @@ FLOORS = [
     "__main__",
 ]
 HEAVY = ("jax", "jaxlib", "matplotlib", "seaborn", "pandas", "scipy", "IPython")
-SECONDS = 0.1
+OF_NUMPY = 0.6  # of the time that importing NumPy takes
 
 
 def python(code: str) -> str:
@@ -67,12 +71,13 @@ def test_import_loads_nothing_heavy() -> None:
 
 def test_import_is_quick() -> None:
     code = (
-        # the processor's time: other programs of the machine do not count
-        "import time, numpy; begun = time.process_time(); import roofline_helpers;"
+        # the processor's time, beside that of another import: slow machines are slow at both
+        "import time; begun = time.process_time(); import json, numpy;"
+        "between = time.process_time(); import roofline_helpers;"
         "roofline_helpers.hardware, roofline_helpers.work;"
-        "print(time.process_time() - begun)"
+        "print((time.process_time() - between) / (between - begun))"
     )
-    assert min(float(python(code)) for _ in range(5)) <= SECONDS
+    assert min(float(python(code)) for _ in range(3)) <= OF_NUMPY
 
 
 def statements(tree: ast.AST) -> Iterator[ast.AST]:

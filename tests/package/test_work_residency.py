@@ -99,7 +99,7 @@ def test_the_ends_hold_what_the_compiler_placed() -> None:
     on_least, seen = {}, 0
     for key, by_length in record["hbm_bytes"].items():
         one = rh.chip(key).per_device()
-        capacity = one.memory[one.on_chip].capacity.value
+        _, capacity = one.on_chip
         for length, compiled in by_length.items():
             three = naive_attention(batch, int(length), heads=heads, head_dim=head_dim)
             least = flash_attention(batch, int(length), heads=heads, head_dim=head_dim).bytes

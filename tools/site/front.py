@@ -15,7 +15,7 @@ from base64 import b64decode
 from tools import books
 from tools.notebooks import run as notebooks
 
-COPIES = {"book/images/rooflines.png": ("notebooks/hardware-comparison.ipynb", "fig-compare-tpus")}
+COPIES = {"book/images/rooflines.png": ("notebooks/hardware-comparison.ipynb", "fig-four-roofs")}
 DRAWN = "book/images/first-kernels.png"
 
 

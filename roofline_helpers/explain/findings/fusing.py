@@ -201,6 +201,8 @@ def _through_softmax(case: Case, row: Row, size: int) -> tuple[list[Row], bool] 
         members += following
         edge = [each for each in following if not set(each.operations) & PRODUCTS]
     touching = [m for m in members if _touches(program, m, size)]
+    if any("softmax" in program.sites[m.name].instruction.name for m in touching):
+        return touching, True  # libtpu's own kernel: it takes the second product along
     opcodes = set().union(*(set(m.operations) for m in touching))
     reduced = any(_reduces_size(program, m, size) for m in touching)
     if not opcodes & {"exponential", "exponential-minus-one"} or not reduced:

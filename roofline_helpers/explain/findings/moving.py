@@ -11,6 +11,7 @@ from roofline_helpers.explain.program import Program, Value
 from roofline_helpers.explain.rows import Row
 from roofline_helpers.hlo.calls import results
 from roofline_helpers.hlo.module import Site
+from roofline_helpers.hlo.opcodes import ARITHMETIC
 
 _PLACING = frozenset({"copy", "transpose", "convert", "bitcast-convert", "reshape", "bitcast"})
 _SLICING = _PLACING | {
@@ -45,6 +46,9 @@ def copies(case: Case) -> Iterator[Claim]:
                     yield _claim("layout-copy", row, _described(program, row))
             elif _could_be_donated(program, row.name):
                 yield _claim("not-donated", row, _argument(program, row))
+        elif opcodes <= _PLACING | ARITHMETIC | {"broadcast"} and _slowed(program, row):
+            claim = ((row, row.lost, row.bytes),)
+            yield Claim("layout-copy", claim, _described(program, row))
 
 
 def _claim(cause: str, row: Row, evidence: str) -> Claim:
@@ -61,6 +65,11 @@ def _only_moves(program: Program, name: str, opcodes: set[str]) -> bool:
         part.instruction.opcode in arithmetic and not part.instruction.shape.is_scalar
         for part in program.instructions(name)
     )
+
+
+def _slowed(program: Program, row: Row) -> bool:
+    """Return whether a kernel with a little arithmetic loses more than half to a new layout."""
+    return row.lost > 0.5 * row.seconds and _changes_layout(program, row.name)
 
 
 def _changes_layout(program: Program, name: str) -> bool:

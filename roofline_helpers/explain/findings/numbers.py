@@ -26,7 +26,7 @@ def float32(case: Case) -> Iterator[Claim]:
     for row in case.kernels:
         program = case.program(row)
         for part in program.instructions(row.name):
-            if part.instruction.opcode not in PRODUCTS or not _all_float32(part):
+            if part.instruction.opcode not in PRODUCTS or not _in_float32(part):
                 continue
             narrow = [_came(program, row.name, part, n) for n in range(2)]
             if not any(narrow) or (case.platform == "cpu" and not _asked(program, row, part)):
@@ -37,10 +37,10 @@ def float32(case: Case) -> Iterator[Claim]:
             break
 
 
-def _all_float32(part: Site) -> bool:
-    return len(part.operands) >= 2 and all(
-        shape.parts is None and shape.dtype == "f32" for shape in part.operands[:2]
-    )
+def _in_float32(part: Site) -> bool:
+    """Return whether one side of a product is float32, and the other that or narrower."""
+    types = {shape.dtype for shape in part.operands[:2]}
+    return len(part.operands) >= 2 and "f32" in types and types <= {"f32", *_NARROW}
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,8 @@ class _Wide:
 def _came(program: Program, kernel: str, part: Site, operand: int) -> _Wide | None:
     """Return what an operand of a product was converted from; None if it came as float32."""
     name, where, maker = part.instruction.operands[operand], part.where, kernel
+    if part.operands[operand].dtype in _NARROW:
+        return _Wide(part.operands[operand].dtype, "", part.operands[operand].elements, True)
     outer: list[tuple[str, hlo.Computation]] = []
     site = program.sites[kernel]
     if site.fused is not None:
@@ -162,39 +164,19 @@ def small_products(case: Case) -> Iterator[Claim]:
 
 
 def padded_products(case: Case) -> Iterator[Claim]:
-    """Yield products whose sides a TPU's 128 × 128 tiles fill badly, where computing bounds."""
-    if case.platform != "tpu":
-        return
+    """Yield products whose arrays take much more memory than they hold, padded to whole tiles."""
     for row in case.kernels:
-        if row.limit != "matrix":
+        there, bandwidth = case.counted(row), case.ceilings.bandwidth
+        if not row.matrix_types or there.padding < 0.25 * there.bytes or not bandwidth:
             continue
-        for part in case.program(row).instructions(row.name):
-            sides = _sides(part)
-            if sides is None:
-                continue
-            padded = [math.ceil(side / 128) * 128 for side in sides]
-            more = math.prod(padded) / math.prod(sides)
-            if more >= 1.25:
-                # padding costs time at the peak: what runs is `more` times what was counted
-                seconds = row.seconds * (1 - 1 / more if case.measured else more - 1)
-                shape = " × ".join(map(str, sides))
-                full = " × ".join(map(str, padded))
-                evidence = f"{shape} fills tiles of {full}: {more:.2f} times the work"
-                yield Claim("small-product", ((row, seconds, 0.0),), evidence)
-            break
-
-
-def _sides(part: Site) -> tuple[int, int] | None:
-    """Return the sides of a product that lie along the matrix unit: outputs n, and the sum k."""
-    each = part.instruction
-    if each.opcode not in PRODUCTS or len(part.operands) < 2:
-        return None
-    out = each.shape.elements
-    flops = hlo.matrix_flops(each, *part.operands[:2])
-    k = round(flops / (2 * out)) if out else 0
-    dims = [each.shape.dims[d] for d in each.shape.order] if each.shape.order else each.shape.dims
-    dims = [d for d in dims if d > 1]
-    return (dims[-1], k) if dims and k > 1 else None
+        moved = float(there.padding) * row.launches
+        seconds = moved / bandwidth if not case.measured else min(moved / bandwidth, row.lost)
+        shapes = [part.operands for part in case.program(row).instructions(row.name)]
+        widest = max((s for each in shapes for s in each), key=lambda s: s.padded_bytes - s.bytes)
+        evidence = (
+            f"{widest} takes {widest.padded_bytes / max(widest.bytes, 1):.1f} times its bytes"
+        )
+        yield Claim("small-product", ((row, seconds, moved),), evidence)
 
 
 # --- the unit -------------------------------------------------------------------------------------

@@ -24,6 +24,10 @@ def short_kernels(case: Case) -> Iterator[Claim]:
     if not case.measured:
         return
     kernels = [row for row in case.rows if row.kind == KERNEL and row.launches]
+    for row in kernels:
+        if row.inside >= _MANY and row.busy / row.inside < floor and row.lost > 0.5 * row.seconds:
+            evidence = f"{row.inside:,.0f} kernels inside a loop take {row.busy * 1e6:,.0f} µs"
+            yield Claim("short-kernels", ((row, row.lost, 0.0),), evidence)
     short = [row for row in kernels if row.busy / row.launches < floor]
     many = sum(row.launches for row in short)
     if many < _MANY:

@@ -1,0 +1,64 @@
+"""Chips joined by links: topologies, and the time of collectives on them, counted by hand.
+
+A topology is a list of axes: those of a TPU slice's torus, the switch of a GPU host, and the slower
+network between slices or hosts. A collective over one axis or several has a number of steps and, on
+the busiest link, a number of bytes; its time is
+
+    latency + bytes / rate          (the α–β model)
+
+where the latency counts each step once. With ``ceilings="published"`` rates and latencies are the
+vendor's, and the time is a bound: nothing is faster. With ``ceilings="reached"`` they are those of
+measured curves (`data/network.toml` says which rows), and the time is a prediction.
+
+What is left out
+    Contention with other traffic, unless `sharing` says it; the memory's own time; arithmetic of
+    reductions on TPUs; twisted tori; routing around failed links; in a published bound of a switch,
+    its latency, which nobody prints.
+
+>>> slice_ = topology("v5p", "4x4x4")
+>>> gather = all_gather(2 * 1024 * 4096, slice_["x", "y", "z"])
+>>> f"{gather.seconds * 1e6:.0f} µs, {gather.link_bytes / 1e6:.2f} MB over the busiest link"
+'20 µs, 1.38 MB over the busiest link'
+
+Sources: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations
+in MPICH", IJHPCA 19(1), 2005 (α–β, rings, trees); jax-ml/scaling-book, "Sharded matrices and how to
+multiply them" (tori); B. Klenk et al., ISCA 2020 (reductions in the switch).
+"""
+
+from roofline_helpers.network.axes import Axis, Protocol
+from roofline_helpers.network.collectives import (
+    COLLECTIVES,
+    Collective,
+    Phase,
+    all_gather,
+    all_reduce,
+    all_to_all,
+    collective,
+    permute,
+    reduce_scatter,
+    send,
+)
+from roofline_helpers.network.sharding import Plan, Sharded, matmul, sharded
+from roofline_helpers.network.topology import CEILINGS, Topology, topology
+
+__all__ = [
+    "topology",
+    "Topology",
+    "Axis",
+    "Protocol",
+    "CEILINGS",
+    "collective",
+    "all_gather",
+    "reduce_scatter",
+    "all_reduce",
+    "all_to_all",
+    "permute",
+    "send",
+    "Collective",
+    "Phase",
+    "COLLECTIVES",
+    "sharded",
+    "Sharded",
+    "matmul",
+    "Plan",
+]

@@ -1,0 +1,191 @@
+"""Axes: chips in a row, a ring or around a switch, and what moving bytes along them costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple
+
+from roofline_helpers._checks import BadType, BadValue, shown, whole
+from roofline_helpers.show import si
+
+Kind = Literal["ring", "line", "switch", "mesh"]
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """One way to move bytes.
+
+    Parameters
+    ----------
+    rate : float
+        Byte/s over a link, one way.
+    step, startup : float
+        Seconds a step, and to begin.
+    exchange : float
+        Seconds more to begin where every device has something else for each other one.
+    copied, reduced : float, optional
+        Byte/s at which a device copies, or adds, the share of the result that is its own and
+        crosses no link; not given where that costs nothing.
+    peer_rate, peer_limit : float, optional
+        Byte/s to a single peer, for messages of fewer bytes than the limit.
+    """
+
+    rate: float
+    step: float = 0.0
+    startup: float = 0.0
+    exchange: float = 0.0
+    copied: float | None = None
+    reduced: float | None = None
+    peer_rate: float | None = None
+    peer_limit: float = 0.0
+
+    def times(self, load: Load) -> tuple[float, float]:
+        """Return the seconds that a load's steps take, and those that its bytes take."""
+        rate = self.rate
+        if load.to == "one" and self.peer_rate and load.link_bytes < self.peer_limit:
+            rate = min(rate, self.peer_rate)
+        transfer = load.link_bytes / rate
+        transfer += load.copied / self.copied if self.copied else 0.0
+        transfer += load.reduced / self.reduced if self.reduced else 0.0
+        latency = self.startup + load.steps * self.step
+        return latency + (self.exchange if load.to == "each" else 0.0), transfer
+
+
+class Load(NamedTuple):
+    """What a collective asks of one network.
+
+    `link_bytes` cross the busiest link one way, in `steps` that follow each other. `copied` and
+    `reduced` are the bytes of its own share that a device copies or adds. `to` is whom a device
+    sends to: "all" the same, "each" other one something else, or "one".
+    """
+
+    algorithm: str
+    link_bytes: float
+    steps: int
+    copied: float = 0.0
+    reduced: float = 0.0
+    to: Literal["all", "each", "one"] = "all"
+
+
+@dataclass(frozen=True, repr=False)
+class Axis:
+    """Devices that a collective can run along.
+
+    Parameters
+    ----------
+    name : str
+        "x", "nvlink", "dcn".
+    size : int
+        Devices along it.
+    kind : {"ring", "line", "switch", "mesh"}
+        A closed row of neighbours, an open one, a switch between all of them, or one link between
+        any two.
+    network : str
+        Which of the chip's links it uses: axes of one network work side by side, each device over
+        links of its own.
+    protocols : tuple of Protocol
+        What moves the bytes: the fastest for a message is taken. Their rate is one link's, but a
+        switch's that of all of a device's links together.
+    stride : int
+        Links from one member to the next, where it is every stride-th device of a longer axis:
+        as many such groups share the links.
+    multicast : bool
+        Whether the switch copies and adds on the way.
+    whole : Axis, optional
+        The axis that this is a part of.
+    """
+
+    name: str
+    size: int
+    kind: Kind
+    network: str
+    protocols: tuple[Protocol, ...] = field(compare=False)
+    stride: int = 1
+    multicast: bool = False
+    whole: Axis | None = field(default=None, compare=False)
+
+    def __repr__(self) -> str:
+        rate = si(self.protocols[-1].rate / self.stride, "B/s", "G", 4)
+        return f"<axis {self.name}: {self.kind} of {self.size} over {self.network}, {rate}>"
+
+    @property
+    def lanes(self) -> float:
+        """Links of one device that a collective over this axis fills at once, each one way."""
+        full = {"ring": 2, "line": 1, "switch": 1, "mesh": self.size - 1}[self.kind]
+        return full / self.stride
+
+    @property
+    def steps(self) -> int:
+        """Steps until what one device holds has reached all the others, in the ring's algorithm."""
+        if self.kind == "ring":
+            return self.size // 2 * self.stride
+        return 1 if self.kind == "mesh" else (self.size - 1) * self.stride
+
+    def inner(self, size: int) -> Axis:
+        """Return the group of `size` neighbours: part of a ring is a line.
+
+        Raises
+        ------
+        BadType, BadValue
+            Not a whole number that divides the axis.
+        """
+        size = self._part(size)
+        if size == self.size:
+            return self
+        kind: Kind = self.kind if self.kind in ("switch", "mesh") else "line"
+        name = f"{self.name}[:{size}]"
+        return replace(self, name=name, size=size, kind=kind, whole=self.whole or self)
+
+    def outer(self, size: int) -> Axis:
+        """Return the group of every (self.size / size)-th device; raise as `inner`."""
+        size = self._part(size)
+        if size == self.size:
+            return self
+        stride = 1 if self.kind in ("switch", "mesh") else self.stride * (self.size // size)
+        name = f"{self.name}[::{self.size // size}]"
+        return replace(self, name=name, size=size, stride=stride, whole=self.whole or self)
+
+    def _part(self, size: int) -> int:
+        size = whole("size", size)
+        if self.size % size:
+            raise BadValue(f"a part of axis {self.name} must divide its {self.size}, got {size}")
+        return size
+
+
+def axes_of(over: Axis | Iterable[Axis]) -> tuple[Axis, ...]:
+    """Return the axes that a collective runs over.
+
+    Parts that together are a whole axis become that axis; axes of one device are left out.
+
+    Raises
+    ------
+    BadType
+        Not axes.
+    BadValue
+        One axis twice.
+    """
+    axes = (over,) if isinstance(over, Axis) else over
+    if not isinstance(axes, Iterable) or isinstance(axes, str):
+        raise BadType(f"over must be an axis or axes of a topology, got {shown(over)}")
+    axes = tuple(axes)
+    for each in axes:
+        if not isinstance(each, Axis):
+            raise BadType(f"over must be an axis or axes of a topology, got {shown(each)}")
+    if len({each.name for each in axes}) < len(axes):
+        raise BadValue(f"each axis once, got {', '.join(each.name for each in axes)}")
+    return _joined([each for each in axes if each.size > 1])
+
+
+def _joined(axes: list[Axis]) -> tuple[Axis, ...]:
+    """Return the axes with the parts of one axis, where all are there, as that axis."""
+    joined: list[Axis] = []
+    for each in axes:
+        parts = [other for other in axes if each.whole and other.whole == each.whole]
+        if each.whole and math.prod(part.size for part in parts) == each.whole.size:
+            if each.whole not in joined:
+                joined.append(each.whole)
+        else:
+            joined.append(each)
+    return tuple(joined)

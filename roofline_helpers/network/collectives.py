@@ -1,0 +1,412 @@
+"""Collectives: the bytes and steps of each on its axes, and their time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from roofline_helpers._checks import BadValue, name_of, shown, single, whole
+from roofline_helpers.network.axes import Axis, Load, axes_of
+from roofline_helpers.show import facts_html, si
+
+ALGORITHMS = ("ring", "tree", "one-shot", "multicast")
+
+
+@dataclass(frozen=True)
+class Phase:
+    """The part of a collective that one network carries.
+
+    `latency` and `transfer` are seconds, `link_bytes` what crosses the busiest link one way, and
+    `steps` those that follow each other.
+    """
+
+    network: str
+    axes: tuple[Axis, ...]
+    algorithm: str
+    link_bytes: float
+    steps: int
+    latency: float
+    transfer: float
+
+
+@dataclass(frozen=True, repr=False)
+class Collective:
+    """A collective on axes: what it moves, and how long it takes.
+
+    Networks work at the same time, each on what another has brought, so the transfer is that of the
+    slowest; their latencies add up.
+    """
+
+    kind: str
+    nbytes: float
+    axes: tuple[Axis, ...]
+    phases: tuple[Phase, ...]
+
+    def __repr__(self) -> str:
+        return f"<{self.kind}: {', '.join(self._facts().values())}>"
+
+    def _repr_html_(self) -> str:
+        return facts_html(self.kind, self._facts())
+
+    def _facts(self) -> dict[str, str]:
+        over = " × ".join(f"{each.name} ({each.kind} of {each.size})" for each in self.axes)
+        return {
+            "bytes": si(self.nbytes, "B"),
+            "over": f"over {over or 'one device'}",
+            "link": f"{si(self.link_bytes, 'B')} on the busiest link",
+            "time": f"{si(self.seconds, 's')} ({self.bound}-bound)",
+        }
+
+    @property
+    def devices(self) -> int:
+        """Devices that take part."""
+        return math.prod(each.size for each in self.axes)
+
+    @property
+    def latency(self) -> float:
+        """Seconds that its steps take whatever the size."""
+        return sum(phase.latency for phase in self.phases)
+
+    @property
+    def transfer(self) -> float:
+        """Seconds that its bytes take."""
+        return max((phase.transfer for phase in self.phases), default=0.0)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds in all: latency + transfer."""
+        return self.latency + self.transfer
+
+    @property
+    def bound(self) -> str:
+        """What takes the larger part: "latency" or "bandwidth"."""
+        return "latency" if self.latency > self.transfer else "bandwidth"
+
+    @property
+    def link_bytes(self) -> float:
+        """Bytes that cross the busiest link of the slowest network, one way."""
+        slowest = max(self.phases, key=lambda phase: phase.transfer, default=None)
+        return slowest.link_bytes if slowest else 0.0
+
+
+def all_gather(
+    nbytes: Any, over: Axis | Iterable[Axis], *, sharing: int = 1, algorithm: str | None = None
+) -> Collective:
+    """Return the time until every device has the whole of an array that is sharded over axes.
+
+    A ring of n sends each shard both ways round, ⌊n/2⌋ steps, V (n−1)/2n bytes a link one way; a
+    line of n has to bring n−1 shards over its last link. Over several axes of a torus each takes
+    its part of the bytes, so that a device receives V (1−1/N) over all its links at once. A device
+    at a switch receives as much over all its links.
+
+    Parameters
+    ----------
+    nbytes : float
+        Bytes V of the whole array, as each device has it in the end.
+    over : Axis or axes
+        Of `topology(...)["x", "y"]` or `topology(...).mesh(...)["data"]`.
+    sharing : int
+        Collectives of this size that run over the same links at the same time.
+    algorithm : {"ring", "tree", "one-shot", "multicast"}, optional
+        "ring" if not given, or "multicast" where the axis has it.
+
+    Raises
+    ------
+    BadType, BadValue, UnknownName
+        Not a positive number of bytes; not axes; no such algorithm for this collective.
+
+    Source: jax-ml/scaling-book, "Sharded matrices"; R. Thakur et al., IJHPCA 19(1), 2005.
+    """
+
+    def load(v: float, axes: tuple[Axis, ...]) -> Load:
+        n = _size(axes)
+        return Load("ring", _gathered(v, axes), _steps(axes), copied=v / n)
+
+    return _timed("all-gather", nbytes, over, sharing, algorithm, {"ring": load})
+
+
+def reduce_scatter(
+    nbytes: Any, over: Axis | Iterable[Axis], *, sharing: int = 1, algorithm: str | None = None
+) -> Collective:
+    """Return the time to add arrays of all devices, each keeping a shard of the sum.
+
+    An all-gather backwards: the same bytes and steps.
+
+    Parameters
+    ----------
+    nbytes : float
+        Bytes of the array that each device has a summand of.
+    over, sharing, algorithm
+        As in `all_gather`; the same errors and sources.
+    """
+
+    def load(v: float, axes: tuple[Axis, ...]) -> Load:
+        n = _size(axes)
+        return Load("ring", _gathered(v, axes), _steps(axes), reduced=v / n)
+
+    return _timed("reduce-scatter", nbytes, over, sharing, algorithm, {"ring": load})
+
+
+def all_reduce(
+    nbytes: Any, over: Axis | Iterable[Axis], *, sharing: int = 1, algorithm: str | None = None
+) -> Collective:
+    """Return the time to add arrays of all devices, each getting the whole sum.
+
+    "ring" is a reduce-scatter and an all-gather, twice their bytes and steps. "tree" adds up and
+    down a binary tree, 2 ⌈log₂ n⌉ steps, twice the array: where steps are dear, between hosts.
+    "one-shot" sends the whole array to everybody in one step, (n−1) V bytes: for small ones.
+    "multicast" lets the switch add and copy: every device sends and receives V once.
+
+    Parameters
+    ----------
+    nbytes : float
+        Bytes of the array that each device has a summand of.
+    over, sharing, algorithm
+        As in `all_gather`; the same errors and sources.
+    """
+
+    def ring(v: float, axes: tuple[Axis, ...]) -> Load:
+        n = _size(axes)
+        return Load("ring", 2 * _gathered(v, axes), 2 * _steps(axes), v / n, v / n)
+
+    def tree(v: float, axes: tuple[Axis, ...]) -> Load:
+        _only_switch("tree", axes)
+        return Load("tree", 2 * v, 2 * math.ceil(math.log2(_size(axes))))
+
+    def one_shot(v: float, axes: tuple[Axis, ...]) -> Load:
+        n = _size(axes)
+        steps = 1 if _switched(axes) else _steps(axes)
+        return Load("one-shot", _gathered(n * v, axes), steps, reduced=n * v)
+
+    def multicast(v: float, axes: tuple[Axis, ...]) -> Load:
+        if not all(each.multicast for each in axes):
+            raise BadValue("multicast needs a switch that adds: topology(..., multicast=True)")
+        n = _size(axes)
+        return Load("multicast", min(v, 2 * v * (n - 1) / n), 2)
+
+    ways = {"ring": ring, "tree": tree, "one-shot": one_shot, "multicast": multicast}
+    return _timed("all-reduce", nbytes, over, sharing, algorithm, ways)
+
+
+def all_to_all(
+    nbytes: Any, over: Axis | Iterable[Axis], *, sharing: int = 1, algorithm: str | None = None
+) -> Collective:
+    """Return the time until each device has its part of what every other one held.
+
+    On a torus messages take the shortest way, axis after axis: a ring's links carry V n / 8N bytes
+    (n even), a line's middle link V n / 4N. At a switch a device sends (1−1/N) of what it has.
+
+    Parameters
+    ----------
+    nbytes : float
+        Bytes V of the whole array, of which each device holds a 1/N share.
+    over, sharing, algorithm
+        As in `all_gather`; the same errors and sources.
+    """
+
+    def load(v: float, axes: tuple[Axis, ...]) -> Load:
+        n = _size(axes)
+        link_bytes = max(_crossing(v, each, n) for each in axes)
+        return Load("ring", link_bytes, _steps(axes), copied=v / n**2, to="each")
+
+    return _timed("all-to-all", nbytes, over, sharing, algorithm, {"ring": load})
+
+
+def permute(
+    nbytes: Any, over: Axis | Iterable[Axis], *, hops: int = 1, sharing: int = 1
+) -> Collective:
+    """Return the time in which every device sends its array to the one `hops` on, cyclically.
+
+    On a ring the shorter way round, min(hops, n−hops) messages on each link; on a line the last
+    ones travel back to the front. At a switch it is one step.
+
+    Parameters
+    ----------
+    nbytes : float
+        Bytes that each device sends.
+    over : Axis
+        One axis.
+    hops : int
+        How far, from 1 to n − 1.
+    sharing : int
+        As in `all_gather`.
+
+    Raises
+    ------
+    BadType, BadValue
+        As `all_gather`; several axes; as many hops as devices, or more.
+    """
+    far = whole("hops", hops)
+    axes = axes_of(over)
+    if len(axes) > 1:
+        raise BadValue(f"permute runs along one axis, got {', '.join(a.name for a in axes)}")
+    if axes and far >= axes[0].size:
+        raise BadValue(f"hops must be under the axis's {axes[0].size}, got {far}")
+
+    def load(v: float, group: tuple[Axis, ...]) -> Load:
+        [axis] = group
+        near = min(far, axis.size - far)
+        if axis.kind in ("switch", "mesh"):
+            return Load("ring", v, 1, to="one")
+        steps = near if axis.kind == "ring" else max(far, axis.size - far)
+        return Load("ring", near * v * axis.stride, steps * axis.stride, to="one")
+
+    return _timed("permute", nbytes, axes, sharing, None, {"ring": load})
+
+
+def send(nbytes: Any, over: Axis | Iterable[Axis], hops: int | Sequence[int] = 1) -> Collective:
+    """Return the time to send an array from one device to another, with the network to itself.
+
+    Over the shortest ways, one link of each axis that leads there at once.
+
+    Parameters
+    ----------
+    nbytes : float
+        Bytes.
+    over : Axis or axes
+        Those between the two.
+    hops : int or sequence of int
+        How far along each.
+
+    Raises
+    ------
+    BadType, BadValue
+        As `all_gather`; hops that an axis doesn't have.
+
+    Examples
+    --------
+    >>> from roofline_helpers.network import topology
+    >>> slice_ = topology("v5e", "4x4")
+    >>> one = send(2 * 8 * 128 * 8192, slice_["x", "y"], (3, 3))
+    >>> f"{one.latency * 1e6:.0f} µs, then {one.transfer * 1e6:.0f} µs"
+    '6 µs, then 168 µs'
+    """
+    group = (over,) if isinstance(over, Axis) else tuple(over)
+    far = [hops] * len(group) if isinstance(hops, int) else list(hops)
+    if len(far) != len(group):
+        raise BadValue(f"hops must be one for each of {len(group)} axes, got {shown(hops)}")
+    axes_of(group)
+    steps = 0
+    for each, n in zip(group, far, strict=True):
+        whole("hops", n)
+        most = each.size // 2 if each.kind == "ring" else each.size - 1
+        if n > most:
+            raise BadValue(f"axis {each.name} has at most {most} hops, got {n}")
+        steps += 1 if each.kind in ("switch", "mesh") else n * each.stride
+
+    def load(v: float, axes: tuple[Axis, ...]) -> Load:
+        return Load("ring", v / len(axes), steps, to="one")
+
+    return _timed("send", nbytes, group, 1, None, {"ring": load})
+
+
+COLLECTIVES: dict[str, Callable[..., Collective]] = {
+    "all-gather": all_gather,
+    "reduce-scatter": reduce_scatter,
+    "all-reduce": all_reduce,
+    "all-to-all": all_to_all,
+    "permute": permute,
+}
+
+
+def collective(kind: str, nbytes: Any, over: Axis | Iterable[Axis], **options: Any) -> Collective:
+    """Return a collective by its name, one of `COLLECTIVES`; raise as its own function.
+
+    Raises
+    ------
+    UnknownName
+        No such collective.
+    """
+    aliases = {"collective-permute": "permute", "ppermute": "permute", "psum": "all-reduce"}
+    aliases |= {"psum-scatter": "reduce-scatter"}
+    return COLLECTIVES[name_of("collective", kind, COLLECTIVES, aliases)](nbytes, over, **options)
+
+
+# --- bytes and steps --------------------------------------------------------------------------
+
+
+def _size(axes: Iterable[Axis]) -> int:
+    return math.prod(each.size for each in axes)
+
+
+def _switched(axes: Iterable[Axis]) -> bool:
+    return any(each.kind == "switch" for each in axes)
+
+
+def _only_switch(algorithm: str, axes: Iterable[Axis]) -> None:
+    if not _switched(axes):
+        raise BadValue(f"{algorithm} needs a switch, got {', '.join(map(repr, axes))}")
+
+
+def _gathered(v: float, axes: tuple[Axis, ...]) -> float:
+    """Return the bytes on each link when every device receives all of V but its own share."""
+    lanes = 1.0 if _switched(axes) else sum(each.lanes for each in axes)
+    return v * (1 - 1 / _size(axes)) / lanes
+
+
+def _steps(axes: tuple[Axis, ...]) -> int:
+    return _size(axes) - 1 if _switched(axes) else sum(each.steps for each in axes)
+
+
+def _crossing(v: float, axis: Axis, devices: int) -> float:
+    """Return the bytes on the busiest link of an axis in an all-to-all among `devices`."""
+    n = axis.size
+    if axis.kind == "switch":
+        return v / devices * (1 - 1 / devices)
+    if axis.kind == "mesh":
+        return v / devices / n
+    if axis.kind == "ring":
+        return v * (n**2 // 4) / n / (2 * devices) * axis.stride
+    return v * (n // 2) * (-(-n // 2)) / n / devices * axis.stride
+
+
+# --- time -------------------------------------------------------------------------------------
+
+
+def _timed(
+    kind: str,
+    nbytes: Any,
+    over: Axis | Iterable[Axis],
+    sharing: int,
+    algorithm: str | None,
+    ways: Mapping[str, Callable[[float, tuple[Axis, ...]], Load]],
+) -> Collective:
+    """Return a collective with the time of each network's part of it."""
+    v = single("nbytes", nbytes) * whole("sharing", sharing)
+    if algorithm is not None:
+        algorithm = name_of(f"algorithm of {kind}", algorithm, ways)
+    axes = axes_of(over)
+    phases = []
+    inside = 1
+    for network, group in groupby(_inside_out(axes), key=lambda each: each.network):
+        members = tuple(group)
+        part = v if kind in ("permute", "send") else v / inside
+        names = [algorithm] if algorithm else _usual(kind, network, members)
+        found = [_phase(network, members, ways[name](part, members)) for name in names]
+        phases.append(min(found, key=lambda phase: phase.latency + phase.transfer))
+        inside *= _size(members)
+    return Collective(kind, v / sharing, axes, tuple(phases))
+
+
+def _inside_out(axes: tuple[Axis, ...]) -> list[Axis]:
+    """Return axes by network, the fast ones inside first."""
+    order = {"core": 0, "dcn": 2, "nic": 2}
+    return sorted(axes, key=lambda each: order.get(each.network, 1))
+
+
+def _usual(kind: str, network: str, axes: tuple[Axis, ...]) -> list[str]:
+    """Return the algorithms that libraries choose among."""
+    names = ["ring"]
+    if kind == "all-reduce":
+        names += ["multicast"] if all(each.multicast for each in axes) else []
+        names += ["tree"] if network in ("dcn", "nic") else []
+    return names
+
+
+def _phase(network: str, axes: tuple[Axis, ...], load: Load) -> Phase:
+    """Return one network's part with the protocol that is fastest for it."""
+    times = [protocol.times(load) for protocol in axes[0].protocols]
+    return Phase(network, axes, load.algorithm, load.link_bytes, load.steps, *min(times, key=sum))

@@ -1,0 +1,351 @@
+"""Topologies: slices of TPUs, hosts of GPUs, and several of them."""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from itertools import combinations
+from typing import Any
+
+from roofline_helpers._checks import BadType, BadValue, UnknownName, flag, name_of, shown, whole
+from roofline_helpers.hardware import Chip
+from roofline_helpers.hardware import chip as chip_of
+from roofline_helpers.network.axes import Axis, Kind, Protocol
+from roofline_helpers.show import facts_html, si
+
+CEILINGS = ("published", "reached")
+_AXIS_NAMES = "xyz"
+
+
+@dataclass(frozen=True, repr=False)
+class Topology:
+    """Chips and the axes that join them.
+
+    `shape` is that of one slice (TPUs) or the number of GPUs of one host, `axes` those of the fast
+    network and then, where there are several slices or hosts, the slow one. ``topology["x", "y"]``
+    gives axes by name, as collectives take them.
+    """
+
+    chip: Chip
+    shape: tuple[int, ...]
+    axes: tuple[Axis, ...]
+    ceilings: str
+
+    def __repr__(self) -> str:
+        return f"<{self._title()}: {', '.join(self._facts().values())}>"
+
+    def _repr_html_(self) -> str:
+        return facts_html(self._title(), self._facts())
+
+    def _title(self) -> str:
+        shape = "x".join(str(n) for n in self.shape)
+        outer = self.chips // math.prod(self.shape)
+        return f"{f'{outer} × ' if outer > 1 else ''}{self.chip.name} {shape}"
+
+    def _facts(self) -> dict[str, str]:
+        return {each.name: repr(each).strip("<>") for each in self.axes} | {
+            "memory": si(self.memory, "B"),
+            "peak": si(self.flops(self.chip.half), "FLOP/s"),
+        }
+
+    def __getitem__(self, names: str | tuple[str, ...]) -> tuple[Axis, ...]:
+        named = {each.name: each for each in self.axes}
+        asked = (names,) if isinstance(names, str) else names
+        return tuple(named[name_of(f"axis of {self._title()}", name, named)] for name in asked)
+
+    @property
+    def fast(self) -> tuple[Axis, ...]:
+        """The axes within a slice or a host."""
+        return tuple(each for each in self.axes if each.network == self.axes[0].network)
+
+    @property
+    def members(self) -> int:
+        """Members of all axes together: chips, or JAX devices where the topology counts those."""
+        return math.prod(each.size for each in self.axes)
+
+    @property
+    def chips(self) -> int:
+        """How many chips there are."""
+        return math.prod(each.size for each in self.axes if each.network != "core")
+
+    @property
+    def devices(self) -> int:
+        """JAX devices: two for each v7x chip, else one."""
+        return self.chips * chip_of(self.chip.key).devices
+
+    @property
+    def _host(self) -> tuple[int, ...]:
+        return tuple(_wiring()[self.chip.key].get("host", self.shape))
+
+    @property
+    def hosts(self) -> int:
+        """Machines that these chips are in, where every host is full."""
+        return -(-self.chips // math.prod(self._host))
+
+    @property
+    def memory(self) -> float:
+        """Bytes of all chips' main memory."""
+        return self.members * self.chip.memory["hbm"].capacity.value
+
+    def flops(self, dtype: Any = "bf16") -> float:
+        """Return the peak of all chips, FLOP/s; raise as `Chip.peak`."""
+        return self.members * self.chip.peak(dtype).value
+
+    def mesh(self, axes: Mapping[str, Any]) -> dict[str, tuple[Axis, ...]]:
+        """Lay the axes of a logical mesh, as JAX has them, onto those of the network.
+
+        Parameters
+        ----------
+        axes : mapping of str to int or to names
+            Size of each logical axis, outermost first; or the network's axes that it runs over,
+            for all of them. Sizes are laid out from the last to the first, so that the last has
+            the fastest links: on whole axes where sizes allow it, else on part of one.
+
+        Returns
+        -------
+        dict of str to tuple of Axis
+            What the collectives of this module take.
+
+        Raises
+        ------
+        BadType, BadValue, UnknownName
+            Sizes whose product isn't the number of chips; no such axis; an axis twice; sizes that
+            don't fit the network's axes.
+
+        Examples
+        --------
+        >>> pod = topology("v5e", "16x16")
+        >>> pod.mesh({"data": 64, "tensor": 4})["tensor"]
+        (<axis y[:4]: line of 4 over ici, 50 GB/s>,)
+        """
+        if not isinstance(axes, Mapping) or not axes:
+            raise BadType(f"a mesh must be a mapping of axes to sizes or names, got {shown(axes)}")
+        if all(isinstance(value, int) for value in axes.values()):
+            sizes = {name: whole(f"size of {name}", value) for name, value in axes.items()}
+            return _laid_out(sizes, self)
+        laid = {
+            name: self[value if isinstance(value, str) else tuple(value)]
+            for name, value in axes.items()
+        }
+        used = [each.name for group in laid.values() for each in group]
+        if len(set(used)) < len(used):
+            raise BadValue(f"each axis of the network once, got {', '.join(used)}")
+        return laid
+
+
+def topology(
+    chip: Any,
+    shape: Any = None,
+    *,
+    slices: int = 1,
+    ceilings: str = "published",
+    multicast: bool | None = None,
+    cores: bool = False,
+) -> Topology:
+    """Return the topology of a slice, of a host of GPUs, or of several.
+
+    Parameters
+    ----------
+    chip : str, Chip or jax.Device
+        As `roofline_helpers.chip` takes it.
+    shape : str, int or sequence of int, optional
+        A TPU slice as "4x4x4", or its number of chips, then in the vendor's usual shape. Of GPUs
+        their number: more than a host has are several hosts. A whole pod or host if not given.
+    slices : int
+        Slices, or hosts, of that shape, joined by the data-centre network.
+    ceilings : {"published", "reached"}
+        The vendor's rates, or what measured curves reach (`data/network.toml`). Networks that
+        nobody measured keep the published ones.
+    multicast : bool, optional
+        Whether a switch that can copy and add on the way does so. If not given, "published"
+        counts it in, as a bound must, and "reached" leaves it out.
+    cores : bool
+        Whether members are JAX devices, of which a v7x chip is two: adds an axis "core" of the two,
+        whose joint has no published rate and so takes no time, and halves their shares of links.
+
+    Raises
+    ------
+    UnknownName
+        No such chip or ceilings; a chip whose wiring is not known, or none.
+    BadType, BadValue
+        A shape that no pod holds.
+
+    Examples
+    --------
+    >>> topology("v6e", 8).shape, topology("h100", 256).hosts
+    ((2, 4), 32)
+    """
+    device = chip_of(chip)
+    if device.key not in _wiring():
+        allowed = ", ".join(_wiring())
+        raise UnknownName(f"{device.name} has no links that are known. Allowed: {allowed}")
+    ceilings = name_of("ceilings", ceilings, CEILINGS)
+    switched = ceilings == "published" if multicast is None else flag("multicast", multicast)
+    wiring = _wiring()[device.key]
+    outer = whole("slices", slices)
+    pod = tuple(wiring["pod"])
+    if wiring["kind"] == "torus":
+        sizes = _torus_shape(shape, pod, device)
+        kinds = _torus_kinds(sizes, wiring["wrap"])
+        names = list(_AXIS_NAMES)
+    else:
+        count = math.prod(pod) if shape is None else whole("shape", shape)
+        if count > pod[0] and count % pod[0]:
+            raise BadValue(f"{count} chips are no whole number of hosts of {pod[0]}")
+        outer *= max(1, count // pod[0])
+        sizes, kinds = (min(count, pod[0]),), [wiring["kind"]]
+        names = [wiring["link"]]
+    inside = device.devices if flag("cores", cores) else 1
+    device = device.per_device() if inside > 1 else device
+    protocols = _protocols(device, wiring["link"], ceilings, wiring["kind"])
+    cast = wiring.get("multicast", False) and switched
+    axes = [
+        Axis(name, size, kind, wiring["link"], protocols, multicast=cast)
+        for name, size, kind in zip(names, sizes, kinds, strict=False)
+    ]
+    if outer > 1:
+        axes.append(_outer_axis(device, wiring, outer, ceilings))
+    if inside > 1:
+        axes.append(Axis("core", inside, "switch", "core", (Protocol(math.inf),)))
+    return Topology(device, sizes, tuple(axes), ceilings)
+
+
+@cache
+def _data() -> dict[str, Any]:
+    text = resources.files("roofline_helpers").joinpath("data", "network.toml").read_text("utf-8")
+    return tomllib.loads(text)
+
+
+def _wiring() -> dict[str, Any]:
+    return dict(_data()["wiring"])
+
+
+def _outer_axis(chip: Chip, wiring: Mapping[str, Any], size: int, ceilings: str) -> Axis:
+    if "outer" not in wiring:
+        raise BadValue(f"nothing is published of the network between hosts of {chip.name}")
+    link = wiring["outer"]
+    return Axis(link, size, "switch", link, _protocols(chip, link, ceilings, "switch"))
+
+
+def _protocols(chip: Chip, link: str, ceilings: str, kind: str) -> tuple[Protocol, ...]:
+    """Return what moves bytes over a link of a chip."""
+    found = chip.links[link]
+    rate = float(found) if kind == "switch" else found.rate.value
+    hop = found.latency.value if found.latency else 0.0
+    reached = _data()["reached"].get(link) if ceilings == "reached" else None
+    if reached is None:
+        return (Protocol(rate, hop),)
+    own = {**reached, **reached.get(chip.key, {})}  # the same library, begun on another chip
+    memory = chip.roofline(chip.half).bandwidth
+    shares = {name: memory * own[name] for name in ("copied", "reduced") if name in own}
+    if "small_efficiency" not in reached:
+        return (Protocol(rate * own["efficiency"], hop, own["startup"], **shares),)
+    exchange = reached["exchange_startup"] - reached["startup"]
+    small = Protocol(
+        rate * reached["small_efficiency"],
+        own["step"],
+        own["startup"],
+        exchange,
+        peer_rate=reached["peer_small_rate"],
+        peer_limit=math.inf,
+    )
+    bulk = Protocol(
+        rate * own["efficiency"],
+        reached["bulk_step"],
+        reached["bulk_startup"] - reached["startup"] + own["startup"],
+        exchange,
+        peer_rate=reached["peer_rate"],
+        peer_limit=reached["peer_limit"],
+        **shares,
+    )
+    return (small, bulk)
+
+
+def _torus_shape(shape: Any, pod: tuple[int, ...], chip: Chip) -> tuple[int, ...]:
+    """Return the sizes of a slice's axes."""
+    if shape is None:
+        return pod
+    if isinstance(shape, str):
+        if not re.fullmatch(r"\d+(x\d+)*", shape.strip().lower()):
+            raise BadValue(f"a shape must be sizes joined by x, as 4x4x4, got {shown(shape)}")
+        sizes = [int(n) for n in shape.lower().split("x")]
+    elif isinstance(shape, int) and not isinstance(shape, bool):
+        sizes = _usual_shape(whole("shape", shape), len(pod))
+    elif isinstance(shape, Iterable):
+        sizes = [whole("shape", n) for n in shape]
+    else:
+        raise BadType(f"shape must be like '4x4x4', or a number of chips, got {shown(shape)}")
+    sizes += [1] * (len(pod) - len(sizes))
+    fits = len(sizes) == len(pod) and all(
+        1 <= size <= most for size, most in zip(sorted(sizes), sorted(pod), strict=True)
+    )
+    if not fits:
+        largest = "x".join(str(n) for n in pod)
+        raise BadValue(f"a slice of {chip.name} is at most {largest}, got {shown(shape)}")
+    return tuple(sizes)
+
+
+def _usual_shape(chips: int, dimensions: int) -> list[int]:
+    """Return the vendor's shape of a number of chips: as near to a cube as powers of two allow."""
+    if chips & (chips - 1):
+        raise BadValue(f"{chips} chips have no usual shape: give one, as '4x4x4'")
+    power = chips.bit_length() - 1
+    exponents = sorted((power + i) // dimensions for i in range(dimensions))
+    return sorted((2**e for e in exponents), key=lambda n: (n == 1, n))
+
+
+def _torus_kinds(sizes: tuple[int, ...], wrap: str) -> list[Kind]:
+    """Return for each axis whether it is closed to a ring."""
+    if wrap == "cube":
+        return ["ring" if all(n % 4 == 0 for n in sizes) else "line"] * len(sizes)
+    return ["ring" if n == int(wrap) else "line" for n in sizes]
+
+
+def _laid_out(sizes: Mapping[str, int], on: Topology) -> dict[str, tuple[Axis, ...]]:
+    """Return the network's axes, or parts of them, for each logical axis."""
+    product = math.prod(sizes.values())
+    if product != on.members:
+        raise BadValue(f"a mesh of {dict(sizes)} has {product} members, the topology {on.members}")
+    free = sorted(on.axes, key=lambda each: each.network != "core")
+    laid: dict[str, tuple[Axis, ...]] = {}
+    for name, size in reversed(list(sizes.items())):
+        laid[name] = _taken(name, size, free)
+    return {name: laid[name] for name in sizes}
+
+
+def _taken(name: str, size: int, free: list[Axis]) -> tuple[Axis, ...]:
+    """Take axes of `size` devices out of `free`: whole ones first, the fastest, else a part."""
+    if size == 1:
+        return ()
+    real = [each for each in free if each.size > 1]
+    fast = [each for each in real if each.network == real[0].network]
+    for among in (fast, real):
+        whole_ones = [
+            group
+            for n in range(len(among), 0, -1)
+            for group in combinations(among, n)
+            if math.prod(each.size for each in group) == size
+        ]
+        if whole_ones:
+            best = max(whole_ones, key=lambda group: sum(each.lanes for each in group))
+            for each in best:
+                free.remove(each)
+            return best
+    for each in reversed(fast):
+        part = math.gcd(each.size, size)
+        if part > 1:
+            free[free.index(each)] = each.outer(each.size // part)
+            rest = _taken(name, size // part, free)
+            return (each.inner(part), *rest)
+    if len(fast) < len(real):
+        each = real[-1]
+        part = math.gcd(each.size, size)
+        if part > 1:
+            free[free.index(each)] = each.outer(each.size // part)
+            return (each.inner(part), *_taken(name, size // part, free))
+    raise BadValue(f"mesh axis {name} of {size} doesn't fit the network's axes that are left")

@@ -1,0 +1,58 @@
+"""One step of training a decoder on a mesh of chips: FLOPs, bytes, memory, exchanges, seconds.
+
+What is counted
+    Forward and backward products of every weight (2 and 4 FLOPs a weight and token), attention by
+    the causal mask, and what is recomputed. A pass over activations for norms, residuals, rotary
+    embedding and the gate; one over weights, gradients and moments for the optimiser. Each exchange
+    that the mesh asks for, on the links it runs over.
+Two ends, and between them
+    `Step.bound`: published or reached ceilings, as the topology has them, with everything that can
+    run side by side doing so: compute, memory and each network are busy at once, and the slowest
+    decides. Nothing is faster. `Step.serial`: nothing overlaps. `Step.seconds`: what waits for
+    nothing is hidden behind compute (weights gathered ahead, gradients reduced behind), what the
+    next operation needs is not (tensor and expert parallelism), and passes over memory follow the
+    products. The truth lies between the ends.
+What is left out
+    The input pipeline, imbalance between experts and between hosts, padding, the launch of kernels,
+    and how far a compiler splits an exchange to hide it.
+Words
+    **MFU** is the model's FLOPs over seconds and published peak; `causal` says whether attention is
+    counted as the mask leaves it ("halved") or whole, as pages before 2025 often do.
+
+>>> from roofline_helpers import network
+>>> one = step("llama-3-70b", network.topology("v7x", "4x4x4"), {"fsdp": 64}, batch=256, seq=8192)
+>>> f"{one.bound:.1f} s at least, {one.mfu_bound():.0%} MFU at most"
+'7.9 s at least, 80% MFU at most'
+
+Sources: J. Hoffmann et al., arXiv:2203.15556, appendix F (FLOPs); S. Rajbhandari et al.,
+arXiv:1910.02054 (sharded data parallelism); V. Korthikanti et al., arXiv:2205.05198 (tensor
+parallelism with sharded activations, recomputation); jax-ml/scaling-book, "How to parallelize a
+Transformer for training".
+"""
+
+from roofline_helpers.training.exchanges import Exchange
+from roofline_helpers.training.limits import (
+    best_split,
+    least_tokens,
+    least_tokens_mixed,
+    most_tensor,
+)
+from roofline_helpers.training.memory import Footprint
+from roofline_helpers.training.setting import PRODUCTS, RECOMPUTE, ROLES, Setting
+from roofline_helpers.training.step import REACHED, Step, step
+
+__all__ = [
+    "step",
+    "Step",
+    "REACHED",
+    "Setting",
+    "Exchange",
+    "Footprint",
+    "least_tokens",
+    "most_tensor",
+    "least_tokens_mixed",
+    "best_split",
+    "ROLES",
+    "RECOMPUTE",
+    "PRODUCTS",
+]

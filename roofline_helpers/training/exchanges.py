@@ -1,0 +1,156 @@
+"""What the devices of a mesh exchange in a training step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from roofline_helpers import network
+from roofline_helpers.network import Axis, Collective
+from roofline_helpers.training.memory import width
+from roofline_helpers.training.setting import Setting
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A collective of a step: for whom, how often, and whether compute can hide it.
+
+    `hidden` is whether the next operation can do without it: weights can be gathered ahead and
+    gradients reduced behind, but activations are needed at once.
+    """
+
+    role: str
+    what: str
+    count: float
+    collective: Collective
+    hidden: bool
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of all of them, one after the other."""
+        return self.count * self.collective.seconds
+
+    @property
+    def transfer(self) -> float:
+        """Seconds of all their bytes, without latencies."""
+        return self.count * self.collective.transfer
+
+
+def exchanges(one: Setting) -> tuple[Exchange, ...]:
+    """Return every exchange of a step."""
+    return (
+        *_weights(one),
+        *_gradients(one),
+        *_widths(one),
+        *_experts(one),
+        *_positions(one),
+        *_stages(one),
+    )
+
+
+def _layer_weights(one: Setting) -> list[tuple[str, float, float]]:
+    """Return kinds of layers: name, how many a stage has, elements a tensor group keeps of one."""
+    model, tensor, stages = one.model, one.size("tensor"), one.size("pipeline")
+    dense = model.layers - model.expert_layers
+    matrices = model.vocabulary_parameters / (2 - model.tied)
+    kinds = [
+        ("layer", dense, model.attention_parameters + model.dense_parameters),
+        (
+            "layer of experts",
+            model.expert_layers,
+            model.attention_parameters + model.expert_parameters() / one.size("expert"),
+        ),
+        ("matrix of the vocabulary", 2 - model.tied, matrices),
+    ]
+    return [(name, count / stages, held / tensor) for name, count, held in kinds if count]
+
+
+def _sharded_over(one: Setting) -> tuple[Axis, ...]:
+    """Return the axes that weights are sharded over and gathered from."""
+    return tuple(axis for role in one.sharded for axis in one.mesh.get(role, ()))
+
+
+def _whole_over(one: Setting) -> tuple[Axis, ...]:
+    """Return the axes that split the batch or its positions and keep weights whole."""
+    roles = [role for role in ("data", "fsdp", "context") if role not in one.sharded]
+    return tuple(axis for role in roles for axis in one.mesh.get(role, ()))
+
+
+def _weights(one: Setting) -> Iterator[Exchange]:
+    """Weights gathered before each forward and each backward pass over a layer."""
+    over = _sharded_over(one)
+    if one.size(*one.sharded) == 1:
+        return
+    for name, count, elements in _layer_weights(one):
+        gathered = network.all_gather(elements * width(one.dtype), over)
+        # once for the forward pass, once for the backward one, in which recomputation shares it
+        yield Exchange("fsdp", f"weights of a {name}", 2 * count * one.microbatches, gathered, True)
+
+
+def _gradients(one: Setting) -> Iterator[Exchange]:
+    """Gradients: scattered to whoever keeps the weight, added up where several keep it."""
+    over = _sharded_over(one)
+    for name, count, elements in _layer_weights(one):
+        nbytes = elements * width("bf16")
+        what = f"gradients of a {name}"
+        if one.size(*one.sharded) > 1:
+            scattered = network.reduce_scatter(nbytes, over)
+            yield Exchange("fsdp", what, count * one.microbatches, scattered, True)
+        if _whole_over(one):
+            share = nbytes / one.size(*one.sharded)
+            yield Exchange("data", what, count, network.all_reduce(share, _whole_over(one)), True)
+
+
+def _widths(one: Setting) -> Iterator[Exchange]:
+    """Activations around each block of a layer, where its widths are split.
+
+    Sharded between blocks, gathered before and scattered after: V. Korthikanti et al., figure 5.
+    """
+    if one.size("tensor") == 1:
+        return
+    layers = one.model.layers / one.size("pipeline")
+    tokens = one.group_tokens / one.microbatches
+    nbytes = tokens * one.model.d_model * width("bf16")
+    again = 1 if {"qkv", "up"} & set(one.recompute) else 0
+    passes = 2 * layers * one.microbatches  # two blocks a layer
+    over = one.mesh["tensor"]
+    gathered, scattered = network.all_gather(nbytes, over), network.reduce_scatter(nbytes, over)
+    yield Exchange("tensor", "activations gathered", (2 + again) * passes, gathered, False)
+    yield Exchange("tensor", "sums scattered", 2 * passes, scattered, False)
+
+
+def _experts(one: Setting) -> Iterator[Exchange]:
+    """Tokens to their experts and back, in both passes."""
+    if one.size("expert") == 1 or not one.model.experts:
+        return
+    layers = one.model.expert_layers / one.size("pipeline")
+    sent = one.group_tokens / one.microbatches * one.model.experts.active * one.model.d_model
+    moved = network.all_to_all(sent * width("bf16") * one.size("expert"), one.mesh["expert"])
+    again = 1 if "up" in one.recompute else 0
+    count = (4 + again) * layers * one.microbatches
+    yield Exchange("expert", "tokens to experts and back", count, moved, False)
+
+
+def _positions(one: Setting) -> Iterator[Exchange]:
+    """Keys and values of the other positions, and their gradients."""
+    if one.size("context") == 1:
+        return
+    layers = one.model.layers / one.size("pipeline")
+    tokens = one.group_tokens * one.size("context") / one.microbatches
+    nbytes = tokens * one.model.cache_width / one.size("tensor") * width("bf16")
+    over = one.mesh["context"]
+    count = layers * one.microbatches
+    gathered, scattered = network.all_gather(nbytes, over), network.reduce_scatter(nbytes, over)
+    yield Exchange("context", "keys and values", 2 * count, gathered, True)
+    yield Exchange("context", "gradients of keys and values", count, scattered, True)
+
+
+def _stages(one: Setting) -> Iterator[Exchange]:
+    """Activations to the next stage, and gradients back."""
+    if one.size("pipeline") == 1:
+        return
+    tokens = one.group_tokens / one.microbatches
+    nbytes = tokens * one.model.d_model * width("bf16") / one.size("tensor")
+    passed = network.permute(nbytes, one.mesh["pipeline"])
+    count = 2 * one.microbatches * one.interleave
+    yield Exchange("pipeline", "activations to the next stage", count, passed, True)

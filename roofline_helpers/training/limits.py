@@ -1,0 +1,122 @@
+"""When a layout becomes bound by the network: batches and splits, in closed form."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from roofline_helpers import network
+from roofline_helpers._checks import single
+from roofline_helpers.dtypes import BITS
+from roofline_helpers.dtypes import dtype as dtype_of
+from roofline_helpers.network import Axis, Topology
+from roofline_helpers.training.step import matrix_rate
+
+
+def least_tokens(place: Topology, over: Axis | Iterable[Axis], *, dtype: Any = "bf16") -> float:
+    """Return the tokens a chip from which data parallelism over these axes hides its exchanges.
+
+    A weight is gathered (or its gradient added up) while it is multiplied with t tokens: 2 t FLOPs
+    for each of its elements, C / W tokens where W is the byte/s of a gather. The same for whole
+    and for sharded weights.
+
+    Parameters
+    ----------
+    place : Topology
+        With its ceilings.
+    over : Axis or axes
+        Those that the batch is split over.
+    dtype : str or data type
+        Of products and weights.
+
+    Raises
+    ------
+    BadType, BadValue, UnknownName
+        Not axes of a topology; no such type on the chip.
+
+    Source: jax-ml/scaling-book, "How to parallelize a Transformer for training".
+    """
+    name = dtype_of(dtype)
+    elements = 1e9
+    gathered = network.all_gather(elements * BITS[name] / 8, over)
+    rate = matrix_rate(place.chip, name, place.ceilings)
+    return gathered.transfer * rate / (2 * elements)
+
+
+def most_tensor(
+    place: Topology, over: Axis | Iterable[Axis], d_ff: float, *, dtype: Any = "bf16"
+) -> float:
+    """Return how many chips may split a feed-forward's width before the network bounds it.
+
+    Two products with 4 B D F / Y FLOPs a chip against a gather and a scatter of B × D activations:
+    Y = F W / C, whatever the batch.
+
+    Parameters
+    ----------
+    place, over, dtype
+        As in `least_tokens`; the same errors and source.
+    d_ff : float
+        F, the width that is split.
+    """
+    name = dtype_of(dtype)
+    elements = 1e9
+    gathered = network.all_gather(elements * BITS[name] / 8, over)
+    rate = matrix_rate(place.chip, name, place.ceilings)
+    return 2 * elements * single("d_ff", d_ff) / (rate * gathered.transfer)
+
+
+def least_tokens_mixed(
+    place: Topology,
+    fsdp: Axis | Iterable[Axis],
+    tensor: Axis | Iterable[Axis],
+    d_ff: float,
+    *,
+    dtype: Any = "bf16",
+) -> float:
+    """Return the least tokens a chip with the best mix of sharded weights and split widths.
+
+    4 a b / F, with a and b what `least_tokens` gives for the axes of the one and of the other,
+    where their exchanges follow each other.
+
+    Parameters
+    ----------
+    fsdp, tensor : Axis or axes
+        Those for each.
+    place, d_ff, dtype
+        As in `most_tensor`; the same errors and source (appendix C).
+    """
+    a, b = (least_tokens(place, over, dtype=dtype) for over in (fsdp, tensor))
+    return 4 * a * b / single("d_ff", d_ff)
+
+
+def best_split(
+    place: Topology,
+    fsdp: Axis | Iterable[Axis],
+    tensor: Axis | Iterable[Axis],
+    tokens: float,
+    d_ff: float,
+    *,
+    chips: int | None = None,
+) -> float:
+    """Return how many chips should share weights (the rest split widths) to exchange the least.
+
+    X = √(tokens / F · b_X / b_Y · N), b the byte/s of a gather over the axes of each.
+
+    Parameters
+    ----------
+    fsdp, tensor : Axis or axes
+        Those for each.
+    tokens : float
+        Tokens of the whole batch.
+    d_ff : float
+        F.
+    chips : int, optional
+        N; those of the topology if not given.
+    place
+        As in `least_tokens`; the same errors and source.
+    """
+    n = place.chips if chips is None else chips
+    share, split = (network.all_gather(1e9, over).transfer for over in (fsdp, tensor))
+    ratio = split / share
+    return math.sqrt(single("tokens", tokens) / single("d_ff", d_ff) * ratio * n)

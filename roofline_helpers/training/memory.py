@@ -1,0 +1,95 @@
+"""Bytes that a device needs for a training step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from roofline_helpers.dtypes import BITS
+from roofline_helpers.training.setting import Setting
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Bytes of one device: weights, gradients, the optimiser's moments, saved activations.
+
+    Left out: a layer's working set, gathered weights in flight, the runtime's own.
+    """
+
+    weights: float
+    gradients: float
+    moments: float
+    activations: float
+    capacity: float
+
+    @property
+    def total(self) -> float:
+        """Bytes needed."""
+        return self.weights + self.gradients + self.moments + self.activations
+
+    @property
+    def fits(self) -> bool:
+        """Whether a device has that much."""
+        return self.total <= self.capacity
+
+
+def footprint(one: Setting) -> Footprint:
+    """Return what each device holds."""
+    held = parameters_held(one)
+    return Footprint(
+        weights=held * width(one.weights),
+        gradients=held * width(one.gradients),
+        moments=2 * held * width(one.moments),
+        activations=saved_elements(one) * width("bf16"),
+        capacity=one.place.chip.memory["hbm"].capacity.value,
+    )
+
+
+def width(dtype: str) -> float:
+    """Return the bytes of one element."""
+    return BITS[dtype] / 8
+
+
+def parameters_held(one: Setting) -> float:
+    """Return the weights that one device keeps."""
+    model = one.model
+    shared = one.size(*one.sharded, "tensor", "pipeline")
+    experts = model.expert_layers * model.expert_parameters()
+    others = model.parameters - experts
+    # what isn't an expert's is sharded over the expert axis as over fsdp: it splits the batch too
+    return others / (shared * one.size("expert")) + experts / (shared * one.size("expert"))
+
+
+def saved_elements(one: Setting) -> float:
+    """Return the elements that wait for the backward pass, on one device.
+
+    A layer's input always; of its products' results those that are not computed again.
+    """
+    model = one.model
+    if one.saved is not None:
+        per_token = float(one.saved)
+    else:
+        per_token = model.d_model + sum(
+            elements for name, elements in kept_widths(one).items() if name not in one.recompute
+        )
+    layers = model.layers / one.size("pipeline")
+    in_flight = min(one.microbatches, one.size("pipeline")) / one.microbatches
+    return per_token * layers * one.group_tokens / one.size("tensor") * in_flight
+
+
+def kept_widths(one: Setting) -> dict[str, float]:
+    """Return the elements a token that each product of a layer leaves for the backward pass."""
+    model = one.model
+    if model.latent:
+        of = model.latent
+        qkv = of.q_rank + of.kv_rank + of.rope_dim
+        qkv += model.heads * (2 * of.nope_dim + of.rope_dim + of.value_dim)
+        values = model.heads * of.value_dim
+    else:
+        qkv = (model.heads + 2 * model.kv_heads) * model.head_dim
+        values = model.heads * model.head_dim
+    hidden = (model.layers - model.expert_layers) * model.d_ff
+    if model.experts:
+        used = model.experts.active + model.experts.shared
+        hidden += model.expert_layers * used * model.experts.d_ff
+    up = (3 if model.gated else 2) * hidden / model.layers
+    return {"qkv": qkv + model.d_model, "attention": values, "output": model.d_model, "up": up}

@@ -1,0 +1,139 @@
+"""What a training step is asked for, checked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from roofline_helpers._checks import BadType, BadValue, name_of, shown, whole
+from roofline_helpers.dtypes import dtype as dtype_of
+from roofline_helpers.models import Decoder
+from roofline_helpers.models import model as model_of
+from roofline_helpers.network import Axis, Topology
+
+ROLES = ("data", "pipeline", "fsdp", "expert", "context", "tensor")
+"""What a mesh axis is for, from the slowest links to the fastest: batch with whole weights; layers;
+batch with sharded weights; experts; positions of a sequence; widths of the layers."""
+
+SHARDED = ("fsdp", "context")
+"""Roles that weights may be sharded over, gathered for each layer; the others keep them whole."""
+
+PRODUCTS = ("qkv", "attention", "output", "up", "down")
+"""Products of one layer, in order: "up" is gate and up projection, those of experts included."""
+
+RECOMPUTE: Mapping[str, tuple[str, ...]] = {
+    "none": (),
+    "attention": ("attention",),
+    "full": ("qkv", "attention", "output", "up"),
+}
+"""What the backward pass computes again. Nothing needs the result of a layer's last product."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a step is asked for, with every default filled in. See `step`."""
+
+    model: Decoder
+    place: Topology
+    mesh: Mapping[str, tuple[Axis, ...]]
+    batch: int
+    seq: int
+    dtype: str
+    weights: str
+    moments: str
+    gradients: str
+    recompute: tuple[str, ...]
+    microbatches: int
+    interleave: int
+    sharded: tuple[str, ...]
+    saved: int | None
+
+    def size(self, *roles: str) -> int:
+        """Return how many devices lie along these roles."""
+        return math.prod(axis.size for role in roles for axis in self.mesh.get(role, ()))
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the whole batch."""
+        return self.batch * self.seq
+
+    @property
+    def group_tokens(self) -> float:
+        """Tokens of the devices that share a layer's work: those of one tensor-parallel group."""
+        return self.tokens / self.size("data", "fsdp", "expert", "context")
+
+
+def setting_of(
+    model: Any,
+    place: Any,
+    mesh: Any,
+    batch: Any,
+    seq: Any,
+    recompute: Any,
+    microbatches: Any,
+    interleave: Any,
+    sharded: Any,
+    saved: Any,
+    **dtypes: Any,
+) -> Setting:
+    """Return a checked setting; raise as `step` says."""
+    decoder = model_of(model)
+    if not isinstance(place, Topology):
+        raise BadType(f"place must be a topology (network.topology), got {shown(place)}")
+    if not isinstance(mesh, Mapping):
+        raise BadType(f"mesh must be a mapping of roles to sizes or axes, got {shown(mesh)}")
+    asked = {name_of("role of a mesh axis", role, ROLES): size for role, size in mesh.items()}
+    laid = place.mesh({role: asked[role] for role in ROLES if role in asked})
+    if math.prod(axis.size for axes in laid.values() for axis in axes) != place.members:
+        raise BadValue(f"the mesh must use all {place.members} members of {place!r}")
+    names = {name: dtype_of(value) for name, value in dtypes.items()}
+    place.chip.peak(names["dtype"], "matrix")
+    one = Setting(
+        model=decoder,
+        place=place,
+        mesh=laid,
+        batch=whole("batch", batch),
+        seq=whole("seq", seq),
+        recompute=_recomputed(recompute),
+        microbatches=whole("microbatches", microbatches),
+        interleave=whole("interleave", interleave),
+        sharded=_sharded(sharded),
+        saved=None if saved is None else whole("saved", saved),
+        **names,
+    )
+    _fits_model(one)
+    return one
+
+
+def _sharded(asked: Any) -> tuple[str, ...]:
+    """Return the roles that weights are sharded over."""
+    if isinstance(asked, str) or not isinstance(asked, Iterable):
+        raise BadType(f"sharded must be roles of the mesh, got {shown(asked)}")
+    return tuple(name_of("role that shards weights", role, SHARDED) for role in asked)
+
+
+def _recomputed(asked: Any) -> tuple[str, ...]:
+    """Return the products that are computed again."""
+    if isinstance(asked, str):
+        return RECOMPUTE[name_of("recompute", asked, RECOMPUTE)]
+    if not isinstance(asked, Iterable):
+        raise BadType(f"recompute must be a name or products, got {shown(asked)}")
+    return tuple(name_of("product", each, PRODUCTS) for each in asked)
+
+
+def _fits_model(one: Setting) -> None:
+    """Raise where a mesh axis splits what the model doesn't have that much of."""
+    model, limits = one.model, {}
+    limits["expert"] = (one.model.experts.count if one.model.experts else 1, "experts")
+    limits["pipeline"] = (model.layers, "layers")
+    limits["tensor"] = (model.heads, "heads")
+    limits["context"] = (one.seq, "positions")
+    for role, (most, what) in limits.items():
+        if one.size(role) > most:
+            raise BadValue(
+                f"{role} parallelism over {one.size(role)} devices: {model.name} has {most} {what}"
+            )
+    if one.size("data", "fsdp", "expert") > one.tokens:
+        raise BadValue(f"{one.tokens} tokens are fewer than the devices that share them")

@@ -1,0 +1,358 @@
+"""A training step: its FLOPs, bytes and exchanges, and what they take."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from roofline_helpers.hardware import Chip
+from roofline_helpers.models import Decoder
+from roofline_helpers.network import Topology
+from roofline_helpers.show import facts_html, si
+from roofline_helpers.training.exchanges import Exchange, exchanges
+from roofline_helpers.training.memory import Footprint, footprint, parameters_held, width
+from roofline_helpers.training.setting import SHARDED, Setting, setting_of
+
+if TYPE_CHECKING:
+    import pandas
+
+REACHED = 0.865
+"""Share of the published matrix peak that is taken as reached where nobody measured it: the mean of
+what Google's own products of 8192³ and 32768³ reach on v6e and v7x, 0.901 and 0.829."""
+
+MATRIX_SIDE = {"v4": 128, "v5e": 128, "v5p": 128, "v6e": 256, "v7x": 256}
+"""Rows and columns of a TPU's matrix unit (Google, "TPU architecture"): products with a smaller
+dimension leave the rest of it idle."""
+
+
+@dataclass(frozen=True, repr=False)
+class Step:
+    """One step of training. Figures are of the whole mesh unless they say "a device"."""
+
+    setting: Setting
+
+    def __repr__(self) -> str:
+        return f"<{self.setting.model.name}, one step: {', '.join(self._facts().values())}>"
+
+    def _repr_html_(self) -> str:
+        return facts_html(f"{self.setting.model.name}, one step", self._facts())
+
+    def _facts(self) -> dict[str, str]:
+        room = "fits" if self.fits else "doesn't fit"
+        return {
+            "seconds": si(self.seconds, "s"),
+            "bound": f"{si(self.bound, 's')} at least",
+            "MFU": f"{self.mfu():.0%} MFU",
+            "memory": f"{si(self.memory.total, 'B')} a device, {room}",
+        }
+
+    # --- counts -------------------------------------------------------------------------------
+
+    def model_flops(self, *, causal: str = "halved") -> int:
+        """Return the FLOPs that the model asks for, without recomputation.
+
+        Raises
+        ------
+        UnknownName
+            No such count: "halved" or "whole".
+        """
+        one = self.setting
+        return one.model.training_flops(one.tokens, one.seq, causal=causal)
+
+    @cached_property
+    def recomputed_flops(self) -> int:
+        """FLOPs that the backward pass does a second time."""
+        one = self.setting
+        products = _product_flops(one)
+        return int(sum(products[name] for name in one.recompute))
+
+    @property
+    def flops(self) -> int:
+        """FLOPs that the chips do: what the model asks for, and what is done again."""
+        return self.model_flops() + self.recomputed_flops
+
+    @cached_property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """Every exchange of the step."""
+        return exchanges(self.setting)
+
+    @cached_property
+    def memory(self) -> Footprint:
+        """Bytes of a device."""
+        return footprint(self.setting)
+
+    @property
+    def fits(self) -> bool:
+        """Whether weights, gradients, moments and saved activations fit into a device."""
+        return self.memory.fits
+
+    # --- seconds ------------------------------------------------------------------------------
+
+    @property
+    def bubble(self) -> float:
+        """Share of a stage's time in which it waits for others.
+
+        (stages − 1) / (microbatches · interleave).
+        """
+        one = self.setting
+        return (one.size("pipeline") - 1) / (one.microbatches * one.interleave)
+
+    @cached_property
+    def compute(self) -> float:
+        """Seconds of all products at the matrix unit's ceiling, pipeline bubble included.
+
+        Attention runs in 16 bits; its backward pass has five products to the forward one's two,
+        the scores once more among them; and a matrix unit wider than a head is filled in part.
+        """
+        one, place = self.setting, self.setting.place
+        forward = _product_flops(one)["attention"]
+        again = "attention" in one.recompute
+        others = self.flops - forward * (3 + again)
+        attention = forward * (1 + 5 / 2 + again) / _filled(one)
+        rate, half = (
+            matrix_rate(place.chip, dtype, place.ceilings) for dtype in (one.dtype, place.chip.half)
+        )
+        return (others / rate + attention / half) / place.members * (1 + self.bubble)
+
+    @cached_property
+    def elementwise(self) -> float:
+        """Seconds of the passes over activations between the products."""
+        one = self.setting
+        nbytes = _activation_bytes(one) * (3 + bool({"qkv", "up"} & set(one.recompute)))
+        return nbytes / _memory_rate(one.place) * (1 + self.bubble)
+
+    @cached_property
+    def update(self) -> float:
+        """Seconds in which the optimiser reads and writes weights, gradients and moments."""
+        one = self.setting
+        each = 2 * width(one.weights) + width(one.gradients) + 4 * width(one.moments)
+        return parameters_held(one) * each / _memory_rate(one.place)
+
+    @property
+    def hidden(self) -> float:
+        """Seconds of the exchanges that compute can hide."""
+        return sum(each.seconds for each in self.exchanges if each.hidden)
+
+    @property
+    def exposed(self) -> float:
+        """Seconds of the exchanges that the next operation waits for."""
+        return sum(each.seconds for each in self.exchanges if not each.hidden)
+
+    @cached_property
+    def networks(self) -> dict[str, float]:
+        """Seconds that each axis's links are busy with bytes."""
+        busy: dict[str, float] = defaultdict(float)
+        for each in self.exchanges:
+            for phase in each.collective.phases:
+                for axis in phase.axes:
+                    busy[axis.name] += each.count * phase.transfer
+        return dict(busy)
+
+    @property
+    def bound(self) -> float:
+        """Seconds at least: compute, memory and every link at once, without any latency."""
+        flops = self.model_flops() + self.recomputed_flops
+        place = self.setting.place
+        peak = self._least_compute(flops, place)
+        return max(peak, self.update, *self.networks.values())
+
+    def _least_compute(self, flops: float, place: Topology) -> float:
+        rate = matrix_rate(place.chip, self.setting.dtype, place.ceilings)
+        return flops / rate / place.members * (1 + self.bubble)
+
+    @property
+    def serial(self) -> float:
+        """Seconds where nothing overlaps."""
+        return self.compute + self.elementwise + self.update + self.hidden + self.exposed
+
+    @property
+    def seconds(self) -> float:
+        """Seconds expected: hidden exchanges behind compute, the rest one after the other."""
+        busy = self.compute + self.elementwise
+        return max(busy, self.hidden) + self.exposed + self.update
+
+    def waterfall(self) -> dict[str, float]:
+        """Return what `seconds` is made of, in order."""
+        busy = self.compute + self.elementwise
+        return {
+            "products": self.compute,
+            "passes over activations": self.elementwise,
+            "exchanges that wait": self.exposed,
+            "exchanges beyond compute": max(0.0, self.hidden - busy),
+            "optimiser": self.update,
+        }
+
+    # --- rates --------------------------------------------------------------------------------
+
+    def _mfu(self, seconds: float, causal: str) -> float:
+        place = self.setting.place
+        return self.model_flops(causal=causal) / seconds / place.flops(self.setting.dtype)
+
+    def mfu(self, *, causal: str = "halved") -> float:
+        """Return the model's FLOPs over `seconds` and published peak; raise as `model_flops`."""
+        return self._mfu(self.seconds, causal)
+
+    def mfu_bound(self, *, causal: str = "halved") -> float:
+        """Return the model's FLOPs over `bound` and published peak; raise as `model_flops`."""
+        return self._mfu(self.bound, causal)
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens a second of one chip."""
+        return self.setting.tokens / self.seconds / self.setting.place.chips
+
+    def table(self) -> pandas.DataFrame:
+        """Return the exchanges as a table: one row each, seconds and bytes of the step."""
+        import pandas
+
+        rows = [
+            {
+                "for": each.role,
+                "what": each.what,
+                "collective": each.collective.kind,
+                "over": " × ".join(axis.name for axis in each.collective.axes),
+                "times": each.count,
+                "MB each": each.collective.nbytes / 1e6,
+                "ms in all": each.seconds * 1e3,
+                "hides": each.hidden,
+            }
+            for each in self.exchanges
+        ]
+        return pandas.DataFrame(rows)
+
+
+def step(
+    model: Decoder | str,
+    place: Topology,
+    mesh: Any,
+    *,
+    batch: int,
+    seq: int,
+    dtype: Any = "bf16",
+    weights: Any = "fp32",
+    moments: Any = "fp32",
+    gradients: Any = "fp32",
+    recompute: Any = "full",
+    microbatches: int = 1,
+    interleave: int = 1,
+    sharded: Iterable[str] = SHARDED,
+    saved: int | None = None,
+) -> Step:
+    """Return one step of training a decoder with Adam on a mesh.
+
+    Parameters
+    ----------
+    model : Decoder or str
+        As `roofline_helpers.models.model` takes it.
+    place : Topology
+        Of `network.topology`; its ceilings, published or reached, are those of compute and memory
+        too.
+    mesh : mapping of str to int or axes
+        Devices for each of `ROLES`, laid on the network with the widths on the fastest links; or
+        the network's axes for each. All members are used.
+    batch, seq : int
+        Sequences of the whole step, and tokens of each.
+    dtype : str or data type
+        In which products of weights compute, and in which weights are gathered. Attention computes
+        in 16 bits.
+    weights, moments, gradients : str or data type
+        As each device keeps them; gradients travel in bf16.
+    recompute : str or sequence of str
+        One of `RECOMPUTE`, or the `PRODUCTS` that the backward pass does again.
+    microbatches : int
+        Parts of the batch that follow each other, with gradients added up.
+    interleave : int
+        Groups of layers of one stage, between which the pipeline passes other stages.
+    sharded : sequence of str
+        Those of `SHARDED` that weights are split over; over the others each device keeps them
+        whole, and their gradients are added up.
+    saved : int, optional
+        Elements that a layer saves for each token, where `recompute` doesn't say it all.
+
+    Raises
+    ------
+    BadType, BadValue, UnknownName
+        No such model, role, product or type, or none that the chip computes in; a mesh that isn't
+        the topology's, or splits more than the model has.
+    """
+    return Step(
+        setting_of(
+            model,
+            place,
+            mesh,
+            batch,
+            seq,
+            recompute,
+            microbatches,
+            interleave,
+            sharded,
+            saved,
+            dtype=dtype,
+            weights=weights,
+            moments=moments,
+            gradients=gradients,
+        )
+    )
+
+
+def matrix_rate(chip: Chip, dtype: str, ceilings: str) -> float:
+    """Return the FLOP/s of a chip's matrix unit: published, or as far as it was reached."""
+    peak = chip.peak(dtype, "matrix").value
+    if ceilings == "published":
+        return peak
+    known = chip.reached.matrix
+    if dtype in known:
+        return known[dtype].value
+    half = known.get(chip.half)
+    return peak * (half.value / chip.matrix[chip.half].value if half else REACHED)
+
+
+def _filled(one: Setting) -> float:
+    """Return the share of the matrix unit that a head's products fill."""
+    side = MATRIX_SIDE.get(one.place.chip.key, 1)
+    return min(1.0, one.model.head_dim / side)
+
+
+def _memory_rate(place: Topology) -> float:
+    """Return the byte/s of a device's memory."""
+    stream = place.chip.reached.stream() if place.ceilings == "reached" else None
+    return stream.value if stream else place.chip.roofline(place.chip.half).bandwidth
+
+
+def _product_flops(one: Setting) -> dict[str, float]:
+    """Return the FLOPs of one forward pass by product, of all layers and tokens."""
+    model, tokens = one.model, one.tokens
+    if model.latent:
+        of = model.latent
+        output = model.heads * of.value_dim * model.d_model
+    else:
+        output = model.heads * model.head_dim * model.d_model
+    ups = (2 if model.gated else 1) / (3 if model.gated else 2)
+    feed_forward = model.active_matrices - model.layers * model.attention_parameters
+    return {
+        "qkv": 2 * tokens * model.layers * (model.attention_parameters - output),
+        "attention": one.batch * model.attention_flops(one.seq),
+        "output": 2 * tokens * model.layers * output,
+        "up": 2 * tokens * feed_forward * ups,
+        "down": 2 * tokens * feed_forward * (1 - ups),
+    }
+
+
+def _activation_bytes(one: Setting) -> float:
+    """Return the bytes of the passes between the products of a forward pass, on one device.
+
+    Each residual with the norm after it reads two tensors and writes two; the rotary embedding
+    reads and writes queries and keys; the gate reads two hidden tensors and writes one.
+    """
+    model = one.model
+    hidden = (model.layers - model.expert_layers) * model.d_ff
+    if model.experts:
+        used = model.experts.active + model.experts.shared
+        hidden += model.expert_layers * used * model.experts.d_ff
+    rotated = (model.heads + model.kv_heads) * model.head_dim
+    elements = model.layers * (8 * model.d_model + 2 * rotated) + 3 * hidden
+    share = one.group_tokens / one.size("tensor", "pipeline")
+    return elements * share * width("bf16")

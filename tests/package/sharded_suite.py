@@ -1,0 +1,284 @@
+"""Sharded programs, with their exchanges counted by hand: kind, bytes in and out, axis, times.
+
+The bytes of an exchange are those of one device: what it brings, and what it has afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+BF16 = 2
+Hand = tuple[str, int, int, str | None, int]
+"""An exchange: kind, bytes in, bytes out, axis, launches."""
+
+
+@dataclass(frozen=True)
+class Sharded:
+    """A program for a chip and a mesh, and its exchanges in any order."""
+
+    chip: str
+    mesh: dict[str, int]
+    make: Callable[[Any], tuple[Any, tuple[Any, ...]]]
+    hand: list[Hand]
+
+
+def mesh_of(axes: dict[str, int]) -> Any:
+    from jax.sharding import AbstractMesh, AxisType
+
+    types = (AxisType.Auto,) * len(axes)
+    return AbstractMesh(tuple(axes.values()), tuple(axes), axis_types=types)
+
+
+def array(mesh: Any, shape: tuple[int, ...], *spec: Any) -> Any:
+    import jax
+    from jax.sharding import NamedSharding, PartitionSpec
+
+    placed = NamedSharding(mesh, PartitionSpec(*spec))
+    return jax.ShapeDtypeStruct(shape, "bfloat16", sharding=placed)
+
+
+# --- said outright, with shard_map ----------------------------------------------------------------
+
+N, WIDE = 2048, 1024
+LOCAL = BF16 * N * WIDE  # what a device has of an array of n·N rows
+
+
+def mapped(body: Callable[..., Any], over: Any, out: Any = None) -> Callable[[Any], Any]:
+    """Return a maker of a shard_map over rows; its result is spread the same way unless told."""
+
+    def make(mesh: Any) -> Any:
+        import jax
+        from jax.sharding import PartitionSpec
+
+        spread = PartitionSpec(over)
+        devices = 1
+        for name in (over,) if isinstance(over, str) else over:
+            devices *= mesh.shape[name]
+        fn = jax.shard_map(
+            body,
+            mesh=mesh,
+            in_specs=spread,
+            out_specs=spread if out is None else PartitionSpec(*out),
+            check_vma=False,
+        )
+        return fn, (array(mesh, (devices * N, WIDE), over),)
+
+    return make
+
+
+def reduced(axis: Any) -> Any:
+    return lambda x: __import__("jax").lax.psum(x, axis)
+
+
+def gathered(axis: Any) -> Any:
+    return lambda x: __import__("jax").lax.all_gather(x, axis, tiled=True)
+
+
+def scattered(axis: Any) -> Any:
+    return lambda x: __import__("jax").lax.psum_scatter(x, axis, tiled=True)
+
+
+def exchanged(axis: Any) -> Any:
+    return lambda x: __import__("jax").lax.all_to_all(x, axis, 0, 0, tiled=True)
+
+
+def passed(axis: str, n: int) -> Any:
+    ring = [(i, (i + 1) % n) for i in range(n)]
+    return lambda x: __import__("jax").lax.ppermute(x, axis, ring)
+
+
+def looped(axis: str, turns: int) -> Any:
+    def body(x: Any) -> Any:
+        import jax
+
+        def turn(x: Any, _: Any) -> Any:
+            return jax.lax.psum(x, axis) * 0.5, None
+
+        return jax.lax.scan(turn, x, None, length=turns)[0]
+
+    return body
+
+
+# --- left to the compiler -------------------------------------------------------------------------
+
+ROWS, D, F = 512, 1024, 4096
+
+
+def multilayer(w: Any, x: Any) -> Any:
+    import jax
+
+    return jax.nn.relu(x @ w["up"]) @ w["down"]
+
+
+def kept(fn: Any, mesh: Any, *spec: Any) -> Any:
+    import jax
+    from jax.sharding import NamedSharding, PartitionSpec
+
+    place = NamedSharding(mesh, PartitionSpec(*spec))
+    return lambda *args: jax.lax.with_sharding_constraint(fn(*args), place)
+
+
+def tensor_parallel(mesh: Any) -> Any:
+    weights = {
+        "up": array(mesh, (D, F), None, "model"),
+        "down": array(mesh, (F, D), "model", None),
+    }
+    return kept(multilayer, mesh), (weights, array(mesh, (ROWS, D)))
+
+
+def fully_sharded(mesh: Any) -> Any:
+    weights = {"up": array(mesh, (D, F), "data", None), "down": array(mesh, (F, D), "data", None)}
+    return kept(multilayer, mesh, "data"), (weights, array(mesh, (8 * ROWS, D), "data"))
+
+
+def both(mesh: Any) -> Any:
+    weights = {
+        "up": array(mesh, (D, F), "data", "model"),
+        "down": array(mesh, (F, D), "model", "data"),
+    }
+    return kept(multilayer, mesh, "data"), (weights, array(mesh, (8 * ROWS, D), "data"))
+
+
+def layers(mesh: Any) -> Any:
+    import jax
+
+    def stack(w: Any, x: Any) -> Any:
+        return jax.lax.scan(lambda h, w: (h + multilayer(w, h), None), x, w)[0]
+
+    weights = {
+        "up": array(mesh, (6, D, F), None, None, "model"),
+        "down": array(mesh, (6, F, D), None, "model", None),
+    }
+    return kept(stack, mesh), (weights, array(mesh, (ROWS, D)))
+
+
+def gradient(mesh: Any) -> Any:
+    import jax
+
+    def loss(w: Any, x: Any) -> Any:
+        return ((x @ w).astype("float32") ** 2).mean()
+
+    return jax.grad(loss), (array(mesh, (D, F)), array(mesh, (8 * ROWS, D), "data"))
+
+
+def windowed(mesh: Any) -> Any:
+    """Rows arrive by sequence, products are by columns: XLA makes loops of permutes of it."""
+    d, f, rows = 8192, 28672, 16384
+    weights = {
+        "up": array(mesh, (d, f), None, "model"),
+        "down": array(mesh, (f, d), "model", None),
+    }
+    return kept(multilayer, mesh, "model"), (weights, array(mesh, (rows, d), "model"))
+
+
+def _window(n: int) -> list[Hand]:
+    shard = BF16 * 16384 * 8192 // n
+    return [
+        ("all-gather", shard, n * shard, "model", 1),
+        ("reduce-scatter", n * shard, shard, "model", 1),
+    ]
+
+
+W = BF16 * D * F  # one matrix of weights
+ROW = {"x": 2, "y": 2}
+
+SHARDED: dict[str, Sharded] = {
+    **{
+        f"all-reduce, {chip}": Sharded(
+            chip,
+            {"data": 4},
+            mapped(reduced("data"), "data", out=()),
+            [("all-reduce", LOCAL, LOCAL, "data", 1)],
+        )
+        for chip in ("v5e", "v5p", "v6e", "v7x")
+    },
+    **{
+        f"all-gather, {chip}": Sharded(
+            chip,
+            {"data": 8},
+            mapped(gathered("data"), "data", out=()),
+            [("all-gather", LOCAL, 8 * LOCAL, "data", 1)],
+        )
+        for chip in ("v5e", "v5p", "v6e", "v7x")
+    },
+    **{
+        f"reduce-scatter, {chip}": Sharded(
+            chip,
+            {"data": 4},
+            mapped(scattered("data"), "data"),
+            [("reduce-scatter", LOCAL, LOCAL // 4, "data", 1)],
+        )
+        for chip in ("v5e", "v5p", "v6e", "v7x")
+    },
+    **{
+        f"all-to-all, {chip}": Sharded(
+            chip,
+            {"expert": 4},
+            mapped(exchanged("expert"), "expert"),
+            [("all-to-all", LOCAL, LOCAL, "expert", 1)],
+        )
+        for chip in ("v5e", "v6e")
+    },
+    **{
+        f"permute, {chip}": Sharded(
+            chip,
+            {"stage": 4},
+            mapped(passed("stage", 4), "stage"),
+            [("collective-permute", LOCAL, LOCAL, "stage", 1)],
+        )
+        for chip in ("v5p", "v7x")
+    },
+    "one of two axes": Sharded(
+        "v5e",
+        {"data": 4, "model": 4},
+        mapped(reduced("model"), ("data", "model"), out=("data",)),
+        [("all-reduce", LOCAL, LOCAL, "model", 1)],
+    ),
+    "both axes": Sharded(
+        "v5p",
+        {"data": 2, "model": 4},
+        mapped(reduced(("data", "model")), ("data", "model"), out=()),
+        [("all-reduce", LOCAL, LOCAL, "data, model", 1)],
+    ),
+    "in a loop": Sharded(
+        "v6e",
+        {"data": 4},
+        mapped(looped("data", 5), "data"),
+        [("all-reduce", LOCAL, LOCAL, "data", 5)],
+    ),
+    **{
+        f"tensor parallel, {chip}": Sharded(
+            chip,
+            {"model": 4},
+            tensor_parallel,
+            [("all-reduce", BF16 * ROWS * D, BF16 * ROWS * D, "model", 1)],
+        )
+        for chip in ("v5e", "v5p", "v6e", "v7x")
+    },
+    **{
+        f"fully sharded, {chip}": Sharded(
+            chip, {"data": 8}, fully_sharded, [("all-gather", W // 8, W, "data", 1)] * 2
+        )
+        for chip in ("v5e", "v5p", "v6e")
+    },
+    "both, v5e": Sharded(
+        "v5e",
+        {"data": 4, "model": 4},
+        both,
+        [
+            ("all-gather", W // 16, W // 4, "data", 1),
+            ("all-gather", W // 16, W // 4, "data", 1),
+            ("all-reduce", BF16 * 2 * ROWS * D, BF16 * 2 * ROWS * D, "model", 1),
+        ],
+    ),
+    "layers, v5p": Sharded(
+        "v5p",
+        {"model": 8},
+        layers,
+        [("all-reduce", BF16 * ROWS * D, BF16 * ROWS * D, "model", 6)],
+    ),
+    "gradient, v6e": Sharded("v6e", {"data": 4}, gradient, [("all-reduce", W, W, "data", 1)]),
+    "windowed, v5e": Sharded("v5e", {"model": 16}, windowed, _window(16)),
+}

@@ -1,0 +1,183 @@
+"""Pallas kernels counted from what JAX traced: FLOPs of the body, bytes of the blocks, by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from compiled_reports import for_v6e, jax, needs, spec
+
+from roofline_helpers import compiled
+from roofline_helpers.compiled import pallas
+
+pytestmark = for_v6e
+jnp = jax.numpy
+BF16 = 2
+
+
+def matmul(m: int, n: int, k: int, rows: int, columns: int, depth: int, **options: Any) -> Any:
+    from jax.experimental import pallas as pl
+    from jax.experimental.pallas import tpu as pltpu
+
+    def body(x: Any, y: Any, out: Any, total: Any) -> None:
+        @pl.when(pl.program_id(2) == 0)
+        def _() -> None:
+            total[...] = jnp.zeros_like(total)
+
+        total[...] += jnp.dot(x[...], y[...], preferred_element_type=jnp.float32)
+
+        @pl.when(pl.program_id(2) == pl.num_programs(2) - 1)
+        def _() -> None:
+            out[...] = total[...].astype(out.dtype)
+
+    def product(x: Any, y: Any) -> Any:
+        return pl.pallas_call(
+            body,
+            grid=(pl.cdiv(m, rows), pl.cdiv(n, columns), pl.cdiv(k, depth)),
+            in_specs=[
+                pl.BlockSpec((rows, depth), lambda i, j, s: (i, s)),
+                pl.BlockSpec((depth, columns), lambda i, j, s: (s, j)),
+            ],
+            out_specs=pl.BlockSpec((rows, columns), lambda i, j, s: (i, j)),
+            out_shape=jax.ShapeDtypeStruct((m, n), "bfloat16"),
+            scratch_shapes=[pltpu.VMEM((rows, columns), jnp.float32)],
+            **options,
+        )(x, y)
+
+    return product, (spec(m, k), spec(k, n))
+
+
+def only(fn: Any, *args: Any) -> Any:
+    (kernel,) = pallas.counted(jax.jit(fn).trace(*args).jaxpr)
+    return kernel
+
+
+def test_a_product_in_blocks_fetches_each_operand_once_for_each_block_of_the_other() -> None:
+    n = 4096
+    fn, args = matmul(n, n, n, 512, 512, 512)
+    kernel = only(fn, *args)
+    assert kernel.matrix == 2 * n**3
+    assert kernel.reads == (8 * BF16 * n * n, 8 * BF16 * n * n)
+    assert kernel.writes == (BF16 * n * n,)
+    assert kernel.vector == n * n * 8  # the sums, once for each step along k
+    assert kernel.types == ("bf16",)
+    assert kernel.unsure == ()
+
+
+def test_a_block_whose_index_stays_is_not_fetched_again() -> None:
+    n = 4096
+    fn, args = matmul(n, n, n, 512, 256, n)  # one step along k: rows of the left operand stay
+    assert only(fn, *args).reads == (BF16 * n * n, 8 * BF16 * n * n)
+
+
+def test_what_lies_outside_of_an_array_is_not_moved() -> None:
+    fn, args = matmul(1000, 600, 256, 512, 512, 256)
+    kernel = only(fn, *args)
+    assert kernel.reads == (BF16 * 1000 * 256, 2 * BF16 * 600 * 256)
+    assert kernel.writes == (BF16 * 1000 * 600,)
+    assert kernel.matrix == 2 * 1024 * 1024 * 256  # the unit computes whole blocks
+
+
+B, H, S, D = 2, 4, 1024, 128
+BLOCK = 128
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_flash_attention_that_ships_with_jax(causal: bool) -> None:
+    flash = pytest.importorskip("jax.experimental.pallas.ops.tpu.flash_attention")
+    kernel = only(lambda *qkv: flash.flash_attention(*qkv, causal=causal), *[spec(B, H, S, D)] * 3)
+    blocks = S // BLOCK
+    steps = blocks * (blocks + 1) // 2 if causal else blocks**2
+    assert kernel.matrix == B * H * steps * 2 * 2 * BLOCK**2 * D
+    once = BF16 * B * H * S * D
+    assert (kernel.reads[0], kernel.writes[0]) == (once, once)
+    if not causal:
+        assert kernel.reads[1:] == (blocks * once, blocks * once)
+    assert kernel.unsure == ()
+
+
+def test_splash_attention_skips_what_its_mask_forbids() -> None:
+    name = "jax.experimental.pallas.ops.tpu.splash_attention"
+    splash = pytest.importorskip(f"{name}.splash_attention_kernel")
+    masks = pytest.importorskip(f"{name}.splash_attention_mask")
+    mask = masks.MultiHeadMask([masks.CausalMask((S, S)) for _ in range(H)])
+    attend = splash.make_splash_mha(mask=mask, head_shards=1, q_seq_shards=1)
+    kernel = only(lambda q, k, v: attend(q, k, v), *[spec(H, S, D)] * 3)
+    blocks = S // BLOCK
+    assert kernel.matrix == H * blocks * (blocks + 1) // 2 * 4 * BLOCK**2 * D
+    assert kernel.unsure == ()
+
+
+def test_paged_attention_says_what_depends_on_data() -> None:
+    paged = pytest.importorskip("jax.experimental.pallas.ops.tpu.paged_attention")
+
+    def attend(*args: Any) -> Any:
+        return paged.paged_attention(*args, pages_per_compute_block=4)
+
+    def numbers(*shape: int) -> Any:
+        return spec(*shape, dtype="int32")
+
+    pages = spec(8, 64, 16, 128)
+    kernel = only(attend, spec(8, 8, 128), pages, pages, numbers(8), numbers(8, 16))
+    assert "loops whose turns depend on data" in kernel.unsure
+    assert sum(kernel.reads) > 0
+
+
+def test_a_grid_of_unknown_size_is_left_to_what_is_declared() -> None:
+    megablox = pytest.importorskip("jax.experimental.pallas.ops.tpu.megablox")
+    args = spec(4096, 512), spec(8, 512, 1024), spec(8, dtype="int32")
+    traced = jax.jit(lambda *a: megablox.gmm(*a, preferred_element_type=jnp.bfloat16)).trace(*args)
+    assert pallas.counted(traced.jaxpr) == ()
+
+
+def test_a_report_counts_and_says_what_was_declared() -> None:
+    from jax.experimental import pallas as pl
+
+    needs("v6e")
+    n = 2048
+    wrong = pl.CostEstimate(flops=7, bytes_accessed=11, transcendentals=0)
+    fn, args = matmul(n, n, n, 512, 512, 512, cost_estimate=wrong)
+    report = compiled.analyze(fn, *args, chip="v6e")
+    (kernel,) = [kernel for kernel in report.kernels if kernel.matrix_flops]
+    assert kernel.matrix_flops == 2 * n**3
+    moved = sum(kernel.traffic[level] for level in ("hbm", "vmem") if level in kernel.traffic)
+    assert moved == 9 * BF16 * n * n
+    assert (kernel.row.declared_flops, kernel.row.declared_bytes) == (7, 11)
+    assert kernel.row.matrix_types == ("bf16",)
+    notes = " ".join(report.notes)
+    assert "declares 11 bytes, its blocks move" in notes
+    assert "declares 7 FLOP, its products have" in notes
+    assert report.unknown == ()
+
+
+# --- what a function asks for ---------------------------------------------------------------------
+
+
+def test_requested_flops_of_a_scan_and_its_gradient() -> None:
+    def layers(x: Any, w: Any) -> Any:
+        return jax.lax.scan(lambda h, w: (jnp.tanh(h @ w), None), x, w)[0].sum()
+
+    args = spec(16, 256, dtype="float32"), spec(5, 256, 256, dtype="float32")
+    one = 5 * 2 * 16 * 256**2
+    assert pallas.requested(jax.jit(layers).trace(*args).jaxpr) == one
+    gradient = jax.grad(layers, argnums=(0, 1))
+    assert pallas.requested(jax.jit(gradient).trace(*args).jaxpr) == 3 * one
+
+
+def test_devices_that_do_the_same_work_are_told() -> None:
+    from compiled_programs import sharded
+
+    needs("v6e")
+    report = compiled.analyze(
+        lambda a, b: a @ b, sharded((2048, 2048), None, None), sharded((2048, 2048)), chip="v6e"
+    )
+    assert report.extra == 4
+    assert "4.00 times the" in str(report)
+    split = compiled.analyze(
+        lambda a, b: a @ b,
+        sharded((2048, 2048), "data"),
+        sharded((2048, 2048), None, "model"),
+        chip="v6e",
+    )
+    assert split.extra == 1
+    assert "times the" not in str(split)

@@ -1,0 +1,273 @@
+"""`explain` on this machine: rows, roofs, donation, errors, what it shows and keeps."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import roofline_helpers as rh
+from roofline_helpers._checks import BadType, BadValue, UnknownName
+from roofline_helpers.compiled import CannotTrace
+from roofline_helpers.explain import CannotProfile, CannotRun, Explanation, command
+from roofline_helpers.records import BadRecord
+
+ROOF = rh.Roofline(peak=2e11, levels=2e10, vector=2e10, name="a round figure")
+QUICK: dict[str, Any] = {"seconds": 0.1, "ceilings": ROOF, "progress": False}
+
+
+def layer(x: Any, up: Any, down: Any) -> Any:
+    with jax.named_scope("mlp"):
+        return x + jax.nn.gelu(x @ up) @ down
+
+
+@pytest.fixture(scope="module")
+def why() -> Explanation:
+    x, up, down = jnp.ones((256, 256)), jnp.ones((256, 1024)), jnp.ones((1024, 256))
+    work = [rh.work.matmul(256, 1024, 256, "fp32"), rh.work.matmul(256, 256, 1024, "fp32")]
+    return rh.explain(layer, x, up, down, work=work, **QUICK)
+
+
+def test_flops_bytes_and_lines_are_the_compiled_programs(why: Explanation) -> None:
+    kernels = [row for row in why.rows if row.kind == "kernel"]
+    assert sum(row.matrix_flops for row in kernels) == 2 * 2 * 256 * 256 * 1024
+    assert all(row.launches == 1 for row in kernels if row.matrix_types)
+    lines = {row.source.rpartition(":")[0] for row in kernels if row.source}
+    assert all(line.endswith("test_explain.py") for line in lines)
+    assert "mlp" in {row.scope for row in kernels}
+
+
+def test_rows_add_up_and_the_rest_is_in_view(why: Explanation) -> None:
+    assert why.covered + why.unexplained == pytest.approx(why.wall, rel=1e-12)
+    assert sum(bar.seconds for bar in why.waterfall) == pytest.approx(why.wall, rel=1e-12)
+    # within the runs that it was traced in, whatever else this machine does
+    assert min(why.traced) * 0.9 <= why.covered <= max(why.traced) * 1.1
+    assert why.hand == pytest.approx(2 * 2 * 256 * 256 * 1024 / 2e11, rel=1e-9)
+
+
+def test_it_shows_itself(why: Explanation) -> None:
+    text = str(why)
+    assert "layer(f32[256,256]" in text
+    assert "from the roof to the clock" in text
+    assert "nothing explains it" in text
+    assert re.search(r"\d+ runs", text)
+    table = why.table()
+    assert list(table.columns[:3]) == ["ms", "share", "launches"]
+    html = why._repr_html_()
+    assert html.count("<svg") == 1
+    assert "<script" not in html
+
+
+@pytest.mark.parametrize("kind", ["waterfall", "timeline", "roofline"])
+def test_it_is_drawn(why: Explanation, kind: str) -> None:
+    axes = why.plot(kind=kind)
+    assert axes.get_xlabel()
+    axes.figure.canvas.draw()
+    rh.plot.style.mpl.pyplot.close(axes.figure)
+
+
+def test_a_picture_that_is_not_there(why: Explanation) -> None:
+    with pytest.raises(UnknownName, match="waterfall"):
+        why.plot(kind="pie")
+
+
+def test_one_page_without_network(why: Explanation, tmp_path: Path) -> None:
+    page = why.save(tmp_path / "why.html").read_text("utf-8")
+    assert page.count("<svg") == 3
+    assert not re.search(r"(src|href)=|@import|url\(|https?://(?!www\.w3\.org)", page)
+    with pytest.raises(BadValue, match=r"\.html or \.json"):
+        why.save(tmp_path / "why.txt")
+
+
+def test_names_are_escaped(why: Explanation) -> None:
+    from dataclasses import replace
+
+    hostile = replace(why, name="<script>alert(1)</script>", notes=("<b>",))
+    assert "<script>alert" not in hostile._repr_html_()
+    assert "<b>" not in hostile._repr_html_()
+
+
+def test_a_record_is_the_same_again(why: Explanation, tmp_path: Path) -> None:
+    assert rh.explain.loads(why.to_json()) == why
+    assert rh.explain.load(why.save(tmp_path / "why.json")) == why
+    brief = why.brief(events=3)
+    assert rh.explain.loads(brief.to_json()) == brief
+    assert brief.covered == pytest.approx(why.covered)
+    assert len(brief.timeline) <= 3
+
+
+@pytest.mark.parametrize("member", ["rows", "runs", "wall"])
+def test_a_damaged_record_says_where(why: Explanation, member: str) -> None:
+    data = json.loads(why.to_json())
+    data["runs" if member == "wall" else member] = "x"
+    with pytest.raises(BadRecord):
+        rh.explain.loads(json.dumps(data))
+    with pytest.raises(BadRecord, match="newer"):
+        rh.explain.loads(json.dumps({**data, "schema": "roofline_helpers.explained/9"}))
+
+
+# --- what is given away ---------------------------------------------------------------------------
+
+
+def updated(state: Any, x: Any) -> Any:
+    return jax.tree.map(lambda s: s * 0.9 + x.sum(), state), (x * 2).sum()
+
+
+def test_donated_arguments_stay_the_callers() -> None:
+    state, x = {"a": jnp.ones((64, 64)), "b": jnp.zeros((64, 64))}, jnp.ones(8)
+    why = rh.explain(jax.jit(updated, donate_argnums=0), state, x, **QUICK)
+    assert why.rows
+    assert float(state["a"].sum() + state["b"].sum()) == 64 * 64  # neither deleted nor changed
+
+
+def test_donated_arguments_can_be_used_up() -> None:
+    state, x = {"a": jnp.ones((64, 64))}, jnp.ones(8)
+    rh.explain(jax.jit(updated, donate_argnums=0), state, x, consume=True, **QUICK)
+    assert state["a"].is_deleted()
+
+
+def test_an_argument_that_no_result_replaces() -> None:
+    x = jnp.ones((64, 64))
+    fn = jax.jit(lambda x: x.sum(), donate_argnums=0)
+    why = rh.explain(fn, x, **QUICK)
+    assert why.queue == 1
+    assert float(x.sum()) == 64 * 64
+
+
+def test_static_arguments_and_executables() -> None:
+    x = jnp.ones((64, 64))
+    static = jax.jit(lambda x, axis: x.sum(axis), static_argnums=1)
+    assert rh.explain(static, x, 0, **QUICK).rows
+    assert rh.explain(lambda x, how: x.sum(how), x, 0, static_argnums=1, **QUICK).rows
+    compiled = jax.jit(jnp.sin).lower(x).compile()
+    assert rh.explain(compiled, x, **QUICK).rows
+
+
+# --- bad calls ------------------------------------------------------------------------------------
+
+
+def test_what_can_not_be_traced() -> None:
+    with pytest.raises(CannotTrace, match=r"incompatible shapes|dot_general"):
+        rh.explain(jnp.matmul, jnp.ones((2, 3)), jnp.ones((2, 3)), **QUICK)
+    with pytest.raises(CannotTrace, match="jit=False"):
+        rh.explain(lambda x: x if float(x.sum()) else -x, jnp.ones(3), **QUICK)
+
+
+def test_what_fails_where_it_runs() -> None:
+    def fails(x: Any) -> Any:
+        def broken(y: Any) -> Any:
+            raise RuntimeError("no such file: data.bin")
+
+        return jax.pure_callback(broken, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+    with pytest.raises(CannotRun, match=r"fails failed where it ran"):
+        rh.explain(fails, jnp.ones(4), **QUICK)
+    with pytest.raises(CannotRun, match="deliberately"):
+        rh.explain(_raises, jnp.ones(4), jit=False, **QUICK)
+
+
+def _raises(x: Any) -> Any:
+    raise ValueError("deliberately")
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "reason"),
+    [
+        ({"seconds": 0}, BadValue, "seconds"),
+        ({"queue": 0}, BadValue, "queue"),
+        ({"queue": 1.5}, BadType, "queue"),
+        ({"jit": "no"}, BadType, "jit"),
+        ({"work": 3}, BadType, "work"),
+        ({"name": 3}, BadType, "name"),
+        ({"chip": "v9"}, UnknownName, "v9"),
+        ({"donate_argnums": 0, "jit": False}, BadType, "donate_argnums"),
+    ],
+)
+def test_options_outside_what_is_allowed(
+    options: dict[str, Any], error: type[Exception], reason: str
+) -> None:
+    with pytest.raises(error, match=reason):
+        rh.explain(jnp.sin, jnp.ones(3), **{**QUICK, **options})
+
+
+def test_what_is_no_function() -> None:
+    with pytest.raises(BadType, match="callable"):
+        rh.explain(3, **QUICK)
+    with pytest.raises(CannotProfile, match="no such file"):
+        rh.explain("folder-that-is-not-there", **QUICK)
+
+
+def test_no_room_for_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    import shutil
+
+    usage = shutil.disk_usage("/")
+    full = functools.partial(type(usage), usage.total, usage.used)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: full(2**20))
+    with pytest.raises(CannotProfile, match="1 MB free"):
+        rh.explain(jnp.sin, jnp.ones(3), **QUICK)
+
+
+def test_a_profiler_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*_: Any, **__: Any) -> None:
+        raise RuntimeError("profile has already been started")
+
+    monkeypatch.setattr(jax.profiler, "start_trace", refuses)
+    with pytest.raises(CannotProfile, match="already been started"):
+        rh.explain(jnp.sin, jnp.ones(3), **QUICK)
+
+
+def test_the_trace_can_be_kept_and_read_again(tmp_path: Path) -> None:
+    x = jnp.asarray(np.random.default_rng(0).standard_normal((512, 512)), jnp.float32)
+    live = rh.explain(lambda x: jnp.tanh(x @ x), x, trace=tmp_path / "kept", **QUICK)
+    again = rh.explain(tmp_path / "kept", ceilings=ROOF)
+    names = {row.name for row in live.rows if row.kind == "kernel"}
+    assert names == {row.name for row in again.rows if row.kind == "kernel"}
+    assert again.origin == "trace"
+
+
+# --- the command line -----------------------------------------------------------------------------
+
+SCRIPT = """
+import jax.numpy as jnp
+def case():
+    return (lambda x: jnp.tanh(x @ x)), (jnp.ones((128, 128)),)
+def wrong():
+    return 3
+def broken():
+    raise ValueError("no data")
+"""
+
+
+def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    out = tmp_path / "why.html"
+    assert command.main([f"{script}:case", "--seconds", "0.05", "--out", str(out)]) == 0
+    assert "from the roof to the clock" in capsys.readouterr().out
+    assert out.read_text("utf-8").startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize(
+    ("what", "more", "reason"),
+    [
+        ("script.py:cas", [], "Nearest: 'case'"),
+        ("script.py:wrong", [], "must return a callable"),
+        ("script.py:broken", [], "no data"),
+        ("other.py:case", [], "no such file"),
+        ("script.py:case", ["--out", "why.txt"], r"\.html or \.json"),
+        ("script.py:case", ["--out", "nowhere/why.html"], "no folder"),
+    ],
+)
+def test_a_bad_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str, more: list[str], reason: str
+) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    assert command.main([f"{tmp_path}/{what}", *more]) == 1
+    assert re.search(reason, capsys.readouterr().err)

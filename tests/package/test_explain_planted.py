@@ -1,0 +1,28 @@
+"""Planted faults are named, and programs without them are not."""
+
+from __future__ import annotations
+
+import pytest
+from explain_planted import PLANTED, Planted
+
+from roofline_helpers.compiled import can_compile
+from roofline_helpers.explain import CAUSES, causes
+
+
+@pytest.mark.parametrize("each", PLANTED, ids=lambda each: f"{each.cause}:{each.name}")
+def test_named_and_not_named(each: Planted) -> None:
+    if "chip" in each.how and can_compile(each.how["chip"]) is not None:
+        pytest.skip(str(can_compile(each.how["chip"])))
+    faulty, sound = each.explained(True), each.explained(False)
+    assert each.cause in {finding.cause for finding in faulty.findings}, str(faulty)
+    assert each.cause not in {finding.cause for finding in sound.findings}, str(sound)
+    for finding in faulty.findings:
+        assert 0 < finding.seconds <= faulty.wall * (1 + 1e-9)
+        assert finding.evidence
+    seconds = [finding.seconds for finding in faulty.findings]
+    assert seconds == sorted(seconds, reverse=True)
+
+
+def test_the_list_of_causes_is_closed() -> None:
+    assert {each.cause for each in PLANTED} <= set(CAUSES)
+    assert len(causes()) == len(CAUSES)

@@ -1,0 +1,127 @@
+"""Shares of a run: nested and overlapping events, gaps, and that nothing counts twice."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from roofline_helpers.explain.rows import GAP, HOST, KERNEL, LOOP, Row, grouped
+from roofline_helpers.explain.timeline import Shares, shares
+from roofline_helpers.explain.trace import Event
+from roofline_helpers.explain.waterfall import waterfall
+
+
+def event(op: str, start: float, end: float, line: str = "1") -> Event:
+    return Event(op, "jit_f", start, end, line)
+
+
+def of(events: list[Event], start: float = 0.0, end: float = 10.0) -> Shares:
+    ordered = sorted(events, key=lambda e: (e.start, -e.end))
+    return shares(ordered, start, end, lambda e: e.op, lambda e: e.op.startswith("while"))
+
+
+def test_a_loop_has_what_its_kernels_leave() -> None:
+    parts = of([event("while", 1, 9), event("a", 2, 4), event("b", 4, 7)])
+    assert parts.busy == pytest.approx({"while": 3, "a": 2, "b": 3})
+    assert (parts.before, parts.between, parts.after) == pytest.approx((1, 0, 1))
+
+
+def test_overlapping_streams_share_an_instant() -> None:
+    parts = of([event("a", 0, 6), event("copy", 2, 4, "2"), event("b", 6, 10)])
+    assert parts.busy == pytest.approx({"a": 5, "copy": 1, "b": 4})
+
+
+def test_a_loop_on_one_thread_gives_way_to_its_kernels_on_another() -> None:
+    parts = of([event("while", 0, 10), event("a", 3, 8, "2")])
+    assert parts.busy == pytest.approx({"while": 5, "a": 5})
+
+
+def test_gaps_are_told_apart() -> None:
+    parts = of([event("a", 1, 3), event("b", 4, 5), event("a", 7, 8)])
+    assert (parts.before, parts.between, parts.after) == pytest.approx((1, 3, 2))
+    assert parts.gaps == [(1, "a", "b"), (2, "b", "a")]
+
+
+def test_events_across_the_edges_are_cut() -> None:
+    parts = of([event("a", -5, 2), event("b", 8, 20)])
+    assert parts.busy == pytest.approx({"a": 2, "b": 2})
+    assert parts.total == pytest.approx(10)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_shares_always_add_up(seed: int) -> None:
+    chance = random.Random(seed)
+    events = []
+    for line in "123":
+        at = -1.0
+        while at < 11:
+            start = at + chance.random()
+            at = start + chance.random() * 2
+            events.append(event(chance.choice(["a", "b", "while"]), start, at, line))
+            if chance.random() < 0.5:
+                events.append(event("inner", start + 0.1 * (at - start), at, line))
+    parts = of(events)
+    assert parts.total == pytest.approx(10, abs=1e-9)
+    assert parts.between == pytest.approx(sum(gap for gap, _, _ in parts.gaps), abs=1e-12)
+
+
+# --- the waterfall --------------------------------------------------------------------------------
+
+
+def some_rows(chance: random.Random) -> list[Row]:
+    def kernel(n: int) -> Row:
+        least = chance.random()
+        tiled = least * (1 + chance.random())
+        reachable = tiled * (0.9 + chance.random())
+        seconds = chance.random() * 3
+        roofless = chance.random() < 0.2
+        known = (None, None, None) if roofless else (least, tiled, reachable)
+        return Row(f"k{n}", KERNEL, seconds, least=known[0], tiled=known[1], reachable=known[2])
+
+    rest = [Row("w", LOOP, 0.1), Row("g", GAP, 0.2), Row("h", HOST, 0.3)]
+    return [*(kernel(n) for n in range(12)), *rest]
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("hand", [None, 0.7])
+def test_bars_add_up_exactly(seed: int, hand: float | None) -> None:
+    rows = some_rows(random.Random(seed))
+    wall = sum(row.seconds for row in rows) * 1.02
+    bars = waterfall(rows, wall, hand)
+    assert math.fsum(bar.seconds for bar in bars) == pytest.approx(wall, rel=1e-15)
+    assert bars[-1].name == "nothing explains it"
+    unexplained = wall - math.fsum(row.seconds for row in rows)
+    assert bars[-1].seconds == pytest.approx(unexplained, rel=1e-9)
+
+
+def test_each_step_is_what_it_says() -> None:
+    rows = [
+        Row("slow", KERNEL, 5.0, least=1.0, tiled=1.5, reachable=2.0),
+        Row("fast", KERNEL, 1.0, least=1.0, tiled=1.0, reachable=1.25),
+        Row("between kernels", GAP, 0.5),
+    ]
+    bars = {bar.name: bar.seconds for bar in waterfall(rows, 7.0, 1.5)}
+    assert bars == pytest.approx(
+        {
+            "counted by hand": 1.5,
+            "the compiled program needs more": 0.5,
+            "tiles read again": 0.5,
+            "ceilings as reached": 0.75,
+            "slow": 3.0,
+            "faster than the roof": -0.25,
+            "gaps between kernels": 0.5,
+            "nothing explains it": 0.5,
+        }
+    )
+
+
+def test_layers_are_grouped_and_nothing_is_lost() -> None:
+    rows = [
+        Row(f"dot.{n}", KERNEL, 1.0 + n, source="m.py:3", role=f"matmul with w[{n}]", reachable=1.0)
+        for n in range(4)
+    ]
+    groups = grouped([*rows, Row("other", KERNEL, 2.0)])
+    assert [(g.name, g.kernels, g.seconds) for g in groups] == [("dot.0", 4, 10.0), ("other", 1, 2)]
+    assert groups[0].reachable == 4.0

@@ -1,0 +1,111 @@
+"""Traces from elsewhere: real ones of an H200, broken ones, and what they carry along."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+import roofline_helpers as rh
+from roofline_helpers.explain import CannotProfile, Explanation, protos
+from roofline_helpers.explain.trace import read
+
+TRACES = Path(__file__).parent / "data" / "traces"
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("traces")
+    for file in TRACES.glob("*.gz"):
+        (folder / file.stem).write_bytes(gzip.decompress(file.read_bytes()))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def scan(traces: Path) -> Explanation:
+    return rh.explain(traces / "h200-scan.xplane.pb", queue=3)
+
+
+def test_kernels_of_a_gpu_have_their_line_and_their_roof(scan: Explanation) -> None:
+    assert scan.device == "NVIDIA H200"
+    first, second = scan.kernels[:2]
+    for product in (first, second):
+        assert product.launches == 3
+        assert product.flops == 3 * 2 * 4096 * 4096 * 14336
+        assert product.source.endswith("explain_sample.py:14")
+        assert product.scope == "mlp"
+    published = 2 * 4096 * 4096 * 14336 * 3 / 989.4e12
+    assert first.least == pytest.approx(published, rel=0.01)
+
+
+def test_what_runs_inside_an_asynchronous_fusion_is_found(scan: Explanation) -> None:
+    slices = [row for row in scan.rows if row.name.startswith("fusion-start")]
+    assert len(slices) == 2
+    for row in slices:  # a layer's weights read and written, in each of three turns
+        assert row.bytes == 3 * 2 * 4096 * 14336 * 2
+    causes = {finding.cause: finding for finding in scan.findings}
+    assert set(causes["scan-copy"].kernels) == {row.name for row in slices}
+    assert causes["scan-copy"].seconds == pytest.approx(sum(row.seconds for row in slices))
+
+
+def test_rows_of_a_trace_add_up_to_its_runs(scan: Explanation) -> None:
+    assert scan.covered == pytest.approx(scan.wall, rel=0.03)
+    assert sum(bar.seconds for bar in scan.waterfall) == pytest.approx(scan.wall, rel=1e-12)
+
+
+def test_a_loop_of_calls_shows_transfers_and_the_host(traces: Path) -> None:
+    why = rh.explain(traces / "h200-loop.xplane.pb")
+    transfers = {row.name: row.launches for row in why.rows if row.kind == "transfer"}
+    assert transfers == {"MemcpyH2D": 1, "MemcpyD2H": pytest.approx(1)}
+    assert why.findings[0].cause == "host"
+    assert why.findings[0].seconds > 0.9 * why.wall
+    named = {row.program.split("(")[0] for row in why.rows if row.known}
+    assert {"jit_stage", "jit__lambda", "jit_convert_element_type"} <= named
+
+
+def test_a_call_of_a_library_has_a_bound_by_its_bytes(traces: Path) -> None:
+    why = rh.explain(traces / "h200-cudnn.xplane.pb", queue=3)
+    attention = next(row for row in why.rows if row.role.startswith("cuDNN attention"))
+    assert attention.flops is None
+    assert attention.reachable is not None
+    assert attention.reachable == pytest.approx(
+        attention.bytes / why.roofline().bandwidth, rel=0.01
+    )
+
+
+def test_programs_are_read_from_a_dump_too(traces: Path, tmp_path: Path) -> None:
+    trace = read(traces / "h200-scan.xplane.pb")
+    carried = protos.carried(trace)
+    name = max(carried, key=lambda n: len(carried[n].text) if "stacked(" in n else 0)
+    (tmp_path / "m.sm_9.0a_gpu_after_optimizations.txt").write_text(carried[name].text)
+    assert list(protos.dumped(tmp_path, "gpu")) == ["jit_stacked"]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [(None, "no such file or folder"), (b"", "no event of a device"), (b"\xff" * 100, "no trace")],
+)
+def test_what_is_no_trace_says_so(tmp_path: Path, content: bytes | None, reason: str) -> None:
+    file = tmp_path / "x.xplane.pb"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(CannotProfile, match=reason):
+        rh.explain(file)
+
+
+def test_a_folder_without_a_trace_says_how_to_make_one(tmp_path: Path) -> None:
+    with pytest.raises(CannotProfile, match=r"jax\.profiler\.trace"):
+        rh.explain(tmp_path)
+
+
+def test_a_cut_trace_is_no_trace(traces: Path, tmp_path: Path) -> None:
+    file = tmp_path / "cut.xplane.pb"
+    file.write_bytes((traces / "h200-scan.xplane.pb").read_bytes()[:5000])
+    with pytest.raises(CannotProfile):
+        rh.explain(file)
+
+
+def test_a_dump_that_is_not_there(traces: Path, tmp_path: Path) -> None:
+    with pytest.raises(CannotProfile, match="xla_dump_to"):
+        rh.explain(traces / "h200-scan.xplane.pb", hlo=tmp_path)

@@ -1,0 +1,115 @@
+"""Decoders: parameters as their authors print them, caches, and FLOPs."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import roofline_helpers as rh
+from roofline_helpers import models
+from roofline_helpers.models import Decoder, Experts, Latent, Local, all_models, model
+
+DATA = tomllib.loads((Path(models.__file__).parents[1] / "data" / "models.toml").read_text("utf-8"))
+
+
+@pytest.mark.parametrize("key", DATA)
+def test_parameters_are_those_that_the_authors_print(key: str) -> None:
+    printed, decoder = DATA[key]["parameters"], model(key)
+    counted = [decoder.parameters, decoder.active_parameters]
+    if key == "gpt-oss-120b":  # active ones are printed without the embedding
+        counted[1] -= decoder.vocabulary * decoder.d_model
+    for found, billions in zip(counted, printed, strict=False):
+        assert found / 1e9 == pytest.approx(billions, rel=0.025)
+    assert (len(printed) == 2) == (decoder.experts is not None)
+    assert decoder.source
+
+
+def test_models_by_key_and_name() -> None:
+    assert model("Mixtral 8x7B") is model("mixtral-8x7b") is model(model("mixtral_8x7b"))
+    assert len(all_models()) == len(DATA)
+    with pytest.raises(rh.UnknownName, match="Nearest: 'llama-3-70b'"):
+        model("llama-3-71b")
+
+
+def test_a_token_s_cache() -> None:
+    assert model("llama-3-8b").cache_per_token() == 128 * 1024
+    # 576 elements a layer in place of 2 · 128 · 128
+    assert model("deepseek-v3").cache_per_token() == 61 * (512 + 64) * 2
+    gemma = model("gemma-3-12b")
+    assert gemma.local_layers == 40
+    assert gemma.cache_bytes(32768) == 2 * gemma.cache_width * (8 * 32768 + 40 * 1024)
+    assert gemma.cache_bytes(512) == 512 * gemma.cache_per_token()
+
+
+def test_flops_by_hand() -> None:
+    llama = model("llama-3-8b")
+    assert llama.matrix_flops(10) == 2 * 10 * (llama.matrices + 128256 * 4096)
+    assert llama.matrix_flops(10, head=False) == 2 * 10 * llama.matrices
+    whole = llama.attention_flops(1000, causal="whole")
+    assert whole == 32 * 4 * 32 * 128 * 1000 * 1000
+    assert llama.attention_flops(1000) == 32 * 4 * 32 * 128 * 1000 * 1001 // 2
+    assert llama.training_flops(2000, 1000) == 3 * (
+        llama.matrix_flops(2000) + 2 * llama.attention_flops(1000)
+    )
+    local = replace(llama, local=Local(window=100, every=2))
+    seen = sum(min(i, 100) for i in range(1, 1001))
+    far = 16 * 1000 * 1001 // 2
+    assert local.attention_flops(1000) == 4 * 32 * 128 * (far + 16 * seen)
+    latent = model("deepseek-v3")
+    assert latent.score_width == 128 * (128 + 64 + 128)
+
+
+def test_a_mixture_counts_what_a_token_meets() -> None:
+    mixture = model("mixtral-8x7b")
+    one = 3 * 4096 * 14336
+    assert mixture.expert_parameters() == 8 * one + 4096 * 8
+    assert mixture.expert_parameters(active=True) == 2 * one + 4096 * 8
+    assert mixture.matrices - mixture.active_matrices == 32 * 6 * one
+    every_other = model("llama-4-maverick")
+    assert (every_other.expert_layers, every_other.layers) == (24, 48)
+    assert model("deepseek-v3").expert_layers == 58
+
+
+SMALL: dict[str, Any] = {
+    "name": "small",
+    "layers": 2,
+    "d_model": 8,
+    "heads": 4,
+    "kv_heads": 2,
+    "head_dim": 2,
+    "d_ff": 16,
+    "vocabulary": 10,
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"kv_heads": 3}, rh.BadValue),
+        ({"layers": 0}, rh.BadValue),
+        ({"d_ff": 1.5}, rh.BadValue),
+        ({"gated": 1}, rh.BadType),
+        ({"name": 3}, rh.BadType),
+    ],
+)
+def test_a_bad_decoder_is_refused(change: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        Decoder(**{**SMALL, **change})
+
+
+def test_bad_parts_are_refused() -> None:
+    with pytest.raises(rh.BadValue, match="at most count"):
+        Experts(count=2, active=3, d_ff=4)
+    with pytest.raises(rh.BadValue):
+        Local(window=0, every=2)
+    with pytest.raises(rh.BadType):
+        Latent("many", 1, 1, 1, 1)  # type: ignore[arg-type]
+    small = Decoder(**SMALL)
+    with pytest.raises(rh.UnknownName, match="halved, whole"):
+        small.attention_flops(8, causal="half")
+    with pytest.raises(rh.BadValue, match="whole sequences"):
+        small.training_flops(9, 8)

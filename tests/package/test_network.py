@@ -1,0 +1,320 @@
+"""Topologies and collectives: hand counts, identities, and what is refused."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import roofline_helpers as rh
+from roofline_helpers import network as net
+
+US = 1e-6
+
+
+# --- topologies -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("chip", "shape", "kinds"),
+    [
+        ("v5e", "4x4", ["line", "line"]),
+        ("v5e", "8x16", ["line", "ring"]),  # the whole pod's axis closes
+        ("v6e", "16x16", ["ring", "ring"]),
+        ("v5p", "2x2x4", ["line", "line", "line"]),  # less than a cube of 4 x 4 x 4
+        ("v5p", "4x4x8", ["ring", "ring", "ring"]),
+        ("v7x", "4x8x8", ["ring", "ring", "ring"]),
+        ("v4", "2x2x1", ["line", "line", "line"]),
+        ("h100", 8, ["switch"]),
+        ("h100", 16, ["switch", "switch"]),
+        ("mi300x", 8, ["mesh"]),
+    ],
+)
+def test_axes_close_to_rings_by_the_generation_s_rule(
+    chip: str, shape: Any, kinds: list[str]
+) -> None:
+    assert [axis.kind for axis in net.topology(chip, shape).axes] == kinds
+
+
+@pytest.mark.parametrize(
+    ("chip", "chips", "shape"),
+    [
+        ("v5e", 1, (1, 1)),
+        ("v5e", 8, (2, 4)),
+        ("v6e", 32, (4, 8)),
+        ("v6e", 256, (16, 16)),
+        ("v5p", 4, (2, 2, 1)),
+        ("v5p", 8, (2, 2, 2)),
+        ("v7x", 32, (2, 4, 4)),
+        ("v7x", 64, (4, 4, 4)),
+        ("v5p", 256, (4, 8, 8)),
+        ("v4", 4096, (16, 16, 16)),
+    ],
+)
+def test_a_number_of_chips_has_the_vendor_s_usual_shape(
+    chip: str, chips: int, shape: tuple[int, ...]
+) -> None:
+    assert net.topology(chip, chips).shape == shape
+
+
+def test_a_pod_s_totals() -> None:
+    # scaling-book, "How to think about TPUs", question 2 (with the vendor's digits)
+    v5e, v5p = net.topology("v5e"), net.topology("v5p")
+    assert (v5e.chips, v5e.hosts, v5p.chips, v5p.hosts) == (256, 32, 8960, 2240)
+    assert v5e.flops() == pytest.approx(256 * 197e12)
+    assert v5e.memory == 256 * rh.chip("v5e").memory["hbm"].capacity.value
+    assert v5p.flops() == pytest.approx(8960 * 459e12)
+    two = net.topology("v6e", "16x16", slices=2)
+    assert (two.chips, two.hosts, [axis.name for axis in two.axes]) == (512, 64, ["x", "y", "dcn"])
+    assert net.topology("h100", 256).hosts == 32
+    v7x = net.topology("v7x", "4x4x4")
+    assert (v7x.chips, v7x.devices) == (64, 128)
+    by_device = net.topology("v7x", "4x4x4", cores=True)
+    assert (by_device.chips, by_device.devices, by_device.members) == (64, 128, 128)
+    assert by_device.memory == v7x.memory
+    assert by_device.flops() == v7x.flops()
+
+
+def test_a_mesh_is_laid_on_whole_axes_first_and_then_on_parts() -> None:
+    pod = net.topology("v5p", "8x8x8")
+    mesh = pod.mesh({"data": 64, "tensor": 8})
+    assert [len(mesh[name]) for name in mesh] == [2, 1]
+    split = pod.mesh({"data": 128, "tensor": 4})
+    [tensor] = split["tensor"]
+    assert (tensor.kind, tensor.size, tensor.stride) == ("line", 4, 1)
+    rest = next(axis for axis in split["data"] if axis.size == 2)
+    assert rest.stride == 4  # every fourth chip: four groups share each link
+    named = pod.mesh({"fsdp": ("x", "y"), "tensor": "z"})
+    assert [axis.name for axis in named["fsdp"]] == ["x", "y"]
+    gpus = net.topology("h100", 32).mesh({"data": 16, "tensor": 2})
+    assert [axis.network for axis in gpus["tensor"]] == ["nvlink"]
+    assert {axis.network for axis in gpus["data"]} == {"nvlink", "nic"}
+    slices = net.topology("v6e", "16x16", slices=2).mesh({"data": 2, "fsdp": 256})
+    assert [axis.name for axis in slices["data"]] == ["dcn"]
+    for size in (1, 2, 4, 8, 16):
+        laid = pod.mesh({"a": 512 // size, "b": size})
+        for name, wanted in (("a", 512 // size), ("b", size)):
+            assert math.prod(axis.size for axis in laid[name]) == wanted
+
+
+def test_parts_that_make_up_an_axis_are_that_axis() -> None:
+    [x] = net.topology("v5e", "16x16")["x"]
+    gathered = net.all_gather(1e9, [x.inner(4), x.outer(4)])
+    assert gathered.seconds == net.all_gather(1e9, x).seconds
+    alone = net.all_gather(1e9, x.outer(4))
+    assert alone.transfer == pytest.approx(1e9 * 3 / 4 / 2 / (50e9 / 4))
+
+
+# --- collectives, by hand -------------------------------------------------------------------------
+
+
+def axis(chip: str, shape: Any, name: str, **options: Any) -> Any:
+    return net.topology(chip, shape, **options)[name]
+
+
+@pytest.mark.parametrize(
+    ("found", "link_bytes", "steps"),
+    [
+        # a ring of 4: two shards come one way and one the other, or half of the last each way
+        (lambda: net.all_gather(4000, axis("v5p", "4x4x4", "x")), 1500, 2),
+        (lambda: net.reduce_scatter(4000, axis("v5p", "4x4x4", "x")), 1500, 2),
+        (lambda: net.all_reduce(4000, axis("v5p", "4x4x4", "x")), 3000, 4),
+        (lambda: net.all_to_all(4000, axis("v5p", "4x4x4", "x")), 500, 2),
+        (lambda: net.permute(1000, axis("v5p", "4x4x4", "x")), 1000, 1),
+        (lambda: net.permute(1000, axis("v5p", "4x4x4", "x"), hops=2), 2000, 2),
+        (lambda: net.permute(1000, axis("v5p", "4x4x4", "x"), hops=3), 1000, 1),
+        # a line of 4: three shards over the last link
+        (lambda: net.all_gather(4000, axis("v5e", "4x4", "x")), 3000, 3),
+        (lambda: net.all_reduce(4000, axis("v5e", "4x4", "x")), 6000, 6),
+        (lambda: net.all_to_all(4000, axis("v5e", "4x4", "x")), 1000, 3),
+        (lambda: net.permute(1000, axis("v5e", "4x4", "x")), 1000, 3),  # the last to the first
+        # a square of 4 x 4 without rings: the corner has two links for 15 of 16 shards
+        (lambda: net.all_gather(1600, net.topology("v5e", "4x4")["x", "y"]), 750, 6),
+        # 4 x 4 x 4 with rings: six links for 63 of 64
+        (lambda: net.all_gather(6400, net.topology("v5p", "4x4x4")["x", "y", "z"]), 1050, 6),
+        # half of 256 shares of 1/256² each cross the middle over 2 x 16 links
+        (lambda: net.all_to_all(2**20, net.topology("v6e")["x", "y"]), 2**20 / 4 / 32, 16),
+        # a switch
+        (lambda: net.all_gather(8000, axis("h100", 8, "nvlink")), 7000, 7),
+        (
+            lambda: net.all_reduce(8000, axis("h100", 8, "nvlink"), algorithm="ring"),
+            14000,
+            14,
+        ),
+        (lambda: net.all_reduce(8000, axis("h100", 8, "nvlink")), 8000, 2),  # the switch adds
+        (lambda: net.all_reduce(8000, axis("h100", 8, "nvlink"), algorithm="tree"), 16000, 6),
+        (
+            lambda: net.all_reduce(8000, axis("h100", 8, "nvlink"), algorithm="one-shot"),
+            56000,
+            1,
+        ),
+        (lambda: net.all_to_all(8000, axis("h100", 8, "nvlink")), 875, 7),
+        (lambda: net.permute(1000, axis("h100", 8, "nvlink")), 1000, 1),
+        # one link to each of seven others
+        (lambda: net.all_gather(8000, axis("mi300x", 8, "xgmi")), 1000, 1),
+        (lambda: net.all_to_all(64000, axis("mi300x", 8, "xgmi")), 1000, 1),
+    ],
+)
+def test_bytes_on_the_busiest_link_and_steps_by_hand(
+    found: Any, link_bytes: float, steps: int
+) -> None:
+    one = found()
+    assert one.link_bytes == pytest.approx(link_bytes)
+    assert sum(phase.steps for phase in one.phases) == steps
+    assert one.latency == pytest.approx(steps * one.axes[0].protocols[0].step)
+    assert one.seconds == one.latency + one.transfer
+
+
+def test_two_networks_work_at_the_same_time_and_wait_one_after_the_other() -> None:
+    gpus = net.topology("h100", 32)
+    found = net.all_gather(32e9, gpus["nvlink", "nic"])
+    inside, outside = found.phases
+    assert (inside.network, outside.network) == ("nvlink", "nic")
+    assert inside.transfer == pytest.approx(32e9 * 7 / 8 / 450e9)
+    assert outside.transfer == pytest.approx(32e9 / 8 * 3 / 4 / 50e9)
+    assert found.transfer == max(inside.transfer, outside.transfer)
+    reached = net.all_gather(32e9, net.topology("h100", 32, ceilings="reached")["nvlink", "nic"])
+    assert reached.latency == sum(phase.latency for phase in reached.phases) > 0
+
+
+def test_two_devices_of_a_chip_share_its_links_and_pass_on_inside() -> None:
+    whole = net.all_gather(1e9, net.topology("v7x", "4x4x4")["x", "y", "z"])
+    by_device = net.all_gather(1e9, net.topology("v7x", "4x4x4", cores=True)["x", "y", "z", "core"])
+    assert by_device.devices == 2 * whole.devices
+    assert by_device.transfer == pytest.approx(whole.transfer, rel=0.01)
+    both = net.all_gather(1e9, net.topology("v7x", "4x4x4")["x"], sharing=2)
+    each = net.all_gather(1e9, net.topology("v7x", "4x4x4", cores=True)["x"])
+    assert both.transfer == pytest.approx(each.transfer)
+
+
+def test_a_collective_by_name() -> None:
+    x = axis("v5p", "4x4x4", "x")
+    for kind, function in net.COLLECTIVES.items():
+        assert net.collective(kind, 1e6, x) == function(1e6, x)
+    assert net.collective("collective-permute", 1e6, x).kind == "permute"
+    assert net.collective("all_gather", 1e6, x).kind == "all-gather"
+    assert "busiest link" in repr(net.all_gather(1e6, x))
+    assert "all-gather</th>" in net.all_gather(1e6, x)._repr_html_()
+
+
+# --- identities -----------------------------------------------------------------------------------
+
+SLICES = [("v5e", "4x4"), ("v5e", "16x16"), ("v5p", "4x4x8"), ("v7x", "2x2x4"), ("h200", 8)]
+some_slice = st.sampled_from(SLICES)
+some_bytes = st.floats(1, 1e12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(where=some_slice, nbytes=some_bytes, more=st.floats(1, 100))
+def test_more_bytes_never_take_less_and_the_transfer_is_proportional(
+    where: tuple[str, Any], nbytes: float, more: float
+) -> None:
+    axes = net.topology(*where).axes
+    for kind in net.COLLECTIVES:
+        over = axes[:1] if kind == "permute" else axes
+        small, large = (net.collective(kind, n, over) for n in (nbytes, nbytes * more))
+        assert large.transfer == pytest.approx(small.transfer * more)
+        assert large.latency == small.latency
+
+
+@settings(max_examples=60, deadline=None)
+@given(where=some_slice, nbytes=some_bytes)
+def test_a_reduction_is_a_scatter_and_a_gather_and_a_gather_its_mirror(
+    where: tuple[str, Any], nbytes: float
+) -> None:
+    axes = net.topology(*where).axes
+    gather, scatter = net.all_gather(nbytes, axes), net.reduce_scatter(nbytes, axes)
+    both = net.all_reduce(nbytes, axes, algorithm="ring")
+    assert gather.seconds == scatter.seconds
+    assert both.seconds == pytest.approx(gather.seconds + scatter.seconds)
+    assert net.all_to_all(nbytes, axes).link_bytes <= gather.link_bytes * (1 + 1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(where=st.sampled_from(SLICES[:-1]), nbytes=some_bytes)
+def test_no_device_receives_faster_than_its_links(where: tuple[str, Any], nbytes: float) -> None:
+    chip, shape = where
+    place = net.topology(chip, shape)
+    found = net.all_gather(nbytes, place.axes)
+    received = nbytes * (1 - 1 / place.chips)
+    assert received / found.transfer <= float(rh.chip(chip).links["ici"]) * (1 + 1e-9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    nbytes=st.floats(1e3, 1e10),
+    kind=st.sampled_from(list(net.COLLECTIVES)),
+    size=st.sampled_from([2, 4, 8]),
+)
+def test_what_is_reached_is_never_faster_than_what_is_published(
+    nbytes: float, kind: str, size: int
+) -> None:
+    for chip, shape, name in (("h100", size, "nvlink"), ("v7x", "2x2x2", "x")):
+        published, reached = (
+            net.collective(kind, nbytes, net.topology(chip, shape, ceilings=each)[name])
+            for each in net.CEILINGS
+        )
+        assert reached.seconds > published.seconds
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "words"),
+    [
+        (lambda: net.topology("t4"), rh.UnknownName, "T4 has no links.*Allowed: v4"),
+        (lambda: net.topology("v5p", "5x5"), None, ""),
+        (lambda: net.topology("v5e", "4x4x4"), rh.BadValue, "at most 16x16"),
+        (lambda: net.topology("v5e", "32x8"), rh.BadValue, "at most 16x16"),
+        (lambda: net.topology("v5e", "4by4"), rh.BadValue, "joined by x"),
+        (lambda: net.topology("v5e", 12), rh.BadValue, "usual shape"),
+        (lambda: net.topology("v5e", 4.0), rh.BadType, "4x4x4"),
+        (lambda: net.topology("h100", 12), rh.BadValue, "hosts of 8"),
+        (lambda: net.topology("mi300x", 16), rh.BadValue, "nothing is published"),
+        (lambda: net.topology("v5e", "4x4", ceilings="measured"), rh.UnknownName, "reached"),
+        (lambda: net.topology("v5e", "4x4")["z"], rh.UnknownName, "Allowed: x, y"),
+        (lambda: net.all_gather(0, axis("v5e", "4x4", "x")), rh.BadValue, "nbytes"),
+        (lambda: net.all_gather(1, "x"), rh.BadType, "over must be"),
+        (lambda: net.all_gather(1, [1]), rh.BadType, "over must be"),
+        (lambda: net.all_gather(1, axis("v5e", "4x4", "x") * 2), rh.BadValue, "each axis once"),
+        (lambda: net.collective("gather", 1, ()), rh.UnknownName, "Nearest: 'all-gather'"),
+        (
+            lambda: net.all_gather(1, axis("v5e", "4x4", "x"), algorithm="tree"),
+            rh.UnknownName,
+            "Allowed: ring",
+        ),
+        (
+            lambda: net.all_reduce(1, axis("v5e", "4x4", "x"), algorithm="tree"),
+            rh.BadValue,
+            "needs a switch",
+        ),
+        (
+            lambda: net.all_reduce(1, axis("a100", 8, "nvlink"), algorithm="multicast"),
+            rh.BadValue,
+            "a switch that adds",
+        ),
+        (lambda: net.permute(1, axis("v5e", "4x4", "x"), hops=4), rh.BadValue, "under the axis"),
+        (lambda: net.permute(1, net.topology("v5e")["x", "y"]), rh.BadValue, "one axis"),
+        (lambda: net.send(1, axis("v5e", "16x16", "x"), 9), rh.BadValue, "at most 8 hops"),
+        (lambda: net.topology("v5e", "4x4").mesh({"a": 8}), rh.BadValue, "8 members"),
+        (lambda: net.topology("v5e", "4x4").mesh([4]), rh.BadType, "mapping"),
+        (lambda: net.topology("v5e", "4x4").mesh({"a": "x", "b": "x"}), rh.BadValue, "once"),
+    ],
+)
+def test_what_no_network_is_refused_with_what_is_allowed(
+    asked: Any, error: type[Exception] | None, words: str
+) -> None:
+    if error is None:
+        asked()
+    else:
+        with pytest.raises(error, match=words):
+            asked()
+
+
+def test_one_device_exchanges_nothing() -> None:
+    alone = net.all_gather(1e9, net.topology("v5e", "1x1")["x", "y"])
+    assert (alone.seconds, alone.link_bytes, alone.devices) == (0, 0, 1)

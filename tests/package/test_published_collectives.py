@@ -1,0 +1,117 @@
+"""Measured collectives beside the network model: errors, and what its constants come from."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pandas
+import pytest
+
+from roofline_helpers import network, published
+from roofline_helpers.published import LARGE
+
+DATA = Path(network.__file__).parents[1] / "data"
+REACHED = tomllib.loads((DATA / "network.toml").read_text("utf-8"))["reached"]
+
+
+@pytest.fixture(scope="module")
+def rows() -> pandas.DataFrame:
+    return published.collectives()
+
+
+@pytest.fixture(scope="module")
+def judged(rows: pandas.DataFrame) -> pandas.DataFrame:
+    return rows[rows.judged].assign(off=lambda frame: frame.error.abs())
+
+
+def test_half_of_all_rows_are_within_a_tenth(judged: pandas.DataFrame) -> None:
+    assert len(judged) >= 450
+    assert judged.off.median() <= 0.10
+    assert (judged.off <= LARGE).mean() >= 0.90
+
+
+@pytest.mark.parametrize(
+    ("chip", "median", "largest"), [("v7x", 0.02, 0.05), ("h200", 0.10, 0.25), ("h100", 0.07, 1)]
+)
+def test_errors_by_chip(judged: pandas.DataFrame, chip: str, median: float, largest: float) -> None:
+    off = judged.off[judged.chip == chip]
+    assert off.median() <= median
+    assert off.max() <= largest
+
+
+def test_every_large_error_has_a_reason(judged: pandas.DataFrame) -> None:
+    far = judged[judged.off > LARGE]
+    assert (far.reason != "").all(), far[far.reason == ""]
+    assert (judged.reason[judged.off <= LARGE] == "").all()
+    # where messages are large, and go to all others, there is none
+    large = judged[(judged.bytes >= 2**27) & ~judged.collective.isin(["permute", "all-to-all"])]
+    assert len(large) >= 50
+    assert large.off.max() <= LARGE
+
+
+def test_nothing_measured_beats_its_bound(rows: pandas.DataFrame) -> None:
+    assert (rows["measured µs"] >= rows["bound µs"]).all()
+    assert (rows["bound µs"] > 0).all()
+
+
+# --- the constants, again from the rows that they come from ---------------------------------------
+
+
+def points(name: str, kind: str, devices: int, shape: str | None = None) -> dict[int, float]:
+    record: dict[str, Any] = json.loads((DATA / "collectives" / f"{name}.json").read_text("utf-8"))
+    [curve] = [
+        each
+        for each in record["curves"]
+        if (each["kind"], each["devices"], each.get("shape")) == (kind, devices, shape)
+    ]
+    return {int(nbytes): seconds for nbytes, seconds in curve["points"]}
+
+
+def test_the_torus_s_constants_solve_two_rows_of_one_curve() -> None:
+    curve = points("google-v7x", "all-gather", 4, "2x2x1")
+    (small, least), (large, most) = min(curve.items()), max(curve.items())
+    received = 2 * 3 / 4  # by two devices, three of four shards
+    rate = received * (large - small) / (most - least)
+    assert rate / 200e9 == pytest.approx(REACHED["ici"]["efficiency"], rel=1e-3)
+    startup = least - received * small / rate - 2 * 1e-6
+    assert startup == pytest.approx(REACHED["ici"]["startup"], rel=5e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "link", "memory"), [("h100", 450e9, 3350e9), ("b200", 900e9, 8e12)]
+)
+def test_the_switch_s_rates_solve_the_largest_rows_of_two_groups(
+    name: str, link: float, memory: float
+) -> None:
+    own = {**REACHED["nvlink"], **REACHED["nvlink"].get(name, {})}
+    begun = own["startup"] + REACHED["nvlink"]["bulk_startup"] - REACHED["nvlink"]["startup"]
+
+    def per_byte(kind: str, devices: int) -> float:
+        seconds = points(f"xla-{name}", kind, devices)[2**30]
+        return (seconds - begun - own["bulk_step"] * (devices - 1)) / 2**30
+
+    for kind, share in (("all-gather", "copied"), ("reduce-scatter", "reduced")):
+        two, eight = per_byte(kind, 2), per_byte(kind, 8)
+        over_links = (eight - two / 4) / (7 / 8 - 1 / 8)  # of 1/2, 7/8; own share 1/2, 1/8
+        at_home = 2 * two - over_links
+        if kind == "all-gather":
+            assert 1 / over_links / link == pytest.approx(own["efficiency"], rel=0.03)
+        assert 1 / at_home / memory == pytest.approx(own[share], rel=0.20)
+
+
+@pytest.mark.parametrize("name", ["h100", "b200"])
+def test_the_switch_s_latencies_are_those_of_the_least_gathers(name: str) -> None:
+    own = {**REACHED["nvlink"], **REACHED["nvlink"].get(name, {})}
+    least = {
+        devices: min(
+            seconds
+            for nbytes, seconds in points(f"xla-{name}", "all-gather", devices).items()
+            if nbytes < 2**17
+        )
+        for devices in (2, 8)
+    }
+    for devices, seconds in least.items():
+        assert own["startup"] + (devices - 1) * own["step"] == pytest.approx(seconds, rel=0.02)

@@ -1,0 +1,72 @@
+"""Published training steps: each row's own arithmetic, its bound, and the errors of all."""
+
+from __future__ import annotations
+
+import pandas
+import pytest
+
+import roofline_helpers as rh
+from roofline_helpers import published
+from roofline_helpers.published import PublishedStep
+
+ROWS = published.steps()
+
+
+@pytest.fixture(scope="module")
+def board() -> pandas.DataFrame:
+    return rh.scoreboard()
+
+
+def test_there_are_enough_rows_of_every_kind() -> None:
+    assert len(ROWS) >= 60
+    assert len({one.key for one in ROWS}) == len(ROWS)
+    assert {one.chip for one in ROWS} == {"v4", "v5e", "v5p", "v6e", "v7x", "h100", "h200", "b200"}
+    assert {one.published.setting.dtype for one in ROWS} >= {"bf16", "fp8"}
+    assert sum(one.model.experts is not None for one in ROWS) >= 10
+
+
+@pytest.mark.parametrize("one", ROWS, ids=lambda one: one.key)
+def test_a_row_s_own_figures_agree(one: PublishedStep) -> None:
+    chips, printed = one.place.chips, one.printed
+    if "tokens" in printed and "seconds" in printed:
+        assert printed["tokens"] * one.seconds * chips == pytest.approx(
+            one.batch * one.seq, rel=0.006
+        )
+    if "tflops" in printed and one.count != "own":
+        rate = one.flops / one.seconds / chips / 1e12
+        assert printed["tflops"] == pytest.approx(rate, rel=0.023)
+        if "tokens" in printed:  # by the count that it names, and not by the other
+            others = {
+                count: one.published.model_flops(causal=count) / one.seconds / chips / 1e12
+                for count in ("halved", "whole")
+            }
+            near = min(others, key=lambda count: abs(others[count] - printed["tflops"]))
+            assert near == one.count
+    peak = one.place.flops(one.published.setting.dtype) / chips
+    assert printed["tflops"] * 1e12 < peak
+    assert one.url.startswith("https://github.com/")
+
+
+@pytest.mark.parametrize("one", ROWS, ids=lambda one: one.key)
+def test_nothing_beats_its_bound(one: PublishedStep) -> None:
+    assert one.published.bound < one.seconds
+
+
+def test_the_prediction_beats_the_rule_of_thumb(board: pandas.DataFrame) -> None:
+    off, rule = board.error.abs(), board["6ND error"].abs()
+    assert off.median() < 0.18
+    assert off.median() < rule.median()
+    assert off.quantile(0.9) < rule.quantile(0.9)
+    dense = board[board.kind == "dense"]
+    assert dense.error.abs().median() < 0.15
+    assert (dense.error.abs() < 0.30).mean() > 0.85
+    # what a mixture loses in routing, small products and imbalance is not in the model
+    mixtures = board[board.kind == "mixture of experts"]
+    assert (mixtures.error < 0).all()
+
+
+def test_a_row_opens_into_what_it_is_made_of() -> None:
+    one = published.published_step("v7x-64-llama-3.1-70b")
+    assert sum(one.reached.waterfall().values()) == pytest.approx(one.reached.seconds)
+    with pytest.raises(rh.UnknownName, match=r"Nearest: 'v7x-64-llama-3\.1-70b'"):
+        published.published_step("v7x-64-llama-3.1-71b")

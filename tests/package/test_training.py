@@ -1,0 +1,301 @@
+"""Training steps: counts by hand, exchanges by hand, bounds, and published steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import roofline_helpers as rh
+from roofline_helpers import models, training
+from roofline_helpers import network as net
+from roofline_helpers.training import Step, step
+from roofline_helpers.training.step import matrix_rate as rate
+
+LLAMA = models.model("llama-3-70b")
+
+
+def llama(chip: str = "v5p", shape: Any = "4x4x4", mesh: Any = None, **options: Any) -> Step:
+    place = net.topology(chip, shape, ceilings=options.pop("ceilings", "published"))
+    setting = {"batch": 256, "seq": 8192, **options}
+    return step("llama-3-70b", place, mesh or {"fsdp": place.members}, **setting)
+
+
+def found(one: Step) -> dict[tuple[str, str], tuple[float, float]]:
+    """Count and bytes of each exchange."""
+    return {(e.role, e.what): (e.count, e.collective.nbytes) for e in one.exchanges}
+
+
+# --- FLOPs ----------------------------------------------------------------------------------------
+
+
+def test_flops_are_six_a_weight_and_token_with_attention_by_the_mask() -> None:
+    one = llama(recompute="none")
+    tokens = 256 * 8192
+    weights = LLAMA.matrices + 128256 * 8192
+    pairs = 256 * 8192 * 8193 // 2
+    assert one.model_flops() == 6 * tokens * weights + 3 * 80 * 4 * 64 * 128 * pairs
+    assert one.model_flops(causal="whole") > one.model_flops()
+    assert one.flops == one.model_flops()
+    assert one.recomputed_flops == 0
+
+
+def test_recomputation_is_a_forward_pass_but_for_the_last_product() -> None:
+    full, some = llama(recompute="full"), llama(recompute=["up"])
+    tokens = 256 * 8192
+    forward = 2 * tokens * LLAMA.matrices + 256 * LLAMA.attention_flops(8192)
+    assert full.recomputed_flops == forward - 2 * tokens * 80 * 8192 * 28672
+    assert some.recomputed_flops == 2 * tokens * 80 * 2 * 8192 * 28672
+    assert full.compute > some.compute > llama(recompute="none").compute
+    assert full.memory.activations < some.memory.activations
+    assert some.memory.activations < llama(recompute="none").memory.activations
+
+
+@pytest.mark.parametrize(
+    ("model", "chip", "chips", "batch", "seq", "seconds", "printed", "causal"),
+    [  # tpu-recipes, training/ironwood and training/trillium; gpu-recipes
+        ("llama-3-70b", "v7x", 64, 256, 8192, 12.20, 1207.05, "halved"),
+        ("llama-3-405b", "v7x", 256, 1536, 8192, 98.34, 1261.40, "halved"),
+        ("deepseek-v3", "v7x", 128, 2048, 4096, 27.02, 607.53, "halved"),
+        ("gpt-oss-120b", "v7x", 64, 1280, 8192, 17.10, 330.25, "halved"),
+        ("qwen3-235b", "v7x", 256, 8192, 4096, 30.87, 629.79, "halved"),
+        ("llama-3-8b", "v6e", 8, 24, 8192, 3.443, 413.4, "whole"),
+        ("llama-3-70b", "v6e", 256, 1280, 8192, 42.656, 462.3, "whole"),
+        ("llama-3-70b", "h200", 256, 512, 8192, 15.516, 508.0, "whole"),
+    ],
+)
+def test_printed_rates_tell_which_count_they_use(
+    model: str,
+    chip: str,
+    chips: int,
+    batch: int,
+    seq: int,
+    seconds: float,
+    printed: float,
+    causal: str,
+) -> None:
+    place = net.topology(chip, chips)
+    one = step(model, place, {"fsdp": chips}, batch=batch, seq=seq)
+    rate = {each: one.model_flops(causal=each) / seconds / chips / 1e12 for each in models_counts()}
+    assert rate[causal] == pytest.approx(printed, rel=0.005)
+    assert min(rate, key=lambda each: abs(rate[each] - printed)) == causal
+    assert one.bound < seconds  # nothing beats its bound
+
+
+def models_counts() -> tuple[str, ...]:
+    return ("halved", "whole")
+
+
+# --- exchanges ------------------------------------------------------------------------------------
+
+LAYER = LLAMA.attention_parameters + LLAMA.dense_parameters
+VOCABULARY = 128256 * 8192
+
+
+def test_sharded_weights_are_gathered_twice_and_gradients_scattered_once() -> None:
+    one = llama()
+    assert found(one) == {
+        ("fsdp", "weights of a layer"): (160, 2 * LAYER),
+        ("fsdp", "weights of a matrix of the vocabulary"): (4, 2 * VOCABULARY),
+        ("fsdp", "gradients of a layer"): (80, 2 * LAYER),
+        ("fsdp", "gradients of a matrix of the vocabulary"): (2, 2 * VOCABULARY),
+    }
+    assert all(each.hidden for each in one.exchanges)
+    often = llama(microbatches=4)
+    assert often.hidden == pytest.approx(4 * one.hidden)
+
+
+def test_whole_weights_are_added_up_once() -> None:
+    one = llama(mesh={"data": 64}, microbatches=4)
+    assert found(one) == {
+        ("data", "gradients of a layer"): (80, 2 * LAYER),
+        ("data", "gradients of a matrix of the vocabulary"): (2, 2 * VOCABULARY),
+    }
+    both = llama(mesh={"data": 4, "fsdp": 16})
+    assert found(both)["data", "gradients of a layer"] == (80, 2 * LAYER / 16)
+
+
+def test_split_widths_gather_and_scatter_around_each_block() -> None:
+    one = llama(mesh={"fsdp": 16, "tensor": 4}, recompute="none")
+    activations = 2 * 8192 * 256 * 8192 / 16
+    counts = found(one)
+    assert counts["tensor", "activations gathered"] == (320, activations)
+    assert counts["tensor", "sums scattered"] == (320, activations)
+    assert counts["fsdp", "weights of a layer"] == (160, 2 * LAYER / 4)
+    again = found(llama(mesh={"fsdp": 16, "tensor": 4}))
+    assert again["tensor", "activations gathered"] == (480, activations)
+    assert one.exposed > 0
+    assert [e.hidden for e in one.exchanges if e.role == "tensor"] == [False, False]
+
+
+def test_experts_exchange_tokens_and_context_exchanges_keys() -> None:
+    place = net.topology("v5p", "4x4x4")
+    mixture = models.model("mixtral-8x7b")
+    one = step(mixture, place, {"fsdp": 8, "expert": 8}, batch=64, seq=4096, recompute="none")
+    tokens = 64 * 4096 / 64
+    count, nbytes = found(one)["expert", "tokens to experts and back"]
+    assert (count, nbytes) == (4 * 32, 2 * tokens * 2 * 4096 * 8)
+    kept = mixture.attention_parameters + mixture.expert_parameters() / 8
+    assert found(one)["fsdp", "weights of a layer of experts"] == (64, 2 * kept)
+    long = llama(mesh={"fsdp": 16, "context": 4}, batch=16, seq=131072)
+    assert found(long)["context", "keys and values"] == (160, 2 * 2048 * 131072)
+
+
+def test_stages_pass_activations_on_and_wait() -> None:
+    one = llama(mesh={"pipeline": 4, "fsdp": 16}, microbatches=8)
+    assert one.bubble == 3 / 8
+    assert one.compute == pytest.approx(llama(microbatches=8).compute * 11 / 8)
+    count, nbytes = found(one)["pipeline", "activations to the next stage"]
+    assert (count, nbytes) == (16, 2 * 256 * 8192 / 16 / 8 * 8192)
+    assert found(one)["fsdp", "weights of a layer"] == (2 * 20 * 8, 2 * LAYER)
+
+
+def test_weights_may_stay_whole_over_positions() -> None:
+    mesh = {"data": 4, "context": 2, "tensor": 8}
+    whole = llama(mesh=mesh, sharded=["fsdp"])
+    assert {each.role for each in whole.exchanges} == {"data", "tensor", "context"}
+    count, nbytes = found(whole)["data", "gradients of a layer"]
+    assert (count, nbytes) == (80, 2 * LAYER / 8)
+    added = next(e for e in whole.exchanges if e.role == "data")
+    assert added.collective.devices == 8
+    assert whole.memory.weights == 2 * llama(mesh=mesh).memory.weights
+    with pytest.raises(rh.UnknownName, match="fsdp, context"):
+        llama(sharded=["tensor"])
+    with pytest.raises(rh.BadType, match="roles of the mesh"):
+        llama(sharded="fsdp")
+
+
+def test_interleaved_stages_wait_less_and_pass_on_more() -> None:
+    mesh = {"pipeline": 4, "fsdp": 16}
+    once, twice = (llama(mesh=mesh, microbatches=8, interleave=n) for n in (1, 2))
+    assert twice.bubble == once.bubble / 2
+    key = ("pipeline", "activations to the next stage")
+    assert found(twice)[key][0] == 2 * found(once)[key][0]
+
+
+def test_attention_s_products_by_hand() -> None:
+    # two products forward, five backward, two more where the forward pass is done again; heads of
+    # 128 fill half of a matrix unit of 256
+    pairs = 256 * LLAMA.attention_flops(8192) / 2
+    for chip, shape, filled in (("v5p", "4x4x4", 1.0), ("v6e", "8x8", 0.5), ("h100", 64, 1.0)):
+        for recompute, products in ((["attention"], 9), ([], 7)):
+            one = llama(chip, shape, recompute=recompute)
+            others = one.flops - pairs * (8 if recompute else 6)
+            peak = one.setting.place.flops()
+            expected = others / peak + products * pairs / filled / peak
+            assert one.compute == pytest.approx(expected)
+
+
+# --- memory ---------------------------------------------------------------------------------------
+
+
+def test_memory_by_hand() -> None:
+    one = llama(weights="bf16", recompute="full")
+    each = LLAMA.parameters / 64
+    assert one.memory.weights == 2 * each
+    assert one.memory.gradients == 4 * each
+    assert one.memory.moments == 8 * each
+    assert one.memory.activations == 2 * 80 * 8192 * 256 * 8192 / 64
+    assert one.fits == (one.memory.total <= rh.chip("v5p").memory["hbm"].capacity.value)
+    assert llama(mesh={"data": 64}).memory.weights == 4 * LLAMA.parameters
+    assert llama(mesh={"fsdp": 16, "tensor": 4}).memory.weights == pytest.approx(4 * each)
+
+
+# --- time -----------------------------------------------------------------------------------------
+
+MESHES: list[dict[str, int]] = [
+    {"fsdp": 64},
+    {"data": 64},
+    {"data": 4, "fsdp": 16},
+    {"fsdp": 16, "tensor": 4},
+    {"pipeline": 4, "fsdp": 16},
+    {"fsdp": 8, "context": 2, "tensor": 4},
+]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    mesh=st.sampled_from(MESHES),
+    chip=st.sampled_from(["v4", "v5p", "v7x"]),
+    batch=st.sampled_from([64, 256, 1024]),
+    recompute=st.sampled_from(list(training.RECOMPUTE)),
+    ceilings=st.sampled_from(list(net.CEILINGS)),
+)
+def test_the_bound_is_least_and_the_sum_most(
+    mesh: dict[str, int], chip: str, batch: int, recompute: str, ceilings: str
+) -> None:
+    one = llama(
+        chip, mesh=mesh, batch=batch, recompute=recompute, ceilings=ceilings, microbatches=4
+    )
+    assert one.bound <= one.seconds * (1 + 1e-9)
+    assert one.seconds <= one.serial * (1 + 1e-9)
+    assert sum(one.waterfall().values()) == pytest.approx(one.seconds)
+    assert 0 < one.mfu() <= one.mfu_bound() * (1 + 1e-9) <= 1 + 1e-6
+    published = llama(chip, mesh=mesh, batch=batch, recompute=recompute, microbatches=4)
+    assert published.bound <= one.bound * (1 + 1e-9)
+    assert published.seconds <= one.seconds * (1 + 1e-9)
+
+
+def test_networks_are_busy_for_as_long_as_their_bytes_take() -> None:
+    one = llama(mesh={"fsdp": ("x", "y"), "tensor": "z"})
+    tensor = sum(e.transfer for e in one.exchanges if e.role == "tensor")
+    assert one.networks["z"] == pytest.approx(tensor)
+    assert set(one.networks) == {"x", "y", "z"}
+    slices = net.topology("v6e", "16x16", slices=2)
+    two = step(LLAMA, slices, {"data": "dcn", "fsdp": ("x", "y")}, batch=512, seq=8192)
+    assert two.networks["dcn"] == pytest.approx(
+        sum(e.transfer for e in two.exchanges if e.role == "data")
+    )
+
+
+def test_what_was_reached_stands_for_narrow_types_and_chips_nobody_measured() -> None:
+    v7x, v5p = rh.chip("v7x"), rh.chip("v5p")
+    half = v7x.reached.matrix["bf16"].value / v7x.peak("bf16").value
+
+    assert rate(v7x, "fp8", "reached") == pytest.approx(half * v7x.peak("fp8").value)
+    assert rate(v5p, "bf16", "reached") == pytest.approx(0.865 * 459e12)
+    assert rate(v5p, "bf16", "published") == 459e12
+    shares = [
+        each.reached.matrix["bf16"].value / each.peak("bf16").value
+        for each in (rh.chip("v6e"), v7x)
+    ]
+    assert sum(shares) / 2 == pytest.approx(0.865, abs=0.001)
+
+
+def test_it_shows_itself() -> None:
+    one = llama()
+    assert "at least" in repr(one)
+    assert "MFU" in one._repr_html_()
+    table = one.table()
+    assert list(table["for"]) == ["fsdp"] * 4
+    assert table["ms in all"].sum() == pytest.approx(1e3 * (one.hidden + one.exposed))
+    assert one.tokens_per_second == pytest.approx(256 * 8192 / one.seconds / 64)
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "words"),
+    [
+        (lambda: llama(mesh={"fsdp": 32}), rh.BadValue, "32 members"),
+        (lambda: llama(mesh={"shards": 64}), rh.UnknownName, "Allowed: data, pipeline"),
+        (lambda: llama(mesh=[64]), rh.BadType, "mapping"),
+        (lambda: llama(mesh={"fsdp": "x"}), rh.BadValue, "all 64 members"),
+        (lambda: llama(mesh={"fsdp": 8, "expert": 8}), rh.BadValue, "has 1 experts"),
+        (lambda: llama(shape="8x8x8", mesh={"tensor": 512}), rh.BadValue, "64 heads"),
+        (lambda: llama(recompute="some"), rh.UnknownName, "none, attention, full"),
+        (lambda: llama(recompute=["mlp"]), rh.UnknownName, "qkv, attention"),
+        (lambda: llama(recompute=3), rh.BadType, "a name or products"),
+        (lambda: llama(dtype="int4", chip="v7x"), rh.UnknownName, "no int4 peak"),
+        (lambda: llama(batch=0), rh.BadValue, "batch"),
+        (lambda: llama(batch=1, seq=8), rh.BadValue, "fewer than the devices"),
+        (lambda: llama().model_flops(causal="half"), rh.UnknownName, "halved, whole"),
+        (lambda: step("llama-3-70b", "v5p", {}, batch=1, seq=1), rh.BadType, "topology"),
+    ],
+)
+def test_what_no_step_is_refused(asked: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        asked()

@@ -1,0 +1,308 @@
+# mypy: ignore-errors
+"""Explain each rung of examples/llama_decode on this GPU, and write the profiles down.
+
+    python -m tools.gpu.explain_decode --out $OUT --limit 540
+
+Three ladders of Llama-3-8B, a JSON file each: `decode` (batch 1, 16, 64), `prefill` (2048 and 8192
+tokens), `training` (one layer, 4 × 2048 tokens); and `energy`: products of random and of zero
+matrices. What is measured is written after every item, so that a limit or a failure loses no other
+item. Every program is compiled twice, with CUDA graphs (JAX's default, timed) and without (timed,
+profiled). `--ladder NAME` (repeatable) and `--only RUNG` take some, `--batch` and `--tokens` other
+sizes, `--torch` also times PyTorch's decode step, in a process of its own before. A rehearsal on
+any device is `--small`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import gzip
+import json
+import os
+import subprocess
+import sys
+import time
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.92")
+
+import jax
+import jax.numpy as jnp
+
+import roofline_helpers as rh
+from examples.llama_decode import model, prefill, steps, training
+from roofline_helpers import records, serving, work
+from roofline_helpers.explain import ladder, running
+
+SMALL = model.Llama(layers=2, width=256, hidden=512, heads=4, groups=2, vocabulary=512)
+BEGAN = time.perf_counter()
+
+
+@dataclass
+class Item:
+    """One program of a ladder: what it is called, how it is compiled, and its arguments."""
+
+    rung: str
+    change: str
+    setting: dict[str, Any]
+    lowered: Any
+    donate: bool
+    arguments: Any  # called when it is this one's turn
+    hand: Any = ()
+    build: Any = None
+
+
+def say(*words):
+    print(f"[{time.perf_counter() - BEGAN:5.0f}]", *words, flush=True)
+
+
+def on_gpu():
+    return jax.devices()[0].platform == "gpu"
+
+
+def both(item):
+    """Return the program compiled without CUDA graphs, and with them."""
+    lowered = item.lowered()
+    bare = lowered.compile(compiler_options=dict(running.UNGRAPHED) if on_gpu() else None)
+    return bare, lowered.compile() if on_gpu() and not item.setting.get("chained") else None
+
+
+class Weights:
+    """The model's weights as each rung takes them: made when needed, the last ones kept."""
+
+    def __init__(self, shape):
+        self.shape, self.raw, self.kept = shape, None, (None, None)
+
+    def of(self, rung):
+        if self.raw is None:
+            self.raw = model.random_weights(self.shape)
+        key = repr(rung.way)
+        if self.kept[0] != key:
+            self.kept = (None, None)
+            gc.collect()
+            self.kept = (key, rung.prepare(self.raw))
+        return self.kept[1]
+
+
+# --- the ladders ----------------------------------------------------------------------------------
+
+
+def decode(shape, weights, given):
+    for rung in steps.RUNGS:
+        for batch in given.batch:
+
+            def lowered(rung=rung, batch=batch):
+                specs = jax.eval_shape(
+                    lambda: (
+                        rung.prepare(model.random_weights(shape)),
+                        rung.cache(shape, batch, given.context),
+                    )
+                )
+                place = (
+                    jax.ShapeDtypeStruct((batch,), jnp.int32),
+                    jax.ShapeDtypeStruct((), jnp.int32),
+                )
+                jitted = jax.jit(rung.step(shape), donate_argnums=1 if rung.donate else ())
+                return jitted.lower(*specs, *place)
+
+            def arguments(rung=rung, batch=batch):
+                cache = rung.cache(shape, batch, given.context)
+                place = jnp.arange(batch, dtype=jnp.int32), jnp.int32(given.context - 1)
+                return (weights.of(rung), cache, *place)
+
+            setting = {"batch": batch, "context": given.context}
+            chained = isinstance(rung.way, steps.Kernels) and rung.way.chain
+            setting |= {"chained": True} if chained else {}
+            hand = least(batch, given.context) if shape == model.Llama() else None
+            yield Item(rung.name, rung.change, setting, lowered, rung.donate, arguments, hand)
+
+
+def least(batch, context):
+    """Return the decode step's least seconds by published ceilings, counted by hand."""
+    return serving.step(serving.LLAMA_3_8B, "h200", batch=batch, context=context).seconds
+
+
+def filled(shape, weights, given):
+    for rung in prefill.RUNGS:
+        for tokens in given.tokens:
+
+            def lowered(rung=rung, tokens=tokens):
+                specs = jax.eval_shape(lambda: rung.prepare(model.random_weights(shape)))
+                prompt = jax.ShapeDtypeStruct((1, tokens), jnp.int32)
+                return jax.jit(rung.step(shape)).lower(specs, prompt)
+
+            def arguments(rung=rung, tokens=tokens):
+                return weights.of(rung), jnp.arange(tokens, dtype=jnp.int32)[
+                    None
+                ] % shape.vocabulary
+
+            setting = {"batch": 1, "tokens": tokens}
+            yield Item(rung.name, rung.change, setting, lowered, False, arguments)
+
+
+def trained(shape, weights, given):
+    size = (1, 64) if given.small else (4, 2048)
+    for rung in training.RUNGS:
+
+        def lowered(rung=rung):
+            specs = jax.eval_shape(lambda: (training.state(shape), training.batch(shape, *size)))
+            jitted = jax.jit(rung.step(shape), donate_argnums=0 if rung.donate else ())
+            return jitted.lower(*specs)
+
+        def arguments(rung=rung):
+            return training.state(shape), training.batch(shape, *size)
+
+        setting = {"batch": size[0], "tokens": size[1], "layers": 1}
+        yield Item(rung.name, rung.change, setting, lowered, rung.donate, arguments)
+
+
+def powered(shape, weights, given):
+    n = 256 if given.small else 8192
+    square = jax.ShapeDtypeStruct((n, n), jnp.bfloat16)
+    fills = {
+        "random": lambda key: jax.random.normal(key, (n, n), jnp.bfloat16),
+        "zeros": lambda key: jnp.zeros((n, n), jnp.bfloat16),
+        "ones": lambda key: jnp.ones((n, n), jnp.bfloat16),
+        "small integers": lambda key: jax.random.randint(key, (n, n), -4, 5).astype(jnp.bfloat16),
+        "half zeros": lambda key: jnp.where(
+            jax.random.bernoulli(key, 0.5, (n, n)), jax.random.normal(key, (n, n), jnp.bfloat16), 0
+        ),
+    }
+    for name, fill in fills.items():
+
+        def arguments(fill=fill):
+            return tuple(fill(key) for key in jax.random.split(jax.random.key(0)))
+
+        def lowered():
+            return jax.jit(jnp.matmul).lower(square, square)
+
+        setting = {"n": n, "chained": True}
+        counted = [work.matmul(n, n, n, "bf16")]
+        yield Item(f"product of {name}", "", setting, lowered, False, arguments, counted)
+
+    def stream():
+        return jax.jit(lambda x: x + 1).lower(jax.ShapeDtypeStruct((n * n * 8,), jnp.bfloat16))
+
+    def long():
+        return (jax.random.normal(jax.random.key(2), (n * n * 8,), jnp.bfloat16),)
+
+    yield Item("x + 1", "", {"n": n * n * 8, "chained": True}, stream, False, long)
+
+
+LADDERS = {"decode": decode, "prefill": filled, "training": trained, "energy": powered}
+
+
+# --- measuring ------------------------------------------------------------------------------------
+
+
+def explained(item, programs):
+    """Return the explanation of one item."""
+    bare, graphed = programs
+    arguments = item.arguments()
+    hand = item.hand if isinstance(item.hand, float) else None
+    why = rh.explain(
+        bare,
+        *arguments,
+        work=[] if hand is not None else item.hand,
+        consume=item.donate,
+        seconds=0.6,
+        energy=True,
+        name=item.rung,
+        progress=False,
+    )
+    graphs = ()
+    if graphed is not None:
+        arguments = item.arguments() if item.donate else arguments
+        spec = running.Arguments(arguments, {})
+        runner = running.compiled_runner(graphed, spec, {}, {}, consume=item.donate)
+        running.plain(runner, 2, why.queue)
+        graphs = tuple(running.plain(runner, 7, why.queue))
+    return replace(why, graphs=graphs, hand=hand if hand is not None else why.hand)
+
+
+def measured(name, items, given, out):
+    """Explain the items of a ladder one by one, and write down what there is after each."""
+    made = ladder.Ladder(name=name, command="python -m tools.gpu.explain_decode")
+    path = out / f"{name}.json"
+    pool = ThreadPoolExecutor(given.threads)
+    waiting = [(item, pool.submit(both, item)) for item in items]
+    for item, future in waiting:
+        left = given.limit - (time.perf_counter() - BEGAN)
+        if left < 20:
+            say(name, "the time is up: left out", item.rung, item.setting)
+            future.cancel()
+            continue
+        setting = {k: v for k, v in item.setting.items() if k != "chained"}
+        label = f"{name}, {item.rung}, {setting}"
+        try:
+            why = explained(item, future.result(timeout=left - 10))
+            say(
+                label,
+                f"{why.wall * 1e3:.3f} ms",
+                [f"{f.cause} {f.seconds * 1e3:.2f}" for f in why.findings],
+            )
+            made = made.with_step(item.rung, item.change, setting, why)
+        except Exception as error:
+            traceback.print_exc(limit=-3)
+            say(label, "FAILED", str(error)[:300])
+            made = made.with_failure(item.rung, item.change, setting, str(error)[:300])
+        gc.collect()
+        short = (replace(s, why=None if s.why is None else s.why.brief()) for s in made.steps)
+        records.write(path, ladder.dumps(replace(made, steps=tuple(short))))
+    pool.shutdown(wait=False, cancel_futures=True)
+    if name != "energy":  # every kernel of every layer, for whoever wants to look closer
+        (out / f"{name}-full.json.gz").write_bytes(gzip.compress(ladder.dumps(made).encode()))
+
+
+def pytorch(given, out):
+    """Time PyTorch's decode step in a process of its own, and write it down."""
+    command = [
+        sys.executable,
+        "-m",
+        "examples.llama_decode.torch_step",
+        "--out",
+        str(out / "torch.json"),
+    ]
+    command += ["--batch", *map(str, given.batch), "--tokens", str(given.context)]
+    try:
+        subprocess.run(command, timeout=min(240, given.limit / 2), check=True)
+    except Exception as error:
+        say("PyTorch", str(error)[:300])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--out", default=os.environ.get("OUT", "."), help="a folder")
+    parser.add_argument("--ladder", action="append", choices=list(LADDERS))
+    parser.add_argument("--only", action="append", metavar="RUNG")
+    parser.add_argument("--batch", type=int, nargs="+", default=[1, 16, 64])
+    parser.add_argument("--context", type=int, default=2048)
+    parser.add_argument("--tokens", type=int, nargs="+", default=[2048, 8192])
+    parser.add_argument("--layers", type=int, default=32)
+    parser.add_argument("--limit", type=float, default=540, help="seconds")
+    parser.add_argument("--threads", type=int, default=12)
+    parser.add_argument("--torch", action="store_true")
+    parser.add_argument("--small", action="store_true", help="a rehearsal: a tiny model")
+    given = parser.parse_args()
+    out = Path(given.out)
+    out.mkdir(parents=True, exist_ok=True)
+    shape = SMALL if given.small else model.Llama(layers=given.layers)
+    if given.small:
+        given.batch, given.context, given.tokens = given.batch[:2], 128, [64]
+    if given.torch:
+        pytorch(given, out)
+    weights = Weights(shape)
+    for name in given.ladder or LADDERS:
+        items = list(LADDERS[name](shape, weights, given))
+        chosen = [i for i in items if not given.only or i.rung in given.only]
+        if chosen:
+            measured(name, chosen, given, out)
+            say(name, json.dumps({p.name: p.stat().st_size for p in out.iterdir()}))
+
+
+if __name__ == "__main__":
+    main()
