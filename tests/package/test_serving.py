@@ -432,3 +432,46 @@ def test_the_script_is_the_tables_and_the_file() -> None:
     )
     assert rest.startswith("/*")
     assert rest.rstrip().endswith("})();")
+
+
+def test_what_fits_is_held_against_what_software_can_allocate() -> None:
+    """Not against the printed figure: an Orin NX has no room for one sequence."""
+    batches = {key: llama(key).largest_batch() for key in ("h100", "h200", "b200", "a100-40gb")}
+    assert batches == {"h100": 256, "h200": 498, "b200": 652, "a100-40gb": 98}
+    orin = llama("orin-nx")
+    assert orin.largest_batch() == 0
+    assert orin.memory.total > orin.memory.capacity > orin.memory.weights
+    assert llama("v5e").largest_batch() == 3
+
+
+def test_what_the_runtime_keeps_is_not_there_for_sequences() -> None:
+    kept = llama("h100", reserve=0.1)
+    assert kept.memory.reserve == 0.1 * kept.memory.capacity
+    assert kept.largest_batch() == 224 < llama("h100").largest_batch()
+    assert kept.but(batch=224).fits
+    assert not kept.but(batch=225).fits
+    assert llama("v5e", reserve=0.1).largest_batch() == 0
+    with pytest.raises(rh.BadValue, match="share of the memory below 1"):
+        llama(reserve=1)
+
+
+def test_a_step_s_ceilings_floor_and_residency() -> None:
+    plain = llama(batch=8, fusion="none", attention="naive", floor=False)
+    floored, reached = plain.but(floor=True), plain.but(reached=True)
+    stays = plain.but(resident=True)
+    floor = float(rh.chip("h100").floor or 0)
+    assert all(kernel.seconds >= floor for kernel in floored.kernels)
+    assert floored.seconds > plain.seconds
+    assert reached.kernels[0].roof == rh.chip("h100").roofline(reached=True).without_floor()
+    moved = {kernel.name: kernel.work for kernel in stays.kernels}
+    assert (moved["softmax"].bytes, moved["softmax"].others["l2"]) == (0, 2 * 8 * 32 * 2048 * 2)
+    assert moved["QKV projection"].reads.keys() == {"W qkv"}  # x and the rest stay
+    assert moved["Q·Kᵀ"].reads.keys() == {"K cache"}
+    assert stays.memory == plain.memory
+    apart = {kernel.name: kernel.work for kernel in plain.kernels}
+    for name, job in moved.items():
+        assert job.bytes <= apart[name].bytes
+        assert job.flops == apart[name].flops
+    prompt = plain.but(phase="prefill", context=2048, resident=True)
+    scores = {k.name: k.work for k in prompt.kernels}["softmax"]
+    assert scores.bytes > 0  # too large for the cache
