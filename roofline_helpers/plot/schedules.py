@@ -84,7 +84,8 @@ def timeline(spans: Sequence[Span], *, ax: Axes | None = None) -> Axes:
     ax.grid(axis="x", color=PALETTE["grid"], lw=0.6)
     ax.set_axisbelow(True)
     ax.tick_params(axis="y", length=0)
-    name_bars(ax, [piece for piece in named if piece[2] - piece[1] > WIDE * length], BAR)
+    wide = [piece for piece in named if piece[2] - piece[1] > WIDE * length]
+    name_bars(ax, list({piece[:3]: piece for piece in wide}.values()), BAR)
     edge: dict[str, Any] = {"ec": PALETTE["muted"], "lw": 0.6}
     legend_below(
         ax,
@@ -118,4 +119,4 @@ def _parts(span: Span, busy: Sequence[tuple[float, float]]) -> Iterator[tuple[fl
 
 def _short(role: str) -> str:
     """Return the first words of a role: what fits into a bar."""
-    return role.partition(", with")[0]
+    return role.partition(" of ")[0].partition(", with")[0]
