@@ -76,6 +76,7 @@ def cells(why: Explanation, row: Row) -> dict[str, Any]:
     kernel = row.kind == KERNEL
     return {
         "what": row.what,
+        "line": row.source,
         "ms": row.seconds * 1e3,
         "share": f"{100 * row.seconds / why.wall:.1f} %",
         "launches": round(row.launches, 2) if kernel else None,
@@ -84,7 +85,6 @@ def cells(why: Explanation, row: Row) -> dict[str, Any]:
         "GB/s": None if row.bandwidth is None else row.bandwidth / 1e9,
         "GFLOP/s": None if row.rate is None else row.rate / 1e9,
         "limit": row.limit,
-        "line": row.source,
         "kernel": _named(row) if kernel else "",
     }
 
