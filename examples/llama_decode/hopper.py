@@ -17,9 +17,9 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as gpu
 
+from .model import Array
 from .plan import Cut
 
-Array = jax.Array
 SWIZZLE = (gpu.TilingTransform((8, 64)), gpu.SwizzleTransform(128))
 """How the matrix unit wants a tile of 16-bit numbers in shared memory."""
 M = 64
@@ -133,7 +133,8 @@ def linear(
     Array
         [splits, B, N] in float32, or [B, N / 2] in bfloat16 with `swiglu`.
     """
-    rows, tiles, blocks, tile, depth = len(x), *packed.shape
+    rows = len(x)
+    tiles, blocks, tile, depth = packed.shape
     wide, dtype = (tile // 2, jnp.bfloat16) if swiglu else (tile, jnp.float32)
     steps = blocks // cut.splits
     of_x = min(BUFFERS_OF_X, steps)
@@ -217,8 +218,7 @@ def _multiply(x: Stream, w: Stream, shape: tuple[int, int], ahead: int, chain: b
         w.ask(i)
 
     def compute(sums: Any) -> Any:
-        @pl.loop(0, w.blocks)
-        def _(i: Any) -> None:
+        def block(i: Any) -> None:
             w.wait(i)
             x.wait(i)
             gpu.wgmma(sums, x.buffer(i), w.buffer(i).transpose((1, 0)))
@@ -226,6 +226,7 @@ def _multiply(x: Stream, w: Stream, shape: tuple[int, int], ahead: int, chain: b
             w.refill(i - 1)
             x.refill(i - 1)
 
+        pl.loop(0, w.blocks)(block)
         return sums[...]
 
     return pl.run_scoped(compute, gpu.ACC(shape, jnp.float32))
@@ -274,7 +275,7 @@ def add(
 
     shapes = ((rows, width), jnp.float32), ((rows, width), jnp.bfloat16)
     squares = (width // CHUNK, M), jnp.float32
-    return gpu.kernel(
+    new, out, sums = gpu.kernel(
         body,
         out_type=tuple(jax.ShapeDtypeStruct(*each) for each in (*shapes, squares)),
         grid=(rows, width // CHUNK),
@@ -283,6 +284,7 @@ def add(
         interpret=interpret,
         kernel_name="add",
     )(parts, residual, gain)
+    return new, out, sums
 
 
 def first_squares(residual: Array) -> Array:

@@ -17,7 +17,8 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as gpu
 
-from .hopper import FAST, SWIZZLE, Array, M, Stream, let_next_start, wait_for_previous
+from .hopper import FAST, SWIZZLE, M, Stream, let_next_start, wait_for_previous
+from .model import Array
 from .plan import Ring
 
 WIDTH, HALF = 128, 64
@@ -253,8 +254,7 @@ class Program:
         wait_for_previous(self.sizes.chain)
         ask(self.sizes.ahead, self.sizes.stages)
 
-        @pl.loop(0, self.sizes.mine)
-        def _(item: Any) -> None:
+        def pair(item: Any) -> None:
             pl.when(self.half == 0)(lambda: self.begin(item))
             self.meet()
             acc, top, total = lax.fori_loop(
@@ -264,6 +264,8 @@ class Program:
             pl.when(self.half == 1)(lambda: self.hand_over(acc, top, total))
             self.meet()
             pl.when(self.half == 0)(lambda: self.finish(item, acc, top, total))
+
+        pl.loop(0, self.sizes.mine)(pair)
 
     def begin(self, item: Any) -> None:
         """Rotate queries and the new key, and add key and value to the cache."""
@@ -278,17 +280,17 @@ class Program:
         def across(x: Any) -> Any:
             return lax.broadcast_in_dim(x, (EIGHT, HALF), (1,))
 
-        def rotate(low: Any, high: Any, c: Any, s: Any) -> tuple[Any, Any]:
-            return low * c - high * s, high * c + low * s
+        def rotate(pair: list[Any], c: Any, s: Any) -> list[Any]:
+            low, high = pair
+            return [low * c - high * s, high * c + low * s]
 
         c, s = (gpu.load(ref, layout=one_head, optimized=False) for ref in self.turn)
         of_group = pl.ds(group * GROUP, EIGHT)  # four more than needed: a whole tile of q
-        q = (total(of_group, half, FOUR_HEADS) for half in (0, 1))
-        k = (total(heads + group, half, one_head) for half in (0, 1))
-        v = (total(heads + self.sizes.groups + group, half, one_head) for half in (0, 1))
-        q = [each.astype(jnp.bfloat16) for each in rotate(*q, across(c), across(s))]
-        k = [each.astype(jnp.bfloat16) for each in rotate(*k, c, s)]
-        v = [each.astype(jnp.bfloat16) for each in v]
+        q = [total(of_group, half, FOUR_HEADS) for half in (0, 1)]
+        k = [total(heads + group, half, one_head) for half in (0, 1)]
+        v = [total(heads + self.sizes.groups + group, half, one_head) for half in (0, 1)]
+        q, k = rotate(q, across(c), across(s)), rotate(k, c, s)
+        q, k, v = ([each.astype(jnp.bfloat16) for each in pair] for pair in (q, k, v))
         halves, score = (pl.ds(0, HALF), pl.ds(HALF, HALF)), jnp.float32(0)
         for i, columns in enumerate(halves):
             self.q.at[pl.ds(0, EIGHT), columns][...] = q[i]
@@ -297,11 +299,12 @@ class Program:
         self.rows.at[0, pl.ds(0, EIGHT)][...] = score
         gpu.commit_smem()
 
-        @pl.when(split == self.position // (self.sizes.per * TILE))
-        def _() -> None:
+        def append() -> None:
             for ref, pair in zip(self.cache, (k, v), strict=True):
                 for columns, each in zip(halves, pair, strict=True):
                     ref.at[row, group, self.position, columns][...] = each
+
+        pl.when(split == self.position // (self.sizes.per * TILE))(append)
 
     def first_term(self) -> tuple[Any, Any, Any]:
         """Return acc, top and total with the new token alone, or, where it isn't, with nothing."""
@@ -372,7 +375,7 @@ class Program:
         gpu.commit_smem()  # all of it is read: the result takes its place
         self.result[...] = acc.astype(self.out.dtype)
         split, row, group = self.place(item)
-        place = (row, pl.ds(group * GROUP, GROUP))
+        place: Any = (row, pl.ds(group * GROUP, GROUP))
         if self.logarithms is not None:
             place = (split, *place)
             self.rows[0] = best + jnp.log(total) * (1 / math.log(2))

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-Array = jax.Array
-Weights = dict[str, Any]
-Cache = Any
+Array: TypeAlias = jax.Array
+Weights: TypeAlias = dict[str, Any]
+Cache: TypeAlias = Any
 """One pair of keys and values a layer, or the layers' pairs stacked."""
 
 
@@ -198,15 +198,16 @@ def step(
     if plain.scan:
 
         def body(x: Array, one: Any) -> Any:
-            x, *pair = layer(shape, plain, x, one[0], *one[1], position)
-            return x, tuple(pair)
+            w, (keys, values) = one
+            x, keys, values = layer(shape, plain, x, w, keys, values, position)
+            return x, (keys, values)
 
         x, cache = lax.scan(body, x, (weights["layers"], cache))
     else:
         pairs = []
         one = jax.jit(functools.partial(layer, shape, plain))  # traced once for all layers
         for w, (keys, values) in zip(weights["layers"], cache, strict=True):
-            x, *pair = one(x, w, keys, values, position)
-            pairs.append(tuple(pair))
+            x, keys, values = one(x, w, keys, values, position)
+            pairs.append((keys, values))
         cache = pairs
     return rms_norm(x, weights["norm"], shape.epsilon) @ weights["head"], cache

@@ -28,7 +28,6 @@ def packed(weights: Weights, kernels: Kernels) -> Weights:
 
     cut = kernels.products
 
-    @jax.jit
     def one(w: Weights) -> Weights:
         half = cut["gate_up"].tile // 2  # a tile: so many rows of gate, then as many of up
         gate, up = (w[name].T.reshape(-1, half, len(w[name])) for name in ("gate", "up"))
@@ -41,7 +40,8 @@ def packed(weights: Weights, kernels: Kernels) -> Weights:
         tiles = {name: hopper.pack(rows[name], cut[name]) for name in rows}
         return tiles | {"norm1": w["norm1"], "norm2": w["norm2"]}
 
-    return {**weights, "layers": [one(layer) for layer in weights["layers"]]}
+    jitted = jax.jit(one)
+    return {**weights, "layers": [jitted(layer) for layer in weights["layers"]]}
 
 
 def kernel_layer(
@@ -66,11 +66,15 @@ def kernel_layer(
     residual, y, squares = stream
     keys, values = map(jax.new_ref, pair)  # written in place
     splits = kernels.splits(*keys.shape[:3])
-    given = {"splits": splits, "ring": kernels.tiles, "programs": kernels.programs}
+    cut: dict[str, Any] = {
+        "splits": splits,
+        "ring": kernels.tiles,
+        "programs": kernels.programs,
+    }
     parts = linear(y, "qkv", squares)
-    out = hopper_attention.attend(parts, turn, position, keys, values, **given, **how)
+    out = hopper_attention.attend(parts, turn, position, keys, values, **cut, **how)
     if splits > 1:
-        out = hopper_attention.merge(*out, len(y), **how)
+        out = hopper_attention.merge(out[0], out[1], len(y), **how)
     parts = linear(out.reshape(len(y), -1), "o")
     residual, y, squares = hopper.add(parts, residual, w["norm2"], **how)
     parts = linear(linear(y, "gate_up", squares, swiglu=True), "down")
@@ -86,10 +90,18 @@ def kernel_step(
     position: Array,
     **how: Any,
 ) -> tuple[Array, Cache]:
-    """As `model.step`, by kernels. `how` goes to each of them (`interpret`, on a CPU)."""
+    """As `model.step`, by kernels. `how` goes to each of them (`interpret`, on a CPU).
+
+    Raises
+    ------
+    ValueError
+        A batch that the kernels can't take.
+    """
     from . import hopper
 
     batch, layers = len(tokens), weights["layers"]
+    if batch > 64 or (batch > 8 and batch % 8):
+        raise ValueError(f"the kernels take 1 to 8 sequences, or 16, 24, … 64; got {batch}")
     one = jax.jit(functools.partial(kernel_layer, kernels, **how))  # lowered once for all layers
     turn = model.angles(shape, position)
     residual = weights["embedding"][tokens].astype(jnp.float32)

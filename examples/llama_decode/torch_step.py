@@ -106,7 +106,7 @@ def last(shape: Llama, x: Tensor, norm: Tensor, head: Tensor) -> Tensor:
     return nnf.linear(nnf.rms_norm(x, (shape.width,), norm, shape.epsilon), head)
 
 
-class Decoder(torch.nn.Module):
+class Decoder(torch.nn.Module):  # type: ignore[misc]
     """The model with random weights in bfloat16 and a cache; `fused` products side by side."""
 
     def __init__(
