@@ -48,9 +48,9 @@ def _records() -> tuple[dict[str, Any], ...]:
             for path in sorted(data.joinpath(folder).iterdir(), key=lambda each: each.name)
             if path.name.endswith(".json")
         ]
-        for folder in ("collectives", "measured")
+        for folder in ("collectives", "between")
     }
-    ours = [measured(record) for record in records["measured"]]
+    ours = [measured(record) for record in records["between"]]
     return (*records["collectives"], *(record for record in ours if record["curves"]))
 
 
