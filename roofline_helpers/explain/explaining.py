@@ -183,7 +183,7 @@ class _Task:
         queue = 1 if runner.alone else queue
         before = [*running.plain(runner, (runs + 1) // 2, queue)]
         say("profiling")
-        trace, traced = runner.traced(min(runs, 16), queue, self.trace)
+        trace, traced = runner.traced(min(runs, 8 if gpu else 16), queue, self.trace)
         after = [*running.plain(runner, max(runs // 2, 2), queue)]
         say("CUDA graphs")
         graphs = self._graphed(runs, queue) if gpu and runner.lowered is not None else ()
