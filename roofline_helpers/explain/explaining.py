@@ -75,7 +75,7 @@ def explain(
     consume : bool
         Whether donated arguments may be used up. By default copies are, and the caller's stay.
     ceilings : measure.Record or Roofline, optional
-        What the device reaches. By default the book's record of such a device; a CPU is measured.
+        What the device reaches. By default what the chip table has of it; a CPU is measured.
     seconds : float
         About how long to time it without the profiler; with it takes about as long.
     queue : int, optional

@@ -275,7 +275,7 @@ class _Join:
         return Joined(tuple(listed), timeline, lines, self._notes(rows))
 
     def _inside(self, run: Span) -> list[Event]:
-        return [e for e in self.events if e.end > run.start and e.start < run.end]
+        return [e for e in self.events if run.start <= e.start < run.end]
 
     def _order(self, inside: Sequence[Sequence[Event]]) -> list[str]:
         return list(dict.fromkeys(self.key(event) for events in inside for event in events))

@@ -188,6 +188,18 @@ def test_attention_s_products_by_hand() -> None:
             assert one.compute == pytest.approx(expected)
 
 
+def test_passes_over_activations_by_hand() -> None:
+    tokens, place = 256 * 8192 / 64, net.topology("v5p", "4x4x4")
+    layer = 2 * 4 * 8192 + 2 * (64 + 8) * 128 + 3 * 28672  # residuals and norms, rotation, gate
+    one = llama(recompute="none")
+    nbytes = 2 * tokens * (3 * 80 * layer + 3 * 128256)
+    assert one.elementwise == pytest.approx(nbytes / 2765e9)
+    mixture = step("mixtral-8x7b", place, {"fsdp": 64}, batch=64, seq=4096, recompute="none")
+    layer = 8 * 4096 + 2 * (32 + 8) * 128 + 3 * 2 * 14336 + 2 * (1 + 2) * 4096
+    nbytes = 2 * 4096 * (3 * 32 * layer + 3 * 32000)
+    assert mixture.elementwise == pytest.approx(nbytes / 2765e9)
+
+
 # --- memory ---------------------------------------------------------------------------------------
 
 
