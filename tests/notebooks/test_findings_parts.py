@@ -1,4 +1,4 @@
-"""What a reading of the chapters after the eighth found wrong, held against programs and records."""
+"""What a reading of the chapters after the eighth found wrong, against programs and records."""
 
 from __future__ import annotations
 
