@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         plot,
         serving,
     )
+    from roofline_helpers.compiled import analyze, cost_analysis
 
 __version__ = "0.1.0"
 
@@ -59,11 +60,13 @@ __all__ = [
     "UnknownName",
     "Work",
     "all_chips",
+    "analyze",
     "ask",
     "check",
     "chip",
     "chips",
     "compiled",
+    "cost_analysis",
     "dtypes",
     "evidence",
     "explain",
@@ -89,7 +92,13 @@ __all__ = [
 ]
 
 
+# Functions of those modules that everybody calls
+_FUNCTIONS = {"analyze": "compiled", "cost_analysis": "compiled"}
+
+
 def __getattr__(name: str) -> Any:
+    if name in _FUNCTIONS:
+        return getattr(importlib.import_module(f"{__name__}.{_FUNCTIONS[name]}"), name)
     if name in _LATER:
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -23,7 +23,7 @@ SCHEMA = "roofline_helpers.evidence/1"
 
 
 def load(name: str) -> dict[str, Any]:
-    """Return a file of evidence: "residency", "cycles" or "verdicts".
+    """Return a file of evidence: "residency", "cycles", "verdicts" or "decode".
 
     Raises
     ------
@@ -43,6 +43,61 @@ def residency() -> Mapping[str, Mapping[str, int]]:
     """
     moved: Mapping[str, Mapping[str, int]] = load("residency")["hbm_bytes"]
     return moved
+
+
+def decode() -> dict[str, Any]:
+    """Return measured decode steps: "device", "software", "context", and "steps" in seconds.
+
+    One row a batch, one number a program: kernels of our own, JAX with cuDNN's attention, PyTorch.
+    """
+    return load("decode")
+
+
+HELD_FROM = 2 * 4096**3
+"""FLOPs of a product from which on the compiler's cycles were a constant times published times."""
+
+
+def cycles() -> pandas.DataFrame:
+    """Return the TPU compiler's cycles of programs that others timed, and of some that nobody did.
+
+    "µs" is the published time, "cycles per ns" what the cycles would tick at if they were exact:
+    about one number for all programs of a chip then. Without a published time there is the roof's,
+    which nothing goes below.
+    """
+    import pandas
+
+    rows = [
+        {
+            "program": row["program"],
+            "chip": row["chip"],
+            "cycles": row["cycles"],
+            "roof, µs": 1e6 * row["roof"],
+            "µs": 1e6 * row["published"] if row["published"] else None,
+            "cycles per ns": row["cycles"] / row["published"] / 1e9 if row["published"] else None,
+            "cycles per ns of the roof": row["cycles"] / row["roof"] / 1e9,
+        }
+        for row in load("cycles")["rows"]
+    ]
+    return pandas.DataFrame(rows).set_index("program")
+
+
+def worth_of_cycles() -> str:
+    """Return in a line what the TPU compiler's cycles are worth as a time."""
+    timed = [row for row in load("cycles")["rows"] if row["chip"] == "v7x" and row["published"]]
+    large = [_ticks(row) for row in timed if row["kind"] == "matmul" and _flops(row) >= HELD_FROM]
+    copy = max(_ticks(row) for row in timed if row["kind"] == "copy")
+    return (
+        f"an estimate: {min(large):.2f} to {max(large):.2f} for each published ns of products from "
+        f"4096³ up (v7x), {copy:.1f} for copies; not held against other kernels"
+    )
+
+
+def _ticks(row: Mapping[str, Any]) -> float:
+    return float(row["cycles"] / row["published"] / 1e9)
+
+
+def _flops(row: Mapping[str, Any]) -> float:
+    return float(2 * int(row["program"].split()[1].split("×")[0]) ** 3)
 
 
 def verdicts(program: str | None = None, chip: str | None = None) -> pandas.DataFrame:

@@ -140,17 +140,16 @@ BREAKS = {
     ),
     "right answer": Break(
         "another option of a question is right",
-        "roofline_helpers/data/questions/anatomy.toml",
+        f"roofline_helpers/data/questions/{CHAPTER}.toml",
         lambda text: text.replace("right = true\n", "", 1).replace(
-            '[[questions.an-slope.options]]\ntext = "a straight line, steeper',
-            '[[questions.an-slope.options]]\nright = true\ntext = "a straight line, steeper',
+            "[[questions.fu-tail.options]]\n", "[[questions.fu-tail.options]]\nright = true\n", 1
         ),
-        [f"{GIVEN}[anatomy]"],
+        [f"{GIVEN}[{CHAPTER}]"],
     ),
     "question's key": Break(
         "a question has another key than the cell that asks it",
-        "roofline_helpers/data/questions/anatomy.toml",
-        lambda text: text.replace("questions.an-slope", "questions.an-slant"),
+        f"roofline_helpers/data/questions/{CHAPTER}.toml",
+        lambda text: text.replace("questions.fu-tail", "questions.fu-end"),
         ["tests/notebooks/test_questions.py"],
     ),
     "compiled record": Break(

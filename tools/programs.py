@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from roofline_helpers.compiled import compiling, targets
+from roofline_helpers.compiled.program import Compiled, Memory
 from tools import books
 
 KEPT = books.ROOT / "tests/data/programs.json.xz"
@@ -129,21 +130,21 @@ def kept() -> dict[str, Any]:
     return found
 
 
-def entry_of(program: compiling.Compiled) -> dict[str, Any]:
+def entry_of(program: Compiled) -> dict[str, Any]:
     """Return what is kept of a program: nothing of this machine, no bytes of kernels."""
     text = HLO_KERNEL.sub(r'\1"', moved(program.text))
     memory = asdict(program.memory) if program.memory else None
     return {"text": text, "costs": dict(program.costs), "memory": memory}
 
 
-def program_of(entry: Mapping[str, Any]) -> compiling.Compiled:
+def program_of(entry: Mapping[str, Any]) -> Compiled:
     """Return the program of what is kept."""
-    memory = compiling.Memory(**entry["memory"]) if entry["memory"] else None
+    memory = Memory(**entry["memory"]) if entry["memory"] else None
     text = entry["text"].replace(ROOT, str(books.ROOT))
-    return compiling.Compiled(text, entry["costs"], memory)
+    return Compiled(text, entry["costs"], memory)
 
 
-def ahead(lowered: Any, devices: Sequence[Any], target: Mapping[str, str]) -> compiling.Compiled:
+def ahead(lowered: Any, devices: Sequence[Any], target: Mapping[str, str]) -> Compiled:
     """Stand in for `compiling.ahead`."""
     key = key_of(lowered.module, target)
     entry = kept().get(key) or entry_of(_ahead(lowered, devices, target))

@@ -331,6 +331,11 @@
         stop = el("div", { class: "stop" }, el("strong", {}, `Out of memory: ${gb(held.total + held.reserve)} needed, ${gb(-one.room)} more than there is.`),
           ways.length ? el("p", { class: "buttons" }, el("span", {}, "What would fit instead:"), ways) : el("p", {}, "Nothing of this model fits on this chip, at any batch."));
       }
+      // The same step on a clock, where it was measured: everything in 16 bits
+      const clock = data.measured.chip === now.chip && decode && data.measured.context === now.context
+        && [setting.weights, setting.cache].every((t) => t === model.chip(now.chip).half)
+        && data.measured.steps.find((each) => each.batch === now.batch);
+      const timed = clock && el("p", {}, `Measured here: ${Object.entries(clock.ms).map(([name, ms]) => `${number(ms)} ms (${name})`).join(", ")}.`);
       const key = JSON.stringify({ ...setting, batch: 0 }), target = si(now.latency / 1e3, "s");
       if (key !== asked) [asked, best] = [key, model.bestBatch(setting, now.latency / 1e3)];
       below.replaceChildren(
@@ -339,7 +344,7 @@
           ["memory-bound share of the time", percent(waiting), `${gb(one.bytes)} moved a step`, waiting > 0.5 ? "memory" : "compute"],
           ["share of kernels at the floor", percent(part("latency")), `${number(launches, 7)} launches a step`],
           ["share of the peak (MFU)", percent(one.mfu), `peak ${rate(one.peak)}`]]),
-        bar, memoryWords, ...(stop ? [stop] : []),
+        ...(timed ? [timed] : []), bar, memoryWords, ...(stop ? [stop] : []),
         el("p", { class: "buttons" }, el("span", {}, best
           ? `Best batch within ${target}: ${number(best.batch, 7)}, ${number(best.step.tokensPerSecond)} tokens/s. `
           : `No batch fits and meets ${target}. `), best && best.batch !== now.batch && use("Use it", { batch: best.batch })));

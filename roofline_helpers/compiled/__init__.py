@@ -15,15 +15,23 @@ Tested with JAX 0.7.2, 0.10.2 and 0.12.0.1, each with the libtpu that it pins. J
 are imported when they are needed.
 
 One file a topic: `targets` (what can be compiled for), `arguments` (described, and as shapes),
-`lowering` (traced for a chip), `compiling` (the compiler, in this process or `apart`), `analysis`
-(all of it, and count), `kernel` and `report` (the numbers), `display` (text, HTML, table,
+`lowering` (traced for a chip), `compiling` (the compiler, in this process or
+`apart`), `program` (what it says), `analysis`
+(all of it, and count), `pallas` (kernels counted from what was traced), `kernel` and `report`
+(the numbers), `groups` (of kernels), `links` (the least time of an exchange), `timeline`
+(when they run, and exchanges beside them),
+`changes` (between two reports), `costs` (by JAX's own keys), `display` (text, HTML, table,
 picture), `record` (a report as a file), `stand_ins` (records in the compiler's place).
 """
 
 from roofline_helpers.compiled.analysis import RecordUsed, analyze
 from roofline_helpers.compiled.arguments import CannotTrace
-from roofline_helpers.compiled.compiling import CannotCompile, DoesNotFit, Memory
+from roofline_helpers.compiled.changes import Change, Changes
+from roofline_helpers.compiled.compiling import CannotCompile, DoesNotFit
+from roofline_helpers.compiled.costs import Costs, cost_analysis
+from roofline_helpers.compiled.groups import Group
 from roofline_helpers.compiled.kernel import CompiledKernel
+from roofline_helpers.compiled.program import Memory
 from roofline_helpers.compiled.record import SCHEMA
 from roofline_helpers.compiled.report import Report
 from roofline_helpers.compiled.stand_ins import RECORD_TO, USE, recording, records
@@ -33,6 +41,7 @@ from roofline_helpers.compiled.targets import (
     NoCompiler,
     can_compile,
 )
+from roofline_helpers.compiled.timeline import Exchange, Span, Timeline
 from roofline_helpers.hlo import Collective
 from roofline_helpers.records import BadRecord
 
@@ -41,6 +50,14 @@ __all__ = [
     "can_compile",
     "Report",
     "CompiledKernel",
+    "Change",
+    "Changes",
+    "Costs",
+    "Exchange",
+    "Group",
+    "Span",
+    "Timeline",
+    "cost_analysis",
     "Collective",
     "records",
     "recording",

@@ -31,6 +31,7 @@ from roofline_helpers.compiled.arguments import Arguments, CannotTrace, reason
 from roofline_helpers.compiled.compiling import CannotCompile
 from roofline_helpers.compiled.display import compiled_by
 from roofline_helpers.compiled.kernel import CompiledKernel
+from roofline_helpers.compiled.program import Compiled, read
 from roofline_helpers.compiled.report import Report
 from roofline_helpers.compiled.targets import NoCompiler
 from roofline_helpers.hlo.calls import Counted
@@ -280,7 +281,7 @@ class _Task:
 
     def _given(self) -> _Made:
         """Return what a compiled object holds."""
-        program = compiling.read(self.fn)
+        program = read(self.fn)
         device = _device_of(self.fn)
         target = self.chip.key if self.chip is not None else _target(device)
         count = int((re.findall(r"num_partitions=(\d+)", program.text[:20000]) or ["1"])[0])
@@ -349,7 +350,7 @@ class _Task:
 class _Made:
     """A compiled program, what it is for, and how many devices it is spread over."""
 
-    program: compiling.Compiled
+    program: Compiled
     platform: str
     target: str
     devices: int = 1

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from roofline_helpers.compiled.compiling import Compiled, Memory
+from roofline_helpers.compiled.program import Compiled, Memory
 
 PATIENCE = 10.0
 """Seconds after which a compilation shows that it goes on."""
@@ -131,7 +131,7 @@ def main(asked: str, answer: str) -> None:
     from jaxlib import xla_client
 
     from roofline_helpers import hardware
-    from roofline_helpers.compiled import compiling, targets
+    from roofline_helpers.compiled import program, targets
     from roofline_helpers.compiled.quiet import quiet
 
     code, options, places, target = pickle.loads(Path(asked).read_bytes())
@@ -144,7 +144,7 @@ def main(asked: str, answer: str) -> None:
         module = ir.Module.parse(code)
     reply: dict[str, Any]
     try:
-        made = compiling.compiled_by(
+        made = program.compiled_by(
             [there[place] for place in places],
             module,
             xla_client.CompileOptions.ParseFromString(options),

@@ -6,7 +6,9 @@ import html as markup
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from roofline_helpers import evidence
 from roofline_helpers._checks import BadValue
+from roofline_helpers.compiled.groups import Group
 from roofline_helpers.compiled.kernel import CompiledKernel
 from roofline_helpers.show import si, significant
 
@@ -15,9 +17,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from roofline_helpers.compiled.report import Report
+    from roofline_helpers.compiled.timeline import Exchange
 
 SHOWN = 12
 """How many kernels the text of a report lists."""
+
+LONG, PAGE = 30, 24
+"""Kernels of a program from which on its groups are listed too, and how many of these."""
 
 
 # --- the pieces -----------------------------------------------------------------------------------
@@ -115,6 +121,8 @@ def _times(report: Report) -> list[tuple[str, str]]:
     if report.cycle_seconds is not None and report.clock is not None:
         hertz, source = report.clock
         lines.append(("clock", f"{si(hertz, 'Hz')} ({source})"))
+        if not all(k.cycles_hold for k in kernels if k.row.cycles is not None):
+            lines.append(("the cycles", evidence.worth_of_cycles()))
     return lines
 
 
@@ -128,16 +136,24 @@ def _cost_analysis(report: Report) -> str:
 
 
 def _exchanges(report: Report) -> list[tuple[str, str]]:
-    lines = []
+    alike: dict[tuple[Any, ...], list[Exchange]] = {}
     for exchange in report.exchanges:
         each = exchange.collective
-        axis = f" along {each.axis}" if each.axis else ""
-        moved = f"{si(each.bytes_in, 'B')} in, {si(each.bytes_out, 'B')} out"
-        among = f"{each.group_size} devices{axis}, {each.launches} ×"
-        text = f"{moved}, {among}"
+        key = (each.kind, each.axis, each.group_size, each.bytes_in, each.bytes_out)
+        alike.setdefault(key, []).append(exchange)
+    lines = []
+    for (kind, axis, size, into, out), same in alike.items():
+        along = f" along {axis}" if axis else ""
+        times = sum(exchange.collective.launches for exchange in same)
+        text = f"{si(into, 'B')} in, {si(out, 'B')} out, {size} devices{along}, {times} ×"
         if report.chip is not None:
-            text += f", {si(exchange.seconds, 's')}, of which {si(exchange.exposed, 's')} exposed"
-        lines.append((each.kind, text))
+            seconds = sum(exchange.seconds for exchange in same)
+            exposed = sum(exchange.exposed for exchange in same)
+            text += f", {si(seconds, 's')}, of which {si(exposed, 's')} exposed"
+            slow = sum(exchange.collective.launches for exchange in same if exchange.latency_bound)
+            if slow:
+                text += ", bound by latency" + (": one would do for all" if slow > 3 else "")
+        lines.append((kind, text))
     return lines
 
 
@@ -151,11 +167,52 @@ def _listed(report: Report) -> tuple[list[str], list[list[str]]]:
     return head, [[_shown(row[name]) for name in head] for row in rows]
 
 
+Table = tuple[list[str], list[list[str]], str]
+"""A head, rows, and what stands below."""
+
+
+def _tables(report: Report) -> list[Table]:
+    """Return what is listed: the kernels, and of a long program groups of them first."""
+    tables: list[Table] = []
+    if len(report.kernels) > LONG:
+        groups = report.groups()
+        rows = [[_shown(cell) for cell in _group_cells(group).values()] for group in groups[:PAGE]]
+        more = len(groups) - PAGE
+        below = f"… and {more} groups that take less" if more > 0 else ""
+        tables.append((list(_group_cells(groups[0])), rows, below))
+    head, cells = _listed(report)
+    return [*tables, (head, cells, _cheaper(report) or "")] if cells else tables
+
+
+def _group_cells(group: Group) -> dict[str, Any]:
+    """Return one row of a table of groups."""
+    return {
+        "where": group.name,
+        "kernels": len(group.kernels),
+        "limit": group.limit,
+        "roof µs": group.seconds * 1e6,
+        "cycles µs": group.cycle_seconds * 1e6 or None,
+        "HBM MB": group.hbm_bytes / 1e6,
+        "matrix MFLOP": group.matrix_flops / 1e6,
+        "line": group.line,
+    }
+
+
+def group_table(groups: Sequence[Group]) -> pandas.DataFrame:
+    """Return one row a group, those that take longest first."""
+    import pandas
+
+    frame = pandas.DataFrame([_group_cells(group) for group in groups])
+    return frame.set_index("where") if len(frame) else frame
+
+
 def _costliest(report: Report) -> list[CompiledKernel]:
     """Return the kernels that are listed, in the order in which they run."""
 
     def cost(kernel: CompiledKernel) -> tuple[float, float, float]:
-        seconds = max(kernel.roof_seconds or 0, kernel.cycle_seconds or 0)
+        roof, cycles = kernel.roof_seconds or 0, kernel.cycle_seconds or 0
+        # Cycles rank where they were held against times, and where there is nothing else
+        seconds = max(roof, cycles) if kernel.cycles_hold or not roof else roof
         return seconds, kernel.hbm_bytes, kernel.flops or 0
 
     places = range(len(report.kernels))
@@ -211,20 +268,19 @@ def _cheaper(report: Report) -> str | None:
 
 
 def text(report: Report) -> str:
-    """Return a report as plain text."""
+    """Return a report as plain text: a long program by groups of its kernels."""
     above = summary(report)
     width = max(len(name) for name, _ in above)
     lines = [title(report), *(f"  {name.ljust(width)}  {line}" for name, line in above)]
-    head, cells = _listed(report)
-    if cells:
+    for head, cells, below in _tables(report):
         widths = [max(map(len, column)) for column in zip(head, *cells, strict=True)]
         lines.append("")
         for row in [head, *cells]:
             first, *inner, last = row
             inner = [cell.rjust(w) for cell, w in zip(inner, widths[1:-1], strict=True)]
-            lines.append("  " + "  ".join([first.ljust(widths[0]), *inner, last]))
-        if _cheaper(report):
-            lines.append(f"  {_cheaper(report)}")
+            lines.append("  " + "  ".join([first.ljust(widths[0]), *inner, last]).rstrip())
+        if below:
+            lines.append(f"  {below}")
     lines += [f"  note: {note}" for note in report.notes]
     return "\n".join([*lines, f"  ({compiled_by(report)})"])
 
@@ -234,16 +290,15 @@ def html(report: Report) -> str:
     above = "".join(_html_row(name, [line]) for name, line in summary(report))
     parts = [f"<p><strong>{markup.escape(title(report))}</strong></p>"]
     parts.append(f'<table class="dataframe"><tbody>{above}</tbody></table>')
-    head, rows = _listed(report)
-    if rows:
+    for head, rows, below in _tables(report):
         columns = "".join(f'<th scope="col">{markup.escape(name)}</th>' for name in head)
         body = "".join(_html_row(first, rest) for first, *rest in rows)
         parts.append(
             f'<table class="dataframe"><thead><tr>{columns}</tr></thead>'
             f"<tbody>{body}</tbody></table>"
         )
-        if _cheaper(report):
-            parts.append(f"<p>{_cheaper(report)}</p>")
+        if below:
+            parts.append(f"<p>{markup.escape(below)}</p>")
     if report.notes:
         noted = "".join(f"<li>{markup.escape(note)}</li>" for note in report.notes)
         parts.append(f"<ul>{noted}</ul>")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
-from roofline_helpers import hardware, hlo
+from roofline_helpers import evidence, hardware, hlo
 from roofline_helpers._checks import BadValue, UnknownName
+from roofline_helpers.compiled.links import Links
 from roofline_helpers.compiled.targets import clock
 from roofline_helpers.dtypes import dtype as dtype_of
-from roofline_helpers.roofline import Kernel, Roofline
+from roofline_helpers.roofline import NETWORK, Kernel, Roofline
 from roofline_helpers.work import Work
 
 
@@ -33,19 +35,37 @@ class CompiledKernel(Kernel):
         One device.
     xla_seconds : float, optional
         XLA's `optimal_seconds`, which it gives for a program of a single kernel only.
+    link_seconds : float, optional
+        Least seconds of one launch's exchange on the links that it runs along. By default its
+        bytes over all links of the chip at once.
     """
 
     work: hlo.Row
     chip: hardware.Chip | None = None
     xla_seconds: float | None = None
+    link_seconds: float | None = None
 
     @classmethod
     def of(
-        cls, row: hlo.Row, chip: hardware.Chip | None, xla_seconds: float | None = None
+        cls,
+        row: hlo.Row,
+        chip: hardware.Chip | None,
+        xla_seconds: float | None = None,
+        links: Links | None = None,
     ) -> CompiledKernel:
         """Return the kernel that a row of a program is on a device."""
         roof = None if chip is None else ceilings(chip, row.matrix_types)
-        return cls(row, roof, row.launches, chip, xla_seconds)
+        exchange = row.collective
+        seconds = None if exchange is None or links is None else links.seconds(exchange)
+        return cls(row, roof, row.launches, chip, xla_seconds, seconds)
+
+    @cached_property
+    def times(self) -> dict[str, float]:
+        """Seconds that each ceiling alone would take, by name; "network" by the links it uses."""
+        times = dict(super().times)
+        if self.link_seconds is not None and self.roof is not None:
+            times[NETWORK] = self.link_seconds * self.launches
+        return times
 
     def ceilings(self, *, reached: bool = False) -> Roofline | None:
         """Return the ceilings over it, as published or as they were reached."""
@@ -56,7 +76,11 @@ class CompiledKernel(Kernel):
     @property
     def bound(self) -> str | None:
         """What bounds it – "memory", "compute" or "network"; None where its FLOPs are unknown."""
-        return None if self.work.flops.unknown else super().bound
+        if self.work.flops.unknown:
+            return None
+        if self.link_seconds is None:
+            return super().bound
+        return {NETWORK: "network", "hbm": "memory"}.get(self.limit or "", "compute")
 
     @property
     def row(self) -> hlo.Row:
@@ -132,6 +156,11 @@ class CompiledKernel(Kernel):
         if self.row.cycles is None or ticks is None:
             return None
         return self.row.cycles * self.launches / ticks[0]
+
+    @property
+    def cycles_hold(self) -> bool:
+        """Whether cycles were held against published times of such kernels – large products."""
+        return self.row.cycles is not None and self.row.matrix_flops >= evidence.HELD_FROM
 
     def as_work(self) -> Work:
         """Return the kernel as a `Work`, for plots and rooflines.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from roofline_helpers import records
-from roofline_helpers.compiled.compiling import Memory
+from roofline_helpers.compiled.program import Memory
 from roofline_helpers.hlo import Row
 
 if TYPE_CHECKING:

@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any
 from roofline_helpers import hardware, hlo
 from roofline_helpers.compiled import display, record
 from roofline_helpers.compiled import timeline as schedule
-from roofline_helpers.compiled.compiling import Memory
+from roofline_helpers.compiled.changes import Changes, changes
+from roofline_helpers.compiled.groups import Group, grouped
 from roofline_helpers.compiled.kernel import CompiledKernel, main_dtype
+from roofline_helpers.compiled.links import Links
+from roofline_helpers.compiled.program import Memory
 from roofline_helpers.compiled.targets import NoCompiler, chip_of, clock
 from roofline_helpers.hlo import Collective
 from roofline_helpers.roofline import Roofline
@@ -64,7 +67,12 @@ class Report:
         alone = None
         if len(self.rows) == 1 and self.xla_seconds is not None:
             alone = self.xla_seconds * self.rows[0].launches
-        return tuple(CompiledKernel.of(row, self.chip, alone) for row in self.rows)
+        return tuple(CompiledKernel.of(row, self.chip, alone, self._links) for row in self.rows)
+
+    @functools.cached_property
+    def _links(self) -> Links | None:
+        chip = chip_of(self.target)
+        return None if chip is None else Links(chip.key, self.topology, self.mesh, self.devices)
 
     @property
     def collectives(self) -> tuple[Collective, ...]:
@@ -225,7 +233,33 @@ class Report:
     @functools.cached_property
     def exchanges(self) -> tuple[schedule.Exchange, ...]:
         """Exchanges between devices, each once, with their least time and what of it shows."""
-        return schedule.exchanges(self.kernels)
+        return schedule.exchanges(self.kernels, self._links)
+
+    def groups(self, by: str = "scope") -> tuple[Group, ...]:
+        """Return its kernels by what they have in common, those that take longest first.
+
+        Parameters
+        ----------
+        by : {"scope", "line", "role"}
+            Named scopes (else functions) and passes, lines of code, or what kernels do.
+
+        Raises
+        ------
+        UnknownName
+            Another way to group.
+        """
+        return grouped(self.kernels, by)
+
+    def diff(self, other: Report) -> Changes:
+        """Return what changed from this program to another: kernels, exchanges, tensors, time.
+
+        Examples
+        --------
+        >>> print(before.diff(after))  # doctest: +SKIP
+        2 changes: 1.2 ms by the roof became 1.9 ms (+58.3%)
+          mlp.up (model.py:18): grew: 1 kernels → 2; HBM 134 MB → 403 MB; …
+        """
+        return changes(self, other)
 
     # -- what XLA says ---------------------------------------------------------------------------
 
@@ -282,9 +316,15 @@ class Report:
             return "bf16" if "bf16" in known else next(iter(chip.matrix))
         return dtype
 
-    def table(self) -> pandas.DataFrame:
-        """Return one row a kernel, in the order in which they run; units in the column names."""
-        return display.table(self)
+    def table(self, by: str | None = None) -> pandas.DataFrame:
+        """Return one row a kernel, in the order in which they run; units in the column names.
+
+        Parameters
+        ----------
+        by : {"scope", "line", "role"}, optional
+            One row a group instead, as `groups` makes them.
+        """
+        return display.table(self) if by is None else display.group_table(self.groups(by))
 
     def plot(self, ax: Axes | None = None, labels: int = 5) -> Axes:
         """Draw every kernel on the chip's roofline, sized by its share of the time.

@@ -33,7 +33,10 @@ DERIVED_CLOCKS: Mapping[str, tuple[float, str]] = {
 }
 """Hz of chips whose clock is not published, and the formula. For large matmuls the compiler
 estimates more FLOPs a cycle than two 256 × 256 units can do (2 · 2 · 256²) and fewer than four can.
-So its clock is the one at which four such units reach the published peak: 1.75 and 2.20 GHz."""
+So its clock is taken as the one at which four such units reach the published peak: 1.75 and
+2.20 GHz. Google prints two such units for v6e, which would put it at 3.5: they are not the units
+that the cycles count. Published products tick at 2.24 (v6e) and 2.06 to 2.14 cycles a ns (v7x,
+`evidence.cycles`), so the v6e's may be higher than the formula says."""
 
 
 class NoCompiler(RooflineError, RuntimeError):

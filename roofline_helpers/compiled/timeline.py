@@ -10,10 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from roofline_helpers.compiled.kernel import CompiledKernel
+from roofline_helpers.compiled.links import Links
 from roofline_helpers.hlo import Collective, whole
 from roofline_helpers.roofline import NETWORK
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 COMPUTE = "compute"
 
@@ -37,7 +42,8 @@ class Span:
 class Exchange:
     """One exchange of a program, over all its launches: its time, and how much of it shows.
 
-    `seconds` is its least time on the links, `exposed` what the program waits for it at least.
+    `seconds` is its least time on the links, `exposed` what the program waits for it at least;
+    `latency_bound` says that its steps take longer than its bytes, by what links really reach.
     """
 
     collective: Collective
@@ -63,6 +69,18 @@ class Timeline:
     spans: tuple[Span, ...]
     exposed: tuple[float, ...]
     busy: Mapping[str, float]
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw kernels and exchanges in time, what is exposed apart from what is hidden.
+
+        Raises
+        ------
+        BadValue
+            Nothing takes time: the device is not in the chip table.
+        """
+        from roofline_helpers import plot
+
+        return plot.timeline(self.spans, ax=ax)
 
     @property
     def seconds(self) -> float:
@@ -132,7 +150,9 @@ def timeline(kernels: Sequence[CompiledKernel]) -> Timeline:
     return Timeline(tuple(clock.spans), tuple(exposed), clock.busy)
 
 
-def exchanges(kernels: Sequence[CompiledKernel]) -> tuple[Exchange, ...]:
+def exchanges(
+    kernels: Sequence[CompiledKernel], links: Links | None = None
+) -> tuple[Exchange, ...]:
     """Return the exchanges of a program, each once: steps of a windowed one together."""
     exposed = timeline(kernels).exposed
     kept: dict[object, list[int]] = {}
@@ -140,18 +160,25 @@ def exchanges(kernels: Sequence[CompiledKernel]) -> tuple[Exchange, ...]:
         each = kernel.row.collective
         if each is not None:
             kept.setdefault(each.key or place, []).append(place)
-    return tuple(_joined([(kernels[i], exposed[i]) for i in places]) for places in kept.values())
+    return tuple(
+        _joined([(kernels[i], exposed[i]) for i in places], links) for places in kept.values()
+    )
 
 
-def _joined(parts: Iterable[tuple[CompiledKernel, float]]) -> Exchange:
+def _joined(parts: Iterable[tuple[CompiledKernel, float]], links: Links | None) -> Exchange:
     """Return the exchange that some rows make together."""
     rows = list(parts)
     first = rows[0][0].row
+    busy: dict[str, float] = {}  # steps in both directions run at the same time
+    for kernel, _ in rows:
+        for lane in _lanes(kernel.row.collective) if kernel.row.collective is not None else ():
+            busy[lane] = busy.get(lane, 0.0) + kernel.times.get(NETWORK, 0.0)
     (collective,) = whole(k.row.collective for k, _ in rows if k.row.collective is not None)
     return Exchange(
         collective,
         first.role,
         str(first.source or ""),
-        sum(kernel.times.get(NETWORK, 0.0) for kernel, _ in rows),
+        max(busy.values(), default=0.0),
         sum(seconds for _, seconds in rows),
+        links is not None and links.latency_bound(collective),
     )

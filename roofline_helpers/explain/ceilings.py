@@ -9,7 +9,7 @@ from typing import Any
 
 from roofline_helpers import hardware, hlo, measure
 from roofline_helpers._checks import RooflineError
-from roofline_helpers.compiled.kernel import ceilings as published_roof
+from roofline_helpers.compiled.kernel import ceilings as chip_roof
 from roofline_helpers.compiled.kernel import main_dtype
 from roofline_helpers.roofline import Kernel, Roofline
 from roofline_helpers.work import Work
@@ -72,37 +72,46 @@ class Roofs:
 
 @dataclass(frozen=True)
 class Ceilings:
-    """Both sorts of ceilings over one device; either may be unknown."""
+    """Both sorts of ceilings over one device; either may be unknown.
+
+    Parameters
+    ----------
+    chip : hardware.Chip or None
+        The device as the chip table has it: published figures, and those that were reached.
+    reached : Reached or None
+        What was measured here, or given; it counts before what the chip table has.
+    """
 
     chip: hardware.Chip | None
     reached: Reached | None
 
+    def roof(self, row: hlo.Row, reached: bool) -> Roofline | None:
+        """Return the roofline over a kernel, without a floor: a launch is no part of a kernel."""
+        if reached and self.reached is not None:
+            return self.reached.roof(row)
+        if self.chip is None:
+            return None
+        roof = chip_roof(self.chip, row.matrix_types, reached=reached)
+        return None if roof is None else roof.without_floor()
+
     def least(self, row: hlo.Row, launches: float, tiled: bool = False) -> float | None:
         """Return the least seconds of a kernel's launches by published ceilings."""
-        roof = None if self.chip is None else published_roof(self.chip, row.matrix_types)
-        return _seconds(row, roof, launches, tiled)
+        return _seconds(row, self.roof(row, False), launches, tiled)
 
     def reachable(self, row: hlo.Row, launches: float, tiled: bool = False) -> float | None:
         """Return the least seconds by what the device was seen to reach."""
-        if self.reached is None:
-            return self.least(row, launches, tiled)
-        return _seconds(row, self.reached.roof(row), launches, tiled)
+        return _seconds(row, self.roof(row, True), launches, tiled)
 
     def limit(self, row: hlo.Row) -> str:
         """Return the ceiling that a kernel meets first; empty without ceilings."""
-        if self.reached is not None:
-            roof: Roofline | None = self.reached.roof(row)
-        else:
-            roof = None if self.chip is None else published_roof(self.chip, row.matrix_types)
+        roof = self.roof(row, True)
         return Kernel(row, roof).limit or "" if roof is not None else ""
 
     @property
     def bandwidth(self) -> float | None:
         """Byte/s of the main memory: reached, else published."""
-        if self.reached is not None:
-            return self.reached.bandwidth
-        figure = None if self.chip is None else self.chip.memory["hbm"].bandwidth
-        return None if figure is None else figure.value
+        figures = self.figures()
+        return figures.reached.get("hbm", figures.published.get("hbm"))
 
     def hand(self, works: Sequence[Work]) -> float | None:
         """Return the least seconds of work counted by hand: by published ceilings, if there are."""
@@ -112,26 +121,34 @@ class Ceilings:
 
     def _for_type(self, dtype: str) -> Roofline:
         if self.chip is not None:
-            return self.chip.roofline(dtype)
+            return self.chip.roofline(dtype).without_floor()
         assert self.reached is not None
         return self.reached.for_type(dtype)
 
     def figures(self) -> Roofs:
         """Return the figures of both sorts, for display and record."""
-        published: dict[str, float] = {}
-        if self.chip is not None:
-            published = {dtype: figure.value for dtype, figure in self.chip.matrix.items()}
-            bandwidth = self.chip.memory["hbm"].bandwidth
-            if bandwidth is not None:
-                published["hbm"] = bandwidth.value
-            if "fp32" in self.chip.vector:
-                published["vector"] = self.chip.vector["fp32"].value
-        if self.reached is None:
+        published = {} if self.chip is None else _figures(self.chip)
+        if self.reached is not None:
+            there = self.reached
+            vector = {} if there.vector is None else {"vector": there.vector}
+            return Roofs(published, {**there.peaks, **vector, "hbm": there.bandwidth}, there.origin)
+        stream = None if self.chip is None else self.chip.reached.stream()
+        if self.chip is None or stream is None:
             return Roofs(published)
-        reached = {**self.reached.peaks, "hbm": self.reached.bandwidth}
-        if self.reached.vector is not None:
-            reached["vector"] = self.reached.vector
-        return Roofs(published, reached, self.reached.origin)
+        measured = {dtype: figure.value for dtype, figure in self.chip.reached.matrix.items()}
+        fp32 = self.chip.reached.vector.get("fp32")
+        vector = {} if fp32 is None else {"vector": fp32.value}
+        reached = {**published, **measured, **vector, "hbm": stream.value}
+        return Roofs(published, reached, stream.source.title)
+
+
+def _figures(chip: hardware.Chip) -> dict[str, float]:
+    """Return a chip's published peaks and bandwidth."""
+    figures = {dtype: figure.value for dtype, figure in chip.matrix.items()}
+    bandwidth = chip.memory["hbm"].bandwidth
+    fp32 = chip.vector.get("fp32")
+    figures |= {} if bandwidth is None else {"hbm": bandwidth.value}
+    return figures | ({} if fp32 is None else {"vector": fp32.value})
 
 
 def _seconds(
@@ -156,8 +173,8 @@ def ceilings_of(device: Any, dtypes: Sequence[str], given: Any = None) -> Ceilin
     dtypes : sequence of str
         Types of the products in the program.
     given : measure.Record, Roofline or None
-        What the device reaches. By default the committed record of such a device; a CPU is
-        measured here, once, in a few seconds.
+        What the device reaches. By default what the chip table has of it; a CPU is measured
+        here, once, in a few seconds.
     """
     chip = None
     try:
@@ -169,15 +186,9 @@ def ceilings_of(device: Any, dtypes: Sequence[str], given: Any = None) -> Ceilin
         return Ceilings(chip, Reached(given.bandwidth, peaks, given.vector, (), given.name))
     if isinstance(given, measure.Record):
         return Ceilings(chip, _of_record(given))
-    record = None
-    if chip is not None:
-        for each in measure.measured().values():
-            if each.device.get("chip") == chip.key:
-                record = each
-        return Ceilings(chip, None if record is None else _of_record(record))
     if getattr(device, "platform", "") == "cpu":
         return Ceilings(None, _of_this_cpu(tuple(sorted({"fp32", *dtypes} & {"fp32", "bf16"}))))
-    return Ceilings(None, None)
+    return Ceilings(chip, None)
 
 
 def _of_record(record: measure.Record) -> Reached:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from typing import TYPE_CHECKING, Any
 
 from roofline_helpers.explain.rows import KERNEL, Row
@@ -44,11 +45,11 @@ def facts(why: Explanation) -> list[tuple[str, str]]:
     """Return what else is known of the run: label and text."""
     lines = []
     if why.traced and why.origin == "measured":
-        slower = why.covered / why.wall - 1
-        sign = "longer" if slower > 0 else "shorter"
-        text = (
-            f"all rows are {si(why.covered, 's')}, {abs(100 * slower):.1f} % {sign} than the call"
+        lines.append(
+            ("rows", f"{si(why.covered, 's')} together, {_against(why.covered, why.wall)}")
         )
+        traced = statistics.median(why.traced)
+        text = f"{si(traced, 's')} a call, {_against(traced, why.wall)}"
         lines.append(("with the profiler", text))
     if why.graphs:
         middle = sorted(why.graphs)[len(why.graphs) // 2]
@@ -71,11 +72,17 @@ def facts(why: Explanation) -> list[tuple[str, str]]:
     return lines
 
 
+def _against(seconds: float, wall: float) -> str:
+    share = 100 * (seconds / wall - 1)
+    return f"{abs(share):.1f} % {'more' if share > 0 else 'less'} than without it"
+
+
 def cells(why: Explanation, row: Row) -> dict[str, Any]:
     """Return one row of the table."""
     kernel = row.kind == KERNEL
     return {
         "what": row.what,
+        "line": row.source,
         "ms": row.seconds * 1e3,
         "share": f"{100 * row.seconds / why.wall:.1f} %",
         "launches": round(row.launches, 2) if kernel else None,
@@ -84,7 +91,6 @@ def cells(why: Explanation, row: Row) -> dict[str, Any]:
         "GB/s": None if row.bandwidth is None else row.bandwidth / 1e9,
         "GFLOP/s": None if row.rate is None else row.rate / 1e9,
         "limit": row.limit,
-        "line": row.source,
         "kernel": _named(row) if kernel else "",
     }
 

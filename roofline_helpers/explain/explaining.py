@@ -75,7 +75,7 @@ def explain(
     consume : bool
         Whether donated arguments may be used up. By default copies are, and the caller's stay.
     ceilings : measure.Record or Roofline, optional
-        What the device reaches. By default the book's record of such a device; a CPU is measured.
+        What the device reaches. By default what the chip table has of it; a CPU is measured.
     seconds : float
         About how long to time it without the profiler; with it takes about as long.
     queue : int, optional
@@ -183,7 +183,7 @@ class _Task:
         queue = 1 if runner.alone else queue
         before = [*running.plain(runner, (runs + 1) // 2, queue)]
         say("profiling")
-        trace, traced = runner.traced(min(runs, 16), queue, self.trace)
+        trace, traced = runner.traced(min(runs, 8 if gpu else 16), queue, self.trace)
         after = [*running.plain(runner, max(runs // 2, 2), queue)]
         say("CUDA graphs")
         graphs = self._graphed(runs, queue) if gpu and runner.lowered is not None else ()

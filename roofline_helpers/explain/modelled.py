@@ -35,30 +35,34 @@ def explained(
         raise BadType(f"{known.name}: the compiled program is needed, and only a record is here")
     program = Program(report.text, report.platform)
     ceilings = Ceilings(known.per_device(), None)
-    rows = tuple(_row(each.name, program, ceilings) for each in program.rows.values())
-    wall = sum(row.seconds for row in rows) or 1e-12
-    case = Case(
-        rows=rows,
-        programs={program.module.name: program},
-        ceilings=ceilings,
-        platform=report.platform,
-        wall=wall,
-        measured=False,
-    )
+    case = case_of(program, ceilings)
     return Explanation(
         name=report.name,
         arguments=report.arguments,
         platform=report.platform,
         device=known.name,
         origin="modelled",
-        rows=rows,
+        rows=case.rows,
         findings=findings(case),
-        runs=(wall,),
+        runs=(case.wall,),
         compiling=report.seconds,
         hand=ceilings.hand(work),
         roofs=ceilings.figures(),
         notes=("compiled, not run: every second is the roofline's", *report.notes),
         software={"jax": report.jax_version, "compiler": report.compiler},
+    )
+
+
+def case_of(program: Program, ceilings: Ceilings) -> Case:
+    """Return a program that didn't run as a case for findings: rows take what their roofs do."""
+    rows = tuple(_row(name, program, ceilings) for name in program.rows)
+    return Case(
+        rows=rows,
+        programs={program.module.name: program},
+        ceilings=ceilings,
+        platform=program.platform,
+        wall=sum(row.seconds for row in rows) or 1e-12,
+        measured=False,
     )
 
 

@@ -269,20 +269,26 @@ class _Join:
         for part in chosen:
             for key, value in part.busy.items():
                 seconds[key] = seconds.get(key, 0.0) + value / mean
-        rows = {key: self._row(key, seconds.get(key, 0.0), inside) for key in self._order(inside)}
+        by_key = self._by_key(inside)
+        rows = {key: self._row(seconds.get(key, 0.0), mine) for key, mine in by_key.items()}
         listed = [*rows.values(), *self._idle(chosen, mean)]
         timeline, lines = self._timeline(inside[middle[0]], self.runs[middle[0]], list(rows))
         return Joined(tuple(listed), timeline, lines, self._notes(rows))
 
     def _inside(self, run: Span) -> list[Event]:
-        return [e for e in self.events if e.end > run.start and e.start < run.end]
+        return [e for e in self.events if run.start <= e.start < run.end]
 
-    def _order(self, inside: Sequence[Sequence[Event]]) -> list[str]:
-        return list(dict.fromkeys(self.key(event) for events in inside for event in events))
+    def _by_key(self, inside: Sequence[Sequence[Event]]) -> dict[str, list[list[Event]]]:
+        """Return the events of each row, run by run, in the order in which rows first run."""
+        found: dict[str, list[list[Event]]] = {}
+        for number, events in enumerate(inside):
+            for event in events:
+                mine = found.setdefault(self.key(event), [[] for _ in inside])
+                mine[number].append(event)
+        return found
 
-    def _row(self, key: str, seconds: float, inside: Sequence[Sequence[Event]]) -> Row:
-        """Return the row of a kernel."""
-        mine = [[e for e in events if self.key(e) == key] for events in inside]
+    def _row(self, seconds: float, mine: Sequence[Sequence[Event]]) -> Row:
+        """Return the row of a kernel from its events, run by run."""
         one = next(event for events in mine for event in events)
         busy = sorted(sum(e.end - e.start for e in events) / self.calls for events in mine)
         low, middle, high = map(short, _quartiles(busy))

@@ -3,7 +3,9 @@
 `jax.profiler.ProfileData` reads an ``*.xplane.pb`` file with no other package. It has planes
 (devices, and the host), lines on each (threads or streams), and events on each line:
 
-- CPU: the plane ``/host:CPU``; an event a thunk, on any thread, with the statistic ``hlo_op``.
+- CPU: the plane ``/host:CPU``; an event a thunk, on any thread, with the statistic ``hlo_op``. A
+  thunk that hands its work to other threads ends where the event ``end: NAME`` says: both carry
+  one number, ``_p`` and ``_c``.
 - GPU: ``/device:GPU:n``; an event a kernel, several streams, ``hlo_op`` unless it runs inside a
   CUDA graph, whose kernels only say ``command_buffer``.
 - TPU: ``/device:TPU:n``, line "XLA Ops". This follows the documented format; nobody ran it here.
@@ -13,7 +15,9 @@ The host's events (annotations of runs, transfers, compilation) have no ``hlo_op
 
 from __future__ import annotations
 
+import bisect
 import contextlib
+import math
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -114,7 +118,7 @@ def read(path: str | os.PathLike[str]) -> Trace:
     data = _opened(file)
     devices: dict[str, list[Event]] = {}
     facts: dict[str, dict[str, str]] = {}
-    host_events: list[Event] = []
+    thunks = _Thunks()
     runs: list[Span] = []
     host: list[Span] = []
     for plane in data.planes:
@@ -125,12 +129,12 @@ def read(path: str | os.PathLike[str]) -> Trace:
                 facts[plane.name] = {name: str(value) for name, value in _stats(plane).items()}
         elif plane.name == "/host:CPU":
             for line in plane.lines:
-                _of_host(line, host_events, runs, host)
+                _of_host(line, thunks, runs, host)
     platform = "cpu"
     if devices:
         platform = "tpu" if any("TPU" in name for name in devices) else "gpu"
-    elif host_events:
-        devices = _by_ordinal(host_events)
+    else:
+        devices = _by_ordinal(thunks.ended())
     if not devices:
         raise CannotProfile(
             f"{file}: the trace has no event of a device. Trace a program that runs, on a device "
@@ -215,17 +219,44 @@ def _event(event: Any, stats: Mapping[str, Any], line: str, tpu: bool = False) -
     )
 
 
-def _of_host(line: Any, events: list[Event], runs: list[Span], host: list[Span]) -> None:
+@dataclass
+class _Thunks:
+    """What a CPU ran: events with their numbers, and when the work of each number ended."""
+
+    begun: list[tuple[Event, Any]] = field(default_factory=list)
+    ends: dict[Any, float] = field(default_factory=dict)
+
+    def ended(self) -> list[Event]:
+        """Return the events, each until its work ended, or until the next one began.
+
+        The mark of the end may come late, from a thread that waits for a processor: what has
+        begun since has the time.
+        """
+        begun = sorted(self.begun, key=lambda pair: pair[0].start)
+        starts = [event.start for event, _ in begun]
+        events = []
+        for event, number in begun:
+            after = bisect.bisect_left(starts, event.end)
+            latest = starts[after] if after < len(starts) else math.inf
+            end = min(self.ends.get(number, event.end), latest)
+            events.append(replace(event, end=max(event.end, end)))
+        return events
+
+
+def _of_host(line: Any, thunks: _Thunks, runs: list[Span], host: list[Span]) -> None:
     """Sort the events of a thread: thunks, marked runs, and what else the host did."""
     python = line.name.startswith("python") or line.name.isdigit()
     for event in line.events:
         name = str(event.name)
-        if name.startswith(("end: ", "ThreadpoolListener")):
+        if name.startswith("ThreadpoolListener"):
             continue
         stats = _stats(event)
+        if name.startswith("end: "):
+            thunks.ends[stats.get("_c")] = event.start_ns * 1e-9
+            continue
         if "hlo_op" in stats:
             place = f"{stats.get('device_ordinal', 0)}|{line.name}"
-            events.append(_event(event, stats, place))
+            thunks.begun.append((_event(event, stats, place), stats.get("_p", object())))
             continue
         start = event.start_ns * 1e-9
         span = Span(name, start, start + event.duration_ns * 1e-9)

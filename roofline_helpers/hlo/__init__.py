@@ -43,7 +43,7 @@ Source: the operation semantics and HloCostAnalysis of OpenXLA, https://openxla.
 from roofline_helpers.hlo.collectives import Axes, Collective, axes_of_mesh, whole
 from roofline_helpers.hlo.flops import Flops
 from roofline_helpers.hlo.ledger import Ledger, Row, kernels, with_axes
-from roofline_helpers.hlo.metadata import Source
+from roofline_helpers.hlo.metadata import SourceLine
 from roofline_helpers.hlo.module import Computation, Instruction, Module, parse
 from roofline_helpers.hlo.opcodes import (
     ARITHMETIC,
@@ -78,7 +78,7 @@ __all__ = [
     "FREE",
     "COLLECTIVES",
     "FREE_CALLS",
-    "Source",
+    "SourceLine",
     "Flops",
     "matrix_flops",
     "Axes",

@@ -12,7 +12,7 @@ from roofline_helpers.hlo.calls import Counted, counted_as, declared
 from roofline_helpers.hlo.collectives import Axes, Collective, axis_of, collective_of
 from roofline_helpers.hlo.flops import Flops, flops_of, is_complex, matrix_types
 from roofline_helpers.hlo.loops import Loop
-from roofline_helpers.hlo.metadata import Source, scope_of, source_of
+from roofline_helpers.hlo.metadata import SourceLine, scope_of, source_of
 from roofline_helpers.hlo.module import Computation, Instruction, Module, Site, parse
 from roofline_helpers.hlo.opcodes import FREE, FREE_CALLS, UnknownInstruction
 from roofline_helpers.hlo.roles import role_of
@@ -40,7 +40,7 @@ class Row:
     name: str
     opcode: str
     role: str = ""
-    source: Source | None = None
+    source: SourceLine | None = None
     op_name: str = ""
     tensors: tuple[str, ...] = ()
     operations: Mapping[str, int] = field(default_factory=dict)

@@ -18,7 +18,7 @@ from functools import cached_property, lru_cache
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceLine:
     """A line of code: its file, shortened to what a person knows it by, and its function.
 
     A line of a notebook has the file "cell", and counts from the top of its cell.
@@ -100,7 +100,7 @@ def _frame(line: str) -> tuple[int, int]:
     return int(place.group(1)) if place else 0, int(parent.group(1)) if parent else 0
 
 
-def source_of(metadata: str, tables: Frames) -> Source | None:
+def source_of(metadata: str, tables: Frames) -> SourceLine | None:
     """Return the reader's line that an instruction comes from; None where nothing says it.
 
     It is the innermost line that is neither of this package nor of an installed one; of an
@@ -114,7 +114,7 @@ def source_of(metadata: str, tables: Frames) -> Source | None:
     return _readers([(file.group(1), int(line.group(1)), "")]) if file and line else None
 
 
-def _readers(stack: Sequence[tuple[str, int, str]]) -> Source | None:
+def _readers(stack: Sequence[tuple[str, int, str]]) -> SourceLine | None:
     inside = []
     for file, line, function in stack:
         if _CALLERS.search(file):  # what called it is not what it does
@@ -123,7 +123,7 @@ def _readers(stack: Sequence[tuple[str, int, str]]) -> Source | None:
             inside.append((file, line, function))
     theirs = [place for place in inside if not _LIBRARIES.match(place[0])]
     for file, line, function in [*theirs, *inside][:1]:
-        return Source(shortened(file), line, _plain(function))
+        return SourceLine(shortened(file), line, _plain(function))
     return None
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from roofline_helpers.hlo.calls import results
-from roofline_helpers.hlo.metadata import MARKS, Scope, Source, scope_of, source_of
+from roofline_helpers.hlo.metadata import MARKS, Scope, SourceLine, scope_of, source_of
 from roofline_helpers.hlo.module import Site
 from roofline_helpers.hlo.opcodes import (
     ARITHMETIC,
@@ -41,7 +41,7 @@ class Role:
     """Where a kernel comes from, and what it does."""
 
     op_name: str
-    source: Source | None
+    source: SourceLine | None
     text: str
 
 
@@ -190,7 +190,11 @@ def _activation(parts: Sequence[Site]) -> str:
 
 
 def _of(
-    scope: Scope, source: Source | None, tensors: Sequence[str], main: Site, parts: Sequence[Site]
+    scope: Scope,
+    source: SourceLine | None,
+    tensors: Sequence[str],
+    main: Site,
+    parts: Sequence[Site],
 ) -> list[str]:
     """Return what it belongs to: its scope, else its function, else an argument that it reads."""
     path = scope.path[:-1] if main.instruction.base == "custom-call" else scope.path

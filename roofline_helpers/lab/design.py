@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from roofline_helpers import ask, serving
+from roofline_helpers import ask, evidence, serving
 from roofline_helpers.ask import Element
 from roofline_helpers.hardware import all_chips
 from roofline_helpers.lab.shared import lab, percent
@@ -85,7 +85,8 @@ def design_challenge() -> Element:
         "predict": predict.data,
         "locked": "The instruments open when you have answered. A wrong answer opens them too.",
         "start": dict(START),
-        "tasks": TASKS,
+        "measured": _measured(),
+        "tasks": [*TASKS, _against_a_clock()],
         "reflect": _reflection(today).data,
         "equations": EQUATIONS,
     }
@@ -95,6 +96,38 @@ def design_challenge() -> Element:
         f"FLOP/byte to the products at {between['products']}."
     )
     return lab("design", data, predict, _chip_rows(), lambda ax: _draw(today, ax), alt)
+
+
+def _measured() -> dict[str, Any]:
+    """Return the measured steps for the page: milliseconds by program, for each batch."""
+    record = evidence.decode()
+    steps = [
+        {"batch": row["batch"], "ms": {n: 1e3 * row[n] for n in row if n != "batch"}}
+        for row in record["steps"]
+    ]
+    return {"chip": record["device"]["chip"], "context": record["context"], "steps": steps}
+
+
+def _against_a_clock() -> str:
+    """Return the task that holds the lab against a measured step."""
+    record = evidence.decode()
+    device, row = record["device"], record["steps"][1]
+    here = step(
+        LLAMA_3_8B,
+        device["chip"],
+        batch=row["batch"],
+        context=record["context"],
+        fusion="epilogue",
+        reached=True,
+        resident=True,
+    )
+    timed = [f"{significant(1e3 * row[name])} ms in {name}" for name in row if name != "batch"]
+    return (
+        f"Hold it against a clock: on an {here.setting.chip.name.split()[1]}, batch "
+        f"{row['batch']}, fused into products, with flash attention, the lab says "
+        f"{significant(1e3 * here.seconds)} ms. Measured there: {', '.join(timed)}. Which field "
+        "moves the lab furthest from the clock?"
+    )
 
 
 def _chip_rows() -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@
 (70.6, 160)
 """
 
-from roofline_helpers.models.catalogue import all_models, model
+from roofline_helpers.models.catalogue import LLAMA_3_8B, all_models, model
 from roofline_helpers.models.decoder import Decoder, Experts, Latent, Local
 
-__all__ = ["model", "all_models", "Decoder", "Experts", "Latent", "Local"]
+__all__ = ["model", "all_models", "LLAMA_3_8B", "Decoder", "Experts", "Latent", "Local"]

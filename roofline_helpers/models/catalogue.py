@@ -51,3 +51,7 @@ def _decoder(entry: dict[str, Any]) -> Decoder:
         source=entry["source"],
         **{name: kind(**entry[name]) for name, kind in parts.items() if name in entry},
     )
+
+
+LLAMA_3_8B = model("llama-3-8b")
+"""Llama 3 8B, trained on contexts of 8192 tokens; Llama 3.1 8B has the same shape, and 131 072."""

@@ -94,7 +94,14 @@ class Decoder:
     Raises
     ------
     BadType, BadValue
-        Not whole positive numbers; heads not a multiple of kv_heads.
+        Not whole positive numbers; heads not a multiple of kv_heads; an odd head_dim, which rotary
+        embedding can't split into pairs.
+
+    Examples
+    --------
+    >>> from roofline_helpers.models import LLAMA_3_8B
+    >>> LLAMA_3_8B.parameters, LLAMA_3_8B.cache_per_token("bf16")
+    (8030261248, 131072)
     """
 
     name: str
@@ -120,6 +127,8 @@ class Decoder:
         flag("tied", self.tied)
         if self.heads % self.kv_heads:
             raise BadValue(f"heads ({self.heads}) must be a multiple of kv_heads ({self.kv_heads})")
+        if self.head_dim % 2:
+            raise BadValue(f"head_dim must be even, got {self.head_dim}")
 
     # --- weights ------------------------------------------------------------------------------
 
@@ -136,6 +145,16 @@ class Decoder:
         return self.layers - self.layers // self.local.every if self.local else 0
 
     @property
+    def q_width(self) -> int:
+        """Elements of all queries of one token – heads · head_dim."""
+        return self.heads * self.head_dim
+
+    @property
+    def kv_width(self) -> int:
+        """Elements of all keys of one token – kv_heads · head_dim."""
+        return self.kv_heads * self.head_dim
+
+    @property
     def attention_parameters(self) -> int:
         """Elements of one layer's matrices for queries, keys, values and output."""
         if self.latent:
@@ -144,7 +163,7 @@ class Decoder:
             down = self.d_model * (of.kv_rank + of.rope_dim)
             up = of.kv_rank * self.heads * (of.nope_dim + of.value_dim)
             return queries + down + up + self.heads * of.value_dim * self.d_model
-        return 2 * self.d_model * self.head_dim * (self.heads + self.kv_heads)
+        return 2 * self.d_model * (self.q_width + self.kv_width)
 
     def _feed_forward(self, d_ff: int) -> int:
         return (3 if self.gated else 2) * self.d_model * d_ff
@@ -192,6 +211,16 @@ class Decoder:
         """Elements of the weights that one token meets."""
         return self.parameters - self.matrices + self.active_matrices
 
+    def weights_bytes(self, weights: Any, rest: Any = "bf16") -> int:
+        """Return the bytes of all weights: the layers' matrices in one type, the rest in another.
+
+        Raises
+        ------
+        UnknownName, BadType
+            No such data type.
+        """
+        return int(nbytes(self.matrices, weights) + nbytes(self.parameters - self.matrices, rest))
+
     # --- cache --------------------------------------------------------------------------------
 
     @property
@@ -199,7 +228,7 @@ class Decoder:
         """Elements that one token leaves in the cache of one layer."""
         if self.latent:
             return self.latent.kv_rank + self.latent.rope_dim
-        return 2 * self.kv_heads * self.head_dim
+        return 2 * self.kv_width
 
     def cache_per_token(self, dtype: Any = "bf16") -> int:
         """Return the bytes that one token leaves in the cache of all layers, local ones included.
@@ -234,7 +263,7 @@ class Decoder:
         if self.latent:
             of = self.latent
             return self.heads * (of.nope_dim + of.rope_dim + of.value_dim)
-        return 2 * self.heads * self.head_dim
+        return 2 * self.q_width
 
     def matrix_flops(self, tokens: Any = 1, *, head: bool = True) -> int:
         """Return the FLOPs of the weights' products on tokens: two a weight that each meets.

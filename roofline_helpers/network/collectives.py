@@ -121,11 +121,8 @@ def all_gather(
     Source: jax-ml/scaling-book, "Sharded matrices"; R. Thakur et al., IJHPCA 19(1), 2005.
     """
 
-    def load(v: float, axes: tuple[Axis, ...]) -> Load:
-        n = _size(axes)
-        return Load("ring", _gathered(v, axes), _steps(axes), copied=v / n)
-
-    return _timed("all-gather", nbytes, over, sharing, algorithm, {"ring": load})
+    ways = {"ring": lambda v, axes: _passed_on(v, axes)._replace(copied=v / _size(axes))}
+    return _timed("all-gather", nbytes, over, sharing, algorithm, ways)
 
 
 def reduce_scatter(
@@ -143,11 +140,8 @@ def reduce_scatter(
         As in `all_gather`; the same errors and sources.
     """
 
-    def load(v: float, axes: tuple[Axis, ...]) -> Load:
-        n = _size(axes)
-        return Load("ring", _gathered(v, axes), _steps(axes), reduced=v / n)
-
-    return _timed("reduce-scatter", nbytes, over, sharing, algorithm, {"ring": load})
+    ways = {"ring": lambda v, axes: _passed_on(v, axes)._replace(reduced=v / _size(axes))}
+    return _timed("reduce-scatter", nbytes, over, sharing, algorithm, ways)
 
 
 def all_reduce(
@@ -347,6 +341,11 @@ def _gathered(v: float, axes: tuple[Axis, ...]) -> float:
     return v * (1 - 1 / _size(axes)) / lanes
 
 
+def _passed_on(v: float, axes: tuple[Axis, ...]) -> Load:
+    """Return the load of shards that each device passes on until all have them."""
+    return Load("ring", _gathered(v, axes), _steps(axes))
+
+
 def _steps(axes: tuple[Axis, ...]) -> int:
     return _size(axes) - 1 if _switched(axes) else sum(each.steps for each in axes)
 
@@ -385,8 +384,8 @@ def _timed(
         members = tuple(group)
         part = v if kind in ("permute", "send") else v / inside
         names = [algorithm] if algorithm else _usual(kind, network, members)
-        found = [_phase(network, members, ways[name](part, members)) for name in names]
-        phases.append(min(found, key=lambda phase: phase.latency + phase.transfer))
+        ways_taken = [_phase(network, members, ways[name](part, members)) for name in names]
+        phases.append(min(ways_taken, key=lambda phase: phase.latency + phase.transfer))
         inside *= _size(members)
     return Collective(kind, v / sharing, axes, tuple(phases))
 

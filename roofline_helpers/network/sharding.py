@@ -112,7 +112,7 @@ def sharded(sizes: Mapping[str, int], spec: str, mesh: Any, dtype: Any = "bf16")
     >>> one.device_bytes, one.total_bytes
     (16384.0, 524288.0)
     """
-    counts = {name: _count(given) for name, given in _mesh(mesh).items()}
+    counts = {name: _count(axes) for name, axes in _mesh(mesh).items()}
     parsed = _parsed(spec, sizes, counts)
     shape = tuple(
         sizes[dim] / math.prod(counts[name] for name in names) for dim, names in parsed.items()
@@ -165,8 +165,11 @@ def matmul(
     >>> best.steps, other.steps
     (('all-reduce C over x',), ('all-gather B over x',))
     """
-    given = _mesh(mesh)
-    counts = {name: _count(axes) for name, axes in given.items()}
+    axes_of_mesh = _mesh(mesh)
+    for name, axes in axes_of_mesh.items():
+        if isinstance(axes, int):
+            raise BadType(f"mesh axis {name} must be axes of a topology, got {shown(axes)}")
+    counts = {name: _count(axes) for name, axes in axes_of_mesh.items()}
     left, _, wanted = text("spec", spec).partition("->")
     parts = left.split(",")
     if len(parts) != 2 or not wanted:
@@ -175,7 +178,7 @@ def matmul(
     missing = [dim for dim in c if dim not in a and dim not in b]
     if missing:
         raise BadValue(f"the result's {', '.join(missing)} is in neither matrix: {shown(spec)}")
-    of = _Product(a, b, c, sizes, given, counts, dtype_of(dtype), chip_of(chip))
+    of = _Product(a, b, c, sizes, axes_of_mesh, counts, dtype_of(dtype), chip_of(chip))
     return tuple(sorted(of.plans(), key=lambda plan: (plan.seconds, plan.comms)))
 
 
@@ -193,7 +196,7 @@ def _count(axes: Any) -> int:
 
 def _parsed(spec: str, sizes: Mapping[str, int], counts: Mapping[str, int]) -> Spec:
     """Return the mesh axes of each dimension."""
-    found: Spec = {}
+    parsed: Spec = {}
     for word in text("spec", spec).split():
         dim, _, names = word.partition("_")
         if dim not in sizes:
@@ -203,11 +206,11 @@ def _parsed(spec: str, sizes: Mapping[str, int], counts: Mapping[str, int]) -> S
         for name in split:
             if name not in counts:
                 raise UnknownName(f"no mesh axis {name!r}. Allowed: {', '.join(counts)}")
-        found[dim] = tuple(split)
-    used = [name for names in found.values() for name in names]
+        parsed[dim] = tuple(split)
+    used = [name for names in parsed.values() for name in names]
     if len(set(used)) < len(used):
         raise BadValue(f"a mesh axis can split one dimension of an array, got {shown(spec)}")
-    return found
+    return parsed
 
 
 @dataclass(frozen=True)

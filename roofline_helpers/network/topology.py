@@ -234,9 +234,9 @@ def _outer_axis(chip: Chip, wiring: Mapping[str, Any], size: int, ceilings: str)
 
 def _protocols(chip: Chip, link: str, ceilings: str, kind: str) -> tuple[Protocol, ...]:
     """Return what moves bytes over a link of a chip."""
-    found = chip.links[link]
-    rate = float(found) if kind == "switch" else found.rate.value
-    hop = found.latency.value if found.latency else 0.0
+    wire = chip.links[link]
+    rate = float(wire) if kind == "switch" else wire.rate.value
+    hop = wire.latency.value if wire.latency else 0.0
     reached = _data()["reached"].get(link) if ceilings == "reached" else None
     if reached is None:
         return (Protocol(rate, hop),)

@@ -1,4 +1,5 @@
-"""Pictures: rooflines, kernels on them, fusion arrows, memory levels, heatmaps, traffic.
+"""Pictures: rooflines, kernels on them, fusion arrows, memory levels, heatmaps, traffic,
+timelines.
 
 Every function takes ``ax=None``, draws in SI units (FLOP/s against FLOP/byte; only the tick labels
 are scaled), returns the Axes and never calls ``show``. Points that have a label are placed by
@@ -12,6 +13,7 @@ from roofline_helpers.plot.charts import heatmap, lines, traffic
 from roofline_helpers.plot.inputs import Job, Jobs, Kernels
 from roofline_helpers.plot.labels import place_labels, text_overlaps, visible_texts
 from roofline_helpers.plot.rooflines import compare, fusion, hierarchical, roofline
+from roofline_helpers.plot.schedules import timeline
 from roofline_helpers.plot.style import MARKERS, PALETTE, SIZE, use_style
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
     "heatmap",
     "lines",
     "traffic",
+    "timeline",
     "place_labels",
     "text_overlaps",
     "visible_texts",

@@ -1,11 +1,14 @@
 """Predictions held against what others and we measured, each with its error.
 
-`collectives()` gives every measured collective beside the network model's time, and `scoreboard()`
-every published training step beside the training model's.
+`collectives()` gives every measured collective with the network model's time, and `scoreboard()`
+every published training and decode step with what `training` and `serving` predict. A row is a
+TOML block of `data/published`.
 """
 
+from roofline_helpers.published.board import published_step, scoreboard, steps
+from roofline_helpers.published.decoding import PublishedDecode
 from roofline_helpers.published.exchanges import LARGE, collectives, reason
-from roofline_helpers.published.steps import PublishedStep, published_step, scoreboard, steps
+from roofline_helpers.published.steps import PublishedStep
 
 __all__ = [
     "collectives",
@@ -15,4 +18,5 @@ __all__ = [
     "steps",
     "published_step",
     "PublishedStep",
+    "PublishedDecode",
 ]

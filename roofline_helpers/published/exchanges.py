@@ -1,8 +1,10 @@
-"""Measured collectives beside the network model's times."""
+"""Measured collectives, and the network model's times."""
 
 from __future__ import annotations
 
 import json
+import re
+import statistics
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import resources
@@ -17,6 +19,8 @@ LARGE = 0.30
 """An error above this share needs a reason."""
 
 _UNSTEADY = 1.1
+_NAME = re.compile(r"([a-z -]+) ([\d.]+) (B|KiB|MiB|GiB) over (\d+)")
+_UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _BETWEEN = 8 * 2**20
 
 
@@ -36,9 +40,48 @@ def collectives() -> pandas.DataFrame:
 
 @cache
 def _records() -> tuple[dict[str, Any], ...]:
-    folder = resources.files("roofline_helpers").joinpath("data", "collectives")
-    paths = sorted(folder.iterdir(), key=lambda each: each.name)
-    return tuple(json.loads(each.read_text("utf-8")) for each in paths)
+    """Return what others measured, and those of our own records that have collectives."""
+    data = resources.files("roofline_helpers").joinpath("data")
+    records = {
+        folder: [
+            json.loads(path.read_text("utf-8"))
+            for path in sorted(data.joinpath(folder).iterdir(), key=lambda each: each.name)
+            if path.name.endswith(".json")
+        ]
+        for folder in ("collectives", "between")
+    }
+    ours = [measured(record) for record in records["between"]]
+    return (*records["collectives"], *(record for record in ours if record["curves"]))
+
+
+def measured(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the collectives of a record of `roofline_helpers measure`, as curves.
+
+    Its sizes are those of the whole array, of which a device sends its share in a permute.
+    """
+    curves: dict[tuple[str, int], list[list[float]]] = {}
+    for sample in record["samples"]:
+        named = _NAME.fullmatch(sample["name"])
+        if sample["group"] != "collectives" or not sample["passes"] or not named:
+            continue
+        kind, size, unit, count = named.groups()
+        nbytes = float(size) * _UNITS[unit] / (int(count) if kind.startswith("permute") else 1)
+        seconds = statistics.median(each["median"] for each in sample["passes"])
+        curves.setdefault((kind, int(count)), []).append([nbytes, seconds])
+    device = record["device"]
+    return {
+        "title": f"Our {device['count']} × {device['name']}",
+        "chip": device["chip"],
+        "curves": [
+            {
+                "kind": kind.split()[0],
+                "pattern": kind.partition(" ")[2],
+                "devices": count,
+                "points": sorted(points),
+            }
+            for (kind, count), points in curves.items()
+        ],
+    }
 
 
 def _rows() -> Iterator[dict[str, Any]]:
@@ -84,6 +127,8 @@ def reason(row: Mapping[str, Any]) -> str:
     kind = row["collective"]
     if not row["judged"]:
         return "its own curve contradicts it, or it set a constant"
+    if row["chip"] == "v6e":
+        return "59 % of what four links carry: one axis after the other would be 50 %"
     if kind == "permute":
         return "to one peer NCCL uses few channels, more from 128 MiB up: one rate stands for all"
     if kind == "all-to-all" and row["devices"] < 8:

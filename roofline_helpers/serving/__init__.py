@@ -27,7 +27,7 @@ Sources: A. Grattafiori et al., "The Llama 3 Herd of Models", arXiv:2407.21783; 
 arXiv:2305.13245 (grouped-query attention); J. Su et al., arXiv:2104.09864 (rotary embedding).
 """
 
-from roofline_helpers.serving.model import LLAMA_3_8B, Model
+from roofline_helpers.models import LLAMA_3_8B
 from roofline_helpers.serving.operations import COSTS
 from roofline_helpers.serving.page import script, tables
 from roofline_helpers.serving.setting import ATTENTION, NARROW, PHASES, Setting
@@ -48,7 +48,6 @@ __all__ = [
     "StepKernel",
     "Footprint",
     "Setting",
-    "Model",
     "LLAMA_3_8B",
     "Fused",
     "STRATEGIES",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from importlib import resources
 from typing import Any
 
@@ -12,13 +11,26 @@ from roofline_helpers import work
 from roofline_helpers.dtypes import BITS
 from roofline_helpers.figures import Figure
 from roofline_helpers.hardware import Chip, all_chips
-from roofline_helpers.serving.model import LLAMA_3_8B, Model
+from roofline_helpers.models import LLAMA_3_8B, Decoder
 from roofline_helpers.serving.operations import COSTS, HANDED_ON, STORED
 from roofline_helpers.serving.setting import NARROW
 from roofline_helpers.serving.strategies import STRATEGIES, Fused
 
+MODEL = (
+    "name",
+    "layers",
+    "d_model",
+    "heads",
+    "kv_heads",
+    "head_dim",
+    "d_ff",
+    "vocabulary",
+    "source",
+)
+"""What the script knows of a model: a dense one with grouped queries."""
 
-def tables(model: Model = LLAMA_3_8B) -> dict[str, Any]:
+
+def tables(model: Decoder = LLAMA_3_8B) -> dict[str, Any]:
     """Return what assets/model.js needs to know, as plain data for JSON.
 
     Data types, FLOPs of operations, chips with the types that each can serve with, the model and
@@ -37,7 +49,7 @@ def tables(model: Model = LLAMA_3_8B) -> dict[str, Any]:
         "stored": STORED,
         "handed": HANDED_ON,
         "chips": [_chip_data(each) for each in all_chips()],
-        "model": asdict(model),
+        "model": {name: getattr(model, name) for name in MODEL},
         "strategies": {
             name: [_shortened(kernel) for kernel in kernels] for name, kernels in STRATEGIES.items()
         },

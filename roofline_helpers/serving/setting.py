@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from roofline_helpers.hardware import Chip
-from roofline_helpers.serving.model import Model
+from roofline_helpers.models import Decoder
 
 PHASES = ("decode", "prefill")
 ATTENTION = ("naive", "flash")
@@ -17,7 +17,7 @@ NARROW = ("fp8", "int8", "int4")
 class Setting:
     """What a step is asked for, checked and with every default filled in. See `step`."""
 
-    model: Model
+    model: Decoder
     chip: Chip
     phase: str
     batch: int

@@ -193,23 +193,24 @@ class SliceStep:
     @cached_property
     def exchanges(self) -> tuple[tuple[str, float, Collective], ...]:
         """What is exchanged: name, how often, and the collective."""
-        model, found = self.model, []
+        model = self.model
+        all_of_them: list[tuple[str, float, Collective]] = []
         passed = self._group * model.d_model * 2
         split = (*self.mesh.get("tensor", ()), *self.mesh.get("context", ()))
         if self._widths > 1:
             summed = network.all_reduce(passed, split)
-            found.append(("sums of attention and feed-forward", 2.0 * model.layers, summed))
+            all_of_them.append(("sums of attention and feed-forward", 2.0 * model.layers, summed))
         if self.size("context") > 1 and self.phase == "decode":
             partial = self._group * model.heads * (model.head_dim + 2) / self.size("tensor") * 2
             over = self.mesh["context"]
-            found.append(
+            all_of_them.append(
                 ("parts of attention", float(model.layers), network.all_reduce(partial, over))
             )
         if self.size("expert") > 1 and model.experts:
             sent = passed * model.experts.active * self.size("expert") / self._widths
             moved = network.all_to_all(sent, self.mesh["expert"])
-            found.append(("tokens to experts and back", 2.0 * model.expert_layers, moved))
-        return tuple(found)
+            all_of_them.append(("tokens to experts and back", 2.0 * model.expert_layers, moved))
+        return tuple(all_of_them)
 
     # --- what follows -------------------------------------------------------------------------
 

@@ -11,8 +11,9 @@ from roofline_helpers._checks import BadType, BadValue, flag, name_of, shown, si
 from roofline_helpers.dtypes import BITS
 from roofline_helpers.dtypes import dtype as dtype_of
 from roofline_helpers.hardware import chip as chip_of
+from roofline_helpers.models import Decoder
+from roofline_helpers.models import model as model_of
 from roofline_helpers.roofline import Kernel, Roofline
-from roofline_helpers.serving.model import Model
 from roofline_helpers.serving.operations import Job, jobs, stored
 from roofline_helpers.serving.setting import ATTENTION, NARROW, PHASES, Setting
 from roofline_helpers.serving.strategies import STRATEGIES
@@ -218,7 +219,7 @@ class Step:
 
 
 def step(
-    model: Model,
+    model: Decoder | str,
     chip: Any,
     *,
     phase: str = "decode",
@@ -238,8 +239,9 @@ def step(
 
     Parameters
     ----------
-    model : Model
-        For instance `LLAMA_3_8B`.
+    model : Decoder or str
+        As `roofline_helpers.models.model` takes it, dense and with grouped queries over the whole
+        context; `on_slice` counts the others, with less detail.
     chip : str, Chip or jax.Device
         As `roofline_helpers.chip` takes it.
     phase : {"decode", "prefill"}
@@ -288,8 +290,7 @@ def step(
     kept = single("reserve", reserve, zero=True)
     if kept >= 1:
         raise BadValue(f"reserve must be a share of the memory below 1, got {shown(reserve)}")
-    if not isinstance(model, Model):
-        raise BadType(f"model must be a Model (serving.LLAMA_3_8B), got {shown(model)}")
+    decoder = _dense(model_of(model))
     device = chip_of(chip)
     half = device.half
 
@@ -308,7 +309,7 @@ def step(
             )
     return Step(
         Setting(
-            model=model,
+            model=decoder,
             chip=device,
             phase=name_of("phase", phase, PHASES),
             batch=whole("batch", batch),
@@ -326,7 +327,23 @@ def step(
     )
 
 
-def best_batch(model: Model, chip: Any, *, latency: float, **setting: Any) -> Step | None:
+def _dense(decoder: Decoder) -> Decoder:
+    """Return a decoder if its kernels are those of Llama; raise BadValue otherwise."""
+    other = {
+        "experts": decoder.experts,
+        "latent attention": decoder.latent,
+        "local attention": decoder.local,
+        "a feed-forward of two matrices": not decoder.gated,
+    }
+    names = [name for name, has in other.items() if has]
+    if names:
+        raise BadValue(
+            f"step counts kernels as Llama has them; {decoder.name} has {names[0]}: on_slice()"
+        )
+    return decoder
+
+
+def best_batch(model: Decoder | str, chip: Any, *, latency: float, **setting: Any) -> Step | None:
     """Return the step with the most tokens per second that fits and takes at most `latency`.
 
     In decode that is the time between two tokens of a sequence, in prefill the time to the first

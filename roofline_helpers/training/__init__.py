@@ -13,8 +13,10 @@ Two ends, and between them
     next operation needs is not (tensor and expert parallelism), and passes over memory follow the
     products. The truth lies between the ends.
 What is left out
-    The input pipeline, imbalance between experts and between hosts, padding, the launch of kernels,
-    and how far a compiler splits an exchange to hide it.
+    The input pipeline, activations that are moved to the host, padding, the launch of kernels, and
+    how far a compiler splits an exchange to hide it. Of mixtures of experts, what sorting tokens,
+    small products and imbalance cost: their steps take about twice what is expected here
+    (`roofline_helpers.published`).
 Words
     **MFU** is the model's FLOPs over seconds and published peak; `causal` says whether attention is
     counted as the mask leaves it ("halved") or whole, as pages before 2025 often do.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from roofline_helpers import network
 from roofline_helpers.network import Axis, Collective
@@ -48,21 +49,38 @@ def exchanges(one: Setting) -> tuple[Exchange, ...]:
     )
 
 
-def _layer_weights(one: Setting) -> list[tuple[str, float, float]]:
-    """Return kinds of layers: name, how many a stage has, elements a tensor group keeps of one."""
-    model, tensor, stages = one.model, one.size("tensor"), one.size("pipeline")
+class _Weights(NamedTuple):
+    """Weights that are exchanged together: `times` a stage has them, and elements of a device.
+
+    `apart` is whether each device of the expert axis has others; else all of them have the same.
+    """
+
+    name: str
+    times: float
+    elements: float
+    apart: bool = False
+
+
+def _layer_weights(one: Setting) -> list[_Weights]:
+    """Return the weights of a stage, as a tensor-parallel group has them."""
+    model, spread = one.model, one.size("expert")
     dense = model.layers - model.expert_layers
-    matrices = model.vocabulary_parameters / (2 - model.tied)
-    kinds = [
-        ("layer", dense, model.attention_parameters + model.dense_parameters),
-        (
-            "layer of experts",
-            model.expert_layers,
-            model.attention_parameters + model.expert_parameters() / one.size("expert"),
-        ),
-        ("matrix of the vocabulary", 2 - model.tied, matrices),
+    experts, mixing = model.expert_parameters(), model.attention_parameters
+    kinds = [_Weights("layer", dense, mixing + model.dense_parameters)]
+    if spread == 1:
+        kinds.append(_Weights("layer of experts", model.expert_layers, mixing + experts))
+    else:
+        kinds.append(_Weights("layer's attention", model.expert_layers, mixing))
+        kinds.append(_Weights("layer's experts", model.expert_layers, experts / spread, True))
+    matrices = 2 - model.tied
+    vocabulary = model.vocabulary_parameters / matrices
+    kinds.append(_Weights("matrix of the vocabulary", matrices, vocabulary))
+    tensor, stages = one.size("tensor"), one.size("pipeline")
+    return [
+        kind._replace(times=kind.times / stages, elements=kind.elements / tensor)
+        for kind in kinds
+        if kind.times
     ]
-    return [(name, count / stages, held / tensor) for name, count, held in kinds if count]
 
 
 def _sharded_over(one: Setting) -> tuple[Axis, ...]:
@@ -70,9 +88,10 @@ def _sharded_over(one: Setting) -> tuple[Axis, ...]:
     return tuple(axis for role in one.sharded for axis in one.mesh.get(role, ()))
 
 
-def _whole_over(one: Setting) -> tuple[Axis, ...]:
-    """Return the axes that split the batch or its positions and keep weights whole."""
-    roles = [role for role in ("data", "fsdp", "context") if role not in one.sharded]
+def _whole_over(one: Setting, apart: bool) -> tuple[Axis, ...]:
+    """Return the axes that split the batch or its positions and keep the same weights."""
+    splitting = ("data", "fsdp", *([] if apart else ["expert"]), "context")
+    roles = [role for role in splitting if role not in one.sharded]
     return tuple(axis for role in roles for axis in one.mesh.get(role, ()))
 
 
@@ -81,7 +100,7 @@ def _weights(one: Setting) -> Iterator[Exchange]:
     over = _sharded_over(one)
     if one.size(*one.sharded) == 1:
         return
-    for name, count, elements in _layer_weights(one):
+    for name, count, elements, _ in _layer_weights(one):
         gathered = network.all_gather(elements * width(one.dtype), over)
         # once for the forward pass, once for the backward one, in which recomputation shares it
         yield Exchange("fsdp", f"weights of a {name}", 2 * count * one.microbatches, gathered, True)
@@ -90,15 +109,16 @@ def _weights(one: Setting) -> Iterator[Exchange]:
 def _gradients(one: Setting) -> Iterator[Exchange]:
     """Gradients: scattered to whoever keeps the weight, added up where several keep it."""
     over = _sharded_over(one)
-    for name, count, elements in _layer_weights(one):
+    for name, count, elements, apart in _layer_weights(one):
         nbytes = elements * width("bf16")
         what = f"gradients of a {name}"
         if one.size(*one.sharded) > 1:
             scattered = network.reduce_scatter(nbytes, over)
             yield Exchange("fsdp", what, count * one.microbatches, scattered, True)
-        if _whole_over(one):
+        whole = _whole_over(one, apart)
+        if whole:
             share = nbytes / one.size(*one.sharded)
-            yield Exchange("data", what, count, network.all_reduce(share, _whole_over(one)), True)
+            yield Exchange("data", what, count, network.all_reduce(share, whole), True)
 
 
 def _widths(one: Setting) -> Iterator[Exchange]:

@@ -55,8 +55,7 @@ def parameters_held(one: Setting) -> float:
     shared = one.size(*one.sharded, "tensor", "pipeline")
     experts = model.expert_layers * model.expert_parameters()
     others = model.parameters - experts
-    # what isn't an expert's is sharded over the expert axis as over fsdp: it splits the batch too
-    return others / (shared * one.size("expert")) + experts / (shared * one.size("expert"))
+    return (others + experts / one.size("expert")) / shared
 
 
 def saved_elements(one: Setting) -> float:

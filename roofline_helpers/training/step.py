@@ -119,9 +119,15 @@ class Step:
 
     @cached_property
     def elementwise(self) -> float:
-        """Seconds of the passes over activations between the products."""
+        """Seconds of the passes over activations between the products.
+
+        Those of a forward pass, twice as much backwards, and the loss, which reads the logits once
+        forwards and reads and writes them backwards.
+        """
         one = self.setting
         nbytes = _activation_bytes(one) * (3 + bool({"qkv", "up"} & set(one.recompute)))
+        logits = one.group_tokens / one.size("tensor", "pipeline") * one.model.vocabulary
+        nbytes += 3 * logits * width("bf16")
         return nbytes / _memory_rate(one.place) * (1 + self.bubble)
 
     @cached_property
@@ -345,7 +351,8 @@ def _activation_bytes(one: Setting) -> float:
     """Return the bytes of the passes between the products of a forward pass, on one device.
 
     Each residual with the norm after it reads two tensors and writes two; the rotary embedding
-    reads and writes queries and keys; the gate reads two hidden tensors and writes one.
+    reads and writes queries and keys; the gate reads two hidden tensors and writes one. In layers
+    of experts each token is copied for each of its experts, and read and added up after them.
     """
     model = one.model
     hidden = (model.layers - model.expert_layers) * model.d_ff
@@ -354,5 +361,7 @@ def _activation_bytes(one: Setting) -> float:
         hidden += model.expert_layers * used * model.experts.d_ff
     rotated = (model.heads + model.kv_heads) * model.head_dim
     elements = model.layers * (8 * model.d_model + 2 * rotated) + 3 * hidden
+    if model.experts:
+        elements += model.expert_layers * 2 * (1 + model.experts.active) * model.d_model
     share = one.group_tokens / one.size("tensor", "pipeline")
     return elements * share * width("bf16")

@@ -133,6 +133,14 @@ class Work:
         return self.matrix_flops + self.vector_flops
 
     @property
+    def macs(self) -> Number:
+        """Multiply-adds of the products: half of `matrix_flops`.
+
+        Tools that count a multiply-add as one, often under the name of FLOPs, print this.
+        """
+        return self.matrix_flops / 2
+
+    @property
     def read_bytes(self) -> Number:
         """Bytes read from the main memory."""
         return sum(n * self.passes.get(tensor, 1) for tensor, n in self.reads.items())

@@ -19,6 +19,7 @@ from PIL import Image
 from tools import books
 from tools.notebooks import once
 from tools.notebooks import run as notebooks
+from tools.site import front
 
 ALL = books.notebooks()
 BLOCK = 16  # pixels
@@ -142,6 +143,12 @@ def drawn(ridge: float = 300.0, label: float = 0.5, width: float = 7.0) -> bytes
     figure.savefig(written, format="png", dpi=100)
     plt.close(figure)
     return written.getvalue()
+
+
+def test_chapter_1s_picture_is_drawn_now() -> None:
+    left, right = pixels((books.ROOT / front.DRAWN).read_bytes()), pixels(front.drawn())
+    assert left.shape == right.shape
+    assert worst_block(left, right) <= THRESHOLD, "look, then `python -m tools.site.front`"
 
 
 def test_the_same_picture_passes() -> None:

@@ -261,6 +261,16 @@ def test_derived_figures_follow_from_their_formulas() -> None:
         assert value(*where) == pytest.approx(expected, rel=5e-3), where
 
 
+def test_what_readings_of_the_book_found_is_mended() -> None:
+    """CMEM is on v4 and on none of the others here; B200 by one data sheet, the later one."""
+    assert [key for key, chip in CHIPS.items() if "cmem" in chip["memory"]] == ["v4"]
+    assert value("v4", "memory.cmem.capacity") == 128 * 2**20
+    b200 = ("matrix.fp64", "vector.fp64", "vector.fp32", "memory.hbm.bandwidth")
+    assert [value("b200", path) for path in b200] == [37e12, 37e12, 75e12, 7.7e12]
+    assert {ALL["b200", path]["source"] for path in b200} == {"verda-b200"}
+    assert value("b200", "matrix.bf16") / value("b200", b200[-1]) == pytest.approx(292, abs=0.5)
+
+
 # ------------------------------------------------------------------------- what was reached
 
 

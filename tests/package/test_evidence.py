@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import roofline_helpers as rh
-from roofline_helpers import BadType, UnknownName, evidence
+from roofline_helpers import BadType, UnknownName, evidence, serving
 from roofline_helpers.compiled import can_compile
-from tools.evidence import residency, verdicts
+from tools.evidence import cycles, decode, residency, verdicts
 
 
 def test_the_sweep_of_verdicts_is_the_present_one() -> None:
@@ -49,3 +51,49 @@ def test_scores_are_placed_as_the_file_says(chip: str, length: int) -> None:
     if why:
         pytest.skip(f"the placement of scores was NOT compiled again: {why}")
     assert residency.hbm_bytes(chip, length) == evidence.residency()[chip][str(length)]
+
+
+def test_cycles_are_a_constant_for_large_products_only() -> None:
+    table = evidence.cycles()
+    ticks = table[table["chip"] == "v7x"]["cycles per ns"]
+    large = ticks[["matmul 4096×4096×4096 bf16", "matmul 16384×16384×16384 bf16"]]
+    assert large.between(2.05, 2.14).all()
+    assert ticks["copy of 1024 MiB"] == pytest.approx(5.05, abs=0.01)
+    assert ticks["matmul 128×128×128 bf16"] > 1.5 * large.max()
+    assert "2.06 to 2.14" in evidence.worth_of_cycles()
+    assert "5.0 for copies" in evidence.worth_of_cycles()
+
+
+def test_reductions_without_exponentials_have_the_most_cycles_over_their_roof() -> None:
+    """So cycles can't say that exponentials make a kernel slow."""
+    table = evidence.cycles()
+    for chip in ("v5e", "v6e"):
+        over = table[table["chip"] == chip]["cycles per ns of the roof"]
+        shape = "of 4×32×2048×2048 bf16"
+        assert over[f"sum {shape}"] == over[f"max {shape}"] > 1.8 * over[f"sum of exp {shape}"]
+
+
+@pytest.mark.parametrize("side", [128, 4096])
+def test_cycles_are_those_of_the_file(side: int) -> None:
+    pytest.importorskip("jax")
+    why = can_compile("v7x")
+    if why:
+        pytest.skip(f"the compiler's cycles were NOT estimated again: {why}")
+    import jax
+
+    x = jax.ShapeDtypeStruct((side, side), "bfloat16")
+    name = f"matmul {side}×{side}×{side} bf16"
+    assert (
+        cycles._of("v7x", lambda a, b: a @ b, x, x)["cycles"] == evidence.cycles()["cycles"][name]
+    )
+
+
+def test_the_decode_steps_are_those_of_the_example() -> None:
+    kept = evidence.decode()
+    assert {**decode.steps(), "schema": evidence.SCHEMA} == kept
+    for row in kept["steps"]:  # no step beats the model's, with all that it knows
+        way: dict[str, Any] = {"reached": True, "resident": True, "fusion": "epilogue"}
+        one = serving.step(serving.LLAMA_3_8B, kept["device"]["chip"], batch=row["batch"], **way)
+        assert 1 < row["kernels of our own"] / one.seconds < 1.2
+        bare = one.but(reached=False, resident=False, floor=False)
+        assert bare.seconds < one.seconds

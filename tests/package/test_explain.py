@@ -59,7 +59,7 @@ def test_it_shows_itself(why: Explanation) -> None:
     assert "nothing explains it" in text
     assert re.search(r"\d+ runs", text)
     table = why.table()
-    assert list(table.columns[:3]) == ["ms", "share", "launches"]
+    assert list(table.columns[:3]) == ["line", "ms", "share"]
     html = why._repr_html_()
     assert html.count("<svg") == 1
     assert "<script" not in html

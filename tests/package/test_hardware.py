@@ -10,7 +10,7 @@ import pandas
 import pytest
 
 import roofline_helpers as rh
-from roofline_helpers import BadValue, UnknownName, hardware
+from roofline_helpers import BadType, BadValue, UnknownName, hardware
 from roofline_helpers.hardware import Figure, Source
 
 SOURCE = Source("page", "A page", "https://example.org", datetime.date(2026, 11, 20), "vendor")
@@ -246,3 +246,78 @@ def test_the_table_of_chips():
 def test_the_16_bit_type() -> None:
     assert {each.key for each in hardware.all_chips() if each.half == "fp16"} == {"v100", "t4"}
     assert hardware.chip("h100").half == "bf16"
+
+
+# --- what was reached ---------------------------------------------------------------------------
+
+
+def test_a_roofline_of_what_was_reached():
+    h100 = rh.chip("h100")
+    roof = h100.roofline("bf16", reached=True)
+    assert (roof.peak, roof.bandwidth) == (h100.reached.matrix["bf16"].value, 3.269e12)
+    assert (roof.origin, roof.name) == ("measured", "NVIDIA H100 SXM bf16, reached")
+    assert roof.ridge == pytest.approx(222.4, abs=0.1)
+    assert rh.chip("h200").roofline(reached=True).ridge == pytest.approx(148.9, abs=0.1)
+    assert roof.vector == h100.reached.vector["fp32"].value
+    assert roof.floor == h100.roofline().floor == h100.floor.value
+
+
+def test_the_memory_s_ceiling_is_the_fastest_stream_or_the_one_that_is_named():
+    h100, h200 = rh.chip("h100"), rh.chip("h200")
+    assert h100.reached.stream() is h100.reached.streams["write"]
+    assert h200.reached.stream() is h200.reached.streams["read"]
+    assert h200.roofline(reached="copy").bandwidth == h200.reached.streams["copy"].value
+    with pytest.raises(UnknownName, match=r"stream that was measured 'cpy'.*Nearest: 'copy'"):
+        h200.roofline(reached="cpy")
+    with pytest.raises(UnknownName, match="stream that was measured"):
+        rh.chip("v5e").roofline(reached="copy")
+    with pytest.raises(BadType, match="reached must be True or False"):
+        h100.roofline(reached=1)
+
+
+def test_what_nobody_measured_stays_published_and_the_name_says_so():
+    v7x, v5e = rh.chip("v7x"), rh.chip("v5e")
+    fp8 = v7x.roofline("fp8", reached=True)
+    assert fp8.name == "TPU v7x fp8, reached (peak as published)"
+    assert (fp8.peak, fp8.bandwidth) == (4614e12, 6.421e12)
+    b200 = rh.chip("b200").roofline(reached=True)
+    assert b200.name.endswith("reached (memory as published)")
+    assert (b200.peak, b200.bandwidth) == (1745e12, 7.7e12)
+    nothing = v5e.roofline(reached=True)
+    assert nothing.origin == "published"
+    assert nothing.name == "TPU v5e bf16 (as published: nothing was measured)"
+    assert nothing.ridge == v5e.roofline().ridge
+
+
+def test_a_type_of_the_vector_unit_is_held_against_what_that_reached():
+    h100 = rh.chip("h100")
+    assert h100.roofline("fp32", reached=True).peak == h100.reached.vector["fp32"].value
+    vector = h100.roofline("bf16", "vector", reached=True)
+    assert vector.peak == vector.vector == h100.reached.vector["bf16"].value
+
+
+def test_half_of_a_chip_reached_half():
+    half = rh.chip("v7x").per_device()
+    assert half.reached.matrix["bf16"].value == rh.chip("v7x").reached.matrix["bf16"].value / 2
+    assert half.reached.streams["copy"].value == 6.421e12 / 2
+    assert half.reached.sizes["bf16"][128] == pytest.approx(2.59e12, rel=1e-3)
+    assert half.roofline(reached=True).ridge == rh.chip("v7x").roofline(reached=True).ridge
+
+
+def test_figures_of_ours_name_the_file_and_link_nowhere():
+    floor = rh.chip("h100").floor
+    assert "measured: This project's record of an H100" in repr(floor)
+    assert not floor.source.public
+    assert "<a " not in floor._repr_html_()
+    assert '<a href="https://' in rh.chip("h100").matrix["bf16"]._repr_html_()
+
+
+def test_the_level_that_holds_most_on_the_chip():
+    levels = {key: rh.chip(key).on_chip for key in ("v4", "v5e", "h100", "mi300x", "trainium-2")}
+    assert levels == {
+        "v4": ("cmem", 2**27),
+        "v5e": ("vmem", 2**27),
+        "h100": ("l2", 50 * 2**20),
+        "mi300x": ("llc", 2**28),
+        "trainium-2": ("hbm", 0.0),
+    }

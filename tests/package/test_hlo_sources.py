@@ -60,17 +60,17 @@ def test_the_readers_own_line_is_the_innermost_that_no_package_has(shift: int) -
         frame: source_of(f'op_name="x" stack_frame_id={frame}', tables(shift))
         for frame in (1, 2, 3, 4, 5, 6)
     }
-    theirs = hlo.Source("ann/model.py", 12, "mlp")
+    theirs = hlo.SourceLine("ann/model.py", 12, "mlp")
     assert found[3] == found[4] == found[5] == theirs
     assert found[2] is None  # only a call of analyze
-    assert found[6] == hlo.Source("flax/linen/linear.py", 300, "__call__")
+    assert found[6] == hlo.SourceLine("flax/linen/linear.py", 300, "__call__")
     assert str(theirs) == "ann/model.py:12"
-    assert found[1] == hlo.Source("ann/model.py", 90, "")
+    assert found[1] == hlo.SourceLine("ann/model.py", 90, "")
 
 
 def test_the_form_of_jax_0_7() -> None:
     metadata = 'op_name="jit(f)/jit(main)/tanh" source_file="/home/ann/m.py" source_line=7'
-    assert source_of(metadata, frames("")) == hlo.Source("ann/m.py", 7)
+    assert source_of(metadata, frames("")) == hlo.SourceLine("ann/m.py", 7)
     assert source_of('op_name="jit(f)/tanh"', frames("")) is None
 
 

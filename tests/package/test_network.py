@@ -31,6 +31,7 @@ US = 1e-6
         ("h100", 8, ["switch"]),
         ("h100", 16, ["switch", "switch"]),
         ("mi300x", 8, ["mesh"]),
+        ("gb200", 72, ["switch"]),  # one switch for a rack
     ],
 )
 def test_axes_close_to_rings_by_the_generation_s_rule(

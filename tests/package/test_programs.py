@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -9,11 +10,17 @@ import pytest
 from compiled_reports import jax, needs, per_chip, spec
 from compiled_suite import SUITE
 
-from roofline_helpers import compiled
+from roofline_helpers import compiled, hlo
 from roofline_helpers.compiled import compiling
 from tools import programs
 
 Asked = tuple[Any, Any, Any]  # what `compiling.ahead` is asked: lowered, devices, target
+# Who called the function: another one in each test
+STACKS = re.compile(
+    r"^(?:FileNames|FunctionNames|FileLocations|StackFrames)\n(?:\d+ .*\n)*\n?"
+    r"| ?stack_frame_id=\d+",
+    re.MULTILINE,
+)
 
 
 class Enough(BaseException):
@@ -49,7 +56,13 @@ def test_a_kept_program_is_what_the_compiler_makes_now(name: str, chip: str) -> 
     if not programs.kept():
         pytest.skip("programs are kept for another JAX, or everything is compiled in this run")
     assert found_by(each) in programs.kept(), "it has changed: `make programs`"
-    assert programs.entry_of(programs.ahead(*each)) == programs.entry_of(programs._ahead(*each))
+    kept, made = (
+        programs.ahead(*each),
+        programs.program_of(programs.entry_of(programs._ahead(*each))),
+    )
+    assert hlo.kernels(kept.text, "tpu") == hlo.kernels(made.text, "tpu")
+    assert STACKS.sub("", kept.text) == STACKS.sub("", made.text)
+    assert (kept.costs, kept.memory) == (made.costs, made.memory)
 
 
 def test_a_program_is_found_by_what_it_computes() -> None:

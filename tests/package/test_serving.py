@@ -10,10 +10,11 @@ import pytest
 
 import roofline_helpers as rh
 from roofline_helpers import serving, work
-from roofline_helpers.serving import LLAMA_3_8B, STRATEGIES, Model, Step, best_batch, step
+from roofline_helpers.models import LLAMA_3_8B, Decoder
+from roofline_helpers.serving import STRATEGIES, Step, best_batch, step
 
 CHIPS = [chip.key for chip in rh.all_chips()]
-SMALL = Model("small", 3, 64, 8, 2, 8, 160, 1000)
+SMALL = Decoder("small", 3, 64, 8, 2, 8, 160, 1000)
 
 
 def llama(chip: Any = "h100", **setting: Any) -> Step:
@@ -37,7 +38,7 @@ def test_a_token_leaves_128_kib_in_the_cache() -> None:
 
 
 def test_grouped_queries_shrink_the_cache_and_its_reading_four_times() -> None:
-    every = Model("MHA", 32, 4096, 32, 32, 128, 14336, 128256)
+    every = Decoder("MHA", 32, 4096, 32, 32, 128, 14336, 128256)
     few, all_heads = llama(batch=8), step(every, "h100", batch=8)
     assert all_heads.memory.cache == 4 * few.memory.cache
     read = [one.kernels[4].work.reads["K cache"] for one in (few, all_heads)]
@@ -59,7 +60,7 @@ def test_grouped_queries_shrink_the_cache_and_its_reading_four_times() -> None:
 )
 def test_a_bad_model_is_refused(change: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
-        Model(**{**vars(LLAMA_3_8B), **change})
+        Decoder(**{**vars(LLAMA_3_8B), **change})
 
 
 # --- a step against what can be worked out by hand ------------------------------------------------
@@ -156,7 +157,7 @@ def test_matrix_flops_are_two_per_weight_and_token_and_those_of_attention(phase:
     one = llama(phase=phase, batch=3, context=500)
     rows, new = (3, 1) if phase == "decode" else (1500, 500)
     seen = new * (2 * 500 - new + 1) // 2
-    wanted = 2 * rows * 32 * LLAMA_3_8B.matrices + 2 * 3 * LLAMA_3_8B.vocabulary * 4096
+    wanted = 2 * rows * LLAMA_3_8B.matrices + 2 * 3 * LLAMA_3_8B.vocabulary * 4096
     wanted += 32 * 4 * 3 * 32 * 128 * seen
     assert sum(k.count * k.work.matrix_flops for k in one.kernels) == wanted
 
@@ -228,7 +229,7 @@ def test_narrow_types_save_bytes_of_what_they_are_the_type_of() -> None:
     for chip in CHIPS:
         wide = llama(chip, batch=4)
         weights, cache = wide.but(weights="int4"), wide.but(cache="int8")
-        assert wide.bytes - weights.bytes == 32 * LLAMA_3_8B.matrices * 3 // 2, chip
+        assert wide.bytes - weights.bytes == LLAMA_3_8B.matrices * 3 // 2, chip
         assert wide.bytes - cache.bytes == kv * (2048 + 1), chip
         assert wide.memory.cache == 2 * cache.memory.cache, chip
         assert (weights.flops, weights.peak) == (wide.flops, wide.peak), chip
@@ -270,7 +271,7 @@ def test_each_operation_runs_as_often_as_the_model_has_it(fusion: str, count: in
 
 
 def test_a_model_of_one_layer_has_nothing_between_layers() -> None:
-    one = Model("one", 1, 64, 8, 2, 8, 160, 1000)
+    one = Decoder("one", 1, 64, 8, 2, 8, 160, 1000)
     kernels = step(one, "h100", fusion="pointwise").kernels
     assert all(kernel.count == 1 for kernel in kernels)
     assert not any("next" in kernel.name for kernel in kernels)
@@ -371,8 +372,10 @@ def test_a_bad_setting_is_refused(
 
 
 def test_other_bad_arguments_are_refused() -> None:
-    with pytest.raises(rh.BadType, match="LLAMA_3_8B"):
-        step("llama", "h100")  # type: ignore[arg-type]
+    with pytest.raises(rh.UnknownName, match="Nearest: 'llama-3-8b'"):
+        step("llama", "h100")
+    with pytest.raises(rh.BadType, match="model must be a name"):
+        step(8, "h100")  # type: ignore[arg-type]
     with pytest.raises(rh.BadType, match="none can be given"):
         best_batch(LLAMA_3_8B, "h100", latency=1, batch=2)
     for latency in (0, -1, float("nan"), float("inf")):
@@ -429,3 +432,46 @@ def test_the_script_is_the_tables_and_the_file() -> None:
     )
     assert rest.startswith("/*")
     assert rest.rstrip().endswith("})();")
+
+
+def test_what_fits_is_held_against_what_software_can_allocate() -> None:
+    """Not against the printed figure: an Orin NX has no room for one sequence."""
+    batches = {key: llama(key).largest_batch() for key in ("h100", "h200", "b200", "a100-40gb")}
+    assert batches == {"h100": 256, "h200": 498, "b200": 652, "a100-40gb": 98}
+    orin = llama("orin-nx")
+    assert orin.largest_batch() == 0
+    assert orin.memory.total > orin.memory.capacity > orin.memory.weights
+    assert llama("v5e").largest_batch() == 3
+
+
+def test_what_the_runtime_keeps_is_not_there_for_sequences() -> None:
+    kept = llama("h100", reserve=0.1)
+    assert kept.memory.reserve == 0.1 * kept.memory.capacity
+    assert kept.largest_batch() == 224 < llama("h100").largest_batch()
+    assert kept.but(batch=224).fits
+    assert not kept.but(batch=225).fits
+    assert llama("v5e", reserve=0.1).largest_batch() == 0
+    with pytest.raises(rh.BadValue, match="share of the memory below 1"):
+        llama(reserve=1)
+
+
+def test_a_step_s_ceilings_floor_and_residency() -> None:
+    plain = llama(batch=8, fusion="none", attention="naive", floor=False)
+    floored, reached = plain.but(floor=True), plain.but(reached=True)
+    stays = plain.but(resident=True)
+    floor = float(rh.chip("h100").floor or 0)
+    assert all(kernel.seconds >= floor for kernel in floored.kernels)
+    assert floored.seconds > plain.seconds
+    assert reached.kernels[0].roof == rh.chip("h100").roofline(reached=True).without_floor()
+    moved = {kernel.name: kernel.work for kernel in stays.kernels}
+    assert (moved["softmax"].bytes, moved["softmax"].others["l2"]) == (0, 2 * 8 * 32 * 2048 * 2)
+    assert moved["QKV projection"].reads.keys() == {"W qkv"}  # x and the rest stay
+    assert moved["Q·Kᵀ"].reads.keys() == {"K cache"}
+    assert stays.memory == plain.memory
+    apart = {kernel.name: kernel.work for kernel in plain.kernels}
+    for name, job in moved.items():
+        assert job.bytes <= apart[name].bytes
+        assert job.flops == apart[name].flops
+    prompt = plain.but(phase="prefill", context=2048, resident=True)
+    scores = {k.name: k.work for k in prompt.kernels}["softmax"]
+    assert scores.bytes > 0  # too large for the cache

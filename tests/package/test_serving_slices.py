@@ -12,7 +12,6 @@ import roofline_helpers as rh
 from roofline_helpers import models
 from roofline_helpers import network as net
 from roofline_helpers.serving import SliceStep, frontier, on_slice, speculative, step
-from roofline_helpers.serving.model import LLAMA_3_8B
 
 LLAMA = models.model("llama-3-70b")
 INT8 = {"weights": "int8", "vocabulary": "int8", "cache": "int8"}
@@ -25,7 +24,7 @@ def llama(mesh: Any = None, chip: str = "v6e", shape: Any = "2x4", **options: An
 
 def test_one_chip_agrees_with_the_step_of_kernels() -> None:
     for batch, context in ((1, 100), (64, 2048), (8, 30_000)):
-        whole = step(LLAMA_3_8B, "h100", batch=batch, context=context, fusion="epilogue")
+        whole = step("llama-3-8b", "h100", batch=batch, context=context, fusion="epilogue")
         one = on_slice("llama-3-8b", net.topology("h100", 1), batch=batch, context=context)
         assert one.comms == 0
         assert one.weight_bytes == pytest.approx(whole.memory.weights, rel=1e-4)  # norms
@@ -33,6 +32,17 @@ def test_one_chip_agrees_with_the_step_of_kernels() -> None:
         # norms, residuals, activations and the floor of small kernels are left out here
         assert one.seconds == pytest.approx(whole.seconds, rel=0.08)
         assert one.seconds < whole.seconds
+
+
+def test_kernels_of_other_decoders_than_llama_are_not_counted() -> None:
+    for name, words in (
+        ("mixtral-8x7b", "has experts"),
+        ("deepseek-v3", "has experts"),
+        ("gemma-3-12b", "has local attention"),
+        ("gpt-3-175b", "two matrices"),
+    ):
+        with pytest.raises(rh.BadValue, match=rf"{words}.*on_slice"):
+            step(name, "h100")
 
 
 def test_shares_of_a_device_by_hand() -> None:

@@ -137,8 +137,16 @@ def test_experts_exchange_tokens_and_context_exchanges_keys() -> None:
     tokens = 64 * 4096 / 64
     count, nbytes = found(one)["expert", "tokens to experts and back"]
     assert (count, nbytes) == (4 * 32, 2 * tokens * 2 * 4096 * 8)
-    kept = mixture.attention_parameters + mixture.expert_parameters() / 8
-    assert found(one)["fsdp", "weights of a layer of experts"] == (64, 2 * kept)
+    attention, experts = mixture.attention_parameters, mixture.expert_parameters() / 8
+    assert found(one)["fsdp", "weights of a layer's experts"] == (64, 2 * experts)
+    assert found(one)["fsdp", "weights of a layer's attention"] == (64, 2 * attention)
+    # which all devices of the expert axis have alike, so that they add up its gradients
+    assert found(one)["data", "gradients of a layer's attention"] == (32, 2 * attention / 8)
+    assert ("data", "gradients of a layer's experts") not in found(one)
+    others = mixture.parameters - 32 * mixture.expert_parameters()
+    assert one.memory.weights == pytest.approx(4 * (others + 32 * experts) / 8)
+    alone = step(mixture, place, {"fsdp": 64}, batch=64, seq=4096)
+    assert ("fsdp", "weights of a layer of experts") in found(alone)
     long = llama(mesh={"fsdp": 16, "context": 4}, batch=16, seq=131072)
     assert found(long)["context", "keys and values"] == (160, 2 * 2048 * 131072)
 
@@ -186,6 +194,18 @@ def test_attention_s_products_by_hand() -> None:
             peak = one.setting.place.flops()
             expected = others / peak + products * pairs / filled / peak
             assert one.compute == pytest.approx(expected)
+
+
+def test_passes_over_activations_by_hand() -> None:
+    tokens, place = 256 * 8192 / 64, net.topology("v5p", "4x4x4")
+    layer = 2 * 4 * 8192 + 2 * (64 + 8) * 128 + 3 * 28672  # residuals and norms, rotation, gate
+    one = llama(recompute="none")
+    nbytes = 2 * tokens * (3 * 80 * layer + 3 * 128256)
+    assert one.elementwise == pytest.approx(nbytes / 2765e9)
+    mixture = step("mixtral-8x7b", place, {"fsdp": 64}, batch=64, seq=4096, recompute="none")
+    layer = 8 * 4096 + 2 * (32 + 8) * 128 + 3 * 2 * 14336 + 2 * (1 + 2) * 4096
+    nbytes = 2 * 4096 * (3 * 32 * layer + 3 * 32000)
+    assert mixture.elementwise == pytest.approx(nbytes / 2765e9)
 
 
 # --- memory ---------------------------------------------------------------------------------------

@@ -96,3 +96,8 @@ def test_splits_of_an_array_may_be_one():
     job = matmul(4, 6, 64, splits=np.array([1, 8]), batch=3)
     assert job.bytes.tolist() == [3 * 1328, 3 * (1328 + 2 * 768)]
     assert job.vector_flops.tolist() == [0, 3 * 192]
+
+
+def test_a_multiply_add_is_two_flops_and_one_mac() -> None:
+    job = matmul(3, 5, 7)
+    assert (job.flops, job.macs) == (2 * 3 * 5 * 7, 3 * 5 * 7)

@@ -1,4 +1,4 @@
-"""What the model's claims rest on, made anew: placements, cycles, verdicts.
+"""What the model's claims rest on, made anew: placements, cycles, verdicts, decode steps.
 
 Each module writes one file of `roofline_helpers/data/evidence`, which `roofline_helpers.evidence`
 reads:
@@ -6,6 +6,7 @@ reads:
     python -m tools.evidence.residency    where the TPU compilers put attention's scores
     python -m tools.evidence.cycles       the compiler's cycles against published times
     python -m tools.evidence.verdicts     verdicts of the book that depend on something
+    python -m tools.evidence.decode       measured decode steps, next to which the lab is shown
 """
 
 from __future__ import annotations

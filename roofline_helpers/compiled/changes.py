@@ -1,0 +1,205 @@
+"""What changed between two programs: kernels, exchanges, tensors, time by the roof."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from roofline_helpers.compiled.groups import Group, grouped
+from roofline_helpers.compiled.kernel import CompiledKernel
+from roofline_helpers.show import si
+
+if TYPE_CHECKING:
+    from roofline_helpers.compiled.report import Report
+    from roofline_helpers.compiled.timeline import Exchange
+
+NOTICED = 0.01
+"""By how much bytes or FLOPs of a place have to differ to be a change."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One difference: what happened to the kernels of a place, or to an exchange.
+
+    `kind` is "appeared", "gone", "split", "joined", "grew", "shrank" or "exchange"; `seconds` how
+    much longer it takes by the roof, `hbm_bytes` and `flops` how much more it moves and computes.
+    """
+
+    kind: str
+    place: str
+    line: str
+    text: str
+    seconds: float = 0.0
+    hbm_bytes: float = 0.0
+    flops: float = 0.0
+
+    def __str__(self) -> str:
+        where = f" ({self.line})" if self.line else ""
+        return f"{self.place}{where}: {self.text}"
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What changed from one program to another, what costs most first.
+
+    `same_compiler` says whether one version compiled both: another one changes programs too.
+    """
+
+    changes: tuple[Change, ...]
+    seconds: tuple[float | None, float | None]
+    compilers: tuple[str, str]
+
+    def __bool__(self) -> bool:
+        return bool(self.changes)
+
+    @property
+    def same_compiler(self) -> bool:
+        """Whether one version compiled both."""
+        return self.compilers[0] == self.compilers[1]
+
+    def __str__(self) -> str:
+        before, after = self.seconds
+        count = len(self.changes)
+        lines = [f"{count} change{'s' if count > 1 else ''}" if count else "nothing changed"]
+        if before and after is not None and self.changes:
+            lines[0] += f": {si(before, 's')} by the roof became {si(after, 's')}"
+            lines[0] += f" ({after / before - 1:+.1%})"
+        lines += [f"  {change}" for change in self.changes]
+        if not self.same_compiler:
+            lines.append(f"  compiled by {self.compilers[0]}, then by {self.compilers[1]}")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def changes(before: Report, after: Report) -> Changes:
+    """Return what changed from one report to another.
+
+    Kernels are compared place by place (scope and pass, else the function they come from), since
+    their names change with every compilation.
+    """
+    old = {group.name: group for group in grouped(before.kernels, "scope")}
+    new = {group.name: group for group in grouped(after.kernels, "scope")}
+    found = []
+    for name in dict.fromkeys([*old, *new]):
+        change = _of_place(name, old.get(name), new.get(name))
+        if change is not None:
+            found.append(change)
+    found += _of_exchanges(before.exchanges, after.exchanges)
+    found.sort(key=lambda change: (-abs(change.seconds), -abs(change.hbm_bytes)))
+    made = (f"{before.jax_version}, {before.compiler}", f"{after.jax_version}, {after.compiler}")
+    return Changes(tuple(found), (before.time_at_roof, after.time_at_roof), made)
+
+
+def _own(group: Group | None) -> list[CompiledKernel]:
+    """Return the kernels of a place, without those that exchange."""
+    members = group.kernels if group is not None else ()
+    return [kernel for kernel in members if kernel.row.collective is None]
+
+
+def _what(kernel: CompiledKernel) -> tuple[object, ...]:
+    """Return what makes a kernel the same in two programs."""
+    row = kernel.row
+    moved = tuple(sorted(row.traffic.items()))
+    return row.role, row.launches, row.flops.matrix, row.flops.vector, moved
+
+
+def _of_place(name: str, old: Group | None, new: Group | None) -> Change | None:
+    was, now = _own(old), _own(new)
+    here = new or old
+    if here is None or Counter(map(_what, was)) == Counter(map(_what, now)):
+        return None
+    flops = [sum(k.matrix_flops + k.vector_flops for k in side) for side in (was, now)]
+    moved = [sum(k.hbm_bytes for k in side) for side in (was, now)]
+    times = [sum(k.roof_seconds or 0.0 for k in side) for side in (was, now)]
+    kind = _kind(was, now, flops, moved)
+    if kind is None:
+        return None
+    gone, fresh = Counter(map(_what, was)), Counter(map(_what, now))
+    parts = [_words(kind, was, now)]
+    if was and now:
+        parts += _differ("HBM", moved, "B") + _differ("FLOPs", flops, "FLOP")
+    roles = [str(role[0]) for role in (fresh - gone)]
+    if roles and kind in ("grew", "split", "appeared"):
+        parts.append(f"new: {', '.join(dict.fromkeys(roles))}")
+    parts += _tensors(was, now) + _differ("by the roof", times, "s")
+    line = here.line
+    text = "; ".join(part for part in parts if part)
+    return Change(
+        kind, name, line, text, times[1] - times[0], moved[1] - moved[0], flops[1] - flops[0]
+    )
+
+
+def _kind(
+    was: Sequence[CompiledKernel],
+    now: Sequence[CompiledKernel],
+    flops: Sequence[float],
+    moved: Sequence[float],
+) -> str | None:
+    """Return what happened to a place; None where it isn't worth a word."""
+    if not was or not now:
+        return "appeared" if now else "gone"
+    changed = [abs(b - a) > NOTICED * max(a, b) for a, b in (flops, moved)]
+    if not any(changed):
+        if len(now) == len(was):
+            return None
+        return "split" if len(now) > len(was) else "joined"
+    if changed[1]:
+        return "grew" if moved[1] > moved[0] else "shrank"
+    return "grew" if flops[1] > flops[0] else "shrank"
+
+
+def _words(kind: str, was: Sequence[CompiledKernel], now: Sequence[CompiledKernel]) -> str:
+    count = f"{len(was)} kernels → {len(now)}" if len(was) != len(now) else ""
+    if kind == "appeared":
+        moved = si(sum(k.hbm_bytes for k in now), "B")
+        return f"{len(now)} kernels appeared, {moved} of HBM"
+    if kind == "gone":
+        return f"{len(was)} kernels are gone"
+    return f"{kind}: {count}" if count else kind
+
+
+def _differ(what: str, pair: Sequence[float], unit: str) -> list[str]:
+    before, after = pair
+    if abs(after - before) <= NOTICED * max(before, after):
+        return []
+    return [f"{what} {si(before, unit)} → {si(after, unit)}"]
+
+
+def _tensors(was: Sequence[CompiledKernel], now: Sequence[CompiledKernel]) -> list[str]:
+    """Return which arguments are read more often than they were."""
+
+    def read(side: Sequence[CompiledKernel]) -> Counter[str]:
+        return Counter(
+            name for k in side if k.row.read.get("hbm") for name in k.row.tensors * k.launches
+        )
+
+    more = read(now) - read(was)
+    return [f"{', '.join(sorted(more))} read more often"] if more and was else []
+
+
+def _of_exchanges(old: Sequence[Exchange], new: Sequence[Exchange]) -> list[Change]:
+    """Return the exchanges that came in, and those that are gone."""
+
+    def key(exchange: Exchange) -> tuple[object, ...]:
+        each = exchange.collective
+        return each.kind, each.axis, each.bytes_in, each.bytes_out, each.launches
+
+    found = []
+    was, now = Counter(map(key, old)), Counter(map(key, new))
+    for sign, side, surplus in ((1, new, now - was), (-1, old, was - now)):
+        for exchange in side:
+            if surplus[key(exchange)] <= 0:
+                continue
+            surplus[key(exchange)] -= 1
+            each = exchange.collective
+            axis = f" along {each.axis}" if each.axis else ""
+            verb = "came in" if sign > 0 else "is gone"
+            text = f"{each.kind}{axis} {verb}: {si(each.bytes_in, 'B')} in, "
+            text += f"{si(each.bytes_out, 'B')} out, {each.launches} ×, {si(exchange.seconds, 's')}"
+            found.append(
+                Change("exchange", exchange.role, exchange.source, text, sign * exchange.exposed)
+            )
+    return found

@@ -1,0 +1,71 @@
+"""The least time of a program's exchanges on the links between its devices."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from roofline_helpers import network
+from roofline_helpers._checks import RooflineError
+from roofline_helpers.hlo import Collective
+
+_ALIKE = {"ragged-all-to-all": "all-to-all", "collective-broadcast": "all-gather"}
+
+
+@dataclass(frozen=True)
+class Links:
+    """What joins the devices of a program: the chip, the layout of the slice, and its mesh."""
+
+    chip: str
+    topology: str
+    mesh: Mapping[str, int]
+    devices: int
+
+    def _axes(self, ceilings: str) -> dict[str, tuple[network.Axis, ...]]:
+        """Return the axes of the network that each axis of the mesh runs along; {} if unknown."""
+        shapes = [self.topology or None, self.devices]
+        for shape in shapes if self.mesh and self.devices > 1 else ():
+            for cores in (True, False):
+                with contextlib.suppress(RooflineError):
+                    slice_ = network.topology(self.chip, shape, cores=cores, ceilings=ceilings)
+                    return slice_.mesh(dict(self.mesh))
+        return {}
+
+    @cached_property
+    def _published(self) -> dict[str, tuple[network.Axis, ...]]:
+        return self._axes("published")
+
+    @cached_property
+    def _reached(self) -> dict[str, tuple[network.Axis, ...]]:
+        return self._axes("reached")
+
+    def seconds(self, exchange: Collective) -> float | None:
+        """Return the least seconds of one launch at published rates; None where unknown."""
+        timed = _timed(exchange, self._published)
+        return None if timed is None else timed.seconds
+
+    def latency_bound(self, exchange: Collective) -> bool:
+        """Return whether steps take longer than bytes, by what links really reach."""
+        timed = _timed(exchange, self._reached)
+        return timed is not None and timed.latency > timed.transfer
+
+
+def _timed(
+    exchange: Collective, axes: Mapping[str, tuple[network.Axis, ...]]
+) -> network.Collective | None:
+    names = exchange.axis.split(", ") if exchange.axis else []
+    over = tuple(axis for name in names for axis in axes.get(name, ()))
+    if not over or any(name not in axes for name in names):
+        return None
+    if exchange.kind == "collective-permute":
+        if len(over) > 1 or abs(exchange.hops) >= over[0].size:  # a ring that bends: one link each
+            return network.send(exchange.bytes_in, over[0])
+        return network.permute(exchange.bytes_in, over[0], hops=abs(exchange.hops) or 1)
+    whole = {
+        "all-gather": exchange.bytes_out,
+        "all-to-all": exchange.bytes_in * exchange.group_size,
+    }
+    kind = _ALIKE.get(exchange.kind, exchange.kind)
+    return network.collective(kind, whole.get(kind, exchange.bytes_in), over)

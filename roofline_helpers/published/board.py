@@ -1,0 +1,82 @@
+"""Every published step and its predictions."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from roofline_helpers._checks import name_of
+from roofline_helpers.published.decoding import PublishedDecode, published_decode
+from roofline_helpers.published.steps import PublishedStep, published_training
+
+if TYPE_CHECKING:
+    import pandas
+
+
+@cache
+def _all() -> tuple[PublishedStep | PublishedDecode, ...]:
+    folder = resources.files("roofline_helpers").joinpath("data", "published")
+    rows: list[PublishedStep | PublishedDecode] = []
+    for path in sorted(folder.iterdir(), key=lambda each: each.name):
+        data = tomllib.loads(path.read_text("utf-8"))
+        rows += [published_training(data, row) for row in data.get("row", ())]
+        rows += [published_decode(data, row) for row in data.get("decode", ())]
+    return tuple(rows)
+
+
+def steps() -> tuple[PublishedStep | PublishedDecode, ...]:
+    """Return every published step of `data/published`, of training and of decoding."""
+    return _all()
+
+
+def published_step(key: str) -> PublishedStep | PublishedDecode:
+    """Return one published step by its key.
+
+    Its `reached` is the step that its prediction comes from, with all that it is made of.
+
+    Raises
+    ------
+    UnknownName, BadType
+        No such row; the message gives the nearest. Not a name.
+    """
+    known = {each.key: each for each in _all()}
+    return known[name_of("published step", key, known)]
+
+
+def scoreboard() -> pandas.DataFrame:
+    """Return every published step with its predictions: one row each.
+
+    "bound s" is the least time at published ceilings, "reached s" the prediction at reached ones
+    and "error" that over the published time, less one. "MFU" counts attention as the mask leaves
+    it, whatever the page does. "rule of thumb s" is what a prediction has to beat: 6 N D FLOPs at
+    half of the peak for training, all weights at half of the memory's bandwidth for decoding.
+    """
+    import pandas
+
+    return pandas.DataFrame(list(_rows())).set_index("key")
+
+
+def _rows() -> Iterator[dict[str, Any]]:
+    for one in _all():
+        experts = "mixture of experts" if one.model.experts else "dense"
+        yield {
+            "key": one.key,
+            "chip": one.chip,
+            "chips": one.place.chips,
+            "model": one.model.name,
+            "step": "training" if isinstance(one, PublishedStep) else "decode",
+            "kind": experts,
+            "type": one.dtype,
+            "published s": one.seconds,
+            "bound s": one.published.bound,
+            "reached s": one.reached.seconds,
+            "error": one.reached.seconds / one.seconds - 1,
+            "rule of thumb s": one.rule_of_thumb,
+            "rule of thumb error": one.rule_of_thumb / one.seconds - 1,
+            "MFU": one.model_flops / one.seconds / one.place.flops(one.dtype),
+            "unsaid": one.unsaid,
+            "source": one.url,
+        }

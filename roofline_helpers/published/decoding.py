@@ -1,0 +1,76 @@
+"""Published decode steps, and the serving model's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from roofline_helpers import network
+from roofline_helpers.models import Decoder, model
+from roofline_helpers.serving.slices import SliceStep, on_slice
+
+
+@dataclass(frozen=True)
+class PublishedDecode:
+    """A decode step that somebody published; see `published.steps.PublishedStep`."""
+
+    key: str
+    source: str
+    url: str
+    chip: str
+    shape: Any
+    model: Decoder
+    batch: int
+    context: int
+    seconds: float
+    unsaid: str
+
+    @property
+    def place(self) -> network.Topology:
+        """Where it ran, at published ceilings."""
+        return network.topology(self.chip, self.shape)
+
+    def _step(self, ceilings: str) -> SliceStep:
+        place = network.topology(self.chip, self.shape, ceilings=ceilings)
+        return on_slice(self.model, place, batch=self.batch, context=self.context)
+
+    @cached_property
+    def published(self) -> SliceStep:
+        """The step at published ceilings: its `bound` is what nothing beats."""
+        return self._step("published")
+
+    @cached_property
+    def reached(self) -> SliceStep:
+        """The step at reached ceilings: its `seconds` are the prediction."""
+        return self._step("reached")
+
+    @property
+    def dtype(self) -> str:
+        """What its products compute in."""
+        return self.published.activations
+
+    @property
+    def model_flops(self) -> float:
+        """FLOPs that the model asks for."""
+        return sum(part.flops for part in self.published.parts) * self.place.chips
+
+    @property
+    def rule_of_thumb(self) -> float:
+        """Seconds to read the weights once, at half of the published bandwidth."""
+        chip = self.place.chip
+        nbytes = 2 * self.model.parameters / self.place.chips
+        return nbytes / (chip.roofline(chip.half).bandwidth / 2)
+
+
+def published_decode(data: Mapping[str, Any], row: Mapping[str, Any]) -> PublishedDecode:
+    """Return a row of a file of `data/published`."""
+    return PublishedDecode(
+        key=row["id"],
+        source=data["title"],
+        url=f"{data['url']}/{row['page']}",
+        model=model(row["model"]),
+        unsaid=row.get("unsaid", ""),
+        **{name: row[name] for name in ("chip", "shape", "batch", "context", "seconds")},
+    )

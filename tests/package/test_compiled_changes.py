@@ -1,0 +1,135 @@
+"""Two reports side by side, kernels by groups, and costs by JAX's own keys."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import pytest
+from compiled_programs import sharded
+from compiled_reports import for_v6e, jax, needs, report_of, spec
+
+import roofline_helpers as rh
+from roofline_helpers import compiled
+from roofline_helpers._checks import UnknownName
+
+pytestmark = for_v6e
+jnp = jax.numpy
+N, F = 1024, 4096
+
+
+def mlp(w: Any, x: Any, *, wide: bool = False, split: bool = False) -> Any:
+    with jax.named_scope("up"):
+        hidden = x @ w["up"]
+    if split:
+        hidden = jax.lax.optimization_barrier(hidden)
+    with jax.named_scope("act"):
+        hidden = jax.nn.relu(hidden)
+    hidden = jax.lax.optimization_barrier(hidden)
+    with jax.named_scope("down"):
+        out = hidden.astype(x.dtype) @ w["down"]
+        return out.astype(jnp.float32) if wide else out
+
+
+WEIGHTS = {"up": (N, F), "down": (F, N)}
+
+
+@functools.cache
+def of(chip: str = "v6e", **options: Any) -> compiled.Report:
+    weights = {name: spec(*shape) for name, shape in WEIGHTS.items()}
+    fn = functools.partial(mlp, **options)
+    return compiled.analyze(fn, weights, spec(8 * N, N), chip=chip, name="mlp")
+
+
+def test_nothing_changed() -> None:
+    needs("v6e")
+    same = of().diff(of())
+    assert not same
+    assert str(same) == "nothing changed"
+
+
+def test_an_upcast_is_seen_where_it_is() -> None:
+    needs("v6e")
+    found = of().diff(of(wide=True))
+    assert found
+    (change,) = found.changes
+    assert (change.kind, change.place) == ("grew", "down")
+    assert change.hbm_bytes == 2 * 8 * N * N
+    assert "HBM" in str(change)
+    assert "1 change: " in str(found)
+    assert "by the roof became" in str(found)
+    back = of(wide=True).diff(of())
+    assert {change.kind for change in back.changes} == {"shrank"}
+
+
+def test_a_broken_fusion_is_a_kernel_that_appeared() -> None:
+    needs("v6e")
+    found = of().diff(of(split=True))
+    assert any(change.kind in ("appeared", "split", "grew") for change in found.changes)
+    assert any("act" in change.place for change in found.changes)
+
+
+def test_an_exchange_comes_in() -> None:
+    needs("v6e")
+
+    def product(a: Any, b: Any) -> Any:
+        return a @ b
+
+    whole = compiled.analyze(product, sharded((N, N)), sharded((N, N), None, "model"), chip="v6e")
+    split = compiled.analyze(
+        product, sharded((N, N), None, "model"), sharded((N, N), "model", None), chip="v6e"
+    )
+    came = [change for change in whole.diff(split).changes if change.kind == "exchange"]
+    assert [change.text.partition(":")[0] for change in came] == ["all-reduce along model came in"]
+    gone = [change for change in split.diff(whole).changes if change.kind == "exchange"]
+    assert "is gone" in gone[0].text
+
+
+def test_groups_hold_every_kernel_once() -> None:
+    needs("v6e")
+    report = report_of("transformer-block-step", "v6e")
+    for by in ("scope", "line", "role"):
+        groups = report.groups(by)
+        assert sum(len(group.kernels) for group in groups) == len(report.kernels)
+        assert sum(group.hbm_bytes for group in groups) == report.hbm_bytes
+        longest = [group.longest for group in groups]
+        assert longest == sorted(longest, reverse=True)
+        assert len(report.table(by)) == len(groups)
+    with pytest.raises(UnknownName, match="scope, line, role"):
+        report.groups("colour")
+
+
+def test_a_long_report_is_a_page() -> None:
+    needs("v6e")
+    report = report_of("transformer-block-step", "v6e")
+    assert len(report.kernels) > 30
+    text = str(report)
+    assert len(text.splitlines()) < 70
+    assert "where" in text
+    assert report._repr_html_().count("<table") == 3
+
+
+# --- cost_analysis --------------------------------------------------------------------------------
+
+
+def test_costs_have_the_keys_of_jax_and_count_loops() -> None:
+    def layers(x: Any, w: Any) -> Any:
+        return jax.lax.scan(lambda h, w: (h @ w, None), x, w)[0]
+
+    x, w = spec(8, 64, dtype="float32"), spec(12, 64, 64, dtype="float32")
+    program = jax.jit(layers).lower(x, w).compile()
+    costs = rh.cost_analysis(program)
+    assert costs["flops"] == 12 * 2 * 8 * 64 * 64
+    theirs = program.cost_analysis()
+    theirs = theirs[0] if isinstance(theirs, list) else theirs
+    assert set(costs) <= {*theirs, "transcendentals"}
+    assert any(note.startswith("flops: ") and "JAX says" in note for note in costs.notes)
+
+
+def test_costs_of_a_function_for_a_chip() -> None:
+    needs("v6e")
+    costs = rh.cost_analysis(jnp.matmul, spec(2048, 2048), spec(2048, 2048), chip="v6e")
+    assert costs["flops"] == 2 * 2048**3
+    assert costs["bytes accessed"] == 3 * 2 * 2048**2
+    assert any(note.startswith("bytes accessed: ") for note in costs.notes)
+    assert 0 < costs["optimal_seconds"] < 1e-3

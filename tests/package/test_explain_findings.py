@@ -1,0 +1,78 @@
+"""Findings that need a GPU's program or a profiler's details: from HLO text, and from rows."""
+
+from __future__ import annotations
+
+import pytest
+
+import roofline_helpers as rh
+from roofline_helpers.explain.ceilings import Ceilings
+from roofline_helpers.explain.findings import Case, findings
+from roofline_helpers.explain.modelled import case_of
+from roofline_helpers.explain.program import Program
+from roofline_helpers.explain.rows import Row
+
+H200 = Ceilings(rh.chip("h200"), None)
+
+ATTENTION = """HloModule attention, is_scheduled=true
+%add (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %sum = f32[] add(%a, %b)
+}
+%softmax (p: T[32,4096,4096]) -> T[32,4096,4096] {
+  %p = T[32,4096,4096]{2,1,0} parameter(0)
+  %e = T[32,4096,4096]{2,1,0} exponential(%p)
+  %c = f32[32,4096,4096]{2,1,0} convert(%e)
+  %zero = f32[] constant(0)
+  %s = f32[32,4096]{1,0} reduce(%c, %zero), dimensions={2}, to_apply=%add
+  %w = f32[32,4096,4096]{2,1,0} broadcast(%s), dimensions={0,1}
+  %d = f32[32,4096,4096]{2,1,0} divide(%c, %w)
+  ROOT %o = T[32,4096,4096]{2,1,0} convert(%d)
+}
+ENTRY %main (q: T[32,4096,128], k: T[32,4096,128], v: T[32,4096,128]) -> T[32,4096,128] {
+  %q = T[32,4096,128]{2,1,0} parameter(0)
+  %k = T[32,4096,128]{2,1,0} parameter(1)
+  %v = T[32,4096,128]{2,1,0} parameter(2)
+  %scores = T[32,4096,4096]{2,1,0} dot(%q, %k), BATCHED, rhs_contracting_dims={2}
+  %soft = T[32,4096,4096]{2,1,0} fusion(%scores), kind=kInput, calls=%softmax
+  ROOT %out = T[32,4096,128]{2,1,0} dot(%soft, %v), BATCHED, rhs_contracting_dims={1}
+}
+""".replace("BATCHED", "lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}")
+
+
+@pytest.mark.parametrize(("dtype", "cause"), [("bf16", "attention"), ("f32", "scores")])
+def test_attention_in_pieces_on_a_gpu(dtype: str, cause: str) -> None:
+    case = case_of(Program(ATTENTION.replace("T[", f"{dtype}["), "gpu"), H200)
+    found = {each.cause: each for each in findings(case)}
+    assert set(found) == {cause}
+    assert found[cause].kernels == ("scores", "soft", "out")
+    # what remains is the roof of q, k, v and the result
+    assert 0 < found[cause].seconds < case.wall
+    width = 2 if dtype == "bf16" else 4
+    assert found[cause].bytes == 4 * 32 * 4096 * 4096 * width
+
+
+def kernel(blocks: int, seconds: float = 1e-4, reachable: float = 4e-5) -> Row:
+    details = (
+        f"regs:128 static_shared:0 dynamic_shared:0 grid:{blocks},1,1 block:256,1,1 occ_pct:25"
+    )
+    return Row("k", seconds=seconds, busy=seconds, reachable=reachable, details=details)
+
+
+def tails(row: Row) -> list[float]:
+    case = Case((row,), {}, H200, "gpu", row.seconds, processors=132)
+    return [each.seconds for each in findings(case) if each.cause == "tail"]
+
+
+def test_a_last_wave_that_is_nearly_empty() -> None:
+    # 25 % of 2048 threads are two blocks of 256: 264 blocks a wave
+    assert tails(kernel(270)) == [pytest.approx(1e-4 * (1 - 270 / 264 / 2))]
+    assert tails(kernel(270, reachable=7e-5)) == [pytest.approx(3e-5)]  # no more than it loses
+    assert tails(kernel(528)) == []
+    assert tails(kernel(100_000)) == []
+
+
+def test_a_second_is_claimed_once() -> None:
+    program = Program(ATTENTION.replace("T[", "bf16["), "gpu")
+    case = case_of(program, H200)
+    assert sum(each.seconds for each in findings(case)) <= case.wall * (1 + 1e-9)

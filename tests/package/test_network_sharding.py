@@ -1,0 +1,118 @@
+"""Sharded arrays and products: what is exchanged, what is computed, what is refused."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import roofline_helpers as rh
+from roofline_helpers import network as net
+
+PLACE = net.topology("v5p", "4x4x4")
+MESH = {axis.name: (axis,) for axis in PLACE.axes}
+SIZES = {"I": 512, "J": 1024, "K": 2048}
+
+
+def plans(spec: str, **sizes: int) -> tuple[net.Plan, ...]:
+    return net.matmul(spec, {**SIZES, **sizes}, MESH, "v5p")
+
+
+@pytest.mark.parametrize(
+    ("spec", "steps"),
+    [
+        ("I J, J K -> I K", ()),
+        ("I_x J, J K_y -> I_x K_y", ()),
+        ("I J_x, J_x K -> I K", ("all-reduce C over x",)),
+        ("I J_x, J_x K -> I K_x", ("reduce-scatter C over x",)),
+        ("I J_x, J_x K -> I_x K", ("reduce-scatter C over x",)),
+        ("I_x J, J K -> I K", ("all-gather C over x",)),
+        ("I_x J, J K -> I K_x", ("all-to-all C over x",)),
+        ("I J_xy, J_xy K -> I K", ("all-reduce C over x, y",)),
+    ],
+)
+def test_where_there_is_one_way(spec: str, steps: tuple[str, ...]) -> None:
+    [one] = plans(spec)
+    assert one.steps == steps
+    assert len(one.collectives) == len(steps)
+
+
+def test_where_one_is_split_along_what_is_summed_there_are_two_ways() -> None:
+    found = {plan.steps: plan for plan in plans("I J, J_x K -> I K")}
+    assert set(found) == {("all-gather B over x",), ("all-reduce C over x",)}
+    gather, add = found["all-gather B over x",], found["all-reduce C over x",]
+    assert gather.flops == 2 * 512 * 1024 * 2048 == 4 * add.flops
+    assert gather.collectives[0].nbytes == 2 * 1024 * 2048
+    assert add.collectives[0].nbytes == 2 * 512 * 2048
+
+
+def test_where_both_are_split_along_one_axis_one_is_gathered() -> None:
+    found = {plan.steps[0] for plan in plans("I_x J, J K_x -> I_x K")}
+    assert found == {"all-gather A over x", "all-gather B over x"}
+    wide = plans("I_x J, J K_x -> I K_x", I=128, K=8192)
+    assert wide[0].steps == ("all-gather A over x",)  # the smaller one
+
+
+def test_an_axis_that_splits_the_other_elsewhere_forces_a_gather() -> None:
+    [one] = plans("I J_x, J K_x -> I K_x")
+    assert one.steps == ("all-gather A over x",)
+
+
+SPLITS = ["", "_x", "_y", "_xy"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(i=st.sampled_from(SPLITS), j=st.sampled_from(SPLITS), k=st.sampled_from(SPLITS))
+def test_flops_of_all_devices_are_at_least_those_of_the_product(i: str, j: str, k: str) -> None:
+    for a, b, c in product((f"I{i} J", f"I J{j}"), (f"J K{k}", f"J{j} K"), ("I K", f"I{i} K")):
+        for plan in plans(f"{a}, {b} -> {c}"):
+            assert plan.flops * 64 >= 2 * 512 * 1024 * 2048
+            assert plan.seconds == max(plan.math, plan.memory, plan.comms)
+            assert plan.bound in ("compute", "memory", "network")
+
+
+def test_plans_are_sorted_and_show_themselves() -> None:
+    found = plans("I J, J_x K -> I K")
+    assert [plan.seconds for plan in found] == sorted(plan.seconds for plan in found)
+    assert "all-" in repr(found[0])
+    assert "a device" in found[0]._repr_html_()
+
+
+def test_bytes_of_a_sharded_array() -> None:
+    one = net.sharded(SIZES, "I_xy J_z", MESH)
+    assert one.shape == (32, 256)
+    assert one.device_bytes == 2 * 32 * 256
+    assert one.copies == 1
+    assert net.sharded(SIZES, "I_x", MESH, "int4").device_bytes == 512 / 4 / 2
+    named = net.sharded(SIZES, "I_data+fsdp J", {"data": 2, "fsdp": 8})
+    assert named.shape == (32, 1024)
+    assert named.total_bytes == math.prod((512, 1024)) * 2
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "words"),
+    [
+        (lambda: plans("I J, J K"), rh.BadValue, "A, B -> C"),
+        (lambda: plans("I J -> I J"), rh.BadValue, "A, B -> C"),
+        (lambda: plans("I J, J K -> I L"), rh.UnknownName, "'L' has no size"),
+        (lambda: plans("I J, J L -> I K", L=2), rh.BadValue, "K is in neither"),
+        (lambda: plans("I_w J, J K -> I K"), rh.UnknownName, "no mesh axis 'w'. Allowed: x, y, z"),
+        (lambda: plans("I_x J_x, J K -> I K"), rh.BadValue, "can split one dimension"),
+        (lambda: net.sharded(SIZES, "I", 3), rh.BadType, "mapping of names"),
+        (lambda: net.sharded(SIZES, 3, MESH), rh.BadType, "spec"),
+        (lambda: net.sharded(SIZES, "I_x", {"x": 0}), rh.BadValue, "size of a mesh axis"),
+        (lambda: net.matmul("I J, J K -> I K", SIZES, {"x": 4}, "v5p"), rh.BadType, "axes"),
+        (
+            lambda: net.matmul("I J, J K -> I K", SIZES, MESH, "v5p", dtype="int2"),
+            rh.UnknownName,
+            "int2",
+        ),
+    ],
+)
+def test_what_is_no_sharding_is_refused(asked: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        asked()

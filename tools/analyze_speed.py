@@ -1,0 +1,72 @@
+"""How much longer `analyze` takes than the bare compilation.
+
+    python -m tools.analyze_speed [KERNEL ...]
+
+Each kernel of the tests' suite is lowered and compiled by JAX alone, and analysed, for TPU v6e, in
+turn and each in a fresh trace; printed are seconds, their ratio, and the median ratio.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tools import books
+
+CHIP = "v6e"
+QUICK = ("matmul-square", "layernorm", "softmax", "attention", "scan-10", "pallas", "scatter-add")
+"""What is measured unless kernels are named."""
+
+
+def seconds(run: Callable[[], Any]) -> float:
+    """Return how long a call takes."""
+    started = time.perf_counter()
+    run()
+    return time.perf_counter() - started
+
+
+def both(fn: Any, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[float, float]:
+    """Return the seconds of the bare compilation, and of the analysis."""
+    import jax
+    from jax.sharding import SingleDeviceSharding
+
+    from roofline_helpers import compiled
+    from roofline_helpers.compiled import targets
+    from roofline_helpers.compiled.quiet import quiet
+    from roofline_helpers.hardware import chip
+
+    place = SingleDeviceSharding(targets.all_devices(chip(CHIP), "2x2")[0])
+
+    def moved(leaf: Any) -> Any:
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place)
+
+    def bare() -> None:
+        with quiet():
+            jax.jit(fn, **options).lower(*jax.tree.map(moved, args)).compile()
+
+    analysed = seconds(lambda: compiled.analyze(fn, *args, chip=CHIP, **options))
+    jax.clear_caches()
+    alone = seconds(bare)
+    jax.clear_caches()
+    return alone, analysed
+
+
+def main(names: list[str]) -> None:
+    """Print the seconds of each kernel, and the median ratio."""
+    sys.path.insert(0, str(books.ROOT / "tests/package"))
+    from compiled_suite import SUITE
+
+    ratios = []
+    both(*SUITE["matmul-square"].make())  # the compiler's own start
+    for name in names or QUICK:
+        alone, analysed = both(*SUITE[name].make())
+        ratios.append(analysed / alone)
+        print(f"{name:20} {alone:7.2f} s alone, {analysed:7.2f} s analysed: {ratios[-1]:.2f}")
+    print(f"median {statistics.median(ratios):.2f}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
