@@ -26,7 +26,15 @@ def counted(ledger: hlo.Ledger) -> dict[str, float]:
 
 
 def expected(name: str, chip: str, version: str) -> Hand:
-    """Return the count by hand; where a version of the compiler does otherwise, as it does."""
+    """Return the count by hand; where a version of the compiler does otherwise, as it does.
+
+    A text alone doesn't hold what JAX traced of a Pallas kernel: there what is declared counts.
+    """
+    moved = {"read": 8 * 1024**2, "written": 4 * 1024**2}
+    if name == "pallas":
+        return Hand(0, None, **moved, unknown=True)
+    if name == "pallas-declared":
+        return Hand(2 * 1024**2, 0, **moved)
     return SUITE[name].by_version.get((chip, version), SUITE[name].hand)(chip)
 
 
