@@ -57,7 +57,7 @@ def both(fn: Any, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[float
 def main(names: list[str]) -> None:
     """Print the seconds of each kernel, and the median ratio."""
     sys.path.insert(0, str(books.ROOT / "tests/package"))
-    from compiled_suite import SUITE
+    from compiled_suite import SUITE  # type: ignore[import-not-found, unused-ignore]
 
     ratios = []
     both(*SUITE["matmul-square"].make())  # the compiler's own start
