@@ -175,16 +175,16 @@ def _chip_summary() -> str:
             f"[{chip.name}](#{chip.key})",
             str(chip.year),
             tera(chip.matrix[chip.half]) + ("" if chip.half == "bf16" else " (fp16)"),
+            f"{roof.bandwidth / 1e9:,.0f}",
+            f"{roof.ridge:.0f}",
+            f"{hbm.capacity.value / 1e9:,.4g}",
             tera(chip.matrix.get("fp8")),
             tera(chip.matrix.get("int8")),
             tera(chip.vector.get("fp32")),
-            f"{hbm.capacity.value / 1e9:,.4g}",
-            f"{roof.bandwidth / 1e9:,.0f}",
-            f"{roof.ridge:.0f}",
             str(chip.devices),
         ]
 
-    header = "chip, year, bf16, fp8, int8, fp32 vector, memory GB, GB/s, bf16 ridge, JAX devices"
+    header = "chip, year, bf16, GB/s, ridge, memory GB, fp8, int8, fp32 vector, JAX devices"
     return _markdown(header.split(", "), map(row, rh.all_chips()))
 
 

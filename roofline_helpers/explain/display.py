@@ -46,10 +46,10 @@ def facts(why: Explanation) -> list[tuple[str, str]]:
     lines = []
     if why.traced and why.origin == "measured":
         lines.append(
-            ("rows", f"{si(why.covered, 's')} together, {_against(why.covered, why.wall)}")
+            ("rows", f"{si(why.covered, 's')} together, {_against(why.covered, why.wall)} the call")
         )
         traced = statistics.median(why.traced)
-        text = f"{si(traced, 's')} a call, {_against(traced, why.wall)}"
+        text = f"{si(traced, 's')} a call, {_against(traced, why.wall)} without it"
         lines.append(("with the profiler", text))
     if why.graphs:
         middle = sorted(why.graphs)[len(why.graphs) // 2]
@@ -74,7 +74,7 @@ def facts(why: Explanation) -> list[tuple[str, str]]:
 
 def _against(seconds: float, wall: float) -> str:
     share = 100 * (seconds / wall - 1)
-    return f"{abs(share):.1f} % {'more' if share > 0 else 'less'} than without it"
+    return f"{abs(share):.1f} % {'more' if share > 0 else 'less'} than"
 
 
 def cells(why: Explanation, row: Row) -> dict[str, Any]:

@@ -1,19 +1,21 @@
 """Predictions held against what others and we measured, each with its error.
 
-`collectives()` gives every measured collective with the network model's time, and `scoreboard()`
-every published training and decode step with what `training` and `serving` predict. A row is a
-TOML block of `data/published`.
+`collectives()` gives every measured collective with the network model's time, `layers()` the layers
+that we measured on several devices with theirs, and `scoreboard()` every published training and
+decode step with what `training` and `serving` predict. A row is a TOML block of `data/published`.
 """
 
 from roofline_helpers.published.board import published_step, scoreboard, steps
 from roofline_helpers.published.decoding import PublishedDecode
 from roofline_helpers.published.exchanges import LARGE, collectives, reason
+from roofline_helpers.published.layers import layers
 from roofline_helpers.published.steps import PublishedStep
 
 __all__ = [
     "collectives",
     "reason",
     "LARGE",
+    "layers",
     "scoreboard",
     "steps",
     "published_step",

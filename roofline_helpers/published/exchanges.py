@@ -38,26 +38,30 @@ def collectives() -> pandas.DataFrame:
     return pandas.DataFrame(list(_rows()))
 
 
+def _read(folder: str) -> list[dict[str, Any]]:
+    """Return the records of a folder of the package's data."""
+    data = resources.files("roofline_helpers").joinpath("data", folder)
+    paths = sorted(data.iterdir(), key=lambda each: each.name)
+    return [json.loads(each.read_text("utf-8")) for each in paths if each.name.endswith(".json")]
+
+
+@cache
+def between() -> tuple[dict[str, Any], ...]:
+    """Return our own records of several devices."""
+    return tuple(_read("between"))
+
+
 @cache
 def _records() -> tuple[dict[str, Any], ...]:
-    """Return what others measured, and those of our own records that have collectives."""
-    data = resources.files("roofline_helpers").joinpath("data")
-    records = {
-        folder: [
-            json.loads(path.read_text("utf-8"))
-            for path in sorted(data.joinpath(folder).iterdir(), key=lambda each: each.name)
-            if path.name.endswith(".json")
-        ]
-        for folder in ("collectives", "between")
-    }
-    ours = [measured(record) for record in records["between"]]
-    return (*records["collectives"], *(record for record in ours if record["curves"]))
+    """Return what others measured, and what we did."""
+    return (*_read("collectives"), *(measured(record) for record in between()))
 
 
 def measured(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return the collectives of a record of `roofline_helpers measure`, as curves.
 
-    Its sizes are those of the whole array, of which a device sends its share in a permute.
+    Its sizes are those of the whole array, of which a device sends its share in a permute. What
+    the smallest of each kind take is what the host needs to start one: the record's floor.
     """
     curves: dict[tuple[str, int], list[list[float]]] = {}
     for sample in record["samples"]:
@@ -72,6 +76,7 @@ def measured(record: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "title": f"Our {device['count']} × {device['name']}",
         "chip": device["chip"],
+        "floor": statistics.median(min(points)[1] for points in curves.values()) if curves else 0.0,
         "curves": [
             {
                 "kind": kind.split()[0],
@@ -117,7 +122,7 @@ def _curve(record: Mapping[str, Any], curve: Mapping[str, Any]) -> Iterator[dict
             "predicted µs": predicted * 1e6,
             "bound µs": published.transfer * 1e6,
             "error": predicted / seconds - 1,
-            "judged": seconds <= _UNSTEADY * least and not fitted and reached.seconds > floor / 2,
+            "judged": seconds <= _UNSTEADY * least and not fitted and reached.seconds >= floor,
         }
         yield row | {"reason": reason(row) if abs(row["error"]) > LARGE else ""}
 
@@ -130,7 +135,7 @@ def reason(row: Mapping[str, Any]) -> str:
     if row["chip"] == "v6e":
         return "59 % of what four links carry: one axis after the other would be 50 %"
     if kind == "permute":
-        return "to one peer NCCL uses few channels, more from 128 MiB up: one rate stands for all"
+        return "channels to one peer: few below 128 MiB in the H100's table, more in later NCCL"
     if kind == "all-to-all" and row["devices"] < 8:
         return "to few peers NCCL uses few channels, as in a permute"
     held = row["bytes"] / (row["devices"] if kind == "all-to-all" else 1)

@@ -1,4 +1,4 @@
-"""What a reading of the chapters after the eighth found wrong, held against programs and records."""
+"""What a reading of the chapters after the eighth found wrong, against programs and records."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pytest
 
 import roofline_helpers as rh
 from roofline_helpers import compiled
-from roofline_helpers.ask.bank import bank
+from roofline_helpers.ask.bank import ChoiceEntry, bank
 from tools import books
 from tools.notebooks import run as notebooks
 
 LENGTHS = (128, 256, 512, 1024)
-ATTENTION = {"batch": 4, "heads": 32, "head_dim": 128}
+ATTENTION: dict[str, Any] = {"batch": 4, "heads": 32, "head_dim": 128}
 
 
 @cache
@@ -38,6 +38,12 @@ def tail(report: Any) -> float:
     return float(report.cycle_seconds / report.time_at_roof)
 
 
+def options(key: str) -> tuple[Any, ...]:
+    entry = bank()[key].entry
+    assert isinstance(entry, ChoiceEntry)
+    return tuple(entry.options)
+
+
 # --- exponentials ---------------------------------------------------------------------------------
 
 
@@ -45,7 +51,7 @@ def test_cycles_do_not_show_exponentials() -> None:
     """The control: sums and maxima without an exponential are farther from the roof."""
     above = {name: tail(kept()[f"control-{name}", "v6e"]) for name in ("sum", "max", "exp-sum")}
     assert min(above["sum"], above["max"]) > 2 * above["exp-sum"] > 4
-    (right,) = (o.text for o in bank()["yf-cycles"].entry.options if o.right)
+    (right,) = (one.text for one in options("yf-cycles") if one.right)
     assert "no exponential" in right
 
 
@@ -106,7 +112,7 @@ def test_no_stall_is_claimed_without_a_counter() -> None:
 
 
 def test_the_gap_that_the_copy_engine_closes_is_a_range() -> None:
-    said = [one.feedback for one in bank()["fm-tma"].entry.options]
+    said = [one.feedback for one in options("fm-tma")]
     assert not any("{closed" in one for one in said)
     assert any("{least:.0%}" in one and "{most:.0%}" in one for one in said)
 
@@ -125,7 +131,7 @@ def test_five_charts_are_one() -> None:
 
 
 def test_launches_gain_more_than_a_narrow_cache_and_bytes_do_not() -> None:
-    plain = {"fusion": "none", "attention": "naive"}
+    plain: dict[str, Any] = {"fusion": "none", "attention": "naive"}
     today = rh.serving.step(rh.serving.LLAMA_3_8B, "h100", batch=8, context=2048, **plain)
     fused = {"fusion": "epilogue", "attention": "flash"}
 

@@ -38,7 +38,7 @@ from examples.llama_decode import model, prefill, steps, training
 from roofline_helpers import records, serving, work
 from roofline_helpers.explain import ladder, running
 
-SMALL = model.Llama(layers=2, width=256, hidden=512, heads=4, groups=2, vocabulary=512)
+SMALL = model.Llama(layers=2, width=512, hidden=1792, heads=16, groups=4, vocabulary=512)
 BEGAN = time.perf_counter()
 
 
