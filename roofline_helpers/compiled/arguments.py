@@ -66,9 +66,11 @@ class Arguments:
     def replicated(self, mesh: Mapping[str, int]) -> Arguments:
         """Return the arguments, each whole on every device of an abstract mesh."""
         import jax
-        from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+        from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
-        spread = NamedSharding(AbstractMesh(tuple(mesh.values()), tuple(mesh)), PartitionSpec())
+        types = (AxisType.Auto,) * len(mesh)
+        devices = AbstractMesh(tuple(mesh.values()), tuple(mesh), axis_types=types)
+        spread = NamedSharding(devices, PartitionSpec())
 
         def place(leaf: Any) -> Any:
             if not is_array(leaf):

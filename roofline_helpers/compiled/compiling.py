@@ -14,7 +14,7 @@ from typing import Any
 from roofline_helpers._checks import RooflineError
 from roofline_helpers.compiled import apart
 from roofline_helpers.compiled.lowering import Lowered
-from roofline_helpers.compiled.program import Compiled, compiled_by, read
+from roofline_helpers.compiled.program import Compiled, bytecode, compiled_by, read
 from roofline_helpers.compiled.quiet import quiet
 
 APART = "ROOFLINE_APART"
@@ -80,13 +80,6 @@ def ahead(lowered: Lowered, devices: Sequence[Any], target: Mapping[str, str]) -
         return apart.compiled(code, options.SerializeAsString(), places, target)
     with quiet():
         return compiled_by(devices, lowered.module, options)
-
-
-def bytecode(module: Any) -> bytes:
-    """Return a StableHLO module as bytes, its source lines included."""
-    from jax._src.interpreters import mlir
-
-    return bytes(mlir.module_to_bytecode(module))
 
 
 def _options(lowered: Lowered, devices: Sequence[Any]) -> Any:

@@ -74,12 +74,22 @@ def memory(said: Any) -> Memory | None:
     return Memory(*numbers)
 
 
+def bytecode(module: Any) -> bytes:
+    """Return a StableHLO module as bytes, its source lines included."""
+    from jax._src.interpreters import mlir
+
+    return bytes(mlir.module_to_bytecode(module))
+
+
 def compiled_by(devices: Sequence[Any], module: Any, options: Any) -> Compiled:
     """Compile a module with the compiler of these devices."""
     from jaxlib import xla_client
 
-    client = devices[0].client
-    program = client.compile(module, xla_client.DeviceList(tuple(devices)), options)
+    compile_for, there = devices[0].client.compile, xla_client.DeviceList(tuple(devices))
+    try:
+        program = compile_for(module, there, options)
+    except TypeError:  # before JAX 0.8 it takes bytes
+        program = compile_for(bytecode(module), there, options)
     text = "\n\n".join(each.to_string() for each in program.hlo_modules())
     return Compiled(
         text,

@@ -16,6 +16,7 @@ from compiled_ways import WAYS, N
 from roofline_helpers import compiled, hlo
 from roofline_helpers._checks import BadValue
 from roofline_helpers.compiled import analysis, apart, compiling, targets
+from tools import programs
 
 pytestmark = for_v6e
 SCRIPT = Path(__file__).with_name("compiled_ways.py")
@@ -136,9 +137,16 @@ def test_memory_of_a_program() -> None:
         assert report.memory.aliased == aliased
 
 
+@pytest.fixture
+def live(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compile, whatever programs are kept."""
+    monkeypatch.setattr(compiling, "ahead", programs._ahead)
+
+
 # --- in a process apart ---------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("live")
 def test_a_process_apart_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     needs("v6e")
     args = spec(512, 512), spec(512, 512)
@@ -149,6 +157,7 @@ def test_a_process_apart_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None
         compiled.analyze(lambda a: a * 2, spec(2**34), chip="v6e")
 
 
+@pytest.mark.usefixtures("live")
 def test_a_compiler_that_dies_leaves_this_process_alone(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -161,6 +170,7 @@ def test_a_compiler_that_dies_leaves_this_process_alone(
         compiled.analyze(jax.numpy.sin, spec(512, 512), chip="v6e")
 
 
+@pytest.mark.usefixtures("live")
 def test_only_long_programs_are_compiled_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     needs("v6e")
 
