@@ -19,9 +19,3 @@ def own_style() -> Iterator[None]:
     with mpl.rc_context():
         yield
     plt.close("all")
-
-
-@pytest.fixture
-def nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the compiler make every program, for tests of how it does."""
-    monkeypatch.setattr(programs, "kept", dict)

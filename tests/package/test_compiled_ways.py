@@ -157,11 +157,7 @@ def test_a_process_apart_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None
         compiled.analyze(lambda a: a * 2, spec(2**34), chip="v6e")
 
 
-<<<<<<< HEAD
 @pytest.mark.usefixtures("live")
-=======
-@pytest.mark.usefixtures("nothing_kept")
->>>>>>> h6
 def test_a_compiler_that_dies_leaves_this_process_alone(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -174,11 +170,7 @@ def test_a_compiler_that_dies_leaves_this_process_alone(
         compiled.analyze(jax.numpy.sin, spec(512, 512), chip="v6e")
 
 
-<<<<<<< HEAD
 @pytest.mark.usefixtures("live")
-=======
-@pytest.mark.usefixtures("nothing_kept")
->>>>>>> h6
 def test_only_long_programs_are_compiled_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     needs("v6e")
 
