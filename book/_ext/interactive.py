@@ -69,6 +69,8 @@ class piece(nodes.General, nodes.Element):  # type: ignore[misc]  # Sphinx's nam
 def open_piece(translator: Any, node: piece) -> None:
     """Write a piece up to what it unlocks."""
     html = outputs.cleaned(node["markup"], translator.builder, translator.builder.current_docname)
+    if node["then"] and node["then"] not in html:
+        raise ValueError(f"a question's markup lacks its placeholder {node['then']!r}")
     head, _, tail = html.partition(node["then"]) if node["then"] else (html, "", "")
     translator.body.append(head)
     translator.context.append(tail)

@@ -6,7 +6,7 @@ import roofline_helpers as rh
 from page_figures import first_kernels
 from roofline_helpers.ask import Element, exercises, ledger, question
 
-INSIDE = "(the directive's content)"
+INSIDE = "(the content of the directive)"
 
 
 def questions() -> dict[str, Element]:
