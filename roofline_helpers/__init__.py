@@ -12,11 +12,10 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from roofline_helpers import dtypes, hardware, models, network, published, roofline, training, work
+from roofline_helpers import dtypes, hardware, roofline, work
 from roofline_helpers._checks import BadType, BadValue, RooflineError, UnknownName
 from roofline_helpers.hardware import Chip, all_chips, chip, chips
 from roofline_helpers.judge import check
-from roofline_helpers.published import scoreboard
 from roofline_helpers.roofline import Roofline
 from roofline_helpers.show import si, table
 from roofline_helpers.verdicts import gain, verdict
@@ -31,14 +30,19 @@ if TYPE_CHECKING:
         kernels,
         lab,
         measure,
+        models,
+        network,
         plot,
+        published,
         serving,
+        training,
     )
     from roofline_helpers.compiled import analyze, cost_analysis
+    from roofline_helpers.published import scoreboard
 
 __version__ = "0.1.0"
 
-# Modules that load Matplotlib or JAX, now or when called: imported when first used
+# Modules that are imported when first used: they load Matplotlib or JAX, or a catalogue
 _LATER = (
     "ask",
     "compiled",
@@ -47,8 +51,12 @@ _LATER = (
     "kernels",
     "lab",
     "measure",
+    "models",
+    "network",
     "plot",
+    "published",
     "serving",
+    "training",
 )
 
 __all__ = [
@@ -93,7 +101,7 @@ __all__ = [
 
 
 # Functions of those modules that everybody calls
-_FUNCTIONS = {"analyze": "compiled", "cost_analysis": "compiled"}
+_FUNCTIONS = {"analyze": "compiled", "cost_analysis": "compiled", "scoreboard": "published"}
 
 
 def __getattr__(name: str) -> Any:

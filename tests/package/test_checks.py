@@ -84,7 +84,10 @@ EMPTY: list[tuple[Callable[[], Any], str]] = [
     (lambda: work.fuse(), "at least one kernel is needed, got none"),
     (lambda: work.total(), "at least one kernel is needed, got none"),
     (lambda: ROOF.time(), "time() needs at least one kernel, got none"),
-    (lambda: ROOF.measured(), "at least one of peak, levels, vector, network is needed, got none"),
+    (
+        lambda: ROOF.measured(),
+        "at least one of peak, levels, vector, network, floor is needed, got none",
+    ),
     (lambda: Roofline(1, {}), "a roofline needs at least one memory level, got none"),
     (
         lambda: ROOF.attainable({}),

@@ -40,7 +40,10 @@ def test_a_tpu_runs_the_chain_in_one_kernel(chip: str) -> None:
     job = kernels.chain_work(rows, columns, "bf16")
     assert isinstance(job, rh.Work)
     assert report.hbm_bytes == pytest.approx(job.bytes, rel=0.001)
-    assert report.flops == pytest.approx(job.flops, rel=0.001)
+    declared = sum(row.declared_flops or 0 for row in report.rows)
+    assert declared == pytest.approx(job.flops, rel=0.001)
+    # counted in the kernel's own body, which also scales what dropout keeps
+    assert job.flops <= report.flops <= 1.06 * job.flops
     assert report.transcendentals == pytest.approx(job.transcendentals, rel=0.001)
 
 
