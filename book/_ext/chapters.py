@@ -72,6 +72,8 @@ def texts(root: Path) -> dict[str, str]:
             minutes = f", {row['minutes']} min" if row["minutes"] else ""
             lines.append(f"{mark} [{row['title']}](/{row['page']}.{suffix}){minutes}")
     total = sum(row["minutes"] or 0 for row in rows)
+    if not rows:
+        return {}
     return {
         "chapter_list": "\n".join(lines).strip(),
         "chapter_total": str(sum(row["number"] is not None for row in rows)),
