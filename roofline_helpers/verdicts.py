@@ -45,7 +45,7 @@ class Case:
     ----------
     ceilings : {"published", "reached"}
     floor : {"without", "with"}
-        Whether each kernel lasts at least the floor.
+        Whether each kernel costs at least the floor: what a launch takes in a row of small ones.
     between : {"travels", "stays"}
         Whether tensors between kernels go through memory, or those that fit stay on the chip.
     counted : {"by hand", "compiled"}
@@ -210,8 +210,8 @@ def verdict(
     compiled : compiled.Report, optional
         The same program as XLA compiled it for that chip.
     floor : float, optional
-        Seconds that no kernel stays below; the chip's if not given. Where nobody measured one it
-        is assumed (`assumed_floor`).
+        Seconds that each launch costs at least; the chip's if not given. Where nobody measured one
+        it is assumed (`assumed_floor`).
     name : str, optional
         What to call it.
 
