@@ -1,6 +1,6 @@
 """Run checks one after another, with the time that each takes; the last lines name what failed.
 
-Wall time is what people wait for; processor time, of all processes, says the same on a busy machine.
+Wall time is what people wait for; processor time, of all processes, tells more on a busy machine.
 
 python -m tools.checks lint       linter, formatter, types, spelling
 python -m tools.checks quick      those, and the package's quick tests

@@ -183,9 +183,9 @@ def missed_in(noted: Path) -> str:
     seconds = sum(float(taken) for taken, _ in lines)
     if seconds < WORTH:
         return ""
-    tests = "".join(f"  {many} in {test}\n" for test, many in Counter(t for _, t in lines).items())
-    more = f"{len(lines)} programs were compiled that aren't kept ({seconds:.0f} s of processor time"
-    return f"{more}): `make programs`\n{tests}"
+    tests = "".join(f"  {n} in {test}\n" for test, n in Counter(t for _, t in lines).items())
+    many = f"{len(lines)} programs were compiled that aren't kept ({seconds:.0f} s of processors)"
+    return f"{many}: `make programs`\n{tests}"
 
 
 def install() -> None:
