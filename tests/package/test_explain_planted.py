@@ -8,7 +8,6 @@ from explain_planted import PLANTED, Planted
 from roofline_helpers.compiled import can_compile
 from roofline_helpers.explain import CAUSES, causes
 
-
 # What is measured on this machine takes seconds; what is compiled for a chip is kept
 CASES = [
     pytest.param(
