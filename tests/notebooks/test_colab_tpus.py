@@ -10,15 +10,8 @@ from executed import grouped
 from roofline_helpers import compiled
 from tools import books
 from tools.notebooks import inside, once
-from tools.notebooks.run import load
 
-
-def code(path: Path) -> str:
-    """Return the code of a notebook, without its text, which may quote programs of others."""
-    return "\n".join(cell.source for cell in load(path).cells if cell.cell_type == "code")
-
-
-RUNS_JAX = [path for path in books.notebooks() if "jax.jit(" in code(path)]
+RUNS_JAX = [path for path in books.notebooks() if once.runs_jax(path)]
 
 
 @pytest.mark.skipif(
