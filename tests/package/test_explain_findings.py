@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 import roofline_helpers as rh
-from roofline_helpers.explain.ceilings import Ceilings
+from roofline_helpers import hlo
+from roofline_helpers.explain.ceilings import Ceilings, Reached
 from roofline_helpers.explain.findings import Case, findings
 from roofline_helpers.explain.modelled import case_of
 from roofline_helpers.explain.program import Program
@@ -76,3 +77,11 @@ def test_a_second_is_claimed_once() -> None:
     program = Program(ATTENTION.replace("T[", "bf16["), "gpu")
     case = case_of(program, H200)
     assert sum(each.seconds for each in findings(case)) <= case.wall * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("types", "peak"), [(("f32",), 4e14), (("f32 highest",), 5e13)])
+def test_float32_products_of_a_gpu_are_held_against_tf32(
+    types: tuple[str, ...], peak: float
+) -> None:
+    reached = Reached(4e12, {"fp32": 5e13, "tf32": 4e14, "bf16": 7e14})
+    assert reached.roof(hlo.Row("dot", "dot", matrix_types=types)).peak == peak
