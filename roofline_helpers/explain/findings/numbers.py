@@ -11,8 +11,9 @@ from roofline_helpers import hlo
 from roofline_helpers.explain.findings.base import Case, Claim
 from roofline_helpers.explain.program import Program
 from roofline_helpers.explain.rows import Row
+from roofline_helpers.hlo.calls import is_product
 from roofline_helpers.hlo.module import Site
-from roofline_helpers.hlo.opcodes import PRODUCTS, VIEWS
+from roofline_helpers.hlo.opcodes import VIEWS
 
 _NARROW = ("bf16", "f16")
 _FOLLOWED = VIEWS | {"slice", "dynamic-slice", "broadcast", "pad"}
@@ -26,7 +27,7 @@ def float32(case: Case) -> Iterator[Claim]:
     for row in case.kernels:
         program = case.program(row)
         for part in program.instructions(row.name):
-            if part.instruction.opcode not in PRODUCTS or not _in_float32(part):
+            if not is_product(part) or not _in_float32(part):
                 continue
             narrow = [_came(program, row.name, part, n) for n in range(2)]
             if not any(narrow) or (case.platform == "cpu" and not _asked(program, row, part)):
@@ -40,7 +41,7 @@ def float32(case: Case) -> Iterator[Claim]:
 def _in_float32(part: Site) -> bool:
     """Return whether one side of a product is float32, and the other that or narrower."""
     types = {shape.dtype for shape in part.operands[:2]}
-    return len(part.operands) >= 2 and "f32" in types and types <= {"f32", *_NARROW}
+    return "f32" in types and types <= {"f32", *_NARROW}
 
 
 @dataclass(frozen=True)
