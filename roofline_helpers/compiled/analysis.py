@@ -36,7 +36,6 @@ from roofline_helpers.compiled.report import Report
 from roofline_helpers.compiled.targets import NoCompiler
 from roofline_helpers.hlo.calls import Counted
 
-
 LONG = 60
 """Seconds of processor time from which on a report says what compiling took."""
 
