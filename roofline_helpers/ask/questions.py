@@ -264,8 +264,15 @@ def number(
     ]
     listed = [question]
     if typed is not None:
-        near = {"digits": of.digits, "decades": of.decades}
-        verdict = check(typed, of.exact, of.unit, of.within, of.least, **near)
+        verdict = check(
+            typed,
+            of.exact,
+            of.unit,
+            of.within,
+            of.least,
+            digits=of.digits,
+            decades=of.decades,
+        )
         answers.insert(0, f"<p>{escape(verdict)}</p>")
         listed.append(verdict)
     reply = f"{of.worded}." + (f" {why}" if why else "")
