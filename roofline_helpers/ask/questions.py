@@ -264,15 +264,8 @@ def number(
     ]
     listed = [question]
     if typed is not None:
-        verdict = check(
-            typed,
-            of.exact,
-            of.unit,
-            of.within,
-            of.least,
-            digits=of.digits,
-            decades=of.decades,
-        )
+        place = (of.exact, of.unit, of.within, of.least)
+        verdict = check(typed, *place, digits=of.digits, decades=of.decades)
         answers.insert(0, f"<p>{escape(verdict)}</p>")
         listed.append(verdict)
     reply = f"{of.worded}." + (f" {why}" if why else "")
