@@ -15,9 +15,6 @@ from roofline_helpers._checks import name_of
 if TYPE_CHECKING:
     import pandas
 
-if TYPE_CHECKING:
-    pass
-
 SCHEMA = "roofline_helpers.evidence/1"
 """What each file says of itself."""
 
@@ -49,6 +46,9 @@ def decode() -> dict[str, Any]:
     """Return measured decode steps: "device", "software", "context", and "steps" in seconds.
 
     One row a batch, one number a program: kernels of our own, JAX with cuDNN's attention, PyTorch.
+    "rungs" has the ladder of `examples/llama_decode`: what each changes, and its seconds.
+    "roof" has the step's least seconds by batch: by the published bandwidth, by that of a copy
+    ("reached"), and by that of a stream that only reads.
     """
     return load("decode")
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from html import escape
 from itertools import product
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -109,7 +110,7 @@ class _Held:
         return table(self._rows())
 
     def _repr_html_(self) -> str:
-        return f"<p>{self!r}</p>\n{table_html(self.table())}"
+        return f"<p>{escape(repr(self).strip('<>'))}</p>\n{table_html(self.table())}"
 
 
 class Verdict(_Held):
