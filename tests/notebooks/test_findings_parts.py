@@ -12,6 +12,8 @@ import pytest
 import roofline_helpers as rh
 from roofline_helpers import compiled
 from roofline_helpers.ask.bank import ChoiceEntry, bank
+from roofline_helpers.lab.design import TODAY
+from roofline_helpers.show import significant
 from tools import books
 from tools.notebooks import run as notebooks
 
@@ -230,6 +232,18 @@ def test_launches_gain_more_than_a_narrow_cache_and_bytes_do_not() -> None:
     bare = today.but(floor=False)
     assert gain(bare, **fused) < 1.03 < gain(bare, cache="int8")
     assert "fused kernels don't" not in text("lab-design-challenge")
+
+
+def test_the_design_lab_s_python_has_the_settings_of_the_page() -> None:
+    cells = notebooks.load(path("lab-design-challenge")).cells
+    (source,) = (cell.source for cell in cells if "server = {" in cell.source)
+    told: dict[str, Any] = {"rh": rh}
+    exec(source, told)
+    step = rh.serving.step(rh.serving.LLAMA_3_8B, "h100", **TODAY)
+    assert told["today"].seconds == step.seconds
+    assert told["today"].memory.reserve == step.memory.reserve
+    story = significant(step.tokens_per_second)
+    assert f"{story} tokens per second" in outputs("lab-design-challenge")
 
 
 def test_the_wall_keeps_its_ratio_until_it_is_asked() -> None:
