@@ -253,6 +253,28 @@ def test_the_wall_keeps_its_ratio_until_it_is_asked() -> None:
     assert not any("55%" in one for one in shown)
 
 
+# --- what the sources have ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    {
+        "compiler-fusion": ("kInput", "kOutput", "TorchInductor", "TVM"),
+        "your-function": ("## Decide", "cycles per ns"),
+        "fused-kernel": ("autograd.Function", "Module", "persistent", "split-K"),
+        "fusion-measured": ("TORCH_LOGS", "## Ten patterns", "## Small sizes", "tl.store"),
+        "fused-attention": ("dS = P", "## The gradient"),
+        "hardware-comparison": ('rh.chip("v7x").roofline("fp8")',),
+        "misconceptions": ("distance to its own ceiling",),
+        "arithmetic-intensity": ("count it as one",),
+    }.items(),
+)
+def test_what_a_reader_of_the_sources_looks_for_is_there(name: str, words: tuple[str, ...]) -> None:
+    cells = notebooks.load(path(name)).cells
+    there = text(name) + outputs(name) + "".join(cell.source for cell in cells)
+    assert [one for one in words if one not in there] == []
+
+
 # --- what is quoted is what is there --------------------------------------------------------------
 
 
