@@ -285,5 +285,13 @@ def test_quoted_triton_is_the_example_s() -> None:
     assert [block for block in blocks if block not in example] == []
 
 
+def test_quoted_changes_are_the_ladder_s() -> None:
+    folder = books.ROOT / "examples/llama_decode"
+    example = "".join((folder / name).read_text("utf-8") for name in ("model.py", "steps.py"))
+    blocks = re.findall(r"```python\n(.*?)```", text("decode-step-made-fast"), re.DOTALL)
+    assert len(blocks) >= 5
+    assert [block for block in blocks if block not in example] == []
+
+
 def path(name: str) -> Path:
     return books.ROOT / f"notebooks/{name}.ipynb"
