@@ -242,7 +242,7 @@
       below.replaceChildren(
         facts([["bytes", si(moved(kernels), "B"), `${tensors(moved(kernels))} tensors of ${si(tensor, "B")}`],
           ["least time", si(spent(kernels), "s"), `${si(spent(apart), "s")} as four kernels`],
-          ["four kernels move", `${number(moved(apart) / moved(kernels))}×`, "the bytes of yours"],
+          ["four kernels ÷ yours", `${number(moved(apart) / moved(kernels))}× the bytes`, `${number(gain)}× the time`],
           ["intensity", `${number(after.intensity)} FLOP/byte`, `ridge ${number(roof.ridge)}`]]),
         grid("The kernels", ["kernel", "tensors", "least time", "reads", "writes"], kernels.map((w, i) => [
           groups[i].map((op) => titles[op]).join(" + "), tensors(w.bytes), si(model.time(roof, w).seconds, "s"),
