@@ -47,9 +47,14 @@ class Reached:
 
     def roof(self, row: hlo.Row) -> Roofline:
         """Return the roofline for a kernel: its data type, and a working set of its size."""
-        roof = self.for_type(main_dtype(row.matrix_types))
+        roof = self.for_type(self._type(row))
         fast = [bandwidth for size, bandwidth in self.caches if row.bytes <= size]
         return replace(roof, levels={"hbm": max([self.bandwidth, *fast])})
+
+    def _type(self, row: hlo.Row) -> str | None:
+        """Return the type that a kernel's products run in: float32 as TF32 where a GPU has it."""
+        tf32 = "tf32" in self.peaks and row.matrix_types[:1] == ("f32",)  # JAX's default there
+        return "tf32" if tf32 else main_dtype(row.matrix_types)
 
 
 @dataclass(frozen=True)

@@ -66,9 +66,15 @@ def surroundings() -> str:
     return digest.hexdigest()
 
 
+def runs_jax(path: Path) -> bool:
+    """Return whether a notebook's code jits: its text may quote programs that it doesn't run."""
+    cells = notebooks.load(path).cells
+    return any("jax.jit(" in cell.source for cell in cells if cell.cell_type == "code")
+
+
 def execute(path: Path) -> Run:
     """Execute a notebook in a kernel of its own."""
-    traced = "jax.jit(" in path.read_text("utf-8")
+    traced = runs_jax(path)
     live = compiled.can_compile("v6e") is None
     with tempfile.TemporaryDirectory() as folder:
         environment = {compiled.USE: "auto", compiled.RECORD_TO: folder}
