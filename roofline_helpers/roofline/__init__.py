@@ -12,8 +12,18 @@ Source: S. Williams, A. Waterman, D. Patterson, "Roofline: an insightful visual 
 for multicore architectures", Communications of the ACM 52(4), 2009, doi:10.1145/1498765.1498785.
 """
 
+from roofline_helpers.roofline.ceilings import FLOOR, NETWORK, UNITS, Ceilings
 from roofline_helpers.roofline.energy import EnergyRoofline
 from roofline_helpers.roofline.kernel import Kernel
-from roofline_helpers.roofline.model import FLOOR, NETWORK, UNITS, Counted, Roofline
+from roofline_helpers.roofline.model import Counted, Roofline
 
-__all__ = ["FLOOR", "NETWORK", "UNITS", "Counted", "Roofline", "Kernel", "EnergyRoofline"]
+__all__ = [
+    "FLOOR",
+    "NETWORK",
+    "UNITS",
+    "Counted",
+    "Roofline",
+    "Ceilings",
+    "Kernel",
+    "EnergyRoofline",
+]

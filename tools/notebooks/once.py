@@ -56,8 +56,9 @@ class Run:
 @cache
 def surroundings() -> str:
     """Return a hash of all that executions depend on, the notebook itself left out."""
-    machine = f"{sys.version} {platform.platform()} {os.environ.get(programs.SOURCE)}"
-    digest = hashlib.sha256(machine.encode())
+    # Programs that are to be written are those of an execution that writes them
+    ways = [os.environ.get(name) for name in (programs.SOURCE, programs.WRITE_TO)]
+    digest = hashlib.sha256(f"{sys.version} {platform.platform()} {ways}".encode())
     for pattern in FILES:
         for path in sorted(books.ROOT.glob(pattern)):
             if path.is_file() and "__pycache__" not in path.parts:
