@@ -94,7 +94,7 @@ CAUSES = _causes(
     Cause(
         "attention",
         "attention runs as separate products where one kernel could do it",
-        "jax.nn.dot_product_attention(…, implementation='cudnn') on an NVIDIA GPU, splash "
+        "jax.nn.dot_product_attention with implementation cudnn on an NVIDIA GPU, splash "
         "attention on a TPU",
         "notebooks/fused-attention",
     ),
