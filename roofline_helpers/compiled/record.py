@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,6 +17,13 @@ if TYPE_CHECKING:
 
 SCHEMA = "roofline_helpers.compiled/2"
 """What a record says of itself."""
+
+REFUSED = "roofline_helpers.refused/1"
+"""What the record of a program says of itself that the compiler refused."""
+
+LARGEST_GROUPS = 64
+"""Devices up to which a record lists the groups of an exchange; those of larger meshes are known
+by their axis."""
 
 LONGEST_PROGRAM = 8000
 """Characters of a program that a record keeps; of a longer one it keeps none."""
@@ -41,11 +48,19 @@ class Stored(msgspec.Struct):
     topology: str = ""
     memory: Memory | None = None
     requested_flops: float | None = None
+    totals: dict[str, float] = {}  # for people who read it
 
 
-def dumps(report: Report) -> str:
-    """Return a report as the text of a record."""
-    kept = {
+class Refusal(msgspec.Struct):
+    """What a record holds of a program that doesn't fit."""
+
+    schema: str
+    message: str
+
+
+def dumps(report: Report, *, brief: bool = False) -> str:
+    """Return a report as the text of a record; briefly, what `changes` needs, a kernel a line."""
+    kept: dict[str, Any] = {
         "schema": SCHEMA,
         "name": report.name,
         "target": report.target,
@@ -54,22 +69,60 @@ def dumps(report: Report) -> str:
         "arguments": list(report.arguments),
         "jax_version": report.jax_version,
         "compiler": report.compiler,
-        "xla": dict(sorted(report.xla.items())),
-        "notes": list(report.notes),
-        "program": report.program if len(report.program) <= LONGEST_PROGRAM else "",
+        "xla": {} if brief else dict(sorted(report.xla.items())),
+        "notes": [] if brief else list(report.notes),
+        "program": "" if brief or len(report.program) > LONGEST_PROGRAM else report.program,
         "mesh": dict(report.mesh),
         "topology": report.topology,
         "memory": None if report.memory is None else asdict(report.memory),
         "requested_flops": report.requested_flops,
-        "rows": [_unusual(row) for row in report.rows],
     }
+    if brief:
+        totals = {"hbm_bytes": report.hbm_bytes, "flops": report.flops}
+        kept["totals"] = totals | {"seconds": float(f"{report.time_at_roof or 0:.4g}")}
+        kept["rows"] = [_brief(row) for row in report.rows]
+        return records.dumps(kept)
+    kept["rows"] = [_unusual(row) for row in report.rows]
     return json.dumps(kept, indent=1, ensure_ascii=False) + "\n"
+
+
+_UNREAD: dict[str, Any] = {
+    "operations": {},
+    "cycles": None,
+    "windows": {},
+    "tile_read": None,
+    "padding": 0,
+    "declared_bytes": None,
+    "declared_flops": None,
+}
+"""Fields of a row that a brief record does without."""
+
+
+def _brief(row: Row) -> dict[str, Any]:
+    fields = _unusual(replace(row, **_UNREAD))
+    if "flops" in fields:
+        fields["flops"] = {name: n for name, n in fields["flops"].items() if n}
+    return fields
 
 
 def _unusual(row: Row) -> dict[str, Any]:
     """Return the fields of a row that don't have their usual value, and its name and opcode."""
     usual = asdict(Row("", ""))
+    each = row.collective
+    if each is not None and each.axis and sum(map(len, each.groups or ())) > LARGEST_GROUPS:
+        row = replace(row, collective=replace(each, groups=None))
     return {field: value for field, value in asdict(row).items() if value != usual[field]}
+
+
+def dumps_refusal(message: str) -> str:
+    """Return what the compiler said of a program that doesn't fit as the text of a record."""
+    return records.dumps({"schema": REFUSED, "message": message})
+
+
+def load_refusal(path: Any) -> str:
+    """Return what the compiler said; raise as `load`."""
+    said: str = records.load(path, REFUSED, Refusal, strict=True).message
+    return said
 
 
 def loads(text: str) -> dict[str, Any]:
@@ -96,6 +149,6 @@ def load(path: Any) -> dict[str, Any]:
 
 def _fields(stored: Stored) -> dict[str, Any]:
     fields = msgspec.structs.asdict(stored)
-    del fields["schema"]
+    del fields["schema"], fields["totals"]
     fields["text"] = fields.pop("program")
     return {**fields, "origin": "record"}
