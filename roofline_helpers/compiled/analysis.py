@@ -28,13 +28,16 @@ from roofline_helpers._checks import (
 )
 from roofline_helpers.compiled import compiling, lowering, stand_ins, targets
 from roofline_helpers.compiled.arguments import Arguments, CannotTrace, reason
-from roofline_helpers.compiled.compiling import CannotCompile
+from roofline_helpers.compiled.compiling import CannotCompile, DoesNotFit
 from roofline_helpers.compiled.display import compiled_by
 from roofline_helpers.compiled.kernel import CompiledKernel
 from roofline_helpers.compiled.program import Compiled, read
 from roofline_helpers.compiled.report import Report
 from roofline_helpers.compiled.targets import NoCompiler
 from roofline_helpers.hlo.calls import Counted
+
+LONG = 60
+"""Seconds of processor time from which on a report says what compiling took."""
 
 
 class RecordUsed(UserWarning):
@@ -78,7 +81,8 @@ def analyze(
     use : {"auto", "compiler", "record"}
         "auto" compiles where it can, else takes the record. The environment variable
         ROOFLINE_USE overrides it where a record is named; ROOFLINE_RECORD_TO names a directory
-        that records are written to.
+        that records are written to. "record" is for programs that take minutes: ROOFLINE_WHOLE
+        overrides that.
     topology : str, optional
         Layout of the chips, for instance "4x4x4". By default the smallest that holds the mesh.
     static_argnums, static_argnames, donate_argnums : optional
@@ -122,8 +126,9 @@ def analyze(
     """
     own = {key: value for key, value in locals().items() if key not in ("fn", "args", "kwargs")}
     _refuse_ambiguous(fn, args, own)
-    if use == "auto" and record is not None:
-        use = os.environ.get(stand_ins.USE, use)
+    if record is not None:
+        override = {"auto": stand_ins.USE, "record": stand_ins.WHOLE}.get(use, "")
+        use = os.environ.get(override, use)
     use = name_of("way to analyse", use, ["auto", "compiler", "record"])
     chip, layout = targets.slice_of(chip)
     topology = topology if topology is not None else layout
@@ -157,7 +162,12 @@ def analyze(
     if stored is not None:
         return stored
     folder = stand_ins.folder_to_write() if record is not None else None
-    report = task.report()
+    try:
+        report = task.report()
+    except DoesNotFit as error:
+        if record is not None and folder is not None and known is not None:
+            stand_ins.keep_refusal(error, record, known.key, folder)
+        raise
     if record is not None and folder is not None:
         stand_ins.keep(report, record, folder)
     return report
@@ -226,7 +236,7 @@ class _Task:
         """Compile it, and return what came out."""
         import jax
 
-        started = time.perf_counter()
+        started, busy = time.perf_counter(), sum(os.times()[:4])
         here = targets.first_device()
         described = self.arguments.described()
         made = self._made(here, described)
@@ -248,7 +258,7 @@ class _Task:
             platform=platform,
             arguments=described,
             rows=tuple(hlo.with_axes(row, axes) for row in ledger.rows),
-            notes=(*ledger.notes, *self._notes(here, platform)),
+            notes=(*ledger.notes, *self._notes(here, platform, sum(os.times()[:4]) - busy)),
             xla=made.program.costs,
             jax_version=jax.__version__,
             compiler=targets.compiler(platform),
@@ -335,8 +345,10 @@ class _Task:
             what = f"JAX can't trace {call}: {type(error).__name__}: {reason(error)}"
             raise CannotTrace(what) from error
 
-    def _notes(self, here: Any, platform: str) -> list[str]:
+    def _notes(self, here: Any, platform: str, took: float) -> list[str]:
         notes = []
+        if took > LONG:
+            notes.append(f"compiling took {took:.0f} s of processor time")
         if self._ahead(here) is not None and targets.jax_version() < (0, 8):
             notes.append("this JAX's optimal_seconds does not depend on the chip")
         if platform == "cpu":

@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 SCHEMA = "roofline_helpers.compiled/2"
 """What a record says of itself."""
 
+REFUSED = "roofline_helpers.refused/1"
+"""What the record of a program says of itself that the compiler refused."""
+
+LARGEST_GROUPS = 64
+"""Devices up to which a record lists the groups of an exchange; those of larger meshes are known
+by their axis."""
+
 LONGEST_PROGRAM = 8000
 """Characters of a program that a record keeps; of a longer one it keeps none."""
 
@@ -42,6 +49,13 @@ class Stored(msgspec.Struct):
     memory: Memory | None = None
     requested_flops: float | None = None
     totals: dict[str, float] = {}  # for people who read it
+
+
+class Refusal(msgspec.Struct):
+    """What a record holds of a program that doesn't fit."""
+
+    schema: str
+    message: str
 
 
 def dumps(report: Report, *, brief: bool = False) -> str:
@@ -94,7 +108,21 @@ def _brief(row: Row) -> dict[str, Any]:
 def _unusual(row: Row) -> dict[str, Any]:
     """Return the fields of a row that don't have their usual value, and its name and opcode."""
     usual = asdict(Row("", ""))
+    each = row.collective
+    if each is not None and each.axis and sum(map(len, each.groups or ())) > LARGEST_GROUPS:
+        row = replace(row, collective=replace(each, groups=None))
     return {field: value for field, value in asdict(row).items() if value != usual[field]}
+
+
+def dumps_refusal(message: str) -> str:
+    """Return what the compiler said of a program that doesn't fit as the text of a record."""
+    return records.dumps({"schema": REFUSED, "message": message})
+
+
+def load_refusal(path: Any) -> str:
+    """Return what the compiler said; raise as `load`."""
+    said: str = records.load(path, REFUSED, Refusal, strict=True).message
+    return said
 
 
 def loads(text: str) -> dict[str, Any]:

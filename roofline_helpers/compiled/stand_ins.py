@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from roofline_helpers._checks import BadValue, shown
+from roofline_helpers.compiled.compiling import DoesNotFit
 from roofline_helpers.compiled.quiet import environment
-from roofline_helpers.compiled.record import load
+from roofline_helpers.compiled.record import dumps_refusal, load, load_refusal
 from roofline_helpers.compiled.report import Report
 from roofline_helpers.records import committed, files, write
 
@@ -19,6 +20,14 @@ RECORD_TO = "ROOFLINE_RECORD_TO"
 
 USE = "ROOFLINE_USE"
 """Environment variable: what "auto" means for calls that name a record, "compiler" or "record"."""
+
+REFUSED = "-refused"
+"""How the name of a record ends whose program doesn't fit."""
+
+WHOLE = "ROOFLINE_WHOLE"
+"""Environment variable: what "record" means for calls that name one, "compiler" to make it anew.
+
+Programs that take minutes are called with it, so that nothing compiles them unasked."""
 
 
 @contextlib.contextmanager
@@ -60,13 +69,27 @@ def keep(report: Report, name: str, folder: Path) -> None:
     write(folder / f"{name}.{report.target}.json", report.to_json())
 
 
+def keep_refusal(error: DoesNotFit, name: str, chip: str, folder: Path) -> None:
+    """Write the record of a program that doesn't fit."""
+    write(folder / f"{name}.{chip}{REFUSED}.json", dumps_refusal(str(error)))
+
+
 def records() -> dict[tuple[str, str], Report]:
-    """Return the committed records by name and chip."""
+    """Return the committed records by name and chip, those of refused programs left out."""
     return {key: Report(**load(file)) for key, file in _files().items()}
 
 
 def find(name: str, chip: str) -> Report | None:
-    """Return the committed record of this name for a chip; None if there is none."""
+    """Return the committed record of this name for a chip; None if there is none.
+
+    Raises
+    ------
+    DoesNotFit
+        The record is of a program that the compiler refused.
+    """
+    refused = files(folder()).get(f"{name}.{chip}{REFUSED}")
+    if refused is not None:
+        raise DoesNotFit(load_refusal(refused))
     file = _files().get((name, chip))
     return None if file is None else Report(**load(file))
 
@@ -80,8 +103,9 @@ def _files() -> dict[tuple[str, str], Any]:
     """Return the files of the committed records by name and chip."""
     by_key = {}
     for stem, file in files(folder()).items():
-        name, chip = stem.rsplit(".", 1)
-        by_key[name, chip] = file
+        if not stem.endswith(REFUSED):
+            name, chip = stem.rsplit(".", 1)
+            by_key[name, chip] = file
     return by_key
 
 

@@ -14,7 +14,11 @@ from roofline_helpers.serving.slices import SliceStep, on_slice
 
 @dataclass(frozen=True)
 class PublishedDecode:
-    """A decode step that somebody published; see `published.steps.PublishedStep`."""
+    """A decode step that somebody published; see `published.steps.PublishedStep`.
+
+    `seconds` is the median between two tokens; `mean` the mean time per output token, in which the
+    prompts of other sequences are read too.
+    """
 
     key: str
     source: str
@@ -25,6 +29,7 @@ class PublishedDecode:
     batch: int
     context: int
     seconds: float
+    mean: float
     unsaid: str
 
     @property
@@ -64,6 +69,9 @@ class PublishedDecode:
         return nbytes / (chip.roofline(chip.half).bandwidth / 2)
 
 
+_PRINTED = ("chip", "shape", "batch", "context", "seconds", "mean")
+
+
 def published_decode(data: Mapping[str, Any], row: Mapping[str, Any]) -> PublishedDecode:
     """Return a row of a file of `data/published`."""
     return PublishedDecode(
@@ -72,5 +80,5 @@ def published_decode(data: Mapping[str, Any], row: Mapping[str, Any]) -> Publish
         url=f"{data['url']}/{row['page']}",
         model=model(row["model"]),
         unsaid=row.get("unsaid", ""),
-        **{name: row[name] for name in ("chip", "shape", "batch", "context", "seconds")},
+        **{name: row[name] for name in _PRINTED},
     )

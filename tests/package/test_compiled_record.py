@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from compiled_reports import for_v6e, jax, needs, report_of, spec
 
 from roofline_helpers import compiled
 from roofline_helpers._checks import BadValue
-from roofline_helpers.compiled import stand_ins, targets
+from roofline_helpers.compiled import analysis, record, stand_ins, targets
+from roofline_helpers.compiled.compiling import refused
+from roofline_helpers.hlo import Collective, Row
 
 jnp = jax.numpy
 pytestmark = for_v6e
@@ -115,6 +118,53 @@ def test_a_record_takes_the_compilers_place(
     assert (str(shown), shown.origin) == (str(live), "record")
     with pytest.raises(compiled.NoCompiler, match=r"no compiler here$"):
         compiled.analyze(jnp.tanh, x, chip="v6e", record="tanh", use="compiler")
+
+
+def test_a_refusal_takes_the_compilers_place_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 48.50G of 31.25G hbm."
+    monkeypatch.setattr(targets, "can_compile", lambda chip: None)
+    monkeypatch.setattr(stand_ins, "folder", lambda: tmp_path)
+
+    def refuse(_: Any) -> None:
+        raise refused(said)
+
+    monkeypatch.setattr(analysis._Task, "report", refuse)
+    with compiled.recording(tmp_path), pytest.raises(compiled.DoesNotFit):
+        compiled.analyze(jnp.tanh, spec(8), chip="v6e", record="big")
+    assert [path.name for path in tmp_path.iterdir()] == ["big.v6e-refused.json"]
+    assert compiled.records() == {}
+    monkeypatch.setattr(analysis._Task, "report", lambda _: pytest.fail("it compiled"))
+    with pytest.raises(compiled.DoesNotFit, match=r"Used 48\.50G") as caught:
+        compiled.analyze(jnp.tanh, spec(8), chip="v6e", record="big", use="record")
+    assert (caught.value.needed, caught.value.capacity) == (48.5 * 2**30, 31.25 * 2**30)
+
+
+def test_what_takes_minutes_is_compiled_only_where_that_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs("v6e")
+    monkeypatch.setattr(stand_ins, "folder", lambda: tmp_path)
+    options: dict[str, Any] = {"chip": "v6e", "record": "tanh", "use": "record"}
+    with pytest.raises(compiled.NoCompiler, match="no record 'tanh'"):
+        compiled.analyze(jnp.tanh, spec(256, 256), **options)
+    monkeypatch.setenv(compiled.WHOLE, "compiler")
+    with compiled.recording(tmp_path):
+        assert compiled.analyze(jnp.tanh, spec(256, 256), **options).origin == "compiled"
+    monkeypatch.delenv(compiled.WHOLE)
+    assert compiled.analyze(jnp.tanh, spec(256, 256), **options).origin == "record"
+
+
+def test_records_of_large_meshes_leave_out_who_is_in_which_group() -> None:
+    pod = Collective("a", "all-gather", 1, 128, 128, (tuple(range(128)),), axis="fsdp")
+    for exchange, kept in (
+        (pod, None),
+        (replace(pod, axis=None), pod.groups),
+        (replace(pod, groups=((0, 1),)), ((0, 1),)),
+    ):
+        stored = record._unusual(Row("a", "all-gather", collective=exchange))["collective"]
+        assert stored["groups"] == kept
 
 
 def test_committed_records_are_what_the_compiler_says_now() -> None:

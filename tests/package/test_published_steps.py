@@ -6,7 +6,7 @@ import pandas
 import pytest
 
 import roofline_helpers as rh
-from roofline_helpers import published
+from roofline_helpers import published, serving
 from roofline_helpers.published import PublishedDecode, PublishedStep
 
 ALL = published.steps()
@@ -31,6 +31,15 @@ def test_decode_steps_are_predicted_too(board: pandas.DataFrame) -> None:
     decode = board[board.step == "decode"]
     assert (decode.error.abs() < 0.20).all()
     assert decode.error.abs().mean() < decode["rule of thumb error"].abs().mean()
+
+
+def test_prompts_of_others_are_what_the_mean_has_above_the_median() -> None:
+    for one in (each for each in ALL if isinstance(each, PublishedDecode)):
+        place = one.reached.place
+        prompt = serving.on_slice(one.model, place, phase="prefill", context=1000)
+        predicted = one.reached.seconds + one.batch * prompt.seconds / 1000
+        assert one.seconds < one.mean
+        assert predicted == pytest.approx(one.mean, rel=0.13)
 
 
 @pytest.mark.parametrize("one", ROWS, ids=lambda one: one.key)

@@ -2,9 +2,11 @@
 
     python -m tools.notebooks.records          write roofline_helpers/data/compiled
     python -m tools.notebooks.records check    say which records differ from a live compilation
+    python -m tools.notebooks.records whole    compile whole models again, which takes minutes each
 
 A record stands in where the compiler isn't available: macOS, Colab, other processors. Needs the TPU
-compiler, so Linux on x86-64. Records are replaced only after every notebook has run.
+compiler, so Linux on x86-64. Records are replaced only after every notebook has run. Those of whole
+models, whose names begin with "whole-", stay as they are unless asked for.
 """
 
 from __future__ import annotations
@@ -22,6 +24,16 @@ from tools.notebooks import run as notebooks
 KEPT = books.ROOT / "roofline_helpers/data/compiled"
 
 
+WHOLE = "whole-"
+"""How the name of a record begins that no check makes again: it takes minutes."""
+PATIENCE = 7200  # seconds for a cell that compiles whole models
+
+
+def made_each_time(folder: Path = KEPT) -> list[Path]:
+    """Return the records of a folder that are compared with a live compilation."""
+    return sorted(path for path in folder.glob("*.json") if not path.name.startswith(WHOLE))
+
+
 def recorded_by(path: Path) -> bool:
     """Return whether a notebook names records."""
     return "record=" in path.read_text("utf-8")
@@ -29,15 +41,26 @@ def recorded_by(path: Path) -> bool:
 
 def stale(fresh: Mapping[str, str], kept: Path = KEPT) -> list[str]:
     """Return the records, text by file name, that are kept otherwise or not at all."""
-    old = {path.name: path.read_text("utf-8") for path in kept.glob("*.json")}
+    old = {path.name: path.read_text("utf-8") for path in made_each_time(kept)}
     return sorted(name for name, text in fresh.items() if old.get(name) != text)
 
 
 def differing(fresh: Path, kept: Path = KEPT) -> list[str]:
     """Return the records that are missing, extra, or differ between two directories."""
-    new = {path.name: path.read_text("utf-8") for path in fresh.glob("*.json")}
-    left = {path.name for path in kept.glob("*.json")} - set(new)
+    new = {path.name: path.read_text("utf-8") for path in made_each_time(fresh)}
+    left = {path.name for path in made_each_time(kept)} - set(new)
     return sorted([*stale(new, kept), *left])
+
+
+def make_whole() -> None:
+    """Compile what notebooks call with `use="record"`, and replace those records."""
+    for path in books.notebooks():
+        if 'use="record"' in path.read_text("utf-8"):
+            with tempfile.TemporaryDirectory() as directory:
+                environment = {compiled.RECORD_TO: directory, compiled.WHOLE: "compiler"}
+                notebooks.execute(path, show=True, environment=environment, seconds=PATIENCE)
+                for made in Path(directory).glob(f"{WHOLE}*.json"):
+                    shutil.copy(made, KEPT)
 
 
 def main() -> int:
@@ -46,6 +69,9 @@ def main() -> int:
     if missing:
         print(f"records can't be made here: {missing}", file=sys.stderr)
         return 1
+    if sys.argv[1:] == ["whole"]:
+        make_whole()
+        return 0
     with tempfile.TemporaryDirectory() as directory:
         environment = {compiled.RECORD_TO: directory, compiled.USE: "compiler"}
         for path in filter(recorded_by, books.notebooks()):
@@ -55,6 +81,8 @@ def main() -> int:
         print("\n".join(stale) or "all records as before")
         if sys.argv[1:] == ["check"]:
             return 1 if stale else 0
+        for path in KEPT.glob(f"{WHOLE}*.json"):
+            shutil.copy(path, directory)
         beside = KEPT.with_name("compiled.new")
         shutil.rmtree(beside, ignore_errors=True)  # left by a run that was cut off
         shutil.copytree(directory, beside)
