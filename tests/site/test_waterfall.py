@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-import page_numbers
 import pytest
-from page_figures import slow_step
 
+import page_numbers
+from page_figures import slow_step
 from roofline_helpers.explain import CAUSES
 from tools import books
 from tools.site import waterfall
