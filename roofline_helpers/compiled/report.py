@@ -127,9 +127,15 @@ class Report(Totals):
     def _repr_html_(self) -> str:
         return display.html(self)
 
-    def to_json(self) -> str:
-        """Return the report as the text of a record. `Report.from_json` reads it."""
-        return record.dumps(self)
+    def to_json(self, *, brief: bool = False) -> str:
+        """Return the report as the text of a record. `Report.from_json` reads it.
+
+        Parameters
+        ----------
+        brief : bool
+            Only what `diff` needs, one line a kernel: a baseline that people can read.
+        """
+        return record.dumps(self, brief=brief)
 
     @classmethod
     def from_json(cls, text: str) -> Report:

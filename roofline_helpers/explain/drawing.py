@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from roofline_helpers.explain.explanation import Explanation
 
 _WIDTH = 860
-_NAMES = 300
+_NARROW, _NAMES = 520, 232  # of the waterfall, which a phone shows whole
 _LINE = 22
 _BASE = ("counted by hand", "the compiled program")
 _LABELLED = 6
@@ -26,9 +26,10 @@ def _text(x: float, y: float, words: str, kind: str = "", anchor: str = "start")
     )
 
 
-def _svg(height: float, label: str, inside: str) -> str:
+def _svg(height: float, label: str, inside: str, width: int = _WIDTH) -> str:
+    kind = "" if width == _WIDTH else ' class="narrow"'
     return (
-        f'<svg viewBox="0 0 {_WIDTH} {height:.0f}" role="img" '
+        f'<svg{kind} viewBox="0 0 {width} {height:.0f}" role="img" '
         f'aria-label="{html.escape(label, quote=True)}">{inside}</svg>'
     )
 
@@ -45,7 +46,7 @@ def waterfall(why: Explanation) -> str:
         sums += bar.seconds
         ends.append(sums)
     low, high = min(ends), max(*ends, why.wall)
-    room = _WIDTH - _NAMES - 90
+    room = _NARROW - _NAMES - 90
     parts = []
 
     def place(seconds: float) -> float:
@@ -57,12 +58,12 @@ def waterfall(why: Explanation) -> str:
         kind = "gain" if bar.seconds < 0 else "loss"
         kind = "ideal" if bar.name in _BASE else "rest" if number == len(bars) - 1 else kind
         tip = f"<title>{html.escape(bar.meaning)}</title>"
-        width = max(right - left, 1.0)
+        long = max(right - left, 1.0)
         parts.append(
-            f'<rect x="{left:.1f}" y="{y + 3}" width="{width:.1f}" height="{_LINE - 6}" '
+            f'<rect x="{left:.1f}" y="{y + 3}" width="{long:.1f}" height="{_LINE - 6}" '
             f'class="{kind}">{tip}</rect>'
         )
-        parts.append(_text(_NAMES - 8, y + 15, _cut(bar.name, 44), "name", "end"))
+        parts.append(_text(_NAMES - 8, y + 15, _cut(bar.name, 31), "name", "end"))
         parts.append(_text(right + 5, y + 15, si(bar.seconds, "s"), "value"))
     y = _LINE * len(bars)
     parts.append(
@@ -74,7 +75,7 @@ def waterfall(why: Explanation) -> str:
     largest = max(bars, key=lambda bar: bar.seconds)
     label = f"Waterfall of {len(bars)} steps that add up to {si(why.wall, 's')}; the largest is "
     label += f"{largest.name}, {si(largest.seconds, 's')}"
-    return _svg(y + _LINE, label, "".join(parts))
+    return _svg(y + _LINE, label, "".join(parts), _NARROW)
 
 
 def timeline(why: Explanation) -> str:

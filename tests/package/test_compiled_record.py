@@ -146,7 +146,7 @@ def test_what_takes_minutes_is_compiled_only_where_that_is_asked_for(
 ) -> None:
     needs("v6e")
     monkeypatch.setattr(stand_ins, "folder", lambda: tmp_path)
-    options = {"chip": "v6e", "record": "tanh", "use": "record"}
+    options: dict[str, Any] = {"chip": "v6e", "record": "tanh", "use": "record"}
     with pytest.raises(compiled.NoCompiler, match="no record 'tanh'"):
         compiled.analyze(jnp.tanh, spec(256, 256), **options)
     monkeypatch.setenv(compiled.WHOLE, "compiler")

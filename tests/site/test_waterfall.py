@@ -1,0 +1,68 @@
+"""The front page's waterfall, and the summary's table of causes, are what the package has."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import page_numbers
+from page_figures import slow_step
+from roofline_helpers.explain import CAUSES, Cause
+from tools import books
+from tools.notebooks import run as notebooks
+from tools.site import waterfall
+
+
+def test_the_picture_shows_the_record() -> None:
+    assert waterfall.differing() == [], "run python -m tools.site.waterfall"
+
+
+@pytest.mark.parametrize("theme", waterfall.PICTURES)
+def test_the_picture_needs_no_style_sheet_and_has_every_bar(theme: str) -> None:
+    drawn = waterfall.picture(theme)
+    assert "var(" not in drawn
+    used = set(re.findall(r'<rect[^>]* class="(\w+)"', drawn))
+    assert used <= set(re.findall(r"\.(\w+)\{fill", drawn))
+    assert drawn.count("<rect") == len(slow_step().waterfall) + 1
+    assert len(drawn) < 6000  # it is on the front page
+
+
+def test_every_cause_is_in_the_summary_with_a_chapter_of_the_book() -> None:
+    table = page_numbers.numbers()["cause_table"]
+    rows = re.findall(r"^\| (.*) \| (.*) \| \[\]\(\.\./(.*)\.ipynb\) \|$", table, re.MULTILINE)
+    expected = [(cause.title.lower(), cause.advice, cause.chapter) for cause in CAUSES.values()]
+    assert [(title.lower(), advice, chapter) for title, advice, chapter in rows] == expected
+    toc = (books.ROOT / "_toc.yml").read_text("utf-8")
+    chapters = set(re.findall(r"file: (\S+)", toc))
+    assert {chapter for _, _, chapter in expected} <= chapters
+    assert "{{ cause_table }}" in (books.ROOT / "book/summary.md").read_text("utf-8")
+
+
+TAUGHT = {
+    "layout-copy": "order|layout",
+    "scan-copy": "scan",
+    "not-donated": "donat",
+    "float32": "fp32|float32",
+    "unfused": "fus",
+    "split-reduction": "row",
+    "scores": "scores",
+    "attention": "cuDNN|flash",
+    "recomputed": "jax.checkpoint",
+    "gather": "gather",
+    "small-product": "Padding",
+    "vector-product": "einsum",
+    "short-kernels": "launches",
+    "tail": "wave",
+    "host": "host",
+    "transfer": "Transfers",
+    "compiling": "Compiling",
+    "communication": "all-gather",
+}
+
+
+@pytest.mark.parametrize("cause", CAUSES.values(), ids=lambda cause: cause.key)
+def test_the_chapter_of_a_cause_is_about_it(cause: Cause) -> None:
+    cells = notebooks.load(books.ROOT / f"{cause.chapter}.ipynb").cells
+    text = "\n".join(cell.source for cell in cells)
+    assert re.search(TAUGHT[cause.key], text)
