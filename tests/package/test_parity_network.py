@@ -7,7 +7,7 @@ from importlib import resources
 from math import isclose
 from typing import Any
 
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, Page
 
 from roofline_helpers import lab, network, training
 
@@ -45,14 +45,10 @@ def points() -> list[tuple[list[Any], training.Layer]]:
     return found
 
 
-def in_browser(chromium: Browser, script: str, given: list[Any]) -> list[dict[str, Any]]:
-    page = chromium.new_page()
-    try:
-        return list(
-            json.loads(page.evaluate(f"(points) => {{ {script}\nreturn ({RUN})(points) }}", given))
-        )
-    finally:
-        page.close()
+def computed(page: Page, script: str, given: list[Any]) -> list[dict[str, Any]]:
+    """What a script makes of the points."""
+    text = page.evaluate(f"(points) => {{ {script}\nreturn ({RUN})(points) }}", given)
+    return list(json.loads(text))
 
 
 NUMBERS = ("flops", "products", "gathers", "sums", "seconds", "attainable")
@@ -73,8 +69,10 @@ def test_javascript_agrees_with_python_and_a_slip_is_found(chromium: Browser) ->
     asked, layers = [point for point, _ in given], [layer for _, layer in given]
     assert len(given) > 300
     assert {layer.bound for layer in layers} == {"compute", "weights", "sums"}
-    assert faults(in_browser(chromium, script, asked), layers) == 0
+    page = chromium.new_page()
+    assert faults(computed(page, script, asked), layers) == 0
     for right, wrong in SLIPS:
         assert script.count(right) == 1, f"{right!r} is no longer in network.js once"
-        changed = in_browser(chromium, script.replace(right, wrong), asked[::3])
+        changed = computed(page, script.replace(right, wrong), asked[::3])
         assert faults(changed, layers[::3]) > 0, right
+    page.close()
