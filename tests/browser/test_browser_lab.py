@@ -25,6 +25,7 @@ ELEMENTS = {
     "ridges": lab.ridges,
     "matmul": lab.matmul,
     "chain": lab.chain,
+    "sharding": lab.sharding,
     "memory-wall": lab.memory_wall,
     "design": lab.design_challenge,
 }
@@ -419,6 +420,11 @@ CROWDED: dict[str, list[dict[str, Any]]] = {
     "ridges": [{"a": "h100", "b": "h200", "c": "b200", "d": "mi300x", "n": n} for n in (64, 900)],
     "matmul": [{"chip": c, "m": n, "n": n, "k": n} for c in ("v4", "mi300x") for n in (1, 512)],
     "chain": [{"chip": c, "ab": "yes", "bc": "yes", "cd": "yes"} for c in ("h100", "l4")],
+    "sharding": [
+        {"chip": chip, "tensor": ways, "tokens": tokens}
+        for chip, ways in (("v5e", 8), ("v7x", 16), ("h200", 8), ("h200", 1))
+        for tokens in (1, 512, 65536)
+    ],
     "memory-wall": [{"chip": "v5e", "m": 1}, {"chip": "v4", "achieved": 20}, {"chip": "orin-nx"}],
     "design": [
         {"chip": chip, "phase": phase, "batch": batch}
