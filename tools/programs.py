@@ -176,7 +176,7 @@ def note_missed(seconds: float) -> None:
     """Name the test that compiled for so long what isn't kept, where somebody asks for that."""
     missed = os.environ.get(MISSED_TO)
     if missed and os.environ.get(SOURCE) != "live":
-        test = os.environ.get("PYTEST_CURRENT_TEST", "?").partition("[")[0].partition(" ")[0]
+        test = re.split(r"[\[@ ]", os.environ.get("PYTEST_CURRENT_TEST", "?"))[0]
         with Path(missed).open("a", encoding="utf-8") as file:
             file.write(f"{seconds:.1f} {test}\n")
 
