@@ -29,7 +29,7 @@ WRITTEN, KEPT, OTHER = "written", "as it was", "another compiler"
 
 
 @dataclass
-class Roofline:
+class Budget:
     """The fixture `roofline` of one test: `roofline(fn, *args, chip="v6e")`.
 
     `test_file` and `test` say where its baselines lie, `command` how the test is run again,

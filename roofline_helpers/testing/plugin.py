@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from roofline_helpers.testing.fixture import Roofline
+    from roofline_helpers.testing.fixture import Budget
 
 PROPERTY = "roofline"
 """What became of a test's baselines is in its report's `user_properties` under this name."""
@@ -39,18 +39,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture
-def roofline(request: pytest.FixtureRequest) -> Roofline:
+def roofline(request: pytest.FixtureRequest) -> Budget:
     """Compile a function for a chip and hold it against limits, or against its baseline.
 
     ``roofline(fn, *args, chip="v6e")`` compares with the committed baseline, which
     ``pytest --roofline-update`` writes; ``hbm_bytes="<= 1.2 GB"``, ``flops``, ``seconds``,
     ``exposed="<= 5 %"``, ``memory``, ``kernels`` and ``fits=True`` are limits.
     """
-    from roofline_helpers.testing.fixture import Roofline
+    from roofline_helpers.testing.fixture import Budget
 
     node, config = request.node, request.config
     test = node.nodeid.partition("::")[2] or node.name
-    return Roofline(
+    return Budget(
         node.path,
         test,
         f"pytest {OPTION} '{node.nodeid}'",

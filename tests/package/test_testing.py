@@ -16,7 +16,7 @@ from roofline_helpers._checks import BadType, BadValue, UnknownName
 from roofline_helpers.compiled import DoesNotFit
 from roofline_helpers.compiled.program import Memory
 from roofline_helpers.testing import baselines, fixture
-from roofline_helpers.testing.fixture import Roofline
+from roofline_helpers.testing.fixture import Budget
 from roofline_helpers.testing.limits import METRICS, Limit, fits
 
 REPORT = compiled.records()["chain-xla", "v6e"]
@@ -45,8 +45,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return reports
 
 
-def of(path: Path, **options: Any) -> Roofline:
-    return Roofline(path / "test_a.py", "test_a", "pytest --roofline-update 'test_a'", **options)
+def of(path: Path, **options: Any) -> Budget:
+    return Budget(path / "test_a.py", "test_a", "pytest --roofline-update 'test_a'", **options)
 
 
 def step(x: Any, y: Any = None) -> Any:
