@@ -56,7 +56,7 @@ notebooks: $(READY) ## execute and normalise the notebooks (REFRESH=1: machine-d
 records: $(READY) ## compile for TPUs again what the notebooks compile (Linux x86-64)
 	@$(PY) -m tools.notebooks.records
 
-programs: $(READY) ## compile for TPUs again what the checks compile (Linux x86-64)
+programs: $(READY) ## compile for TPUs what the checks compile and nobody has kept (Linux x86-64)
 	@$(PY) -m tools.programs
 
 lab: $(READY) ## open the notebooks in JupyterLab

@@ -36,4 +36,4 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     bad = dict.fromkeys(one.nodeid for kind in ("failed", "error") for one in stats.get(kind, ()))
     if kept and bad:
         with Path(kept).open("a", encoding="utf-8") as file:
-            file.writelines(f"  {name}\n" for name in bad)
+            file.writelines(f"  {name.rpartition('@')[0] or name}\n" for name in bad)

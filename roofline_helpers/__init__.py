@@ -12,21 +12,14 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from roofline_helpers import dtypes, hardware, roofline, work
-from roofline_helpers._checks import BadType, BadValue, RooflineError, UnknownName
-from roofline_helpers.hardware import Chip, all_chips, chip, chips
-from roofline_helpers.judge import check
-from roofline_helpers.roofline import Roofline
-from roofline_helpers.show import si, table
-from roofline_helpers.verdicts import gain, verdict
-from roofline_helpers.work import Work, fuse, total
-
 if TYPE_CHECKING:
     from roofline_helpers import (
         ask,
         compiled,
+        dtypes,
         evidence,
         explain,
+        hardware,
         kernels,
         lab,
         measure,
@@ -34,30 +27,22 @@ if TYPE_CHECKING:
         network,
         plot,
         published,
+        roofline,
         serving,
         training,
+        work,
     )
+    from roofline_helpers._checks import BadType, BadValue, RooflineError, UnknownName
     from roofline_helpers.compiled import analyze, cost_analysis
+    from roofline_helpers.hardware import Chip, all_chips, chip, chips
+    from roofline_helpers.judge import check
     from roofline_helpers.published import scoreboard
+    from roofline_helpers.roofline import Roofline
+    from roofline_helpers.show import si, table
+    from roofline_helpers.verdicts import gain, verdict
+    from roofline_helpers.work import Work, fuse, total
 
 __version__ = "0.1.0"
-
-# Modules that are imported when first used: they load Matplotlib or JAX, or a catalogue
-_LATER = (
-    "ask",
-    "compiled",
-    "evidence",
-    "explain",
-    "kernels",
-    "lab",
-    "measure",
-    "models",
-    "network",
-    "plot",
-    "published",
-    "serving",
-    "training",
-)
 
 __all__ = [
     "BadType",
@@ -99,15 +84,38 @@ __all__ = [
     "work",
 ]
 
-
-# Functions of those modules that everybody calls
-_FUNCTIONS = {"analyze": "compiled", "cost_analysis": "compiled", "scoreboard": "published"}
+# Everything is imported when it is first used: a test run that has the pytest plugin, and a command
+# that only prints help, pay for nothing
+_FROM = {
+    "BadType": "_checks",
+    "BadValue": "_checks",
+    "Chip": "hardware",
+    "Roofline": "roofline",
+    "RooflineError": "_checks",
+    "UnknownName": "_checks",
+    "Work": "work",
+    "all_chips": "hardware",
+    "analyze": "compiled",
+    "check": "judge",
+    "chip": "hardware",
+    "chips": "hardware",
+    "cost_analysis": "compiled",
+    "fuse": "work",
+    "gain": "verdicts",
+    "scoreboard": "published",
+    "si": "show",
+    "table": "show",
+    "total": "work",
+    "verdict": "verdicts",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _FUNCTIONS:
-        return getattr(importlib.import_module(f"{__name__}.{_FUNCTIONS[name]}"), name)
-    if name in _LATER:
+    if name in _FROM:
+        value = getattr(importlib.import_module(f"{__name__}.{_FROM[name]}"), name)
+        globals()[name] = value
+        return value
+    if name in __all__:
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

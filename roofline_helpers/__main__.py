@@ -1,15 +1,8 @@
-"""The command line: ``python -m roofline_helpers measure …`` and ``… explain SCRIPT.py:FUNCTION``.
-
-Measuring a device needs no other word; `explain` takes its own options.
-"""
+"""``python -m roofline_helpers``: the command line, as in `roofline_helpers.command`."""
 
 import sys
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["explain"]:
-        from roofline_helpers.explain import command
+    from roofline_helpers.command import main
 
-        sys.exit(command.main(sys.argv[2:]))
-    from roofline_helpers import measure
-
-    sys.exit(measure.main())
+    sys.exit(main())

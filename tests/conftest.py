@@ -17,8 +17,15 @@ from tools import books
 mpl.use("agg")  # no window in the tests' own process; kernels draw into the notebook
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the tests that take long, and end with those that need what others have made."""
+    """Begin with the tests that take long, and end with those that need what others have made.
+
+    A file of the package's tests stays in one process, with what its tests share.
+    """
+    for item in items:
+        if "tests/package" in item.path.as_posix() and not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
     first = {"test_outputs.py": 0}  # executes the notebooks
 
     def place(item: pytest.Item) -> int:

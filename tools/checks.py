@@ -1,5 +1,7 @@
 """Run checks one after another, with the time that each takes; the last lines name what failed.
 
+Wall time is what people wait for; processor time, of all processes, tells more on a busy machine.
+
 python -m tools.checks lint       linter, formatter, types, spelling
 python -m tools.checks quick      those, and the package's quick tests
 python -m tools.checks            those, the site, all tests, each notebook executed once
@@ -15,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tools import books
+from tools import books, programs
 
 PYTEST = ["-m", "pytest", "-q"]
 # Two processes; tests that share something expensive stay together
@@ -45,11 +47,17 @@ STAGES: dict[str, list[Stage]] = {
 THOROUGH = {"ROOFLINE_THOROUGH": "1", "ROOFLINE_PROGRAMS": "live"}
 
 
+def processor_time() -> float:
+    """Return the seconds that ended processes have computed, of all that were started from here."""
+    spent = os.times()
+    return spent.children_user + spent.children_system
+
+
 def run(stages: list[Stage], environment: dict[str, str]) -> list[str]:
     """Run each stage, failed or not before it; return the names of those that failed."""
     failed = []
     for name, arguments in stages:
-        begun = time.perf_counter()
+        begun, computed = time.perf_counter(), processor_time()
         # nbval holds the committed outputs against the records of compilations, and
         # tests/notebooks/test_compiled_records.py holds those against what the compiler says
         use = {"ROOFLINE_USE": "record"} if "--nbval" in arguments else {}
@@ -57,7 +65,11 @@ def run(stages: list[Stage], environment: dict[str, str]) -> list[str]:
         if subprocess.run(command, cwd=books.ROOT, env={**environment, **use}).returncode:
             failed.append(name)
         verdict = "FAILED" if name in failed else "ok"
-        print(f"== {name}: {verdict}, {time.perf_counter() - begun:.1f} s", flush=True)
+        taken = f"{time.perf_counter() - begun:.1f} s"
+        print(
+            f"== {name}: {verdict}, {taken} ({processor_time() - computed:.0f} s of processors)",
+            flush=True,
+        )
     return failed
 
 
@@ -68,9 +80,13 @@ def main() -> int:
         print(__doc__, file=sys.stderr)
         return 2
     with tempfile.TemporaryDirectory() as folder:
-        names = Path(folder) / "failed"
-        more = THOROUGH if which == "thorough" else {}
-        failed = run(STAGES[which], {**os.environ, **more, FAILED_TO: str(names)})
+        names, missed = Path(folder) / "failed", Path(folder) / "missed"
+        noted = {FAILED_TO: str(names), programs.MISSED_TO: str(missed)}
+        environment = {**os.environ, **(THOROUGH if which == "thorough" else {}), **noted}
+        # Without bytecode every process would compile this package, and its tests, for itself
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        failed = run(STAGES[which], environment)
+        print(programs.missed_in(missed) if missed.is_file() else "", end="", file=sys.stderr)
         if failed:
             print(f"failed: {', '.join(failed)}", file=sys.stderr)
             print(names.read_text("utf-8") if names.is_file() else "", end="", file=sys.stderr)

@@ -1,6 +1,7 @@
 """Programs that the TPU compiler has made, kept so that the checks need not make them again.
 
-    python -m tools.programs          compile all of them anew, which takes minutes
+    python -m tools.programs          compile those that are missing, forget those that nobody uses
+    python -m tools.programs live     compile all of them anew, which takes minutes
 
 A program is found by what determines it: the lowered program (StableHLO, Mosaic kernels included,
 with the names of its operations and the reader's lines that they come from), the chip, the layout
@@ -20,7 +21,9 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from base64 import b64decode
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -35,12 +38,16 @@ SOURCE = "ROOFLINE_PROGRAMS"
 """Environment variable: "live" to compile everything."""
 WRITE_TO = "ROOFLINE_PROGRAMS_TO"
 """Environment variable: a folder that each program that is compiled, or used, is written to."""
+MISSED_TO = "ROOFLINE_MISSED_TO"
+"""Environment variable: a file that names what compiles a program that isn't kept."""
 TESTS = ["tests/package", "tests/notebooks/test_compiled_records.py"]
 """What compiles, the execution of the notebooks included."""
 KERNEL = re.compile(r"body\\22: \\22([A-Za-z0-9+/=]+)\\22")  # of Pallas, in a lowered program
 HLO_KERNEL = re.compile(r'("body": ?")[A-Za-z0-9+/=]+"')
 ROOT = "/the/book"  # in what is kept, for this repository's folder
 CELLS = re.compile(r"/ipykernel_\d+/")
+WORTH = 20
+"""Seconds of compiling from which on programs should be kept: tests of compiling itself take 10."""
 OURS = re.compile(r"/(?:roofline_helpers|tools)/")
 
 _ahead = compiling.ahead
@@ -147,7 +154,11 @@ def program_of(entry: Mapping[str, Any]) -> Compiled:
 def ahead(lowered: Any, devices: Sequence[Any], target: Mapping[str, str]) -> Compiled:
     """Stand in for `compiling.ahead`."""
     key = key_of(lowered.module, target)
-    entry = kept().get(key) or entry_of(_ahead(lowered, devices, target))
+    entry = kept().get(key)
+    if entry is None:
+        begun = time.process_time()
+        entry = entry_of(_ahead(lowered, devices, target))
+        note_missed(time.process_time() - begun)
     folder = os.environ.get(WRITE_TO)
     if folder:
         place = Path(folder) / f"{key}.json"
@@ -155,6 +166,26 @@ def ahead(lowered: Any, devices: Sequence[Any], target: Mapping[str, str]) -> Co
         beside.write_text(json.dumps(entry), "utf-8")
         beside.replace(place)
     return program_of(entry)
+
+
+def note_missed(seconds: float) -> None:
+    """Name the test that compiled for so long what isn't kept, where somebody asks for that."""
+    missed = os.environ.get(MISSED_TO)
+    if missed and os.environ.get(SOURCE) != "live":
+        test = os.environ.get("PYTEST_CURRENT_TEST", "?").partition("[")[0].partition(" ")[0]
+        with Path(missed).open("a", encoding="utf-8") as file:
+            file.write(f"{seconds:.1f} {test}\n")
+
+
+def missed_in(noted: Path) -> str:
+    """Return what a file of `note_missed` amounts to, nothing where everything was kept."""
+    lines = [line.split() for line in noted.read_text("utf-8").splitlines()]
+    seconds = sum(float(taken) for taken, _ in lines)
+    if seconds < WORTH:
+        return ""
+    tests = "".join(f"  {n} in {test}\n" for test, n in Counter(t for _, t in lines).items())
+    many = f"{len(lines)} programs were compiled that aren't kept ({seconds:.0f} s of processors)"
+    return f"{many}: `make programs`\n{tests}"
 
 
 def install() -> None:
@@ -177,13 +208,18 @@ def pack(folder: Path) -> int:
 
 
 def main() -> int:
-    """Compile all programs of the tests and of the notebooks, and keep them."""
+    """Compile programs of the tests and of the notebooks, and keep them."""
+    live = sys.argv[1:] == ["live"]
+    if sys.argv[1:] and not live:
+        print(__doc__, file=sys.stderr)
+        return 2
     missing = targets.can_compile("v6e")
     if missing:
         print(f"programs can't be made here: {missing}", file=sys.stderr)
         return 1
     with tempfile.TemporaryDirectory() as folder:
-        environment = {**os.environ, SOURCE: "live", WRITE_TO: folder, "JAX_PLATFORMS": "cpu"}
+        environment = {**os.environ, WRITE_TO: folder, "JAX_PLATFORMS": "cpu"}
+        environment |= {SOURCE: "live"} if live else {}
         command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup", *TESTS]
         failed = subprocess.run(command, cwd=books.ROOT, env=environment).returncode
         if not failed:

@@ -1,4 +1,4 @@
-"""Chapter 1's two kernels, and its picture: the package draws it, ``tools.site.front`` keeps it."""
+"""What prose pages draw: the package draws it, ``tools.site`` keeps it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import matplotlib.pyplot as plt
 
 import roofline_helpers as rh
+from roofline_helpers.explain import Explanation, ladder
 from roofline_helpers.roofline import Roofline
 
 
@@ -51,3 +52,12 @@ def draw_first_kernels() -> bytes:
     figure.savefig(written, format="png", dpi=200)
     plt.close(figure)
     return written.getvalue()
+
+
+# --- the front page -------------------------------------------------------------------------------
+
+
+def slow_step() -> Explanation:
+    """Return what the front page explains: a decode step with its layers in a Python loop."""
+    steps = ladder.committed()["decode"].of(batch=64, context=2048)
+    return next(step.why for step in steps if step.why is not None)

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 import numpy as np
 
 import roofline_helpers as rh
-from page_figures import First, first_kernels
+from page_figures import First, first_kernels, slow_step
+from roofline_helpers.explain import CAUSES
 from roofline_helpers.figures import Figure, Source
 from roofline_helpers.hardware import Chip
 from roofline_helpers.show import significant
@@ -24,6 +25,7 @@ def numbers() -> dict[str, str]:
     """
     return {
         **_front(),
+        **_slow_step(),
         **_first_kernel(),
         **_ridges(),
         **_rules_of_thumb(),
@@ -32,6 +34,7 @@ def numbers() -> dict[str, str]:
         "chip_figures": _chip_figures(),
         "chip_sources": _chip_sources(),
         "chip_count": str(len(rh.all_chips())),
+        "cause_table": _cause_table(),
     }
 
 
@@ -52,6 +55,21 @@ def _front() -> dict[str, str]:
         "front_time_pallas": rh.si(pallas, "s"),
         "front_share": f"{least / pallas:.0%}",
     }
+
+
+def _slow_step() -> dict[str, str]:
+    """The front page's waterfall: what it begins and ends with."""
+    why = slow_step()
+    return {"front_why_least": rh.si(why.hand, "s"), "front_why_wall": rh.si(why.wall, "s")}
+
+
+def _cause_table() -> str:
+    """Return one row a cause that `explain` can name, with the chapter that teaches it."""
+    rows = []
+    for cause in CAUSES.values():
+        title = f"{cause.title[0].upper()}{cause.title[1:]}"
+        rows.append(f"| {title} | {cause.advice} | [](../{cause.chapter}.ipynb) |")
+    return "\n".join(["| What is wrong | What to try | Read |", "|---|---|---|", *rows])
 
 
 def _first_kernel() -> dict[str, str]:

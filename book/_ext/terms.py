@@ -59,7 +59,7 @@ def link(app: Sphinx, doctree: nodes.document, docname: str) -> None:
         return
     known = definitions(app)
     home = f"{app.builder.get_relative_uri(docname, GLOSSARY)}#" if known else ""
-    if docname not in LEFT_OUT:
+    if docname not in LEFT_OUT and not docname.startswith("book/api/"):
         left = {term.lower(): term for term in known if term not in COMMON}
         for paragraph in list(doctree.findall(nodes.paragraph)):
             for text in list(paragraph.findall(nodes.Text)):

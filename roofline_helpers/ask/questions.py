@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import Any
 
@@ -120,18 +121,7 @@ def choice(
     if len(set(feedback.values())) < len(options):
         raise BadValue("each option needs its own feedback: two of these are the same")
     many = flag("multi", multi)
-    if isinstance(right, str) and not many:
-        wanted = [right]
-    elif not many or isinstance(right, str) or not isinstance(right, Iterable):
-        raise BadType(
-            f"right must be one option, or a list of options with multi=True, got {shown(right)}"
-        )
-    else:
-        wanted = list(right)
-    folded = [" ".join(one.split()) if isinstance(one, str) else one for one in wanted]
-    correct = [name_of("right answer", one, feedback) for one in folded]
-    if not correct:
-        raise BadValue("right must name at least one option")
+    correct = _right(right, many, feedback)
     later = unlocked(then, alt, caption)
     data: dict[str, Any] = {
         "type": "choice",
@@ -156,6 +146,23 @@ def choice(
     listed = [question, *(f"  - {one}" for one in feedback)]
     reply = " ".join(f"{one}. {feedback[one]}" for one in correct)
     return _made(data, _folded(data, answers), listed, reply, later)
+
+
+def _right(right: Any, many: bool, options: Iterable[str]) -> list[str]:
+    """Return the right ones among the options."""
+    if isinstance(right, str) and not many:
+        wanted = [right]
+    elif not many or isinstance(right, str) or not isinstance(right, Iterable):
+        raise BadType(
+            f"right must be one option, or a list of options with multi=True, got {shown(right)}"
+        )
+    else:
+        wanted = list(right)
+    folded = [" ".join(one.split()) if isinstance(one, str) else one for one in wanted]
+    correct = [name_of("right answer", one, options) for one in folded]
+    if not correct:
+        raise BadValue("right must name at least one option")
+    return correct
 
 
 def number(
@@ -226,42 +233,26 @@ def number(
         number meets; both tolerances.
     """
     question = filled("question", question)
-    exact = finite("solution", solution)
-    if tolerance is not None and decades is not None:
-        raise BadValue("give tolerance or decades, not both")
-    within = single("tolerance", 0.02 if tolerance is None else tolerance)
-    spread = None if decades is None else single("decades", decades)
-    if spread is not None and exact <= 0:
-        raise BadValue(f"decades needs a solution above zero, got {shown(solution)}")
-    least = finite("smallest", smallest)
-    if not least <= exact <= LARGEST_ANSWER:
-        raise BadValue(f"solution must be from {least:g} to {LARGEST_ANSWER:g}, got {exact:g}")
-    behind = " ".join(text("unit", unit).split())
-    only_whole = flag("integer", integer)
-    digits = min(len(f"{exact:.0f}"), 17) if only_whole else whole("digits", digits, 17)
-    worded = f"{significant(exact, digits)} {behind}".rstrip()
-    near = slack(exact, within, digits)
-    why = " ".join(text("why", why).split())
+    of = _Solution.of(solution, unit, tolerance, decades, smallest, integer, digits)
     typed = None if answer is None else finite("answer", answer)
-    if only_whole and spread is None and abs(round(exact) - exact) > within * abs(exact):
-        raise BadValue(f"solution must be near a whole number with integer=True, got {exact:g}")
-    if only_whole and typed is not None and not typed.is_integer():
+    if of.whole and typed is not None and not typed.is_integer():
         raise BadValue(f"answer must be a whole number with integer=True, got {typed:g}")
+    why = " ".join(text("why", why).split())
     later = unlocked(then, alt, caption)
     data = {
         "type": "number",
         "key": key_of(key),
         "question": question,
         "lead": _lead(lead, later[0]),
-        "solution": exact,
-        "answer": worded,
-        "unit": behind,
-        "slack": near,
-        "decades": spread,
-        "min": least,
+        "solution": of.exact,
+        "answer": of.worded,
+        "unit": of.unit,
+        "slack": of.slack,
+        "decades": of.decades,
+        "min": of.least,
         "max": LARGEST_ANSWER,
-        "integer": only_whole,
-        "feedback": _known(feedback, exact, within, 0.0 if spread else near),
+        "integer": of.whole,
+        "feedback": _known(feedback, of.exact, of.within, 0.0 if of.decades else of.slack),
         "hint": " ".join(text("hint", hint).split()),
         "why": why,
         "value": typed,
@@ -269,15 +260,68 @@ def number(
         "locked": bool(later[0]),
     }
     answers = [
-        f"<p><strong>{_unread(worded)}</strong>" + _unread(f": {why}" if why else "") + "</p>"
+        f"<p><strong>{_unread(of.worded)}</strong>" + _unread(f": {why}" if why else "") + "</p>"
     ]
     listed = [question]
     if typed is not None:
-        verdict = check(typed, exact, behind, within, least, digits=digits, decades=spread)
+        place = (of.exact, of.unit, of.within, of.least)
+        verdict = check(typed, *place, digits=of.digits, decades=of.decades)
         answers.insert(0, f"<p>{escape(verdict)}</p>")
         listed.append(verdict)
-    reply = f"{worded}." + (f" {why}" if why else "")
+    reply = f"{of.worded}." + (f" {why}" if why else "")
     return _made(data, _folded(data, answers), listed, reply, later)
+
+
+@dataclass(frozen=True)
+class _Solution:
+    """The solution of a question, checked, and what counts as right."""
+
+    exact: float
+    unit: str
+    within: float
+    decades: float | None
+    least: float
+    whole: bool
+    digits: int
+
+    @classmethod
+    def of(
+        cls,
+        solution: Any,
+        unit: str,
+        tolerance: float | None,
+        decades: float | None,
+        smallest: float,
+        integer: bool,
+        digits: int,
+    ) -> _Solution:
+        """Check the arguments of `number`."""
+        exact = finite("solution", solution)
+        if tolerance is not None and decades is not None:
+            raise BadValue("give tolerance or decades, not both")
+        within = single("tolerance", 0.02 if tolerance is None else tolerance)
+        spread = None if decades is None else single("decades", decades)
+        if spread is not None and exact <= 0:
+            raise BadValue(f"decades needs a solution above zero, got {shown(solution)}")
+        least = finite("smallest", smallest)
+        if not least <= exact <= LARGEST_ANSWER:
+            raise BadValue(f"solution must be from {least:g} to {LARGEST_ANSWER:g}, got {exact:g}")
+        behind = " ".join(text("unit", unit).split())
+        only = flag("integer", integer)
+        if only and spread is None and abs(round(exact) - exact) > within * abs(exact):
+            raise BadValue(f"solution must be near a whole number with integer=True, got {exact:g}")
+        shown_as = min(len(f"{exact:.0f}"), 17) if only else whole("digits", digits, 17)
+        return cls(exact, behind, within, spread, least, only, shown_as)
+
+    @property
+    def worded(self) -> str:
+        """As the page shows it."""
+        return f"{significant(self.exact, self.digits)} {self.unit}".rstrip()
+
+    @property
+    def slack(self) -> float:
+        """How far from it an answer may be."""
+        return slack(self.exact, self.within, self.digits)
 
 
 def _known(

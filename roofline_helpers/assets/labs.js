@@ -7,7 +7,7 @@
     .controls { display: grid; grid-template-columns: repeat(auto-fill, minmax(7.4rem, 1fr)); gap: .5rem .9rem; align-items: start; margin-top: .6rem; }
     .sides:has(> :nth-child(2)) { grid-column: span 2; display: grid; grid-template-columns: repeat(3, minmax(0, 1fr)); gap: .5rem; }
     .controls input, .controls select { width: 100%; }
-    .controls .line { flex-wrap: nowrap; } .controls .field { display: flex; }
+    .controls .line { flex-wrap: nowrap; } .controls .field:not([hidden]) { display: flex; }
     .facts { display: grid; grid-template-columns: repeat(auto-fit, minmax(7.2rem, 1fr)); gap: .5rem; margin: .6rem 0 0; }
     .facts > div { background: var(--field); border: 1px solid var(--soft); border-radius: 4px; padding: .4rem .6rem; }
     .facts dt { color: var(--muted); font-size: .85em; } .facts dd { margin: 0; font-weight: 600; }
@@ -27,6 +27,13 @@
   const number = (v, digits = 3) => core.significant(v, digits);
   const percent = (share) => (share > 9.995 ? `${number(share)} times` : `${number(100 * share, share < 0.0995 ? 2 : share < 0.995 ? 2 : 3)} %`);
   const chips = () => tables.chips.map((c) => [c.key, c.name.replace(/^(NVIDIA|AMD) /, "")]);
+  // The reader's own chip, where instruments have one: a peak and a bandwidth, from two more fields
+  const OWN = "own", owned = (...slots) => (now) => slots.some((s) => now[s] === OWN);
+  const ours = () => [...chips(), [OWN, "your own"]];
+  const ownFields = (when) => ({ peak: { label: "Your TFLOP/s", min: 1e-6, max: 1e6, start: 1000, when },
+    memory: { label: "Your GB/s", min: 1e-3, max: 1e6, start: 3000, when } });
+  const chipOf = ({ peak, memory }, key) => (key !== OWN ? key : { key, name: "your chip", vector: {}, bandwidth: memory * 1e9, floor: null,
+    matrix: Object.fromEntries(Object.keys(tables.bits).map((t) => [t, peak * 1e12])) });
   // What a chip computes in: the matrix unit's types first
   const types = (chip) => {
     const c = model.chip(chip), all = [...new Set([...Object.keys(c.matrix), ...Object.keys(c.vector)])];
@@ -35,12 +42,14 @@
   const typed = (v) => (typeof v === "number" && v >= 1e7 ? v.toExponential().replace("+", "") : String(v));
   const stands = (options, v) => options.some(([one]) => one === v);
 
-  /* Fields for a setting. specs: {name: {label, options | min, max, integer, unit}}, where options
-     may be a function of the setting. Values come from the page's address, else from what the
+  /* Fields for a setting. specs: {name: {label, options | min, max, integer, unit, start, when}}, where
+     options may be a function of the setting, and a field is there while `when` of it is true. Values come from the page's address, else from what the
      reader had last (with `keep`), else from `start`; only sound ones. update(setting) after each
      change returns what to say to those who cannot see it. */
   function settings(ui, key, start, specs, update, keep) {
-    const now = { ...start }, fields = {}, names = Object.keys(specs);
+    const now = {}, fields = {}, names = Object.keys(specs);
+    for (const name of names) now[name] = start[name] ?? specs[name].start;
+    const there = () => names.filter((name) => specs[name].when?.(now) ?? true);
     const options = (name) => (typeof specs[name].options === "function" ? specs[name].options(now) : specs[name].options);
     const given = { ...(keep && core.ledger.get(key)?.value), ...core.state.read(key) };
     const take = (name, v) => {
@@ -61,9 +70,10 @@
     let timer = 0;
     const changed = (from) => {
       settle();
+      for (const name of names) fields[name].node.hidden = !there().includes(name);
       const said = update(now, fields);
       if (!from) return;
-      core.state.write(key, now);
+      core.state.write(key, Object.fromEntries(there().map((name) => [name, now[name]])));
       clearTimeout(timer);
       timer = setTimeout(() => {
         ui.say(said);
@@ -105,12 +115,12 @@
   core.define("point", (host, data, ui) => {
     const picture = chart.make(), below = el("div");
     const form = settings(ui, data.key, data.start, {
-      chip: { label: "Chip", options: chips() },
-      dtype: { label: "Data type", options: (now) => types(now.chip) },
+      chip: { label: "Chip", options: ours() }, ...ownFields(owned("chip")),
+      dtype: { label: "Data type", options: (now) => types(chipOf(now, now.chip)) },
       intensity: { label: "FLOP/byte", min: 0.01, max: 1e5 },
       flops: { label: "FLOPs in all", min: 1, max: 1e24 },
     }, (now) => {
-      const roof = model.roof(now.chip, now.dtype), { intensity } = now;
+      const roof = model.roof(chipOf(now, now.chip), now.dtype), { intensity } = now;
       const top = model.attainable(roof, intensity), bound = model.bound(roof, intensity);
       const say = `${number(intensity)} FLOP/byte on ${roof.name}: ${word(bound)}, at most ${rate(top)}, ${percent(top / roof.peak)} of the peak.`;
       picture.draw({ roofs: [roof], points: [{ key: "p", x: intensity, y: top, label: rate(top), drop: true }], say });
@@ -131,21 +141,22 @@
     const picture = chart.make(), below = el("div"), none = [["", "–"]];
     const slots = ["a", "b", "c", "d"];
     const form = settings(ui, data.key, data.start, {
-      ...Object.fromEntries(slots.map((s, i) => [s, { label: `Chip ${i + 1}`, options: i ? [...none, ...chips()] : chips() }])),
-      dtype: { label: "Data type", options: (now) => types(now.a).map(([t]) => [t, t]) },
+      ...Object.fromEntries(slots.map((s, i) => [s, { label: `Chip ${i + 1}`, options: i ? [...none, ...ours()] : ours() }])),
+      ...ownFields(owned(...slots)),
+      dtype: { label: "Data type", options: (now) => types(chipOf(now, now.a)).map(([t]) => [t, t]) },
       n: { label: "Matmul of size N", min: 1, max: 1e6, integer: true },
     }, (now) => {
-      const keys = [...new Set(slots.map((s) => now[s]).filter(Boolean))];
+      const keys = [...new Set(slots.map((s) => now[s]).filter(Boolean))].map((k) => model.chip(chipOf(now, k)));
       const able = keys.filter((k) => stands(types(k), now.dtype)), roofs = able.map((k) => model.roof(k, now.dtype));
       const job = model.matmul(now.n, now.n, now.n, now.dtype), label = `N = ${number(now.n, 7)}`;
       const bounds = roofs.map((r) => model.bound(r, job.intensity));
-      const on = (bound) => able.filter((_, i) => bounds[i] === bound).map((k) => model.chip(k).name).join(", ") || "none";
+      const on = (bound) => able.filter((_, i) => bounds[i] === bound).map((k) => k.name).join(", ") || "none";
       const say = `A ${now.dtype} matmul of size ${number(now.n, 7)} does ${number(job.intensity)} FLOP/byte. Compute-bound on: ${on("compute")}. Memory-bound on: ${on("memory")}.`;
-      picture.draw({ say, roofs: roofs.map((r, i) => ({ ...r, name: model.chip(able[i]).name })), points: roofs.map((r, i) =>
-        ({ key: able[i], x: job.intensity, y: model.attainable(r, job.intensity), series: i, drop: i === 0, label: i ? "" : label })) });
+      picture.draw({ say, roofs: roofs.map((r, i) => ({ ...r, name: able[i].name })), points: roofs.map((r, i) =>
+        ({ key: able[i].key, x: job.intensity, y: model.attainable(r, job.intensity), series: i, drop: i === 0, label: i ? "" : label })) });
       below.replaceChildren(grid("The chips compared", ["chip", "peak", "memory", "ridge", "compute-bound from N", label],
-        keys.map((k) => {
-          const c = model.chip(k), i = able.indexOf(k), r = roofs[i];
+        keys.map((c) => {
+          const i = able.indexOf(c), r = roofs[i];
           return r ? [c.name, rate(r.peak), si(r.bandwidth, "B/s"), number(r.ridge), number(model.firstComputeBound(r, now.dtype), 7), word(bounds[i])]
             : [c.name, `no ${now.dtype}`, si(c.bandwidth, "B/s"), "–", "–", "–"];
         })));
@@ -160,12 +171,12 @@
     const picture = chart.make(), below = el("div");
     const side = (label) => ({ label, min: 1, max: 1e6, integer: true });
     const form = settings(ui, data.key, data.start, {
-      chip: { label: "Chip", options: chips() },
-      dtype: { label: "Data type", options: (now) => types(now.chip) },
+      chip: { label: "Chip", options: ours() }, ...ownFields(owned("chip")),
+      dtype: { label: "Data type", options: (now) => types(chipOf(now, now.chip)) },
       m: side("M"), n: side("N"), k: side("K"),
       ...(data.start.achieved && { achieved: { label: "Achieved (TFLOP/s)", min: 0.001, max: 1e6 } }),
     }, (now) => {
-      const { m, n, k } = now, roof = model.roof(now.chip, now.dtype), job = model.matmul(m, n, k, now.dtype);
+      const { m, n, k } = now, roof = model.roof(chipOf(now, now.chip), now.dtype), job = model.matmul(m, n, k, now.dtype);
       const top = model.attainable(roof, job.intensity), bound = model.bound(roof, job.intensity), achieved = now.achieved * 1e12;
       const name = [m, n, k].map((v) => number(v, 7)).join(" × "), bytes = tables.bits[now.dtype] / 8;
       const share = achieved && model.efficiency(roof, achieved, job.intensity);

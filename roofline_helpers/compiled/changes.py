@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from roofline_helpers.compiled.groups import Group, grouped
@@ -12,6 +12,7 @@ from roofline_helpers.compiled.kernel import CompiledKernel
 from roofline_helpers.show import si
 
 if TYPE_CHECKING:
+    from roofline_helpers.compiled.program import Memory
     from roofline_helpers.compiled.report import Report
     from roofline_helpers.compiled.timeline import Exchange
 
@@ -23,8 +24,9 @@ NOTICED = 0.01
 class Change:
     """One difference: what happened to the kernels of a place, or to an exchange.
 
-    `kind` is "appeared", "gone", "split", "joined", "grew", "shrank" or "exchange"; `seconds` how
-    much longer it takes by the roof, `hbm_bytes` and `flops` how much more it moves and computes.
+    `kind` is "appeared", "gone", "split", "joined", "unrolled", "rolled", "grew", "shrank",
+    "exchange", "memory" or "arguments"; `seconds` how much longer it takes by the roof, `hbm_bytes`
+    and `flops` how much more it moves and computes.
     """
 
     kind: str
@@ -63,7 +65,7 @@ class Changes:
         before, after = self.seconds
         count = len(self.changes)
         lines = [f"{count} change{'s' if count > 1 else ''}" if count else "nothing changed"]
-        if before and after is not None and self.changes:
+        if before and after is not None and abs(after - before) > NOTICED / 10 * before:
             lines[0] += f": {si(before, 's')} by the roof became {si(after, 's')}"
             lines[0] += f" ({after / before - 1:+.1%})"
         lines += [f"  {change}" for change in self.changes]
@@ -78,17 +80,21 @@ def changes(before: Report, after: Report) -> Changes:
     """Return what changed from one report to another.
 
     Kernels are compared place by place (scope and pass, else the function they come from), since
-    their names change with every compilation.
+    their names change with every compilation. One that is the same at another place, because a
+    function was renamed or code moved, is no change.
     """
     old = {group.name: group for group in grouped(before.kernels, "scope")}
     new = {group.name: group for group in grouped(after.kernels, "scope")}
+    places = {name: (_own(old.get(name)), _own(new.get(name))) for name in [*old, *new]}
+    _leave_out_moved(list(places.values()))
     found = []
-    for name in dict.fromkeys([*old, *new]):
-        change = _of_place(name, old.get(name), new.get(name))
+    for name, (was, now) in places.items():
+        change = _of_place(name, was, now)
         if change is not None:
-            found.append(change)
+            found.append(replace(change, line=(new.get(name) or old[name]).line))
     found += _of_exchanges(before.exchanges, after.exchanges)
     found.sort(key=lambda change: (-abs(change.seconds), -abs(change.hbm_bytes)))
+    found += [*_of_arguments(before, after), *_of_memory(before.memory, after.memory)]
     made = (f"{before.jax_version}, {before.compiler}", f"{after.jax_version}, {after.compiler}")
     return Changes(tuple(found), (before.time_at_roof, after.time_at_roof), made)
 
@@ -106,59 +112,91 @@ def _what(kernel: CompiledKernel) -> tuple[object, ...]:
     return row.role, row.launches, row.flops.matrix, row.flops.vector, moved
 
 
-def _of_place(name: str, old: Group | None, new: Group | None) -> Change | None:
-    was, now = _own(old), _own(new)
-    here = new or old
-    if here is None or Counter(map(_what, was)) == Counter(map(_what, now)):
+def _leave_out_moved(places: Sequence[tuple[list[CompiledKernel], list[CompiledKernel]]]) -> None:
+    """Take out of each place the kernels that only went to another one, or came from there."""
+
+    def surplus(side: int) -> list[tuple[tuple[object, ...], CompiledKernel, int]]:
+        found = []
+        for number, place in enumerate(places):
+            left = Counter(map(_what, place[1 - side]))
+            for kernel in place[side]:
+                if left[_what(kernel)]:
+                    left[_what(kernel)] -= 1
+                else:
+                    found.append((_what(kernel)[1:], kernel, number))
+        return found
+
+    came = surplus(1)
+    for key, kernel, number in surplus(0):
+        same = next((each for each in came if each[0] == key and each[2] != number), None)
+        if same is not None:
+            came.remove(same)
+            places[number][0].remove(kernel)
+            places[same[2]][1].remove(same[1])
+
+
+def _of_place(
+    name: str, was: Sequence[CompiledKernel], now: Sequence[CompiledKernel]
+) -> Change | None:
+    if Counter(map(_what, was)) == Counter(map(_what, now)):
         return None
     flops = [sum(k.matrix_flops + k.vector_flops for k in side) for side in (was, now)]
     moved = [sum(k.hbm_bytes for k in side) for side in (was, now)]
+    nearer = [sum(k.traffic.get("vmem", 0) for k in side) for side in (was, now)]
     times = [sum(k.roof_seconds or 0.0 for k in side) for side in (was, now)]
-    kind = _kind(was, now, flops, moved)
+    kind = _kind(was, now, (moved, nearer, flops))
     if kind is None:
         return None
     gone, fresh = Counter(map(_what, was)), Counter(map(_what, now))
     parts = [_words(kind, was, now)]
     if was and now:
-        parts += _differ("HBM", moved, "B") + _differ("FLOPs", flops, "FLOP")
+        parts += _differ("HBM", moved, "B") + _differ("VMEM", nearer, "B")
+        parts += _differ("FLOPs", flops, "FLOP")
     roles = [str(role[0]) for role in (fresh - gone)]
     if roles and kind in ("grew", "split", "appeared"):
         parts.append(f"new: {', '.join(dict.fromkeys(roles))}")
     parts += _tensors(was, now) + _differ("by the roof", times, "s")
-    line = here.line
     text = "; ".join(part for part in parts if part)
     return Change(
-        kind, name, line, text, times[1] - times[0], moved[1] - moved[0], flops[1] - flops[0]
+        kind, name, "", text, times[1] - times[0], moved[1] - moved[0], flops[1] - flops[0]
     )
 
 
 def _kind(
-    was: Sequence[CompiledKernel],
-    now: Sequence[CompiledKernel],
-    flops: Sequence[float],
-    moved: Sequence[float],
+    was: Sequence[CompiledKernel], now: Sequence[CompiledKernel], pairs: Sequence[Sequence[float]]
 ) -> str | None:
-    """Return what happened to a place; None where it isn't worth a word."""
+    """Return what happened to a place; None where it isn't worth a word.
+
+    `pairs` are HBM bytes, bytes of nearer memories, and FLOPs, before and after.
+    """
     if not was or not now:
         return "appeared" if now else "gone"
-    changed = [abs(b - a) > NOTICED * max(a, b) for a, b in (flops, moved)]
-    if not any(changed):
-        if len(now) == len(was):
-            return None
-        return "split" if len(now) > len(was) else "joined"
-    if changed[1]:
-        return "grew" if moved[1] > moved[0] else "shrank"
-    return "grew" if flops[1] > flops[0] else "shrank"
+    for before, after in pairs:
+        if abs(after - before) > NOTICED * max(before, after):
+            return "grew" if after > before else "shrank"
+    if len(now) == len(was):
+        return None
+    if sum(k.launches for k in now) == sum(k.launches for k in was):
+        return "unrolled" if len(now) > len(was) else "rolled"
+    return "split" if len(now) > len(was) else "joined"
 
 
 def _words(kind: str, was: Sequence[CompiledKernel], now: Sequence[CompiledKernel]) -> str:
     count = f"{len(was)} kernels → {len(now)}" if len(was) != len(now) else ""
     if kind == "appeared":
         moved = si(sum(k.hbm_bytes for k in now), "B")
-        return f"{len(now)} kernels appeared, {moved} of HBM"
+        return f"{_kernels(now)} appeared, {moved} of HBM"
     if kind == "gone":
-        return f"{len(was)} kernels are gone"
+        return f"{_kernels(was)} gone"
+    if kind in ("unrolled", "rolled"):
+        turns = max(k.launches for k in (was if kind == "unrolled" else now))
+        word = "unrolled" if kind == "unrolled" else "now a loop"
+        return f"{word}, {turns} turns: {count}"
     return f"{kind}: {count}" if count else kind
+
+
+def _kernels(side: Sequence[CompiledKernel]) -> str:
+    return f"{len(side)} kernel{'s' if len(side) > 1 else ''}"
 
 
 def _differ(what: str, pair: Sequence[float], unit: str) -> list[str]:
@@ -178,6 +216,40 @@ def _tensors(was: Sequence[CompiledKernel], now: Sequence[CompiledKernel]) -> li
 
     more = read(now) - read(was)
     return [f"{', '.join(sorted(more))} read more often"] if more and was else []
+
+
+def _of_memory(old: Memory | None, new: Memory | None) -> list[Change]:
+    """Return how much more memory a program needs, and whether arguments are donated no more."""
+    if old is None or new is None or abs(new.total - old.total) <= NOTICED * old.total:
+        return []
+    text = f"{si(old.total, 'B')} → {si(new.total, 'B')} at most"
+    parts = {
+        "arguments": (old.arguments, new.arguments),
+        "temporaries": (old.temporaries, new.temporaries),
+        "results": (old.results, new.results),
+        "the program and its constants": (old.code, new.code),
+        "results in the place of donated arguments": (old.aliased, new.aliased),
+    }
+    for name, (before, after) in parts.items():
+        if abs(after - before) > NOTICED * old.total:
+            text += f"; {name} {si(before, 'B')} → {si(after, 'B')}"
+    if new.aliased < old.aliased:
+        text += "; donated arguments are kept"
+    return [Change("memory", "memory", "", text)]
+
+
+def _of_arguments(before: Report, after: Report) -> list[Change]:
+    """Return whether a program takes other arguments, or is for another target."""
+    found = []
+    for what, old, new in (
+        ("chip", before.target, after.target),
+        ("topology", before.topology, after.topology),
+        ("mesh", dict(before.mesh), dict(after.mesh)),
+        ("arguments", ", ".join(before.arguments), ", ".join(after.arguments)),
+    ):
+        if old != new:
+            found.append(Change("arguments", what, "", f"{old or 'none'} → {new or 'none'}"))
+    return found
 
 
 def _of_exchanges(old: Sequence[Exchange], new: Sequence[Exchange]) -> list[Change]:

@@ -171,17 +171,21 @@ Table = tuple[list[str], list[list[str]], str]
 """A head, rows, and what stands below."""
 
 
-def _tables(report: Report) -> list[Table]:
+def tables(report: Report) -> list[Table]:
     """Return what is listed: the kernels, and of a long program groups of them first."""
-    tables: list[Table] = []
+    listed: list[Table] = []
     if len(report.kernels) > LONG:
-        groups = report.groups()
-        rows = [[_shown(cell) for cell in _group_cells(group).values()] for group in groups[:PAGE]]
-        more = len(groups) - PAGE
-        below = f"… and {more} groups that take less" if more > 0 else ""
-        tables.append((list(_group_cells(groups[0])), rows, below))
+        listed.append(groups_listed(report.groups()))
     head, cells = _listed(report)
-    return [*tables, (head, cells, _cheaper(report) or "")] if cells else tables
+    return [*listed, (head, cells, _cheaper(report) or "")] if cells else listed
+
+
+def groups_listed(groups: Sequence[Group]) -> Table:
+    """Return groups as they are listed, those that take longest first."""
+    rows = [[_shown(cell) for cell in _group_cells(group).values()] for group in groups[:PAGE]]
+    more = len(groups) - PAGE
+    below = f"… and {more} groups that take less" if more > 0 else ""
+    return (list(_group_cells(groups[0])) if groups else []), rows, below
 
 
 def _group_cells(group: Group) -> dict[str, Any]:
@@ -272,7 +276,7 @@ def text(report: Report) -> str:
     above = summary(report)
     width = max(len(name) for name, _ in above)
     lines = [title(report), *(f"  {name.ljust(width)}  {line}" for name, line in above)]
-    for head, cells, below in _tables(report):
+    for head, cells, below in tables(report):
         widths = [max(map(len, column)) for column in zip(head, *cells, strict=True)]
         lines.append("")
         for row in [head, *cells]:
@@ -290,7 +294,7 @@ def html(report: Report) -> str:
     above = "".join(_html_row(name, [line]) for name, line in summary(report))
     parts = [f"<p><strong>{markup.escape(title(report))}</strong></p>"]
     parts.append(f'<table class="dataframe"><tbody>{above}</tbody></table>')
-    for head, rows, below in _tables(report):
+    for head, rows, below in tables(report):
         columns = "".join(f'<th scope="col">{markup.escape(name)}</th>' for name in head)
         body = "".join(_html_row(first, rest) for first, *rest in rows)
         parts.append(

@@ -48,6 +48,7 @@ class Stored(msgspec.Struct):
     topology: str = ""
     memory: Memory | None = None
     requested_flops: float | None = None
+    totals: dict[str, float] = {}  # for people who read it
 
 
 class Refusal(msgspec.Struct):
@@ -57,9 +58,9 @@ class Refusal(msgspec.Struct):
     message: str
 
 
-def dumps(report: Report) -> str:
-    """Return a report as the text of a record."""
-    kept = {
+def dumps(report: Report, *, brief: bool = False) -> str:
+    """Return a report as the text of a record; briefly, what `changes` needs, a kernel a line."""
+    kept: dict[str, Any] = {
         "schema": SCHEMA,
         "name": report.name,
         "target": report.target,
@@ -68,16 +69,40 @@ def dumps(report: Report) -> str:
         "arguments": list(report.arguments),
         "jax_version": report.jax_version,
         "compiler": report.compiler,
-        "xla": dict(sorted(report.xla.items())),
-        "notes": list(report.notes),
-        "program": report.program if len(report.program) <= LONGEST_PROGRAM else "",
+        "xla": {} if brief else dict(sorted(report.xla.items())),
+        "notes": [] if brief else list(report.notes),
+        "program": "" if brief or len(report.program) > LONGEST_PROGRAM else report.program,
         "mesh": dict(report.mesh),
         "topology": report.topology,
         "memory": None if report.memory is None else asdict(report.memory),
         "requested_flops": report.requested_flops,
-        "rows": [_unusual(row) for row in report.rows],
     }
+    if brief:
+        totals = {"hbm_bytes": report.hbm_bytes, "flops": report.flops}
+        kept["totals"] = totals | {"seconds": float(f"{report.time_at_roof or 0:.4g}")}
+        kept["rows"] = [_brief(row) for row in report.rows]
+        return records.dumps(kept)
+    kept["rows"] = [_unusual(row) for row in report.rows]
     return json.dumps(kept, indent=1, ensure_ascii=False) + "\n"
+
+
+_UNREAD: dict[str, Any] = {
+    "operations": {},
+    "cycles": None,
+    "windows": {},
+    "tile_read": None,
+    "padding": 0,
+    "declared_bytes": None,
+    "declared_flops": None,
+}
+"""Fields of a row that a brief record does without."""
+
+
+def _brief(row: Row) -> dict[str, Any]:
+    fields = _unusual(replace(row, **_UNREAD))
+    if "flops" in fields:
+        fields["flops"] = {name: n for name, n in fields["flops"].items() if n}
+    return fields
 
 
 def _unusual(row: Row) -> dict[str, Any]:
@@ -124,6 +149,6 @@ def load(path: Any) -> dict[str, Any]:
 
 def _fields(stored: Stored) -> dict[str, Any]:
     fields = msgspec.structs.asdict(stored)
-    del fields["schema"]
+    del fields["schema"], fields["totals"]
     fields["text"] = fields.pop("program")
     return {**fields, "origin": "record"}

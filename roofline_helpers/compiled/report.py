@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import functools
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from roofline_helpers import hardware, hlo
 from roofline_helpers.compiled import display, record
-from roofline_helpers.compiled import timeline as schedule
 from roofline_helpers.compiled.changes import Changes, changes
 from roofline_helpers.compiled.groups import Group, grouped
-from roofline_helpers.compiled.kernel import CompiledKernel, main_dtype
-from roofline_helpers.compiled.links import Links
-from roofline_helpers.compiled.program import Memory
-from roofline_helpers.compiled.targets import NoCompiler, chip_of, clock
-from roofline_helpers.hlo import Collective
+from roofline_helpers.compiled.kernel import main_dtype
+from roofline_helpers.compiled.targets import NoCompiler
+from roofline_helpers.compiled.totals import Totals
 from roofline_helpers.roofline import Roofline
 
 if TYPE_CHECKING:
@@ -26,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class Report:
+class Report(Totals):
     """What XLA made of a function for one device.
 
     Everything is per device and per run of the program. `mesh` are the axes of the mesh that it is
@@ -36,204 +30,6 @@ class Report:
     that a page shows the same values either way. `seconds` is how long compiling and analysing
     took.
     """
-
-    name: str
-    target: str
-    platform: str
-    arguments: tuple[str, ...]
-    rows: tuple[hlo.Row, ...]
-    notes: tuple[str, ...]
-    xla: Mapping[str, float]
-    jax_version: str
-    compiler: str
-    devices: int = 1
-    mesh: Mapping[str, int] = field(default_factory=dict)
-    topology: str = ""
-    memory: Memory | None = None
-    requested_flops: float | None = None
-    origin: str = field(default="compiled", compare=False)
-    seconds: float = field(default=0.0, compare=False)
-    text: str = field(default="", compare=False, repr=False)
-
-    @functools.cached_property
-    def chip(self) -> hardware.Chip | None:
-        """One device of the chip that it was compiled for; None where it is not in the table."""
-        chip = chip_of(self.target)
-        return None if chip is None else chip.per_device()
-
-    @functools.cached_property
-    def kernels(self) -> tuple[CompiledKernel, ...]:
-        """The kernels in the order in which they run."""
-        alone = None
-        if len(self.rows) == 1 and self.xla_seconds is not None:
-            alone = self.xla_seconds * self.rows[0].launches
-        return tuple(CompiledKernel.of(row, self.chip, alone, self._links) for row in self.rows)
-
-    @functools.cached_property
-    def _links(self) -> Links | None:
-        chip = chip_of(self.target)
-        return None if chip is None else Links(chip.key, self.topology, self.mesh, self.devices)
-
-    @property
-    def collectives(self) -> tuple[Collective, ...]:
-        """Exchanges between devices, each once, in order."""
-        return hlo.whole(row.collective for row in self.rows if row.collective is not None)
-
-    # -- FLOPs and bytes -------------------------------------------------------------------------
-
-    @property
-    def matrix_flops(self) -> float:
-        """FLOPs of matrix products, and those that custom calls declare."""
-        return sum(kernel.matrix_flops for kernel in self.kernels)
-
-    @property
-    def extra(self) -> float | None:
-        """How many times the FLOPs of the products that were asked for the program computes.
-
-        More than 1 where XLA computes a product again, or where devices do the same work; None
-        where it isn't known what was asked for.
-        """
-        if not self.requested_flops or self.unknown or any(row.loop for row in self.rows):
-            return None
-        return self.matrix_flops * self.devices / self.requested_flops
-
-    @property
-    def vector_flops(self) -> float:
-        """FLOPs of everything else, transcendentals included."""
-        return sum(kernel.vector_flops for kernel in self.kernels)
-
-    @property
-    def transcendentals(self) -> float:
-        """Exponentials and their like."""
-        return sum(kernel.transcendentals for kernel in self.kernels)
-
-    @property
-    def unknown(self) -> tuple[str, ...]:
-        """Kernels whose FLOPs are not known – undeclared custom calls, unknown instructions."""
-        return tuple(kernel.name for kernel in self.kernels if kernel.flops is None)
-
-    @property
-    def flops(self) -> float:
-        """FLOPs of all kernels; a lower bound where `unknown` names some."""
-        return self.matrix_flops + self.vector_flops
-
-    @property
-    def traffic(self) -> dict[str, float]:
-        """Bytes read and written, by memory level, and bytes sent to other devices."""
-        total: dict[str, float] = {"hbm": 0}
-        for kernel in self.kernels:
-            for level, n in kernel.traffic.items():
-                total[level] = total.get(level, 0) + n
-        return total
-
-    @property
-    def read_bytes(self) -> int:
-        """Bytes read from HBM."""
-        return sum(kernel.read.get("hbm", 0) for kernel in self.kernels)
-
-    @property
-    def written_bytes(self) -> int:
-        """Bytes written to HBM."""
-        return sum(kernel.written.get("hbm", 0) for kernel in self.kernels)
-
-    @property
-    def hbm_bytes(self) -> int:
-        """Bytes read from and written to HBM, each operand of a kernel counted once."""
-        return self.read_bytes + self.written_bytes
-
-    @property
-    def tiled_bytes(self) -> int:
-        """HBM bytes with the re-reads that the tiles of matrix products imply."""
-        return sum(kernel.tiled_bytes for kernel in self.kernels)
-
-    @property
-    def padding_bytes(self) -> int:
-        """Bytes that the padding of tiles in HBM adds to `hbm_bytes`."""
-        return sum(row.padding * row.launches for row in self.rows)
-
-    @property
-    def intensity(self) -> float:
-        """Arithmetic intensity at HBM, FLOP/byte; infinite where nothing crosses HBM."""
-        return self.flops / self.hbm_bytes if self.hbm_bytes else math.inf
-
-    # -- seconds ---------------------------------------------------------------------------------
-
-    @functools.cached_property
-    def _parts(self) -> dict[str, float]:
-        """Seconds by what bounds them – see `time_at_roof`."""
-        parts = {"memory": 0.0, "compute": 0.0, "network": 0.0}
-        for kernel in self.kernels:
-            if not kernel.row.overlaps and kernel.limit is not None:
-                parts[kernel.bound or "memory"] += kernel.roof_seconds or 0.0
-        waited = zip(self.kernels, self.timeline.exposed, strict=True)
-        parts["network"] += sum(seconds for kernel, seconds in waited if kernel.row.overlaps)
-        return parts
-
-    @property
-    def _streams(self) -> dict[str, float]:
-        """Seconds that each shared resource needs for the whole program."""
-        return {
-            "memory": sum(kernel.times.get("hbm", 0.0) for kernel in self.kernels),
-            "network": max(self.timeline.busy.values(), default=0.0),
-        }
-
-    @property
-    def time_at_roof(self) -> float | None:
-        """Least seconds – kernels one after another, each as long as its slowest part.
-
-        Asynchronous copies and exchanges run at the same time, as far as HBM and links allow. None
-        where the chip is not in the table.
-        """
-        if self.chip is None:
-            return None
-        return max(sum(self._parts.values()), *self._streams.values())
-
-    @property
-    def bound(self) -> str | None:
-        """What most of `time_at_roof` goes to – "memory", "compute" or "network".
-
-        None where kernels whose FLOPs are unknown take more than a tenth of it: they may be bound
-        by what nobody knows.
-        """
-        whole = self.time_at_roof
-        unknown = (kernel.roof_seconds or 0.0 for kernel in self.kernels if kernel.flops is None)
-        if not whole or sum(unknown) > 0.1 * whole:
-            return None
-        streams = self._streams
-        busiest = max(streams, key=lambda name: streams[name])
-        if streams[busiest] > sum(self._parts.values()):
-            return busiest
-        return max(self._parts, key=lambda name: self._parts[name])
-
-    @property
-    def cycle_seconds(self) -> float | None:
-        """The compiler's cycles of all kernels that state them, at the chip's clock.
-
-        A lower bound where `without_cycles` counts some.
-        """
-        stated = [k.cycle_seconds for k in self.kernels if k.cycle_seconds is not None]
-        return sum(stated) if stated else None
-
-    @property
-    def without_cycles(self) -> int:
-        """How many kernels the compiler gives no cycles for, of those that nothing overlaps."""
-        alone = (kernel for kernel in self.kernels if not kernel.row.overlaps)
-        return sum(kernel.row.cycles is None for kernel in alone)
-
-    @property
-    def clock(self) -> tuple[float, str] | None:
-        """The clock behind `cycle_seconds` – Hz, and where it comes from."""
-        return clock(self.chip)
-
-    @functools.cached_property
-    def timeline(self) -> schedule.Timeline:
-        """When kernels and exchanges run at the earliest, by the compiled schedule."""
-        return schedule.timeline(self.kernels)
-
-    @functools.cached_property
-    def exchanges(self) -> tuple[schedule.Exchange, ...]:
-        """Exchanges between devices, each once, with their least time and what of it shows."""
-        return schedule.exchanges(self.kernels, self._links)
 
     def groups(self, by: str = "scope") -> tuple[Group, ...]:
         """Return its kernels by what they have in common, those that take longest first.
@@ -260,28 +56,6 @@ class Report:
           mlp.up (model.py:18): grew: 1 kernels → 2; HBM 134 MB → 403 MB; …
         """
         return changes(self, other)
-
-    # -- what XLA says ---------------------------------------------------------------------------
-
-    @property
-    def xla_flops(self) -> float | None:
-        """What `cost_analysis` calls "flops"; None where it says nothing."""
-        return self.xla.get("flops")
-
-    @property
-    def xla_bytes(self) -> float | None:
-        """What `cost_analysis` calls "bytes accessed" – all memories, copies between them too."""
-        return self.xla.get("bytes accessed")
-
-    @property
-    def xla_seconds(self) -> float | None:
-        """What `cost_analysis` calls "optimal_seconds"; None where it is missing or negative.
-
-        XLA subtracts a second for each call whose cost it doesn't know, so a negative sum means
-        nothing.
-        """
-        optimal = self.xla.get("optimal_seconds")
-        return optimal if optimal is not None and optimal >= 0 else None
 
     @property
     def program(self) -> str:
@@ -353,9 +127,15 @@ class Report:
     def _repr_html_(self) -> str:
         return display.html(self)
 
-    def to_json(self) -> str:
-        """Return the report as the text of a record. `Report.from_json` reads it."""
-        return record.dumps(self)
+    def to_json(self, *, brief: bool = False) -> str:
+        """Return the report as the text of a record. `Report.from_json` reads it.
+
+        Parameters
+        ----------
+        brief : bool
+            Only what `diff` needs, one line a kernel: a baseline that people can read.
+        """
+        return record.dumps(self, brief=brief)
 
     @classmethod
     def from_json(cls, text: str) -> Report:

@@ -43,15 +43,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (RooflineError, OSError) as error:
         print(f"explain: {error}", file=sys.stderr)
         return 1
-    print(why)
+    print(why.to_json() if options.json else why)
     if options.out is not None:
-        print(f"written: {why.save(options.out)}")
+        print(f"written: {why.save(options.out)}", file=sys.stderr if options.json else None)
     return 0
 
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m roofline_helpers explain",
+        prog="roofline explain",
         description="Where the time of a JAX function goes, kernel by kernel, and why.",
     )
     parser.add_argument(
@@ -61,6 +61,7 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
         "return f, (x, y). Or the folder of a trace",
     )
     parser.add_argument("--out", metavar="FILE", help="also write why.html or why.json")
+    parser.add_argument("--json", action="store_true", help="print the record, for programs")
     parser.add_argument("--chip", help="compile for this TPU instead, without running")
     parser.add_argument("--seconds", type=float, default=1.0, help="about how long to time it")
     parser.add_argument("--as-it-is", action="store_true", help="call it without jax.jit")

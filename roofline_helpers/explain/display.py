@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING, Any
 
+from roofline_helpers.explain import waterfall
 from roofline_helpers.explain.rows import KERNEL, Row
 from roofline_helpers.show import si, significant
 
@@ -95,6 +96,16 @@ def cells(why: Explanation, row: Row) -> dict[str, Any]:
     }
 
 
+def residue(why: Explanation) -> list[Row]:
+    """Return what is left of the call as a row of its own: with it the rows add up to the clock's.
+
+    It is negative where the runs with the profiler, which rows come from, took longer.
+    """
+    if why.origin != "measured":
+        return []
+    return [Row(waterfall.REST, waterfall.REST, why.unexplained)]
+
+
 def _named(row: Row) -> str:
     return f"{row.name} and {row.kernels - 1} like it" if row.kernels > 1 else row.name
 
@@ -105,10 +116,11 @@ def ordered(why: Explanation) -> list[Row]:
 
 
 def table(why: Explanation) -> pandas.DataFrame:
-    """Return all rows as a table, the longest first."""
+    """Return all rows as a table, the longest first, and what no row has as the last."""
     import pandas
 
-    frame = pandas.DataFrame([cells(why, row) for row in ordered(why)])
+    rows = [*ordered(why), *residue(why)]
+    frame = pandas.DataFrame([cells(why, row) for row in rows])
     return frame.set_index("what") if len(frame) else frame
 
 
@@ -131,7 +143,7 @@ def _rows(why: Explanation) -> list[str]:
     rows = ordered(why)
     head = ("ms", "share", "launches", "roof ms", "GB/s", "GFLOP/s")
     listed = []
-    for row in rows[:SHOWN]:
+    for row in [*rows[:SHOWN], *residue(why)]:
         each = cells(why, row)
         listed.append([_short(each["what"]), *(_shown(each[name]) for name in head), each["line"]])
     columns = [["", *head, "line"], *listed]
@@ -142,7 +154,8 @@ def _rows(why: Explanation) -> list[str]:
         lines.append("  " + "  ".join([line[0].ljust(widths[0]), *numbers, line[-1]]))
     if rows[SHOWN:]:
         rest = sum(row.seconds for row in rows[SHOWN:])
-        lines.append(f"  … and {len(rows) - SHOWN} more, {si(rest, 's')} together")
+        more = f"  … and {len(rows) - SHOWN} more, {si(rest, 's')} together"
+        lines.insert(SHOWN + 1, more)
     return lines
 
 

@@ -26,9 +26,9 @@ def _text(x: float, y: float, words: str, kind: str = "", anchor: str = "start")
     )
 
 
-def _svg(height: float, label: str, inside: str) -> str:
+def _svg(height: float, label: str, inside: str, width: int = _WIDTH) -> str:
     return (
-        f'<svg viewBox="0 0 {_WIDTH} {height:.0f}" role="img" '
+        f'<svg viewBox="0 0 {width} {height:.0f}" role="img" '
         f'aria-label="{html.escape(label, quote=True)}">{inside}</svg>'
     )
 
@@ -37,19 +37,22 @@ def _cut(words: str, most: int) -> str:
     return words if len(words) <= most else words[: most - 1] + "…"
 
 
-def waterfall(why: Explanation) -> str:
-    """Return the waterfall: a bar a step, from the least time to the clock's."""
+def waterfall(why: Explanation, width: int = _WIDTH, names: int = _NAMES) -> str:
+    """Return the waterfall: a bar a step, from the least time to the clock's.
+
+    `width` and the part of it that is for names are in units of the drawing.
+    """
     bars = why.waterfall
     ends, sums = [0.0], 0.0
     for bar in bars:
         sums += bar.seconds
         ends.append(sums)
     low, high = min(ends), max(*ends, why.wall)
-    room = _WIDTH - _NAMES - 90
+    room = width - names - 90
     parts = []
 
     def place(seconds: float) -> float:
-        return _NAMES + room * (seconds - low) / ((high - low) or 1)
+        return names + room * (seconds - low) / ((high - low) or 1)
 
     for number, bar in enumerate(bars):
         y = _LINE * number
@@ -57,24 +60,24 @@ def waterfall(why: Explanation) -> str:
         kind = "gain" if bar.seconds < 0 else "loss"
         kind = "ideal" if bar.name in _BASE else "rest" if number == len(bars) - 1 else kind
         tip = f"<title>{html.escape(bar.meaning)}</title>"
-        width = max(right - left, 1.0)
+        long = max(right - left, 1.0)
         parts.append(
-            f'<rect x="{left:.1f}" y="{y + 3}" width="{width:.1f}" height="{_LINE - 6}" '
+            f'<rect x="{left:.1f}" y="{y + 3}" width="{long:.1f}" height="{_LINE - 6}" '
             f'class="{kind}">{tip}</rect>'
         )
-        parts.append(_text(_NAMES - 8, y + 15, _cut(bar.name, 44), "name", "end"))
+        parts.append(_text(names - 8, y + 15, _cut(bar.name, round(names / 7.4)), "name", "end"))
         parts.append(_text(right + 5, y + 15, si(bar.seconds, "s"), "value"))
     y = _LINE * len(bars)
     parts.append(
         f'<rect x="{place(0):.1f}" y="{y + 3}" width="{place(why.wall) - place(0):.1f}" '
         f'height="{_LINE - 6}" class="call"/>'
     )
-    parts.append(_text(_NAMES - 8, y + 15, "the call", "name", "end"))
+    parts.append(_text(names - 8, y + 15, "the call", "name", "end"))
     parts.append(_text(place(why.wall) + 5, y + 15, si(why.wall, "s"), "value"))
     largest = max(bars, key=lambda bar: bar.seconds)
     label = f"Waterfall of {len(bars)} steps that add up to {si(why.wall, 's')}; the largest is "
     label += f"{largest.name}, {si(largest.seconds, 's')}"
-    return _svg(y + _LINE, label, "".join(parts))
+    return _svg(y + _LINE, label, "".join(parts), width)
 
 
 def timeline(why: Explanation) -> str:

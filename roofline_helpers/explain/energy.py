@@ -8,6 +8,7 @@ from typing import Any
 
 from roofline_helpers.explain.explanation import Energy
 from roofline_helpers.explain.running import Runner
+from roofline_helpers.measure import nvml
 
 LOOP = 2.0
 """Seconds that the loop takes: the counter is refreshed ten to fifty times a second."""
@@ -23,60 +24,53 @@ def energy_of(runner: Runner, queue: int) -> Energy | None:
     queue : int
         Calls that are queued before one is awaited.
     """
-    device = _device()
-    if device is None:
+    counter = _counter()
+    if counter is None:
         return None
-    nvml, handle = device
-    idle = _idle_watts()
+    library, handle = counter
+    idle = _idle_watts(library, handle)
     warm = perf_counter() + 0.5
     while perf_counter() < warm:
         runner.run(queue)
-    calls, begun, before = 0, perf_counter(), _joules(nvml, handle)
+    calls, begun, before = 0, perf_counter(), _joules(library, handle)
     while perf_counter() - begun < LOOP:
         runner.run(queue)
         calls += queue
-    took, used = perf_counter() - begun, _joules(nvml, handle) - before
-    clock = _clock(nvml, handle)
+    took, used = perf_counter() - begun, _joules(library, handle) - before
+    clock = _clock(library, handle)
     if used <= 0:
         return None
     return Energy(used / calls, idle, took / calls, took, clock or None)
 
 
-@functools.cache
-def _device() -> Any:
-    """Return NVML and the handle of the GPU that JAX uses; None without."""
-    try:
-        import jax
-        import pynvml  # type: ignore[import-not-found]
-
-        if jax.devices()[0].platform != "gpu":
+def _counter() -> tuple[Any, Any] | None:
+    """Return NVML and the GPU's handle; None where nothing counts joules."""
+    there = nvml.opened()
+    if there is not None:
+        try:
+            _joules(*there)
+        except Exception:  # older GPUs have power, but no counter
             return None
-        pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByIndex(jax.devices()[0].id)
-        pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)
-        return pynvml, handle
-    except Exception:
-        return None
+    return there
 
 
-def _joules(nvml: Any, handle: Any) -> float:
-    return float(nvml.nvmlDeviceGetTotalEnergyConsumption(handle)) / 1e3
+def _joules(library: Any, handle: Any) -> float:
+    return float(library.nvmlDeviceGetTotalEnergyConsumption(handle)) / 1e3
 
 
 @functools.cache
-def _idle_watts() -> float:
+def _idle_watts(library: Any, handle: Any) -> float:
     """Return the mean power of a device that has done nothing for a second: once a process."""
-    nvml, handle = _device()
     sleep(1.0)
     seen = []
     for _ in range(10):
-        seen.append(float(nvml.nvmlDeviceGetPowerUsage(handle)) / 1e3)
+        seen.append(float(library.nvmlDeviceGetPowerUsage(handle)) / 1e3)
         sleep(0.05)
     return sum(seen) / len(seen)
 
 
-def _clock(nvml: Any, handle: Any) -> float:
+def _clock(library: Any, handle: Any) -> float:
     try:
-        return float(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)) * 1e6
+        return float(library.nvmlDeviceGetClockInfo(handle, library.NVML_CLOCK_SM)) * 1e6
     except Exception:
         return 0.0

@@ -177,34 +177,31 @@ class _Task:
         gpu = device.platform == "gpu"
         say("compiling")
         runner = self._runner(UNGRAPHED if gpu else {})
-        say("running")
+        say("running, with and without the profiler")
         one = min(runner.run(1) for _ in range(3))
         runs, queue = running.counts(one, self.seconds, self.queue, device.platform == "cpu")
         queue = 1 if runner.alone else queue
-        before = [*running.plain(runner, (runs + 1) // 2, queue)]
-        say("profiling")
-        trace, traced = runner.traced(min(runs, 8 if gpu else 16), queue, self.trace)
-        after = [*running.plain(runner, max(runs // 2, 2), queue)]
+        traced = min(runs, 8 if gpu else 16)
+        turns = running.in_turn(runner, runs, traced, queue, self.seconds, self.trace)
         say("CUDA graphs")
         graphs = self._graphed(runs, queue) if gpu and runner.lowered is not None else ()
         joule = energy_of(runner, queue) if self.energy else None
         say("reading")
-        programs = self._programs(runner, trace)
+        programs = self._programs(runner, turns.trace)
         say("ceilings")
         ceilings = ceilings_of(device, _dtypes(programs), self.ceilings)
-        typical = statistics.median([*before, *after])
-        joined = join(trace, programs, ceilings, queue, typical)
-        case = self._case(joined, programs, ceilings, trace, (*before, *after), queue)
+        joined = join(turns.trace, programs, ceilings, queue, statistics.median(turns.plain))
+        case = self._case(joined, programs, ceilings, turns.trace, turns.plain, queue)
         return Explanation(
             name=self.name or runner.name,
             arguments=self.arguments.described(),
-            platform=trace.platform,
+            platform=turns.trace.platform,
             device=measure.device()["name"],
             origin="measured",
             rows=joined.rows,
             findings=findings(case),
-            runs=(*before, *after),
-            traced=traced.runs,
+            runs=turns.plain,
+            traced=turns.traced,
             graphs=graphs,
             queue=queue,
             compiling=runner.seconds,

@@ -111,7 +111,8 @@ def _table(why: Explanation) -> str:
     head = "".join(
         f'<th scope="col" class="{_kind(name)}">{html.escape(name)}</th>' for name in columns
     )
-    first = "".join(_row(why, row, columns) for row in rows[:SHOWN])
+    shown = [*rows[:SHOWN], *display.residue(why)]
+    first = "".join(_row(why, row, columns) for row in shown)
     tables = f'<table class="rows"><thead><tr>{head}</tr></thead><tbody>{first}</tbody>'
     if rows[SHOWN:]:
         rest = "".join(_row(why, row, columns) for row in rows[SHOWN:])

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from roofline_helpers._checks import BadValue, name_of
-from roofline_helpers.explain.rows import KERNEL, Row, kin
-from roofline_helpers.show import si, significant
+from roofline_helpers.explain.rows import KERNEL, kin
+from roofline_helpers.show import si
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from roofline_helpers.explain.explanation import Explanation
 
 _LABELLED = 5
+
+_SEEN = 0.002
+"""Share of the call from which on a kernel is a point under the roofline."""
 
 
 def draw(why: Explanation, kind: str, ax: Axes | None = None) -> Axes:
@@ -71,7 +74,7 @@ def waterfall(why: Explanation, ax: Axes | None = None) -> Axes:
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
     axes.margins(x=0.12)
-    axes.set_xlabel("seconds of one call")
+    axes.set_xlabel("time of one call")
     _scaled(axes)
     return axes
 
@@ -81,8 +84,9 @@ def _short(text: str, most: int = 44) -> str:
 
 
 def _scaled(axes: Axes) -> None:
-    from matplotlib.ticker import FuncFormatter
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+    axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: si(x, "s") if x else "0"))
 
 
@@ -112,7 +116,7 @@ def timeline(why: Explanation, ax: Axes | None = None) -> Axes:
                 gid=f"kernel:{name[-1]}",
             )
     axes.set_yticks(range(len(why.lines)), [f"line {n + 1}" for n in range(len(why.lines))])
-    axes.set_xlabel("seconds since the call began")
+    axes.set_xlabel("time since the call began")
     _scaled(axes)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.35), ncols=2, fontsize="small")
     return axes
@@ -122,13 +126,14 @@ def roofline(why: Explanation, ax: Axes | None = None) -> Axes:
     """Draw the kernels where they were measured, sized by their time, under the roofline."""
     from roofline_helpers import plot
 
-    drawn = [row for row in why.kernels if row.flops and row.bytes and row.busy]
+    known = [row for row in why.kernels if row.flops and row.bytes and row.busy]
+    drawn = [row for row in known if row.seconds >= _SEEN * why.wall] or known
     if not drawn:
         raise BadValue("no kernel has both FLOPs and bytes of memory to be drawn")
     roof = why.roofline()
     span = np.array([(row.flops or 0) / row.bytes for row in drawn])
     low, high = min(span.min(), roof.ridge) / 4, max(span.max(), roof.ridge) * 4
-    axes = plot.roofline(roof, {}, intensity=(float(low), float(high)), ax=ax)
+    axes = plot.roofline(roof, {}, intensity=(float(low), float(high)), regions=False, ax=ax)
     rates = [row.rate or 0.0 for row in drawn]
     sizes = [30 + 900 * row.seconds / why.wall for row in drawn]
     axes.scatter(
@@ -140,14 +145,13 @@ def roofline(why: Explanation, ax: Axes | None = None) -> Axes:
         edgecolors="w",
         gid="measured",
     )
-    _name(axes, drawn, span, rates)
+    low, high = axes.get_ylim()
+    axes.set_ylim(min(low, min(rates) / 2), max(high, 3 * max(rates)))
+    named: dict[str, tuple[float, float, str]] = {}
+    for row, x, y in zip(drawn, span, rates, strict=True):
+        named.setdefault(row.what, (float(x), y, f"{_short(row.what, 32)}, {si(row.seconds, 's')}"))
+    plot.place_labels(axes, list(named.values())[:_LABELLED])
     return axes
-
-
-def _name(axes: Axes, drawn: Sequence[Row], span: Any, rates: Sequence[float]) -> None:
-    for row, x, y in list(zip(drawn, span, rates, strict=True))[:_LABELLED]:
-        text = f"{_short(row.what, 30)}, {significant(row.seconds * 1e3)} ms"
-        axes.annotate(text, (x, y), xytext=(6, -10), textcoords="offset points", fontsize="small")
 
 
 _KINDS: Mapping[str, Callable[[Explanation, Axes | None], Axes]] = {

@@ -15,6 +15,7 @@ from roofline_helpers.explain.ceilings import Ceilings
 from roofline_helpers.explain.program import Program
 from roofline_helpers.explain.timeline import Shares, shares
 from roofline_helpers.explain.trace import Event, Span, Trace, is_transfer
+from roofline_helpers.explain.trace import typical as typical_runs
 
 KERNEL, LOOP, TRANSFER, GAP, HOST = "kernel", "loop", "transfer", "gap", "host"
 """Kinds of rows: what the device runs, a loop's own time, copies between host and device, idle
@@ -262,7 +263,7 @@ class _Join:
         ]
         seen = statistics.median(part.window for part in parts)
         goal = seen if typical is None else typical * self.calls
-        middle = _nearest(parts, goal)
+        middle = typical_runs([part.window for part in parts], goal)
         chosen = [parts[n] for n in middle]
         mean = len(chosen) * self.calls
         seconds: dict[str, float] = {}
@@ -426,12 +427,6 @@ def _windows(trace: Trace) -> list[Span]:
     first, last = trace.events[0].start, max(event.end for event in trace.events)
     marked = [run for run in trace.runs if run.end > first and run.start < last]
     return marked or [Span("all", first, last)]
-
-
-def _nearest(parts: Sequence[Shares], goal: float) -> list[int]:
-    """Return the half of the runs whose lengths are nearest to a goal, the nearest first."""
-    order = sorted(range(len(parts)), key=lambda n: abs(parts[n].window - goal))
-    return order[: max(len(order) // 2, 1)]
 
 
 def _quartiles(values: Sequence[float]) -> tuple[float, float, float]:

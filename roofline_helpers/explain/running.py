@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 from roofline_helpers._checks import BadType, BadValue, RooflineError, shown
 from roofline_helpers.compiled.arguments import Arguments, CannotTrace, reason
@@ -27,26 +27,6 @@ profiler doesn't tell one from another."""
 
 class CannotRun(RooflineError, RuntimeError):
     """The function failed where it ran."""
-
-
-@dataclass(frozen=True)
-class Times:
-    """Seconds of one call, run by run."""
-
-    runs: tuple[float, ...]
-
-    @property
-    def median(self) -> float:
-        """The middle one."""
-        return statistics.median(self.runs)
-
-    @property
-    def quartiles(self) -> tuple[float, float]:
-        """The first and the third."""
-        if len(self.runs) < 2:
-            return self.runs[0], self.runs[0]
-        first, _, third = statistics.quantiles(self.runs, n=4, method="inclusive")
-        return first, third
 
 
 @dataclass
@@ -133,7 +113,7 @@ class Runner:
         """Whether its calls can't be queued: each needs fresh copies of what it uses up."""
         return bool(self._spent)
 
-    def traced(self, runs: int, calls: int, folder: str | None) -> tuple[Trace, Times]:
+    def traced(self, runs: int, calls: int, folder: str | None) -> tuple[Trace, list[float]]:
         """Return the trace of so many runs of so many calls each, and their times by the clock.
 
         Raises
@@ -172,7 +152,7 @@ class Runner:
                     raise CannotProfile(
                         f"the trace can't be written to {where}: {_useful(error)}"
                     ) from error
-            return tracing.read(where), Times(tuple(times))
+            return tracing.read(where), times
 
 
 def compiled_runner(
@@ -363,3 +343,56 @@ def check_calls(queue: Any) -> int | None:
 def plain(runner: Runner, runs: int, queue: int) -> Sequence[float]:
     """Return the seconds of a call without the profiler, run by run."""
     return [runner.run(queue) for _ in range(runs)]
+
+
+AGREE = 0.03
+"""Share of a call by which its rows may differ from the clock before more runs are taken."""
+
+_ROUNDS = 4
+
+
+class Turns(NamedTuple):
+    """Seconds of a call without the profiler and with it, and what the profiler wrote."""
+
+    plain: tuple[float, ...]
+    traced: tuple[float, ...]
+    trace: Trace
+
+
+def in_turn(
+    runner: Runner, runs: int, traced: int, queue: int, seconds: float, folder: str | None = None
+) -> Turns:
+    """Return runs without the profiler and with it, in turn, until the two agree.
+
+    What else a machine does changes from one second to the next. So a round is a few runs
+    without, a few with, and a few without; where typical runs with the profiler differ by more
+    than `AGREE` from the median without, another round follows, as long as there is time.
+
+    Parameters
+    ----------
+    runner : Runner
+        What runs.
+    runs, traced : int
+        How many to take in a round, without the profiler and with it.
+    queue : int
+        Calls in each.
+    seconds : float
+        No round begins after three times that.
+    folder : str, optional
+        Where to keep the trace: then there is one round.
+    """
+    begun = perf_counter()
+    clock = [*plain(runner, (runs + 1) // 2, queue)]
+    profiled: list[float] = []
+    traces: list[Trace] = []
+    while True:
+        trace, times = runner.traced(traced, queue, folder)
+        traces.append(trace)
+        profiled += times
+        clock += plain(runner, max(runs // 2, 2), queue)
+        goal = statistics.median(clock)
+        near = statistics.fmean(profiled[n] for n in tracing.typical(profiled, goal))
+        late = perf_counter() - begun > 3 * seconds
+        done = len(traces) == _ROUNDS or abs(near / goal - 1) <= AGREE
+        if done or late or folder is not None:
+            return Turns(tuple(clock), tuple(profiled), tracing.in_a_row(traces))

@@ -20,7 +20,7 @@ import contextlib
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -145,6 +145,35 @@ def read(path: str | os.PathLike[str]) -> Trace:
     own = [run for run in runs if run.name == RUN]
     trace = Trace(platform, ordered, own or runs, host, file, file.read_bytes())
     return replace(trace, facts=facts.get(trace.device, {}))
+
+
+def in_a_row(traces: Sequence[Trace]) -> Trace:
+    """Return several traces of one program as one: each begins where the one before ended."""
+    first, *others = traces
+    devices = {name: list(events) for name, events in first.devices.items()}
+    runs, host = list(first.runs), list(first.host)
+    for trace in others:
+        ends = [event.end for events in devices.values() for event in events]
+        last = max([*ends, *(span.end for span in (*runs, *host))])
+        for name, events in trace.devices.items():
+            devices.setdefault(name, []).extend(
+                replace(each, start=each.start + last, end=each.end + last) for each in events
+            )
+        runs += (Span(name, start + last, end + last) for name, start, end in trace.runs)
+        host += (Span(name, start + last, end + last) for name, start, end in trace.host)
+    return replace(first, devices=devices, runs=runs, host=host)
+
+
+def typical(seconds: Sequence[float], goal: float) -> list[int]:
+    """Return the places of half of some runs: of neighbours in length, those nearest to a goal.
+
+    Their mean is as near as it can be, and the one that is nearest by itself comes first.
+    """
+    order = sorted(range(len(seconds)), key=lambda n: seconds[n])
+    many = max(len(order) // 2, 1)
+    halves = [order[n : n + many] for n in range(len(order) - many + 1)]
+    best = min(halves, key=lambda half: abs(math.fsum(seconds[n] for n in half) / many - goal))
+    return sorted(best, key=lambda n: abs(seconds[n] - goal))
 
 
 def find(path: str | os.PathLike[str]) -> Path:

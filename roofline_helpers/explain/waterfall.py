@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 from roofline_helpers.explain.rows import GAP, HOST, KERNEL, LOOP, TRANSFER, Row
 
+REST = "nothing explains it"
+"""Name of the last bar, and of the last row."""
+
 SHOWN = 5
 """Kernels that have a bar of their own; the others share one."""
 
@@ -82,7 +85,7 @@ def waterfall(rows: Sequence[Row], wall: float, hand: float | None = None) -> tu
     seen = [bar for bar in bars if bar.seconds]
     rest = wall - math.fsum(bar.seconds for bar in seen)
     meaning = "the wall time without the profiler minus all of the above, measured with it"
-    return (*seen, Bar("nothing explains it", rest, meaning))
+    return (*seen, Bar(REST, rest, meaning))
 
 
 def _ideal(rows: Sequence[Row], hand: float | None) -> list[Bar]:

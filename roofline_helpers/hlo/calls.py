@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from roofline_helpers.hlo.module import Instruction, Site
+from roofline_helpers.hlo.opcodes import PRODUCTS
 from roofline_helpers.hlo.shapes import Shape
 
 
@@ -47,6 +48,12 @@ def library_product(site: Site) -> tuple[Instruction, Shape, Shape] | None:
         if each.target.startswith(name):
             return Instruction(each.name, "convolution", out, (), each.attributes), lhs, rhs
     return None
+
+
+def is_product(site: Site) -> bool:
+    """Return whether an instruction is a product of its first two operands: also a library's."""
+    opcode = site.instruction.opcode
+    return (opcode in PRODUCTS and len(site.operands) >= 2) or library_product(site) is not None
 
 
 def results(each: Instruction) -> Shape:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from roofline_helpers import records
 from roofline_helpers._checks import BadValue, RooflineError, shown, whole
 from roofline_helpers.measure import collectives, spread
 from roofline_helpers.measure.case import Case
@@ -54,6 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not _saved(record, out):  # before anything is printed: that can fail too
         _say(report(record))
         return 1
+    if options.json:
+        _say(records.dumps(record.to_dict()))
+        return 0
     _say(f"{report(record)}\n\nrecord: {out}")
     _draw(record, out.with_suffix(".png"))
     return 0
@@ -61,13 +65,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m roofline_helpers",
-        description="Roofline analysis: measure this device.",
-        epilog="explain SCRIPT.py:FUNCTION says where a function's time goes: explain --help",
+        prog="roofline", description="Roofline analysis: measure this device."
     )
     commands = parser.add_subparsers(dest="command", required=True)
     measure = commands.add_parser("measure", help="find this device's ceilings, and place kernels")
     measure.add_argument("--out", metavar="FILE.json", help="where to write the record")
+    measure.add_argument("--json", action="store_true", help="print the record, and draw nothing")
     measure.add_argument("--quick", action="store_true", help="fewer sizes, shorter samples")
     measure.add_argument(
         "--collectives", action="store_true", help="exchanges between devices, in place of kernels"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import NamedTuple
 
 from roofline_helpers import work
 from roofline_helpers.dtypes import nbytes
-from roofline_helpers.serving.setting import Setting
+from roofline_helpers.serving.setting import Setting, Sizes
 from roofline_helpers.serving.strategies import STRATEGIES
 from roofline_helpers.work import Work
 
@@ -36,18 +37,25 @@ class Job(NamedTuple):
 
 def jobs(setting: Setting) -> list[Job]:
     """Return the kernels of a step, each once, in the order of their first run."""
-    ops = operations(setting)
-    layers = setting.model.layers
+    chosen = list(_fused(setting.sizes))
+    return _staying(chosen, setting) if setting.resident else chosen
+
+
+@lru_cache(maxsize=1024)
+def _fused(sizes: Sizes) -> tuple[Job, ...]:
+    """Return the kernels whatever the chip, its ceilings and its memory: many steps share them."""
+    ops = operations(sizes)
+    layers = sizes.model.layers
     counts = {"once": 1, "layers": layers, "between": layers - 1}
     chosen = []
-    for kernel in STRATEGIES[setting.fusion]:
+    for kernel in STRATEGIES[sizes.fusion]:
         present = tuple(op for op in kernel.ops if op in ops)
         if kernel.ops[0] in ops and counts[kernel.count]:
             job = ops[present[0]]
             if len(present) > 1:
                 job = work.fuse(*(ops[op] for op in present), keep=kernel.keep)
             chosen.append(Job(present, counts[kernel.count], job))
-    return _staying(chosen, setting) if setting.resident else chosen
+    return tuple(chosen)
 
 
 def _staying(chosen: list[Job], setting: Setting) -> list[Job]:
@@ -72,13 +80,13 @@ def stored(tensor: str) -> bool:
     return tensor[0] in STORED
 
 
-def operations(setting: Setting) -> dict[str, Work]:
+def operations(sizes: Sizes) -> dict[str, Work]:
     """Return every operation as a kernel of its own.
 
     Tensors that stay in memory begin with a letter of `STORED`: W and γ weights, K and V the cache.
     """
-    layer = _Layer(setting)
-    model, half, rows = setting.model, setting.chip.half, setting.tokens
+    layer = _Layer(sizes)
+    model, half, rows = sizes.model, sizes.half, sizes.tokens
     d = model.d_model
     taken = nbytes(rows * d, half)
     gathered = {"ids": nbytes(rows, "int32"), "W embedding, rows": taken}
@@ -89,7 +97,7 @@ def operations(setting: Setting) -> dict[str, Work]:
     layer.quantise("next quantise 1", "next n1", d)
     layer.norm("final RMSNorm", "x''", "n", "")
     names = ("n", "W head", "logits")  # of n, the last row of each sequence
-    layer.ops["LM head"] = work.matmul(setting.batch, model.vocabulary, d, half, names=names)
+    layer.ops["LM head"] = work.matmul(sizes.batch, model.vocabulary, d, half, names=names)
     return layer.ops
 
 
@@ -97,38 +105,38 @@ def operations(setting: Setting) -> dict[str, Work]:
 class _Layer:
     """Collects the operations of one layer, in order, and of what is before and after it."""
 
-    setting: Setting
+    sizes: Sizes
     ops: dict[str, Work] = field(default_factory=dict)
 
     @property
     def _narrow(self) -> bool:
-        return self.setting.activations != self.setting.chip.half
+        return self.sizes.activations != self.sizes.half
 
     def norm(self, op: str, x: str, y: str, tag: str) -> None:
         """Add a norm of the tokens."""
-        s = self.setting
-        self.ops[op] = work.rmsnorm(s.tokens, s.model.d_model, s.chip.half, x=x, y=y, tag=tag)
+        s = self.sizes
+        self.ops[op] = work.rmsnorm(s.tokens, s.model.d_model, s.half, x=x, y=y, tag=tag)
 
     def quantise(self, op: str, tensor: str, width: int) -> None:
         """Add the quantisation of a tensor, where activations are narrow."""
-        s = self.setting
+        s = self.sizes
         if self._narrow:
-            reads, writes = {tensor: s.chip.half}, {f"{tensor}, narrow": s.activations}
+            reads, writes = {tensor: s.half}, {f"{tensor}, narrow": s.activations}
             flops = element_flops("quantise")
-            self.ops[op] = work.elementwise(s.tokens * width, reads, writes, flops, s.chip.half)
+            self.ops[op] = work.elementwise(s.tokens * width, reads, writes, flops, s.half)
 
     def project(self, op: str, x: str, weight: str, k: int, outs: Mapping[str, int]) -> None:
         """Add a product with a weight matrix, whose columns are several tensors."""
-        s, n = self.setting, sum(outs.values())
+        s, n = self.sizes, sum(outs.values())
         names = (f"{x}, narrow" if self._narrow else x, f"W {weight}", "out")
-        job = work.matmul(s.tokens, n, k, s.activations, b=s.weights, out=s.chip.half, names=names)
-        writes = {y: nbytes(s.tokens * width, s.chip.half) for y, width in outs.items()}
+        job = work.matmul(s.tokens, n, k, s.activations, b=s.weights, out=s.half, names=names)
+        writes = {y: nbytes(s.tokens * width, s.half) for y, width in outs.items()}
         self.ops[op] = replace(job, writes=writes)
 
     def mix_tokens(self) -> None:
         """Add the first half: attention, up to the first residual."""
-        s = self.setting
-        model, half, rows = s.model, s.chip.half, s.tokens
+        s = self.sizes
+        model, half, rows = s.model, s.half, s.tokens
         d, q_width, kv_width = model.d_model, model.q_width, model.kv_width
         self.norm("RMSNorm 1", "x", "n1", "1")
         self.quantise("quantise 1", "n1", d)
@@ -158,7 +166,7 @@ class _Layer:
 
     def feed_forward(self) -> None:
         """Add the second half, up to the second residual."""
-        model, half, rows = self.setting.model, self.setting.chip.half, self.setting.tokens
+        model, half, rows = self.sizes.model, self.sizes.half, self.sizes.tokens
         d, d_ff = model.d_model, model.d_ff
         self.norm("RMSNorm 2", "x'", "n2", "2")
         self.quantise("quantise 2", "n2", d)
@@ -169,11 +177,11 @@ class _Layer:
         self.ops["residual 2"] = work.add(rows * d, half, x="x'", other="f", y="x''")
 
 
-def _attention(s: Setting) -> dict[str, Work]:
+def _attention(s: Sizes) -> dict[str, Work]:
     """Return the kernels of attention, which read K and V from the cache in its type."""
     model = s.model
     new = s.tokens // s.batch
-    dims = (s.batch, new, s.context, model.heads, model.head_dim, model.kv_heads, s.chip.half)
+    dims = (s.batch, new, s.context, model.heads, model.head_dim, model.kv_heads, s.half)
     cached = nbytes(s.batch * s.context * model.kv_width, s.cache)
     if s.attention == "naive":
         scores, softmax, output = work.naive_attention(*dims)

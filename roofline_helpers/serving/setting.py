@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from roofline_helpers.hardware import Chip
 from roofline_helpers.models import Decoder
@@ -11,6 +12,26 @@ PHASES = ("decode", "prefill")
 ATTENTION = ("naive", "flash")
 NARROW = ("fp8", "int8", "int4")
 """Types that weights and cache may have instead of the chip's 16-bit one."""
+
+
+class Sizes(NamedTuple):
+    """What of a setting its operations depend on; of the chip only its 16-bit type, `half`."""
+
+    model: Decoder
+    half: str
+    phase: str
+    batch: int
+    context: int
+    weights: str
+    activations: str
+    cache: str
+    fusion: str
+    attention: str
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that the step works on – new ones of all sequences."""
+        return self.batch * (1 if self.phase == "decode" else self.context)
 
 
 @dataclass(frozen=True)
@@ -35,4 +56,10 @@ class Setting:
     @property
     def tokens(self) -> int:
         """Tokens that the step works on – new ones of all sequences."""
-        return self.batch * (1 if self.phase == "decode" else self.context)
+        return self.sizes.tokens
+
+    @property
+    def sizes(self) -> Sizes:
+        """What the operations depend on."""
+        same = (getattr(self, name) for name in Sizes._fields if name not in ("model", "half"))
+        return Sizes(self.model, self.chip.half, *same)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -196,7 +197,7 @@ class Step:
 
         What memory allows, whatever context the model was trained for.
         """
-        return _largest(lambda context: self.but(context=context).fits)
+        return _largest(lambda context: self.but(context=context).memory.room)
 
     def narrower(self) -> list[Step]:
         """Return the steps with narrower weights or cache that fit, the least change first.
@@ -372,18 +373,30 @@ def best_batch(model: Decoder | str, chip: Any, *, latency: float, **setting: An
     limit = single("latency", latency)
     one = step(model, chip, **setting)
     most = one.largest_batch()
-    batch = _largest(lambda n: n <= most and bool(one.but(batch=n).seconds <= limit))
+    batch = _largest(lambda n: limit - one.but(batch=n).seconds, most)
     return one.but(batch=batch) if batch else None
 
 
-def _largest(allowed: Callable[[int], bool]) -> int:
-    """Return the largest whole number that is allowed, 0 if 1 is not; all below it must be."""
-    low, high = 0, 1
-    while allowed(high):
-        low, high = high, 2 * high
+def _largest(room: Callable[[int], float], most: float = math.inf) -> int:
+    """Return the largest whole number up to `most` that leaves room, 0 if 1 leaves none.
+
+    Room must not grow with the number. Where it falls in proportion, a straight line through two
+    numbers leads there at once; every third time it halves what is left, whatever the shape.
+    """
+    if most < 1 or (left := room(1)) < 0:
+        return 0
+    low, high, turns = 1, most + 1, 0
+    guess = 2.0
     while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if allowed(middle) else (low, middle)
+        tried = int(min(max(guess, low + 1), high - 1))
+        there, turns = room(tried), turns + 1
+        slope = (left - there) / (tried - low)
+        if there >= 0:
+            low, left = tried, there
+        else:
+            high = tried
+        halved = (low + high) / 2 if high < math.inf else 2 * low
+        guess = low + left // slope if slope > 0 and turns % 3 else halved
     return low
 
 

@@ -316,6 +316,29 @@ def test_the_setting_stands_in_the_address(shown: Shown) -> None:
     expect(host.locator("svg title")).to_contain_text("100 × 4,096 × 512")
 
 
+def test_a_chip_of_one_s_own_is_drawn_and_kept(shown: Shown) -> None:
+    own = {"chip": "own", "peak": 500, "memory": 2500}
+    host = shown("point", {**own, "intensity": 100})
+    assert "on your chip bf16: memory-bound, at most 250 TFLOP/s, 50 % of the peak" in said(host)
+    host.get_by_label("Your GB/s").fill("6000")
+    assert "compute-bound, at most 500 TFLOP/s" in said(host)
+    assert "memory=6000" in host.page.evaluate("location.hash")
+    host.page.reload()
+    expect(host.locator("svg title")).to_contain_text("compute-bound, at most 500 TFLOP/s")
+    host.get_by_label("Chip", exact=True).select_option("h100")
+    expect(host.get_by_label("Your GB/s")).to_be_hidden()
+    assert "memory=" not in host.page.evaluate("location.hash")
+
+    host = shown("matmul", {**own, "m": 1024, "n": 1024, "k": 1024})
+    job = rh.work.matmul(1024, 1024, 1024)
+    assert card(host, "attainable") == rate(min(500e12, 2.5e12 * job.intensity))
+    host = shown("ridges", {**own, "a": "h100", "b": "own", "n": 600})
+    row = host.locator("tbody tr", has_text="your chip")
+    expect(row.locator("td")).to_have_text(
+        ["500 TFLOP/s", "2.5 TB/s", "200", "600", "compute-bound"]
+    )
+
+
 def test_the_labs_share_a_ledger_with_the_last_setting(shown: Shown) -> None:
     host = shown("memory-wall")
     ledger = host.locator("[data-kind=ledger]")

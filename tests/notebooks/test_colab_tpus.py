@@ -11,7 +11,7 @@ from roofline_helpers import compiled
 from tools import books
 from tools.notebooks import inside, once
 
-RUNS_JAX = [path for path in books.notebooks() if "jax.jit(" in path.read_text("utf-8")]
+RUNS_JAX = [path for path in books.notebooks() if once.runs_jax(path)]
 
 
 @pytest.mark.skipif(

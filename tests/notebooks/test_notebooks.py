@@ -24,7 +24,7 @@ FOLDED = {"hide-cell", "hide-input", "remove-cell", "remove-input"}
 # a cell that does so has left
 MACHINE = re.compile(
     r"perf_counter|timeit|\bjax\.(devices|default_backend|local_devices|__version__)"
-    r"|\bplatform\.|cpu_count|cost_analysis|\.compile\(\)|\brh\.measure\."
+    r"|\bplatform\.|cpu_count|cost_analysis|\.compile\(\)|\brh\.(measure\.|explain\()"
 )
 WAITS = "after-answer"  # a figure, out of focus until the question above it has an answer
 KNOWN_TAGS = {*FOLDED, "hide-output", WAITS, notebooks.MACHINE}

@@ -185,6 +185,25 @@ def outer_on_tpu() -> Made:
     return f, (spec(2048, 2048), spec(2048, 2048))
 
 
+def scores_of(q: Any, k: Any, product: Any) -> Any:
+    return jax.grad(lambda q: jnp.sum(jax.nn.softmax(product(q, k)) ** 2))(q)
+
+
+def scores_by_einsum() -> Made:
+    product = functools.partial(jnp.einsum, "btd,bsd->bts")
+    return functools.partial(scores_of, product=product), (normal(2, 128, 32), normal(2, 128, 32))
+
+
+@planted("vector-product", scores_by_einsum)
+def broadcast_in_kernels_of_their_own() -> Made:
+    """The backward pass needs both factors again, so they are written as large as the product."""
+
+    def product(q: Any, k: Any) -> Any:
+        return (q[:, :, None] * k[:, None]).sum(-1)
+
+    return functools.partial(scores_of, product=product), (normal(2, 128, 32), normal(2, 128, 32))
+
+
 @planted("small-product", lambda: (jnp.matmul, (normal(1024, 1024), normal(1024, 1024))))
 def tiny_batches() -> Made:
     return jnp.matmul, (normal(40000, 6, 6), normal(40000, 6, 6))

@@ -56,10 +56,12 @@ def test_it_shows_itself(why: Explanation) -> None:
     text = str(why)
     assert "layer(f32[256,256]" in text
     assert "from the roof to the clock" in text
-    assert "nothing explains it" in text
+    assert text.count("nothing explains it") == 2  # as a row and as a bar
     assert re.search(r"\d+ runs", text)
     table = why.table()
     assert list(table.columns[:3]) == ["line", "ms", "share"]
+    assert table.index[-1] == "nothing explains it"
+    assert table["ms"].sum() == pytest.approx(1e3 * why.wall, rel=1e-9)
     html = why._repr_html_()
     assert html.count("<svg") == 1
     assert "<script" not in html

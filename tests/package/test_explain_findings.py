@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 import roofline_helpers as rh
-from roofline_helpers.explain.ceilings import Ceilings
+from roofline_helpers import hlo
+from roofline_helpers.explain.ceilings import Ceilings, Reached
 from roofline_helpers.explain.findings import Case, findings
 from roofline_helpers.explain.modelled import case_of
 from roofline_helpers.explain.program import Program
@@ -52,6 +55,58 @@ def test_attention_in_pieces_on_a_gpu(dtype: str, cause: str) -> None:
     assert found[cause].bytes == 4 * 32 * 4096 * 4096 * width
 
 
+CUBLAS = (
+    "%call.NAME = (RESULT, s8[33554432]{0}) custom-call(OPERANDS), custom_call_target="
+    '"__cublas$gemm", backend_config={"gemm_backend_config":{"dot_dimension_numbers":{'
+    '"lhs_batch_dimensions":BATCH,"lhs_contracting_dimensions":["LEFT"],"rhs_batch_dimensions":BATCH,'
+    '"rhs_contracting_dimensions":["INNER"]}}}\n'
+    "  NAMED = RESULT get-tuple-element(%call.NAME), index=0"
+)
+
+
+def with_cublas(text: str, batch: str = '["0"]', left: str = "2") -> str:
+    """Return a program with the calls of a library in place of its products, as GPUs run them."""
+    dot = re.compile(
+        r"((?:ROOT )?%(\w+)) = (\w+\[[\d,]+\]\{[\d,]+\}) dot\((.*?)\), .*"
+        r"rhs_contracting_dims=\{(\d)\}"
+    )
+
+    def call(found: re.Match[str]) -> str:
+        named, name, result, operands, inner = found.groups()
+        text = CUBLAS.replace("NAMED", named).replace("NAME", name).replace("RESULT", result)
+        text = text.replace("BATCH", batch).replace("LEFT", left)
+        return text.replace("OPERANDS", operands).replace("INNER", inner)
+
+    return dot.sub(call, text)
+
+
+@pytest.mark.parametrize(("dtype", "cause"), [("bf16", "attention"), ("f32", "scores")])
+def test_attention_in_calls_of_a_library(dtype: str, cause: str) -> None:
+    plain = ATTENTION.replace("T[", f"{dtype}[")
+    text = with_cublas(plain)
+    assert text.count("custom-call(") == 2
+    found = {each.cause: each for each in findings(case_of(Program(text, "gpu"), H200))}
+    assert set(found) == {cause}
+    same = findings(case_of(Program(plain, "gpu"), H200))[0]
+    assert found[cause].seconds == pytest.approx(same.seconds, rel=1e-6)
+    assert found[cause].evidence == same.evidence
+
+
+def test_a_library_call_that_widens_one_side_is_named() -> None:
+    text = """HloModule widened, is_scheduled=true
+ENTRY %main (x: bf16[4096,4096], w: f32[4096,4096]) -> f32[4096,4096] {
+  %x = bf16[4096,4096]{1,0} parameter(0)
+  %w = f32[4096,4096]{1,0} parameter(1)
+  %wide = f32[4096,4096]{1,0} convert(%x), metadata={op_name="jit(f)/convert_element_type"}
+  ROOT %y = f32[4096,4096]{1,0} dot(%wide, %w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+"""
+    for each in (text, with_cublas(text, batch="[]", left="1")):
+        found = {one.cause: one for one in findings(case_of(Program(each, "gpu"), H200))}
+        assert "float32" in found, found
+        assert "wide" in found["float32"].kernels
+
+
 def kernel(blocks: int, seconds: float = 1e-4, reachable: float = 4e-5) -> Row:
     details = (
         f"regs:128 static_shared:0 dynamic_shared:0 grid:{blocks},1,1 block:256,1,1 occ_pct:25"
@@ -76,3 +131,11 @@ def test_a_second_is_claimed_once() -> None:
     program = Program(ATTENTION.replace("T[", "bf16["), "gpu")
     case = case_of(program, H200)
     assert sum(each.seconds for each in findings(case)) <= case.wall * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("types", "peak"), [(("f32",), 4e14), (("f32 highest",), 5e13)])
+def test_float32_products_of_a_gpu_are_held_against_tf32(
+    types: tuple[str, ...], peak: float
+) -> None:
+    reached = Reached(4e12, {"fp32": 5e13, "tf32": 4e14, "bf16": 7e14})
+    assert reached.roof(hlo.Row("dot", "dot", matrix_types=types)).peak == peak

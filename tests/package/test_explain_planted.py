@@ -8,8 +8,18 @@ from explain_planted import PLANTED, Planted
 from roofline_helpers.compiled import can_compile
 from roofline_helpers.explain import CAUSES, causes
 
+# What is measured on this machine takes seconds; what is compiled for a chip is kept
+CASES = [
+    pytest.param(
+        each,
+        id=f"{each.cause}:{each.name}",
+        marks=() if "chip" in each.how else pytest.mark.slow,
+    )
+    for each in PLANTED
+]
 
-@pytest.mark.parametrize("each", PLANTED, ids=lambda each: f"{each.cause}:{each.name}")
+
+@pytest.mark.parametrize("each", CASES)
 def test_named_and_not_named(each: Planted) -> None:
     if "chip" in each.how and can_compile(each.how["chip"]) is not None:
         pytest.skip(str(can_compile(each.how["chip"])))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import random
+from pathlib import Path
 
 import pytest
 
 from roofline_helpers.explain.rows import GAP, HOST, KERNEL, LOOP, Row, grouped
 from roofline_helpers.explain.timeline import Shares, shares
-from roofline_helpers.explain.trace import Event
+from roofline_helpers.explain.trace import RUN, Event, Span, Trace, in_a_row, typical
 from roofline_helpers.explain.waterfall import waterfall
 
 
@@ -65,6 +66,38 @@ def test_shares_always_add_up(seed: int) -> None:
     parts = of(events)
     assert parts.total == pytest.approx(10, abs=1e-9)
     assert parts.between == pytest.approx(sum(gap for gap, _, _ in parts.gaps), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "goal", "taken"),
+    [
+        ([1.0, 1.3, 1.2, 1.1], 1.15, {2, 3}),
+        ([1.0, 1.3, 1.2, 1.1], 0.5, {0, 3}),
+        ([2.0, 1.0, 1.5], 9.0, {0}),
+        ([1.0], 3.0, {0}),
+        # each of two is far away, and their mean is not
+        ([1.0, 0.0, 3.0, 3.1], 2.0, {0, 2}),
+    ],
+)
+def test_typical_runs_come_near_a_goal_together(
+    seconds: list[float], goal: float, taken: set[int]
+) -> None:
+    assert set(typical(seconds, goal)) == taken
+
+
+def test_traces_in_a_row_keep_their_order_and_lengths() -> None:
+    def trace(begin: float) -> Trace:
+        events = {"/device:CPU:0": [event("a", begin + 1, begin + 2)]}
+        run, host = Span(RUN, begin, begin + 3), Span("compile", begin, begin + 4)
+        return Trace("cpu", events, [run], [host], Path("a.xplane.pb"))
+
+    joined = in_a_row([trace(100), trace(5), trace(50)])
+    assert [run.end - run.start for run in joined.runs] == pytest.approx([3, 3, 3])
+    ends = [-math.inf, *(span.end for span in joined.host)]
+    for run, each, before in zip(joined.runs, joined.events, ends, strict=False):
+        assert before <= run.start
+        assert each.start - run.start == pytest.approx(1)
+        assert each.end - each.start == pytest.approx(1)
 
 
 # --- the waterfall --------------------------------------------------------------------------------

@@ -50,7 +50,12 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path,
     return json.loads(first), out, rest
 
 
-@pytest.mark.parametrize("kind", collectives.KINDS)
+# One process compiles and runs them for all tests that look at what it gave
+apart = [pytest.mark.slow, pytest.mark.xdist_group("collectives")]
+by_kind = [pytest.param(kind, marks=apart) for kind in collectives.KINDS]
+
+
+@pytest.mark.parametrize("kind", by_kind)
 def test_each_collective_is_in_the_program_as_often_as_asked(ran: Any, kind: str) -> None:
     many, text = ran[0][kind]
     name = "collective-permute" if kind.startswith("permute") else kind
@@ -60,6 +65,8 @@ def test_each_collective_is_in_the_program_as_often_as_asked(ran: Any, kind: str
         assert f"source_target_pairs={{{pairs[kind]}}}" in text
 
 
+@pytest.mark.slow
+@pytest.mark.xdist_group("collectives")
 def test_a_layer_spread_is_the_layer(ran: Any) -> None:
     found = {name: made for name, made in ran[0].items() if name.startswith("MLP")}
     whole = [made for name, made in found.items() if "alone" not in name]
@@ -69,6 +76,8 @@ def test_a_layer_spread_is_the_layer(ran: Any) -> None:
         assert row == pytest.approx(other, rel=1e-4, abs=1e-5)
 
 
+@pytest.mark.slow
+@pytest.mark.xdist_group("collectives")
 def test_the_command_writes_a_record_of_links(ran: Any) -> None:
     _, out, said = ran
     record = measure.load(out)

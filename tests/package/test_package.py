@@ -45,11 +45,13 @@ FLOORS = [
     "plot",
     "hlo",
     "compiled",
+    "testing",
     "measure",
     "explain",
     "kernels",
     "ask",
     "lab",
+    "command",
     "__main__",
 ]
 HEAVY = ("jax", "jaxlib", "matplotlib", "seaborn", "pandas", "scipy", "IPython")

@@ -2,7 +2,8 @@
 
     python -m tools.evidence.decode
 
-Reads the record of examples/llama_decode: the medians of three of its programs, by batch.
+Reads the record of examples/llama_decode: the medians of three of its programs, by batch, and those
+of all rungs of its ladder, with what each changes.
 """
 
 from __future__ import annotations
@@ -14,13 +15,26 @@ from typing import Any
 from tools import books
 from tools.evidence import keep
 
+ORDER = (
+    "as first written",
+    "unrolled",
+    "donated",
+    "in bfloat16",
+    "by head",
+    "side by side",
+    "cuDNN",
+    "own kernels",
+    "overlapped",
+)
+"""The rungs, from the first way to write it to the last."""
+
 RECORD = books.ROOT / "examples/llama_decode/h200.json"
 
 
 def steps() -> dict[str, Any]:
     """Return what was measured, on what, and the seconds of each program by batch."""
     record = json.loads(RECORD.read_text("utf-8"))
-    rows = []
+    rows, ladder = [], []
     for batch in sorted(record["rungs"], key=int):
         rungs = record["rungs"][batch]
         compiled = record["torch"]["batch"][batch]["steps"]
@@ -32,8 +46,15 @@ def steps() -> dict[str, Any]:
                 "PyTorch, compiled": min(_median(each) for each in compiled),
             }
         )
+        order = [name for name in ORDER if name in rungs]
+        for name in order:
+            seconds, change = _median(rungs[name]), rungs[name]["change"]
+            row = {"batch": int(batch), "rung": name, "change": change, "seconds": seconds}
+            ladder.append(row)
     made = {name: record[name] for name in ("date", "command", "device", "software")}
-    return {**made, "model": "Llama 3 8B", "context": record["tokens"], "steps": rows}
+    made |= {"model": "Llama 3 8B", "context": record["tokens"], "steps": rows}
+    roofs = {batch: record["roof"][batch] for batch in sorted(record["roof"], key=int)}
+    return {**made, "rungs": ladder, "roof": roofs}
 
 
 def _median(timed: dict[str, Any]) -> float:

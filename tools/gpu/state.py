@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from roofline_helpers.measure import nvml
 
 
 def probe() -> Callable[[], Mapping[str, Any]] | None:
     """Return a function that reads clock, power and temperature, if pynvml is here."""
-    try:
-        pynvml = importlib.import_module("pynvml")
-        pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
-    except Exception:  # no library, no driver
+    there = nvml.opened()
+    if there is None:
         return None
+    pynvml, handle = there
 
     def look() -> Mapping[str, Any]:
         state: dict[str, Any] = {}

@@ -56,8 +56,9 @@ class Run:
 @cache
 def surroundings() -> str:
     """Return a hash of all that executions depend on, the notebook itself left out."""
-    machine = f"{sys.version} {platform.platform()} {os.environ.get(programs.SOURCE)}"
-    digest = hashlib.sha256(machine.encode())
+    # Programs that are to be written are those of an execution that writes them
+    ways = [os.environ.get(name) for name in (programs.SOURCE, programs.WRITE_TO)]
+    digest = hashlib.sha256(f"{sys.version} {platform.platform()} {ways}".encode())
     for pattern in FILES:
         for path in sorted(books.ROOT.glob(pattern)):
             if path.is_file() and "__pycache__" not in path.parts:
@@ -65,9 +66,15 @@ def surroundings() -> str:
     return digest.hexdigest()
 
 
+def runs_jax(path: Path) -> bool:
+    """Return whether a notebook's code jits: its text may quote programs that it doesn't run."""
+    cells = notebooks.load(path).cells
+    return any("jax.jit(" in cell.source for cell in cells if cell.cell_type == "code")
+
+
 def execute(path: Path) -> Run:
     """Execute a notebook in a kernel of its own."""
-    traced = "jax.jit(" in path.read_text("utf-8")
+    traced = runs_jax(path)
     live = compiled.can_compile("v6e") is None
     with tempfile.TemporaryDirectory() as folder:
         environment = {compiled.USE: "auto", compiled.RECORD_TO: folder}

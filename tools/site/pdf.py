@@ -22,7 +22,7 @@ from tools import books
 from tools.site import chrome
 
 NAME = "roofline-analysis.pdf"
-LEFT_OUT = {"book/api"}
+LEFT_OUT = "book/api"  # the package, with the pages below it
 FOOTER = (
     '<div style="width:100%;font:8px sans-serif;text-align:center;color:#666">'
     '<span class="pageNumber"></span></div>'
@@ -53,7 +53,7 @@ def placed(address: str, name: str) -> str:
     target = page.removesuffix(".html")
     if target == page:
         return page
-    if target in LEFT_OUT:
+    if target.startswith(LEFT_OUT):
         return f"#{key(name)}"
     return f"#{key(target)}" + (f"-{anchor}" if anchor else "")
 
@@ -153,7 +153,7 @@ def main() -> int:
     site = parser.parse_args().site.resolve()
     target = site / NAME
     try:
-        printed(site, target, [name for name in books.pages() if name not in LEFT_OUT])
+        printed(site, target, [name for name in books.pages() if not name.startswith(LEFT_OUT)])
     except (Error, FileNotFoundError) as error:
         print(f"no PDF: {error}", file=sys.stderr)
         return 1

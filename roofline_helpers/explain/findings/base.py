@@ -120,7 +120,7 @@ CAUSES = _causes(
         "vector-product",
         "a product of matrices is computed on the vector unit",
         "write it as a dot or einsum instead of multiplying and summing",
-        "notebooks/anatomy",
+        "notebooks/where-the-time-goes",
     ),
     Cause(
         "short-kernels",
@@ -138,7 +138,7 @@ CAUSES = _causes(
         "host",
         "the device waits for the host",
         "put the whole step into one jit, queue several steps before reading a result",
-        "notebooks/measure",
+        "notebooks/where-the-time-goes",
     ),
     Cause(
         "transfer",

@@ -9,8 +9,9 @@ from roofline_helpers import hlo
 from roofline_helpers.explain.findings.base import Case, Claim
 from roofline_helpers.explain.program import Program, Value
 from roofline_helpers.explain.rows import Row
+from roofline_helpers.hlo.calls import is_product, results
 from roofline_helpers.hlo.module import Site
-from roofline_helpers.hlo.opcodes import ARITHMETIC, PRODUCTS, TRANSCENDENTAL
+from roofline_helpers.hlo.opcodes import ARITHMETIC, TRANSCENDENTAL
 
 _POINTWISE = ARITHMETIC | TRANSCENDENTAL | {"convert", "broadcast", "iota", "reshape", "copy"}
 _ON_CHIP = 2**18
@@ -89,7 +90,7 @@ def split_reductions(case: Case) -> Iterator[Claim]:
     """Yield reductions along rows whose input the kernel that uses their result reads again."""
     for row in case.kernels:
         program = case.program(row)
-        if not _reduces_rows(program, row) or set(row.operations) & PRODUCTS:
+        if not _reduces_rows(program, row) or row.matrix_types:
             continue
         for value in program.reads(row.name):
             if value.kind == "constant" or value.shape.is_scalar:
@@ -131,7 +132,7 @@ def _reads_again(case: Case, row: Row, value: Value) -> Row | None:
     for other in case.kernels:
         if other.program != row.program or other.name == row.name or other.name not in after:
             continue
-        if set(other.operations) & PRODUCTS:
+        if other.matrix_types:
             continue
         if any(v.name == value.name and v.index == value.index for v in program.reads(other.name)):
             return other
@@ -157,29 +158,29 @@ def scores(case: Case) -> Iterator[Claim]:
         made = _large_product(program, row)
         if made is None:
             continue
-        group = _through_softmax(case, row, made.instruction.shape.elements)
+        group = _through_softmax(case, row, made.elements)
         if group is None:
             continue
         members, attention = group
         parts = []
         for member in members:
-            read, written = _moved(case, member, made.instruction.shape.elements, members)
+            read, written = _moved(case, member, made.elements, members)
             seconds = case.without_bytes(member, read, written)
             parts.append((member, seconds, (read + written) * member.launches))
         fused = attention and case.platform == "gpu" and _half(case, row)
         what = "scores" if attention else "logits"
-        shape = made.instruction.shape
-        evidence = f"{what} {shape} pass through {len(members)} kernels"
+        evidence = f"{what} {made} pass through {len(members)} kernels"
         yield Claim("attention" if fused else "scores", tuple(parts), evidence)
 
 
-def _large_product(program: Program, row: Row) -> Site | None:
-    """Return the product of a kernel that makes more than half of what it reads."""
+def _large_product(program: Program, row: Row) -> hlo.Shape | None:
+    """Return the result of a kernel's product that makes more than half of what it reads."""
     for part in program.instructions(row.name):
-        if part.instruction.opcode in PRODUCTS and len(part.operands) >= 2:
+        if is_product(part):
             inputs = sum(shape.bytes for shape in part.operands[:2])
-            if part.instruction.shape.elements and part.instruction.shape.bytes > 0.5 * inputs:
-                return part
+            made = results(part.instruction)
+            if made.elements and made.bytes > 0.5 * inputs:
+                return made.leaves[0]
     return None
 
 
@@ -197,9 +198,9 @@ def _through_softmax(case: Case, row: Row, size: int) -> tuple[list[Row], bool] 
                 continue
             following += [r for r in case.readers(each) if r not in members + following]
         for each in following:
-            ends = ends or bool(set(each.operations) & PRODUCTS)
+            ends = ends or bool(each.matrix_types)
         members += following
-        edge = [each for each in following if not set(each.operations) & PRODUCTS]
+        edge = [each for each in following if not each.matrix_types]
     touching = [m for m in members if _touches(program, m, size)]
     if any("softmax" in program.sites[m.name].instruction.name for m in touching):
         return touching, True  # libtpu's own kernel: it takes the second product along

@@ -11,8 +11,9 @@ from roofline_helpers import hlo
 from roofline_helpers.explain.findings.base import Case, Claim
 from roofline_helpers.explain.program import Program
 from roofline_helpers.explain.rows import Row
+from roofline_helpers.hlo.calls import is_product
 from roofline_helpers.hlo.module import Site
-from roofline_helpers.hlo.opcodes import PRODUCTS, VIEWS
+from roofline_helpers.hlo.opcodes import VIEWS
 
 _NARROW = ("bf16", "f16")
 _FOLLOWED = VIEWS | {"slice", "dynamic-slice", "broadcast", "pad"}
@@ -26,7 +27,7 @@ def float32(case: Case) -> Iterator[Claim]:
     for row in case.kernels:
         program = case.program(row)
         for part in program.instructions(row.name):
-            if part.instruction.opcode not in PRODUCTS or not _in_float32(part):
+            if not is_product(part) or not _in_float32(part):
                 continue
             narrow = [_came(program, row.name, part, n) for n in range(2)]
             if not any(narrow) or (case.platform == "cpu" and not _asked(program, row, part)):
@@ -40,7 +41,7 @@ def float32(case: Case) -> Iterator[Claim]:
 def _in_float32(part: Site) -> bool:
     """Return whether one side of a product is float32, and the other that or narrower."""
     types = {shape.dtype for shape in part.operands[:2]}
-    return len(part.operands) >= 2 and "f32" in types and types <= {"f32", *_NARROW}
+    return "f32" in types and types <= {"f32", *_NARROW}
 
 
 @dataclass(frozen=True)
@@ -55,39 +56,19 @@ class _Wide:
 
 def _came(program: Program, kernel: str, part: Site, operand: int) -> _Wide | None:
     """Return what an operand of a product was converted from; None if it came as float32."""
-    name, where, maker = part.instruction.operands[operand], part.where, kernel
     if part.operands[operand].dtype in _NARROW:
         return _Wide(part.operands[operand].dtype, "", part.operands[operand].elements, True)
-    outer: list[tuple[str, hlo.Computation]] = []
-    site = program.sites[kernel]
-    if site.fused is not None:
-        outer = [(kernel, site.where)]
-    for _ in range(40):
-        each = where.by_name[name]
+    for each, where, maker in _origins(
+        program, kernel, part.where, part.instruction.operands[operand]
+    ):
         if each.opcode == "convert":
             source = where.by_name[each.operands[0]]
             if source.shape.dtype in _NARROW and each.shape.dtype == "f32":
                 asked = each.op_name.endswith("convert_element_type")
                 away = maker if maker != kernel else ""
                 return _Wide(source.shape.dtype, away, each.shape.elements, asked)
-        if each.opcode == "parameter" and outer:
-            fusion, above = outer.pop()
-            call = above.by_name[fusion]
-            name, where = call.operands[int(each.literal or 0)], above
-            continue
-        if each.opcode == "fusion":
-            inner = program.module.called(each, "calls")[0]
-            if inner.root.opcode == "tuple":
-                return None
-            maker = each.name if where is site.where else maker
-            outer.append((each.name, where))
-            name, where = inner.root.name, inner
-            continue
-        if each.opcode not in _FOLLOWED or not each.operands:
+        if each.opcode not in _FOLLOWED:
             return None
-        if where is site.where:
-            maker = each.name
-        name = each.operands[0]
     return None
 
 
@@ -116,6 +97,37 @@ def _in_bfloat16(case: Case, row: Row, part: Site, narrow: list[_Wide | None]) -
     shapes = " · ".join(str(shape) for shape in part.operands[:2])
     which = "both sides were" if not others else "one side was"
     return Claim("float32", tuple(parts), f"{shapes}, where {which} {sides[0].dtype} before")
+
+
+def _origins(
+    program: Program, kernel: str, where: hlo.Computation, name: str
+) -> Iterator[tuple[hlo.Instruction, hlo.Computation, str]]:
+    """Yield what a value comes from, by first operands, into the kernels before: where, and whose.
+
+    A fusion is followed to its root, a parameter of a fusion to what is given for it.
+    """
+    maker, top = kernel, program.sites[kernel].where
+    outer = [(kernel, top)] if where is not top else []
+    for _ in range(40):
+        each = where.by_name[name]
+        if each.opcode == "parameter" and outer:
+            fusion, above = outer.pop()
+            name, where = above.by_name[fusion].operands[int(each.literal or 0)], above
+            continue
+        if each.opcode == "fusion":
+            inner = program.module.called(each, "calls")[0]
+            if inner.root.opcode == "tuple":
+                return
+            maker = each.name if where is top else maker
+            outer.append((each.name, where))
+            name, where = inner.root.name, inner
+            continue
+        if where is top:
+            maker = each.name
+        yield each, where, maker
+        if not each.operands:
+            return
+        name = each.operands[0]
 
 
 # --- sizes ----------------------------------------------------------------------------------------
@@ -185,54 +197,87 @@ def padded_products(case: Case) -> Iterator[Claim]:
 def vector_products(case: Case) -> Iterator[Claim]:
     """Yield sums of products of two broadcast arrays: a matrix product on the vector unit."""
     for row in case.kernels:
-        if row.reachable is None or not {"reduce", "multiply"} <= set(row.operations):
+        if row.reachable is None or "reduce" not in row.operations:
             continue
         for part in case.program(row).instructions(row.name):
-            spread = _outer(part)
+            spread = _outer(case.program(row), row.name, part)
             if spread is None or part.instruction.op_name.endswith("dot_general"):
                 continue
-            there = case.counted(row)
-            flops = replace(there.flops, vector=0, transcendentals=0, matrix=2 * spread)
-            types = (_type(part),)
-            like = replace(there, flops=flops, matrix_types=types, operations={})
-            seconds = row.seconds - case.roof(row, like)
-            if seconds > 0.5 * row.seconds:
-                evidence = f"{spread:,} products of two broadcast arrays are summed one by one"
-                yield Claim("vector-product", ((row, seconds, 0.0),), evidence)
+            claim = _as_product(case, row, part, spread)
+            if claim is not None:
+                yield claim
             break
 
 
-def _outer(part: Site) -> int | None:
+@dataclass(frozen=True)
+class _Spread:
+    """A sum of products of two broadcast arrays: how many, and the kernels that write what is
+    broadcast, with the bytes that a product of matrices wouldn't ask of them.
+    """
+
+    products: int
+    makers: tuple[tuple[str, int], ...]
+
+
+def _as_product(case: Case, row: Row, part: Site, spread: _Spread) -> Claim | None:
+    """Return what a sum of products would save as a product of matrices; None where little."""
+    there = case.counted(row)
+    flops = replace(there.flops, vector=0, transcendentals=0, matrix=2 * spread.products)
+    read = max(there.read.get("hbm", 0) - sum(size for _, size in spread.makers), 0)
+    like = replace(
+        there, flops=flops, matrix_types=(_type(part),), operations={}, read={"hbm": read}
+    )
+    parts = [(row, max(row.seconds - case.roof(row, like), 0.0), 0.0)]
+    for name, size in spread.makers:
+        maker = case.by_name.get((row.program, name))
+        if maker is not None:
+            parts.append((maker, case.without_bytes(maker, written=size), size * maker.launches))
+    if parts[0][1] <= 0.5 * row.seconds:
+        return None
+    evidence = f"{spread.products:,} products of two broadcast arrays are summed one by one"
+    return Claim("vector-product", tuple(parts), evidence, source=row.source)
+
+
+_PASSED = frozenset({"convert", "bitcast", "copy", "reshape"})
+
+
+def _outer(program: Program, kernel: str, part: Site) -> _Spread | None:
     """Return how many products a sum takes in, where both factors are broadcast along some axis."""
     each = part.instruction
     if each.opcode != "reduce":
         return None
-    where = part.where
-    source = _through(where, each.operands[0])
-    if source.opcode != "multiply":
+    source = _first(program, kernel, part.where, each.operands[0], "multiply")
+    if source is None:
         return None
-    elements = source.shape.elements
-    factors = [_through(where, name) for name in source.operands]
+    product, where, maker = source
+    elements = product.shape.elements
     kept: set[int] = set(each.numbers("dimensions"))
-    spread = []
-    for factor in factors:
-        if factor.opcode != "broadcast" or _elements(where, factor) * 2 > elements:
+    spread, makers = [], {} if maker == kernel else {maker: product.shape.bytes}
+    for name in product.operands:
+        factor = _first(program, maker, where, name, "broadcast")
+        if factor is None:
             return None
-        spread.append(set(factor.numbers("dimensions")))
+        widened, inside, by = factor
+        if inside.by_name[widened.operands[0]].shape.elements * 2 > elements:
+            return None
+        spread.append(set(widened.numbers("dimensions")))
+        if by != maker:
+            makers[by] = widened.shape.bytes
     shared = spread[0] & spread[1]
     both = bool(spread[0] - shared - kept) and bool(spread[1] - shared - kept)
-    return elements if both and shared & kept else None
+    return _Spread(elements, tuple(makers.items())) if both and shared & kept else None
 
 
-def _through(where: hlo.Computation, name: str) -> hlo.Instruction:
-    each = where.by_name[name]
-    while each.opcode in ("convert", "bitcast", "copy", "reshape") and each.operands:
-        each = where.by_name[each.operands[0]]
-    return each
-
-
-def _elements(where: hlo.Computation, broadcast: hlo.Instruction) -> int:
-    return where.by_name[broadcast.operands[0]].shape.elements
+def _first(
+    program: Program, kernel: str, where: hlo.Computation, name: str, opcode: str
+) -> tuple[hlo.Instruction, hlo.Computation, str] | None:
+    """Return the instruction of an opcode that a value comes from, its place and its kernel."""
+    for found in _origins(program, kernel, where, name):
+        if found[0].opcode == opcode:
+            return found
+        if found[0].opcode not in _PASSED:
+            return None
+    return None
 
 
 def _type(part: Site) -> str:

@@ -1,0 +1,140 @@
+"""The command line: what it prints, for people and for programs, and how it exits."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import roofline_helpers as rh
+from roofline_helpers import compiled
+from roofline_helpers.command import main
+
+
+def record() -> compiled.Report:
+    return next(iter(compiled.records().values()))
+
+
+def saved(path: Path, report: compiled.Report) -> str:
+    path.write_text(report.to_json(), "utf-8")
+    return str(path)
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as done:
+        main(["--help"])
+    assert done.value.code == 0
+    text = capsys.readouterr().out
+    for name in ("analyze", "explain", "measure", "chip", "compare", "doctor"):
+        assert name in text
+    for wrong in ([], ["analyse"], ["compare", "a.json"]):
+        with pytest.raises(SystemExit) as done:
+            main(wrong)
+        assert done.value.code == 2
+
+
+def test_chips_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["chip", "v6e", "h200"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    peaks = next(line for line in lines if line.startswith("matrix.bf16"))
+    for name in ("v6e", "h200"):
+        assert str(rh.chip(name).peak("bf16")) in peaks
+    assert main(["chip", "v6e", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    peak = data["v6e"]["figures"]["matrix.bf16"]
+    assert peak["value"] == float(rh.chip("v6e").peak("bf16"))
+    assert peak["source"].startswith("https://")
+    assert main(["chip"]) == 0
+    assert all(chip.key in capsys.readouterr().out for chip in rh.all_chips()[:1])
+
+
+def test_an_unknown_chip_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["chip", "v6f"]) == 1
+    assert "Nearest: 'v6e'" in capsys.readouterr().err
+
+
+def test_two_reports_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = record()
+    before = saved(tmp_path / "before.json", report)
+    assert main(["compare", before, before]) == 0
+    assert "nothing changed" in capsys.readouterr().out
+    rows = tuple(replace(row, launches=2 * row.launches) for row in report.rows)
+    after = saved(tmp_path / "after.json", replace(report, rows=rows))
+    assert main(["compare", before, after]) == 1
+    assert "grew" in capsys.readouterr().out
+    assert main(["compare", before, after, "--json"]) == 1
+    data = json.loads(capsys.readouterr().out)
+    assert data["same_compiler"] is True
+    assert data["seconds"][1] > data["seconds"][0]
+    assert {change["kind"] for change in data["changes"]} <= {"grew", "exchange"}
+
+
+def test_a_file_that_is_no_report_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = saved(tmp_path / "before.json", record())
+    wrong = tmp_path / "wrong.json"
+    wrong.write_text('{"schema": "roofline_helpers.measured/1"}', "utf-8")
+    for file, said in ((wrong, "a record of another kind"), (tmp_path / "no.json", "no.json")):
+        assert main(["compare", before, str(file)]) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_a_script_is_analyzed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    jax = pytest.importorskip("jax", reason="JAX is not installed: nothing can be compiled")
+    script = tmp_path / "model.py"
+    script.write_text(
+        "import jax, jax.numpy as jnp\n"
+        "def case():\n"
+        "    return jnp.matmul, (jax.ShapeDtypeStruct((64, 32), 'float32'),) * 1 + "
+        "(jax.ShapeDtypeStruct((32, 16), 'float32'),)\n",
+        "utf-8",
+    )
+    out = tmp_path / "report.json"
+    assert main(["analyze", f"{script}:case", "--out", str(out)]) == 0
+    text = capsys.readouterr().out
+    assert "matmul(f32[64,32], f32[32,16])" in text
+    assert f"JAX {jax.__version__}" in text
+    assert main(["analyze", f"{script}:case", "--json"]) == 0
+    report = compiled.Report.from_json(capsys.readouterr().out)
+    assert report.matrix_flops == 2 * 64 * 32 * 16
+    assert main(["compare", str(out), str(out)]) == 0
+    capsys.readouterr()
+    for words, said in (
+        ([f"{script}:cose"], "Nearest: 'case'"),
+        ([f"{script}:case", "--chip", "v6f"], "Nearest: 'v6e'"),
+        ([f"{script}:case", "--by", "colour"], "scope, line, role"),
+        ([f"{script}:case", "--out", "report.txt"], "must end in .json"),
+        (["nothing.py:case"], "no such file"),
+    ):
+        assert main(["analyze", *words]) == 1
+        assert said in capsys.readouterr().err
+
+
+def test_doctor_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["doctor", "--json"]) in (0, 1)
+    abilities = {each["name"]: each for each in json.loads(capsys.readouterr().out)}
+    assert abilities["count by hand"]["can"] is True
+    for key in compiled.TOPOLOGIES if abilities["run JAX"]["can"] else ():
+        missing = compiled.can_compile(key)
+        assert abilities[f"compile for {key}"]["can"] is (missing is None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    assert main(["doctor"]) == 1
+    assert "pip install jax" in capsys.readouterr().out
+
+
+def test_help_and_chips_load_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom roofline_helpers.command import main\nmain(['chip', 'v6e'])\n"
+        "print(*{m.partition('.')[0] for m in sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert "rich" in loaded
+    assert not loaded & {"jax", "jaxlib", "matplotlib", "pandas", "seaborn", "pygments"}

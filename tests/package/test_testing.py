@@ -1,0 +1,278 @@
+"""The pytest plugin: limits, baselines, what a failure says, and that it costs nothing unused."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roofline_helpers import compiled
+from roofline_helpers._checks import BadType, BadValue, UnknownName
+from roofline_helpers.compiled import DoesNotFit
+from roofline_helpers.compiled.program import Memory
+from roofline_helpers.testing import baselines, fixture
+from roofline_helpers.testing.fixture import Roofline
+from roofline_helpers.testing.limits import METRICS, Limit, fits
+
+REPORT = compiled.records()["chain-xla", "v6e"]
+PLUGIN = "roofline_helpers.testing.plugin"
+
+
+def doubled(report: compiled.Report) -> compiled.Report:
+    rows = tuple(replace(row, launches=2 * row.launches) for row in report.rows)
+    return replace(report, rows=rows)
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Let the fixture take these reports for what is compiled, one after another."""
+    reports: list[Any] = []
+
+    def analyze(*_: Any, **__: Any) -> compiled.Report:
+        each = reports.pop(0)
+        if isinstance(each, Exception):
+            raise each
+        assert isinstance(each, compiled.Report)
+        return each
+
+    monkeypatch.setattr(fixture, "analyze", analyze)
+    monkeypatch.setattr(fixture.targets, "can_compile", lambda _: None)
+    return reports
+
+
+def of(path: Path, **options: Any) -> Roofline:
+    return Roofline(path / "test_a.py", "test_a", "pytest --roofline-update 'test_a'", **options)
+
+
+def step(x: Any, y: Any = None) -> Any:
+    return x, y
+
+
+# --- limits ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("metric", "text", "value"),
+    [
+        ("hbm_bytes", "<= 1.2 GB", 1.2e9),
+        ("hbm_bytes", "<=1,000 kB", 1e6),
+        ("memory", "< 2 GiB", 2.0**31),
+        ("seconds", "<= 450 us", 450e-6),
+        ("seconds", "<= 0.45 ms", 450e-6),
+        ("exposed", "<= 5 %", 0.05),
+        ("flops", ">= 1e3 GFLOP", 1e12),
+        ("kernels", "== 7", 7),
+        ("hbm_bytes", 3e6, 3e6),
+    ],
+)
+def test_a_limit_is_read(metric: str, text: Any, value: float) -> None:
+    assert Limit.of(metric, text).value == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    "wrong", ["1.2 GB", "<= 1.2", "<= 1.2 gb", "=< 1 GB", "<= GB", "<= 3 ms", "", "<= -1 B"]
+)
+def test_a_wrong_limit_says_how_one_is_written(wrong: str) -> None:
+    with pytest.raises(BadValue, match=r'hbm_bytes must be a limit such as "<= 5 GB".*got'):
+        Limit.of("hbm_bytes", wrong)
+
+
+def test_other_wrong_limits() -> None:
+    with pytest.raises(BadType, match="or a number, got None"):
+        Limit.of("seconds", None)
+    with pytest.raises(BadValue, match="seconds"):
+        Limit.of("seconds", -1.0)
+    with pytest.raises(UnknownName, match="Nearest: 'hbm_bytes'"):
+        Limit.of("hbm_byte", "<= 1 B")
+
+
+def test_every_metric_can_hold_and_break() -> None:
+    for metric, (_, value) in METRICS.items():
+        its = value(REPORT)
+        if its is None:
+            assert "not known" in str(Limit.of(metric, 1).broken(REPORT))
+            continue
+        assert Limit.of(metric, its).broken(REPORT) is None
+        if its:
+            broken = Limit.of(metric, its / 2).broken(REPORT)
+            assert broken is not None
+            assert broken.startswith(f"{metric} <= ")
+            assert ": it is " in broken
+
+
+def test_what_fits() -> None:
+    assert fits(replace(REPORT, memory=Memory(arguments=10**9))) is None
+    assert "40 GB of" in str(fits(replace(REPORT, memory=Memory(arguments=40 * 10**9))))
+    assert "not known" in str(fits(replace(REPORT, memory=None)))
+
+
+# --- limits and baselines of a test ---------------------------------------------------------------
+
+
+def test_limits_need_no_baseline(tmp_path: Path, made: list[Any]) -> None:
+    made += [REPORT, REPORT]
+    roofline = of(tmp_path)
+    assert roofline(step, 1, chip="v6e", hbm_bytes=REPORT.hbm_bytes, kernels=">= 1") is REPORT
+    with pytest.raises(pytest.fail.Exception, match="over its budget") as failed:
+        roofline(step, 1, chip="v6e", hbm_bytes="<= 1 B", flops="<= 1 FLOP")
+    lines = str(failed.value).splitlines()
+    assert [line.split()[0] for line in lines[1:]] == ["hbm_bytes", "flops"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_does_not_fit_fails(tmp_path: Path, made: list[Any]) -> None:
+    made.append(DoesNotFit("Used 40.0G of 31.25G hbm"))
+    with pytest.raises(pytest.fail.Exception, match="it does not fit: Used 40"):
+        of(tmp_path)(step, 1, chip="v6e", fits=True)
+
+
+def test_a_baseline_is_written_and_held(tmp_path: Path, made: list[Any]) -> None:
+    made += [REPORT] * 3 + [doubled(REPORT)] * 2
+    with pytest.raises(
+        pytest.fail.Exception, match=r"no baseline .* yet: pytest --roofline-update"
+    ):
+        of(tmp_path)(step, 1, chip="v6e")
+    notes: list[str] = []
+    of(tmp_path, update=True, note=notes.append)(step, 1, chip="v6e")
+    (place,) = tmp_path.rglob("*.json")
+    assert place.relative_to(tmp_path).as_posix() == ".roofline/test_a/test_a.json"
+    of(tmp_path)(step, 1, chip="v6e")
+    with pytest.raises(pytest.fail.Exception, match="by the roof became") as failed:
+        of(tmp_path)(step, 1, chip="v6e")
+    assert "grew" in str(failed.value)
+    assert str(failed.value).endswith("if that is meant: pytest --roofline-update 'test_a'")
+    text = place.read_bytes()
+    of(tmp_path, update=True, note=notes.append)(step, 1, chip="v6e")
+    assert place.read_bytes() != text
+    made.append(doubled(REPORT))
+    text = place.read_bytes()
+    of(tmp_path, update=True, note=notes.append)(step, 1, chip="v6e")
+    assert place.read_bytes() == text
+    assert notes == ["written", "written", "as it was"]
+
+
+def test_another_compiler_is_told_apart(tmp_path: Path, made: list[Any]) -> None:
+    newer = replace(REPORT, jax_version="9.9.9")
+    made += [REPORT, newer, doubled(newer), doubled(newer)]
+    of(tmp_path, update=True)(step, 1, chip="v6e")
+    of(tmp_path)(step, 1, chip="v6e")  # the program is the same
+    with pytest.raises(pytest.fail.Exception, match=r"by another version .* now JAX 9\.9\.9"):
+        of(tmp_path)(step, 1, chip="v6e")
+    with pytest.raises(pytest.xfail.Exception, match="may be the compiler's doing"):
+        of(tmp_path, strict=False)(step, 1, chip="v6e")
+
+
+def test_two_calls_need_names(tmp_path: Path, made: list[Any]) -> None:
+    made += [REPORT] * 4
+    roofline = of(tmp_path, update=True)
+    roofline(step, 1, chip="v6e")
+    roofline(step, 1, chip="v6e", name="wide")
+    with pytest.raises(BadValue, match="no name: give each its own with name="):
+        roofline(step, 1, chip="v6e")
+    with pytest.raises(BadValue, match="the name 'wide'"):
+        roofline(step, 1, chip="v6e", name="wide")
+    names = {path.name for path in tmp_path.rglob("*.json")}
+    assert names == {"test_a.json", "test_a.wide.json"}
+
+
+def test_a_damaged_baseline_is_told_and_can_be_written_anew(
+    tmp_path: Path, made: list[Any]
+) -> None:
+    made += [REPORT] * 3
+    of(tmp_path, update=True)(step, 1, chip="v6e")
+    (place,) = tmp_path.rglob("*.json")
+    place.write_text(place.read_text("utf-8")[:100], "utf-8")
+    with pytest.raises(pytest.fail.Exception, match=r"damaged .* Write it anew: pytest"):
+        of(tmp_path)(step, 1, chip="v6e")
+    of(tmp_path, update=True)(step, 1, chip="v6e")
+    assert baselines.load(place) is not None
+
+
+def test_a_wrong_call_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UnknownName, match=r"'hbm_byte' is neither a limit .* nor an argument"):
+        of(tmp_path)(step, 1, chip="v6e", hbm_byte="<= 1 B")
+    with pytest.raises(UnknownName, match="Nearest: 'v6e'"):
+        of(tmp_path)(step, 1, chip="v6f")
+    with pytest.raises(BadType, match="fits must be True or False"):
+        of(tmp_path)(step, 1, chip="v6e", fits="yes")
+
+
+def test_without_a_compiler_it_skips_and_says_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    why = "the TPU compiler is not installed: pip install 'jax[tpu]'"
+    monkeypatch.setattr(fixture.targets, "can_compile", lambda _: why)
+    with pytest.raises(pytest.skip.Exception, match="pip install"):
+        of(tmp_path)(step, 1, chip="v6e")
+
+
+def test_names_of_tests_become_names_of_files() -> None:
+    file = Path("tests/test_a.py")
+    names = ["test[a/b]", "test[a:b]", "test[a b]", "TestA::test", "test[v6e-4x4]", "t" * 200]
+    places = [baselines.place_of(file, name) for name in names]
+    assert len({place.name.casefold() for place in places}) == len(names)
+    for place in places:
+        assert place.parent.as_posix() == "tests/.roofline/test_a"
+        assert len(place.name) < 120
+    assert places[3].name == "TestA.test.json"
+    assert places[4].name == "test[v6e-4x4].json"
+
+
+def test_a_baseline_is_small_and_holds_what_changes_need() -> None:
+    for (_, chip), report in compiled.records().items():
+        if chip != "v6e":
+            continue
+        text = report.to_json(brief=True)
+        assert len(text) < 0.8 * len(report.to_json())
+        assert not baselines.changes(compiled.Report.from_json(text), report)
+
+
+# --- what pytest loads ----------------------------------------------------------------------------
+
+
+def test_pytest_finds_the_plugin_where_the_package_is_installed() -> None:
+    found = importlib.metadata.entry_points(group="pytest11", name="roofline")
+    assert {each.value for each in found} == {PLUGIN}, "installed before it was there: `make test`"
+
+
+def test_the_plugin_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, pytest; before = set(sys.modules); import roofline_helpers.testing.plugin;"
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) <= {
+        "importlib",
+        "roofline_helpers",
+        "roofline_helpers.testing",
+        "roofline_helpers.testing.plugin",
+    }
+
+
+def test_pytest_writes_baselines_and_says_so(
+    tmp_path: Path,
+    made: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    made += [REPORT, REPORT, doubled(REPORT)]
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # others are slow to load
+    monkeypatch.setenv("PYTEST_PLUGINS", PLUGIN)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n", "utf-8")
+    (tmp_path / "test_of_mine.py").write_text(
+        "def test_one(roofline):\n    roofline(abs, 1, chip='v6e')\n", "utf-8"
+    )
+    words = ["-q", "-s", "-p", "no:cacheprovider", str(tmp_path)]
+    assert pytest.main(words) == 1
+    assert "no baseline" in capsys.readouterr().out
+    assert pytest.main([*words, "--roofline-update"]) == 0
+    assert "roofline baselines: 1 written" in capsys.readouterr().out
+    assert pytest.main(words) == 1
+    failed = capsys.readouterr().out
+    assert "pytest --roofline-update 'test_of_mine.py::test_one'" in failed
+    assert "fixture.py" not in failed  # words, not this package's own lines

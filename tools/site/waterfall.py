@@ -1,0 +1,76 @@
+"""Draw the waterfall of the README and the front page: one decode step, from a committed record.
+
+python -m tools.site.waterfall          write book/images/waterfall.svg and waterfall.dark.svg
+python -m tools.site.waterfall check    say which differ from what the record gives
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from importlib import resources
+from pathlib import Path
+
+from roofline_helpers.explain import drawing
+from tools import books
+
+PICTURES = {"light": "book/images/waterfall.svg", "dark": "book/images/waterfall.dark.svg"}
+WIDTH, NAMES = 520, 232  # in units of the drawing: narrow enough for a phone
+SCALE = 1.25  # CSS pixels of one, where there is room
+_BEGIN = {"light": ".explained {", "dark": 'html[data-theme="dark"] .explained {'}
+_USED = ("text", ".value", ".ideal", ".loss", ".gain", ".rest", ".call")
+
+
+def style(theme: str) -> str:
+    """Return the rules for a drawing by itself, from the style sheet of explanations."""
+    sheet = resources.files("roofline_helpers").joinpath("assets/explained.css").read_text("utf-8")
+    colours = _variables(sheet, "light") | _variables(sheet, theme)
+    rules = []
+    for selectors, body in re.findall(r"^(\.explained svg [^{]+)\{([^}]*)\}", sheet, re.MULTILINE):
+        for selector in selectors.replace(".explained svg", "").split(","):
+            if selector.strip() in _USED:
+                filled = re.sub(r"var\(--(\w+)\)", lambda name: colours[name[1]], body.strip())
+                rules.append(f"{selector.strip()}{{{filled}}}")
+    return "".join(rules)
+
+
+def _variables(sheet: str, theme: str) -> dict[str, str]:
+    block = sheet.partition(_BEGIN[theme])[2].partition("}")[0]
+    return dict(re.findall(r"--(\w+): (#\w+)", block))
+
+
+def picture(theme: str) -> str:
+    """Return the picture as SVG for light or for dark pages."""
+    sys.path.append(str(books.ROOT / "book/_ext"))  # where Sphinx finds it, too
+    from page_figures import slow_step
+
+    drawn = drawing.waterfall(slow_step(), WIDTH, NAMES)
+    head, _, body = drawn.partition(">")
+    sides = [float(side) * SCALE for side in re.findall(r'viewBox="0 0 (\d+) (\d+)"', head)[0]]
+    size = f'width="{sides[0]:.0f}" height="{sides[1]:.0f}"'
+    head = head.replace("<svg", f'<svg xmlns="http://www.w3.org/2000/svg" {size}', 1)
+    return f"{head}>\n<style>{style(theme)}</style>\n{body}\n"
+
+
+def differing(root: Path = books.ROOT) -> list[str]:
+    """Return the pictures that are missing or show something else than the record has."""
+    return [
+        name
+        for theme, name in PICTURES.items()
+        if not (root / name).is_file() or (root / name).read_text("utf-8") != picture(theme)
+    ]
+
+
+def main() -> int:
+    """Write the pictures, or check them."""
+    if sys.argv[1:] == ["check"]:
+        stale = differing()
+        print("\n".join(f"{name} differs: run python -m tools.site.waterfall" for name in stale))
+        return 1 if stale else 0
+    for theme, name in PICTURES.items():
+        (books.ROOT / name).write_text(picture(theme), "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
