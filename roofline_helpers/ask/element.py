@@ -18,7 +18,10 @@ from roofline_helpers._checks import name_of
 
 BUNDLES: Mapping[str, tuple[str, ...]] = {
     "ask": ("numbers.js", "style.js", "core.js"),
-    "lab": ("numbers.js", "style.js", "core.js", "model.js", "chart.js", "labs.js"),
+    "lab": (
+        *("numbers.js", "style.js", "core.js"),
+        *("model.js", "network.js", "chart.js", "labs.js"),
+    ),
 }
 """Scripts of each kind of element: a question in a notebook doesn't bring the labs along."""
 

@@ -48,6 +48,11 @@ const chart = (() => {
   // roofs  [{name, peak, bandwidth, vector?}]: one has its regions shaded, several have a colour each
   // points [{key, x, y, label, series?, hollow?, size?, drop?}] in FLOP/byte and FLOP/s
   // say    the conclusion, for those who cannot see it
+  // terms  of another roof than a memory's: what x is, what bounds the slope and the flat part, what
+  //        these and the other ceiling (vector, here also above the roof) are called; a roof without
+  //        a slope has bandwidth Infinity
+  const MEMORY = { x: "arithmetic intensity (FLOP/byte)", narrow: "FLOP/byte", slope: "memory", flat: "compute",
+    rise: (r) => `memory ${si(r.bandwidth, "B/s")}`, top: "peak", other: "vector unit", above: false };
   function make() {
     const title = svg("title", { id: "t" }), back = svg("g"), dots = svg("g"), names = svg("g");
     const root = svg("svg", { role: "img", "aria-labelledby": "t" }, title, back, dots, names);
@@ -66,14 +71,14 @@ const chart = (() => {
       root.setAttribute("viewBox", `0 0 ${W} ${H}`);
 
       // Whole decades, so that the axes stand still while a point moves
-      const { roofs, points } = given;
-      const xs = points.map((p) => p.x), ridges = roofs.map((r) => r.peak / r.bandwidth);
+      const { roofs, points } = given, terms = { ...MEMORY, ...given.terms };
+      const xs = points.map((p) => p.x), ridges = roofs.map((r) => r.peak / r.bandwidth).filter((x) => x > 0);
       const decade = (v, up) => 10 ** (up ? Math.ceil : Math.floor)(Math.log10(v) + (up ? -1e-9 : 1e-9));
       const x0 = decade(Math.min(...xs, ...ridges.map((r) => r / 20)) * 0.7, false);
       const x1 = decade(Math.max(...xs, ...ridges.map((r) => r * 4)) * 1.3, true);
       const peak = Math.max(...roofs.map((r) => r.peak)), slow = Math.min(...roofs.map((r) => r.bandwidth));
       const y0 = decade(Math.min(slow * x0 * 2, peak / 100, ...points.map((p) => p.y * 0.7)), false);
-      const y1 = Math.max(peak, ...points.map((p) => p.y)) * 2.6;
+      const y1 = Math.max(peak, terms.above ? roofs[0].vector : 0, ...points.map((p) => p.y)) * 2.6;
       const X = (v) => box.left + ((box.right - box.left) * Math.log10(v / x0)) / Math.log10(x1 / x0);
       const Y = (v) => box.bottom - ((box.bottom - box.top) * Math.log10(v / y0)) / Math.log10(y1 / y0);
 
@@ -104,7 +109,7 @@ const chart = (() => {
       line(grid.join(""), { class: "grid" });
       ticksX.forEach((v, i) => i % step || text(Math.min(X(v), W - size(short(v)) / 2), box.bottom + 17, short(v), { class: "tick", "text-anchor": "middle" }));
       for (const v of ticksY) text(box.left - 7, Y(v) + 4, short(v / unit[1]), { class: "tick", "text-anchor": "end" });
-      text(box.right, H - 6, narrow ? "FLOP/byte" : "arithmetic intensity (FLOP/byte)", { "text-anchor": "end" });
+      text(box.right, H - 6, narrow ? terms.narrow : terms.x, { "text-anchor": "end" });
       text(2, 14, `attainable (${unit[0]}FLOP/s)`);
 
       const at = (r, x) => Math.min(r.peak, r.bandwidth * x);
@@ -132,30 +137,33 @@ const chart = (() => {
       for (const p of points) if (p.drop) line(`M${X(p.x)},${box.bottom}V${Y(p.y)}`, { stroke: "var(--muted)", "stroke-dasharray": "2 3" });
       if (roofs.length === 1) {
         const [r] = roofs, knee = Math.min(Math.max(r.peak / r.bandwidth, x0), x1);
-        const parts = [["memory", x0, knee], ["compute", knee, x1]].filter(([, a, b]) => b > a * 1.001);
-        for (const [part, a, b] of parts) {
+        const parts = [[terms.slope, x0, knee], [terms.flat, knee, x1]].filter(([, a, b]) => b > a * 1.001);
+        for (const [bound, a, b] of parts) {
+          const part = bound === "compute" ? bound : "memory"; // its colour
           const start = Math.max(a, y0 / r.bandwidth);
           out.push(svg("path", { d: `${path(r, a, b)}V${box.bottom}H${X(start)}z`, fill: `var(--${part})`, opacity: 0.1 }));
           line(path(r, a, b), { stroke: `var(--${part})`, "stroke-width": 2.6, "stroke-linecap": "round" });
-          const words = `${part}-bound`, room = X(b) - X(start);
-          if (room < size(words) + 8) continue;
+          const region = `${bound}-bound`, room = X(b) - X(start);
+          if (room < size(region) + 8) continue;
           const middle = (X(start) + X(b)) / 2;
-          text(middle, box.bottom - 8, words, { "text-anchor": "middle", "font-style": "italic", class: `${part} halo` });
-          claim(middle - size(words) / 2, box.bottom - 8, size(words));
+          text(middle, box.bottom - 8, region, { "text-anchor": "middle", "font-style": "italic", class: `${part} halo` });
+          claim(middle - size(region) / 2, box.bottom - 8, size(region));
         }
-        line(`M${X(knee)},${Y(r.peak)}V${box.bottom}`, { stroke: "var(--muted)", "stroke-dasharray": "2 3" });
-        const ceiling = `peak ${rate(r.peak, 4)}`;
-        text(box.right - 3, Y(r.peak) - 7, ceiling, { "text-anchor": "end", class: "compute halo" });
+        if (knee > x0) line(`M${X(knee)},${Y(r.peak)}V${box.bottom}`, { stroke: "var(--muted)", "stroke-dasharray": "2 3" });
+        const ceiling = `${terms.top} ${rate(r.peak, 4)}`;
+        text(box.right - 3, Y(r.peak) - 7, ceiling, { "text-anchor": "end", class: `${terms.flat === "compute" ? "compute" : "memory"} halo` });
         claim(box.right - 3 - size(ceiling), Y(r.peak) - 7, size(ceiling));
-        if (r.vector && r.vector < r.peak) {
-          const words = `vector ${narrow ? "" : "unit "}${rate(r.vector)}`;
+        if (r.vector && (terms.above || r.vector < r.peak)) {
+          const lower = `${narrow ? terms.other.split(" ")[0] : terms.other} ${rate(r.vector)}`;
           line(`M${X(Math.max(r.vector / r.bandwidth, x0))},${Y(r.vector)}H${box.right}`, { stroke: "var(--compute)", "stroke-width": 1.5, "stroke-dasharray": "6 4" });
-          text(box.right - 3, Y(r.vector) - 6, words, { "text-anchor": "end", class: "compute halo" });
-          claim(box.right - 3 - size(words), Y(r.vector) - 6, size(words));
+          text(box.right - 3, Y(r.vector) - 6, lower, { "text-anchor": "end", class: "compute halo" });
+          claim(box.right - 3 - size(lower), Y(r.vector) - 6, size(lower));
         }
         fence(r);
-        const x = ridge(r, 0, "var(--ink)");
-        label(X(x), Y(r.peak), `ridge ${short(x)}`, true);
+        if (r.bandwidth < Infinity) {
+          const x = ridge(r, 0, "var(--ink)");
+          label(X(x), Y(r.peak), `ridge ${short(x)}`, true);
+        }
       } else {
         // Under the roofs, at the right, is free room for their names
         roofs.forEach((r, i) => {
@@ -210,10 +218,10 @@ const chart = (() => {
       }
       for (const { p, more } of groups) label(X(p.x), Y(p.y), more ? `${p.label} ${narrow ? `+ ${more}` : `and ${more} more`}` : p.label, points.length < 4);
       // Where there is room after all others: the bandwidth, along the slope, above it or below
-      if (roofs.length === 1) {
+      if (roofs.length === 1 && roofs[0].bandwidth < Infinity) {
         const [r] = roofs, knee = X(Math.min(Math.max(r.peak / r.bandwidth, x0), x1));
         const a = { x: X(Math.max(x0, y0 / r.bandwidth)), y: Y(Math.max(y0, r.bandwidth * x0)) }, b = { x: knee, y: Y(r.peak) };
-        const words = `memory ${si(r.bandwidth, "B/s")}`, long = size(words), length = Math.hypot(b.x - a.x, b.y - a.y);
+        const level = terms.rise(r), long = size(level), length = Math.hypot(b.x - a.x, b.y - a.y);
         const angle = Math.atan2(b.y - a.y, b.x - a.x), cos = Math.cos(angle), sin = Math.sin(angle);
         const spots = [];
         for (const off of [9, -17]) for (const t of [0.4, 0.36, 0.45, 0.5, 0.55, 0.6, 0.65, 0.3, 0.2, 0.7, 0.8]) {
@@ -232,7 +240,7 @@ const chart = (() => {
         }
         const spot = spots.sort((u, v) => u.cost - v.cost)[0];
         if (spot?.cost < 50) {
-          text(spot.x, spot.y, words, { "text-anchor": "middle", class: "memory halo" }, (spot.angle * 180) / Math.PI);
+          text(spot.x, spot.y, level, { "text-anchor": "middle", class: "memory halo" }, (spot.angle * 180) / Math.PI);
           taken.push(...spot.boxes);
         }
       }

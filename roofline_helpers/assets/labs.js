@@ -7,6 +7,7 @@
     .controls { display: grid; grid-template-columns: repeat(auto-fill, minmax(7.4rem, 1fr)); gap: .5rem .9rem; align-items: start; margin-top: .6rem; }
     .sides:has(> :nth-child(2)) { grid-column: span 2; display: grid; grid-template-columns: repeat(3, minmax(0, 1fr)); gap: .5rem; }
     .controls input, .controls select { width: 100%; }
+    .controls label.wide { display: block; grid-column: 1 / -1; } .controls input[type=range] { accent-color: var(--memory); }
     .controls .line { flex-wrap: nowrap; } .controls .field:not([hidden]) { display: flex; }
     .facts { display: grid; grid-template-columns: repeat(auto-fit, minmax(7.2rem, 1fr)); gap: .5rem; margin: .6rem 0 0; }
     .facts > div { background: var(--field); border: 1px solid var(--soft); border-radius: 4px; padding: .4rem .6rem; }
@@ -42,8 +43,9 @@
   const typed = (v) => (typeof v === "number" && v >= 1e7 ? v.toExponential().replace("+", "") : String(v));
   const stands = (options, v) => options.some(([one]) => one === v);
 
-  /* Fields for a setting. specs: {name: {label, options | min, max, integer, unit, start, when}}, where
-     options may be a function of the setting, and a field is there while `when` of it is true. Values come from the page's address, else from what the
+  /* Fields for a setting. specs: {name: {label, options | min, max, integer, unit, slider, start, when}},
+     where options may be a function of the setting, and a field is there while `when` of it is true.
+     Values come from the page's address, else from what the
      reader had last (with `keep`), else from `start`; only sound ones. update(setting) after each
      change returns what to say to those who cannot see it. */
   function settings(ui, key, start, specs, update, keep) {
@@ -82,7 +84,7 @@
     };
     for (const name of names) {
       const spec = { ...specs[name], value: typed(now[name]), onvalue: (v) => { now[name] = v; changed(name); } };
-      fields[name] = spec.options ? core.choose({ ...spec, options: options(name) }) : core.field(spec);
+      fields[name] = spec.options ? core.choose({ ...spec, options: options(name) }) : (spec.slider ? slide : core.field)(spec);
     }
     const sides = names.filter((name) => "mnk".includes(name)); // of a matmul: in one row
     const row = (name) => (name !== sides[0] ? fields[name].node
@@ -180,6 +182,8 @@
       const top = model.attainable(roof, job.intensity), bound = model.bound(roof, job.intensity), achieved = now.achieved * 1e12;
       const name = [m, n, k].map((v) => number(v, 7)).join(" × "), bytes = tables.bits[now.dtype] / 8;
       const share = achieved && model.efficiency(roof, achieved, job.intensity);
+      const least = model.time({ ...roof, floor: null }, job).seconds; // by rates: one of many in a launch
+      const alone = roof.floor > least ? `; launched alone, about ${si(roof.floor, "s")}, its floor` : "";
       const point = { key: "p", x: job.intensity, y: top, label: m === n && n === k ? `N = ${number(n, 7)}` : name, drop: true, hollow: !!achieved };
       const say = `${name} in ${now.dtype} on ${roof.name}: ${number(job.intensity)} FLOP/byte, ridge ${number(roof.ridge)}: ${word(bound)}, at most ${rate(top)}, ${percent(top / roof.peak)} of the peak.`
         + (achieved ? ` Achieved: ${percent(share)} of that roof.` : "");
@@ -187,7 +191,7 @@
         ? [{ key: "a", x: job.intensity, y: achieved, series: 3, label: `${percent(share)} of the roof` }] : [])] });
       below.replaceChildren(
         facts([["arithmetic intensity", `${number(job.intensity)} FLOP/byte`, `ridge ${number(roof.ridge)}`],
-          ["attainable", rate(top), `least time ${si(model.time(roof, job).seconds, "s")}`],
+          ["attainable", rate(top), `least time ${si(least, "s")}${alone}`],
           ["share of the peak, at most", percent(top / roof.peak), `peak ${rate(roof.peak)}`],
           ["regime", word(bound), bound === "memory" ? "left of the ridge" : "at or right of it", bound],
           achieved && ["achieved of the peak (MFU)", percent(model.mfu(roof, achieved)), rate(achieved)],
@@ -240,11 +244,53 @@
       below.replaceChildren(
         facts([["bytes", si(moved(kernels), "B"), `${tensors(moved(kernels))} tensors of ${si(tensor, "B")}`],
           ["least time", si(spent(kernels), "s"), `${si(spent(apart), "s")} as four kernels`],
-          ["four kernels move", `${number(moved(apart) / moved(kernels))}×`, "the bytes of yours"],
+          ["four kernels ÷ yours", `${number(moved(apart) / moved(kernels))}× the bytes`, `${number(gain)}× the time`],
           ["intensity", `${number(after.intensity)} FLOP/byte`, `ridge ${number(roof.ridge)}`]]),
         grid("The kernels", ["kernel", "tensors", "least time", "reads", "writes"], kernels.map((w, i) => [
           groups[i].map((op) => titles[op]).join(" + "), tensors(w.bytes), si(model.time(roof, w).seconds, "s"),
           Object.keys(w.reads).join(", "), Object.keys(w.writes).join(", ")])));
+      return say;
+    });
+    ui.root.append(heading(data.title), form.node, picture.node, below);
+    form.draw();
+  });
+
+  // A number that is dragged, in steps of a quarter of a doubling
+  function slide({ label, min, max, value, onvalue }) {
+    const shown = el("output"), each = (v) => { shown.textContent = number(v, 7); return Math.log2(v); };
+    const read = () => Math.round(2 ** Number(input.value));
+    const input = el("input", { type: "range", min: Math.log2(min), max: Math.log2(max), step: 0.25, value: each(Number(value)),
+      oninput: () => { const v = read(); each(v); input.setAttribute("aria-valuetext", shown.textContent); onvalue(v); } });
+    input.setAttribute("aria-valuetext", shown.textContent);
+    const node = el("label", { class: "field wide" }, `${label}: `, shown, input);
+    return { node, input, value: read, set(v) { input.value = each(Number(v)); } };
+  }
+
+  // A layer cut over a mesh: the network's roof, over tokens a chip
+  core.define("sharding", (host, data, ui) => {
+    const picture = chart.make(), below = el("div"), place = (now) => data.places[now.chip];
+    const BOUND = { compute: "compute-bound", weights: "network-bound: weights", sums: "network-bound: sums" };
+    const terms = { x: "tokens a chip", narrow: "tokens a chip", slope: "network", rise: () => "weights gathered", other: "peak" };
+    const form = settings(ui, data.key, data.start, {
+      chip: { label: "Chips", options: Object.entries(data.places).map(([key, { title }]) => [key, title]) },
+      tensor: { label: "FSDP × tensor", options: (now) => place(now).cuts.map((cut) => [String(cut.tensor), `${cut.fsdp} × ${cut.tensor}`]) },
+      tokens: { label: "Tokens a chip", min: 1, max: 65536, slider: true },
+      inner: { label: "Width F", min: 1024, max: 131072, slider: true },
+    }, (now) => {
+      const { title, peak, bits, chips, cuts } = place(now), { tokens, inner } = now;
+      const cut = { peak, bits, ...cuts.find((each) => String(each.tensor) === now.tensor) };
+      const one = network.layer(cut, { tokens, model: data.model, inner });
+      const ridge = tokens * one.gathers / one.products, sums = one.sums > one.products;
+      const roof = { name: title, peak: sums ? one.flops / one.sums : peak, vector: sums ? peak : null,
+        bandwidth: one.gathers ? peak / ridge : Infinity };
+      const say = `${title}, ${cut.fsdp} FSDP × ${cut.tensor} tensor, ${number(tokens, 7)} tokens a chip, width ${number(inner, 7)}: ${BOUND[one.bound]}, at most ${percent(one.attainable / peak)} of the peak.`;
+      picture.draw({ roofs: [roof], say, terms: sums ? { ...terms, flat: "network", top: "sums", above: true } : terms, points: [{ key: "p", x: tokens, y: one.attainable, label: `${percent(one.attainable / peak)} of the peak`, drop: true }] });
+      below.replaceChildren(
+        facts([["bound", BOUND[one.bound], `${percent(one.attainable / peak)} of the peak at most`, one.bound === "compute" ? "compute" : "memory"],
+          ["products", si(one.products, "s"), `4 · ${[tokens, data.model, inner].join(" · ")} FLOPs`],
+          ["weights gathered", one.gathers ? si(one.gathers, "s") : "none", `over ${cut.fsdp} chips`],
+          ["sums", one.sums ? si(one.sums, "s") : "none", `over ${cut.tensor} chips`],
+          ["batch in all", `${number(tokens * chips, 3)} tokens`, one.gathers ? `weights hide from ${number(ridge)} a chip` : "no weights to gather"]]));
       return say;
     });
     ui.root.append(heading(data.title), form.node, picture.node, below);

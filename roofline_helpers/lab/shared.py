@@ -22,9 +22,14 @@ def instrument(
     start: Mapping[str, Any],
     plain: str,
     rows: Sequence[Mapping[str, Any]],
+    **more: Any,
 ) -> Element:
-    """Return an instrument: its starting values, and text and table where no script runs."""
+    """Return an instrument: its starting values, and text and table where no script runs.
+
+    `more` is what else its script needs.
+    """
     data = {"key": ask.key_of(key), "title": ask.filled("title", title), "start": dict(start)}
+    data |= more
     listed = table_html(table(rows))
     fallback = f"<p><strong>{escape(title)}</strong></p>\n<p>{escape(plain)}.</p>\n{listed}"
     return Element(kind, data, fallback, plain, bundle="lab")

@@ -33,10 +33,12 @@ Transformer for training".
 """
 
 from roofline_helpers.training.exchanges import Exchange
+from roofline_helpers.training.layer import CUTS, Layer, layer
 from roofline_helpers.training.limits import (
     best_split,
     least_tokens,
     least_tokens_mixed,
+    least_width,
     most_tensor,
 )
 from roofline_helpers.training.memory import Footprint
@@ -50,9 +52,13 @@ __all__ = [
     "Setting",
     "Exchange",
     "Footprint",
+    "layer",
+    "Layer",
+    "CUTS",
     "least_tokens",
     "most_tensor",
     "least_tokens_mixed",
+    "least_width",
     "best_split",
     "ROLES",
     "RECOMPUTE",

@@ -66,6 +66,29 @@ def most_tensor(
     return 2 * elements * single("d_ff", d_ff) / (rate * gathered.transfer)
 
 
+def least_width(place: Topology, over: Axis | Iterable[Axis], *, dtype: Any = "bf16") -> float:
+    """Return the width of an expert from which its products hide the tokens' way to it and back.
+
+    Two products of F with 4 F FLOPs for each element that is sent, twice: F = C / (2 E), where E
+    are the elements a second that an all-to-all takes from each chip. Neither the batch nor the
+    number of experts counts.
+
+    Parameters
+    ----------
+    place, dtype
+        As in `least_tokens`; the same errors.
+    over : Axis or axes
+        Those that experts are spread over, tokens evenly among them.
+
+    Source: as `least_tokens`, with the bytes of `network.all_to_all`.
+    """
+    name = dtype_of(dtype)
+    elements = 1e9
+    moved = network.all_to_all(elements * BITS[name] / 8, over)
+    rate = matrix_rate(place.chip, name, place.ceilings)
+    return moved.transfer * rate * moved.devices / (2 * elements)
+
+
 def least_tokens_mixed(
     place: Topology,
     fsdp: Axis | Iterable[Axis],

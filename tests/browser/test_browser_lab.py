@@ -25,6 +25,7 @@ ELEMENTS = {
     "ridges": lab.ridges,
     "matmul": lab.matmul,
     "chain": lab.chain,
+    "sharding": lab.sharding,
     "memory-wall": lab.memory_wall,
     "design": lab.design_challenge,
 }
@@ -231,7 +232,7 @@ def test_the_chain_counts_as_python_does(shown: Shown) -> None:
     fused = rh.fuse(*apart)
     assert card(host, "bytes") == rh.si(fused.bytes, "B")
     assert card(host, "least time") == rh.si(rh.chip("v7x").roofline().time(fused), "s")
-    assert card(host, "four kernels move") == "2.5×"
+    assert card(host, "four kernels ÷ yours") == "2.5× the bytes"
     host.get_by_label("GELU + dropout").select_option("no")
     two = rh.total(rh.fuse(*apart[:2]), rh.fuse(*apart[2:]))
     assert card(host, "bytes") == rh.si(two.bytes, "B")
@@ -419,6 +420,11 @@ CROWDED: dict[str, list[dict[str, Any]]] = {
     "ridges": [{"a": "h100", "b": "h200", "c": "b200", "d": "mi300x", "n": n} for n in (64, 900)],
     "matmul": [{"chip": c, "m": n, "n": n, "k": n} for c in ("v4", "mi300x") for n in (1, 512)],
     "chain": [{"chip": c, "ab": "yes", "bc": "yes", "cd": "yes"} for c in ("h100", "l4")],
+    "sharding": [
+        {"chip": chip, "tensor": ways, "tokens": tokens}
+        for chip, ways in (("v5e", 8), ("v7x", 16), ("h200", 8), ("h200", 1))
+        for tokens in (1, 512, 65536)
+    ],
     "memory-wall": [{"chip": "v5e", "m": 1}, {"chip": "v4", "achieved": 20}, {"chip": "orin-nx"}],
     "design": [
         {"chip": chip, "phase": phase, "batch": batch}

@@ -22,6 +22,7 @@ INSTRUMENTS = {
     "ridges": lab.ridges,
     "matmul": lab.matmul,
     "chain": lab.chain,
+    "sharding": lab.sharding,
 }
 LABS = {"memory-wall": lab.memory_wall, "design": lab.design_challenge}
 ALL = {**INSTRUMENTS, **LABS}
@@ -104,6 +105,11 @@ HALF = rh.chip("v7x").per_device()
         (lambda: lab.chain(dtype="fp8"), BadValue, "bf16"),
         (lambda: lab.chain(rows=1.5), BadValue, "whole"),
         (lambda: lab.chain(rows=[1, 2]), BadType, "one whole number"),
+        (lambda: lab.sharding("t4"), UnknownName, "v5e, v5p"),
+        (lambda: lab.sharding("h200", 3), BadValue, "one of [1, 2, 4, 8], got 3"),
+        (lambda: lab.sharding("h200", 16), BadValue, "one of [1, 2, 4, 8], got 16"),
+        (lambda: lab.sharding(tokens=65537), BadValue, "1 to 65536"),
+        (lambda: lab.sharding(d_ff=512), BadValue, "1024 to 131072"),
         (lambda: lab.matmul(key="Not a key"), BadValue, "key"),
         (lambda: lab.point(HALF), BadValue, "needed, such as rh.chip('v7x'), got a changed one"),
         (lambda: lab.matmul(replace(rh.chip("h100"), name="mine")), BadValue, "one: 'mine' (str)"),
@@ -189,4 +195,4 @@ def test_scripts_stay_small() -> None:
 
     code = ask.script("lab").encode()
     assert len(code) < 100_000
-    assert len(gzip.compress(code, 9)) < 30_000
+    assert len(gzip.compress(code, 9)) < 32_000

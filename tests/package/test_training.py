@@ -294,6 +294,55 @@ def test_it_shows_itself() -> None:
     assert one.tokens_per_second == pytest.approx(256 * 8192 / one.seconds / 64)
 
 
+# --- one layer ------------------------------------------------------------------------------------
+
+
+def cut(chip: str, tensor: int, tokens: float, **options: Any) -> training.Layer:
+    shape = options.pop("shape", "16x16" if chip in ("v5e", "v6e") else None)
+    place = net.topology(chip, shape)
+    mesh = place.mesh({"fsdp": place.chips // tensor, "tensor": tensor})
+    return training.layer(place, mesh, tokens=tokens, **{"d_model": 8192, "d_ff": 28672, **options})
+
+
+def test_a_layer_by_hand() -> None:
+    one = cut("v5e", 16, 512)  # an axis of 16 each: two links of 50 GB/s, 15/16 of the bytes
+    assert one.flops == 4 * 512 * 8192 * 28672
+    assert one.products == pytest.approx(one.flops / 197e12)
+    assert one.gathers == pytest.approx(2 * 2 * 8192 * 28672 / 16 * 15 / 16 / 100e9)
+    assert one.sums == pytest.approx(2 * 2 * 512 * 16 * 8192 * 15 / 16 / 100e9)
+    assert (one.bound, one.seconds) == ("sums", one.sums)
+    assert one.attainable == pytest.approx(one.flops / one.sums)
+    assert "bound by sums" in repr(one)
+    assert "bound by sums" in one._repr_html_()
+
+
+@pytest.mark.parametrize("chip", ["v5e", "v6e", "h200"])
+def test_a_layer_is_bound_as_the_thresholds_say(chip: str) -> None:
+    place = net.topology(chip, "16x16" if chip != "h200" else None)
+    least = training.least_tokens(place, place.fast)
+    assert cut(chip, 1, 0.999 * least).bound == "weights"
+    assert cut(chip, 1, 1.001 * least).bound == "compute"
+    ways = place.chips
+    width = 28672 * ways / training.most_tensor(place, place.fast, 28672)
+    assert cut(chip, ways, 64, d_ff=0.999 * width).bound == "sums"
+    assert cut(chip, ways, 64, d_ff=1.001 * width).bound == "compute"
+    assert cut(chip, ways, 4096, d_ff=1.001 * width).bound == "compute"  # whatever the batch
+
+
+def test_experts_must_be_wide() -> None:
+    place = net.topology("v5p", "4x4x4")
+    # V / 8 over a link of the ring, there and back, for 4 F FLOPs an element
+    assert training.least_width(place, place["x"]) == pytest.approx(459e12 / 100e9 / 2)
+    ring = net.topology("v5p", "16x16x16")
+    four = training.least_width(place, place["x"])
+    assert training.least_width(ring, ring["x"]) == pytest.approx(4 * four)
+    assert training.least_width(place, place["x"], dtype="int8") == pytest.approx(four)
+    host = net.topology("h200", 8)
+    assert training.least_width(host, host.fast) == pytest.approx(
+        989.4e12 / 450e9 * 7 / 8, rel=2e-3
+    )
+
+
 # --- what is refused ------------------------------------------------------------------------------
 
 
@@ -313,6 +362,14 @@ def test_it_shows_itself() -> None:
         (lambda: llama(batch=0), rh.BadValue, "batch"),
         (lambda: llama(batch=1, seq=8), rh.BadValue, "fewer than the devices"),
         (lambda: llama().model_flops(causal="half"), rh.UnknownName, "halved, whole"),
+        (lambda: cut("v5e", 4, 0), rh.BadValue, "tokens"),
+        (lambda: cut("v5e", 256, 1, d_ff=128), rh.BadValue, "can't split a width of 128"),
+        (lambda: cut("v5e", 4, 1, dtype="int3"), rh.UnknownName, "int3"),
+        (
+            lambda: training.layer(net.topology("v5e"), {"data": ()}, tokens=1, d_model=1, d_ff=1),
+            rh.UnknownName,
+            "fsdp, tensor",
+        ),
         (lambda: step("llama-3-70b", "v5p", {}, batch=1, seq=1), rh.BadType, "topology"),
     ],
 )

@@ -1,0 +1,120 @@
+"""A feed-forward layer cut over a mesh: where the network's roof breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from roofline_helpers import network
+from roofline_helpers._checks import BadValue, name_of, single
+from roofline_helpers.dtypes import BITS
+from roofline_helpers.dtypes import dtype as dtype_of
+from roofline_helpers.network import Axis, Topology
+from roofline_helpers.show import facts_html, si
+from roofline_helpers.training.step import matrix_rate
+
+CUTS = ("fsdp", "tensor")
+"""Mesh axes of a layer: those that weights are sharded over, and those that split its width."""
+
+
+@dataclass(frozen=True, repr=False)
+class Layer:
+    """A forward pass of two products on one chip, and what it waits for unless that is hidden.
+
+    `flops` are the chip's own; `products`, `gathers` (of both matrices) and `sums` (activations
+    gathered and scattered around the layer) are seconds, those of exchanges without latency.
+    """
+
+    flops: float
+    products: float
+    gathers: float
+    sums: float
+
+    def __repr__(self) -> str:
+        return f"<layer: {', '.join(self._facts().values())}>"
+
+    def _repr_html_(self) -> str:
+        return facts_html("layer", self._facts())
+
+    def _facts(self) -> dict[str, str]:
+        return {
+            "FLOPs": f"{si(self.flops, 'FLOP')} a chip in {si(self.products, 's')}",
+            "weights": f"weights in {si(self.gathers, 's')}",
+            "sums": f"sums in {si(self.sums, 's')}",
+            "bound": f"bound by {self.bound}",
+        }
+
+    @property
+    def seconds(self) -> float:
+        """Seconds at least: products and both kinds of exchange at once, each on its own links."""
+        return max(self.products, self.gathers, self.sums)
+
+    @property
+    def bound(self) -> str:
+        """What takes longest: "compute", "weights" or "sums"; the first of equals."""
+        times = {"compute": self.products, "weights": self.gathers, "sums": self.sums}
+        return max(times, key=lambda name: times[name])
+
+    @property
+    def attainable(self) -> float:
+        """FLOP/s of a chip at most."""
+        return self.flops / self.seconds
+
+
+def layer(
+    place: Topology,
+    mesh: Mapping[str, tuple[Axis, ...]],
+    *,
+    tokens: float,
+    d_model: float,
+    d_ff: float,
+    dtype: Any = "bf16",
+) -> Layer:
+    """Return a forward pass of a feed-forward layer, cut over a mesh.
+
+    With t tokens a chip and Y chips that split the width: 4 t D F FLOPs; two matrices of D F / Y
+    gathered over the one group; t Y D activations gathered and scattered over the other.
+
+    Parameters
+    ----------
+    place : Topology
+        With its ceilings.
+    mesh : mapping of str to axes
+        `Topology.mesh` of `CUTS`.
+    tokens : float
+        Of the batch, over the number of chips.
+    d_model, d_ff : float
+        D and F.
+    dtype : str or data type
+        Of products and arrays.
+
+    Raises
+    ------
+    BadType, BadValue, UnknownName
+        Not positive numbers; a mesh axis for something else; no such type on the chip.
+
+    Source: jax-ml/scaling-book, "How to parallelize a Transformer for training".
+    """
+    for name in mesh:
+        name_of("mesh axis of a layer", name, CUTS)
+    own, width, inner = single("tokens", tokens), single("d_model", d_model), single("d_ff", d_ff)
+    weights, split = mesh.get("fsdp", ()), mesh.get("tensor", ())
+    ways = 1
+    for axis in split:
+        ways *= axis.size
+    if inner < ways:
+        raise BadValue(f"{ways} chips can't split a width of {inner:g}")
+    kind = dtype_of(dtype)
+    element = BITS[kind] / 8
+    flops = 4 * own * width * inner
+    matrix = network.all_gather(element * width * inner / ways, weights)
+    tokens_of_all = element * own * ways * width
+    gathered = network.all_gather(tokens_of_all, split)
+    scattered = network.reduce_scatter(tokens_of_all, split)
+    return Layer(
+        flops,
+        flops / matrix_rate(place.chip, kind, place.ceilings),
+        2 * matrix.transfer,
+        gathered.transfer + scattered.transfer,
+    )
