@@ -6,6 +6,7 @@ Each error says what it got, what is allowed and, for names, the nearest match.
 from __future__ import annotations
 
 import difflib
+import importlib.util
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -41,6 +42,27 @@ class UnknownName(RooflineError, KeyError):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+
+class NotInstalled(RooflineError, ImportError):
+    """A package that this needs is not here: the message says how to get it."""
+
+
+def needed(what: str, *packages: str) -> None:
+    """Raise NotInstalled unless these packages are here.
+
+    Parameters
+    ----------
+    what : str
+        What they are needed for.
+    *packages : str
+        Their names, which are those that they are imported by.
+    """
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    if missing:
+        raise NotInstalled(
+            f"{what} needs {' and '.join(missing)}: pip install {' '.join(missing)}",
+        )
 
 
 def quantity(name: str, value: Any, *, zero: bool = False) -> Number:

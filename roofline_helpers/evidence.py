@@ -15,9 +15,6 @@ from roofline_helpers._checks import name_of
 if TYPE_CHECKING:
     import pandas
 
-if TYPE_CHECKING:
-    pass
-
 SCHEMA = "roofline_helpers.evidence/1"
 """What each file says of itself."""
 

@@ -47,10 +47,10 @@ class Chip:
     the levels, "hbm" first, and `links` what joins it to others. `devices` is the number of
     devices that JAX shows for one chip.
 
-    `reached` is what anybody measured of these ceilings. `floor` is the shortest kernel that was
-    seen on it (s), which no launch stays below, and `dispatch` the shortest call of a compiled
-    program from Python (s): the floor of a program, not of a kernel. Both are None where nobody
-    measured them.
+    `reached` is what anybody measured of these ceilings. `floor` is what a small kernel costs
+    a program (s), from its start to the start of the next; its own duration may be shorter.
+    `dispatch` is the shortest call of a compiled program from Python (s): the floor of a program,
+    not of a kernel. Both are None where nobody measured them.
     """
 
     key: str

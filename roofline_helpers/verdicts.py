@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from html import escape
 from itertools import product
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -45,7 +46,7 @@ class Case:
     ----------
     ceilings : {"published", "reached"}
     floor : {"without", "with"}
-        Whether each kernel lasts at least the floor.
+        Whether each kernel costs at least the floor: what a launch takes in a row of small ones.
     between : {"travels", "stays"}
         Whether tensors between kernels go through memory, or those that fit stay on the chip.
     counted : {"by hand", "compiled"}
@@ -109,7 +110,7 @@ class _Held:
         return table(self._rows())
 
     def _repr_html_(self) -> str:
-        return f"<p>{self!r}</p>\n{table_html(self.table())}"
+        return f"<p>{escape(repr(self).strip('<>'))}</p>\n{table_html(self.table())}"
 
 
 class Verdict(_Held):
@@ -210,8 +211,8 @@ def verdict(
     compiled : compiled.Report, optional
         The same program as XLA compiled it for that chip.
     floor : float, optional
-        Seconds that no kernel stays below; the chip's if not given. Where nobody measured one it
-        is assumed (`assumed_floor`).
+        Seconds that each launch costs at least; the chip's if not given. Where nobody measured one
+        it is assumed (`assumed_floor`).
     name : str, optional
         What to call it.
 

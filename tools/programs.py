@@ -40,7 +40,11 @@ WRITE_TO = "ROOFLINE_PROGRAMS_TO"
 """Environment variable: a folder that each program that is compiled, or used, is written to."""
 MISSED_TO = "ROOFLINE_MISSED_TO"
 """Environment variable: a file that names what compiles a program that isn't kept."""
-TESTS = ["tests/package", "tests/notebooks/test_compiled_records.py"]
+TESTS = [
+    "tests/package",
+    "tests/examples/test_roofline_tests.py",
+    "tests/notebooks/test_compiled_records.py",
+]
 """What compiles, the execution of the notebooks included."""
 KERNEL = re.compile(r"body\\22: \\22([A-Za-z0-9+/=]+)\\22")  # of Pallas, in a lowered program
 HLO_KERNEL = re.compile(r'("body": ?")[A-Za-z0-9+/=]+"')
@@ -172,7 +176,7 @@ def note_missed(seconds: float) -> None:
     """Name the test that compiled for so long what isn't kept, where somebody asks for that."""
     missed = os.environ.get(MISSED_TO)
     if missed and os.environ.get(SOURCE) != "live":
-        test = os.environ.get("PYTEST_CURRENT_TEST", "?").partition("[")[0].partition(" ")[0]
+        test = re.split(r"[\[@ ]", os.environ.get("PYTEST_CURRENT_TEST", "?"))[0]
         with Path(missed).open("a", encoding="utf-8") as file:
             file.write(f"{seconds:.1f} {test}\n")
 

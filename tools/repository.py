@@ -47,7 +47,7 @@ SETUP_FROM = """\
 import importlib.util
 
 if importlib.util.find_spec("roofline_helpers") is None:
-    %pip install --quiet "roofline_helpers @ {source}"
+    %pip install --quiet "roofline_helpers[plots] @ {source}"
 """
 
 

@@ -54,6 +54,7 @@ def _front() -> dict[str, str]:
         "front_time_jit": rh.si(measured("one jit", "jax"), "s"),
         "front_time_pallas": rh.si(pallas, "s"),
         "front_share": f"{least / pallas:.0%}",
+        "front_copy": f"{fused.bytes / pallas / h100.streams['copy']:.0%}",
     }
 
 

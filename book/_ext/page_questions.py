@@ -16,6 +16,9 @@ def questions() -> dict[str, Element]:
         "front-point": rh.lab.point("h100", 2, key="front-point"),
         "first-triad": question("first-triad", then=INSIDE, triad=triad.work),
         "first-matmul": question("first-matmul", then=INSIDE),
+        "first-picture": question(
+            "first-picture", then=INSIDE, triad=triad.work, matmul=matmul.work
+        ),
         "first-measured": question(
             "first-measured",
             then=INSIDE,

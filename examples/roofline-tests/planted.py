@@ -109,9 +109,18 @@ REFACTORINGS = [
         },
     ),
     Planted(
-        "square for x * x",
-        "test_train_step",
-        {"(wide * wide)": "jnp.square(wide)"},
+        "three lines become a loop",
+        "test_attention",
+        {
+            """        q = (x @ layer["q"]).reshape(batch, length, HEADS, HEAD)
+        k = (x @ layer["k"]).reshape(batch, length, HEADS, HEAD)
+        v = (x @ layer["v"]).reshape(batch, length, HEADS, HEAD)
+""": """        q, k, v = (
+            (x @ layer[name]).reshape(batch, length, HEADS, HEAD)
+            for name in ("q", "k", "v")
+        )
+"""
+        },
     ),
 ]
 

@@ -182,6 +182,8 @@
       const top = model.attainable(roof, job.intensity), bound = model.bound(roof, job.intensity), achieved = now.achieved * 1e12;
       const name = [m, n, k].map((v) => number(v, 7)).join(" × "), bytes = tables.bits[now.dtype] / 8;
       const share = achieved && model.efficiency(roof, achieved, job.intensity);
+      const least = model.time({ ...roof, floor: null }, job).seconds; // by rates: one of many in a launch
+      const alone = roof.floor > least ? `; launched alone, about ${si(roof.floor, "s")}, its floor` : "";
       const point = { key: "p", x: job.intensity, y: top, label: m === n && n === k ? `N = ${number(n, 7)}` : name, drop: true, hollow: !!achieved };
       const say = `${name} in ${now.dtype} on ${roof.name}: ${number(job.intensity)} FLOP/byte, ridge ${number(roof.ridge)}: ${word(bound)}, at most ${rate(top)}, ${percent(top / roof.peak)} of the peak.`
         + (achieved ? ` Achieved: ${percent(share)} of that roof.` : "");
@@ -189,7 +191,7 @@
         ? [{ key: "a", x: job.intensity, y: achieved, series: 3, label: `${percent(share)} of the roof` }] : [])] });
       below.replaceChildren(
         facts([["arithmetic intensity", `${number(job.intensity)} FLOP/byte`, `ridge ${number(roof.ridge)}`],
-          ["attainable", rate(top), `least time ${si(model.time(roof, job).seconds, "s")}`],
+          ["attainable", rate(top), `least time ${si(least, "s")}${alone}`],
           ["share of the peak, at most", percent(top / roof.peak), `peak ${rate(roof.peak)}`],
           ["regime", word(bound), bound === "memory" ? "left of the ridge" : "at or right of it", bound],
           achieved && ["achieved of the peak (MFU)", percent(model.mfu(roof, achieved)), rate(achieved)],
@@ -242,7 +244,7 @@
       below.replaceChildren(
         facts([["bytes", si(moved(kernels), "B"), `${tensors(moved(kernels))} tensors of ${si(tensor, "B")}`],
           ["least time", si(spent(kernels), "s"), `${si(spent(apart), "s")} as four kernels`],
-          ["four kernels move", `${number(moved(apart) / moved(kernels))}×`, "the bytes of yours"],
+          ["four kernels ÷ yours", `${number(moved(apart) / moved(kernels))}× the bytes`, `${number(gain)}× the time`],
           ["intensity", `${number(after.intensity)} FLOP/byte`, `ridge ${number(roof.ridge)}`]]),
         grid("The kernels", ["kernel", "tensors", "least time", "reads", "writes"], kernels.map((w, i) => [
           groups[i].map((op) => titles[op]).join(" + "), tensors(w.bytes), si(model.time(roof, w).seconds, "s"),

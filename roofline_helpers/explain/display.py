@@ -55,7 +55,7 @@ def facts(why: Explanation) -> list[tuple[str, str]]:
     if why.graphs:
         middle = sorted(why.graphs)[len(why.graphs) // 2]
         lines.append(("with CUDA graphs", f"{si(middle, 's')} a call, as JAX runs it by default"))
-    if why.compiling:
+    if why.compiling > 1e-3:  # an executable was compiled before
         lines.append(("compiled in", si(why.compiling, "s")))
     if why.energy is not None:
         joules = why.energy

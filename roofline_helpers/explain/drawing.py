@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from roofline_helpers.explain.explanation import Explanation
 
 _WIDTH = 860
-_NAMES = 300
+_NARROW, _NAMES = 520, 232  # of the waterfall, which a phone shows whole
 _LINE = 22
 _BASE = ("counted by hand", "the compiled program")
 _LABELLED = 6
@@ -27,8 +27,9 @@ def _text(x: float, y: float, words: str, kind: str = "", anchor: str = "start")
 
 
 def _svg(height: float, label: str, inside: str, width: int = _WIDTH) -> str:
+    kind = "" if width == _WIDTH else ' class="narrow"'
     return (
-        f'<svg viewBox="0 0 {width} {height:.0f}" role="img" '
+        f'<svg{kind} viewBox="0 0 {width} {height:.0f}" role="img" '
         f'aria-label="{html.escape(label, quote=True)}">{inside}</svg>'
     )
 
@@ -37,22 +38,19 @@ def _cut(words: str, most: int) -> str:
     return words if len(words) <= most else words[: most - 1] + "…"
 
 
-def waterfall(why: Explanation, width: int = _WIDTH, names: int = _NAMES) -> str:
-    """Return the waterfall: a bar a step, from the least time to the clock's.
-
-    `width` and the part of it that is for names are in units of the drawing.
-    """
+def waterfall(why: Explanation) -> str:
+    """Return the waterfall: a bar a step, from the least time to the clock's."""
     bars = why.waterfall
     ends, sums = [0.0], 0.0
     for bar in bars:
         sums += bar.seconds
         ends.append(sums)
     low, high = min(ends), max(*ends, why.wall)
-    room = width - names - 90
+    room = _NARROW - _NAMES - 90
     parts = []
 
     def place(seconds: float) -> float:
-        return names + room * (seconds - low) / ((high - low) or 1)
+        return _NAMES + room * (seconds - low) / ((high - low) or 1)
 
     for number, bar in enumerate(bars):
         y = _LINE * number
@@ -65,19 +63,19 @@ def waterfall(why: Explanation, width: int = _WIDTH, names: int = _NAMES) -> str
             f'<rect x="{left:.1f}" y="{y + 3}" width="{long:.1f}" height="{_LINE - 6}" '
             f'class="{kind}">{tip}</rect>'
         )
-        parts.append(_text(names - 8, y + 15, _cut(bar.name, round(names / 7.4)), "name", "end"))
+        parts.append(_text(_NAMES - 8, y + 15, _cut(bar.name, 31), "name", "end"))
         parts.append(_text(right + 5, y + 15, si(bar.seconds, "s"), "value"))
     y = _LINE * len(bars)
     parts.append(
         f'<rect x="{place(0):.1f}" y="{y + 3}" width="{place(why.wall) - place(0):.1f}" '
         f'height="{_LINE - 6}" class="call"/>'
     )
-    parts.append(_text(names - 8, y + 15, "the call", "name", "end"))
+    parts.append(_text(_NAMES - 8, y + 15, "the call", "name", "end"))
     parts.append(_text(place(why.wall) + 5, y + 15, si(why.wall, "s"), "value"))
     largest = max(bars, key=lambda bar: bar.seconds)
     label = f"Waterfall of {len(bars)} steps that add up to {si(why.wall, 's')}; the largest is "
     label += f"{largest.name}, {si(largest.seconds, 's')}"
-    return _svg(y + _LINE, label, "".join(parts), width)
+    return _svg(y + _LINE, label, "".join(parts), _NARROW)
 
 
 def timeline(why: Explanation) -> str:

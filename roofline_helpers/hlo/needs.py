@@ -51,11 +51,23 @@ def in_place(program: Module, inner: Computation) -> dict[str, InPlace]:
 
 
 def _through(name: str, where: Computation) -> Instruction:
-    """Follow a value back through bitcasts, copies and conversions."""
+    """Follow a value back through bitcasts, copies and conversions that keep its order."""
     each = where.by_name[name]
-    while each.opcode in VIEWS and each.operands:
+    while each.opcode in VIEWS and each.operands and not _reorders(each, where):
         each = where.by_name[each.operands[0]]
     return each
+
+
+def _reorders(each: Instruction, where: Computation) -> bool:
+    """Return whether a transpose or copy changes the order in memory: then all of it moves."""
+    if each.opcode not in ("transpose", "copy"):
+        return False
+    before, after = where.by_name[each.operands[0]].shape, each.shape
+    if not before.order or not after.order:
+        return False
+    axes = each.numbers("dimensions") or tuple(range(len(after.dims)))
+    written = [axes[d] for d in after.order if after.dims[d] > 1]
+    return written != [d for d in before.order if before.dims[d] > 1]
 
 
 def updated(each: Instruction, where: Computation) -> int:

@@ -72,7 +72,7 @@ def design_challenge() -> Element:
         f"You serve {LLAMA_3_8B.name} from one H100. Today's server decodes "
         f"{TODAY['batch']} sequences at a time, each with {TODAY['context']:,} tokens of "
         "context, in bf16, with every operation a kernel of its own. With each kernel as fast as "
-        "its bytes, its FLOPs and the shortest launch allow, it gives "
+        "its bytes, its FLOPs and its launch allow, it gives "
         f"{significant(today.tokens_per_second)} tokens per second.",
         "There is time for one change. Half of the team wants to fuse the small kernels, the "
         "other half to tune the matrix products. Look before you choose.",

@@ -9,6 +9,10 @@ Artists carry a gid ("roof:memory", "roof:compute", "ridge", "job:NAME", …) fo
 
 from __future__ import annotations
 
+from roofline_helpers._checks import needed
+
+needed("drawing", "matplotlib", "seaborn")
+
 from roofline_helpers.plot.charts import heatmap, lines, traffic
 from roofline_helpers.plot.inputs import Job, Jobs, Kernels
 from roofline_helpers.plot.labels import place_labels, text_overlaps, visible_texts

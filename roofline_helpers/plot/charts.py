@@ -171,7 +171,7 @@ def lines(
         margin.append((float(values[np.argmax(across)]), label, look))
     for label, y in levels.items():
         ax.axhline(y, color=PALETTE["muted"], lw=1, ls=(0, (4, 2)), gid=f"hline:{label}")
-        margin.append((y, label, {"color": PALETTE["muted"], "marker": "", "ls": "-"}))
+        margin.append((y, label, {"color": PALETTE["muted"]}))
     ax.set_xlim(across.min(), across.max())
     ax.grid(color=PALETTE["grid"], lw=0.6)
     ax.set_axisbelow(True)

@@ -174,26 +174,28 @@ def name_bars(ax: Axes, pieces: list[tuple[int, float, float, str]], height: flo
 
 
 def name_at_margin(ax: Axes, entries: Sequence[tuple[float, str, Mapping[str, Any]]]) -> None:
-    """Name lines at the right of the Axes: (y where the line ends, name, look)."""
+    """Name lines at the right of the Axes: (y where the line ends, name, look).
+
+    A thin leader goes from a line's end to its name. It has no marker: that would look like one
+    more point, past the last.
+    """
     made = []
     for _, name, look in entries:
-        text = ax.annotate(name, (1, 0.5), (26, 0), xycoords="axes fraction", fontsize=SMALL,
+        text = ax.annotate(name, (1, 0.5), (18, 0), xycoords="axes fraction", fontsize=SMALL,
                            textcoords="offset points", va="center", annotation_clip=False,
                            gid="margin")  # fmt: skip
         path = loose_line(ax, look["color"], lw=1)
-        mark = loose_line(ax, look["color"], marker=look["marker"], markersize=5, ls="none")
-        made.append((text, path, mark))
+        made.append((text, path))
 
     def place(renderer: Any) -> None:
         point = figure_of(ax).dpi / 72
         ends = np.array([ax.transData.transform((1, y))[1] for y, _, _ in entries])
-        height = max(text.get_window_extent(renderer).height for text, _, _ in made)
+        height = max(text.get_window_extent(renderer).height for text, _ in made)
         ys = spread(ends, height * 1.02, ax.bbox.y0 + height / 2, ax.bbox.y1 - height / 2)
         right = ax.bbox.x1
-        for (text, path, mark), end, y in zip(made, ends, ys, strict=True):
-            text.set_position((26, (y - (ax.bbox.y0 + ax.bbox.y1) / 2) / point))
+        for (text, path), end, y in zip(made, ends, ys, strict=True):
+            text.set_position((18, (y - (ax.bbox.y0 + ax.bbox.y1) / 2) / point))
             path.set_data([right, right + 3 * point, right + 14 * point], [end, end, y])
-            mark.set_data([right + 19 * point], [y])
 
     ax.add_artist(AtDraw(place, -5))
 

@@ -2,10 +2,10 @@
 
 Nothing here knows a chip or an operation. A `Roofline` is a peak (FLOP/s), the bandwidth of one or
 more memory levels (byte/s) and, where they are known, a second peak for the vector unit, the
-bandwidth of the network, and the floor: seconds that no launch stays below. Anything `Counted` can
-be held against it: FLOPs by unit, and bytes by memory level, as `roofline_helpers.work` counts them
-by hand and `roofline_helpers.hlo` reads them from a compiled program. A `Kernel` is such a count on
-a roofline, launched once or many times. An `EnergyRoofline` adds what FLOPs, bytes and seconds cost
+bandwidth of the network, and the floor: seconds that a launch costs. Anything `Counted` can be held
+against it: FLOPs by unit, and bytes by memory level, as `roofline_helpers.work` counts them by hand
+and `roofline_helpers.hlo` reads them from a compiled program. A `Kernel` is such a count on a
+roofline, launched once or many times. An `EnergyRoofline` adds what FLOPs, bytes and seconds cost
 in joules.
 
 Source: S. Williams, A. Waterman, D. Patterson, "Roofline: an insightful visual performance model

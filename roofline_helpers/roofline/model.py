@@ -63,9 +63,11 @@ class Roofline(Ceilings):
     network : float, optional
         Byte/s that the device can send to others: a ceiling for kernels that communicate.
     floor : float, optional
-        Seconds that no launch stays below, however little it does. Launching overlaps with the
-        work, so the floor is one more of the times of which a kernel takes the longest; it says
-        nothing about a plain intensity, which has no size. 0 is none.
+        Seconds that one launch costs in a row of them, however little it does: from a small
+        kernel's start to the next one's. No limit of its duration, and no bound: a profiler shows
+        shorter kernels. Launching overlaps with the work, so the floor is one more of the times of
+        which the longest counts; it says nothing about a plain intensity, which has no size. 0 is
+        none.
     name : str
         Shown in plots and tables.
     origin : {"published", "measured"}

@@ -16,12 +16,12 @@ Types
     unit, which computes in 16 bits, so every chip can have them. A product runs at a narrow
     type's peak only where its *activations* are narrow too, and the chip must have that peak.
     Attention computes in 16 bits whatever the cache's type.
-Not counted, so that times are lower bounds
+Not counted, so that times by rates alone are lower bounds
     Unpacking narrow weights and caches, their scales, sampling, gaps between kernels. One chip (a
     v7x: both of its JAX devices), no communication. Three things are counted or not, as asked: a
-    floor for each kernel, ceilings that were reached in place of published ones, and activations
-    that stay on the chip between kernels. With none of them to stay, the time is a bound for
-    kernels that exchange everything through memory.
+    floor for each kernel (what a launch costs: an estimate, no bound), ceilings that were reached
+    in place of published ones, and activations that stay on the chip between kernels. With none of
+    them to stay, the time is a bound for kernels that exchange everything through memory.
 
 Sources: A. Grattafiori et al., "The Llama 3 Herd of Models", arXiv:2407.21783; J. Ainslie et al.,
 arXiv:2305.13245 (grouped-query attention); J. Su et al., arXiv:2104.09864 (rotary embedding).

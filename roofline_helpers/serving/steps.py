@@ -266,7 +266,7 @@ def step(
     reached : bool
         Ceilings that were measured on the chip instead of published ones (`Chip.roofline`).
     floor : bool
-        Whether no kernel lasts less than the chip's floor, where that is known.
+        Whether each launch costs at least the chip's floor, where that is known.
     resident : bool
         Whether activations that fit on the chip between two kernels stay there
         (`work.resident`, in the chip's largest level). Otherwise all of them travel.

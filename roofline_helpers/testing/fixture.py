@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -18,7 +18,7 @@ from roofline_helpers.compiled.compiling import DoesNotFit
 from roofline_helpers.compiled.display import compiled_by
 from roofline_helpers.compiled.report import Report
 from roofline_helpers.records import BadRecord
-from roofline_helpers.testing import baselines
+from roofline_helpers.testing import PROPERTY, baselines
 from roofline_helpers.testing.limits import METRICS, Limit, fits
 
 SHOWN = 12
@@ -34,7 +34,7 @@ class Roofline:
 
     `test_file` and `test` say where its baselines lie, `command` how the test is run again,
     `update` whether they are written anew, `strict` whether another compiler's program fails, and
-    `note` takes what became of each baseline.
+    `notes` takes what became of each baseline.
     """
 
     test_file: Path
@@ -42,7 +42,7 @@ class Roofline:
     command: str
     update: bool = False
     strict: bool = True
-    note: Callable[[str], None] = lambda _: None
+    notes: list[tuple[str, object]] = field(default_factory=list)
     _names: set[str | None] = field(default_factory=set)
 
     def __call__(
@@ -108,6 +108,9 @@ class Roofline:
             self._as_it_was(report, name)
         return report
 
+    def _note(self, what: str) -> None:
+        self.notes.append((PROPERTY, what))
+
     def _within(self, report: Report, wanted: Sequence[Limit], must_fit: bool) -> None:
         __tracebackhide__ = True
         broken = [limit.broken(report) for limit in wanted]
@@ -131,7 +134,7 @@ class Roofline:
             if not self.update:
                 _fail(f"no baseline {_short(place)} yet: {self.command}, look at it, commit it")
             baselines.save(place, report)
-            self.note(WRITTEN)
+            self._note(WRITTEN)
             return
         self._compare(place, before, report)
 
@@ -151,7 +154,7 @@ class Roofline:
             changed = bool(found) or not found.same_compiler
             if changed:
                 baselines.save(place, report)
-            self.note(WRITTEN if changed else KEPT)
+            self._note(WRITTEN if changed else KEPT)
             return
         if not found:
             return
@@ -162,7 +165,7 @@ class Roofline:
         what = "\n".join([*listed, f"if that is meant: {self.command}"])
         if found.same_compiler:
             _fail(f"{report.name} is not what {_short(place)} says: {what}")
-        self.note(OTHER)
+        self._note(OTHER)
         said = (
             f"{report.name} was compiled by another version than its baseline: "
             f"{compiled_by(before)}, now {compiled_by(report)}. What follows may be the "

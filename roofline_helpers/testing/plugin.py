@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from roofline_helpers.testing import PROPERTY
+
 if TYPE_CHECKING:
     from roofline_helpers.testing.fixture import Roofline
 
-PROPERTY = "roofline"
 OPTION = "--roofline-update"
 OTHER_COMPILER = "roofline_other_compiler"
 
@@ -54,7 +55,7 @@ def roofline(request: pytest.FixtureRequest) -> Roofline:
         f"pytest {OPTION} '{node.nodeid}'",
         update=config.getoption(OPTION),
         strict=config.getini(OTHER_COMPILER) == "fail",
-        note=lambda what: node.user_properties.append((PROPERTY, what)),
+        notes=node.user_properties,
     )
 
 

@@ -232,7 +232,7 @@ def test_the_chain_counts_as_python_does(shown: Shown) -> None:
     fused = rh.fuse(*apart)
     assert card(host, "bytes") == rh.si(fused.bytes, "B")
     assert card(host, "least time") == rh.si(rh.chip("v7x").roofline().time(fused), "s")
-    assert card(host, "four kernels move") == "2.5×"
+    assert card(host, "four kernels ÷ yours") == "2.5× the bytes"
     host.get_by_label("GELU + dropout").select_option("no")
     two = rh.total(rh.fuse(*apart[:2]), rh.fuse(*apart[2:]))
     assert card(host, "bytes") == rh.si(two.bytes, "B")

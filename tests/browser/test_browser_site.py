@@ -227,6 +227,18 @@ def test_the_figure_with_the_answer_waits_for_one(visit: Visit, home: str) -> No
     assert bare.locator("[data-waiting]").count() == 0
 
 
+def test_the_code_with_the_answer_waits_for_one(visit: Visit, home: str) -> None:
+    page = visit(f"{home}notebooks/fused-attention.html")
+    code = page.locator(".tag_after-answer > .cell_input pre")
+    expect(code).to_have_count(2)
+    for i, key in enumerate(("multiply it by exp(m − m′)", "equal weights for all keys")):
+        expect(code.nth(i)).not_to_have_css("filter", "none")
+        page.get_by_label(key).check()
+        asked = page.locator("main [data-kind=question]", has_text=key)
+        asked.get_by_role("button", name="Check my answer").click()
+        expect(code.nth(i)).to_have_css("filter", "none")
+
+
 def test_a_term_shows_what_it_means(visit: Visit, home: str) -> None:
     page = visit()
     page.clock.install()

@@ -88,6 +88,9 @@ def test_a_step_between_two_ridges_is_not_given_one_verdict() -> None:
     assert [one.roofline("bf16").bound(step) for one in records] == ["compute", "compute"]
     before, after = (one.sample("matmul 256×8192×8192 bf16").seconds for one in records)
     assert after > 1.1 * before
+    longer = [one.sample("matmul 512×8192×8192 bf16").seconds for one in records]
+    ceilings = [one.roofline("bf16").time(step) for one in records]
+    assert longer[1] / longer[0] == pytest.approx(ceilings[1] / ceilings[0], rel=0.02)
     options = [option.text for option in bank()["mi-ridge"].entry.options]  # type: ignore[union-attr]
     assert "memory, then compute" not in options
     assert "depends on the ceilings" in prose("misconceptions")
@@ -109,7 +112,9 @@ def test_launches_are_a_floor_and_not_an_addition() -> None:
     assert large.seconds < 0.8 * (small + large.counters["seconds"])
     text = prose("limitations")
     assert "Assume that a launch" not in text
-    assert "*longer* of the two" in text
+    assert "the longer of the two, and not their sum" in " ".join(
+        bank()["li-launch"].entry.below.split()
+    )
 
 
 def test_departures_are_from_texts_that_can_be_read() -> None:

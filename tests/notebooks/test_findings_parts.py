@@ -12,6 +12,8 @@ import pytest
 import roofline_helpers as rh
 from roofline_helpers import compiled
 from roofline_helpers.ask.bank import ChoiceEntry, bank
+from roofline_helpers.lab.design import TODAY
+from roofline_helpers.show import significant
 from tools import books
 from tools.notebooks import run as notebooks
 
@@ -232,11 +234,45 @@ def test_launches_gain_more_than_a_narrow_cache_and_bytes_do_not() -> None:
     assert "fused kernels don't" not in text("lab-design-challenge")
 
 
+def test_the_design_lab_s_python_has_the_settings_of_the_page() -> None:
+    cells = notebooks.load(path("lab-design-challenge")).cells
+    (source,) = (cell.source for cell in cells if "server = {" in cell.source)
+    told: dict[str, Any] = {"rh": rh}
+    exec(source, told)
+    step = rh.serving.step(rh.serving.LLAMA_3_8B, "h100", **TODAY)
+    assert told["today"].seconds == step.seconds
+    assert told["today"].memory.reserve == step.memory.reserve
+    story = significant(step.tokens_per_second)
+    assert f"{story} tokens per second" in outputs("lab-design-challenge")
+
+
 def test_the_wall_keeps_its_ratio_until_it_is_asked() -> None:
     """The share of the roof is no output in view, but what a question unlocks."""
     cells = notebooks.load(path("lab-memory-wall")).cells
     shown = [str(o.get("text", "")) for c in cells for o in c.get("outputs", [])]
     assert not any("55%" in one for one in shown)
+
+
+# --- what the sources have ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    {
+        "compiler-fusion": ("kInput", "kOutput", "TorchInductor", "TVM"),
+        "your-function": ("## Decide", "cycles per ns"),
+        "fused-kernel": ("autograd.Function", "Module", "persistent", "split-K"),
+        "fusion-measured": ("TORCH_LOGS", "## Ten patterns", "## Small sizes", "tl.store"),
+        "fused-attention": ("dS = P", "## The gradient"),
+        "hardware-comparison": ('rh.chip("v7x").roofline("fp8")',),
+        "misconceptions": ("distance to its own ceiling",),
+        "arithmetic-intensity": ("count it as one",),
+    }.items(),
+)
+def test_what_a_reader_of_the_sources_looks_for_is_there(name: str, words: tuple[str, ...]) -> None:
+    cells = notebooks.load(path(name)).cells
+    there = text(name) + outputs(name) + "".join(cell.source for cell in cells)
+    assert [one for one in words if one not in there] == []
 
 
 # --- what is quoted is what is there --------------------------------------------------------------
@@ -254,7 +290,12 @@ def test_quoted_changes_are_the_ladder_s() -> None:
     example = "".join((folder / name).read_text("utf-8") for name in ("model.py", "steps.py"))
     blocks = re.findall(r"```python\n(.*?)```", text("decode-step-made-fast"), re.DOTALL)
     assert len(blocks) >= 5
-    assert [block for block in blocks if block not in example] == []
+    assert [block for block in blocks if bare(block) not in bare(example)] == []
+
+
+def bare(code: str) -> str:
+    """Return code without its indentation: what is quoted begins at the left."""
+    return "".join(f"{line.strip()}\n" for line in code.splitlines())
 
 
 def path(name: str) -> Path:

@@ -90,6 +90,16 @@ def transposed_between() -> Made:
     return f, (normal(4096, 512), normal(512, 64, 64))
 
 
+@planted(
+    "layout-copy", lambda: (lambda x, w: jnp.tanh(x) @ w, (normal(4096, 512), normal(512, 64)))
+)
+def turned_while_computed() -> Made:
+    return lambda x, w: jnp.moveaxis(jnp.tanh(x), 0, -1) @ w, (
+        normal(512, 32, 128),
+        normal(512, 64),
+    )
+
+
 def unrolled() -> Made:
     def f(x: Any, layers: Any) -> Any:
         for w in layers:

@@ -9,6 +9,7 @@ import datetime
 import importlib
 import math
 import re
+import statistics
 import tomllib
 import warnings
 from collections.abc import Iterator, Mapping
@@ -290,8 +291,57 @@ def test_what_was_reached_is_below_what_is_published(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["h100", "h200"])
+def test_what_a_small_kernel_costs_is_said_with_its_floor(key: str) -> None:
+    """More in a row of small ones, launched one by one; less between large ones."""
+    measure = pytest.importorskip("roofline_helpers.measure")
+    floor, note = value(key, "floor"), ALL[key, "floor"]["note"]
+    looped = [
+        measure.measured()[key].sample(f"scale in place, looped {size} fp32").seconds * 1e6
+        for size in ("64 KiB", "256 KiB", "1 MiB")
+    ]
+    assert f"{min(looped):.1f} to {max(looped):.1f} µs each" in note
+    assert min(looped) > 1e6 * floor
+    if key == "h100":  # traces are of an H200
+        return
+    small, gaps, _ = small_kernels("decode", "unrolled", batch=1)
+    assert f"{1e6 * (sum(small) + gaps) / len(small):.1f} µs with the gap" in note
+    shortest = min(min(small_kernels(name, None)[0]) for name in ("decode", "training"))
+    assert f"after {1e6 * shortest:.1f} µs and more" in note
+
+
+def test_no_recorded_step_depends_on_the_floor_s_last_digit() -> None:
+    """Each small kernel at the floor, or as traced with all gaps: within six percent of a step."""
+    pytest.importorskip("roofline_helpers.explain")
+    floor = value("h200", "floor")
+    for rung in ("as first written", "unrolled", "donated"):
+        for batch in (1, 16, 64):
+            try:
+                small, gaps, step = small_kernels("decode", rung, batch=batch)
+            except LookupError:
+                continue
+            assert abs(len(small) * floor - sum(small) - gaps) < 0.06 * step, (rung, batch)
+
+
+def small_kernels(
+    ladder: str, rung: str | None, **setting: int
+) -> tuple[list[float], float, float]:
+    """Return the seconds of each traced kernel below the floor, of all gaps, and of the step."""
+    from roofline_helpers.explain.ladder import committed
+
+    floor = value("h200", "floor")
+    steps = [s.why for s in committed()[ladder].of(**setting) if rung in (None, s.rung) and s.why]
+    if not steps:
+        raise LookupError(rung)
+    rows = [row for why in steps for row in why.rows]
+    each = [(r.seconds / r.launches, round(r.launches)) for r in rows if r.kind == "kernel"]
+    small = [s for s, many in each if s < floor for _ in range(many)]
+    gaps = sum(row.seconds for row in rows if row.kind == "gap")
+    return small, gaps, statistics.median(steps[0].runs)
+
+
+@pytest.mark.parametrize("key", ["h100", "h200"])
 def test_our_figures_are_those_of_our_records(key: str) -> None:
-    """The shortest kernel that was profiled, the shortest call, the best rates of each type."""
+    """What a small kernel costs alone, the shortest call, the best rates of each type."""
     measure = pytest.importorskip("roofline_helpers.measure")
     record, chip = measure.measured()[key], CHIPS[key]
 

@@ -52,14 +52,16 @@ def test_an_upcast_is_seen_where_it_is() -> None:
     needs("v6e")
     found = of().diff(of(wide=True))
     assert found
-    (change,) = found.changes
+    change, memory = found.changes
+    assert memory.kind == "memory"
+    assert "results" in memory.text
     assert (change.kind, change.place) == ("grew", "down")
     assert change.hbm_bytes == 2 * 8 * N * N
     assert "HBM" in str(change)
-    assert "1 change: " in str(found)
+    assert "2 changes: " in str(found)
     assert "by the roof became" in str(found)
     back = of(wide=True).diff(of())
-    assert {change.kind for change in back.changes} == {"shrank"}
+    assert {change.kind for change in back.changes} == {"shrank", "memory"}
 
 
 def test_a_broken_fusion_is_a_kernel_that_appeared() -> None:

@@ -174,6 +174,26 @@ def test_an_update_whose_result_goes_on_is_not_in_place() -> None:
     assert (row.read["hbm"], row.written["hbm"]) == (256_000 + 256, 256_000)
 
 
+@pytest.mark.parametrize(
+    ("order", "moved"),
+    [("{1,0}", (256_000 + 256, 256_000)), ("{0,1}", (256, 256))],
+    ids=["another order", "the same order"],
+)
+def test_an_update_that_is_transposed_moves_all_of_it(order: str, moved: tuple[int, int]) -> None:
+    """A cache that takes a new token and is put into another order, in one kernel."""
+    row = one(
+        fused(
+            f"{UPDATE}  %d = f32[1000,64]{{1,0}} dynamic-update-slice(%p, %u, %i, %z)\n"
+            f"  ROOT %t = f32[64,1000]{order} transpose(%d), dimensions={{1,0}}",
+            "  %x = f32[1000,64]{1,0} parameter(0)\n  %v = f32[1,64]{1,0} parameter(1)\n"
+            "  %j = s32[] parameter(2)",
+            "%x, %v, %j",
+            f"f32[64,1000]{order}",
+        )
+    )
+    assert (row.read["hbm"], row.written["hbm"]) == moved
+
+
 def test_outputs_of_a_fusion_count_each_where_it_lives() -> None:
     row = one(
         fused(

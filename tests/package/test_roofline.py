@@ -297,7 +297,7 @@ def test_a_kernel_on_both_units_stays_under_the_peak() -> None:
 FLOORED = Roofline(peak=1000.0, levels=10.0, vector=50.0, floor=3.0)
 
 
-def test_no_launch_is_shorter_than_the_floor():
+def test_no_launch_costs_less_than_the_floor():
     small = Work("small", {"x": 10}, {}, matrix_flops=1000)
     large = Work("large", {"x": 40}, {}, matrix_flops=1000)
     assert FLOORED.times(small) == {"matrix": 1.0, "hbm": 1.0, "floor": 3.0}

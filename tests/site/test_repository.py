@@ -70,7 +70,7 @@ def test_an_address_reaches_every_place(copy: Path, url: str) -> None:
     assert "/github/someone/roofline-guide/blob/main/notebooks/" in readme
     for path in books.notebooks(copy):
         first = next(cell for cell in notebooks.load(path).cells if cell.cell_type == "code")
-        assert f'%pip install --quiet "roofline_helpers @ git+{URL}@main"' in first.source
+        assert f'%pip install --quiet "roofline_helpers[plots] @ git+{URL}@main"' in first.source
     assert notebooks.check(books.notebooks(copy)) == before
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 
-import page_numbers
 import pytest
-from page_figures import slow_step
 
-from roofline_helpers.explain import CAUSES
+import page_numbers
+from page_figures import slow_step
+from roofline_helpers.explain import CAUSES, Cause
 from tools import books
+from tools.notebooks import run as notebooks
 from tools.site import waterfall
 
 
@@ -36,3 +37,32 @@ def test_every_cause_is_in_the_summary_with_a_chapter_of_the_book() -> None:
     chapters = set(re.findall(r"file: (\S+)", toc))
     assert {chapter for _, _, chapter in expected} <= chapters
     assert "{{ cause_table }}" in (books.ROOT / "book/summary.md").read_text("utf-8")
+
+
+TAUGHT = {
+    "layout-copy": "order|layout",
+    "scan-copy": "scan",
+    "not-donated": "donat",
+    "float32": "fp32|float32",
+    "unfused": "fus",
+    "split-reduction": "row",
+    "scores": "scores",
+    "attention": "cuDNN|flash",
+    "recomputed": "jax.checkpoint",
+    "gather": "gather",
+    "small-product": "Padding",
+    "vector-product": "einsum",
+    "short-kernels": "launches",
+    "tail": "wave",
+    "host": "host",
+    "transfer": "Transfers",
+    "compiling": "Compiling",
+    "communication": "all-gather",
+}
+
+
+@pytest.mark.parametrize("cause", CAUSES.values(), ids=lambda cause: cause.key)
+def test_the_chapter_of_a_cause_is_about_it(cause: Cause) -> None:
+    cells = notebooks.load(books.ROOT / f"{cause.chapter}.ipynb").cells
+    text = "\n".join(cell.source for cell in cells)
+    assert re.search(TAUGHT[cause.key], text)

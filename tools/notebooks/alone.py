@@ -47,9 +47,9 @@ def run_alone(path: Path, source: str | None, seconds: int) -> None:
         first.source = (
             "import importlib.util\n\n"
             'if importlib.util.find_spec("roofline_helpers") is None:\n'
-            f'    %pip install --quiet "roofline_helpers @ {source}"'
+            f'    %pip install --quiet "roofline_helpers[plots] @ {source}"'
         )
-    elif re.search(r'%pip install .*"roofline_helpers @ git\+', first.source) is None:
+    elif re.search(r'%pip install .*"roofline_helpers\[plots\] @ git\+', first.source) is None:
         raise SystemExit(f"{path.name}: its first cell installs nothing: not stamped")
     with tempfile.TemporaryDirectory() as folder:
         resources = {"metadata": {"path": folder}}

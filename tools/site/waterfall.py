@@ -15,7 +15,6 @@ from roofline_helpers.explain import drawing
 from tools import books
 
 PICTURES = {"light": "book/images/waterfall.svg", "dark": "book/images/waterfall.dark.svg"}
-WIDTH, NAMES = 520, 232  # in units of the drawing: narrow enough for a phone
 SCALE = 1.25  # CSS pixels of one, where there is room
 _BEGIN = {"light": ".explained {", "dark": 'html[data-theme="dark"] .explained {'}
 _USED = ("text", ".value", ".ideal", ".loss", ".gain", ".rest", ".call")
@@ -44,7 +43,7 @@ def picture(theme: str) -> str:
     sys.path.append(str(books.ROOT / "book/_ext"))  # where Sphinx finds it, too
     from page_figures import slow_step
 
-    drawn = drawing.waterfall(slow_step(), WIDTH, NAMES)
+    drawn = drawing.waterfall(slow_step())
     head, _, body = drawn.partition(">")
     sides = [float(side) * SCALE for side in re.findall(r'viewBox="0 0 (\d+) (\d+)"', head)[0]]
     size = f'width="{sides[0]:.0f}" height="{sides[1]:.0f}"'

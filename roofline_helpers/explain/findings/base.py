@@ -52,20 +52,20 @@ CAUSES = _causes(
         "an array is copied into another layout",
         "store it in the order in which the product reads it, or write the product for the order "
         "that is there (einsum names the axes)",
-        "notebooks/compiler-fusion",
+        "notebooks/decode-step-made-fast",
     ),
     Cause(
         "scan-copy",
         "a loop copies its weights or its carry at every turn",
         "write the layers as a Python loop, or let the body read its slice inside the product; "
         "keep what changes in the carry, not among the stacked inputs and outputs",
-        "notebooks/compiler-fusion",
+        "notebooks/decode-step-made-fast",
     ),
     Cause(
         "not-donated",
         "an argument is copied before it is updated",
         "donate it: jax.jit(f, donate_argnums=…), and use the result in its place",
-        "notebooks/cost-analysis",
+        "notebooks/decode-step-made-fast",
     ),
     Cause(
         "float32",
@@ -94,7 +94,7 @@ CAUSES = _causes(
     Cause(
         "attention",
         "attention runs as separate products where one kernel could do it",
-        "jax.nn.dot_product_attention(…, implementation='cudnn') on an NVIDIA GPU, splash "
+        "jax.nn.dot_product_attention with implementation cudnn on an NVIDIA GPU, splash "
         "attention on a TPU",
         "notebooks/fused-attention",
     ),
@@ -102,19 +102,19 @@ CAUSES = _causes(
         "recomputed",
         "values are computed again for the backward pass",
         "if memory allows, keep more: a jax.checkpoint policy, or none on the costly parts",
-        "notebooks/cost-analysis",
+        "notebooks/where-the-time-goes",
     ),
     Cause(
         "gather",
         "a gather or scatter moves single rows below the memory's rate",
         "gather longer rows, sort the indices, or say that they are sorted and unique",
-        "notebooks/limitations",
+        "notebooks/where-the-time-goes",
     ),
     Cause(
         "small-product",
         "products are too small for the matrix unit, or padded to its tiles",
         "batch them into larger ones, and choose sizes that are multiples of the tile",
-        "notebooks/anatomy",
+        "notebooks/limitations",
     ),
     Cause(
         "vector-product",
@@ -126,13 +126,13 @@ CAUSES = _causes(
         "short-kernels",
         "many kernels are shorter than it takes to launch them",
         "fuse or batch them, or roll them into one larger array operation",
-        "notebooks/fusion-measured",
+        "notebooks/limitations",
     ),
     Cause(
         "tail",
         "the last wave of a kernel leaves most of the GPU idle",
         "choose a block size, a batch or a split that fills whole waves",
-        "notebooks/limitations",
+        "notebooks/where-the-time-goes",
     ),
     Cause(
         "host",
@@ -144,19 +144,19 @@ CAUSES = _causes(
         "transfer",
         "data moves between host and device at every call",
         "keep it on the device: put it there once, and read results back seldom",
-        "notebooks/measure",
+        "notebooks/where-the-time-goes",
     ),
     Cause(
         "compiling",
         "a program is compiled again at every call",
         "keep shapes, types and static arguments the same, and make the jitted function once",
-        "notebooks/your-function",
+        "notebooks/where-the-time-goes",
     ),
     Cause(
         "communication",
         "devices wait for an exchange that nothing hides",
         "shard so that less travels, or so that the exchange runs beside computation",
-        "notebooks/hardware-comparison",
+        "notebooks/collectives",
     ),
 )
 """The closed list, by key."""

@@ -1,0 +1,98 @@
+"""The example repository of performance tests: what is planted is found, and nothing else."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from roofline_helpers import compiled
+from tools import books, programs
+
+pytest.importorskip("jax", reason="JAX is not installed: nothing can be compiled")
+
+FOLDER = books.ROOT / "examples/roofline-tests"
+SAID = {
+    "lost donation": ["hbm_bytes <= 64 kB: it is 134 MB", "memory <= 70 MB"],
+    "float32 upcast": ["scores (", "HBM 268 MB → 537 MB", "by the roof"],
+    "broken fusion": ["scores (", "HBM 268 MB → 403 MB", "new: "],
+    "reshaped layout": ["heads (", "3 kernels → 4", "change of layout of heads"],
+    "recomputation switched on": ["(recomputed)", "appeared"],
+    "resharding that gathers": [
+        "all-gather along model came in",
+        "67.1 MB out",
+        "split: 2 kernels → 3",
+    ],
+    "unrolled loop": ["mlp (", "kernels → "],
+    "constant baked in": ["scores (", "the program and its constants"],
+}
+"""What the failure of each regression has to say."""
+
+
+def _planted() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("planted", FOLDER / "planted.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["planted"] = module  # its dataclass asks for it
+    spec.loader.exec_module(module)
+    return module
+
+
+planted = _planted()
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("for v6e")]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take kept programs, and no plugin of pytest but ours: others are slow to load."""
+    if compiled.can_compile("v6e") is not None:
+        pytest.skip(f"NOT TESTED: {compiled.can_compile('v6e')}")
+    monkeypatch.setattr(programs.compiling, "ahead", programs.ahead)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTEST_PLUGINS", "roofline_helpers.testing.plugin")
+
+
+def test_nothing_changed() -> None:
+    outcomes, words = planted.run(None)
+    assert set(outcomes.values()) == {"passed"}, words
+    assert len(outcomes) == 4
+
+
+@pytest.mark.parametrize("change", planted.REGRESSIONS, ids=lambda each: each.name)
+def test_a_regression_is_noticed_and_named(change: Any) -> None:
+    outcomes, words = planted.run(change, change.test)
+    assert outcomes == {change.test: "failed"}, words
+    for said in SAID[change.name]:
+        assert said in words
+
+
+@pytest.mark.parametrize("change", planted.REFACTORINGS, ids=lambda each: each.name)
+def test_a_refactoring_is_not_minded(change: Any) -> None:
+    outcomes, words = planted.run(change, change.test)
+    assert outcomes == {change.test: "passed"}, words
+
+
+def test_the_readme_shows_what_a_failure_says() -> None:
+    (upcast,) = (each for each in planted.REGRESSIONS if each.name == "float32 upcast")
+    _, words = planted.run(upcast, upcast.test)
+    shown = (FOLDER / "README.md").read_text("utf-8").split("```\n")[2]
+    words = words.replace("examples/roofline-tests/", "")
+    pieces = [each for each in re.split(r" …;|\n", shown) if each.strip()]
+    assert len(pieces) >= 6
+    for piece in pieces:
+        assert piece in words
+
+
+def test_there_are_as_many_as_are_promised() -> None:
+    assert (len(planted.REGRESSIONS), len(planted.REFACTORINGS)) == (8, 5)
+    assert set(SAID) == {each.name for each in planted.REGRESSIONS}
+    for each in [*planted.REGRESSIONS, *planted.REFACTORINGS]:
+        text = (FOLDER / "model.py").read_text("utf-8")
+        assert each.applied(text) != text
+        with pytest.raises(ValueError, match="is 0 times in model"):
+            each.applied("")
