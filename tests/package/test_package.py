@@ -193,6 +193,19 @@ def test_everything_public_has_a_docstring() -> None:
     assert [module.__name__ for module in modules() if not module.__doc__] == []
 
 
+def test_what_everybody_calls_shows_how() -> None:
+    """Doctests run these examples."""
+    bare = [
+        f"{room.__name__}.{name}"
+        for room in (roofline_helpers, roofline_helpers.work)
+        for name in room.__all__
+        for value in [getattr(room, name)]
+        if inspect.isfunction(value) or inspect.isclass(value)
+        if ">>>" not in (value.__doc__ or "")
+    ]
+    assert not bare
+
+
 @pytest.mark.slow
 def test_the_wheel_has_the_data(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
