@@ -1,7 +1,8 @@
 """Programs that the TPU compiler has made, kept so that the checks need not make them again.
 
-    python -m tools.programs          compile those that are missing, forget those that nobody uses
-    python -m tools.programs live     compile all of them anew, which takes minutes
+    python -m tools.programs            compile what is missing, forget what nobody uses
+    python -m tools.programs TEST ...   compile what is missing of these tests, forget nothing
+    python -m tools.programs live       compile all of them anew, which takes minutes
 
 A program is found by what determines it: the lowered program (StableHLO, Mosaic kernels included,
 with the names of its operations and the reader's lines that they come from), the chip, the layout
@@ -197,9 +198,8 @@ def install() -> None:
     compiling.ahead = ahead
 
 
-def pack(folder: Path) -> int:
-    """Keep the programs of a folder, and only those; return how many bytes that takes."""
-    entries = {path.stem: json.loads(path.read_text("utf-8")) for path in folder.glob("*.json")}
+def pack(entries: Mapping[str, Any]) -> int:
+    """Keep these programs, and only those; return how many bytes that takes."""
     ordered = dict(sorted(entries.items(), key=lambda item: (item[1]["text"][:60], item[0])))
     KEPT.parent.mkdir(exist_ok=True)
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": 1 << 26}]
@@ -214,9 +214,7 @@ def pack(folder: Path) -> int:
 def main() -> int:
     """Compile programs of the tests and of the notebooks, and keep them."""
     live = sys.argv[1:] == ["live"]
-    if sys.argv[1:] and not live:
-        print(__doc__, file=sys.stderr)
-        return 2
+    some = [] if live else sys.argv[1:]
     missing = targets.can_compile("v6e")
     if missing:
         print(f"programs can't be made here: {missing}", file=sys.stderr)
@@ -224,11 +222,16 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, WRITE_TO: folder, "JAX_PLATFORMS": "cpu"}
         environment |= {SOURCE: "live"} if live else {}
-        command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup", *TESTS]
-        failed = subprocess.run(command, cwd=books.ROOT, env=environment).returncode
+        command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup"]
+        failed = subprocess.run(
+            [*command, *(some or TESTS)], cwd=books.ROOT, env=environment
+        ).returncode
         if not failed:
-            many = len(list(Path(folder).glob("*.json")))
-            print(f"{many} programs in {pack(Path(folder)):,} bytes: {KEPT}")
+            made = {
+                path.stem: json.loads(path.read_text("utf-8")) for path in Path(folder).glob("*")
+            }
+            entries = {**kept(), **made} if some else made
+            print(f"{len(entries)} programs in {pack(entries):,} bytes: {KEPT}")
     return failed
 
 

@@ -257,7 +257,7 @@
 
   // A number that is dragged, in steps of a quarter of a doubling
   function slide({ label, min, max, value, onvalue }) {
-    const shown = el("output"), each = (v) => { shown.textContent = number(v, 7); return Math.log2(v); };
+    const shown = el("span"), each = (v) => { shown.textContent = number(v, 7); return Math.log2(v); };
     const read = () => Math.round(2 ** Number(input.value));
     const input = el("input", { type: "range", min: Math.log2(min), max: Math.log2(max), step: 0.25, value: each(Number(value)),
       oninput: () => { const v = read(); each(v); input.setAttribute("aria-valuetext", shown.textContent); onvalue(v); } });

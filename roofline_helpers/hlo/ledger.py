@@ -211,6 +211,7 @@ class _Walk:
     untold: list[str] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
     windowed: Mapping[str, str] = field(default_factory=dict)
+    products: dict[str, int] = field(default_factory=dict)
     undeclared: dict[str, list[str]] = field(default_factory=dict)
 
     def enter(
@@ -278,8 +279,10 @@ class _Walk:
             if not row.flops.matrix:
                 return
         if exchange is not None and exchange.kind == "collective-permute":
-            step_of = schedule.place(each)
-            windowed = self.windowed.get(step_of, "")
+            place = schedule.place(each)
+            windowed = self.windowed.get(place, "")
+            # a frame's own number depends on who called the program
+            step_of = f"{each.op_name} ({self.products.setdefault(place, len(self.products) + 1)})"
             row = replace(row, collective=replace(exchange, windowed=windowed, step_of=step_of))
         if row.overlaps:
             pending.starts[each.name] = len(self.rows)

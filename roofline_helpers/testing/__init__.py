@@ -10,6 +10,3 @@ against a baseline that is committed beside the tests. `pytest --roofline-update
 One file a topic: `plugin` (what pytest loads: it imports nothing else until a test asks for the
 fixture), `fixture` (what the test calls), `limits` (``"<= 1.2 GB"``), `baselines` (files).
 """
-
-PROPERTY = "roofline"
-"""What became of a test's baselines is in its report's `user_properties` under this name."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -18,7 +18,7 @@ from roofline_helpers.compiled.compiling import DoesNotFit
 from roofline_helpers.compiled.display import compiled_by
 from roofline_helpers.compiled.report import Report
 from roofline_helpers.records import BadRecord
-from roofline_helpers.testing import PROPERTY, baselines
+from roofline_helpers.testing import baselines
 from roofline_helpers.testing.limits import METRICS, Limit, fits
 
 SHOWN = 12
@@ -29,12 +29,12 @@ WRITTEN, KEPT, OTHER = "written", "as it was", "another compiler"
 
 
 @dataclass
-class Roofline:
+class Budget:
     """The fixture `roofline` of one test: `roofline(fn, *args, chip="v6e")`.
 
     `test_file` and `test` say where its baselines lie, `command` how the test is run again,
     `update` whether they are written anew, `strict` whether another compiler's program fails, and
-    `notes` takes what became of each baseline.
+    `note` takes what became of each baseline.
     """
 
     test_file: Path
@@ -42,7 +42,7 @@ class Roofline:
     command: str
     update: bool = False
     strict: bool = True
-    notes: list[tuple[str, object]] = field(default_factory=list)
+    note: Callable[[str], None] | None = None
     _names: set[str | None] = field(default_factory=set)
 
     def __call__(
@@ -109,7 +109,8 @@ class Roofline:
         return report
 
     def _note(self, what: str) -> None:
-        self.notes.append((PROPERTY, what))
+        if self.note is not None:
+            self.note(what)
 
     def _within(self, report: Report, wanted: Sequence[Limit], must_fit: bool) -> None:
         __tracebackhide__ = True

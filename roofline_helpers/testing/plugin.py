@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from roofline_helpers.testing import PROPERTY
-
 if TYPE_CHECKING:
-    from roofline_helpers.testing.fixture import Roofline
+    from roofline_helpers.testing.fixture import Budget
+
+PROPERTY = "roofline"
+"""What became of a test's baselines is in its report's `user_properties` under this name."""
 
 OPTION = "--roofline-update"
 OTHER_COMPILER = "roofline_other_compiler"
@@ -38,24 +39,24 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture
-def roofline(request: pytest.FixtureRequest) -> Roofline:
+def roofline(request: pytest.FixtureRequest) -> Budget:
     """Compile a function for a chip and hold it against limits, or against its baseline.
 
     ``roofline(fn, *args, chip="v6e")`` compares with the committed baseline, which
     ``pytest --roofline-update`` writes; ``hbm_bytes="<= 1.2 GB"``, ``flops``, ``seconds``,
     ``exposed="<= 5 %"``, ``memory``, ``kernels`` and ``fits=True`` are limits.
     """
-    from roofline_helpers.testing.fixture import Roofline
+    from roofline_helpers.testing.fixture import Budget
 
     node, config = request.node, request.config
     test = node.nodeid.partition("::")[2] or node.name
-    return Roofline(
+    return Budget(
         node.path,
         test,
         f"pytest {OPTION} '{node.nodeid}'",
         update=config.getoption(OPTION),
         strict=config.getini(OTHER_COMPILER) == "fail",
-        notes=node.user_properties,
+        note=lambda what: node.user_properties.append((PROPERTY, what)),
     )
 
 

@@ -22,11 +22,7 @@ SAID = {
     "broken fusion": ["scores (", "HBM 268 MB → 403 MB", "new: "],
     "reshaped layout": ["heads (", "3 kernels → 4", "change of layout of heads"],
     "recomputation switched on": ["(recomputed)", "appeared"],
-    "resharding that gathers": [
-        "all-gather along model came in",
-        "67.1 MB out",
-        "split: 2 kernels → 3",
-    ],
+    "resharding that gathers": ["all-gather along model came in", "2 kernels → 3"],
     "unrolled loop": ["mlp (", "kernels → "],
     "constant baked in": ["scores (", "the program and its constants"],
 }

@@ -7,9 +7,10 @@ from importlib import resources
 from math import isclose
 from typing import Any
 
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, Page
 
 from roofline_helpers import lab, network, training
+from roofline_helpers.show import si
 
 TOKENS = (1, 100, 512, 65536)
 WIDTHS = (1024, 28672)
@@ -45,14 +46,10 @@ def points() -> list[tuple[list[Any], training.Layer]]:
     return found
 
 
-def in_browser(chromium: Browser, script: str, given: list[Any]) -> list[dict[str, Any]]:
-    page = chromium.new_page()
-    try:
-        return list(
-            json.loads(page.evaluate(f"(points) => {{ {script}\nreturn ({RUN})(points) }}", given))
-        )
-    finally:
-        page.close()
+def computed(page: Page, script: str, given: list[Any]) -> list[dict[str, Any]]:
+    """What a script makes of the points."""
+    text = page.evaluate(f"(points) => {{ {script}\nreturn ({RUN})(points) }}", given)
+    return list(json.loads(text))
 
 
 NUMBERS = ("flops", "products", "gathers", "sums", "seconds", "attainable")
@@ -73,8 +70,37 @@ def test_javascript_agrees_with_python_and_a_slip_is_found(chromium: Browser) ->
     asked, layers = [point for point, _ in given], [layer for _, layer in given]
     assert len(given) > 300
     assert {layer.bound for layer in layers} == {"compute", "weights", "sums"}
-    assert faults(in_browser(chromium, script, asked), layers) == 0
+    page = chromium.new_page()
+    assert faults(computed(page, script, asked), layers) == 0
     for right, wrong in SLIPS:
         assert script.count(right) == 1, f"{right!r} is no longer in network.js once"
-        changed = in_browser(chromium, script.replace(right, wrong), asked[::3])
+        changed = computed(page, script.replace(right, wrong), asked[::3])
         assert faults(changed, layers[::3]) > 0, right
+    page.close()
+
+
+def test_a_layer_is_dragged_until_the_network_s_roof_breaks(chromium: Browser) -> None:
+    page = chromium.new_page()
+    page.set_content(f"<main>{lab.sharding().html()}</main>")
+    slider = page.get_by_role("slider", name="Tokens a chip")
+
+    def card(name: str) -> str:
+        found = page.locator(".facts > div").filter(has=page.get_by_text(name, exact=True))
+        return found.locator("dd").first.inner_text()
+
+    place = network.topology("v5e", "16x16")
+    slider.focus()
+    for presses, bound, tokens in ((7, "weights", 861), (1, "compute", 1024)):
+        for _ in range(presses):  # from 256, a quarter of a doubling each
+            page.keyboard.press("ArrowRight")
+        layer = training.layer(place, {"fsdp": place.fast}, tokens=tokens, d_model=8192, d_ff=28672)
+        assert layer.bound == bound
+        assert card("bound").startswith("compute" if bound == "compute" else "network")
+        assert card("products") == si(layer.products, "s")
+        assert card("weights gathered") == si(layer.gathers, "s")
+    assert slider.get_attribute("aria-valuetext") == "1,024"
+    page.get_by_label("FSDP × tensor").select_option("256")
+    assert card("bound") == "network-bound: sums"
+    page.get_by_label("Chips").select_option("h200")  # 8 of them: no such cut
+    assert card("sums") == "none"
+    page.close()

@@ -59,6 +59,9 @@ def test_lines_draw_the_values_and_name_them():
     assert shown(axes, "margin") == ["square", "ridge"]
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("N", "AI")
+    leaders = [line for line in axes.lines if line.get_gid() == "leader"]
+    assert leaders  # a marker past the last point would look like one more
+    assert {str(line.get_marker()) for line in leaders} == {"None"}
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,8 @@ def test_pallas_kernels_are_told_apart_without_their_lines() -> None:
 def test_what_is_not_kept_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     each = asked(lambda x: x * 1.25 + 0.125, spec(128, 256, dtype="float32"))
     assert found_by(each) not in programs.kept()
+    monkeypatch.delenv(programs.WRITE_TO, raising=False)
+    monkeypatch.delenv(programs.MISSED_TO, raising=False)
     made = programs.ahead(*each)
     assert "fusion" in made.text
     assert made.memory is not None

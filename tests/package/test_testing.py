@@ -16,7 +16,7 @@ from roofline_helpers._checks import BadType, BadValue, UnknownName
 from roofline_helpers.compiled import DoesNotFit
 from roofline_helpers.compiled.program import Memory
 from roofline_helpers.testing import baselines, fixture
-from roofline_helpers.testing.fixture import Roofline
+from roofline_helpers.testing.fixture import Budget
 from roofline_helpers.testing.limits import METRICS, Limit, fits
 
 REPORT = compiled.records()["chain-xla", "v6e"]
@@ -45,8 +45,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return reports
 
 
-def of(path: Path, **options: Any) -> Roofline:
-    return Roofline(path / "test_a.py", "test_a", "pytest --roofline-update 'test_a'", **options)
+def of(path: Path, **options: Any) -> Budget:
+    return Budget(path / "test_a.py", "test_a", "pytest --roofline-update 'test_a'", **options)
 
 
 def step(x: Any, y: Any = None) -> Any:
@@ -137,8 +137,8 @@ def test_a_baseline_is_written_and_held(tmp_path: Path, made: list[Any]) -> None
         pytest.fail.Exception, match=r"no baseline .* yet: pytest --roofline-update"
     ):
         of(tmp_path)(step, 1, chip="v6e")
-    notes: list[tuple[str, object]] = []
-    of(tmp_path, update=True, notes=notes)(step, 1, chip="v6e")
+    notes: list[str] = []
+    of(tmp_path, update=True, note=notes.append)(step, 1, chip="v6e")
     (place,) = tmp_path.rglob("*.json")
     assert place.relative_to(tmp_path).as_posix() == ".roofline/test_a/test_a.json"
     of(tmp_path)(step, 1, chip="v6e")
@@ -147,13 +147,13 @@ def test_a_baseline_is_written_and_held(tmp_path: Path, made: list[Any]) -> None
     assert "grew" in str(failed.value)
     assert str(failed.value).endswith("if that is meant: pytest --roofline-update 'test_a'")
     text = place.read_bytes()
-    of(tmp_path, update=True, notes=notes)(step, 1, chip="v6e")
+    of(tmp_path, update=True, note=notes.append)(step, 1, chip="v6e")
     assert place.read_bytes() != text
     made.append(doubled(REPORT))
     text = place.read_bytes()
-    of(tmp_path, update=True, notes=notes)(step, 1, chip="v6e")
+    of(tmp_path, update=True, note=notes.append)(step, 1, chip="v6e")
     assert place.read_bytes() == text
-    assert [said for _, said in notes] == ["written", "written", "as it was"]
+    assert notes == ["written", "written", "as it was"]
 
 
 def test_another_compiler_is_told_apart(tmp_path: Path, made: list[Any]) -> None:

@@ -176,6 +176,7 @@ def test_they_show_themselves() -> None:
     assert list(found.table()["bound"]) == ["memory", "memory", "compute", "compute"]
     assert found._repr_html_().count("<tr>") == 5
     assert "depends on the ceilings" in found._repr_html_()
+    assert "<p>layer on" in found._repr_html_()  # "<layer …>" would be a tag
     four = work.fusion_chain(65536, 4096)
     assert "2.5" in gain(four, work.fuse(*four), "h100")._repr_html_()
 
