@@ -19,7 +19,7 @@ TRUST = "notebooks/can-you-trust-a-roofline.ipynb"
 COPIES = {
     "book/images/rooflines.png": ("notebooks/hardware-comparison.ipynb", "fig-four-roofs"),
     "book/images/scoreboard.png": (TRUST, "fig-board"),
-    "book/images/scoreboard-errors.png": (TRUST, "fig-errors"),
+    "book/images/scoreboard-errors.png": (TRUST, "fig-step-errors"),
 }
 DRAWN = "book/images/first-kernels.png"
 
