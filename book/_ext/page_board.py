@@ -39,7 +39,7 @@ def board() -> dict[str, str]:
     constants = evidence.load("constants")["without"]
     with_all = evidence.load("constants")["all"]["steps"]
     moving = [name for name, row in constants.items() if abs(row["steps"] - with_all) > 5e-4]
-    dense = rows.what == "dense"
+    dense, experts = rows.what == "dense", rows.error[rows.what == "experts"]
     return {
         "board_rows": str(len(rows)),
         "board_sources": str(len({each.source for each in published.steps()})),
@@ -51,8 +51,8 @@ def board() -> dict[str, str]:
         "board_fast": f"{(rows.error < 0).mean():.0%}",
         "board_dense_median": f"{off[dense].median():.0%}",
         "board_dense_within": f"{(off[dense] <= LARGE).mean():.0%}",
-        "board_experts": str(int((rows.what == "experts").sum())),
-        "board_experts_median": f"{off[rows.what == 'experts'].median():.0%}",
+        "board_experts": str(len(experts)),
+        "board_experts_times": significant(1 / (1 + experts.median()), 2),
         "board_recipes": str(len(recipes)),
         "board_recipes_median": f"{recipes.median():.0%}",
         "board_v6e": percent(rows.error[dense & (rows.chip == "v6e")].median()),
@@ -95,8 +95,8 @@ def _groups(rows: pandas.DataFrame) -> str:
         shares = [f"{(each <= LARGE).mean():.0%}" for each in (off, rule)]
         return [name, str(len(own)), *medians, *shares]
 
-    heads = ["of", "rows", "middle error %", "median error", "of the rule of thumb"]
-    heads += ["within 30 %", "of the rule of thumb"]
+    heads = ["of", "rows", "middle error, %", "median error", "of the rule of thumb"]
+    heads += ["within 30%", "of the rule of thumb"]
     return markdown(heads, [row(name, own) for name, own in groups.items()], numbers=6)
 
 
@@ -123,7 +123,6 @@ def _table() -> str:
         return [
             f"[{one.key}]({one.url})",
             one.chip,
-            str(one.place.chips),
             one.model.name,
             its["what"],
             one.dtype,
@@ -134,8 +133,8 @@ def _table() -> str:
             percent(its["rule of thumb error"]),
         ]
 
-    heads = ["row", "chip", "chips", "model", "kind", "type", "published s", "bound s"]
-    heads += ["predicted s", "error %", "rule of thumb %"]
+    heads = ["row", "chip", "model", "kind", "type", "published s", "bound s"]
+    heads += ["predicted s", "error, %", "rule of thumb, %"]
     board = frame()
     rows = [row(one, board.loc[one.key]) for one in published.steps()]
     return markdown(heads, rows, numbers=5)
@@ -147,7 +146,7 @@ def _worst(one: PublishedStep | PublishedDecode) -> str:
     return (
         f"**[{one.key}]({one.url})**, {one.model.name} in {one.dtype} on {one.place.chips} "
         f"{one.chip}: published {rh.si(one.seconds, 's')}, predicted "
-        f"{rh.si(its['reached s'], 's')}, {percent(its['error'])} %. The prediction is "
+        f"{rh.si(its['reached s'], 's')}, {percent(its['error'])}%. The prediction is "
         f"{_parts(one)}. {' '.join(one.why.split())}"
     )
 
@@ -192,7 +191,7 @@ def _constants() -> str:
                 *errors(row),
             ]
 
-    heads = ["constant", "value", "from", "median error without it %", "of collectives %"]
+    heads = ["constant", "value", "from", "median error without it, %", "of collectives, %"]
     return markdown(heads, rows(), numbers=2)
 
 

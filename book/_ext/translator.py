@@ -147,6 +147,12 @@ class BookTranslator(HTML5Translator):  # type: ignore[misc]
             self.body[-1] = "<td></td>\n"
             raise nodes.SkipNode
 
+    def should_be_compact_paragraph(self, node: nodes.paragraph) -> bool:
+        """Tell whether a paragraph gets no element: in a cell, none may be around a fold."""
+        if self.in_table and node.astext().startswith("<details"):
+            return True
+        return bool(super().should_be_compact_paragraph(node))
+
     # --- pictures -----------------------------------------------------------------------------
 
     def visit_image(self, node: nodes.image) -> None:

@@ -151,7 +151,7 @@
       const counts = table.tHead.rows[0].cells[column].classList.contains("text-right");
       if (counts) numbers.push([column, `${name}, largest first`]);
       else if (values.length > 1 && values.length <= rows.length / 3) {
-        wanted.set(column, choice(name, [["", "all"], ...values.sort().map((value) => [value, value])]));
+        wanted.set(column, choice(name, [["", "all"], ...values.sort((a, b) => a.localeCompare(b, "en", { numeric: true })).map((value) => [value, value])]));
       }
     });
     const order = choice("order", [["", "as listed"], ...numbers]);
