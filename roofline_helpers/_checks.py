@@ -26,19 +26,52 @@ LARGEST = 1e60
 
 
 class RooflineError(Exception):
-    """The parent of every error that this package raises on purpose."""
+    """The parent of every error that this package raises on purpose.
+
+    Examples
+    --------
+    >>> issubclass(BadValue, RooflineError)
+    True
+    """
 
 
 class BadValue(RooflineError, ValueError):
-    """A number outside what the quantity can be."""
+    """A number outside what the quantity can be.
+
+    Examples
+    --------
+    >>> try:
+    ...     size('n', -1)
+    ... except BadValue as error:
+    ...     print(error)
+    n must be a whole number from 1 to 1e+18, got -1 (int)
+    """
 
 
 class BadType(RooflineError, TypeError):
-    """Something that is not a number, or not a name, where one is needed."""
+    """Something that is not a number, or not a name, where one is needed.
+
+    Examples
+    --------
+    >>> try:
+    ...     flag('causal', 1)
+    ... except BadType as error:
+    ...     print(error)
+    causal must be True or False, got 1 (int)
+    """
 
 
 class UnknownName(RooflineError, KeyError):
-    """A chip, data type, level or tensor that does not exist here."""
+    """A chip, data type, level or tensor that does not exist here.
+
+    Examples
+    --------
+    >>> try:
+    ...     name_of('chip', 'v6f', ['v5e', 'v6e'])
+    ... except UnknownName as error:
+    ...     print(error)
+    unknown chip 'v6f' (str). Nearest: 'v6e'. Allowed: v5e, v6e
+    """
 
     def __str__(self) -> str:
         return str(self.args[0])

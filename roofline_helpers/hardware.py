@@ -51,6 +51,12 @@ class Chip:
     a program (s), from its start to the start of the next; its own duration may be shorter.
     `dispatch` is the shortest call of a compiled program from Python (s): the floor of a program,
     not of a kernel. Both are None where nobody measured them.
+
+    Examples
+    --------
+    >>> v6e = chip("v6e")
+    >>> v6e.name, v6e.kind, f"{v6e.peak('bf16')}"
+    ('TPU v6e', 'tpu', '918 TFLOP/s')
     """
 
     key: str
@@ -293,7 +299,13 @@ def chip(given: Any) -> Chip:
 
 
 def all_chips() -> tuple[Chip, ...]:
-    """Return every chip of the catalogue: TPUs by generation, then GPUs, then others."""
+    """Return every chip of the catalogue: TPUs by generation, then GPUs, then others.
+
+    Examples
+    --------
+    >>> [chip.key for chip in all_chips()][:4]
+    ['v2', 'v3', 'v4', 'v5e']
+    """
     return tuple(_catalogue().values())
 
 
@@ -302,6 +314,11 @@ def chips() -> pandas.DataFrame:
 
     A missing value means that the chip has no such unit or that nothing is published. The memory
     is what software can allocate of it.
+
+    Examples
+    --------
+    >>> int(chips().loc["TPU v6e", "year"])
+    2024
     """
     import pandas
 

@@ -121,6 +121,13 @@ def table(rows: Iterable[Mapping[str, Any]], digits: int | None = None) -> panda
     ------
     BadType, BadValue
         No row, or a row that is not a mapping; digits not 1 to 17.
+
+    Examples
+    --------
+    >>> print(table([{"kernel": "copy", "ms": 0.12345}, {"kernel": "matmul", "ms": 12.345}]))
+    kernel     ms
+    copy    0.123
+    matmul   12.3
     """
     import pandas
 

@@ -142,7 +142,7 @@ def _table() -> str:
 
 def _worst(one: PublishedStep | PublishedDecode) -> str:
     """Return a paragraph on why a row is far off, after what is known of it."""
-    its = frame().loc[one.key]
+    its: Any = frame().loc[one.key]
     return (
         f"**[{one.key}]({one.url})**, {one.model.name} in {one.dtype} on {one.place.chips} "
         f"{one.chip}: published {rh.si(one.seconds, 's')}, predicted "

@@ -7,7 +7,7 @@
     .controls { display: grid; grid-template-columns: repeat(auto-fill, minmax(7.4rem, 1fr)); gap: .5rem .9rem; align-items: start; margin-top: .6rem; }
     .sides:has(> :nth-child(2)) { grid-column: span 2; display: grid; grid-template-columns: repeat(3, minmax(0, 1fr)); gap: .5rem; }
     .controls input, .controls select { width: 100%; }
-    .controls label.wide { display: block; grid-column: 1 / -1; } .controls input[type=range] { accent-color: var(--memory); }
+    .controls label.wide:not([hidden]) { display: block; grid-column: 1 / -1; } .controls input[type=range] { accent-color: var(--memory); }
     .controls .line { flex-wrap: nowrap; } .controls .field:not([hidden]) { display: flex; }
     .facts { display: grid; grid-template-columns: repeat(auto-fit, minmax(7.2rem, 1fr)); gap: .5rem; margin: .6rem 0 0; }
     .facts > div { background: var(--field); border: 1px solid var(--soft); border-radius: 4px; padding: .4rem .6rem; }

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
@@ -27,7 +27,9 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, right: bool = T
     drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for number, name in enumerate(head):
         inner = right and 0 < number < len(head) - 1
-        drawn.add_column(name, justify="right" if inner else "left", overflow="fold")
+        longest = max(map(len, name.split()), default=0)
+        justify: JustifyMethod = "right" if inner else "left"
+        drawn.add_column(name, justify=justify, overflow="fold", min_width=longest)
     for row in rows:
         drawn.add_row(*map(Text, row))
     return drawn

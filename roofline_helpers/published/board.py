@@ -69,6 +69,11 @@ def scoreboard() -> pandas.DataFrame:
     and "error" that over the published time, less one. "MFU" counts attention as the mask leaves
     it, whatever the page does. "rule of thumb s" is what a prediction has to beat: 6 N D FLOPs at
     half of the peak for training, all weights at half of the memory's bandwidth for decoding.
+
+    Examples
+    --------
+    >>> "h100" in set(scoreboard()["chip"])
+    True
     """
     import pandas
 

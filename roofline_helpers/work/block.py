@@ -87,6 +87,11 @@ def transformer_block(
         to be derived.
 
     Source: A. Vaswani et al., arXiv:1706.03762; H. Touvron et al., arXiv:2302.13971 (gated).
+
+    Examples
+    --------
+    >>> [job.name for job in transformer_block(1, 2048, 4096, 32, 16384)][:3]
+    ['layernorm', 'QKV projection', 'flash attention']
     """
     batch, seq, d_model, heads, d_ff = sizes(
         batch=batch, seq=seq, d_model=d_model, heads=heads, d_ff=d_ff

@@ -100,6 +100,13 @@ def total(*kernels: Work, name: str = "total") -> Work:
     ------
     BadType, BadValue
         No kernel, or something that isn't a `Work`; arrays whose shapes don't fit.
+
+    Examples
+    --------
+    >>> from roofline_helpers.work import gelu, matmul
+    >>> both = total(matmul(1024, 1024, 1024), gelu(1024 * 1024))
+    >>> both.flops
+    2156920832
     """
     all_work(kernels)
     return replace(

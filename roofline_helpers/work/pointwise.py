@@ -43,6 +43,12 @@ def elementwise(
     BadType, BadValue, UnknownName
         n is not a whole number from 1 to 10¹⁸; no tensor at all, or more than 1000; more
         transcendentals than FLOPs; no such data type.
+
+    Examples
+    --------
+    >>> copy = elementwise(4096, flops=0)
+    >>> copy.bytes, copy.flops
+    (16384, 0)
     """
     n = size("n", n)
     flops = quantity("flops per element", flops, zero=True)
@@ -78,7 +84,13 @@ def _pointwise(op: str, n: Any, reads: Sequence[str], write: str, dtype: Any) ->
 
 
 def relu(n: Any, dtype: Any = "bf16", *, x: str = "x", y: str = "y") -> Work:
-    """Count max(x, 0) on n elements: 1 FLOP each; one tensor in, one out."""
+    """Count max(x, 0) on n elements: 1 FLOP each; one tensor in, one out.
+
+    Examples
+    --------
+    >>> relu(4096).bytes, relu(4096).flops
+    (16384, 4096)
+    """
     return _pointwise("relu", n, [x], y, dtype)
 
 
@@ -86,6 +98,12 @@ def gelu(n: Any, dtype: Any = "bf16", *, x: str = "x", y: str = "y") -> Work:
     """Count GELU in its tanh form on n elements: 9 FLOPs each, one of them a tanh.
 
     Source: D. Hendrycks, K. Gimpel, arXiv:1606.08415.
+
+    Examples
+    --------
+    >>> job = gelu(4096)
+    >>> job.flops, job.transcendentals
+    (36864, 4096)
     """
     return _pointwise("gelu", n, [x], y, dtype)
 
@@ -94,12 +112,24 @@ def swiglu(n: Any, dtype: Any = "bf16", *, gate: str = "g", up: str = "u", y: st
     """Count silu(gate) · up on n elements: 5 FLOPs each, one of them an exponential.
 
     Source: N. Shazeer, arXiv:2002.05202.
+
+    Examples
+    --------
+    >>> job = swiglu(4096)
+    >>> job.bytes, job.flops
+    (24576, 20480)
     """
     return _pointwise("swiglu", n, [gate, up], y, dtype)
 
 
 def add(n: Any, dtype: Any = "bf16", *, x: str = "x0", other: str = "x1", y: str = "y") -> Work:
-    """Count x + other on n elements: 1 FLOP each; two tensors in, one out."""
+    """Count x + other on n elements: 1 FLOP each; two tensors in, one out.
+
+    Examples
+    --------
+    >>> add(4096).bytes
+    24576
+    """
     return _pointwise("add", n, [x, other], y, dtype)
 
 
@@ -118,6 +148,11 @@ def dropout(
     ----------
     mask : str or data type, optional
         Type of the mask as it is stored; that of x if not given.
+
+    Examples
+    --------
+    >>> dropout(4096, mask="int8").bytes
+    20480
     """
     reads = {x: dtype, mask_name: dtype if mask is None else mask}
     flops, _ = per_element("dropout")

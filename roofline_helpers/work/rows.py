@@ -36,6 +36,12 @@ def reduction(
     ------
     BadType, BadValue, UnknownName
         A size that is not a whole number from 1 to 10¹⁸; no such data type.
+
+    Examples
+    --------
+    >>> job = reduction(8, 4096, out="fp32")
+    >>> job.bytes, job.flops
+    (65568, 32768)
     """
     rows, columns = sizes(rows=rows, columns=columns)
     flops = quantity("flops per element", flops)
@@ -75,6 +81,11 @@ def layernorm(
     `tag` tells the parameters of several LayerNorms apart.
 
     Source: J. L. Ba, J. R. Kiros, G. E. Hinton, arXiv:1607.06450.
+
+    Examples
+    --------
+    >>> layernorm(8192, 4096).intensity < 2
+    True
     """
     return _rowwise("layernorm", rows, columns, dtype, x, y, [f"γ{tag}", f"β{tag}"])
 
@@ -85,6 +96,11 @@ def rmsnorm(
     """Count RMSNorm over rows of `columns`: 4 FLOPs per element and 3 per row (`COSTS`).
 
     Source: B. Zhang, R. Sennrich, arXiv:1910.07467.
+
+    Examples
+    --------
+    >>> rmsnorm(8192, 4096).flops < layernorm(8192, 4096).flops
+    True
     """
     return _rowwise("rmsnorm", rows, columns, dtype, x, y, [f"γ{tag}"])
 
@@ -94,5 +110,11 @@ def softmax(rows: Any, columns: Any, dtype: Any = "bf16", *, x: str = "x", y: st
 
     x is read once, which needs a row to fit on the chip; ``softmax(…).reading(x=3)`` is the
     version that reads it for the maximum, for the sum and for the result.
+
+    Examples
+    --------
+    >>> once = softmax(8192, 8192)
+    >>> once.reading(x=3).bytes / once.bytes
+    2.0
     """
     return _rowwise("softmax", rows, columns, dtype, x, y, [])

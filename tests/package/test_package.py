@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 import roofline_helpers
-from tools import books
+from tools import books, release
 
 PACKAGE = books.ROOT / "roofline_helpers"
 # Ground floor first: a room, a file or a folder, imports from the ones before it only
@@ -193,13 +193,30 @@ def test_everything_public_has_a_docstring() -> None:
     assert [module.__name__ for module in modules() if not module.__doc__] == []
 
 
+def test_what_everybody_calls_shows_how() -> None:
+    """Doctests run these examples."""
+    bare = [
+        f"{room.__name__}.{name}"
+        for room in (roofline_helpers, roofline_helpers.work)
+        for name in room.__all__
+        for value in [getattr(room, name)]
+        if inspect.isfunction(value) or inspect.isclass(value)
+        if ">>>" not in (value.__doc__ or "")
+    ]
+    assert not bare
+
+
 @pytest.mark.slow
 def test_the_wheel_has_the_data(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
     command += ["--no-build-isolation", "--wheel-dir", str(tmp_path), str(books.ROOT)]
     subprocess.run(command, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
-    names = zipfile.ZipFile(wheel).namelist()
+    assert wheel.stat().st_size <= release.LARGEST
+    archive = zipfile.ZipFile(wheel)
+    names = archive.namelist()
+    (points,) = (name for name in names if name.endswith("entry_points.txt"))
+    assert "roofline = roofline_helpers.testing.plugin" in archive.read(points).decode()
     files = [
         path.relative_to(books.ROOT).as_posix()
         for path in PACKAGE.rglob("*")
@@ -209,6 +226,13 @@ def test_the_wheel_has_the_data(tmp_path: Path) -> None:
     assert [name for name in files if name not in names] == []
     outside = [name for name in names if not name.startswith("roofline_helpers")]
     assert outside == [], "the wheel brings something else along"
+
+
+def test_one_version_is_stated_everywhere() -> None:
+    versions = release.versions()
+    assert len(set(versions.values())) == 1, versions
+    changes = (books.ROOT / "CHANGELOG.md").read_text("utf-8")
+    assert f"\n## {roofline_helpers.__version__}\n" in changes
 
 
 def test_the_package_asks_for_ranges_and_never_for_jax() -> None:

@@ -1,4 +1,4 @@
-"""The scoreboard's page: it prints what the package predicts, and its constants are the package's."""
+"""The scoreboard's page prints what the package predicts; its constants are the package's."""
 
 from __future__ import annotations
 
