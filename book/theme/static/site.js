@@ -149,12 +149,12 @@
     names.forEach((name, column) => {
       const values = [...new Set(rows.map((row) => text(row, column)))];
       const counts = table.tHead.rows[0].cells[column].classList.contains("text-right");
-      if (counts) numbers.push([column, `${name}, largest first`]);
+      if (counts) numbers.push([column, name.replace(/,? (%|s)$/, "")]);
       else if (values.length > 1 && values.length <= rows.length / 3) {
         wanted.set(column, choice(name, [["", "all"], ...values.sort((a, b) => a.localeCompare(b, "en", { numeric: true })).map((value) => [value, value])]));
       }
     });
-    const order = choice("order", [["", "as listed"], ...numbers]);
+    const order = choice("largest first", [["", "as listed"], ...numbers]);
     const show = () => {
       for (const row of rows) {
         row.hidden = [...wanted].some(([column, select]) => select.value && select.value !== text(row, column));
