@@ -16,7 +16,7 @@ from roofline_helpers._checks import BadType, flag, shown, single, text
 from roofline_helpers.compiled.arguments import Arguments
 from roofline_helpers.compiled.kernel import main_dtype
 from roofline_helpers.compiled.targets import first_device
-from roofline_helpers.explain import modelled, protos, running
+from roofline_helpers.explain import doubt, modelled, protos, running
 from roofline_helpers.explain.ceilings import Ceilings, ceilings_of
 from roofline_helpers.explain.energy import energy_of
 from roofline_helpers.explain.explanation import Explanation
@@ -192,8 +192,9 @@ class _Task:
         programs = self._programs(runner, turns.trace)
         say("ceilings")
         ceilings = ceilings_of(device, _dtypes(programs), self.ceilings)
-        joined = join(turns.trace, programs, ceilings, queue, statistics.median(turns.plain))
+        joined = join(turns.trace, programs, ceilings, queue, turns.goal)
         case = self._case(joined, programs, ceilings, turns.trace, turns.plain, queue)
+        doubts = (*doubt.of_clocks(turns), *doubt.of_ceilings(joined.rows))
         return Explanation(
             name=self.name or runner.name,
             arguments=self.arguments.described(),
@@ -212,7 +213,7 @@ class _Task:
             energy=joule,
             timeline=joined.timeline,
             lines=joined.lines,
-            notes=(*runner.notes, *joined.notes, *_ledger_notes(programs, joined)),
+            notes=(*runner.notes, *doubts, *joined.notes, *_ledger_notes(programs, joined)),
             software=measure.software(),
             date=_now(),
             seconds=perf_counter() - begun,
