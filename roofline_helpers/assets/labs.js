@@ -4,7 +4,7 @@
   const { el, si } = core, { rate } = chart;
 
   core.style(`
-    .controls { display: grid; grid-template-columns: repeat(auto-fill, minmax(7.4rem, 1fr)); gap: .5rem .9rem; align-items: start; margin-top: .6rem; }
+    .controls { display: grid; grid-template-columns: repeat(auto-fill, minmax(8.4rem, 1fr)); gap: .5rem .9rem; align-items: start; margin-top: .6rem; }
     .sides:has(> :nth-child(2)) { grid-column: span 2; display: grid; grid-template-columns: repeat(3, minmax(0, 1fr)); gap: .5rem; }
     .controls input, .controls select { width: 100%; }
     .controls label.wide:not([hidden]) { display: block; grid-column: 1 / -1; } .controls input[type=range] { accent-color: var(--memory); }
@@ -31,7 +31,10 @@
   // The reader's own chip, where instruments have one: a peak and a bandwidth, from two more fields
   const OWN = "own", owned = (...slots) => (now) => slots.some((s) => now[s] === OWN);
   const ours = () => [...chips(), [OWN, "your own"]];
-  const ownFields = (when) => ({ peak: { label: "Your TFLOP/s", min: 1e-6, max: 1e6, start: 1000, when },
+  // One of several chips: your own in one of them only
+  const oneOf = (slots, slot) => (now) => [...(slot === slots[0] ? [] : [["", "–"]]),
+    ...(slots.some((s) => s !== slot && now[s] === OWN) ? chips() : [...chips(), [OWN, "your own (in one)"]])];
+  const ownFields = (when) => ({ peak: { label: "Your TFLOP/s (of this type)", min: 1e-6, max: 1e6, start: 1000, when },
     memory: { label: "Your GB/s", min: 1e-3, max: 1e6, start: 3000, when } });
   const chipOf = ({ peak, memory }, key) => (key !== OWN ? key : { key, name: "your chip", vector: {}, bandwidth: memory * 1e9, floor: null,
     matrix: Object.fromEntries(Object.keys(tables.bits).map((t) => [t, peak * 1e12])) });
@@ -109,6 +112,9 @@
       el("tbody", {}, rows.map(([first, ...rest]) => el("tr", {}, el("th", { scope: "row" }, first), rest.map((c) => el("td", {}, c))))))));
   const fold = (name, ...inside) => el("details", {}, el("summary", {}, name), ...inside);
   const heading = (text) => el("p", {}, el("strong", {}, text));
+  // A share of something, and what a launch of one kernel costs beyond its least time
+  const part = (share, what) => `${percent(share)} ${share > 9.995 ? "" : "of "}${what}`;
+  const alone = (roof, least) => (!roof.floor ? "no floor known for this chip" : roof.floor > least ? `launched alone, about ${si(roof.floor, "s")}, its floor` : "");
   const word = (bound) => `${bound}-bound`;
 
   // ---- the instruments ---------------------------------------------------------------------------
@@ -140,10 +146,10 @@
 
   // Roofs of several chips, and on which of them a square matmul is compute-bound
   core.define("ridges", (host, data, ui) => {
-    const picture = chart.make(), below = el("div"), none = [["", "–"]];
+    const picture = chart.make(), below = el("div");
     const slots = ["a", "b", "c", "d"];
     const form = settings(ui, data.key, data.start, {
-      ...Object.fromEntries(slots.map((s, i) => [s, { label: `Chip ${i + 1}`, options: i ? [...none, ...ours()] : ours() }])),
+      ...Object.fromEntries(slots.map((s, i) => [s, { label: `Chip ${i + 1}`, options: oneOf(slots, s) }])),
       ...ownFields(owned(...slots)),
       dtype: { label: "Data type", options: (now) => types(chipOf(now, now.a)).map(([t]) => [t, t]) },
       n: { label: "Matmul of size N", min: 1, max: 1e6, integer: true },
@@ -183,19 +189,18 @@
       const name = [m, n, k].map((v) => number(v, 7)).join(" × "), bytes = tables.bits[now.dtype] / 8;
       const share = achieved && model.efficiency(roof, achieved, job.intensity);
       const least = model.time({ ...roof, floor: null }, job).seconds; // by rates: one of many in a launch
-      const alone = roof.floor > least ? `; launched alone, about ${si(roof.floor, "s")}, its floor` : "";
       const point = { key: "p", x: job.intensity, y: top, label: m === n && n === k ? `N = ${number(n, 7)}` : name, drop: true, hollow: !!achieved };
       const say = `${name} in ${now.dtype} on ${roof.name}: ${number(job.intensity)} FLOP/byte, ridge ${number(roof.ridge)}: ${word(bound)}, at most ${rate(top)}, ${percent(top / roof.peak)} of the peak.`
-        + (achieved ? ` Achieved: ${percent(share)} of that roof.` : "");
+        + (achieved ? ` Achieved: ${part(share, "that roof")}.` : "");
       picture.draw({ roofs: [{ ...roof, vector: null }], say, points: [point, ...(achieved
-        ? [{ key: "a", x: job.intensity, y: achieved, series: 3, label: `${percent(share)} of the roof` }] : [])] });
+        ? [{ key: "a", x: job.intensity, y: achieved, series: 3, label: part(share, "the roof") }] : [])] });
       below.replaceChildren(
         facts([["arithmetic intensity", `${number(job.intensity)} FLOP/byte`, `ridge ${number(roof.ridge)}`],
-          ["attainable", rate(top), `least time ${si(least, "s")}${alone}`],
+          ["attainable", rate(top), [`least time ${si(least, "s")}`, alone(roof, least)].filter(Boolean).join("; ")],
           ["share of the peak, at most", percent(top / roof.peak), `peak ${rate(roof.peak)}`],
           ["regime", word(bound), bound === "memory" ? "left of the ridge" : "at or right of it", bound],
           achieved && ["achieved of the peak (MFU)", percent(model.mfu(roof, achieved)), rate(achieved)],
-          achieved && ["achieved of the roof", percent(share), share > 1 ? "above the roof: not possible here" : `${rate(top - achieved)} left to gain`]]),
+          achieved && ["achieved of the roof", percent(share), share > 1 ? "more than this roof allows: reached on another chip, shape or type" : `${rate(top - achieved)} left to gain`]]),
         el("pre", {}, `FLOPs = 2 · M · N · K = 2 · ${[m, n, k].join(" · ")} = ${si(job.flops, "FLOP")}\n`
           + `bytes = (M·K + K·N + M·N) · ${bytes} = ${si(job.bytes, "B")}\n`
           + `I = ${si(job.flops, "FLOP")} / ${si(job.bytes, "B")} = ${number(job.intensity)} FLOP/byte\n`
@@ -243,7 +248,7 @@
         ...(kernels.length < 4 ? [{ key: "n", ...at(after), label: `${kernels.length} kernel${kernels.length > 1 ? "s" : ""}` }] : [])] });
       below.replaceChildren(
         facts([["bytes", si(moved(kernels), "B"), `${tensors(moved(kernels))} tensors of ${si(tensor, "B")}`],
-          ["least time", si(spent(kernels), "s"), `${si(spent(apart), "s")} as four kernels`],
+          ["least time", si(spent(kernels), "s"), `${si(spent(apart), "s")} as four kernels${roof.floor ? "" : "; no floor known for this chip"}`],
           ["four kernels ÷ yours", `${number(moved(apart) / moved(kernels))}× the bytes`, `${number(gain)}× the time`],
           ["intensity", `${number(after.intensity)} FLOP/byte`, `ridge ${number(roof.ridge)}`]]),
         grid("The kernels", ["kernel", "tensors", "least time", "reads", "writes"], kernels.map((w, i) => [
@@ -301,7 +306,8 @@
 
   // Story; a question that must be answered; what it unlocks; reflection; equations; the ledger
   function lab(host, data, ui, open) {
-    const locked = el("p", { class: "muted" }, data.locked), play = el("div", { hidden: true });
+    const waits = Object.keys(core.state.read(data.key)).length ? " A setting waits behind this question." : "";
+    const locked = el("p", { class: "muted" }, data.locked + waits), play = el("div", { hidden: true });
     const list = (name, items) => [el("h3", {}, name), el("ol", {}, items.map((text) => el("li", {}, text)))];
     const ledger = el(host.localName, { "data-kind": "ledger" }, el("script", { type: "text/turned" }, "{}"));
     let begun = false;
@@ -331,7 +337,7 @@
       key.style.color = color;
       return el("span", { class: "key" }, key, text);
     };
-    const legend = el("p", { class: "muted" }, [["●", 0, "products with weights"], ["■", 1, "attention"], ["▲", 3, "norms, RoPE, SwiGLU, adds"]]
+    const legend = el("p", { class: "muted" }, [["●", 0, "products with weights"], ["■", 1, "attention"], ["▲", 3, "norms, softmax, RoPE, SwiGLU, adds"]]
       .map(([sign, i, text]) => mark(sign, `var(--s${i})`, text)), "The larger the mark, the more of the step's time it takes.");
     const whole = (label, max) => ({ label, min: 1, max, integer: true });
     const pick = ({ format, ceilings, floor, between, kept, ...now }) => {
@@ -349,7 +355,7 @@
       cache: { label: "KV cache", options: (now) => model.types(now.chip).map((t) => [t, t]) },
       fusion: { label: "Fusion", options: [["none", "none"], ["pointwise", "pointwise"], ["epilogue", "into products"]] },
       attention: { label: "Attention", options: [["naive", "naive"], ["flash", "flash"]] },
-      latency: { label: "Target (ms)", min: 0.01, max: 1e7 },
+      latency: { label: "Target (ms)", min: 0.01, max: 1e7, when: (now) => now.phase === "decode" },
       ceilings: { label: "Ceilings", options: [["published", "published"], ["reached", "reached"]] },
       floor: { label: "Floor of a kernel", options: [["with", "with"], ["without", "without"]] },
       between: { label: "Between kernels", options: [["travels", "all travels"], ["stays", "what fits stays"]] },
@@ -393,18 +399,23 @@
         && [setting.weights, setting.cache].every((t) => t === model.chip(now.chip).half)
         && data.measured.steps.find((each) => each.batch === now.batch);
       const timed = clock && el("p", {}, `Measured here: ${Object.entries(clock.ms).map(([name, ms]) => `${number(ms)} ms (${name})`).join(", ")}.`);
+      // What was not measured of this chip, where it was asked for
+      const { reached: got, floor } = one.setting.chip, { activations: type } = setting;
+      const missing = [setting.reached && !(type in got.matrix) && "peak", setting.reached && !got.bandwidth && "bandwidth"].filter(Boolean);
+      const lacks = [missing.length && `no measured ${missing.join(" or ")} for this chip: published`, setting.floor && !floor && "no floor known"].filter(Boolean).join("; ");
       const key = JSON.stringify({ ...setting, batch: 0 }), target = si(now.latency / 1e3, "s");
-      if (key !== asked) [asked, best] = [key, model.bestBatch(setting, now.latency / 1e3)];
+      if (decode && key !== asked) [asked, best] = [key, model.bestBatch(setting, now.latency / 1e3)];
       below.replaceChildren(
         facts([["tokens per second", one.fits ? number(one.tokensPerSecond) : "–", one.fits ? `${number(one.tokens, 7)} tokens a step` : "does not fit"],
-          [decode ? "time per token" : "time to the first token", one.fits ? si(one.seconds, "s") : "–", `target ${target}${one.fits ? (one.seconds * 1e3 <= now.latency ? ": met" : ": missed") : ""}`],
+          [decode ? "time per token" : "time to the first token", one.fits ? si(one.seconds, "s") : "–", decode && `target ${target}${one.fits ? (one.seconds * 1e3 <= now.latency ? ": met" : ": missed") : ""}`],
+          lacks && ["ceilings and floor", missing.length > 1 ? "published" : missing.length ? "partly reached" : setting.reached ? "reached" : "published", lacks],
           ["memory-bound share of the time", percent(waiting), `${gb(one.bytes)} moved a step`, waiting > 0.5 ? "memory" : "compute"],
           ["share of kernels at the floor", percent(part("latency")), `${number(launches, 7)} launches a step`],
-          ["share of the peak (MFU)", percent(one.mfu), `peak ${rate(one.peak)}`]]),
+          ["share of the peak (MFU)", percent(one.mfu), `of the published peak, ${rate(one.peak)}`]]),
         ...(timed ? [timed] : []), bar, memoryWords, ...(stop ? [stop] : []),
-        el("p", { class: "buttons" }, el("span", {}, best
+        decode && el("p", { class: "buttons" }, el("span", {}, best
           ? `Best batch within ${target}: ${number(best.batch, 7)}, ${number(best.step.tokensPerSecond)} tokens/s. `
-          : `No batch fits and meets ${target}. `), best && best.batch !== now.batch && use("Use it", { batch: best.batch })));
+          : `No batch fits and meets ${target}. `), best && best.batch !== now.batch && use("Use it", { batch: best.batch })) || "");
       head.textContent = `All ${kernels.length} kernels of the step`;
       rows.replaceChildren(grid("The kernels of the step", ["kernel", "runs", "FLOP/byte", "bound", "of the time"],
         kernels.map((k) => [k.name, k.count, k.bytes ? number(k.intensity) : "–", k.bound, percent(share(k))])));

@@ -25,7 +25,8 @@ ACHIEVED = 312e12
 TASKS = [
     "Raise all three sides together until the point meets the ridge. At which N is that?",
     "Keep 512 and change the type to fp8. Do point, roof and ridge all move? What stays?",
-    "Keep 512 and take the Jetson Orin NX. Is the same matmul still memory-bound?",
+    "Keep 512 and take the L4, then the TPU v5p. Which way does the ridge move, and does the "
+    "regime? (What the story's kernel achieved is a figure of the H100.)",
     "Set M to 1, as when a model makes one token. Which side decides now?",
 ]
 

@@ -186,6 +186,13 @@ def design_texts(setting: dict[str, Any]) -> tuple[dict[str, str], list[str], li
         cards, unsaid = {"tokens per second": "–", when: "–"}, []
         said.append(f"Out of memory: {rh.si(needed, 'B')} needed")
         said += [f"Batch {one.largest_batch():,}"] if one.largest_batch() else []
+    if setting["phase"] == "prefill":  # the target is one of a token
+        return (
+            cards,
+            said,
+            [*unsaid, "Best batch within", "No batch fits and meets"],
+            len(one.kernels),
+        )
     latency = setting["latency"] / 1e3
     best = serving.best_batch(LLAMA_3_8B, setting["chip"], latency=latency, **asked)
     said.append(
@@ -221,6 +228,38 @@ def test_out_of_memory_offers_what_fits(shown: Shown) -> None:
     expect(host.locator(".stop")).to_have_count(0)
     assert card(host, "tokens per second") != "–"
     expect(host.get_by_label("Batch", exact=True)).to_be_focused()  # not lost with the button
+
+
+def test_what_was_not_measured_of_a_chip_is_said(shown: Shown) -> None:
+    host = shown("design", {"chip": "orin-nx"})
+    lacks = host.locator(".facts > div").filter(has_text="ceilings and floor")
+    expect(lacks).to_contain_text("no measured peak or bandwidth for this chip: published")
+    expect(lacks).to_contain_text("no floor known")
+    host.get_by_label("Chip").select_option("v6e")
+    expect(lacks).to_contain_text("reached")
+    expect(lacks).to_contain_text("no floor known")
+    host.get_by_label("Chip").select_option("h200")
+    expect(lacks).to_have_count(0)
+    expect(shown("chain", {"chip": "l4"})).to_contain_text("no floor known for this chip")
+    wall = shown("memory-wall", {"chip": "orin-nx"})
+    expect(wall).to_contain_text("20.7 times that roof")
+    expect(wall).to_contain_text("reached on another chip")
+
+
+def test_a_setting_in_the_address_waits_for_the_answer(visit: Visit, served_labs: str) -> None:
+    host = visit(f"{served_labs}design.html#design?batch=4").locator("[data-kind=design]")
+    expect(host).to_contain_text("A setting waits behind this question")
+    unlock(host)
+    expect(host.get_by_label("Batch", exact=True)).to_have_value("4")
+
+
+def test_a_chip_of_one_s_own_is_chosen_once(shown: Shown) -> None:
+    host = shown("ridges", {"a": "own", "b": "own", "c": "v6e"})
+    expect(host.locator("option[value=own]")).to_have_count(1)
+    expect(host.locator("tbody tr", has_text="your chip")).to_have_count(1)
+    host.get_by_label("Chip 1").select_option("h100")
+    host.get_by_label("Chip 3").select_option("own")
+    expect(host.locator("tbody tr", has_text="your chip")).to_have_count(1)
 
 
 def test_the_chain_counts_as_python_does(shown: Shown) -> None:
