@@ -20,7 +20,7 @@ SCHEMA = "roofline_helpers.evidence/1"
 
 
 def load(name: str) -> dict[str, Any]:
-    """Return a file of evidence: "residency", "cycles", "verdicts" or "decode".
+    """Return a file of evidence: "residency", "cycles", "verdicts", "decode" or "constants".
 
     Raises
     ------

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 
 import roofline_helpers as rh
+from page_board import board
 from page_figures import First, first_kernels, slow_step
 from roofline_helpers.explain import CAUSES
 from roofline_helpers.figures import Figure, Source
 from roofline_helpers.hardware import Chip
 from roofline_helpers.show import significant
+from tables import markdown
 
 
 def numbers() -> dict[str, str]:
@@ -30,6 +30,7 @@ def numbers() -> dict[str, str]:
         **_ridges(),
         **_rules_of_thumb(),
         **_departures(),
+        **board(),
         "chip_summary": _chip_summary(),
         "chip_figures": _chip_figures(),
         "chip_sources": _chip_sources(),
@@ -176,13 +177,6 @@ def _departures() -> dict[str, str]:
     }
 
 
-def _markdown(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    lines = ["| " + " | ".join(header) + " |"]
-    lines.append("|" + "---|" * (lines[0].count("|") - 1))
-    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
-    return "\n".join(lines)
-
-
 def _chip_summary() -> str:
     def tera(figure: Figure | None) -> str:
         return f"{figure.value / 1e12:,.4g}" if figure else "–"
@@ -204,7 +198,7 @@ def _chip_summary() -> str:
         ]
 
     header = "chip, year, bf16, GB/s, ridge, memory GB, fp8, int8, fp32 vector, JAX devices"
-    return _markdown(header.split(", "), map(row, rh.all_chips()))
+    return markdown(header.split(", "), map(row, rh.all_chips()))
 
 
 def _value(figure: Figure) -> str:
@@ -230,7 +224,7 @@ def _chip_figures() -> str:
             ]
             for path, figure in chip.figures().items()
         ]
-        parts.append("\n" + _markdown(["figure", "value", "basis", "source", "note"], rows) + "\n")
+        parts.append("\n" + markdown(["figure", "value", "basis", "source", "note"], rows) + "\n")
     return "\n".join(parts)
 
 

@@ -147,6 +147,20 @@ class BookTranslator(HTML5Translator):  # type: ignore[misc]
             self.body[-1] = "<td></td>\n"
             raise nodes.SkipNode
 
+    def is_fold(self, node: nodes.paragraph) -> bool:
+        """Tell whether a cell's paragraph is a fold, which may not be in an element of its own."""
+        return self.in_table > 0 and node.astext().startswith("<details")
+
+    def visit_paragraph(self, node: nodes.paragraph) -> None:
+        """Open a paragraph, but not around a fold."""
+        if not self.is_fold(node):
+            super().visit_paragraph(node)
+
+    def depart_paragraph(self, node: nodes.paragraph) -> None:
+        """Close what was opened."""
+        if not self.is_fold(node):
+            super().depart_paragraph(node)
+
     # --- pictures -----------------------------------------------------------------------------
 
     def visit_image(self, node: nodes.image) -> None:

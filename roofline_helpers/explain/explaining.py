@@ -259,6 +259,7 @@ class _Task:
             wall=statistics.median(runs),
             compiling=_compiling(trace, queue),
             processors=int(trace.facts.get("core_count", 0)),
+            unsteady=statistics.median(runs) - min(runs),
         )
 
     def of_trace(self, folder: Path, hlo: Any, chip: Any) -> Explanation:

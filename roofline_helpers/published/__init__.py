@@ -5,7 +5,7 @@ that we measured on several devices with theirs, and `scoreboard()` every publis
 decode step with what `training` and `serving` predict. A row is a TOML block of `data/published`.
 """
 
-from roofline_helpers.published.board import published_step, scoreboard, steps
+from roofline_helpers.published.board import published_step, scoreboard, steps, worst
 from roofline_helpers.published.decoding import PublishedDecode
 from roofline_helpers.published.exchanges import LARGE, collectives, reason
 from roofline_helpers.published.layers import layers
@@ -19,6 +19,7 @@ __all__ = [
     "scoreboard",
     "steps",
     "published_step",
+    "worst",
     "PublishedStep",
     "PublishedDecode",
 ]

@@ -8,7 +8,7 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from roofline_helpers._checks import name_of
+from roofline_helpers._checks import name_of, whole
 from roofline_helpers.published.decoding import PublishedDecode, published_decode
 from roofline_helpers.published.steps import PublishedStep, published_training
 
@@ -44,6 +44,22 @@ def published_step(key: str) -> PublishedStep | PublishedDecode:
     """
     known = {each.key: each for each in _all()}
     return known[name_of("published step", key, known)]
+
+
+def worst(count: int = 5) -> tuple[PublishedStep | PublishedDecode, ...]:
+    """Return the steps with the largest errors, the largest first.
+
+    A recipe counts once, with its worst row: same chip, model, type and kind of step.
+
+    Raises
+    ------
+    BadType, BadValue
+        Not a positive whole number.
+    """
+    board = scoreboard()
+    order = board.error.abs().sort_values(ascending=False).index
+    recipes = board.loc[order].drop_duplicates(["chip", "model", "type", "step"])
+    return tuple(published_step(key) for key in recipes.index[: whole("count", count)])
 
 
 def scoreboard() -> pandas.DataFrame:

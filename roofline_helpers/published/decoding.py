@@ -31,6 +31,7 @@ class PublishedDecode:
     seconds: float
     mean: float
     unsaid: str
+    why: str
 
     @property
     def place(self) -> network.Topology:
@@ -80,5 +81,6 @@ def published_decode(data: Mapping[str, Any], row: Mapping[str, Any]) -> Publish
         url=f"{data['url']}/{row['page']}",
         model=model(row["model"]),
         unsaid=row.get("unsaid", ""),
+        why=row.get("why", ""),
         **{name: row[name] for name in _PRINTED},
     )

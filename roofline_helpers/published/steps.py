@@ -17,7 +17,8 @@ class PublishedStep:
     """A training step that somebody published, with what a prediction of it needs.
 
     `seconds` is as printed or, where the page has only TFLOP/s, what follows from them by the
-    count of FLOPs that it uses. `unsaid` is what the page doesn't say and is assumed.
+    count of FLOPs that it uses. `unsaid` is what the page doesn't say and is assumed, `why` what is
+    known of a large error.
     """
 
     key: str
@@ -34,6 +35,7 @@ class PublishedStep:
     count: str
     printed: Mapping[str, float]
     unsaid: str
+    why: str
 
     @property
     def place(self) -> network.Topology:
@@ -106,5 +108,6 @@ def published_training(data: Mapping[str, Any], row: Mapping[str, Any]) -> Publi
         setting={name: row[name] for name in _SETTING if name in row},
         printed={name: row[name] for name in ("seconds", "tflops", "tokens") if name in row},
         unsaid=row.get("unsaid", ""),
+        why=row.get("why", ""),
         **{name: row[name] for name in ("chip", "shape", "batch", "seq", "mesh", "count")},
     )

@@ -170,12 +170,13 @@ def test_an_untrusted_notebook_shows_the_question_and_a_folded_answer(
 ) -> None:
     with visitor(chromium, allowed=("",)) as (page, watch):
         page.set_default_timeout(1000 * SECONDS)
-        page.goto(f"{lab}/lab/tree/untrusted.ipynb?token={TOKEN}")
+        # A workspace of its own: the usual one opens what another test left open
+        page.goto(f"{lab}/lab/workspaces/untrusted/tree/untrusted.ipynb?token={TOKEN}")
         expect(page.get_by_text("Which?")).to_be_visible(timeout=1000 * SECONDS)
         expect(page.get_by_text("It is large.")).to_be_hidden()
         page.get_by_text("Answer", exact=True).first.click()
         expect(page.get_by_text("It is large.")).to_be_visible()
-        shown = page.locator(".jp-NotebookPanel:visible")  # Lab opens what was open before, too
+        shown = page.locator(".jp-NotebookPanel:visible")
         assert shown.locator("[data-look]").count() == 0
     assert watch.outside == []
 

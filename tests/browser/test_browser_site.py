@@ -263,6 +263,25 @@ def test_a_term_shows_what_it_means(visit: Visit, home: str) -> None:
     page.wait_for_url("**/glossary.html#term-*")
 
 
+def test_rows_of_a_long_table_are_chosen_and_ordered(visit: Visit, home: str) -> None:
+    page = visit(f"{home}book/scoreboard.html")
+    rows = page.locator(".choosable tbody tr:visible")
+    every = rows.count()
+    assert every > 100
+    page.get_by_label("chip").select_option("v6e")
+    page.get_by_label("kind").select_option("experts")
+    page.get_by_label("largest first").select_option("error")
+    shown = rows.locator("td").filter(has_text=re.compile(r"^v6e$")).count()
+    assert 1 < shown == rows.count() < every
+    expect(page.locator(".choices output")).to_have_text(f"{shown} of {every} rows")
+    texts = rows.locator("td:nth-last-child(2)").all_inner_texts()
+    errors = [abs(int(text.replace("−", "-"))) for text in texts]
+    assert errors == sorted(errors, reverse=True)
+    rows.locator("summary").first.click()
+    expect(rows.locator("details").first).to_contain_text("products")
+    assert violations(page) == []
+
+
 def test_the_search_finds_and_marks(visit: Visit, home: str) -> None:
     page = visit(f"{home}index.html")
     page.keyboard.press("/")

@@ -139,3 +139,10 @@ def test_float32_products_of_a_gpu_are_held_against_tf32(
 ) -> None:
     reached = Reached(4e12, {"fp32": 5e13, "tf32": 4e14, "bf16": 7e14})
     assert reached.roof(hlo.Row("dot", "dot", matrix_types=types)).peak == peak
+
+
+@pytest.mark.parametrize(("unsteady", "named"), [(0.001, True), (0.006, False)])
+def test_waiting_is_named_only_where_calls_differ_by_less(unsteady: float, named: bool) -> None:
+    rows = (Row("product", "kernel", 0.015), Row("before the first kernel", "host", 0.005))
+    case = Case(rows, {}, H200, "cpu", 0.020, unsteady=unsteady)
+    assert [each.cause for each in findings(case)] == (["host"] if named else [])

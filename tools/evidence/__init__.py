@@ -1,4 +1,4 @@
-"""What the model's claims rest on, made anew: placements, cycles, verdicts, decode steps.
+"""What the model's claims rest on, made anew: placements, cycles, verdicts, steps, constants.
 
 Each module writes one file of `roofline_helpers/data/evidence`, which `roofline_helpers.evidence`
 reads:
@@ -7,6 +7,7 @@ reads:
     python -m tools.evidence.cycles       the compiler's cycles against published times
     python -m tools.evidence.verdicts     verdicts of the book that depend on something
     python -m tools.evidence.decode       measured decode steps, next to which the lab is shown
+    python -m tools.evidence.constants    what each constant of the network is worth
 """
 
 from __future__ import annotations

@@ -15,7 +15,12 @@ from base64 import b64decode
 from tools import books
 from tools.notebooks import run as notebooks
 
-COPIES = {"book/images/rooflines.png": ("notebooks/hardware-comparison.ipynb", "fig-four-roofs")}
+TRUST = "notebooks/can-you-trust-a-roofline.ipynb"
+COPIES = {
+    "book/images/rooflines.png": ("notebooks/hardware-comparison.ipynb", "fig-four-roofs"),
+    "book/images/scoreboard.png": (TRUST, "fig-board"),
+    "book/images/scoreboard-errors.png": (TRUST, "fig-step-errors"),
+}
 DRAWN = "book/images/first-kernels.png"
 
 

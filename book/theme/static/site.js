@@ -1,4 +1,5 @@
-// What a page does beyond reading. Everything works without it, except choosing colours and copying.
+// What a page does beyond reading. Everything works without it, except choosing colours, rows of a long
+// table, and copying.
 (() => {
   const root = document.documentElement;
 
@@ -124,6 +125,51 @@
   addEventListener("resize", later);
   document.addEventListener("toggle", later, true);
   mark();
+
+  // A long table: only the rows of a kind, in the order of a column of numbers
+  for (const table of document.querySelectorAll("article .choosable table")) {
+    const names = [...table.tHead.rows[0].cells].map((cell) => cell.textContent.trim());
+    const rows = [...table.tBodies[0].rows];
+    const text = (row, column) => row.cells[column].textContent.trim();
+    const size = (row, column) => Math.abs(Number.parseFloat(text(row, column).replace("\u2212", "-")));
+    const bar = document.createElement("form");
+    const shown = document.createElement("output");
+    bar.className = "choices";
+    const choice = (name, options) => {
+      const label = document.createElement("label");
+      const select = document.createElement("select");
+      select.autocomplete = "off";
+      for (const [value, words] of options) select.add(new Option(words, value));
+      label.append(name, select);
+      bar.append(label);
+      return select;
+    };
+    const wanted = new Map();
+    const numbers = [];
+    names.forEach((name, column) => {
+      const values = [...new Set(rows.map((row) => text(row, column)))];
+      const counts = table.tHead.rows[0].cells[column].classList.contains("text-right");
+      if (counts) numbers.push([column, name.replace(/,? (%|s)$/, "")]);
+      else if (values.length > 1 && values.length <= rows.length / 3) {
+        wanted.set(column, choice(name, [["", "all"], ...values.sort((a, b) => a.localeCompare(b, "en", { numeric: true })).map((value) => [value, value])]));
+      }
+    });
+    const order = choice("largest first", [["", "as listed"], ...numbers]);
+    const show = () => {
+      for (const row of rows) {
+        row.hidden = [...wanted].some(([column, select]) => select.value && select.value !== text(row, column));
+      }
+      const by = Number(order.value);
+      const sorted = order.value ? rows.toSorted((a, b) => size(b, by) - size(a, by)) : rows;
+      table.tBodies[0].append(...sorted);
+      shown.textContent = `${rows.filter((row) => !row.hidden).length} of ${rows.length} rows`;
+    };
+    bar.addEventListener("change", show);
+    bar.addEventListener("submit", (event) => event.preventDefault());
+    bar.append(shown);
+    table.closest(".scroll").before(bar);
+    show();
+  }
 
   // On paper nothing is folded
   addEventListener("beforeprint", () => {

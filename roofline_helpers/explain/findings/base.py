@@ -251,6 +251,9 @@ class Case:
         Seconds of each call in which the host compiles.
     processors : int
         Multiprocessors of a GPU; 0 where that isn't known.
+    unsteady : float
+        Seconds by which the call took longer than the fastest one: what the machine's other work
+        may have taken.
     """
 
     rows: tuple[Row, ...]
@@ -261,6 +264,7 @@ class Case:
     measured: bool = True
     compiling: float = 0.0
     processors: int = 0
+    unsteady: float = 0.0
 
     @cached_property
     def kernels(self) -> tuple[Row, ...]:

@@ -76,7 +76,7 @@ def host(case: Case) -> Iterator[Claim]:
     """Yield the time in which the device waits for the host."""
     waiting = [row for row in case.rows if row.kind == HOST]
     seconds = sum(row.seconds for row in waiting) - case.compiling
-    if not case.measured or seconds < _IDLE * case.wall:
+    if not case.measured or seconds < max(_IDLE * case.wall, case.unsteady):
         return
     parts = [f"{row.seconds * 1e6:,.0f} µs {row.name}" for row in waiting if row.seconds > 0]
     yield Claim("host", (), "no kernel runs: " + ", ".join(parts), more=seconds)

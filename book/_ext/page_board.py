@@ -1,0 +1,213 @@
+"""What the scoreboard's page prints: every published step, its predictions, and their errors."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from html import escape
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+import roofline_helpers as rh
+from roofline_helpers import evidence, published
+from roofline_helpers.published import LARGE, PublishedDecode, PublishedStep
+from roofline_helpers.show import significant
+from tables import markdown
+
+if TYPE_CHECKING:
+    import pandas
+
+EXAMPLE = "v6e-8-llama-3.1-8b"
+KINDS = {"dense": "dense", "mixture of experts": "experts"}
+
+
+@cache
+def frame() -> pandas.DataFrame:
+    """Return the scoreboard, and what kind of step each row is in a word or two."""
+    board = rh.scoreboard()
+    decode = board.step == "decode"
+    return board.assign(what=board.kind.map(KINDS).mask(decode, "decode"))
+
+
+def board() -> dict[str, str]:
+    """Return the texts of the page, by name."""
+    rows = frame()
+    off, rule = rows.error.abs(), rows["rule of thumb error"].abs()
+    recipes = off.groupby([rows.chip, rows.model, rows.type, rows.step]).median()
+    constants = evidence.load("constants")["without"]
+    with_all = evidence.load("constants")["all"]["steps"]
+    moving = [name for name, row in constants.items() if abs(row["steps"] - with_all) > 5e-4]
+    dense, experts = rows.what == "dense", rows.error[rows.what == "experts"]
+    return {
+        "board_rows": str(len(rows)),
+        "board_sources": str(len({each.source for each in published.steps()})),
+        "board_beaten": str(int((rows["bound s"] > rows["published s"]).sum())),
+        "board_closest": f"{(rows['bound s'] / rows['published s']).max():.0%}",
+        "board_median": f"{off.median():.1%}",
+        "board_within": f"{(off <= LARGE).mean():.0%}",
+        "board_nine": f"{off.quantile(0.9):.0%}",
+        "board_fast": f"{(rows.error < 0).mean():.0%}",
+        "board_dense_median": f"{off[dense].median():.0%}",
+        "board_dense_within": f"{(off[dense] <= LARGE).mean():.0%}",
+        "board_experts": str(len(experts)),
+        "board_experts_times": significant(1 / (1 + experts.median()), 2),
+        "board_recipes": str(len(recipes)),
+        "board_recipes_median": f"{recipes.median():.0%}",
+        "board_v6e": percent(rows.error[dense & (rows.chip == "v6e")].median()),
+        "board_rule_median": f"{rule.median():.0%}",
+        "board_rule_within": f"{(rule <= LARGE).mean():.0%}",
+        "board_groups": _groups(rows),
+        "board_worst": "\n\n".join(map(_worst, published.worst())),
+        "board_constants": _constants(),
+        "board_constant_count": str(len(constants)),
+        "board_constant_moving": str(len(moving)),
+        "board_collectives": str(int(published.collectives().judged.sum())),
+        "board_collectives_median": f"{evidence.load('constants')['all']['collectives']:.0%}",
+        "board_block": _block(EXAMPLE),
+        "board_table": _table(),
+    }
+
+
+def percent(error: float) -> str:
+    """Return a signed error in percent."""
+    return f"{100 * error:+.0f}".replace("-", "−")
+
+
+def _groups(rows: pandas.DataFrame) -> str:
+    """Return errors by kind of step and, of dense models, by chip."""
+    groups = {"all": rows}
+    for what, title in (
+        ("dense", "training, dense"),
+        ("experts", "training, mixtures of experts"),
+        ("decode", "decode"),
+    ):
+        groups[title] = rows[rows.what == what]
+    for key in dict.fromkeys(chip.key for chip in rh.all_chips()):
+        own = rows[(rows.what == "dense") & (rows.chip == key)]
+        if len(own):
+            groups[f"dense on {key}"] = own
+
+    def row(name: str, own: pandas.DataFrame) -> list[str]:
+        off, rule = own.error.abs(), own["rule of thumb error"].abs()
+        medians = [percent(own.error.median())] + [f"{each.median():.0%}" for each in (off, rule)]
+        shares = [f"{(each <= LARGE).mean():.0%}" for each in (off, rule)]
+        return [name, str(len(own)), *medians, *shares]
+
+    heads = ["of", "rows", "middle error, %", "median error", "of the rule of thumb"]
+    heads += ["within 30%", "of the rule of thumb"]
+    return markdown(heads, [row(name, own) for name, own in groups.items()], numbers=6)
+
+
+def waterfall(one: PublishedStep | PublishedDecode) -> Mapping[str, float]:
+    """Return what a prediction is made of, in seconds."""
+    if isinstance(one, PublishedStep):
+        return one.reached.waterfall()
+    network = one.reached.comms
+    return {"reading and products": one.reached.seconds - network, "exchanges": network}
+
+
+def _parts(one: PublishedStep | PublishedDecode) -> str:
+    return ", ".join(
+        f"{name} {rh.si(seconds, 's')}" for name, seconds in waterfall(one).items() if seconds
+    )
+
+
+def _table() -> str:
+    """Return every row; its prediction opens into what it is made of."""
+
+    def row(one: PublishedStep | PublishedDecode, its: Any) -> list[str]:
+        parts = escape(_parts(one)).replace(", ", "<br>")
+        predicted = significant(its["reached s"])
+        return [
+            f"[{one.key}]({one.url})",
+            one.chip,
+            one.model.name,
+            its["what"],
+            one.dtype,
+            significant(one.seconds),
+            significant(its["bound s"]),
+            f"<details><summary>{predicted}</summary>{parts}</details>",
+            percent(its["error"]),
+            percent(its["rule of thumb error"]),
+        ]
+
+    heads = ["row", "chip", "model", "kind", "type", "published s", "bound s"]
+    heads += ["predicted s", "error, %", "rule of thumb, %"]
+    board = frame()
+    rows = [row(one, board.loc[one.key]) for one in published.steps()]
+    return markdown(heads, rows, numbers=5)
+
+
+def _worst(one: PublishedStep | PublishedDecode) -> str:
+    """Return a paragraph on why a row is far off, after what is known of it."""
+    its: Any = frame().loc[one.key]
+    return (
+        f"**[{one.key}]({one.url})**, {one.model.name} in {one.dtype} on {one.place.chips} "
+        f"{one.chip}: published {rh.si(one.seconds, 's')}, predicted "
+        f"{rh.si(its['reached s'], 's')}, {percent(its['error'])}%. The prediction is "
+        f"{_parts(one)}. {' '.join(one.why.split())}"
+    )
+
+
+SAYS = {
+    "efficiency": "share of the links' rate that large messages reach",
+    "copied": "share of the memory's rate at which an own part is copied",
+    "reduced": "share of the memory's rate at which an own part is added",
+    "startup": "begin a collective",
+    "step": "each further device",
+    "exchange_startup": "begin an all-to-all",
+    "small_efficiency": "share of the links' rate by the protocol for small messages",
+    "bulk_startup": "begin by the protocol for large messages",
+    "bulk_step": "each further device by that protocol",
+    "peer_rate": "to one peer, large messages",
+    "peer_small_rate": "to one peer, small messages",
+    "peer_limit": "from which size on one peer gets all channels",
+    "matrix": "share of the matrix peak, on chips where nobody published it",
+}
+WHERE = {
+    "ici": "two all-gathers on 2×2×1 v7x",
+    "nvlink": "XLA's table, H100",
+    "nvlink.b200": "XLA's table, B200",
+    "matrix": "Google's products of 8192³ on v6e and 32768³ on v7x",
+}
+
+
+def _constants() -> str:
+    """Return every constant with its value, its source, and the errors without it."""
+    kept = evidence.load("constants")
+
+    def errors(row: Mapping[str, float]) -> list[str]:
+        return [f"{100 * row[name]:.1f}" for name in ("steps", "collectives")]
+
+    def rows() -> Iterator[list[str]]:
+        yield ["all of them", "", "", *errors(kept["all"])]
+        for name, row in kept["without"].items():
+            place, _, key = name.rpartition(".")
+            says = SAYS[key]
+            yield [f"{place} {key}".strip().replace("_", " ") + f": {says}", _value(key, row)] + [
+                WHERE[place or key],
+                *errors(row),
+            ]
+
+    heads = ["constant", "value", "from", "median error without it, %", "of collectives, %"]
+    return markdown(heads, rows(), numbers=2)
+
+
+def _value(key: str, row: Mapping[str, float]) -> str:
+    if key.endswith("_rate"):
+        return rh.si(row["value"], "B/s")
+    if key == "peer_limit":
+        return rh.si(row["value"], "B")
+    return rh.si(row["value"], "s") if row["value"] < 1e-3 else significant(row["value"], 4)
+
+
+def _block(key: str) -> str:
+    """Return the TOML block of a row, as it is in its file."""
+    folder = resources.files("roofline_helpers").joinpath("data", "published")
+    for path in folder.iterdir():
+        for block in re.split(r"(?=^\[\[)", path.read_text("utf-8"), flags=re.MULTILINE):
+            if block.startswith("[[") and tomllib.loads(block).get("row", [{}])[0].get("id") == key:
+                return f"```toml\n{block.strip()}\n```"
+    raise LookupError(f"no row {key!r}")

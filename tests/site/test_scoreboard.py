@@ -1,0 +1,76 @@
+"""The scoreboard's page prints what the package predicts; its constants are the package's."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+import pytest
+
+import page_board
+import roofline_helpers as rh
+from roofline_helpers import evidence, published
+from roofline_helpers.published import board
+from tools import books
+from tools.evidence import constants
+
+PAGE = (books.ROOT / "book/scoreboard.md").read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def texts() -> dict[str, str]:
+    return page_board.board()
+
+
+def test_the_page_uses_every_text(texts: dict[str, str]) -> None:
+    assert set(re.findall(r"\{\{ (\w+) \}\}", PAGE)) == set(texts)
+
+
+def test_every_row_opens_into_parts_that_add_up_to_its_prediction(texts: dict[str, str]) -> None:
+    lines = texts["board_table"].split("\n")[2:]
+    assert len(lines) == len(published.steps()) == int(texts["board_rows"])
+    for one in published.steps():
+        assert sum(page_board.waterfall(one).values()) == pytest.approx(one.reached.seconds)
+    assert all(line.count("<summary>") == 1 for line in lines)
+
+
+def test_the_worst_are_the_worst_and_each_has_its_reason(texts: dict[str, str]) -> None:
+    worst = published.worst()
+    off = rh.scoreboard().error.abs()
+    assert off[worst[0].key] == off.max()
+    assert len({(one.chip, one.model.name, one.dtype) for one in worst}) == 5
+    assert all(len(one.why) > 100 for one in worst)
+    assert texts["board_worst"].count("\n\n") == 4
+    with pytest.raises(rh.BadValue, match="count"):
+        published.worst(0)
+
+
+def test_the_example_is_a_row(texts: dict[str, str]) -> None:
+    [row] = tomllib.loads(texts["board_block"].removeprefix("```toml").removesuffix("```"))["row"]
+    assert published.published_step(row["id"]).seconds == row["seconds"]
+
+
+def test_the_constants_are_those_of_the_package() -> None:
+    kept = evidence.load("constants")
+    now = {name: table[key] for name, table, key in constants.constants()}
+    now["matrix"] = rh.training.REACHED
+    assert {name: row["value"] for name, row in kept["without"].items()} == now
+    assert constants.errors() == kept["all"], "run python -m tools.evidence.constants"
+
+
+def test_a_constant_is_taken_away_and_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {name: table[key] for name, table, key in constants.constants()}
+    seen: list[tuple[float | None, ...]] = []
+
+    def look() -> dict[str, float]:
+        seen.append(tuple(table.get(key) for name, table, key in constants.constants()))
+        return {"steps": float(constants.STEP.REACHED)}
+
+    found = constants.one_by_one(look)
+    assert {name: table[key] for name, table, key in constants.constants()} == before
+    assert len(seen) == len(before) + 2
+    assert (
+        len(set(seen)) == len(before) + 1
+    )  # with all, which is also how it ends, and without each
+    assert found["without"]["matrix"] == {"value": found["all"]["steps"], "steps": 1.0}
+    assert board.published_step("v7x-64-llama-3.1-70b").reached.seconds < 12.2
