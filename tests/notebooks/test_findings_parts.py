@@ -169,13 +169,13 @@ def test_a_clock_is_held_against_ceilings_that_were_reached() -> None:
         for kind, source in (("naive", "jax"), ("flash", "torch"))
     )
 
-    def by_roof(reached: bool) -> float:
+    def by_roof(reached: bool | str) -> float:
         roof = rh.chip("h100").roofline("bf16", reached=reached)
         size = ATTENTION | {"q_len": 8192}
         fused = rh.work.flash_attention(**size)
         return float(roof.time(*rh.work.naive_attention(**size)) / roof.time(fused))
 
-    assert abs(naive / flash / by_roof(reached=True) - 1) < 0.1
+    assert abs(naive / flash / by_roof(reached="copy") - 1) < 0.1
     assert by_roof(reached=False) > 1.3 * naive / flash
 
 
