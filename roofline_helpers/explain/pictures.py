@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -150,7 +150,18 @@ def roofline(why: Explanation, ax: Axes | None = None) -> Axes:
     named: dict[str, tuple[float, float, str]] = {}
     for row, x, y in zip(drawn, span, rates, strict=True):
         named.setdefault(row.what, (float(x), y, f"{_short(row.what, 32)}, {si(row.seconds, 's')}"))
-    plot.place_labels(axes, list(named.values())[:_LABELLED])
+    first = list(named.values())[:_LABELLED]
+    # Kernels of a kind lie on each other, so a point has a number, and a list the names
+    plot.place_labels(axes, [(x, y, str(n)) for n, (x, y, _) in enumerate(first, 1)])
+    names = "\n".join(f"{n}  {name}" for n, (_, _, name) in enumerate(first, 1))
+    box = {"facecolor": axes.get_facecolor(), "edgecolor": "none", "pad": 2}
+    place: dict[str, Any] = {
+        "transform": axes.transAxes,
+        "ha": "right",
+        "va": "bottom",
+        "ma": "left",
+    }
+    axes.text(0.98, 0.03, names, fontsize=9, bbox=box, **place)
     return axes
 
 
