@@ -20,6 +20,7 @@ from tools import books
 from tools.notebooks import once
 from tools.notebooks import run as notebooks
 from tools.site import front
+from tools.site import pictures as committed
 
 ALL = books.notebooks()
 BLOCK = 16  # pixels
@@ -149,6 +150,10 @@ def test_chapter_1s_picture_is_drawn_now() -> None:
     left, right = pixels((books.ROOT / front.DRAWN).read_bytes()), pixels(front.drawn())
     assert left.shape == right.shape
     assert worst_block(left, right) <= THRESHOLD, "look, then `python -m tools.site.front`"
+
+
+def test_copies_are_what_the_notebooks_have() -> None:
+    assert committed.differing(front.copies()) == [], "run python -m tools.site.front"
 
 
 def test_the_same_picture_passes() -> None:

@@ -14,6 +14,7 @@ from base64 import b64decode
 
 from tools import books
 from tools.notebooks import run as notebooks
+from tools.site import pictures
 
 TRUST = "notebooks/can-you-trust-a-roofline.ipynb"
 COPIES = {
@@ -49,27 +50,10 @@ def drawn() -> bytes:
     return draw_first_kernels()
 
 
-def differing() -> dict[str, bytes]:
-    """Return what should be in each file that is missing or differs."""
-    due = {name: picture(*source) for name, source in COPIES.items()} | {DRAWN: drawn()}
-    paths = {name: books.ROOT / name for name in due}
-    return {
-        name: due[name]
-        for name, path in paths.items()
-        if not path.is_file() or path.read_bytes() != due[name]
-    }
-
-
-def main() -> int:
-    """Write the copies, or check them."""
-    stale = differing()
-    if sys.argv[1:] == ["check"]:
-        print("\n".join(f"{name} differs: run `make notebooks`" for name in stale))
-        return 1 if stale else 0
-    for name, content in stale.items():
-        (books.ROOT / name).write_bytes(content)
-    return 0
+def copies() -> dict[str, bytes]:
+    """Return what each copy should hold: what the notebooks' cells have drawn."""
+    return {name: picture(*source) for name, source in COPIES.items()}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(pictures.main(copies() | {DRAWN: drawn()}, "python -m tools.site.front"))

@@ -17,6 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from tools import books
+from tools.site import pictures
 
 PACKAGE = "roofline_helpers"
 PICTURES = {"light": "book/images/layers.svg", "dark": "book/images/layers.dark.svg"}
@@ -245,25 +246,15 @@ def drawing(theme: str, root: Path = books.ROOT) -> str:
     )
 
 
+def due(root: Path = books.ROOT) -> dict[str, bytes]:
+    """Return what each picture should hold, by what the code imports."""
+    return {name: drawing(theme, root).encode() for theme, name in PICTURES.items()}
+
+
 def differing(root: Path = books.ROOT) -> list[str]:
     """Return the pictures that are missing or show other imports than the code has."""
-    return [
-        name
-        for theme, name in PICTURES.items()
-        if not (root / name).is_file() or (root / name).read_text("utf-8") != drawing(theme, root)
-    ]
-
-
-def main() -> int:
-    """Write the pictures, or check them."""
-    if sys.argv[1:] == ["check"]:
-        stale = differing()
-        print("\n".join(f"{name} differs: run python -m tools.site.layers" for name in stale))
-        return 1 if stale else 0
-    for theme, name in PICTURES.items():
-        (books.ROOT / name).write_text(drawing(theme), "utf-8")
-    return 0
+    return pictures.differing(due(root), root)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(pictures.main(due(), "python -m tools.site.layers"))

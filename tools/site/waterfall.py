@@ -13,6 +13,7 @@ from pathlib import Path
 
 from roofline_helpers.explain import drawing
 from tools import books
+from tools.site import pictures
 
 PICTURES = {"light": "book/images/waterfall.svg", "dark": "book/images/waterfall.dark.svg"}
 SCALE = 1.25  # CSS pixels of one, where there is room
@@ -51,25 +52,15 @@ def picture(theme: str) -> str:
     return f"{head}>\n<style>{style(theme)}</style>\n{body}\n"
 
 
+def due() -> dict[str, bytes]:
+    """Return what each picture should hold, by the record."""
+    return {name: picture(theme).encode() for theme, name in PICTURES.items()}
+
+
 def differing(root: Path = books.ROOT) -> list[str]:
     """Return the pictures that are missing or show something else than the record has."""
-    return [
-        name
-        for theme, name in PICTURES.items()
-        if not (root / name).is_file() or (root / name).read_text("utf-8") != picture(theme)
-    ]
-
-
-def main() -> int:
-    """Write the pictures, or check them."""
-    if sys.argv[1:] == ["check"]:
-        stale = differing()
-        print("\n".join(f"{name} differs: run python -m tools.site.waterfall" for name in stale))
-        return 1 if stale else 0
-    for theme, name in PICTURES.items():
-        (books.ROOT / name).write_text(picture(theme), "utf-8")
-    return 0
+    return pictures.differing(due(), root)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(pictures.main(due(), "python -m tools.site.waterfall"))
