@@ -197,6 +197,22 @@ def facts_html(title: str, facts: Mapping[str, str]) -> str:
     return table_html(pandas.DataFrame({title: list(facts.values())}, index=list(facts)))
 
 
+class Facts:
+    """Base of what shows itself by a title and a few facts, in a terminal and in a notebook."""
+
+    def _title(self) -> str:
+        raise NotImplementedError
+
+    def _facts(self) -> dict[str, str]:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"<{self._title()}: {', '.join(self._facts().values())}>"
+
+    def _repr_html_(self) -> str:
+        return facts_html(self._title(), self._facts())
+
+
 def span(value: Any, text: Callable[[float], str]) -> str:
     """Return a number as text, or the least and the largest of several."""
     ends = [text(float(end)) for end in (np.min(value), np.max(value))]

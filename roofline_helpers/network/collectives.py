@@ -10,7 +10,7 @@ from typing import Any
 
 from roofline_helpers._checks import BadValue, name_of, shown, single, whole
 from roofline_helpers.network.axes import Axis, Load, axes_of
-from roofline_helpers.show import facts_html, si
+from roofline_helpers.show import Facts, si
 
 ALGORITHMS = ("ring", "tree", "one-shot", "multicast")
 
@@ -33,7 +33,7 @@ class Phase:
 
 
 @dataclass(frozen=True, repr=False)
-class Collective:
+class Collective(Facts):
     """A collective on axes: what it moves, and how long it takes.
 
     Networks work at the same time, each on what another has brought, so the transfer is that of the
@@ -45,11 +45,8 @@ class Collective:
     axes: tuple[Axis, ...]
     phases: tuple[Phase, ...]
 
-    def __repr__(self) -> str:
-        return f"<{self.kind}: {', '.join(self._facts().values())}>"
-
-    def _repr_html_(self) -> str:
-        return facts_html(self.kind, self._facts())
+    def _title(self) -> str:
+        return self.kind
 
     def _facts(self) -> dict[str, str]:
         over = " × ".join(f"{each.name} ({each.kind} of {each.size})" for each in self.axes)

@@ -16,14 +16,14 @@ from roofline_helpers._checks import BadType, BadValue, UnknownName, flag, name_
 from roofline_helpers.hardware import Chip
 from roofline_helpers.hardware import chip as chip_of
 from roofline_helpers.network.axes import Axis, Kind, Protocol
-from roofline_helpers.show import facts_html, si
+from roofline_helpers.show import Facts, si
 
 CEILINGS = ("published", "reached")
 _AXIS_NAMES = "xyz"
 
 
 @dataclass(frozen=True, repr=False)
-class Topology:
+class Topology(Facts):
     """Chips and the axes that join them.
 
     `shape` is that of one slice (TPUs) or the number of GPUs of one host, `axes` those of the fast
@@ -35,12 +35,6 @@ class Topology:
     shape: tuple[int, ...]
     axes: tuple[Axis, ...]
     ceilings: str
-
-    def __repr__(self) -> str:
-        return f"<{self._title()}: {', '.join(self._facts().values())}>"
-
-    def _repr_html_(self) -> str:
-        return facts_html(self._title(), self._facts())
 
     def _title(self) -> str:
         shape = "x".join(str(n) for n in self.shape)

@@ -26,7 +26,7 @@ from roofline_helpers.models import Decoder
 from roofline_helpers.models import model as model_of
 from roofline_helpers.network import Axis, Collective, Topology
 from roofline_helpers.serving.setting import PHASES
-from roofline_helpers.show import facts_html, si
+from roofline_helpers.show import Facts, si
 
 ROLES = ("data", "expert", "context", "tensor")
 """What a mesh axis is for, from the slowest links to the fastest."""
@@ -44,7 +44,7 @@ class Part:
 
 
 @dataclass(frozen=True, repr=False)
-class SliceStep:
+class SliceStep(Facts):
     """One step on a slice. See `on_slice`."""
 
     model: Decoder
@@ -59,11 +59,8 @@ class SliceStep:
     activations: str
     cache: str
 
-    def __repr__(self) -> str:
-        return f"<{self.model.name}, {self.phase}: {', '.join(self._facts().values())}>"
-
-    def _repr_html_(self) -> str:
-        return facts_html(f"{self.model.name}, {self.phase}", self._facts())
+    def _title(self) -> str:
+        return f"{self.model.name}, {self.phase}"
 
     def _facts(self) -> dict[str, str]:
         room = "fits" if self.fits else "doesn't fit"

@@ -11,7 +11,7 @@ from roofline_helpers._checks import BadValue, name_of, single
 from roofline_helpers.dtypes import BITS
 from roofline_helpers.dtypes import dtype as dtype_of
 from roofline_helpers.network import Axis, Topology
-from roofline_helpers.show import facts_html, si
+from roofline_helpers.show import Facts, si
 from roofline_helpers.training.step import matrix_rate
 
 CUTS = ("fsdp", "tensor")
@@ -19,7 +19,7 @@ CUTS = ("fsdp", "tensor")
 
 
 @dataclass(frozen=True, repr=False)
-class Layer:
+class Layer(Facts):
     """A forward pass of two products on one chip, and what it waits for unless that is hidden.
 
     `flops` are the chip's own; `products`, `gathers` (of both matrices) and `sums` (activations
@@ -31,11 +31,8 @@ class Layer:
     gathers: float
     sums: float
 
-    def __repr__(self) -> str:
-        return f"<layer: {', '.join(self._facts().values())}>"
-
-    def _repr_html_(self) -> str:
-        return facts_html("layer", self._facts())
+    def _title(self) -> str:
+        return "layer"
 
     def _facts(self) -> dict[str, str]:
         return {

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from roofline_helpers.hardware import Chip
 from roofline_helpers.models import Decoder
 from roofline_helpers.network import Topology
-from roofline_helpers.show import facts_html, si
+from roofline_helpers.show import Facts, si
 from roofline_helpers.training.exchanges import Exchange, exchanges
 from roofline_helpers.training.memory import Footprint, footprint, parameters_held, width
 from roofline_helpers.training.setting import SHARDED, Setting, setting_of
@@ -29,16 +29,13 @@ dimension leave the rest of it idle."""
 
 
 @dataclass(frozen=True, repr=False)
-class Step:
+class Step(Facts):
     """One step of training. Figures are of the whole mesh unless they say "a device"."""
 
     setting: Setting
 
-    def __repr__(self) -> str:
-        return f"<{self.setting.model.name}, one step: {', '.join(self._facts().values())}>"
-
-    def _repr_html_(self) -> str:
-        return facts_html(f"{self.setting.model.name}, one step", self._facts())
+    def _title(self) -> str:
+        return f"{self.setting.model.name}, one step"
 
     def _facts(self) -> dict[str, str]:
         room = "fits" if self.fits else "doesn't fit"
