@@ -106,9 +106,12 @@ def attentions(shape: Llama, tokens: int) -> dict[str, float | str]:
     q, k, v = draw(shape.heads), draw(shape.groups), draw(shape.groups)
     results: dict[str, float | str] = {}
     for way in WAYS:
+
+        def run(way: str = way) -> None:
+            attend(way, q, k, v)
+
         try:
-            call = graph(lambda way=way: attend(way, q, k, v))
-            results[way] = statistics.median(clock(call, warm=0.02, queue=0.01)["seconds"])
+            results[way] = statistics.median(clock(graph(run), warm=0.02, queue=0.01)["seconds"])
         except Exception as error:
             results[way] = f"{type(error).__name__}: {error}"[:200]
     return results
