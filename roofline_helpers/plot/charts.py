@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.patches import Patch
@@ -62,6 +61,8 @@ def heatmap(
         No job or no chip; an unknown chip or data type; a kernel with matrix work in another data
         type than the chips' peak, whose bytes would be wrong.
     """
+    import seaborn as sns  # here, as it brings SciPy's statistics with it: a second
+
     kind = dtype_of(dtype)
     named = named_jobs(jobs)
     many = isinstance(chips, Iterable) and not isinstance(chips, str)
