@@ -289,6 +289,7 @@
   // A layer cut over a mesh: the network's roof, over tokens a chip
   core.define("sharding", (host, data, ui) => {
     const picture = chart.make(), below = el("div"), place = (now) => data.places[now.chip];
+    const among = (n) => (n > 1 ? `${n} chips` : "one chip");
     const BOUND = { compute: "compute-bound", weights: "network-bound: weights", sums: "network-bound: sums" };
     const terms = { x: "tokens a chip", narrow: "tokens a chip", slope: "network", rise: () => "weights gathered", other: "peak" };
     const form = settings(ui, data.key, data.start, {
@@ -308,8 +309,8 @@
       below.replaceChildren(
         facts([["bound", BOUND[one.bound], `${percent(one.attainable / peak)} of the peak at most`, one.bound === "compute" ? "compute" : "memory"],
           ["products", si(one.products, "s"), `4 · ${[tokens, data.model, inner].join(" · ")} FLOPs`],
-          ["weights gathered", one.gathers ? si(one.gathers, "s") : "none", `over ${cut.fsdp} chips`],
-          ["sums", one.sums ? si(one.sums, "s") : "none", `over ${cut.tensor} chips`],
+          ["weights gathered", one.gathers ? si(one.gathers, "s") : "none", `over ${among(cut.fsdp)}`],
+          ["sums", one.sums ? si(one.sums, "s") : "none", `over ${among(cut.tensor)}`],
           ["batch in all", `${number(tokens * chips, 3)} tokens`, one.gathers ? `weights hide from ${number(ridge)} a chip` : "no weights to gather"]]));
       return say;
     });
