@@ -20,7 +20,7 @@ BUNDLES: Mapping[str, tuple[str, ...]] = {
     "ask": ("numbers.js", "style.js", "core.js"),
     "lab": (
         *("numbers.js", "style.js", "core.js"),
-        *("model.js", "network.js", "chart.js", "labs.js"),
+        *("model.js", "serving.js", "network.js", "chart.js", "labs.js"),
     ),
 }
 """Scripts of each kind of element: a question in a notebook doesn't bring the labs along."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -292,6 +292,43 @@ def send(nbytes: Any, over: Axis | Iterable[Axis], hops: int | Sequence[int] = 1
         return Load("ring", v / len(axes), steps, to="one")
 
     return _timed("send", nbytes, group, 1, None, {"ring": load})
+
+
+def lines(kind: str, over: Axis | Iterable[Axis]) -> list[tuple[float, float]]:
+    """Return the straight lines, of which the least at each size is a collective's time.
+
+    One for each algorithm and protocol that no other beats at every size: the seconds it takes
+    whatever the size, and those a byte.
+
+    Parameters
+    ----------
+    kind : str
+        One of `COLLECTIVES` but "permute", whose rate is another for large messages.
+    over : Axis or axes
+        As in `all_gather`, of one network.
+
+    Raises
+    ------
+    UnknownName, BadValue
+        No such collective; axes of several networks.
+    """
+    allowed = [name for name in COLLECTIVES if name != "permute"]
+    named, axes = COLLECTIVES[name_of("collective", kind, allowed)], axes_of(over)
+    networks = {each.network for each in axes}
+    if len(networks) > 1:
+        raise BadValue(f"lines are those of one network, got {', '.join(sorted(networks))}")
+    ways = _usual(kind, axes[0].network, axes) if axes else []
+    found = set()
+    for protocol in axes[0].protocols if axes else ():
+        alone = [replace(each, protocols=(protocol,), whole=None) for each in axes]
+        for algorithm in ways:
+            one = named(1, alone, algorithm=algorithm)
+            found.add((one.latency, one.transfer))
+    return sorted(
+        each
+        for each in found
+        if not any(o != each and max(o[0] - each[0], o[1] - each[1]) <= 0 for o in found)
+    )
 
 
 COLLECTIVES: dict[str, Callable[..., Collective]] = {
