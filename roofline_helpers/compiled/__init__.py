@@ -17,7 +17,8 @@ are imported when they are needed.
 One file a topic: `targets` (what can be compiled for), `arguments` (described, and as shapes),
 `lowering` (traced for a chip), `compiling` (the compiler, in this process or
 `apart`), `program` (what it says), `analysis`
-(all of it, and count), `pallas` (kernels counted from what was traced), `kernel` and `report`
+(all of it, and count), `pallas` (kernels counted from what was traced; `body`, what is in them),
+`kernel` and `report`
 (the numbers), `groups` (of kernels), `links` (the least time of an exchange), `timeline`
 (when they run, and exchanges beside them),
 `changes` (between two reports), `costs` (by JAX's own keys), `display` (text, HTML, table,
@@ -31,6 +32,7 @@ from roofline_helpers.compiled.compiling import CannotCompile, DoesNotFit
 from roofline_helpers.compiled.costs import Costs, cost_analysis
 from roofline_helpers.compiled.groups import Group
 from roofline_helpers.compiled.kernel import CompiledKernel
+from roofline_helpers.compiled.pallas import pallas_kernels
 from roofline_helpers.compiled.program import Memory
 from roofline_helpers.compiled.record import SCHEMA
 from roofline_helpers.compiled.report import Report
@@ -43,6 +45,7 @@ from roofline_helpers.compiled.targets import (
 )
 from roofline_helpers.compiled.timeline import Exchange, Span, Timeline
 from roofline_helpers.hlo import Collective
+from roofline_helpers.hlo.blocks import Operand, PallasKernel
 from roofline_helpers.records import BadRecord
 
 __all__ = [
@@ -58,6 +61,9 @@ __all__ = [
     "Span",
     "Timeline",
     "cost_analysis",
+    "Operand",
+    "PallasKernel",
+    "pallas_kernels",
     "Collective",
     "records",
     "recording",
