@@ -10,8 +10,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from roofline_helpers._checks import (
     BadType,
     name_of,
@@ -19,9 +17,13 @@ from roofline_helpers._checks import (
     shown,
     whole,
 )
+from roofline_helpers._lazy import lazy
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas
+else:
+    np = lazy("numpy")
 
 PREFIXES = {
     "": 1.0,
