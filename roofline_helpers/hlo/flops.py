@@ -25,7 +25,13 @@ from roofline_helpers.hlo.shapes import Shape
 
 @dataclass(frozen=True)
 class Flops:
-    """FLOPs by unit. `declared` are those that a custom call states without naming a unit."""
+    """FLOPs by unit. `declared` are those that a custom call states without naming a unit.
+
+    Examples
+    --------
+    >>> (Flops(matrix=8, vector=2) + Flops(vector=3)).vector
+    5
+    """
 
     matrix: int | float = 0
     vector: int | float = 0

@@ -28,6 +28,12 @@ class Shape:
 
     `order` lists the dimensions from the slowest to the fastest in memory, `tile` is the first
     tile of the layout, `space` the number in `S(…)`.
+
+    Examples
+    --------
+    >>> shape, _ = read_shape("bf16[8,100]{1,0:T(8,128)(2,1)}")
+    >>> shape.bytes, shape.padded_bytes
+    (1600, 2048)
     """
 
     dtype: str = ""
@@ -89,6 +95,11 @@ def is_tiled(text: str) -> bool | None:
     """Return whether the layouts of a program are tiled, as those of TPUs alone are.
 
     None where no layout says: a program without arrays.
+
+    Examples
+    --------
+    >>> is_tiled("bf16[8,128]{1,0:T(8,128)(2,1)}")
+    True
     """
     layouts = re.search(r"\[[\d,]*\]\{[\d,]*(:T\()?", text)
     return None if layouts is None else ":T(" in text

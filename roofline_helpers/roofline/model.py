@@ -34,6 +34,12 @@ class Counted(Protocol):
     """What can be held against a roofline: FLOPs by unit, and bytes by memory level.
 
     FLOPs that nobody could count are left out, so that every time is a lower bound.
+
+    Examples
+    --------
+    >>> from roofline_helpers.work import matmul
+    >>> isinstance(matmul(8, 8, 8), Counted)
+    True
     """
 
     @property

@@ -35,6 +35,11 @@ def tables(model: Decoder = LLAMA_3_8B) -> dict[str, Any]:
 
     Data types, FLOPs of operations, chips with the types that each can serve with, the model and
     the fusion strategies: the keys are described in model.js.
+
+    Examples
+    --------
+    >>> sorted(tables())[:2]
+    ['bits', 'chips']
     """
     costs = {
         op: {"element": sum(steps.values()), "row": sum(work.ROW_COSTS.get(op, {}).values())}
@@ -86,7 +91,13 @@ def _shortened(kernel: Fused) -> dict[str, Any]:
 
 
 def script() -> str:
-    """Return the model in JavaScript: a constant `tables`, then assets/model.js."""
+    """Return the model in JavaScript: a constant `tables`, then assets/model.js.
+
+    Examples
+    --------
+    >>> script().startswith("const tables")
+    True
+    """
     data = json.dumps(tables(), ensure_ascii=False, separators=(",", ":"))
     asset = resources.files("roofline_helpers").joinpath("assets", "model.js")
     return f"const tables = {data};\n{asset.read_text('utf-8')}"

@@ -15,7 +15,14 @@ NARROW = ("fp8", "int8", "int4")
 
 
 class Sizes(NamedTuple):
-    """What of a setting its operations depend on; of the chip only its 16-bit type, `half`."""
+    """What of a setting its operations depend on; of the chip only its 16-bit type, `half`.
+
+    Examples
+    --------
+    >>> from roofline_helpers.serving import step
+    >>> step("llama-3-8b", "h100", batch=64, context=2048).setting.sizes.tokens
+    64
+    """
 
     model: Decoder
     half: str
@@ -36,7 +43,15 @@ class Sizes(NamedTuple):
 
 @dataclass(frozen=True)
 class Setting:
-    """What a step is asked for, checked and with every default filled in. See `step`."""
+    """What a step is asked for, checked and with every default filled in. See `step`.
+
+    Examples
+    --------
+    >>> from roofline_helpers.serving import step
+    >>> setting = step("llama-3-8b", "h100", batch=64, context=2048).setting
+    >>> setting.phase, setting.tokens
+    ('decode', 64)
+    """
 
     model: Decoder
     chip: Chip

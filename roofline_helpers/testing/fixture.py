@@ -37,6 +37,11 @@ class Budget:
     `test_file` and `test` say where its baselines lie, `command` how the test is run again,
     `update` whether they are written anew, `strict` whether another compiler's program fails, and
     `note` takes what became of each baseline.
+
+    Examples
+    --------
+    >>> def test_block(roofline):  # doctest: +SKIP
+    ...     roofline(block, params, x, chip="v6e", hbm_bytes="<= 1.2 GB")
     """
 
     test_file: Path
