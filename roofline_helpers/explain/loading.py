@@ -22,7 +22,10 @@ def loads(text: str) -> Explanation:
 
     Examples
     --------
-    >>> loads(why.to_json()).wall == why.wall  # doctest: +SKIP
+    >>> from roofline_helpers.explain import ladder
+    >>> why = ladder.committed()["decode"].steps[0].why
+    >>> loads(why.to_json()).wall == why.wall
+    True
     """
     return of_fields(records.loads(text, SCHEMA))
 
@@ -37,7 +40,10 @@ def load(path: Any) -> Explanation:
 
     Examples
     --------
-    >>> load("why.json").wall  # doctest: +SKIP
+    >>> load("why.json")
+    Traceback (most recent call last):
+    ...
+    roofline_helpers.records.BadRecord: why.json: can't be read: No such file or directory
     """
     return of_fields(records.load(path, SCHEMA))
 

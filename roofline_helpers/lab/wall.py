@@ -47,7 +47,7 @@ def memory_wall() -> Element:
 
     Examples
     --------
-    >>> memory_wall().kind
+    >>> memory_wall().kind  # doctest: +SKIP
     'memory-wall'
     """
     h100 = chip_of("h100")

@@ -203,6 +203,7 @@ def load(path: Any) -> Record:
 
     Examples
     --------
-    >>> load("mine.json").table()  # doctest: +SKIP
+    >>> load(records.committed("measured", "h200.json")).name
+    'NVIDIA H200 SXM'
     """
     return records.load(path, SCHEMA, Record)

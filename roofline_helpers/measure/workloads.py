@@ -282,7 +282,8 @@ def cases(quick: bool = False) -> list[Case]:
 
     Examples
     --------
-    >>> cases(quick=True)[0].group  # doctest: +SKIP
+    >>> cases(quick=True)[0].group
+    'memory'
     """
     import jax
 
