@@ -100,13 +100,13 @@ def matrix_types(site: Site) -> tuple[str, ...]:
 
 
 _REAL = frozenset({"real", "imag", "complex"})  # these take complex numbers apart
-_COMPUTING = (ARITHMETIC | TRANSCENDENTAL | PRODUCTS | {"reduce", "reduce-window"}) - _REAL
+COMPUTING = (ARITHMETIC | TRANSCENDENTAL | PRODUCTS | {"reduce", "reduce-window"}) - _REAL
 
 
 def is_complex(site: Site) -> bool:
     """Return whether it computes with complex numbers, whose real operations are not counted."""
     leaves = (leaf for shape in site.operands for leaf in shape.leaves)
-    return site.instruction.opcode in _COMPUTING and any(
+    return site.instruction.opcode in COMPUTING and any(
         leaf.dtype in ("c64", "c128") for leaf in leaves
     )
 

@@ -17,7 +17,7 @@ SPACES: Mapping[str, Mapping[int, str]] = {
 }
 """The memory that `S(n)` means on each platform. "hbm" is the main memory, whatever it is."""
 
-_BITS = {"pred": 8, "token": 0, "opaque": 0, "c64": 64, "c128": 128, "bf16": 16}
+BITS = {"pred": 8, "token": 0, "opaque": 0, "c64": 64, "c128": 128, "bf16": 16}
 _DIGITS = re.compile(r"^[sufc](\d+)")  # s32, u8, f32, f8e4m3fn … ; s4 takes a byte unless E(4)
 _ARRAY = re.compile(r"([a-z]\w*)\[([^\]]*)\](?:\{([^{}]*)\})?")
 
@@ -62,7 +62,7 @@ class Shape:
         if self.packed:
             return self.packed
         digits = _DIGITS.match(self.dtype)
-        return _BITS.get(self.dtype, max(int(digits.group(1)), 8) if digits else 0)
+        return BITS.get(self.dtype, max(int(digits.group(1)), 8) if digits else 0)
 
     @property
     def bytes(self) -> int:
