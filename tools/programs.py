@@ -167,9 +167,9 @@ def ahead(lowered: Any, devices: Sequence[Any], target: Mapping[str, str]) -> Co
     folder = os.environ.get(WRITE_TO)
     if folder:
         place = Path(folder) / f"{key}.json"
-        beside = place.with_suffix(f".{os.getpid()}")
-        beside.write_text(json.dumps(entry), "utf-8")
-        beside.replace(place)
+        unfinished = place.with_suffix(f".{os.getpid()}")
+        unfinished.write_text(json.dumps(entry), "utf-8")
+        unfinished.replace(place)
     return program_of(entry)
 
 
@@ -205,9 +205,9 @@ def pack(entries: Mapping[str, Any]) -> int:
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": 1 << 26}]
     stored = {"made by": made_by(), "programs": ordered}
     packed = lzma.compress(json.dumps(stored).encode(), filters=filters)
-    beside = KEPT.with_suffix(".new")
-    beside.write_bytes(packed)
-    beside.replace(KEPT)
+    unfinished = KEPT.with_suffix(".new")
+    unfinished.write_bytes(packed)
+    unfinished.replace(KEPT)
     return len(packed)
 
 

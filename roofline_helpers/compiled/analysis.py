@@ -41,7 +41,7 @@ LONG = 60
 
 
 class RecordUsed(UserWarning):
-    """A committed record stands in for the compiler.
+    """A committed record takes the compiler's place.
 
     Examples
     --------
@@ -83,7 +83,7 @@ def analyze(
         cloud's name, such as "v6e-8"; or the device that JAX has here. By default the latter, be
         it a CPU.
     record : str, optional
-        Name of the committed record that stands in where the compiler for `chip` is not here.
+        Name of the committed record to use where the compiler for `chip` is not available.
     use : {"auto", "compiler", "record"}
         "auto" compiles where it can, else takes the record. The environment variable
         ROOFLINE_USE overrides it where a record is named; ROOFLINE_RECORD_TO names a directory

@@ -23,7 +23,7 @@ from roofline_helpers.compiled.body import Body, inside, item_bytes, small, spac
 from roofline_helpers.hlo.blocks import Operand, PallasKernel
 
 MOST_STEPS = 4_000_000
-"""Steps of a grid above which nothing is counted: what the kernel declares then stands."""
+"""Steps of a grid above which nothing is counted, and what the kernel declares is taken."""
 
 
 def counted(jaxpr: Any, platform: str = "tpu") -> tuple[PallasKernel, ...]:

@@ -110,12 +110,12 @@ class Program:
         }
 
     def is_container(self, name: str) -> bool:
-        """Return whether an instruction stands for kernels inside it."""
+        """Return whether an instruction contains kernels."""
         site = self.sites.get(name)
         return site is not None and site.instruction.base in CONTAINERS
 
     def inside(self, name: str) -> list[hlo.Row]:
-        """Return the kernels that a loop, call or branch stands for, at any depth."""
+        """Return the kernels inside a loop, call or branch, at any depth."""
         found: dict[str, hlo.Row] = {}
         waiting = [name]
         while waiting:

@@ -240,7 +240,7 @@ class _Join:
         return op if program is None else program.wrapped.get(op, op)
 
     def container(self, event: Event) -> bool:
-        """Return whether an event stands for others inside it."""
+        """Return whether an event contains others."""
         program = self.program_of(event)
         if program is None or not program.is_container(event.op):
             return False

@@ -1,4 +1,4 @@
-"""Baselines: what a program was when someone looked at it, in small files beside the tests."""
+"""Baselines: what a program was when someone looked at it, in small files next to the tests."""
 
 from __future__ import annotations
 

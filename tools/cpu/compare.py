@@ -2,7 +2,7 @@
 
     python -m tools.cpu.compare [--rounds N] [--side N] [--one-core] [--pause S] [--out FILE.json]
 
-Memory: STREAM in C (`stream.c` beside this file, compiled here with ``cc -O3 -fopenmp``) against
+Memory: STREAM in C (`stream.c` next to this file, compiled here with ``cc -O3 -fopenmp``) against
 JAX's streaming kernels. Compute: NumPy's matrix product against JAX's. Each round runs all of
 them one after another, so that what disturbs the machine disturbs both sides; of each kernel the
 best round counts, on both sides, since whatever else runs can only make it slower. --one-core does

@@ -107,7 +107,7 @@ def run(path: Path) -> Run:
         if kept.pop("key", "") != key:
             fresh = execute(path)
             kept = {**vars(fresh), "notebook": notebooks.dump(fresh.notebook)}
-            beside = place.with_suffix(".new")
-            beside.write_text(json.dumps({"key": key, **kept}), "utf-8")
-            beside.replace(place)
+            unfinished = place.with_suffix(".new")
+            unfinished.write_text(json.dumps({"key": key, **kept}), "utf-8")
+            unfinished.replace(place)
     return Run(**{**kept, "notebook": nbformat.reads(kept["notebook"], as_version=4)})

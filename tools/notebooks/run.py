@@ -264,9 +264,9 @@ def execute(
 def write(texts: dict[Path, str]) -> None:
     """Write files so that each is either as before or complete."""
     for path, text in texts.items():
-        beside = path.with_name(f".{path.name}.new")
-        beside.write_text(text, "utf-8")
-        beside.replace(path)
+        unfinished = path.with_name(f".{path.name}.new")
+        unfinished.write_text(text, "utf-8")
+        unfinished.replace(path)
 
 
 def execute_all(paths: list[Path], refresh: bool) -> int:

@@ -129,7 +129,7 @@ def check_page(site: Path, path: Path, read_pages: dict[Path, Page], written: bo
             f"{name}: {page.words} words under {page.headings} main headings: no written page"
         )
     for twice in sorted({one for one in page.ids if page.ids.count(one) > 1}):
-        problems.append(f"{name}: the id {twice!r} stands there twice")
+        problems.append(f"{name}: the id {twice!r} is there twice")
     for address in sorted(set(page.links)):
         found = target(site, path, address)
         if found is None:

@@ -94,7 +94,7 @@ def levels(graph: Graph) -> dict[str, int]:
 
 
 def needed(graph: Graph) -> list[tuple[str, str]]:
-    """Return the imports that no chain of others stands for."""
+    """Return the imports that no chain of others implies."""
 
     def reach(room: str) -> set[str]:
         return graph[room] | {far for near in graph[room] for far in reach(near)}
@@ -133,15 +133,15 @@ def rows(graph: Graph) -> tuple[list[list[str]], list[tuple[str, str]]]:
 
 def ordered(made: list[list[str]], lines: list[tuple[str, str]]) -> list[list[str]]:
     """Return the rows with neighbours near each other: each one at the mean of its neighbours."""
-    beside: dict[str, list[str]] = {one: [] for row in made for one in row}
+    neighbours: dict[str, list[str]] = {one: [] for row in made for one in row}
     for upper, lower in lines:
-        beside[upper].append(lower)
-        beside[lower].append(upper)
+        neighbours[upper].append(lower)
+        neighbours[lower].append(upper)
     best = made
     for _ in range(24):
         for row in made:
             place = positions(made)
-            wanted = {one: [place[other][0] for other in beside[one]] for one in row}
+            wanted = {one: [place[other][0] for other in neighbours[one]] for one in row}
             row.sort(
                 key=lambda one: sum(wanted[one]) / len(wanted[one]) if wanted[one] else WIDTH / 2
             )

@@ -1,4 +1,4 @@
-"""Weigh every page, and have Lighthouse judge it: a table, ours beside a default Jupyter Book.
+"""Weigh every page, and have Lighthouse judge it: a table, ours next to a default Jupyter Book's.
 
     npm install --prefix _build/npm lighthouse
     python -m tools.site.lighthouse                     every page of _build/html
