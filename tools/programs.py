@@ -58,7 +58,7 @@ OURS = re.compile(r"/(?:roofline_helpers|tools)/")
 _ahead = compiling.ahead
 
 
-def plain_kernel(found: re.Match[str]) -> str:
+def plain_kernel(match: re.Match[str]) -> str:
     """Return the text of a Mosaic kernel, without the positions that its bytes hold."""
     try:
         from jax._src.interpreters import mlir
@@ -68,9 +68,9 @@ def plain_kernel(found: re.Match[str]) -> str:
         with mlir.make_ir_context() as context:
             tpu.register_dialect(context)
             context.allow_unregistered_dialects = True
-            return str(ir.Module.parse(b64decode(found[1])).operation)
+            return str(ir.Module.parse(b64decode(match[1])).operation)
     except Exception:  # JAX's own parts, which may change: then the bytes themselves are the key
-        return found[0]
+        return match[0]
 
 
 def moved(text: str) -> str:
@@ -138,8 +138,8 @@ def kept() -> dict[str, Any]:
     if os.environ.get(SOURCE) == "live" or not KEPT.is_file():
         return {}
     stored = json.loads(lzma.decompress(KEPT.read_bytes()))
-    found: dict[str, Any] = stored["programs"] if stored["made by"] == made_by() else {}
-    return found
+    programs: dict[str, Any] = stored["programs"] if stored["made by"] == made_by() else {}
+    return programs
 
 
 def entry_of(program: Compiled) -> dict[str, Any]:

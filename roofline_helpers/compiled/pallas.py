@@ -181,11 +181,11 @@ def _machine(each: Any, platform: str) -> str:
     options = each.params.get("compiler_params")
     stated = [str(each.params.get("backend")), type(options).__module__]
     stated += map(str, options) if isinstance(options, Mapping) else []
-    said = " ".join(stated)
+    words = " ".join(stated)
     for machine in ("triton", "mosaic_gpu"):
-        if machine in said:
+        if machine in words:
             return machine
-    if "mosaic" in said or platform == "tpu":
+    if "mosaic" in words or platform == "tpu":
         return "tpu"
     import jax
 

@@ -89,10 +89,10 @@ def execute(path: Path) -> Run:
             manager=warm.Manager,
         )
         records = {one.name: one.read_text("utf-8") for one in Path(folder).glob("*.json")}
-    said: dict[str, list[Any]] = {"done": [], "failed": []}
+    compiled_for_tpus: dict[str, list[Any]] = {"done": [], "failed": []}
     if traced and live:
-        said = json.loads(notebook.cells.pop().outputs[-1].text)
-    return Run(notebook, records, **said)
+        compiled_for_tpus = json.loads(notebook.cells.pop().outputs[-1].text)
+    return Run(notebook, records, **compiled_for_tpus)
 
 
 @cache

@@ -77,20 +77,20 @@ def levels(graph: Graph) -> dict[str, int]:
     ValueError
         Rooms import each other in a circle.
     """
-    found: dict[str, int] = {}
+    lines_of: dict[str, int] = {}
 
     def floor(room: str, above: tuple[str, ...]) -> int:
         if room in above:
             circle = " imports ".join([*above[above.index(room) :], room])
             raise ValueError(f"{PACKAGE}: {circle}")
-        if room not in found:
+        if room not in lines_of:
             below = [floor(one, (*above, room)) for one in sorted(graph[room])]
-            found[room] = 1 + max(below, default=-1)
-        return found[room]
+            lines_of[room] = 1 + max(below, default=-1)
+        return lines_of[room]
 
     for room in graph:
         floor(room, ())
-    return found
+    return lines_of
 
 
 def needed(graph: Graph) -> list[tuple[str, str]]:
