@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.patches import Patch
@@ -62,7 +61,15 @@ def heatmap(
     BadType, BadValue, UnknownName
         No job or no chip; an unknown chip or data type; a kernel with matrix work in another data
         type than the chips' peak, whose bytes would be wrong.
+
+    Examples
+    --------
+    >>> from roofline_helpers.work import matmul
+    >>> heatmap({"matmul": matmul(512, 512, 512)}, ["v5e", "v6e"]).get_xticklabels()[0].get_text()
+    'matmul'
     """
+    import seaborn as sns  # here, as it brings SciPy's statistics with it: a second
+
     kind = dtype_of(dtype)
     named = named_jobs(jobs)
     many = isinstance(chips, Iterable) and not isinstance(chips, str)
@@ -150,6 +157,11 @@ def lines(
     ------
     BadType, BadValue
         Not numbers, not positive, not mappings, or a series that is not as long as `x`.
+
+    Examples
+    --------
+    >>> lines([1, 10, 100], {"N": [1, 10, 100]}, xlabel="N").get_xlabel()
+    'N'
     """
     across = np.atleast_1d(np.asarray(quantity("x", x, zero=not logx), dtype=float))
     if across.size < 2 or across.ndim != 1:
@@ -198,6 +210,12 @@ def traffic(variants: Mapping[str, Work | Sequence[Work]], *, ax: Axes | None = 
     ------
     BadType, BadValue
         No variant, or something that is not a kernel.
+
+    Examples
+    --------
+    >>> from roofline_helpers.work import matmul
+    >>> traffic({"one": matmul(512, 512, 512)}).get_yticklabels()[0].get_text()
+    'one'
     """
     if not isinstance(variants, Mapping) or not variants:
         raise BadType(f"variants must be a mapping of name to kernels, got {variants!r}")

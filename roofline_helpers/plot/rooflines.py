@@ -93,6 +93,13 @@ def roofline(
     BadType, BadValue, UnknownName
         Not a roofline or a job; an intensity of zero, which has no place on a logarithmic axis;
         an achieved label that no job has; a vector ceiling that is not known.
+
+    Examples
+    --------
+    >>> from roofline_helpers import chip, work
+    >>> axes = roofline(chip("v6e").roofline(), {"matmul": work.matmul(600, 600, 600)})
+    >>> axes.get_xlabel()
+    'arithmetic intensity (FLOP/byte)'
     """
     need(roof, Roofline)
     points = positions(jobs, roof)
@@ -190,6 +197,12 @@ def compare(
     ------
     BadType, BadValue
         No roofline, or something that is not one; a job without a place on the axes.
+
+    Examples
+    --------
+    >>> from roofline_helpers import chip
+    >>> compare([chip("v5e").roofline(), chip("v6e").roofline()]).get_xscale()
+    'log'
     """
     roofs = roofs_of(rooflines)
     named = named_jobs(jobs)
@@ -252,6 +265,13 @@ def fusion(
     ------
     BadType, BadValue
         Not kernels; nothing before or after.
+
+    Examples
+    --------
+    >>> from roofline_helpers import chip, work
+    >>> four = work.fusion_chain(65536, 4096)
+    >>> fusion(chip("h100").roofline(), four, work.fuse(*four)).get_yscale()
+    'log'
     """
     need(roof, Roofline)
     (name0, first), (name1, last) = labelled_work(before, "before"), labelled_work(after, "after")
@@ -291,6 +311,13 @@ def hierarchical(roof: Roofline, jobs: Jobs, *, ax: Axes | None = None) -> Axes:
     ------
     BadType, BadValue
         A job that is not a `Work` (a plain intensity belongs to one level only).
+
+    Examples
+    --------
+    >>> from roofline_helpers import chip, work
+    >>> roof = chip("v5e").roofline(levels=("hbm", "vmem"))
+    >>> hierarchical(roof, {"matmul": work.matmul(512, 512, 512)}).get_xscale()
+    'log'
     """
     need(roof, Roofline)
     named = named_jobs(jobs)

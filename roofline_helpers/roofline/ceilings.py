@@ -17,7 +17,15 @@ UNITS = ("matrix", "vector")
 
 @dataclass(frozen=True, repr=False)
 class Ceilings:
-    """The figures of a `Roofline`, which says what each is and what they allow together."""
+    """The figures of a `Roofline`, which says what each is and what they allow together.
+
+    Examples
+    --------
+    >>> from roofline_helpers.roofline import Roofline
+    >>> roof = Roofline(peak=100e12, levels={"hbm": 1e12}, name="a chip")
+    >>> roof.bandwidth, roof.ridge
+    (1000000000000.0, 100.0)
+    """
 
     peak: float
     levels: Mapping[str, float]  # a number is accepted too
