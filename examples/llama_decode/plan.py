@@ -59,6 +59,8 @@ class Kernels:
         For qkv, o, gate_up and down.
     tiles : Ring
         Tiles of keys, and as many of values, in attention.
+    blank : bool
+        Attention fills the rows of the matrix unit that no head takes with zeros.
     programs : int
         The GPU's multiprocessors.
     """
@@ -66,6 +68,7 @@ class Kernels:
     chain: bool = True
     products: Mapping[str, Cut] = field(default_factory=_products)
     tiles: Ring = Ring()
+    blank: bool = False
     programs: int = 132
 
     def splits(self, batch: int, groups: int, tokens: int) -> int:

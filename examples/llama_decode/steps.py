@@ -69,6 +69,7 @@ def kernel_layer(
     cut: dict[str, Any] = {
         "splits": splits,
         "ring": kernels.tiles,
+        "blank": kernels.blank,
         "programs": kernels.programs,
     }
     parts = linear(y, "qkv", squares)

@@ -50,7 +50,7 @@ def waterfall(why: Explanation, ax: Axes | None = None) -> Axes:
     def bar_of(place: int, name: str, seconds: float, left: float, **looks: Any) -> None:
         axes.barh(place, seconds, 0.5, left=left, gid=f"bar:{name}", **looks)
         label = si(seconds, "s") if abs(seconds) > 1e-12 else "0"
-        about = {"textcoords": "offset points", "fontsize": "small"}
+        about: dict[str, Any] = {"textcoords": "offset points", "fontsize": "small"}
         axes.annotate(label, (max(left, left + seconds), place), (4, 0), va="center", **about)
         where = axes.get_yaxis_transform()  # from the left edge, whatever the times
         axes.annotate(_short(name), (0, place - 0.27), (2, 0), where, va="bottom", **about)

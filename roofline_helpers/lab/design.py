@@ -75,6 +75,10 @@ def design_challenge() -> Element:
     them share it, phase, batch, context, data types, fusion and attention, against memory and a
     latency target, and looks back.
     Answers and the last design stay in the reader's ledger.
+
+    Examples
+    --------
+    >>> design_challenge().kind  # doctest: +SKIP
     """
     today = step(LLAMA_3_8B, "h100", **TODAY)
     roof = today.setting.chip.roofline("bf16", reached=True)

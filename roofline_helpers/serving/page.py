@@ -41,6 +41,11 @@ def tables() -> dict[str, Any]:
     Data types, FLOPs of operations, chips with the types that each can serve with and how long
     several of them take for a sum, the models and the fusion strategies: the keys are described in
     model.js and serving.js.
+
+    Examples
+    --------
+    >>> sorted(tables())[:2]
+    ['bits', 'chips']
     """
     costs = {
         op: {"element": sum(steps.values()), "row": sum(work.ROW_COSTS.get(op, {}).values())}
@@ -115,7 +120,13 @@ def _shortened(kernel: Fused) -> dict[str, Any]:
 
 
 def script() -> str:
-    """Return the model in JavaScript: a constant `tables`, then assets/model.js and serving.js."""
+    """Return the model in JavaScript: a constant `tables`, then assets/model.js and serving.js.
+
+    Examples
+    --------
+    >>> script().startswith("const tables")
+    True
+    """
     data = json.dumps(tables(), ensure_ascii=False, separators=(",", ":"))
     assets = resources.files("roofline_helpers") / "assets"
     parts = [assets.joinpath(name).read_text("utf-8") for name in ("model.js", "serving.js")]

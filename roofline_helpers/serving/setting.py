@@ -18,6 +18,12 @@ class Sizes(NamedTuple):
     """What of a setting its operations depend on; of the chip only its 16-bit type, `half`.
 
     `model` is what one chip has of it: the whole of its depth, a share of its widths.
+
+    Examples
+    --------
+    >>> from roofline_helpers.serving import step
+    >>> step("llama-3-8b", "h100", batch=64, context=2048).setting.sizes.tokens
+    64
     """
 
     model: Decoder
@@ -40,7 +46,15 @@ class Sizes(NamedTuple):
 
 @dataclass(frozen=True)
 class Setting:
-    """What a step is asked for, checked and with every default filled in. See `step`."""
+    """What a step is asked for, checked and with every default filled in. See `step`.
+
+    Examples
+    --------
+    >>> from roofline_helpers.serving import step
+    >>> setting = step("llama-3-8b", "h100", batch=64, context=2048).setting
+    >>> setting.phase, setting.tokens
+    ('decode', 64)
+    """
 
     model: Decoder
     chip: Chip

@@ -28,6 +28,12 @@ class StepKernel(Kernel):
     """A kernel of a step.
 
     `ops` are the operations fused into it.
+
+    Examples
+    --------
+    >>> kernel = step("llama-3-8b", "h100", batch=64, context=2048).kernels[0]
+    >>> kernel.name, kernel.count
+    ('embedding', 1)
     """
 
     work: Work
@@ -61,6 +67,12 @@ class Footprint:
 
     `activations` is the most that is alive during any kernel: what it reads and writes, and what
     a later kernel still needs. `reserve` is what the runtime keeps for itself.
+
+    Examples
+    --------
+    >>> one = step("llama-3-8b", "h100", batch=64, context=2048).memory
+    >>> one.fits, round(one.total / 1e9)
+    (True, 33)
     """
 
     weights: int
@@ -91,6 +103,12 @@ class Step:
 
     A step that does not fit has times all the same: what they would be with memory enough. On
     several chips `kernels`, `memory`, `flops` and `bytes` are those of each of them.
+
+    Examples
+    --------
+    >>> one = step("llama-3-8b", "h100", batch=64, context=2048)
+    >>> one.fits, round(one.mfu, 2)
+    (True, 0.1)
     """
 
     setting: Setting
@@ -402,6 +420,11 @@ def best_batch(model: Decoder | str, chip: Any, *, latency: float, **setting: An
     ------
     BadType, BadValue, UnknownName
         As `step`; a latency that is not a positive number.
+
+    Examples
+    --------
+    >>> best_batch("llama-3-8b", "h100", latency=0.02, context=2048).setting.batch
+    184
     """
     if "batch" in setting:
         raise BadType(f"best_batch() looks for the batch: none can be given, got {setting}")

@@ -13,6 +13,11 @@ class Fused:
     `count` is "once", "layers" or "between" (once less than layers). `keep` names tensors that
     are made and read inside, and needed outside too. A kernel whose first operation a step does
     not have is left out of it; its other operations may be missing.
+
+    Examples
+    --------
+    >>> STRATEGIES["none"][0].ops
+    ('embedding',)
     """
 
     ops: tuple[str, ...]

@@ -139,8 +139,11 @@ def test_the_product_with_a_norm_is_right() -> None:
 
 
 @NEEDS_JAX
-@pytest.mark.parametrize(("position", "splits"), [(0, 1), (200, 1), (200, 2)])
-def test_attention_rotates_appends_and_attends(position: int, splits: int) -> None:
+@pytest.mark.parametrize(
+    ("position", "splits", "blank"),
+    [(0, 1, False), (200, 1, False), (200, 2, False), (0, 1, True), (200, 2, True)],
+)
+def test_attention_rotates_appends_and_attends(position: int, splits: int, blank: bool) -> None:
     how = interpreted()
     from examples.llama_decode import hopper_attention
 
@@ -149,7 +152,7 @@ def test_attention_rotates_appends_and_attends(position: int, splits: int) -> No
     keys, values = (normal(key, 1, 2, TOKENS, 128, dtype=jnp.bfloat16) for key in (1, 2))
     turn = model.angles(shape, jnp.int32(position))
     refs = jax.new_ref(keys), jax.new_ref(values)
-    given = {"ring": Ring(2, ahead=1), "programs": 4, "splits": splits}
+    given = {"ring": Ring(2, ahead=1), "programs": 4, "splits": splits, "blank": blank}
     got = hopper_attention.attend(parts, turn, at, *refs, **given, **how)
     if splits > 1:
         got = hopper_attention.merge(*got, 8, **how)[:1]
