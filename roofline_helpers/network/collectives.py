@@ -118,7 +118,7 @@ def all_gather(
     Source: jax-ml/scaling-book, "Sharded matrices"; R. Thakur et al., IJHPCA 19(1), 2005.
     """
 
-    ways = {"ring": lambda v, axes: _passed_on(v, axes)._replace(copied=v / _size(axes))}
+    ways = {"ring": lambda v, axes: _passed_on(v, axes)._replace(own=v / _size(axes))}
     return _timed("all-gather", nbytes, over, sharing, algorithm, ways)
 
 
@@ -137,7 +137,7 @@ def reduce_scatter(
         As in `all_gather`; the same errors and sources.
     """
 
-    ways = {"ring": lambda v, axes: _passed_on(v, axes)._replace(reduced=v / _size(axes))}
+    ways = {"ring": lambda v, axes: _passed_on(v, axes)._replace(own=v / _size(axes))}
     return _timed("reduce-scatter", nbytes, over, sharing, algorithm, ways)
 
 
@@ -161,7 +161,7 @@ def all_reduce(
 
     def ring(v: float, axes: tuple[Axis, ...]) -> Load:
         n = _size(axes)
-        return Load("ring", 2 * _gathered(v, axes), 2 * _steps(axes), v / n, v / n)
+        return Load("ring", 2 * _gathered(v, axes), 2 * _steps(axes), 2 * v / n)
 
     def tree(v: float, axes: tuple[Axis, ...]) -> Load:
         _only_switch("tree", axes)
@@ -170,7 +170,7 @@ def all_reduce(
     def one_shot(v: float, axes: tuple[Axis, ...]) -> Load:
         n = _size(axes)
         steps = 1 if _switched(axes) else _steps(axes)
-        return Load("one-shot", _gathered(n * v, axes), steps, reduced=n * v)
+        return Load("one-shot", _gathered(n * v, axes), steps, own=n * v)
 
     def multicast(v: float, axes: tuple[Axis, ...]) -> Load:
         if not all(each.multicast for each in axes):
@@ -201,7 +201,7 @@ def all_to_all(
     def load(v: float, axes: tuple[Axis, ...]) -> Load:
         n = _size(axes)
         link_bytes = max(_crossing(v, each, n) for each in axes)
-        return Load("ring", link_bytes, _steps(axes), copied=v / n**2, to="each")
+        return Load("ring", link_bytes, _steps(axes), own=v / n**2, to="each")
 
     return _timed("all-to-all", nbytes, over, sharing, algorithm, {"ring": load})
 
