@@ -175,7 +175,7 @@ SAYS = {
     "step": "each further device",
     "exchange_startup": "begin an all-to-all",
     "small_rate": "by the protocol for small messages",
-    "peer_small_rate": "to one peer, by that protocol",
+    "peer_limit": "from which size on one peer gets all channels",
     "bulk_startup": "begin by the protocol for large messages",
     "bulk_step": "each further device by that protocol",
     "matrix": "share of the matrix peak, on chips where nobody published it",
@@ -210,6 +210,8 @@ def _constants() -> str:
 
 
 def _value(key: str, row: Mapping[str, float]) -> str:
+    if key == "peer_limit":
+        return rh.si(row["value"], "B")
     if key.endswith("_rate"):
         return rh.si(row["value"], "B/s")
     return rh.si(row["value"], "s") if row["value"] < 1e-3 else significant(row["value"], 4)

@@ -28,8 +28,8 @@ class Protocol:
     own_rate : float, optional
         Byte/s at which a device copies, or adds, the share of the result that is its own and
         crosses no link; not given where that costs nothing.
-    peer_rate : float, optional
-        Byte/s to a single peer, where it doesn't get all of the rate.
+    peer_rate, peer_limit : float, optional
+        Byte/s to a single peer, for messages of fewer bytes than the limit.
     """
 
     rate: float
@@ -38,11 +38,12 @@ class Protocol:
     exchange: float = 0.0
     own_rate: float | None = None
     peer_rate: float | None = None
+    peer_limit: float = math.inf
 
     def times(self, load: Load) -> tuple[float, float]:
         """Return the seconds that a load's steps take, and those that its bytes take."""
         rate = self.rate
-        if load.to == "one" and self.peer_rate:
+        if load.to == "one" and self.peer_rate and load.link_bytes < self.peer_limit:
             rate = min(rate, self.peer_rate)
         transfer = load.link_bytes / rate + (load.own / self.own_rate if self.own_rate else 0.0)
         latency = self.startup + load.steps * self.step

@@ -6,7 +6,7 @@ import math
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from itertools import combinations
@@ -241,16 +241,14 @@ def _protocols(chip: Chip, link: str, ceilings: str, kind: str) -> tuple[Protoco
     own = {"startup": begin, **reached, **library, **library.get(chip.key, {})}
     exchange, later = (reached[f"{what}_startup"] - begin for what in ("exchange", "bulk"))
     large = rate * own["efficiency"]
-    small = Protocol(
-        min(large, own["small_rate"]),
-        own["step"],
-        own["startup"],
-        exchange,
-        peer_rate=own["peer_small_rate"],
-    )
+    few = own["small_rate"] / (float(chip_of("h100").links[link]) * library["efficiency"])
     share = chip.roofline(chip.half).bandwidth * own["own_share"]
+    small = Protocol(min(large, own["small_rate"]), own["step"], own["startup"], exchange)
     bulk = Protocol(large, own["bulk_step"], own["startup"] + later, exchange, own_rate=share)
-    return (small, bulk)
+    return tuple(
+        replace(each, peer_rate=few * each.rate, peer_limit=own["peer_limit"])
+        for each in (small, bulk)
+    )
 
 
 def _torus_shape(shape: Any, pod: tuple[int, ...], chip: Chip) -> tuple[int, ...]:

@@ -33,11 +33,11 @@ def judged(rows: pandas.DataFrame) -> pandas.DataFrame:
 def test_half_of_all_rows_are_within_a_tenth(judged: pandas.DataFrame) -> None:
     assert len(judged) >= 450
     assert judged.off.median() <= 0.10
-    assert (judged.off <= LARGE).mean() >= 0.88
+    assert (judged.off <= LARGE).mean() >= 0.90
 
 
 @pytest.mark.parametrize(
-    ("chip", "median", "largest"), [("v7x", 0.02, 0.05), ("h200", 0.15, 1.5), ("h100", 0.09, 1)]
+    ("chip", "median", "largest"), [("v7x", 0.02, 0.05), ("h200", 0.15, 2.0), ("h100", 0.09, 1.2)]
 )
 def test_errors_by_chip(judged: pandas.DataFrame, chip: str, median: float, largest: float) -> None:
     off = judged.off[judged.chip == chip]
