@@ -107,7 +107,7 @@ class Step(Facts):
 
     @property
     def bubble(self) -> float:
-        """Share of a stage's time in which it waits for others.
+        """Time for which a stage of a pipeline waits for others, over that in which it works.
 
         (stages − 1) / (microbatches · interleave).
         """
