@@ -28,7 +28,7 @@ def energy_of(runner: Runner, queue: int) -> Energy | None:
     if counter is None:
         return None
     library, handle = counter
-    idle = _idle_watts(library, handle)
+    idle = _idle_watts()
     warm = perf_counter() + 0.5
     while perf_counter() < warm:
         runner.run(queue)
@@ -59,8 +59,14 @@ def _joules(library: Any, handle: Any) -> float:
 
 
 @functools.cache
-def _idle_watts(library: Any, handle: Any) -> float:
-    """Return the mean power of a device that has done nothing for a second: once a process."""
+def _idle_watts() -> float:
+    """Return the mean power of a device that has done nothing for a second: once a process.
+
+    It takes no argument, since NVML's handle is a pointer of ctypes and can't be a cache's key.
+    """
+    opened = nvml.opened()
+    assert opened is not None  # whoever asks has the counter
+    library, handle = opened
     sleep(1.0)
     seen = []
     for _ in range(10):
