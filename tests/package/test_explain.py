@@ -63,7 +63,8 @@ def test_it_shows_itself(why: Explanation) -> None:
     assert table.index[-1] == "nothing explains it"
     assert table["ms"].sum() == pytest.approx(1e3 * why.wall, rel=1e-9)
     html = why._repr_html_()
-    assert html.count("<svg") == 1
+    assert html.count("<svg") == 2  # the waterfall, and one for phones
+    assert html.count('class="slim"') == 1
     assert "<script" not in html
 
 
@@ -82,7 +83,7 @@ def test_a_picture_that_is_not_there(why: Explanation) -> None:
 
 def test_one_page_without_network(why: Explanation, tmp_path: Path) -> None:
     page = why.save(tmp_path / "why.html").read_text("utf-8")
-    assert page.count("<svg") == 3
+    assert page.count("<svg") == 4
     assert not re.search(r"(src|href)=|@import|url\(|https?://(?!www\.w3\.org)", page)
     with pytest.raises(BadValue, match=r"\.html or \.json"):
         why.save(tmp_path / "why.txt")
