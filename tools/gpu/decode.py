@@ -38,7 +38,7 @@ from roofline_helpers import measure, serving
 
 PUBLISHED, REACHED, READ = 4.8e12, 0.89 * 4.8e12, 4.558e12
 """Bytes a second of an H200's memory: its data sheet's, a copy's, a stream's that only reads."""
-FIRST = ("overlapped", "cuDNN")
+FIRST = ("overlapped", "narrow sums", "cuDNN")
 """The rungs that are timed first."""
 SMALL = model.Llama(layers=2, width=512, hidden=1792, heads=16, groups=4, vocabulary=512)
 
@@ -47,12 +47,13 @@ def candidates():
     """Yield the last rung cut in other ways, and the batches for which that may gain."""
     last = steps.RUNGS[-1]
     cuts = Kernels().products
-    full = {name: replace(cut, ring=Ring()) for name, cut in cuts.items()}
-    wide = {**cuts, "down": Cut(256, splits=8, ring=Ring(5))}
+    few = {name: replace(cut, ring=Ring(3, ahead=2)) for name, cut in cuts.items()}
+    halves = {**cuts, "o": Cut(64, splits=2, depth=128, ring=Ring(6))}
     ways = {
-        "zeros": (Kernels(blank=True), (64, 16, 1)),
-        "zeros, all that fits": (Kernels(blank=True, products=full), (1, 64, 16)),
-        "zeros, wider tiles of down": (Kernels(blank=True, products=wide), (64,)),
+        "sums in float32": (Kernels(deep=16), (16, 1)),
+        "few buffers": (Kernels(narrow=True, products=few), (64, 16)),
+        "two splits of o": (Kernels(narrow=True, products=halves), (64, 16)),
+        "two tiles": (Kernels(narrow=True, tiles=Ring(2)), (64,)),
     }
     for name, (way, batches) in ways.items():
         yield replace(last, name=f"{last.name}: {name}", way=way), batches
