@@ -29,7 +29,7 @@ TILE, HALVES = 64, 2
 """Tokens of one step of attention, and the warpgroups that take every other step."""
 SHARED_BY_TILES = 196_608
 """Bytes of shared memory for the tiles of one program."""
-LOWEST, HIGHEST, TINY = -1e30, 1e30, 1e-30
+LOWEST, TINY = -1e30, 1e-30
 SCALE = WIDTH**-0.5 / math.log(2)
 """What scores are multiplied by, as exponentials are to the base 2."""
 ROWS, COLUMNS = gpu.Layout.WGMMA.reduce((1,)), gpu.Layout.WGMMA.reduce((0,))
@@ -49,7 +49,6 @@ def attend(
     ring: Ring,
     programs: int,
     splits: int = 1,
-    blank: bool = False,
     chain: bool = True,
     interpret: Any = None,
 ) -> Any:
@@ -62,7 +61,8 @@ def attend(
     Parameters
     ----------
     parts : Array
-        [S, B′ ≥ B, (4 G + 2 G) · 128] in float32, whose sum over S is queries, keys and values.
+        [S, B′ ≥ B, (4 G + 2 G) · 128] in float32 or bfloat16, whose sum over S is queries, keys
+        and values.
     turn : (Array, Array)
         The rotary embedding's cosines and sines, [64].
     position : Array
@@ -76,9 +76,6 @@ def attend(
         At most so many, one on each multiprocessor.
     splits : int
         Parts of the tokens that programs of their own take; their results go to `merge`.
-    blank : bool
-        Rows of the matrix unit that no head fills hold zeros, which take less power than what
-        happens to be there.
 
     Returns
     -------
@@ -98,7 +95,7 @@ def attend(
     if splits > 1 and mine > 1:
         raise ValueError(f"{splits} splits of {rows * groups} pairs need {items} programs")
     room = min(SHARED_BY_TILES // (TILE * WIDTH * 2) // (2 * HALVES), mine * per // HALVES)
-    sizes = Sizes(rows, groups, splits, mine, per, *ring.within(room), chain, blank)
+    sizes = Sizes(rows, groups, splits, mine, per, *ring.within(room), chain)
     dtype: Any = jnp.float32 if splits > 1 else jnp.bfloat16
     shapes = [jax.ShapeDtypeStruct((rows, GROUP * groups, WIDTH), dtype)]
     if splits > 1:
@@ -132,7 +129,6 @@ class Sizes:
     stages: int
     ahead: int
     chain: bool
-    blank: bool
 
 
 def _shared(sizes: Sizes, dtype: Any, interpreted: bool) -> tuple[Any, ...]:
@@ -280,7 +276,8 @@ class Program:
 
         def total(at: Any, half: int, layout: Any) -> Any:
             each = (self.parts.at[i, row, at, half] for i in range(many))
-            return sum(gpu.load(ref, layout=layout, optimized=False) for ref in each)
+            loaded = [gpu.load(ref, layout=layout, optimized=False) for ref in each]
+            return sum(x.astype(jnp.float32) for x in loaded)
 
         def across(x: Any) -> Any:
             return lax.broadcast_in_dim(x, (EIGHT, HALF), (1,))
@@ -302,8 +299,6 @@ class Program:
             self.rows.at[2 + i][...] = v[i].astype(jnp.float32)
             score += (q[i].astype(jnp.float32) * across(k[i].astype(jnp.float32))).sum(axis=1)
         self.rows.at[0, pl.ds(0, EIGHT)][...] = score
-        if self.sizes.blank:
-            self.clear_others()
         gpu.commit_smem()
 
         def append() -> None:
@@ -313,15 +308,6 @@ class Program:
 
         pl.when(split == self.position // (self.sizes.per * TILE))(append)
 
-    def clear_others(self) -> None:
-        """Fill the rows that no head takes: queries of 0, tops that leave no probability."""
-        zeros = gpu.layout_cast(jnp.zeros((EIGHT, HALF), jnp.bfloat16), FOUR_HEADS)
-        tops = gpu.layout_cast(jnp.full((EIGHT,), HIGHEST, jnp.float32), FOUR_HEADS.reduce((1,)))
-        for first in range(EIGHT, M, EIGHT):
-            for columns in (pl.ds(0, HALF), pl.ds(HALF, HALF)):
-                self.q.at[pl.ds(first, EIGHT), columns][...] = zeros
-            self.rows.at[0, pl.ds(first, EIGHT)][...] = tops
-
     def first_term(self) -> tuple[Any, Any, Any]:
         """Return acc, top and total with the new token alone, or, where it isn't, with nothing."""
         split = self.start // (self.sizes.per * TILE)
@@ -329,8 +315,6 @@ class Program:
         kept = (here & (self.half == 0)).astype(jnp.float32)
         score = gpu.load(self.rows.at[0], layout=ROWS, optimized=False) * SCALE
         top = score * kept + (1 - kept) * LOWEST
-        if self.sizes.blank:
-            top = jnp.where(score > HIGHEST * SCALE / 2, HIGHEST, top)
         parts = (gpu.load(self.rows.at[i], layout=COLUMNS, optimized=False) for i in (2, 3))
         acc = jnp.concatenate([lax.broadcast_in_dim(x * kept, (M, HALF), (1,)) for x in parts], 1)
         total = gpu.layout_cast(jnp.full((M,), 1.0), ROWS) * kept

@@ -7,7 +7,7 @@ from time import perf_counter, sleep
 from typing import Any
 
 from roofline_helpers.explain.explanation import Energy
-from roofline_helpers.explain.running import Runner
+from roofline_helpers.explain.running import CannotRun, Runner
 from roofline_helpers.measure import nvml
 
 LOOP = 2.0
@@ -27,7 +27,15 @@ def energy_of(runner: Runner, queue: int) -> Energy | None:
     counter = _counter()
     if counter is None:
         return None
-    library, handle = counter
+    try:
+        return _measured(runner, queue, *counter)
+    except CannotRun:
+        raise
+    except Exception:  # NVML fell silent: a call's joules are no reason to lose its times
+        return None
+
+
+def _measured(runner: Runner, queue: int, library: Any, handle: Any) -> Energy | None:
     idle = _idle_watts()
     warm = perf_counter() + 0.5
     while perf_counter() < warm:

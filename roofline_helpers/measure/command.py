@@ -19,6 +19,7 @@ from roofline_helpers.measure.committed import beside
 from roofline_helpers.measure.joining import merge
 from roofline_helpers.measure.record import SCHEMA, Record, load
 from roofline_helpers.measure.running import run
+from roofline_helpers.measure.sample import CEILINGS
 from roofline_helpers.measure.workloads import cases
 from roofline_helpers.records import BadRecord
 from roofline_helpers.show import si
@@ -169,6 +170,9 @@ def _saved(record: Record, out: Path) -> bool:
 
 def _draw(record: Record, picture: Path) -> None:
     """Draw the record into a file, unless someone else's picture is there."""
+    if not any(each.group in CEILINGS for each in record.samples):
+        _say("no picture: a roofline has ceilings and kernels, and this record has neither")
+        return
     if picture.exists() and not _drawn_here(picture):
         print(f"no picture: {picture} is there, and this command didn't make it", file=sys.stderr)
         return

@@ -137,7 +137,7 @@ def all_gather(
     '635 µs'
     """
 
-    ways = {"ring": lambda v, axes: _passed_on(v, axes)._replace(copied=v / _size(axes))}
+    ways = {"ring": lambda v, axes: _passed_on(v, axes)._replace(own=v / _size(axes))}
     return _timed("all-gather", nbytes, over, sharing, algorithm, ways)
 
 
@@ -162,7 +162,7 @@ def reduce_scatter(
     '635 µs'
     """
 
-    ways = {"ring": lambda v, axes: _passed_on(v, axes)._replace(reduced=v / _size(axes))}
+    ways = {"ring": lambda v, axes: _passed_on(v, axes)._replace(own=v / _size(axes))}
     return _timed("reduce-scatter", nbytes, over, sharing, algorithm, ways)
 
 
@@ -192,7 +192,7 @@ def all_reduce(
 
     def ring(v: float, axes: tuple[Axis, ...]) -> Load:
         n = _size(axes)
-        return Load("ring", 2 * _gathered(v, axes), 2 * _steps(axes), v / n, v / n)
+        return Load("ring", 2 * _gathered(v, axes), 2 * _steps(axes), 2 * v / n)
 
     def tree(v: float, axes: tuple[Axis, ...]) -> Load:
         _only_switch("tree", axes)
@@ -201,7 +201,7 @@ def all_reduce(
     def one_shot(v: float, axes: tuple[Axis, ...]) -> Load:
         n = _size(axes)
         steps = 1 if _switched(axes) else _steps(axes)
-        return Load("one-shot", _gathered(n * v, axes), steps, reduced=n * v)
+        return Load("one-shot", _gathered(n * v, axes), steps, own=n * v)
 
     def multicast(v: float, axes: tuple[Axis, ...]) -> Load:
         if not all(each.multicast for each in axes):
@@ -238,7 +238,7 @@ def all_to_all(
     def load(v: float, axes: tuple[Axis, ...]) -> Load:
         n = _size(axes)
         link_bytes = max(_crossing(v, each, n) for each in axes)
-        return Load("ring", link_bytes, _steps(axes), copied=v / n**2, to="each")
+        return Load("ring", link_bytes, _steps(axes), own=v / n**2, to="each")
 
     return _timed("all-to-all", nbytes, over, sharing, algorithm, {"ring": load})
 

@@ -39,6 +39,7 @@ from examples.llama_decode import model, prefill, steps, training
 from roofline_helpers import records, serving, work
 from roofline_helpers.compiled.arguments import Arguments
 from roofline_helpers.explain import ladder, running
+from roofline_helpers.explain.ceilings import ceilings_of
 from roofline_helpers.explain.explaining import Task
 from roofline_helpers.explain.progress import Progress
 
@@ -56,8 +57,7 @@ class Item:
     lowered: Any
     donate: bool
     arguments: Any  # called when it is this one's turn
-    hand: Any = ()
-    build: Any = None
+    hand: float | None = None
 
 
 def say(*words):
@@ -81,14 +81,15 @@ class Weights:
     def __init__(self, shape):
         self.shape, self.raw, self.kept = shape, None, (None, None)
 
-    def of(self, rung):
+    def of(self, rung, *batch):
         plain = getattr(rung.way, "plain", rung.way)
-        key = plain.products if isinstance(plain, steps.Kernels) else (plain.scan, plain.fused)
+        key = rung.name if isinstance(plain, steps.Kernels) else (plain.scan, plain.fused)
+        key = (key, *batch) if isinstance(plain, steps.Kernels) else key
         if self.kept[0] != key:
             self.kept = (None, None)
             gc.collect()
             self.raw = self.raw or model.random_weights(self.shape)
-            self.kept = (key, rung.prepare(self.raw))
+            self.kept = (key, rung.prepare(self.raw, *batch))
             if getattr(getattr(rung.way, "plain", rung.way), "scan", False):
                 self.raw = None  # stacked weights are a copy of them all, and memory is short
         return self.kept[1]
@@ -104,7 +105,7 @@ def decode(shape, weights, given):
             def lowered(rung=rung, batch=batch):
                 specs = jax.eval_shape(
                     lambda: (
-                        rung.prepare(model.random_weights(shape)),
+                        rung.prepare(model.random_weights(shape), batch),
                         rung.cache(shape, batch, given.context),
                     )
                 )
@@ -118,7 +119,7 @@ def decode(shape, weights, given):
             def arguments(rung=rung, batch=batch):
                 cache = rung.cache(shape, batch, given.context)
                 place = jnp.arange(batch, dtype=jnp.int32), jnp.int32(given.context - 1)
-                return (weights.of(rung), cache, *place)
+                return (weights.of(rung, batch), cache, *place)
 
             setting = {"batch": batch, "context": given.context}
             chained = isinstance(rung.way, steps.Kernels) and rung.way.chain
@@ -188,7 +189,7 @@ def powered(shape, weights, given):
             return jax.jit(jnp.matmul).lower(square, square)
 
         setting = {"n": n, "chained": True}
-        counted = [work.matmul(n, n, n, "bf16")]
+        counted = ceilings_of("h200", ["bf16"]).hand([work.matmul(n, n, n, "bf16")])
         yield Item(f"product of {name}", "", setting, lowered, False, arguments, counted)
 
     def stream():
@@ -210,8 +211,7 @@ def taken(item, programs):
     """Return what the device tells of one item, and the seconds of a call by CUDA graphs."""
     bare, graphed = programs
     spec = Arguments(item.arguments(), {})
-    counted = () if isinstance(item.hand, float) or item.hand is None else tuple(item.hand)
-    task = Task(bare, spec, counted, consume=item.donate, seconds=0.6, energy=True, name=item.rung)
+    task = Task(bare, spec, (), consume=item.donate, seconds=0.6, energy=True, name=item.rung)
     with Progress(False) as quiet:
         told = task.taken(quiet)
     graphs = ()
@@ -229,7 +229,7 @@ def taken(item, programs):
 def explained(told, hand):
     """Return the explanation of what was taken: in another process."""
     why = told.explained()
-    return replace(why, hand=hand if hand is not None else why.hand)
+    return replace(why, hand=hand)
 
 
 class Book:
@@ -288,8 +288,7 @@ def measured(name, items, given, out, readers):
             continue
         try:
             told = taken(item, future.result(timeout=left - 10))
-            hand = item.hand if isinstance(item.hand, float) else None
-            reading[readers.submit(explained, told, hand)] = number, item
+            reading[readers.submit(explained, told, item.hand)] = number, item
             say(name, item.rung, item.setting, f"{min(told.turns.plain) * 1e3:.3f} ms")
         except Exception as error:
             traceback.print_exc(limit=-3)

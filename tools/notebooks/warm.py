@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 from multiprocessing.forkserver import set_forkserver_preload
 from typing import Any
 
@@ -37,6 +38,7 @@ def begin(arguments: list[str], environment: dict[str, str], folder: str | None)
     from ipykernel import kernelapp
 
     os.setsid()
+    threading.Thread(target=end_with_parent, daemon=True).start()
     os.environ.clear()
     os.environ.update(environment)
     if folder:
@@ -44,7 +46,16 @@ def begin(arguments: list[str], environment: dict[str, str], folder: str | None)
     named = environment.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:0] = [one for one in named if one and one not in sys.path]
     sys.argv = ["ipykernel_launcher.py", *arguments]
-    kernelapp.launch_new_instance([*arguments, f"--IPKernelApp.parent_handle={os.getppid()}"])
+    # 1: it has a parent, but not one that its own way of watching would find
+    kernelapp.launch_new_instance([*arguments, "--IPKernelApp.parent_handle=1"])
+
+
+def end_with_parent() -> None:
+    """End when the process that asked for this kernel does: the one it was forked from may stay."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 class Forked:
