@@ -41,7 +41,13 @@ LONG = 60
 
 
 class RecordUsed(UserWarning):
-    """A committed record stands in for the compiler."""
+    """A committed record stands in for the compiler.
+
+    Examples
+    --------
+    >>> issubclass(RecordUsed, UserWarning)
+    True
+    """
 
 
 def analyze(

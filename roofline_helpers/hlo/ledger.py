@@ -36,6 +36,12 @@ class Row:
     many of the rows that follow run before somebody waits for it. `loop` names the innermost loop
     around it whose turns the program doesn't tell. A row can be held against a
     `Roofline`.
+
+    Examples
+    --------
+    >>> row = Row("copy", "copy", read={"hbm": 4096}, written={"hbm": 4096})
+    >>> row.bytes, row.launches
+    (8192, 1)
     """
 
     name: str
@@ -101,7 +107,13 @@ class Row:
 
 @dataclass(frozen=True)
 class Ledger:
-    """The kernels of a program in order, and what could not be known."""
+    """The kernels of a program in order, and what could not be known.
+
+    Examples
+    --------
+    >>> Ledger((Row("y", "tanh"),), ()).rows[0].opcode
+    'tanh'
+    """
 
     rows: tuple[Row, ...]
     notes: tuple[str, ...]
@@ -185,7 +197,16 @@ def _undeclared(what: str, names: Sequence[str]) -> str:
 
 
 def with_axes(row: Row, axes: Axes) -> Row:
-    """Return a row whose collective carries the name of the mesh axes that it runs along."""
+    """Return a row whose collective carries the name of the mesh axes that it runs along.
+
+    Examples
+    --------
+    >>> from roofline_helpers.hlo.collectives import axes_of_mesh
+    >>> gather = Collective("gather", "all-gather", 1024, 2048, 2, ((0, 1), (2, 3)))
+    >>> row = Row("gather", "all-gather", collective=gather)
+    >>> with_axes(row, axes_of_mesh({"x": 2, "y": 2})).collective.axis
+    'y'
+    """
     if row.collective is None or row.collective.groups is None:
         return row
     return replace(row, collective=replace(row.collective, axis=axis_of(row.collective, axes)))
