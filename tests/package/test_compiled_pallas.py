@@ -83,6 +83,7 @@ def test_what_an_author_declares_is_kept_apart() -> None:
     assert "no cost declared" in repr(only(fn, *args))
 
 
+@pytest.mark.slow
 def test_the_compiler_accepts_the_vmem_that_was_counted_and_no_less() -> None:
     from jax.experimental.pallas import tpu as pltpu
 
