@@ -54,7 +54,7 @@
       return { works: [model.elementwise(now.elements, tensors("x", now.reads), tensors("y", now.writes), now.each, dtype)], how: "each tensor crosses memory once" };
     }
     if (kind === "attention") return { works: [verdicts.attention({ ...now, causal: now.causal === "yes" }, dtype)], how: "one kernel, the scores stay on the chip; Q, K, V and the output cross memory once" };
-    if (!now.text.trim()) throw new Error("Paste the text of a compiled program below.");
+    if (!now.text.trim()) throw new Error("Paste the text of a compiled program into the field.");
     const program = read(now.text);
     if (!program.rows.length) throw new Error("This program has no kernels: nothing in it runs.");
     return { works: verdicts.compiled(program.rows, dtype), program, how: `${program.rows.length} kernel${program.rows.length > 1 ? "s" : ""} as compiled` };
