@@ -20,7 +20,8 @@ SCHEMA = "roofline_helpers.evidence/1"
 
 
 def load(name: str) -> dict[str, Any]:
-    """Return a file of evidence: "residency", "cycles", "verdicts", "decode" or "constants".
+    """Return a file of evidence: "residency", "cycles", "verdicts", "decode", "constants" or
+    "mlsysim".
 
     Raises
     ------

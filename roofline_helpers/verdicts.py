@@ -19,7 +19,7 @@ from html import escape
 from itertools import product
 from typing import TYPE_CHECKING, Any, Protocol
 
-from roofline_helpers._checks import BadType, name_of, shown, single
+from roofline_helpers._checks import BadType, BadValue, name_of, shown, single
 from roofline_helpers.hardware import Chip, all_chips
 from roofline_helpers.hardware import chip as chip_of
 from roofline_helpers.roofline import Kernel
@@ -355,6 +355,11 @@ def _is_step(program: Any) -> bool:
 
 
 def _place(program: Any, chip: Any) -> Chip:
+    if _is_step(program) and program.setting.chips > 1:
+        raise BadValue(
+            f"a verdict is one chip's, without a network: step.but(chips=1), "
+            f"got a step on {program.setting.chips}"
+        )
     if chip is None and _is_step(program):
         return program.setting.chip  # type: ignore[no-any-return]
     if chip is None:

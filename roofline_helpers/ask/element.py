@@ -20,7 +20,7 @@ BUNDLES: Mapping[str, tuple[str, ...]] = {
     "ask": ("numbers.js", "style.js", "core.js"),
     "lab": (
         *("numbers.js", "style.js", "core.js"),
-        *("model.js", "network.js", "chart.js", "labs.js"),
+        *("model.js", "serving.js", "network.js", "chart.js", "labs.js"),
     ),
     "paste": (
         *("numbers.js", "style.js", "core.js"),

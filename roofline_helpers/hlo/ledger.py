@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from roofline_helpers._checks import BadValue, flag, whole
 from roofline_helpers.hlo import schedule, tensors, tiles
-from roofline_helpers.hlo.calls import Counted, counted_as, declared
+from roofline_helpers.hlo.blocks import PallasKernel
+from roofline_helpers.hlo.calls import counted_as, declared
 from roofline_helpers.hlo.collectives import Axes, Collective, axis_of, collective_of
 from roofline_helpers.hlo.flops import Flops, flops_of, is_complex, matrix_types
 from roofline_helpers.hlo.loops import Loop
@@ -125,7 +126,7 @@ def kernels(
     strict: bool = False,
     unknown_trips: int = 1,
     turns: Mapping[str, int] | None = None,
-    calls: Sequence[Counted] = (),
+    calls: Sequence[PallasKernel] = (),
     price: Callable[[Sequence[Row]], float] | None = None,
 ) -> Ledger:
     """Return the kernels of a compiled program, each with its FLOPs and bytes.
@@ -143,7 +144,7 @@ def kernels(
         How often a loop turns whose trip count can't be found, at least 1. A note says so.
     turns : mapping of str to int, optional
         How often such loops turn, by their name or by their line of code ("model.py:30").
-    calls : sequence of Counted, optional
+    calls : sequence of PallasKernel, optional
         Its Pallas kernels as counted from what JAX traced; without, what they declare counts.
     price : callable, optional
         What rows cost: picks the most expensive branch of a conditional. By default, bytes of the
@@ -225,7 +226,7 @@ class _Walk:
     unknown_trips: int
     price: Callable[[Sequence[Row]], float]
     stated: Mapping[str, int] = field(default_factory=dict)
-    calls: Sequence[Counted] = ()
+    calls: Sequence[PallasKernel] = ()
     loop: str = ""
     rows: list[Row] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -382,7 +383,7 @@ class _Walk:
         cost = declared(each)
         known = counted_as(site, self.calls)
         if known is not None:
-            flops = Flops(known.matrix, known.vector, known.transcendentals)
+            flops = Flops(known.matrix_flops, known.vector_flops, known.transcendentals)
             moved = moved_by(site, self.spaces, known)
         role = role_of(site, self.spaces, read)
         row = Row(
@@ -410,9 +411,19 @@ class _Walk:
             loop=self.loop,
         )
         self._note(site, row, moved, blocks=known is not None)
-        for doubt in known.unsure if known is not None else ():
-            self.notes.append(f"{row.name}: {doubt}: counted by the dearest, or one turn")
+        if known is not None:
+            self._note_kernel(row, known)
         return row
+
+    def _note_kernel(self, row: Row, known: PallasKernel) -> None:
+        """Add what isn't known of a Pallas kernel."""
+        for doubt in known.unsure:
+            self.notes.append(f"{row.name}: {doubt}: counted by the dearest, or one turn")
+        if known.machine != "tpu" and known.asked > 1.1 * known.bytes:
+            self.notes.append(
+                f"{row.name}: its programs ask the caches for {known.asked:,.0f} bytes; the main "
+                f"memory moves at least {known.bytes:,.0f} of them, which count"
+            )
 
     def _note(self, site: Site, row: Row, moved: Traffic, blocks: bool) -> None:
         """Add what a reader should know of how a row was counted."""

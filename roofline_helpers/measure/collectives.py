@@ -117,41 +117,51 @@ def one(kind: str, x: Any, count: int) -> Any:
 
 def chain(kind: str, place: Any) -> Callable[..., Any]:
     """Return a function that runs one collective of this kind on each of its arguments in turn."""
-    from jax import lax
     from jax.sharding import PartitionSpec
 
-    count = place.devices.size
+    step = functools.partial(one, kind, count=place.devices.size)
 
     def local(*parts: Any) -> Any:
-        ends: list[Any] = []
-        for i, part in enumerate(parts):
-            if i:
-                part, ends[-1] = lax.optimization_barrier((part, ends[-1]))
-            ends.append(one(kind, part, count))
-        return [end[:1] for end in ends]
+        return [end[:1] for end in in_turn([(step, part) for part in parts])]
 
-    return _mapped(local, place, PartitionSpec(AXIS))
+    spec = PartitionSpec(AXIS)
+    return mapped(local, place, spec, spec)
 
 
-def _mapped(fn: Callable[..., Any], place: Any, spec: Any) -> Callable[..., Any]:
-    """Return a function of each device's part as one of whole arrays, under old and new names."""
+def in_turn(exchanges: Sequence[tuple[Callable[[Any], Any], Any]]) -> list[Any]:
+    """Return what each exchange makes of its part, none begun before the last one has ended."""
+    from jax import lax
+
+    ends: list[Any] = []
+    for exchange, part in exchanges:
+        if ends:
+            part, ends[-1] = lax.optimization_barrier((part, ends[-1]))
+        ends.append(exchange(part))
+    return ends
+
+
+def mapped(fn: Callable[..., Any], place: Any, given: Any, made: Any) -> Callable[..., Any]:
+    """Return a function of each device's part as one of whole arrays, under old and new names.
+
+    `given` and `made` say how its arguments and its result are cut.
+    """
     import jax
 
-    mapped: Any = getattr(jax, "shard_map", None)
-    if mapped is None:
-        mapped = importlib.import_module("jax.experimental.shard_map").shard_map
+    shard_map: Any = getattr(jax, "shard_map", None)
+    if shard_map is None:
+        shard_map = importlib.import_module("jax.experimental.shard_map").shard_map
     for unchecked in ({"check_vma": False}, {"check_rep": False}):
         try:
-            made: Callable[..., Any] = mapped(
-                fn, mesh=place, in_specs=spec, out_specs=spec, **unchecked
+            whole: Callable[..., Any] = shard_map(
+                fn, mesh=place, in_specs=given, out_specs=made, **unchecked
             )
-            return made
+            return whole
         except TypeError:
             continue
     raise CannotTime("this JAX's shard_map takes neither check_vma nor check_rep")
 
 
-def network_bytes(kind: str, size: int, count: int) -> float:
+def network_bytes(kind: str, size: float, count: int) -> float:
     """Return the bytes that a device sends, by the ring's count."""
     if kind == "all-reduce":
         return 2 * size * (count - 1) / count

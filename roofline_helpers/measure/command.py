@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import shlex
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -11,12 +12,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from roofline_helpers import records
-from roofline_helpers._checks import BadValue, RooflineError, shown, whole
-from roofline_helpers.measure import collectives, spread
+from roofline_helpers._checks import BadValue, RooflineError, shown, single, whole
+from roofline_helpers.measure import between
 from roofline_helpers.measure.case import Case
 from roofline_helpers.measure.committed import beside
+from roofline_helpers.measure.joining import merge
 from roofline_helpers.measure.record import SCHEMA, Record, load
 from roofline_helpers.measure.running import run
+from roofline_helpers.measure.sample import CEILINGS
+from roofline_helpers.measure.workloads import cases
 from roofline_helpers.records import BadRecord
 from roofline_helpers.show import si
 
@@ -44,12 +48,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(refusal, file=sys.stderr)
         return 1
     try:
-        chosen = _between(options.quick) if options.collectives else None
-        record = run(
-            options.quick, passes=options.passes, command=_typed(options, out), chosen=chosen
-        )
-        if chosen is not None and platform == "cpu":
-            record = replace(record, notes=(*record.notes, PRETENDED))
+        record = _record(options, out)
+        if options.collectives and platform == "cpu":
+            notes = dict.fromkeys((*record.notes, PRETENDED))
+            record = replace(record, notes=tuple(notes))
     except BadValue as error:
         print(error, file=sys.stderr)
         return 1
@@ -81,19 +83,53 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--collectives", action="store_true", help="exchanges between devices, in place of kernels"
     )
     measure.add_argument("--passes", type=int, default=1, help="go through the list so many times")
+    measure.add_argument(
+        "--only", default="", metavar="TEXT", help="what has this in its name, and no other"
+    )
+    measure.add_argument(
+        "--deadline", type=float, metavar="SECONDS", help="begin nothing after so many seconds"
+    )
+    measure.add_argument(
+        "--missing", action="store_true", help="add to the record in --out what it lacks"
+    )
     options = parser.parse_args(arguments)
     try:
         whole("--passes", options.passes)
+        if options.deadline is not None:
+            single("--deadline", options.deadline)
     except BadValue as error:
         parser.error(str(error))
     return options
 
 
-def _between(quick: bool) -> list[Case]:
-    """Return collectives, and a layer spread over the devices; smaller ones with `quick`."""
-    if quick:
-        return [*collectives.cases(collectives.QUICK), *spread.cases((64,), 256, 1024)]
-    return [*collectives.cases(), *spread.cases()]
+def _record(options: argparse.Namespace, out: Path) -> Record:
+    """Measure what was asked for; with --missing, what the record that is there lacks."""
+    todo = _todo(options)
+    older = load(out) if options.missing and out.exists() else None
+    if older is not None:
+        done = {(each.name, each.source) for each in older.samples if each.passes}
+        todo = [case for case in todo if case.key not in done]
+        if not todo:
+            return older
+    record = run(
+        options.quick,
+        passes=options.passes,
+        command=_typed(options, out),
+        chosen=todo,
+        deadline=options.deadline,
+    )
+    return record if older is None else merge(older, record)
+
+
+def _todo(options: argparse.Namespace) -> list[Case]:
+    todo = between.cases(options.quick) if options.collectives else cases(options.quick)
+    kept = [case for case in todo if options.only in case.name]
+    if not kept:
+        raise BadValue(
+            f"--only {options.only}: no case's name has that in it. The first of "
+            f"{len(todo)} is {shown(todo[0].name)}"
+        )
+    return kept
 
 
 def _platform() -> str:
@@ -112,6 +148,9 @@ def _typed(options: argparse.Namespace, out: Path) -> str:
     words = ["python -m roofline_helpers measure", *(["--quick"] if options.quick else [])]
     words += ["--collectives"] if options.collectives else []
     words += [f"--passes {options.passes}"] if options.passes > 1 else []
+    words += [f"--only {shlex.quote(options.only)}"] if options.only else []
+    words += [f"--deadline {options.deadline:g}"] if options.deadline is not None else []
+    words += ["--missing"] if options.missing else []
     name = out.name.encode("utf-8", "replace").decode()  # a record holds no other text
     return " ".join([*words, *([f"--out {name}"] if options.out else [])])
 
@@ -131,6 +170,9 @@ def _saved(record: Record, out: Path) -> bool:
 
 def _draw(record: Record, picture: Path) -> None:
     """Draw the record into a file, unless someone else's picture is there."""
+    if not any(each.group in CEILINGS for each in record.samples):
+        _say("no picture: a roofline has ceilings and kernels, and this record has neither")
+        return
     if picture.exists() and not _drawn_here(picture):
         print(f"no picture: {picture} is there, and this command didn't make it", file=sys.stderr)
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -137,7 +137,7 @@ def all_gather(
     '635 µs'
     """
 
-    ways = {"ring": lambda v, axes: _passed_on(v, axes)._replace(copied=v / _size(axes))}
+    ways = {"ring": lambda v, axes: _passed_on(v, axes)._replace(own=v / _size(axes))}
     return _timed("all-gather", nbytes, over, sharing, algorithm, ways)
 
 
@@ -162,7 +162,7 @@ def reduce_scatter(
     '635 µs'
     """
 
-    ways = {"ring": lambda v, axes: _passed_on(v, axes)._replace(reduced=v / _size(axes))}
+    ways = {"ring": lambda v, axes: _passed_on(v, axes)._replace(own=v / _size(axes))}
     return _timed("reduce-scatter", nbytes, over, sharing, algorithm, ways)
 
 
@@ -192,7 +192,7 @@ def all_reduce(
 
     def ring(v: float, axes: tuple[Axis, ...]) -> Load:
         n = _size(axes)
-        return Load("ring", 2 * _gathered(v, axes), 2 * _steps(axes), v / n, v / n)
+        return Load("ring", 2 * _gathered(v, axes), 2 * _steps(axes), 2 * v / n)
 
     def tree(v: float, axes: tuple[Axis, ...]) -> Load:
         _only_switch("tree", axes)
@@ -201,7 +201,7 @@ def all_reduce(
     def one_shot(v: float, axes: tuple[Axis, ...]) -> Load:
         n = _size(axes)
         steps = 1 if _switched(axes) else _steps(axes)
-        return Load("one-shot", _gathered(n * v, axes), steps, reduced=n * v)
+        return Load("one-shot", _gathered(n * v, axes), steps, own=n * v)
 
     def multicast(v: float, axes: tuple[Axis, ...]) -> Load:
         if not all(each.multicast for each in axes):
@@ -238,7 +238,7 @@ def all_to_all(
     def load(v: float, axes: tuple[Axis, ...]) -> Load:
         n = _size(axes)
         link_bytes = max(_crossing(v, each, n) for each in axes)
-        return Load("ring", link_bytes, _steps(axes), copied=v / n**2, to="each")
+        return Load("ring", link_bytes, _steps(axes), own=v / n**2, to="each")
 
     return _timed("all-to-all", nbytes, over, sharing, algorithm, {"ring": load})
 
@@ -335,6 +335,43 @@ def send(nbytes: Any, over: Axis | Iterable[Axis], hops: int | Sequence[int] = 1
         return Load("ring", v / len(axes), steps, to="one")
 
     return _timed("send", nbytes, group, 1, None, {"ring": load})
+
+
+def lines(kind: str, over: Axis | Iterable[Axis]) -> list[tuple[float, float]]:
+    """Return the straight lines, of which the least at each size is a collective's time.
+
+    One for each algorithm and protocol that no other beats at every size: the seconds it takes
+    whatever the size, and those a byte.
+
+    Parameters
+    ----------
+    kind : str
+        One of `COLLECTIVES` but "permute", whose rate is another for large messages.
+    over : Axis or axes
+        As in `all_gather`, of one network.
+
+    Raises
+    ------
+    UnknownName, BadValue
+        No such collective; axes of several networks.
+    """
+    allowed = [name for name in COLLECTIVES if name != "permute"]
+    named, axes = COLLECTIVES[name_of("collective", kind, allowed)], axes_of(over)
+    networks = {each.network for each in axes}
+    if len(networks) > 1:
+        raise BadValue(f"lines are those of one network, got {', '.join(sorted(networks))}")
+    ways = _usual(kind, axes[0].network, axes) if axes else []
+    found = set()
+    for protocol in axes[0].protocols if axes else ():
+        alone = [replace(each, protocols=(protocol,), whole=None) for each in axes]
+        for algorithm in ways:
+            one = named(1, alone, algorithm=algorithm)
+            found.add((one.latency, one.transfer))
+    return sorted(
+        each
+        for each in found
+        if not any(o != each and max(o[0] - each[0], o[1] - each[1]) <= 0 for o in found)
+    )
 
 
 COLLECTIVES: dict[str, Callable[..., Collective]] = {

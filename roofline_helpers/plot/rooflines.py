@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 from matplotlib.transforms import ScaledTranslation
 
 from roofline_helpers._checks import BadType, BadValue, mapping, name_of, single
@@ -151,7 +152,7 @@ def _draw_roof(ax: Axes, roof: Roofline, low: float, high: float, regions: bool)
             shade.set(facecolor=PALETTE[part], gid=f"region:{part}")
             name_region(ax, f"{part}-bound", left, right, part)
     if knee > low:
-        text = f"memory {si(roof.bandwidth, 'B/s')}"
+        text = f"memory {si(roof.bandwidth, 'B/s', digits=4)}"
         name_slope(ax, text, roof.bandwidth, PALETTE["memory"])
 
 
@@ -301,9 +302,10 @@ def hierarchical(roof: Roofline, jobs: Jobs, *, ax: Axes | None = None) -> Axes:
     """Draw one slope a memory level, and each kernel once a level at its intensity there.
 
     A kernel has one rate, what the lowest of its ceilings allows, and so its points are side by
-    side, one at its intensity at each level that it has traffic for; a thin line joins them. The
-    filled one is on its level's slope, which stops the kernel; all are, where a compute ceiling
-    does. If the roofline has a network, that is one more slope, at FLOPs per byte sent.
+    side, one at its intensity at each level that it has traffic for; a thin line joins them, and
+    the legend says which marker is which level's. The filled one is on its level's slope, which
+    stops the kernel; all are, where a compute ceiling does. If the roofline has a network, that is
+    one more slope, at FLOPs per byte sent.
 
     Raises
     ------
@@ -340,18 +342,29 @@ def hierarchical(roof: Roofline, jobs: Jobs, *, ax: Axes | None = None) -> Axes:
         for i, level in enumerate(slopes)
     }
     _draw_slopes(ax, roof.peak, low, slopes, {level: color for level, (color, _) in looks.items()})
-    labels = []
+    labels, order = [], list(slopes)
     for label, (across, y, stopping) in rows:
         ends = [min(across.values()), max(across.values())]
         ax.plot(ends, [y, y], color=PALETTE["muted"], lw=0.9, zorder=3, gid=f"levels:{label}")
-        for level in sorted(across, key=stopping.__contains__):  # the filled ones on top
+        for level in sorted(across, key=lambda at: (at in stopping, -order.index(at))):
             x, (color, marker) = across[level], looks[level]
             gid = f"job:{label}:{level}"
             made = dot(ax, x, y, gid, hollow=level not in stopping, color=color)
-            made.set_marker(marker)
+            made.set(marker=marker, markersize=5.5 + 2.5 * order.index(level))
         labels.append((min(across[level] for level in stopping), y, label))
+    handles = [
+        Line2D([], [], color=color, marker=marker, ls="", label=_level_name(level))
+        for level, (color, marker) in looks.items()
+        if any(level in across for _, (across, _, _) in rows)
+    ]
+    ax.legend(handles=handles, title="intensity at", loc="lower right")
     place_labels(ax, labels)
     return ax
+
+
+def _level_name(level: str) -> str:
+    """Return the name of a level as plots write it."""
+    return level if level == NETWORK else level.upper()
 
 
 def _draw_slopes(
@@ -367,5 +380,5 @@ def _draw_slopes(
         faster = slopes[ordered[i - 1]] / bandwidth if i else math.inf
         slower = bandwidth / slopes[ordered[i + 1]] if i + 1 < len(ordered) else math.inf
         below = slower >= faster if i else False
-        name = level if level == NETWORK else level.upper()
-        name_slope(ax, f"{name} {si(bandwidth, 'B/s')}", bandwidth, colors[level], below=below)
+        text = f"{_level_name(level)} {si(bandwidth, 'B/s', digits=4)}"
+        name_slope(ax, text, bandwidth, colors[level], below=below)

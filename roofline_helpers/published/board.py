@@ -8,6 +8,7 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from roofline_helpers import evidence
 from roofline_helpers._checks import name_of, whole
 from roofline_helpers.published.decoding import PublishedDecode, published_decode
 from roofline_helpers.published.steps import PublishedStep, published_training
@@ -85,6 +86,8 @@ def scoreboard() -> pandas.DataFrame:
     and "error" that over the published time, less one. "MFU" counts attention as the mask leaves
     it, whatever the page does. "rule of thumb s" is what a prediction has to beat: 6 N D FLOPs at
     half of the peak for training, all weights at half of the memory's bandwidth for decoding.
+    "mlsysim s" is what another model of this kind predicts of training steps, with its own defaults
+    (`tools.evidence.mlsysim`); missing where it has no such split.
 
     Examples
     --------
@@ -97,6 +100,7 @@ def scoreboard() -> pandas.DataFrame:
 
 
 def _rows() -> Iterator[dict[str, Any]]:
+    peer = evidence.load("mlsysim")["seconds"]
     for one in _all():
         experts = "mixture of experts" if one.model.experts else "dense"
         yield {
@@ -113,6 +117,8 @@ def _rows() -> Iterator[dict[str, Any]]:
             "error": one.reached.seconds / one.seconds - 1,
             "rule of thumb s": one.rule_of_thumb,
             "rule of thumb error": one.rule_of_thumb / one.seconds - 1,
+            "mlsysim s": peer.get(one.key),
+            "mlsysim error": peer[one.key] / one.seconds - 1 if one.key in peer else None,
             "MFU": one.model_flops / one.seconds / one.place.flops(one.dtype),
             "unsaid": one.unsaid,
             "source": one.url,

@@ -66,7 +66,8 @@ def measured(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return the collectives of a record of `roofline_helpers measure`, as curves.
 
     Its sizes are those of the whole array, of which a device sends its share in a permute. What
-    the smallest of each kind take is what the host needs to start one: the record's floor.
+    the smallest of each kind take is what the host needs to start one over so many devices: the
+    curves' floor.
     """
     curves: dict[tuple[str, int], list[list[float]]] = {}
     for sample in record["samples"]:
@@ -78,15 +79,18 @@ def measured(record: Mapping[str, Any]) -> dict[str, Any]:
         seconds = statistics.median(each["median"] for each in sample["passes"])
         curves.setdefault((kind, int(count)), []).append([nbytes, seconds])
     device = record["device"]
+    least: dict[int, list[float]] = {}
+    for (_, count), points in curves.items():
+        least.setdefault(count, []).append(min(points)[1])
     return {
         "title": f"Our {device['count']} × {device['name']}",
         "chip": device["chip"],
-        "floor": statistics.median(min(points)[1] for points in curves.values()) if curves else 0.0,
         "curves": [
             {
                 "kind": kind.split()[0],
                 "pattern": kind.partition(" ")[2],
                 "devices": count,
+                "floor": statistics.median(least[count]),
                 "points": sorted(points),
             }
             for (kind, count), points in curves.items()
@@ -112,7 +116,7 @@ def _curve(record: Mapping[str, Any], curve: Mapping[str, Any]) -> Iterator[dict
         published, reached = (
             network.collective(kind, nbytes, over, sharing=curve.get("sharing", 1)) for over in axes
         )
-        floor = record.get("floor", 0.0)
+        floor = curve.get("floor", 0.0)
         predicted = max(reached.seconds, floor)
         least = min(later for _, later in points[at:])
         fitted = nbytes in curve.get("fitted", ())

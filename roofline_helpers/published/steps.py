@@ -99,7 +99,10 @@ class PublishedStep:
         return 6 * self.model.active_parameters * self.batch * self.seq / (peak / 2)
 
 
-_SETTING = ("dtype", "weights", "moments", "recompute", "microbatches", "interleave", "sharded")
+_SETTING = (
+    *("dtype", "weights", "moments", "recompute", "microbatches", "interleave", "sharded"),
+    *("capacity", "tile"),
+)
 
 
 def published_training(data: Mapping[str, Any], row: Mapping[str, Any]) -> PublishedStep:

@@ -83,3 +83,25 @@ XLA's and Inductor's loop fusion do around library calls.
 the cache, SwiGLU, residuals. A norm needs whole rows, which lie in several tiles, so it stays a
 kernel of its own: fused serving kernels, and XLA's output fusion on a TPU.
 """
+
+SPLIT: Mapping[str, tuple[Fused, ...]] = {
+    **STRATEGIES,
+    "epilogue": (
+        _START,
+        Fused(("RMSNorm 1", "quantise 1"), "once"),
+        Fused(("QKV projection", "RoPE", "KV append")),
+        *_each("Q·Kᵀ", "softmax"),
+        Fused(("P·V", "quantise o")),
+        Fused(("flash attention", "quantise o")),
+        *_each("output projection"),
+        Fused(("residual 1", "RMSNorm 2", "quantise 2"), keep=("x'",)),
+        Fused(("gate+up projection", "SwiGLU", "quantise h")),
+        *_each("down projection"),
+        Fused(("residual 2", "next RMSNorm 1", "next quantise 1"), "between", keep=("x''",)),
+        Fused(("residual 2", "final RMSNorm"), "once"),
+        _END,
+    ),
+}
+"""The same on several chips: a residual waits there for the sum of the chips' products, so in
+"epilogue" it goes with the norm after it.
+"""

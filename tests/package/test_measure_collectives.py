@@ -10,30 +10,36 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from roofline_helpers import BadValue, measure
-from roofline_helpers.measure import collectives, spread
+from roofline_helpers import BadValue, measure, models
+from roofline_helpers.measure import collectives, layers, spread
 
 pytest.importorskip("jax")
 
 PROGRAM = """
 import json, re, sys
 import jax, numpy as np
-from roofline_helpers.measure import collectives, command, spread
+from roofline_helpers import models
+from roofline_helpers.measure import collectives, command, layers, spread
 
 place, out = collectives.mesh(), {}
 for kind in collectives.KINDS:
     parts = collectives._arrays(kind, 256, "fp32", place, 3)
     program = collectives._started(kind, place, *parts)
     out[kind] = [len(parts), program.compiled.as_text()]
-for case in spread.cases((8,), width=16, hidden=32, dtype="fp32"):
+small = models.Decoder("Small", 1, 16, 4, 4, 4, 32, 64)
+for case in spread.cases((layers.decoder_layer(small, 4, 6),), dtype="fp32"):
+    if re.search("tensor-parallel, |both, arithmetic|FSDP, exchanges", case.name):
+        continue  # others of the kind are looked at
     program = case.start(*case.make())
     program.launch(1)
     program.wait()
-    out[case.name] = np.asarray(program.result).tolist()
+    values = [np.asarray(each).tolist() for each in jax.tree.leaves(program.result)]
+    out[case.name] = [values, program.compiled.as_text()]
 print(json.dumps(out))
-typed = ["measure", "--collectives", "--quick", "--out", sys.argv[1]]
+typed = ["measure", "--collectives", "--quick", "--only", "64 KiB over 4", "--out", sys.argv[1]]
 raise SystemExit(command.main(typed))
 """
 
@@ -65,15 +71,42 @@ def test_each_collective_is_in_the_program_as_often_as_asked(ran: Any, kind: str
         assert f"source_target_pairs={{{pairs[kind]}}}" in text
 
 
+LAYER = "Small layer 4×6, "
+
+
 @pytest.mark.slow
 @pytest.mark.xdist_group("collectives")
-def test_a_layer_spread_is_the_layer(ran: Any) -> None:
-    found = {name: made for name, made in ran[0].items() if name.startswith("MLP")}
-    whole = [made for name, made in found.items() if "alone" not in name]
-    assert len(found) == 4
-    assert len(whole) == 2
-    for row, other in zip(*whole, strict=True):
-        assert row == pytest.approx(other, rel=1e-4, abs=1e-5)
+def test_a_layer_cut_in_any_way_is_the_layer(ran: Any) -> None:
+    made = {
+        way: ran[0][f"{LAYER}{way} over 4"][0][0] for way in ("tensor-parallel", "FSDP", "both")
+    }
+    first = np.array(made.pop("FSDP"))
+    assert first.shape == (4, 6, 16)
+    for each in made.values():
+        assert np.array(each) == pytest.approx(first, rel=1e-4, abs=1e-4)
+    alone = np.array(ran[0][f"{LAYER}FSDP, arithmetic alone over 4"][0][0])
+    assert alone == pytest.approx(first[:1], rel=1e-4, abs=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("collectives")
+@pytest.mark.parametrize(
+    ("variant", "gathers", "sums"),
+    [
+        ("tensor-parallel", 0, 2),
+        ("FSDP", 7, 0),
+        ("FSDP, arithmetic alone", 0, 0),
+        ("both", 7, 2),
+        ("both, exchanges alone", 7, 2),
+    ],
+)
+def test_a_layers_exchanges(ran: Any, variant: str, gathers: int, sums: int) -> None:
+    text = ran[0][f"{LAYER}{variant} over 4"][1]
+    assert len(re.findall(r" all-gather\(", text)) == gathers
+    assert len(re.findall(r" all-reduce\(", text)) == sums
+    if variant == "both":
+        assert re.search(r"all-gather\(.*replica_groups=(\{\{0,2\}|\[2,2\]<=\[2,2\]T)", text)
+        assert re.search(r"all-reduce\(.*replica_groups=(\{\{0,1\}|\[2,2\]<=\[4\])", text)
 
 
 @pytest.mark.slow
@@ -82,7 +115,7 @@ def test_the_command_writes_a_record_of_links(ran: Any) -> None:
     _, out, said = ran
     record = measure.load(out)
     assert record.device["count"] == 4
-    assert {each.group for each in record.samples} == {"collectives", "spread"}
+    assert {each.group for each in record.samples} == {"collectives"}
     assert [each.error for each in record.samples if each.error] == []
     assert "times mean nothing" in record.notes[-1]
     assert "link GB/s" in said
@@ -105,13 +138,34 @@ def test_what_a_device_sends(kind: str, share: float) -> None:
     assert collectives.network_bytes(kind, 1024, 4) == 1024 * share
 
 
-def test_what_a_spread_layer_computes_and_sends() -> None:
-    parallel = spread._work("tensor-parallel", 64, 128, 256, 4, alone=False)
-    sharded = spread._work("FSDP", 64, 128, 256, 4, alone=False)
+def test_how_a_layer_is_cut() -> None:
+    assert list(spread.ways(2)) == ["tensor-parallel", "FSDP"]
+    assert spread.ways(4)["both"] == {"fsdp": 2, "tensor": 2}
+    assert spread.ways(8)["both"] == {"fsdp": 4, "tensor": 2}
+
+
+def test_what_a_cut_layer_computes_and_sends() -> None:
+    mlp, cut = layers.mlp(64, 128, 256), spread.ways(4)
+    parallel = spread.work_of(mlp, cut["tensor-parallel"])
+    sharded = spread.work_of(mlp, cut["FSDP"])
     assert parallel.flops == sharded.flops == 4 * 64 * 128 * 256 / 4
     assert parallel.others["network"] == 2 * 2 * 64 * 128 * 3 / 4  # an all-reduce of y
     assert sharded.others["network"] == 2 * 2 * 128 * 256 * 3 / 4  # both matrices gathered
-    assert spread._work("FSDP", 64, 128, 256, 4, alone=True).others == {}
+    both = spread.work_of(mlp, cut["both"])
+    assert both.others["network"] == 2 * 2 * 128 * 128 / 2 + 2 * 2 * 32 * 128 / 2
+    assert both.bytes == 2 * (2 * 32 * 128 + 2 * 128 * 128)
+    assert spread.work_of(mlp, cut["FSDP"], "arithmetic alone").others == {}
+    alone = spread.work_of(mlp, cut["FSDP"], "exchanges alone")
+    assert (alone.flops, alone.others) == (0, sharded.others)
+
+
+def test_a_decoders_layer_has_the_models_weights_and_flops() -> None:
+    model = models.LLAMA_3_8B
+    layer = layers.decoder_layer(model, 16, 512)
+    assert layer.elements == model.attention_parameters + model.dense_parameters
+    pairs = 512 * 513 // 2  # of a query and a key before it, or its own
+    assert layer.attention == 16 * pairs * 4 * model.q_width
+    assert layer.tokens == 8192
 
 
 def test_one_device_is_refused_with_the_way_to_pretend() -> None:

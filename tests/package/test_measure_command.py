@@ -33,7 +33,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(running, "cases", few)
+    monkeypatch.setattr(command, "cases", few)
     out = tmp_path / "a.json"
     assert measure.main(["measure", "--quick", "--out", str(out)]) == 0
     printed = capsys.readouterr()
@@ -57,7 +57,7 @@ def test_an_interrupted_command_leaves_the_earlier_record(
 ) -> None:
     out = tmp_path / "a.json"
     before = record().save(out).read_bytes()
-    monkeypatch.setattr(running, "cases", few)
+    monkeypatch.setattr(command, "cases", few)
 
     def stop(*_: Any, **__: Any) -> Any:
         raise KeyboardInterrupt
