@@ -42,6 +42,12 @@ class Operand:
         caches on a GPU.
     result : bool
         Whether it is written rather than read.
+
+    Examples
+    --------
+    >>> x = Operand("x_ref", (64, 128), "float32", 32768.0, (8, 128), 8, 32768.0, result=False)
+    >>> x.moved / x.size
+    1.0
     """
 
     name: str
@@ -82,6 +88,13 @@ class PallasKernel(Facts):
         a GPU.
     declared : mapping of str to float, optional
         Its author's `CostEstimate`: "flops", "bytes_accessed", "transcendentals".
+
+    Examples
+    --------
+    >>> x = Operand("x_ref", (64, 128), "float32", 32768.0, (8, 128), 8, 32768.0, result=False)
+    >>> kernel = PallasKernel("row_sums", "tpu", (8,), (x,), 0, 8192, 0)
+    >>> kernel.flops, kernel.reads
+    (8192, (32768.0,))
     """
 
     name: str
