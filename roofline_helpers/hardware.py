@@ -31,6 +31,12 @@ class Memory:
 
     `capacity` of the main memory is what software can allocate, `printed` what the vendor's page
     says.
+
+    Examples
+    --------
+    >>> hbm = chip("v6e").memory["hbm"]
+    >>> f"{hbm.capacity}, {hbm.bandwidth}"
+    '33.55 GB, 1,638 GB/s'
     """
 
     technology: str

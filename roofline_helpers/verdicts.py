@@ -19,7 +19,7 @@ from html import escape
 from itertools import product
 from typing import TYPE_CHECKING, Any, Protocol
 
-from roofline_helpers._checks import BadType, name_of, shown, single
+from roofline_helpers._checks import BadType, BadValue, name_of, shown, single
 from roofline_helpers.hardware import Chip, all_chips
 from roofline_helpers.hardware import chip as chip_of
 from roofline_helpers.roofline import Kernel
@@ -51,6 +51,13 @@ class Case:
         Whether tensors between kernels go through memory, or those that fit stay on the chip.
     counted : {"by hand", "compiled"}
         Where FLOPs and bytes come from.
+
+    Examples
+    --------
+    >>> from roofline_helpers.work import matmul
+    >>> case = next(iter(verdict(matmul(256, 8192, 8192), "h200").found))
+    >>> case.ceilings, case.floor
+    ('published', 'without')
     """
 
     ceilings: str = "published"
@@ -70,7 +77,13 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Found:
-    """What one case says: what most of the time goes to, and the least seconds."""
+    """What one case says: what most of the time goes to, and the least seconds.
+
+    Examples
+    --------
+    >>> Found("memory", 2e-6).bound
+    'memory'
+    """
 
     bound: str | None
     seconds: float
@@ -114,7 +127,14 @@ class _Held:
 
 
 class Verdict(_Held):
-    """What bounds a program on a chip, in each case, and whether all agree."""
+    """What bounds a program on a chip, in each case, and whether all agree.
+
+    Examples
+    --------
+    >>> from roofline_helpers.work import matmul
+    >>> verdict(matmul(8192, 8192, 8192), "h200").word
+    'compute'
+    """
 
     @property
     def word(self) -> str:
@@ -149,7 +169,15 @@ class Verdict(_Held):
 
 
 class Gain(_Held):
-    """How many times faster a change makes a program on a chip, in each case."""
+    """How many times faster a change makes a program on a chip, in each case.
+
+    Examples
+    --------
+    >>> from roofline_helpers.work import fuse, fusion_chain
+    >>> four = fusion_chain(65536, 4096)
+    >>> gain(four, fuse(*four), "h100").word
+    'gains'
+    """
 
     @property
     def word(self) -> str:
@@ -185,7 +213,16 @@ class Gain(_Held):
 
 
 class Compiled(Protocol):
-    """What `compiled.analyze` returns, as far as a verdict needs it."""
+    """What `compiled.analyze` returns, as far as a verdict needs it.
+
+    Examples
+    --------
+    >>> from roofline_helpers.compiled import records
+    >>> program: Compiled = records()["ledger-matmul", "v6e"]
+    >>> from roofline_helpers.work import matmul
+    >>> verdict(matmul(2048, 2048, 2048), "v6e", compiled=program).word
+    'compute'
+    """
 
     @property
     def kernels(self) -> Sequence[Any]:
@@ -290,6 +327,11 @@ def assumed_floor(kind: str) -> float:
     ------
     BadType, UnknownName
         No such kind.
+
+    Examples
+    --------
+    >>> f"{assumed_floor('tpu') * 1e6:.2f} µs"
+    '1.62 µs'
     """
     kind = name_of("kind of chip", kind, sorted({chip.kind for chip in all_chips()}))
     if kind == "tpu":
@@ -313,6 +355,11 @@ def _is_step(program: Any) -> bool:
 
 
 def _place(program: Any, chip: Any) -> Chip:
+    if _is_step(program) and program.setting.chips > 1:
+        raise BadValue(
+            f"a verdict is one chip's, without a network: step.but(chips=1), "
+            f"got a step on {program.setting.chips}"
+        )
     if chip is None and _is_step(program):
         return program.setting.chip  # type: ignore[no-any-return]
     if chip is None:

@@ -39,7 +39,7 @@ if importlib.util.find_spec("roofline_helpers") is None:
     raise ModuleNotFoundError(
         "This notebook needs the package roofline_helpers, which comes with the "
         "book. In a clone of it run `make lab` and open the notebook there, or run "
-        "`pip install PATH`, where PATH is the clone's top folder."
+        "`pip install 'PATH[plots]'`, where PATH is the clone's top folder."
     )
 """
 SETUP_FROM = """\

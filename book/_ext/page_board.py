@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pandas
 
 EXAMPLE = "v6e-8-llama-3.1-8b"
+PUBLISHED = "published."  # how a constant's name begins that NCCL's own source has
 KINDS = {"dense": "dense", "mixture of experts": "experts"}
 
 
@@ -35,10 +36,12 @@ def board() -> dict[str, str]:
     """Return the texts of the page, by name."""
     rows = frame()
     off, rule = rows.error.abs(), rows["rule of thumb error"].abs()
+    peer = rows["mlsysim error"].dropna()
     recipes = off.groupby([rows.chip, rows.model, rows.type, rows.step]).median()
     constants = evidence.load("constants")["without"]
     with_all = evidence.load("constants")["all"]["steps"]
     moving = [name for name, row in constants.items() if abs(row["steps"] - with_all) > 5e-4]
+    own = [name for name in constants if not name.startswith(PUBLISHED)]
     dense, experts = rows.what == "dense", rows.error[rows.what == "experts"]
     return {
         "board_rows": str(len(rows)),
@@ -53,15 +56,22 @@ def board() -> dict[str, str]:
         "board_dense_within": f"{(off[dense] <= LARGE).mean():.0%}",
         "board_experts": str(len(experts)),
         "board_experts_times": significant(1 / (1 + experts.median()), 2),
+        "board_seats": " and ".join(percent(rows.error[key]) for key in _seated()),
         "board_recipes": str(len(recipes)),
         "board_recipes_median": f"{recipes.median():.0%}",
         "board_v6e": percent(rows.error[dense & (rows.chip == "v6e")].median()),
         "board_rule_median": f"{rule.median():.0%}",
         "board_rule_within": f"{(rule <= LARGE).mean():.0%}",
+        "board_peer": evidence.load("mlsysim")["version"],
+        "board_peer_rows": str(len(peer)),
+        "board_peer_median": f"{peer.abs().median():.0%}",
+        "board_peer_within": f"{(peer.abs() <= LARGE).mean():.0%}",
+        "board_peer_ours": f"{off[peer.index].median():.0%}",
         "board_groups": _groups(rows),
         "board_worst": "\n\n".join(map(_worst, published.worst())),
         "board_constants": _constants(),
-        "board_constant_count": str(len(constants)),
+        "board_constant_count": str(len(own)),
+        "board_constant_published": str(len(constants) - len(own)),
         "board_constant_moving": str(len(moving)),
         "board_collectives": str(int(published.collectives().judged.sum())),
         "board_collectives_median": f"{evidence.load('constants')['all']['collectives']:.0%}",
@@ -70,9 +80,15 @@ def board() -> dict[str, str]:
     }
 
 
+def _seated() -> list[str]:
+    """Return the keys of the mixtures whose recipes bring tokens to seats."""
+    steps = (one for one in published.steps() if isinstance(one, PublishedStep))
+    return [one.key for one in steps if "capacity" in one.setting]
+
+
 def percent(error: float) -> str:
-    """Return a signed error in percent."""
-    return f"{100 * error:+.0f}".replace("-", "−")
+    """Return a signed error in percent; a dash where there is none."""
+    return "–" if error != error else f"{100 * error:+.0f}".replace("-", "−")
 
 
 def _groups(rows: pandas.DataFrame) -> str:
@@ -131,13 +147,14 @@ def _table() -> str:
             f"<details><summary>{predicted}</summary>{parts}</details>",
             percent(its["error"]),
             percent(its["rule of thumb error"]),
+            percent(its["mlsysim error"]),
         ]
 
     heads = ["row", "chip", "model", "kind", "type", "published s", "bound s"]
-    heads += ["predicted s", "error, %", "rule of thumb, %"]
+    heads += ["predicted s", "error, %", "rule of thumb, %", "mlsysim, %"]
     board = frame()
     rows = [row(one, board.loc[one.key]) for one in published.steps()]
-    return markdown(heads, rows, numbers=5)
+    return markdown(heads, rows, numbers=6)
 
 
 def _worst(one: PublishedStep | PublishedDecode) -> str:
@@ -153,23 +170,21 @@ def _worst(one: PublishedStep | PublishedDecode) -> str:
 
 SAYS = {
     "efficiency": "share of the links' rate that large messages reach",
-    "copied": "share of the memory's rate at which an own part is copied",
-    "reduced": "share of the memory's rate at which an own part is added",
+    "own_share": "share of the memory's rate at which an own part is copied or added",
     "startup": "begin a collective",
     "step": "each further device",
     "exchange_startup": "begin an all-to-all",
-    "small_efficiency": "share of the links' rate by the protocol for small messages",
+    "small_rate": "by the protocol for small messages",
+    "peer_limit": "from which size on one peer gets all channels",
     "bulk_startup": "begin by the protocol for large messages",
     "bulk_step": "each further device by that protocol",
-    "peer_rate": "to one peer, large messages",
-    "peer_small_rate": "to one peer, small messages",
-    "peer_limit": "from which size on one peer gets all channels",
     "matrix": "share of the matrix peak, on chips where nobody published it",
 }
 WHERE = {
+    "startup": "an all-gather on 2×2×1 v7x, and XLA's table, H100",
     "ici": "two all-gathers on 2×2×1 v7x",
     "nvlink": "XLA's table, H100",
-    "nvlink.b200": "XLA's table, B200",
+    "nvlink.own_share": "XLA's table, H100 and B200",
     "matrix": "Google's products of 8192³ on v6e and 32768³ on v7x",
 }
 
@@ -184,22 +199,21 @@ def _constants() -> str:
     def rows() -> Iterator[list[str]]:
         yield ["all of them", "", "", *errors(kept["all"])]
         for name, row in kept["without"].items():
-            place, _, key = name.rpartition(".")
-            says = SAYS[key]
-            yield [f"{place} {key}".strip().replace("_", " ") + f": {says}", _value(key, row)] + [
-                WHERE[place or key],
-                *errors(row),
-            ]
+            where = "published: NCCL's source" if name.startswith(PUBLISHED) else None
+            place, _, key = name.removeprefix(PUBLISHED).rpartition(".")
+            title = f"{place} {key}".strip().replace("_", " ")
+            where = where or WHERE.get(name) or WHERE[place or key]
+            yield [f"{title}: {SAYS[key]}", _value(key, row), where, *errors(row)]
 
     heads = ["constant", "value", "from", "median error without it, %", "of collectives, %"]
     return markdown(heads, rows(), numbers=2)
 
 
 def _value(key: str, row: Mapping[str, float]) -> str:
-    if key.endswith("_rate"):
-        return rh.si(row["value"], "B/s")
     if key == "peer_limit":
         return rh.si(row["value"], "B")
+    if key.endswith("_rate"):
+        return rh.si(row["value"], "B/s")
     return rh.si(row["value"], "s") if row["value"] < 1e-3 else significant(row["value"], 4)
 
 

@@ -58,12 +58,14 @@ def kernel_layer(
     from . import hopper, hopper_attention
 
     how = {"chain": kernels.chain, **how}
+    batch = len(pair[0])
 
     def linear(x: Array, name: str, squares: Array | None = None, **more: Any) -> Array:
-        cut = kernels.products[name]
+        cut = kernels.cut(name, batch)
         return hopper.linear(x, w[name], cut, squares, name=name, **more, **how)
 
     residual, y, squares = stream
+    narrow = {"narrow": kernels.narrow}
     keys, values = map(jax.new_ref, pair)  # written in place
     splits = kernels.splits(*keys.shape[:3])
     cut: dict[str, Any] = {
@@ -71,13 +73,13 @@ def kernel_layer(
         "ring": kernels.tiles,
         "programs": kernels.programs,
     }
-    parts = linear(y, "qkv", squares)
+    parts = linear(y, "qkv", squares, **narrow)
     out = hopper_attention.attend(parts, turn, position, keys, values, **cut, **how)
     if splits > 1:
         out = hopper_attention.merge(out[0], out[1], len(y), **how)
-    parts = linear(out.reshape(len(y), -1), "o")
+    parts = linear(out.reshape(len(y), -1), "o", **narrow)
     residual, y, squares = hopper.add(parts, residual, w["norm2"], **how)
-    parts = linear(linear(y, "gate_up", squares, swiglu=True), "down")
+    parts = linear(linear(y, "gate_up", squares, swiglu=True), "down", **narrow)
     return hopper.add(parts, residual, gain, **how), (jax.freeze(keys), jax.freeze(values))
 
 
@@ -188,4 +190,9 @@ RUNGS = (
         "own kernels", "seven kernels a layer, each streams its weights once", Kernels(chain=False)
     ),
     Rung("overlapped", "each kernel's weights are under way while the one before ends", Kernels()),
+    Rung(
+        "narrow sums",
+        "partial sums in bfloat16; for few sequences, all buffers that fit",
+        Kernels(deep=16, narrow=True),
+    ),
 )

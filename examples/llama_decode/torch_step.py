@@ -177,7 +177,7 @@ def graph(call: Callable[[], Any]) -> Callable[[], None]:
     return replay
 
 
-def clock(call: Callable[[], Any], warm: float = 0.3, queue: float = 0.3) -> dict[str, Any]:
+def clock(call: Callable[[], Any], warm: float = 0.3, queue: float = 0.6) -> dict[str, Any]:
     """Return seconds a call: at once, and of five runs after `warm` seconds of it.
 
     A run queues calls for about `queue` seconds, at least 3.

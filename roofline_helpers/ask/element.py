@@ -20,7 +20,7 @@ BUNDLES: Mapping[str, tuple[str, ...]] = {
     "ask": ("numbers.js", "style.js", "core.js"),
     "lab": (
         *("numbers.js", "style.js", "core.js"),
-        *("model.js", "network.js", "chart.js", "labs.js"),
+        *("model.js", "serving.js", "network.js", "chart.js", "labs.js"),
     ),
 }
 """Scripts of each kind of element: a question in a notebook doesn't bring the labs along."""
@@ -55,7 +55,13 @@ def _sources(bundle: str) -> str:
 
 @functools.cache
 def tag(bundle: str) -> str:
-    """Return the name of the HTML element: it has the script's hash, for a name is defined once."""
+    """Return the name of the HTML element: it has the script's hash, for a name is defined once.
+
+    Examples
+    --------
+    >>> tag("ask")[:12]
+    'roofline-ask'
+    """
     digest = hashlib.sha256(_sources(bundle).encode()).hexdigest()
     return f"roofline-{bundle}-{digest[:8]}"
 
@@ -69,6 +75,11 @@ def script(bundle: str, tags: Sequence[str] | None = None) -> str:
         "ask" (questions) or "lab" (everything).
     tags : sequence of str, optional
         Names of the elements to define; the bundle's own if not given.
+
+    Examples
+    --------
+    >>> "customElements.define" in script("ask")
+    True
     """
     body = _sources(name_of("bundle", bundle, BUNDLES))
     start = f"core.start({to_json(list(tags or [tag(bundle)]))});"
@@ -76,7 +87,13 @@ def script(bundle: str, tags: Sequence[str] | None = None) -> str:
 
 
 def opening() -> str:
-    """Return the tag that opens an element's script, by which tools find it again."""
+    """Return the tag that opens an element's script, by which tools find it again.
+
+    Examples
+    --------
+    >>> opening()
+    '<script type="module" data-roofline>'
+    """
     return '<script type="module" data-roofline>'
 
 
@@ -126,6 +143,11 @@ class Element:
         The scripts it needs: "ask" or "lab".
     inner : tuple of Element
         Elements inside `then`.
+
+    Examples
+    --------
+    >>> Element("note", {"text": "a"}, "<p>a</p>", "a").kind
+    'note'
     """
 
     kind: str

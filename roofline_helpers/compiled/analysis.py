@@ -34,14 +34,20 @@ from roofline_helpers.compiled.kernel import CompiledKernel
 from roofline_helpers.compiled.program import Compiled, read
 from roofline_helpers.compiled.report import Report
 from roofline_helpers.compiled.targets import NoCompiler
-from roofline_helpers.hlo.calls import Counted
+from roofline_helpers.hlo.blocks import PallasKernel
 
 LONG = 60
 """Seconds of processor time from which on a report says what compiling took."""
 
 
 class RecordUsed(UserWarning):
-    """A committed record stands in for the compiler."""
+    """A committed record stands in for the compiler.
+
+    Examples
+    --------
+    >>> issubclass(RecordUsed, UserWarning)
+    True
+    """
 
 
 def analyze(
@@ -300,12 +306,15 @@ class _Task:
     def _made_here(self, here: Any, described: tuple[str, ...]) -> _Made:
         """Compile for the device that JAX has here."""
         self.arguments.mesh  # noqa: B018 - refuses different meshes
+        platform = _platform(here)
         with self._tracing(described):
-            lowered = lowering.lower_here(self.fn, self.arguments, self.jit)
-            known = lowering.read(lowered)
+            lowered, traced = lowering.lower_here(self.fn, self.arguments, self.jit)
+            known = lowering.read(lowered, traced if platform == "gpu" else None, platform)
         with _compiling(f"the compiler for {here} refused {self._called}"):
             program = compiling.here(lowered)
-        return _Made(program, _platform(here), _target(here), known.partitions, known.mesh)
+        return _Made(
+            program, platform, _target(here), known.partitions, known.mesh, calls=known.calls
+        )
 
     def _made_for(self, chip: hardware.Chip, described: tuple[str, ...]) -> _Made:
         """Compile for a chip that need not be here."""
@@ -368,7 +377,7 @@ class _Made:
     devices: int = 1
     mesh: Mapping[str, int] = field(default_factory=dict)
     topology: str = ""
-    calls: tuple[Counted, ...] = ()
+    calls: tuple[PallasKernel, ...] = ()
     requested: float | None = None
 
 

@@ -27,6 +27,11 @@ class Change:
     `kind` is "appeared", "gone", "split", "joined", "unrolled", "rolled", "grew", "shrank",
     "exchange", "memory" or "arguments"; `seconds` how much longer it takes by the roof, `hbm_bytes`
     and `flops` how much more it moves and computes.
+
+    Examples
+    --------
+    >>> print(Change("grew", "mlp.up", "model.py:18", "HBM 134 MB → 403 MB"))
+    mlp.up (model.py:18): HBM 134 MB → 403 MB
     """
 
     kind: str
@@ -47,6 +52,11 @@ class Changes:
     """What changed from one program to another, what costs most first.
 
     `same_compiler` says whether one version compiled both: another one changes programs too.
+
+    Examples
+    --------
+    >>> print(Changes((), (1e-3, 1e-3), ("libtpu 1", "libtpu 1")))
+    nothing changed
     """
 
     changes: tuple[Change, ...]

@@ -26,7 +26,13 @@ longer than some 20 seconds, where starting one (3 seconds) doesn't matter."""
 
 
 class CannotCompile(RooflineError, RuntimeError):
-    """The compiler refused the program."""
+    """The compiler refused the program.
+
+    Examples
+    --------
+    >>> issubclass(CannotCompile, RooflineError)
+    True
+    """
 
 
 _OVER = (
@@ -41,6 +47,11 @@ class DoesNotFit(CannotCompile):
     """The program needs more memory than a device has.
 
     `needed` and `capacity` are bytes of the memory `space`, None where the compiler doesn't say.
+
+    Examples
+    --------
+    >>> issubclass(DoesNotFit, CannotCompile)
+    True
     """
 
     def __init__(self, message: str) -> None:

@@ -14,6 +14,11 @@ class Memory:
     """Bytes of HBM that a program needs on one device, as the compiler laid it out.
 
     `aliased` are results that take the place of donated arguments: they count once.
+
+    Examples
+    --------
+    >>> Memory(arguments=64, results=64, temporaries=8, aliased=64, code=2).total
+    74
     """
 
     arguments: int = 0

@@ -68,6 +68,11 @@ class Roofs:
         they aren't known.
     origin : str
         Where `reached` comes from.
+
+    Examples
+    --------
+    >>> Roofs({"memory": 4.8e12}, {"memory": 4.3e12}, "h200").reached["memory"]
+    4300000000000.0
     """
 
     published: Mapping[str, float] = field(default_factory=dict)

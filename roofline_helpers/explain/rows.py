@@ -69,6 +69,13 @@ class Row:
         What the device calls it, and what else the profiler says of its launch.
     kernels : int
         Kernels of the program that are in this row: more than one where layers are grouped.
+
+    Examples
+    --------
+    >>> time = {"seconds": 2e-6, "busy": 2e-6, "low": 2e-6, "high": 2e-6}
+    >>> row = Row("fusion", "kernel", **time, launches=1, read=4e6, written=2e6)
+    >>> row.bytes
+    6000000.0
     """
 
     name: str

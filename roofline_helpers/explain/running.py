@@ -26,7 +26,13 @@ profiler doesn't tell one from another."""
 
 
 class CannotRun(RooflineError, RuntimeError):
-    """The function failed where it ran."""
+    """The function failed where it ran.
+
+    Examples
+    --------
+    >>> issubclass(CannotRun, RooflineError)
+    True
+    """
 
 
 @dataclass

@@ -28,7 +28,12 @@ PRETENDED = "these devices are one CPU's: results are checked, times mean nothin
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run ``python -m roofline_helpers measure``; return the exit status."""
+    """Run ``python -m roofline_helpers measure``; return the exit status.
+
+    Examples
+    --------
+    >>> main(["measure", "--quick"])  # doctest: +SKIP
+    """
     options = _parsed(arguments)
     try:
         platform = _platform()
@@ -226,6 +231,12 @@ def report(record: Record) -> str:
     """Return a record as text: the device, its ceilings, then every sample.
 
     The line of a ceiling ends with the notes of the sample that sets it.
+
+    Examples
+    --------
+    >>> from roofline_helpers.measure import measured
+    >>> report(measured()["h200"]).splitlines()[0]
+    'NVIDIA H200 SXM (gpu, 16 host cores), JAX 0.11.2, 2026-11-21T02:05:42Z'
     """
     about = record.device
     lines = [

@@ -21,7 +21,14 @@ from roofline_helpers.show import si
 
 
 class Bar:
-    """A progress bar on stderr: a line redrawn on a terminal, a line a tenth elsewhere."""
+    """A progress bar on stderr: a line redrawn on a terminal, a line a tenth elsewhere.
+
+    Examples
+    --------
+    >>> bar = Bar(2)
+    >>> bar.done, bar.total
+    (0, 2)
+    """
 
     def __init__(self, total: int, stream: Any = None, width: int = 24) -> None:
         self.total, self.width = max(total, 1), width
@@ -102,6 +109,10 @@ def run(
     ------
     BadType, BadValue
         A budget that isn't a positive number; passes that aren't a whole number from 1.
+
+    Examples
+    --------
+    >>> run(quick=True).save("mine.json")  # doctest: +SKIP
     """
     begun = perf_counter()
     todo = cases(quick) if chosen is None else chosen

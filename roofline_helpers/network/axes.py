@@ -25,30 +25,33 @@ class Protocol:
         Seconds a step, and to begin.
     exchange : float
         Seconds more to begin where every device has something else for each other one.
-    copied, reduced : float, optional
+    own_rate : float, optional
         Byte/s at which a device copies, or adds, the share of the result that is its own and
         crosses no link; not given where that costs nothing.
     peer_rate, peer_limit : float, optional
         Byte/s to a single peer, for messages of fewer bytes than the limit.
+
+    Examples
+    --------
+    >>> from roofline_helpers.network import topology
+    >>> [protocol.rate for protocol in topology("v5e", "4x4").axes[0].protocols]
+    [50000000000.0]
     """
 
     rate: float
     step: float = 0.0
     startup: float = 0.0
     exchange: float = 0.0
-    copied: float | None = None
-    reduced: float | None = None
+    own_rate: float | None = None
     peer_rate: float | None = None
-    peer_limit: float = 0.0
+    peer_limit: float = math.inf
 
     def times(self, load: Load) -> tuple[float, float]:
         """Return the seconds that a load's steps take, and those that its bytes take."""
         rate = self.rate
         if load.to == "one" and self.peer_rate and load.link_bytes < self.peer_limit:
             rate = min(rate, self.peer_rate)
-        transfer = load.link_bytes / rate
-        transfer += load.copied / self.copied if self.copied else 0.0
-        transfer += load.reduced / self.reduced if self.reduced else 0.0
+        transfer = load.link_bytes / rate + (load.own / self.own_rate if self.own_rate else 0.0)
         latency = self.startup + load.steps * self.step
         return latency + (self.exchange if load.to == "each" else 0.0), transfer
 
@@ -56,16 +59,20 @@ class Protocol:
 class Load(NamedTuple):
     """What a collective asks of one network.
 
-    `link_bytes` cross the busiest link one way, in `steps` that follow each other. `copied` and
-    `reduced` are the bytes of its own share that a device copies or adds. `to` is whom a device
-    sends to: "all" the same, "each" other one something else, or "one".
+    `link_bytes` cross the busiest link one way, in `steps` that follow each other. `own` are the
+    bytes of its own share that a device copies or adds. `to` is whom a device sends to: "all" the
+    same, "each" other one something else, or "one".
+
+    Examples
+    --------
+    >>> Load("ring", link_bytes=3 * 2**18, steps=3).to
+    'all'
     """
 
     algorithm: str
     link_bytes: float
     steps: int
-    copied: float = 0.0
-    reduced: float = 0.0
+    own: float = 0.0
     to: Literal["all", "each", "one"] = "all"
 
 
@@ -95,6 +102,13 @@ class Axis:
         Whether the switch copies and adds on the way.
     whole : Axis, optional
         The axis that this is a part of.
+
+    Examples
+    --------
+    >>> from roofline_helpers.network import topology
+    >>> axis = topology("v5p", "4x4x4")["x"][0]
+    >>> axis.size, axis.kind, axis.network
+    (4, 'ring', 'ici')
     """
 
     name: str

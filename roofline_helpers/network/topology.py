@@ -6,7 +6,7 @@ import math
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from itertools import combinations
@@ -29,6 +29,11 @@ class Topology(Facts):
     `shape` is that of one slice (TPUs) or the number of GPUs of one host, `axes` those of the fast
     network and then, where there are several slices or hosts, the slow one. ``topology["x", "y"]``
     gives axes by name, as collectives take them.
+
+    Examples
+    --------
+    >>> topology("v5p", "4x4x4").chips
+    64
     """
 
     chip: Chip
@@ -234,30 +239,21 @@ def _protocols(chip: Chip, link: str, ceilings: str, kind: str) -> tuple[Protoco
     reached = _data()["reached"].get(link) if ceilings == "reached" else None
     if reached is None:
         return (Protocol(rate, hop),)
-    own = {**reached, **reached.get(chip.key, {})}  # the same library, begun on another chip
-    memory = chip.roofline(chip.half).bandwidth
-    shares = {name: memory * own[name] for name in ("copied", "reduced") if name in own}
-    if "small_efficiency" not in reached:
-        return (Protocol(rate * own["efficiency"], hop, own["startup"], **shares),)
-    exchange = reached["exchange_startup"] - reached["startup"]
-    small = Protocol(
-        rate * reached["small_efficiency"],
-        own["step"],
-        own["startup"],
-        exchange,
-        peer_rate=reached["peer_small_rate"],
-        peer_limit=math.inf,
+    begin = _data()["reached"]["startup"]
+    if "small_rate" not in reached:
+        return (Protocol(rate * reached["efficiency"], hop, begin),)
+    library = _data()["published"][link]
+    own = {"startup": begin, **reached, **library, **library.get(chip.key, {})}
+    exchange, later = (reached[f"{what}_startup"] - begin for what in ("exchange", "bulk"))
+    large = rate * own["efficiency"]
+    few = own["small_rate"] / (float(chip_of("h100").links[link]) * library["efficiency"])
+    share = chip.roofline(chip.half).bandwidth * own["own_share"]
+    small = Protocol(min(large, own["small_rate"]), own["step"], own["startup"], exchange)
+    bulk = Protocol(large, own["bulk_step"], own["startup"] + later, exchange, own_rate=share)
+    return tuple(
+        replace(each, peer_rate=few * each.rate, peer_limit=own["peer_limit"])
+        for each in (small, bulk)
     )
-    bulk = Protocol(
-        rate * own["efficiency"],
-        reached["bulk_step"],
-        reached["bulk_startup"] - reached["startup"] + own["startup"],
-        exchange,
-        peer_rate=reached["peer_rate"],
-        peer_limit=reached["peer_limit"],
-        **shares,
-    )
-    return (small, bulk)
 
 
 def _torus_shape(shape: Any, pod: tuple[int, ...], chip: Chip) -> tuple[int, ...]:

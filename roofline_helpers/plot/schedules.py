@@ -54,6 +54,12 @@ def timeline(spans: Sequence[Span], *, ax: Axes | None = None) -> Axes:
     ------
     BadValue
         Nothing that takes time.
+
+    Examples
+    --------
+    >>> from roofline_helpers.compiled import Span
+    >>> timeline([Span("matmul", "matmul", "kernels", 0.0, 2e-6, 1)]).get_xlabel()
+    'least time (µs)'
     """
     length = max((span.end for span in spans), default=0.0)
     if not length > 0:

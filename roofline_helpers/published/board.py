@@ -8,6 +8,7 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from roofline_helpers import evidence
 from roofline_helpers._checks import name_of, whole
 from roofline_helpers.published.decoding import PublishedDecode, published_decode
 from roofline_helpers.published.steps import PublishedStep, published_training
@@ -28,7 +29,13 @@ def _all() -> tuple[PublishedStep | PublishedDecode, ...]:
 
 
 def steps() -> tuple[PublishedStep | PublishedDecode, ...]:
-    """Return every published step of `data/published`, of training and of decoding."""
+    """Return every published step of `data/published`, of training and of decoding.
+
+    Examples
+    --------
+    >>> len(steps()) > 100
+    True
+    """
     return _all()
 
 
@@ -41,6 +48,11 @@ def published_step(key: str) -> PublishedStep | PublishedDecode:
     ------
     UnknownName, BadType
         No such row; the message gives the nearest. Not a name.
+
+    Examples
+    --------
+    >>> published_step("v7x-64-llama-3.1-70b").chip
+    'v7x'
     """
     known = {each.key: each for each in _all()}
     return known[name_of("published step", key, known)]
@@ -55,6 +67,11 @@ def worst(count: int = 5) -> tuple[PublishedStep | PublishedDecode, ...]:
     ------
     BadType, BadValue
         Not a positive whole number.
+
+    Examples
+    --------
+    >>> [step.key for step in worst(1)]
+    ['v7x-256-gpt-oss-120b']
     """
     board = scoreboard()
     order = board.error.abs().sort_values(ascending=False).index
@@ -69,6 +86,8 @@ def scoreboard() -> pandas.DataFrame:
     and "error" that over the published time, less one. "MFU" counts attention as the mask leaves
     it, whatever the page does. "rule of thumb s" is what a prediction has to beat: 6 N D FLOPs at
     half of the peak for training, all weights at half of the memory's bandwidth for decoding.
+    "mlsysim s" is what another model of this kind predicts of training steps, with its own defaults
+    (`tools.evidence.mlsysim`); missing where it has no such split.
 
     Examples
     --------
@@ -81,6 +100,7 @@ def scoreboard() -> pandas.DataFrame:
 
 
 def _rows() -> Iterator[dict[str, Any]]:
+    peer = evidence.load("mlsysim")["seconds"]
     for one in _all():
         experts = "mixture of experts" if one.model.experts else "dense"
         yield {
@@ -97,6 +117,8 @@ def _rows() -> Iterator[dict[str, Any]]:
             "error": one.reached.seconds / one.seconds - 1,
             "rule of thumb s": one.rule_of_thumb,
             "rule of thumb error": one.rule_of_thumb / one.seconds - 1,
+            "mlsysim s": peer.get(one.key),
+            "mlsysim error": peer[one.key] / one.seconds - 1 if one.key in peer else None,
             "MFU": one.model_flops / one.seconds / one.place.flops(one.dtype),
             "unsaid": one.unsaid,
             "source": one.url,

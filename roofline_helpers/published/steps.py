@@ -19,6 +19,12 @@ class PublishedStep:
     `seconds` is as printed or, where the page has only TFLOP/s, what follows from them by the
     count of FLOPs that it uses. `unsaid` is what the page doesn't say and is assumed, `why` what is
     known of a large error.
+
+    Examples
+    --------
+    >>> from roofline_helpers.published import published_step
+    >>> published_step("v7x-64-llama-3.1-70b").place.chips
+    64
     """
 
     key: str
@@ -93,7 +99,10 @@ class PublishedStep:
         return 6 * self.model.active_parameters * self.batch * self.seq / (peak / 2)
 
 
-_SETTING = ("dtype", "weights", "moments", "recompute", "microbatches", "interleave", "sharded")
+_SETTING = (
+    *("dtype", "weights", "moments", "recompute", "microbatches", "interleave", "sharded"),
+    *("capacity", "tile"),
+)
 
 
 def published_training(data: Mapping[str, Any], row: Mapping[str, Any]) -> PublishedStep:

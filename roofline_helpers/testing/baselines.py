@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 from pathlib import Path
+from typing import NamedTuple
 
+from roofline_helpers.compiled import record
 from roofline_helpers.compiled.changes import Changes
 from roofline_helpers.compiled.report import Report
 from roofline_helpers.records import BadRecord, write
@@ -38,7 +40,14 @@ def place_of(test_file: Path, test: str, name: str | None = None) -> Path:
     return test_file.parent / FOLDER / test_file.stem / f"{plain}.json"
 
 
-def load(path: Path) -> Report | None:
+class Baseline(NamedTuple):
+    """What a file holds: the report, and the version of this package that counted it, or ""."""
+
+    report: Report
+    package: str
+
+
+def load(path: Path) -> Baseline | None:
     """Return the baseline of a file; None where there is none.
 
     Raises
@@ -49,7 +58,8 @@ def load(path: Path) -> Report | None:
     if not path.is_file():
         return None
     try:
-        return Report.from_json(path.read_text("utf-8"))
+        text = path.read_text("utf-8")
+        return Baseline(Report.from_json(text), record.counted_by(text))
     except (BadRecord, UnicodeDecodeError) as error:
         raise BadRecord(f"{path}: {error}") from None
 

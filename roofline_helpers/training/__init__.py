@@ -2,9 +2,10 @@
 
 What is counted
     Forward and backward products of every weight (2 and 4 FLOPs a weight and token), attention by
-    the causal mask, and what is recomputed. A pass over activations for norms, residuals, rotary
-    embedding and the gate; one over weights, gradients and moments for the optimiser. Each exchange
-    that the mesh asks for, on the links it runs over.
+    the causal mask, and what is recomputed; of mixtures of experts, rows that no token fills and
+    products with masks, where a recipe says so (`training.mixture`). A pass over activations for
+    norms, residuals, rotary embedding and the gate; one over weights, gradients and moments for the
+    optimiser. Each exchange that the mesh asks for, on the links it runs over.
 Two ends, and between them
     `Step.bound`: published or reached ceilings, as the topology has them, with everything that can
     run side by side doing so: compute, memory and each network are busy at once, and the slowest
@@ -15,7 +16,7 @@ Two ends, and between them
 What is left out
     The input pipeline, activations that are moved to the host, padding, the launch of kernels, and
     how far a compiler splits an exchange to hide it. Of mixtures of experts, what sorting tokens,
-    small products and imbalance cost: their steps take about twice what is expected here
+    small products and imbalance cost: steps that sort take about twice what is expected here
     (`roofline_helpers.published`).
 Words
     **MFU** is the model's FLOPs over seconds and published peak; `causal` says whether attention is

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from roofline_helpers._checks import BadType, BadValue, name_of, shown, whole
+from roofline_helpers._checks import BadType, BadValue, name_of, shown, single, whole
 from roofline_helpers.dtypes import dtype as dtype_of
 from roofline_helpers.models import Decoder
 from roofline_helpers.models import model as model_of
@@ -28,12 +28,21 @@ RECOMPUTE: Mapping[str, tuple[str, ...]] = {
     "attention": ("attention",),
     "full": ("qkv", "attention", "output", "up"),
 }
-"""What the backward pass computes again. Nothing needs the result of a layer's last product."""
+"""What the backward pass computes again. Nothing needs the result of a layer's last product, but
+the router's gradient: where experts' results are weighed after it, "down" is computed again too."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What a step is asked for, with every default filled in. See `step`."""
+    """What a step is asked for, with every default filled in. See `step`.
+
+    Examples
+    --------
+    >>> from roofline_helpers import network, training
+    >>> place = network.topology("v7x", "4x4x4")
+    >>> training.step("llama-3-70b", place, {"fsdp": 64}, batch=256, seq=8192).setting.tokens
+    2097152
+    """
 
     model: Decoder
     place: Topology
@@ -49,6 +58,8 @@ class Setting:
     interleave: int
     sharded: tuple[str, ...]
     saved: int | None
+    capacity: float | None
+    tile: int | None
 
     def size(self, *roles: str) -> int:
         """Return how many devices lie along these roles."""
@@ -76,6 +87,8 @@ def setting_of(
     interleave: Any,
     sharded: Any,
     saved: Any,
+    capacity: Any,
+    tile: Any,
     **dtypes: Any,
 ) -> Setting:
     """Return a checked setting; raise as `step` says."""
@@ -101,6 +114,8 @@ def setting_of(
         interleave=whole("interleave", interleave),
         sharded=_sharded(sharded),
         saved=None if saved is None else whole("saved", saved),
+        capacity=None if capacity is None else single("capacity", capacity),
+        tile=None if tile is None else whole("tile", tile),
         **names,
     )
     _fits_model(one)
@@ -126,6 +141,10 @@ def _recomputed(asked: Any) -> tuple[str, ...]:
 def _fits_model(one: Setting) -> None:
     """Raise where a mesh axis splits what the model doesn't have that much of."""
     model, limits = one.model, {}
+    if one.capacity is not None and one.tile is not None:
+        raise BadValue("capacity or tile: experts have seats, or as many rows as they get")
+    if (one.capacity or one.tile) and not model.experts:
+        raise BadValue(f"capacity and tile are of experts, and {model.name} has none")
     limits["expert"] = (one.model.experts.count if one.model.experts else 1, "experts")
     limits["pipeline"] = (model.layers, "layers")
     limits["tensor"] = (model.heads, "heads")

@@ -12,6 +12,7 @@ from roofline_helpers.hardware import Chip
 from roofline_helpers.models import Decoder
 from roofline_helpers.network import Topology
 from roofline_helpers.show import Facts, si
+from roofline_helpers.training import mixture
 from roofline_helpers.training.exchanges import Exchange, exchanges
 from roofline_helpers.training.memory import Footprint, footprint, parameters_held, width
 from roofline_helpers.training.setting import SHARDED, Setting, setting_of
@@ -30,7 +31,16 @@ dimension leave the rest of it idle."""
 
 @dataclass(frozen=True, repr=False)
 class Step(Facts):
-    """One step of training. Figures are of the whole mesh unless they say "a device"."""
+    """One step of training. Figures are of the whole mesh unless they say "a device".
+
+    Examples
+    --------
+    >>> from roofline_helpers import network
+    >>> place = network.topology("v7x", "4x4x4")
+    >>> one = step("llama-3-70b", place, {"fsdp": 64}, batch=256, seq=8192)
+    >>> f"{one.bound:.1f} s, {one.mfu_bound():.0%}, {one.fits}"
+    '7.9 s, 80%, True'
+    """
 
     setting: Setting
 
@@ -64,12 +74,19 @@ class Step(Facts):
         """FLOPs that the backward pass does a second time."""
         one = self.setting
         products = _product_flops(one)
+        if one.model.experts:  # nothing needs the results of layers without
+            products["down"] = mixture.routed(one, "down")
         return int(sum(products[name] for name in one.recompute))
+
+    @cached_property
+    def routing_flops(self) -> int:
+        """FLOPs of experts' rows that no token fills, and of products that bring tokens there."""
+        return int(mixture.routing_flops(self.setting))
 
     @property
     def flops(self) -> int:
-        """FLOPs that the chips do: what the model asks for, and what is done again."""
-        return self.model_flops() + self.recomputed_flops
+        """FLOPs that the chips do: the model's, what is done again, and what routing adds."""
+        return self.model_flops() + self.recomputed_flops + self.routing_flops
 
     @cached_property
     def exchanges(self) -> tuple[Exchange, ...]:
@@ -157,9 +174,7 @@ class Step(Facts):
     @property
     def bound(self) -> float:
         """Seconds at least: compute, memory and every link at once, without any latency."""
-        flops = self.model_flops() + self.recomputed_flops
-        place = self.setting.place
-        peak = self._least_compute(flops, place)
+        peak = self._least_compute(self.flops, self.setting.place)
         return max(peak, self.update, *self.networks.values())
 
     def _least_compute(self, flops: float, place: Topology) -> float:
@@ -243,6 +258,8 @@ def step(
     interleave: int = 1,
     sharded: Iterable[str] = SHARDED,
     saved: int | None = None,
+    capacity: float | None = None,
+    tile: int | None = None,
 ) -> Step:
     """Return one step of training a decoder with Adam on a mesh.
 
@@ -274,12 +291,26 @@ def step(
         whole, and their gradients are added up.
     saved : int, optional
         Elements that a layer saves for each token, where `recompute` doesn't say it all.
+    capacity : float, optional
+        Rows of each expert over its even share, where tokens are brought to them, and back, by
+        products with a mask. By default experts get as many rows as there are.
+    tile : int, optional
+        Rows that a product of all experts takes at once, where they follow each other without
+        padding: a tile in which one ends and the next begins is computed for both.
 
     Raises
     ------
     BadType, BadValue, UnknownName
         No such model, role, product or type, or none that the chip computes in; a mesh that isn't
         the topology's, or splits more than the model has.
+
+    Examples
+    --------
+    >>> from roofline_helpers import network
+    >>> place = network.topology("v7x", "4x4x4")
+    >>> one = step("llama-3-70b", place, {"fsdp": 64}, batch=256, seq=8192)
+    >>> f"{one.bound:.1f} s at least"
+    '7.9 s at least'
     """
     return Step(
         setting_of(
@@ -293,6 +324,8 @@ def step(
             interleave,
             sharded,
             saved,
+            capacity,
+            tile,
             dtype=dtype,
             weights=weights,
             moments=moments,
@@ -349,7 +382,8 @@ def _activation_bytes(one: Setting) -> float:
 
     Each residual with the norm after it reads two tensors and writes two; the rotary embedding
     reads and writes queries and keys; the gate reads two hidden tensors and writes one. In layers
-    of experts each token is copied for each of its experts, and read and added up after them.
+    of experts each token is copied for each of its experts, and read and added up after them; where
+    masks do that, both are written and read.
     """
     model = one.model
     hidden = (model.layers - model.expert_layers) * model.d_ff
@@ -357,8 +391,9 @@ def _activation_bytes(one: Setting) -> float:
         used = model.experts.active + model.experts.shared
         hidden += model.expert_layers * used * model.experts.d_ff
     rotated = (model.heads + model.kv_heads) * model.head_dim
-    elements = model.layers * (8 * model.d_model + 2 * rotated) + 3 * hidden
+    elements: float = model.layers * (8 * model.d_model + 2 * rotated) + 3 * hidden
     if model.experts:
         elements += model.expert_layers * 2 * (1 + model.experts.active) * model.d_model
+        elements += model.expert_layers * 4 * mixture.seats(one)
     share = one.group_tokens / one.size("tensor", "pipeline")
     return elements * share * width("bf16")

@@ -26,6 +26,7 @@ from tools import books, release
 PACKAGE = books.ROOT / "roofline_helpers"
 # Ground floor first: a room, a file or a folder, imports from the ones before it only
 FLOORS = [
+    "_lazy",
     "_checks",
     "show",
     "judge",

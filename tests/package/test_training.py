@@ -376,3 +376,60 @@ def test_experts_must_be_wide() -> None:
 def test_what_no_step_is_refused(asked: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         asked()
+
+
+# --- mixtures of experts --------------------------------------------------------------------------
+
+
+def mixtral(**options: Any) -> Step:
+    place = net.topology("v6e", "16x16")
+    setting = {"batch": 3072, "seq": 4096, "recompute": ["attention", "up", "down"], **options}
+    return step("mixtral-8x7b", place, {"fsdp": 256}, **setting)
+
+
+def test_seats_that_stay_empty_and_masks_are_computed() -> None:
+    tokens, layers, model, inner = 3072 * 4096, 32, 4096, 14336
+    products = 2 * tokens * layers * 2 * 3 * model * inner  # two experts of three matrices
+    mask = 2 * tokens * (1.25 * 2 * 4096) * model * layers
+    one = mixtral(capacity=1.25)
+    assert one.routing_flops == 0.25 * 4 * products + 6 * mask
+    assert one.flops == one.model_flops() + one.recomputed_flops + one.routing_flops
+    assert one.model_flops() == mixtral().model_flops()
+    assert mixtral().routing_flops == 0
+    assert one.compute > mixtral().compute
+    assert one.elementwise > mixtral().elementwise
+
+
+def test_a_tile_between_two_experts_is_computed_for_both() -> None:
+    tokens = 3072 * 4096
+    products = 2 * tokens * 32 * 2 * 3 * 4096 * 14336
+    each = 12 * 4096 * 2 / 8  # rows of one expert on a device
+    one = mixtral(tile=512)
+    assert one.routing_flops == pytest.approx(512 / each * 4 * products)
+    assert mixtral(tile=512, microbatches=2).routing_flops == pytest.approx(2 * one.routing_flops)
+
+
+def test_of_a_mixture_only_results_of_experts_are_computed_again() -> None:
+    sparse = mixtral(recompute=["down"])
+    assert sparse.recomputed_flops == 2 * 3072 * 4096 * 32 * 2 * 4096 * 14336
+    place = net.topology("v7x", "4x4x8")
+    some = step("deepseek-v3", place, {"fsdp": 128}, batch=2048, seq=4096, recompute=["down"])
+    assert some.recomputed_flops == 2 * 2048 * 4096 * 58 * 8 * 7168 * 2048  # none of the shared
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"capacity": 1.25, "tile": 512}, "capacity or tile"),
+        ({"capacity": -1}, "capacity"),
+        ({"tile": 0.5}, "tile"),
+    ],
+)
+def test_impossible_mixtures_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(rh.RooflineError, match=message):
+        mixtral(**options)
+
+
+def test_a_dense_model_has_neither_seats_nor_tiles_of_experts() -> None:
+    with pytest.raises(rh.BadValue, match="Llama 3 70B has none"):
+        llama(tile=512)

@@ -8,6 +8,7 @@ reads:
     python -m tools.evidence.verdicts     verdicts of the book that depend on something
     python -m tools.evidence.decode       measured decode steps, next to which the lab is shown
     python -m tools.evidence.constants    what each constant of the network is worth
+    python -m tools.evidence.mlsysim      what another model predicts of the published steps
 """
 
 from __future__ import annotations

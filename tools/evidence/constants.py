@@ -3,7 +3,7 @@
     python -m tools.evidence.constants    write roofline_helpers/data/evidence/constants.json
 
 Each is taken away in turn, as if the vendor's figure were reached, and the published steps and the
-measured collectives are predicted anew.
+measured collectives are predicted anew. Those that NCCL's own source has are told apart.
 """
 
 from __future__ import annotations
@@ -19,31 +19,32 @@ from tools.evidence import keep
 
 TOPOLOGY: Any = importlib.import_module("roofline_helpers.network.topology")
 STEP: Any = importlib.import_module("roofline_helpers.training.step")
-SHARES = ("efficiency", "copied", "reduced", "small_efficiency")
-NVLINK = 450e9  # byte/s one way of an H100, whose channels the rates to one peer are
-
-
-def reached() -> dict[str, Any]:
-    """Return what of a network was reached: the file's own tables, which are changed in place."""
-    own: dict[str, Any] = TOPOLOGY._data()["reached"]
-    return own
+NVLINK = 450e9  # byte/s one way of an H100, whose own rates by a protocol or to a peer are these
+PUBLISHED = "published"
 
 
 def constants() -> Iterator[tuple[str, MutableMapping[str, Any], str]]:
-    """Yield each constant of the network: its name, its table, its key."""
-    tables = reached()
-    places = {**tables, "nvlink.b200": tables["nvlink"]["b200"]}
-    for place, table in places.items():
-        for key, value in table.items():
-            if isinstance(value, float | int):
-                yield f"{place}.{key}", table, key
+    """Yield each constant of the network: its name, its table, its key.
+
+    Tables are those of the file, which are changed in place. Of those that NCCL's source has the
+    name begins with `PUBLISHED`.
+    """
+    data = TOPOLOGY._data()
+    for kind in ("reached", PUBLISHED):
+        waiting = [(kind, data[kind])]
+        for place, table in waiting:
+            for key, value in table.items():
+                if isinstance(value, dict):
+                    waiting.append((f"{place}.{key}", value))
+                elif isinstance(value, float | int):
+                    yield f"{place}.{key}".removeprefix("reached."), table, key
 
 
 def without(name: str, key: str) -> float | None:
     """Return what stands in for a constant; None where another chip's does."""
-    if name.startswith("nvlink.b200"):
+    if name.startswith("published.nvlink.b200"):
         return None
-    if key in SHARES:
+    if key in ("efficiency", "own_share"):
         return 1.0
     return NVLINK if key.endswith("_rate") else 0.0
 
@@ -62,21 +63,21 @@ def errors() -> dict[str, float]:
 
 def one_by_one(count: Callable[[], dict[str, float]] = errors) -> dict[str, Any]:
     """Return the errors with all constants, and without each."""
-    found: dict[str, Any] = {"all": count(), "without": {}}
+    shown: dict[str, Any] = {"all": count(), "without": {}}
     for name, table, key in list(constants()):
         value, other = table[key], without(name, key)
         table.pop(key) if other is None else table.update({key: other})
         try:
-            found["without"][name] = {"value": value, **count()}
+            shown["without"][name] = {"value": value, **count()}
         finally:
             table[key] = value
     value, STEP.REACHED = STEP.REACHED, 1.0
     try:
-        found["without"]["matrix"] = {"value": value, **count()}
+        shown["without"]["matrix"] = {"value": value, **count()}
     finally:
         STEP.REACHED = value
     board._all.cache_clear()
-    return found
+    return shown
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ import nbformat
 from roofline_helpers import compiled
 from tools import books, programs
 from tools.notebooks import run as notebooks
+from tools.notebooks import warm
 
 FOLDER = books.ROOT / "_build/executed"
 FILES = ("requirements.txt", "tools/programs.py", "tools/notebooks/*.py", "roofline_helpers/**/*")
@@ -85,6 +86,7 @@ def execute(path: Path) -> Run:
             first=BEGIN.format(traced),
             last=END if traced and live else "",
             seconds=PATIENCE,
+            manager=warm.Manager,
         )
         records = {one.name: one.read_text("utf-8") for one in Path(folder).glob("*.json")}
     said: dict[str, list[Any]] = {"done": [], "failed": []}

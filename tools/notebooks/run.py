@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
@@ -195,11 +196,13 @@ def execute(
     first: str = "",
     last: str = "",
     seconds: int = SECONDS,
+    manager: type = AsyncKernelManager,
 ) -> Any:
     """Run a notebook from its first cell in a fresh kernel; return it, the file untouched.
 
     The kernel's environment is this process's, with ``ENVIRONMENT`` and then ``environment``. It
-    runs ``first`` before the notebook; ``last`` becomes a cell at its end.
+    runs ``first`` before the notebook; ``last`` becomes a cell at its end. ``manager`` is the class
+    that starts it.
 
     Raises
     ------
@@ -231,6 +234,7 @@ def execute(
         notebook,
         timeout=seconds,
         kernel_name=kernel,
+        kernel_manager_class=manager,
         record_timing=False,
         extra_arguments=["--log-level=ERROR", f"--IPKernelApp.code_to_run={first}"],
         resources={"metadata": {"path": str(path.parent)}},

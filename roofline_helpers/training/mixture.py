@@ -1,0 +1,73 @@
+"""What mixtures of experts compute besides their model: empty rows, and masks.
+
+Two ways are in use. *Seats*: each expert has as many rows for a sequence as `capacity` times its
+even share, filled or not, and two products with a mask of tokens by seats bring the tokens there
+and back (GShard, Switch). *Grouped products*: rows are sorted by expert, and one kernel multiplies
+them tile by tile; a tile in which one expert ends and the next begins is computed for both.
+
+Sources: D. Lepikhin et al., arXiv:2006.16668; W. Fedus et al., arXiv:2101.03961; T. Gale et al.,
+arXiv:2211.15841; JAX, `pallas/ops/tpu/megablox/gmm.py`, `make_group_metadata`.
+"""
+
+from __future__ import annotations
+
+from roofline_helpers.models import Experts
+from roofline_helpers.training.setting import Setting
+
+_MASKED = 5
+"""Products with a mask in both passes: tokens to their seats and back; the gradients of the tokens,
+of the experts' results, and of the weights in the second mask."""
+
+
+def routed(one: Setting, which: str) -> float:
+    """Return the FLOPs of the routed experts in one forward pass, of all layers and tokens.
+
+    Parameters
+    ----------
+    one : Setting
+    which : {"up", "down"}
+        Their first products, or the last.
+    """
+    of = _experts(one)
+    matrices = 1 if which == "down" else (2 if one.model.gated else 1)
+    return (
+        2
+        * one.tokens
+        * one.model.expert_layers
+        * of.active
+        * matrices
+        * one.model.d_model
+        * of.d_ff
+    )
+
+
+def rows(one: Setting) -> float:
+    """Return the rows that experts multiply, over those that tokens were sent to."""
+    if one.capacity is not None:
+        return one.capacity
+    if one.tile is None:
+        return 1.0
+    of = _experts(one)
+    each = one.group_tokens / one.microbatches * of.active * one.size("expert") / of.count
+    return 1 + one.tile / each
+
+
+def seats(one: Setting) -> float:
+    """Return the seats of all experts for one sequence; none where tokens are sorted."""
+    if one.capacity is None:
+        return 0.0
+    return one.capacity * _experts(one).active * one.seq
+
+
+def routing_flops(one: Setting) -> float:
+    """Return the FLOPs of rows that no token fills, and of products with a mask."""
+    if not one.model.experts:
+        return 0.0
+    products = sum(routed(one, name) * (3 + (name in one.recompute)) for name in ("up", "down"))
+    masked = 2 * one.tokens * seats(one) * one.model.d_model * one.model.expert_layers
+    return (rows(one) - 1) * products + masked * (_MASKED + ("up" in one.recompute))
+
+
+def _experts(one: Setting) -> Experts:
+    assert one.model.experts is not None
+    return one.model.experts
