@@ -153,6 +153,44 @@ def _parts(each: Any, refs: int, *trees: str) -> list[Sequence[Any]]:
     return transforms
 
 
+def _scalar(each: Any, values: Sequence[Any]) -> Any:
+    """Return the value of an operation on known scalars; None where it isn't one."""
+    name = each.primitive.name
+    if name == "get":
+        return _read(each, values)
+    if len(each.outvars) != 1 or each.outvars[0].aval.shape or any(v is None for v in values):
+        return None
+    if name in _SCALARS:
+        return _SCALARS[name](*values)
+    if name == "div":
+        whole = np.issubdtype(each.outvars[0].aval.dtype, np.integer)
+        quotient = np.asarray(values[0]) / np.where(values[1] == 0, 1, values[1])
+        return np.trunc(quotient).astype(np.int64) if whole else quotient
+    if name == "select_n":
+        return np.select([np.asarray(values[0]) == i for i in range(len(values) - 1)], values[1:])
+    if name == "clamp":
+        return np.clip(values[1], values[0], values[2])
+    if name == "convert_element_type":
+        return np.asarray(values[0]).astype(each.params["new_dtype"])
+    if name in ("broadcast_in_dim", "reshape"):
+        return values[0]
+    return None
+
+
+def _read(each: Any, values: Sequence[Any]) -> Any:
+    """Return the number that a known array holds at known places."""
+    if values[0] is None or each.outvars[0].aval.shape:
+        return None
+    places = each.params["tree"].unflatten(values[1:])
+    if len(places) != 1 or any(place is None for place in places[0].indices):
+        return None
+    try:
+        index = tuple(np.asarray(place).astype(np.int64) for place in places[0].indices)
+        return np.asarray(values[0])[index]
+    except (IndexError, TypeError, ValueError):
+        return None
+
+
 @dataclass
 class Body:
     """A walk over a kernel's body, at all steps of its grid at once.
@@ -187,7 +225,7 @@ class Body:
                 self._call(each, values, known, weight)
             else:
                 self._count(each, weight)
-            result = self._scalar(each, values)
+            result = _scalar(each, values)
             if result is not None:
                 known[each.outvars[0]] = result
 
@@ -375,41 +413,3 @@ class Body:
             self.vector += n * times
         elif name in _REDUCING:
             self.vector += math.prod(each.invars[0].aval.shape) * times
-
-    def _scalar(self, each: Any, values: Sequence[Any]) -> Any:
-        """Return the value of an operation on known scalars; None where it isn't one."""
-        name = each.primitive.name
-        if name == "get":
-            return self._read(each, values)
-        if len(each.outvars) != 1 or each.outvars[0].aval.shape or any(v is None for v in values):
-            return None
-        if name in _SCALARS:
-            return _SCALARS[name](*values)
-        if name == "div":
-            whole = np.issubdtype(each.outvars[0].aval.dtype, np.integer)
-            quotient = np.asarray(values[0]) / np.where(values[1] == 0, 1, values[1])
-            return np.trunc(quotient).astype(np.int64) if whole else quotient
-        if name == "select_n":
-            return np.select(
-                [np.asarray(values[0]) == i for i in range(len(values) - 1)], values[1:]
-            )
-        if name == "clamp":
-            return np.clip(values[1], values[0], values[2])
-        if name == "convert_element_type":
-            return np.asarray(values[0]).astype(each.params["new_dtype"])
-        if name in ("broadcast_in_dim", "reshape"):
-            return values[0]
-        return None
-
-    def _read(self, each: Any, values: Sequence[Any]) -> Any:
-        """Return the number that a known array holds at known places."""
-        if values[0] is None or each.outvars[0].aval.shape:
-            return None
-        places = each.params["tree"].unflatten(values[1:])
-        if len(places) != 1 or any(place is None for place in places[0].indices):
-            return None
-        try:
-            index = tuple(np.asarray(place).astype(np.int64) for place in places[0].indices)
-            return np.asarray(values[0])[index]
-        except (IndexError, TypeError, ValueError):
-            return None

@@ -354,6 +354,13 @@ def lines(kind: str, over: Axis | Iterable[Axis]) -> list[tuple[float, float]]:
     ------
     UnknownName, BadValue
         No such collective; axes of several networks.
+
+    Examples
+    --------
+    >>> from roofline_helpers.network import topology
+    >>> ((start, each),) = lines("all-gather", topology("v5e", "4x4")["x"])
+    >>> f"{start * 1e6:.0f} µs, then {1 / each / 1e9:.1f} GB/s"
+    '3 µs, then 66.7 GB/s'
     """
     allowed = [name for name in COLLECTIVES if name != "permute"]
     named, axes = COLLECTIVES[name_of("collective", kind, allowed)], axes_of(over)

@@ -63,8 +63,12 @@ def test_it_shows_itself(why: Explanation) -> None:
     assert table.index[-1] == "nothing explains it"
     assert table["ms"].sum() == pytest.approx(1e3 * why.wall, rel=1e-9)
     html = why._repr_html_()
-    assert html.count("<svg") == 2  # the waterfall, and one for phones
-    assert html.count('class="slim"') == 1
+    assert re.findall(r'<svg class="(\w+)"', html) == ["narrow", "slim"]  # one of them is seen
+    wide, slim = re.findall(r"<svg.*?</svg>", html)
+    names = [re.findall(r'class="name"[^>]*>(.*?)<', one) for one in (wide, slim)]
+    assert len(names[0]) == len(names[1]) == len(why.waterfall) + 1
+    sides = [float(x) + float(w) for x, w in re.findall(r'<rect x="(.*?)".*? width="(.*?)"', slim)]
+    assert max(sides) <= 340 - 60  # room for a time beside each bar
     assert "<script" not in html
 
 

@@ -46,14 +46,10 @@ SMALL = model.Llama(layers=2, width=512, hidden=1792, heads=16, groups=4, vocabu
 def candidates():
     """Yield the last rung cut in other ways, and the batches for which that may gain."""
     last = steps.RUNGS[-1]
-    cuts = Kernels().products
-    few = {name: replace(cut, ring=Ring(3, ahead=2)) for name, cut in cuts.items()}
-    halves = {**cuts, "o": Cut(64, splits=2, depth=128, ring=Ring(6))}
+    two = {"o": Cut(64, 2, depth=128, ring=Ring(6))}
     ways = {
-        "sums in float32": (Kernels(deep=16), (16, 1)),
-        "few buffers": (Kernels(narrow=True, products=few), (64, 16)),
-        "two splits of o": (Kernels(narrow=True, products=halves), (64, 16)),
-        "two tiles": (Kernels(narrow=True, tiles=Ring(2)), (64,)),
+        "sums in float32": (Kernels(deep=8, middle=two), (16, 64)),
+        "two tiles": (Kernels(deep=8, narrow=True, middle=two, tiles=Ring(2)), (16, 64)),
     }
     for name, (way, batches) in ways.items():
         yield replace(last, name=f"{last.name}: {name}", way=way), batches
@@ -133,12 +129,12 @@ def ladder(shape, rungs, options, keep):
         weights = weights or model.random_weights(shape)
         wait(waiting.values())  # nothing compiles, and is tuned, while another is timed
         for rung, batches in some:
-            own = rung.prepare(weights)
             for batch in batches:
                 if perf_counter() - began > options.limit:
                     return
                 try:
                     run = waiting[rung.name, batch].result()
+                    own = rung.prepare(weights, batch)
                     row = one_row(rung, run, own, shape, batch, options.tokens, wanted)
                     shown = f"{1e3 * statistics.median(row['seconds']):.3f} ms"
                     shown += f", error {row['error']:.1e}"
@@ -147,8 +143,8 @@ def ladder(shape, rungs, options, keep):
                     shown = row["failed"]
                 print(f"{perf_counter() - began:.0f} s: {batch}, {rung.name}: {shown}", flush=True)
                 keep(batch, rung.name, row)
-            del own
-            gc.collect()
+                own = None
+                gc.collect()
 
 
 def one_row(rung, run, weights, shape, batch, tokens, wanted):

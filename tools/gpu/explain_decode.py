@@ -81,14 +81,15 @@ class Weights:
     def __init__(self, shape):
         self.shape, self.raw, self.kept = shape, None, (None, None)
 
-    def of(self, rung):
+    def of(self, rung, *batch):
         plain = getattr(rung.way, "plain", rung.way)
-        key = plain.products if isinstance(plain, steps.Kernels) else (plain.scan, plain.fused)
+        key = rung.name if isinstance(plain, steps.Kernels) else (plain.scan, plain.fused)
+        key = (key, *batch) if isinstance(plain, steps.Kernels) else key
         if self.kept[0] != key:
             self.kept = (None, None)
             gc.collect()
             self.raw = self.raw or model.random_weights(self.shape)
-            self.kept = (key, rung.prepare(self.raw))
+            self.kept = (key, rung.prepare(self.raw, *batch))
             if getattr(getattr(rung.way, "plain", rung.way), "scan", False):
                 self.raw = None  # stacked weights are a copy of them all, and memory is short
         return self.kept[1]
@@ -104,7 +105,7 @@ def decode(shape, weights, options):
             def lowered(rung=rung, batch=batch):
                 specs = jax.eval_shape(
                     lambda: (
-                        rung.prepare(model.random_weights(shape)),
+                        rung.prepare(model.random_weights(shape), batch),
                         rung.cache(shape, batch, options.context),
                     )
                 )
@@ -118,7 +119,7 @@ def decode(shape, weights, options):
             def arguments(rung=rung, batch=batch):
                 cache = rung.cache(shape, batch, options.context)
                 place = jnp.arange(batch, dtype=jnp.int32), jnp.int32(options.context - 1)
-                return (weights.of(rung), cache, *place)
+                return (weights.of(rung, batch), cache, *place)
 
             setting = {"batch": batch, "context": options.context}
             chained = isinstance(rung.way, steps.Kernels) and rung.way.chain
