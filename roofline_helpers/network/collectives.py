@@ -354,6 +354,14 @@ def lines(kind: str, over: Axis | Iterable[Axis]) -> list[tuple[float, float]]:
     ------
     UnknownName, BadValue
         No such collective; axes of several networks.
+
+    Examples
+    --------
+    >>> from roofline_helpers.network import topology
+    >>> eight = topology("h100", 8, ceilings="reached").fast
+    >>> found = lines("all-reduce", eight)
+    >>> [f"{start * 1e6:.1f} µs + V / {1e-9 / each:.0f} GB/s" for start, each in found]
+    ['26.9 µs + V / 57 GB/s', '56.9 µs + V / 193 GB/s']
     """
     allowed = [name for name in COLLECTIVES if name != "permute"]
     named, axes = COLLECTIVES[name_of("collective", kind, allowed)], axes_of(over)

@@ -23,6 +23,11 @@ def chip_counts(model: Decoder | str, chip: Any) -> list[int]:
     ------
     BadType, UnknownName
         Not a model; no such chip.
+
+    Examples
+    --------
+    >>> chip_counts("llama-3-70b", "h100"), chip_counts("llama-3-70b", "l4")
+    ([1, 2, 4, 8], [1])
     """
     decoder, device = model_of(model), chip_of(chip)
     found = []
