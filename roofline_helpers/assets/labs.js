@@ -152,7 +152,7 @@
         facts([["attainable", rate(top), `${percent(top / roof.peak)} of the peak`],
           ["bound", word(bound), `ridge ${number(roof.ridge)} FLOP/byte`, bound],
           ["least time", si(now.flops / top, "s"), `${si(now.flops / intensity, "B")} to move`]]),
-        el("pre", {}, `min(peak, bandwidth · I) = min(${rate(roof.peak, 4)}, ${si(roof.bandwidth, "B/s")} · ${number(intensity)} FLOP/byte)\n`
+        el("pre", {}, `min(peak, bandwidth · I) = min(${rate(roof.peak, 4)}, ${si(roof.bandwidth, "B/s", 4)} · ${number(intensity)} FLOP/byte)\n`
           + `= min(${rate(roof.peak, 4)}, ${rate(roof.bandwidth * intensity, 4)}) = ${rate(top, 4)}`));
       return say;
     });
@@ -181,8 +181,8 @@
       below.replaceChildren(grid("The chips compared", ["chip", "peak", "memory", "ridge", "compute-bound from N", label],
         keys.map((c) => {
           const i = able.indexOf(c), r = roofs[i];
-          return r ? [c.name, rate(r.peak), si(r.bandwidth, "B/s"), number(r.ridge), number(model.firstComputeBound(r, now.dtype), 7), word(bounds[i])]
-            : [c.name, `no ${now.dtype}`, si(c.bandwidth, "B/s"), "–", "–", "–"];
+          return r ? [c.name, rate(r.peak), si(r.bandwidth, "B/s", 4), number(r.ridge), number(model.firstComputeBound(r, now.dtype), 7), word(bounds[i])]
+            : [c.name, `no ${now.dtype}`, si(c.bandwidth, "B/s", 4), "–", "–", "–"];
         })));
       return say;
     });
@@ -220,8 +220,8 @@
         el("pre", {}, `FLOPs = 2 · M · N · K = 2 · ${[m, n, k].join(" · ")} = ${si(job.flops, "FLOP")}\n`
           + `bytes = (M·K + K·N + M·N) · ${bytes} = ${si(job.bytes, "B")}\n`
           + `I = ${si(job.flops, "FLOP")} / ${si(job.bytes, "B")} = ${number(job.intensity)} FLOP/byte\n`
-          + `ridge = ${rate(roof.peak, 4)} / ${si(roof.bandwidth, "B/s")} = ${number(roof.ridge)} FLOP/byte\n`
-          + `attainable = min(${rate(roof.peak, 4)}, ${si(roof.bandwidth, "B/s")} · ${number(job.intensity)} FLOP/byte)\n`
+          + `ridge = ${rate(roof.peak, 4)} / ${si(roof.bandwidth, "B/s", 4)} = ${number(roof.ridge)} FLOP/byte\n`
+          + `attainable = min(${rate(roof.peak, 4)}, ${si(roof.bandwidth, "B/s", 4)} · ${number(job.intensity)} FLOP/byte)\n`
           + `= min(${rate(roof.peak, 4)}, ${rate(roof.bandwidth * job.intensity, 4)}) = ${rate(top, 4)}`));
       return say;
     }, keep);
