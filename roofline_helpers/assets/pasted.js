@@ -2,8 +2,10 @@
    What is computed comes from model.js, hlo.js and verdicts.js; here are the fields and the words. */
 (() => {
   const { el, si } = core, { rate } = chart, number = (v, digits = 3) => core.significant(v, digits);
-  const LONGEST = 1500; // characters of a program that a link may carry
-  const SHOWN = 12, DRAWN = 4; // kernels of a program in the table, and in the picture beside the whole
+  // Characters of a program that a link may carry
+  const LONGEST = 1500;
+  // Kernels of a program in the table, and in the picture beside the whole
+  const SHOWN = 12, DRAWN = 4;
 
   core.style(`
     .controls { display: grid; grid-template-columns: repeat(auto-fill, minmax(8.4rem, 1fr)); gap: .5rem .9rem; align-items: start; margin-top: .6rem; }
@@ -113,7 +115,8 @@
     if (typeof given.text === "string") now.text = given.text.slice(0, LONGEST);
 
     let last = { text: null };
-    const read = (text) => { // once a text, whatever else is changed
+    // Once a text, whatever else is changed
+    const read = (text) => {
       if (last.text !== text) {
         last = { text };
         try { last.program = hlo.kernels(text); } catch (error) { last.error = error; }
