@@ -115,9 +115,9 @@ const hlo = (() => {
     return times(per, elements(operand) * Math.ceil(Math.log2(Math.max(operand.dims[axis], 2))));
   }
   // As in hlo/flops.py: the textbooks' counts for so many m × n matrices
+  const cube = (many, m, n) => (many * n ** 3) / 3;
   const ALGEBRA = {
-    Cholesky: (many, m, n) => (many * n ** 3) / 3, CompactWyHelper: (many, m, n) => (many * n ** 3) / 3,
-    InvertDiagBlocksLowerTriangular: (many, m, n) => (many * n ** 3) / 3, InvertDiagBlocksUpperTriangular: (many, m, n) => (many * n ** 3) / 3,
+    Cholesky: cube, CompactWyHelper: cube, InvertDiagBlocksLowerTriangular: cube, InvertDiagBlocksUpperTriangular: cube,
     LuDecompositionBlock: (many, m, n) => many * (m * n ** 2 - n ** 3 / 3), QrDecompositionBlock: (many, m, n) => many * (2 * m * n ** 2 - (2 * n ** 3) / 3),
   };
   // As Python compares tuples: more than one dimension first
@@ -346,13 +346,13 @@ const hlo = (() => {
     const rowOf = (site, launches) => {
       const { each } = site, inside = parts(site);
       if (fusedIn(site) && inside.some((part) => sets.collectives.has(part.each.base) || part.each.target.startsWith("AsyncCollective")))
-        fail(`${each.name} is a fusion around an exchange between devices, which this page doesn't read: roofline_helpers.compiled.analyze does.`);
+        fail(`${each.name} is a fusion around an exchange between devices, which this page doesn't read: compiled.analyze does.`);
       let flops = flopsOf(site);
       if (!flops) {
         flops = count({ unknown: [each.opcode] });
         notes.add(`${each.name}: opcode ${each.opcode} is not known here; its FLOPs are not counted`);
       } else for (const what of new Set(flops.unknown)) undeclared.set(what, (undeclared.get(what) ?? 0) + 1);
-      if (sets.collectives.has(each.base)) notes.add("exchanges between devices: their bytes in memory count, their time on the network doesn't");
+      if (sets.collectives.has(each.base)) notes.add("exchanges between devices: bytes in memory count, time on the network doesn't");
       if (inside.some((part) => part.operands.flatMap(leaves).some((leaf) => /^c(64|128)$/.test(leaf.dtype)) && computes(part.each.opcode)))
         notes.add("complex numbers: an operation on one counts as one FLOP");
       return { name: each.name, opcode: each.base, launches, ...flops, ...traffic(site, spaces) };
@@ -361,7 +361,7 @@ const hlo = (() => {
       if (sets.free.has(each.opcode) || /-(done|update)$/.test(each.opcode)) return [];
       if (each.opcode === "while") {
         const { body, condition, constants, trips } = loopOf(program, where, each, known);
-        if (trips === null) notes.add(`loop ${each.name}: how often it turns can't be told; its body counts once`);
+        if (trips === null) notes.add(`loop ${each.name}: its turns can't be told; its body counts once`);
         else if (trips !== 1) notes.add(`loop ${each.name}: its body counts ${trips} times`);
         return [...enter(condition, launches * ((trips ?? 1) + 1), constants), ...enter(body, launches * (trips ?? 1), constants)];
       }
