@@ -45,9 +45,10 @@ class Operand:
 
     Examples
     --------
-    >>> x = Operand("x_ref", (64, 128), "float32", 32768.0, (8, 128), 8, 32768.0, result=False)
+    >>> size = 2.0 * 4096**2
+    >>> x = Operand("x", (4096, 4096), "bfloat16", size, (512, 512), 512, 512 * 2.0 * 512**2, False)
     >>> x.moved / x.size
-    1.0
+    8.0
     """
 
     name: str
@@ -91,10 +92,13 @@ class PallasKernel(Facts):
 
     Examples
     --------
-    >>> x = Operand("x_ref", (64, 128), "float32", 32768.0, (8, 128), 8, 32768.0, result=False)
-    >>> kernel = PallasKernel("row_sums", "tpu", (8,), (x,), 0, 8192, 0)
-    >>> kernel.flops, kernel.reads
-    (8192, (32768.0,))
+    >>> x = Operand("x", (64, 128), "float32", 32768.0, (8, 128), 8, 32768.0, False)
+    >>> y = Operand("y", (64, 128), "float32", 32768.0, (8, 128), 8, 32768.0, True)
+    >>> kernel = PallasKernel("double", "tpu", (8,), (x, y), 0.0, 8192.0, 0.0)
+    >>> kernel
+    <double, grid 8: 8.19 kFLOP, 65.5 kB, no cost declared>
+    >>> kernel.bytes, kernel.intensity
+    (65536.0, 0.125)
     """
 
     name: str

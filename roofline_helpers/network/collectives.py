@@ -368,16 +368,16 @@ def lines(kind: str, over: Axis | Iterable[Axis]) -> list[tuple[float, float]]:
     if len(networks) > 1:
         raise BadValue(f"lines are those of one network, got {', '.join(sorted(networks))}")
     ways = _usual(kind, axes[0].network, axes) if axes else []
-    found = set()
+    costs = set()
     for protocol in axes[0].protocols if axes else ():
         alone = [replace(each, protocols=(protocol,), whole=None) for each in axes]
         for algorithm in ways:
             one = named(1, alone, algorithm=algorithm)
-            found.add((one.latency, one.transfer))
+            costs.add((one.latency, one.transfer))
     return sorted(
         each
-        for each in found
-        if not any(o != each and max(o[0] - each[0], o[1] - each[1]) <= 0 for o in found)
+        for each in costs
+        if not any(o != each and max(o[0] - each[0], o[1] - each[1]) <= 0 for o in costs)
     )
 
 

@@ -30,8 +30,8 @@ def collectives() -> pandas.DataFrame:
     Columns: "source", "chip", "collective", "pattern", "devices", "bytes", "measured µs",
     "predicted µs", "bound µs", "error" (predicted over measured, less one), "judged" and "reason".
     A row is not judged where its own curve contradicts it, a larger message having taken less time
-    by more than a tenth; where the model's constants come from it; or where it is the floor of
-    calling a program, which says nothing of the collective.
+    by more than a tenth; where the model's constants come from it; or where it is what
+    the host takes to start a collective, which says nothing of the collective.
 
     Examples
     --------

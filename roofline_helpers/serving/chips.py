@@ -30,11 +30,11 @@ def chip_counts(model: Decoder | str, chip: Any) -> list[int]:
     [1, 2, 4, 8]
     """
     decoder, device = model_of(model), chip_of(chip)
-    found = []
+    counts = []
     for count in COUNTS:
         with suppress(BadValue, UnknownName):
-            found.append(together(decoder, device, count))
-    return found
+            counts.append(together(decoder, device, count))
+    return counts
 
 
 def together(decoder: Decoder, device: Chip, chips: Any) -> int:

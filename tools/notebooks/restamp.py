@@ -46,9 +46,9 @@ def restamp(path: Path, write: bool = True) -> bool:
 
 def main() -> int:
     """Read the command line and do what it says."""
-    given = sys.argv[1:]
-    check = "--check" in given
-    named = [Path(one) for one in given if one != "--check"]
+    arguments = sys.argv[1:]
+    check = "--check" in arguments
+    named = [Path(one) for one in arguments if one != "--check"]
     old = [path.name for path in named or books.notebooks() if restamp(path, write=not check)]
     print(f"{'old' if check else 'renewed'}: {', '.join(old) or 'none'}")
     return 1 if check and old else 0
