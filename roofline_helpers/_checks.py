@@ -10,12 +10,17 @@ import importlib.util
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
+from roofline_helpers._lazy import lazy
 
-Array: TypeAlias = NDArray[np.float64]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+else:
+    np = lazy("numpy")
+
+Array: TypeAlias = "NDArray[np.float64]"
 Number: TypeAlias = "int | float | Array"
 
 LARGEST_SIZE = 10**18
@@ -129,13 +134,15 @@ def quantity(name: str, value: Any, *, zero: bool = False) -> Number:
 def single(name: str, value: Any, *, zero: bool = False) -> float:
     """Return `value` as one `quantity`; raise as it does, for arrays too."""
     number = quantity(name, value, zero=zero)
-    if isinstance(number, np.ndarray):
+    if not isinstance(number, int | float):
         raise BadType(f"{name} must be one number, got an array of {number.size}")
     return float(number)
 
 
 def real(name: str, value: Any) -> float:
     """Return `value` as a float: any real number, negative, NaN and infinite ones included."""
+    if _exact(value) and abs(value) <= LARGEST:
+        return float(value)
     refused = isinstance(value, bool | np.bool_) or np.iscomplexobj(value) or np.ndim(value) > 0
     if refused or not hasattr(value, "__float__"):
         raise BadType(f"{name} must be a real number, got {shown(value)}")
@@ -197,7 +204,9 @@ def fitting(named: Iterable[tuple[str, Any]]) -> None:
 
 def flag(name: str, value: Any) -> bool:
     """Return `value` as a bool; raise BadType for anything else."""
-    if not isinstance(value, bool | np.bool_):
+    if value is True or value is False:
+        return value
+    if not isinstance(value, np.bool_):
         raise BadType(f"{name} must be True or False, got {shown(value)}")
     return bool(value)
 
@@ -277,6 +286,8 @@ def folded(name: str, value: Any) -> dict[str, Any]:
 
 def plain(value: Number) -> Any:
     """Return a zero-dimensional result as a Python number, an array as it is."""
+    if _exact(value):
+        return value
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -309,7 +320,14 @@ def shown(value: Any) -> str:
     return f"{text if len(text) <= 80 else text[:77] + '...'} ({type(value).__name__})"
 
 
+def _exact(value: Any) -> bool:
+    """Return whether a value is Python's own number: then nobody needs to ask NumPy."""
+    return type(value) is int or type(value) is float
+
+
 def _number(name: str, value: Any) -> Number:
+    if _exact(value):
+        return value  # type: ignore[no-any-return]
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         return int(value)
     try:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from roofline_helpers._checks import LARGEST, BadType, Number, each, name_of, shown, size
+from roofline_helpers._lazy import lazy
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
 
 BITS: dict[str, float] = {
     "fp64": 64,

@@ -29,6 +29,11 @@ def load(name: str) -> dict[str, Any]:
         No such file.
     BadRecord
         A damaged one.
+
+    Examples
+    --------
+    >>> sorted(load("residency"))[:2]
+    ['hbm_bytes', 'schema']
     """
     there = records.files(records.committed("evidence"))
     return records.load(there[name_of("file of evidence", name, there)], SCHEMA)
@@ -38,6 +43,11 @@ def residency() -> Mapping[str, Mapping[str, int]]:
     """Return the bytes that cross HBM in compiled attention, by chip and length.
 
     Plain JAX, [4, 32, length, 64] in bf16, for one device of each TPU; `load` has the versions.
+
+    Examples
+    --------
+    >>> residency()["v5e"]["512"]
+    33554432
     """
     moved: Mapping[str, Mapping[str, int]] = load("residency")["hbm_bytes"]
     return moved
@@ -50,6 +60,11 @@ def decode() -> dict[str, Any]:
     "rungs" has the ladder of `examples/llama_decode`: what each changes, and its seconds.
     "roof" has the step's least seconds by batch: by the published bandwidth, by that of a copy
     ("reached"), and by that of a stream that only reads.
+
+    Examples
+    --------
+    >>> decode()["context"]
+    2048
     """
     return load("decode")
 
@@ -64,6 +79,11 @@ def cycles() -> pandas.DataFrame:
     "µs" is the published time, "cycles per ns" what the cycles would tick at if they were exact:
     about one number for all programs of a chip then. Without a published time there is the roof's,
     which nothing goes below.
+
+    Examples
+    --------
+    >>> sorted(set(cycles()["chip"]))
+    ['v5e', 'v6e', 'v7x']
     """
     import pandas
 
@@ -83,7 +103,13 @@ def cycles() -> pandas.DataFrame:
 
 
 def worth_of_cycles() -> str:
-    """Return in a line what the TPU compiler's cycles are worth as a time."""
+    """Return in a line what the TPU compiler's cycles are worth as a time.
+
+    Examples
+    --------
+    >>> worth_of_cycles().partition(" of ")[0]
+    'an estimate: 2.06 to 2.14 for each published ns'
+    """
     timed = [row for row in load("cycles")["rows"] if row["chip"] == "v7x" and row["published"]]
     large = [_ticks(row) for row in timed if row["kind"] == "matmul" and _flops(row) >= HELD_FROM]
     copy = max(_ticks(row) for row in timed if row["kind"] == "copy")
@@ -119,6 +145,11 @@ def verdicts(program: str | None = None, chip: str | None = None) -> pandas.Data
     ------
     UnknownName
         No such chip.
+
+    Examples
+    --------
+    >>> len(verdicts(chip="v5e")) > 0
+    True
     """
     import pandas
 

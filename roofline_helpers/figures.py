@@ -13,7 +13,15 @@ from roofline_helpers.show import si
 
 @dataclass(frozen=True)
 class Source:
-    """A page that figures were read on, or the file of this repository that measured them."""
+    """A page that figures were read on, or the file of this repository that measured them.
+
+    Examples
+    --------
+    >>> from roofline_helpers import chip
+    >>> source = chip("v6e").peak("bf16").source
+    >>> source.public, source.read.year
+    (True, 2026)
+    """
 
     key: str
     title: str
@@ -35,6 +43,13 @@ class Figure:
     (arithmetic; `note` gives the formula), "measured" (by us or by somebody who says how) or
     "unverified". `sparse` is the headline that assumes
     2:4 sparsity, where there is one. ``float(figure)`` is the value.
+
+    Examples
+    --------
+    >>> from roofline_helpers import chip
+    >>> peak = chip("v6e").peak("bf16")
+    >>> peak.value, peak.unit, peak.basis
+    (918000000000000.0, 'FLOP/s', 'vendor')
     """
 
     value: float
@@ -84,6 +99,13 @@ class Link:
 
     `latency` is what one hop takes, in seconds, where anybody printed it. ``float(link)`` is what
     the chip can send over all of them at once.
+
+    Examples
+    --------
+    >>> from roofline_helpers import chip
+    >>> ici = chip("v6e").links["ici"]
+    >>> ici.count, f"{ici.total}"
+    (4, '400 GB/s')
     """
 
     rate: Figure
@@ -121,6 +143,12 @@ class Reached:
         out) and so on, those of the tensor's bytes that are read and those that are written.
     sizes : mapping of str to mapping of int to float
         FLOP/s of the product of two square matrices, by data type and side.
+
+    Examples
+    --------
+    >>> from roofline_helpers import chip
+    >>> f"{chip('h200').reached.matrix['bf16']}"
+    '678.7 TFLOP/s'
     """
 
     matrix: Mapping[str, Figure] = field(default_factory=dict)

@@ -64,6 +64,11 @@ def slack(solution: float, tolerance: float = 0.02, digits: int = 3) -> float:
         Relative.
     digits : int
         Significant digits in which it is printed.
+
+    Examples
+    --------
+    >>> slack(200, tolerance=0.02)
+    4.0
     """
     last = 0.0
     if solution:
@@ -82,6 +87,11 @@ def slip(answer: float, solution: float, unit: str = "", *, estimate: bool = Fal
         "%" has a slip of its own.
     estimate : bool
         Whether only the power of ten is asked for: then it is too large or too small.
+
+    Examples
+    --------
+    >>> slip(2000, 2, "FLOP/byte")
+    'A thousand times as much: look at the unit prefixes (kilo, mega, giga, tera).'
     """
     if not estimate and solution:
         ratio = answer / solution

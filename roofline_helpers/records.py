@@ -38,7 +38,16 @@ Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class BadRecord(RooflineError, ValueError):
-    """A file that is no record, or one that this version of the package can't read."""
+    """A file that is no record, or one that this version of the package can't read.
+
+    Examples
+    --------
+    >>> try:
+    ...     loads("{", "copies/1")
+    ... except BadRecord as error:
+    ...     print(str(error)[:30])
+    damaged or no record: it is no
+    """
 
 
 def dumps(data: Mapping[str, Any]) -> str:
@@ -48,6 +57,17 @@ def dumps(data: Mapping[str, Any]) -> str:
     ------
     BadRecord
         Something that JSON can't hold, NaN and infinity included.
+
+    Examples
+    --------
+    >>> print(dumps({"schema": "copies/1", "seconds": [1.5, 2]}), end="")
+    {
+    "schema": "copies/1",
+    "seconds": [
+     1.5,
+     2
+    ]
+    }
     """
     try:
         members = [f"{_line(name)}: {_member(value)}" for name, value in data.items()]
@@ -78,6 +98,12 @@ def save(path: str | os.PathLike[str], data: Mapping[str, Any]) -> Path:
         The data has no schema, or something that JSON can't hold.
     OSError
         The folder is not there or can't be written.
+
+    Examples
+    --------
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     load(save(Path(folder) / "one.json", {"schema": "copies/1"}), "copies/1")
+    {'schema': 'copies/1'}
     """
     if not isinstance(data, Mapping):
         raise BadRecord(f"the record to save must be an object, got {shown(data)}")
@@ -86,12 +112,18 @@ def save(path: str | os.PathLike[str], data: Mapping[str, Any]) -> Path:
 
 
 def write(path: str | os.PathLike[str], text: str) -> Path:
-    """Write the text of a record, as `save` does; a link, and the mode of a file, stay.
+    r"""Write the text of a record, as `save` does; a link, and the mode of a file, stay.
 
     Raises
     ------
     OSError
         The folder is not there or can't be written.
+
+    Examples
+    --------
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write(Path(folder) / "one.json", "{}\n").read_text()
+    '{}\n'
     """
     target = Path(os.path.realpath(path))  # a link stays one
     mask = os.umask(0)
@@ -113,13 +145,25 @@ def write(path: str | os.PathLike[str], text: str) -> Path:
 
 
 def files(folder: Any) -> dict[str, Any]:
-    """Return the JSON files of a folder or resource by name without suffix, sorted; {} if none."""
+    """Return the JSON files of a folder or resource by name without suffix, sorted; {} if none.
+
+    Examples
+    --------
+    >>> sorted(files(committed("measured")))
+    ['h100', 'h200']
+    """
     there = sorted(folder.iterdir(), key=lambda file: file.name) if folder.is_dir() else []
     return {file.name.removesuffix(".json"): file for file in there if file.name.endswith(".json")}
 
 
 def committed(*parts: str) -> Any:
-    """Return a file or folder of the records that the package brings along, as a resource."""
+    """Return a file or folder of the records that the package brings along, as a resource.
+
+    Examples
+    --------
+    >>> committed("chips.toml").is_file()
+    True
+    """
     return resources.files("roofline_helpers").joinpath("data", *parts)
 
 
@@ -146,6 +190,11 @@ def load(path: Any, schema: str, kind: Any = None, *, strict: bool = False) -> A
     BadRecord
         No such file; damaged (not JSON, or a field is wrong); foreign (another family); older or
         newer (another version). The message names the file, and the field.
+
+    Examples
+    --------
+    >>> load(committed("measured", "h200.json"), "roofline_helpers.measured/1")["device"]["chip"]
+    'h200'
     """
     file = path if hasattr(path, "read_text") else Path(path)
     try:

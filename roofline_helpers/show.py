@@ -10,8 +10,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from roofline_helpers._checks import (
     BadType,
     name_of,
@@ -19,9 +17,13 @@ from roofline_helpers._checks import (
     shown,
     whole,
 )
+from roofline_helpers._lazy import lazy
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas
+else:
+    np = lazy("numpy")
 
 PREFIXES = {
     "": 1.0,
@@ -182,7 +184,14 @@ def reading(frame: pandas.DataFrame, digits: int | None = None) -> pandas.DataFr
 
 
 def table_html(frame: pandas.DataFrame) -> str:
-    """Return a table as HTML: formatted as `reading` does, without any style of its own."""
+    """Return a table as HTML: formatted as `reading` does, without any style of its own.
+
+    Examples
+    --------
+    >>> import pandas
+    >>> "<td>1,024</td>" in table_html(pandas.DataFrame({"bytes": [1024]}))
+    True
+    """
     import pandas
 
     with pandas.option_context("display.max_colwidth", None):  # or it cuts texts at 50
@@ -191,14 +200,29 @@ def table_html(frame: pandas.DataFrame) -> str:
 
 
 def facts_html(title: str, facts: Mapping[str, str]) -> str:
-    """Return what an object shows of itself in a notebook: its facts below each other, as HTML."""
+    """Return what an object shows of itself in a notebook: its facts below each other, as HTML.
+
+    Examples
+    --------
+    >>> "64 GB/s" in facts_html("bus", {"rate": "64 GB/s"})
+    True
+    """
     import pandas
 
     return table_html(pandas.DataFrame({title: list(facts.values())}, index=list(facts)))
 
 
 class Facts:
-    """Base of what shows itself by a title and a few facts, in a terminal and in a notebook."""
+    """Base of what shows itself by a title and a few facts, in a terminal and in a notebook.
+
+    Examples
+    --------
+    >>> class Bus(Facts):
+    ...     def _title(self): return "bus"
+    ...     def _facts(self): return {"rate": "64 GB/s"}
+    >>> Bus()
+    <bus: 64 GB/s>
+    """
 
     def _title(self) -> str:
         raise NotImplementedError
@@ -214,13 +238,24 @@ class Facts:
 
 
 def span(value: Any, text: Callable[[float], str]) -> str:
-    """Return a number as text, or the least and the largest of several."""
+    """Return a number as text, or the least and the largest of several.
+
+    Examples
+    --------
+    >>> span([1e-3, 2e-3], lambda seconds: si(seconds, "s"))
+    '1 ms to 2 ms'
+    """
     ends = [text(float(end)) for end in (np.min(value), np.max(value))]
     return " to ".join(dict.fromkeys(ends))
 
 
 def use_tables() -> None:
-    """Show every table of pandas as `reading` formats it, in notebooks from now on."""
+    """Show every table of pandas as `reading` formats it, in notebooks from now on.
+
+    Examples
+    --------
+    >>> use_tables()
+    """
     import sys
 
     if "IPython" not in sys.modules:
@@ -238,7 +273,13 @@ def use_tables() -> None:
 
 
 def cell(value: Any, digits: int | None = None) -> str:
-    """Return one value as `reading` shows it."""
+    """Return one value as `reading` shows it.
+
+    Examples
+    --------
+    >>> cell(2307e12), cell(None), cell(True)
+    ('2,307,000,000,000,000', '–', 'yes')
+    """
     value = value.item() if getattr(value, "ndim", None) == 0 else value  # of NumPy or JAX
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "–"
@@ -253,7 +294,13 @@ def cell(value: Any, digits: int | None = None) -> str:
 
 
 class Text(str):
-    """A text that shows itself as it reads, without quotes."""
+    """A text that shows itself as it reads, without quotes.
+
+    Examples
+    --------
+    >>> Text("64 GB/s")
+    64 GB/s
+    """
 
     __slots__ = ()
 

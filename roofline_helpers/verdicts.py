@@ -19,7 +19,7 @@ from html import escape
 from itertools import product
 from typing import TYPE_CHECKING, Any, Protocol
 
-from roofline_helpers._checks import BadType, name_of, shown, single
+from roofline_helpers._checks import BadType, BadValue, name_of, shown, single
 from roofline_helpers.hardware import Chip, all_chips
 from roofline_helpers.hardware import chip as chip_of
 from roofline_helpers.roofline import Kernel
@@ -51,6 +51,13 @@ class Case:
         Whether tensors between kernels go through memory, or those that fit stay on the chip.
     counted : {"by hand", "compiled"}
         Where FLOPs and bytes come from.
+
+    Examples
+    --------
+    >>> from roofline_helpers.work import matmul
+    >>> case = next(iter(verdict(matmul(256, 8192, 8192), "h200").found))
+    >>> case.ceilings, case.floor
+    ('published', 'without')
     """
 
     ceilings: str = "published"
@@ -70,7 +77,13 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Found:
-    """What one case says: what most of the time goes to, and the least seconds."""
+    """What one case says: what most of the time goes to, and the least seconds.
+
+    Examples
+    --------
+    >>> Found("memory", 2e-6).bound
+    'memory'
+    """
 
     bound: str | None
     seconds: float
@@ -114,12 +127,19 @@ class _Held:
 
 
 class Verdict(_Held):
-    """What bounds a program on a chip, in each case, and whether all agree."""
+    """What bounds a program on a chip, in each case, and whether all agree.
+
+    Examples
+    --------
+    >>> from roofline_helpers.work import matmul
+    >>> verdict(matmul(8192, 8192, 8192), "h200").word
+    'compute'
+    """
 
     @property
     def word(self) -> str:
         """ "memory", "compute", "network" or "latency" if all cases agree, else "depends"."""
-        words = {found.bound or "nothing" for found in self.found.values()}
+        words = {each.bound or "nothing" for each in self.found.values()}
         return words.pop() if len(words) == 1 else DEPENDS
 
     @property
@@ -149,7 +169,15 @@ class Verdict(_Held):
 
 
 class Gain(_Held):
-    """How many times faster a change makes a program on a chip, in each case."""
+    """How many times faster a change makes a program on a chip, in each case.
+
+    Examples
+    --------
+    >>> from roofline_helpers.work import fuse, fusion_chain
+    >>> four = fusion_chain(65536, 4096)
+    >>> gain(four, fuse(*four), "h100").word
+    'gains'
+    """
 
     @property
     def word(self) -> str:
@@ -185,7 +213,16 @@ class Gain(_Held):
 
 
 class Compiled(Protocol):
-    """What `compiled.analyze` returns, as far as a verdict needs it."""
+    """What `compiled.analyze` returns, as far as a verdict needs it.
+
+    Examples
+    --------
+    >>> from roofline_helpers.compiled import records
+    >>> program: Compiled = records()["ledger-matmul", "v6e"]
+    >>> from roofline_helpers.work import matmul
+    >>> verdict(matmul(2048, 2048, 2048), "v6e", compiled=program).word
+    'compute'
+    """
 
     @property
     def kernels(self) -> Sequence[Any]:
@@ -229,11 +266,11 @@ def verdict(
     """
     where = _place(program, chip)
     least = _floor(where, floor)
-    found = {}
+    by_case = {}
     for case in _cases(program, where, compiled):
         kernels = _kernels(program, where, case, least, compiled)
-        found[case] = Found(_busiest(kernels), sum(k.roof_seconds or 0.0 for k in kernels))
-    return Verdict(name or _name(program), where, least, found)
+        by_case[case] = Found(_busiest(kernels), sum(k.roof_seconds or 0.0 for k in kernels))
+    return Verdict(name or _name(program), where, least, by_case)
 
 
 def gain(
@@ -270,14 +307,14 @@ def gain(
     places = [_place(each, chip) for each in (before, after)]
     floors = [_floor(where, floor) for where in places]
     cases = [_cases(each, where, None) for each, where in zip((before, after), places, strict=True)]
-    found = {}
+    by_case = {}
     for case in dict.fromkeys([*cases[0], *cases[1]]):
         seconds = [
             sum(k.roof_seconds or 0.0 for k in _kernels(each, where, case, least, None))
             for each, where, least in zip((before, after), places, floors, strict=True)
         ]
-        found[case] = seconds[0] / seconds[1]
-    return Gain(name, places[0], floors[0], found)
+        by_case[case] = seconds[0] / seconds[1]
+    return Gain(name, places[0], floors[0], by_case)
 
 
 def assumed_floor(kind: str) -> float:
@@ -290,6 +327,11 @@ def assumed_floor(kind: str) -> float:
     ------
     BadType, UnknownName
         No such kind.
+
+    Examples
+    --------
+    >>> f"{assumed_floor('tpu') * 1e6:.2f} µs"
+    '1.62 µs'
     """
     kind = name_of("kind of chip", kind, sorted({chip.kind for chip in all_chips()}))
     if kind == "tpu":
@@ -313,6 +355,11 @@ def _is_step(program: Any) -> bool:
 
 
 def _place(program: Any, chip: Any) -> Chip:
+    if _is_step(program) and program.setting.chips > 1:
+        raise BadValue(
+            f"a verdict is one chip's, without a network: step.but(chips=1), "
+            f"got a step on {program.setting.chips}"
+        )
     if chip is None and _is_step(program):
         return program.setting.chip  # type: ignore[no-any-return]
     if chip is None:
@@ -335,15 +382,15 @@ def _name(program: Any) -> str:
 def _jobs(program: Any) -> list[tuple[Work, int]]:
     """Return the works of a program, and how often each runs."""
     members = program if isinstance(program, Sequence) else [program]
-    found = []
+    jobs = []
     for each in members:
         job, launches = (each.work, each.launches) if isinstance(each, Kernel) else (each, 1)
         if not isinstance(job, Work):
             raise BadType(f"a Work, a Kernel of one, or a Step is needed, got {shown(each)}")
-        found.append((job, launches))
-    if not found:
+        jobs.append((job, launches))
+    if not jobs:
         raise BadType("at least one kernel is needed, got none")
-    return found
+    return jobs
 
 
 def _cases(program: Any, chip: Chip, compiled: Compiled | None) -> list[Case]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import matplotlib as mpl
 import pytest
 from asking import show  # noqa: F401  (fixtures)
-from browser import chromium, serve, visit  # noqa: F401
+from browser import chromium, idle, serve, visit  # noqa: F401
 
 from tools import books
 

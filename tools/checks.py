@@ -1,6 +1,7 @@
 """Run checks one after another, with the time that each takes; the last lines name what failed.
 
 Wall time is what people wait for; processor time, of all processes, tells more on a busy machine.
+The site is built while the linters run: each keeps one processor busy.
 
 python -m tools.checks lint       linter, formatter, types, spelling
 python -m tools.checks quick      those, and the package's quick tests
@@ -15,7 +16,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 from tools import books, programs
 
@@ -24,6 +28,7 @@ PYTEST = ["-m", "pytest", "-q"]
 TWO = ["-n", "2", "--dist", "loadgroup"]
 FAILED_TO = "ROOFLINE_FAILED_TO"  # conftest.py: a file that names the tests that fail
 Stage = tuple[str, list[str]]
+Lanes = tuple[list[Stage], ...]
 
 LINT: list[Stage] = [
     ("ruff check", ["-m", "ruff", "check", "--quiet"]),
@@ -38,38 +43,70 @@ NBVAL: Stage = (
     "notebooks, strict nbval",
     [*PYTEST, "-n", "2", "--dist", "loadscope", "--nbval", "--nbval-cell-timeout=600", "notebooks"],
 )
-STAGES: dict[str, list[Stage]] = {
-    "lint": LINT,
-    "quick": [*LINT, QUICK],
-    "all": [*LINT, BOOK, TESTS],
-    "thorough": [*LINT, BOOK, NBVAL, TESTS],
+# Steps, one after another; the lists of a step run at once
+STAGES: dict[str, list[Lanes]] = {
+    "lint": [(LINT,)],
+    "quick": [(LINT,), ([QUICK],)],
+    "all": [(LINT, [BOOK]), ([TESTS],)],
+    "thorough": [(LINT, [BOOK]), ([NBVAL],), ([TESTS],)],
 }
 THOROUGH = {"ROOFLINE_THOROUGH": "1", "ROOFLINE_PROGRAMS": "live"}
 
 
-def processor_time() -> float:
-    """Return the seconds that ended processes have computed, of all that were started from here."""
-    spent = os.times()
-    return spent.children_user + spent.children_system
+class Done(NamedTuple):
+    """How a stage went: whether it passed, what it printed (if that was kept), and its times."""
+
+    name: str
+    passed: bool
+    text: str
+    wall: float
+    computed: float
+
+    def tell(self) -> None:
+        """Print it."""
+        verdict = "ok" if self.passed else "FAILED"
+        times = f"{self.wall:.1f} s ({self.computed:.0f} s of processors)"
+        print(f"{self.text}== {self.name}: {verdict}, {times}", flush=True)
 
 
-def run(stages: list[Stage], environment: dict[str, str]) -> list[str]:
+def run(stage: Stage, environment: Mapping[str, str], keep: bool) -> Done:
+    """Run one stage; `keep` what it prints, or let it print."""
+    name, arguments = stage
+    # nbval holds the committed outputs against the records of compilations, and
+    # tests/notebooks/test_compiled_records.py holds those against what the compiler says
+    use = {"ROOFLINE_USE": "record"} if "--nbval" in arguments else {}
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as file:
+        printed = file if keep else None
+        begun = time.perf_counter()
+        process = subprocess.Popen(
+            [sys.executable, *arguments],
+            cwd=books.ROOT,
+            env={**environment, **use},
+            stdout=printed,
+            stderr=subprocess.STDOUT if keep else None,
+        )
+        _, status, used = os.wait4(process.pid, 0)  # with what its own children have computed
+        process.returncode = os.waitstatus_to_exitcode(status)
+        wall = time.perf_counter() - begun
+        file.seek(0)
+        text = file.read()
+    return Done(name, process.returncode == 0, text, wall, used.ru_utime + used.ru_stime)
+
+
+def run_all(stages: list[Lanes], environment: Mapping[str, str]) -> list[str]:
     """Run each stage, failed or not before it; return the names of those that failed."""
     failed = []
-    for name, arguments in stages:
-        begun, computed = time.perf_counter(), processor_time()
-        # nbval holds the committed outputs against the records of compilations, and
-        # tests/notebooks/test_compiled_records.py holds those against what the compiler says
-        use = {"ROOFLINE_USE": "record"} if "--nbval" in arguments else {}
-        command = [sys.executable, *arguments]
-        if subprocess.run(command, cwd=books.ROOT, env={**environment, **use}).returncode:
-            failed.append(name)
-        verdict = "FAILED" if name in failed else "ok"
-        taken = f"{time.perf_counter() - begun:.1f} s"
-        print(
-            f"== {name}: {verdict}, {taken} ({processor_time() - computed:.0f} s of processors)",
-            flush=True,
-        )
+
+    def along(lane: list[Stage], keep: bool) -> None:
+        for stage in lane:
+            done = run(stage, environment, keep)
+            done.tell()
+            failed.extend([] if done.passed else [done.name])
+
+    for lanes in stages:
+        with ThreadPoolExecutor() as pool:
+            for each in [pool.submit(along, lane, len(lanes) > 1) for lane in lanes]:
+                each.result()
     return failed
 
 
@@ -85,7 +122,7 @@ def main() -> int:
         environment = {**os.environ, **(THOROUGH if which == "thorough" else {}), **noted}
         # Without bytecode every process would compile this package, and its tests, for itself
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
-        failed = run(STAGES[which], environment)
+        failed = run_all(STAGES[which], environment)
         print(programs.missed_in(missed) if missed.is_file() else "", end="", file=sys.stderr)
         if failed:
             print(f"failed: {', '.join(failed)}", file=sys.stderr)

@@ -111,6 +111,7 @@ def linear(
     *,
     epsilon: float = 1e-5,
     swiglu: bool = False,
+    narrow: bool = False,
     chain: bool = True,
     interpret: Any = None,
     name: str = "linear",
@@ -128,14 +129,18 @@ def linear(
         [C, 64] in float32: sums of squares over C parts of each row. The product is then one with
         each row divided by its root mean square (plus epsilon, under the root).
 
+    narrow : bool
+        The partial sums are rounded to bfloat16: half the bytes for whoever adds them up.
+
     Returns
     -------
     Array
-        [splits, B, N] in float32, or [B, N / 2] in bfloat16 with `swiglu`.
+        [splits, B, N] in float32, or bfloat16; [B, N / 2] in bfloat16 with `swiglu`.
     """
     rows = len(x)
     tiles, blocks, tile, depth = packed.shape
-    wide, dtype = (tile // 2, jnp.bfloat16) if swiglu else (tile, jnp.float32)
+    wide = tile // 2 if swiglu else tile
+    dtype = jnp.bfloat16 if swiglu or narrow else jnp.float32
     steps = blocks // cut.splits
     of_x = min(BUFFERS_OF_X, steps)
     room = (SHARED - of_x * M * depth * 2) // (tile * depth * 2)
@@ -242,8 +247,8 @@ def add(
 ) -> tuple[Array, Array, Array]:
     """Return the new residual, and what `linear` makes the product with its RMSNorm of.
 
-    parts: [S, B, D] in float32, residual: [B, D] in float32, gain: [D], D a multiple of 512. A
-    program takes 512 numbers of a row, so that none waits for a whole row.
+    parts: [S, B, D] in float32 or bfloat16, residual: [B, D] in float32, gain: [D], D a multiple
+    of 512. A program takes 512 numbers of a row, so that none waits for a whole row.
 
     Returns
     -------
@@ -268,7 +273,7 @@ def add(
         wait_for_previous(chain)
         x = read(old_ref.at[row, columns])
         for i in range(many):
-            x = x + read(parts_ref.at[i, row, columns])
+            x = x + read(parts_ref.at[i, row, columns]).astype(jnp.float32)
         new_ref[row, columns] = x
         out_ref[row, columns] = (x * scale).astype(jnp.bfloat16)
         squares_ref[chunk, row] = jnp.sum(x * x)

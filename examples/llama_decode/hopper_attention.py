@@ -61,7 +61,8 @@ def attend(
     Parameters
     ----------
     parts : Array
-        [S, B′ ≥ B, (4 G + 2 G) · 128] in float32, whose sum over S is queries, keys and values.
+        [S, B′ ≥ B, (4 G + 2 G) · 128] in float32 or bfloat16, whose sum over S is queries, keys
+        and values.
     turn : (Array, Array)
         The rotary embedding's cosines and sines, [64].
     position : Array
@@ -275,7 +276,8 @@ class Program:
 
         def total(at: Any, half: int, layout: Any) -> Any:
             each = (self.parts.at[i, row, at, half] for i in range(many))
-            return sum(gpu.load(ref, layout=layout, optimized=False) for ref in each)
+            loaded = [gpu.load(ref, layout=layout, optimized=False) for ref in each]
+            return sum(x.astype(jnp.float32) for x in loaded)
 
         def across(x: Any) -> Any:
             return lax.broadcast_in_dim(x, (EIGHT, HALF), (1,))

@@ -19,14 +19,14 @@ import jax.numpy as jnp
 
 from . import model
 from .model import Array, Cache, Llama, Plain, Weights
-from .plan import Kernels
+from .plan import Cut, Kernels, Ring
 
 
-def packed(weights: Weights, kernels: Kernels) -> Weights:
-    """Return the weights as the kernels stream them."""
+def packed(weights: Weights, kernels: Kernels, batch: int) -> Weights:
+    """Return the weights as the kernels stream them for so many sequences."""
     from . import hopper
 
-    cut = kernels.products
+    cut = {name: kernels.cut(name, batch) for name in kernels.products}
 
     def one(w: Weights) -> Weights:
         half = cut["gate_up"].tile // 2  # a tile: so many rows of gate, then as many of up
@@ -58,12 +58,14 @@ def kernel_layer(
     from . import hopper, hopper_attention
 
     how = {"chain": kernels.chain, **how}
+    batch = len(pair[0])
 
     def linear(x: Array, name: str, squares: Array | None = None, **more: Any) -> Array:
-        cut = kernels.products[name]
+        cut = kernels.cut(name, batch)
         return hopper.linear(x, w[name], cut, squares, name=name, **more, **how)
 
     residual, y, squares = stream
+    narrow = {"narrow": kernels.narrow}
     keys, values = map(jax.new_ref, pair)  # written in place
     splits = kernels.splits(*keys.shape[:3])
     cut: dict[str, Any] = {
@@ -71,13 +73,13 @@ def kernel_layer(
         "ring": kernels.tiles,
         "programs": kernels.programs,
     }
-    parts = linear(y, "qkv", squares)
+    parts = linear(y, "qkv", squares, **narrow)
     out = hopper_attention.attend(parts, turn, position, keys, values, **cut, **how)
     if splits > 1:
         out = hopper_attention.merge(out[0], out[1], len(y), **how)
-    parts = linear(out.reshape(len(y), -1), "o")
+    parts = linear(out.reshape(len(y), -1), "o", **narrow)
     residual, y, squares = hopper.add(parts, residual, w["norm2"], **how)
-    parts = linear(linear(y, "gate_up", squares, swiglu=True), "down")
+    parts = linear(linear(y, "gate_up", squares, swiglu=True), "down", **narrow)
     return hopper.add(parts, residual, gain, **how), (jax.freeze(keys), jax.freeze(values))
 
 
@@ -126,10 +128,10 @@ class Rung:
     way: Plain | Kernels
     donate: bool = True
 
-    def prepare(self, weights: Weights) -> Weights:
-        """Return the weights as `step` takes them."""
+    def prepare(self, weights: Weights, batch: int) -> Weights:
+        """Return the weights as `step` takes them for so many sequences."""
         if isinstance(self.way, Kernels):
-            return packed(weights, self.way)
+            return packed(weights, self.way, batch)
         return model.prepare(weights, self.way)
 
     def cache(self, shape: Llama, batch: int, tokens: int) -> Cache:
@@ -139,7 +141,7 @@ class Rung:
 
     def arguments(self, shape: Llama, batch: int, tokens: int) -> tuple[Any, ...]:
         """Return what `jitted` is called with: weights, cache, tokens [B], the last position."""
-        weights = self.prepare(model.random_weights(shape))
+        weights = self.prepare(model.random_weights(shape), batch)
         return weights, self.cache(shape, batch, tokens), *places(batch, tokens)
 
     def step(self, shape: Llama, **how: Any) -> Callable[..., tuple[Array, Cache]]:
@@ -188,4 +190,9 @@ RUNGS = (
         "own kernels", "seven kernels a layer, each streams its weights once", Kernels(chain=False)
     ),
     Rung("overlapped", "each kernel's weights are under way while the one before ends", Kernels()),
+    Rung(
+        "narrow sums",
+        "partial sums in bfloat16; buffers and splits chosen for the batch",
+        Kernels(deep=8, narrow=True, middle={"o": Cut(64, 2, depth=128, ring=Ring(6))}),
+    ),
 )

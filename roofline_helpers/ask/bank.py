@@ -48,7 +48,13 @@ from roofline_helpers.ask.questions import Question, Sheet, choice, number, shee
 
 
 class Option(msgspec.Struct, forbid_unknown_fields=True):
-    """An answer to choose."""
+    """An answer to choose.
+
+    Examples
+    --------
+    >>> Option("a straight line", "Ten times the intensity, ten times the speed.").right
+    False
+    """
 
     text: str
     feedback: str
@@ -56,7 +62,13 @@ class Option(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Wrong(msgspec.Struct, forbid_unknown_fields=True):
-    """A known wrong number."""
+    """A known wrong number.
+
+    Examples
+    --------
+    >>> Wrong(value="2 * solution", feedback="C is written once.").when
+    'True'
+    """
 
     value: float | str | tuple[float | str, float | str]
     feedback: str
@@ -64,7 +76,13 @@ class Wrong(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Entry(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """What every question has."""
+    """What every question has.
+
+    Examples
+    --------
+    >>> bank()["an-slope"].entry.lead is None
+    True
+    """
 
     prompt: str
     where: dict[str, str] = {}
@@ -74,14 +92,26 @@ class Entry(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class ChoiceEntry(Entry, forbid_unknown_fields=True, kw_only=True):
-    """A question with answers to choose from."""
+    """A question with answers to choose from.
+
+    Examples
+    --------
+    >>> [option.right for option in bank()["an-slope"].entry.options]
+    [True, False, False, False]
+    """
 
     options: list[Option]
     multi: bool = False
 
 
 class NumberEntry(Entry, forbid_unknown_fields=True, kw_only=True):
-    """A question whose answer is a number."""
+    """A question whose answer is a number.
+
+    Examples
+    --------
+    >>> bank()["ai-square"].entry.unit
+    'FLOP/byte'
+    """
 
     solution: float | str
     unit: str = ""
@@ -96,7 +126,13 @@ class NumberEntry(Entry, forbid_unknown_fields=True, kw_only=True):
 
 
 class Asked(NamedTuple):
-    """A question with its place."""
+    """A question with its place.
+
+    Examples
+    --------
+    >>> bank()["ai-square"].chapter
+    'arithmetic-intensity'
+    """
 
     chapter: str
     exercise: bool
@@ -136,6 +172,11 @@ def question(
         No such question.
     BadType, BadValue
         A value that it needs is missing, or one is not its own; what `choice` and `number` refuse.
+
+    Examples
+    --------
+    >>> print(str(question("an-slope")).splitlines()[1])
+      - a straight line, equally steep for every memory
     """
     asked = bank()[name_of("question", key, bank())]
     _check_values({key: asked}, values)
@@ -159,6 +200,14 @@ def exercises(chapter: str, **values: Any) -> Sheet:
         No such chapter, or it has no exercises.
     BadType, BadValue
         As `question`.
+
+    Examples
+    --------
+    >>> try:
+    ...     exercises("fussion")
+    ... except RooflineError as error:
+    ...     print(str(error)[:63])
+    unknown chapter with exercises 'fussion' (str). Nearest: 'fusio
     """
     chapters = dict.fromkeys(asked.chapter for asked in bank().values() if asked.exercise)
     name = name_of("chapter with exercises", chapter, chapters)
@@ -172,7 +221,13 @@ def exercises(chapter: str, **values: Any) -> Sheet:
 
 @functools.cache
 def bank() -> dict[str, Asked]:
-    """Return every question of the book by its key, in the files' order."""
+    """Return every question of the book by its key, in the files' order.
+
+    Examples
+    --------
+    >>> len(bank()) > 100, "an-slope" in bank()
+    (True, True)
+    """
     questions: dict[str, Asked] = {}
     folder = resources.files("roofline_helpers") / "data" / "questions"
     for path in sorted(folder.iterdir(), key=lambda one: one.name):
@@ -185,12 +240,18 @@ def bank() -> dict[str, Asked]:
 
 
 def read(chapter: str, text: str) -> Iterator[tuple[str, Asked]]:
-    """Yield the questions of one file's text.
+    r"""Yield the questions of one file's text.
 
     Raises
     ------
     BadValue, UnknownName
         What is not as the module's description has it, and in which question.
+
+    Examples
+    --------
+    >>> text = '[questions.two]\nprompt = "One and one?"\nsolution = 2\n'
+    >>> [(key, asked.entry.solution) for key, asked in read("sums", text)]
+    [('two', 2.0)]
     """
     with _placed(chapter):
         kinds = {

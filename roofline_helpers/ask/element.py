@@ -20,7 +20,11 @@ BUNDLES: Mapping[str, tuple[str, ...]] = {
     "ask": ("numbers.js", "style.js", "core.js"),
     "lab": (
         *("numbers.js", "style.js", "core.js"),
-        *("model.js", "network.js", "chart.js", "labs.js"),
+        *("model.js", "serving.js", "network.js", "chart.js", "labs.js"),
+    ),
+    "paste": (
+        *("numbers.js", "style.js", "core.js"),
+        *("model.js", "chart.js", "hlo.js", "verdicts.js", "pasted.js"),
     ),
 }
 """Scripts of each kind of element: a question in a notebook doesn't bring the labs along."""
@@ -46,6 +50,10 @@ def _sources(bundle: str) -> str:
             from roofline_helpers import serving
 
             parts.append(f"const tables = {to_json(serving.tables())};")
+        if name == "hlo.js":
+            from roofline_helpers.hlo import page
+
+            parts.append(f"const opcodes = {to_json(page.tables())};")
         path = resources.files("roofline_helpers") / "assets" / name
         parts.append(path.read_text("utf-8"))
     # As it is written, less the comments and the indentation
@@ -55,7 +63,13 @@ def _sources(bundle: str) -> str:
 
 @functools.cache
 def tag(bundle: str) -> str:
-    """Return the name of the HTML element: it has the script's hash, for a name is defined once."""
+    """Return the name of the HTML element: it has the script's hash, for a name is defined once.
+
+    Examples
+    --------
+    >>> tag("ask")[:12]
+    'roofline-ask'
+    """
     digest = hashlib.sha256(_sources(bundle).encode()).hexdigest()
     return f"roofline-{bundle}-{digest[:8]}"
 
@@ -66,17 +80,39 @@ def script(bundle: str, tags: Sequence[str] | None = None) -> str:
     Parameters
     ----------
     bundle : str
-        "ask" (questions) or "lab" (everything).
+        "ask" (questions), "lab" (instruments and labs) or "paste" (a reader's own kernel).
     tags : sequence of str, optional
         Names of the elements to define; the bundle's own if not given.
+
+    Examples
+    --------
+    >>> "customElements.define" in script("ask")
+    True
     """
     body = _sources(name_of("bundle", bundle, BUNDLES))
     start = f"core.start({to_json(list(tags or [tag(bundle)]))});"
     return f'(() => {{\n"use strict";\n{body}\n{start}\n}})();\n'
 
 
+def widest(bundles: Iterable[str]) -> str:
+    """Return the bundle that brings the most scripts along: that of questions is in each other.
+
+    Examples
+    --------
+    >>> widest(["ask", "lab"])
+    'lab'
+    """
+    return max(bundles, key=lambda bundle: len(BUNDLES[bundle]))
+
+
 def opening() -> str:
-    """Return the tag that opens an element's script, by which tools find it again."""
+    """Return the tag that opens an element's script, by which tools find it again.
+
+    Examples
+    --------
+    >>> opening()
+    '<script type="module" data-roofline>'
+    """
     return '<script type="module" data-roofline>'
 
 
@@ -126,6 +162,11 @@ class Element:
         The scripts it needs: "ask" or "lab".
     inner : tuple of Element
         Elements inside `then`.
+
+    Examples
+    --------
+    >>> Element("note", {"text": "a"}, "<p>a</p>", "a").kind
+    'note'
     """
 
     kind: str
@@ -157,7 +198,7 @@ class Element:
     def html(self) -> str:
         """Return the element's HTML with its script, as a notebook stores it."""
         bundles = sorted({one.bundle for one in self._all()})
-        code = script("lab" if "lab" in bundles else "ask", [tag(one) for one in bundles])
+        code = script(widest(bundles), [tag(one) for one in bundles])
         return f"{self.markup()}\n{opening()}\n{code}</script>"
 
     def _sent(self) -> Mapping[str, Any]:

@@ -32,14 +32,29 @@ _ANSWERS: dict[str, str] = {}  # of the questions made in this session, by key
 
 
 class Question(Element):
-    """A choice or a number: what its fallback says isn't sent a second time."""
+    """A choice or a number: what its fallback says isn't sent a second time.
+
+    Examples
+    --------
+    >>> question = number("Of 6 FLOPs and 3 bytes?", solution=2, unit="FLOP/byte", key="two")
+    >>> question.kind, question.data["unit"]
+    ('question', 'FLOP/byte')
+    """
 
     def _sent(self) -> Mapping[str, Any]:
         return _less_words(self.data)
 
 
 class Sheet(Element):
-    """Exercises as one list."""
+    """Exercises as one list.
+
+    Examples
+    --------
+    >>> exercises = sheet(number("Of 6 FLOPs and 3 bytes?", solution=2, key="two"))
+    >>> print(exercises)
+    1. Of 6 FLOPs and 3 bytes?
+    The answer: rh.ask.answer("two")
+    """
 
     def _sent(self) -> Mapping[str, Any]:
         return {"exercises": [_less_words(one) for one in self.data["exercises"]]}
@@ -57,12 +72,24 @@ def answer(key: str) -> Text:
     ------
     BadType, UnknownName
         No such question so far.
+
+    Examples
+    --------
+    >>> _ = choice("Larger?", {"2": "Right.", "1": "It is smaller."}, right="2", key="larger")
+    >>> answer("larger")
+    2. Right.
     """
     return Text(_ANSWERS[name_of("question asked in this session", key, _ANSWERS)])
 
 
 def key_of(name: Any) -> str:
-    """Return the name of a question or an instrument; raise BadValue if it is spelled otherwise."""
+    """Return the name of a question or an instrument; raise BadValue if it is spelled otherwise.
+
+    Examples
+    --------
+    >>> key_of("an-slope")
+    'an-slope'
+    """
     if not isinstance(name, str) or not _KEY.fullmatch(name):
         raise BadValue(
             f"key must be lower-case words joined by '-', such as 'ai-decode', got {shown(name)}"
@@ -108,6 +135,14 @@ def choice(
     ------
     BadType, BadValue, UnknownName
         Something missing or empty; a right answer that is no option; a figure without `alt`.
+
+    Examples
+    --------
+    >>> print(choice("Larger?", {"2": "Right.", "1": "It is smaller."}, right="2", key="larger"))
+    Larger?
+      - 2
+      - 1
+    The answer: rh.ask.answer("larger")
     """
     question = filled("question", question)
     if not isinstance(options, Mapping) or len(options) < 2:
@@ -231,6 +266,14 @@ def number(
         Something missing or empty; a solution or an answer that is no finite number, that is less
         than `smallest`; with ``integer``, an answer that is not whole, or a solution that no whole
         number meets; both tolerances.
+
+    Examples
+    --------
+    >>> print(number("FLOPs of a multiply-add?", solution=2, key="multiply-add"))
+    FLOPs of a multiply-add?
+    The answer: rh.ask.answer("multiply-add")
+    >>> answer("multiply-add")
+    2.
     """
     question = filled("question", question)
     of = _Solution.of(solution, unit, tolerance, decades, smallest, integer, digits)
@@ -354,6 +397,13 @@ def sheet(*exercises: Question) -> Sheet:
     ------
     BadType, BadValue
         None at all, something else, one that unlocks something, or two with one key.
+
+    Examples
+    --------
+    >>> first = number("Of 6 FLOPs and 3 bytes?", solution=2, key="first")
+    >>> print(sheet(first))
+    1. Of 6 FLOPs and 3 bytes?
+    The answer: rh.ask.answer("first")
     """
     for one in exercises:
         if not isinstance(one, Element) or one.kind != "question":
@@ -373,7 +423,13 @@ def sheet(*exercises: Question) -> Sheet:
 
 
 def ledger() -> Element:
-    """Return a table of what the reader has answered in this browser, with export and reset."""
+    """Return a table of what the reader has answered in this browser, with export and reset.
+
+    Examples
+    --------
+    >>> ledger().kind
+    'ledger'
+    """
     words = "Your answers in this book are shown here, in a browser that runs its scripts."
     return Element("ledger", {}, f"<p>{words}</p>", words)
 

@@ -14,7 +14,13 @@ from roofline_helpers.show import reading, table_html
 
 
 def filled(name: str, value: Any) -> str:
-    """Return a text that is not empty, on one line."""
+    r"""Return a text that is not empty, on one line.
+
+    Examples
+    --------
+    >>> filled("caption", "A roof\nand a ridge")
+    'A roof and a ridge'
+    """
     line = " ".join(text(name, value).split())
     if not line:
         raise BadValue(f"{name} must not be empty")

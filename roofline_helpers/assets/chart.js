@@ -52,7 +52,7 @@ const chart = (() => {
   //        these and the other ceiling (vector, here also above the roof) are called; a roof without
   //        a slope has bandwidth Infinity
   const MEMORY = { x: "arithmetic intensity (FLOP/byte)", narrow: "FLOP/byte", slope: "memory", flat: "compute",
-    rise: (r) => `memory ${si(r.bandwidth, "B/s")}`, top: "peak", other: "vector unit", above: false };
+    rise: (r) => `memory ${si(r.bandwidth, "B/s", 4)}`, top: "peak", other: "vector unit", above: false };
   function make() {
     const title = svg("title", { id: "t" }), back = svg("g"), dots = svg("g"), names = svg("g");
     const root = svg("svg", { role: "img", "aria-labelledby": "t" }, title, back, dots, names);
@@ -143,21 +143,24 @@ const chart = (() => {
           const start = Math.max(a, y0 / r.bandwidth);
           out.push(svg("path", { d: `${path(r, a, b)}V${box.bottom}H${X(start)}z`, fill: `var(--${part})`, opacity: 0.1 }));
           line(path(r, a, b), { stroke: `var(--${part})`, "stroke-width": 2.6, "stroke-linecap": "round" });
-          const region = `${bound}-bound`, room = X(b) - X(start);
-          if (room < size(region) + 8) continue;
+          const room = X(b) - X(start), region = [`${bound}-bound`, bound].find((words) => size(words) + 8 <= room);
+          if (!region) continue;
           const middle = (X(start) + X(b)) / 2;
           text(middle, box.bottom - 8, region, { "text-anchor": "middle", "font-style": "italic", class: `${part} halo` });
           claim(middle - size(region) / 2, box.bottom - 8, size(region));
         }
         if (knee > x0) line(`M${X(knee)},${Y(r.peak)}V${box.bottom}`, { stroke: "var(--muted)", "stroke-dasharray": "2 3" });
-        const ceiling = `${terms.top} ${rate(r.peak, 4)}`;
-        text(box.right - 3, Y(r.peak) - 7, ceiling, { "text-anchor": "end", class: `${terms.flat === "compute" ? "compute" : "memory"} halo` });
-        claim(box.right - 3 - size(ceiling), Y(r.peak) - 7, size(ceiling));
-        if (r.vector && (terms.above || r.vector < r.peak)) {
+        const ceiling = `${terms.top} ${rate(r.peak, 4)}`, second = r.vector && (terms.above || r.vector < r.peak);
+        // Of two ceilings that are close, the lower one's name is below it
+        const near = second && Math.abs(Y(r.vector) - Y(r.peak)) < 18;
+        const named = (v, up) => Y(v) + (near && v === Math.min(r.peak, r.vector) ? 16 : up);
+        text(box.right - 3, named(r.peak, -7), ceiling, { "text-anchor": "end", class: `${terms.flat === "compute" ? "compute" : "memory"} halo` });
+        claim(box.right - 3 - size(ceiling), named(r.peak, -7), size(ceiling));
+        if (second) {
           const lower = `${narrow ? terms.other.split(" ")[0] : terms.other} ${rate(r.vector)}`;
           line(`M${X(Math.max(r.vector / r.bandwidth, x0))},${Y(r.vector)}H${box.right}`, { stroke: "var(--compute)", "stroke-width": 1.5, "stroke-dasharray": "6 4" });
-          text(box.right - 3, Y(r.vector) - 6, lower, { "text-anchor": "end", class: "compute halo" });
-          claim(box.right - 3 - size(lower), Y(r.vector) - 6, size(lower));
+          text(box.right - 3, named(r.vector, -6), lower, { "text-anchor": "end", class: "compute halo" });
+          claim(box.right - 3 - size(lower), named(r.vector, -6), size(lower));
         }
         fence(r);
         if (r.bandwidth < Infinity) {

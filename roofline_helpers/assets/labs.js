@@ -8,6 +8,7 @@
     .sides:has(> :nth-child(2)) { grid-column: span 2; display: grid; grid-template-columns: repeat(3, minmax(0, 1fr)); gap: .5rem; }
     .controls input, .controls select { width: 100%; }
     .controls label.wide:not([hidden]) { display: block; grid-column: 1 / -1; } .controls input[type=range] { accent-color: var(--memory); }
+    .controls .two { grid-column: span 2; }
     .controls .line { flex-wrap: nowrap; } .controls .field:not([hidden]) { display: flex; }
     .facts { display: grid; grid-template-columns: repeat(auto-fit, minmax(7.2rem, 1fr)); gap: .5rem; margin: .6rem 0 0; }
     .facts > div { background: var(--field); border: 1px solid var(--soft); border-radius: 4px; padding: .4rem .6rem; }
@@ -16,11 +17,12 @@
     .facts .memory { color: var(--memory); } .facts .compute { color: var(--compute); }
     pre { font: .86em/1.6 ui-monospace, monospace; white-space: pre-wrap; margin: .6rem 0 0; overflow-wrap: anywhere; }
     .num td, .num thead th { text-align: right; } .num th { font-weight: 400; } .num thead th { font-weight: 600; }
-    .num td { white-space: nowrap; } .key { margin-right: .9em; white-space: nowrap; }
+    .num td { white-space: nowrap; } .key { margin-right: .9em; display: inline-block; }
     .num thead th:first-child { text-align: left; } .num { font-variant-numeric: tabular-nums; }
     .bar { display: flex; position: relative; height: 1.5rem; margin-top: .6rem; border: 1px solid var(--line); border-radius: 4px; overflow: hidden; }
     .bar > span { border-right: 1px solid var(--ground); } .bar > i { position: absolute; height: 100%; border-left: 3px dashed var(--ink); }
     .stop { border: 2px solid var(--bad); border-radius: 4px; padding: .5rem .7rem; margin-top: .6rem; }
+    .brief { display: none; } @media (max-width: 30rem) { .brief { display: block; position: sticky; bottom: 0; padding: .4rem 0; background: var(--ground); font-weight: 600; } }
     .act h3 { margin: 1.2rem 0 .3rem; font-size: 1.05em; } .act ol, .act ul { margin: .3rem 0 0; padding-left: 1.4rem; }`);
 
   // ---- fields, facts, tables ---------------------------------------------------------------------
@@ -28,16 +30,28 @@
   const number = (v, digits = 3) => core.significant(v, digits);
   const percent = (share) => (share > 9.995 ? `${number(share)} times` : `${number(100 * share, share < 0.0995 ? 2 : share < 0.995 ? 2 : 3)} %`);
   const chips = () => tables.chips.map((c) => [c.key, c.name.replace(/^(NVIDIA|AMD) /, "")]);
-  // The reader's own chip, where instruments have one: a peak and a bandwidth, from two more fields
-  const OWN = "own", owned = (...slots) => (now) => slots.some((s) => now[s] === OWN);
-  const ours = () => [...chips(), [OWN, "your own"]];
-  // One of several chips: your own in one of them only
-  const oneOf = (slots, slot) => (now) => [...(slot === slots[0] ? [] : [["", "–"]]),
-    ...(slots.some((s) => s !== slot && now[s] === OWN) ? chips() : [...chips(), [OWN, "your own (in one)"]])];
-  const ownFields = (when) => ({ peak: { label: "Your TFLOP/s (of this type)", min: 1e-6, max: 1e6, start: 1000, when },
-    memory: { label: "Your GB/s", min: 1e-3, max: 1e6, start: 3000, when } });
-  const chipOf = ({ peak, memory }, key) => (key !== OWN ? key : { key, name: "your chip", vector: {}, bandwidth: memory * 1e9, floor: null,
-    matrix: Object.fromEntries(Object.keys(tables.bits).map((t) => [t, peak * 1e12])) });
+  // Chips of the reader's own, the second where several are compared: a peak and a bandwidth, from
+  // two more fields each
+  const OWN = { own: ["", "your chip"], own2: ["2", "your second chip"] };
+  const ours = () => [...chips(), ["own", "your own"]];
+  // One of several chips: each of your own in one of them only
+  const oneOf = (slots, slot) => (now) => [...(slot === slots[0] ? [] : [["", "–"]]), ...chips(),
+    ...[["own", "your own"], ["own2", "your second"]].filter(([key]) => slots.every((s) => s === slot || now[s] !== key))];
+  const ownFields = (key, ...slots) => {
+    const [n] = OWN[key], which = n ? "Second" : "Your", when = (now) => slots.some((s) => now[s] === key);
+    return { [`peak${n}`]: { label: `${which} TFLOP/s (of this type)`, min: 1e-6, max: 1e6, start: n ? 500 : 1000, when },
+      [`memory${n}`]: { label: `${which} GB/s`, min: 1e-3, max: 1e6, start: n ? 1500 : 3000, when } };
+  };
+  // With a memory and links where the fields are there: n chips sum a byte by a ring at a switch
+  const chipOf = (now, key) => {
+    if (!(key in OWN)) return key;
+    const [n, name] = OWN[key], same = (v) => Object.fromEntries(Object.keys(tables.bits).map((t) => [t, v]));
+    const line = (count) => [[now.wait * 1e-6, (2 * (1 - 1 / count)) / (now.link * 1e9)]];
+    return { key, name, half: "bf16", matrix: same(now[`peak${n}`] * 1e12), vector: {}, bandwidth: now[`memory${n}`] * 1e9, floor: null,
+      capacity: now.room * 1e9, inside: 0, reached: { matrix: {}, vector: {}, bandwidth: null },
+      sums: Object.fromEntries(tables.counts.slice(1).map((count) => [count, [line(count), line(count)]])) };
+  };
+  const CHIP = { chip: { label: "Chip", options: ours(), wide: true }, ...ownFields("own", "chip") };
   // What a chip computes in: the matrix unit's types first
   const types = (chip) => {
     const c = model.chip(chip), all = [...new Set([...Object.keys(c.matrix), ...Object.keys(c.vector)])];
@@ -47,7 +61,8 @@
   const stands = (options, v) => options.some(([one]) => one === v);
 
   /* Fields for a setting. specs: {name: {label, options | min, max, integer, unit, slider, start, when}},
-     where options may be a function of the setting, and a field is there while `when` of it is true.
+     where options may be a function of the setting, a field is there while `when` of it is true, and a
+     `wide` one has room for a chip's name.
      Values come from the page's address, else from what the
      reader had last (with `keep`), else from `start`; only sound ones. update(setting) after each
      change returns what to say to those who cannot see it. */
@@ -89,6 +104,7 @@
       const spec = { ...specs[name], value: typed(now[name]), onvalue: (v) => { now[name] = v; changed(name); } };
       fields[name] = spec.options ? core.choose({ ...spec, options: options(name) }) : (spec.slider ? slide : core.field)(spec);
     }
+    for (const name of names) if (specs[name].wide) fields[name].node.classList.add("two");
     const sides = names.filter((name) => "mnk".includes(name)); // of a matmul: in one row
     const row = (name) => (name !== sides[0] ? fields[name].node
       : el("div", { class: "sides" }, sides.map((side) => fields[side].node)));
@@ -123,7 +139,7 @@
   core.define("point", (host, data, ui) => {
     const picture = chart.make(), below = el("div");
     const form = settings(ui, data.key, data.start, {
-      chip: { label: "Chip", options: ours() }, ...ownFields(owned("chip")),
+      ...CHIP,
       dtype: { label: "Data type", options: (now) => types(chipOf(now, now.chip)) },
       intensity: { label: "FLOP/byte", min: 0.01, max: 1e5 },
       flops: { label: "FLOPs in all", min: 1, max: 1e24 },
@@ -136,7 +152,7 @@
         facts([["attainable", rate(top), `${percent(top / roof.peak)} of the peak`],
           ["bound", word(bound), `ridge ${number(roof.ridge)} FLOP/byte`, bound],
           ["least time", si(now.flops / top, "s"), `${si(now.flops / intensity, "B")} to move`]]),
-        el("pre", {}, `min(peak, bandwidth · I) = min(${rate(roof.peak, 4)}, ${si(roof.bandwidth, "B/s")} · ${number(intensity)} FLOP/byte)\n`
+        el("pre", {}, `min(peak, bandwidth · I) = min(${rate(roof.peak, 4)}, ${si(roof.bandwidth, "B/s", 4)} · ${number(intensity)} FLOP/byte)\n`
           + `= min(${rate(roof.peak, 4)}, ${rate(roof.bandwidth * intensity, 4)}) = ${rate(top, 4)}`));
       return say;
     });
@@ -149,8 +165,8 @@
     const picture = chart.make(), below = el("div");
     const slots = ["a", "b", "c", "d"];
     const form = settings(ui, data.key, data.start, {
-      ...Object.fromEntries(slots.map((s, i) => [s, { label: `Chip ${i + 1}`, options: oneOf(slots, s) }])),
-      ...ownFields(owned(...slots)),
+      ...Object.fromEntries(slots.map((s, i) => [s, { label: `Chip ${i + 1}`, options: oneOf(slots, s), wide: true }])),
+      ...ownFields("own", ...slots), ...ownFields("own2", ...slots),
       dtype: { label: "Data type", options: (now) => types(chipOf(now, now.a)).map(([t]) => [t, t]) },
       n: { label: "Matmul of size N", min: 1, max: 1e6, integer: true },
     }, (now) => {
@@ -165,8 +181,8 @@
       below.replaceChildren(grid("The chips compared", ["chip", "peak", "memory", "ridge", "compute-bound from N", label],
         keys.map((c) => {
           const i = able.indexOf(c), r = roofs[i];
-          return r ? [c.name, rate(r.peak), si(r.bandwidth, "B/s"), number(r.ridge), number(model.firstComputeBound(r, now.dtype), 7), word(bounds[i])]
-            : [c.name, `no ${now.dtype}`, si(c.bandwidth, "B/s"), "–", "–", "–"];
+          return r ? [c.name, rate(r.peak), si(r.bandwidth, "B/s", 4), number(r.ridge), number(model.firstComputeBound(r, now.dtype), 7), word(bounds[i])]
+            : [c.name, `no ${now.dtype}`, si(c.bandwidth, "B/s", 4), "–", "–", "–"];
         })));
       return say;
     });
@@ -179,7 +195,7 @@
     const picture = chart.make(), below = el("div");
     const side = (label) => ({ label, min: 1, max: 1e6, integer: true });
     const form = settings(ui, data.key, data.start, {
-      chip: { label: "Chip", options: ours() }, ...ownFields(owned("chip")),
+      ...CHIP,
       dtype: { label: "Data type", options: (now) => types(chipOf(now, now.chip)) },
       m: side("M"), n: side("N"), k: side("K"),
       ...(data.start.achieved && { achieved: { label: "Achieved (TFLOP/s)", min: 0.001, max: 1e6 } }),
@@ -204,8 +220,8 @@
         el("pre", {}, `FLOPs = 2 · M · N · K = 2 · ${[m, n, k].join(" · ")} = ${si(job.flops, "FLOP")}\n`
           + `bytes = (M·K + K·N + M·N) · ${bytes} = ${si(job.bytes, "B")}\n`
           + `I = ${si(job.flops, "FLOP")} / ${si(job.bytes, "B")} = ${number(job.intensity)} FLOP/byte\n`
-          + `ridge = ${rate(roof.peak, 4)} / ${si(roof.bandwidth, "B/s")} = ${number(roof.ridge)} FLOP/byte\n`
-          + `attainable = min(${rate(roof.peak, 4)}, ${si(roof.bandwidth, "B/s")} · ${number(job.intensity)} FLOP/byte)\n`
+          + `ridge = ${rate(roof.peak, 4)} / ${si(roof.bandwidth, "B/s", 4)} = ${number(roof.ridge)} FLOP/byte\n`
+          + `attainable = min(${rate(roof.peak, 4)}, ${si(roof.bandwidth, "B/s", 4)} · ${number(job.intensity)} FLOP/byte)\n`
           + `= min(${rate(roof.peak, 4)}, ${rate(roof.bandwidth * job.intensity, 4)}) = ${rate(top, 4)}`));
       return say;
     }, keep);
@@ -229,13 +245,13 @@
         pass("gelu", ["a"], "b"), pass("dropout", ["b", "mask"], "c"), pass("add", ["c", "residual"], "y")];
     };
     const form = settings(ui, data.key, data.start, {
-      chip: { label: "Chip", options: chips() },
-      dtype: { label: "Data type", options: (now) => types(now.chip).filter(([t]) => ["fp32", "bf16", "fp16"].includes(t)).map(([t]) => [t, t]) },
+      ...CHIP,
+      dtype: { label: "Data type", options: (now) => types(chipOf(now, now.chip)).filter(([t]) => ["fp32", "bf16", "fp16"].includes(t)).map(([t]) => [t, t]) },
       rows: { label: "Tokens", min: 1, max: 1e8, integer: true },
       width: { label: "Width", min: 1, max: 1e6, integer: true },
       ...Object.fromEntries(joints.map((j, i) => [j, { label: `${titles[i]} + ${titles[i + 1]}`, options: [["no", "apart"], ["yes", "fused"]] }])),
     }, (now) => {
-      const roof = model.roof(now.chip, now.dtype), apart = chain(now), groups = [[0]];
+      const roof = model.roof(chipOf(now, now.chip), now.dtype), apart = chain(now), groups = [[0]];
       joints.forEach((j, i) => (now[j] === "yes" ? groups.at(-1).push(i + 1) : groups.push([i + 1])));
       const kernels = groups.map((g) => (g.length > 1 ? model.fuse(g.map((i) => apart[i])) : apart[g[0]]));
       const spent = (list) => list.map((w) => model.time(roof, w).seconds).reduce((a, b) => a + b);
@@ -274,6 +290,7 @@
   // A layer cut over a mesh: the network's roof, over tokens a chip
   core.define("sharding", (host, data, ui) => {
     const picture = chart.make(), below = el("div"), place = (now) => data.places[now.chip];
+    const among = (n) => (n > 1 ? `${n} chips` : "one chip");
     const BOUND = { compute: "compute-bound", weights: "network-bound: weights", sums: "network-bound: sums" };
     const terms = { x: "tokens a chip", narrow: "tokens a chip", slope: "network", rise: () => "weights gathered", other: "peak" };
     const form = settings(ui, data.key, data.start, {
@@ -293,8 +310,8 @@
       below.replaceChildren(
         facts([["bound", BOUND[one.bound], `${percent(one.attainable / peak)} of the peak at most`, one.bound === "compute" ? "compute" : "memory"],
           ["products", si(one.products, "s"), `4 · ${[tokens, data.model, inner].join(" · ")} FLOPs`],
-          ["weights gathered", one.gathers ? si(one.gathers, "s") : "none", `over ${cut.fsdp} chips`],
-          ["sums", one.sums ? si(one.sums, "s") : "none", `over ${cut.tensor} chips`],
+          ["weights gathered", one.gathers ? si(one.gathers, "s") : "none", `over ${among(cut.fsdp)}`],
+          ["sums", one.sums ? si(one.sums, "s") : "none", `over ${among(cut.tensor)}`],
           ["batch in all", `${number(tokens * chips, 3)} tokens`, one.gathers ? `weights hide from ${number(ridge)} a chip` : "no weights to gather"]]));
       return say;
     });
@@ -328,7 +345,8 @@
 
   // One step of serving a language model: its kernels on the roofline, its memory, its tokens
   function design(ui, data) {
-    const picture = chart.make(), below = el("div"), size = tables.model;
+    const picture = chart.make(), below = el("div");
+    const brief = el("p", { class: "brief", "aria-hidden": "true" }); // what a phone shows below the fields
     const head = el("summary"), rows = el("div"), all = el("details", {}, head, rows);
     let asked = "", best = null; // the best batch does not depend on the batch: it is kept
     const kind = (k) => (k.matrix === 0 ? 2 : k.ops.some((op) => /·|attention/.test(op)) ? 1 : 0);
@@ -337,22 +355,38 @@
       key.style.color = color;
       return el("span", { class: "key" }, key, text);
     };
+    // A bar of parts [name, value, color], and below it what they are
+    const bar = (title, parts, full, text) => [
+      el("div", { class: "bar", role: "img", "aria-label": `${title} ${parts.map(([name, v]) => `${name} ${text(v)}`).join(", ")}` },
+        parts.map(([, v, color]) => {
+          const piece = el("span");
+          piece.style.width = `${(100 * v) / full}%`;
+          piece.style.background = color;
+          return piece;
+        })),
+      el("p", {}, `${title} `, parts.map(([name, v, color]) => mark("■", color, `${name} ${text(v)}`)))];
     const legend = el("p", { class: "muted" }, [["●", 0, "products with weights"], ["■", 1, "attention"], ["▲", 3, "norms, softmax, RoPE, SwiGLU, adds"]]
-      .map(([sign, i, text]) => mark(sign, `var(--s${i})`, text)), "The larger the mark, the more of the step's time it takes.");
+      .map(([sign, i, text]) => mark(sign, `var(--s${i})`, text)), " The larger the mark, the more of the step's time it takes.");
     const whole = (label, max) => ({ label, min: 1, max, integer: true });
+    const on = (now) => chipOf(now, now.chip), several = ({ chips }) => chips !== "1", own = ({ chip }) => chip in OWN;
     const pick = ({ format, ceilings, floor, between, kept, ...now }) => {
       const [weights, activations] = format.split("/");
       const [reached, resident] = [ceilings === "reached", between === "stays"];
-      return { ...now, weights, activations, reached, resident, floor: floor === "with", reserve: kept / 100 };
+      return { ...now, chip: on(now), chips: Number(now.chips), weights, activations, reached, resident, floor: floor === "with", reserve: kept / 100 };
     };
     const form = settings(ui, data.key, data.start, {
-      chip: { label: "Chip", options: chips() },
+      ...CHIP,
+      room: { label: "Your GB of memory", min: 1e-3, max: 1e6, start: 80, when: own },
+      model: { label: "Model", options: Object.entries(tables.models).map(([k, { name }]) => [k, name]) },
+      chips: { label: "Chips that share it", options: (now) => serving.counts(on(now)).map((n) => [String(n), String(n)]) },
+      link: { label: "Your links (GB/s)", min: 1e-3, max: 1e6, start: 450, when: (now) => own(now) && several(now) },
+      wait: { label: "A sum waits (µs)", max: 1e6, start: 20, when: (now) => own(now) && several(now) },
       phase: { label: "Phase", options: [["decode", "decode"], ["prefill", "prefill"]] },
       batch: whole("Batch", 1e5),
       context: whole("Context", 2 ** 20),
-      format: { label: "Weights", options: (now) => model.formats(now.chip).map(({ weights, activations }) =>
-        [`${weights}/${activations}`, weights === activations ? (weights === model.chip(now.chip).half ? weights : `${weights} throughout`) : weights]) },
-      cache: { label: "KV cache", options: (now) => model.types(now.chip).map((t) => [t, t]) },
+      format: { label: "Weights", options: (now) => serving.formats(on(now)).map(({ weights, activations }) =>
+        [`${weights}/${activations}`, weights === activations ? (weights === model.chip(on(now)).half ? weights : `${weights} throughout`) : weights]) },
+      cache: { label: "KV cache", options: (now) => serving.types(on(now)).map((t) => [t, t]) },
       fusion: { label: "Fusion", options: [["none", "none"], ["pointwise", "pointwise"], ["epilogue", "into products"]] },
       attention: { label: "Attention", options: [["naive", "naive"], ["flash", "flash"]] },
       latency: { label: "Target (ms)", min: 0.01, max: 1e7, when: (now) => now.phase === "decode" },
@@ -361,67 +395,74 @@
       between: { label: "Between kernels", options: [["travels", "all travels"], ["stays", "what fits stays"]] },
       kept: { label: "Runtime keeps (%)", min: 0, max: 90 },
     }, (now) => {
-      const setting = pick(now), one = model.step(setting), { memory: held, kernels } = one;
-      const roof = model.roof(now.chip, setting.activations, undefined, setting.reached), decode = now.phase === "decode";
+      const setting = pick(now), one = serving.step(setting), { memory: held, kernels, sums } = one;
+      const { chips: n, chip: of } = setting, place = `${n > 1 ? `${n} × ` : ""}${one.setting.chip.name}`;
+      const roof = model.roof(of, setting.activations, undefined, setting.reached), decode = now.phase === "decode";
       const share = (k) => k.total / one.seconds;
       const part = (bound) => kernels.filter((k) => k.bound === bound).reduce((sum, k) => sum + share(k), 0);
       const waiting = part("memory"), launches = kernels.reduce((sum, k) => sum + k.count, 0);
       const gb = (v) => si(v, "B");
       const result = one.fits ? `${number(one.tokensPerSecond)} tokens/s, ${si(one.seconds, "s")} ${decode ? "per token" : "to the first token"}`
         : `out of memory, ${gb(-one.room)} too much`;
-      const say = `${size.name} on ${one.setting.chip.name}, ${now.phase}, batch ${number(now.batch, 7)}, ${number(now.context, 7)} tokens, weights ${setting.weights}, cache ${now.cache}: ${result}; ${percent(waiting)} of the time in memory-bound kernels.`;
+      const network = sums ? `, ${percent(sums.total / one.seconds)} in all-reduces` : "";
+      const say = `${one.setting.model.name} on ${place}, ${now.phase}, batch ${number(now.batch, 7)}, ${number(now.context, 7)} tokens, weights ${setting.weights}, cache ${now.cache}: ${result}; ${percent(waiting)} of the time in memory-bound kernels${network}.`;
       picture.draw({ roofs: [roof], say, points: kernels.filter((k) => k.flops > 0 && k.bytes > 0).map((k) => ({ key: k.name, x: k.intensity, y: k.attainable,
         series: [0, 1, 3][kind(k)], shape: kind(k), size: 3.5 + 8 * Math.sqrt(share(k)), label: share(k) > 0.04 ? k.ops[0] : "" })) });
 
       const parts = [["weights", held.weights, "var(--s0)"], ["KV cache", held.cache, "var(--s1)"], ["activations", held.activations, "var(--s3)"], ["runtime", held.reserve, "var(--soft)"]];
-      const full = Math.max(held.total + held.reserve, held.capacity);
-      const bar = el("div", { class: "bar", role: "img", "aria-label": `Memory: ${parts.map(([name, v]) => `${name} ${gb(v)}`).join(", ")}, of ${gb(held.capacity)}` },
-        parts.map(([, v, color]) => {
-          const piece = el("span");
-          piece.style.width = `${(100 * v) / full}%`;
-          piece.style.background = color;
-          return piece;
-        }), !one.fits && el("i"));
-      if (!one.fits) bar.lastChild.style.left = `${(100 * held.capacity) / full}%`; // where the chip's memory ends
+      const full = Math.max(held.total + held.reserve, held.capacity), each = n > 1 ? " of each chip" : "";
+      const room = bar(`Memory${each}: ${gb(held.total + held.reserve)} of ${gb(held.capacity)}.`, parts, full, gb);
+      if (!one.fits) {
+        const end = el("i"); // where the chip's memory ends
+        end.style.left = `${(100 * held.capacity) / full}%`;
+        room[0].append(end);
+      }
+      const spent = ["products", "attention", "other kernels"].map((name, i) =>
+        [name, kernels.filter((k) => kind(k) === i).reduce((all, k) => all + k.total, 0), `var(--s${[0, 1, 3][i]})`]);
+      if (sums) spent.push(["all-reduces", sums.total, "var(--s4)"]);
+      const took = bar(`Step: ${si(one.seconds, "s")}.`, spent, one.seconds, (v) => si(v, "s"));
       const use = (text, values) => el("button", { type: "button", class: "quiet", onclick: () => form.set(values) }, text);
-      const memoryWords = el("p", {}, `Memory: ${gb(held.total + held.reserve)} of ${gb(held.capacity)}. `, parts.map(([name, v, color]) => mark("■", color, `${name} ${gb(v)}`)));
       let stop = null;
       if (!one.fits) {
-        const other = model.instead(setting);
-        const ways = [other.batch && use(`Batch ${number(other.batch, 7)}`, { batch: other.batch }),
+        const other = serving.instead(setting);
+        const ways = [other.chips && use(`${other.chips} chips`, { chips: String(other.chips) }), other.batch && use(`Batch ${number(other.batch, 7)}`, { batch: other.batch }),
           other.context && use(`Context ${number(other.context, 7)}`, { context: other.context }),
           ...other.narrower.slice(0, 2).map((t) => use(`Weights ${t.weights}, cache ${t.cache}`, { format: `${t.weights}/${t.activations}`, cache: t.cache }))].filter(Boolean);
         stop = el("div", { class: "stop" }, el("strong", {}, `Out of memory: ${gb(held.total + held.reserve)} needed, ${gb(-one.room)} more than there is.`),
-          ways.length ? el("p", { class: "buttons" }, el("span", {}, "What would fit instead:"), ways) : el("p", {}, "Nothing of this model fits on this chip, at any batch."));
+          ways.length ? el("p", { class: "buttons" }, el("span", {}, "What would fit instead:"), ways) : el("p", {}, "Nothing of this model fits, at any batch, in any type."));
       }
       // The same step on a clock, where it was measured: everything in 16 bits
-      const clock = data.measured.chip === now.chip && decode && data.measured.context === now.context
-        && [setting.weights, setting.cache].every((t) => t === model.chip(now.chip).half)
+      const clock = data.measured.chip === now.chip && n === 1 && data.measured.model === now.model && decode && data.measured.context === now.context
+        && [setting.weights, setting.cache].every((t) => t === model.chip(of).half)
         && data.measured.steps.find((each) => each.batch === now.batch);
       const timed = clock && el("p", {}, `Measured here: ${Object.entries(clock.ms).map(([name, ms]) => `${number(ms)} ms (${name})`).join(", ")}.`);
       // What was not measured of this chip, where it was asked for
       const { reached: got, floor } = one.setting.chip, { activations: type } = setting;
-      const missing = [setting.reached && !(type in got.matrix) && "peak", setting.reached && !got.bandwidth && "bandwidth"].filter(Boolean);
-      const lacks = [missing.length && `no measured ${missing.join(" or ")} for this chip: published`, setting.floor && !floor && "no floor known"].filter(Boolean).join("; ");
+      const wired = sums && one.setting.chip.sums[n], noLinks = sums && String(wired[0]) === String(wired[1]);
+      const missing = [setting.reached && !(type in got.matrix) && "peak", setting.reached && !got.bandwidth && "bandwidth", setting.reached && noLinks && "links"].filter(Boolean);
+      const lacks = own(now) ? "your chip's, without a floor" : [missing.length && `no measured ${missing.join(" or ")} for this chip: published`, setting.floor && !floor && "no floor known"].filter(Boolean).join("; ");
       const key = JSON.stringify({ ...setting, batch: 0 }), target = si(now.latency / 1e3, "s");
-      if (decode && key !== asked) [asked, best] = [key, model.bestBatch(setting, now.latency / 1e3)];
+      if (decode && key !== asked) [asked, best] = [key, serving.bestBatch(setting, now.latency / 1e3)];
+      brief.textContent = `${result}${network}`;
       below.replaceChildren(
-        facts([["tokens per second", one.fits ? number(one.tokensPerSecond) : "–", one.fits ? `${number(one.tokens, 7)} tokens a step` : "does not fit"],
+        facts([["tokens per second", one.fits ? number(one.tokensPerSecond) : "–", one.fits ? `${number(one.tokens, 7)} tokens a step${n > 1 ? `; ${number(one.tokensPerSecond / n)} tokens/s a chip` : ""}` : "does not fit"],
           [decode ? "time per token" : "time to the first token", one.fits ? si(one.seconds, "s") : "–", decode && `target ${target}${one.fits ? (one.seconds * 1e3 <= now.latency ? ": met" : ": missed") : ""}`],
-          lacks && ["ceilings and floor", missing.length > 1 ? "published" : missing.length ? "partly reached" : setting.reached ? "reached" : "published", lacks],
-          ["memory-bound share of the time", percent(waiting), `${gb(one.bytes)} moved a step`, waiting > 0.5 ? "memory" : "compute"],
-          ["share of kernels at the floor", percent(part("latency")), `${number(launches, 7)} launches a step`],
+          sums && ["all-reduces", `${si(sums.total, "s")}, ${percent(sums.total / one.seconds)}`, `of the step: ${number(sums.count)} of ${gb(sums.bytes)}, ${si(sums.seconds, "s")} each`, "memory"],
+          lacks && ["ceilings and floor", own(now) ? "as given" : missing.length > 1 ? "published" : missing.length ? "partly reached" : setting.reached ? "reached" : "published", lacks],
+          ["memory-bound share of the time", percent(waiting), `${gb(one.bytes)} moved a step${n > 1 ? " by each chip" : ""}`, waiting > 0.5 ? "memory" : part("compute") > 0.5 ? "compute" : ""],
+          ["share of kernels at the floor", percent(part("latency")), `${number(launches, 7)} launches a step${n > 1 ? " on each chip" : ""}`],
           ["share of the peak (MFU)", percent(one.mfu), `of the published peak, ${rate(one.peak)}`]]),
-        ...(timed ? [timed] : []), bar, memoryWords, ...(stop ? [stop] : []),
+        ...(timed ? [timed] : []), ...took, ...room, ...(stop ? [stop] : []),
         decode && el("p", { class: "buttons" }, el("span", {}, best
           ? `Best batch within ${target}: ${number(best.batch, 7)}, ${number(best.step.tokensPerSecond)} tokens/s. `
           : `No batch fits and meets ${target}. `), best && best.batch !== now.batch && use("Use it", { batch: best.batch })) || "");
-      head.textContent = `All ${kernels.length} kernels of the step`;
+      head.textContent = `All ${kernels.length} kernels of the step${n > 1 ? ", on each chip, and its all-reduces" : ""}`;
       rows.replaceChildren(grid("The kernels of the step", ["kernel", "runs", "FLOP/byte", "bound", "of the time"],
-        kernels.map((k) => [k.name, k.count, k.bytes ? number(k.intensity) : "–", k.bound, percent(share(k))])));
+        [...kernels.map((k) => [k.name, k.count, k.bytes ? number(k.intensity) : "–", k.bound, percent(share(k))]),
+          ...(sums ? [["all-reduce", sums.count, "–", "network", percent(share(sums))]] : [])]));
       return say;
     }, data.keep);
-    return { draw: form.draw, node: [form.node, picture.node, legend, below, all] };
+    return { draw: form.draw, node: [form.node, brief, picture.node, legend, below, all] };
   }
   core.define("design", (host, data, ui) => lab(host, data, ui, () => design(ui, data)));
 })();

@@ -23,6 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     --------
     >>> main(["chip", "v6e"])  # doctest: +SKIP
     0
+    >>> main(["compare", "a.json", "b.json"])  # no such files: standard error says so
+    2
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["explain"]:

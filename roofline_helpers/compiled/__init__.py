@@ -15,13 +15,13 @@ Tested with JAX 0.7.2, 0.10.2 and 0.12.0.1, each with the libtpu that it pins. J
 are imported when they are needed.
 
 One file a topic: `targets` (what can be compiled for), `arguments` (described, and as shapes),
-`lowering` (traced for a chip), `compiling` (the compiler, in this process or
-`apart`), `program` (what it says), `analysis`
-(all of it, and count), `pallas` (kernels counted from what was traced), `kernel` and `report`
-(the numbers), `groups` (of kernels), `links` (the least time of an exchange), `timeline`
-(when they run, and exchanges beside them),
-`changes` (between two reports), `costs` (by JAX's own keys), `display` (text, HTML, table,
-picture), `record` (a report as a file), `stand_ins` (records in the compiler's place).
+`lowering` (traced for a chip), `compiling` (the compiler, in this process or `apart`), `program`
+(what it says), `analysis` (all of it, and count), `pallas` (kernels counted from what was traced;
+`body`, what is in them; `tracing`, asked for alone), `kernel` and `report` (the numbers), `groups`
+(of kernels), `links` (the least time of an exchange), `timeline` (when they run, and the
+exchanges that overlap them), `changes` (between two reports), `costs` (by JAX's own keys),
+`display` (text, HTML, table, picture), `record` (a report as a file), `stand_ins` (records in the
+compiler's place).
 """
 
 from roofline_helpers.compiled.analysis import RecordUsed, analyze
@@ -42,7 +42,9 @@ from roofline_helpers.compiled.targets import (
     can_compile,
 )
 from roofline_helpers.compiled.timeline import Exchange, Span, Timeline
+from roofline_helpers.compiled.tracing import pallas_kernels
 from roofline_helpers.hlo import Collective
+from roofline_helpers.hlo.blocks import Operand, PallasKernel
 from roofline_helpers.records import BadRecord
 
 __all__ = [
@@ -58,6 +60,9 @@ __all__ = [
     "Span",
     "Timeline",
     "cost_analysis",
+    "Operand",
+    "PallasKernel",
+    "pallas_kernels",
     "Collective",
     "records",
     "recording",

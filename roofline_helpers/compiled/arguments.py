@@ -11,7 +11,13 @@ from roofline_helpers._checks import BadValue, RooflineError
 
 
 class CannotTrace(RooflineError, TypeError):
-    """JAX could not trace the function with these arguments."""
+    """JAX could not trace the function with these arguments.
+
+    Examples
+    --------
+    >>> issubclass(CannotTrace, RooflineError)
+    True
+    """
 
 
 @dataclass(frozen=True)

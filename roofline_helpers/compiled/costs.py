@@ -19,6 +19,11 @@ class Costs(dict[str, float]):
     """What a program costs on one device, by the keys of JAX's `cost_analysis`.
 
     `notes` say where it differs from what JAX says, and what isn't known.
+
+    Examples
+    --------
+    >>> Costs({"flops": 2.0})["flops"]
+    2.0
     """
 
     notes: tuple[str, ...] = ()

@@ -18,6 +18,13 @@ class Group:
 
     `seconds` is the roof's least time of those that nothing overlaps, `cycle_seconds` the
     compiler's own where it gives one.
+
+    Examples
+    --------
+    >>> from roofline_helpers.compiled import records
+    >>> group = records()["attention-1024", "v5e"].groups("role")[0]
+    >>> group.name, len(group.kernels)
+    ('matmul bqhd,bkhd->bhqk with k, q, with a reduction', 1)
     """
 
     name: str

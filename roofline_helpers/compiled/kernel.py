@@ -38,6 +38,13 @@ class CompiledKernel(Kernel):
     link_seconds : float, optional
         Least seconds of one launch's exchange on the links that it runs along. By default its
         bytes over all links of the chip at once.
+
+    Examples
+    --------
+    >>> from roofline_helpers.compiled import records
+    >>> kernel = records()["fuse-chain", "v6e"].kernels[0]
+    >>> kernel.name, kernel.hbm_bytes, kernel.bound
+    ('add_maximum_fusion', 402653184, 'memory')
     """
 
     work: hlo.Row

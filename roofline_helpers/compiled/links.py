@@ -16,7 +16,15 @@ _ALIKE = {"ragged-all-to-all": "all-to-all", "collective-broadcast": "all-gather
 
 @dataclass(frozen=True)
 class Links:
-    """What joins the devices of a program: the chip, the layout of the slice, and its mesh."""
+    """What joins the devices of a program: the chip, the layout of the slice, and its mesh.
+
+    Examples
+    --------
+    >>> from roofline_helpers.compiled import records
+    >>> gather = records()["shard-fsdp-8192", "v5e"].collectives[0]
+    >>> Links("v5e", "4x4", {"data": 16}, 16).latency_bound(gather)
+    False
+    """
 
     chip: str
     topology: str

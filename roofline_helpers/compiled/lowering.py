@@ -20,7 +20,7 @@ from unittest import mock
 from roofline_helpers._checks import BadType
 from roofline_helpers.compiled import pallas
 from roofline_helpers.compiled.arguments import Arguments, is_array
-from roofline_helpers.hlo.calls import Counted
+from roofline_helpers.hlo.blocks import PallasKernel
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Lowered:
     partitions: int
     mesh: Mapping[str, int]
     options: Mapping[str, Any]
-    calls: tuple[Counted, ...] = ()
+    calls: tuple[PallasKernel, ...] = ()
     requested: float | None = None
 
 
@@ -68,32 +68,37 @@ def lower(fn: Any, arguments: Arguments, jit: Mapping[str, Any], devices: Sequen
     return lowered
 
 
-def lower_here(fn: Any, arguments: Arguments, jit: Mapping[str, Any]) -> Any:
-    """Return a function as lowered for the device that JAX has here: a `jax.stages.Lowered`."""
+def lower_here(fn: Any, arguments: Arguments, jit: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return a function as lowered for the device that JAX has here, and as traced.
+
+    The first is a `jax.stages.Lowered`, the second a `jax.stages.Traced`, or None.
+    """
     if is_lowered(fn):
-        return fn
+        return fn, None
     if is_traced(fn):
-        return fn.lower()
+        return fn.lower(), fn
     fn, arguments, jit = unfiltered(fn, arguments, jit)
-    if not is_foreign(fn):
-        fn, arguments = jitted(fn, arguments, jit)
     with _donating():
-        lowered = fn.lower(*arguments.positional, **arguments.named)
-    return getattr(lowered, "lowered", lowered)
+        if is_foreign(fn):
+            lowered = fn.lower(*arguments.positional, **arguments.named)
+            return getattr(lowered, "lowered", lowered), None
+        fn, arguments = jitted(fn, arguments, jit)
+        traced = fn.trace(*arguments.positional, **arguments.named)
+        return traced.lower(), traced
 
 
-def read(lowered: Any, traced: Any = None) -> Lowered:
+def read(lowered: Any, traced: Any = None, platform: str = "tpu") -> Lowered:
     """Return what is known of a `jax.stages.Lowered`, and of what it was traced to."""
     inner = getattr(lowered, "lowered", lowered)  # of Equinox and of NNX
     module = inner.compiler_ir("stablehlo")
     stated = module.operation.attributes
     partitions = int(_number(stated, "mhlo.num_partitions") * _number(stated, "mhlo.num_replicas"))
     kept = getattr(getattr(inner, "_lowering", None), "_compiler_options_kvs", ())
-    calls: tuple[Counted, ...] = ()
+    calls: tuple[PallasKernel, ...] = ()
     requested = None
     if traced is not None:
         with contextlib.suppress(Exception):  # JAX may write kernels otherwise one day
-            calls = pallas.counted(traced.jaxpr)
+            calls = pallas.counted(traced.jaxpr, platform)
             requested = pallas.requested(traced.jaxpr)
     mesh = _mesh(module, partitions)
     return Lowered(module, partitions, mesh, dict(kept), calls, requested)

@@ -14,6 +14,11 @@ class Memory:
     """Bytes of HBM that a program needs on one device, as the compiler laid it out.
 
     `aliased` are results that take the place of donated arguments: they count once.
+
+    Examples
+    --------
+    >>> Memory(arguments=64, results=64, temporaries=8, aliased=64, code=2).total
+    74
     """
 
     arguments: int = 0
@@ -58,19 +63,19 @@ def _silently(ask: Any) -> Any:
 _WANTED = ("flops", "transcendentals", "bytes accessed", "optimal_seconds")
 
 
-def costs(said: Any) -> dict[str, float]:
+def costs(analysis: Any) -> dict[str, float]:
     """Return the totals of `cost_analysis`, whatever form it has; per-operand entries left out."""
-    if isinstance(said, list):
-        said = said[0] if said else {}
-    return {key: float(said[key]) for key in _WANTED if key in (said or {})}
+    if isinstance(analysis, list):
+        analysis = analysis[0] if analysis else {}
+    return {key: float(analysis[key]) for key in _WANTED if key in (analysis or {})}
 
 
-def memory(said: Any) -> Memory | None:
+def memory(analysis: Any) -> Memory | None:
     """Return what `memory_analysis` says; None where it says nothing."""
-    if said is None:
+    if analysis is None:
         return None
     names = ("argument", "output", "temp", "alias", "generated_code")
-    numbers = [int(getattr(said, f"{name}_size_in_bytes", 0)) for name in names]
+    numbers = [int(getattr(analysis, f"{name}_size_in_bytes", 0)) for name in names]
     return Memory(*numbers)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from roofline_helpers import records
+from roofline_helpers import __version__, records
 from roofline_helpers.compiled.program import Memory
 from roofline_helpers.hlo import Row
 
@@ -49,6 +49,7 @@ class Stored(msgspec.Struct):
     memory: Memory | None = None
     requested_flops: float | None = None
     totals: dict[str, float] = {}  # for people who read it
+    package: str = ""  # the version of this package that counted, in brief records
 
 
 class Refusal(msgspec.Struct):
@@ -79,6 +80,7 @@ def dumps(report: Report, *, brief: bool = False) -> str:
     }
     if brief:
         totals = {"hbm_bytes": report.hbm_bytes, "flops": report.flops}
+        kept["package"] = __version__
         kept["totals"] = totals | {"seconds": float(f"{report.time_at_roof or 0:.4g}")}
         kept["rows"] = [_brief(row) for row in report.rows]
         return records.dumps(kept)
@@ -121,8 +123,8 @@ def dumps_refusal(message: str) -> str:
 
 def load_refusal(path: Any) -> str:
     """Return what the compiler said; raise as `load`."""
-    said: str = records.load(path, REFUSED, Refusal, strict=True).message
-    return said
+    message: str = records.load(path, REFUSED, Refusal, strict=True).message
+    return message
 
 
 def loads(text: str) -> dict[str, Any]:
@@ -134,6 +136,11 @@ def loads(text: str) -> dict[str, Any]:
         Not a record, or one of another version: the message says what is wrong.
     """
     return _fields(records.loads(text, SCHEMA, Stored, strict=True))
+
+
+def counted_by(text: str) -> str:
+    """Return the version of this package that made a brief record; "" where it doesn't say."""
+    return str(records.loads(text, SCHEMA).get("package", ""))
 
 
 def load(path: Any) -> dict[str, Any]:
@@ -149,6 +156,6 @@ def load(path: Any) -> dict[str, Any]:
 
 def _fields(stored: Stored) -> dict[str, Any]:
     fields = msgspec.structs.asdict(stored)
-    del fields["schema"], fields["totals"]
+    del fields["schema"], fields["totals"], fields["package"]
     fields["text"] = fields.pop("program")
     return {**fields, "origin": "record"}

@@ -29,6 +29,13 @@ class Report(Totals):
     what `cost_analysis` said, unchanged. `origin` is "compiled" or "record"; it is not printed, so
     that a page shows the same values either way. `seconds` is how long compiling and analysing
     took.
+
+    Examples
+    --------
+    >>> from roofline_helpers.compiled import records
+    >>> report = records()["ledger-matmul", "v6e"]
+    >>> report.target, report.flops, report.bound
+    ('v6e', 17179869184.0, 'compute')
     """
 
     def groups(self, by: str = "scope") -> tuple[Group, ...]:

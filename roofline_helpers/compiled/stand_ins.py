@@ -75,7 +75,13 @@ def keep_refusal(error: DoesNotFit, name: str, chip: str, folder: Path) -> None:
 
 
 def records() -> dict[tuple[str, str], Report]:
-    """Return the committed records by name and chip, those of refused programs left out."""
+    """Return the committed records by name and chip, those of refused programs left out.
+
+    Examples
+    --------
+    >>> records()["ledger-matmul", "v6e"].name
+    'matmul'
+    """
     return {key: Report(**load(file)) for key, file in _files().items()}
 
 

@@ -40,7 +40,13 @@ that the cycles count. Published products tick at 2.24 (v6e) and 2.06 to 2.14 cy
 
 
 class NoCompiler(RooflineError, RuntimeError):
-    """The compiler for this chip is not here."""
+    """The compiler for this chip is not here.
+
+    Examples
+    --------
+    >>> issubclass(NoCompiler, RooflineError)
+    True
+    """
 
 
 def can_compile(chip: Any = None) -> str | None:

@@ -28,6 +28,11 @@ class Span:
     """A kernel or an exchange from `start` to `end`, in seconds since the program began.
 
     `lane` is "compute" or "network"; of a kernel in a loop all turns are drawn as one span.
+
+    Examples
+    --------
+    >>> Span("fusion.1", "matmul", "kernels", 0.0, 2e-6, 1).end
+    2e-06
     """
 
     name: str
@@ -44,6 +49,13 @@ class Exchange:
 
     `seconds` is its least time on the links, `exposed` what the program waits for it at least;
     `latency_bound` says that its steps take longer than its bytes, by what links really reach.
+
+    Examples
+    --------
+    >>> from roofline_helpers.compiled import records
+    >>> exchange = records()["shard-fsdp-8192", "v5e"].exchanges[0]
+    >>> exchange.collective.kind, exchange.hidden >= 0
+    ('all-gather', True)
     """
 
     collective: Collective
@@ -55,7 +67,7 @@ class Exchange:
 
     @property
     def hidden(self) -> float:
-        """Seconds that pass beside other work."""
+        """Seconds that pass while other work is done."""
         return max(self.seconds - self.exposed, 0.0)
 
 
@@ -64,6 +76,13 @@ class Timeline:
     """Spans in the order in which they start, and what each row of the program waits for.
 
     `busy` are the seconds for which links are used, by axis and direction.
+
+    Examples
+    --------
+    >>> from roofline_helpers.compiled import records
+    >>> timeline = records()["shard-fsdp-8192", "v5e"].timeline
+    >>> timeline.spans[0].start
+    0.0
     """
 
     spans: tuple[Span, ...]

@@ -18,7 +18,15 @@ from roofline_helpers.hlo import Collective
 
 @dataclass(frozen=True, repr=False)
 class Totals:
-    """The kernels of a `Report`, which says what each field is, and their sums."""
+    """The kernels of a `Report`, which says what each field is, and their sums.
+
+    Examples
+    --------
+    >>> from roofline_helpers.compiled import records
+    >>> totals = records()["ledger-softmax", "v5e"]
+    >>> totals.matrix_flops, totals.hbm_bytes
+    (0.0, 536870912)
+    """
 
     name: str
     target: str

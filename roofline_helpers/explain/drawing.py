@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from roofline_helpers.explain.explanation import Explanation
 
 _WIDTH = 860
-_NARROW, _NAMES = 520, 232  # of the waterfall, which a phone shows whole
+_NARROW, _NAMES = 520, 232  # of the waterfall
+_SLIM = 340  # of the waterfall on a phone
 _LINE = 22
 _BASE = ("counted by hand", "the compiled program")
 _LABELLED = 6
@@ -27,7 +28,7 @@ def _text(x: float, y: float, words: str, kind: str = "", anchor: str = "start")
 
 
 def _svg(height: float, label: str, inside: str, width: int = _WIDTH) -> str:
-    kind = "" if width == _WIDTH else ' class="narrow"'
+    kind = {_WIDTH: "", _NARROW: ' class="narrow"', _SLIM: ' class="slim"'}[width]
     return (
         f'<svg{kind} viewBox="0 0 {width} {height:.0f}" role="img" '
         f'aria-label="{html.escape(label, quote=True)}">{inside}</svg>'
@@ -38,44 +39,49 @@ def _cut(words: str, most: int) -> str:
     return words if len(words) <= most else words[: most - 1] + "…"
 
 
-def waterfall(why: Explanation) -> str:
-    """Return the waterfall: a bar a step, from the least time to the clock's."""
+def waterfall(why: Explanation, *, slim: bool = False) -> str:
+    """Return the waterfall: a bar a step, from the least time to the clock's.
+
+    In a slim one, for phones, names are above their bars.
+    """
     bars = why.waterfall
     ends, sums = [0.0], 0.0
     for bar in bars:
         sums += bar.seconds
         ends.append(sums)
     low, high = min(ends), max(*ends, why.wall)
-    room = _NARROW - _NAMES - 90
+    width, left, line = (_SLIM, 0, 2 * _LINE - 6) if slim else (_NARROW, _NAMES, _LINE)
+    room = width - left - (64 if slim else 90)
     parts = []
 
     def place(seconds: float) -> float:
-        return _NAMES + room * (seconds - low) / ((high - low) or 1)
+        return left + room * (seconds - low) / ((high - low) or 1)
+
+    def row(number: int, name: str, span: tuple[float, float], kind: str, seconds: float) -> None:
+        y = line * number
+        begin, end = sorted(span)
+        meaning = bars[number].meaning if number < len(bars) else ""
+        tip = f"<title>{html.escape(meaning)}</title>" if meaning else ""
+        at = y + (17 if slim else 3)
+        parts.append(
+            f'<rect x="{begin:.1f}" y="{at}" width="{max(end - begin, 1.0):.1f}" '
+            f'height="{_LINE - 6}" class="{kind}">{tip}</rect>'
+        )
+        x, anchor = (0, "start") if slim else (left - 8, "end")
+        parts.append(
+            _text(x, y + (12 if slim else 15), _cut(name, 44 if slim else 31), "name", anchor)
+        )
+        parts.append(_text(end + 5, at + 12, si(seconds, "s"), "value"))
 
     for number, bar in enumerate(bars):
-        y = _LINE * number
-        left, right = sorted((place(ends[number]), place(ends[number + 1])))
         kind = "gain" if bar.seconds < 0 else "loss"
         kind = "ideal" if bar.name in _BASE else "rest" if number == len(bars) - 1 else kind
-        tip = f"<title>{html.escape(bar.meaning)}</title>"
-        long = max(right - left, 1.0)
-        parts.append(
-            f'<rect x="{left:.1f}" y="{y + 3}" width="{long:.1f}" height="{_LINE - 6}" '
-            f'class="{kind}">{tip}</rect>'
-        )
-        parts.append(_text(_NAMES - 8, y + 15, _cut(bar.name, 31), "name", "end"))
-        parts.append(_text(right + 5, y + 15, si(bar.seconds, "s"), "value"))
-    y = _LINE * len(bars)
-    parts.append(
-        f'<rect x="{place(0):.1f}" y="{y + 3}" width="{place(why.wall) - place(0):.1f}" '
-        f'height="{_LINE - 6}" class="call"/>'
-    )
-    parts.append(_text(_NAMES - 8, y + 15, "the call", "name", "end"))
-    parts.append(_text(place(why.wall) + 5, y + 15, si(why.wall, "s"), "value"))
+        row(number, bar.name, (place(ends[number]), place(ends[number + 1])), kind, bar.seconds)
+    row(len(bars), "the call", (place(0), place(why.wall)), "call", why.wall)
     largest = max(bars, key=lambda bar: bar.seconds)
     label = f"Waterfall of {len(bars)} steps that add up to {si(why.wall, 's')}; the largest is "
     label += f"{largest.name}, {si(largest.seconds, 's')}"
-    return _svg(y + _LINE, label, "".join(parts), _NARROW)
+    return _svg(line * (len(bars) + 1), label, "".join(parts), width)
 
 
 def timeline(why: Explanation) -> str:
@@ -149,7 +155,7 @@ def roofline(why: Explanation) -> str:
     named: list[tuple[float, float]] = []
     for row, (x, y) in list(zip(drawn, points, strict=True))[:_LABELLED]:
         cx, cy = at(x, y)
-        if any(abs(cy - other) < 16 and abs(cx - beside) < 260 for beside, other in named):
+        if any(abs(cy - other) < 16 and abs(cx - left) < 260 for left, other in named):
             continue
         named.append((cx, cy))
         anchor = "end" if cx > _WIDTH / 2 else "start"

@@ -7,7 +7,7 @@ from time import perf_counter, sleep
 from typing import Any
 
 from roofline_helpers.explain.explanation import Energy
-from roofline_helpers.explain.running import Runner
+from roofline_helpers.explain.running import CannotRun, Runner
 from roofline_helpers.measure import nvml
 
 LOOP = 2.0
@@ -27,8 +27,16 @@ def energy_of(runner: Runner, queue: int) -> Energy | None:
     counter = _counter()
     if counter is None:
         return None
-    library, handle = counter
-    idle = _idle_watts(library, handle)
+    try:
+        return _measured(runner, queue, *counter)
+    except CannotRun:
+        raise
+    except Exception:  # NVML fell silent: a call's joules are no reason to lose its times
+        return None
+
+
+def _measured(runner: Runner, queue: int, library: Any, handle: Any) -> Energy | None:
+    idle = _idle_watts()
     warm = perf_counter() + 0.5
     while perf_counter() < warm:
         runner.run(queue)
@@ -59,8 +67,14 @@ def _joules(library: Any, handle: Any) -> float:
 
 
 @functools.cache
-def _idle_watts(library: Any, handle: Any) -> float:
-    """Return the mean power of a device that has done nothing for a second: once a process."""
+def _idle_watts() -> float:
+    """Return the mean power of a device that has done nothing for a second: once a process.
+
+    It takes no argument, since NVML's handle is a pointer of ctypes and can't be a cache's key.
+    """
+    opened = nvml.opened()
+    assert opened is not None  # whoever asks has the counter
+    library, handle = opened
     sleep(1.0)
     seen = []
     for _ in range(10):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
 import os
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,17 +12,16 @@ from typing import Any
 from roofline_helpers import measure
 from roofline_helpers._checks import BadType, flag, shown, single, text
 from roofline_helpers.compiled.arguments import Arguments
-from roofline_helpers.compiled.kernel import main_dtype
 from roofline_helpers.compiled.targets import first_device
-from roofline_helpers.explain import doubt, modelled, protos, running
-from roofline_helpers.explain.ceilings import Ceilings, ceilings_of
+from roofline_helpers.explain import modelled, protos, running
+from roofline_helpers.explain.ceilings import ceilings_of
 from roofline_helpers.explain.energy import energy_of
 from roofline_helpers.explain.explanation import Explanation
-from roofline_helpers.explain.findings import Case, findings
-from roofline_helpers.explain.program import Program
+from roofline_helpers.explain.findings import findings
 from roofline_helpers.explain.progress import Progress
-from roofline_helpers.explain.rows import Joined, join
+from roofline_helpers.explain.rows import join
 from roofline_helpers.explain.running import UNGRAPHED, Runner
+from roofline_helpers.explain.taken import Taken, case_of, dtypes, ledger_notes, now
 from roofline_helpers.explain.trace import CannotProfile, Trace, read
 from roofline_helpers.work import Work
 
@@ -123,7 +120,7 @@ def explain(
         "static_argnames": static_argnames,
         "donate_argnums": donate_argnums,
     }
-    task = _Task(
+    task = Task(
         fn,
         Arguments(args, {}),
         _works(work),
@@ -156,7 +153,7 @@ def _works(given: Any) -> tuple[Work, ...]:
 
 
 @dataclass(frozen=True)
-class _Task:
+class Task:
     """A function to explain, and how."""
 
     fn: Any
@@ -174,6 +171,12 @@ class _Task:
 
     def measured(self, say: Progress) -> Explanation:
         """Run it here, and explain what it did."""
+        taken = self.taken(say)
+        say("reading, against the ceilings")
+        return taken.explained()
+
+    def taken(self, say: Progress) -> Taken:
+        """Run it here, with and without the profiler, and return all that the device told."""
         begun = perf_counter()
         device = first_device()
         gpu = device.platform == "gpu"
@@ -187,35 +190,22 @@ class _Task:
         turns = running.in_turn(runner, runs, traced, queue, self.seconds, self.trace)
         say("CUDA graphs")
         graphs = self._graphed(runs, queue) if gpu and runner.lowered is not None else ()
-        joule = energy_of(runner, queue) if self.energy else None
-        say("reading")
-        programs = self._programs(runner, turns.trace)
-        say("ceilings")
-        ceilings = ceilings_of(device, _dtypes(programs), self.ceilings)
-        joined = join(turns.trace, programs, ceilings, queue, turns.goal)
-        case = self._case(joined, programs, ceilings, turns.trace, turns.plain, queue)
-        doubts = (*doubt.of_clocks(turns), *doubt.of_ceilings(joined.rows))
-        return Explanation(
+        return Taken(
             name=self.name or runner.name,
             arguments=self.arguments.described(),
-            platform=turns.trace.platform,
-            device=measure.device()["name"],
-            origin="measured",
-            rows=joined.rows,
-            findings=findings(case),
-            runs=turns.plain,
-            traced=turns.traced,
+            device=device,
+            called=str(device.device_kind) if gpu else measure.device()["name"],
+            turns=turns,
+            executable=protos.shown(runner.compiled),
+            work=self.work,
+            ceilings=self.ceilings,
             graphs=graphs,
             queue=queue,
             compiling=runner.seconds,
-            hand=ceilings.hand(self.work),
-            roofs=ceilings.figures(),
-            energy=joule,
-            timeline=joined.timeline,
-            lines=joined.lines,
-            notes=(*runner.notes, *doubts, *joined.notes, *_ledger_notes(programs, joined)),
+            energy=energy_of(runner, queue) if self.energy else None,
+            notes=tuple(runner.notes),
             software=measure.software(),
-            date=_now(),
+            date=now(),
             seconds=perf_counter() - begun,
         )
 
@@ -237,32 +227,6 @@ class _Task:
         running.plain(runner, 3, queue)
         return tuple(running.plain(runner, max(runs // 2, 3), queue))
 
-    def _programs(self, runner: Runner, trace: Trace) -> dict[str, Program]:
-        if runner.compiled is None:
-            return protos.carried(trace)
-        program = protos.of_executable(runner.compiled, trace.platform)
-        return {program.module.name: program}
-
-    def _case(
-        self,
-        joined: Joined,
-        programs: Mapping[str, Program],
-        ceilings: Ceilings,
-        trace: Trace,
-        runs: Sequence[float],
-        queue: int,
-    ) -> Case:
-        return Case(
-            rows=joined.rows,
-            programs=programs,
-            ceilings=ceilings,
-            platform=trace.platform,
-            wall=statistics.median(runs),
-            compiling=_compiling(trace, queue),
-            processors=int(trace.facts.get("core_count", 0)),
-            unsteady=statistics.median(runs) - min(runs),
-        )
-
     def of_trace(self, folder: Path, hlo: Any, chip: Any) -> Explanation:
         """Explain a trace from elsewhere."""
         if self.arguments.positional:
@@ -275,7 +239,7 @@ class _Task:
             raise CannotProfile(
                 f"{trace.file} carries no compiled program: give hlo=, a folder of XLA's dumps"
             )
-        ceilings = ceilings_of(chip or _named(trace), _dtypes(programs), self.ceilings)
+        ceilings = ceilings_of(chip or _named(trace), dtypes(programs), self.ceilings)
         joined = join(trace, programs, ceilings, self.queue or 1)
         windows = [run.end - run.start for run in trace.runs] or [
             sum(row.seconds for row in joined.rows)
@@ -295,7 +259,7 @@ class _Task:
             device=_named(trace),
             origin="trace",
             rows=joined.rows,
-            findings=findings(self._case(joined, programs, ceilings, trace, runs, 1)),
+            findings=findings(case_of(joined, programs, ceilings, trace, runs, 1)),
             runs=runs,
             traced=runs,
             queue=self.queue or 1,
@@ -303,42 +267,11 @@ class _Task:
             roofs=ceilings.figures(),
             timeline=joined.timeline,
             lines=joined.lines,
-            notes=(*notes, *_ledger_notes(programs, joined)),
-            date=_now(),
+            notes=(*notes, *ledger_notes(programs, joined)),
+            date=now(),
         )
 
 
 def _named(trace: Trace) -> str:
     """Return what a trace's device is called."""
     return trace.facts.get("gpu_device_name") or trace.facts.get("device_type") or trace.device
-
-
-def _dtypes(programs: Mapping[str, Program]) -> list[str]:
-    types = (
-        main_dtype(row.matrix_types)
-        for program in programs.values()
-        for row in program.rows.values()
-    )
-    return sorted({each for each in types if each is not None})
-
-
-def _compiling(trace: Trace, queue: int) -> float:
-    """Return the seconds of each call in which the host compiles."""
-    inside = [
-        span.end - span.start
-        for span in trace.host
-        if "backend_compile" in span.name
-        and any(run.start <= span.start < run.end for run in trace.runs)
-    ]
-    return sum(inside) / max(len(trace.runs) * queue, 1)
-
-
-def _ledger_notes(programs: Mapping[str, Program], joined: Joined) -> list[str]:
-    """Return what could not be known of the programs that ran."""
-    ran = dict.fromkeys(row.program for row in joined.rows if row.program in programs)
-    notes = (note for name in ran for note in programs[name].ledger.notes)
-    return list(dict.fromkeys(notes))[:12]
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -41,6 +41,12 @@ class Energy:
         Seconds that the loop took.
     clock : float, optional
         Hz of the multiprocessors meanwhile.
+
+    Examples
+    --------
+    >>> energy = Energy(joules=0.9, idle=75.0, seconds=2e-3, loop=1.0)
+    >>> round(energy.watts), round(energy.above_idle, 2)
+    (450, 0.75)
     """
 
     joules: float
@@ -85,6 +91,13 @@ class Explanation:
         Calls that were queued before one was awaited.
     hand : float or None
         Least seconds of the work counted by hand.
+
+    Examples
+    --------
+    >>> from roofline_helpers.explain import ladder
+    >>> why = ladder.committed()["decode"].steps[0].why
+    >>> why.platform, why.rows[0].kind, why.wall > 0
+    ('gpu', 'kernel', True)
     """
 
     name: str

@@ -31,6 +31,11 @@ class Step:
         Where its time goes; None where it failed.
     failed : str
         Why it failed.
+
+    Examples
+    --------
+    >>> committed()["decode"].steps[0].rung
+    'as first written'
     """
 
     rung: str
@@ -50,6 +55,11 @@ class Ladder:
         What it is called, and what made the record.
     steps : tuple of Step
         In the order of the rungs.
+
+    Examples
+    --------
+    >>> committed()["decode"].name
+    'decode'
     """
 
     name: str
@@ -90,7 +100,14 @@ class _Stored(msgspec.Struct):
 
 
 def dumps(ladder: Ladder) -> str:
-    """Return a ladder as the text of a record."""
+    """Return a ladder as the text of a record.
+
+    Examples
+    --------
+    >>> ladder = committed()["decode"]
+    >>> dumps(ladder).splitlines()[1]
+    '"schema": "roofline_helpers.ladder/1",'
+    """
     steps = [
         {
             "rung": step.rung,
@@ -112,6 +129,11 @@ def load(path: Any) -> Ladder:
     ------
     BadRecord
         No such file; damaged, foreign, older or newer: see `records.load`.
+
+    Examples
+    --------
+    >>> load(records.committed("explained", "ladders", "decode.json")).name
+    'decode'
     """
     stored = records.load(path, SCHEMA, _Stored, strict=True)
     steps = (
@@ -128,6 +150,12 @@ def load(path: Any) -> Ladder:
 
 
 def committed() -> dict[str, Ladder]:
-    """Return the ladders that the package brings along, by name."""
+    """Return the ladders that the package brings along, by name.
+
+    Examples
+    --------
+    >>> list(committed())
+    ['decode', 'energy', 'training']
+    """
     files = records.files(records.committed("explained", "ladders"))
     return {name: load(file) for name, file in files.items()}

@@ -19,6 +19,13 @@ def loads(text: str) -> Explanation:
     ------
     BadRecord
         Not a record, or one of another version: the message says what is wrong.
+
+    Examples
+    --------
+    >>> from roofline_helpers.explain import ladder
+    >>> why = ladder.committed()["decode"].steps[0].why
+    >>> loads(why.to_json()).wall == why.wall
+    True
     """
     return of_fields(records.loads(text, SCHEMA))
 
@@ -30,6 +37,13 @@ def load(path: Any) -> Explanation:
     ------
     BadRecord
         As in `loads`; the message names the file.
+
+    Examples
+    --------
+    >>> load("why.json")
+    Traceback (most recent call last):
+    ...
+    roofline_helpers.records.BadRecord: why.json: can't be read: No such file or directory
     """
     return of_fields(records.load(path, SCHEMA))
 
@@ -50,6 +64,12 @@ def of_fields(data: Mapping[str, Any]) -> Explanation:
 
 
 def committed() -> dict[str, Explanation]:
-    """Return the explanations that the package brings along, by name."""
+    """Return the explanations that the package brings along, by name.
+
+    Examples
+    --------
+    >>> [name for name in committed() if "training" in name]
+    []
+    """
     files = records.files(records.committed("explained"))
     return {name: load(file) for name, file in files.items()}

@@ -48,11 +48,12 @@ def _asset(name: str) -> str:
 
 def _body(why: Explanation, page: bool) -> str:
     heading = "h1" if page else "p"
+    steps = drawing.waterfall(why) + drawing.waterfall(why, slim=True)
     parts = [
         f'<{heading} class="title">{html.escape(display.title(why))}</{heading}>',
         f'<p class="headline">{html.escape(display.headline(why))}</p>',
         _facts(why),
-        _part("From the roof to the clock", drawing.waterfall(why), page),
+        _part("From the roof to the clock", steps, page),
         _findings(why, page),
         _part("Where the time goes", _table(why), page),
     ]

@@ -37,43 +37,34 @@ def _axes(ax: Axes | None, height: float) -> Axes:
 
 
 def waterfall(why: Explanation, ax: Axes | None = None) -> Axes:
-    """Draw the steps from the least time to the clock's, top to bottom."""
+    """Draw the steps from the least time to the clock's, top to bottom, names above their bars."""
     from roofline_helpers.plot import PALETTE
 
     bars = why.waterfall
-    axes = _axes(ax, 1.2 + 0.36 * (len(bars) + 1))
+    axes = _axes(ax, 1.2 + 0.4 * (len(bars) + 1))
     begun = 0.0
     series = PALETTE["series"]
     ideal, lost, gained, rest = series[0], series[1], series[3], "#8c8c8c"
     base = ("counted by hand", "the compiled program")
+
+    def bar_of(place: int, name: str, seconds: float, left: float, **looks: Any) -> None:
+        axes.barh(place, seconds, 0.5, left=left, gid=f"bar:{name}", **looks)
+        label = si(seconds, "s") if abs(seconds) > 1e-12 else "0"
+        about: dict[str, Any] = {"textcoords": "offset points", "fontsize": "small"}
+        axes.annotate(label, (max(left, left + seconds), place), (4, 0), va="center", **about)
+        where = axes.get_yaxis_transform()  # from the left edge, whatever the times
+        axes.annotate(_short(name), (0, place - 0.27), (2, 0), where, va="bottom", **about)
+
     for place, bar in enumerate(bars):
         colour = lost if bar.seconds > 0 else gained
         colour = ideal if bar.name in base else rest if place == len(bars) - 1 else colour
         hatch = "//" if bar.seconds < 0 else ""
-        axes.barh(place, bar.seconds, left=begun, color=colour, hatch=hatch, gid=f"bar:{bar.name}")
-        end = max(begun, begun + bar.seconds)
-        axes.annotate(
-            si(bar.seconds, "s") if abs(bar.seconds) > 1e-12 else "0",
-            (end, place),
-            xytext=(4, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize="small",
-        )
+        bar_of(place, bar.name, bar.seconds, begun, color=colour, hatch=hatch)
         begun += bar.seconds
-    axes.barh(len(bars), why.wall, color="#404040", gid="bar:the call")
-    axes.annotate(
-        si(why.wall, "s"),
-        (why.wall, len(bars)),
-        xytext=(4, 0),
-        textcoords="offset points",
-        va="center",
-        fontsize="small",
-    )
-    names = [*(_short(bar.name) for bar in bars), "the call"]
-    axes.set_yticks(range(len(names)), names)
-    axes.invert_yaxis()
-    axes.margins(x=0.12)
+    bar_of(len(bars), "the call", why.wall, 0.0, color="#404040")
+    axes.set_yticks([])
+    axes.set_ylim(len(bars) + 0.5, -0.8)
+    axes.margins(x=0.16)
     axes.set_xlabel("time of one call")
     _scaled(axes)
     return axes

@@ -12,6 +12,7 @@ import contextlib
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +41,26 @@ def carried(trace: Trace) -> dict[str, Program]:
     return programs
 
 
-def of_executable(compiled: Any, platform: str) -> Program:
-    """Return the program of an executable of JAX's."""
+@dataclass(frozen=True)
+class Shown:
+    """What an executable of JAX's shows of itself: its text, and its module serialised."""
+
+    text: str
+    module: bytes
+
+    def program(self, platform: str) -> Program:
+        """Return it as a program."""
+        return Program(self.text, platform, wrapped(self.module))
+
+
+def shown(compiled: Any) -> Shown | None:
+    """Return what an executable shows of itself; None where there is no executable."""
+    if compiled is None:
+        return None
     module = b""
     with contextlib.suppress(Exception):  # an executable that doesn't show its modules
         module = compiled.runtime_executable().hlo_modules()[0].as_serialized_hlo_module_proto()
-    return Program(compiled.as_text(), platform, wrapped(module))
+    return Shown(compiled.as_text(), module)
 
 
 def wrapped(module: bytes) -> dict[str, str]:
@@ -101,18 +116,18 @@ def _first(data: bytes, field: int) -> bytes:
 
 def _numbers(data: bytes, field: int) -> list[int]:
     """Return a repeated number, packed or not."""
-    found: list[int] = []
+    numbers: list[int] = []
     for n, value in _fields(data):
         if n != field:
             continue
         if isinstance(value, int):
-            found.append(value)
+            numbers.append(value)
             continue
         at = 0
         while at < len(value):
             number, at = _number(value, at)
-            found.append(number)
-    return found
+            numbers.append(number)
+    return numbers
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:

@@ -26,7 +26,13 @@ profiler doesn't tell one from another."""
 
 
 class CannotRun(RooflineError, RuntimeError):
-    """The function failed where it ran."""
+    """The function failed where it ran.
+
+    Examples
+    --------
+    >>> issubclass(CannotRun, RooflineError)
+    True
+    """
 
 
 @dataclass
@@ -276,17 +282,17 @@ def _donated(
 
     infos = jax.tree.leaves(compiled.args_info, is_leaf=lambda each: hasattr(each, "donated"))
     leaves = jax.tree.leaves((positional, dict(named)))
-    given = [n for n, info in enumerate(infos) if info.donated and n < len(leaves)]
+    donated = [n for n, info in enumerate(infos) if info.donated and n < len(leaves)]
     results = jax.tree.leaves(compiled.out_info)
     pairs: dict[int, int] = {}
     for place, result in enumerate(results):
-        for leaf in given:
+        for leaf in donated:
             info = infos[leaf]
             same = tuple(info.shape) == tuple(result.shape) and info.dtype == result.dtype
             if same and leaf not in pairs:
                 pairs[leaf] = place
                 break
-    return tuple((leaf, pairs.get(leaf)) for leaf in given)
+    return tuple((leaf, pairs.get(leaf)) for leaf in donated)
 
 
 def _copied(leaf: Any) -> Any:

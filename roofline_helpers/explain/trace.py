@@ -32,7 +32,13 @@ RUN = "roofline_helpers.explain"
 
 
 class CannotProfile(RooflineError, RuntimeError):
-    """The profiler gave nothing that kernels could be read from."""
+    """The profiler gave nothing that kernels could be read from.
+
+    Examples
+    --------
+    >>> issubclass(CannotProfile, RooflineError)
+    True
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,11 @@ class Bar:
         How it is worked out.
     row : str
         The kernel that it is about; empty where it is about several.
+
+    Examples
+    --------
+    >>> Bar("gaps", 1e-5, "nothing ran").seconds
+    1e-05
     """
 
     name: str

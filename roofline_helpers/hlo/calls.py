@@ -6,9 +6,9 @@ Pallas kernels are counted from what JAX traced of them (`compiled.pallas`), whe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from roofline_helpers.hlo.blocks import PallasKernel
 from roofline_helpers.hlo.module import Instruction, Site
 from roofline_helpers.hlo.opcodes import PRODUCTS
 from roofline_helpers.hlo.shapes import Shape
@@ -78,35 +78,19 @@ PALLAS = ("tpu_custom_call", "mosaic_gpu", "mosaic_gpu_v2", "__gpu$xla.gpu.trito
 """Targets of custom calls that are Pallas kernels."""
 
 
-@dataclass(frozen=True)
-class Counted:
-    """A Pallas kernel as counted from what JAX traced of it, all steps of its grid together.
-
-    `operands` are the dimensions of its operands, by which it is known again in a program; `reads`
-    and `writes` the bytes moved of each operand and result; `types` those of its products;
-    `unsure` says what was not known, so that the count is of the dearest branch, or of one turn.
-    """
-
-    name: str
-    operands: tuple[tuple[int, ...], ...]
-    matrix: float
-    vector: float
-    transcendentals: float
-    reads: tuple[float, ...]
-    writes: tuple[float, ...]
-    types: tuple[str, ...] = ()
-    unsure: tuple[str, ...] = ()
-
-
-def counted_as(site: Site, kernels: Sequence[Counted]) -> Counted | None:
+def counted_as(site: Site, kernels: Sequence[PallasKernel]) -> PallasKernel | None:
     """Return the count of a Pallas kernel; None for other calls, and where there is none."""
     each = site.instruction
     if each.target not in PALLAS:
         return None
     dims = [shape.dims for shape in site.operands if shape.dims]
-    same = [kernel for kernel in kernels if [place for place in kernel.operands if place] == dims]
+    same = [
+        kernel
+        for kernel in kernels
+        if [one.shape for one in kernel.operands if one.shape and not one.result] == dims
+    ]
     named = [
         kernel for kernel in same if kernel.name and kernel.name in f"{each.name} {each.op_name}"
     ]
-    counts = {(k.matrix, k.vector, k.reads, k.writes): k for k in named or same}
+    counts = {(k.matrix_flops, k.vector_flops, k.reads, k.writes): k for k in named or same}
     return next(iter(counts.values())) if len(counts) == 1 else None

@@ -26,9 +26,15 @@ class Collective:
 
     `link_bytes` is what a device sends when the exchange runs as a ring: 2(n−1)/n of the operand
     for an all-reduce, (n−1)/n of the larger side for gathers and scatters, all for a permute.
-    `hops` is how far a permute sends, along its group. `windowed` is the kind of exchange that a
-    permute beside a product of matrices is a step of: XLA turns an all-gather or a reduce-scatter
-    into a loop of them, to hide it behind the product, which is `step_of`.
+    `hops` is how far a permute sends, along its group. A permute that runs alongside a
+    product of matrices, `step_of`, is one step of a larger exchange, of the kind `windowed`: XLA
+    turns an all-gather or a reduce-scatter into a loop of them, to hide it behind the product.
+
+    Examples
+    --------
+    >>> one = Collective("gather", "all-gather", 1024, 4096, 4, None)
+    >>> one.link_bytes
+    3072.0
     """
 
     name: str
@@ -107,6 +113,12 @@ def whole(collectives: Iterable[Collective]) -> tuple[Collective, ...]:
 
     Such a one has its own bytes, not those of its permutes, of which XLA often makes one or two
     more than it needs.
+
+    Examples
+    --------
+    >>> one = Collective("gather", "all-gather", 1024, 4096, 4, None)
+    >>> len(whole([one]))
+    1
     """
     kept: dict[Any, Collective] = {}
     steps: dict[Any, int] = {}
@@ -244,6 +256,14 @@ def axes_of_mesh(mesh: Mapping[str, int]) -> Axes:
     ----------
     mesh : mapping of str to int
         The size of each axis. Where two choices of axes make the same groups, the fewest count.
+
+    Examples
+    --------
+    >>> for groups, name in axes_of_mesh({"x": 2, "y": 2}).items():
+    ...     print(name, sorted(sorted(group) for group in groups))
+    x, y [[0, 1, 2, 3]]
+    y [[0, 1], [2, 3]]
+    x [[0, 2], [1, 3]]
     """
     names, by_groups = list(mesh), {}
     for chosen in range(2 ** len(names) - 1, 0, -1):

@@ -25,7 +25,13 @@ from roofline_helpers.hlo.shapes import Shape
 
 @dataclass(frozen=True)
 class Flops:
-    """FLOPs by unit. `declared` are those that a custom call states without naming a unit."""
+    """FLOPs by unit. `declared` are those that a custom call states without naming a unit.
+
+    Examples
+    --------
+    >>> (Flops(matrix=8, vector=2) + Flops(vector=3)).vector
+    5
+    """
 
     matrix: int | float = 0
     vector: int | float = 0
@@ -94,13 +100,13 @@ def matrix_types(site: Site) -> tuple[str, ...]:
 
 
 _REAL = frozenset({"real", "imag", "complex"})  # these take complex numbers apart
-_COMPUTING = (ARITHMETIC | TRANSCENDENTAL | PRODUCTS | {"reduce", "reduce-window"}) - _REAL
+COMPUTING = (ARITHMETIC | TRANSCENDENTAL | PRODUCTS | {"reduce", "reduce-window"}) - _REAL
 
 
 def is_complex(site: Site) -> bool:
     """Return whether it computes with complex numbers, whose real operations are not counted."""
     leaves = (leaf for shape in site.operands for leaf in shape.leaves)
-    return site.instruction.opcode in _COMPUTING and any(
+    return site.instruction.opcode in COMPUTING and any(
         leaf.dtype in ("c64", "c128") for leaf in leaves
     )
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from roofline_helpers._checks import BadValue, flag, whole
 from roofline_helpers.hlo import schedule, tensors, tiles
-from roofline_helpers.hlo.calls import Counted, counted_as, declared
+from roofline_helpers.hlo.blocks import PallasKernel
+from roofline_helpers.hlo.calls import counted_as, declared
 from roofline_helpers.hlo.collectives import Axes, Collective, axis_of, collective_of
 from roofline_helpers.hlo.flops import Flops, flops_of, is_complex, matrix_types
 from roofline_helpers.hlo.loops import Loop
@@ -35,6 +36,12 @@ class Row:
     many of the rows that follow run before somebody waits for it. `loop` names the innermost loop
     around it whose turns the program doesn't tell. A row can be held against a
     `Roofline`.
+
+    Examples
+    --------
+    >>> row = Row("copy", "copy", read={"hbm": 4096}, written={"hbm": 4096})
+    >>> row.bytes, row.launches
+    (8192, 1)
     """
 
     name: str
@@ -100,7 +107,13 @@ class Row:
 
 @dataclass(frozen=True)
 class Ledger:
-    """The kernels of a program in order, and what could not be known."""
+    """The kernels of a program in order, and what could not be known.
+
+    Examples
+    --------
+    >>> Ledger((Row("y", "tanh"),), ()).rows[0].opcode
+    'tanh'
+    """
 
     rows: tuple[Row, ...]
     notes: tuple[str, ...]
@@ -113,7 +126,7 @@ def kernels(
     strict: bool = False,
     unknown_trips: int = 1,
     turns: Mapping[str, int] | None = None,
-    calls: Sequence[Counted] = (),
+    calls: Sequence[PallasKernel] = (),
     price: Callable[[Sequence[Row]], float] | None = None,
 ) -> Ledger:
     """Return the kernels of a compiled program, each with its FLOPs and bytes.
@@ -131,7 +144,7 @@ def kernels(
         How often a loop turns whose trip count can't be found, at least 1. A note says so.
     turns : mapping of str to int, optional
         How often such loops turn, by their name or by their line of code ("model.py:30").
-    calls : sequence of Counted, optional
+    calls : sequence of PallasKernel, optional
         Its Pallas kernels as counted from what JAX traced; without, what they declare counts.
     price : callable, optional
         What rows cost: picks the most expensive branch of a conditional. By default, bytes of the
@@ -184,7 +197,16 @@ def _undeclared(what: str, names: Sequence[str]) -> str:
 
 
 def with_axes(row: Row, axes: Axes) -> Row:
-    """Return a row whose collective carries the name of the mesh axes that it runs along."""
+    """Return a row whose collective carries the name of the mesh axes that it runs along.
+
+    Examples
+    --------
+    >>> from roofline_helpers.hlo.collectives import axes_of_mesh
+    >>> gather = Collective("gather", "all-gather", 1024, 2048, 2, ((0, 1), (2, 3)))
+    >>> row = Row("gather", "all-gather", collective=gather)
+    >>> with_axes(row, axes_of_mesh({"x": 2, "y": 2})).collective.axis
+    'y'
+    """
     if row.collective is None or row.collective.groups is None:
         return row
     return replace(row, collective=replace(row.collective, axis=axis_of(row.collective, axes)))
@@ -204,7 +226,7 @@ class _Walk:
     unknown_trips: int
     price: Callable[[Sequence[Row]], float]
     stated: Mapping[str, int] = field(default_factory=dict)
-    calls: Sequence[Counted] = ()
+    calls: Sequence[PallasKernel] = ()
     loop: str = ""
     rows: list[Row] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -361,7 +383,7 @@ class _Walk:
         cost = declared(each)
         known = counted_as(site, self.calls)
         if known is not None:
-            flops = Flops(known.matrix, known.vector, known.transcendentals)
+            flops = Flops(known.matrix_flops, known.vector_flops, known.transcendentals)
             moved = moved_by(site, self.spaces, known)
         role = role_of(site, self.spaces, read)
         row = Row(
@@ -389,9 +411,19 @@ class _Walk:
             loop=self.loop,
         )
         self._note(site, row, moved, blocks=known is not None)
-        for doubt in known.unsure if known is not None else ():
-            self.notes.append(f"{row.name}: {doubt}: counted by the dearest, or one turn")
+        if known is not None:
+            self._note_kernel(row, known)
         return row
+
+    def _note_kernel(self, row: Row, known: PallasKernel) -> None:
+        """Add what isn't known of a Pallas kernel."""
+        for doubt in known.unsure:
+            self.notes.append(f"{row.name}: {doubt}: counted by the dearest, or one turn")
+        if known.machine != "tpu" and known.asked > 1.1 * known.bytes:
+            self.notes.append(
+                f"{row.name}: its programs ask the caches for {known.asked:,.0f} bytes; the main "
+                f"memory moves at least {known.bytes:,.0f} of them, which count"
+            )
 
     def _note(self, site: Site, row: Row, moved: Traffic, blocks: bool) -> None:
         """Add what a reader should know of how a row was counted."""

@@ -22,6 +22,11 @@ class SourceLine:
     """A line of code: its file, shortened to what a person knows it by, and its function.
 
     A line of a notebook has the file "cell", and counts from the top of its cell.
+
+    Examples
+    --------
+    >>> print(SourceLine("model.py", 18, "mlp"))
+    model.py:18
     """
 
     file: str
@@ -43,7 +48,15 @@ _LOCATION = re.compile(r"(file_name_id|function_name_id|line)=(\d+)")
 
 @dataclass(frozen=True)
 class Frames:
-    """The tables of a module that lead from an instruction to lines of code."""
+    """The tables of a module that lead from an instruction to lines of code.
+
+    Examples
+    --------
+    >>> line = {"file_name_id": 1, "function_name_id": 1, "line": 18}
+    >>> tables = Frames({1: "model.py"}, {1: "mlp"}, {1: line}, {1: (1, 0)})
+    >>> list(tables.stack(1))
+    [('model.py', 18, 'mlp')]
+    """
 
     files: Mapping[int, str]
     functions: Mapping[int, str]

@@ -16,7 +16,14 @@ from roofline_helpers.hlo.text import INSTRUCTION, UnreadableProgram, closing, l
 
 @dataclass(frozen=True)
 class Instruction:
-    """One line of a computation. `operands` are names; `attributes` are kept as text."""
+    r"""One line of a computation. `operands` are names; `attributes` are kept as text.
+
+    Examples
+    --------
+    >>> text = "HloModule t\nENTRY %m (x: f32[8]) -> f32[8] {\n  ROOT %x = f32[8] parameter(0)\n}"
+    >>> parse(text).entry.root.opcode
+    'parameter'
+    """
 
     name: str
     opcode: str
@@ -70,7 +77,15 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Computation:
-    """A named list of instructions, in the order in which they run."""
+    r"""A named list of instructions, in the order in which they run.
+
+    Examples
+    --------
+    >>> text = "HloModule t\nENTRY %m (x: f32[8]) -> f32[8] {\n  ROOT %x = f32[8] parameter(0)\n}"
+    >>> entry = parse(text).entry
+    >>> entry.name, [each.name for each in entry.parameters]
+    ('m', ['x'])
+    """
 
     name: str
     instructions: tuple[Instruction, ...]
@@ -112,7 +127,14 @@ class Computation:
 
 @dataclass(frozen=True)
 class Module:
-    """A compiled program."""
+    r"""A compiled program.
+
+    Examples
+    --------
+    >>> text = "HloModule t\nENTRY %m (x: f32[8]) -> f32[8] {\n  ROOT %x = f32[8] parameter(0)\n}"
+    >>> parse(text).name
+    't'
+    """
 
     name: str
     computations: Mapping[str, Computation]

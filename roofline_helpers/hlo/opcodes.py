@@ -6,7 +6,13 @@ from roofline_helpers._checks import RooflineError
 
 
 class UnknownInstruction(RooflineError, LookupError):
-    """An opcode, data type or attribute that this reader does not know (strict mode)."""
+    """An opcode, data type or attribute that this reader does not know (strict mode).
+
+    Examples
+    --------
+    >>> issubclass(UnknownInstruction, RooflineError)
+    True
+    """
 
 
 def _words(text: str) -> frozenset[str]:

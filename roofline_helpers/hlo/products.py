@@ -108,7 +108,20 @@ def slides(each: Instruction, operands: Sequence[Shape]) -> bool:
 
 
 def matrix_flops(each: Instruction, lhs: Shape, rhs: Shape) -> int:
-    """Return the FLOPs of a dot or a convolution: two for each multiply-add that meets data."""
+    """Return the FLOPs of a dot or a convolution: two for each multiply-add that meets data.
+
+    Examples
+    --------
+    >>> from roofline_helpers.hlo.module import parse
+    >>> dot = parse('''HloModule t
+    ... ENTRY %m (a: f32[4,8], b: f32[8,2]) -> f32[4,2] {
+    ...   %a = f32[4,8] parameter(0)
+    ...   %b = f32[8,2] parameter(1)
+    ...   ROOT %c = f32[4,2] dot(%a, %b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+    ... }''').entry
+    >>> matrix_flops(dot.root, *(each.shape for each in dot.parameters))
+    128
+    """
     if each.opcode == "dot":
         inner = math.prod(lhs.dims[d] for d in each.numbers("lhs_contracting_dims"))
         return 2 * each.shape.elements * inner

@@ -17,7 +17,7 @@ SPACES: Mapping[str, Mapping[int, str]] = {
 }
 """The memory that `S(n)` means on each platform. "hbm" is the main memory, whatever it is."""
 
-_BITS = {"pred": 8, "token": 0, "opaque": 0, "c64": 64, "c128": 128, "bf16": 16}
+BITS = {"pred": 8, "token": 0, "opaque": 0, "c64": 64, "c128": 128, "bf16": 16}
 _DIGITS = re.compile(r"^[sufc](\d+)")  # s32, u8, f32, f8e4m3fn … ; s4 takes a byte unless E(4)
 _ARRAY = re.compile(r"([a-z]\w*)\[([^\]]*)\](?:\{([^{}]*)\})?")
 
@@ -28,6 +28,12 @@ class Shape:
 
     `order` lists the dimensions from the slowest to the fastest in memory, `tile` is the first
     tile of the layout, `space` the number in `S(…)`.
+
+    Examples
+    --------
+    >>> shape, _ = read_shape("bf16[8,100]{1,0:T(8,128)(2,1)}")
+    >>> shape.bytes, shape.padded_bytes
+    (1600, 2048)
     """
 
     dtype: str = ""
@@ -56,7 +62,7 @@ class Shape:
         if self.packed:
             return self.packed
         digits = _DIGITS.match(self.dtype)
-        return _BITS.get(self.dtype, max(int(digits.group(1)), 8) if digits else 0)
+        return BITS.get(self.dtype, max(int(digits.group(1)), 8) if digits else 0)
 
     @property
     def bytes(self) -> int:
@@ -89,6 +95,11 @@ def is_tiled(text: str) -> bool | None:
     """Return whether the layouts of a program are tiled, as those of TPUs alone are.
 
     None where no layout says: a program without arrays.
+
+    Examples
+    --------
+    >>> is_tiled("bf16[8,128]{1,0:T(8,128)(2,1)}")
+    True
     """
     layouts = re.search(r"\[[\d,]*\]\{[\d,]*(:T\()?", text)
     return None if layouts is None else ":T(" in text

@@ -15,7 +15,13 @@ _DEPTH = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}  # by how much a to
 
 
 class UnreadableProgram(RooflineError, ValueError):
-    """Text that is not a compiled HLO module."""
+    """Text that is not a compiled HLO module.
+
+    Examples
+    --------
+    >>> issubclass(UnreadableProgram, RooflineError)
+    True
+    """
 
 
 def lines(text: str) -> Iterator[str]:
@@ -77,10 +83,17 @@ _NOTES = ("metadata", "backend_config", "frontend_attributes", "sharding", "is_s
 
 
 def brief(text: str) -> str:
-    """Return the computations of a module without the compiler's notes to itself.
+    r"""Return the computations of a module without the compiler's notes to itself.
 
     Drops the module's header, source positions, and the attributes metadata, backend_config,
     frontend_attributes and sharding of instructions. Brief text stays as it is.
+
+    Examples
+    --------
+    >>> root = 'ROOT %x = f32[8] parameter(0), backend_config={"a":1}'
+    >>> text = f"HloModule t\nENTRY %m (x: f32[8]) -> f32[8] {{\n  {root}\n}}"
+    >>> "backend_config" in brief(text)
+    False
     """
     kept = [line for line in lines(text) if line[:1] in ("%", "E", " ", "}")]
     return "\n".join(_without_notes(line) for line in kept if not line.startswith("Entry")).strip()

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from roofline_helpers.hlo import needs
-from roofline_helpers.hlo.calls import Counted, results
+from roofline_helpers.hlo.blocks import PallasKernel
+from roofline_helpers.hlo.calls import results
 from roofline_helpers.hlo.module import Site
 from roofline_helpers.hlo.opcodes import SLICES, UPDATES
 from roofline_helpers.hlo.schedule import aliased
@@ -72,11 +73,12 @@ def traffic_of(site: Site, spaces: Mapping[int, str], part: str | None = None) -
     return traffic
 
 
-def moved_by(site: Site, spaces: Mapping[int, str], known: Counted) -> Traffic:
+def moved_by(site: Site, spaces: Mapping[int, str], known: PallasKernel) -> Traffic:
     """Return the bytes that a Pallas kernel moves, as counted from its blocks."""
     traffic = Traffic(spaces)
     operands = [shape for shape in site.operands if shape.dims]
-    reads = [n for n, dims in zip(known.reads, known.operands, strict=False) if dims]
+    inputs = [one for one in known.operands if not one.result]
+    reads = [n for n, one in zip(known.reads, inputs, strict=True) if one.shape]
     for book, shapes, moved in (
         (traffic.read, operands, reads),
         (traffic.written, results(site.instruction).leaves, known.writes),

@@ -50,6 +50,11 @@ class Blocks:
     ------
     BadType, BadValue
         Not a whole number of at least 1; warps, stages, q or kv that the machine cannot have.
+
+    Examples
+    --------
+    >>> Blocks(rows=256).rows
+    256
     """
 
     rows: int | None = None

@@ -1,4 +1,4 @@
-"""Lab 2: serve Llama 3 8B from one chip."""
+"""Lab 2: serve Llama 3 8B from one chip, or from several, and its larger sister."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ chip where they fit, and the share of memory that vLLM leaves alone unless told 
 
 START: Mapping[str, Any] = {
     **{name: TODAY[name] for name in ("phase", "batch", "context", "fusion", "attention")},
-    **{"chip": "h100", "format": "bf16/bf16", "cache": "bf16", "latency": 20},
+    **{"model": "llama-3-8b", "chip": "h100", "chips": "1"},
+    **{"format": "bf16/bf16", "cache": "bf16", "latency": 20},
     **{"ceilings": "reached", "floor": "with", "between": "stays", "kept": 10},
 }
 """What the fields say at first: the server of the story, in the fields' own words."""
@@ -45,12 +46,18 @@ TASKS = [
     "second within 20 ms per token.",
     "Back to the H100, with the floor and the ceilings that were reached. Which of your choices "
     "would you make otherwise now?",
+    "Fused into products, with flash attention, batch 8: double the chips that share the model "
+    "until a step gets longer. Which part of it grew, and which shrank? At what batch does the "
+    "last doubling pay after all?",
+    "Take the 70B model. How few H100 hold it at batch 8, and how few at batch 64? How many v6e?",
 ]
 
 EQUATIONS = [
     "time of a kernel = max(matrix FLOPs / peak, vector FLOPs / vector peak, bytes / bandwidth, "
     "floor)",
-    "time of a step = sum over all kernels of runs · time",
+    "time of a step = sum over all kernels of runs · time, and of the all-reduces",
+    "all-reduces of n chips: 2 · layers, each of tokens · width · 2 bytes and, by a ring, of "
+    "2 · (n − 1) / n times that over each chip's links",
     "decode:  time per token = step,  tokens per second = batch / step",
     "prefill: time to the first token = step,  tokens per second = batch · context / step",
     "bytes of a fused kernel = tensors that enter + tensors that leave",
@@ -64,9 +71,14 @@ EQUATIONS = [
 def design_challenge() -> Element:
     """Return lab 2, "The design challenge": serve Llama 3 8B from one chip.
 
-    The reader predicts which kernels are memory-bound, then chooses chip, phase, batch, context,
-    data types, fusion and attention, against memory and a latency target, and looks back.
+    The reader predicts which kernels are memory-bound, then chooses model, chip and how many of
+    them share it, phase, batch, context, data types, fusion and attention, against memory and a
+    latency target, and looks back.
     Answers and the last design stay in the reader's ledger.
+
+    Examples
+    --------
+    >>> design_challenge().kind  # doctest: +SKIP
     """
     today = step(LLAMA_3_8B, "h100", **TODAY)
     roof = today.setting.chip.roofline("bf16", reached=True)
@@ -110,7 +122,8 @@ def _measured() -> dict[str, Any]:
         {"batch": row["batch"], "ms": {n: 1e3 * row[n] for n in row if n != "batch"}}
         for row in record["steps"]
     ]
-    return {"chip": record["device"]["chip"], "context": record["context"], "steps": steps}
+    same = {"model": "llama-3-8b", "chip": record["device"]["chip"], "context": record["context"]}
+    return {**same, "steps": steps}
 
 
 def _against_a_clock() -> str:

@@ -51,6 +51,11 @@ def point(
     BadType, BadValue, UnknownName
         No such chip or type, or a changed chip; an intensity outside the range; not a positive
         number.
+
+    Examples
+    --------
+    >>> point("v7x", intensity=200).kind
+    'point'
     """
     start = start_of(chip, dtype)
     value = one_number("intensity", quantity("intensity", intensity))
@@ -103,6 +108,11 @@ def ridges(
     BadType, BadValue, UnknownName
         No such chip or type, or a changed chip; not one to four chips; a size that is not a whole
         positive number.
+
+    Examples
+    --------
+    >>> ridges(["v5p", "v6e"]).kind
+    'ridges'
     """
     if isinstance(chips, str) or not isinstance(chips, Sequence) or not 1 <= len(chips) <= 4:
         raise BadType(f"chips must be a sequence of one to four chips, got {shown(chips)}")
@@ -117,7 +127,7 @@ def ridges(
         {
             "chip": roof.name,
             "peak": rate(roof.peak),
-            "memory": si(roof.bandwidth, "B/s"),
+            "memory": si(roof.bandwidth, "B/s", digits=4),
             "ridge": significant(roof.ridge),
             "compute-bound from N": first_compute_bound(roof, kind),
             f"N = {side}": f"{roof.bound(job.intensity)}-bound",
@@ -161,6 +171,11 @@ def matmul(
     ------
     BadType, BadValue, UnknownName
         No such chip or type, or a changed chip; a side that is not a whole number in the range.
+
+    Examples
+    --------
+    >>> matmul("h100", m=512).data["key"]
+    'matmul'
     """
     start = start_of(chip, dtype)
     sides = {
@@ -207,6 +222,11 @@ def chain(
     ------
     BadType, BadValue, UnknownName
         No such chip or type, or a changed chip; sizes that are not whole numbers in the range.
+
+    Examples
+    --------
+    >>> chain("h100").kind
+    'chain'
     """
     start = start_of(chip, dtype)
     if start["dtype"] not in ("bf16", "fp16", "fp32"):

@@ -60,6 +60,11 @@ def sharding(
     ------
     BadType, BadValue, UnknownName
         No such chip; chips that the slice can't be cut into; a number outside its range.
+
+    Examples
+    --------
+    >>> sharding("v5e").kind
+    'sharding'
     """
     name = name_of("chip", chip, SLICES)
     place = network.topology(name, SLICES[name])

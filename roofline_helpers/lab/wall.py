@@ -44,6 +44,11 @@ def memory_wall() -> Element:
 
     The reader predicts what stops it, then plays with chip, shape and data type under the roof,
     and looks back. Answers and the last setting stay in the reader's ledger.
+
+    Examples
+    --------
+    >>> memory_wall().kind  # doctest: +SKIP
+    'memory-wall'
     """
     h100 = chip_of("h100")
     # Many products in one launch: the floor of a launch says nothing about them

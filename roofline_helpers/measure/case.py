@@ -56,6 +56,13 @@ class Case:
         Seconds to run before the first sample (`clock`).
     options : mapping
         Further arguments of `jax_program`.
+
+    Examples
+    --------
+    >>> from roofline_helpers.measure.workloads import matmul_case
+    >>> case = matmul_case(512, 512, 512)
+    >>> case.key, case.work.flops
+    (('matmul 512×512×512 bf16', 'jax'), 268435456)
     """
 
     name: str
@@ -109,6 +116,11 @@ def array(*shape: int, dtype: str = "fp32", scale: float = 1.0) -> Any:
 
     The numbers repeat after 1,048,583, a prime, so that no two rows are the same. Zeros would be
     easier to make, and easier on the device: products of zeros take less power and run faster.
+
+    Examples
+    --------
+    >>> array(2, 3, dtype="bf16").shape
+    (2, 3)
     """
     import jax
 

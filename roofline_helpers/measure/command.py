@@ -19,6 +19,7 @@ from roofline_helpers.measure.committed import beside
 from roofline_helpers.measure.joining import merge
 from roofline_helpers.measure.record import SCHEMA, Record, load
 from roofline_helpers.measure.running import run
+from roofline_helpers.measure.sample import CEILINGS
 from roofline_helpers.measure.workloads import cases
 from roofline_helpers.records import BadRecord
 from roofline_helpers.show import si
@@ -27,7 +28,12 @@ PRETENDED = "these devices are one CPU's: results are checked, times mean nothin
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run ``python -m roofline_helpers measure``; return the exit status."""
+    """Run ``python -m roofline_helpers measure``; return the exit status.
+
+    Examples
+    --------
+    >>> main(["measure", "--quick"])  # doctest: +SKIP
+    """
     options = _parsed(arguments)
     try:
         platform = _platform()
@@ -164,6 +170,9 @@ def _saved(record: Record, out: Path) -> bool:
 
 def _draw(record: Record, picture: Path) -> None:
     """Draw the record into a file, unless someone else's picture is there."""
+    if not any(each.group in CEILINGS for each in record.samples):
+        _say("no picture: a roofline has ceilings and kernels, and this record has neither")
+        return
     if picture.exists() and not _drawn_here(picture):
         print(f"no picture: {picture} is there, and this command didn't make it", file=sys.stderr)
         return
@@ -222,6 +231,12 @@ def report(record: Record) -> str:
     """Return a record as text: the device, its ceilings, then every sample.
 
     The line of a ceiling ends with the notes of the sample that sets it.
+
+    Examples
+    --------
+    >>> from roofline_helpers.measure import measured
+    >>> report(measured()["h200"]).splitlines()[0]
+    'NVIDIA H200 SXM (gpu, 16 host cores), JAX 0.11.2, 2026-11-21T02:05:42Z'
     """
     about = record.device
     lines = [

@@ -71,7 +71,13 @@ class _Trial(TypedDict):
 
 
 def measured() -> dict[str, Record]:
-    """Return the committed records, by name: "h100", "h200", …"""
+    """Return the committed records, by name: "h100", "h200", …
+
+    Examples
+    --------
+    >>> list(measured())
+    ['h100', 'h200']
+    """
     files = records.files(records.committed("measured"))
     return {name: load(file) for name, file in files.items()}
 
@@ -86,6 +92,11 @@ def compared(name: str = "cpu") -> dict[str, Any]:
     ------
     BadRecord
         No such file, or a damaged one.
+
+    Examples
+    --------
+    >>> sorted(compared())[:3]
+    ['command', 'date', 'device']
     """
     return dict(records.load(records.committed("compared", f"{name}.json"), COMPARED, _Compared))
 
@@ -100,6 +111,11 @@ def trial(name: str) -> dict[str, Any]:
     ------
     BadRecord
         No such file, or a damaged one.
+
+    Examples
+    --------
+    >>> trial("h200-tma")["device"]["chip"]
+    'h200'
     """
     return dict(records.load(records.committed("trials", f"{name}.json"), TRIAL, _Trial))
 
@@ -123,6 +139,13 @@ def beside(record: Record | None = None) -> Record | None:
     ------
     BadType
         Not a record.
+
+    Examples
+    --------
+    >>> from dataclasses import replace
+    >>> mine = replace(measured()["h200"], command="roofline measure")
+    >>> beside(mine).name
+    'NVIDIA H200 SXM'
     """
     if record is not None and not isinstance(record, Record):
         raise BadType(f"record must be a Record, got {shown(record)}")

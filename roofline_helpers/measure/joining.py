@@ -20,6 +20,12 @@ def combine(runs: Sequence[Record]) -> Record:
     ------
     BadValue
         No run; runs of different devices.
+
+    Examples
+    --------
+    >>> from roofline_helpers.measure import measured
+    >>> combine([measured()["h200"]]).name
+    'NVIDIA H200 SXM'
     """
     _one_device(runs)
     by_case: dict[tuple[str, str], list[Sample]] = {}
@@ -60,6 +66,13 @@ def merge(older: Record, newer: Record) -> Record:
     ------
     BadValue
         Records of different devices.
+
+    Examples
+    --------
+    >>> from roofline_helpers.measure import measured
+    >>> h200 = measured()["h200"]
+    >>> len(merge(h200, h200).samples) == len(h200.samples)
+    True
     """
     _one_device([older, newer])
     again = {(each.name, each.source): each for each in newer.samples}

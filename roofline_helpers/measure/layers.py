@@ -37,8 +37,11 @@ class Layer:
         others last: partial sums of a product with one of `closing` have to be added up.
     fn : callable
         Takes the input, the weights by name, and the function that adds up partial sums.
-    attention : int
-        FLOPs of attention, over all tokens and heads.
+    heads : tuple of int
+        Of queries, of keys, and the width of one; empty without attention.
+    between : tuple of int
+        Elements that a token reads and writes between the products: of its whole width, and of
+        widths that tensor parallelism cuts. What the products' kernels do on their way isn't in it.
     """
 
     name: str
@@ -46,12 +49,21 @@ class Layer:
     matrices: Mapping[str, tuple[int, int]]
     fn: Callable[[Any, Weights, Add], Any]
     closing: tuple[str, ...] = ("down",)
-    attention: int = 0
+    heads: tuple[int, ...] = ()
+    between: tuple[int, int] = (0, 0)
 
     @property
     def tokens(self) -> int:
         """Rows that every matrix is multiplied with."""
         return math.prod(self.inputs[:-1])
+
+    @property
+    def attention(self) -> float:
+        """FLOPs of attention, over all tokens and heads: each query meets those before it."""
+        if not self.heads:
+            return 0.0
+        sequences, length, _ = self.inputs
+        return 2.0 * sequences * length * (length + 1) * self.heads[0] * self.heads[2]
 
     @property
     def elements(self) -> int:
@@ -104,7 +116,9 @@ def decoder_layer(model: Decoder, sequences: int, length: int) -> Layer:
         matrices,
         fn,
         closing=("o", "down"),
-        attention=2 * sequences * length * (length + 1) * q,  # each query meets those before it
+        heads=(model.heads, model.kv_heads, model.head_dim),
+        # norms and sums of the residual stream; queries and keys turned; gate times up
+        between=(2 * 2 * d + 2 * 3 * d, 2 * (q + kv) + 3 * wide),
     )
 
 

@@ -23,6 +23,11 @@ def last_cache() -> int:
 
     A CPU's is read from the operating system, a GPU's L2 from the chip table. A TPU has none
     between its memory and its VMEM; VMEM's size is taken.
+
+    Examples
+    --------
+    >>> last_cache() > 2**18
+    True
     """
     import jax
 
@@ -52,7 +57,14 @@ def _cpu_cache() -> int | None:
 
 
 def free_memory() -> int | None:
-    """Return how many bytes of the default device's memory are free; None if it doesn't tell."""
+    """Return how many bytes of the default device's memory are free; None if it doesn't tell.
+
+    Examples
+    --------
+    >>> free = free_memory()
+    >>> free is None or free > 0
+    True
+    """
     import jax
 
     one = jax.devices()[0]
@@ -73,7 +85,13 @@ def free_memory() -> int | None:
 
 
 class Device(TypedDict):
-    """What was measured: `memory` and `cache` in bytes; `chip` where the chip table has it."""
+    """What was measured: `memory` and `cache` in bytes; `chip` where the chip table has it.
+
+    Examples
+    --------
+    >>> device()["platform"] in ("cpu", "gpu", "tpu")
+    True
+    """
 
     platform: str
     kind: str
@@ -86,7 +104,13 @@ class Device(TypedDict):
 
 
 class Host(TypedDict):
-    """The machine that it was measured on."""
+    """The machine that it was measured on.
+
+    Examples
+    --------
+    >>> host()["cores"] >= 1
+    True
+    """
 
     system: str
     machine: str
@@ -96,7 +120,13 @@ class Host(TypedDict):
 
 
 def device() -> Device:
-    """Return what a record says of the default device: platform, kind, chip, driver, memory."""
+    """Return what a record says of the default device: platform, kind, chip, driver, memory.
+
+    Examples
+    --------
+    >>> sorted(device())[:3]
+    ['cache', 'chip', 'count']
+    """
     import jax
 
     one = jax.devices()[0]
@@ -123,7 +153,13 @@ def device() -> Device:
 
 
 def host() -> Host:
-    """Return what a record says of the machine around the device."""
+    """Return what a record says of the machine around the device.
+
+    Examples
+    --------
+    >>> "machine" in host()
+    True
+    """
     load = None
     with contextlib.suppress(OSError, AttributeError):
         load = os.getloadavg()[0]
@@ -143,7 +179,13 @@ def _cores() -> int:
 
 
 def software() -> dict[str, str]:
-    """Return the versions that a record names."""
+    """Return the versions that a record names.
+
+    Examples
+    --------
+    >>> "jax" in software()
+    True
+    """
     versions = {"python": platform.python_version()}
     for name in ("roofline_helpers", "jax", "jaxlib", "numpy", "libtpu", "torch", "triton"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -170,7 +212,13 @@ def _output(*command: str) -> str | None:
 
 
 def busy() -> Iterator[str]:
-    """Yield a note if others keep the host busy: its load is then above what we cause ourselves."""
+    """Yield a note if others keep the host busy: its load is then above what we cause ourselves.
+
+    Examples
+    --------
+    >>> all("busy" in note for note in busy())
+    True
+    """
     with contextlib.suppress(OSError, AttributeError):
         load, cores = os.getloadavg()[0], _cores()
         if load > cores + 0.5:

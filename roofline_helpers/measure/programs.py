@@ -160,6 +160,10 @@ def jax_program(
     Parameters and errors as in `time`. `compiled` is what an earlier program of the same function
     and shapes has in its `compiled`: it saves compiling again. `xla_bytes` of the result is what
     XLA counts as bytes accessed.
+
+    Examples
+    --------
+    >>> jax_program(lambda x: x + 1, [1.0]).launch()  # doctest: +SKIP
     """
     import jax
 

@@ -27,7 +27,15 @@ SCHEMA = "roofline_helpers.measured/1"
 
 @dataclass(frozen=True)
 class Record:
-    """A measurement of one device: what it is, how it was measured, and every sample's summary."""
+    """A measurement of one device: what it is, how it was measured, and every sample's summary.
+
+    Examples
+    --------
+    >>> from roofline_helpers.measure import measured
+    >>> h200 = measured()["h200"]
+    >>> h200.name, f"{h200.bandwidth / 1e12:.2f} TB/s"
+    ('NVIDIA H200 SXM', '4.56 TB/s')
+    """
 
     device: Device
     host: Host
@@ -192,5 +200,10 @@ def load(path: Any) -> Record:
     ------
     BadRecord
         No such file; damaged, foreign, older or newer: see `records.load`.
+
+    Examples
+    --------
+    >>> load(records.committed("measured", "h200.json")).name
+    'NVIDIA H200 SXM'
     """
     return records.load(path, SCHEMA, Record)

@@ -19,9 +19,19 @@ from roofline_helpers.measure.timing import clock, reason
 from roofline_helpers.measure.workloads import cases
 from roofline_helpers.show import si
 
+SECONDS = {False: 0.3, True: 0.15}
+"""About how long each case is measured in each pass: usually, and where it must be quick."""
+
 
 class Bar:
-    """A progress bar on stderr: a line redrawn on a terminal, a line a tenth elsewhere."""
+    """A progress bar on stderr: a line redrawn on a terminal, a line a tenth elsewhere.
+
+    Examples
+    --------
+    >>> bar = Bar(2)
+    >>> bar.done, bar.total
+    (0, 2)
+    """
 
     def __init__(self, total: int, stream: Any = None, width: int = 24) -> None:
         self.total, self.width = max(total, 1), width
@@ -102,13 +112,17 @@ def run(
     ------
     BadType, BadValue
         A budget that isn't a positive number; passes that aren't a whole number from 1.
+
+    Examples
+    --------
+    >>> run(quick=True).save("mine.json")  # doctest: +SKIP
     """
     begun = perf_counter()
     todo = cases(quick) if chosen is None else chosen
     if not isinstance(todo, Sequence) or not all(isinstance(case, Case) for case in todo):
         raise BadType(f"chosen must be a sequence of Case, got {shown(chosen)}")
     rounds = whole("passes", passes)
-    budget = single("seconds", (0.15 if quick else 0.3) if seconds is None else seconds)
+    budget = single("seconds", SECONDS[bool(quick)] if seconds is None else seconds)
     how = _How(budget, probe)
     record = _empty(todo, command or "roofline_helpers.measure.run()")
     bar = Bar(rounds * len(todo)) if progress else None

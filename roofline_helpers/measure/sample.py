@@ -47,6 +47,13 @@ class Sample:
         When it was measured, where that isn't the record's date (`merge`).
     network : float, optional
         Bytes that each device sends to others in one call, counted by hand.
+
+    Examples
+    --------
+    >>> from roofline_helpers.measure import measured
+    >>> sample = measured()["h200"].sample("matmul 4096×4096×4096 bf16")
+    >>> sample.dtype, f"{sample.rate / 1e12:.0f} TFLOP/s"
+    ('bf16', '661 TFLOP/s')
     """
 
     name: str

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from roofline_helpers.measure.case import Case, array
 from roofline_helpers.measure.collectives import APART, Spread, in_turn, mapped, mesh, network_bytes
 from roofline_helpers.measure.layers import FSDP, TENSOR, Layer, decoder_layer, mlp
-from roofline_helpers.models import LLAMA_3_8B
+from roofline_helpers.models import LLAMA_3_8B, model
 from roofline_helpers.work import Work
 
 WIDTH, HIDDEN = 8192, 28672
@@ -94,6 +95,22 @@ def cases(
                 job = work_of(layer, cut, variant)
                 made.append(Case(f"{name} over {len(over)}", "spread", job, make, start=start))
     return made
+
+
+_NAMED = re.compile(
+    r"(?:MLP (?P<mlp>\d+×\d+×\d+)|(?P<model>.+) layer (?P<read>\d+×\d+)), "
+    rf"(?P<way>[^,]+?)(?:, (?P<variant>{'|'.join(VARIANTS[1:])}))? over (?P<count>\d+)"
+)
+
+
+def named(name: str) -> tuple[Layer, str, str, int] | None:
+    """Return the layer, the way, the variant and the devices of a case; None for other names."""
+    match = _NAMED.fullmatch(name)
+    if not match:
+        return None
+    sizes = [int(size) for size in (match["mlp"] or match["read"]).split("×")]
+    layer = mlp(*sizes) if match["mlp"] else decoder_layer(model(match["model"]), *sizes)
+    return layer, match["way"], match["variant"] or "", int(match["count"])
 
 
 def _variants(cut: Cut, platform: str) -> tuple[str, ...]:

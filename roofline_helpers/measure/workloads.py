@@ -28,6 +28,11 @@ def memory_cases(size: int, dtype: str = "fp32") -> list[Case]:
     Bytes are counted as STREAM does: each tensor once. A cache that fetches a line before it is
     written moves more, which shows as a lower bandwidth of copy, add and triad; "scale in place"
     writes what it has read, and so is free of that.
+
+    Examples
+    --------
+    >>> [case.name for case in memory_cases(2**20)][:3]
+    ['read 1 MiB fp32', 'write 1 MiB fp32', 'copy 1 MiB fp32']
     """
     import jax.numpy as jnp
 
@@ -80,6 +85,11 @@ def level_cases(sizes: Sequence[int], dtype: str = "fp32") -> list[Case]:
     ------
     BadType, BadValue
         A size that isn't a whole number from 1.
+
+    Examples
+    --------
+    >>> [case.work.bytes for case in level_cases([2**20])]
+    [2097152]
     """
     import jax
 
@@ -140,6 +150,11 @@ def matmul_case(
 
     int8 products sum in int32. "tf32" is fp32 at JAX's default precision, which means that on
     GPUs of NVIDIA's; "fp32" asks for all of its bits.
+
+    Examples
+    --------
+    >>> matmul_case(512, 512, 512, "fp32").work.flops
+    268435456
     """
     import jax
     import jax.numpy as jnp
@@ -173,6 +188,11 @@ def vector_case(dtype: str = "fp32", n: int = 2**20, steps: int = 256) -> Case:
 
     Where the compiler keeps multiply and add apart, half of a peak that counts a fused
     multiply-add as two is the most that can come out: on an H100, 31.5 of 67 TFLOP/s in fp32.
+
+    Examples
+    --------
+    >>> vector_case(n=1024, steps=16).work.flops
+    32768
     """
 
     def chain(x: Any, a: Any, b: Any) -> Any:
@@ -196,7 +216,13 @@ def vector_case(dtype: str = "fp32", n: int = 2**20, steps: int = 256) -> Case:
 
 
 def kernel_cases(rows: int, columns: int, dtype: str = "fp32") -> list[Case]:
-    """Return a small set of kernels to place under the roof: rows × columns elements each."""
+    """Return a small set of kernels to place under the roof: rows × columns elements each.
+
+    Examples
+    --------
+    >>> kernel_cases(1024, 512)[0].name
+    'GELU 1024×512 fp32'
+    """
     import jax
 
     n = rows * columns
@@ -253,6 +279,11 @@ def cases(quick: bool = False) -> list[Case]:
     ----------
     quick : bool
         Fewer sizes and data types.
+
+    Examples
+    --------
+    >>> cases(quick=True)[0].group
+    'memory'
     """
     import jax
 

@@ -23,6 +23,11 @@ def model(given: Any) -> Decoder:
     ------
     UnknownName, BadType
         No such model; the message gives the nearest and lists all. Not a name.
+
+    Examples
+    --------
+    >>> model("mixtral-8x7b").experts.active
+    2
     """
     if isinstance(given, Decoder):
         return given
@@ -31,7 +36,13 @@ def model(given: Any) -> Decoder:
 
 
 def all_models() -> tuple[Decoder, ...]:
-    """Return every decoder of the catalogue."""
+    """Return every decoder of the catalogue.
+
+    Examples
+    --------
+    >>> "Llama 3 8B" in [each.name for each in all_models()]
+    True
+    """
     return tuple(_catalogue().values())
 
 

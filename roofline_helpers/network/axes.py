@@ -30,6 +30,12 @@ class Protocol:
         crosses no link; not given where that costs nothing.
     peer_rate, peer_limit : float, optional
         Byte/s to a single peer, for messages of fewer bytes than the limit.
+
+    Examples
+    --------
+    >>> from roofline_helpers.network import topology
+    >>> [protocol.rate for protocol in topology("v5e", "4x4").axes[0].protocols]
+    [50000000000.0]
     """
 
     rate: float
@@ -56,6 +62,11 @@ class Load(NamedTuple):
     `link_bytes` cross the busiest link one way, in `steps` that follow each other. `own` are the
     bytes of its own share that a device copies or adds. `to` is whom a device sends to: "all" the
     same, "each" other one something else, or "one".
+
+    Examples
+    --------
+    >>> Load("ring", link_bytes=3 * 2**18, steps=3).to
+    'all'
     """
 
     algorithm: str
@@ -91,6 +102,13 @@ class Axis:
         Whether the switch copies and adds on the way.
     whole : Axis, optional
         The axis that this is a part of.
+
+    Examples
+    --------
+    >>> from roofline_helpers.network import topology
+    >>> axis = topology("v5p", "4x4x4")["x"][0]
+    >>> axis.size, axis.kind, axis.network
+    (4, 'ring', 'ici')
     """
 
     name: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -21,6 +21,12 @@ class Phase:
 
     `latency` and `transfer` are seconds, `link_bytes` what crosses the busiest link one way, and
     `steps` those that follow each other.
+
+    Examples
+    --------
+    >>> from roofline_helpers.network import topology
+    >>> all_gather(2**20, topology("v5e", "4x4")["x"]).phases[0].network
+    'ici'
     """
 
     network: str
@@ -38,6 +44,13 @@ class Collective(Facts):
 
     Networks work at the same time, each on what another has brought, so the transfer is that of the
     slowest; their latencies add up.
+
+    Examples
+    --------
+    >>> from roofline_helpers.network import topology
+    >>> one = all_reduce(2**20, topology("v5e", "4x4")["x", "y"])
+    >>> one.bound, one.devices
+    ('bandwidth', 16)
     """
 
     kind: str
@@ -116,6 +129,12 @@ def all_gather(
         Not a positive number of bytes; not axes; no such algorithm for this collective.
 
     Source: jax-ml/scaling-book, "Sharded matrices"; R. Thakur et al., IJHPCA 19(1), 2005.
+
+    Examples
+    --------
+    >>> from roofline_helpers.network import topology
+    >>> f"{all_gather(2**26, topology('v5e', '4x4')['x', 'y']).seconds * 1e6:.0f} µs"
+    '635 µs'
     """
 
     ways = {"ring": lambda v, axes: _passed_on(v, axes)._replace(own=v / _size(axes))}
@@ -135,6 +154,12 @@ def reduce_scatter(
         Bytes of the array that each device has a summand of.
     over, sharing, algorithm
         As in `all_gather`; the same errors and sources.
+
+    Examples
+    --------
+    >>> from roofline_helpers.network import topology
+    >>> f"{reduce_scatter(2**26, topology('v5e', '4x4')['x', 'y']).seconds * 1e6:.0f} µs"
+    '635 µs'
     """
 
     ways = {"ring": lambda v, axes: _passed_on(v, axes)._replace(own=v / _size(axes))}
@@ -157,6 +182,12 @@ def all_reduce(
         Bytes of the array that each device has a summand of.
     over, sharing, algorithm
         As in `all_gather`; the same errors and sources.
+
+    Examples
+    --------
+    >>> from roofline_helpers.network import topology
+    >>> f"{all_reduce(2**26, topology('v5e', '4x4')['x', 'y']).seconds * 1e6:.0f} µs"
+    '1270 µs'
     """
 
     def ring(v: float, axes: tuple[Axis, ...]) -> Load:
@@ -196,6 +227,12 @@ def all_to_all(
         Bytes V of the whole array, of which each device holds a 1/N share.
     over, sharing, algorithm
         As in `all_gather`; the same errors and sources.
+
+    Examples
+    --------
+    >>> from roofline_helpers.network import topology
+    >>> f"{all_to_all(2**26, topology('v5e', '4x4')['x', 'y']).seconds * 1e6:.0f} µs"
+    '90 µs'
     """
 
     def load(v: float, axes: tuple[Axis, ...]) -> Load:
@@ -229,6 +266,12 @@ def permute(
     ------
     BadType, BadValue
         As `all_gather`; several axes; as many hops as devices, or more.
+
+    Examples
+    --------
+    >>> from roofline_helpers.network import topology
+    >>> f"{permute(2**26, topology('v5e', '4x4')['x']).seconds * 1e6:.0f} µs"
+    '1345 µs'
     """
     far = whole("hops", hops)
     axes = axes_of(over)
@@ -294,6 +337,50 @@ def send(nbytes: Any, over: Axis | Iterable[Axis], hops: int | Sequence[int] = 1
     return _timed("send", nbytes, group, 1, None, {"ring": load})
 
 
+def lines(kind: str, over: Axis | Iterable[Axis]) -> list[tuple[float, float]]:
+    """Return the straight lines, of which the least at each size is a collective's time.
+
+    One for each algorithm and protocol that no other beats at every size: the seconds it takes
+    whatever the size, and those a byte.
+
+    Parameters
+    ----------
+    kind : str
+        One of `COLLECTIVES` but "permute", whose rate is another for large messages.
+    over : Axis or axes
+        As in `all_gather`, of one network.
+
+    Raises
+    ------
+    UnknownName, BadValue
+        No such collective; axes of several networks.
+
+    Examples
+    --------
+    >>> from roofline_helpers.network import topology
+    >>> ((start, each),) = lines("all-gather", topology("v5e", "4x4")["x"])
+    >>> f"{start * 1e6:.0f} µs, then {1 / each / 1e9:.1f} GB/s"
+    '3 µs, then 66.7 GB/s'
+    """
+    allowed = [name for name in COLLECTIVES if name != "permute"]
+    named, axes = COLLECTIVES[name_of("collective", kind, allowed)], axes_of(over)
+    networks = {each.network for each in axes}
+    if len(networks) > 1:
+        raise BadValue(f"lines are those of one network, got {', '.join(sorted(networks))}")
+    ways = _usual(kind, axes[0].network, axes) if axes else []
+    costs = set()
+    for protocol in axes[0].protocols if axes else ():
+        alone = [replace(each, protocols=(protocol,), whole=None) for each in axes]
+        for algorithm in ways:
+            one = named(1, alone, algorithm=algorithm)
+            costs.add((one.latency, one.transfer))
+    return sorted(
+        each
+        for each in costs
+        if not any(o != each and max(o[0] - each[0], o[1] - each[1]) <= 0 for o in costs)
+    )
+
+
 COLLECTIVES: dict[str, Callable[..., Collective]] = {
     "all-gather": all_gather,
     "reduce-scatter": reduce_scatter,
@@ -310,6 +397,13 @@ def collective(kind: str, nbytes: Any, over: Axis | Iterable[Axis], **options: A
     ------
     UnknownName
         No such collective.
+
+    Examples
+    --------
+    >>> from roofline_helpers.network import topology
+    >>> axes = topology("v5e", "4x4")["x", "y"]
+    >>> collective("all-gather", 2**26, axes) == all_gather(2**26, axes)
+    True
     """
     aliases = {"collective-permute": "permute", "ppermute": "permute", "psum": "all-reduce"}
     aliases |= {"psum-scatter": "reduce-scatter"}

@@ -34,7 +34,13 @@ Spec = dict[str, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class Sharded:
-    """An array on a mesh: bytes that one device holds, those of all, and copies of the whole."""
+    """An array on a mesh: bytes that one device holds, those of all, and copies of the whole.
+
+    Examples
+    --------
+    >>> sharded({"I": 128, "J": 2048}, "I_x J", {"x": 2}, "int8").copies
+    1.0
+    """
 
     device_bytes: float
     total_bytes: float
@@ -47,6 +53,14 @@ class Plan:
     """One way to multiply two sharded matrices.
 
     `flops` and `hbm_bytes` are those of one device, `steps` says what is exchanged, in order.
+
+    Examples
+    --------
+    >>> from roofline_helpers.network import topology
+    >>> mesh = topology("v5p", "4x4x4").mesh({"x": ("x",)})
+    >>> plan = matmul("B D, D F_x -> B F_x", {"B": 512, "D": 8192, "F": 8192}, mesh, "v5p")[0]
+    >>> plan.bound, plan.comms
+    ('compute', 0)
     """
 
     steps: tuple[str, ...]

@@ -29,6 +29,11 @@ class Topology(Facts):
     `shape` is that of one slice (TPUs) or the number of GPUs of one host, `axes` those of the fast
     network and then, where there are several slices or hosts, the slow one. ``topology["x", "y"]``
     gives axes by name, as collectives take them.
+
+    Examples
+    --------
+    >>> topology("v5p", "4x4x4").chips
+    64
     """
 
     chip: Chip

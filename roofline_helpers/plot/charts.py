@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.patches import Patch
@@ -22,6 +21,7 @@ from roofline_helpers.plot.canvas import axes_for, log_scale, settle
 from roofline_helpers.plot.inputs import Job, Jobs, named_jobs, position, short_names, works_of
 from roofline_helpers.plot.names import legend_below, name_at_margin, name_bars
 from roofline_helpers.plot.style import (
+    LINES,
     PALETTE,
     SMALL,
     contrast,
@@ -61,7 +61,15 @@ def heatmap(
     BadType, BadValue, UnknownName
         No job or no chip; an unknown chip or data type; a kernel with matrix work in another data
         type than the chips' peak, whose bytes would be wrong.
+
+    Examples
+    --------
+    >>> from roofline_helpers.work import matmul
+    >>> heatmap({"matmul": matmul(512, 512, 512)}, ["v5e", "v6e"]).get_xticklabels()[0].get_text()
+    'matmul'
     """
+    import seaborn as sns  # here, as it brings SciPy's statistics with it: a second
+
     kind = dtype_of(dtype)
     named = named_jobs(jobs)
     many = isinstance(chips, Iterable) and not isinstance(chips, str)
@@ -124,6 +132,7 @@ def lines(
     hlines: Mapping[str, float] | None = None,
     logx: bool = True,
     logy: bool = True,
+    marked: bool = True,
     xlabel: str = "",
     ylabel: str = "",
     ax: Axes | None = None,
@@ -140,11 +149,19 @@ def lines(
         Thresholds, for instance ridges.
     logx, logy : bool
         Logarithmic axes.
+    marked : bool
+        Tell lines apart by markers as well as colours. Where measured points go over the lines,
+        markers look like points too: without them, lines differ by their dashes.
 
     Raises
     ------
     BadType, BadValue
         Not numbers, not positive, not mappings, or a series that is not as long as `x`.
+
+    Examples
+    --------
+    >>> lines([1, 10, 100], {"N": [1, 10, 100]}, xlabel="N").get_xlabel()
+    'N'
     """
     across = np.atleast_1d(np.asarray(quantity("x", x, zero=not logx), dtype=float))
     if across.size < 2 or across.ndim != 1:
@@ -164,7 +181,7 @@ def lines(
     ax.set(xlabel=xlabel, ylabel=ylabel)
     margin = []
     for i, (label, values) in enumerate(curves.items()):
-        look = look_of(i)
+        look = look_of(i) if marked else look_of(i) | {"marker": "", "ls": LINES[i % len(LINES)]}
         every = max(1, across.size // 8)
         ax.plot(across, values, color=look["color"], ls=look["ls"], lw=1.8, marker=look["marker"],
                 ms=5, markevery=(i % every, every), gid=f"series:{label}")  # fmt: skip
@@ -193,6 +210,12 @@ def traffic(variants: Mapping[str, Work | Sequence[Work]], *, ax: Axes | None = 
     ------
     BadType, BadValue
         No variant, or something that is not a kernel.
+
+    Examples
+    --------
+    >>> from roofline_helpers.work import matmul
+    >>> traffic({"one": matmul(512, 512, 512)}).get_yticklabels()[0].get_text()
+    'one'
     """
     if not isinstance(variants, Mapping) or not variants:
         raise BadType(f"variants must be a mapping of name to kernels, got {variants!r}")

@@ -44,6 +44,13 @@ def place_labels(
     ------
     BadType
         `ax` is not an Axes, or a label is not (x, y, text).
+
+    Examples
+    --------
+    >>> from roofline_helpers.plot import lines
+    >>> axes = lines([1, 10], {"N": [1, 10]})
+    >>> [label.get_text() for label in place_labels(axes, [(2, 2, "here")])]
+    ['here']
     """
     need(ax, Axes)
     triples = list(labels)
@@ -76,6 +83,12 @@ def text_overlaps(fig: Figure) -> list[tuple[str, str]]:
 
     Tick labels, axis labels, titles, annotations and legends all count; a rotated text counts with
     its rotated box. An empty list is what every picture should give.
+
+    Examples
+    --------
+    >>> from roofline_helpers.plot import lines
+    >>> text_overlaps(lines([1, 10], {"N": [1, 10]}).figure)
+    []
     """
     need(fig, Figure)
     fig.draw_without_rendering()
@@ -90,7 +103,14 @@ def text_overlaps(fig: Figure) -> list[tuple[str, str]]:
 
 
 def visible_texts(fig: Figure) -> list[Text]:
-    """Return the texts that a figure shows: not the empty, the hidden, nor ticks out of range."""
+    """Return the texts that a figure shows: not the empty, the hidden, nor ticks out of range.
+
+    Examples
+    --------
+    >>> from roofline_helpers.plot import lines
+    >>> "N" in [text.get_text() for text in visible_texts(lines([1, 10], {"N": [1, 10]}).figure)]
+    True
+    """
     unseen: set[Artist] = set()
     for axis in fig.findobj(Axis):
         low, high = sorted(axis.get_view_interval())

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 from matplotlib.transforms import ScaledTranslation
 
 from roofline_helpers._checks import BadType, BadValue, mapping, name_of, single
@@ -92,6 +93,13 @@ def roofline(
     BadType, BadValue, UnknownName
         Not a roofline or a job; an intensity of zero, which has no place on a logarithmic axis;
         an achieved label that no job has; a vector ceiling that is not known.
+
+    Examples
+    --------
+    >>> from roofline_helpers import chip, work
+    >>> axes = roofline(chip("v6e").roofline(), {"matmul": work.matmul(600, 600, 600)})
+    >>> axes.get_xlabel()
+    'arithmetic intensity (FLOP/byte)'
     """
     need(roof, Roofline)
     points = positions(jobs, roof)
@@ -144,7 +152,7 @@ def _draw_roof(ax: Axes, roof: Roofline, low: float, high: float, regions: bool)
             shade.set(facecolor=PALETTE[part], gid=f"region:{part}")
             name_region(ax, f"{part}-bound", left, right, part)
     if knee > low:
-        text = f"memory {si(roof.bandwidth, 'B/s')}"
+        text = f"memory {si(roof.bandwidth, 'B/s', digits=4)}"
         name_slope(ax, text, roof.bandwidth, PALETTE["memory"])
 
 
@@ -189,6 +197,12 @@ def compare(
     ------
     BadType, BadValue
         No roofline, or something that is not one; a job without a place on the axes.
+
+    Examples
+    --------
+    >>> from roofline_helpers import chip
+    >>> compare([chip("v5e").roofline(), chip("v6e").roofline()]).get_xscale()
+    'log'
     """
     roofs = roofs_of(rooflines)
     named = named_jobs(jobs)
@@ -251,6 +265,13 @@ def fusion(
     ------
     BadType, BadValue
         Not kernels; nothing before or after.
+
+    Examples
+    --------
+    >>> from roofline_helpers import chip, work
+    >>> four = work.fusion_chain(65536, 4096)
+    >>> fusion(chip("h100").roofline(), four, work.fuse(*four)).get_yscale()
+    'log'
     """
     need(roof, Roofline)
     (name0, first), (name1, last) = labelled_work(before, "before"), labelled_work(after, "after")
@@ -281,14 +302,22 @@ def hierarchical(roof: Roofline, jobs: Jobs, *, ax: Axes | None = None) -> Axes:
     """Draw one slope a memory level, and each kernel once a level at its intensity there.
 
     A kernel has one rate, what the lowest of its ceilings allows, and so its points are side by
-    side, one at its intensity at each level that it has traffic for; a thin line joins them. The
-    filled one is on its level's slope, which stops the kernel; all are, where a compute ceiling
-    does. If the roofline has a network, that is one more slope, at FLOPs per byte sent.
+    side, one at its intensity at each level that it has traffic for; a thin line joins them, and
+    the legend says which marker is which level's. The filled one is on its level's slope, which
+    stops the kernel; all are, where a compute ceiling does. If the roofline has a network, that is
+    one more slope, at FLOPs per byte sent.
 
     Raises
     ------
     BadType, BadValue
         A job that is not a `Work` (a plain intensity belongs to one level only).
+
+    Examples
+    --------
+    >>> from roofline_helpers import chip, work
+    >>> roof = chip("v5e").roofline(levels=("hbm", "vmem"))
+    >>> hierarchical(roof, {"matmul": work.matmul(512, 512, 512)}).get_xscale()
+    'log'
     """
     need(roof, Roofline)
     named = named_jobs(jobs)
@@ -313,18 +342,29 @@ def hierarchical(roof: Roofline, jobs: Jobs, *, ax: Axes | None = None) -> Axes:
         for i, level in enumerate(slopes)
     }
     _draw_slopes(ax, roof.peak, low, slopes, {level: color for level, (color, _) in looks.items()})
-    labels = []
+    labels, order = [], list(slopes)
     for label, (across, y, stopping) in rows:
         ends = [min(across.values()), max(across.values())]
         ax.plot(ends, [y, y], color=PALETTE["muted"], lw=0.9, zorder=3, gid=f"levels:{label}")
-        for level in sorted(across, key=stopping.__contains__):  # the filled ones on top
+        for level in sorted(across, key=lambda at: (at in stopping, -order.index(at))):
             x, (color, marker) = across[level], looks[level]
             gid = f"job:{label}:{level}"
             made = dot(ax, x, y, gid, hollow=level not in stopping, color=color)
-            made.set_marker(marker)
+            made.set(marker=marker, markersize=5.5 + 2.5 * order.index(level))
         labels.append((min(across[level] for level in stopping), y, label))
+    handles = [
+        Line2D([], [], color=color, marker=marker, ls="", label=_level_name(level))
+        for level, (color, marker) in looks.items()
+        if any(level in across for _, (across, _, _) in rows)
+    ]
+    ax.legend(handles=handles, title="intensity at", loc="lower right")
     place_labels(ax, labels)
     return ax
+
+
+def _level_name(level: str) -> str:
+    """Return the name of a level as plots write it."""
+    return level if level == NETWORK else level.upper()
 
 
 def _draw_slopes(
@@ -340,5 +380,5 @@ def _draw_slopes(
         faster = slopes[ordered[i - 1]] / bandwidth if i else math.inf
         slower = bandwidth / slopes[ordered[i + 1]] if i + 1 < len(ordered) else math.inf
         below = slower >= faster if i else False
-        name = level if level == NETWORK else level.upper()
-        name_slope(ax, f"{name} {si(bandwidth, 'B/s')}", bandwidth, colors[level], below=below)
+        text = f"{_level_name(level)} {si(bandwidth, 'B/s', digits=4)}"
+        name_slope(ax, text, bandwidth, colors[level], below=below)

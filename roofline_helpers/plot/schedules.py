@@ -54,6 +54,12 @@ def timeline(spans: Sequence[Span], *, ax: Axes | None = None) -> Axes:
     ------
     BadValue
         Nothing that takes time.
+
+    Examples
+    --------
+    >>> from roofline_helpers.compiled import Span
+    >>> timeline([Span("matmul", "matmul", "kernels", 0.0, 2e-6, 1)]).get_xlabel()
+    'least time (µs)'
     """
     length = max((span.end for span in spans), default=0.0)
     if not length > 0:
@@ -104,7 +110,7 @@ def _bar(ax: Axes, row: int, start: float, end: float, color: Any, hatch: str, g
 
 
 def _parts(span: Span, busy: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float, bool]]:
-    """Yield the parts of an exchange: start, end, and whether no kernel runs beside it."""
+    """Yield the parts of an exchange: start, end, and whether no kernel runs meanwhile."""
     now = span.start
     for start, end in busy:
         if end <= now or start >= span.end:

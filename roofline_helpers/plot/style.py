@@ -48,6 +48,12 @@ def use_style() -> None:
     In IPython, inline pictures become sharp ("retina") and carry no version in their metadata, and
     tables of pandas are shown as `show.reading` formats them.
     Importing this module changes nothing; only this call does.
+
+    Examples
+    --------
+    >>> import matplotlib
+    >>> with matplotlib.rc_context():
+    ...     use_style()
     """
     mpl.rcParams.update(
         {

@@ -29,7 +29,13 @@ def _all() -> tuple[PublishedStep | PublishedDecode, ...]:
 
 
 def steps() -> tuple[PublishedStep | PublishedDecode, ...]:
-    """Return every published step of `data/published`, of training and of decoding."""
+    """Return every published step of `data/published`, of training and of decoding.
+
+    Examples
+    --------
+    >>> len(steps()) > 100
+    True
+    """
     return _all()
 
 
@@ -42,6 +48,11 @@ def published_step(key: str) -> PublishedStep | PublishedDecode:
     ------
     UnknownName, BadType
         No such row; the message gives the nearest. Not a name.
+
+    Examples
+    --------
+    >>> published_step("v7x-64-llama-3.1-70b").chip
+    'v7x'
     """
     known = {each.key: each for each in _all()}
     return known[name_of("published step", key, known)]
@@ -56,6 +67,11 @@ def worst(count: int = 5) -> tuple[PublishedStep | PublishedDecode, ...]:
     ------
     BadType, BadValue
         Not a positive whole number.
+
+    Examples
+    --------
+    >>> [step.key for step in worst(1)]
+    ['v7x-256-gpt-oss-120b']
     """
     board = scoreboard()
     order = board.error.abs().sort_values(ascending=False).index

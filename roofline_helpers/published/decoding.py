@@ -18,6 +18,13 @@ class PublishedDecode:
 
     `seconds` is the median between two tokens; `mean` the mean time per output token, in which the
     prompts of other sequences are read too.
+
+    Examples
+    --------
+    >>> from roofline_helpers.published import steps
+    >>> decodes = [step for step in steps() if isinstance(step, PublishedDecode)]
+    >>> decodes[0].batch, f"{decodes[0].published.seconds * 1e3:.1f} ms"
+    (64, '15.8 ms')
     """
 
     key: str

@@ -30,8 +30,13 @@ def collectives() -> pandas.DataFrame:
     Columns: "source", "chip", "collective", "pattern", "devices", "bytes", "measured µs",
     "predicted µs", "bound µs", "error" (predicted over measured, less one), "judged" and "reason".
     A row is not judged where its own curve contradicts it, a larger message having taken less time
-    by more than a tenth; where the model's constants come from it; or where it is the floor of
-    calling a program, which says nothing of the collective.
+    by more than a tenth; where the model's constants come from it; or where it is what
+    the host takes to start a collective, which says nothing of the collective.
+
+    Examples
+    --------
+    >>> sorted(set(collectives()["chip"]))
+    ['b200', 'h100', 'h200', 'v6e', 'v7x']
     """
     import pandas
 
@@ -61,7 +66,8 @@ def measured(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return the collectives of a record of `roofline_helpers measure`, as curves.
 
     Its sizes are those of the whole array, of which a device sends its share in a permute. What
-    the smallest of each kind take is what the host needs to start one: the record's floor.
+    the smallest of each kind take is what the host needs to start one over so many devices: the
+    curves' floor.
     """
     curves: dict[tuple[str, int], list[list[float]]] = {}
     for sample in record["samples"]:
@@ -73,15 +79,18 @@ def measured(record: Mapping[str, Any]) -> dict[str, Any]:
         seconds = statistics.median(each["median"] for each in sample["passes"])
         curves.setdefault((kind, int(count)), []).append([nbytes, seconds])
     device = record["device"]
+    least: dict[int, list[float]] = {}
+    for (_, count), points in curves.items():
+        least.setdefault(count, []).append(min(points)[1])
     return {
         "title": f"Our {device['count']} × {device['name']}",
         "chip": device["chip"],
-        "floor": statistics.median(min(points)[1] for points in curves.values()) if curves else 0.0,
         "curves": [
             {
                 "kind": kind.split()[0],
                 "pattern": kind.partition(" ")[2],
                 "devices": count,
+                "floor": statistics.median(least[count]),
                 "points": sorted(points),
             }
             for (kind, count), points in curves.items()
@@ -107,7 +116,7 @@ def _curve(record: Mapping[str, Any], curve: Mapping[str, Any]) -> Iterator[dict
         published, reached = (
             network.collective(kind, nbytes, over, sharing=curve.get("sharing", 1)) for over in axes
         )
-        floor = record.get("floor", 0.0)
+        floor = curve.get("floor", 0.0)
         predicted = max(reached.seconds, floor)
         least = min(later for _, later in points[at:])
         fitted = nbytes in curve.get("fitted", ())
@@ -128,7 +137,13 @@ def _curve(record: Mapping[str, Any], curve: Mapping[str, Any]) -> Iterator[dict
 
 
 def reason(row: Mapping[str, Any]) -> str:
-    """Return why the model is far off on a row of `collectives`; empty where nobody knows."""
+    """Return why the model is far off on a row of `collectives`; empty where nobody knows.
+
+    Examples
+    --------
+    >>> reason(collectives().iloc[0])
+    '59 % of what four links carry: one axis after the other would be 50 %'
+    """
     kind = row["collective"]
     if not row["judged"]:
         return "its own curve contradicts it, or it set a constant"

@@ -22,6 +22,12 @@ class PublishedStep:
     count of FLOPs that it uses. `unsaid` is what the page doesn't say and is assumed, `why` what is
     known of a large error. `recipe` is what else a program of the step needs, where XLA compiled
     one: "offload", what moves to the host's memory, and "moment", the type of the first moment.
+
+    Examples
+    --------
+    >>> from roofline_helpers.published import published_step
+    >>> published_step("v7x-64-llama-3.1-70b").place.chips
+    64
     """
 
     key: str

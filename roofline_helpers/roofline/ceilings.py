@@ -17,7 +17,15 @@ UNITS = ("matrix", "vector")
 
 @dataclass(frozen=True, repr=False)
 class Ceilings:
-    """The figures of a `Roofline`, which says what each is and what they allow together."""
+    """The figures of a `Roofline`, which says what each is and what they allow together.
+
+    Examples
+    --------
+    >>> from roofline_helpers.roofline import Roofline
+    >>> roof = Roofline(peak=100e12, levels={"hbm": 1e12}, name="a chip")
+    >>> roof.bandwidth, roof.ridge
+    (1000000000000.0, 100.0)
+    """
 
     peak: float
     levels: Mapping[str, float]  # a number is accepted too
@@ -51,7 +59,9 @@ class Ceilings:
         ceilings = {"peak": self.peak, "vector": self.vector}
         facts = {unit: si(value, "FLOP/s", "T", 4) for unit, value in ceilings.items() if value}
         links = {**self.levels, **({NETWORK: self.network} if self.network else {})}
-        facts |= {level: si(value, "B/s", "G", 5) for level, value in links.items()}
+        alone = list(self.levels) == ["hbm"]
+        names = {"hbm": "memory"} if alone else {}
+        facts |= {names.get(k, k): si(value, "B/s", "G", 5) for k, value in links.items()}
         facts |= {FLOOR: si(self.floor, "s")} if self.floor else {}
         ridges = {"ridge": self.peak, "vector ridge": self.vector}
         return facts | {

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, Protocol, runtime_checkable
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from roofline_helpers._checks import (
     BadType,
@@ -22,7 +20,13 @@ from roofline_helpers._checks import (
     quantity,
     shown,
 )
+from roofline_helpers._lazy import lazy
 from roofline_helpers.roofline.ceilings import FLOOR, NETWORK, UNITS, Ceilings
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
 
 
 @runtime_checkable
@@ -30,6 +34,12 @@ class Counted(Protocol):
     """What can be held against a roofline: FLOPs by unit, and bytes by memory level.
 
     FLOPs that nobody could count are left out, so that every time is a lower bound.
+
+    Examples
+    --------
+    >>> from roofline_helpers.work import matmul
+    >>> isinstance(matmul(8, 8, 8), Counted)
+    True
     """
 
     @property

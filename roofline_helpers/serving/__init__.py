@@ -1,4 +1,4 @@
-"""One step of serving a language model on one chip: kernels, seconds, memory.
+"""One step of serving a language model on one chip or some: kernels, seconds, memory.
 
 A step is a forward pass of a decoder in the manner of Llama: *decode* makes one token for each
 sequence of a batch, *prefill* reads prompts. Every kernel is a `Work`, its time the roofline's,
@@ -17,8 +17,10 @@ Types
     type's peak only where its *activations* are narrow too, and the chip must have that peak.
     Attention computes in 16 bits whatever the cache's type.
 Not counted, so that times by rates alone are lower bounds
-    Unpacking narrow weights and caches, their scales, sampling, gaps between kernels. One chip (a
-    v7x: both of its JAX devices), no communication. Three things are counted or not, as asked: a
+    Unpacking narrow weights and caches, their scales, sampling, gaps between kernels. A chip is a
+    whole one (a v7x: both of its JAX devices). Several are counted by tensor parallelism: each has
+    its part of heads and widths, and two all-reduces a layer take their own time; that the chips
+    also gather embedding and logits is left out. Three things are counted or not, as asked: a
     floor for each kernel (what a launch costs: an estimate, no bound), ceilings that were reached
     in place of published ones, and activations that stay on the chip between kernels. With none of
     them to stay, the time is a bound for kernels that exchange everything through memory.
@@ -28,8 +30,9 @@ arXiv:2305.13245 (grouped-query attention); J. Su et al., arXiv:2104.09864 (rota
 """
 
 from roofline_helpers.models import LLAMA_3_8B
+from roofline_helpers.serving.chips import COUNTS, chip_counts
 from roofline_helpers.serving.operations import COSTS
-from roofline_helpers.serving.page import script, tables
+from roofline_helpers.serving.page import MODELS, script, tables
 from roofline_helpers.serving.setting import ATTENTION, NARROW, PHASES, Setting
 from roofline_helpers.serving.slices import (
     SliceStep,
@@ -44,6 +47,8 @@ from roofline_helpers.serving.strategies import STRATEGIES, Fused
 __all__ = [
     "step",
     "best_batch",
+    "chip_counts",
+    "COUNTS",
     "Step",
     "StepKernel",
     "Footprint",
@@ -55,6 +60,7 @@ __all__ = [
     "COSTS",
     "NARROW",
     "PHASES",
+    "MODELS",
     "tables",
     "script",
     "on_slice",

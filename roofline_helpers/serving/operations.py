@@ -10,7 +10,7 @@ from typing import NamedTuple
 from roofline_helpers import work
 from roofline_helpers.dtypes import nbytes
 from roofline_helpers.serving.setting import Setting, Sizes
-from roofline_helpers.serving.strategies import STRATEGIES
+from roofline_helpers.serving.strategies import SPLIT, STRATEGIES
 from roofline_helpers.work import Work
 
 COSTS: Mapping[str, Mapping[str, int]] = {
@@ -48,7 +48,7 @@ def _fused(sizes: Sizes) -> tuple[Job, ...]:
     layers = sizes.model.layers
     counts = {"once": 1, "layers": layers, "between": layers - 1}
     chosen = []
-    for kernel in STRATEGIES[sizes.fusion]:
+    for kernel in (SPLIT if sizes.chips > 1 else STRATEGIES)[sizes.fusion]:
         present = tuple(op for op in kernel.ops if op in ops)
         if kernel.ops[0] in ops and counts[kernel.count]:
             job = ops[present[0]]

@@ -7,14 +7,16 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import Any
 
-from roofline_helpers import work
+from roofline_helpers import network, work
 from roofline_helpers.dtypes import BITS
 from roofline_helpers.figures import Figure
 from roofline_helpers.hardware import Chip, all_chips
 from roofline_helpers.models import LLAMA_3_8B, Decoder
+from roofline_helpers.models import model as model_of
+from roofline_helpers.serving.chips import COUNTS, chip_counts
 from roofline_helpers.serving.operations import COSTS, HANDED_ON, STORED
 from roofline_helpers.serving.setting import NARROW
-from roofline_helpers.serving.strategies import STRATEGIES, Fused
+from roofline_helpers.serving.strategies import SPLIT, STRATEGIES, Fused
 
 MODEL = (
     "name",
@@ -29,12 +31,21 @@ MODEL = (
 )
 """What the script knows of a model: a dense one with grouped queries."""
 
+MODELS = ("llama-3-8b", "llama-3-70b")
+"""The models that the script can serve."""
 
-def tables(model: Decoder = LLAMA_3_8B) -> dict[str, Any]:
+
+def tables() -> dict[str, Any]:
     """Return what assets/model.js needs to know, as plain data for JSON.
 
-    Data types, FLOPs of operations, chips with the types that each can serve with, the model and
-    the fusion strategies: the keys are described in model.js.
+    Data types, FLOPs of operations, chips with the types that each can serve with and how long
+    several of them take for a sum, the models and the fusion strategies: the keys are described in
+    model.js and serving.js.
+
+    Examples
+    --------
+    >>> sorted(tables())[:2]
+    ['bits', 'chips']
     """
     costs = {
         op: {"element": sum(steps.values()), "row": sum(work.ROW_COSTS.get(op, {}).values())}
@@ -46,13 +57,35 @@ def tables(model: Decoder = LLAMA_3_8B) -> dict[str, Any]:
         "bits": dict(BITS),
         "costs": costs,
         "narrow": NARROW,
+        "counts": COUNTS,
         "stored": STORED,
         "handed": HANDED_ON,
         "chips": [_chip_data(each) for each in all_chips()],
-        "model": {name: getattr(model, name) for name in MODEL},
-        "strategies": {
-            name: [_shortened(kernel) for kernel in kernels] for name, kernels in STRATEGIES.items()
-        },
+        "models": {key: _model_data(model_of(key)) for key in MODELS},
+        "strategies": _strategies(STRATEGIES),
+        "split": _strategies(
+            {name: kernels for name, kernels in SPLIT.items() if kernels != STRATEGIES[name]}
+        ),
+    }
+
+
+def _model_data(model: Decoder) -> dict[str, Any]:
+    return {name: getattr(model, name) for name in MODEL}
+
+
+def _strategies(given: Mapping[str, tuple[Fused, ...]]) -> dict[str, Any]:
+    return {name: [_shortened(each) for each in kernels] for name, kernels in given.items()}
+
+
+def _sums(chip: Chip) -> dict[int, list[Any]]:
+    """Return the lines of an all-reduce for each number of chips: published, and reached."""
+    return {
+        count: [
+            network.lines("all-reduce", network.topology(chip, count, ceilings=each).fast)
+            for each in network.CEILINGS
+        ]
+        for count in chip_counts(LLAMA_3_8B, chip)
+        if count > 1
     }
 
 
@@ -74,6 +107,7 @@ def _chip_data(chip: Chip) -> dict[str, Any]:
             "vector": plain(chip.reached.vector),
             "bandwidth": fastest and fastest.value,
         },
+        "sums": _sums(chip),
     }
 
 
@@ -86,7 +120,14 @@ def _shortened(kernel: Fused) -> dict[str, Any]:
 
 
 def script() -> str:
-    """Return the model in JavaScript: a constant `tables`, then assets/model.js."""
+    """Return the model in JavaScript: a constant `tables`, then assets/model.js and serving.js.
+
+    Examples
+    --------
+    >>> script().startswith("const tables")
+    True
+    """
     data = json.dumps(tables(), ensure_ascii=False, separators=(",", ":"))
-    asset = resources.files("roofline_helpers").joinpath("assets", "model.js")
-    return f"const tables = {data};\n{asset.read_text('utf-8')}"
+    assets = resources.files("roofline_helpers") / "assets"
+    parts = [assets.joinpath(name).read_text("utf-8") for name in ("model.js", "serving.js")]
+    return "\n".join([f"const tables = {data};", *parts])

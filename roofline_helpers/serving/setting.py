@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from roofline_helpers.hardware import Chip
@@ -15,7 +15,16 @@ NARROW = ("fp8", "int8", "int4")
 
 
 class Sizes(NamedTuple):
-    """What of a setting its operations depend on; of the chip only its 16-bit type, `half`."""
+    """What of a setting its operations depend on; of the chip only its 16-bit type, `half`.
+
+    `model` is what one chip has of it: the whole of its depth, a share of its widths.
+
+    Examples
+    --------
+    >>> from roofline_helpers.serving import step
+    >>> step("llama-3-8b", "h100", batch=64, context=2048).setting.sizes.tokens
+    64
+    """
 
     model: Decoder
     half: str
@@ -27,6 +36,7 @@ class Sizes(NamedTuple):
     cache: str
     fusion: str
     attention: str
+    chips: int
 
     @property
     def tokens(self) -> int:
@@ -36,7 +46,15 @@ class Sizes(NamedTuple):
 
 @dataclass(frozen=True)
 class Setting:
-    """What a step is asked for, checked and with every default filled in. See `step`."""
+    """What a step is asked for, checked and with every default filled in. See `step`.
+
+    Examples
+    --------
+    >>> from roofline_helpers.serving import step
+    >>> setting = step("llama-3-8b", "h100", batch=64, context=2048).setting
+    >>> setting.phase, setting.tokens
+    ('decode', 64)
+    """
 
     model: Decoder
     chip: Chip
@@ -52,6 +70,15 @@ class Setting:
     floor: bool = True
     resident: bool = False
     reserve: float = 0.0
+    chips: int = 1
+
+    @property
+    def share(self) -> Decoder:
+        """One chip's part of the model: heads and widths are split, what passes on is whole."""
+        split = ("heads", "kv_heads", "d_ff", "vocabulary")
+        return replace(
+            self.model, **{name: getattr(self.model, name) // self.chips for name in split}
+        )
 
     @property
     def tokens(self) -> int:
@@ -62,4 +89,4 @@ class Setting:
     def sizes(self) -> Sizes:
         """What the operations depend on."""
         same = (getattr(self, name) for name in Sizes._fields if name not in ("model", "half"))
-        return Sizes(self.model, self.chip.half, *same)
+        return Sizes(self.share, self.chip.half, *same)

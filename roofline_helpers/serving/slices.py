@@ -34,7 +34,16 @@ ROLES = ("data", "expert", "context", "tensor")
 
 @dataclass(frozen=True)
 class Part:
-    """Kernels of one kind on one device: FLOPs, bytes of memory, seconds."""
+    """Kernels of one kind on one device: FLOPs, bytes of memory, seconds.
+
+    Examples
+    --------
+    >>> from roofline_helpers import network
+    >>> place = network.topology("v5e", "4x2")
+    >>> part = on_slice("llama-3-70b", place, batch=32, context=8192).parts[0]
+    >>> part.name, part.seconds > 0
+    ("attention's projections", True)
+    """
 
     name: str
     flops: float
@@ -45,7 +54,15 @@ class Part:
 
 @dataclass(frozen=True, repr=False)
 class SliceStep(Facts):
-    """One step on a slice. See `on_slice`."""
+    """One step on a slice. See `on_slice`.
+
+    Examples
+    --------
+    >>> from roofline_helpers import network
+    >>> one = on_slice("llama-3-70b", network.topology("v5e", "4x4"), batch=32, context=8192)
+    >>> one.fits, f"{one.bound * 1e3:.1f} ms"
+    (False, '23.7 ms')
+    """
 
     model: Decoder
     place: Topology
@@ -365,6 +382,13 @@ def frontier(
     ------
     BadType, BadValue
         Not whole positive batches; not a positive number of seconds.
+
+    Examples
+    --------
+    >>> from roofline_helpers import network
+    >>> one = on_slice("llama-3-8b", network.topology("v5e", "4x2"), batch=1, context=2048)
+    >>> [step.batch for step in frontier(one, [1, 8, 64])]
+    [1, 8, 64]
     """
     most = step.largest_batch()
     if batches is None:
@@ -385,6 +409,11 @@ class Speculation:
 
     `tokens` are what one round yields of each sequence on average, (1 − αᴸ⁺¹) / (1 − α) where each
     of L guesses is right with probability α; `seconds` what the round takes.
+
+    Examples
+    --------
+    >>> Speculation(tokens=2.5, seconds=0.02).time_per_token
+    0.008
     """
 
     tokens: float
@@ -416,6 +445,15 @@ def speculative(
         Not such steps or numbers.
 
     Source: Y. Leviathan, M. Kalman, Y. Matias, arXiv:2211.17192, equation 1.
+
+    Examples
+    --------
+    >>> from roofline_helpers import network
+    >>> place = network.topology("v5e", "4x4")
+    >>> large = on_slice("llama-3-70b", place, batch=1, context=2048)
+    >>> small = on_slice("llama-3-8b", place, batch=1, context=2048)
+    >>> round(speculative(large, small, guesses=4, acceptance=0.8).tokens, 2)
+    3.36
     """
     length = whole("guesses", guesses)
     rate = single("acceptance", acceptance, zero=True)

@@ -9,12 +9,14 @@ from functools import cached_property
 from typing import Any, cast
 
 from roofline_helpers._checks import BadType, BadValue, flag, name_of, shown, single, whole
-from roofline_helpers.dtypes import BITS
+from roofline_helpers.dtypes import BITS, nbytes
 from roofline_helpers.dtypes import dtype as dtype_of
 from roofline_helpers.hardware import chip as chip_of
 from roofline_helpers.models import Decoder
 from roofline_helpers.models import model as model_of
+from roofline_helpers.network import Collective, all_reduce, topology
 from roofline_helpers.roofline import Kernel, Roofline
+from roofline_helpers.serving.chips import chip_counts, together
 from roofline_helpers.serving.operations import Job, jobs, stored
 from roofline_helpers.serving.setting import ATTENTION, NARROW, PHASES, Setting
 from roofline_helpers.serving.strategies import STRATEGIES
@@ -26,6 +28,12 @@ class StepKernel(Kernel):
     """A kernel of a step.
 
     `ops` are the operations fused into it.
+
+    Examples
+    --------
+    >>> kernel = step("llama-3-8b", "h100", batch=64, context=2048).kernels[0]
+    >>> kernel.name, kernel.count
+    ('embedding', 1)
     """
 
     work: Work
@@ -59,6 +67,12 @@ class Footprint:
 
     `activations` is the most that is alive during any kernel: what it reads and writes, and what
     a later kernel still needs. `reserve` is what the runtime keeps for itself.
+
+    Examples
+    --------
+    >>> one = step("llama-3-8b", "h100", batch=64, context=2048).memory
+    >>> one.fits, round(one.total / 1e9)
+    (True, 33)
     """
 
     weights: int
@@ -87,7 +101,14 @@ class Footprint:
 class Step:
     """One step: its kernels and what follows from them.
 
-    A step that does not fit has times all the same: what they would be with memory enough.
+    A step that does not fit has times all the same: what they would be with memory enough. On
+    several chips `kernels`, `memory`, `flops` and `bytes` are those of each of them.
+
+    Examples
+    --------
+    >>> one = step("llama-3-8b", "h100", batch=64, context=2048)
+    >>> one.fits, round(one.mfu, 2)
+    (True, 0.1)
     """
 
     setting: Setting
@@ -119,8 +140,8 @@ class Step:
         s = self.setting
         capacity = s.chip.memory["hbm"].capacity.value
         return Footprint(
-            weights=s.model.weights_bytes(s.weights, s.chip.half),
-            cache=s.batch * s.context * s.model.cache_per_token(s.cache),
+            weights=s.share.weights_bytes(s.weights, s.chip.half),
+            cache=s.batch * s.context * s.share.cache_per_token(s.cache),
             activations=_alive([job.work for job in self._apart]),
             capacity=capacity,
             reserve=s.reserve * capacity,
@@ -132,12 +153,30 @@ class Step:
         return self.memory.fits
 
     @cached_property
+    def exchanges(self) -> tuple[tuple[str, float, Collective], ...]:
+        """What the chips exchange, as `SliceStep` has it: name, how often, and the collective."""
+        s = self.setting
+        if s.chips == 1:
+            return ()
+        passed = nbytes(s.tokens * s.model.d_model, s.chip.half)
+        place = topology(s.chip, s.chips, ceilings="reached" if s.reached else "published")
+        summed = all_reduce(passed, place.fast)
+        return (("sums of attention and feed-forward", 2.0 * s.model.layers, summed),)
+
+    @property
+    def comms(self) -> float:
+        """Seconds of all exchanges; where a floor is counted, each is launched too."""
+        known = self.setting.chip.floor if self.setting.floor else None
+        floor = known.value if known else 0.0
+        return sum(count * max(each.seconds, floor) for _, count, each in self.exchanges)
+
+    @cached_property
     def seconds(self) -> float:
-        """Seconds of the step, the sum over all runs of all kernels.
+        """Seconds of the step: all runs of all kernels, and the exchanges.
 
         In prefill this is the time to the first token.
         """
-        return sum(kernel.total for kernel in self.kernels)
+        return sum(kernel.total for kernel in self.kernels) + self.comms
 
     @property
     def tokens_per_second(self) -> float:
@@ -199,6 +238,11 @@ class Step:
         """
         return _largest(lambda context: self.but(context=context).memory.room)
 
+    def fewest_chips(self) -> int:
+        """Return the least number of chips, of `COUNTS`, on which it fits; 0 if none does."""
+        counts = chip_counts(self.setting.model, self.setting.chip)
+        return next((n for n in counts if self.but(chips=n).fits), 0)
+
     def narrower(self) -> list[Step]:
         """Return the steps with narrower weights or cache that fit, the least change first.
 
@@ -235,8 +279,9 @@ def step(
     floor: bool = True,
     resident: bool = False,
     reserve: float = 0.0,
+    chips: int = 1,
 ) -> Step:
-    """Return one step of serving a model on one chip.
+    """Return one step of serving a model on one chip, or on some with a fast network.
 
     Parameters
     ----------
@@ -273,13 +318,19 @@ def step(
     reserve : float
         Share of the memory, from 0 to below 1, that the runtime keeps for itself. vLLM's default
         is 0.1 (``gpu_memory_utilization=0.9``).
+    chips : int
+        How many share the model by tensor parallelism, over the links of one host or slice: each
+        has a part of all heads and widths, and after attention and feed-forward their parts are
+        summed by an all-reduce (`network.all_reduce`), for which everything waits.
 
     Raises
     ------
     UnknownName
-        No such chip, type, phase, strategy; activations in a type that the chip has no peak for.
+        No such chip, type, phase, strategy; activations in a type that the chip has no peak for;
+        several chips whose links are not known.
     BadType, BadValue
-        Not a model; not a whole positive number; narrow activations with other weights.
+        Not a model; not a whole positive number; narrow activations with other weights; chips that
+        don't divide the model's heads of keys, or are more than a host has.
 
     Examples
     --------
@@ -294,6 +345,7 @@ def step(
     decoder = _dense(model_of(model))
     device = chip_of(chip)
     half = device.half
+    several = together(decoder, device, chips)
 
     def of_type(what: str, dtype: Any) -> str:
         options = (half, *NARROW)
@@ -324,6 +376,7 @@ def step(
             floor=flag("floor", floor),
             resident=flag("resident", resident),
             reserve=kept,
+            chips=several,
         )
     )
 
@@ -367,6 +420,11 @@ def best_batch(model: Decoder | str, chip: Any, *, latency: float, **setting: An
     ------
     BadType, BadValue, UnknownName
         As `step`; a latency that is not a positive number.
+
+    Examples
+    --------
+    >>> best_batch("llama-3-8b", "h100", latency=0.02, context=2048).setting.batch
+    184
     """
     if "batch" in setting:
         raise BadType(f"best_batch() looks for the batch: none can be given, got {setting}")

@@ -13,6 +13,11 @@ class Fused:
     `count` is "once", "layers" or "between" (once less than layers). `keep` names tensors that
     are made and read inside, and needed outside too. A kernel whose first operation a step does
     not have is left out of it; its other operations may be missing.
+
+    Examples
+    --------
+    >>> STRATEGIES["none"][0].ops
+    ('embedding',)
     """
 
     ops: tuple[str, ...]
@@ -77,4 +82,26 @@ XLA's and Inductor's loop fusion do around library calls.
 "epilogue": what works on a product's output tile goes into the product's kernel: RoPE and
 the cache, SwiGLU, residuals. A norm needs whole rows, which lie in several tiles, so it stays a
 kernel of its own: fused serving kernels, and XLA's output fusion on a TPU.
+"""
+
+SPLIT: Mapping[str, tuple[Fused, ...]] = {
+    **STRATEGIES,
+    "epilogue": (
+        _START,
+        Fused(("RMSNorm 1", "quantise 1"), "once"),
+        Fused(("QKV projection", "RoPE", "KV append")),
+        *_each("Q·Kᵀ", "softmax"),
+        Fused(("P·V", "quantise o")),
+        Fused(("flash attention", "quantise o")),
+        *_each("output projection"),
+        Fused(("residual 1", "RMSNorm 2", "quantise 2"), keep=("x'",)),
+        Fused(("gate+up projection", "SwiGLU", "quantise h")),
+        *_each("down projection"),
+        Fused(("residual 2", "next RMSNorm 1", "next quantise 1"), "between", keep=("x''",)),
+        Fused(("residual 2", "final RMSNorm"), "once"),
+        _END,
+    ),
+}
+"""The same on several chips: a residual waits there for the sum of the chips' products, so in
+"epilogue" it goes with the norm after it.
 """

@@ -1,11 +1,13 @@
-"""Baselines: what a program was when someone looked at it, in small files beside the tests."""
+"""Baselines: what a program was when someone looked at it, in small files next to the tests."""
 
 from __future__ import annotations
 
 import hashlib
 import re
 from pathlib import Path
+from typing import NamedTuple
 
+from roofline_helpers.compiled import record
 from roofline_helpers.compiled.changes import Changes
 from roofline_helpers.compiled.report import Report
 from roofline_helpers.records import BadRecord, write
@@ -31,14 +33,21 @@ def place_of(test_file: Path, test: str, name: str | None = None) -> Path:
     >>> place_of(Path("tests/test_model.py"), "test_block[v6e]").as_posix()
     'tests/.roofline/test_model/test_block[v6e].json'
     """
-    said = test if name is None else f"{test}.{name}"
-    plain = re.sub(r"[^\w\-.\[\]=,]+", "_", said.replace("::", "."))
-    if plain != said.replace("::", ".") or len(plain) > 100:  # two names must not share a file
-        plain = f"{plain[:100]}-{hashlib.sha256(said.encode()).hexdigest()[:8]}"
+    full = test if name is None else f"{test}.{name}"
+    plain = re.sub(r"[^\w\-.\[\]=,]+", "_", full.replace("::", "."))
+    if plain != full.replace("::", ".") or len(plain) > 100:  # two names must not share a file
+        plain = f"{plain[:100]}-{hashlib.sha256(full.encode()).hexdigest()[:8]}"
     return test_file.parent / FOLDER / test_file.stem / f"{plain}.json"
 
 
-def load(path: Path) -> Report | None:
+class Baseline(NamedTuple):
+    """What a file holds: the report, and the version of this package that counted it, or ""."""
+
+    report: Report
+    package: str
+
+
+def load(path: Path) -> Baseline | None:
     """Return the baseline of a file; None where there is none.
 
     Raises
@@ -49,7 +58,8 @@ def load(path: Path) -> Report | None:
     if not path.is_file():
         return None
     try:
-        return Report.from_json(path.read_text("utf-8"))
+        text = path.read_text("utf-8")
+        return Baseline(Report.from_json(text), record.counted_by(text))
     except (BadRecord, UnicodeDecodeError) as error:
         raise BadRecord(f"{path}: {error}") from None
 

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 import pytest
 
+from roofline_helpers import __version__
 from roofline_helpers._checks import BadValue, UnknownName, flag, text
 from roofline_helpers.compiled import targets
 from roofline_helpers.compiled.analysis import analyze
@@ -19,6 +20,7 @@ from roofline_helpers.compiled.display import compiled_by
 from roofline_helpers.compiled.report import Report
 from roofline_helpers.records import BadRecord
 from roofline_helpers.testing import baselines
+from roofline_helpers.testing.baselines import Baseline
 from roofline_helpers.testing.limits import METRICS, Limit, fits
 
 SHOWN = 12
@@ -35,6 +37,11 @@ class Budget:
     `test_file` and `test` say where its baselines lie, `command` how the test is run again,
     `update` whether they are written anew, `strict` whether another compiler's program fails, and
     `note` takes what became of each baseline.
+
+    Examples
+    --------
+    >>> def test_block(roofline):  # doctest: +SKIP
+    ...     roofline(block, params, x, chip="v6e", hbm_bytes="<= 1.2 GB")
     """
 
     test_file: Path
@@ -126,8 +133,8 @@ class Budget:
         if name is not None:
             text("name", name)
         if name in self._names:
-            said = f"the name {name!r}" if name else "no name"
-            raise BadValue(f"two calls of {self.test} have {said}: give each its own with name=")
+            whose = f"the name {name!r}" if name else "no name"
+            raise BadValue(f"two calls of {self.test} have {whose}: give each its own with name=")
         self._names.add(name)
         place = baselines.place_of(self.test_file, self.test, name)
         before = self._baseline(place)
@@ -139,7 +146,7 @@ class Budget:
             return
         self._compare(place, before, report)
 
-    def _baseline(self, place: Path) -> Report | None:
+    def _baseline(self, place: Path) -> Baseline | None:
         __tracebackhide__ = True
         try:
             return baselines.load(place)
@@ -148,33 +155,35 @@ class Budget:
                 return None
             _fail(f"{error}. Write it anew: {self.command}")
 
-    def _compare(self, place: Path, before: Report, report: Report) -> None:
+    def _compare(self, place: Path, before: Baseline, report: Report) -> None:
         __tracebackhide__ = True
-        found = baselines.changes(before, report)
+        changes = baselines.changes(before.report, report)
+        same_package = before.package == __version__
         if self.update:
-            changed = bool(found) or not found.same_compiler
+            changed = bool(changes) or not (changes.same_compiler and same_package)
             if changed:
                 baselines.save(place, report)
             self._note(WRITTEN if changed else KEPT)
             return
-        if not found:
+        if not changes:
             return
-        lines = str(found).splitlines()
+        lines = str(changes).splitlines()
         listed = lines[: SHOWN + 1]
         if len(lines) > SHOWN + 1:
             listed.append(f"  … and {len(lines) - SHOWN - 1} more")
-        what = "\n".join([*listed, f"if that is meant: {self.command}"])
-        if found.same_compiler:
+        counted = [] if same_package else [f"  {_counted(before.package)}"]
+        what = "\n".join([*listed, *counted, f"if that is meant: {self.command}"])
+        if changes.same_compiler:
             _fail(f"{report.name} is not what {_short(place)} says: {what}")
         self._note(OTHER)
-        said = (
+        message = (
             f"{report.name} was compiled by another version than its baseline: "
-            f"{compiled_by(before)}, now {compiled_by(report)}. What follows may be the "
+            f"{compiled_by(before.report)}, now {compiled_by(report)}. What follows may be the "
             f"compiler's doing, not yours; {what}"
         )
         if self.strict:
-            _fail(said)
-        pytest.xfail(said)
+            _fail(message)
+        pytest.xfail(message)
 
 
 def _parted(fn: Any, named: Mapping[str, Any]) -> tuple[list[Limit], dict[str, Any]]:
@@ -199,6 +208,14 @@ def _parted(fn: Any, named: Mapping[str, Any]) -> tuple[list[Limit], dict[str, A
 def _fail(words: str) -> NoReturn:
     __tracebackhide__ = True
     pytest.fail(f"roofline: {words}", pytrace=False)
+
+
+def _counted(package: str) -> str:
+    by = f"by roofline_helpers {package}" if package else "by a version that it doesn't name"
+    return (
+        f"the baseline was counted {by}, this is roofline_helpers {__version__}: "
+        "a difference may be the counting's"
+    )
 
 
 def _short(path: Path) -> str:

@@ -53,7 +53,13 @@ _LIMIT = re.compile(r"\s*(<=|>=|==|<|>)\s*([0-9][0-9_,]*(?:\.\d+)?(?:[eE][+-]?\d
 
 @dataclass(frozen=True)
 class Limit:
-    """One limit: `metric` is a name of `METRICS`, `value` in SI base units, `text` as written."""
+    """One limit: `metric` is a name of `METRICS`, `value` in SI base units, `text` as written.
+
+    Examples
+    --------
+    >>> Limit.of("kernels", "<= 12").text
+    '<= 12'
+    """
 
     metric: str
     sign: str

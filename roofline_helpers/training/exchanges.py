@@ -18,6 +18,14 @@ class Exchange:
 
     `hidden` is whether the next operation can do without it: weights can be gathered ahead and
     gradients reduced behind, but activations are needed at once.
+
+    Examples
+    --------
+    >>> from roofline_helpers import network, training
+    >>> place = network.topology("v7x", "4x4x4")
+    >>> one = training.step("llama-3-70b", place, {"fsdp": 64}, batch=256, seq=8192).exchanges[0]
+    >>> one.role, one.hidden
+    ('fsdp', True)
     """
 
     role: str

@@ -24,6 +24,11 @@ class Layer(Facts):
 
     `flops` are the chip's own; `products`, `gathers` (of both matrices) and `sums` (activations
     gathered and scattered around the layer) are seconds, those of exchanges without latency.
+
+    Examples
+    --------
+    >>> Layer(flops=1e12, products=2e-3, gathers=1e-3, sums=0.0).bound
+    'compute'
     """
 
     flops: float
@@ -92,6 +97,14 @@ def layer(
         Not positive numbers; a mesh axis for something else; no such type on the chip.
 
     Source: jax-ml/scaling-book, "How to parallelize a Transformer for training".
+
+    Examples
+    --------
+    >>> from roofline_helpers.network import topology
+    >>> place = topology("v5e", "4x4")
+    >>> mesh = place.mesh({"fsdp": 16})
+    >>> layer(place, mesh, tokens=65536, d_model=8192, d_ff=28672).bound
+    'compute'
     """
     for name in mesh:
         name_of("mesh axis of a layer", name, CUTS)

@@ -36,6 +36,13 @@ def least_tokens(place: Topology, over: Axis | Iterable[Axis], *, dtype: Any = "
         Not axes of a topology; no such type on the chip.
 
     Source: jax-ml/scaling-book, "How to parallelize a Transformer for training".
+
+    Examples
+    --------
+    >>> from roofline_helpers.network import topology
+    >>> place = topology("v5p", "4x4x4")
+    >>> round(least_tokens(place, place["x", "y", "z"]))
+    753
     """
     name = dtype_of(dtype)
     elements = 1e9
@@ -58,6 +65,13 @@ def most_tensor(
         As in `least_tokens`; the same errors and source.
     d_ff : float
         F, the width that is split.
+
+    Examples
+    --------
+    >>> from roofline_helpers.network import topology
+    >>> place = topology("v5p", "4x4x4")
+    >>> round(most_tensor(place, place["x"], d_ff=28672), 1)
+    16.7
     """
     name = dtype_of(dtype)
     elements = 1e9
@@ -81,6 +95,13 @@ def least_width(place: Topology, over: Axis | Iterable[Axis], *, dtype: Any = "b
         Those that experts are spread over, tokens evenly among them.
 
     Source: as `least_tokens`, with the bytes of `network.all_to_all`.
+
+    Examples
+    --------
+    >>> from roofline_helpers.network import topology
+    >>> place = topology("v5p", "4x4x4")
+    >>> round(least_width(place, place["x"]))
+    2295
     """
     name = dtype_of(dtype)
     elements = 1e9
@@ -108,6 +129,13 @@ def least_tokens_mixed(
         Those for each.
     place, d_ff, dtype
         As in `most_tensor`; the same errors and source (appendix C).
+
+    Examples
+    --------
+    >>> from roofline_helpers.network import topology
+    >>> place = topology("v5p", "4x4x4")
+    >>> round(least_tokens_mixed(place, place["x", "y"], place["z"], d_ff=28672))
+    258
     """
     a, b = (least_tokens(place, over, dtype=dtype) for over in (fsdp, tensor))
     return 4 * a * b / single("d_ff", d_ff)
@@ -138,6 +166,13 @@ def best_split(
         N; those of the topology if not given.
     place
         As in `least_tokens`; the same errors and source.
+
+    Examples
+    --------
+    >>> from roofline_helpers.network import topology
+    >>> place = topology("v5p", "4x4x4")
+    >>> round(best_split(place, place["x", "y"], place["z"], tokens=1e6, d_ff=28672))
+    60
     """
     n = place.chips if chips is None else chips
     share, split = (network.all_gather(1e9, over).transfer for over in (fsdp, tensor))

@@ -13,6 +13,11 @@ class Footprint:
     """Bytes of one device: weights, gradients, the optimiser's moments, saved activations.
 
     Left out: a layer's working set, gathered weights in flight, the runtime's own.
+
+    Examples
+    --------
+    >>> Footprint(weights=4e9, gradients=4e9, moments=8e9, activations=2e9, capacity=32e9).fits
+    True
     """
 
     weights: float

@@ -34,7 +34,15 @@ the router's gradient: where experts' results are weighed after it, "down" is co
 
 @dataclass(frozen=True)
 class Setting:
-    """What a step is asked for, with every default filled in. See `step`."""
+    """What a step is asked for, with every default filled in. See `step`.
+
+    Examples
+    --------
+    >>> from roofline_helpers import network, training
+    >>> place = network.topology("v7x", "4x4x4")
+    >>> training.step("llama-3-70b", place, {"fsdp": 64}, batch=256, seq=8192).setting.tokens
+    2097152
+    """
 
     model: Decoder
     place: Topology

@@ -31,7 +31,16 @@ dimension leave the rest of it idle."""
 
 @dataclass(frozen=True, repr=False)
 class Step(Facts):
-    """One step of training. Figures are of the whole mesh unless they say "a device"."""
+    """One step of training. Figures are of the whole mesh unless they say "a device".
+
+    Examples
+    --------
+    >>> from roofline_helpers import network
+    >>> place = network.topology("v7x", "4x4x4")
+    >>> one = step("llama-3-70b", place, {"fsdp": 64}, batch=256, seq=8192)
+    >>> f"{one.bound:.1f} s, {one.mfu_bound():.0%}, {one.fits}"
+    '7.9 s, 80%, True'
+    """
 
     setting: Setting
 
@@ -98,7 +107,7 @@ class Step(Facts):
 
     @property
     def bubble(self) -> float:
-        """Share of a stage's time in which it waits for others.
+        """Time for which a stage of a pipeline waits for others, over that in which it works.
 
         (stages − 1) / (microbatches · interleave).
         """
@@ -294,6 +303,14 @@ def step(
     BadType, BadValue, UnknownName
         No such model, role, product or type, or none that the chip computes in; a mesh that isn't
         the topology's, or splits more than the model has.
+
+    Examples
+    --------
+    >>> from roofline_helpers import network
+    >>> place = network.topology("v7x", "4x4x4")
+    >>> one = step("llama-3-70b", place, {"fsdp": 64}, batch=256, seq=8192)
+    >>> f"{one.bound:.1f} s at least"
+    '7.9 s at least'
     """
     return Step(
         setting_of(

@@ -65,6 +65,50 @@ def _said(message: ConsoleMessage) -> str:
     return f"{message.text} ({message.location.get('url', '')})"
 
 
+class Window:
+    """A window of the browser, opened with nothing stored, and what is noticed of it."""
+
+    def __init__(self, browser: Browser, width: int, **options: Any) -> None:
+        self.touch = width < 600
+        options = {"reduced_motion": "reduce", "has_touch": self.touch, **options}
+        self.watch = Watch()
+        self.origins: set[str] = set()
+        self.context = browser.new_context(**options)
+        self.context.set_default_timeout(PATIENCE)
+        self.context.on("request", lambda request: self._request(request.url))
+        self.context.on(
+            "console", lambda m: self.watch.error(_said(m)) if m.type == "error" else None
+        )
+        self.context.on("weberror", lambda raised: self.watch.error(str(raised.error)))
+        self.page = self.context.new_page()
+
+    def _request(self, address: str) -> None:
+        self.watch.request(address)
+        if address.startswith("http"):
+            self.origins.add("/".join(address.split("/")[:3]))
+
+    def empty(self) -> None:
+        """Leave its page and forget what was stored, so that the next test finds it as new."""
+        for other in self.context.pages:
+            if other is not self.page:
+                other.close()
+        self.page.goto("about:blank")
+        devtools = self.context.new_cdp_session(self.page)
+        for origin in self.origins:
+            wanted = {"origin": origin, "storageTypes": "all"}
+            devtools.send("Storage.clearDataForOrigin", wanted)
+        devtools.detach()
+        self.page.mouse.move(0, 0)
+        self.origins.clear()
+
+    def prepare(self, width: int, height: int, theme: str, watch: Watch) -> None:
+        """Give it the size and the theme that a test asks for."""
+        self.watch = watch
+        self.page.set_default_timeout(PATIENCE)
+        self.page.set_viewport_size({"width": width, "height": height})
+        self.page.emulate_media(media="null", color_scheme=theme)  # type: ignore[arg-type]
+
+
 @contextmanager
 def visitor(
     browser: Browser,
@@ -74,7 +118,7 @@ def visitor(
     allowed: tuple[str, ...] = (),
     **options: Any,
 ) -> Iterator[tuple[Page, Watch]]:
-    """Open a page with nothing stored, and watch what it does.
+    """Open a page in a window of its own, and watch what it does.
 
     Parameters
     ----------
@@ -89,18 +133,13 @@ def visitor(
     options
         Of Playwright's ``new_context``: ``java_script_enabled=False``, …
     """
-    options = {"reduced_motion": "reduce", "has_touch": width < 600, **options}
-    size: Any = {"width": width, "height": height}
-    context = browser.new_context(viewport=size, color_scheme=theme, **options)  # type: ignore[arg-type]
-    context.set_default_timeout(PATIENCE)
+    window = Window(browser, width, **options)
     watch = Watch(allowed)
-    context.on("request", lambda request: watch.request(request.url))
-    context.on("console", lambda m: watch.error(_said(m)) if m.type == "error" else None)
-    context.on("weberror", lambda found: watch.error(str(found.error)))
     try:
-        yield context.new_page(), watch
+        window.prepare(width, height, theme, watch)
+        yield window.page, watch
     finally:
-        context.close()
+        window.context.close()
 
 
 @contextmanager
@@ -148,14 +187,40 @@ def serve() -> Iterator[Serve]:
         yield functools.cache(lambda folder: stack.enter_context(served(folder)))
 
 
-@pytest.fixture
-def visit(chromium: Browser) -> Iterator[Visit]:
-    """Return a function that opens an address (or "" for an empty page) as `visitor` does."""
-    with ExitStack() as stack:
-        watches = []
+@pytest.fixture(scope="session")
+def idle() -> dict[bool, list[Window]]:
+    """Return the windows that no test uses now: of touch screens, and of others."""
+    return {True: [], False: []}
 
-        def open_page(address: str = "", **options: Any) -> Page:
-            page, watch = stack.enter_context(visitor(chromium, **options))
+
+@pytest.fixture
+def visit(chromium: Browser, idle: dict[bool, list[Window]]) -> Iterator[Visit]:
+    """Return a function that opens an address (or "" for an empty page) as `visitor` does.
+
+    Opening a window takes a second of the processor's time, so the next test gets it, emptied. A
+    test that asks for other options, or for ``own=True``, gets windows of its own.
+    """
+    with ExitStack() as stack:
+        watches, used = [], []
+
+        def open_page(
+            address: str = "",
+            width: int = 1280,
+            height: int = 900,
+            theme: str = "light",
+            allowed: tuple[str, ...] = (),
+            own: bool = False,
+            **options: Any,
+        ) -> Page:
+            if own or options:
+                given = visitor(chromium, width, height, theme, allowed, **options)
+                page, watch = stack.enter_context(given)
+            else:
+                left = idle[width < 600]
+                window = left.pop() if left else Window(chromium, width)
+                used.append(window)
+                page, watch = window.page, Watch(allowed)
+                window.prepare(width, height, theme, watch)
             watches.append(watch)
             if address:
                 page.goto(address)
@@ -165,6 +230,10 @@ def visit(chromium: Browser) -> Iterator[Visit]:
         for watch in watches:
             assert not watch.outside, f"the page asked the network: {watch.outside}"
             assert not watch.errors, "the page logged errors:\n" + "\n".join(watch.errors)
+        # Not reached where something was wrong: those windows close with the browser
+        for window in used:
+            window.empty()
+            idle[window.touch].append(window)
 
 
 @functools.cache

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import random
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from html import escape
 from typing import Any
 from urllib.parse import urlencode
@@ -86,10 +88,15 @@ def unlock(host: Locator) -> None:
     host.get_by_role("button", name="Check my answer").first.click()
 
 
+def cards(host: Locator) -> dict[str, str]:
+    """The values of all cards by their names."""
+    pair = "(one) => [one.querySelector('dt').innerText, one.querySelector('dd').innerText]"
+    return dict(host.locator(".facts > div").evaluate_all(f"(all) => all.map({pair})"))
+
+
 def card(host: Locator, name: str) -> str:
     """The value of a card."""
-    found = host.locator(".facts > div").filter(has=host.page.get_by_text(name, exact=True))
-    return found.locator("dd").first.inner_text()
+    return cards(host)[name]
 
 
 def said(host: Locator) -> str:
@@ -106,32 +113,33 @@ def rate(flops: float) -> str:
 
 
 def wall_settings() -> list[dict[str, Any]]:
-    chosen = random.Random(5)
-    found = []
-    for chip in rh.all_chips():
+    """Return a setting of each chip; from one to the next one side of the product changes."""
+    chosen, sides, settings = random.Random(5), {"m": 512, "n": 512, "k": 512}, []
+    for chip, side in zip(rh.all_chips(), itertools.cycle("mnk"), strict=False):
+        sides = {**sides, side: round(10 ** chosen.uniform(0, 5))}
         dtype = chosen.choice([*chip.matrix, *chip.vector])
-        m, n, k = (round(10 ** chosen.uniform(0, 5)) for _ in range(3))
-        found.append({"chip": chip.key, "dtype": dtype, "m": m, "n": n, "k": k, "achieved": 7})
-    return found
+        settings.append({"chip": chip.key, "dtype": dtype, "changed": side, **sides})
+    return settings
 
 
 def test_cards_of_the_memory_wall_are_those_of_python(shown: Shown) -> None:
     host = shown("memory-wall")
+    host.get_by_label("Achieved (TFLOP/s)").fill("7")
     for setting in wall_settings():
         host.get_by_label("Chip").select_option(setting["chip"])
         host.get_by_label("Data type").select_option(setting["dtype"])
-        for side in "mnk":
-            host.get_by_label(side.upper(), exact=True).fill(str(setting[side]))
-        host.get_by_label("Achieved (TFLOP/s)").fill("7")
+        side = setting["changed"]
+        host.get_by_label(side.upper(), exact=True).fill(str(setting[side]))
         roof = rh.chip(setting["chip"]).roofline(setting["dtype"])
         job = rh.work.matmul(setting["m"], setting["n"], setting["k"], setting["dtype"])
         top = roof.attainable(job.intensity)
-        assert card(host, "arithmetic intensity") == f"{significant(job.intensity)} FLOP/byte"
-        assert card(host, "attainable") == rate(top)
-        assert card(host, "regime") == f"{roof.bound(job.intensity)}-bound"
-        share = float(card(host, "share of the peak, at most").removesuffix(" %")) / 100
+        shown_there = cards(host)
+        assert shown_there["arithmetic intensity"] == f"{significant(job.intensity)} FLOP/byte"
+        assert shown_there["attainable"] == rate(top)
+        assert shown_there["regime"] == f"{roof.bound(job.intensity)}-bound"
+        share = float(shown_there["share of the peak, at most"].removesuffix(" %")) / 100
         assert share == pytest.approx(top / roof.peak, rel=0.06)
-        efficiency = card(host, "achieved of the roof")
+        efficiency = shown_there["achieved of the roof"]
         if roof.efficiency(7e12, job.intensity) < 0.99:
             assert float(efficiency.removesuffix(" %")) == pytest.approx(
                 100 * roof.efficiency(7e12, job.intensity), rel=0.06
@@ -141,12 +149,14 @@ def test_cards_of_the_memory_wall_are_those_of_python(shown: Shown) -> None:
 def design_settings() -> list[dict[str, Any]]:
     chosen = random.Random(11)
     found = []
-    for chip in ("h100", "v5e", "v6e", "orin-nx", "b200", "t4"):
+    for chip in ("h100", "v5e", "v6e", "orin-nx", "b200", "t4", "mi300x", "h200"):
         half = rh.chip(chip).half
         weights = chosen.choice([half, "int8", "int4"])
         found.append(
             {
                 "chip": chip,
+                "model": chosen.choice(serving.MODELS),
+                "chips": str(chosen.choice(serving.chip_counts(LLAMA_3_8B, chip))),
                 "phase": chosen.choice(["decode", "prefill"]),
                 "batch": chosen.choice([1, 3, 16]),
                 "context": chosen.choice([512, 2048, 4000]),
@@ -171,10 +181,13 @@ def design_texts(setting: dict[str, Any]) -> tuple[dict[str, str], list[str], li
     asked |= {"weights": weights, "activations": activations}
     asked |= {"reached": setting["ceilings"] == "reached", "floor": setting["floor"] == "with"}
     asked |= {"resident": setting["between"] == "stays", "reserve": setting["kept"] / 100}
-    one = serving.step(LLAMA_3_8B, setting["chip"], batch=setting["batch"], **asked)
+    asked |= {"chips": int(setting["chips"])}
+    one = serving.step(setting["model"], setting["chip"], batch=setting["batch"], **asked)
     needed = one.memory.total + one.memory.reserve
+    several = one.setting.chips > 1
+    each = " of each chip" if several else ""
     said = [
-        f"Memory: {rh.si(needed, 'B')} of {rh.si(one.memory.capacity, 'B')}.",
+        f"Memory{each}: {rh.si(needed, 'B')} of {rh.si(one.memory.capacity, 'B')}.",
         f"KV cache {rh.si(one.memory.cache, 'B')}",
     ]
     when = "time per token" if setting["phase"] == "decode" else "time to the first token"
@@ -182,25 +195,29 @@ def design_texts(setting: dict[str, Any]) -> tuple[dict[str, str], list[str], li
         cards = {"tokens per second": significant(one.tokens_per_second)}
         cards[when] = rh.si(one.seconds, "s")
         unsaid = ["Out of memory"]
+        if several:
+            said.append(f"{significant(one.tokens_per_second / one.setting.chips)} tokens/s a chip")
+            said.append(f"all-reduces {rh.si(one.comms, 's')}")
     else:
         cards, unsaid = {"tokens per second": "–", when: "–"}, []
         said.append(f"Out of memory: {rh.si(needed, 'B')} needed")
         said += [f"Batch {one.largest_batch():,}"] if one.largest_batch() else []
+        said += [f"{one.fewest_chips()} chips"] if one.fewest_chips() else []
     if setting["phase"] == "prefill":  # the target is one of a token
         return (
             cards,
             said,
             [*unsaid, "Best batch within", "No batch fits and meets"],
-            len(one.kernels),
+            len(one.kernels) + several,
         )
     latency = setting["latency"] / 1e3
-    best = serving.best_batch(LLAMA_3_8B, setting["chip"], latency=latency, **asked)
+    best = serving.best_batch(setting["model"], setting["chip"], latency=latency, **asked)
     said.append(
         f"{best.setting.batch:,}, {significant(best.tokens_per_second)} tokens/s."
         if best
         else "No batch fits and meets"
     )
-    return cards, said, unsaid, len(one.kernels)
+    return cards, said, unsaid, len(one.kernels) + several
 
 
 def test_cards_of_the_design_are_those_of_python(shown: Shown) -> None:
@@ -208,9 +225,9 @@ def test_cards_of_the_design_are_those_of_python(shown: Shown) -> None:
     problems = []
     for setting in design_settings():
         again(host, "design", setting)
-        cards, said, unsaid, rows = design_texts(setting)
-        text = host.locator(".act").inner_text()
-        found = [name for name, value in cards.items() if card(host, name) != value]
+        wanted, said, unsaid, rows = design_texts(setting)
+        text, shown_there = host.locator(".act").inner_text(), cards(host)
+        found = [name for name, value in wanted.items() if shown_there.get(name) != value]
         found += [one for one in said if one not in text] + [one for one in unsaid if one in text]
         count = host.locator("details table tbody tr").count()
         found += [f"{count} rows of {rows}"] if count != rows else []
@@ -223,7 +240,7 @@ def test_out_of_memory_offers_what_fits(shown: Shown) -> None:
     stop = host.locator(".stop")
     expect(stop).to_contain_text("Out of memory")
     expect(stop).to_contain_text("What would fit instead")
-    stop.get_by_role("button").first.focus()
+    stop.get_by_role("button", name="Batch").focus()
     host.page.keyboard.press("Enter")
     expect(host.locator(".stop")).to_have_count(0)
     assert card(host, "tokens per second") != "–"
@@ -235,10 +252,10 @@ def test_what_was_not_measured_of_a_chip_is_said(shown: Shown) -> None:
     lacks = host.locator(".facts > div").filter(has_text="ceilings and floor")
     expect(lacks).to_contain_text("no measured peak or bandwidth for this chip: published")
     expect(lacks).to_contain_text("no floor known")
-    host.get_by_label("Chip").select_option("v6e")
+    host.get_by_label("Chip", exact=True).select_option("v6e")
     expect(lacks).to_contain_text("reached")
     expect(lacks).to_contain_text("no floor known")
-    host.get_by_label("Chip").select_option("h200")
+    host.get_by_label("Chip", exact=True).select_option("h200")
     expect(lacks).to_have_count(0)
     expect(shown("chain", {"chip": "l4"})).to_contain_text("no floor known for this chip")
     wall = shown("memory-wall", {"chip": "orin-nx"})
@@ -253,13 +270,71 @@ def test_a_setting_in_the_address_waits_for_the_answer(visit: Visit, served_labs
     expect(host.get_by_label("Batch", exact=True)).to_have_value("4")
 
 
-def test_a_chip_of_one_s_own_is_chosen_once(shown: Shown) -> None:
+def test_two_chips_of_one_s_own_are_each_chosen_once(shown: Shown) -> None:
     host = shown("ridges", {"a": "own", "b": "own", "c": "v6e"})
+    mine = host.locator("tbody tr", has_text="your chip")
     expect(host.locator("option[value=own]")).to_have_count(1)
-    expect(host.locator("tbody tr", has_text="your chip")).to_have_count(1)
+    expect(mine).to_have_count(1)
     host.get_by_label("Chip 1").select_option("h100")
     host.get_by_label("Chip 3").select_option("own")
-    expect(host.locator("tbody tr", has_text="your chip")).to_have_count(1)
+    expect(mine).to_have_count(1)
+    expect(host.get_by_label("Second GB/s")).to_be_hidden()
+    host.get_by_label("Chip 2").select_option("own2")
+    host.get_by_label("Second GB/s").fill("250")
+    host.get_by_label("Second TFLOP/s").fill("50")
+    row = host.locator("tbody tr", has_text="your second chip").locator("td")
+    expect(row).to_have_text(["50 TFLOP/s", "250 GB/s", "200", "600", "compute-bound"])
+    expect(mine.locator("td").first).to_have_text("1,000 TFLOP/s")
+    host.page.reload()
+    expect(row.nth(1)).to_have_text("250 GB/s")
+
+
+def test_a_chip_of_one_s_own_runs_the_chain_and_serves(shown: Shown) -> None:
+    host = shown("chain", {"chip": "own", "peak": 500, "memory": 2000, "bc": "yes"})
+    apart = rh.work.fusion_chain(65536, 4096, "bf16")
+    two = [apart[0], rh.fuse(*apart[1:3]), apart[3]]
+    assert card(host, "least time") == rh.si(rh.total(*two).bytes / 2e12, "s")
+    own = {"chip": "own", "peak": 500, "memory": 2000, "room": 100, "attention": "flash"}
+    host = shown("design", {**own, "batch": 4, "fusion": "epilogue"})
+    h100 = rh.chip("h100")
+
+    def figures(given: Any, value: float) -> Any:
+        return {name: replace(each, value=value) for name, each in given.items()}
+
+    memory = h100.memory["hbm"]
+    hbm = replace(
+        memory,
+        bandwidth=replace(memory.bandwidth, value=2e12),
+        capacity=replace(memory.capacity, value=100e9),
+    )
+    mine = replace(
+        h100, matrix=figures(h100.matrix, 5e14), vector={}, memory={**h100.memory, "hbm": hbm}
+    )
+    one = serving.step(LLAMA_3_8B, mine, batch=4, fusion="epilogue", floor=False)
+    assert card(host, "time per token") == rh.si(one.seconds, "s")
+    expect(host).to_contain_text(f"of {rh.si(100e9, 'B')}.")
+    expect(host.get_by_label("Your links (GB/s)")).to_be_hidden()
+    host.get_by_label("Chips that share it").select_option("4")
+    host.get_by_label("Your links (GB/s)").fill("100")
+    host.get_by_label("A sum waits (µs)").fill("30")
+    each = 30e-6 + 2 * 3 / 4 * 4 * 4096 * 2 / 100e9
+    shared = one.but(chips=4)
+    assert card(host, "time per token") == rh.si(shared.seconds - shared.comms + 64 * each, "s")
+    assert "link=100" in host.page.evaluate("location.hash")
+    host.get_by_label("Chip", exact=True).select_option("t4")
+    expect(host.get_by_label("Chips that share it").locator("option")).to_have_count(1)
+
+
+def test_more_chips_are_offered_where_one_is_too_small(shown: Shown) -> None:
+    host = shown("design", {"model": "llama-3-70b"})
+    stop = host.locator(".stop")
+    stop.get_by_role("button", name="2 chips").click()
+    expect(stop).to_have_count(0)
+    expect(host.get_by_label("Chips that share it")).to_be_focused()
+    assert "Llama 3 70B on 2 × NVIDIA H100 SXM" in said(host)
+    assert re.search(r"[\d.]+ % in all-reduces", said(host))
+    host.get_by_text("All 17 kernels").click()
+    assert "network" in host.locator("details tbody tr").last.inner_text()
 
 
 def test_the_chain_counts_as_python_does(shown: Shown) -> None:

@@ -240,7 +240,7 @@ def test_the_code_with_the_answer_waits_for_one(visit: Visit, home: str) -> None
 
 
 def test_a_term_shows_what_it_means(visit: Visit, home: str) -> None:
-    page = visit()
+    page = visit(own=True)  # its clock stays replaced
     page.clock.install()
     page.goto(f"{home}book/what-is-a-roofline.html")
     term = page.locator("a[data-card]").first

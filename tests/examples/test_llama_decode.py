@@ -123,29 +123,40 @@ def normal(key: int, *size: int, dtype: object = jnp.float32) -> jax.Array:
 
 
 @NEEDS_JAX
-def test_the_product_with_a_norm_is_right() -> None:
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_the_product_with_a_norm_is_right(dtype: object) -> None:
     how = interpreted()
     from examples.llama_decode import hopper
 
-    parts, residual, gain = normal(0, 2, 8, 512), normal(1, 8, 512), normal(2, 512)
+    parts, residual, gain = normal(0, 2, 8, 512, dtype=dtype), normal(1, 8, 512), normal(2, 512)
     new, y, squares = hopper.add(parts, residual, gain, **how)
-    np.testing.assert_allclose(new, residual + parts.sum(0), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        new, residual + parts.astype(jnp.float32).sum(0), rtol=1e-5, atol=1e-5
+    )
     np.testing.assert_allclose(squares[:, :8], hopper.first_squares(new)[:, :8], rtol=1e-5)
     w, cut = normal(3, 256, 512, dtype=jnp.bfloat16) / 512**0.5, Cut(128, ring=Ring(4, ahead=3))
     got = hopper.linear(y, hopper.pack(w, cut), cut, squares, swiglu=True, **how)
     wanted = model.rms_norm(new, gain, 1e-5) @ w.T.astype(jnp.float32)
     gate, up = jnp.split(wanted.reshape(8, 2, 128), 2, axis=2)  # a tile: 64 of gate, 64 of up
     assert distance(got, (jax.nn.silu(gate) * up).reshape(8, -1)) < 0.01
+    narrow = dtype == jnp.bfloat16
+    parts = hopper.linear(y, hopper.pack(w, cut), replace(cut, splits=2), narrow=narrow, **how)
+    assert parts.dtype == dtype
+    plain = y.astype(jnp.float32) @ w.T.astype(jnp.float32)
+    assert distance(parts.astype(jnp.float32).sum(0), plain) < 0.01
 
 
 @NEEDS_JAX
-@pytest.mark.parametrize(("position", "splits"), [(0, 1), (200, 1), (200, 2)])
-def test_attention_rotates_appends_and_attends(position: int, splits: int) -> None:
+@pytest.mark.parametrize(
+    ("position", "splits", "dtype"),
+    [(0, 1, jnp.float32), (200, 1, jnp.bfloat16), (200, 2, jnp.float32)],
+)
+def test_attention_rotates_appends_and_attends(position: int, splits: int, dtype: object) -> None:
     how = interpreted()
     from examples.llama_decode import hopper_attention
 
     shape, plain = model.Llama(heads=8, groups=2), model.Plain(False, False, by_head=True)
-    parts, at = normal(0, 2, 8, 12 * 128), jnp.array([position], jnp.int32)
+    parts, at = normal(0, 2, 8, 12 * 128, dtype=dtype), jnp.array([position], jnp.int32)
     keys, values = (normal(key, 1, 2, TOKENS, 128, dtype=jnp.bfloat16) for key in (1, 2))
     turn = model.angles(shape, jnp.int32(position))
     refs = jax.new_ref(keys), jax.new_ref(values)
@@ -153,7 +164,7 @@ def test_attention_rotates_appends_and_attends(position: int, splits: int) -> No
     got = hopper_attention.attend(parts, turn, at, *refs, **given, **how)
     if splits > 1:
         got = hopper_attention.merge(*got, 8, **how)[:1]
-    q, k, v = jnp.split(parts.sum(0)[:1].reshape(1, 12, 128), [8, 10], axis=1)
+    q, k, v = jnp.split(parts.astype(jnp.float32).sum(0)[:1].reshape(1, 12, 128), [8, 10], axis=1)
     q, k, v = (x.astype(jnp.bfloat16) for x in (model.rotate(q, *turn), model.rotate(k, *turn), v))
     keys, values = keys.at[:, :, position].set(k), values.at[:, :, position].set(v)
     assert jnp.array_equal(refs[0][...], keys)

@@ -8,7 +8,9 @@ from typing import Any
 import nbformat
 import pytest
 
+from tools import books
 from tools.notebooks import run as notebooks
+from tools.notebooks import warm
 
 
 def write(path: Path, *sources: str, tags: list[str] | None = None) -> Path:
@@ -97,3 +99,31 @@ def test_what_cannot_be_committed_is_refused(what: str, tmp_path: Path) -> None:
     with pytest.raises(notebooks.Refused, match=rf"(?s)a\.ipynb, code cell 2.*{said}"):
         notebooks.execute_all([path], refresh=False)
     assert path.read_bytes() == before
+
+
+NEW = """\
+import os, sys
+
+import jax
+import matplotlib
+from jax._src import xla_bridge
+
+mine = "left" in dir(jax), xla_bridge.backends_are_initialized(), matplotlib.get_backend()
+print(os.getcwd() == os.environ["WHERE"], *mine, len(sys.argv) > 1)
+jax.left = jax.numpy.zeros(1)
+"""
+
+
+def test_a_warm_kernel_has_nothing_of_another(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.ipynb", NEW)
+    for folder in (tmp_path, tmp_path):
+        environment = {"WHERE": str(folder.resolve()), "PYTHONPATH": str(books.ROOT)}
+        run = notebooks.execute(path, environment=environment, manager=warm.Manager)
+        inline = notebooks.ENVIRONMENT["MPLBACKEND"]
+        assert run.cells[0].outputs[0].text == f"True False False {inline} True\n"
+
+
+def test_a_warm_kernel_that_dies_is_said(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.ipynb", "x = 1", "import os; os._exit(3)")
+    with pytest.raises(notebooks.Refused, match=r"code cell 2: .*died"):
+        notebooks.execute(path, manager=warm.Manager)

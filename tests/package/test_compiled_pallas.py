@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from compiled_reports import for_v6e, jax, needs, spec
 
+import roofline_helpers as rh
 from roofline_helpers import compiled
 from roofline_helpers.compiled import pallas
 
@@ -56,12 +57,66 @@ def test_a_product_in_blocks_fetches_each_operand_once_for_each_block_of_the_oth
     n = 4096
     fn, args = matmul(n, n, n, 512, 512, 512)
     kernel = only(fn, *args)
-    assert kernel.matrix == 2 * n**3
+    assert kernel.matrix_flops == 2 * n**3
     assert kernel.reads == (8 * BF16 * n * n, 8 * BF16 * n * n)
     assert kernel.writes == (BF16 * n * n,)
-    assert kernel.vector == n * n * 8  # the sums, once for each step along k
+    assert kernel.vector_flops == n * n * 8  # the sums, once for each step along k
     assert kernel.types == ("bf16",)
     assert kernel.unsure == ()
+    # two buffers for each block, one for the sums in fp32: the compiler takes 4.00 MiB, no less
+    assert kernel.vmem == 512 * 512 * (3 * 2 * BF16 + 4) == 4 * 2**20
+    assert [one.fetches for one in kernel.operands] == [8**3, 8**3, 8**2]
+    assert list(kernel.table().index) == ["x", "y", "out, written"]
+    roof = rh.chip("v6e").roofline("bf16")
+    assert roof.bound(kernel) == ("memory" if kernel.intensity < roof.ridge else "compute")
+
+
+def test_what_an_author_declares_is_kept_apart() -> None:
+    from jax.experimental import pallas as pl
+
+    cost = pl.CostEstimate(flops=7, bytes_accessed=11, transcendentals=3)
+    fn, args = matmul(1024, 1024, 1024, 512, 512, 512, cost_estimate=cost)
+    assert only(fn, *args).declared == {"flops": 7, "bytes_accessed": 11, "transcendentals": 3}
+    assert "7 FLOP and 11 B declared" in repr(only(fn, *args))
+    fn, args = matmul(1024, 1024, 1024, 512, 512, 512)
+    assert only(fn, *args).declared is None
+    assert "no cost declared" in repr(only(fn, *args))
+
+
+@pytest.mark.slow
+def test_the_compiler_accepts_the_vmem_that_was_counted_and_no_less() -> None:
+    from jax.experimental.pallas import tpu as pltpu
+
+    needs("v6e")
+    fn, args = matmul(2048, 2048, 2048, 512, 512, 512)
+    counted = int(only(fn, *args).vmem)
+
+    def within(limit: int) -> Any:
+        options = pltpu.CompilerParams(vmem_limit_bytes=limit)
+        fn, args = matmul(2048, 2048, 2048, 512, 512, 512, compiler_params=options)
+        return compiled.analyze(fn, *args, chip="v6e")
+
+    assert within(counted).flops > 0
+    with pytest.raises(compiled.CannotCompile, match="scoped vmem limit"):
+        within(counted * 15 // 16)
+
+
+def test_memory_that_a_kernel_takes_for_a_part_of_it() -> None:
+    from jax.experimental import pallas as pl
+    from jax.experimental.pallas import tpu as pltpu
+
+    def body(x: Any, out: Any) -> None:
+        def doubled(part: Any) -> None:
+            part[...] = x[...] * 2
+            out[...] = part[...]
+
+        pl.run_scoped(doubled, pltpu.VMEM((256, 128), jnp.float32))
+
+    whole = spec(1024, 128, dtype="float32")
+    rows = pl.BlockSpec((256, 128), lambda i: (i, 0))
+    call = pl.pallas_call(body, grid=(4,), in_specs=[rows], out_specs=rows, out_shape=whole)
+    kernel = only(call, whole)
+    assert (kernel.vector_flops, kernel.bytes) == (1024 * 128, 2 * 4 * 1024 * 128)
 
 
 def test_a_block_whose_index_stays_is_not_fetched_again() -> None:
@@ -75,7 +130,7 @@ def test_what_lies_outside_of_an_array_is_not_moved() -> None:
     kernel = only(fn, *args)
     assert kernel.reads == (BF16 * 1000 * 256, 2 * BF16 * 600 * 256)
     assert kernel.writes == (BF16 * 1000 * 600,)
-    assert kernel.matrix == 2 * 1024 * 1024 * 256  # the unit computes whole blocks
+    assert kernel.matrix_flops == 2 * 1024 * 1024 * 256  # the unit computes whole blocks
 
 
 B, H, S, D = 2, 4, 1024, 128
@@ -88,7 +143,7 @@ def test_flash_attention_that_ships_with_jax(causal: bool) -> None:
     kernel = only(lambda *qkv: flash.flash_attention(*qkv, causal=causal), *[spec(B, H, S, D)] * 3)
     blocks = S // BLOCK
     steps = blocks * (blocks + 1) // 2 if causal else blocks**2
-    assert kernel.matrix == B * H * steps * 2 * 2 * BLOCK**2 * D
+    assert kernel.matrix_flops == B * H * steps * 2 * 2 * BLOCK**2 * D
     once = BF16 * B * H * S * D
     assert (kernel.reads[0], kernel.writes[0]) == (once, once)
     if not causal:
@@ -104,7 +159,7 @@ def test_splash_attention_skips_what_its_mask_forbids() -> None:
     attend = splash.make_splash_mha(mask=mask, head_shards=1, q_seq_shards=1)
     kernel = only(lambda q, k, v: attend(q, k, v), *[spec(H, S, D)] * 3)
     blocks = S // BLOCK
-    assert kernel.matrix == H * blocks * (blocks + 1) // 2 * 4 * BLOCK**2 * D
+    assert kernel.matrix_flops == H * blocks * (blocks + 1) // 2 * 4 * BLOCK**2 * D
     assert kernel.unsure == ()
 
 

@@ -107,6 +107,118 @@ ENTRY %main (x: bf16[4096,4096], w: f32[4096,4096]) -> f32[4096,4096] {
         assert "wide" in found["float32"].kernels
 
 
+NORM = """HloModule step, is_scheduled=true
+%add (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %sum = f32[] add(%a, %b)
+}
+%norm (p: bf16[4096,4096]) -> T[4096,4096] {
+  %p = bf16[4096,4096]{1,0} parameter(0)
+  %w = f32[4096,4096]{1,0} convert(%p), metadata={op_name="jit(f)/convert_element_type"}
+  %squares = f32[4096,4096]{1,0} multiply(%w, %w)
+  %zero = f32[] constant(0)
+  %s = f32[4096]{0} reduce(%squares, %zero), dimensions={1}, to_apply=%add
+  %r = f32[4096]{0} rsqrt(%s)
+  %scale = f32[4096,4096]{1,0} broadcast(%r), dimensions={0}
+  %y = f32[4096,4096]{1,0} multiply(%scale, %w)
+  ROOT %n = NARROWED
+}
+ENTRY %main (x: bf16[4096,4096], w: T[4096,4096], v: T[4096,4096]) -> f32[4096,4096] {
+  %x = bf16[4096,4096]{1,0} parameter(0)
+  %w = T[4096,4096]{1,0} parameter(1)
+  %v = T[4096,4096]{1,0} parameter(2)
+  %normed = T[4096,4096]{1,0} fusion(%x), kind=kInput, calls=%norm
+  %hidden = T[4096,4096]{1,0} dot(%normed, %w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT %y = f32[4096,4096]{1,0} dot(%hidden, %v), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("dtype", "root", "named"),
+    [
+        ("f32", "f32[4096,4096]{1,0} negate(%y)", {"hidden", "y"}),
+        ("bf16", "bf16[4096,4096]{1,0} convert(%y)", set()),
+    ],
+)
+def test_a_norm_in_float32_that_is_never_narrowed(dtype: str, root: str, named: set[str]) -> None:
+    text = NORM.replace("NARROWED", root).replace("T[", f"{dtype}[")
+    for each in (text, with_cublas(text, batch="[]", left="1")):
+        found = findings(case_of(Program(each, "gpu"), H200))
+        wide = [one for one in found if one.cause == "float32"]
+        assert {name.removeprefix("call.") for one in wide for name in one.kernels} == named
+        assert all("widened to float32 on the way" in one.evidence for one in wide)
+
+
+CACHE = """HloModule step, is_scheduled=trueALIAS
+%turn (p: bf16[64,2048,8,128]) -> bf16[64,8,2048,128] {
+  %p = bf16[64,2048,8,128]{3,2,1,0} parameter(0)
+  ROOT %t = bf16[64,8,2048,128]{3,2,1,0} transpose(%p), dimensions={0,2,1,3}
+}
+%add (old: bf16[64,8,2048,128], new: bf16[64,8,1,128], at: s32[]) -> bf16[64,8,2048,128] {
+  %old = bf16[64,8,2048,128]{3,2,1,0} parameter(0)
+  %new = bf16[64,8,1,128]{3,2,1,0} parameter(1)
+  %at = s32[] parameter(2)
+  %zero = s32[] constant(0)
+  ROOT %u = bf16[64,8,2048,128]{3,2,1,0} dynamic-update-slice(%old, %new, %zero, %zero, %at, %zero)
+}
+%back (q: bf16[64,8,2048,128], n: bf16[64,8,1,128], at: s32[]) -> bf16[64,2048,8,128] {
+  %q = bf16[64,8,2048,128]{3,2,1,0} parameter(0)
+  %n = bf16[64,8,1,128]{3,2,1,0} parameter(1)
+  %at = s32[] parameter(2)
+  %zero = s32[] constant(0)
+  %v = bf16[64,8,2048,128]{3,2,1,0} dynamic-update-slice(%q, %n, %zero, %zero, %at, %zero)
+  ROOT %b = bf16[64,2048,8,128]{3,2,1,0} transpose(%v), dimensions={0,2,1,3}
+}
+"""
+
+BY_TOKEN = """ENTRY %main (cache: bf16[64,2048,8,128], one: bf16[64,8,1,128], q: bf16[64,8,4,128], \
+i: s32[]) -> (f32[64,8,4,2048], bf16[64,2048,8,128]) {
+  %cache = bf16[64,2048,8,128]{3,2,1,0} parameter(0)
+  %one = bf16[64,8,1,128]{3,2,1,0} parameter(1)
+  %q = bf16[64,8,4,128]{3,2,1,0} parameter(2)
+  %i = s32[] parameter(3)
+  %turned = bf16[64,8,2048,128]{3,2,1,0} fusion(%cache), kind=kLoop, calls=%turn
+  %mine = bf16[64,8,2048,128]{3,2,1,0} copy(%turned)
+  %keys = bf16[64,8,2048,128]{3,2,1,0} fusion(%mine, %one, %i), kind=kLoop, calls=%add
+  %s = f32[64,8,4,2048]{3,2,1,0} dot(%q, %keys), BATCHED
+  %after = bf16[64,2048,8,128]{3,2,1,0} fusion(%turned, %one, %i), kind=kLoop, calls=%back
+  ROOT %all = (f32[64,8,4,2048]{3,2,1,0}, bf16[64,2048,8,128]{3,2,1,0}) tuple(%s, %after)
+}
+"""
+
+BY_HEAD = """ENTRY %main (cache: bf16[64,8,2048,128], one: bf16[64,8,1,128], q: bf16[64,8,4,128], \
+i: s32[]) -> (f32[64,8,4,2048], bf16[64,8,2048,128]) {
+  %cache = bf16[64,8,2048,128]{3,2,1,0} parameter(0)
+  %one = bf16[64,8,1,128]{3,2,1,0} parameter(1)
+  %q = bf16[64,8,4,128]{3,2,1,0} parameter(2)
+  %i = s32[] parameter(3)
+  %keys = bf16[64,8,2048,128]{3,2,1,0} fusion(%cache, %one, %i), kind=kLoop, calls=%add
+  %s = f32[64,8,4,2048]{3,2,1,0} dot(%q, %keys), BATCHED
+  ROOT %all = (f32[64,8,4,2048]{3,2,1,0}, bf16[64,8,2048,128]{3,2,1,0}) tuple(%s, %keys)
+}
+"""
+
+
+def of_cache(entry: str) -> Case:
+    batched = "lhs_batch_dims={0,1}, rhs_batch_dims={0,1}, lhs_contracting_dims={3}"
+    entry = entry.replace("BATCHED", batched + ", rhs_contracting_dims={3}")
+    alias = ", input_output_alias={ {1}: (0, {}, may-alias) }, entry_computation_layout={}"
+    return case_of(Program(CACHE.replace("ALIAS", alias) + entry, "gpu"), H200)
+
+
+def test_a_cache_in_the_wrong_order_is_named_with_all_that_it_costs() -> None:
+    """As XLA for GPUs does it: into the product's order, once more for the update, and back."""
+    case = of_cache(BY_TOKEN)
+    found = [each for each in findings(case) if each.cause == "layout-copy"]
+    assert {name for each in found for name in each.kernels} == {"turned", "mine", "after"}
+    rows = {row.name: row.seconds for row in case.rows}
+    wanted = rows["turned"] + rows["mine"] + rows["after"]
+    assert sum(each.seconds for each in found) == pytest.approx(wanted, rel=0.01)
+    assert not findings(of_cache(BY_HEAD))
+
+
 def kernel(blocks: int, seconds: float = 1e-4, reachable: float = 4e-5) -> Row:
     details = (
         f"regs:128 static_shared:0 dynamic_shared:0 grid:{blocks},1,1 block:256,1,1 occ_pct:25"

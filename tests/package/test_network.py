@@ -319,3 +319,20 @@ def test_what_no_network_is_refused_with_what_is_allowed(
 def test_one_device_exchanges_nothing() -> None:
     alone = net.all_gather(1e9, net.topology("v5e", "1x1")["x", "y"])
     assert (alone.seconds, alone.link_bytes, alone.devices) == (0, 0, 1)
+
+
+@pytest.mark.parametrize("ceilings", net.CEILINGS)
+@pytest.mark.parametrize("kind", ["all-gather", "reduce-scatter", "all-reduce", "all-to-all"])
+def test_the_least_of_its_lines_is_a_collective_s_time(kind: str, ceilings: str) -> None:
+    for chip, shape in (("h100", 8), ("b200", 4), ("v5p", "4x4x4"), ("v6e", "2x4"), ("mi300x", 8)):
+        over = net.topology(chip, shape, ceilings=ceilings).fast
+        found = net.lines(kind, over)
+        for nbytes in (1, 4096, 10**6, 3 * 10**7, 10**9):
+            least = min(start + nbytes * each for start, each in found)
+            assert least == pytest.approx(net.collective(kind, nbytes, over).seconds, rel=1e-12)
+    two = net.topology("h100", 2, slices=2)
+    assert net.lines(kind, two.fast)
+    with pytest.raises(rh.BadValue, match="one network, got nic, nvlink"):
+        net.lines(kind, two.axes)
+    with pytest.raises(rh.UnknownName, match="permute"):
+        net.lines("permute", two.fast)

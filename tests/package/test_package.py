@@ -26,6 +26,7 @@ from tools import books, release
 PACKAGE = books.ROOT / "roofline_helpers"
 # Ground floor first: a room, a file or a folder, imports from the ones before it only
 FLOORS = [
+    "_lazy",
     "_checks",
     "show",
     "judge",
@@ -73,7 +74,7 @@ def test_import_loads_nothing_heavy() -> None:
 
 def test_import_is_quick() -> None:
     code = (
-        # the processor's time, beside that of another import: slow machines are slow at both
+        # the processor's time, against that of another import: slow machines are slow at both
         "import time; begun = time.process_time(); import json, numpy;"
         "between = time.process_time(); import roofline_helpers;"
         "roofline_helpers.hardware, roofline_helpers.work;"

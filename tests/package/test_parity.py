@@ -1,4 +1,4 @@
-"""assets/model.js computes what the Python model computes: thousands of points in a real browser.
+"""assets/model.js and serving.js compute what Python does: thousands of points in a real browser.
 
 The points go through Chromium in one call, each result comes back whole, and every number of it is
 held against Python's: rooflines, products, steps with all their kernels, memory, what would fit
@@ -11,6 +11,7 @@ import itertools
 import json
 import math
 import os
+import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -49,12 +50,12 @@ RUN = """(points) => JSON.stringify(points.map(([what, ...given]) => {
     const pass = (x, y) => model.elementwise(given[1], x, y, 1, "bf16");
     const chain = [pass({x: "bf16"}, {t: "int8"}), pass({t: "int8"}, {y: "fp32"}),
                    pass({t: "int8", x: "bf16"}, {z: "bf16"})];
-    return {types: model.types(given[0]), formats: model.formats(given[0]),
-            stays: model.resident(chain, 1000, ["z"], [])};
+    return {types: serving.types(given[0]), formats: serving.formats(given[0]),
+            counts: serving.counts(given[0]), stays: model.resident(chain, 1000, ["z"], [])};
   }
-  if (what === "step") return model.step(given[0]);
-  if (what === "instead") return model.instead(given[0]);
-  const best = model.bestBatch(...given);
+  if (what === "step") return serving.step(given[0]);
+  if (what === "instead") return serving.instead(given[0]);
+  const best = serving.bestBatch(...given);
   return best && {batch: best.batch, seconds: best.step.seconds, fits: best.step.fits};
 }))"""
 
@@ -69,7 +70,8 @@ def formats(chip: rh.Chip) -> list[tuple[str, str]]:
 
 
 def settings() -> Iterator[dict[str, Any]]:
-    """Yield every third chip × format × cache × phase × fusion × attention, shapes in turn."""
+    """Yield a third of all chip × format × cache × phase × fusion × attention, shapes in turn."""
+    chance = random.Random(7)
     shapes = itertools.cycle(SHAPES)
     flags = itertools.cycle(itertools.product((False, True), (True, False), (False, True)))
     reserves = itertools.cycle((0, 0.1, 0.25))
@@ -81,7 +83,8 @@ def settings() -> Iterator[dict[str, Any]]:
             STRATEGIES,
             serving.ATTENTION,
         )
-        third = itertools.islice(every, 0, None, 3)
+        third = [each for each in every if chance.random() < 1 / 3]
+        counts = serving.chip_counts(LLAMA_3_8B, chip)
         for (weights, activations), cache, phase, fusion, attention in third:
             batch, context = next(shapes)
             reached, floor, resident = next(flags)
@@ -90,7 +93,8 @@ def settings() -> Iterator[dict[str, Any]]:
                 **{"weights": weights, "activations": activations, "cache": cache},
                 **{"fusion": fusion, "attention": attention},
                 **{"reached": reached, "floor": floor, "resident": resident},
-                "reserve": next(reserves),
+                **{"reserve": next(reserves), "model": chance.choice(serving.MODELS)},
+                "chips": chance.choice(counts),
             }
 
 
@@ -191,6 +195,14 @@ def first_compute_bound(roof: rh.Roofline, dtype: str) -> int:
     return high
 
 
+def _sums(step: Step) -> dict[str, float] | None:
+    if step.setting.chips == 1:
+        return None
+    ((_, count, each),) = step.exchanges
+    own = {"count": count, "bytes": each.nbytes, "seconds": step.comms / count}
+    return {**own, "total": step.comms}
+
+
 def step_data(step: Step) -> dict[str, Any]:
     memory = step.memory
     return {
@@ -199,8 +211,9 @@ def step_data(step: Step) -> dict[str, Any]:
             **{name: getattr(step.setting, name) for name in ("weights", "activations", "cache")},
             **{name: getattr(step.setting, name) for name in ("fusion", "attention")},
             **{name: getattr(step.setting, name) for name in ("reached", "floor", "resident")},
-            "reserve": step.setting.reserve,
+            **{"reserve": step.setting.reserve, "chips": step.setting.chips},
         },
+        "sums": _sums(step),
         "kernels": [
             {
                 **work_data(kernel.work),
@@ -241,17 +254,19 @@ def expected(point: list[Any]) -> Any:
         return {
             "types": [chip.half, *NARROW],
             "formats": pairs,
+            "counts": serving.chip_counts(LLAMA_3_8B, chip),
             "stays": [work_data(each) for each in stays],
         }
     setting = dict(given[0])
     if what == "best":
         del setting["batch"]
-        best = serving.best_batch(LLAMA_3_8B, latency=given[1], **setting)
+        best = serving.best_batch(latency=given[1], **setting)
         return best and {"batch": best.setting.batch, "seconds": best.seconds, "fits": best.fits}
-    step = serving.step(LLAMA_3_8B, **setting)
+    step = serving.step(**setting)
     if what == "step":
         return step_data(step)
     return {
+        "chips": step.fewest_chips(),
         "batch": step.largest_batch(),
         "context": step.largest_context(),
         "narrower": [
@@ -276,10 +291,9 @@ class Comparison:
         if mine is ...:
             return
         if isinstance(mine, dict):
-            # the page's results hold names that Python's have elsewhere: chip, name of a product
-            extra = (
-                set(theirs) - set(mine) - {"chip", "name"} if isinstance(theirs, dict) else {"-"}
-            )
+            # the page's results hold what Python's have elsewhere: chip, model, name of a product
+            own = {"chip", "model", "name"}
+            extra = set(theirs) - set(mine) - own if isinstance(theirs, dict) else {"-"}
             if extra or not isinstance(theirs, dict) or set(mine) - set(theirs):
                 self.faults.append(f"{where}: {sorted(mine)} and {theirs}")
                 return
@@ -396,6 +410,20 @@ SLIPS = [
     ("matmul(s.batch, vocabulary", "matmul(rows, vocabulary"),
     ("{ g: d_ff, u: d_ff }", "{ g: d_ff }"),
     ("between: layers - 1", "between: layers"),
+    ("[name, Math.floor(size / s.chips)]", "[name, size]"),
+    ("tables.models[oneOf(", 'tables.models["llama-3-8b" || oneOf('),
+    ("(s.chips > 1 && tables.split[s.fusion]) ||", ""),
+    ("Math.min(...lines.map(", "Math.max(...lines.map("),
+    (
+        "lines = s.chip.sums[s.chips][Number(s.reached)]",
+        "lines = s.chip.sums[2][Number(s.reached)]",
+    ),
+    ("s.chip.sums[s.chips][Number(s.reached)]", "s.chip.sums[s.chips][0]"),
+    ("[2 * s.model.layers, Math", "[s.model.layers, Math"),
+    ("* s.model.d_model, s.chip.half)", "* s.model.d_model, s.cache)"),
+    ("Math.max(least, (s.floor && s.chip.floor) || 0)", "least"),
+    ("+ (sums ? sums.total : 0)", ""),
+    ("find((chips) => fits({ ...setting, chips }))", "find(() => fits(setting))"),
     ("span.first <= i && i <= span.last", "span.first === i || i === span.last"),
     ("Math.max(span.n, n)", "n"),
     ("tables.stored.includes(tensor[0])", '"WγK".includes(tensor[0])'),
@@ -437,9 +465,11 @@ def test_a_slip_in_the_javascript_is_noticed(chromium: Browser) -> None:
     # a type that only the vector unit has, under measured ceilings
     given = [["product", "h100", "fp32", None, (64, 64, 64), 17.3, {}, True]]
     given += one_in_a_few({"product": 41, "step": 71, "types": 1, "best": 4, "instead": 4})
+    several = {"model": "llama-3-70b", "chip": "h100", "chips": 4, "fusion": "epilogue"}
+    given += [["step", several], ["step", {**several, "reached": True, "cache": "fp8"}]]
     script = serving.script()
     for right, _ in SLIPS:
-        assert script.count(right) == 1, f"{right!r} is no longer in model.js once"
+        assert script.count(right) == 1, f"{right!r} is no longer in the scripts once"
     wrong = [script.replace(right, slip) for right, slip in SLIPS]
     page = chromium.new_page()
     answers = json.loads(page.evaluate(CHANGED, [script, wrong, given]))
@@ -457,22 +487,25 @@ def test_a_slip_in_the_javascript_is_noticed(chromium: Browser) -> None:
 
 
 BAD = [
-    'model.step({chip: "h100", batch: 0})',
-    'model.step({chip: "h100", context: 1.5})',
-    'model.step({chip: "h100", batch: NaN})',
-    'model.step({chip: "h1000"})',
-    'model.step({chip: "v5e", weights: "fp8", activations: "fp8"})',
-    'model.step({chip: "t4", weights: "bf16"})',
-    'model.step({chip: "h100", cache: "fp64"})',
-    'model.step({chip: "h100", phase: "training"})',
-    'model.step({chip: "h100", fusion: "all"})',
-    'model.step({chip: "h100", attention: "sparse"})',
+    'serving.step({chip: "h100", batch: 0})',
+    'serving.step({chip: "h100", context: 1.5})',
+    'serving.step({chip: "h100", batch: NaN})',
+    'serving.step({chip: "h1000"})',
+    'serving.step({chip: "v5e", weights: "fp8", activations: "fp8"})',
+    'serving.step({chip: "t4", weights: "bf16"})',
+    'serving.step({chip: "h100", cache: "fp64"})',
+    'serving.step({chip: "h100", phase: "training"})',
+    'serving.step({chip: "h100", fusion: "all"})',
+    'serving.step({chip: "h100", attention: "sparse"})',
     'model.roof("v7x", "int8")',
     'model.roof("h100", "tf32", "vector")',
+    'serving.step({chip: "h100", chips: 3})',
+    'serving.step({chip: "t4", chips: 2})',
+    'serving.step({chip: "h100", model: "llama"})',
     'model.matmul(0, 1, 1, "bf16")',
     'model.matmul(1, 1, 1, "bf17")',
-    'model.bestBatch({chip: "h100"}, -1)',
-    'model.bestBatch({chip: "h100"}, NaN)',
+    'serving.bestBatch({chip: "h100"}, -1)',
+    'serving.bestBatch({chip: "h100"}, NaN)',
 ]
 
 

@@ -64,6 +64,13 @@ def test_lines_draw_the_values_and_name_them():
     assert {str(line.get_marker()) for line in leaders} == {"None"}
 
 
+def test_lines_without_markers_differ_by_their_dashes():
+    axes = plot.lines(N, {"square": SQUARE, "twice": 2 * SQUARE}, marked=False)
+    made = [by_gid(axes, f"series:{name}") for name in ("square", "twice")]
+    assert {str(line.get_marker()) for line in made} == {""}
+    assert len({line.get_linestyle() for line in made}) == 2
+
+
 @pytest.mark.parametrize(
     ("x", "series", "error"),
     [

@@ -218,6 +218,11 @@ def test_hierarchical_draws_each_level_at_its_own_intensity():
         }
         limit = DEEP.limit(job)
         assert filled == ({limit} if limit in rates else set(rates))
+    named = [text.get_text() for text in axes.get_legend().get_texts()]
+    seen = {level for job in TILED.values() for level in job.traffic}
+    assert named == [
+        level.upper() if level != "network" else level for level in bandwidths if level in seen
+    ]
     assert DEEP.limit(TILED["layernorm"]) == "hbm"
     assert DEEP.limit(TILED["matmul"]) not in TILED["matmul"].traffic
 

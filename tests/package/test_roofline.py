@@ -269,7 +269,7 @@ def test_unit_and_network_are_not_memory_levels():
 def test_repr_says_what_counts():
     text = repr(Roofline(2307e12, 7.38e12, network=6e11, name="v7x"))
     assert text == (
-        "<v7x: peak 2,307 TFLOP/s, hbm 7,380 GB/s, network 600 GB/s, ridge 312.6 FLOP/byte>"
+        "<v7x: peak 2,307 TFLOP/s, memory 7,380 GB/s, network 600 GB/s, ridge 312.6 FLOP/byte>"
     )
     assert "vector 6 TFLOP/s" in repr(Roofline(1, 1, vector=6e12))
 

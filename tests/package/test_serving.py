@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import pairwise, product
 from typing import Any
 
 import pytest
 
 import roofline_helpers as rh
-from roofline_helpers import serving, work
+from roofline_helpers import models, serving, work
 from roofline_helpers.models import LLAMA_3_8B, Decoder
 from roofline_helpers.serving import STRATEGIES, Step, best_batch, step
 
@@ -399,7 +400,7 @@ def test_every_way_to_name_a_chip_and_a_type_gives_the_same() -> None:
 
 def test_tables_are_plain_data_and_name_only_operations_that_exist() -> None:
     data = serving.tables()
-    assert json.loads(json.dumps(data))["model"]["kv_heads"] == 8
+    assert json.loads(json.dumps(data))["models"]["llama-3-70b"]["kv_heads"] == 8
     assert [chip["key"] for chip in data["chips"]] == CHIPS
     h100 = data["chips"][CHIPS.index("h100")]
     assert (h100["matrix"]["bf16"], h100["bandwidth"], h100["capacity"]) == (
@@ -422,6 +423,15 @@ def test_tables_are_plain_data_and_name_only_operations_that_exist() -> None:
         for op in kernel.ops
     }
     assert ran == named
+    assert set(data["split"]) == {"epilogue"}
+    (published, reached), known = h100["sums"][8], rh.network.lines
+    place = rh.network.topology("h100", 8, ceilings="reached")
+    assert reached == known("all-reduce", place.fast)
+    assert len(published) == 1
+    assert [list(chip["sums"]) for chip in data["chips"] if chip["key"] in ("t4", "v5e")] == [
+        [2, 4, 8],
+        [],
+    ]
 
 
 def test_the_script_is_the_tables_and_the_file() -> None:
@@ -475,3 +485,96 @@ def test_a_step_s_ceilings_floor_and_residency() -> None:
     prompt = plain.but(phase="prefill", context=2048, resident=True)
     scores = {k.name: k.work for k in prompt.kernels}["softmax"]
     assert scores.bytes > 0  # too large for the cache
+
+
+# --- several chips --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reached", [False, True])
+def test_chips_that_share_a_model_exchange_what_a_slice_does(reached: bool) -> None:
+    ceilings = "reached" if reached else "published"
+    for model, chip, chips in (
+        *(("llama-3-8b", "h100", 2), ("llama-3-70b", "v6e", 8), ("llama-3-70b", "mi300x", 4)),
+    ):
+        place = rh.network.topology(chip, chips, ceilings=ceilings)
+        options = {"batch": 64, "context": 1500}
+        shared = step(model, chip, chips=chips, reached=reached, floor=False, **options)
+        on_slice = serving.on_slice(model, place, **options)
+        assert shared.comms == on_slice.comms
+        assert shared.exchanges == on_slice.exchanges
+        assert shared.memory.weights == pytest.approx(on_slice.weight_bytes, rel=3e-4)  # norms
+        assert shared.memory.cache == on_slice.cache_bytes
+        # norms, rotary embedding and residuals are left out there
+        assert on_slice.seconds < shared.seconds < 1.08 * on_slice.seconds
+
+
+@pytest.mark.parametrize("fusion", STRATEGIES)
+@pytest.mark.parametrize("phase", serving.PHASES)
+def test_all_chips_together_do_the_work_of_one_and_each_its_norms(fusion: str, phase: str) -> None:
+    setting = {"phase": phase, "fusion": fusion, "batch": 2, "context": 512}
+    one, four = (step("llama-3-8b", "h100", chips=chips, **setting) for chips in (1, 4))
+
+    def flops(of: Step, unit: str) -> float:
+        return sum(k.count * getattr(k.work, f"{unit}_flops") for k in of.kernels)
+
+    assert 4 * flops(four, "matrix") == flops(one, "matrix")
+    rows = one.setting.tokens * one.setting.model.d_model
+    row_costs = rh.total(rh.work.rmsnorm(one.setting.tokens, one.setting.model.d_model)).flops
+    each = 65 * row_costs + 64 * rows  # all norms and residuals: they stay whole
+    assert 4 * (flops(four, "vector") - each) == flops(one, "vector") - each
+    names = [op for kernel in four.kernels for op in kernel.ops]
+    whole = {"RMSNorm 1", "next RMSNorm 1"}
+    assert set(names) - whole == {op for kernel in one.kernels for op in kernel.ops} - whole
+    for kernel in four.kernels:  # nothing waits for the sum inside a kernel
+        assert not {"output projection", "down projection"} & set(kernel.ops[:-1])
+
+
+def test_each_exchange_is_launched() -> None:
+    short = step("llama-3-8b", "h100", chips=8)
+    floor = rh.chip("h100").floor.value
+    assert short.exchanges[0][2].seconds < floor
+    assert short.comms == 64 * floor
+    assert short.but(floor=False).comms == 64 * short.exchanges[0][2].seconds
+    assert short.seconds == sum(k.total for k in short.kernels) + short.comms
+
+
+def test_doubling_the_chips_stops_paying() -> None:
+    times = {n: llama(chips=n, reached=True, fusion="epilogue").seconds for n in (1, 2, 4, 8)}
+    assert times[1] > 1.3 * times[2] > 1.3 * times[4]
+    assert times[8] > times[4]
+
+
+def test_the_fewest_chips_that_have_room() -> None:
+    large = step("llama-3-70b", "h100", batch=8, reserve=0.1)
+    assert [large.but(batch=n).fewest_chips() for n in (8, 64, 2048)] == [2, 4, 0]
+    assert not large.fits
+    assert large.but(chips=2).fits
+    assert step("llama-3-70b", "l4").fewest_chips() == 0
+    assert serving.chip_counts("llama-3-8b", "l4") == [1]
+    assert serving.chip_counts("llama-3-8b", "gb200") == [1, 2, 4, 8]
+
+
+@pytest.mark.parametrize(
+    ("chip", "chips", "error", "says"),
+    [
+        ("h100", 0, rh.BadValue, "chips must be"),
+        ("h100", 3, rh.BadValue, "must divide the heads of keys of Llama 3 8B, 8, got 3"),
+        ("h100", 16, rh.BadValue, "must divide the heads of keys"),
+        ("t4", 2, rh.UnknownName, "no links that are known"),
+        ("h100", 2.5, rh.BadValue, "chips must be"),
+    ],
+)
+def test_chips_that_cannot_share_are_refused(
+    chip: str, chips: Any, error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error, match=re.escape(says)):
+        step("llama-3-8b", chip, chips=chips)
+    with pytest.raises(rh.BadValue, match=r"step.but\(chips=1\)"):
+        rh.verdict(step("llama-3-8b", "h100", chips=2))
+
+
+def test_a_host_has_only_so_many() -> None:
+    wide = models.Decoder("wide", 2, 1024, 16, 16, 64, 4096, 4096)
+    with pytest.raises(rh.BadValue, match=r"a host has 8 NVIDIA H100.*, got 16 chips: on_slice"):
+        step(wide, "h100", chips=16)
+    assert step(wide, "v6e", chips=16).setting.chips == 16

@@ -147,7 +147,9 @@ def test_a_table_as_html_is_whole_and_without_style():
 def test_what_the_book_is_about_shows_itself():
     roof, chip, job = rh.chip("v7x").roofline(), rh.chip("v7x"), rh.work.matmul(600, 600, 600)
     peak = chip.peak("bf16")
-    assert repr(roof).startswith("<TPU v7x bf16: peak 2,307 TFLOP/s, hbm 7,380 GB/s, ridge 312.6")
+    assert repr(roof).startswith(
+        "<TPU v7x bf16: peak 2,307 TFLOP/s, memory 7,380 GB/s, ridge 312.6"
+    )
     assert repr(job) == "<matmul in bf16: 432 MFLOP, 2.16 MB, 200 FLOP/byte>"
     sizes = np.array([64, 256])
     assert "21.3 FLOP/byte to 85.3 FLOP/byte" in repr(rh.work.matmul(sizes, sizes, sizes))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from roofline_helpers import compiled
+from roofline_helpers import __version__, compiled
 from roofline_helpers._checks import BadType, BadValue, UnknownName
 from roofline_helpers.compiled import DoesNotFit
 from roofline_helpers.compiled.program import Memory
@@ -165,6 +165,38 @@ def test_another_compiler_is_told_apart(tmp_path: Path, made: list[Any]) -> None
         of(tmp_path)(step, 1, chip="v6e")
     with pytest.raises(pytest.xfail.Exception, match="may be the compiler's doing"):
         of(tmp_path, strict=False)(step, 1, chip="v6e")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('"package": "0.0.9",\n', "counted by roofline_helpers 0.0.9, this is roofline_helpers"),
+        ("", "counted by a version that it doesn't name, this is"),
+    ],
+)
+def test_another_version_of_this_package_is_told_where_something_changed(
+    tmp_path: Path, made: list[Any], line: str, said: str
+) -> None:
+    made += [REPORT, REPORT, doubled(REPORT), doubled(REPORT), REPORT, REPORT]
+    notes: list[str] = []
+    of(tmp_path, update=True)(step, 1, chip="v6e")
+    (place,) = tmp_path.rglob("*.json")
+    written = place.read_text("utf-8")
+    own = f'"package": "{__version__}",\n'
+    assert own in written
+    place.write_text(written.replace(own, line), "utf-8")
+    of(tmp_path)(step, 1, chip="v6e")  # the program is the same
+    with pytest.raises(pytest.fail.Exception, match=said):
+        of(tmp_path)(step, 1, chip="v6e")
+    place.write_text(written, "utf-8")
+    with pytest.raises(pytest.fail.Exception) as failed:
+        of(tmp_path)(step, 1, chip="v6e")
+    assert "counted" not in str(failed.value)
+    place.write_text(written.replace(own, line), "utf-8")
+    of(tmp_path, update=True, note=notes.append)(step, 1, chip="v6e")
+    of(tmp_path, update=True, note=notes.append)(step, 1, chip="v6e")
+    assert notes == ["written", "as it was"]
+    assert place.read_text("utf-8") == written
 
 
 def test_two_calls_need_names(tmp_path: Path, made: list[Any]) -> None:

@@ -270,7 +270,7 @@ PROBLEMS = {
     "frame": ("book/two.md", '<iframe src="//c.example/x"></iframe>', "c.example"),
     "font": (SHEET, '@import url("https://d.example/x.css");', "d.example"),
     "import": (SHEET, '@import "https://e.example/x.css";', "e.example"),
-    "id twice": ("book/two.md", '<b id="b1">a</b> <b id="b1">b</b>', "'b1' stands there twice"),
+    "id twice": ("book/two.md", '<b id="b1">a</b> <b id="b1">b</b>', "'b1' is there twice"),
 }
 
 

@@ -18,9 +18,9 @@ def test_the_picture_shows_the_record() -> None:
     assert waterfall.differing() == [], "run python -m tools.site.waterfall"
 
 
-@pytest.mark.parametrize("theme", waterfall.PICTURES)
-def test_the_picture_needs_no_style_sheet_and_has_every_bar(theme: str) -> None:
-    drawn = waterfall.picture(theme)
+@pytest.mark.parametrize("kind", waterfall.PICTURES.values(), ids=str)
+def test_the_picture_needs_no_style_sheet_and_has_every_bar(kind: tuple[str, bool]) -> None:
+    drawn = waterfall.picture(*kind)
     assert "var(" not in drawn
     used = set(re.findall(r'<rect[^>]* class="(\w+)"', drawn))
     assert used <= set(re.findall(r"\.(\w+)\{fill", drawn))

@@ -4,10 +4,10 @@
     python -m tools.gpu.decode --out h200-decode.json
 
 Writes one JSON file as it goes: for each batch the roof, each rung's seconds (at once, and after
-0.3 s of work) and how far its logits are from those of the rung timed first, and what
-examples/llama_decode/torch_step.py measured in a process of its own before. --tune also times other
-rings of buffers for the last rung. --only NAME (repeatable) measures some rungs,
---limit S stops after so many seconds, --layers N takes a shorter model: a rehearsal on any device
+0.3 s of work; runs of about 0.6 s) and how far its logits are from those of the rung timed first,
+and what examples/llama_decode/torch_step.py measured in a process of its own before. --tune also
+times the last rung cut in other ways. --only NAME (repeatable) measures some rungs, --limit S
+stops after so many seconds, --layers N takes a shorter model: a rehearsal on any device
 is `--layers 1 --small --no-torch --only donated`.
 """
 
@@ -33,35 +33,32 @@ import jax
 import jax.numpy as jnp
 
 from examples.llama_decode import model, steps
-from examples.llama_decode.plan import Kernels, Ring
+from examples.llama_decode.plan import Cut, Kernels, Ring
 from roofline_helpers import measure, serving
 
 PUBLISHED, REACHED, READ = 4.8e12, 0.89 * 4.8e12, 4.558e12
 """Bytes a second of an H200's memory: its data sheet's, a copy's, a stream's that only reads."""
-FIRST = ("overlapped", "cuDNN")
+FIRST = ("overlapped", "narrow sums", "cuDNN")
 """The rungs that are timed first."""
 SMALL = model.Llama(layers=2, width=512, hidden=1792, heads=16, groups=4, vocabulary=512)
 
 
 def candidates():
-    """Yield the last rung with other rings of buffers."""
+    """Yield the last rung cut in other ways, and the batches for which that may gain."""
     last = steps.RUNGS[-1]
-    cuts = Kernels().products
-
-    def rung(name, rings, **tiles):
-        products = {key: replace(cuts[key], ring=ring) for key, ring in rings.items()}
-        way = Kernels(products={**cuts, **products}, tiles=Ring(**tiles))
-        return replace(last, name=f"{last.name}: {name}", way=way)
-
-    yield rung("all that fits", dict.fromkeys(cuts, Ring()))
-    yield rung("all that fits, three ahead", dict.fromkeys(cuts, Ring(ahead=3)))
-    yield rung("two tiles", {}, stages=2)
+    two = {"o": Cut(64, 2, depth=128, ring=Ring(6))}
+    ways = {
+        "sums in float32": (Kernels(deep=8, middle=two), (16, 64)),
+        "two tiles": (Kernels(deep=8, narrow=True, middle=two, tiles=Ring(2)), (16, 64)),
+    }
+    for name, (way, batches) in ways.items():
+        yield replace(last, name=f"{last.name}: {name}", way=way), batches
 
 
 def seconds(run, weights, cache, tokens, position, donate):
     """Return the step's logits; seconds a step at once, and of five runs after 0.3 s.
 
-    A run queues steps for about 0.3 s, at least 3, as PyTorch's does.
+    A run queues steps for about 0.6 s, at least 3, as PyTorch's does.
     """
     first = None
 
@@ -77,7 +74,7 @@ def seconds(run, weights, cache, tokens, position, donate):
         return (perf_counter() - began) / count
 
     many(1)
-    count = max(3, int(0.3 / many(1)))
+    count = max(3, int(0.6 / many(1)))
     at_once, began = many(count), perf_counter()
     while perf_counter() - began < 0.3:
         many(count)
@@ -94,49 +91,51 @@ def roof(batch, tokens):
     return {name: least * PUBLISHED / rate for name, rate in rates.items()}
 
 
-def pytorch(given):
+def pytorch(options):
     """Return what the PyTorch step took, from a process of its own: what is known at the limit."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "torch.json"
         command = [sys.executable, "-m", "examples.llama_decode.torch_step", "--out", str(out)]
-        command += ["--tokens", str(given.tokens), "--layers", str(given.layers)]
-        command += ["--batch", *map(str, given.batch), *given.torch.split()]
+        command += ["--tokens", str(options.tokens), "--layers", str(options.layers)]
+        command += ["--batch", *map(str, options.batch), *options.torch.split()]
         try:
-            subprocess.run(command, check=True, timeout=given.torch_limit)
+            subprocess.run(command, check=True, timeout=options.torch_limit)
         except subprocess.TimeoutExpired as error:
             print(error, flush=True)
         return json.loads(out.read_text()) if out.exists() else None
 
 
-def rounds(rungs, batches):
-    """Yield rungs and batches in the order that matters, for a run that is cut short."""
+def rounds(rungs, batches, tune):
+    """Yield rungs with batches in the order that matters, for a run that is cut short."""
     first = [rung for rung in rungs if rung.name in FIRST]
     rest = [rung for rung in rungs if rung.name not in FIRST]
-    yield first, batches
-    yield rest, batches[:1]
-    yield rest, batches[1:]
+    yield [(rung, batches) for rung in first]
+    if tune:
+        yield [(rung, [b for b in batches if b in wanted]) for rung, wanted in candidates()]
+    yield [(rung, batches[:1]) for rung in rest]
+    yield [(rung, batches[1:]) for rung in rest]
 
 
-def ladder(shape, rungs, given, keep):
+def ladder(shape, rungs, options, keep):
     """Time each rung at each batch; `keep` gets the row: seconds and error, or why it failed."""
     began, weights, wanted = perf_counter(), None, {}
     pool = ThreadPoolExecutor(12)
-    for some, batches in rounds(rungs, given.batch):
+    for some in rounds(rungs, options.batch, options.tune):
         waiting = {
-            (rung.name, batch): pool.submit(rung.compiled, shape, batch, given.tokens)
-            for rung in some
+            (rung.name, batch): pool.submit(rung.compiled, shape, batch, options.tokens)
+            for rung, batches in some
             for batch in batches
         }
         weights = weights or model.random_weights(shape)
         wait(waiting.values())  # nothing compiles, and is tuned, while another is timed
-        for rung in some:
-            own = rung.prepare(weights)
+        for rung, batches in some:
             for batch in batches:
-                if perf_counter() - began > given.limit:
+                if perf_counter() - began > options.limit:
                     return
                 try:
                     run = waiting[rung.name, batch].result()
-                    row = one_row(rung, run, own, shape, batch, given.tokens, wanted)
+                    own = rung.prepare(weights, batch)
+                    row = one_row(rung, run, own, shape, batch, options.tokens, wanted)
                     shown = f"{1e3 * statistics.median(row['seconds']):.3f} ms"
                     shown += f", error {row['error']:.1e}"
                 except Exception as error:
@@ -144,8 +143,8 @@ def ladder(shape, rungs, given, keep):
                     shown = row["failed"]
                 print(f"{perf_counter() - began:.0f} s: {batch}, {rung.name}: {shown}", flush=True)
                 keep(batch, rung.name, row)
-            del own
-            gc.collect()
+                own = None
+                gc.collect()
 
 
 def one_row(rung, run, weights, shape, batch, tokens, wanted):
@@ -172,32 +171,32 @@ def main():
     parser.add_argument("--torch", default="", help="options of torch_step")
     parser.add_argument("--torch-limit", type=float, help="seconds for PyTorch")
     parser.add_argument("--no-torch", action="store_true")
-    given = parser.parse_args()
-    rungs = [rung for rung in reversed(steps.RUNGS) if not given.only or rung.name in given.only]
-    if given.tune:
-        rungs += candidates()
-    shape = replace(SMALL if given.small else model.Llama(), layers=given.layers)
+    options = parser.parse_args()
+    rungs = [
+        rung for rung in reversed(steps.RUNGS) if not options.only or rung.name in options.only
+    ]
+    shape = replace(SMALL if options.small else model.Llama(), layers=options.layers)
     about = {
         "schema": "roofline_helpers.decode/1",
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "command": "python -m tools.gpu.decode " + " ".join(sys.argv[1:]),
-        "layers": given.layers,
-        "tokens": given.tokens,
-        "roof": {str(batch): roof(batch, given.tokens) for batch in given.batch},
+        "layers": options.layers,
+        "tokens": options.tokens,
+        "roof": {str(batch): roof(batch, options.tokens) for batch in options.batch},
     }
-    if not given.no_torch:
-        about["torch"] = pytorch(given)
+    if not options.no_torch:
+        about["torch"] = pytorch(options)
     device = measure.device()
     about["device"] = {"kind": device["kind"], "chip": device["chip"]}
     about |= {"software": measure.software(), "notes": list(measure.busy())}
-    about["rungs"] = {str(batch): {} for batch in given.batch}
+    about["rungs"] = {str(batch): {} for batch in options.batch}
 
     def keep(batch, name, row):
         about["rungs"][str(batch)][name] = row
-        if given.out:
-            Path(given.out).write_text(json.dumps(about, indent=1) + "\n")
+        if options.out:
+            Path(options.out).write_text(json.dumps(about, indent=1) + "\n")
 
-    ladder(shape, rungs, given, keep)
+    ladder(shape, rungs, options, keep)
 
 
 if __name__ == "__main__":

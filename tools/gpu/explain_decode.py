@@ -7,9 +7,10 @@ Three ladders of Llama-3-8B, a JSON file each: `decode` (batch 1, 16, 64), `pref
 tokens), `training` (one layer, 4 × 2048 tokens); and `energy`: products of random and of zero
 matrices. What is measured is written after every item, so that a limit or a failure loses no other
 item. Every program is compiled twice, with CUDA graphs (JAX's default, timed) and without (timed,
-profiled). `--ladder NAME` (repeatable) and `--only RUNG` take some, `--batch` and `--tokens` other
-sizes, `--torch` also times PyTorch's decode step, in a process of its own before. A rehearsal on
-any device is `--small`.
+profiled); nothing is compiled while another is timed, and other processes read the traces.
+`--ladder NAME` (repeatable) and `--only RUNG` take some, `--batch` and `--tokens` other sizes,
+`--torch` also times PyTorch's prefill, in a process of its own before. A rehearsal on any device
+is `--small`.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ import argparse
 import gc
 import gzip
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
 import time
 import traceback
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -33,10 +35,13 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.92")
 import jax
 import jax.numpy as jnp
 
-import roofline_helpers as rh
 from examples.llama_decode import model, prefill, steps, training
 from roofline_helpers import records, serving, work
+from roofline_helpers.compiled.arguments import Arguments
 from roofline_helpers.explain import ladder, running
+from roofline_helpers.explain.ceilings import ceilings_of
+from roofline_helpers.explain.explaining import Task
+from roofline_helpers.explain.progress import Progress
 
 SMALL = model.Llama(layers=2, width=512, hidden=1792, heads=16, groups=4, vocabulary=512)
 BEGAN = time.perf_counter()
@@ -52,8 +57,7 @@ class Item:
     lowered: Any
     donate: bool
     arguments: Any  # called when it is this one's turn
-    hand: Any = ()
-    build: Any = None
+    hand: float | None = None
 
 
 def say(*words):
@@ -77,29 +81,32 @@ class Weights:
     def __init__(self, shape):
         self.shape, self.raw, self.kept = shape, None, (None, None)
 
-    def of(self, rung):
-        if self.raw is None:
-            self.raw = model.random_weights(self.shape)
-        key = repr(rung.way)
+    def of(self, rung, *batch):
+        plain = getattr(rung.way, "plain", rung.way)
+        key = rung.name if isinstance(plain, steps.Kernels) else (plain.scan, plain.fused)
+        key = (key, *batch) if isinstance(plain, steps.Kernels) else key
         if self.kept[0] != key:
             self.kept = (None, None)
             gc.collect()
-            self.kept = (key, rung.prepare(self.raw))
+            self.raw = self.raw or model.random_weights(self.shape)
+            self.kept = (key, rung.prepare(self.raw, *batch))
+            if getattr(getattr(rung.way, "plain", rung.way), "scan", False):
+                self.raw = None  # stacked weights are a copy of them all, and memory is short
         return self.kept[1]
 
 
 # --- the ladders ----------------------------------------------------------------------------------
 
 
-def decode(shape, weights, given):
-    for rung in steps.RUNGS:
-        for batch in given.batch:
+def decode(shape, weights, options):
+    for rung in reversed(steps.RUNGS):  # the weights of the first take most memory
+        for batch in options.batch:
 
             def lowered(rung=rung, batch=batch):
                 specs = jax.eval_shape(
                     lambda: (
-                        rung.prepare(model.random_weights(shape)),
-                        rung.cache(shape, batch, given.context),
+                        rung.prepare(model.random_weights(shape), batch),
+                        rung.cache(shape, batch, options.context),
                     )
                 )
                 place = (
@@ -110,14 +117,14 @@ def decode(shape, weights, given):
                 return jitted.lower(*specs, *place)
 
             def arguments(rung=rung, batch=batch):
-                cache = rung.cache(shape, batch, given.context)
-                place = jnp.arange(batch, dtype=jnp.int32), jnp.int32(given.context - 1)
-                return (weights.of(rung), cache, *place)
+                cache = rung.cache(shape, batch, options.context)
+                place = jnp.arange(batch, dtype=jnp.int32), jnp.int32(options.context - 1)
+                return (weights.of(rung, batch), cache, *place)
 
-            setting = {"batch": batch, "context": given.context}
+            setting = {"batch": batch, "context": options.context}
             chained = isinstance(rung.way, steps.Kernels) and rung.way.chain
             setting |= {"chained": True} if chained else {}
-            hand = least(batch, given.context) if shape == model.Llama() else None
+            hand = least(batch, options.context) if shape == model.Llama() else None
             yield Item(rung.name, rung.change, setting, lowered, rung.donate, arguments, hand)
 
 
@@ -127,9 +134,9 @@ def least(batch, context):
     return serving.step(model, "h200", batch=batch, context=context, floor=False).seconds
 
 
-def filled(shape, weights, given):
-    for rung in prefill.RUNGS:
-        for tokens in given.tokens:
+def filled(shape, weights, options):
+    for rung in reversed(prefill.RUNGS):
+        for tokens in options.tokens:
 
             def lowered(rung=rung, tokens=tokens):
                 specs = jax.eval_shape(lambda: rung.prepare(model.random_weights(shape)))
@@ -145,8 +152,8 @@ def filled(shape, weights, given):
             yield Item(rung.name, rung.change, setting, lowered, False, arguments)
 
 
-def trained(shape, weights, given):
-    size = (1, 64) if given.small else (4, 2048)
+def trained(shape, weights, options):
+    size = (1, 64) if options.small else (4, 2048)
     for rung in training.RUNGS:
 
         def lowered(rung=rung):
@@ -161,8 +168,8 @@ def trained(shape, weights, given):
         yield Item(rung.name, rung.change, setting, lowered, rung.donate, arguments)
 
 
-def powered(shape, weights, given):
-    n = 256 if given.small else 8192
+def powered(shape, weights, options):
+    n = 256 if options.small else 8192
     square = jax.ShapeDtypeStruct((n, n), jnp.bfloat16)
     fills = {
         "random": lambda key: jax.random.normal(key, (n, n), jnp.bfloat16),
@@ -182,7 +189,7 @@ def powered(shape, weights, given):
             return jax.jit(jnp.matmul).lower(square, square)
 
         setting = {"n": n, "chained": True}
-        counted = [work.matmul(n, n, n, "bf16")]
+        counted = ceilings_of("h200", ["bf16"]).hand([work.matmul(n, n, n, "bf16")])
         yield Item(f"product of {name}", "", setting, lowered, False, arguments, counted)
 
     def stream():
@@ -200,77 +207,113 @@ LADDERS = {"decode": decode, "prefill": filled, "training": trained, "energy": p
 # --- measuring ------------------------------------------------------------------------------------
 
 
-def explained(item, programs):
-    """Return the explanation of one item."""
+def taken(item, programs):
+    """Return what the device tells of one item, and the seconds of a call by CUDA graphs."""
     bare, graphed = programs
-    arguments = item.arguments()
-    hand = item.hand if isinstance(item.hand, float) else None
-    why = rh.explain(
-        bare,
-        *arguments,
-        work=[] if hand is not None else item.hand,
-        consume=item.donate,
-        seconds=0.6,
-        energy=True,
-        name=item.rung,
-        progress=False,
-    )
+    spec = Arguments(item.arguments(), {})
+    task = Task(bare, spec, (), consume=item.donate, seconds=0.6, energy=True, name=item.rung)
+    with Progress(False) as quiet:
+        told = task.taken(quiet)
     graphs = ()
     if graphed is not None:
-        arguments = item.arguments() if item.donate else arguments
-        spec = running.Arguments(arguments, {})
+        spec = Arguments(item.arguments(), {}) if item.donate else spec
         runner = running.compiled_runner(graphed, spec, {}, {}, consume=item.donate)
-        running.plain(runner, 2, why.queue)
-        graphs = tuple(running.plain(runner, 7, why.queue))
-    return replace(why, graphs=graphs, hand=hand if hand is not None else why.hand)
+        running.plain(runner, 2, told.queue)
+        graphs = tuple(running.plain(runner, 7, told.queue))
+    trace = replace(told.turns.trace, data=b"")
+    return replace(
+        told, device=told.device.device_kind, graphs=graphs, turns=told.turns._replace(trace=trace)
+    )
 
 
-def measured(name, items, given, out):
+def explained(told, hand):
+    """Return the explanation of what was taken: in another process."""
+    why = told.explained()
+    return replace(why, hand=hand)
+
+
+class Book:
+    """A ladder's record, written anew after each item that was read."""
+
+    def __init__(self, name, out):
+        self.name, self.out, self.steps = name, out, {}
+
+    def add(self, number, item, result):
+        """Keep an item's explanation, or why there is none."""
+        setting = {k: v for k, v in item.setting.items() if k != "chained"}
+        label = f"{self.name}, {item.rung}, {setting}"
+        if isinstance(result, Exception):
+            say(label, "FAILED", str(result)[:300])
+            made = ladder.Step(item.rung, item.change, setting, failed=str(result)[:300])
+        else:
+            causes = [f"{f.cause} {f.seconds * 1e3:.2f}" for f in result.findings]
+            graphs = f"{1e3 * min(result.graphs):.3f}" if result.graphs else "-"
+            say(label, f"{result.wall * 1e3:.3f} ms, in graphs {graphs}", causes)
+            made = ladder.Step(item.rung, item.change, setting, result)
+        self.steps[number] = made
+        self.write()
+
+    def write(self, full=False):
+        """Write the record; every kernel of every layer too, for whoever wants to look closer."""
+        steps = tuple(self.steps[number] for number in sorted(self.steps))
+        made = ladder.Ladder(self.name, "python -m tools.gpu.explain_decode", steps)
+        if full:
+            whole = gzip.compress(ladder.dumps(made).encode())
+            (self.out / f"{self.name}-full.json.gz").write_bytes(whole)
+        short = (replace(s, why=None if s.why is None else s.why.brief()) for s in steps)
+        records.write(
+            self.out / f"{self.name}.json", ladder.dumps(replace(made, steps=tuple(short)))
+        )
+
+
+def measured(name, items, options, out, readers):
     """Explain the items of a ladder one by one, and write down what there is after each."""
-    made = ladder.Ladder(name=name, command="python -m tools.gpu.explain_decode")
-    path = out / f"{name}.json"
-    pool = ThreadPoolExecutor(given.threads)
-    waiting = [(item, pool.submit(both, item)) for item in items]
-    for item, future in waiting:
-        left = given.limit - (time.perf_counter() - BEGAN)
+    book, threads = Book(name, out), ThreadPoolExecutor(options.threads)
+    programs = [threads.submit(both, item) for item in items]
+    left = options.limit - (time.perf_counter() - BEGAN)
+    wait(programs, timeout=max(left / 2, 1))
+    say(name, "compiled:", sum(each.done() for each in programs), "of", len(programs))
+    reading: dict[Future, Any] = {}
+
+    def collect(timeout):
+        for future in wait(reading, timeout=timeout).done:
+            number, item = reading.pop(future)
+            book.add(number, item, future.exception() or future.result())
+
+    for number, (item, future) in enumerate(zip(items, programs, strict=True)):
+        left = options.limit - (time.perf_counter() - BEGAN)
         if left < 20:
             say(name, "the time is up: left out", item.rung, item.setting)
             future.cancel()
             continue
-        setting = {k: v for k, v in item.setting.items() if k != "chained"}
-        label = f"{name}, {item.rung}, {setting}"
         try:
-            why = explained(item, future.result(timeout=left - 10))
-            say(
-                label,
-                f"{why.wall * 1e3:.3f} ms",
-                [f"{f.cause} {f.seconds * 1e3:.2f}" for f in why.findings],
-            )
-            made = made.with_step(item.rung, item.change, setting, why)
+            told = taken(item, future.result(timeout=left - 10))
+            reading[readers.submit(explained, told, item.hand)] = number, item
+            say(name, item.rung, item.setting, f"{min(told.turns.plain) * 1e3:.3f} ms")
         except Exception as error:
             traceback.print_exc(limit=-3)
-            say(label, "FAILED", str(error)[:300])
-            made = made.with_failure(item.rung, item.change, setting, str(error)[:300])
+            book.add(number, item, error)
+        told = None
         gc.collect()
-        short = (replace(s, why=None if s.why is None else s.why.brief()) for s in made.steps)
-        records.write(path, ladder.dumps(replace(made, steps=tuple(short))))
-    pool.shutdown(wait=False, cancel_futures=True)
-    if name != "energy":  # every kernel of every layer, for whoever wants to look closer
-        (out / f"{name}-full.json.gz").write_bytes(gzip.compress(ladder.dumps(made).encode()))
+        collect(0)
+    collect(60)
+    threads.shutdown(wait=False, cancel_futures=True)
+    if name == "decode":
+        book.write(full=True)
 
 
-def pytorch(given, out):
-    """Time PyTorch's decode step in a process of its own, and write it down."""
+def pytorch(options, out):
+    """Time PyTorch's prefill in a process of its own, and write it down."""
     command = [
         sys.executable,
         "-m",
-        "examples.llama_decode.torch_step",
+        "examples.llama_decode.torch_prefill",
         "--out",
-        str(out / "torch.json"),
+        str(out / "torch-prefill.json"),
     ]
-    command += ["--batch", *map(str, given.batch), "--tokens", str(given.context)]
+    command += ["--tokens", *map(str, options.tokens)]
     try:
-        subprocess.run(command, timeout=min(240, given.limit / 2), check=True)
+        subprocess.run(command, timeout=min(90, options.limit / 2), check=True)
     except Exception as error:
         say("PyTorch", str(error)[:300])
 
@@ -280,28 +323,32 @@ def main():
     parser.add_argument("--out", default=os.environ.get("OUT", "."), help="a folder")
     parser.add_argument("--ladder", action="append", choices=list(LADDERS))
     parser.add_argument("--only", action="append", metavar="RUNG")
-    parser.add_argument("--batch", type=int, nargs="+", default=[1, 16, 64])
+    parser.add_argument("--batch", type=int, nargs="+", default=[16, 64, 1])
     parser.add_argument("--context", type=int, default=2048)
     parser.add_argument("--tokens", type=int, nargs="+", default=[2048, 8192])
     parser.add_argument("--layers", type=int, default=32)
     parser.add_argument("--limit", type=float, default=540, help="seconds")
     parser.add_argument("--threads", type=int, default=12)
+    parser.add_argument("--readers", type=int, default=4)
     parser.add_argument("--torch", action="store_true")
     parser.add_argument("--small", action="store_true", help="a rehearsal: a tiny model")
-    given = parser.parse_args()
-    out = Path(given.out)
+    options = parser.parse_args()
+    out = Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
-    shape = SMALL if given.small else model.Llama(layers=given.layers)
-    if given.small:
-        given.batch, given.context, given.tokens = given.batch[:2], 128, [64]
-    if given.torch:
-        pytorch(given, out)
+    shape = SMALL if options.small else model.Llama(layers=options.layers)
+    if options.small:
+        options.batch, options.context, options.tokens = options.batch[:2], 128, [64]
+    if options.torch:
+        pytorch(options, out)
     weights = Weights(shape)
-    for name in given.ladder or LADDERS:
-        items = list(LADDERS[name](shape, weights, given))
-        chosen = [i for i in items if not given.only or i.rung in given.only]
+    jax.devices()  # before the readers' platform is chosen
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    readers = ProcessPoolExecutor(options.readers, multiprocessing.get_context("spawn"))
+    for name in options.ladder or LADDERS:
+        items = list(LADDERS[name](shape, weights, options))
+        chosen = [i for i in items if not options.only or i.rung in options.only]
         if chosen:
-            measured(name, chosen, given, out)
+            measured(name, chosen, options, out, readers)
             say(name, json.dumps({p.name: p.stat().st_size for p in out.iterdir()}))
 
 

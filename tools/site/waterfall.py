@@ -1,6 +1,6 @@
 """Draw the waterfall of the README and the front page: one decode step, from a committed record.
 
-python -m tools.site.waterfall          write book/images/waterfall.svg and waterfall.dark.svg
+python -m tools.site.waterfall          write book/images/waterfall.svg and its other versions
 python -m tools.site.waterfall check    say which differ from what the record gives
 """
 
@@ -15,7 +15,13 @@ from roofline_helpers.explain import drawing
 from tools import books
 from tools.site import pictures
 
-PICTURES = {"light": "book/images/waterfall.svg", "dark": "book/images/waterfall.dark.svg"}
+PICTURES = {
+    f"book/images/waterfall{'.slim' * slim}{'.dark' * (theme == 'dark')}.svg": (theme, slim)
+    for theme in ("light", "dark")
+    for slim in (False, True)
+}
+"""Theme of each file, and whether it is the one for phones."""
+
 SCALE = 1.25  # CSS pixels of one, where there is room
 _BEGIN = {"light": ".explained {", "dark": 'html[data-theme="dark"] .explained {'}
 _USED = ("text", ".value", ".ideal", ".loss", ".gain", ".rest", ".call")
@@ -39,14 +45,15 @@ def _variables(sheet: str, theme: str) -> dict[str, str]:
     return dict(re.findall(r"--(\w+): (#\w+)", block))
 
 
-def picture(theme: str) -> str:
-    """Return the picture as SVG for light or for dark pages."""
+def picture(theme: str, slim: bool) -> str:
+    """Return the picture as SVG for light or for dark pages, as wide as most or as a phone."""
     sys.path.append(str(books.ROOT / "book/_ext"))  # where Sphinx finds it, too
     from page_figures import slow_step
 
-    drawn = drawing.waterfall(slow_step())
+    drawn = drawing.waterfall(slow_step(), slim=slim)
     head, _, body = drawn.partition(">")
-    sides = [float(side) * SCALE for side in re.findall(r'viewBox="0 0 (\d+) (\d+)"', head)[0]]
+    scale = 1 if slim else SCALE
+    sides = [float(side) * scale for side in re.findall(r'viewBox="0 0 (\d+) (\d+)"', head)[0]]
     size = f'width="{sides[0]:.0f}" height="{sides[1]:.0f}"'
     head = head.replace("<svg", f'<svg xmlns="http://www.w3.org/2000/svg" {size}', 1)
     return f"{head}>\n<style>{style(theme)}</style>\n{body}\n"
@@ -54,7 +61,7 @@ def picture(theme: str) -> str:
 
 def due() -> dict[str, bytes]:
     """Return what each picture should hold, by the record."""
-    return {name: picture(theme).encode() for theme, name in PICTURES.items()}
+    return {name: picture(*kind).encode() for name, kind in PICTURES.items()}
 
 
 def differing(root: Path = books.ROOT) -> list[str]:

@@ -34,6 +34,11 @@ class Cause:
         What to try.
     chapter : str
         The page that teaches it, by its address in the book.
+
+    Examples
+    --------
+    >>> CAUSES["host"].title
+    'the device waits for the host'
     """
 
     key: str
@@ -155,7 +160,7 @@ CAUSES = _causes(
     Cause(
         "communication",
         "devices wait for an exchange that nothing hides",
-        "shard so that less travels, or so that the exchange runs beside computation",
+        "shard so that less travels, or so that the exchange overlaps computation",
         "notebooks/collectives",
     ),
 )
@@ -163,7 +168,13 @@ CAUSES = _causes(
 
 
 def causes() -> pandas.DataFrame:
-    """Return the closed list of causes as a table: what is wrong, what to try, where to read."""
+    """Return the closed list of causes as a table: what is wrong, what to try, where to read.
+
+    Examples
+    --------
+    >>> "host" in causes().index
+    True
+    """
     from roofline_helpers.show import table
 
     return table(
@@ -190,6 +201,12 @@ class Finding:
         The line of the reader's code that it comes from; empty where nothing says it.
     bytes : float
         Bytes of the main memory that are moved because of it.
+
+    Examples
+    --------
+    >>> finding = Finding("host", 1e-3, ("fusion",), "calls differ by 40 %")
+    >>> finding.title
+    'the device waits for the host'
     """
 
     cause: str

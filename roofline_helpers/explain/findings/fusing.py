@@ -267,12 +267,12 @@ def recomputed(case: Case) -> Iterator[Claim]:
 def gathers(case: Case) -> Iterator[Claim]:
     """Yield gathers and scatters that take more than twice their roof."""
     for row in case.kernels:
-        found = {"gather", "scatter"} & set(row.operations)
-        if not found or row.reachable is None or row.lost < 0.5 * row.seconds:
+        wanted = {"gather", "scatter"} & set(row.operations)
+        if not wanted or row.reachable is None or row.lost < 0.5 * row.seconds:
             continue
         program = case.program(row)
         for part in program.instructions(row.name):
-            if part.instruction.opcode in found:
+            if part.instruction.opcode in wanted:
                 evidence = f"{part.instruction.opcode} of {_rows(part)}"
                 yield Claim("gather", ((row, row.lost, 0.0),), evidence)
                 break

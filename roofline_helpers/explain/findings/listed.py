@@ -14,6 +14,7 @@ _DETECTORS: tuple[Callable[[Case], Iterator[Claim]], ...] = (
     waiting.communication,
     fusing.recomputed,
     moving.copies,
+    moving.turned_updates,
     moving.whole_updates,
     numbers.vector_products,
     numbers.float32,

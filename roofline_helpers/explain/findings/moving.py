@@ -46,6 +46,9 @@ def copies(case: Case) -> Iterator[Claim]:
                     yield _claim("layout-copy", row, _described(program, row))
             elif _could_be_donated(program, row.name):
                 yield _claim("not-donated", row, _argument(program, row))
+            elif _of_a_new_layout(case, row):
+                kind = f"{_shape(program, row.name)} is copied once more, to be changed in place:"
+                yield _claim("layout-copy", row, f"{kind} its new layout is still read elsewhere")
         elif opcodes <= _PLACING | ARITHMETIC | TRANSCENDENTAL | {"broadcast"} and _slowed(
             program, row
         ):
@@ -98,6 +101,17 @@ def _permutes(part: Site) -> bool:
     return written != _order(theirs, theirs.dims)
 
 
+def _of_a_new_layout(case: Case, row: Row) -> bool:
+    """Return whether a kernel copies what another one has just copied into another layout."""
+    makers = case.makers(row)
+    return bool(makers) and all(
+        set(maker.operations) <= _PLACING
+        and _changes_layout(case.program(maker), maker.name)
+        and not _is_the_job(case.program(maker), maker.name)
+        for maker in makers
+    )
+
+
 def _order(shape: hlo.Shape, dims: tuple[int, ...]) -> list[int]:
     """Return the dimensions from slow to fast, without those of length 1."""
     order = shape.order or tuple(range(len(dims)))
@@ -115,13 +129,13 @@ def _could_be_donated(program: Program, name: str) -> bool:
     where = program.sites[name].where
     if where is not program.module.entry:
         return False
-    given = [value for value in program.reads(name) if value.kind == "argument"]
+    arguments = [value for value in program.reads(name) if value.kind == "argument"]
     results = where.root.shape.leaves
     return any(
         value.index not in program.donated
         and any(_alike(value.shape, result) for result in results)
         and not (program.returned(name) and not program.readers.get(name))
-        for value in given
+        for value in arguments
     )
 
 
@@ -176,6 +190,35 @@ def whole_updates(case: Case) -> Iterator[Claim]:
         evidence = f"argument {value.index} ({value.shape}) is written anew to change a part of it"
         saved = case.saved(row, like)
         yield Claim("not-donated", ((row, saved, row.bytes),), evidence)
+
+
+def turned_updates(case: Case) -> Iterator[Claim]:
+    """Yield kernels that change a part of an array, and write all of it in another layout."""
+    for row in case.kernels:
+        program = case.program(row)
+        if "dynamic-update-slice" not in row.operations or _is_the_job(program, row.name):
+            continue
+        turned = [part for part in program.instructions(row.name) if _turns_an_update(part)]
+        moved = sum(part.instruction.shape.bytes for part in turned)
+        if not row.written or moved < 0.5 * row.written / row.launches:
+            continue
+        saved = case.without_bytes(row, read=moved, written=moved)
+        shape = turned[0].operands[0]
+        evidence = f"{shape} is changed in part, and all of it written in another order"
+        yield Claim("layout-copy", ((row, saved, 2.0 * moved * row.launches),), evidence)
+
+
+def _turns_an_update(part: Site) -> bool:
+    """Return whether an instruction puts an array, of which little is new, in another order."""
+    if not _permutes(part):
+        return False
+    source = part.where.by_name[part.instruction.operands[0]]
+    while source.opcode in ("bitcast", "convert", "copy"):
+        source = part.where.by_name[source.operands[0]]
+    if source.opcode != "dynamic-update-slice":
+        return False
+    update = part.where.by_name[source.operands[1]].shape
+    return update.bytes <= 0.5 * source.shape.bytes
 
 
 def _updates(part: Site) -> bool:

@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 from roofline_helpers import hlo
 from roofline_helpers.explain.findings.base import Case, Claim
+from roofline_helpers.explain.findings.widened import NARROW, widened_products
 from roofline_helpers.explain.program import Program
 from roofline_helpers.explain.rows import Row
 from roofline_helpers.hlo.calls import is_product
 from roofline_helpers.hlo.module import Site
 from roofline_helpers.hlo.opcodes import VIEWS
 
-_NARROW = ("bf16", "f16")
 _FOLLOWED = VIEWS | {"slice", "dynamic-slice", "broadcast", "pad"}
 
 
@@ -23,14 +23,23 @@ _FOLLOWED = VIEWS | {"slice", "dynamic-slice", "broadcast", "pad"}
 
 
 def float32(case: Case) -> Iterator[Claim]:
-    """Yield products in float32 one side of which, or both, came as bfloat16 or float16."""
+    """Yield products in float32 one side of which, or both, came as bfloat16 or float16.
+
+    As it is, or worked out further: except on a CPU, whose compiler widens all by itself, and
+    leaves out what narrows between.
+    """
+    cpu = case.platform == "cpu"
+    widened = {name: () if cpu else widened_products(each) for name, each in case.programs.items()}
     for row in case.kernels:
         program = case.program(row)
         for part in program.instructions(row.name):
             if not is_product(part) or not _in_float32(part):
                 continue
             narrow = [_came(program, row.name, part, n) for n in range(2)]
-            if not any(narrow) or (case.platform == "cpu" and not _asked(program, row, part)):
+            further = (part.where.name, part.instruction.name) in widened[row.program]
+            if not any(narrow) and not further:
+                continue
+            if cpu and not _asked(program, row, part):
                 continue
             claim = _in_bfloat16(case, row, part, narrow)
             if claim is not None:
@@ -41,7 +50,7 @@ def float32(case: Case) -> Iterator[Claim]:
 def _in_float32(part: Site) -> bool:
     """Return whether one side of a product is float32, and the other that or narrower."""
     types = {shape.dtype for shape in part.operands[:2]}
-    return "f32" in types and types <= {"f32", *_NARROW}
+    return "f32" in types and types <= {"f32", *NARROW}
 
 
 @dataclass(frozen=True)
@@ -56,14 +65,14 @@ class _Wide:
 
 def _came(program: Program, kernel: str, part: Site, operand: int) -> _Wide | None:
     """Return what an operand of a product was converted from; None if it came as float32."""
-    if part.operands[operand].dtype in _NARROW:
+    if part.operands[operand].dtype in NARROW:
         return _Wide(part.operands[operand].dtype, "", part.operands[operand].elements, True)
     for each, where, maker in _origins(
         program, kernel, part.where, part.instruction.operands[operand]
     ):
         if each.opcode == "convert":
             source = where.by_name[each.operands[0]]
-            if source.shape.dtype in _NARROW and each.shape.dtype == "f32":
+            if source.shape.dtype in NARROW and each.shape.dtype == "f32":
                 asked = each.op_name.endswith("convert_element_type")
                 away = maker if maker != kernel else ""
                 return _Wide(source.shape.dtype, away, each.shape.elements, asked)
@@ -95,8 +104,11 @@ def _in_bfloat16(case: Case, row: Row, part: Site, narrow: list[_Wide | None]) -
     if not any(seconds for _, seconds, _ in parts):
         return None
     shapes = " · ".join(str(shape) for shape in part.operands[:2])
-    which = "both sides were" if not others else "one side was"
-    return Claim("float32", tuple(parts), f"{shapes}, where {which} {sides[0].dtype} before")
+    before = "worked out from values that were widened to float32 on the way"
+    if sides:
+        which = "both sides were" if not others else "one side was"
+        before = f"where {which} {sides[0].dtype} before"
+    return Claim("float32", tuple(parts), f"{shapes}, {before}")
 
 
 def _origins(
@@ -162,8 +174,8 @@ _SIDE = {"cpu": 48, "gpu": 64, "tpu": 128}
 def small_products(case: Case) -> Iterator[Claim]:
     """Yield products that are small, many, and slower than their roof by more than half."""
     for row in case.kernels:
-        found = (product_of(part) for part in case.program(row).instructions(row.name))
-        sizes = [size for size in found if size is not None]
+        products = (product_of(part) for part in case.program(row).instructions(row.name))
+        sizes = [size for size in products if size is not None]
         if not sizes or row.reachable is None:
             continue
         size = max(sizes, key=lambda s: s.batch * s.m * s.n * s.k)
@@ -272,10 +284,10 @@ def _first(
     program: Program, kernel: str, where: hlo.Computation, name: str, opcode: str
 ) -> tuple[hlo.Instruction, hlo.Computation, str] | None:
     """Return the instruction of an opcode that a value comes from, its place and its kernel."""
-    for found in _origins(program, kernel, where, name):
-        if found[0].opcode == opcode:
-            return found
-        if found[0].opcode not in _PASSED:
+    for origin in _origins(program, kernel, where, name):
+        if origin[0].opcode == opcode:
+            return origin
+        if origin[0].opcode not in _PASSED:
             return None
     return None
 

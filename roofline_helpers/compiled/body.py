@@ -1,0 +1,415 @@
+"""The body of a Pallas kernel, walked through at all steps of its grid at once.
+
+Branches (`pl.when`) that depend on the place in the grid, or on constants, count where they are
+taken; loops as often as they turn. What depends on data counts as its dearest branch, or as one
+turn, and the walk remembers that. Bytes are those that the body itself moves: copies that it starts
+(`make_async_copy` on a TPU, `copy_gmem_to_smem` on a GPU), and on a GPU what it loads and stores.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+_TRANSCENDENTAL = frozenset(
+    "exp exp2 expm1 log log1p tanh logistic erf erfc erf_inv sin cos tan sqrt rsqrt cbrt pow atan2 "
+    "asin acos atan sinh cosh asinh acosh atanh digamma lgamma".split()
+)
+_ARITHMETIC = frozenset(
+    "add sub mul div rem max min neg sign abs floor ceil round eq ne lt le gt ge and or not xor "
+    "select_n clamp integer_pow nextafter is_finite shift_left shift_right_logical square "
+    "shift_right_arithmetic add_any population_count clz".split()
+)
+_REDUCING = frozenset(
+    "reduce_sum reduce_max reduce_min reduce_prod reduce_and reduce_or argmax argmin cumsum "
+    "cumprod cummax cummin cumlogsumexp".split()
+)
+
+_SCALARS: Mapping[str, Callable[..., Any]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+    "neg": np.negative,
+    "sign": np.sign,
+    "abs": np.abs,
+    "rem": np.fmod,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "and": lambda a, b: a & b,
+    "or": lambda a, b: a | b,
+    "xor": lambda a, b: a ^ b,
+    "not": lambda a: ~a if np.asarray(a).dtype != bool else np.logical_not(a),
+    "shift_left": np.left_shift,
+    "shift_right_arithmetic": np.right_shift,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "squeeze": lambda a: a,
+    "copy": lambda a: a,
+    "stop_gradient": lambda a: a,
+}
+
+
+def small(value: Any) -> Any:
+    """Return a constant as an array, None if it is large: no index depends on a weight."""
+    if getattr(value, "size", 0) > 1_000_000 or getattr(value, "dtype", None) is None:
+        return None
+    try:
+        return np.asarray(value)
+    except Exception:  # a shape without a value
+        return None
+
+
+def value_of(var: Any, known: Mapping[Any, Any]) -> Any:
+    """Return the value of a variable, None where it isn't known."""
+    if hasattr(var, "val"):
+        return np.asarray(var.val)
+    return known.get(var)
+
+
+def inside(each: Any) -> Iterator[tuple[Any, Sequence[Any]]]:
+    """Yield the jaxprs among the parameters of an equation, and their constants."""
+    for value in each.params.values():
+        for part in value if isinstance(value, tuple | list) else [value]:
+            if hasattr(part, "jaxpr") and hasattr(part, "consts"):
+                yield part.jaxpr, part.consts
+            elif hasattr(part, "eqns"):
+                yield part, ()
+
+
+def short(dtype: Any) -> str:
+    """Return the name of a data type as HLO writes it: bf16, f32, s8, f8e4m3fn."""
+    name = str(dtype)
+    for long, letters in (("bfloat", "bf"), ("float", "f"), ("uint", "u"), ("int", "s")):
+        if name.startswith(long):
+            return name.replace(long, letters, 1).replace("_", "")
+    return name
+
+
+def space_of(aval: Any) -> str:
+    """Return the memory space of a reference: "vmem", "smem", "any", "gmem" …, "none" for none."""
+    return str(getattr(aval, "memory_space", None)).rpartition(".")[2].lower()
+
+
+def item_bytes(dtype: Any) -> float:
+    """Return the bytes of one element."""
+    return 0.5 if "int4" in str(dtype) else float(getattr(dtype, "itemsize", 4))
+
+
+_SPECIAL = {
+    "cond": "_branches",
+    "scan": "_scan",
+    "while": "_while",
+    "run_scoped": "_scoped",
+    "core_map": "_warps",
+    "shard_map": "_everywhere",
+    "program_id": "_place",
+    "num_programs": "_place",
+    "axis_index": "_place",
+    "dma_start": "_copy",
+    "copy_gmem_to_smem": "_copy_in",
+    "copy_smem_to_gmem": "_copy_out",
+    **dict.fromkeys(("get", "load", "masked_load"), "_load"),
+    **dict.fromkeys(("swap", "masked_swap", "addupdate", "atomic_rmw", "atomic_cas"), "_store"),
+    **dict.fromkeys(("wgmma_ref", "tcgen05_mma"), "_product"),
+    **dict.fromkeys(
+        ("pallas_call", "mpmd_map", "conv_general_dilated", "ragged_dot_general"), "_uncounted"
+    ),
+}
+"""Operations with a rule of their own, and the rule."""
+
+
+def _elements(ref: Any, transforms: Sequence[Any]) -> int:
+    """Return how many elements the part of a reference has that its last indexer picks."""
+    picked = [each for each in transforms or () if hasattr(each, "get_indexer_shape")]
+    return math.prod(picked[-1].get_indexer_shape() if picked else ref.aval.shape)
+
+
+def _ends(copy: Any) -> list[tuple[Any, Sequence[Any]]]:
+    """Return source and target of a copy: each the reference, and which part of it."""
+    parts = copy.params["tree"].unflatten(copy.invars)
+    if len(parts) >= 8:  # before JAX 0.8: each reference, then its parts
+        return [(parts[0], parts[1]), (parts[2], parts[3])]
+    return [(getattr(part, "ref", part), getattr(part, "transforms", ())) for part in parts[:2]]
+
+
+def _parts(each: Any, refs: int, *trees: str) -> list[Sequence[Any]]:
+    """Return the transforms that follow the references of an operation, one list a tree."""
+    leaves, transforms = list(each.invars[refs:]), []
+    for name in trees:
+        tree = each.params.get(name)
+        count = 0 if tree is None else tree.num_leaves
+        transforms.append(() if tree is None else tree.unflatten(leaves[:count]))
+        leaves = leaves[count:]
+    return transforms
+
+
+def _scalar(each: Any, values: Sequence[Any]) -> Any:
+    """Return the value of an operation on known scalars; None where it isn't one."""
+    name = each.primitive.name
+    if name == "get":
+        return _read(each, values)
+    if len(each.outvars) != 1 or each.outvars[0].aval.shape or any(v is None for v in values):
+        return None
+    if name in _SCALARS:
+        return _SCALARS[name](*values)
+    if name == "div":
+        whole = np.issubdtype(each.outvars[0].aval.dtype, np.integer)
+        quotient = np.asarray(values[0]) / np.where(values[1] == 0, 1, values[1])
+        return np.trunc(quotient).astype(np.int64) if whole else quotient
+    if name == "select_n":
+        return np.select([np.asarray(values[0]) == i for i in range(len(values) - 1)], values[1:])
+    if name == "clamp":
+        return np.clip(values[1], values[0], values[2])
+    if name == "convert_element_type":
+        return np.asarray(values[0]).astype(each.params["new_dtype"])
+    if name in ("broadcast_in_dim", "reshape"):
+        return values[0]
+    return None
+
+
+def _read(each: Any, values: Sequence[Any]) -> Any:
+    """Return the number that a known array holds at known places."""
+    if values[0] is None or each.outvars[0].aval.shape:
+        return None
+    places = each.params["tree"].unflatten(values[1:])
+    if len(places) != 1 or any(place is None for place in places[0].indices):
+        return None
+    try:
+        index = tuple(np.asarray(place).astype(np.int64) for place in places[0].indices)
+        return np.asarray(values[0])[index]
+    except (IndexError, TypeError, ValueError):
+        return None
+
+
+@dataclass
+class Body:
+    """A walk over a kernel's body, at all steps of its grid at once.
+
+    Known scalars are arrays with one number for each step, or one for all; `weight` says how often
+    a part runs in each step. `axes` are the axes that the body knows by name, `loads` the memory
+    space whose references it reads and writes itself ("" for every space, None for no space), and
+    `moved` what it read and wrote of each.
+    """
+
+    grid: tuple[int, ...]
+    steps: Any
+    axes: Mapping[str, int] = field(default_factory=dict)
+    loads: str | None = None
+    matrix: float = 0.0
+    vector: float = 0.0
+    transcendentals: float = 0.0
+    moved: dict[Any, tuple[float, float]] = field(default_factory=dict)
+    unsure: set[str] = field(default_factory=set)
+    types: dict[str, None] = field(default_factory=dict)
+    refs: dict[Any, Any] = field(default_factory=dict)
+    warp: dict[str, int] = field(default_factory=dict)
+
+    def run(self, jaxpr: Any, known: dict[Any, Any], weight: Any) -> None:
+        """Count what a jaxpr does."""
+        for each in jaxpr.eqns:
+            name = each.primitive.name
+            values = [value_of(var, known) for var in each.invars]
+            if name in _SPECIAL:
+                getattr(self, _SPECIAL[name])(each, values, known, weight)
+            elif any(True for _ in inside(each)) and name not in _REDUCING:
+                self._call(each, values, known, weight)
+            else:
+                self._count(each, weight)
+            result = _scalar(each, values)
+            if result is not None:
+                known[each.outvars[0]] = result
+
+    def _times(self, weight: Any) -> float:
+        """Return how often something runs in all steps together."""
+        return float(np.broadcast_to(weight, self.steps.shape[1:]).sum())
+
+    def _enter(
+        self, inputs: Sequence[Any], jaxpr: Any, outer: Sequence[Any], values: Any, weight: Any
+    ) -> Any:
+        """Count a jaxpr inside, whose inputs are these variables with these values."""
+        known = dict(zip(inputs, values, strict=False))
+        for within, without in zip(inputs, outer, strict=False):
+            if not hasattr(without, "val"):
+                self.refs[within] = self.refs.get(without, without)
+        self.run(jaxpr, known, weight)
+        return [value_of(var, known) for var in jaxpr.outvars]
+
+    # --- what isn't plain arithmetic: each with the equation, its values, all values, its weight
+
+    def _uncounted(self, each: Any, *_: Any) -> None:
+        self.unsure.add(each.primitive.name)  # only where it isn't a kernel's body
+
+    def _place(self, each: Any, _: Any, known: dict[Any, Any], __: Any) -> None:
+        """Note where in the grid a step is, or how large that is."""
+        if each.primitive.name == "axis_index":
+            name = each.params["axis_name"]
+            if name in self.warp:
+                known[each.outvars[0]] = np.asarray(self.warp[name])
+            elif name in self.axes:
+                known[each.outvars[0]] = self.steps[list(self.axes).index(name)]
+            return
+        axis, whole = each.params["axis"], each.primitive.name == "num_programs"
+        known[each.outvars[0]] = np.asarray(self.grid[axis]) if whole else self.steps[axis]
+
+    def _everywhere(self, each: Any, values: Any, _: Any, weight: Any) -> None:
+        jaxpr = next(inside(each))[0]
+        everywhere = weight * each.params["mesh"].size
+        self._enter(jaxpr.invars, jaxpr, each.invars, values, everywhere)
+
+    def _scoped(self, each: Any, values: Any, known: dict[Any, Any], weight: Any) -> None:
+        """Count what runs with memory of its own: its inputs are constants of its jaxpr."""
+        jaxpr = each.params["jaxpr"]
+        results = self._enter(jaxpr.constvars, jaxpr, each.invars, values, weight)
+        known |= {v: r for v, r in zip(each.outvars, results, strict=False) if r is not None}
+
+    def _warps(self, each: Any, values: Any, _: Any, weight: Any) -> None:
+        """Count what each warp of a program does, where they do different things."""
+        jaxpr, sizes = each.params["jaxpr"], dict(each.params["mesh"].shape)
+        if len(sizes) != 1:
+            self.unsure.add(each.primitive.name)
+            return
+        ((name, size),) = sizes.items()
+        for number in range(size):
+            self.warp[name] = number
+            self._enter(jaxpr.constvars, jaxpr, each.invars, values, weight)
+        del self.warp[name]
+
+    def _call(self, each: Any, values: Sequence[Any], known: dict[Any, Any], weight: Any) -> None:
+        jaxpr, _ = next(inside(each))
+        results = self._enter(jaxpr.invars, jaxpr, each.invars, values, weight)
+        known |= {v: r for v, r in zip(each.outvars, results, strict=False) if r is not None}
+
+    def _branches(self, each: Any, values: Sequence[Any], _: Any, weight: Any) -> None:
+        branches, chosen = each.params["branches"], values[0]
+        if chosen is None:
+            if len(branches) > 1 and any(branch.jaxpr.eqns for branch in branches):
+                self.unsure.add("branches chosen by data")
+            dearest = branches[int(np.argmax([self._cost(each.jaxpr) for each in branches]))].jaxpr
+            self._enter(dearest.invars, dearest, each.invars[1:], values[1:], weight)
+            return
+        for number, branch in enumerate(branches):
+            taken = weight * (np.asarray(chosen) == number)
+            if np.any(taken):
+                jaxpr = branch.jaxpr
+                self._enter(jaxpr.invars, jaxpr, each.invars[1:], values[1:], taken)
+
+    def _cost(self, jaxpr: Any) -> float:
+        """Return the FLOPs and bytes of a branch on its own."""
+        alone = Body(self.grid, self.steps, self.axes, self.loads)
+        alone.run(jaxpr, {}, np.ones(1))
+        return alone.matrix + alone.vector + sum(map(sum, alone.moved.values()))
+
+    def _scan(self, each: Any, values: Sequence[Any], _: Any, weight: Any) -> None:
+        constants = each.params["num_consts"]
+        inner = each.params["jaxpr"].jaxpr
+        known = [*values[:constants], *[None] * (len(inner.invars) - constants)]
+        self._enter(inner.invars, inner, each.invars, known, weight * each.params["length"])
+
+    def _while(self, each: Any, values: Sequence[Any], _: Any, weight: Any) -> None:
+        before, inner = each.params["cond_nconsts"], each.params["body_nconsts"]
+        body = each.params["body_jaxpr"].jaxpr
+        turns = self._turns(each, values)
+        if turns is None:
+            self.unsure.add("loops whose turns depend on data")
+            turns = 1
+        constants = values[before : before + inner]
+        known = [*constants, *[None] * (len(body.invars) - len(constants))]
+        self._enter(body.invars, body, each.invars[before:], known, weight * turns)
+
+    def _turns(self, each: Any, values: Sequence[Any]) -> Any:
+        """Return how often a loop turns whose counter goes up by one; None for others."""
+        before, inner = each.params["cond_nconsts"], each.params["body_nconsts"]
+        test = each.params["cond_jaxpr"].jaxpr
+        if len(test.eqns) != 1 or test.eqns[0].primitive.name != "lt":
+            return None
+        known = dict(zip(test.invars, [*values[:before], *values[before + inner :]], strict=True))
+        first, bound = (value_of(var, known) for var in test.eqns[0].invars)
+        if first is None or bound is None:
+            return None
+        return np.maximum(np.asarray(bound) - np.asarray(first), 0)
+
+    def _move(self, ref: Any, elements: float, weight: Any, *sides: int) -> None:
+        """Add bytes that a reference was read (side 0) or written (side 1)."""
+        amount = self._times(weight) * elements * item_bytes(ref.aval.dtype)
+        outer = self.refs.get(ref, ref)
+        both = list(self.moved.get(outer, (0.0, 0.0)))
+        for side in sides:
+            both[side] += amount
+        self.moved[outer] = (both[0], both[1])
+
+    def _copy(self, each: Any, _: Any, __: Any, weight: Any) -> None:
+        """Count a copy that a TPU's kernel starts: from or to the main memory."""
+        for side, (ref, places) in enumerate(_ends(each)):
+            if space_of(ref.aval) in ("any", "hbm"):
+                self._move(ref, _elements(ref, places), weight, side)
+
+    def _copy_in(self, each: Any, _: Any, __: Any, weight: Any) -> None:
+        """Count a copy of a GPU's kernel to shared memory: once for all that it is cast to."""
+        (places,) = _parts(each, 3, "src_transforms_treedef")
+        shared = math.prod(self.axes[axis] for axis in each.params.get("collective_axes") or ())
+        self._move(each.invars[0], _elements(each.invars[0], places) / shared, weight, 0)
+
+    def _copy_out(self, each: Any, _: Any, __: Any, weight: Any) -> None:
+        trees = "src_transforms_treedef", "dst_transforms_treedef"
+        *_, places = _parts(each, 2, *trees)
+        self._move(each.invars[1], _elements(each.invars[1], places), weight, 1)
+
+    def _load(self, each: Any, _: Any, __: Any, weight: Any) -> None:
+        self._touch(each, weight, 0)
+
+    def _store(self, each: Any, _: Any, __: Any, weight: Any) -> None:
+        adds = each.primitive.name in ("addupdate", "atomic_rmw", "atomic_cas")
+        self._touch(each, weight, *((0, 1) if adds else (1,)))
+
+    def _touch(self, each: Any, weight: Any, *sides: int) -> None:
+        """Count what a GPU's program loads and stores; empty lanes count as if they were full."""
+        ref = each.invars[0]
+        if self.loads is not None and self.loads in space_of(ref.aval):
+            value = (each.outvars or each.invars[1:])[0]
+            self._move(ref, math.prod(value.aval.shape), weight, *sides)
+
+    def _product(self, each: Any, _: Any, __: Any, weight: Any) -> None:
+        """Count a product of two references into a third: 2·m·n·k from m·n, m·k and k·n."""
+        if each.params.get("collective_axis") is not None:
+            self.unsure.add("products that two processors share")
+        refs, extra = each.invars[:3], 3
+        if each.primitive.name == "tcgen05_mma":
+            scales = 2 * each.params["scaled"] + each.params["sparse"]
+            extra = 4 + each.params["arrive"] + scales
+        trees = (f"{which}_transforms_tree" for which in ("acc", "a", "b"))
+        places = _parts(each, extra, *trees)
+        sizes = [_elements(ref, part) for ref, part in zip(refs, places, strict=True)]
+        self.matrix += 2 * math.sqrt(math.prod(sizes)) * self._times(weight)
+        self.types["×".join(dict.fromkeys(short(ref.aval.dtype) for ref in refs[1:]))] = None
+
+    def _count(self, each: Any, weight: Any) -> None:
+        """Add the FLOPs of an operation on arrays."""
+        name = each.primitive.name
+        shape = each.outvars[0].aval.shape if each.outvars else ()
+        if not shape and name not in _REDUCING:
+            return
+        times = self._times(weight)
+        n = math.prod(shape)
+        if name == "dot_general":
+            (contracted, _), _ = each.params["dimension_numbers"]
+            inner = math.prod(each.invars[0].aval.shape[d] for d in contracted)
+            self.matrix += 2 * n * inner * times
+            names = dict.fromkeys(short(var.aval.dtype) for var in each.invars)
+            self.types["×".join(names)] = None
+        elif name in _TRANSCENDENTAL:
+            self.vector += n * times
+            self.transcendentals += n * times
+        elif name in _ARITHMETIC:
+            self.vector += n * times
+        elif name in _REDUCING:
+            self.vector += math.prod(each.invars[0].aval.shape) * times

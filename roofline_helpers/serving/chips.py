@@ -1,0 +1,57 @@
+"""How many chips can share a model by tensor parallelism."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from roofline_helpers._checks import BadValue, UnknownName, whole
+from roofline_helpers.hardware import Chip
+from roofline_helpers.hardware import chip as chip_of
+from roofline_helpers.models import Decoder
+from roofline_helpers.models import model as model_of
+from roofline_helpers.network import topology
+
+COUNTS = (1, 2, 4, 8)
+"""Numbers of chips that are tried for a model."""
+
+
+def chip_counts(model: Decoder | str, chip: Any) -> list[int]:
+    """Return which of `COUNTS` can share a model by tensor parallelism.
+
+    Raises
+    ------
+    BadType, UnknownName
+        Not a model; no such chip.
+
+    Examples
+    --------
+    >>> chip_counts("llama-3-8b", "h100")
+    [1, 2, 4, 8]
+    """
+    decoder, device = model_of(model), chip_of(chip)
+    counts = []
+    for count in COUNTS:
+        with suppress(BadValue, UnknownName):
+            counts.append(together(decoder, device, count))
+    return counts
+
+
+def together(decoder: Decoder, device: Chip, chips: Any) -> int:
+    """Return the number of chips if they can share a model; raise as `step`."""
+    count = whole("chips", chips)
+    if count == 1:
+        return 1
+    split = {
+        "heads of keys": decoder.kv_heads,
+        "d_ff": decoder.d_ff,
+        "vocabulary": decoder.vocabulary,
+    }
+    for what, size in split.items():
+        if size % count:
+            raise BadValue(f"chips must divide the {what} of {decoder.name}, {size}, got {count}")
+    place = topology(device, count)
+    if place.fast != place.axes:
+        most = place.chips // place.axes[-1].size
+        raise BadValue(f"a host has {most} {device.name}, got {count} chips: on_slice()")
+    return count

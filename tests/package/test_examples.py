@@ -1,0 +1,103 @@
+"""The reference: every name on its pages has an example, which `make test` runs as a doctest."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tools import books
+
+PAGES = sorted((books.ROOT / "book/api").glob("*.md"))
+DIRECTIVE = re.compile(r"^\.\. (automodule|autoclass|autofunction):: (\S+)$((?:\n +:.*)*)", re.M)
+
+
+def option(options: str, name: str) -> list[str]:
+    found = re.search(rf":{name}: *(.*)", options)
+    return [each.strip() for each in found[1].split(",")] if found and found[1] else []
+
+
+def public(module: ModuleType, options: str) -> list[str]:
+    """Return the names that a page shows of a module."""
+    own = [
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_") and getattr(value, "__module__", None) == module.__name__
+    ]
+    names: list[str] = option(options, "members") or list(getattr(module, "__all__", own))
+    return [name for name in names if name not in option(options, "exclude-members")]
+
+
+def documented() -> Iterator[tuple[str, Any]]:
+    """Yield the functions and classes of the reference, by their names."""
+    for page in PAGES:
+        for kind, path, options in DIRECTIVE.findall(page.read_text("utf-8")):
+            if kind == "automodule":
+                module = importlib.import_module(path)
+                found = {name: getattr(module, name) for name in public(module, options)}
+            else:
+                place, _, name = path.rpartition(".")
+                found = {name: getattr(importlib.import_module(place), name)}
+            for name, value in found.items():
+                if inspect.isclass(value) or inspect.isroutine(value):
+                    yield f"{path}: {name}", value
+
+
+def without_example(names: Iterator[tuple[str, Any]]) -> list[str]:
+    return [name for name, value in names if ">>> " not in (value.__doc__ or "")]
+
+
+def test_every_name_of_the_reference_has_an_example() -> None:
+    names = dict(documented())
+    assert len(names) > 260, "the pages are read"
+    assert without_example(iter(names.items())) == []
+
+
+def test_examples_that_are_not_run_are_known() -> None:
+    """They measure for minutes, depend on the machine, or take seconds and are tested elsewhere."""
+    skipped = {
+        name.partition(": ")[2]
+        for name, value in documented()
+        if all("+SKIP" in line for line in value.__doc__.splitlines() if ">>> " in line)
+    }
+    assert skipped == {
+        "Budget",
+        "can_compile",
+        "design_challenge",
+        "main",
+        "memory_wall",
+        "recording",
+        "run",
+    }
+
+
+def test_a_name_without_an_example_is_found() -> None:
+    def bare() -> None:
+        """Return nothing."""
+
+    def shown() -> None:
+        """Return nothing.
+
+        >>> shown()
+        """
+
+    assert without_example(iter([("bare", bare), ("shown", shown)])) == ["bare"]
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ("", ["save", "load"]),
+        ("\n   :members: load", ["load"]),
+        ("\n   :members:\n   :exclude-members: load", ["save"]),
+    ],
+)
+def test_a_pages_options_choose_its_names(options: str, names: list[str]) -> None:
+    module = ModuleType("room")
+    vars(module).update(__all__=["save", "load"], save=print, load=print)
+    assert public(module, options) == names

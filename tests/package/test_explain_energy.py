@@ -1,0 +1,55 @@
+"""Joules of a call, counted by a library that stands in for NVML."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from roofline_helpers.explain import energy
+from roofline_helpers.measure import nvml
+
+
+class Meter:
+    """NVML's counter and power meter: each call of the program costs three joules."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.asked = 0
+
+    def run(self, queue: int) -> None:
+        self.calls += queue
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle: Any) -> int:
+        return 3000 * self.calls
+
+    def nvmlDeviceGetPowerUsage(self, handle: Any) -> int:
+        self.asked += 1
+        return 75_000
+
+
+@pytest.fixture
+def meter(monkeypatch: pytest.MonkeyPatch) -> Iterator[Meter]:
+    meter = Meter()
+    handle = ctypes.pointer(ctypes.c_int(0))  # as pynvml's: it can't be hashed
+    monkeypatch.setattr(nvml, "opened", lambda: (meter, handle))
+    monkeypatch.setattr(energy, "LOOP", 0.05)
+    now = iter(range(10**6))
+    monkeypatch.setattr(energy, "perf_counter", lambda: next(now) / 100)
+    monkeypatch.setattr(energy, "sleep", lambda seconds: None)
+    energy._idle_watts.cache_clear()
+    yield meter
+    energy._idle_watts.cache_clear()
+
+
+def test_joules_of_a_call_and_the_idle_power_asked_once(meter: Meter) -> None:
+    runner: Any = SimpleNamespace(run=meter.run)
+    first, again = energy.energy_of(runner, 4), energy.energy_of(runner, 4)
+    assert first is not None
+    assert again is not None
+    assert first.joules == pytest.approx(3)
+    assert first.idle == pytest.approx(75)
+    assert meter.asked == 10

@@ -1,0 +1,105 @@
+"""Kernels forked from one process that has already imported what most notebooks import.
+
+A notebook of this book spends seconds on importing JAX, pandas and Matplotlib, the same ones each
+time. Here one process imports them once, and each kernel begins as a copy of it: with modules
+loaded, but with no backend of JAX started, no figure drawn, and a namespace of its own. Only the
+checks execute notebooks so (`tools.notebooks.once`); what is committed comes from new processes.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from multiprocessing.forkserver import set_forkserver_preload
+from typing import Any
+
+from jupyter_client.manager import AsyncKernelManager
+
+PRELOADED = [
+    "ipykernel.kernelapp",
+    "jax.numpy",
+    "matplotlib.pyplot",
+    "pandas",
+    "roofline_helpers.ask",
+    "roofline_helpers.compiled",
+    "roofline_helpers.explain",
+    "roofline_helpers.lab",
+    "roofline_helpers.measure",
+    "roofline_helpers.plot",
+    "tools.notebooks.inside",
+]
+
+
+def begin(arguments: list[str], environment: dict[str, str], folder: str | None) -> None:
+    """Become a kernel: what a process of its own is given when it is started, this one sets."""
+    from ipykernel import kernelapp
+
+    os.setsid()
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    os.environ.clear()
+    os.environ.update(environment)
+    if folder:
+        os.chdir(folder)
+    named = environment.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:0] = [one for one in named if one and one not in sys.path]
+    sys.argv = ["ipykernel_launcher.py", *arguments]
+    # 1: it has a parent, but not one that its own way of watching would find
+    kernelapp.launch_new_instance([*arguments, "--IPKernelApp.parent_handle=1"])
+
+
+def end_with_parent() -> None:
+    """End when the process that asked for this kernel does: the one it was forked from may stay."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+class Forked:
+    """A kernel's process, with what its manager uses of a `subprocess.Popen`."""
+
+    stdin = stdout = stderr = None
+
+    def __init__(self, command: list[str], env: dict[str, str], cwd: str | None) -> None:
+        context = multiprocessing.get_context("forkserver")
+        arguments = command[command.index("-m") + 2 :]
+        self.process = context.Process(target=begin, args=(arguments, env, cwd), daemon=True)
+        self.process.start()
+        assert self.process.pid
+        self.pid: int = self.process.pid
+
+    def poll(self) -> int | None:
+        """Return the exit status, None while it runs."""
+        return self.process.exitcode
+
+    def wait(self) -> int | None:
+        """Wait until it has ended, and return its exit status."""
+        self.process.join()
+        return self.process.exitcode
+
+    def send_signal(self, signum: int) -> None:
+        """Send a signal, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, signum)
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it."""
+        self.send_signal(signal.SIGKILL)
+
+
+class Manager(AsyncKernelManager):
+    """Starts kernels as copies of the process that has imported everything."""
+
+    async def _async_launch_kernel(self, kernel_cmd: list[str], **options: Any) -> None:
+        set_forkserver_preload(PRELOADED)
+        local: Any = self.provisioner
+        local.process = Forked(kernel_cmd, options["env"], options.get("cwd"))
+        local.pid = local.pgid = local.process.pid
+        self._reconcile_connection_info(local.connection_info)
