@@ -24,7 +24,8 @@ BUNDLES: Mapping[str, tuple[str, ...]] = {
     ),
     "paste": (
         *("numbers.js", "style.js", "core.js"),
-        *("model.js", "chart.js", "hlo.js", "verdicts.js", "pasted.js"),
+        *("model.js", "chart.js"),
+        *("hlo_text.js", "hlo.js", "verdicts.js", "pasted.js"),
     ),
 }
 """Scripts of each kind of element: a question in a notebook doesn't bring the labs along."""
@@ -50,7 +51,7 @@ def _sources(bundle: str) -> str:
             from roofline_helpers import serving
 
             parts.append(f"const tables = {to_json(serving.tables())};")
-        if name == "hlo.js":
+        if name == "hlo_text.js":
             from roofline_helpers.hlo import page
 
             parts.append(f"const opcodes = {to_json(page.tables())};")

@@ -2,8 +2,10 @@
    What is computed comes from model.js, hlo.js and verdicts.js; here are the fields and the words. */
 (() => {
   const { el, si } = core, { rate } = chart, number = (v, digits = 3) => core.significant(v, digits);
-  const LONGEST = 1500; // characters of a program that a link may carry
-  const SHOWN = 12, DRAWN = 4; // kernels of a program in the table, and in the picture beside the whole
+  // Characters of a program that a link may carry
+  const LONGEST = 1500;
+  // Kernels of a program in the table, and in the picture beside the whole
+  const SHOWN = 12, DRAWN = 4;
 
   core.style(`
     .controls { display: grid; grid-template-columns: repeat(auto-fill, minmax(8.4rem, 1fr)); gap: .5rem .9rem; align-items: start; margin-top: .6rem; }
@@ -56,7 +58,7 @@
     if (kind === "attention") return { works: [verdicts.attention({ ...now, causal: now.causal === "yes" }, dtype)], how: "one kernel, the scores stay on the chip; Q, K, V and the output cross memory once" };
     if (!now.text.trim()) throw new Error("Paste the text of a compiled program into the field.");
     const program = read(now.text);
-    if (!program.rows.length) throw new Error("This program has no kernels: nothing in it runs.");
+    if (!program.rows.length) throw new Error("This program has no kernels.");
     return { works: verdicts.compiled(program.rows, dtype), program, how: `${program.rows.length} kernel${program.rows.length > 1 ? "s" : ""} as compiled` };
   }
 
@@ -76,9 +78,9 @@
     return [
       !program && "Counted by hand: a compiler may fuse it with its neighbours or move more. Paste its program to see.",
       !program && moved <= chip.inside && `All of it (${si(moved, "B")}) fits into the ${si(chip.inside, "B")} on the chip: if it is there already, memory doesn't bind.`,
-      now.chip !== OWN && !Object.keys(chip.reached.matrix).length && !chip.reached.bandwidth && "Nobody has measured this chip's ceilings here: only the published ones were asked.",
+      now.chip !== OWN && !Object.keys(chip.reached.matrix).length && !chip.reached.bandwidth && "Nobody measured this chip's ceilings here: only published ones were asked.",
       !chip.floor && "No floor of a launch is known for this chip: another chip's was assumed.",
-      program && "Every kernel is held against the roof of the one data type that you chose.",
+      program && "Every kernel is held against the roof of the type that you chose.",
       program?.partitions > 1 && `The program runs on ${program.partitions} devices; this is one of them, without its waits for the network.`,
       ...(program?.notes ?? []),
     ].filter(Boolean);
@@ -113,7 +115,8 @@
     if (typeof given.text === "string") now.text = given.text.slice(0, LONGEST);
 
     let last = { text: null };
-    const read = (text) => { // once a text, whatever else is changed
+    // Once a text, whatever else is changed
+    const read = (text) => {
       if (last.text !== text) {
         last = { text };
         try { last.program = hlo.kernels(text); } catch (error) { last.error = error; }
@@ -121,7 +124,7 @@
       if (last.error) throw last.error;
       return last.program;
     };
-    const area = el("textarea", { id: "hlo", rows: 9, spellcheck: "false", autocomplete: "off", placeholder: "HloModule jit_f, …" }, now.text);
+    const area = el("textarea", { id: "hlo", rows: 9, spellcheck: "false" }, now.text);
     const paste = el("div", { class: "paste" }, el("label", { for: "hlo" }, "The text of the compiled program"), area);
 
     function show() {
@@ -161,7 +164,7 @@
       for (const name of Object.keys(FIELDS)) fields[name].node.hidden = !there.includes(name);
       paste.hidden = now.kind !== "program";
       const fits = now.text.length <= LONGEST;
-      link.textContent = now.kind !== "program" ? "" : fits ? "" : "This text is too long for the page's address: a link carries the chip alone.";
+      link.textContent = now.kind !== "program" || fits ? "" : "Too long for the page's address: a link carries the chip alone.";
       let said;
       try { said = show(); } catch (error) {
         said = error.message;

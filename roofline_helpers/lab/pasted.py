@@ -34,14 +34,8 @@ def your_kernel(
 
     Parameters
     ----------
-    chip : str, Chip or jax.Device
-        What it starts with, as the next.
-    dtype : str or data type, optional
-        The chip's 16-bit type if not given.
-    key : str
-        Its name in the page's address.
-    title : str
-        The bold line above it.
+    chip, dtype, key, title : optional
+        As in `point`.
 
     Raises
     ------

@@ -358,9 +358,10 @@ def lines(kind: str, over: Axis | Iterable[Axis]) -> list[tuple[float, float]]:
     Examples
     --------
     >>> from roofline_helpers.network import topology
-    >>> ((start, each),) = lines("all-gather", topology("v5e", "4x4")["x"])
-    >>> f"{start * 1e6:.0f} µs, then {1 / each / 1e9:.1f} GB/s"
-    '3 µs, then 66.7 GB/s'
+    >>> eight = topology("h100", 8, ceilings="reached").fast
+    >>> found = lines("all-reduce", eight)
+    >>> [f"{start * 1e6:.1f} µs + V / {1e-9 / each:.0f} GB/s" for start, each in found]
+    ['26.9 µs + V / 57 GB/s', '56.9 µs + V / 193 GB/s']
     """
     allowed = [name for name in COLLECTIVES if name != "permute"]
     named, axes = COLLECTIVES[name_of("collective", kind, allowed)], axes_of(over)

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from roofline_helpers import network, training
-from roofline_helpers.compiled import Report, stand_ins
+from roofline_helpers.compiled import DoesNotFit, Report, stand_ins
 from roofline_helpers.compiled.reached import AtReached, at_reached
 from roofline_helpers.models import Decoder, model
 from roofline_helpers.training import Step
@@ -78,21 +78,26 @@ class PublishedStep:
 
     @cached_property
     def program(self) -> Report | None:
-        """XLA's program of the step for one device; None where none was compiled.
+        """XLA's program of the step for one device; None where none was compiled, or refused."""
+        if self.recipe is None or self.refused is not None:
+            return None
+        return stand_ins.find(self.record, self.chip)
 
-        Raises
-        ------
-        DoesNotFit
-            The compiler refused it.
-        """
-        return None if self.recipe is None else stand_ins.find(self.record, self.chip)
+    @cached_property
+    def refused(self) -> DoesNotFit | None:
+        """Why XLA refused the step, if it did."""
+        try:
+            if self.recipe is not None:
+                stand_ins.find(self.record, self.chip)
+        except DoesNotFit as error:
+            return error
+        return None
 
     @cached_property
     def compiled(self) -> AtReached | None:
         """What that program takes at reached ceilings: its `seconds` are a third prediction.
 
-        Its attention fills as much of a matrix unit as heads are wide, as in `reached`. Raise as
-        `program`.
+        Its attention fills as much of a matrix unit as heads are wide, as in `reached`.
         """
         if self.program is None:
             return None

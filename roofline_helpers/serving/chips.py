@@ -26,8 +26,8 @@ def chip_counts(model: Decoder | str, chip: Any) -> list[int]:
 
     Examples
     --------
-    >>> chip_counts("llama-3-8b", "h100")
-    [1, 2, 4, 8]
+    >>> chip_counts("llama-3-70b", "h100"), chip_counts("llama-3-70b", "l4")
+    ([1, 2, 4, 8], [1])
     """
     decoder, device = model_of(model), chip_of(chip)
     counts = []

@@ -347,7 +347,14 @@ def matrix_rate(chip: Chip, dtype: str, ceilings: str) -> float:
 
 
 def filled(model: Decoder, chip: str) -> float:
-    """Return the share of a chip's matrix unit that products of attention fill, a head wide."""
+    """Return the share of a chip's matrix unit that products of attention fill, a head wide.
+
+    Examples
+    --------
+    >>> from roofline_helpers.models import LLAMA_3_8B
+    >>> filled(LLAMA_3_8B, "v5p"), filled(LLAMA_3_8B, "v6e")
+    (1.0, 0.5)
+    """
     return min(1.0, model.head_dim / MATRIX_SIDE.get(chip, 1))
 
 

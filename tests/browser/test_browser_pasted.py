@@ -97,7 +97,7 @@ def test_a_program_is_read_and_its_link_carries_it_if_it_is_short(
     expect(host.locator("dl")).to_contain_text(si(moved, "B"))
     expect(host.locator("dl")).to_contain_text("kernels whose FLOPs are known")
     assert "text" not in link(host)
-    expect(host).to_contain_text("too long for the page's address")
+    expect(host).to_contain_text("Too long for the page's address")
     assert host.get_by_role("region", name="Kernels").locator("tbody tr").count() == len(
         ledger.rows
     )

@@ -9,7 +9,7 @@ from importlib import resources
 from typing import Any
 
 import pytest
-from hlo_programs import fixture
+from hlo_programs import fixture, scripts
 from playwright.sync_api import Browser
 
 import roofline_helpers as rh
@@ -109,13 +109,12 @@ def alike(mine: Any, theirs: Any) -> bool:
 
 
 def asked(chromium: Browser, given: list[list[Any]], change: tuple[str, str] = ("", "")) -> Any:
-    assets = resources.files("roofline_helpers") / "assets"
+    folder = resources.files("roofline_helpers") / "assets"
     floors = {"tpu": verdicts.assumed_floor("tpu"), "other": verdicts.assumed_floor("gpu")}
     script = (
         f"{serving.script()}\n"
         f"const opcodes = {to_json(page.tables())}, floors = {to_json(floors)};\n"
-        f"{(assets / 'hlo.js').read_text('utf-8')}\n"
-        f"{(assets / 'verdicts.js').read_text('utf-8').replace(*change)}"
+        f"{scripts()}\n{(folder / 'verdicts.js').read_text('utf-8').replace(*change)}"
     )
     tab = chromium.new_page()
     try:

@@ -257,10 +257,12 @@ _REMAT = re.compile(r"\.remat\d*(\.|$)")
 
 
 def recomputed(case: Case) -> Iterator[Claim]:
-    """Yield kernels that compute again, for the backward pass, what was computed forward."""
+    """Yield kernels that compute again: for the backward pass, or where the compiler saves memory."""
     for row in case.kernels:
-        if row.step == "recomputed" or _REMAT.search(row.name):
-            evidence = f"{row.what} runs again in the backward pass"
+        saved = _REMAT.search(row.name)
+        if row.step == "recomputed" or saved:
+            why = "in the backward pass" if row.step == "recomputed" else "since memory is short"
+            evidence = f"{row.what} runs again {why}"
             yield Claim("recomputed", ((row, row.seconds, row.bytes),), evidence)
 
 
