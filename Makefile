@@ -65,7 +65,7 @@ lab: $(READY) ## open the notebooks in JupyterLab
 links: $(READY) ## ask whether the outside addresses that the site links to are still there
 	@$(PY) -m tools.site.links
 
-lighthouse: $(READY) ## weigh and judge every page, beside a default book (needs npm)
+lighthouse: $(READY) ## weigh and judge every page, and a default book's (needs npm)
 	@test -d _build/npm/node_modules/lighthouse || npm install --silent --prefix _build/npm lighthouse
 	@$(PY) -m tools.site.lighthouse --default
 

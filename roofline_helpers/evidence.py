@@ -59,7 +59,8 @@ def decode() -> dict[str, Any]:
     One row a batch, one number a program: kernels of our own, JAX with cuDNN's attention, PyTorch.
     "rungs" has the ladder of `examples/llama_decode`: what each changes, and its seconds.
     "roof" has the step's least seconds by batch: by the published bandwidth, by that of a copy
-    ("reached"), and by that of a stream that only reads.
+    ("reached"), and by that of a stream that only reads. "prefill" has the seconds of PyTorch's
+    prefill, by tokens.
 
     Examples
     --------

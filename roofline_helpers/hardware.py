@@ -205,15 +205,15 @@ class Chip:
         """Return a published roofline with what was measured of it in its place."""
         rates = self.reached
         on_vector = unit == "vector" or dtype not in self.matrix
-        found = {
+        reached = {
             "peak": (rates.vector if on_vector else rates.matrix).get(dtype),
             "memory": rates.stream(stream) if "hbm" in roof.levels else None,
         }
-        vector = found["peak"] if unit == "vector" else rates.vector.get("fp32")
-        known = {part: figure.value for part, figure in found.items() if figure}
+        vector = reached["peak"] if unit == "vector" else rates.vector.get("fp32")
+        known = {part: figure.value for part, figure in reached.items() if figure}
         if not known:
             return replace(roof, name=f"{roof.name} (as published: nothing was measured)")
-        left = " and ".join(part for part in found if part not in known)
+        left = " and ".join(part for part in reached if part not in known)
         measured = roof.measured(
             peak=known.get("peak"),
             levels={"hbm": known["memory"]} if "memory" in known else None,
@@ -250,25 +250,25 @@ class Chip:
 
     def figures(self) -> dict[str, Figure]:
         """Return every figure of the chip by its path, for instance "memory.hbm.bandwidth"."""
-        found = {f"matrix.{name}": figure for name, figure in self.matrix.items()}
-        found |= {f"vector.{name}": figure for name, figure in self.vector.items()}
+        figures = {f"matrix.{name}": figure for name, figure in self.matrix.items()}
+        figures |= {f"vector.{name}": figure for name, figure in self.vector.items()}
         for level, memory in self.memory.items():
-            found[f"memory.{level}.capacity"] = memory.capacity
+            figures[f"memory.{level}.capacity"] = memory.capacity
             if memory.printed:
-                found[f"memory.{level}.printed"] = memory.printed
+                figures[f"memory.{level}.printed"] = memory.printed
             if memory.bandwidth:
-                found[f"memory.{level}.bandwidth"] = memory.bandwidth
+                figures[f"memory.{level}.bandwidth"] = memory.bandwidth
         for name, link in self.links.items():
-            found[f"links.{name}"] = link.total
+            figures[f"links.{name}"] = link.total
             if link.latency:
-                found[f"links.{name}.latency"] = link.latency
+                figures[f"links.{name}.latency"] = link.latency
         for name in ("clock", "power", "floor", "dispatch"):
             if getattr(self, name):
-                found[name] = getattr(self, name)
+                figures[name] = getattr(self, name)
         for part in ("matrix", "vector", "streams"):
             rates: Mapping[str, Figure] = getattr(self.reached, part)
-            found |= {f"reached.{part}.{name}": figure for name, figure in rates.items()}
-        return found
+            figures |= {f"reached.{part}.{name}": figure for name, figure in rates.items()}
+        return figures
 
 
 def chip(given: Any) -> Chip:

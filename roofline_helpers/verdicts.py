@@ -139,7 +139,7 @@ class Verdict(_Held):
     @property
     def word(self) -> str:
         """ "memory", "compute", "network" or "latency" if all cases agree, else "depends"."""
-        words = {found.bound or "nothing" for found in self.found.values()}
+        words = {each.bound or "nothing" for each in self.found.values()}
         return words.pop() if len(words) == 1 else DEPENDS
 
     @property
@@ -266,11 +266,11 @@ def verdict(
     """
     where = _place(program, chip)
     least = _floor(where, floor)
-    found = {}
+    by_case = {}
     for case in _cases(program, where, compiled):
         kernels = _kernels(program, where, case, least, compiled)
-        found[case] = Found(_busiest(kernels), sum(k.roof_seconds or 0.0 for k in kernels))
-    return Verdict(name or _name(program), where, least, found)
+        by_case[case] = Found(_busiest(kernels), sum(k.roof_seconds or 0.0 for k in kernels))
+    return Verdict(name or _name(program), where, least, by_case)
 
 
 def gain(
@@ -307,14 +307,14 @@ def gain(
     places = [_place(each, chip) for each in (before, after)]
     floors = [_floor(where, floor) for where in places]
     cases = [_cases(each, where, None) for each, where in zip((before, after), places, strict=True)]
-    found = {}
+    by_case = {}
     for case in dict.fromkeys([*cases[0], *cases[1]]):
         seconds = [
             sum(k.roof_seconds or 0.0 for k in _kernels(each, where, case, least, None))
             for each, where, least in zip((before, after), places, floors, strict=True)
         ]
-        found[case] = seconds[0] / seconds[1]
-    return Gain(name, places[0], floors[0], found)
+        by_case[case] = seconds[0] / seconds[1]
+    return Gain(name, places[0], floors[0], by_case)
 
 
 def assumed_floor(kind: str) -> float:
@@ -382,15 +382,15 @@ def _name(program: Any) -> str:
 def _jobs(program: Any) -> list[tuple[Work, int]]:
     """Return the works of a program, and how often each runs."""
     members = program if isinstance(program, Sequence) else [program]
-    found = []
+    jobs = []
     for each in members:
         job, launches = (each.work, each.launches) if isinstance(each, Kernel) else (each, 1)
         if not isinstance(job, Work):
             raise BadType(f"a Work, a Kernel of one, or a Step is needed, got {shown(each)}")
-        found.append((job, launches))
-    if not found:
+        jobs.append((job, launches))
+    if not jobs:
         raise BadType("at least one kernel is needed, got none")
-    return found
+    return jobs
 
 
 def _cases(program: Any, chip: Chip, compiled: Compiled | None) -> list[Case]:

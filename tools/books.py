@@ -19,7 +19,7 @@ def pages(root: Path = ROOT) -> list[str]:
         The folder that holds ``_toc.yml``.
     """
     toc: dict[str, Any] = yaml.safe_load((root / "_toc.yml").read_text("utf-8"))
-    found = [toc["root"]]
+    names = [toc["root"]]
 
     def walk(node: Any) -> None:
         if isinstance(node, list):
@@ -27,12 +27,12 @@ def pages(root: Path = ROOT) -> list[str]:
                 walk(item)
         elif isinstance(node, dict):
             if "file" in node:
-                found.append(node["file"])
+                names.append(node["file"])
             for key in ("parts", "chapters", "sections", "subtrees", "entries"):
                 walk(node.get(key))
 
     walk({key: value for key, value in toc.items() if key != "root"})
-    return [page.removesuffix(".md").removesuffix(".ipynb") for page in found]
+    return [page.removesuffix(".md").removesuffix(".ipynb") for page in names]
 
 
 def notebooks(root: Path = ROOT) -> list[Path]:
@@ -43,8 +43,8 @@ def notebooks(root: Path = ROOT) -> list[Path]:
     FileNotFoundError
         Where the table of contents names a page under ``notebooks/`` that does not exist.
     """
-    found = [root / f"{page}.ipynb" for page in pages(root) if page.startswith("notebooks/")]
-    missing = [str(path.relative_to(root)) for path in found if not path.is_file()]
+    paths = [root / f"{page}.ipynb" for page in pages(root) if page.startswith("notebooks/")]
+    missing = [str(path.relative_to(root)) for path in paths if not path.is_file()]
     if missing:
         raise FileNotFoundError(f"_toc.yml names notebooks that do not exist: {', '.join(missing)}")
-    return found
+    return paths

@@ -68,11 +68,11 @@ def raised(pattern: str) -> Callable[[str], str]:
     """Return a change of the first number of a pattern, by one in its last digit."""
 
     def change(text: str) -> str:
-        found = re.search(pattern, text)
-        if found is None:
+        match = re.search(pattern, text)
+        if match is None:
             raise SystemExit(f"nothing is like {pattern!r} any more")
-        number = found[1][:-1] + str((int(found[1][-1]) + 1) % 10)
-        return text[: found.start(1)] + number + text[found.end(1) :]
+        number = match[1][:-1] + str((int(match[1][-1]) + 1) % 10)
+        return text[: match.start(1)] + number + text[match.end(1) :]
 
     return change
 

@@ -43,7 +43,7 @@ NBVAL: Stage = (
     "notebooks, strict nbval",
     [*PYTEST, "-n", "2", "--dist", "loadscope", "--nbval", "--nbval-cell-timeout=600", "notebooks"],
 )
-# One after another; what is in one list runs at once with the other lists beside it in a tuple
+# Steps, one after another; the lists of a step run at once
 STAGES: dict[str, list[Lanes]] = {
     "lint": [(LINT,)],
     "quick": [(LINT,), ([QUICK],)],

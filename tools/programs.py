@@ -58,7 +58,7 @@ OURS = re.compile(r"/(?:roofline_helpers|tools)/")
 _ahead = compiling.ahead
 
 
-def plain_kernel(found: re.Match[str]) -> str:
+def plain_kernel(match: re.Match[str]) -> str:
     """Return the text of a Mosaic kernel, without the positions that its bytes hold."""
     try:
         from jax._src.interpreters import mlir
@@ -68,9 +68,9 @@ def plain_kernel(found: re.Match[str]) -> str:
         with mlir.make_ir_context() as context:
             tpu.register_dialect(context)
             context.allow_unregistered_dialects = True
-            return str(ir.Module.parse(b64decode(found[1])).operation)
+            return str(ir.Module.parse(b64decode(match[1])).operation)
     except Exception:  # JAX's own parts, which may change: then the bytes themselves are the key
-        return found[0]
+        return match[0]
 
 
 def moved(text: str) -> str:
@@ -138,8 +138,8 @@ def kept() -> dict[str, Any]:
     if os.environ.get(SOURCE) == "live" or not KEPT.is_file():
         return {}
     stored = json.loads(lzma.decompress(KEPT.read_bytes()))
-    found: dict[str, Any] = stored["programs"] if stored["made by"] == made_by() else {}
-    return found
+    programs: dict[str, Any] = stored["programs"] if stored["made by"] == made_by() else {}
+    return programs
 
 
 def entry_of(program: Compiled) -> dict[str, Any]:
@@ -167,9 +167,9 @@ def ahead(lowered: Any, devices: Sequence[Any], target: Mapping[str, str]) -> Co
     folder = os.environ.get(WRITE_TO)
     if folder:
         place = Path(folder) / f"{key}.json"
-        beside = place.with_suffix(f".{os.getpid()}")
-        beside.write_text(json.dumps(entry), "utf-8")
-        beside.replace(place)
+        unfinished = place.with_suffix(f".{os.getpid()}")
+        unfinished.write_text(json.dumps(entry), "utf-8")
+        unfinished.replace(place)
     return program_of(entry)
 
 
@@ -205,9 +205,9 @@ def pack(entries: Mapping[str, Any]) -> int:
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": 1 << 26}]
     stored = {"made by": made_by(), "programs": ordered}
     packed = lzma.compress(json.dumps(stored).encode(), filters=filters)
-    beside = KEPT.with_suffix(".new")
-    beside.write_bytes(packed)
-    beside.replace(KEPT)
+    unfinished = KEPT.with_suffix(".new")
+    unfinished.write_bytes(packed)
+    unfinished.replace(KEPT)
     return len(packed)
 
 

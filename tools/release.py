@@ -32,14 +32,14 @@ print(rh.__version__)
 def versions() -> dict[str, str]:
     """Return the version that each file of the repository states."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    found = {"pyproject.toml": str(project["version"])}
+    versions = {"pyproject.toml": str(project["version"])}
     for name, form in (
         ("roofline_helpers/__init__.py", r'^__version__ = "(.+)"$'),
         ("CITATION.cff", r"^version: (.+)$"),
     ):
-        said = re.search(form, (ROOT / name).read_text("utf-8"), re.MULTILINE)
-        found[name] = said[1] if said else "none"
-    return found
+        match = re.search(form, (ROOT / name).read_text("utf-8"), re.MULTILINE)
+        versions[name] = match[1] if match else "none"
+    return versions
 
 
 def tried(file: Path, folder: Path) -> str:

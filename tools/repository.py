@@ -197,33 +197,33 @@ def main() -> int:
     parser.add_argument("--unset", action="store_true", help="take the address out again")
     parser.add_argument("--is", dest="wanted", metavar="URL", help="only check that it is this")
     parser.add_argument("--root", type=Path, default=books.ROOT, help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    options = parser.parse_args()
     try:
-        if given.unset and given.url:
+        if options.unset and options.url:
             raise ValueError("either an address or --unset, not both")
-        if given.url is not None and not given.url.strip():
+        if options.url is not None and not options.url.strip():
             raise ValueError(
                 "no address given. Say `make repository URL=https://github.com/OWNER/REPOSITORY`, "
                 "or `make repository URL=--unset` to take it out"
             )
-        address = None if given.unset else current(given.root)
-        if given.wanted:
+        address = None if options.unset else current(options.root)
+        if options.wanted:
             if address is None:
                 raise ValueError("no address is set: `make repository URL=…` first")
-            if address.url.lower() != Address(given.wanted).url.lower():
-                raise ValueError(f"the address set is {address.url}, not {given.wanted}")
+            if address.url.lower() != Address(options.wanted).url.lower():
+                raise ValueError(f"the address set is {address.url}, not {options.wanted}")
             return 0
-        if given.url:
-            address = Address(given.url, given.ref or "main")
-            if address.slug and not given.ref:
-                address.pin = checked_out(given.root)
-        elif address and given.ref:
-            address = Address(address.url, given.ref)
-        changed = stamp(given.root.resolve(), address)
+        if options.url:
+            address = Address(options.url, options.ref or "main")
+            if address.slug and not options.ref:
+                address.pin = checked_out(options.root)
+        elif address and options.ref:
+            address = Address(address.url, options.ref)
+        changed = stamp(options.root.resolve(), address)
     except (ValueError, FileNotFoundError) as error:
         print(f"repository: {error}", file=sys.stderr)
         return 2
-    names = ", ".join(path.relative_to(given.root.resolve()).as_posix() for path in changed)
+    names = ", ".join(path.relative_to(options.root.resolve()).as_posix() for path in changed)
     print(f"repository: {address.url if address else 'unset'}; changed: {names or 'nothing'}")
     return 0
 

@@ -45,7 +45,7 @@ def opening(root: Path, page: str) -> tuple[str, int | None]:
 def readings(root: Path) -> list[dict[str, Any]]:
     """Return part, number, page, title, minutes of what is read in order: all but the reference."""
     toc = yaml.safe_load((root / "_toc.yml").read_text("utf-8"))
-    found: list[dict[str, Any]] = []
+    chapters: list[dict[str, Any]] = []
     number = 0
     for part in toc.get("parts", []):
         if part.get("caption") == "Reference":
@@ -56,8 +56,8 @@ def readings(root: Path) -> list[dict[str, Any]]:
             if any((root / f"{page}{suffix}").is_file() for suffix in (".md", ".ipynb")):
                 title, minutes = opening(root, page)
                 row = {"part": part["caption"], "number": number if part.get("numbered") else None}
-                found.append(row | {"page": page, "title": title, "minutes": minutes})
-    return found
+                chapters.append(row | {"page": page, "title": title, "minutes": minutes})
+    return chapters
 
 
 def texts(root: Path) -> dict[str, str]:

@@ -52,7 +52,8 @@ class Picture:
         """Return the picture in a file, None for one that has no dark version."""
         if path.suffix == ".png" and path.is_file():
             with Image.open(path) as picture:
-                return cls(*(round(side / SHARP) for side in picture.size))
+                width, height = (round(side / SHARP) for side in picture.size)
+                return cls(width, height)
         if path.suffix == ".svg" and dark(path).is_file():
             head = path.read_text("utf-8").partition(">")[0]
             sides = dict(re.findall(r'\b(width|height)="(\d+)"', head))

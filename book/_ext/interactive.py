@@ -1,8 +1,9 @@
 """Sphinx extension: a script file for the interactive pieces of the pages.
 
 A notebook's output carries its script along, so that it works alone. On the site the script is
-once, in ``interactive/ask-HASH.js`` for questions and ``interactive/lab-HASH.js`` where a page has
-more: the browser keeps it, and no page has an inline script.
+once, in ``interactive/ask-HASH.js`` for questions, ``interactive/lab-HASH.js`` where a page has
+more, and ``interactive/paste-HASH.js`` on the page for a reader's own kernel: the browser keeps it,
+and no page has an inline script.
 
 A piece made with an older script than the package's is a warning, which fails the build.
 
@@ -33,9 +34,8 @@ log = logging.getLogger(__name__)
 
 
 def code(bundle: str) -> str:
-    """Return a site's script: that of the labs also knows the elements of questions."""
-    names = list(ask.BUNDLES) if bundle == "lab" else [bundle]
-    return ask.script(bundle, [ask.tag(one) for one in names])
+    """Return a site's script: each knows the elements of questions, too."""
+    return ask.script(bundle, [ask.tag(one) for one in dict.fromkeys(("ask", bundle))])
 
 
 def address(bundle: str) -> str:
@@ -55,7 +55,7 @@ def load(
         log.warning(
             "%s: <%s> was made with another script: run tools/notebooks/restamp.py", pagename, old
         )
-    bundle = "lab" if "lab" in used else "ask"
+    bundle = ask.widest(used)
     path = Path(app.outdir) / address(bundle)
     path.parent.mkdir(exist_ok=True)
     path.write_text(code(bundle), "utf-8")

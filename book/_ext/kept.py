@@ -19,7 +19,7 @@ def kept(site: Path, code: str, made_of: bytes, make: Callable[[], list[bytes]])
     code : str
         The file of the code that makes them.
     made_of : bytes
-        All that they depend on besides.
+        Whatever else they depend on.
     make : callable
         Makes them: ten at most.
     """

@@ -76,6 +76,7 @@ def board() -> dict[str, str]:
         "board_collectives": str(int(published.collectives().judged.sum())),
         "board_collectives_median": f"{evidence.load('constants')['all']['collectives']:.0%}",
         "board_block": _block(EXAMPLE),
+        "board_programs": _programs(rows),
         "board_table": _table(),
     }
 
@@ -146,15 +147,46 @@ def _table() -> str:
             significant(its["bound s"]),
             f"<details><summary>{predicted}</summary>{parts}</details>",
             percent(its["error"]),
+            _compiled(one, its),
             percent(its["rule of thumb error"]),
             percent(its["mlsysim error"]),
         ]
 
     heads = ["row", "chip", "model", "kind", "type", "published s", "bound s"]
-    heads += ["predicted s", "error, %", "rule of thumb, %", "mlsysim, %"]
+    heads += ["predicted s", "error, %", "compiled, %", "rule of thumb, %", "mlsysim, %"]
     board = frame()
     rows = [row(one, board.loc[one.key]) for one in published.steps()]
-    return markdown(heads, rows, numbers=6)
+    return markdown(heads, rows, numbers=7)
+
+
+def _compiled(one: PublishedStep | PublishedDecode, its: Any) -> str:
+    """Return the error of XLA's own program, which opens into what it is made of."""
+    if one.compiled is None:
+        return "doesn't fit" if isinstance(one, PublishedStep) and one.refused else ""
+    parts = one.compiled.waterfall().items()
+    lines = "<br>".join(f"{name} {rh.si(seconds, 's')}" for name, seconds in parts if seconds)
+    shown = f"{percent(its['compiled error'])}: {rh.si(one.compiled.seconds, 's')}"
+    return f"<details><summary>{shown}</summary>{lines}</details>"
+
+
+def _programs(rows: pandas.DataFrame) -> str:
+    """Return the rows that XLA compiled: what both predictions say, and what the program needs."""
+
+    def row(one: PublishedStep, its: Any) -> list[str]:
+        program = one.program
+        if program is None or program.memory is None:
+            needed = one.refused.needed if one.refused else None
+            return [one.key, rh.si(needed, "B") if needed else "", *[""] * 6]
+        memory = rh.si(program.memory.total, "B")
+        again = f"{program.flops * program.devices / one.reached.flops:.2f}"
+        seconds = [significant(its[name]) for name in ("published s", "reached s", "compiled s")]
+        errors = [percent(its[name]) for name in ("error", "compiled error")]
+        return [one.key, memory, again, *seconds, *errors]
+
+    steps = (one for one in published.steps() if isinstance(one, PublishedStep) and one.recipe)
+    heads = ["row", "a device needs", "FLOPs over the count's", "published s", "predicted s"]
+    heads += ["compiled s", "error, %", "compiled, %"]
+    return markdown(heads, [row(one, rows.loc[one.key]) for one in steps], numbers=7)
 
 
 def _worst(one: PublishedStep | PublishedDecode) -> str:

@@ -14,6 +14,7 @@ def questions() -> dict[str, Element]:
     triad, matmul = first_kernels()
     return {
         "front-point": rh.lab.point("h100", 2, key="front-point"),
+        "your-kernel": rh.lab.your_kernel(),
         "first-triad": question("first-triad", then=INSIDE, triad=triad.work),
         "first-matmul": question("first-matmul", then=INSIDE),
         "first-picture": question(

@@ -36,7 +36,7 @@ def is_numbers(texts: Sequence[str], names: bool = False) -> bool:
 
 
 def pieces(word: str) -> list[str]:
-    """Return the parts of a word between which a line may break besides hyphens."""
+    """Return the parts of a word between which a line may break, in addition to hyphens."""
     return SEAM.split(word) if len(word) > LONG_WORD else [word]
 
 

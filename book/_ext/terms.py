@@ -35,10 +35,10 @@ def definitions(app: Sphinx) -> dict[str, tuple[str, str]]:
         known = {}
         if GLOSSARY in app.env.found_docs:
             for item in app.env.get_doctree(GLOSSARY).findall(nodes.definition_list_item):
-                said = " ".join(item.next_node(nodes.definition).astext().split())
+                meaning = " ".join(item.next_node(nodes.definition).astext().split())
                 for term in item.findall(nodes.term):
                     if term["ids"]:
-                        known[term.astext()] = (term["ids"][0], said)
+                        known[term.astext()] = (term["ids"][0], meaning)
         app.roofline_terms = known
     return known
 
@@ -79,17 +79,17 @@ def link_first(text: nodes.Text, left: dict[str, str], addresses: dict[str, str]
     while above is not None and not isinstance(above, CLOSED):
         above = above.parent
     find = pattern(list(left.values()))
-    found = find.search(text.astext()) if find and above is None else None
-    if not found:
+    match = find.search(text.astext()) if find and above is None else None
+    if not match:
         return
-    word = found[0]
+    word = match[0]
     term = left.get(word.lower()) or left.get(word.lower().removesuffix("s"))
     if term is None:
         return
     del left[term.lower()]
     reference = nodes.reference("", word, internal=True, refuri=addresses[term])
     whole = text.astext()
-    pieces = [nodes.Text(whole[: found.start()]), reference, nodes.Text(whole[found.end() :])]
+    pieces = [nodes.Text(whole[: match.start()]), reference, nodes.Text(whole[match.end() :])]
     text.parent.replace(text, pieces)
 
 

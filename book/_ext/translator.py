@@ -20,7 +20,7 @@ import figures
 import table_widths
 
 PLAIN_TOKENS = ("", "n", "p", "w", "py", "nx")  # tokens in the colour of the text
-PLAIN_PARTS = {*PLAIN_TOKENS, "default_value"}  # and what signatures have besides
+PLAIN_PARTS = {*PLAIN_TOKENS, "default_value"}  # and what else signatures have
 REFUSED = {"style", "align", "valign", "border"}  # attributes: a style sheet's business
 ROLES = {"doc-biblioentry", "heading"}  # not allowed where they are written, or no heading at all
 

@@ -59,6 +59,8 @@ class Kernels:
         For qkv, o, gate_up and down.
     deep : int
         Up to so many sequences the products' rings take all buffers that fit.
+    middle : mapping of str to Cut
+        Products that are cut otherwise for 9 to 32 sequences.
     narrow : bool
         Partial sums travel in bfloat16.
     tiles : Ring
@@ -70,13 +72,15 @@ class Kernels:
     chain: bool = True
     products: Mapping[str, Cut] = field(default_factory=_products)
     deep: int = 0
+    middle: Mapping[str, Cut] = field(default_factory=dict)
     narrow: bool = False
     tiles: Ring = Ring()
     programs: int = 132
 
     def cut(self, name: str, batch: int) -> Cut:
         """Return how a product is cut for so many sequences."""
-        cut = self.products[name]
+        cut = self.middle.get(name) if 8 < batch <= 32 else None
+        cut = cut or self.products[name]
         return replace(cut, ring=Ring()) if batch <= self.deep else cut
 
     def splits(self, batch: int, groups: int, tokens: int) -> int:

@@ -19,14 +19,14 @@ import jax.numpy as jnp
 
 from . import model
 from .model import Array, Cache, Llama, Plain, Weights
-from .plan import Kernels
+from .plan import Cut, Kernels, Ring
 
 
-def packed(weights: Weights, kernels: Kernels) -> Weights:
-    """Return the weights as the kernels stream them."""
+def packed(weights: Weights, kernels: Kernels, batch: int) -> Weights:
+    """Return the weights as the kernels stream them for so many sequences."""
     from . import hopper
 
-    cut = kernels.products
+    cut = {name: kernels.cut(name, batch) for name in kernels.products}
 
     def one(w: Weights) -> Weights:
         half = cut["gate_up"].tile // 2  # a tile: so many rows of gate, then as many of up
@@ -128,10 +128,10 @@ class Rung:
     way: Plain | Kernels
     donate: bool = True
 
-    def prepare(self, weights: Weights) -> Weights:
-        """Return the weights as `step` takes them."""
+    def prepare(self, weights: Weights, batch: int) -> Weights:
+        """Return the weights as `step` takes them for so many sequences."""
         if isinstance(self.way, Kernels):
-            return packed(weights, self.way)
+            return packed(weights, self.way, batch)
         return model.prepare(weights, self.way)
 
     def cache(self, shape: Llama, batch: int, tokens: int) -> Cache:
@@ -141,7 +141,7 @@ class Rung:
 
     def arguments(self, shape: Llama, batch: int, tokens: int) -> tuple[Any, ...]:
         """Return what `jitted` is called with: weights, cache, tokens [B], the last position."""
-        weights = self.prepare(model.random_weights(shape))
+        weights = self.prepare(model.random_weights(shape), batch)
         return weights, self.cache(shape, batch, tokens), *places(batch, tokens)
 
     def step(self, shape: Llama, **how: Any) -> Callable[..., tuple[Array, Cache]]:
@@ -192,7 +192,7 @@ RUNGS = (
     Rung("overlapped", "each kernel's weights are under way while the one before ends", Kernels()),
     Rung(
         "narrow sums",
-        "partial sums in bfloat16; for few sequences, all buffers that fit",
-        Kernels(deep=16, narrow=True),
+        "partial sums in bfloat16; buffers and splits chosen for the batch",
+        Kernels(deep=8, narrow=True, middle={"o": Cut(64, 2, depth=128, ring=Ring(6))}),
     ),
 )

@@ -137,18 +137,18 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=32)
     parser.add_argument("--mode", default="default")
     parser.add_argument("--out", metavar="FILE.json")
-    given = parser.parse_args()
+    options = parser.parse_args()
     about: dict[str, Any] = {"torch": torch.__version__, "tokens": {}}
     with torch.no_grad():
-        reader = Reader(Llama(layers=given.layers))
-        for tokens in given.tokens:
+        reader = Reader(Llama(layers=options.layers))
+        for tokens in options.tokens:
             try:
-                about["tokens"][str(tokens)] = timed(reader, tokens, given.mode)
+                about["tokens"][str(tokens)] = timed(reader, tokens, options.mode)
             except Exception as error:
                 about["tokens"][str(tokens)] = {"failed": f"{type(error).__name__}: {error}"[:300]}
                 print(about["tokens"][str(tokens)]["failed"])
-            if given.out:
-                Path(given.out).write_text(json.dumps(about, indent=1) + "\n")
+            if options.out:
+                Path(options.out).write_text(json.dumps(about, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -291,25 +291,25 @@ def main() -> None:
     parser.add_argument("--whole", action="store_true", help="also compile the whole model at once")
     parser.add_argument("--quick", action="store_true", help="products side by side, mode default")
     parser.add_argument("--out", metavar="FILE.json")
-    given = parser.parse_args()
+    options = parser.parse_args()
     settings = [
         Setting(fused, mode)
         for fused in (True, False)
         for mode in ("default", "max-autotune-no-cudagraphs")
     ]
-    settings = settings[:1] if given.quick else settings
-    if given.whole:
+    settings = settings[:1] if options.quick else settings
+    if options.whole:
         settings += [Setting(True, mode, True) for mode in ("reduce-overhead", "max-autotune")]
     about: dict[str, Any] = {"torch": torch.__version__, "batch": {}}
-    for batch in given.batch:
+    for batch in options.batch:
 
         def keep(found: Any, batch: int = batch) -> None:
             about["batch"][str(batch)] = found
-            if given.out:
-                Path(given.out).write_text(json.dumps(about, indent=1))
+            if options.out:
+                Path(options.out).write_text(json.dumps(about, indent=1))
 
         with torch.no_grad():
-            measured(Llama(layers=given.layers), batch, given.tokens, settings, keep)
+            measured(Llama(layers=options.layers), batch, options.tokens, settings, keep)
 
 
 if __name__ == "__main__":

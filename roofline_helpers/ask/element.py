@@ -22,6 +22,11 @@ BUNDLES: Mapping[str, tuple[str, ...]] = {
         *("numbers.js", "style.js", "core.js"),
         *("model.js", "serving.js", "network.js", "chart.js", "labs.js"),
     ),
+    "paste": (
+        *("numbers.js", "style.js", "core.js"),
+        *("model.js", "chart.js"),
+        *("hlo_text.js", "hlo.js", "verdicts.js", "pasted.js"),
+    ),
 }
 """Scripts of each kind of element: a question in a notebook doesn't bring the labs along."""
 
@@ -46,6 +51,10 @@ def _sources(bundle: str) -> str:
             from roofline_helpers import serving
 
             parts.append(f"const tables = {to_json(serving.tables())};")
+        if name == "hlo_text.js":
+            from roofline_helpers.hlo import page
+
+            parts.append(f"const opcodes = {to_json(page.tables())};")
         path = resources.files("roofline_helpers") / "assets" / name
         parts.append(path.read_text("utf-8"))
     # As it is written, less the comments and the indentation
@@ -72,7 +81,7 @@ def script(bundle: str, tags: Sequence[str] | None = None) -> str:
     Parameters
     ----------
     bundle : str
-        "ask" (questions) or "lab" (everything).
+        "ask" (questions), "lab" (instruments and labs) or "paste" (a reader's own kernel).
     tags : sequence of str, optional
         Names of the elements to define; the bundle's own if not given.
 
@@ -84,6 +93,17 @@ def script(bundle: str, tags: Sequence[str] | None = None) -> str:
     body = _sources(name_of("bundle", bundle, BUNDLES))
     start = f"core.start({to_json(list(tags or [tag(bundle)]))});"
     return f'(() => {{\n"use strict";\n{body}\n{start}\n}})();\n'
+
+
+def widest(bundles: Iterable[str]) -> str:
+    """Return the bundle that brings the most scripts along: that of questions is in each other.
+
+    Examples
+    --------
+    >>> widest(["ask", "lab"])
+    'lab'
+    """
+    return max(bundles, key=lambda bundle: len(BUNDLES[bundle]))
 
 
 def opening() -> str:
@@ -179,7 +199,7 @@ class Element:
     def html(self) -> str:
         """Return the element's HTML with its script, as a notebook stores it."""
         bundles = sorted({one.bundle for one in self._all()})
-        code = script("lab" if "lab" in bundles else "ask", [tag(one) for one in bundles])
+        code = script(widest(bundles), [tag(one) for one in bundles])
         return f"{self.markup()}\n{opening()}\n{code}</script>"
 
     def _sent(self) -> Mapping[str, Any]:

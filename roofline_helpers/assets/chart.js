@@ -52,7 +52,7 @@ const chart = (() => {
   //        these and the other ceiling (vector, here also above the roof) are called; a roof without
   //        a slope has bandwidth Infinity
   const MEMORY = { x: "arithmetic intensity (FLOP/byte)", narrow: "FLOP/byte", slope: "memory", flat: "compute",
-    rise: (r) => `memory ${si(r.bandwidth, "B/s")}`, top: "peak", other: "vector unit", above: false };
+    rise: (r) => `memory ${si(r.bandwidth, "B/s", 4)}`, top: "peak", other: "vector unit", above: false };
   function make() {
     const title = svg("title", { id: "t" }), back = svg("g"), dots = svg("g"), names = svg("g");
     const root = svg("svg", { role: "img", "aria-labelledby": "t" }, title, back, dots, names);

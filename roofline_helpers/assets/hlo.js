@@ -1,168 +1,23 @@
-/* The text of a compiled program (HLO), read as `roofline_helpers.hlo` reads it: for each kernel
-   FLOPs by unit, bytes by memory level, launches. tests/package/test_parity_hlo.py holds both together.
+/* What a compiled program (HLO) costs, as `roofline_helpers.hlo` counts it: for each kernel FLOPs by
+   unit, bytes by memory level, launches. tests/package/test_parity_hlo.py holds both together.
 
    hlo.kernels(text)  {name, platform: "tpu"|"gpu", partitions, rows, notes}; throws an Error that says
                       what it can't read
      rows: [{name, opcode, launches, matrix, vector, transcendentals, declared (FLOPs of one launch),
-             unknown: [what declares no FLOPs], read, written: {level: bytes}, types: [of products]}]
+             unknown: [what declares no FLOPs], read, written: {level: bytes}}]
 
-   Not read here: cycles, tiles, the lines of code that kernels come from, and fusions that carry an
+   Not read here: types of products, cycles, tiles, the lines of code that kernels come from, and fusions that carry an
    exchange between devices along (an error). Pallas kernels count as they declare.
 
-   `opcodes`, a constant before this file, has Python's sets of opcodes and memory spaces. */
+   hlo_text.js reads the text. `opcodes`, a constant before both files, has Python's sets of opcodes, the
+   bits of types and the memory spaces. */
 const hlo = (() => {
-  const sets = Object.fromEntries(Object.entries(opcodes.sets).map(([name, all]) => [name, new Set(all)]));
-  const sum = (all) => all.reduce((a, b) => a + b, 0), prod = (all) => all.reduce((a, b) => a * b, 1);
-  const fail = (what) => { throw new Error(what); };
-  const even = (x) => { // Python's round
+  const sets = Object.fromEntries(Object.entries(opcodes.sets).map(([name, all]) => [name, new Set(all.split(" "))]));
+  const { siteOf, parts, fusedIn, config, numbers, leaves, elements, isScalar, bytesOf, sum, prod, fail } = hloText;
+  // Python's round
+  const even = (x) => {
     const low = Math.floor(x), rest = x - low;
     return rest === 0.5 ? low + (low % 2) : Math.round(x);
-  };
-
-  // ---- text ----------------------------------------------------------------------------------------
-
-  const TOKEN = /"(?:\\.|[^"\\])*"|[(\[{]|[)\]}]|,|[^"()\[\]{},]+/g;
-  const INSTRUCTION = /^\s+(ROOT )?%?([\w.-]+) = /;
-  const depthOf = (token) => ("([{".includes(token) ? 1 : ")]}".includes(token) ? -1 : 0);
-  const isOpen = (line) => sum((line.match(TOKEN) || []).map(depthOf)) > 0;
-
-  // XLA breaks an instruction's line inside the metadata of a Pallas kernel
-  function* lines(text) {
-    let pending = "";
-    for (const line of text.split(/\r?\n/)) {
-      if (pending && INSTRUCTION.test(line)) { yield pending; pending = ""; }
-      pending += line;
-      if (INSTRUCTION.test(pending) && isOpen(pending)) continue;
-      yield pending;
-      pending = "";
-    }
-    if (pending) yield pending;
-  }
-  const split = (text) => { // at the commas outside of quotes and brackets
-    const parts = [];
-    let depth = 0, piece = "";
-    for (const token of text.match(TOKEN) || []) {
-      if (token === "," && depth === 0) { parts.push(piece.trim()); piece = ""; continue; }
-      depth += depthOf(token);
-      piece += token;
-    }
-    return piece.trim() ? [...parts, piece.trim()] : parts;
-  };
-  const closing = (text, at) => {
-    let depth = 0;
-    TOKEN.lastIndex = at;
-    for (let token = TOKEN.exec(text); token; token = TOKEN.exec(text)) {
-      depth += depthOf(token[0]);
-      if (depth === 0) { TOKEN.lastIndex = 0; return token.index; }
-    }
-    return fail(`no closing bracket in ${text.slice(at, at + 60)}`);
-  };
-
-  // ---- shapes: {dtype, dims, order, space, packed} or {parts} --------------------------------------
-
-  const ARRAY = /([a-z]\w*)\[([^\]]*)\](?:\{([^{}]*)\})?/y;
-  const numbersIn = (text) => (text.match(/-?\d+/g) || []).map(Number);
-  function readShape(text, at) {
-    if (text[at] === "(") {
-      const parts = [];
-      at++;
-      while (text[at] !== ")") {
-        if (text[at] === "," || text[at] === " ") { at++; continue; }
-        if (at >= text.length) fail(`a tuple never closes: ${text.slice(0, 60)}`);
-        const [part, end] = readShape(text, at);
-        parts.push(part);
-        at = end;
-      }
-      return [{ parts }, at + 1];
-    }
-    ARRAY.lastIndex = at;
-    const found = ARRAY.exec(text) || fail(`no shape in ${text.slice(at, at + 60)}`);
-    const [order, rest = ""] = (found[3] || "").split(/:(.*)/s);
-    return [{
-      dtype: found[1], dims: numbersIn(found[2]), order: numbersIn(order).reverse(),
-      space: Number(/S\((\d+)\)/.exec(rest)?.[1] ?? 0), packed: Number(/E\((\d+)\)/.exec(rest)?.[1] ?? 0),
-    }, ARRAY.lastIndex];
-  }
-  const leaves = (shape) => (shape.parts ? shape.parts.flatMap(leaves) : [shape]);
-  const elements = (shape) => sum(leaves(shape).map((leaf) => prod(leaf.dims)));
-  const isScalar = (shape) => leaves(shape).every((leaf) => prod(leaf.dims) <= 1);
-  const bits = ({ dtype, packed }) => {
-    const digits = /^[sufc](\d+)/.exec(dtype);
-    return packed || (opcodes.bits[dtype] ?? (digits ? Math.max(Number(digits[1]), 8) : 0));
-  };
-  const bytesOf = (leaf) => Math.ceil((prod(leaf.dims) * bits(leaf)) / 8);
-
-  // ---- the program ---------------------------------------------------------------------------------
-
-  function readInstruction(line) {
-    const start = INSTRUCTION.exec(line);
-    if (!start) return null;
-    const [shape, at] = readShape(line, start[0].length);
-    const opened = line.indexOf("(", at), closed = closing(line, opened);
-    const opcode = line.slice(at, opened).trim(), inside = line.slice(opened + 1, closed);
-    const attributes = {};
-    for (const part of split(line.slice(closed + 1))) {
-      const cut = part.indexOf("=");
-      attributes[(cut < 0 ? part : part.slice(0, cut)).trim()] = cut < 0 ? "" : part.slice(cut + 1);
-    }
-    const literal = ["parameter", "constant", "iota"].includes(opcode);
-    return {
-      name: start[2], opcode, base: opcode.replace(/-start$/, ""), shape, attributes, root: !!start[1],
-      operands: literal ? [] : split(inside).map((p) => p.split(/\s+/).at(-1).replace(/^%+/, "")),
-      literal: literal ? inside : "",
-      target: (attributes.custom_call_target || "").replace(/^"+|"+$/g, ""),
-    };
-  }
-  const config = (each) => {
-    try {
-      let notes = JSON.parse(each.attributes.backend_config || "");
-      if (typeof notes === "string") notes = JSON.parse(notes);
-      return notes && typeof notes === "object" && !Array.isArray(notes) ? notes : {};
-    } catch { return {}; }
-  };
-  const numbers = (each, attribute) => numbersIn(each.attributes[attribute] || "");
-
-  function computation(name, instructions) {
-    const byName = new Map(instructions.map((each) => [each.name, each])), users = new Map();
-    for (const each of instructions) {
-      for (const operand of each.operands) users.set(operand, [...(users.get(operand) || []), each]);
-    }
-    const root = instructions.find((each) => each.root) || instructions.at(-1);
-    const parameters = instructions.filter((each) => each.opcode === "parameter");
-    parameters.sort((a, b) => Number(a.literal || 0) - Number(b.literal || 0));
-    const get = (wanted) => byName.get(wanted) || fail(`${name} uses ${wanted}, which isn't in the text`);
-    return { name, instructions, get, users, root, parameters,
-      results: root?.opcode === "tuple" ? root.operands : [root?.name] };
-  }
-  function parse(text) {
-    if (!text.trimStart().startsWith("HloModule")) fail("The text of a compiled program starts with “HloModule”.");
-    const computations = new Map();
-    let entry = null, name = "", isEntry = false, instructions = [];
-    for (const line of lines(text.replace(/\/\*.*?\*\//g, ""))) {
-      if (name && line.startsWith("}")) {
-        const made = computation(name, instructions);
-        computations.set(name, made);
-        if (isEntry) entry = made;
-        [name, instructions] = ["", []];
-      } else if (name) {
-        const each = readInstruction(line);
-        if (each) instructions.push(each);
-      } else {
-        const header = /^(ENTRY )?%?([\w.-]+) \(.*\{\s*$/.exec(line);
-        if (header) [isEntry, name] = [!!header[1], header[2]];
-      }
-    }
-    if (!entry?.instructions.length) fail("There is no whole ENTRY computation in this text: is its end missing?");
-    const called = (each, ...names) => names.flatMap((one) => [...(each.attributes[one] || "").matchAll(/%([\w.-]+)/g)])
-      .map(([, one]) => computations.get(one) || fail(`${each.name} calls ${one}, which isn't in the text`));
-    return { name: /^\s*HloModule ([^\s,]+)/.exec(text)?.[1] ?? "", entry, called,
-      partitions: Number(/num_partitions=(\d+)/.exec(text.slice(0, 20000))?.[1] ?? 1) };
-  }
-  const siteOf = (program, where, each) => ({ program, where, each, operands: each.operands.map((name) => where.get(name).shape) });
-  const fusedIn = ({ program, each }) => (each.base === "fusion" ? program.called(each, "calls")[0] : null);
-  const parts = (site) => {
-    const inner = fusedIn(site);
-    return inner ? inner.instructions.flatMap((each) => parts(siteOf(site.program, inner, each))) : [site];
   };
 
   // ---- products --------------------------------------------------------------------------------------
@@ -214,12 +69,6 @@ const hlo = (() => {
     const name = Object.keys(roles).find((one) => each.target.startsWith(one));
     return name ? [{ opcode: "convolution", shape: roles[name][2], attributes: each.attributes }, ...roles[name].slice(0, 2)] : null;
   }
-  const productTypes = (site) => [...new Set(parts(site).flatMap((part) => {
-    const product = sets.products.has(part.each.opcode) ? [part.each, ...part.operands] : part.each.opcode === "custom-call" && libraryProduct(part);
-    if (!product) return [];
-    const [each, lhs, rhs] = product, precision = (each.attributes.operand_precision || "").replace(/[{}]/g, "").split(",")[0];
-    return [`${[...new Set([lhs.dtype, rhs.dtype])].join("×")} ${precision}`.trim()];
-  }))];
 
   // ---- FLOPs: {matrix, vector, transcendentals, declared, unknown} -------------------------------------
 
@@ -244,7 +93,8 @@ const hlo = (() => {
     if (op === "fft") return count({ vector: 5 * elements(each.shape) * Math.log2(Math.max(prod(numbers(each, "fft_length")) || 1, 1)) });
     if (op === "cholesky") return count({ vector: (elements(first) * side) / 3 });
     if (op === "triangular-solve") return count({ vector: elements(each.shape) * side });
-    return null; // an opcode that isn't known here
+    // An opcode that isn't known here
+    return null;
   }
   function applied({ program, each, operands }) {
     const operand = operands[0], op = each.opcode;
@@ -254,21 +104,24 @@ const hlo = (() => {
     if (op === "map") return times(per, elements(each.shape));
     if (op === "scatter") return times(per, elements(operands[operands.length - Math.floor(operands.length / 2)]));
     const meets = (out) => windows(each, out.dims.length).map((window, i) => taps(window, operand.dims[i], out.dims[i]));
-    if (op === "reduce-window") { // where every window holds the whole dimension, its elements count once
+    // Where every window holds the whole dimension, its elements count once
+    if (op === "reduce-window") {
       const out = leaves(each.shape)[0];
       return times(per, prod(meets(out).map((met, i) => (met === operand.dims[i] * out.dims[i] ? operand.dims[i] : met))));
     }
     if (op === "select-and-scatter") return add([count({ vector: prod(meets(operands[1])) }), times(per, elements(operands[1]))]);
-    const axis = numbers(each, "dimensions")[0] ?? 0; // sort
+    // Sort
+    const axis = numbers(each, "dimensions")[0] ?? 0;
     return times(per, elements(operand) * Math.ceil(Math.log2(Math.max(operand.dims[axis], 2))));
   }
   // As in hlo/flops.py: the textbooks' counts for so many m × n matrices
+  const cube = (many, m, n) => (many * n ** 3) / 3;
   const ALGEBRA = {
-    Cholesky: (many, m, n) => (many * n ** 3) / 3, CompactWyHelper: (many, m, n) => (many * n ** 3) / 3,
-    InvertDiagBlocksLowerTriangular: (many, m, n) => (many * n ** 3) / 3, InvertDiagBlocksUpperTriangular: (many, m, n) => (many * n ** 3) / 3,
+    Cholesky: cube, CompactWyHelper: cube, InvertDiagBlocksLowerTriangular: cube, InvertDiagBlocksUpperTriangular: cube,
     LuDecompositionBlock: (many, m, n) => many * (m * n ** 2 - n ** 3 / 3), QrDecompositionBlock: (many, m, n) => many * (2 * m * n ** 2 - (2 * n ** 3) / 3),
   };
-  const larger = (a, b) => { // as Python compares tuples: more than one dimension first
+  // As Python compares tuples: more than one dimension first
+  const larger = (a, b) => {
     if ((a.length > 1) !== (b.length > 1)) return a.length > 1;
     const at = a.findIndex((n, i) => n !== b[i]);
     return at < 0 ? false : at >= b.length || a[at] > b[at];
@@ -289,7 +142,8 @@ const hlo = (() => {
 
   // ---- which share of each value inside a fusion is needed ----------------------------------------------
 
-  const reorders = (each, where) => { // a transpose or copy that changes the order in memory
+  // A transpose or copy that changes the order in memory
+  const reorders = (each, where) => {
     if (each.opcode !== "transpose" && each.opcode !== "copy") return false;
     const before = where.get(each.operands[0]).shape, after = each.shape;
     if (!before.order?.length || !after.order?.length) return false;
@@ -391,7 +245,8 @@ const hlo = (() => {
       const amount = isScalar(leaf) ? 0 : even(bytesOf(leaf) * share), level = spaces[leaf.space] ?? `S(${leaf.space})`;
       if (amount) book[level] = (book[level] ?? 0) + amount;
     };
-    each.operands.forEach((name, i) => { // the same buffer twice counts once
+    // The same buffer twice counts once
+    each.operands.forEach((name, i) => {
       const more = Math.max(reads[i] - (seen[name] ?? 0), 0);
       seen[name] = Math.max(reads[i], seen[name] ?? 0);
       for (const leaf of leaves(operands[i])) put(read, leaf, more);
@@ -465,7 +320,8 @@ const hlo = (() => {
       if (test.opcode !== "compare" || !tuples) return null;
       let [left, right] = test.operands.map((operand) => origin(program, inner, operand, passed)), { direction = "" } = test.attributes;
       if (!left || !right) return null;
-      if (left.element === null || constants.has(left.element)) { // the bound comes first: turn it round
+      // The bound comes first: turn it round
+      if (left.element === null || constants.has(left.element)) {
         [left, right] = [right, left];
         direction = direction.replace(/[LG]/g, (c) => (c === "L" ? "G" : "L"));
       }
@@ -479,9 +335,9 @@ const hlo = (() => {
 
   // ---- the walk over what a program runs -----------------------------------------------------------------
 
-  const COMPLEX = /^c(64|128)$/;
+  const computes = (op) => !sets.real.has(op) && (/^reduce(-window)?$/.test(op) || ["arithmetic", "transcendental", "products"].some((all) => sets[all].has(op)));
   function kernels(text) {
-    const program = parse(text), platform = /\[[\d,]*\]\{[\d,]*:T\(/.test(text) ? "tpu" : "gpu", spaces = opcodes.spaces[platform];
+    const program = hloText.parse(text), platform = /\[[\d,]*\]\{[\d,]*:T\(/.test(text) ? "tpu" : "gpu", spaces = opcodes.spaces[platform];
     const notes = new Set(), undeclared = new Map();
     const total = (rows, f) => sum(rows.map((row) => f(row) * row.launches));
     const price = (row) => sum(Object.values(row.read)) + sum(Object.values(row.written)) + (row.matrix + row.vector) / 200;
@@ -490,22 +346,22 @@ const hlo = (() => {
     const rowOf = (site, launches) => {
       const { each } = site, inside = parts(site);
       if (fusedIn(site) && inside.some((part) => sets.collectives.has(part.each.base) || part.each.target.startsWith("AsyncCollective")))
-        fail(`${each.name} is a fusion around an exchange between devices, which this page doesn't read: roofline_helpers.compiled.analyze does.`);
+        fail(`${each.name} is a fusion around an exchange between devices, which this page doesn't read: compiled.analyze does.`);
       let flops = flopsOf(site);
       if (!flops) {
         flops = count({ unknown: [each.opcode] });
         notes.add(`${each.name}: opcode ${each.opcode} is not known here; its FLOPs are not counted`);
       } else for (const what of new Set(flops.unknown)) undeclared.set(what, (undeclared.get(what) ?? 0) + 1);
-      if (sets.collectives.has(each.base)) notes.add("exchanges between devices: their bytes in memory count, their time on the network doesn't");
-      if (inside.some((part) => part.operands.flatMap(leaves).some((leaf) => COMPLEX.test(leaf.dtype)) && sets.computing.has(part.each.opcode)))
+      if (sets.collectives.has(each.base)) notes.add("exchanges between devices: bytes in memory count, time on the network doesn't");
+      if (inside.some((part) => part.operands.flatMap(leaves).some((leaf) => /^c(64|128)$/.test(leaf.dtype)) && computes(part.each.opcode)))
         notes.add("complex numbers: an operation on one counts as one FLOP");
-      return { name: each.name, opcode: each.base, launches, ...flops, ...traffic(site, spaces), types: productTypes(site) };
+      return { name: each.name, opcode: each.base, launches, ...flops, ...traffic(site, spaces) };
     };
     const enter = (where, launches, known) => where.instructions.flatMap((each) => {
       if (sets.free.has(each.opcode) || /-(done|update)$/.test(each.opcode)) return [];
       if (each.opcode === "while") {
         const { body, condition, constants, trips } = loopOf(program, where, each, known);
-        if (trips === null) notes.add(`loop ${each.name}: how often it turns can't be told; its body counts once`);
+        if (trips === null) notes.add(`loop ${each.name}: its turns can't be told; its body counts once`);
         else if (trips !== 1) notes.add(`loop ${each.name}: its body counts ${trips} times`);
         return [...enter(condition, launches * ((trips ?? 1) + 1), constants), ...enter(body, launches * (trips ?? 1), constants)];
       }

@@ -17,11 +17,12 @@
     .facts .memory { color: var(--memory); } .facts .compute { color: var(--compute); }
     pre { font: .86em/1.6 ui-monospace, monospace; white-space: pre-wrap; margin: .6rem 0 0; overflow-wrap: anywhere; }
     .num td, .num thead th { text-align: right; } .num th { font-weight: 400; } .num thead th { font-weight: 600; }
-    .num td { white-space: nowrap; } .key { margin-right: .9em; white-space: nowrap; }
+    .num td { white-space: nowrap; } .key { margin-right: .9em; display: inline-block; }
     .num thead th:first-child { text-align: left; } .num { font-variant-numeric: tabular-nums; }
     .bar { display: flex; position: relative; height: 1.5rem; margin-top: .6rem; border: 1px solid var(--line); border-radius: 4px; overflow: hidden; }
     .bar > span { border-right: 1px solid var(--ground); } .bar > i { position: absolute; height: 100%; border-left: 3px dashed var(--ink); }
     .stop { border: 2px solid var(--bad); border-radius: 4px; padding: .5rem .7rem; margin-top: .6rem; }
+    .brief { display: none; } @media (max-width: 30rem) { .brief { display: block; position: sticky; bottom: 0; padding: .4rem 0; background: var(--ground); font-weight: 600; } }
     .act h3 { margin: 1.2rem 0 .3rem; font-size: 1.05em; } .act ol, .act ul { margin: .3rem 0 0; padding-left: 1.4rem; }`);
 
   // ---- fields, facts, tables ---------------------------------------------------------------------
@@ -151,7 +152,7 @@
         facts([["attainable", rate(top), `${percent(top / roof.peak)} of the peak`],
           ["bound", word(bound), `ridge ${number(roof.ridge)} FLOP/byte`, bound],
           ["least time", si(now.flops / top, "s"), `${si(now.flops / intensity, "B")} to move`]]),
-        el("pre", {}, `min(peak, bandwidth · I) = min(${rate(roof.peak, 4)}, ${si(roof.bandwidth, "B/s")} · ${number(intensity)} FLOP/byte)\n`
+        el("pre", {}, `min(peak, bandwidth · I) = min(${rate(roof.peak, 4)}, ${si(roof.bandwidth, "B/s", 4)} · ${number(intensity)} FLOP/byte)\n`
           + `= min(${rate(roof.peak, 4)}, ${rate(roof.bandwidth * intensity, 4)}) = ${rate(top, 4)}`));
       return say;
     });
@@ -180,8 +181,8 @@
       below.replaceChildren(grid("The chips compared", ["chip", "peak", "memory", "ridge", "compute-bound from N", label],
         keys.map((c) => {
           const i = able.indexOf(c), r = roofs[i];
-          return r ? [c.name, rate(r.peak), si(r.bandwidth, "B/s"), number(r.ridge), number(model.firstComputeBound(r, now.dtype), 7), word(bounds[i])]
-            : [c.name, `no ${now.dtype}`, si(c.bandwidth, "B/s"), "–", "–", "–"];
+          return r ? [c.name, rate(r.peak), si(r.bandwidth, "B/s", 4), number(r.ridge), number(model.firstComputeBound(r, now.dtype), 7), word(bounds[i])]
+            : [c.name, `no ${now.dtype}`, si(c.bandwidth, "B/s", 4), "–", "–", "–"];
         })));
       return say;
     });
@@ -219,8 +220,8 @@
         el("pre", {}, `FLOPs = 2 · M · N · K = 2 · ${[m, n, k].join(" · ")} = ${si(job.flops, "FLOP")}\n`
           + `bytes = (M·K + K·N + M·N) · ${bytes} = ${si(job.bytes, "B")}\n`
           + `I = ${si(job.flops, "FLOP")} / ${si(job.bytes, "B")} = ${number(job.intensity)} FLOP/byte\n`
-          + `ridge = ${rate(roof.peak, 4)} / ${si(roof.bandwidth, "B/s")} = ${number(roof.ridge)} FLOP/byte\n`
-          + `attainable = min(${rate(roof.peak, 4)}, ${si(roof.bandwidth, "B/s")} · ${number(job.intensity)} FLOP/byte)\n`
+          + `ridge = ${rate(roof.peak, 4)} / ${si(roof.bandwidth, "B/s", 4)} = ${number(roof.ridge)} FLOP/byte\n`
+          + `attainable = min(${rate(roof.peak, 4)}, ${si(roof.bandwidth, "B/s", 4)} · ${number(job.intensity)} FLOP/byte)\n`
           + `= min(${rate(roof.peak, 4)}, ${rate(roof.bandwidth * job.intensity, 4)}) = ${rate(top, 4)}`));
       return say;
     }, keep);
@@ -345,6 +346,7 @@
   // One step of serving a language model: its kernels on the roofline, its memory, its tokens
   function design(ui, data) {
     const picture = chart.make(), below = el("div");
+    const brief = el("p", { class: "brief", "aria-hidden": "true" }); // what a phone shows below the fields
     const head = el("summary"), rows = el("div"), all = el("details", {}, head, rows);
     let asked = "", best = null; // the best batch does not depend on the batch: it is kept
     const kind = (k) => (k.matrix === 0 ? 2 : k.ops.some((op) => /·|attention/.test(op)) ? 1 : 0);
@@ -441,6 +443,7 @@
       const lacks = own(now) ? "your chip's, without a floor" : [missing.length && `no measured ${missing.join(" or ")} for this chip: published`, setting.floor && !floor && "no floor known"].filter(Boolean).join("; ");
       const key = JSON.stringify({ ...setting, batch: 0 }), target = si(now.latency / 1e3, "s");
       if (decode && key !== asked) [asked, best] = [key, serving.bestBatch(setting, now.latency / 1e3)];
+      brief.textContent = `${result}${network}`;
       below.replaceChildren(
         facts([["tokens per second", one.fits ? number(one.tokensPerSecond) : "–", one.fits ? `${number(one.tokens, 7)} tokens a step${n > 1 ? `; ${number(one.tokensPerSecond / n)} tokens/s a chip` : ""}` : "does not fit"],
           [decode ? "time per token" : "time to the first token", one.fits ? si(one.seconds, "s") : "–", decode && `target ${target}${one.fits ? (one.seconds * 1e3 <= now.latency ? ": met" : ": missed") : ""}`],
@@ -459,7 +462,7 @@
           ...(sums ? [["all-reduce", sums.count, "–", "network", percent(share(sums))]] : [])]));
       return say;
     }, data.keep);
-    return { draw: form.draw, node: [form.node, picture.node, legend, below, all] };
+    return { draw: form.draw, node: [form.node, brief, picture.node, legend, below, all] };
   }
   core.define("design", (host, data, ui) => lab(host, data, ui, () => design(ui, data)));
 })();

@@ -18,9 +18,10 @@ One file a topic: `targets` (what can be compiled for), `arguments` (described, 
 `lowering` (traced for a chip), `compiling` (the compiler, in this process or `apart`), `program`
 (what it says), `analysis` (all of it, and count), `pallas` (kernels counted from what was traced;
 `body`, what is in them; `tracing`, asked for alone), `kernel` and `report` (the numbers), `groups`
-(of kernels), `links` (the least time of an exchange), `timeline` (when they run, and exchanges
-beside them), `changes` (between two reports), `costs` (by JAX's own keys), `display` (text, HTML,
-table, picture), `record` (a report as a file), `stand_ins` (records in the compiler's place).
+(of kernels), `links` (the least time of an exchange), `timeline` (when they run, and the
+exchanges that overlap them), `changes` (between two reports), `costs` (by JAX's own keys),
+`display` (text, HTML, table, picture), `record` (a report as a file), `stand_ins` (records in the
+compiler's place).
 """
 
 from roofline_helpers.compiled.analysis import RecordUsed, analyze

@@ -41,7 +41,7 @@ LONG = 60
 
 
 class RecordUsed(UserWarning):
-    """A committed record stands in for the compiler.
+    """A committed record takes the compiler's place.
 
     Examples
     --------
@@ -83,7 +83,7 @@ def analyze(
         cloud's name, such as "v6e-8"; or the device that JAX has here. By default the latter, be
         it a CPU.
     record : str, optional
-        Name of the committed record that stands in where the compiler for `chip` is not here.
+        Name of the committed record to use where the compiler for `chip` is not available.
     use : {"auto", "compiler", "record"}
         "auto" compiles where it can, else takes the record. The environment variable
         ROOFLINE_USE overrides it where a record is named; ROOFLINE_RECORD_TO names a directory
@@ -132,10 +132,7 @@ def analyze(
     """
     own = {key: value for key, value in locals().items() if key not in ("fn", "args", "kwargs")}
     _refuse_ambiguous(fn, args, own)
-    if record is not None:
-        override = {"auto": stand_ins.USE, "record": stand_ins.WHOLE}.get(use, "")
-        use = os.environ.get(override, use)
-    use = name_of("way to analyse", use, ["auto", "compiler", "record"])
+    use = _way(use, record)
     chip, layout = targets.slice_of(chip)
     topology = topology if topology is not None else layout
     known = hardware.chip(chip) if chip is not None else None
@@ -167,16 +164,7 @@ def analyze(
     stored = _stand_in(known, record, use)
     if stored is not None:
         return stored
-    folder = stand_ins.folder_to_write() if record is not None else None
-    try:
-        report = task.report()
-    except DoesNotFit as error:
-        if record is not None and folder is not None and known is not None:
-            stand_ins.keep_refusal(error, record, known.key, folder)
-        raise
-    if record is not None and folder is not None:
-        stand_ins.keep(report, record, folder)
-    return report
+    return _recorded(task, record)
 
 
 _STAGES = (lowering.is_traced, lowering.is_lowered, lowering.is_compiled)
@@ -222,6 +210,29 @@ def _stand_in(chip: hardware.Chip | None, record: str | None, use: str) -> Repor
         message += f"{compiled_by(stored)}: {missing}"
         warnings.warn(message, RecordUsed, stacklevel=3)
     return stored
+
+
+def _way(use: str, record: str | None) -> str:
+    """Return which way to analyse, with what the environment says where a record is named."""
+    if record is not None:
+        override = {"auto": stand_ins.USE, "record": stand_ins.WHOLE}.get(use, "")
+        use = os.environ.get(override, use)
+    return name_of("way to analyse", use, ["auto", "compiler", "record"])
+
+
+def _recorded(task: _Task, record: str | None) -> Report:
+    """Compile, and write down what came out, or the refusal, where records are to be written."""
+    folder = stand_ins.folder_to_write() if record is not None else None
+    if record is None or folder is None:
+        return task.report()
+    try:
+        report = task.report()
+    except DoesNotFit as error:
+        if task.chip is not None:
+            stand_ins.keep_refusal(error, record, task.chip.key, folder)
+        raise
+    stand_ins.keep(report, record, folder)
+    return report
 
 
 @dataclass(frozen=True)

@@ -52,10 +52,10 @@ def compiled(
     with tempfile.TemporaryDirectory() as folder:
         asked, answer = Path(folder, "asked"), Path(folder, "answer")
         asked.write_bytes(pickle.dumps((code, options, list(places), dict(target))))
-        with Path(folder, "said").open("w+b") as said:
-            done = _run(asked, answer, said, target)
-            said.seek(0)
-            heard = said.read().decode("utf-8", "replace")
+        with Path(folder, "said").open("w+b") as printed:
+            done = _run(asked, answer, printed, target)
+            printed.seek(0)
+            heard = printed.read().decode("utf-8", "replace")
         if not answer.exists():
             raise Died(_last_words(done, heard))
         reply = json.loads(answer.read_text("utf-8"))
@@ -65,14 +65,14 @@ def compiled(
     return Compiled(reply["text"], reply["costs"], memory)
 
 
-def _run(asked: Path, answer: Path, said: Any, target: Mapping[str, str]) -> int:
+def _run(asked: Path, answer: Path, printed: Any, target: Mapping[str, str]) -> int:
     """Run the other process to its end, showing that it goes on; return how it ended."""
     root = str(Path(__file__).resolve().parents[2])
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": os.pathsep.join(paths)}
     command = [sys.executable, "-m", "roofline_helpers.compiled.apart", str(asked), str(answer)]
     process = subprocess.Popen(
-        command, stdout=said, stderr=said, stdin=subprocess.DEVNULL, env=environment
+        command, stdout=printed, stderr=printed, stdin=subprocess.DEVNULL, env=environment
     )
     try:
         with progress(f"compiling {target.get('name', 'a program')} for {target['chip']}") as tick:

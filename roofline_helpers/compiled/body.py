@@ -144,13 +144,51 @@ def _ends(copy: Any) -> list[tuple[Any, Sequence[Any]]]:
 
 def _parts(each: Any, refs: int, *trees: str) -> list[Sequence[Any]]:
     """Return the transforms that follow the references of an operation, one list a tree."""
-    leaves, found = list(each.invars[refs:]), []
+    leaves, transforms = list(each.invars[refs:]), []
     for name in trees:
         tree = each.params.get(name)
         count = 0 if tree is None else tree.num_leaves
-        found.append(() if tree is None else tree.unflatten(leaves[:count]))
+        transforms.append(() if tree is None else tree.unflatten(leaves[:count]))
         leaves = leaves[count:]
-    return found
+    return transforms
+
+
+def _scalar(each: Any, values: Sequence[Any]) -> Any:
+    """Return the value of an operation on known scalars; None where it isn't one."""
+    name = each.primitive.name
+    if name == "get":
+        return _read(each, values)
+    if len(each.outvars) != 1 or each.outvars[0].aval.shape or any(v is None for v in values):
+        return None
+    if name in _SCALARS:
+        return _SCALARS[name](*values)
+    if name == "div":
+        whole = np.issubdtype(each.outvars[0].aval.dtype, np.integer)
+        quotient = np.asarray(values[0]) / np.where(values[1] == 0, 1, values[1])
+        return np.trunc(quotient).astype(np.int64) if whole else quotient
+    if name == "select_n":
+        return np.select([np.asarray(values[0]) == i for i in range(len(values) - 1)], values[1:])
+    if name == "clamp":
+        return np.clip(values[1], values[0], values[2])
+    if name == "convert_element_type":
+        return np.asarray(values[0]).astype(each.params["new_dtype"])
+    if name in ("broadcast_in_dim", "reshape"):
+        return values[0]
+    return None
+
+
+def _read(each: Any, values: Sequence[Any]) -> Any:
+    """Return the number that a known array holds at known places."""
+    if values[0] is None or each.outvars[0].aval.shape:
+        return None
+    places = each.params["tree"].unflatten(values[1:])
+    if len(places) != 1 or any(place is None for place in places[0].indices):
+        return None
+    try:
+        index = tuple(np.asarray(place).astype(np.int64) for place in places[0].indices)
+        return np.asarray(values[0])[index]
+    except (IndexError, TypeError, ValueError):
+        return None
 
 
 @dataclass
@@ -187,7 +225,7 @@ class Body:
                 self._call(each, values, known, weight)
             else:
                 self._count(each, weight)
-            result = self._scalar(each, values)
+            result = _scalar(each, values)
             if result is not None:
                 known[each.outvars[0]] = result
 
@@ -199,12 +237,12 @@ class Body:
         self, inputs: Sequence[Any], jaxpr: Any, outer: Sequence[Any], values: Any, weight: Any
     ) -> Any:
         """Count a jaxpr inside, whose inputs are these variables with these values."""
-        given = dict(zip(inputs, values, strict=False))
+        known = dict(zip(inputs, values, strict=False))
         for within, without in zip(inputs, outer, strict=False):
             if not hasattr(without, "val"):
                 self.refs[within] = self.refs.get(without, without)
-        self.run(jaxpr, given, weight)
-        return [value_of(var, given) for var in jaxpr.outvars]
+        self.run(jaxpr, known, weight)
+        return [value_of(var, known) for var in jaxpr.outvars]
 
     # --- what isn't plain arithmetic: each with the equation, its values, all values, its weight
 
@@ -274,8 +312,8 @@ class Body:
     def _scan(self, each: Any, values: Sequence[Any], _: Any, weight: Any) -> None:
         constants = each.params["num_consts"]
         inner = each.params["jaxpr"].jaxpr
-        given = [*values[:constants], *[None] * (len(inner.invars) - constants)]
-        self._enter(inner.invars, inner, each.invars, given, weight * each.params["length"])
+        known = [*values[:constants], *[None] * (len(inner.invars) - constants)]
+        self._enter(inner.invars, inner, each.invars, known, weight * each.params["length"])
 
     def _while(self, each: Any, values: Sequence[Any], _: Any, weight: Any) -> None:
         before, inner = each.params["cond_nconsts"], each.params["body_nconsts"]
@@ -285,8 +323,8 @@ class Body:
             self.unsure.add("loops whose turns depend on data")
             turns = 1
         constants = values[before : before + inner]
-        given = [*constants, *[None] * (len(body.invars) - len(constants))]
-        self._enter(body.invars, body, each.invars[before:], given, weight * turns)
+        known = [*constants, *[None] * (len(body.invars) - len(constants))]
+        self._enter(body.invars, body, each.invars[before:], known, weight * turns)
 
     def _turns(self, each: Any, values: Sequence[Any]) -> Any:
         """Return how often a loop turns whose counter goes up by one; None for others."""
@@ -294,8 +332,8 @@ class Body:
         test = each.params["cond_jaxpr"].jaxpr
         if len(test.eqns) != 1 or test.eqns[0].primitive.name != "lt":
             return None
-        given = dict(zip(test.invars, [*values[:before], *values[before + inner :]], strict=True))
-        first, bound = (value_of(var, given) for var in test.eqns[0].invars)
+        known = dict(zip(test.invars, [*values[:before], *values[before + inner :]], strict=True))
+        first, bound = (value_of(var, known) for var in test.eqns[0].invars)
         if first is None or bound is None:
             return None
         return np.maximum(np.asarray(bound) - np.asarray(first), 0)
@@ -375,41 +413,3 @@ class Body:
             self.vector += n * times
         elif name in _REDUCING:
             self.vector += math.prod(each.invars[0].aval.shape) * times
-
-    def _scalar(self, each: Any, values: Sequence[Any]) -> Any:
-        """Return the value of an operation on known scalars; None where it isn't one."""
-        name = each.primitive.name
-        if name == "get":
-            return self._read(each, values)
-        if len(each.outvars) != 1 or each.outvars[0].aval.shape or any(v is None for v in values):
-            return None
-        if name in _SCALARS:
-            return _SCALARS[name](*values)
-        if name == "div":
-            whole = np.issubdtype(each.outvars[0].aval.dtype, np.integer)
-            quotient = np.asarray(values[0]) / np.where(values[1] == 0, 1, values[1])
-            return np.trunc(quotient).astype(np.int64) if whole else quotient
-        if name == "select_n":
-            return np.select(
-                [np.asarray(values[0]) == i for i in range(len(values) - 1)], values[1:]
-            )
-        if name == "clamp":
-            return np.clip(values[1], values[0], values[2])
-        if name == "convert_element_type":
-            return np.asarray(values[0]).astype(each.params["new_dtype"])
-        if name in ("broadcast_in_dim", "reshape"):
-            return values[0]
-        return None
-
-    def _read(self, each: Any, values: Sequence[Any]) -> Any:
-        """Return the number that a known array holds at known places."""
-        if values[0] is None or each.outvars[0].aval.shape:
-            return None
-        places = each.params["tree"].unflatten(values[1:])
-        if len(places) != 1 or any(place is None for place in places[0].indices):
-            return None
-        try:
-            index = tuple(np.asarray(place).astype(np.int64) for place in places[0].indices)
-            return np.asarray(values[0])[index]
-        except (IndexError, TypeError, ValueError):
-            return None

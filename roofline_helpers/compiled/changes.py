@@ -97,16 +97,16 @@ def changes(before: Report, after: Report) -> Changes:
     new = {group.name: group for group in grouped(after.kernels, "scope")}
     places = {name: (_own(old.get(name)), _own(new.get(name))) for name in [*old, *new]}
     _leave_out_moved(list(places.values()))
-    found = []
+    changes = []
     for name, (was, now) in places.items():
         change = _of_place(name, was, now)
         if change is not None:
-            found.append(replace(change, line=(new.get(name) or old[name]).line))
-    found += _of_exchanges(before.exchanges, after.exchanges)
-    found.sort(key=lambda change: (-abs(change.seconds), -abs(change.hbm_bytes)))
-    found += [*_of_arguments(before, after), *_of_memory(before.memory, after.memory)]
+            changes.append(replace(change, line=(new.get(name) or old[name]).line))
+    changes += _of_exchanges(before.exchanges, after.exchanges)
+    changes.sort(key=lambda change: (-abs(change.seconds), -abs(change.hbm_bytes)))
+    changes += [*_of_arguments(before, after), *_of_memory(before.memory, after.memory)]
     made = (f"{before.jax_version}, {before.compiler}", f"{after.jax_version}, {after.compiler}")
-    return Changes(tuple(found), (before.time_at_roof, after.time_at_roof), made)
+    return Changes(tuple(changes), (before.time_at_roof, after.time_at_roof), made)
 
 
 def _own(group: Group | None) -> list[CompiledKernel]:
@@ -126,15 +126,15 @@ def _leave_out_moved(places: Sequence[tuple[list[CompiledKernel], list[CompiledK
     """Take out of each place the kernels that only went to another one, or came from there."""
 
     def surplus(side: int) -> list[tuple[tuple[object, ...], CompiledKernel, int]]:
-        found = []
+        extra = []
         for number, place in enumerate(places):
             left = Counter(map(_what, place[1 - side]))
             for kernel in place[side]:
                 if left[_what(kernel)]:
                     left[_what(kernel)] -= 1
                 else:
-                    found.append((_what(kernel)[1:], kernel, number))
-        return found
+                    extra.append((_what(kernel)[1:], kernel, number))
+        return extra
 
     came = surplus(1)
     for key, kernel, number in surplus(0):
@@ -250,7 +250,7 @@ def _of_memory(old: Memory | None, new: Memory | None) -> list[Change]:
 
 def _of_arguments(before: Report, after: Report) -> list[Change]:
     """Return whether a program takes other arguments, or is for another target."""
-    found = []
+    changes = []
     for what, old, new in (
         ("chip", before.target, after.target),
         ("topology", before.topology, after.topology),
@@ -258,8 +258,8 @@ def _of_arguments(before: Report, after: Report) -> list[Change]:
         ("arguments", ", ".join(before.arguments), ", ".join(after.arguments)),
     ):
         if old != new:
-            found.append(Change("arguments", what, "", f"{old or 'none'} → {new or 'none'}"))
-    return found
+            changes.append(Change("arguments", what, "", f"{old or 'none'} → {new or 'none'}"))
+    return changes
 
 
 def _of_exchanges(old: Sequence[Exchange], new: Sequence[Exchange]) -> list[Change]:
@@ -269,7 +269,7 @@ def _of_exchanges(old: Sequence[Exchange], new: Sequence[Exchange]) -> list[Chan
         each = exchange.collective
         return each.kind, each.axis, each.bytes_in, each.bytes_out, each.launches
 
-    found = []
+    changes = []
     was, now = Counter(map(key, old)), Counter(map(key, new))
     for sign, side, surplus in ((1, new, now - was), (-1, old, was - now)):
         for exchange in side:
@@ -281,7 +281,7 @@ def _of_exchanges(old: Sequence[Exchange], new: Sequence[Exchange]) -> list[Chan
             verb = "came in" if sign > 0 else "is gone"
             text = f"{each.kind}{axis} {verb}: {si(each.bytes_in, 'B')} in, "
             text += f"{si(each.bytes_out, 'B')} out, {each.launches} ×, {si(exchange.seconds, 's')}"
-            found.append(
+            changes.append(
                 Change("exchange", exchange.role, exchange.source, text, sign * exchange.exposed)
             )
-    return found
+    return changes

@@ -56,10 +56,10 @@ class DoesNotFit(CannotCompile):
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
-        said = [found for form in _OVER for found in [form.search(message)] if found]
-        self.needed = _bytes(said[0]["used"]) if said else None
-        self.capacity = _bytes(said[0]["of"]) if said else None
-        self.space = said[0]["space"].lower() if said else "hbm"
+        matches = [match for form in _OVER for match in [form.search(message)] if match]
+        self.needed = _bytes(matches[0]["used"]) if matches else None
+        self.capacity = _bytes(matches[0]["of"]) if matches else None
+        self.space = matches[0]["space"].lower() if matches else "hbm"
 
 
 def here(lowered: Any) -> Compiled:

@@ -168,7 +168,7 @@ def _listed(report: Report) -> tuple[list[str], list[list[str]]]:
 
 
 Table = tuple[list[str], list[list[str]], str]
-"""A head, rows, and what stands below."""
+"""A head, rows, and a line below them."""
 
 
 def tables(report: Report) -> list[Table]:

@@ -49,9 +49,9 @@ class Links:
     def _reached(self) -> dict[str, tuple[network.Axis, ...]]:
         return self._axes("reached")
 
-    def seconds(self, exchange: Collective) -> float | None:
-        """Return the least seconds of one launch at published rates; None where unknown."""
-        timed = _timed(exchange, self._published)
+    def seconds(self, exchange: Collective, *, reached: bool = False) -> float | None:
+        """Return the least seconds of one launch, by published or reached rates, where known."""
+        timed = _timed(exchange, self._reached if reached else self._published)
         return None if timed is None else timed.seconds
 
     def latency_bound(self, exchange: Collective) -> bool:

@@ -23,7 +23,7 @@ from roofline_helpers.compiled.body import Body, inside, item_bytes, small, spac
 from roofline_helpers.hlo.blocks import Operand, PallasKernel
 
 MOST_STEPS = 4_000_000
-"""Steps of a grid above which nothing is counted: what the kernel declares then stands."""
+"""Steps of a grid above which nothing is counted, and what the kernel declares is taken."""
 
 
 def counted(jaxpr: Any, platform: str = "tpu") -> tuple[PallasKernel, ...]:
@@ -181,11 +181,11 @@ def _machine(each: Any, platform: str) -> str:
     options = each.params.get("compiler_params")
     stated = [str(each.params.get("backend")), type(options).__module__]
     stated += map(str, options) if isinstance(options, Mapping) else []
-    said = " ".join(stated)
+    words = " ".join(stated)
     for machine in ("triton", "mosaic_gpu"):
-        if machine in said:
+        if machine in words:
             return machine
-    if "mosaic" in said or platform == "tpu":
+    if "mosaic" in words or platform == "tpu":
         return "tpu"
     import jax
 

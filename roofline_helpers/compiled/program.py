@@ -63,19 +63,19 @@ def _silently(ask: Any) -> Any:
 _WANTED = ("flops", "transcendentals", "bytes accessed", "optimal_seconds")
 
 
-def costs(said: Any) -> dict[str, float]:
+def costs(analysis: Any) -> dict[str, float]:
     """Return the totals of `cost_analysis`, whatever form it has; per-operand entries left out."""
-    if isinstance(said, list):
-        said = said[0] if said else {}
-    return {key: float(said[key]) for key in _WANTED if key in (said or {})}
+    if isinstance(analysis, list):
+        analysis = analysis[0] if analysis else {}
+    return {key: float(analysis[key]) for key in _WANTED if key in (analysis or {})}
 
 
-def memory(said: Any) -> Memory | None:
+def memory(analysis: Any) -> Memory | None:
     """Return what `memory_analysis` says; None where it says nothing."""
-    if said is None:
+    if analysis is None:
         return None
     names = ("argument", "output", "temp", "alias", "generated_code")
-    numbers = [int(getattr(said, f"{name}_size_in_bytes", 0)) for name in names]
+    numbers = [int(getattr(analysis, f"{name}_size_in_bytes", 0)) for name in names]
     return Memory(*numbers)
 
 

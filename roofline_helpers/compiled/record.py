@@ -123,8 +123,8 @@ def dumps_refusal(message: str) -> str:
 
 def load_refusal(path: Any) -> str:
     """Return what the compiler said; raise as `load`."""
-    said: str = records.load(path, REFUSED, Refusal, strict=True).message
-    return said
+    message: str = records.load(path, REFUSED, Refusal, strict=True).message
+    return message
 
 
 def loads(text: str) -> dict[str, Any]:

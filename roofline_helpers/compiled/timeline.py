@@ -67,7 +67,7 @@ class Exchange:
 
     @property
     def hidden(self) -> float:
-        """Seconds that pass beside other work."""
+        """Seconds that pass while other work is done."""
         return max(self.seconds - self.exposed, 0.0)
 
 

@@ -104,14 +104,14 @@ def made(what: str) -> tuple[Any, tuple[Any, ...]]:
     try:
         spec.loader.exec_module(module)
         functions = {key: value for key, value in vars(module).items() if callable(value)}
-        given = functions[name_of(f"function of {path.name}", name, functions)]()
+        returned = functions[name_of(f"function of {path.name}", name, functions)]()
     except RooflineError:
         raise
     except Exception as error:
         raise BadValue(f"{what} failed: {type(error).__name__}: {error}") from error
     finally:
         sys.path.remove(str(path.absolute().parent))
-    if isinstance(given, tuple) and len(given) == 2 and callable(given[0]):
-        fn, args = given
+    if isinstance(returned, tuple) and len(returned) == 2 and callable(returned[0]):
+        fn, args = returned
         return fn, args if isinstance(args, tuple) else (args,)
-    raise BadType(f"{what} must return a callable and its arguments, got {shown(given)}")
+    raise BadType(f"{what} must return a callable and its arguments, got {shown(returned)}")

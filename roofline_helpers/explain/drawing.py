@@ -155,7 +155,7 @@ def roofline(why: Explanation) -> str:
     named: list[tuple[float, float]] = []
     for row, (x, y) in list(zip(drawn, points, strict=True))[:_LABELLED]:
         cx, cy = at(x, y)
-        if any(abs(cy - other) < 16 and abs(cx - beside) < 260 for beside, other in named):
+        if any(abs(cy - other) < 16 and abs(cx - left) < 260 for left, other in named):
             continue
         named.append((cx, cy))
         anchor = "end" if cx > _WIDTH / 2 else "start"

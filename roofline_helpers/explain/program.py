@@ -87,17 +87,17 @@ class Program:
     @cached_property
     def listed(self) -> tuple[hlo.Computation, ...]:
         """The computations whose instructions are kernels: the entry, loops, calls, branches."""
-        found: dict[str, hlo.Computation] = {}
+        computations: dict[str, hlo.Computation] = {}
         waiting = [self.module.entry]
         while waiting:
             where = waiting.pop()
-            if where.name in found:
+            if where.name in computations:
                 continue
-            found[where.name] = where
+            computations[where.name] = where
             for each in where.instructions:
                 if each.base in CONTAINERS:
                     waiting += self.module.called(each, *_CALLING)
-        return tuple(found.values())
+        return tuple(computations.values())
 
     @cached_property
     def loops(self) -> dict[str, Site]:
@@ -110,13 +110,13 @@ class Program:
         }
 
     def is_container(self, name: str) -> bool:
-        """Return whether an instruction stands for kernels inside it."""
+        """Return whether an instruction contains kernels."""
         site = self.sites.get(name)
         return site is not None and site.instruction.base in CONTAINERS
 
     def inside(self, name: str) -> list[hlo.Row]:
-        """Return the kernels that a loop, call or branch stands for, at any depth."""
-        found: dict[str, hlo.Row] = {}
+        """Return the kernels inside a loop, call or branch, at any depth."""
+        kernels: dict[str, hlo.Row] = {}
         waiting = [name]
         while waiting:
             site = self.sites[waiting.pop()]
@@ -125,10 +125,10 @@ class Program:
             for where in self.module.called(site.instruction, *_CALLING):
                 for each in where.instructions:
                     if each.name in self.rows:
-                        found[each.name] = self.rows[each.name]
+                        kernels[each.name] = self.rows[each.name]
                     elif each.name in self.sites:
                         waiting.append(each.name)
-        return list(found.values())
+        return list(kernels.values())
 
     def in_loop(self, name: str) -> bool:
         """Return whether a kernel is in a loop's body."""
@@ -208,8 +208,8 @@ class Program:
         table = re.search(r"input_output_alias=\{(.*?)\}, \w", self.text[:200_000])
         if table is None:
             return {}
-        found = re.findall(r"\{([\d, ]*)\}: \((\d+),", table.group(1))
-        return {int(number): place for place, number in found}
+        pairs = re.findall(r"\{([\d, ]*)\}: \((\d+),", table.group(1))
+        return {int(number): place for place, number in pairs}
 
 
 _CALLING = (

@@ -116,18 +116,18 @@ def _first(data: bytes, field: int) -> bytes:
 
 def _numbers(data: bytes, field: int) -> list[int]:
     """Return a repeated number, packed or not."""
-    found: list[int] = []
+    numbers: list[int] = []
     for n, value in _fields(data):
         if n != field:
             continue
         if isinstance(value, int):
-            found.append(value)
+            numbers.append(value)
             continue
         at = 0
         while at < len(value):
             number, at = _number(value, at)
-            found.append(number)
-    return found
+            numbers.append(number)
+    return numbers
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:

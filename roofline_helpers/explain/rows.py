@@ -240,7 +240,7 @@ class _Join:
         return op if program is None else program.wrapped.get(op, op)
 
     def container(self, event: Event) -> bool:
-        """Return whether an event stands for others inside it."""
+        """Return whether an event contains others."""
         program = self.program_of(event)
         if program is None or not program.is_container(event.op):
             return False
@@ -288,12 +288,12 @@ class _Join:
 
     def _by_key(self, inside: Sequence[Sequence[Event]]) -> dict[str, list[list[Event]]]:
         """Return the events of each row, run by run, in the order in which rows first run."""
-        found: dict[str, list[list[Event]]] = {}
+        by_key: dict[str, list[list[Event]]] = {}
         for number, events in enumerate(inside):
             for event in events:
-                mine = found.setdefault(self.key(event), [[] for _ in inside])
+                mine = by_key.setdefault(self.key(event), [[] for _ in inside])
                 mine[number].append(event)
-        return found
+        return by_key
 
     def _row(self, seconds: float, mine: Sequence[Sequence[Event]]) -> Row:
         """Return the row of a kernel from its events, run by run."""
@@ -408,8 +408,8 @@ def _whole(row: Row, program: Program, ceilings: Ceilings) -> Row:
     known = all(one.flops is not None for one in each)
 
     def total(values: Iterable[float | None]) -> float | None:
-        found = list(values)
-        return None if None in found else sum(value or 0.0 for value in found)
+        terms = list(values)
+        return None if None in terms else sum(value or 0.0 for value in terms)
 
     largest = max(each, key=lambda one: one.reachable or 0.0, default=row)
     return replace(

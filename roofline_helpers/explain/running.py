@@ -282,17 +282,17 @@ def _donated(
 
     infos = jax.tree.leaves(compiled.args_info, is_leaf=lambda each: hasattr(each, "donated"))
     leaves = jax.tree.leaves((positional, dict(named)))
-    given = [n for n, info in enumerate(infos) if info.donated and n < len(leaves)]
+    donated = [n for n, info in enumerate(infos) if info.donated and n < len(leaves)]
     results = jax.tree.leaves(compiled.out_info)
     pairs: dict[int, int] = {}
     for place, result in enumerate(results):
-        for leaf in given:
+        for leaf in donated:
             info = infos[leaf]
             same = tuple(info.shape) == tuple(result.shape) and info.dtype == result.dtype
             if same and leaf not in pairs:
                 pairs[leaf] = place
                 break
-    return tuple((leaf, pairs.get(leaf)) for leaf in given)
+    return tuple((leaf, pairs.get(leaf)) for leaf in donated)
 
 
 def _copied(leaf: Any) -> Any:
@@ -357,7 +357,11 @@ AGREE = 0.03
 APART = 0.25
 """Share by which the medians with and without the profiler may differ and still mean one thing."""
 
-_ROUNDS = 4
+_PARTS = 3
+"""Rounds in which the runs that were asked for are taken."""
+
+_MOST = 4
+"""Times as many runs at most, until the two clocks agree."""
 
 
 class Turns(NamedTuple):
@@ -388,16 +392,17 @@ def in_turn(
 ) -> Turns:
     """Return runs without the profiler and with it, in turn, until the two agree.
 
-    What else a machine does changes from one second to the next. So a round is a few runs
-    without, a few with, and a few without; where typical runs with the profiler differ by more
-    than `AGREE` from the median without, another round follows, as long as there is time.
+    What else a machine does changes from one second to the next, and both clocks should see the
+    same of it. So they take turns often: a round is a third of the runs without, of those with,
+    and again. After three rounds, where typical runs with the profiler still differ by more than
+    `AGREE` from the median without, others follow, as long as there is time.
 
     Parameters
     ----------
     runner : Runner
         What runs.
     runs, traced : int
-        How many to take in a round, without the profiler and with it.
+        How many to take, without the profiler and with it.
     queue : int
         Calls in each.
     seconds : float
@@ -406,17 +411,18 @@ def in_turn(
         Where to keep the trace: then there is one round.
     """
     begun = perf_counter()
-    clock = [*plain(runner, (runs + 1) // 2, queue)]
+    parts = 1 if folder is not None else _PARTS
+    clock = [*plain(runner, max(runs // (2 * parts), 1), queue)]
     profiled: list[float] = []
     traces: list[Trace] = []
     while True:
-        trace, times = runner.traced(traced, queue, folder)
+        trace, times = runner.traced(max(traced // parts, 2), queue, folder)
         traces.append(trace)
         profiled += times
-        clock += plain(runner, max(runs // 2, 2), queue)
+        clock += plain(runner, max(runs // parts, 2), queue)
         goal = statistics.median(clock)
         near = statistics.fmean(profiled[n] for n in tracing.typical(profiled, goal))
         late = perf_counter() - begun > 3 * seconds
-        done = len(traces) == _ROUNDS or abs(near / goal - 1) <= AGREE
-        if done or late or folder is not None:
+        agree = len(traces) >= parts and abs(near / goal - 1) <= AGREE
+        if folder is not None or late or agree or len(traces) == _MOST * parts:
             return Turns(tuple(clock), tuple(profiled), tracing.in_a_row(traces))

@@ -70,7 +70,7 @@ def shares(
     key : callable
         What an event counts to.
     container : callable
-        Whether an event stands for others that run inside it: a loop, a call, a branch.
+        Whether an event contains others: a loop, a call, a branch.
     """
     pieces: list[_Piece] = []
     lines: dict[str, list[Event]] = {}

@@ -42,6 +42,13 @@ class Operand:
         caches on a GPU.
     result : bool
         Whether it is written rather than read.
+
+    Examples
+    --------
+    >>> size = 2.0 * 4096**2
+    >>> x = Operand("x", (4096, 4096), "bfloat16", size, (512, 512), 512, 512 * 2.0 * 512**2, False)
+    >>> x.moved / x.size
+    8.0
     """
 
     name: str
@@ -82,6 +89,16 @@ class PallasKernel(Facts):
         a GPU.
     declared : mapping of str to float, optional
         Its author's `CostEstimate`: "flops", "bytes_accessed", "transcendentals".
+
+    Examples
+    --------
+    >>> x = Operand("x", (64, 128), "float32", 32768.0, (8, 128), 8, 32768.0, False)
+    >>> y = Operand("y", (64, 128), "float32", 32768.0, (8, 128), 8, 32768.0, True)
+    >>> kernel = PallasKernel("double", "tpu", (8,), (x, y), 0.0, 8192.0, 0.0)
+    >>> kernel
+    <double, grid 8: 8.19 kFLOP, 65.5 kB, no cost declared>
+    >>> kernel.bytes, kernel.intensity
+    (65536.0, 0.125)
     """
 
     name: str

@@ -26,9 +26,9 @@ class Collective:
 
     `link_bytes` is what a device sends when the exchange runs as a ring: 2(n−1)/n of the operand
     for an all-reduce, (n−1)/n of the larger side for gathers and scatters, all for a permute.
-    `hops` is how far a permute sends, along its group. `windowed` is the kind of exchange that a
-    permute beside a product of matrices is a step of: XLA turns an all-gather or a reduce-scatter
-    into a loop of them, to hide it behind the product, which is `step_of`.
+    `hops` is how far a permute sends, along its group. A permute that runs alongside a
+    product of matrices, `step_of`, is one step of a larger exchange, of the kind `windowed`: XLA
+    turns an all-gather or a reduce-scatter into a loop of them, to hide it behind the product.
 
     Examples
     --------

@@ -99,14 +99,14 @@ def matrix_types(site: Site) -> tuple[str, ...]:
     return tuple(dict.fromkeys(types))
 
 
-_REAL = frozenset({"real", "imag", "complex"})  # these take complex numbers apart
-COMPUTING = (ARITHMETIC | TRANSCENDENTAL | PRODUCTS | {"reduce", "reduce-window"}) - _REAL
+REAL = frozenset({"real", "imag", "complex"})  # these take complex numbers apart
+_COMPUTING = (ARITHMETIC | TRANSCENDENTAL | PRODUCTS | {"reduce", "reduce-window"}) - REAL
 
 
 def is_complex(site: Site) -> bool:
     """Return whether it computes with complex numbers, whose real operations are not counted."""
     leaves = (leaf for shape in site.operands for leaf in shape.leaves)
-    return site.instruction.opcode in COMPUTING and any(
+    return site.instruction.opcode in _COMPUTING and any(
         leaf.dtype in ("c64", "c128") for leaf in leaves
     )
 

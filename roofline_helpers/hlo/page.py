@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from roofline_helpers.hlo import opcodes
-from roofline_helpers.hlo.flops import COMPUTING
+from roofline_helpers.hlo.flops import REAL
 from roofline_helpers.hlo.shapes import BITS, SPACES
 
 
@@ -29,10 +29,10 @@ def tables() -> dict[str, Any]:
         "views": opcodes.VIEWS,
         "slices": opcodes.SLICES,
         "updates": opcodes.UPDATES,
-        "computing": COMPUTING,
+        "real": REAL,
     }
     return {
-        "sets": {name: sorted(members) for name, members in sets.items()},
+        "sets": {name: " ".join(sorted(members)) for name, members in sets.items()},
         "bits": dict(BITS),
         "spaces": {name: dict(SPACES[name]) for name in ("tpu", "gpu")},
     }

@@ -11,7 +11,7 @@ from roofline_helpers.hlo.opcodes import PRODUCTS
 
 STARTS, DONE = "AsyncCollectiveStart", "AsyncCollectiveDone"
 """Calls by which a TPU's fusion starts an exchange, or waits for it. Fusions between the two carry
-it on beside their own work."""
+it on alongside their own work."""
 
 
 def chain(site: Site) -> str | None:
@@ -46,8 +46,8 @@ def place(each: Instruction) -> str:
 def windowed(program: Module) -> dict[str, str]:
     """Return the products that XLA takes apart into steps, with the exchange that they hide.
 
-    By their `place`, which XLA gives to the permutes beside the steps too. It is an all-gather
-    where what arrives is multiplied, a reduce-scatter where it is added to what was.
+    By their `place`, which XLA also gives to the permutes that run alongside the steps. It is an
+    all-gather where what arrives is multiplied, a reduce-scatter where it is added to what was.
     """
     kinds: dict[str, str] = {}
     for where in program.computations.values():

@@ -1,4 +1,4 @@
-"""The interactive pieces with a roofline in them: five instruments and two labs.
+"""The interactive pieces with a roofline in them: six instruments and two labs.
 
 Each function returns an element that shows itself in notebooks and on the published page, where it
 needs no kernel and no network. Without JavaScript there is a table in its place, and in the labs a
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from roofline_helpers.lab.design import design_challenge
 from roofline_helpers.lab.instruments import LARGEST_SIDE, chain, matmul, point, ridges
+from roofline_helpers.lab.pasted import your_kernel
 from roofline_helpers.lab.sharding import SLICES, sharding
 from roofline_helpers.lab.wall import memory_wall
 
@@ -24,6 +25,7 @@ __all__ = [
     "chain",
     "sharding",
     "SLICES",
+    "your_kernel",
     "memory_wall",
     "design_challenge",
 ]

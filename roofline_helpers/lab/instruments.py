@@ -127,7 +127,7 @@ def ridges(
         {
             "chip": roof.name,
             "peak": rate(roof.peak),
-            "memory": si(roof.bandwidth, "B/s"),
+            "memory": si(roof.bandwidth, "B/s", digits=4),
             "ridge": significant(roof.ridge),
             "compute-bound from N": first_compute_bound(roof, kind),
             f"N = {side}": f"{roof.bound(job.intensity)}-bound",

@@ -22,6 +22,7 @@ def instrument(
     start: Mapping[str, Any],
     plain: str,
     rows: Sequence[Mapping[str, Any]],
+    bundle: str = "lab",
     **more: Any,
 ) -> Element:
     """Return an instrument: its starting values, and text and table where no script runs.
@@ -32,7 +33,7 @@ def instrument(
     data |= more
     listed = table_html(table(rows))
     fallback = f"<p><strong>{escape(title)}</strong></p>\n<p>{escape(plain)}.</p>\n{listed}"
-    return Element(kind, data, fallback, plain, bundle="lab")
+    return Element(kind, data, fallback, plain, bundle=bundle)
 
 
 def first_compute_bound(roof: Roofline, dtype: str) -> int:

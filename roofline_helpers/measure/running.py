@@ -19,6 +19,9 @@ from roofline_helpers.measure.timing import clock, reason
 from roofline_helpers.measure.workloads import cases
 from roofline_helpers.show import si
 
+SECONDS = {False: 0.3, True: 0.15}
+"""About how long each case is measured in each pass: usually, and where it must be quick."""
+
 
 class Bar:
     """A progress bar on stderr: a line redrawn on a terminal, a line a tenth elsewhere.
@@ -119,7 +122,7 @@ def run(
     if not isinstance(todo, Sequence) or not all(isinstance(case, Case) for case in todo):
         raise BadType(f"chosen must be a sequence of Case, got {shown(chosen)}")
     rounds = whole("passes", passes)
-    budget = single("seconds", (0.15 if quick else 0.3) if seconds is None else seconds)
+    budget = single("seconds", SECONDS[bool(quick)] if seconds is None else seconds)
     how = _How(budget, probe)
     record = _empty(todo, command or "roofline_helpers.measure.run()")
     bar = Bar(rounds * len(todo)) if progress else None

@@ -23,7 +23,7 @@ class Experts:
     d_ff : int
         Width of one.
     shared : int
-        Experts of that width which every token uses besides.
+        Further experts of that width, which every token uses.
     every, dense : int
         One layer in `every` has experts; the first `dense` have none.
 

@@ -354,6 +354,14 @@ def lines(kind: str, over: Axis | Iterable[Axis]) -> list[tuple[float, float]]:
     ------
     UnknownName, BadValue
         No such collective; axes of several networks.
+
+    Examples
+    --------
+    >>> from roofline_helpers.network import topology
+    >>> eight = topology("h100", 8, ceilings="reached").fast
+    >>> found = lines("all-reduce", eight)
+    >>> [f"{start * 1e6:.1f} µs + V / {1e-9 / each:.0f} GB/s" for start, each in found]
+    ['26.9 µs + V / 57 GB/s', '56.9 µs + V / 193 GB/s']
     """
     allowed = [name for name in COLLECTIVES if name != "permute"]
     named, axes = COLLECTIVES[name_of("collective", kind, allowed)], axes_of(over)
@@ -361,16 +369,16 @@ def lines(kind: str, over: Axis | Iterable[Axis]) -> list[tuple[float, float]]:
     if len(networks) > 1:
         raise BadValue(f"lines are those of one network, got {', '.join(sorted(networks))}")
     ways = _usual(kind, axes[0].network, axes) if axes else []
-    found = set()
+    costs = set()
     for protocol in axes[0].protocols if axes else ():
         alone = [replace(each, protocols=(protocol,), whole=None) for each in axes]
         for algorithm in ways:
             one = named(1, alone, algorithm=algorithm)
-            found.add((one.latency, one.transfer))
+            costs.add((one.latency, one.transfer))
     return sorted(
         each
-        for each in found
-        if not any(o != each and max(o[0] - each[0], o[1] - each[1]) <= 0 for o in found)
+        for each in costs
+        if not any(o != each and max(o[0] - each[0], o[1] - each[1]) <= 0 for o in costs)
     )
 
 

@@ -110,7 +110,7 @@ def _bar(ax: Axes, row: int, start: float, end: float, color: Any, hatch: str, g
 
 
 def _parts(span: Span, busy: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float, bool]]:
-    """Yield the parts of an exchange: start, end, and whether no kernel runs beside it."""
+    """Yield the parts of an exchange: start, end, and whether no kernel runs meanwhile."""
     now = span.start
     for start, end in busy:
         if end <= now or start >= span.end:

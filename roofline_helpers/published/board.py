@@ -83,7 +83,8 @@ def scoreboard() -> pandas.DataFrame:
     """Return every published step with its predictions: one row each.
 
     "bound s" is the least time at published ceilings, "reached s" the prediction at reached ones
-    and "error" that over the published time, less one. "MFU" counts attention as the mask leaves
+    and "error" that over the published time, less one; "compiled s" is that of XLA's own program of
+    the step, missing where none was compiled. "MFU" counts attention as the mask leaves
     it, whatever the page does. "rule of thumb s" is what a prediction has to beat: 6 N D FLOPs at
     half of the peak for training, all weights at half of the memory's bandwidth for decoding.
     "mlsysim s" is what another model of this kind predicts of training steps, with its own defaults
@@ -102,6 +103,7 @@ def scoreboard() -> pandas.DataFrame:
 def _rows() -> Iterator[dict[str, Any]]:
     peer = evidence.load("mlsysim")["seconds"]
     for one in _all():
+        compiled = one.compiled.seconds if one.compiled else None
         experts = "mixture of experts" if one.model.experts else "dense"
         yield {
             "key": one.key,
@@ -115,6 +117,8 @@ def _rows() -> Iterator[dict[str, Any]]:
             "bound s": one.published.bound,
             "reached s": one.reached.seconds,
             "error": one.reached.seconds / one.seconds - 1,
+            "compiled s": compiled,
+            "compiled error": compiled / one.seconds - 1 if compiled else None,
             "rule of thumb s": one.rule_of_thumb,
             "rule of thumb error": one.rule_of_thumb / one.seconds - 1,
             "mlsysim s": peer.get(one.key),

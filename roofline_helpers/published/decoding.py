@@ -60,6 +60,11 @@ class PublishedDecode:
         return self._step("reached")
 
     @property
+    def compiled(self) -> None:
+        """No decode step was compiled whole."""
+        return None
+
+    @property
     def dtype(self) -> str:
         """What its products compute in."""
         return self.published.activations

@@ -8,6 +8,8 @@ from functools import cached_property
 from typing import Any
 
 from roofline_helpers import network, training
+from roofline_helpers.compiled import DoesNotFit, Report, stand_ins
+from roofline_helpers.compiled.reached import AtReached, at_reached
 from roofline_helpers.models import Decoder, model
 from roofline_helpers.training import Step
 
@@ -18,7 +20,8 @@ class PublishedStep:
 
     `seconds` is as printed or, where the page has only TFLOP/s, what follows from them by the
     count of FLOPs that it uses. `unsaid` is what the page doesn't say and is assumed, `why` what is
-    known of a large error.
+    known of a large error. `recipe` is what else a program of the step needs, where XLA compiled
+    one: "offload", what moves to the host's memory, and "moment", the type of the first moment.
 
     Examples
     --------
@@ -42,6 +45,7 @@ class PublishedStep:
     printed: Mapping[str, float]
     unsaid: str
     why: str
+    recipe: Mapping[str, Any] | None = None
 
     @property
     def place(self) -> network.Topology:
@@ -66,6 +70,38 @@ class PublishedStep:
     def reached(self) -> Step:
         """The step at reached ceilings: its `seconds` are the prediction."""
         return self._step("reached")
+
+    @property
+    def record(self) -> str:
+        """Name of the record of XLA's program."""
+        return f"whole-{self.key.replace('.', '_')}"
+
+    @cached_property
+    def program(self) -> Report | None:
+        """XLA's program of the step for one device; None where none was compiled, or refused."""
+        if self.recipe is None or self.refused is not None:
+            return None
+        return stand_ins.find(self.record, self.chip)
+
+    @cached_property
+    def refused(self) -> DoesNotFit | None:
+        """Why XLA refused the step, if it did."""
+        try:
+            if self.recipe is not None:
+                stand_ins.find(self.record, self.chip)
+        except DoesNotFit as error:
+            return error
+        return None
+
+    @cached_property
+    def compiled(self) -> AtReached | None:
+        """What that program takes at reached ceilings: its `seconds` are a third prediction.
+
+        Its attention fills as much of a matrix unit as heads are wide, as in `reached`.
+        """
+        if self.program is None:
+            return None
+        return at_reached(self.program, filled=training.filled(self.model, self.chip))
 
     @property
     def flops(self) -> int:
@@ -118,5 +154,6 @@ def published_training(data: Mapping[str, Any], row: Mapping[str, Any]) -> Publi
         printed={name: row[name] for name in ("seconds", "tflops", "tokens") if name in row},
         unsaid=row.get("unsaid", ""),
         why=row.get("why", ""),
+        recipe=row.get("program"),
         **{name: row[name] for name in ("chip", "shape", "batch", "seq", "mesh", "count")},
     )

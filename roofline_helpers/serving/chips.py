@@ -23,13 +23,18 @@ def chip_counts(model: Decoder | str, chip: Any) -> list[int]:
     ------
     BadType, UnknownName
         Not a model; no such chip.
+
+    Examples
+    --------
+    >>> chip_counts("llama-3-70b", "h100"), chip_counts("llama-3-70b", "l4")
+    ([1, 2, 4, 8], [1])
     """
     decoder, device = model_of(model), chip_of(chip)
-    found = []
+    counts = []
     for count in COUNTS:
         with suppress(BadValue, UnknownName):
-            found.append(together(decoder, device, count))
-    return found
+            counts.append(together(decoder, device, count))
+    return counts
 
 
 def together(decoder: Decoder, device: Chip, chips: Any) -> int:

@@ -338,6 +338,12 @@ def step(
     >>> one = step(LLAMA_3_8B, "h100", batch=64, context=2048)
     >>> f"{one.tokens_per_second:.0f} tokens/s, {one.seconds * 1e3:.1f} ms, {one.fits}"
     '6324 tokens/s, 10.1 ms, True'
+
+    Four share a model that one has no room for:
+
+    >>> four = step("llama-3-70b", "h100", batch=64, chips=4, reached=True)
+    >>> f"{four.seconds * 1e3:.1f} ms, {four.comms * 1e3:.1f} of them in all-reduces"
+    '20.5 ms, 5.3 of them in all-reduces'
     """
     kept = single("reserve", reserve, zero=True)
     if kept >= 1:

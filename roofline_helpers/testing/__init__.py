@@ -5,7 +5,7 @@
         roofline(step, state, batch, chip="v5p", hbm_bytes="<= 1.2 GB", exposed="<= 5 %", fits=True)
 
 The function is compiled for the chip, which need not exist here, and held against limits, or
-against a baseline that is committed beside the tests. `pytest --roofline-update` writes baselines.
+against a baseline that is committed next to the tests. `pytest --roofline-update` writes baselines.
 
 One file a topic: `plugin` (what pytest loads: it imports nothing else until a test asks for the
 fixture), `fixture` (what the test calls), `limits` (``"<= 1.2 GB"``), `baselines` (files).

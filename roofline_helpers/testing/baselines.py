@@ -1,4 +1,4 @@
-"""Baselines: what a program was when someone looked at it, in small files beside the tests."""
+"""Baselines: what a program was when someone looked at it, in small files next to the tests."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def place_of(test_file: Path, test: str, name: str | None = None) -> Path:
     >>> place_of(Path("tests/test_model.py"), "test_block[v6e]").as_posix()
     'tests/.roofline/test_model/test_block[v6e].json'
     """
-    said = test if name is None else f"{test}.{name}"
-    plain = re.sub(r"[^\w\-.\[\]=,]+", "_", said.replace("::", "."))
-    if plain != said.replace("::", ".") or len(plain) > 100:  # two names must not share a file
-        plain = f"{plain[:100]}-{hashlib.sha256(said.encode()).hexdigest()[:8]}"
+    full = test if name is None else f"{test}.{name}"
+    plain = re.sub(r"[^\w\-.\[\]=,]+", "_", full.replace("::", "."))
+    if plain != full.replace("::", ".") or len(plain) > 100:  # two names must not share a file
+        plain = f"{plain[:100]}-{hashlib.sha256(full.encode()).hexdigest()[:8]}"
     return test_file.parent / FOLDER / test_file.stem / f"{plain}.json"
 
 

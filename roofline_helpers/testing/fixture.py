@@ -133,8 +133,8 @@ class Budget:
         if name is not None:
             text("name", name)
         if name in self._names:
-            said = f"the name {name!r}" if name else "no name"
-            raise BadValue(f"two calls of {self.test} have {said}: give each its own with name=")
+            whose = f"the name {name!r}" if name else "no name"
+            raise BadValue(f"two calls of {self.test} have {whose}: give each its own with name=")
         self._names.add(name)
         place = baselines.place_of(self.test_file, self.test, name)
         before = self._baseline(place)
@@ -157,33 +157,33 @@ class Budget:
 
     def _compare(self, place: Path, before: Baseline, report: Report) -> None:
         __tracebackhide__ = True
-        found = baselines.changes(before.report, report)
+        changes = baselines.changes(before.report, report)
         same_package = before.package == __version__
         if self.update:
-            changed = bool(found) or not (found.same_compiler and same_package)
+            changed = bool(changes) or not (changes.same_compiler and same_package)
             if changed:
                 baselines.save(place, report)
             self._note(WRITTEN if changed else KEPT)
             return
-        if not found:
+        if not changes:
             return
-        lines = str(found).splitlines()
+        lines = str(changes).splitlines()
         listed = lines[: SHOWN + 1]
         if len(lines) > SHOWN + 1:
             listed.append(f"  … and {len(lines) - SHOWN - 1} more")
         counted = [] if same_package else [f"  {_counted(before.package)}"]
         what = "\n".join([*listed, *counted, f"if that is meant: {self.command}"])
-        if found.same_compiler:
+        if changes.same_compiler:
             _fail(f"{report.name} is not what {_short(place)} says: {what}")
         self._note(OTHER)
-        said = (
+        message = (
             f"{report.name} was compiled by another version than its baseline: "
             f"{compiled_by(before.report)}, now {compiled_by(report)}. What follows may be the "
             f"compiler's doing, not yours; {what}"
         )
         if self.strict:
-            _fail(said)
-        pytest.xfail(said)
+            _fail(message)
+        pytest.xfail(message)
 
 
 def _parted(fn: Any, named: Mapping[str, Any]) -> tuple[list[Limit], dict[str, Any]]:

@@ -68,5 +68,5 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         what for each in calls for name, what in each.user_properties if name == PROPERTY
     )
     if counts:
-        said = ", ".join(f"{many} {what}" for what, many in counts.items())
-        terminalreporter.write_line(f"roofline baselines: {said}")
+        summary = ", ".join(f"{many} {what}" for what, many in counts.items())
+        terminalreporter.write_line(f"roofline baselines: {summary}")

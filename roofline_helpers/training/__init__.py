@@ -44,12 +44,13 @@ from roofline_helpers.training.limits import (
 )
 from roofline_helpers.training.memory import Footprint
 from roofline_helpers.training.setting import PRODUCTS, RECOMPUTE, ROLES, Setting
-from roofline_helpers.training.step import REACHED, Step, step
+from roofline_helpers.training.step import REACHED, Step, filled, step
 
 __all__ = [
     "step",
     "Step",
     "REACHED",
+    "filled",
     "Setting",
     "Exchange",
     "Footprint",

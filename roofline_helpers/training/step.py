@@ -125,7 +125,7 @@ class Step(Facts):
         forward = _product_flops(one)["attention"]
         again = "attention" in one.recompute
         others = self.flops - forward * (3 + again)
-        attention = forward * (1 + 5 / 2 + again) / _filled(one)
+        attention = forward * (1 + 5 / 2 + again) / filled(one.model, place.chip.key)
         rate, half = (
             matrix_rate(place.chip, dtype, place.ceilings) for dtype in (one.dtype, place.chip.half)
         )
@@ -346,10 +346,16 @@ def matrix_rate(chip: Chip, dtype: str, ceilings: str) -> float:
     return peak * (half.value / chip.matrix[chip.half].value if half else REACHED)
 
 
-def _filled(one: Setting) -> float:
-    """Return the share of the matrix unit that a head's products fill."""
-    side = MATRIX_SIDE.get(one.place.chip.key, 1)
-    return min(1.0, one.model.head_dim / side)
+def filled(model: Decoder, chip: str) -> float:
+    """Return the share of a chip's matrix unit that products of attention fill, a head wide.
+
+    Examples
+    --------
+    >>> from roofline_helpers.models import LLAMA_3_8B
+    >>> filled(LLAMA_3_8B, "v5p"), filled(LLAMA_3_8B, "v6e")
+    (1.0, 0.5)
+    """
+    return min(1.0, model.head_dim / MATRIX_SIDE.get(chip, 1))
 
 
 def _memory_rate(place: Topology) -> float:

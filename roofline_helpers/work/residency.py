@@ -103,14 +103,14 @@ def _made(name: str, tensors: Mapping[str, _Tensor]) -> str:
 
 
 def _tensors(kernels: Sequence[Work]) -> dict[str, _Tensor]:
-    found: dict[str, _Tensor] = {}
+    tensors: dict[str, _Tensor] = {}
     for at, kernel in enumerate(kernels):
         for made, group in ((False, kernel.reads), (True, kernel.writes)):
             for name, n in group.items():
-                each = found.setdefault(name, _Tensor(name, 0.0, at, at, made))
+                each = tensors.setdefault(name, _Tensor(name, 0.0, at, at, made))
                 each.size = max(each.size, single(f"bytes of {name}", n, zero=True))
                 each.last, each.uses = at, each.uses + 1
-    return found
+    return tensors
 
 
 def _staying(

@@ -11,13 +11,13 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import nbformat
 import pytest
-from browser import violations, visitor
-from playwright.sync_api import Browser, Page, expect
+from browser import Visit, violations
+from playwright.sync_api import Page, expect
 
 import roofline_helpers as rh
 from roofline_helpers import ask
@@ -101,33 +101,37 @@ def stop(server: subprocess.Popen[bytes]) -> None:
         server.wait(SECONDS)
 
 
+Opened = Callable[[str], Page]
+
+
 @pytest.fixture
-def opened(chromium: Browser, lab: str) -> Iterator[Page]:
-    # Lab logs errors of its own; what it asks for must still lie on this machine
-    with visitor(chromium, allowed=("",)) as (page, watch):
+def opened(visit: Visit, lab: str) -> Opened:
+    """Return a function that opens a place of the server."""
+
+    def open_page(place: str) -> Page:
+        # Lab logs errors of its own; what it asks for must still be on this machine
+        page = visit(allowed=("",))
         page.set_default_timeout(1000 * SECONDS)
-        page.goto(f"{lab}/lab/tree/trusted.ipynb?token={TOKEN}")
-        page.wait_for_selector("[data-kind][data-look]")
-        yield page
-    assert watch.outside == []
+        page.goto(f"{lab}/{place}?token={TOKEN}")
+        return page
+
+    return open_page
 
 
-def test_notebook_7_shows_it_too(chromium: Browser, lab: str) -> None:
-    with visitor(chromium, allowed=("",)) as (page, watch):
-        page.set_default_timeout(1000 * SECONDS)
-        page.goto(f"{lab}/notebooks/trusted.ipynb?token={TOKEN}")
-        page.wait_for_selector("[data-kind][data-look]")
-        page.get_by_label("4096").focus()
-        page.keyboard.press("Space")
-        page.keyboard.press("ArrowDown")
-        expect(page.get_by_label("16384")).to_be_checked()
-        page.keyboard.press("Enter")
-        expect(page.locator("table.dataframe")).to_be_visible()
-    assert watch.outside == []
+def test_notebook_7_shows_it_too(opened: Opened) -> None:
+    page = opened("notebooks/trusted.ipynb")
+    page.wait_for_selector("[data-kind][data-look]")
+    page.get_by_label("4096").focus()
+    page.keyboard.press("Space")
+    page.keyboard.press("ArrowDown")
+    expect(page.get_by_label("16384")).to_be_checked()
+    page.keyboard.press("Enter")
+    expect(page.locator("table.dataframe")).to_be_visible()
 
 
-def test_a_question_is_answered_by_keyboard_in_both_themes(opened: Page) -> None:
-    page = opened
+def test_a_question_is_answered_by_keyboard_in_both_themes(opened: Opened) -> None:
+    page = opened("lab/tree/trusted.ipynb")
+    page.wait_for_selector("[data-kind][data-look]")
     cells = page.locator(".jp-Notebook-cell")
     expect(cells).to_have_count(3)
     cells.nth(1).locator(".jp-InputPrompt").click()  # command mode
@@ -165,20 +169,15 @@ def test_a_question_is_answered_by_keyboard_in_both_themes(opened: Page) -> None
     assert violations(page, "[data-kind]") == []
 
 
-def test_an_untrusted_notebook_shows_the_question_and_a_folded_answer(
-    chromium: Browser, lab: str
-) -> None:
-    with visitor(chromium, allowed=("",)) as (page, watch):
-        page.set_default_timeout(1000 * SECONDS)
-        # A workspace of its own: the usual one opens what another test left open
-        page.goto(f"{lab}/lab/workspaces/untrusted/tree/untrusted.ipynb?token={TOKEN}")
-        expect(page.get_by_text("Which?")).to_be_visible(timeout=1000 * SECONDS)
-        expect(page.get_by_text("It is large.")).to_be_hidden()
-        page.get_by_text("Answer", exact=True).first.click()
-        expect(page.get_by_text("It is large.")).to_be_visible()
-        shown = page.locator(".jp-NotebookPanel:visible")
-        assert shown.locator("[data-look]").count() == 0
-    assert watch.outside == []
+def test_an_untrusted_notebook_shows_the_question_and_a_folded_answer(opened: Opened) -> None:
+    # A workspace of its own: the usual one opens what another test left open
+    page = opened("lab/workspaces/untrusted/tree/untrusted.ipynb")
+    expect(page.get_by_text("Which?")).to_be_visible(timeout=1000 * SECONDS)
+    expect(page.get_by_text("It is large.")).to_be_hidden()
+    page.get_by_text("Answer", exact=True).first.click()
+    expect(page.get_by_text("It is large.")).to_be_visible()
+    shown = page.locator(".jp-NotebookPanel:visible")
+    assert shown.locator("[data-look]").count() == 0
 
 
 def focus_by_tab(page: Page, name: str) -> None:
@@ -191,47 +190,44 @@ def focus_by_tab(page: Page, name: str) -> None:
     raise AssertionError(f"Tab does not come to {name!r}")
 
 
-def test_the_lab_of_the_book_is_played_by_keyboard(chromium: Browser, lab: str) -> None:
-    with visitor(chromium, allowed=("",)) as (page, watch):
-        page.set_default_timeout(1000 * SECONDS)
-        page.goto(f"{lab}/lab/tree/{WALL.name}?token={TOKEN}")
-        panel = page.locator(".jp-NotebookPanel:visible")
-        host = panel.locator("[data-kind=memory-wall]")
-        host.scroll_into_view_if_needed()
-        expect(host).to_have_attribute("data-look", "light")
-        cell = panel.locator(".jp-CodeCell").filter(has=page.locator("[data-kind=memory-wall]"))
-        host.get_by_text("Predict", exact=True).click()  # command mode
-        expect(cell).to_have_class(ACTIVE)
-        chart = host.locator("svg")
-        expect(chart).to_have_count(0)
-        host.get_by_role("radio").first.focus()
-        page.keyboard.press("Space")
-        page.keyboard.press("ArrowDown")
-        expect(host.get_by_role("radio").nth(1)).to_be_checked()
-        expect(cell).to_have_class(ACTIVE)
-        page.keyboard.press("Enter")
-        expect(chart).to_be_visible()
-        title = chart.locator("title")
-        expect(title).to_contain_text("512 × 512 × 512 in bf16 on NVIDIA H100")
-        expect(title).to_contain_text("memory-bound")
-        # By keyboard from the button on; 1, 2 and 4 are commands of the notebook
-        focus_by_tab(page, "Chip")
-        page.keyboard.press("ArrowDown")
-        expect(title).not_to_contain_text("H100")
-        page.keyboard.press("ArrowUp")
-        focus_by_tab(page, "M")
-        page.keyboard.press("Control+A")
-        page.keyboard.type("4k")
-        expect(title).to_contain_text("4,000 × 512 × 512 in bf16 on NVIDIA H100")
-        page.keyboard.press("ArrowLeft")
-        page.keyboard.press("Backspace")
-        page.keyboard.type("8")
-        expect(title).to_contain_text("8,000 × 512 × 512")
-        facts = host.locator(".facts")
-        roof, job = rh.chip("h100").roofline("bf16"), rh.work.matmul(8000, 512, 512, "bf16")
-        expect(facts).to_contain_text(f"{rh.show.significant(job.intensity)} FLOP/byte")
-        expect(facts).to_contain_text(f"{roof.attainable(job) / 1e12:.3g} TFLOP/s")
-        expect(cell).to_have_class(ACTIVE)
-        assert panel.locator(".jp-mod-active").count() == 1
-        assert violations(page, "[data-kind=memory-wall]") == []
-    assert watch.outside == []
+def test_the_lab_of_the_book_is_played_by_keyboard(opened: Opened) -> None:
+    page = opened(f"lab/tree/{WALL.name}")
+    panel = page.locator(".jp-NotebookPanel:visible")
+    host = panel.locator("[data-kind=memory-wall]")
+    host.scroll_into_view_if_needed()
+    expect(host).to_have_attribute("data-look", "light")
+    cell = panel.locator(".jp-CodeCell").filter(has=page.locator("[data-kind=memory-wall]"))
+    host.get_by_text("Predict", exact=True).click()  # command mode
+    expect(cell).to_have_class(ACTIVE)
+    chart = host.locator("svg")
+    expect(chart).to_have_count(0)
+    host.get_by_role("radio").first.focus()
+    page.keyboard.press("Space")
+    page.keyboard.press("ArrowDown")
+    expect(host.get_by_role("radio").nth(1)).to_be_checked()
+    expect(cell).to_have_class(ACTIVE)
+    page.keyboard.press("Enter")
+    expect(chart).to_be_visible()
+    title = chart.locator("title")
+    expect(title).to_contain_text("512 × 512 × 512 in bf16 on NVIDIA H100")
+    expect(title).to_contain_text("memory-bound")
+    # By keyboard from the button on; 1, 2 and 4 are commands of the notebook
+    focus_by_tab(page, "Chip")
+    page.keyboard.press("ArrowDown")
+    expect(title).not_to_contain_text("H100")
+    page.keyboard.press("ArrowUp")
+    focus_by_tab(page, "M")
+    page.keyboard.press("Control+A")
+    page.keyboard.type("4k")
+    expect(title).to_contain_text("4,000 × 512 × 512 in bf16 on NVIDIA H100")
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("Backspace")
+    page.keyboard.type("8")
+    expect(title).to_contain_text("8,000 × 512 × 512")
+    facts = host.locator(".facts")
+    roof, job = rh.chip("h100").roofline("bf16"), rh.work.matmul(8000, 512, 512, "bf16")
+    expect(facts).to_contain_text(f"{rh.show.significant(job.intensity)} FLOP/byte")
+    expect(facts).to_contain_text(f"{roof.attainable(job) / 1e12:.3g} TFLOP/s")
+    expect(cell).to_have_class(ACTIVE)
+    assert panel.locator(".jp-mod-active").count() == 1
+    assert violations(page, "[data-kind=memory-wall]") == []

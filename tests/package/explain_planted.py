@@ -357,7 +357,7 @@ def steps_in_time() -> Made:
 
         return lax.scan(step, h, xs)
 
-    return f, (normal(4, 64), normal(1000, 4, 64), normal(64, 64) / 8)
+    return f, (normal(4, 64), normal(400, 4, 64), normal(64, 64) / 8)
 
 
 def long_program() -> Made:

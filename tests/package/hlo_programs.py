@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import resources
 from pathlib import Path
 
 from roofline_helpers import hlo
@@ -24,6 +25,12 @@ def fixture(name: str) -> str:
     """Return the text that XLA printed for KERNEL.CHIP.jax-VERSION."""
     (path,) = [path for path in FIXTURES if path.stem == name]
     return path.read_text("utf-8")
+
+
+def scripts() -> str:
+    """Return the page's reader of HLO, but for the constant that it knows from Python."""
+    folder = resources.files("roofline_helpers") / "assets"
+    return "\n".join((folder / name).read_text("utf-8") for name in ("hlo_text.js", "hlo.js"))
 
 
 def program(body: str, *others: str) -> str:

@@ -27,8 +27,8 @@ SOURCES: dict[str, Any] = DATA["sources"]
 ORDER = [
     *("v2", "v3", "v4", "v5e", "v5p", "v6e", "v7x", "v8i", "v100", "t4", "l4", "l40s"),
     *("rtx-4090", "rtx-5090", "rtx-pro-6000", "a100-40gb", "a100-80gb", "h100-pcie", "h100"),
-    *("h200", "gh200", "h20", "b200", "gb200", "b300", "orin-nx", "mi300x", "mi325x", "mi355x"),
-    *("gaudi-3", "trainium-2", "trainium-3"),
+    *("h200", "gh200", "h20", "b200", "gb200", "b300", "gb300", "orin-nx", "mi300x", "mi325x"),
+    *("mi355x", "gaudi-3", "trainium-2", "trainium-3"),
 ]
 TPUS = [key for key, chip in CHIPS.items() if chip["kind"] == "tpu"]
 DTYPES = {"fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8", "int4", "fp4"}
@@ -263,6 +263,7 @@ RECOMPUTED = {
     ("h200", "links.nvlink.rate"): 900e9 / 2 / 18,
     ("rtx-5090", "matrix.fp4"): 3352e12 / 2,
     ("h20", "links.nvlink.rate"): 900e9 / 2 / 18,
+    ("gb300", "links.nvlink.rate"): 1800e9 / 2 / 18,
     ("trainium-3", "links.neuronlink.rate"): 2.56e12 / 2,
     ("orin-nx", "matrix.bf16"): 8 * 2048 * 918e6,
     ("orin-nx", "matrix.fp16"): 8 * 2048 * 918e6,

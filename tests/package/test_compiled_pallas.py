@@ -83,6 +83,24 @@ def test_what_an_author_declares_is_kept_apart() -> None:
     assert "no cost declared" in repr(only(fn, *args))
 
 
+@pytest.mark.slow
+def test_the_compiler_accepts_the_vmem_that_was_counted_and_no_less() -> None:
+    from jax.experimental.pallas import tpu as pltpu
+
+    needs("v6e")
+    fn, args = matmul(2048, 2048, 2048, 512, 512, 512)
+    counted = int(only(fn, *args).vmem)
+
+    def within(limit: int) -> Any:
+        options = pltpu.CompilerParams(vmem_limit_bytes=limit)
+        fn, args = matmul(2048, 2048, 2048, 512, 512, 512, compiler_params=options)
+        return compiled.analyze(fn, *args, chip="v6e")
+
+    assert within(counted).flops > 0
+    with pytest.raises(compiled.CannotCompile, match="scoped vmem limit"):
+        within(counted * 15 // 16)
+
+
 def test_memory_that_a_kernel_takes_for_a_part_of_it() -> None:
     from jax.experimental import pallas as pl
     from jax.experimental.pallas import tpu as pltpu

@@ -63,7 +63,12 @@ def test_it_shows_itself(why: Explanation) -> None:
     assert table.index[-1] == "nothing explains it"
     assert table["ms"].sum() == pytest.approx(1e3 * why.wall, rel=1e-9)
     html = why._repr_html_()
-    assert html.count("<svg") == 1
+    assert re.findall(r'<svg class="(\w+)"', html) == ["narrow", "slim"]  # one of them is seen
+    wide, slim = re.findall(r"<svg.*?</svg>", html)
+    names = [re.findall(r'class="name"[^>]*>(.*?)<', one) for one in (wide, slim)]
+    assert len(names[0]) == len(names[1]) == len(why.waterfall) + 1
+    sides = [float(x) + float(w) for x, w in re.findall(r'<rect x="(.*?)".*? width="(.*?)"', slim)]
+    assert max(sides) <= 340 - 60  # room for a time beside each bar
     assert "<script" not in html
 
 
@@ -82,7 +87,7 @@ def test_a_picture_that_is_not_there(why: Explanation) -> None:
 
 def test_one_page_without_network(why: Explanation, tmp_path: Path) -> None:
     page = why.save(tmp_path / "why.html").read_text("utf-8")
-    assert page.count("<svg") == 3
+    assert page.count("<svg") == 4
     assert not re.search(r"(src|href)=|@import|url\(|https?://(?!www\.w3\.org)", page)
     with pytest.raises(BadValue, match=r"\.html or \.json"):
         why.save(tmp_path / "why.txt")

@@ -53,7 +53,7 @@ def test_every_chip_is_found_by_all_its_names():
 
 def test_tpus_first_then_gpus_then_others():
     kinds = [chip.kind for chip in rh.all_chips()]
-    assert kinds == ["tpu"] * 8 + ["gpu"] * 21 + ["accelerator"] * 3
+    assert kinds == ["tpu"] * 8 + ["gpu"] * 22 + ["accelerator"] * 3
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_every_figure_by_its_path():
 def test_the_table_of_chips():
     table = rh.chips()
     assert isinstance(table, pandas.DataFrame)
-    assert len(table) == 32
+    assert len(table) == 33
     row = table.loc["TPU v7x"]
     assert row["year"] == 2025
     assert row["bf16 TFLOP/s"] == 2307

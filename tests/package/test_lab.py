@@ -183,7 +183,7 @@ def test_colours_of_marks_are_those_of_the_static_figures() -> None:
 
 
 def test_scripts_do_nothing_that_the_page_forbids() -> None:
-    code = ask.script("lab")
+    code = ask.script("lab") + ask.script("paste")
     for word in ("innerHTML", "eval(", "new Function", "fetch(", "http://", "XMLHttpRequest"):
         assert word not in code.replace("http://www.w3.org/2000/svg", ""), word
     assert 'setAttribute("style"' not in code
@@ -196,3 +196,7 @@ def test_scripts_stay_small() -> None:
     code = ask.script("lab").encode()
     assert len(code) < 113_000
     assert len(gzip.compress(code, 9)) < 34_500
+    pasted = ask.script("paste")
+    own = pasted.index("const opcodes")  # on one page only, beside what instruments share
+    sizes = [len(gzip.compress(text.encode(), 9)) for text in (pasted, pasted[:own])]
+    assert sizes[0] - sizes[1] < 15_000

@@ -40,7 +40,6 @@ FLOORS = [
     "training",
     "serving",
     "verdicts",
-    "published",
     "records",
     "evidence",
     "plot",
@@ -48,6 +47,7 @@ FLOORS = [
     "compiled",
     "testing",
     "measure",
+    "published",
     "explain",
     "kernels",
     "ask",
@@ -74,7 +74,7 @@ def test_import_loads_nothing_heavy() -> None:
 
 def test_import_is_quick() -> None:
     code = (
-        # the processor's time, beside that of another import: slow machines are slow at both
+        # the processor's time, against that of another import: slow machines are slow at both
         "import time; begun = time.process_time(); import json, numpy;"
         "between = time.process_time(); import roofline_helpers;"
         "roofline_helpers.hardware, roofline_helpers.work;"

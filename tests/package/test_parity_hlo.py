@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import lzma
 import re
-from importlib import resources
 from typing import Any
 
 import pytest
-from hlo_programs import ADD, FIXTURES, program
+from hlo_programs import ADD, FIXTURES, program, scripts
 from playwright.sync_api import Browser
 
 from roofline_helpers import hlo
@@ -55,7 +54,7 @@ def of_python(text: str) -> list[dict[str, Any]]:
             **{"name": row.name, "opcode": row.opcode, "launches": row.launches},
             **{"matrix": row.flops.matrix, "vector": row.flops.vector},
             **{"transcendentals": row.flops.transcendentals, "declared": row.flops.declared},
-            **{"unknown": list(row.flops.unknown), "types": list(row.matrix_types)},
+            **{"unknown": list(row.flops.unknown)},
             **{"read": dict(row.read), "written": dict(row.written)},
         }
         for row in ledger.rows
@@ -64,9 +63,7 @@ def of_python(text: str) -> list[dict[str, Any]]:
 
 def read(chromium: Browser, given: list[str], source: str | None = None) -> list[Any]:
     """Return what the script makes of texts."""
-    asset = resources.files("roofline_helpers") / "assets" / "hlo.js"
-    code = asset.read_text("utf-8") if source is None else source
-    script = f"const opcodes = {to_json(page.tables())};\n{code}"
+    script = f"const opcodes = {to_json(page.tables())};\n{source or scripts()}"
     tab = chromium.new_page()
     try:
         found: list[Any] = tab.evaluate(f"(texts) => {{ {script}\nreturn ({RUN})(texts) }}", given)
@@ -133,8 +130,7 @@ def test_what_is_no_program_is_told(chromium: Browser, text: str, word: str) -> 
 
 
 def test_a_wrong_count_would_be_found(chromium: Browser) -> None:
-    asset = resources.files("roofline_helpers") / "assets" / "hlo.js"
-    code = asset.read_text("utf-8")
+    code = scripts()
     wrong = re.sub(r"return 2 \* elements\(each\.shape\)", "return elements(each.shape)", code)
     assert wrong != code
     (path,) = [path for path in FIXTURES if path.stem == "matmul-square.h100.jax-0.11.2"]

@@ -1,4 +1,4 @@
-"""Measured collectives beside the network model: errors, and what its constants come from."""
+"""Measured collectives against the network model: errors, and what its constants come from."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from row_by_row import row_by_row
 
 import roofline_helpers as rh
 from roofline_helpers import published, serving
+from roofline_helpers.compiled.reached import at_reached
 from roofline_helpers.published import PublishedDecode, PublishedStep
 from tools.evidence import predictions
 
@@ -129,3 +130,42 @@ def test_what_is_written_is_read_again(
     monkeypatch.setattr("sys.argv", ["predictions"])
     assert predictions.main() == 1
     assert capsys.readouterr().out == "a, bound s: 0.3333333333, now 0.4\n"
+
+
+# --- XLA's own programs ---------------------------------------------------------------------------
+
+COMPILED = [one for one in ROWS if one.recipe is not None]
+
+
+def test_a_dense_step_and_a_mixture_were_compiled() -> None:
+    assert "v6e-8-llama-3.1-8b" in {one.key for one in COMPILED}
+    assert published.published_step("v6e-8-mistral-7b").compiled is None
+
+
+@pytest.mark.parametrize("one", COMPILED, ids=lambda one: one.key)
+def test_a_program_does_what_its_recipe_asks_for(one: PublishedStep) -> None:
+    if one.program is None or one.compiled is None:
+        assert one.refused is not None
+        return
+    program, members = one.program, one.place.members
+    assert program.devices == members
+    assert dict(program.mesh)["fsdp"] == one.mesh["fsdp"]
+    assert program.memory is not None
+    assert program.memory.total <= one.place.chip.memory["hbm"].capacity.value
+    # attention's backward pass works its scores out again, which recomputation doesn't count
+    assert 1.0 <= program.flops * members / one.reached.flops < 1.3
+    assert one.published.bound < one.compiled.seconds
+    assert sum(one.compiled.waterfall().values()) == pytest.approx(one.compiled.seconds)
+    assert one.compiled.seconds > (program.time_at_roof or 0)
+    assert abs(one.compiled.seconds / one.seconds - 1) < abs(one.reached.seconds / one.seconds - 1)
+    assert program.notes[-1].startswith("compiling took ")
+
+
+def test_a_matrix_unit_half_filled_slows_only_kernels_of_attention() -> None:
+    [one] = [one for one in COMPILED if one.key == "v6e-8-llama-3.1-8b"]
+    assert one.program is not None
+    whole, half = (at_reached(one.program, filled=share) for share in (1.0, 0.5))
+    assert half.attention == pytest.approx(2 * whole.attention, rel=0.01)
+    assert (half.compute, half.memory) == (whole.compute, whole.memory)
+    with pytest.raises(rh.BadValue, match="filled"):
+        at_reached(one.program, filled=0)

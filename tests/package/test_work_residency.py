@@ -34,7 +34,7 @@ def test_what_fits_between_kernels_moves_once_or_not_at_all() -> None:
 
 
 def test_the_smallest_get_a_place_first_and_whole() -> None:
-    assert moved(*resident(*CHAIN, capacity=13)) == [10, 12, 13]  # t, and no room for x beside it
+    assert moved(*resident(*CHAIN, capacity=13)) == [10, 12, 13]  # t, and no room for x as well
     assert moved(*resident(*CHAIN, capacity=4)) == [10, 12, 13]
     assert moved(*resident(*CHAIN, capacity=3)) == moved(*CHAIN)
     assert resident(*CHAIN, capacity=0) == CHAIN

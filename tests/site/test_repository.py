@@ -1,4 +1,4 @@
-"""The repository's address stands in one place, and everything else follows from it."""
+"""The repository's address is kept in one place, and everything else follows from it."""
 
 from __future__ import annotations
 

@@ -270,7 +270,7 @@ PROBLEMS = {
     "frame": ("book/two.md", '<iframe src="//c.example/x"></iframe>', "c.example"),
     "font": (SHEET, '@import url("https://d.example/x.css");', "d.example"),
     "import": (SHEET, '@import "https://e.example/x.css";', "e.example"),
-    "id twice": ("book/two.md", '<b id="b1">a</b> <b id="b1">b</b>', "'b1' stands there twice"),
+    "id twice": ("book/two.md", '<b id="b1">a</b> <b id="b1">b</b>', "'b1' is there twice"),
 }
 
 
@@ -287,8 +287,9 @@ def appended(broken: dict[str, tuple[str, str, str]]) -> dict[str, Callable[[str
 def test_whatever_is_broken_is_said_and_fails_each_time(
     broken: dict[str, tuple[str, str, str]], book: Book
 ) -> None:
+    # Sphinx says a warning only when it reads the page; what the built pages show, it can't hide
     with book.changed(appended(broken)):
-        for _ in range(2):
+        for _ in range(2 if broken is WARNINGS else 1):
             done = book.build()
             assert done.returncode != 0, done.stdout
             lines = (done.stdout + done.stderr).splitlines()

@@ -2,7 +2,7 @@
 
     python -m tools.cpu.compare [--rounds N] [--side N] [--one-core] [--pause S] [--out FILE.json]
 
-Memory: STREAM in C (`stream.c` beside this file, compiled here with ``cc -O3 -fopenmp``) against
+Memory: STREAM in C (`stream.c` next to this file, compiled here with ``cc -O3 -fopenmp``) against
 JAX's streaming kernels. Compute: NumPy's matrix product against JAX's. Each round runs all of
 them one after another, so that what disturbs the machine disturbs both sides; of each kernel the
 best round counts, on both sides, since whatever else runs can only make it slower. --one-core does
@@ -63,11 +63,11 @@ def stream(program: Path, size: int, repeats: int) -> dict[str, float]:
     done = subprocess.run(
         [str(program), str(size), str(repeats)], capture_output=True, text=True, check=True
     )
-    found = {}
+    runs_of = {}
     for line in done.stdout.splitlines():
         name, moved, *seconds = line.split()
-        found[name] = float(moved) / min(float(each) for each in seconds)
-    return found
+        runs_of[name] = float(moved) / min(float(each) for each in seconds)
+    return runs_of
 
 
 @dataclass
@@ -149,13 +149,13 @@ def compare(
             }
 
 
-def on_one_core(given: argparse.Namespace) -> dict[str, Any]:
+def on_one_core(options: argparse.Namespace) -> dict[str, Any]:
     """Compare in a process that has one core, as have the programs that it starts."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "one.json"
-        command = [sys.executable, __file__, "--rounds", str(given.rounds), "--size"]
-        command += [str(given.size), "--pause", str(given.pause), "--out", str(out)]
-        command += [word for side in given.side for word in ("--side", str(side))]
+        command = [sys.executable, __file__, "--rounds", str(options.rounds), "--size"]
+        command += [str(options.size), "--pause", str(options.pause), "--out", str(out)]
+        command += [word for side in options.side for word in ("--side", str(side))]
         core = min(os.sched_getaffinity(0))
         subprocess.run(
             command, check=True, stdout=subprocess.DEVNULL,
@@ -174,23 +174,23 @@ def main() -> int:
     parser.add_argument("--one-core", action="store_true", help="again, with one core for all")
     parser.add_argument("--pause", type=float, default=0.0, help="seconds between rounds")
     parser.add_argument("--out", metavar="FILE.json")
-    given = parser.parse_args()
-    given.side = given.side or [1024, 2048, 3072]
+    options = parser.parse_args()
+    options.side = options.side or [1024, 2048, 3072]
     run: dict[str, Any] = {}
     try:
-        for run in compare(given.rounds, given.size, tuple(given.side)):
+        for run in compare(options.rounds, options.size, tuple(options.side)):
             print(
                 f"round {run['rounds']}: load {measure.host()['load']:.1f}, memory "
                 f"{run['memory']['ratio of the best']:.3f}, compute "
                 f"{run['compute']['ratio of the best']:.3f}",
                 flush=True,
             )
-            sleep(given.pause)
-        runs = [run, *([on_one_core(given)] if given.one_core else [])]
+            sleep(options.pause)
+        runs = [run, *([on_one_core(options)] if options.one_core else [])]
     except NoCompiler as error:
         print(f"no comparison: {error}", file=sys.stderr)
         return 1
-    shown = [Path(each).name if each == given.out else each for each in sys.argv[1:]]
+    shown = [Path(each).name if each == options.out else each for each in sys.argv[1:]]
     data = {
         "schema": measure.COMPARED,
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -198,13 +198,13 @@ def main() -> int:
         "device": measure.device(),
         "host": measure.host(),
         "software": measure.software(),
-        "size": given.size,
+        "size": options.size,
         "notes": list(measure.busy()),
         "runs": runs,
     }
     print(json.dumps(data, indent=1))
-    if given.out:
-        records.save(given.out, data)
+    if options.out:
+        records.save(options.out, data)
     return 0
 
 

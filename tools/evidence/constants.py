@@ -41,7 +41,7 @@ def constants() -> Iterator[tuple[str, MutableMapping[str, Any], str]]:
 
 
 def without(name: str, key: str) -> float | None:
-    """Return what stands in for a constant; None where another chip's does."""
+    """Return what replaces a constant; None where another chip's does."""
     if name.startswith("published.nvlink.b200"):
         return None
     if key in ("efficiency", "own_share"):

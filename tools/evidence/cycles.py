@@ -46,9 +46,9 @@ def products() -> list[dict[str, Any]]:
         published = hardware.chip(chip).per_device().reached.sizes["bf16"]
         for n in sides:
             x = jax.ShapeDtypeStruct((n, n), "bfloat16")
-            found = _of(chip, lambda a, b: a @ b, x, x)
+            times = _of(chip, lambda a, b: a @ b, x, x)
             name = f"matmul {n}×{n}×{n} bf16"
-            rows.append(_row("matmul", chip, name, found, 2 * n**3 / published[n]))
+            rows.append(_row("matmul", chip, name, times, 2 * n**3 / published[n]))
     return rows
 
 
@@ -60,8 +60,8 @@ def copies() -> list[dict[str, Any]]:
     for chip, rates in COPIES.items():
         for n, rate in rates.items():
             x = jax.ShapeDtypeStruct((n // 2 // 1024, 1024), "bfloat16")
-            found = _of(chip, lambda x: x.copy(), x)
-            rows.append(_row("copy", chip, f"copy of {n // 2**20} MiB", found, 2 * n / rate / 1e9))
+            times = _of(chip, lambda x: x.copy(), x)
+            rows.append(_row("copy", chip, f"copy of {n // 2**20} MiB", times, 2 * n / rate / 1e9))
     return rows
 
 
@@ -85,9 +85,9 @@ def reductions() -> list[dict[str, Any]]:
 
 
 def _row(
-    kind: str, chip: str, name: str, found: dict[str, float], seconds: float | None = None
+    kind: str, chip: str, name: str, times: dict[str, float], seconds: float | None = None
 ) -> dict[str, Any]:
-    return {"kind": kind, "chip": chip, "program": name, **found, "published": seconds}
+    return {"kind": kind, "chip": chip, "program": name, **times, "published": seconds}
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
     python -m tools.evidence.decode
 
 Reads the record of examples/llama_decode: the medians of three of its programs, by batch, and those
-of all rungs of its ladder, with what each changes.
+of all rungs of its ladder, with what each changes; and PyTorch's medians for whole prompts.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ ORDER = (
     "cuDNN",
     "own kernels",
     "overlapped",
+    "narrow sums",
 )
 """The rungs, from the first way to write it to the last."""
 
 RECORD = books.ROOT / "examples/llama_decode/h200.json"
+PROMPTS = books.ROOT / "examples/llama_decode/h200-torch-prefill.json"
 
 
 def steps() -> dict[str, Any]:
@@ -41,12 +43,12 @@ def steps() -> dict[str, Any]:
         rows.append(
             {
                 "batch": int(batch),
-                "kernels of our own": _median(rungs["overlapped"]),
+                "kernels of our own": _median(rungs[ORDER[-1]]),
                 "JAX with cuDNN's attention": _median(rungs["cuDNN"]),
                 "PyTorch, compiled": min(_median(each) for each in compiled),
             }
         )
-        order = [name for name in ORDER if name in rungs]
+        order = [name for name in ORDER if "seconds" in rungs.get(name, {})]
         for name in order:
             seconds, change = _median(rungs[name]), rungs[name]["change"]
             row = {"batch": int(batch), "rung": name, "change": change, "seconds": seconds}
@@ -54,7 +56,9 @@ def steps() -> dict[str, Any]:
     made = {name: record[name] for name in ("date", "command", "device", "software")}
     made |= {"model": "Llama 3 8B", "context": record["tokens"], "steps": rows}
     roofs = {batch: record["roof"][batch] for batch in sorted(record["roof"], key=int)}
-    return {**made, "rungs": ladder, "roof": roofs}
+    prompts = json.loads(PROMPTS.read_text("utf-8"))["tokens"]
+    read = {tokens: min(map(_median, row["steps"])) for tokens, row in prompts.items()}
+    return {**made, "rungs": ladder, "roof": roofs, "prefill": read}
 
 
 def _median(timed: dict[str, Any]) -> float:

@@ -107,45 +107,45 @@ def moved() -> list[dict[str, Any]]:
     rows = []
     for name, before, after in moves():
         if hasattr(before, "setting"):
-            found = gain(before, after, name=name)
+            gained = gain(before, after, name=name)
         else:
             ours, theirs = (verdict(before, key, name=name) for key in ("h100", "h200"))
             ratios = {
                 case: each.seconds / theirs.found[case].seconds for case, each in ours.found.items()
             }
-            found = Gain(name, ours.chip, ours.floor, ratios)
-        rows.append(gain_row(found))
+            gained = Gain(name, ours.chip, ours.floor, ratios)
+        rows.append(gain_row(gained))
     return [row for row in rows if row]
 
 
-def bound_row(found: Verdict) -> dict[str, Any]:
+def bound_row(verdict: Verdict) -> dict[str, Any]:
     """Return a verdict as the file has it; empty where all cases agree."""
-    if found.word != DEPENDS:
+    if verdict.word != DEPENDS:
         return {}
-    words = {each.bound or "nothing" for each in found.found.values()}
-    first = found.found[Case()].bound
+    words = {each.bound or "nothing" for each in verdict.found.values()}
+    first = verdict.found[Case()].bound
     return {
-        "program": found.name,
-        "chip": found.chip.key,
+        "program": verdict.name,
+        "chip": verdict.chip.key,
         "asked": "what bounds it",
         "at first": first,
         "or": sorted(words - {first}),
-        "on": list(found.on),
+        "on": list(verdict.on),
     }
 
 
-def gain_row(found: Gain) -> dict[str, Any]:
+def gain_row(gained: Gain) -> dict[str, Any]:
     """Return a gain as the file has it; empty where all cases agree."""
-    if found.word != DEPENDS:
+    if gained.word != DEPENDS:
         return {}
-    low, high = (significant(each) for each in found.times)
+    low, high = (significant(each) for each in gained.times)
     return {
-        "program": found.name,
-        "chip": found.chip.key,
+        "program": gained.name,
+        "chip": gained.chip.key,
         "asked": "what it gains",
-        "at first": f"{significant(found.found[Case()])}×",
+        "at first": f"{significant(gained.found[Case()])}×",
         "or": [f"{low}×", f"{high}×"],
-        "on": list(found.on),
+        "on": list(gained.on),
     }
 
 

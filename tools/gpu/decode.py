@@ -46,14 +46,10 @@ SMALL = model.Llama(layers=2, width=512, hidden=1792, heads=16, groups=4, vocabu
 def candidates():
     """Yield the last rung cut in other ways, and the batches for which that may gain."""
     last = steps.RUNGS[-1]
-    cuts = Kernels().products
-    few = {name: replace(cut, ring=Ring(3, ahead=2)) for name, cut in cuts.items()}
-    halves = {**cuts, "o": Cut(64, splits=2, depth=128, ring=Ring(6))}
+    two = {"o": Cut(64, 2, depth=128, ring=Ring(6))}
     ways = {
-        "sums in float32": (Kernels(deep=16), (16, 1)),
-        "few buffers": (Kernels(narrow=True, products=few), (64, 16)),
-        "two splits of o": (Kernels(narrow=True, products=halves), (64, 16)),
-        "two tiles": (Kernels(narrow=True, tiles=Ring(2)), (64,)),
+        "sums in float32": (Kernels(deep=8, middle=two), (16, 64)),
+        "two tiles": (Kernels(deep=8, narrow=True, middle=two, tiles=Ring(2)), (16, 64)),
     }
     for name, (way, batches) in ways.items():
         yield replace(last, name=f"{last.name}: {name}", way=way), batches
@@ -95,15 +91,15 @@ def roof(batch, tokens):
     return {name: least * PUBLISHED / rate for name, rate in rates.items()}
 
 
-def pytorch(given):
+def pytorch(options):
     """Return what the PyTorch step took, from a process of its own: what is known at the limit."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "torch.json"
         command = [sys.executable, "-m", "examples.llama_decode.torch_step", "--out", str(out)]
-        command += ["--tokens", str(given.tokens), "--layers", str(given.layers)]
-        command += ["--batch", *map(str, given.batch), *given.torch.split()]
+        command += ["--tokens", str(options.tokens), "--layers", str(options.layers)]
+        command += ["--batch", *map(str, options.batch), *options.torch.split()]
         try:
-            subprocess.run(command, check=True, timeout=given.torch_limit)
+            subprocess.run(command, check=True, timeout=options.torch_limit)
         except subprocess.TimeoutExpired as error:
             print(error, flush=True)
         return json.loads(out.read_text()) if out.exists() else None
@@ -120,26 +116,26 @@ def rounds(rungs, batches, tune):
     yield [(rung, batches[1:]) for rung in rest]
 
 
-def ladder(shape, rungs, given, keep):
+def ladder(shape, rungs, options, keep):
     """Time each rung at each batch; `keep` gets the row: seconds and error, or why it failed."""
     began, weights, wanted = perf_counter(), None, {}
     pool = ThreadPoolExecutor(12)
-    for some in rounds(rungs, given.batch, given.tune):
+    for some in rounds(rungs, options.batch, options.tune):
         waiting = {
-            (rung.name, batch): pool.submit(rung.compiled, shape, batch, given.tokens)
+            (rung.name, batch): pool.submit(rung.compiled, shape, batch, options.tokens)
             for rung, batches in some
             for batch in batches
         }
         weights = weights or model.random_weights(shape)
         wait(waiting.values())  # nothing compiles, and is tuned, while another is timed
         for rung, batches in some:
-            own = rung.prepare(weights)
             for batch in batches:
-                if perf_counter() - began > given.limit:
+                if perf_counter() - began > options.limit:
                     return
                 try:
                     run = waiting[rung.name, batch].result()
-                    row = one_row(rung, run, own, shape, batch, given.tokens, wanted)
+                    own = rung.prepare(weights, batch)
+                    row = one_row(rung, run, own, shape, batch, options.tokens, wanted)
                     shown = f"{1e3 * statistics.median(row['seconds']):.3f} ms"
                     shown += f", error {row['error']:.1e}"
                 except Exception as error:
@@ -147,8 +143,8 @@ def ladder(shape, rungs, given, keep):
                     shown = row["failed"]
                 print(f"{perf_counter() - began:.0f} s: {batch}, {rung.name}: {shown}", flush=True)
                 keep(batch, rung.name, row)
-            del own
-            gc.collect()
+                own = None
+                gc.collect()
 
 
 def one_row(rung, run, weights, shape, batch, tokens, wanted):
@@ -175,30 +171,32 @@ def main():
     parser.add_argument("--torch", default="", help="options of torch_step")
     parser.add_argument("--torch-limit", type=float, help="seconds for PyTorch")
     parser.add_argument("--no-torch", action="store_true")
-    given = parser.parse_args()
-    rungs = [rung for rung in reversed(steps.RUNGS) if not given.only or rung.name in given.only]
-    shape = replace(SMALL if given.small else model.Llama(), layers=given.layers)
+    options = parser.parse_args()
+    rungs = [
+        rung for rung in reversed(steps.RUNGS) if not options.only or rung.name in options.only
+    ]
+    shape = replace(SMALL if options.small else model.Llama(), layers=options.layers)
     about = {
         "schema": "roofline_helpers.decode/1",
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "command": "python -m tools.gpu.decode " + " ".join(sys.argv[1:]),
-        "layers": given.layers,
-        "tokens": given.tokens,
-        "roof": {str(batch): roof(batch, given.tokens) for batch in given.batch},
+        "layers": options.layers,
+        "tokens": options.tokens,
+        "roof": {str(batch): roof(batch, options.tokens) for batch in options.batch},
     }
-    if not given.no_torch:
-        about["torch"] = pytorch(given)
+    if not options.no_torch:
+        about["torch"] = pytorch(options)
     device = measure.device()
     about["device"] = {"kind": device["kind"], "chip": device["chip"]}
     about |= {"software": measure.software(), "notes": list(measure.busy())}
-    about["rungs"] = {str(batch): {} for batch in given.batch}
+    about["rungs"] = {str(batch): {} for batch in options.batch}
 
     def keep(batch, name, row):
         about["rungs"][str(batch)][name] = row
-        if given.out:
-            Path(given.out).write_text(json.dumps(about, indent=1) + "\n")
+        if options.out:
+            Path(options.out).write_text(json.dumps(about, indent=1) + "\n")
 
-    ladder(shape, rungs, given, keep)
+    ladder(shape, rungs, options, keep)
 
 
 if __name__ == "__main__":

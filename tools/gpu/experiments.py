@@ -62,7 +62,7 @@ COUNTED = (
     "flash attention backward 2×16×2048×128 bf16",
     "naive attention backward 2×16×2048×128 bf16",
 )
-"""Cases of which counters are read, besides those of the chain and its gradient: the ledger's."""
+"""Cases whose counters are read too, as are those of the chain and its gradient: the ledger's."""
 
 
 def counted(case: Case) -> bool:

@@ -81,14 +81,15 @@ class Weights:
     def __init__(self, shape):
         self.shape, self.raw, self.kept = shape, None, (None, None)
 
-    def of(self, rung):
+    def of(self, rung, *batch):
         plain = getattr(rung.way, "plain", rung.way)
-        key = plain.products if isinstance(plain, steps.Kernels) else (plain.scan, plain.fused)
+        key = rung.name if isinstance(plain, steps.Kernels) else (plain.scan, plain.fused)
+        key = (key, *batch) if isinstance(plain, steps.Kernels) else key
         if self.kept[0] != key:
             self.kept = (None, None)
             gc.collect()
             self.raw = self.raw or model.random_weights(self.shape)
-            self.kept = (key, rung.prepare(self.raw))
+            self.kept = (key, rung.prepare(self.raw, *batch))
             if getattr(getattr(rung.way, "plain", rung.way), "scan", False):
                 self.raw = None  # stacked weights are a copy of them all, and memory is short
         return self.kept[1]
@@ -97,15 +98,15 @@ class Weights:
 # --- the ladders ----------------------------------------------------------------------------------
 
 
-def decode(shape, weights, given):
+def decode(shape, weights, options):
     for rung in reversed(steps.RUNGS):  # the weights of the first take most memory
-        for batch in given.batch:
+        for batch in options.batch:
 
             def lowered(rung=rung, batch=batch):
                 specs = jax.eval_shape(
                     lambda: (
-                        rung.prepare(model.random_weights(shape)),
-                        rung.cache(shape, batch, given.context),
+                        rung.prepare(model.random_weights(shape), batch),
+                        rung.cache(shape, batch, options.context),
                     )
                 )
                 place = (
@@ -116,14 +117,14 @@ def decode(shape, weights, given):
                 return jitted.lower(*specs, *place)
 
             def arguments(rung=rung, batch=batch):
-                cache = rung.cache(shape, batch, given.context)
-                place = jnp.arange(batch, dtype=jnp.int32), jnp.int32(given.context - 1)
-                return (weights.of(rung), cache, *place)
+                cache = rung.cache(shape, batch, options.context)
+                place = jnp.arange(batch, dtype=jnp.int32), jnp.int32(options.context - 1)
+                return (weights.of(rung, batch), cache, *place)
 
-            setting = {"batch": batch, "context": given.context}
+            setting = {"batch": batch, "context": options.context}
             chained = isinstance(rung.way, steps.Kernels) and rung.way.chain
             setting |= {"chained": True} if chained else {}
-            hand = least(batch, given.context) if shape == model.Llama() else None
+            hand = least(batch, options.context) if shape == model.Llama() else None
             yield Item(rung.name, rung.change, setting, lowered, rung.donate, arguments, hand)
 
 
@@ -133,9 +134,9 @@ def least(batch, context):
     return serving.step(model, "h200", batch=batch, context=context, floor=False).seconds
 
 
-def filled(shape, weights, given):
+def filled(shape, weights, options):
     for rung in reversed(prefill.RUNGS):
-        for tokens in given.tokens:
+        for tokens in options.tokens:
 
             def lowered(rung=rung, tokens=tokens):
                 specs = jax.eval_shape(lambda: rung.prepare(model.random_weights(shape)))
@@ -151,8 +152,8 @@ def filled(shape, weights, given):
             yield Item(rung.name, rung.change, setting, lowered, False, arguments)
 
 
-def trained(shape, weights, given):
-    size = (1, 64) if given.small else (4, 2048)
+def trained(shape, weights, options):
+    size = (1, 64) if options.small else (4, 2048)
     for rung in training.RUNGS:
 
         def lowered(rung=rung):
@@ -167,8 +168,8 @@ def trained(shape, weights, given):
         yield Item(rung.name, rung.change, setting, lowered, rung.donate, arguments)
 
 
-def powered(shape, weights, given):
-    n = 256 if given.small else 8192
+def powered(shape, weights, options):
+    n = 256 if options.small else 8192
     square = jax.ShapeDtypeStruct((n, n), jnp.bfloat16)
     fills = {
         "random": lambda key: jax.random.normal(key, (n, n), jnp.bfloat16),
@@ -265,11 +266,11 @@ class Book:
         )
 
 
-def measured(name, items, given, out, readers):
+def measured(name, items, options, out, readers):
     """Explain the items of a ladder one by one, and write down what there is after each."""
-    book, threads = Book(name, out), ThreadPoolExecutor(given.threads)
+    book, threads = Book(name, out), ThreadPoolExecutor(options.threads)
     programs = [threads.submit(both, item) for item in items]
-    left = given.limit - (time.perf_counter() - BEGAN)
+    left = options.limit - (time.perf_counter() - BEGAN)
     wait(programs, timeout=max(left / 2, 1))
     say(name, "compiled:", sum(each.done() for each in programs), "of", len(programs))
     reading: dict[Future, Any] = {}
@@ -280,7 +281,7 @@ def measured(name, items, given, out, readers):
             book.add(number, item, future.exception() or future.result())
 
     for number, (item, future) in enumerate(zip(items, programs, strict=True)):
-        left = given.limit - (time.perf_counter() - BEGAN)
+        left = options.limit - (time.perf_counter() - BEGAN)
         if left < 20:
             say(name, "the time is up: left out", item.rung, item.setting)
             future.cancel()
@@ -301,7 +302,7 @@ def measured(name, items, given, out, readers):
         book.write(full=True)
 
 
-def pytorch(given, out):
+def pytorch(options, out):
     """Time PyTorch's prefill in a process of its own, and write it down."""
     command = [
         sys.executable,
@@ -310,9 +311,9 @@ def pytorch(given, out):
         "--out",
         str(out / "torch-prefill.json"),
     ]
-    command += ["--tokens", *map(str, given.tokens)]
+    command += ["--tokens", *map(str, options.tokens)]
     try:
-        subprocess.run(command, timeout=min(90, given.limit / 2), check=True)
+        subprocess.run(command, timeout=min(90, options.limit / 2), check=True)
     except Exception as error:
         say("PyTorch", str(error)[:300])
 
@@ -331,23 +332,23 @@ def main():
     parser.add_argument("--readers", type=int, default=4)
     parser.add_argument("--torch", action="store_true")
     parser.add_argument("--small", action="store_true", help="a rehearsal: a tiny model")
-    given = parser.parse_args()
-    out = Path(given.out)
+    options = parser.parse_args()
+    out = Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
-    shape = SMALL if given.small else model.Llama(layers=given.layers)
-    if given.small:
-        given.batch, given.context, given.tokens = given.batch[:2], 128, [64]
-    if given.torch:
-        pytorch(given, out)
+    shape = SMALL if options.small else model.Llama(layers=options.layers)
+    if options.small:
+        options.batch, options.context, options.tokens = options.batch[:2], 128, [64]
+    if options.torch:
+        pytorch(options, out)
     weights = Weights(shape)
     jax.devices()  # before the readers' platform is chosen
     os.environ["JAX_PLATFORMS"] = "cpu"
-    readers = ProcessPoolExecutor(given.readers, multiprocessing.get_context("spawn"))
-    for name in given.ladder or LADDERS:
-        items = list(LADDERS[name](shape, weights, given))
-        chosen = [i for i in items if not given.only or i.rung in given.only]
+    readers = ProcessPoolExecutor(options.readers, multiprocessing.get_context("spawn"))
+    for name in options.ladder or LADDERS:
+        items = list(LADDERS[name](shape, weights, options))
+        chosen = [i for i in items if not options.only or i.rung in options.only]
         if chosen:
-            measured(name, chosen, given, out, readers)
+            measured(name, chosen, options, out, readers)
             say(name, json.dumps({p.name: p.stat().st_size for p in out.iterdir()}))
 
 

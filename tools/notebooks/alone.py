@@ -30,13 +30,13 @@ ASK = (
 
 def versions() -> dict[str, str]:
     """Return the versions that must not change, of those that are there."""
-    found = {}
+    there = {}
     for name in HELD:
         try:
-            found[name] = version(name)
+            there[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return there
 
 
 def run_alone(path: Path, source: str | None, seconds: int) -> None:
@@ -67,12 +67,12 @@ def main() -> int:
         "--source", help="install the package from here, not from the stamped address"
     )
     parser.add_argument("--seconds", type=int, default=300, help="for one cell")
-    given = parser.parse_args()
+    options = parser.parse_args()
     before = versions()
-    for path in given.notebooks:
+    for path in options.notebooks:
         # Each one meets an environment without the package, as its reader does
         subprocess.run([sys.executable, *UNINSTALL], check=True)
-        run_alone(path, given.source, given.seconds)
+        run_alone(path, options.source, options.seconds)
         print(f"{path.name}: ran alone", flush=True)
     # Asked of a new interpreter: this one has looked before the installation
     ask = ASK % (tuple(before),)

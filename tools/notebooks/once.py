@@ -89,10 +89,10 @@ def execute(path: Path) -> Run:
             manager=warm.Manager,
         )
         records = {one.name: one.read_text("utf-8") for one in Path(folder).glob("*.json")}
-    said: dict[str, list[Any]] = {"done": [], "failed": []}
+    compiled_for_tpus: dict[str, list[Any]] = {"done": [], "failed": []}
     if traced and live:
-        said = json.loads(notebook.cells.pop().outputs[-1].text)
-    return Run(notebook, records, **said)
+        compiled_for_tpus = json.loads(notebook.cells.pop().outputs[-1].text)
+    return Run(notebook, records, **compiled_for_tpus)
 
 
 @cache
@@ -107,7 +107,7 @@ def run(path: Path) -> Run:
         if kept.pop("key", "") != key:
             fresh = execute(path)
             kept = {**vars(fresh), "notebook": notebooks.dump(fresh.notebook)}
-            beside = place.with_suffix(".new")
-            beside.write_text(json.dumps({"key": key, **kept}), "utf-8")
-            beside.replace(place)
+            unfinished = place.with_suffix(".new")
+            unfinished.write_text(json.dumps({"key": key, **kept}), "utf-8")
+            unfinished.replace(place)
     return Run(**{**kept, "notebook": nbformat.reads(kept["notebook"], as_version=4)})

@@ -4,9 +4,9 @@
     python -m tools.notebooks.records check    say which records differ from a live compilation
     python -m tools.notebooks.records whole    compile whole models again, which takes minutes each
 
-A record stands in where the compiler isn't available: macOS, Colab, other processors. Needs the TPU
-compiler, so Linux on x86-64. Records are replaced only after every notebook has run. Those of whole
-models, whose names begin with "whole-", stay as they are unless asked for.
+A record takes the compiler's place where it isn't available: macOS, Colab, other processors. Needs
+the TPU compiler, so Linux on x86-64. Records are replaced only after every notebook has run. Those
+of whole models, whose names begin with "whole-", stay as they are unless asked for.
 """
 
 from __future__ import annotations
@@ -83,11 +83,11 @@ def main() -> int:
             return 1 if stale else 0
         for path in KEPT.glob(f"{WHOLE}*.json"):
             shutil.copy(path, directory)
-        beside = KEPT.with_name("compiled.new")
-        shutil.rmtree(beside, ignore_errors=True)  # left by a run that was cut off
-        shutil.copytree(directory, beside)
+        fresh = KEPT.with_name("compiled.new")
+        shutil.rmtree(fresh, ignore_errors=True)  # left by a run that was cut off
+        shutil.copytree(directory, fresh)
         shutil.rmtree(KEPT, ignore_errors=True)
-        beside.rename(KEPT)
+        fresh.rename(KEPT)
     return 0
 
 

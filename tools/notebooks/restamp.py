@@ -15,7 +15,7 @@ from roofline_helpers import ask
 from tools import books
 from tools.notebooks import run as notebooks
 
-TAG = re.compile(r"roofline-(ask|lab)-[0-9a-f]{8}\b")
+TAG = re.compile(rf"roofline-({'|'.join(ask.BUNDLES)})-[0-9a-f]{{8}}\b")
 SCRIPT = re.compile(r'<script type="module" data-roofline>.*?</script>', re.DOTALL)
 
 
@@ -25,7 +25,7 @@ def stamped(html: str) -> str:
     bundles = sorted(set(TAG.findall(markup)))
     if not bundles:
         return html
-    code = ask.script("lab" if "lab" in bundles else "ask", [ask.tag(one) for one in bundles])
+    code = ask.script(ask.widest(bundles), [ask.tag(one) for one in bundles])
     tags = TAG.sub(lambda match: ask.tag(match[1]), markup)
     return f"{tags.rstrip()}\n{ask.opening()}\n{code}</script>"
 
@@ -46,9 +46,9 @@ def restamp(path: Path, write: bool = True) -> bool:
 
 def main() -> int:
     """Read the command line and do what it says."""
-    given = sys.argv[1:]
-    check = "--check" in given
-    named = [Path(one) for one in given if one != "--check"]
+    arguments = sys.argv[1:]
+    check = "--check" in arguments
+    named = [Path(one) for one in arguments if one != "--check"]
     old = [path.name for path in named or books.notebooks() if restamp(path, write=not check)]
     print(f"{'old' if check else 'renewed'}: {', '.join(old) or 'none'}")
     return 1 if check and old else 0

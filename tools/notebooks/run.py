@@ -165,10 +165,10 @@ def refuse_unfit(notebook: Any, name: str) -> None:
                 "tags", []
             ):
                 why = f"raised:\n{text}"
-            elif found := PATHS.search(text):
-                why = f"printed a path of this machine: {found[0]}"
-            elif found := TEMPORARY.search(text):
-                why = f"printed what changes from run to run: {found[0]}"
+            elif match := PATHS.search(text):
+                why = f"printed a path of this machine: {match[0]}"
+            elif match := TEMPORARY.search(text):
+                why = f"printed what changes from run to run: {match[0]}"
             if why:
                 raise Refused(f"{name}, code cell {count}: {why}\n--- the cell\n{cell.source}")
 
@@ -264,9 +264,9 @@ def execute(
 def write(texts: dict[Path, str]) -> None:
     """Write files so that each is either as before or complete."""
     for path, text in texts.items():
-        beside = path.with_name(f".{path.name}.new")
-        beside.write_text(text, "utf-8")
-        beside.replace(path)
+        unfinished = path.with_name(f".{path.name}.new")
+        unfinished.write_text(text, "utf-8")
+        unfinished.replace(path)
 
 
 def execute_all(paths: list[Path], refresh: bool) -> int:
@@ -342,14 +342,14 @@ def main() -> int:
     start = verbs.add_parser("new")
     start.add_argument("notebook", type=Path)
     start.add_argument("--title", required=True)
-    given = parser.parse_args()
+    options = parser.parse_args()
     try:
-        if given.verb == "new":
-            new(given.notebook, given.title)
+        if options.verb == "new":
+            new(options.notebook, options.title)
             return 0
-        paths = [path.resolve() for path in given.notebooks] or books.notebooks()
-        if given.verb == "execute":
-            return execute_all(paths, given.refresh)
+        paths = [path.resolve() for path in options.notebooks] or books.notebooks()
+        if options.verb == "execute":
+            return execute_all(paths, options.refresh)
         problems = check(paths)
         print("\n".join(problems) or f"{len(paths)} notebooks are as `make notebooks` leaves them")
         return 1 if problems else 0

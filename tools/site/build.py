@@ -42,7 +42,7 @@ def files(folder: Path, pattern: str = "**/*") -> list[Path]:
 def frame(root: Path) -> str:
     """Return a hash of what shapes every page and is no page: settings, extensions, theme."""
     names = ["_config.yml", "_toc.yml", "requirements.txt", "book/pages.toml"]
-    names += ["book/glossary.md"]  # its definitions stand on other pages too
+    names += ["book/glossary.md"]  # its definitions appear on other pages too
     paths = [root / name for name in names] + [Path(__file__)]
     paths += files(root / "book/_ext", "*.py") + files(root / "book/theme")
     return digest(paths + files(root / "roofline_helpers/assets"))

@@ -129,12 +129,12 @@ def check_page(site: Path, path: Path, read_pages: dict[Path, Page], written: bo
             f"{name}: {page.words} words under {page.headings} main headings: no written page"
         )
     for twice in sorted({one for one in page.ids if page.ids.count(one) > 1}):
-        problems.append(f"{name}: the id {twice!r} stands there twice")
+        problems.append(f"{name}: the id {twice!r} is there twice")
     for address in sorted(set(page.links)):
-        found = target(site, path, address)
-        if found is None:
+        reached = target(site, path, address)
+        if reached is None:
             continue
-        file, fragment = found
+        file, fragment = reached
         if not file.is_relative_to(site) or not file.is_file():
             problems.append(f"{name}: link to {address!r}: no such file")
         elif fragment and file.suffix == ".html" and fragment not in set(read_pages[file].ids):
@@ -142,10 +142,10 @@ def check_page(site: Path, path: Path, read_pages: dict[Path, Page], written: bo
     for address in sorted(set(page.loads) | {source for source, _ in page.images}):
         if address.startswith("data:"):
             continue
-        found = target(site, path, address)
-        if outside(address) or found is None:
+        reached = target(site, path, address)
+        if outside(address) or reached is None:
             problems.append(f"{name}: asks the network for {address!r}")
-        elif not found[0].is_file():
+        elif not reached[0].is_file():
             problems.append(f"{name}: loads {address!r}: no such file")
     if not written:
         return problems
@@ -187,9 +187,9 @@ def check(site: Path, names: list[str]) -> list[str]:
     if not index.is_file() or not index.read_text("utf-8").strip():
         return [f"{index}: missing or empty"]
     problems = [f"{name}.html: missing" for name in names if not (site / f"{name}.html").is_file()]
-    found = sorted(path for path in site.rglob("*.html") if "_static" not in path.parts)
-    read_pages = {path: read(path) for path in found}
-    for path in found:
+    paths = sorted(path for path in site.rglob("*.html") if "_static" not in path.parts)
+    read_pages = {path: read(path) for path in paths}
+    for path in paths:
         name = path.relative_to(site).with_suffix("").as_posix()
         if name not in names and name not in GENERATED and name != "index":
             problems.append(f"{name}.html: not in the table of contents")

@@ -77,24 +77,24 @@ def levels(graph: Graph) -> dict[str, int]:
     ValueError
         Rooms import each other in a circle.
     """
-    found: dict[str, int] = {}
+    lines_of: dict[str, int] = {}
 
     def floor(room: str, above: tuple[str, ...]) -> int:
         if room in above:
             circle = " imports ".join([*above[above.index(room) :], room])
             raise ValueError(f"{PACKAGE}: {circle}")
-        if room not in found:
+        if room not in lines_of:
             below = [floor(one, (*above, room)) for one in sorted(graph[room])]
-            found[room] = 1 + max(below, default=-1)
-        return found[room]
+            lines_of[room] = 1 + max(below, default=-1)
+        return lines_of[room]
 
     for room in graph:
         floor(room, ())
-    return found
+    return lines_of
 
 
 def needed(graph: Graph) -> list[tuple[str, str]]:
-    """Return the imports that no chain of others stands for."""
+    """Return the imports that no chain of others implies."""
 
     def reach(room: str) -> set[str]:
         return graph[room] | {far for near in graph[room] for far in reach(near)}
@@ -133,15 +133,15 @@ def rows(graph: Graph) -> tuple[list[list[str]], list[tuple[str, str]]]:
 
 def ordered(made: list[list[str]], lines: list[tuple[str, str]]) -> list[list[str]]:
     """Return the rows with neighbours near each other: each one at the mean of its neighbours."""
-    beside: dict[str, list[str]] = {one: [] for row in made for one in row}
+    neighbours: dict[str, list[str]] = {one: [] for row in made for one in row}
     for upper, lower in lines:
-        beside[upper].append(lower)
-        beside[lower].append(upper)
+        neighbours[upper].append(lower)
+        neighbours[lower].append(upper)
     best = made
     for _ in range(24):
         for row in made:
             place = positions(made)
-            wanted = {one: [place[other][0] for other in beside[one]] for one in row}
+            wanted = {one: [place[other][0] for other in neighbours[one]] for one in row}
             row.sort(
                 key=lambda one: sum(wanted[one]) / len(wanted[one]) if wanted[one] else WIDTH / 2
             )

@@ -1,4 +1,4 @@
-"""Weigh every page, and have Lighthouse judge it: a table, ours beside a default Jupyter Book.
+"""Weigh every page, and have Lighthouse judge it: a table, ours next to a default Jupyter Book's.
 
     npm install --prefix _build/npm lighthouse
     python -m tools.site.lighthouse                     every page of _build/html
@@ -181,9 +181,9 @@ def main() -> int:
     )
     parser.add_argument("--least", type=int, default=95)
     parser.add_argument("--out", type=Path, default=books.ROOT / "_build/lighthouse.md")
-    given = parser.parse_args()
-    program = given.npm / "node_modules/lighthouse/cli/index.js"
-    if not program.is_file() or not given.chrome:
+    options = parser.parse_args()
+    program = options.npm / "node_modules/lighthouse/cli/index.js"
+    if not program.is_file() or not options.chrome:
         print("needs Chromium, and `npm install --prefix _build/npm lighthouse`", file=sys.stderr)
         return 2
     header = (
@@ -194,20 +194,20 @@ def main() -> int:
     lines = [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
     bad = []
     with tempfile.TemporaryDirectory() as folder:
-        sites = {"": given.site}
-        if given.default:
+        sites = {"": options.site}
+        if options.default:
             sites["default: "] = default_book(Path(folder))
         for prefix, site in sites.items():
             with served(site) as address:
-                for name in given.pages:
-                    report = judged(program, given.chrome, f"{address}{name}.html")
+                for name in options.pages:
+                    report = judged(program, options.chrome, f"{address}{name}.html")
                     lines.append(row(prefix + name, name, site, report))
                     print(lines[-1], flush=True)
                     least = min(report["categories"][one]["score"] for one in CATEGORIES)
-                    if not prefix and 100 * least < given.least:
+                    if not prefix and 100 * least < options.least:
                         bad.append(name)
-    given.out.write_text("\n".join(lines) + "\n", "utf-8")
-    print(f"table: {given.out}" + (f"; below {given.least}: {', '.join(bad)}" if bad else ""))
+    options.out.write_text("\n".join(lines) + "\n", "utf-8")
+    print(f"table: {options.out}" + (f"; below {options.least}: {', '.join(bad)}" if bad else ""))
     return 1 if bad else 0
 
 

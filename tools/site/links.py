@@ -52,7 +52,7 @@ def outside(site: Path) -> dict[str, list[str]]:
 
 def answer(address: str, patience: float = 20) -> str:
     """Return "ok", "refused" or what is wrong; tries twice."""
-    said = ""
+    problem = ""
     for attempt in range(2):
         time.sleep(3 * attempt)
         request = urllib.request.Request(address, headers={"User-Agent": AGENT, "Accept": "*/*"})
@@ -62,10 +62,10 @@ def answer(address: str, patience: float = 20) -> str:
         except urllib.error.HTTPError as error:
             if error.code in REFUSES:
                 return "refused"
-            said = f"HTTP {error.code}"
+            problem = f"HTTP {error.code}"
         except (OSError, ValueError) as error:
-            said = f"{type(error).__name__}: {error}"
-    return said
+            problem = f"{type(error).__name__}: {error}"
+    return problem
 
 
 def main() -> int:
@@ -73,16 +73,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("site", type=Path, nargs="?", default=books.ROOT / "_build/html")
     parser.add_argument("--strict", action="store_true", help="fail where an address is gone")
-    given = parser.parse_args()
-    pages = outside(given.site)
+    options = parser.parse_args()
+    pages = outside(options.site)
     with ThreadPoolExecutor(8) as pool:
-        said = dict(zip(pages, pool.map(answer, pages), strict=True))
-    gone = {one: word for one, word in said.items() if word not in {"ok", "refused"}}
+        answers = dict(zip(pages, pool.map(answer, pages), strict=True))
+    gone = {one: word for one, word in answers.items() if word not in {"ok", "refused"}}
     for address, word in gone.items():
         print(f"{address}: {word} (on {', '.join(pages[address])})")
-    refused = sum(word == "refused" for word in said.values())
+    refused = sum(word == "refused" for word in answers.values())
     print(f"{len(pages)} outside addresses: {len(gone)} gone, {refused} refuse programs")
-    return 1 if gone and given.strict else 0
+    return 1 if gone and options.strict else 0
 
 
 if __name__ == "__main__":

@@ -160,7 +160,7 @@ CAUSES = _causes(
     Cause(
         "communication",
         "devices wait for an exchange that nothing hides",
-        "shard so that less travels, or so that the exchange runs beside computation",
+        "shard so that less travels, or so that the exchange overlaps computation",
         "notebooks/collectives",
     ),
 )

@@ -257,22 +257,24 @@ _REMAT = re.compile(r"\.remat\d*(\.|$)")
 
 
 def recomputed(case: Case) -> Iterator[Claim]:
-    """Yield kernels that compute again, for the backward pass, what was computed forward."""
+    """Yield kernels that compute again: for the backward pass, or where the compiler saves memory."""
     for row in case.kernels:
-        if row.step == "recomputed" or _REMAT.search(row.name):
-            evidence = f"{row.what} runs again in the backward pass"
+        saved = _REMAT.search(row.name)
+        if row.step == "recomputed" or saved:
+            why = "in the backward pass" if row.step == "recomputed" else "since memory is short"
+            evidence = f"{row.what} runs again {why}"
             yield Claim("recomputed", ((row, row.seconds, row.bytes),), evidence)
 
 
 def gathers(case: Case) -> Iterator[Claim]:
     """Yield gathers and scatters that take more than twice their roof."""
     for row in case.kernels:
-        found = {"gather", "scatter"} & set(row.operations)
-        if not found or row.reachable is None or row.lost < 0.5 * row.seconds:
+        wanted = {"gather", "scatter"} & set(row.operations)
+        if not wanted or row.reachable is None or row.lost < 0.5 * row.seconds:
             continue
         program = case.program(row)
         for part in program.instructions(row.name):
-            if part.instruction.opcode in found:
+            if part.instruction.opcode in wanted:
                 evidence = f"{part.instruction.opcode} of {_rows(part)}"
                 yield Claim("gather", ((row, row.lost, 0.0),), evidence)
                 break

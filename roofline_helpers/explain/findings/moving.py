@@ -129,13 +129,13 @@ def _could_be_donated(program: Program, name: str) -> bool:
     where = program.sites[name].where
     if where is not program.module.entry:
         return False
-    given = [value for value in program.reads(name) if value.kind == "argument"]
+    arguments = [value for value in program.reads(name) if value.kind == "argument"]
     results = where.root.shape.leaves
     return any(
         value.index not in program.donated
         and any(_alike(value.shape, result) for result in results)
         and not (program.returned(name) and not program.readers.get(name))
-        for value in given
+        for value in arguments
     )
 
 

@@ -174,8 +174,8 @@ _SIDE = {"cpu": 48, "gpu": 64, "tpu": 128}
 def small_products(case: Case) -> Iterator[Claim]:
     """Yield products that are small, many, and slower than their roof by more than half."""
     for row in case.kernels:
-        found = (product_of(part) for part in case.program(row).instructions(row.name))
-        sizes = [size for size in found if size is not None]
+        products = (product_of(part) for part in case.program(row).instructions(row.name))
+        sizes = [size for size in products if size is not None]
         if not sizes or row.reachable is None:
             continue
         size = max(sizes, key=lambda s: s.batch * s.m * s.n * s.k)
@@ -284,10 +284,10 @@ def _first(
     program: Program, kernel: str, where: hlo.Computation, name: str, opcode: str
 ) -> tuple[hlo.Instruction, hlo.Computation, str] | None:
     """Return the instruction of an opcode that a value comes from, its place and its kernel."""
-    for found in _origins(program, kernel, where, name):
-        if found[0].opcode == opcode:
-            return found
-        if found[0].opcode not in _PASSED:
+    for origin in _origins(program, kernel, where, name):
+        if origin[0].opcode == opcode:
+            return origin
+        if origin[0].opcode not in _PASSED:
             return None
     return None
 
