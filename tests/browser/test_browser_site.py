@@ -295,7 +295,7 @@ def test_the_search_finds_and_marks(visit: Visit, home: str) -> None:
     assert page.locator("#results mark").count() > 2
     assert violations(page) == []
     page.locator("#results a").first.click()
-    assert page.locator("h1").count() == 1
+    expect(page.locator("h1")).to_have_count(1)
 
 
 def test_the_policy_refuses_scripts_that_are_not_the_sites(chromium: Browser, home: str) -> None:
