@@ -48,9 +48,8 @@ class Collective(Facts):
     Examples
     --------
     >>> from roofline_helpers.network import topology
-    >>> one = all_reduce(2**20, topology("v5e", "4x4")["x", "y"])
-    >>> one.bound, one.devices
-    ('bandwidth', 16)
+    >>> all_reduce(2**20, topology("v5e", "4x4")["x", "y"]).bound
+    'bandwidth'
     """
 
     kind: str
@@ -402,9 +401,8 @@ def collective(kind: str, nbytes: Any, over: Axis | Iterable[Axis], **options: A
     Examples
     --------
     >>> from roofline_helpers.network import topology
-    >>> axes = topology("v5e", "4x4")["x", "y"]
-    >>> collective("all-gather", 2**26, axes) == all_gather(2**26, axes)
-    True
+    >>> collective("all-gather", 2**26, topology("v5e", "4x4")["x"]).kind
+    'all-gather'
     """
     aliases = {"collective-permute": "permute", "ppermute": "permute", "psum": "all-reduce"}
     aliases |= {"psum-scatter": "reduce-scatter"}
