@@ -357,8 +357,7 @@ def lines(kind: str, over: Axis | Iterable[Axis]) -> list[tuple[float, float]]:
     Examples
     --------
     >>> from roofline_helpers.network import topology
-    >>> eight = topology("h100", 8, ceilings="reached").fast
-    >>> found = lines("all-reduce", eight)
+    >>> found = lines("all-reduce", topology("h100", 8, ceilings="reached").fast)
     >>> [f"{start * 1e6:.1f} µs + V / {1e-9 / each:.0f} GB/s" for start, each in found]
     ['26.9 µs + V / 57 GB/s', '56.9 µs + V / 193 GB/s']
     """
