@@ -48,9 +48,8 @@ class Collective(Facts):
     Examples
     --------
     >>> from roofline_helpers.network import topology
-    >>> one = all_reduce(2**20, topology("v5e", "4x4")["x", "y"])
-    >>> one.bound, one.devices
-    ('bandwidth', 16)
+    >>> all_reduce(2**20, topology("v5e", "4x4")["x", "y"]).bound
+    'bandwidth'
     """
 
     kind: str
@@ -358,8 +357,7 @@ def lines(kind: str, over: Axis | Iterable[Axis]) -> list[tuple[float, float]]:
     Examples
     --------
     >>> from roofline_helpers.network import topology
-    >>> eight = topology("h100", 8, ceilings="reached").fast
-    >>> found = lines("all-reduce", eight)
+    >>> found = lines("all-reduce", topology("h100", 8, ceilings="reached").fast)
     >>> [f"{start * 1e6:.1f} µs + V / {1e-9 / each:.0f} GB/s" for start, each in found]
     ['26.9 µs + V / 57 GB/s', '56.9 µs + V / 193 GB/s']
     """
@@ -402,9 +400,8 @@ def collective(kind: str, nbytes: Any, over: Axis | Iterable[Axis], **options: A
     Examples
     --------
     >>> from roofline_helpers.network import topology
-    >>> axes = topology("v5e", "4x4")["x", "y"]
-    >>> collective("all-gather", 2**26, axes) == all_gather(2**26, axes)
-    True
+    >>> collective("all-gather", 2**26, topology("v5e", "4x4")["x"]).kind
+    'all-gather'
     """
     aliases = {"collective-permute": "permute", "ppermute": "permute", "psum": "all-reduce"}
     aliases |= {"psum-scatter": "reduce-scatter"}
