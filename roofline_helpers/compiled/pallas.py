@@ -107,7 +107,7 @@ def _by_blocks(each: Any, values: Sequence[Any], platform: str) -> PallasKernel 
     refs = body.invars[first:]
     for place, (block, ref) in enumerate(zip(mapping.block_mappings, refs, strict=False)):
         fetches, moved = 0, 0.0
-        stays = space_of(block.block_aval) in ("any", "hbm", "gmem")  # the kernel copies itself
+        stays = space_of(ref.aval) in ("any", "hbm", "gmem")  # the kernel copies itself
         if not stays and machine != "triton":
             fetches, moved = _fetched(block, steps, prefetched, walk, alone)
         array = _array(block)
@@ -227,7 +227,7 @@ def _array(block: Any) -> Any:
 
 def _name(body: Any, place: int) -> str:
     """Return what the kernel's author calls an argument of a body, by its place if by no name."""
-    names = getattr(body.debug_info, "arg_names", None) or ()
+    names = getattr(getattr(body, "debug_info", None), "arg_names", None) or ()
     name = str(names[place]) if place < len(names) else ""
     return name if name.isidentifier() else f"operand {place + 1}"
 
@@ -242,7 +242,8 @@ def _vmem(mapping: Any, refs: Sequence[Any]) -> float:
     total = 0.0
     for block, ref in zip(mapping.block_mappings, refs, strict=False):
         if space_of(ref.aval) not in ("any", "hbm", "smem", "semaphore"):
-            total += getattr(block.pipeline_mode, "buffer_count", 2) * _size(ref.aval)
+            buffers = getattr(getattr(block, "pipeline_mode", None), "buffer_count", 2)
+            total += buffers * _size(ref.aval)
     scratch = refs[len(mapping.block_mappings) :]
     return total + sum(_size(ref.aval) for ref in scratch if space_of(ref.aval) == "vmem")
 
@@ -261,7 +262,8 @@ def _fetched(
         value = value_of(var, known)
         if value is None:
             walk.unsure.add("blocks chosen by data")
-            return steps.shape[1], float(steps.shape[1]) * _size(block.block_aval)
+            once = math.prod(map(_length, block.block_shape)) * item_bytes(_array(block).dtype)
+            return steps.shape[1], float(steps.shape[1]) * once
         indices.append(np.broadcast_to(value, steps.shape[1:]))
     places = np.stack(indices) if indices else np.zeros((1, steps.shape[1]))
     new = begins.copy()

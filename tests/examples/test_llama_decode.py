@@ -87,7 +87,10 @@ def test_the_record_has_the_numbers_of_the_readme() -> None:
     )
     for batch, rows in record["rungs"].items():
         torch = record["torch"]["batch"][batch]["steps"]
-        cells = [*(rows[name]["seconds"] for name in ("cuDNN", steps.RUNGS[-1].name)), torch[0]["seconds"]]
+        cells = [
+            *(rows[name]["seconds"] for name in ("cuDNN", steps.RUNGS[-1].name)),
+            torch[0]["seconds"],
+        ]
         own = np.median(cells[1])
         ratio = own / record["roof"][batch]["reached"]
         cells = [f"{1e3 * np.median(each):.2f}" for each in cells]

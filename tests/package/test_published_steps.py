@@ -157,7 +157,8 @@ def test_a_program_does_what_its_recipe_asks_for(one: PublishedStep) -> None:
     assert one.published.bound < one.compiled.seconds
     assert sum(one.compiled.waterfall().values()) == pytest.approx(one.compiled.seconds)
     assert one.compiled.seconds > (program.time_at_roof or 0)
-    assert abs(one.compiled.seconds / one.seconds - 1) < abs(one.reached.seconds / one.seconds - 1)
+    assert one.reached.seconds < one.compiled.seconds  # what is done besides
+    assert abs(one.compiled.seconds / one.seconds - 1) < published.LARGE
     assert program.notes[-1].startswith("compiling took ")
 
 

@@ -257,7 +257,7 @@ _REMAT = re.compile(r"\.remat\d*(\.|$)")
 
 
 def recomputed(case: Case) -> Iterator[Claim]:
-    """Yield kernels that compute again: for the backward pass, or where the compiler saves memory."""
+    """Yield kernels that compute again: for the backward pass, or for want of memory."""
     for row in case.kernels:
         saved = _REMAT.search(row.name)
         if row.step == "recomputed" or saved:
