@@ -101,6 +101,20 @@ def test_the_compiler_accepts_the_vmem_that_was_counted_and_no_less() -> None:
         within(counted * 15 // 16)
 
 
+@pytest.mark.slow
+def test_the_compilers_own_limit_is_below_what_the_chip_has() -> None:
+    from jax.experimental.pallas import tpu as pltpu
+
+    needs("v6e")
+    fn, args = matmul(8192, 8192, 8192, 2048, 2048, 256)
+    counted = int(only(fn, *args).vmem)
+    with pytest.raises(compiled.CannotCompile, match="vmem"):
+        compiled.analyze(fn, *args, chip="v6e")
+    options = pltpu.CompilerParams(vmem_limit_bytes=counted)
+    fn, args = matmul(8192, 8192, 8192, 2048, 2048, 256, compiler_params=options)
+    assert compiled.analyze(fn, *args, chip="v6e").flops > 0
+
+
 def test_memory_that_a_kernel_takes_for_a_part_of_it() -> None:
     from jax.experimental import pallas as pl
     from jax.experimental.pallas import tpu as pltpu
