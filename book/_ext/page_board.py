@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from html import escape
 from importlib import resources
@@ -18,6 +18,8 @@ from tables import markdown
 
 if TYPE_CHECKING:
     import pandas
+
+    from roofline_helpers.compiled.report import Report
 
 EXAMPLE = "v6e-8-llama-3.1-8b"
 PUBLISHED = "published."  # how a constant's name begins that NCCL's own source has
@@ -43,6 +45,8 @@ def board() -> dict[str, str]:
     moving = [name for name, row in constants.items() if abs(row["steps"] - with_all) > 5e-4]
     own = [name for name in constants if not name.startswith(PUBLISHED)]
     dense, experts = rows.what == "dense", rows.error[rows.what == "experts"]
+    nearer = (rule < off)[dense]  # the rule of thumb than the prediction
+    ours, theirs = (each[dense].groupby(rows.chip).median() for each in (off, rule))
     return {
         "board_rows": str(len(rows)),
         "board_sources": str(len({each.source for each in published.steps()})),
@@ -61,6 +65,10 @@ def board() -> dict[str, str]:
         "board_recipes_median": f"{recipes.median():.0%}",
         "board_v6e": percent(rows.error[dense & (rows.chip == "v6e")].median()),
         "board_rule_median": f"{rule.median():.0%}",
+        "board_v6e_rule": f"{theirs['v6e']:.0%}",
+        "board_v6e_ours": f"{ours['v6e']:.0%}",
+        "board_rule_nearer": f"{int(nearer.sum())} of {len(nearer)}",
+        "board_rule_chips": _listed([chip for chip in ours.index if theirs[chip] < ours[chip]]),
         "board_rule_within": f"{(rule <= LARGE).mean():.0%}",
         "board_peer": evidence.load("mlsysim")["version"],
         "board_peer_rows": str(len(peer)),
@@ -77,6 +85,8 @@ def board() -> dict[str, str]:
         "board_collectives_median": f"{evidence.load('constants')['all']['collectives']:.0%}",
         "board_block": _block(EXAMPLE),
         "board_programs": _programs(rows),
+        "board_crowded": _crowded(),
+        "board_fed": _fed(),
         "board_table": _table(),
     }
 
@@ -184,9 +194,49 @@ def _programs(rows: pandas.DataFrame) -> str:
         return [one.key, memory, again, *seconds, *errors]
 
     steps = (one for one in published.steps() if isinstance(one, PublishedStep) and one.recipe)
-    heads = ["row", "a device needs", "FLOPs over the count's", "published s", "predicted s"]
+    heads = [
+        "row",
+        "arguments and temporaries",
+        "FLOPs over the count's",
+        "published s",
+        "predicted s",
+    ]
     heads += ["compiled s", "error, %", "compiled, %"]
     return markdown(heads, [row(one, rows.loc[one.key]) for one in steps], numbers=7)
+
+
+def _listed(keys: Sequence[str]) -> str:
+    """Return chips by name, as a sentence lists them."""
+    names = [rh.chip(key).name for key in keys]
+    return " and ".join([*[", ".join(names[:-1])][: len(names) - 1], names[-1]])
+
+
+def _compiled_steps() -> Iterator[tuple[PublishedStep, Report]]:
+    """Yield the steps that XLA compiled, each with its program."""
+    for one in published.steps():
+        if isinstance(one, PublishedStep) and one.program is not None:
+            yield one, one.program
+
+
+def _crowded() -> str:
+    """Return the rows whose program's sum is more than its chip has."""
+    keys = [
+        one.key
+        for one, program in _compiled_steps()
+        if program.memory and program.memory.total > one.place.chip.memory["hbm"].capacity.value
+    ]
+    return ", ".join(f"`{key}`" for key in keys)
+
+
+def _fed() -> str:
+    """Return the most that products waiting for memory take of a compiled step, and whose it is."""
+    shares = {
+        one.key: one.compiled.fed / one.compiled.seconds
+        for one, _ in _compiled_steps()
+        if one.compiled
+    }
+    key = max(shares, key=lambda each: shares[each])
+    return f"{shares[key]:.0%} of `{key}`"
 
 
 def _worst(one: PublishedStep | PublishedDecode) -> str:

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 class AtReached:
     """Seconds of a program, one kernel after another, by what bounds each.
 
-    `attention` are those of Pallas kernels, `network` what the program waits for exchanges by its
-    own schedule.
+    `compute` are kernels that FLOPs bound, `fed` products that bytes bound, `memory` other kernels
+    that bytes bound. `attention` are Pallas kernels, `network` what the program waits for exchanges
+    by its own schedule.
 
     Examples
     --------
@@ -32,16 +33,18 @@ class AtReached:
     attention: float
     memory: float
     network: float
+    fed: float = 0.0
 
     @property
     def seconds(self) -> float:
         """Seconds of all."""
-        return self.compute + self.attention + self.memory + self.network
+        return self.compute + self.attention + self.fed + self.memory + self.network
 
     def waterfall(self) -> Mapping[str, float]:
         """Return what `seconds` is made of, in order."""
         return {
             "products": self.compute,
+            "products that wait for memory": self.fed,
             "Pallas kernels": self.attention,
             "passes over memory": self.memory,
             "exchanges that wait": self.network,
@@ -67,20 +70,26 @@ def at_reached(report: Report, *, filled: float = 1.0) -> AtReached:
     share = single("filled", filled)
     links = Links(report.target, report.topology, report.mesh, report.devices)
     kernels = [_reached(kernel, links) for kernel in report.kernels]
-    parts = {"compute": 0.0, "memory": 0.0, "network": 0.0, "attention": 0.0}
+    parts = dict.fromkeys(("compute", "fed", "memory", "network", "attention"), 0.0)
     slowed = []
     for kernel in kernels:
         if kernel.row.opcode == "custom-call" and kernel.bound == "compute" and kernel.roof:
             kernel = replace(kernel, roof=replace(kernel.roof, peak=kernel.roof.peak * share))
         slowed.append(kernel)
         if not kernel.row.overlaps and kernel.limit is not None:
-            own = kernel.row.opcode == "custom-call"
-            part = "attention" if own else kernel.bound or "memory"
-            parts[part] += kernel.roof_seconds or 0.0
+            parts[_part(kernel)] += kernel.roof_seconds or 0.0
     exposed = schedule.timeline(slowed).exposed
     waited = zip(slowed, exposed, strict=True)
     parts["network"] += sum(seconds for kernel, seconds in waited if kernel.row.overlaps)
     return AtReached(**parts)
+
+
+def _part(kernel: CompiledKernel) -> str:
+    """Return the part of `AtReached` that a kernel's time belongs to."""
+    if kernel.row.opcode == "custom-call":
+        return "attention"
+    bound = kernel.bound or "memory"
+    return "fed" if bound == "memory" and kernel.row.matrix_flops else bound
 
 
 def _reached(kernel: CompiledKernel, links: Links) -> CompiledKernel:

@@ -151,11 +151,14 @@ def test_a_program_does_what_its_recipe_asks_for(one: PublishedStep) -> None:
     assert program.devices == members
     assert dict(program.mesh)["fsdp"] == one.mesh["fsdp"]
     assert program.memory is not None
-    assert program.memory.total <= one.place.chip.memory["hbm"].capacity.value
+    # the report's sum doesn't say which temporaries are in the host's memory
+    fits = program.memory.total <= one.place.chip.memory["hbm"].capacity.value
+    assert fits or (one.recipe or {}).get("offload")
     # attention's backward pass works its scores out again, which recomputation doesn't count
     assert 1.0 <= program.flops * members / one.reached.flops < 1.3
     assert one.published.bound < one.compiled.seconds
     assert sum(one.compiled.waterfall().values()) == pytest.approx(one.compiled.seconds)
+    assert (one.compiled.fed > 0) == (one.chip == "v6e")  # a v7x has the bytes for its products
     assert one.compiled.seconds > (program.time_at_roof or 0)
     assert one.reached.seconds < one.compiled.seconds  # what is done besides
     assert abs(one.compiled.seconds / one.seconds - 1) < published.LARGE
@@ -168,5 +171,6 @@ def test_a_matrix_unit_half_filled_slows_only_kernels_of_attention() -> None:
     whole, half = (at_reached(one.program, filled=share) for share in (1.0, 0.5))
     assert half.attention == pytest.approx(2 * whole.attention, rel=0.01)
     assert (half.compute, half.memory) == (whole.compute, whole.memory)
+    assert half.fed == whole.fed
     with pytest.raises(rh.BadValue, match="filled"):
         at_reached(one.program, filled=0)
