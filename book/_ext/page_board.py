@@ -196,7 +196,7 @@ def _programs(rows: pandas.DataFrame) -> str:
     steps = (one for one in published.steps() if isinstance(one, PublishedStep) and one.recipe)
     heads = [
         "row",
-        "arguments and temporaries",
+        "memory",
         "FLOPs over the count's",
         "published s",
         "predicted s",
