@@ -38,7 +38,7 @@ class AtReached:
     @property
     def seconds(self) -> float:
         """Seconds of all."""
-        return self.compute + self.attention + self.fed + self.memory + self.network
+        return sum(self.waterfall().values())
 
     def waterfall(self) -> Mapping[str, float]:
         """Return what `seconds` is made of, in order."""

@@ -77,21 +77,24 @@ class PublishedStep:
         return f"whole-{self.key.replace('.', '_')}"
 
     @cached_property
-    def program(self) -> Report | None:
-        """XLA's program of the step for one device; None where none was compiled, or refused."""
-        if self.recipe is None or self.refused is not None:
+    def _answer(self) -> Report | DoesNotFit | None:
+        """XLA's answer, from its record: a program or a refusal; None where it wasn't asked."""
+        if self.recipe is None:
             return None
-        return stand_ins.find(self.record, self.chip)
-
-    @cached_property
-    def refused(self) -> DoesNotFit | None:
-        """Why XLA refused the step, if it did."""
         try:
-            if self.recipe is not None:
-                stand_ins.find(self.record, self.chip)
+            return stand_ins.find(self.record, self.chip)
         except DoesNotFit as error:
             return error
-        return None
+
+    @property
+    def program(self) -> Report | None:
+        """XLA's program of the step for one device; None where none was compiled, or refused."""
+        return self._answer if isinstance(self._answer, Report) else None
+
+    @property
+    def refused(self) -> DoesNotFit | None:
+        """Why XLA refused the step, if it did."""
+        return self._answer if isinstance(self._answer, DoesNotFit) else None
 
     @cached_property
     def compiled(self) -> AtReached | None:

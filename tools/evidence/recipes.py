@@ -29,14 +29,14 @@ from jax.sharding import PartitionSpec as P
 
 import roofline_helpers as rh
 from roofline_helpers import compiled, published, records
-from roofline_helpers.compiled import DoesNotFit, Report, record
+from roofline_helpers.compiled import DoesNotFit, Report, stand_ins
 from roofline_helpers.models import Decoder
 from roofline_helpers.published import PublishedStep
 from tools import books
+from tools.notebooks.records import KEPT
 
 CHAPTER = books.ROOT / "notebooks/pod-from-your-laptop.ipynb"
 FIRST, LAST = "LLAMA =", "def mesh_of"
-KEPT = books.ROOT / "roofline_helpers/data/compiled"
 NAMES = ("input", "qkv", "attention", "output", "up")
 """Results of a layer that a backward pass may keep, by the product that makes them."""
 
@@ -45,7 +45,8 @@ Feed = Callable[[Any, Any], Any]
 
 def page(model: Decoder) -> SimpleNamespace:
     """Return what the chapter's page of JAX defines, for any dense decoder's widths."""
-    code = [cell.source for cell in nbformat.read(CHAPTER, as_version=4).cells]
+    cells = nbformat.read(CHAPTER, as_version=4).cells
+    code = [cell.source for cell in cells if cell.cell_type == "code"]
     [first] = [at for at, text in enumerate(code) if text.startswith(FIRST)]
     [last] = [at for at, text in enumerate(code) if text.startswith(LAST)]
     names: dict[str, Any] = {
@@ -53,10 +54,8 @@ def page(model: Decoder) -> SimpleNamespace:
         "functools": SimpleNamespace(partial=partial),
         "models": SimpleNamespace(model=lambda name: model),
     }
-    cells = nbformat.read(CHAPTER, as_version=4).cells[first : last + 1]
-    for cell in cells:
-        if cell.cell_type == "code":
-            exec(compile(cell.source, CHAPTER.name, "exec"), names)
+    for text in code[first : last + 1]:
+        exec(compile(text, CHAPTER.name, "exec"), names)
     return SimpleNamespace(**names)
 
 
@@ -208,7 +207,6 @@ def brief(report: Report) -> str:
 def keep(one: PublishedStep) -> None:
     """Compile a row's step, and write its record, or what the compiler said."""
     fn, arguments = program(one)
-    name = f"{one.record}.{one.chip}"
     try:
         report = compiled.analyze(
             fn,
@@ -219,10 +217,10 @@ def keep(one: PublishedStep) -> None:
             name="step",
         )
     except DoesNotFit as error:
-        records.write(KEPT / f"{name}-refused.json", record.dumps_refusal(str(error)))
+        stand_ins.keep_refusal(error, one.record, one.chip, KEPT)
         print(f"{one.key}: {error}")
         return
-    records.write(KEPT / f"{name}.json", brief(report))
+    records.write(KEPT / f"{one.record}.{one.chip}.json", brief(report))
     print(f"{one.key}: {report.notes[-1]}")
 
 
