@@ -1,7 +1,7 @@
-"""Run checks one after another, with the time that each takes; the last lines name what failed.
+"""Run checks, with the time that each takes; the last lines name what failed.
 
 Wall time is what people wait for; processor time, of all processes, tells more on a busy machine.
-The site is built while the linters run, and the first tests: what needs it waits for it.
+The site is built, and the linters run, while the tests do: what needs the site waits for it.
 
 python -m tools.checks lint       linter, formatter, types, spelling
 python -m tools.checks quick      those, and the package's quick tests
@@ -48,7 +48,7 @@ SHOWN = [QUICK, TESTS, NBVAL]  # print as they go; what the others say comes whe
 STAGES: dict[str, list[Lanes]] = {
     "lint": [(LINT,)],
     "quick": [(LINT,), ([QUICK],)],
-    "all": [([*LINT, TESTS], [BOOK])],
+    "all": [([TESTS], [BOOK, *LINT])],
     "thorough": [(LINT, [BOOK]), ([NBVAL],), ([TESTS],)],
 }
 THOROUGH = {"ROOFLINE_THOROUGH": "1", "ROOFLINE_PROGRAMS": "live"}
