@@ -12,9 +12,10 @@ import pytest
 jax = pytest.importorskip("jax", reason="JAX is not installed: no step can run")
 jnp = jax.numpy
 
+from kernel_suite import compiled_quickly  # noqa: E402
+
 from examples.llama_decode import model, steps  # noqa: E402
 from examples.llama_decode.plan import Cut, Kernels, Ring  # noqa: E402
-from kernel_suite import compiled_quickly  # noqa: E402
 
 SHAPE = model.Llama(2, width=128, hidden=192, heads=4, groups=2, head=32, vocabulary=64)
 TOKENS = 256

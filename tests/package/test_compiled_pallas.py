@@ -112,7 +112,7 @@ def test_the_compilers_own_limit_is_below_what_the_chip_has() -> None:
     with pytest.raises(compiled.CannotCompile, match="vmem"):
         compiled.analyze(fn, *args, chip="v6e")
     fn, args = holding(36 * 2**20, pltpu.CompilerParams(vmem_limit_bytes=counted))
-    assert compiled.analyze(fn, *args, chip="v6e").bytes > 0
+    assert compiled.analyze(fn, *args, chip="v6e").hbm_bytes > 0
 
 
 def test_memory_that_a_kernel_takes_for_a_part_of_it() -> None:
