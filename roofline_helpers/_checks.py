@@ -195,6 +195,8 @@ def sizes(**values: Any) -> list[Number]:
 def fitting(named: Iterable[tuple[str, Any]]) -> None:
     """Raise BadValue unless the shapes of all these numbers and arrays broadcast to one."""
     shapes = [(name, value.shape) for name, value in named if isinstance(value, np.ndarray)]
+    if len(shapes) < 2:
+        return
     try:
         np.broadcast_shapes(*(shape for _, shape in shapes))
     except ValueError:
@@ -301,6 +303,11 @@ def each(function: Callable[..., Any], *values: Number) -> Number:
 def always(condition: Any) -> bool:
     """Return whether a condition holds, of an array in every element; for plain bools at once."""
     return condition if isinstance(condition, bool) else bool(np.all(condition))
+
+
+def ever(condition: Any) -> bool:
+    """Return whether a condition holds, of an array in any element; for plain bools at once."""
+    return condition if isinstance(condition, bool) else bool(np.any(condition))
 
 
 def ceil_div(a: Any, b: Any) -> Any:

@@ -20,11 +20,14 @@ mpl.use("agg")  # no window in the tests' own process; kernels draw into the not
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the tests that take long, and end with those that need what others have made.
 
-    A file of the package's tests stays in one process, with what its tests share.
+    A file of the package's tests stays in one process, with what its tests share; so do all of
+    `explain`, which measures the ceilings of a CPU once a process.
     """
     for item in items:
         if "tests/package" in item.path.as_posix() and not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+            name = item.path.stem
+            group = "explain" if name.startswith("test_explain") else name
+            item.add_marker(pytest.mark.xdist_group(group))
     first = {"test_outputs.py": 0}  # executes the notebooks
 
     def place(item: pytest.Item) -> int:

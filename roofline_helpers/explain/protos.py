@@ -9,6 +9,7 @@ turns them into text.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 from collections.abc import Iterator
@@ -164,14 +165,19 @@ def _number(data: bytes, at: int) -> tuple[int, int]:
 
 def _text(module: bytes) -> str | None:
     """Return a serialised HloModuleProto as text; None where this JAX can't."""
-    import jax
-
     try:
-        compiled = jax.jit(lambda: 0).lower().compile()
-        kind: Any = type(compiled.runtime_executable().hlo_modules()[0])
-        return str(kind.from_serialized_hlo_module_proto(module).to_string())
+        return str(_kind().from_serialized_hlo_module_proto(module).to_string())
     except Exception:
         return None
+
+
+@functools.cache
+def _kind() -> Any:
+    """Return JAX's class of compiled modules, which nothing public names: that of one it made."""
+    import jax
+
+    compiled = jax.jit(lambda: 0).lower().compile()
+    return type(compiled.runtime_executable().hlo_modules()[0])
 
 
 _OPTIMIZED = re.compile(r"\.(?:sm_[\w.]+_gpu|cpu|gpu|tpu)?_?after_optimizations\.txt$")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
@@ -12,7 +13,7 @@ from matplotlib.text import Annotation, Text
 
 from roofline_helpers._checks import BadType
 from roofline_helpers.plot.canvas import settle
-from roofline_helpers.plot.geometry import corners_of, meet
+from roofline_helpers.plot.geometry import corners_of, meet, touches
 from roofline_helpers.plot.inputs import need
 from roofline_helpers.plot.placer import Placer
 
@@ -93,13 +94,12 @@ def text_overlaps(fig: Figure) -> list[tuple[str, str]]:
     need(fig, Figure)
     fig.draw_without_rendering()
     texts = visible_texts(fig)
-    boxes = [corners_of(text) for text in texts]
-    return [
-        (texts[i].get_text(), texts[j].get_text())
-        for i in range(len(texts))
-        for j in range(i + 1, len(texts))
-        if meet(boxes[i], boxes[j])
-    ]
+    if not texts:
+        return []
+    boxes = np.array([corners_of(text) for text in texts])
+    outlines = np.hstack([boxes.min(axis=1), boxes.max(axis=1)])
+    near = np.argwhere(np.triu(touches(outlines, outlines), 1))
+    return [(texts[i].get_text(), texts[j].get_text()) for i, j in near if meet(boxes[i], boxes[j])]
 
 
 def visible_texts(fig: Figure) -> list[Text]:

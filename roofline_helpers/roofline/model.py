@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import reduce
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from functools import cache, reduce
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, runtime_checkable
 
 from roofline_helpers._checks import (
     BadType,
     BadValue,
     Number,
+    ever,
     fitting,
     flag,
     folded,
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     import numpy as np
 else:
     np = lazy("numpy")
+
+
+_BOUNDS = {**dict.fromkeys(UNITS, "compute"), NETWORK: NETWORK, FLOOR: "latency"}
 
 
 @runtime_checkable
@@ -53,6 +57,19 @@ class Counted(Protocol):
     @property
     def traffic(self) -> Mapping[str, Number]:
         """Bytes across each boundary, by memory level; "network" for what is sent."""
+
+
+def is_counted(value: Any) -> TypeGuard[Counted]:
+    """Return whether a value is `Counted`; where its class says so, nothing is worked out."""
+    kind: Any = type(value)
+    return not isinstance(value, type) and (_counts(kind) or isinstance(value, Counted))
+
+
+@cache
+def _counts(kind: type) -> bool:
+    fields = getattr(kind, "__dataclass_fields__", ())
+    names = ("matrix_flops", "vector_flops", "traffic")
+    return all(name in fields or hasattr(kind, name) for name in names)
 
 
 @dataclass(frozen=True, repr=False)
@@ -124,9 +141,10 @@ class Roofline(Ceilings):
         BadType, BadValue, UnknownName
             A negative, infinite or non-numeric intensity; a level that is not here.
         """
-        if level is not None and isinstance(intensity, Counted | Mapping):
+        counted = is_counted(intensity)
+        if level is not None and (counted or isinstance(intensity, Mapping)):
             raise BadValue(f"level={level!r} goes with a plain intensity, got {shown(intensity)}")
-        if isinstance(intensity, Counted):
+        if counted:
             flops = intensity.matrix_flops + intensity.vector_flops
             return plain(np.minimum(self.peak, np.divide(flops, self.time(intensity))))
         if isinstance(intensity, Mapping):
@@ -152,13 +170,12 @@ class Roofline(Ceilings):
         -------
         str, array of str, or None for a kernel that costs nothing
         """
-        if isinstance(intensity, Counted):
+        if is_counted(intensity):
             limit = self.limit(intensity)
-            if limit is None:
-                return None
-            outside = np.where(np.equal(limit, NETWORK), NETWORK, "memory")
-            outside = np.where(np.equal(limit, FLOOR), "latency", outside)
-            return _words(np.where(np.isin(limit, UNITS), "compute", outside))
+            if limit is None or isinstance(limit, str):
+                return limit and _BOUNDS.get(limit, "memory")
+            bounds = [_BOUNDS.get(each, "memory") for each in limit.ravel()]
+            return np.array(bounds).reshape(limit.shape)
         below = np.less(self.attainable(intensity, level), self.peak)
         return _words(np.where(below, "memory", "compute"))
 
@@ -177,14 +194,14 @@ class Roofline(Ceilings):
         BadValue
             The kernel has no traffic at any level of this roofline.
         """
-        if not isinstance(kernel, Counted) or isinstance(kernel, type):
+        if not is_counted(kernel):
             raise BadType(f"a kernel (roofline_helpers.work) is needed, got {shown(kernel)}")
         seconds: dict[str, Number] = {}
         for unit, flops, peak in (
             ("matrix", kernel.matrix_flops, self.peak),
             ("vector", kernel.vector_flops, self.vector or self.peak),
         ):
-            if np.any(np.greater(flops, 0)):
+            if ever(flops > 0):
                 seconds[unit] = flops / peak
         traffic = folded("traffic", kernel.traffic)
         shared = [level for level in self.levels if level in traffic]
@@ -197,7 +214,7 @@ class Roofline(Ceilings):
         if self.network is not None and NETWORK in traffic:
             bandwidths[NETWORK] = self.network
         for boundary, bandwidth in bandwidths.items():
-            if np.any(np.greater(traffic[boundary], 0)):
+            if ever(traffic[boundary] > 0):
                 seconds[boundary] = traffic[boundary] / bandwidth
         if self.floor is not None:
             seconds[FLOOR] = self.floor
@@ -238,6 +255,8 @@ class Roofline(Ceilings):
         seconds = self.times(kernel)
         if not seconds:
             return None
+        if all(np.ndim(each) == 0 for each in seconds.values()):
+            return max(seconds, key=lambda ceiling: seconds[ceiling])
         longest = np.argmax(np.stack(np.broadcast_arrays(*seconds.values())), axis=0)
         return _words(np.array(list(seconds))[longest])
 

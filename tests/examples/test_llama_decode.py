@@ -12,6 +12,8 @@ import pytest
 jax = pytest.importorskip("jax", reason="JAX is not installed: no step can run")
 jnp = jax.numpy
 
+from kernel_suite import compiled_quickly  # noqa: E402
+
 from examples.llama_decode import model, steps  # noqa: E402
 from examples.llama_decode.plan import Cut, Kernels, Ring  # noqa: E402
 
@@ -28,7 +30,7 @@ def distance(got: jax.Array, wanted: jax.Array) -> float:
 
 def by_layer(cache: model.Cache, plain: model.Plain) -> np.ndarray:
     """Return a cache as [layer, keys or values, B, T, G, D]."""
-    each = np.asarray(jax.tree.map(lambda x: x.astype(jnp.float32), cache))
+    each = np.asarray(jax.tree.map(lambda x: np.asarray(x, np.float32), cache))
     each = each.swapaxes(0, 1) if plain.scan else each
     return each.swapaxes(3, 4) if plain.by_head else each
 
@@ -39,11 +41,14 @@ def ran(rung: steps.Rung, position: int) -> tuple[jax.Array, np.ndarray]:
         plain = replace(plain, attention="xla")
     rung = replace(rung, way=plain)
     weights, cache, tokens, _ = rung.arguments(SHAPE, 3, TOKENS)
-    logits, cache = rung.jitted(SHAPE)(weights, cache, tokens, jnp.int32(position))
+    given = weights, cache, tokens, np.int32(position)
+    logits, cache = compiled_quickly(rung.jitted(SHAPE), *given)
     return logits, by_layer(cache, plain)
 
 
-def test_rungs_in_plain_jax_compute_the_same_step() -> None:
+def test_rungs_in_plain_jax_compute_the_same_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = compiled_quickly(lambda: model.random_weights(SHAPE))
+    monkeypatch.setattr(model, "random_weights", lambda shape: weights)  # made once
     wanted, cache = ran(PLAIN[0], 130)
     for rung in PLAIN[1:]:
         logits, own = ran(rung, 130)

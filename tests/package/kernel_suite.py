@@ -21,7 +21,8 @@ INSIDE = 2.0**-24
 RATE = 0.25
 KEEP = 1 / (1 - RATE)
 
-QUICK = {"xla_backend_optimization_level": 0}  # half of the time here is XLA compiling for the CPU
+# Half of the time here is XLA compiling for the CPU; without its new emitters that is a third
+QUICK = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 
 
 def x64() -> Any:
@@ -34,7 +35,8 @@ def x64() -> Any:
 
 
 def compiled_quickly(function: Any, *arrays: Any) -> Any:
-    return jax.jit(function).lower(*arrays).compile(compiler_options=QUICK)(*arrays)
+    jitted = function if hasattr(function, "lower") else jax.jit(function)
+    return jitted.lower(*arrays).compile(compiler_options=QUICK)(*arrays)
 
 
 def wide(array: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kernel_suite import QUICK, compiled_quickly
 from measure_suite import run
 
 from roofline_helpers import measure, work
@@ -17,8 +18,6 @@ jax = pytest.importorskip("jax")
 
 pytestmark = pytest.mark.slow  # kernels are interpreted, processes started
 jnp = jax.numpy
-
-QUICK = {"xla_backend_optimization_level": 0}  # most of the time here is XLA compiling
 
 
 def test_ncu_s_table_is_read() -> None:
@@ -75,21 +74,18 @@ def chain_arguments(seed: int) -> tuple[Any, ...]:
     return x, gamma, beta, mask, other
 
 
-def quickly(function: Any, *args: Any) -> Any:
-    return jax.jit(function).lower(*args).compile(compiler_options=QUICK)(*args)
-
-
 def test_the_chains_agree() -> None:
     args = chain_arguments(0)
     wanted = chain.op_by_op(*args)
     for each in (chain.one_jit, chain.pallas_chain):
-        np.testing.assert_allclose(quickly(each, *args), wanted, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(compiled_quickly(each, *args), wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_the_gradients_agree() -> None:
     args = chain_arguments(1)
     theirs, ours = (
-        quickly(chain.gradient(each), *args) for each in (chain.one_jit, chain.pallas_chain)
+        compiled_quickly(chain.gradient(each), *args)
+        for each in (chain.one_jit, chain.pallas_chain)
     )
     for one, other in zip(theirs, ours, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)

@@ -26,13 +26,13 @@ from tools.gpu import hopper_chain  # noqa: E402
 def test_it_is_lowered_to_one_program_a_row() -> None:
     export = jax.export
     checks = [export.DisabledSafetyCheck.custom_call("mosaic_gpu_v2")]
-    shapes = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in hopper_chain.arrays(8, 2048)]
+    shapes = jax.eval_shape(lambda: hopper_chain.arrays(8, 2048))
     made = export.export(jax.jit(hopper_chain.chain), platforms=["cuda"], disabled_checks=checks)(
         *shapes
     )
     assert made.mlir_module().count("custom_call @mosaic_gpu_v2") == 1
     with pytest.raises(BadValue, match="multiple of 1024 columns, got 1000"):
-        hopper_chain.chain(*hopper_chain.arrays(8, 1000))
+        jax.eval_shape(lambda: hopper_chain.chain(*hopper_chain.arrays(8, 1000)))
 
 
 def test_it_does_what_our_kernel_does() -> None:

@@ -111,7 +111,9 @@ def test_attention_and_its_gradients(
 
     def both(q: Any, k: Any, v: Any, do: Any) -> Any:
         def run(*qkv: Any) -> Any:
-            return kernels.attention(*qkv, causal=causal, mask=mask, layout=layout, blocks=blocks)
+            return kernels.attention(
+                *qkv, causal=causal, mask=mask, layout=layout, blocks=blocks, interpret=True
+            )
 
         o, pull = jax.vjp(run, q, k, v)
         return [o, *pull(do)]

@@ -79,7 +79,7 @@ def chain_results(arrays: list[Any], **options: Any) -> list[Any]:
     def both(x: Any, gamma: Any, beta: Any, mask: Any, residual: Any, dy: Any) -> Any:
         def run(x: Any, gamma: Any, beta: Any, residual: Any) -> Any:
             return kernels.layernorm_gelu_dropout_residual(
-                x, gamma, beta, mask, residual, rate=RATE, **options
+                x, gamma, beta, mask, residual, rate=RATE, interpret=True, **options
             )
 
         y, pull = jax.vjp(run, x, gamma, beta, residual)
@@ -136,7 +136,9 @@ def test_the_tolerance_finds_wrong_variances(monkeypatch: pytest.MonkeyPatch) ->
     tolerance = chain_tolerances(arrays, wanted)[0]
 
     def run(*args: Any) -> Any:
-        return kernels.layernorm_gelu_dropout_residual(*args, rate=RATE, layout="gpu")
+        return kernels.layernorm_gelu_dropout_residual(
+            *args, rate=RATE, layout="gpu", interpret=True
+        )
 
     near(compiled_quickly(run, *arrays[:5]), wanted[0], tolerance)
     for fault in ("naive variance", "masked lanes count", "slip left in"):

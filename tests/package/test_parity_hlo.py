@@ -16,9 +16,9 @@ from roofline_helpers.ask.element import to_json
 from roofline_helpers.hlo import page
 from tools import programs
 
-RUN = """(texts) => texts.map((text) => {
+RUN = """(texts) => JSON.stringify(texts.map((text) => {
   try { return hlo.kernels(text); } catch (error) { return {error: error.message}; }
-})"""
+}))"""
 LONGEST = 50_000  # characters: more takes time and shows no more
 REFUSED = "which this page doesn't read"
 BY_HAND = {
@@ -66,8 +66,8 @@ def read(chromium: Browser, given: list[str], source: str | None = None) -> list
     script = f"const opcodes = {to_json(page.tables())};\n{source or scripts()}"
     tab = chromium.new_page()
     try:
-        found: list[Any] = tab.evaluate(f"(texts) => {{ {script}\nreturn ({RUN})(texts) }}", given)
-        return found
+        found = tab.evaluate(f"(texts) => {{ {script}\nreturn ({RUN})(texts) }}", given)
+        return list(json.loads(found))
     finally:
         tab.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from collections.abc import Iterator, Mapping
 from importlib import resources
@@ -17,7 +18,7 @@ from roofline_helpers import hlo, serving, verdicts
 from roofline_helpers.ask.element import to_json
 from roofline_helpers.hlo import page
 
-RUN = """(points) => points.map(([kind, given, chip, dtype]) => {
+RUN = """(points) => JSON.stringify(points.map(([kind, given, chip, dtype]) => {
   try {
     const works = kind === "counts" ? [verdicts.counts(...given, dtype)]
       : kind === "attention" ? [verdicts.attention(given, dtype)]
@@ -26,7 +27,7 @@ RUN = """(points) => points.map(([kind, given, chip, dtype]) => {
     const { matrix, vector, bytes } = works[0];
     return {...verdicts.of(works, chip, floors), matrix, vector, bytes};
   } catch (error) { return {error: error.message}; }
-})"""
+}))"""
 SHAPES = [(4, 32, 8, 2048, 2048, 128), (1, 64, 8, 1, 8192, 128), (2, 6, 3, 77, 333, 64)]
 COUNTS = [(1e12, 1e10), (3e12, 1e10), (1e6, 1e9), (1e9, 1e3), (2.5e9, 1e7)]
 SIDES = [(512, 8192, 8192), (128, 128, 128), (256, 8192, 8192), (4096, 4096, 4096)]
@@ -118,7 +119,8 @@ def asked(chromium: Browser, given: list[list[Any]], change: tuple[str, str] = (
     )
     tab = chromium.new_page()
     try:
-        return tab.evaluate(f"(points) => {{ {script}\nreturn ({RUN})(points) }}", given)
+        found = tab.evaluate(f"(points) => {{ {script}\nreturn ({RUN})(points) }}", given)
+        return json.loads(found)
     finally:
         tab.close()
 

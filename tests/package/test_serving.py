@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
 from itertools import pairwise, product
 from typing import Any
 
 import pytest
+from serving_suite import CHIPS, llama
 
 import roofline_helpers as rh
-from roofline_helpers import models, serving, work
+from roofline_helpers import serving, work
 from roofline_helpers.models import LLAMA_3_8B, Decoder
-from roofline_helpers.serving import STRATEGIES, Step, best_batch, step
-
-CHIPS = [chip.key for chip in rh.all_chips()]
-SMALL = Decoder("small", 3, 64, 8, 2, 8, 160, 1000)
-
-
-def llama(chip: Any = "h100", **setting: Any) -> Step:
-    return step(LLAMA_3_8B, chip, **setting)
-
+from roofline_helpers.serving import STRATEGIES, best_batch, step
 
 # --- the model ------------------------------------------------------------------------------------
 
@@ -278,64 +270,6 @@ def test_a_model_of_one_layer_has_nothing_between_layers() -> None:
     assert not any("next" in kernel.name for kernel in kernels)
 
 
-# --- memory, and what would fit -------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("phase", serving.PHASES)
-def test_the_largest_batch_and_context_fit_and_one_more_does_not(phase: str) -> None:
-    wrong = []
-    for chip, (attention, cache) in product(CHIPS, (("flash", None), ("naive", "int8"))):
-        one = llama(chip, phase=phase, batch=3, context=900, attention=attention, cache=cache)
-        batch, context = one.largest_batch(), one.largest_context()
-        for largest, argument in ((batch, "batch"), (context, "context")):
-            fits = largest == 0 or one.but(**{argument: largest}).fits
-            if not fits or one.but(**{argument: largest + 1}).fits:
-                wrong.append((chip, attention, argument, largest))
-    assert wrong == []
-
-
-def test_weights_that_do_not_fit_leave_no_batch_and_no_context() -> None:
-    one = llama("t4")  # 16.06 GB of weights, 16 GB of memory
-    assert not one.fits
-    assert one.memory.room < 0
-    assert one.largest_batch() == one.largest_context() == 0
-    found = [(s.setting.weights, s.setting.cache) for s in one.narrower()]
-    assert found[0] == ("int8", "fp16")
-    assert all(weights != "fp16" for weights, _ in found)
-    assert all(s.fits for s in one.narrower())
-    assert one.seconds > 0
-
-
-def test_narrower_types_come_least_change_first() -> None:
-    one = llama("v6e", batch=160, context=2048)
-    assert not one.fits
-    found = [(s.setting.weights, s.setting.cache) for s in one.narrower()]
-    wanted = [("bf16", "int4"), ("fp8", "fp8"), ("fp8", "int4"), ("int4", "fp8"), ("int4", "int4")]
-    assert found == wanted
-    both = llama("v6e", weights="fp8", activations="fp8").narrower()
-    assert {s.setting.activations for s in both if s.setting.weights == "fp8"} == {"fp8"}
-    assert {s.setting.activations for s in both if s.setting.weights == "int4"} == {"bf16"}
-    assert llama(weights="int4", cache="int4").narrower() == []
-
-
-@pytest.mark.parametrize("phase", serving.PHASES)
-def test_the_best_batch_is_the_one_that_trying_all_finds(phase: str) -> None:
-    tried = [llama("h100", phase=phase, batch=b, context=6000) for b in range(1, 100)]
-    for latency in (0.004, 0.0055, 0.008, 0.05, 10):
-        good = [one for one in tried if one.fits and one.seconds <= latency]
-        best = best_batch(LLAMA_3_8B, "h100", latency=latency, phase=phase, context=6000)
-        if not good:
-            assert best is None
-        else:
-            assert best is not None
-            assert best.setting.batch == max(good, key=lambda s: s.tokens_per_second).setting.batch
-
-
-def test_the_best_batch_of_what_never_fits_is_none() -> None:
-    assert best_batch(LLAMA_3_8B, "t4", latency=1e6) is None
-    assert best_batch(LLAMA_3_8B, "t4", latency=1e6, weights="int4") is not None
-
-
 # --- arguments ------------------------------------------------------------------------------------
 
 
@@ -444,27 +378,6 @@ def test_the_script_is_the_tables_and_the_file() -> None:
     assert rest.rstrip().endswith("})();")
 
 
-def test_what_fits_is_held_against_what_software_can_allocate() -> None:
-    """Not against the printed figure: an Orin NX has no room for one sequence."""
-    batches = {key: llama(key).largest_batch() for key in ("h100", "h200", "b200", "a100-40gb")}
-    assert batches == {"h100": 256, "h200": 498, "b200": 652, "a100-40gb": 98}
-    orin = llama("orin-nx")
-    assert orin.largest_batch() == 0
-    assert orin.memory.total > orin.memory.capacity > orin.memory.weights
-    assert llama("v5e").largest_batch() == 3
-
-
-def test_what_the_runtime_keeps_is_not_there_for_sequences() -> None:
-    kept = llama("h100", reserve=0.1)
-    assert kept.memory.reserve == 0.1 * kept.memory.capacity
-    assert kept.largest_batch() == 224 < llama("h100").largest_batch()
-    assert kept.but(batch=224).fits
-    assert not kept.but(batch=225).fits
-    assert llama("v5e", reserve=0.1).largest_batch() == 0
-    with pytest.raises(rh.BadValue, match="share of the memory below 1"):
-        llama(reserve=1)
-
-
 def test_a_step_s_ceilings_floor_and_residency() -> None:
     plain = llama(batch=8, fusion="none", attention="naive", floor=False)
     floored, reached = plain.but(floor=True), plain.but(reached=True)
@@ -485,96 +398,3 @@ def test_a_step_s_ceilings_floor_and_residency() -> None:
     prompt = plain.but(phase="prefill", context=2048, resident=True)
     scores = {k.name: k.work for k in prompt.kernels}["softmax"]
     assert scores.bytes > 0  # too large for the cache
-
-
-# --- several chips --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("reached", [False, True])
-def test_chips_that_share_a_model_exchange_what_a_slice_does(reached: bool) -> None:
-    ceilings = "reached" if reached else "published"
-    for model, chip, chips in (
-        *(("llama-3-8b", "h100", 2), ("llama-3-70b", "v6e", 8), ("llama-3-70b", "mi300x", 4)),
-    ):
-        place = rh.network.topology(chip, chips, ceilings=ceilings)
-        options = {"batch": 64, "context": 1500}
-        shared = step(model, chip, chips=chips, reached=reached, floor=False, **options)
-        on_slice = serving.on_slice(model, place, **options)
-        assert shared.comms == on_slice.comms
-        assert shared.exchanges == on_slice.exchanges
-        assert shared.memory.weights == pytest.approx(on_slice.weight_bytes, rel=3e-4)  # norms
-        assert shared.memory.cache == on_slice.cache_bytes
-        # norms, rotary embedding and residuals are left out there
-        assert on_slice.seconds < shared.seconds < 1.08 * on_slice.seconds
-
-
-@pytest.mark.parametrize("fusion", STRATEGIES)
-@pytest.mark.parametrize("phase", serving.PHASES)
-def test_all_chips_together_do_the_work_of_one_and_each_its_norms(fusion: str, phase: str) -> None:
-    setting = {"phase": phase, "fusion": fusion, "batch": 2, "context": 512}
-    one, four = (step("llama-3-8b", "h100", chips=chips, **setting) for chips in (1, 4))
-
-    def flops(of: Step, unit: str) -> float:
-        return sum(k.count * getattr(k.work, f"{unit}_flops") for k in of.kernels)
-
-    assert 4 * flops(four, "matrix") == flops(one, "matrix")
-    rows = one.setting.tokens * one.setting.model.d_model
-    row_costs = rh.total(rh.work.rmsnorm(one.setting.tokens, one.setting.model.d_model)).flops
-    each = 65 * row_costs + 64 * rows  # all norms and residuals: they stay whole
-    assert 4 * (flops(four, "vector") - each) == flops(one, "vector") - each
-    names = [op for kernel in four.kernels for op in kernel.ops]
-    whole = {"RMSNorm 1", "next RMSNorm 1"}
-    assert set(names) - whole == {op for kernel in one.kernels for op in kernel.ops} - whole
-    for kernel in four.kernels:  # nothing waits for the sum inside a kernel
-        assert not {"output projection", "down projection"} & set(kernel.ops[:-1])
-
-
-def test_each_exchange_is_launched() -> None:
-    short = step("llama-3-8b", "h100", chips=8)
-    floor = rh.chip("h100").floor.value
-    assert short.exchanges[0][2].seconds < floor
-    assert short.comms == 64 * floor
-    assert short.but(floor=False).comms == 64 * short.exchanges[0][2].seconds
-    assert short.seconds == sum(k.total for k in short.kernels) + short.comms
-
-
-def test_doubling_the_chips_stops_paying() -> None:
-    times = {n: llama(chips=n, reached=True, fusion="epilogue").seconds for n in (1, 2, 4, 8)}
-    assert times[1] > 1.3 * times[2] > 1.3 * times[4]
-    assert times[8] > times[4]
-
-
-def test_the_fewest_chips_that_have_room() -> None:
-    large = step("llama-3-70b", "h100", batch=8, reserve=0.1)
-    assert [large.but(batch=n).fewest_chips() for n in (8, 64, 2048)] == [2, 4, 0]
-    assert not large.fits
-    assert large.but(chips=2).fits
-    assert step("llama-3-70b", "l4").fewest_chips() == 0
-    assert serving.chip_counts("llama-3-8b", "l4") == [1]
-    assert serving.chip_counts("llama-3-8b", "gb200") == [1, 2, 4, 8]
-
-
-@pytest.mark.parametrize(
-    ("chip", "chips", "error", "says"),
-    [
-        ("h100", 0, rh.BadValue, "chips must be"),
-        ("h100", 3, rh.BadValue, "must divide the heads of keys of Llama 3 8B, 8, got 3"),
-        ("h100", 16, rh.BadValue, "must divide the heads of keys"),
-        ("t4", 2, rh.UnknownName, "no links that are known"),
-        ("h100", 2.5, rh.BadValue, "chips must be"),
-    ],
-)
-def test_chips_that_cannot_share_are_refused(
-    chip: str, chips: Any, error: type[Exception], says: str
-) -> None:
-    with pytest.raises(error, match=re.escape(says)):
-        step("llama-3-8b", chip, chips=chips)
-    with pytest.raises(rh.BadValue, match=r"step.but\(chips=1\)"):
-        rh.verdict(step("llama-3-8b", "h100", chips=2))
-
-
-def test_a_host_has_only_so_many() -> None:
-    wide = models.Decoder("wide", 2, 1024, 16, 16, 64, 4096, 4096)
-    with pytest.raises(rh.BadValue, match=r"a host has 8 NVIDIA H100.*, got 16 chips: on_slice"):
-        step(wide, "h100", chips=16)
-    assert step(wide, "v6e", chips=16).setting.chips == 16

@@ -299,7 +299,7 @@ def test_pytest_writes_baselines_and_says_so(
     (tmp_path / "test_of_mine.py").write_text(
         "def test_one(roofline):\n    roofline(abs, 1, chip='v6e')\n", "utf-8"
     )
-    words = ["-q", "-s", "-p", "no:cacheprovider", str(tmp_path)]
+    words = ["-q", "-s", "-p", "no:cacheprovider", "-p", "no:unraisableexception", str(tmp_path)]
     assert pytest.main(words) == 1
     assert "no baseline" in capsys.readouterr().out
     assert pytest.main([*words, "--roofline-update"]) == 0
