@@ -245,24 +245,6 @@ def axe_source() -> str:
     return (folder / "axe.min.js").read_text("utf-8")
 
 
-# What a page has again and again: entries of the reference, rows, coloured words. One that has no
-# kind of element (its tag and its classes) that the page has not shown three times before goes
-REPEATED = """() => {
-  const seen = new Map(), kind = (one) => `${one.localName}.${one.getAttribute("class") || ""}`;
-  for (const one of document.querySelectorAll("article :is(dl.py, tbody > tr, pre span)")) {
-    if (!one.isConnected) continue;
-    const kinds = new Set([one, ...one.querySelectorAll("*")].map(kind));
-    if ([...kinds].every((name) => seen.get(name) >= 3)) one.remove();
-    else for (const name of kinds) seen.set(name, (seen.get(name) || 0) + 1);
-  }
-}"""
-
-
-def thin_out(page: Page) -> None:
-    """Take out of a page what it repeats: axe takes minutes for ten thousand elements of a kind."""
-    page.evaluate(REPEATED)
-
-
 def violations(
     page: Page | Frame,
     within: str | None = None,
@@ -279,7 +261,8 @@ def violations(
     skip : tuple of str
         Rules to leave out.
     """
-    page.evaluate(axe_source())
+    if page.evaluate("typeof axe") == "undefined":
+        page.evaluate(axe_source())
     found = page.evaluate(
         "([within, tags, off]) => axe.run(within || document, {runOnly: tags, resultTypes:"
         " ['violations'], rules: Object.fromEntries(off.map(r => [r, {enabled: false}]))})",

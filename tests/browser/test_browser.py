@@ -6,8 +6,9 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from browser import Serve, Visit, Watch, overflow, thin_out, violations, visitor
+from browser import Serve, Visit, Watch, overflow, violations, visitor
 from playwright.sync_api import Browser, Error
+from thinning import note, thin_out
 
 from tools.notebooks import run as notebooks
 
@@ -59,12 +60,88 @@ def test_barriers_and_overflow_are_found(write, visit: Visit) -> None:
     assert overflow(page) > 100
 
 
-def test_a_page_is_thinned_out_to_some_of_each_kind(write, visit: Visit) -> None:
-    rows = "<tr><td>5</td></tr>" * 20 + "<tr><td class='pale'>5</td></tr>" * 2
-    page = visit(write(f"{SOUND[:-7]}<article><table>{rows}</table></article></main>"))
-    thin_out(page)
-    assert page.locator("tr").count() == 5
-    assert page.locator("td.pale").count() == 2
+# A page of many like ones, with a fault in one of the last: none of it is of a kind of its own but
+# for what is wrong with it
+LIKE = {
+    "p": "<p>Text with <code>code</code> and <a href='#a'>a link</a></p>",
+    "row": "<tr><td>5</td><td><button>Show</button></td></tr>",
+    "entry": "<dt id='{i}'>name</dt><dd><p>What it <em>is</em></p></dd>",
+    "field": "<label for='f{i}'>Size</label><input id='f{i}'>",
+}
+MANY = (
+    "{head}<style>body {{background: #fff; color: #222}} p, li {{margin: 2em}} .pale {{color: #ccc}}"
+    " .wide {{width: 99px; overflow: auto}} [data-ten] {{color: #bbb}} tr {{height: 40px}}"
+    " @media (max-width: 600px) {{ .thin {{color: #ddd}} }}</style><h2 id='a'>Two</h2>"
+    "{p}<table><thead><tr><th>N</th><th>Do</th></tr></thead><tbody>{row}</tbody></table>"
+    "<dl>{entry}</dl><form>{field}</form></main>"
+)
+WRONG = {
+    "color-contrast": ("p", "<p>Text with <code class='pale'>code</code></p>"),
+    "color-contrast, by an attribute": ("row", "<tr><td data-ten='1'>ten</td><td>6</td></tr>"),
+    "color-contrast, where it is narrow": ("p", "<p class='thin'>Text</p>"),
+    "color-contrast, around": ("p", "<div class='pale'><p>Text</p></div>"),
+    "link-name": ("p", "<p>Text with <code>code</code> and <a href='#a'></a></p>"),
+    "button-name": ("row", "<tr><td>5</td><td><button></button></td></tr>"),
+    "aria-roles": ("p", "<p role='buton'>Text</p>"),
+    "aria-valid-attr-value": (
+        "row",
+        "<tr><td>5</td><td><button aria-expanded='maybe'>Show</button></td></tr>",
+    ),
+    "aria-allowed-attr": ("entry", "<dt>name</dt><dd><p aria-checked='true'>What</p></dd>"),
+    "label": ("field", "<label for='nowhere'>Size</label><input id='f99'>"),
+    "heading-order": ("p", "<h5>A title</h5>"),
+    "dlitem": ("p", "<p>Text</p><dd>Text</dd>"),
+    "scrollable-region-focusable": ("p", "<p class='wide'>" + "Longword" * 20 + "</p>"),
+    "valid-lang": ("p", "<p lang='nonsense'>Text</p>"),
+    "landmark-unique": ("p", "<nav>One</nav><nav>Two</nav>"),
+    "image-alt": ("p", "<p>Text <img src='data:,' width='9' height='9'></p>"),
+    "target-size": (
+        "row",
+        "<tr><td>5</td><td><a role='button' style='display:block;height:9px;line-height:9px' href='#a'>Show</a>"
+        "<a role='button' style='display:block;height:9px;line-height:9px' href='#a'>Show</a></td></tr>",
+    ),
+}
+
+
+def many(kind: str = "", wrong: str = "") -> str:
+    """A page with forty of each of `LIKE`, and a wrong one of a kind before the last two."""
+    made = {name: [one.format(i=f"{name}{i}") for i in range(40)] for name, one in LIKE.items()}
+    if wrong:
+        made[kind].insert(38, wrong)
+    return MANY.format(head=SOUND[:-7], **{name: "".join(all_) for name, all_ in made.items()})
+
+
+def test_what_a_page_repeats_is_taken_out_and_what_is_wrong_is_not(visit: Visit) -> None:
+    page, seen, missed = visit(width=390), {}, []
+    for rule, (kind, wrong) in {"": ("", ""), " ": ("", ""), **WRONG}.items():
+        page.set_viewport_size({"width": 390, "height": 900})
+        page.set_content(many(kind, wrong))
+        note(page)
+        page.set_viewport_size({"width": 1280, "height": 900})
+        note(page)
+        every = page.locator("body *").count()
+        thin_out(page, seen)
+        left = page.locator("body *").count()
+        assert every > 500
+        assert left < (50 if rule else 60), rule
+        page.set_viewport_size({"width": 390, "height": 900})
+        found = {one.split()[0] for one in violations(page)}
+        wanted = {rule.split(",")[0]} if rule.strip() else set()
+        missed += [f"{rule}: {found}"] if found != wanted else []
+    assert not missed, "\n".join(missed)
+
+
+def test_what_is_in_a_shadow_root_is_noted_too(write, visit: Visit) -> None:
+    hosts = "<div data-kind='x'></div>" * 9
+    page = visit(write(f"{SOUND[:-7]}{hosts}</main>"))
+    page.evaluate(
+        "document.querySelectorAll('[data-kind]').forEach((host, i) => host.attachShadow({mode:"
+        " 'open'}).innerHTML = `<p>Text</p><button>${i === 7 ? '' : 'Check'}</button>`)"
+    )
+    note(page)
+    thin_out(page, {})
+    assert page.locator("[data-kind]").count() == 3
+    assert [one.split()[0] for one in violations(page)] == ["button-name"]
 
 
 def test_a_notebook_runs_while_the_browser_is_open(chromium: Browser, tmp_path: Path) -> None:
