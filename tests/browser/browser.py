@@ -143,10 +143,19 @@ def visitor(
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[str]:
-    """Serve a folder on this machine while the block runs; yield its address with a last slash."""
+def shelf() -> Iterator[Serve]:
+    """Serve folders on this machine while the block runs; yield what takes one to its address.
+
+    One server has them all: each of its own would wake up again and again.
+    """
+    folders: list[Path] = []
 
     class Quiet(SimpleHTTPRequestHandler):
+        def translate_path(self, path: str) -> str:
+            _, number, rest = path.split("/", 2)
+            self.directory = str(folders[int(number)])
+            return super().translate_path(f"/{rest}")
+
         def do_GET(self) -> None:
             if self.path == "/favicon.ico":  # asked for by the browser, not by the page
                 self.send_response(204)
@@ -157,11 +166,15 @@ def served(folder: Path) -> Iterator[str]:
         def log_message(self, *_: Any) -> None:
             pass
 
-    handler = functools.partial(Quiet, directory=str(folder))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    def serve(folder: Path) -> str:
+        if folder not in folders:
+            folders.append(folder)
+        return f"http://127.0.0.1:{server.server_address[1]}/{folders.index(folder)}/"
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as server:
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         try:
-            yield f"http://127.0.0.1:{server.server_address[1]}/"
+            yield serve
         finally:
             server.shutdown()
 
@@ -183,8 +196,8 @@ def chromium() -> Iterator[Browser]:
 @pytest.fixture(scope="session")
 def serve() -> Iterator[Serve]:
     """Return a function that serves a folder until the session ends, and gives its address."""
-    with ExitStack() as stack:
-        yield functools.cache(lambda folder: stack.enter_context(served(folder)))
+    with shelf() as one:
+        yield one
 
 
 @pytest.fixture(scope="session")

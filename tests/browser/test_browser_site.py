@@ -27,7 +27,7 @@ PAGES = [*books.pages(), "genindex", "search"]
 CHAPTER = "notebooks/fusion"
 THOROUGH = bool(os.environ.get("ROOFLINE_THOROUGH"))
 PICTURED = THOROUGH or bool(os.environ.get("ROOFLINE_PICTURES"))
-# Widths and themes that a page is shown in. It is loaded in the first: a phone never changes its width
+# Widths and themes that a page is shown in. It is loaded in the first: a phone keeps its width
 LOOKS = [(390, "dark"), (1280, "light"), *([(390, "light"), (1280, "dark")] if THOROUGH else [])]
 REFUSED = "Content Security Policy"
 CODE = 72  # characters of a line that fit, in a font that is a little wider than this machine's
@@ -113,7 +113,7 @@ def take_picture(page: Page, name: str, width: int) -> None:
 
 
 def faults(page: Page, width: int) -> list[str]:
-    """What is wrong with a whole page as it is shown now, but for what axe finds."""
+    """What is wrong with a whole page, all of it open, as it is shown now: but for barriers."""
     page.evaluate(OPENED)
     found = list(page.evaluate(LOADED))
     coarse = page.evaluate("matchMedia('(pointer: coarse)').matches")

@@ -1,8 +1,8 @@
 """Take out of a page what it repeats before axe looks: it takes minutes for thousands of elements.
 
-Most of what axe judges, it judges of an element and of those around it. So one that is like two that
-it has seen, with all that is in it, tells nothing new. What makes elements alike is in `NOTE`; what
-no kind can tell, such as the order of headings, stays on the page.
+Most of what axe judges, it judges of an element and of those around it. So one that is like two
+that it has seen, with all that is in it, tells nothing new. What makes elements alike is in `NOTE`;
+what no kind can tell, such as the order of headings, stays on the page.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from playwright.sync_api import Page
 Seen = dict[str, int]  # how many elements of a kind axe has looked at
 
 # Note of each element, shadow roots included, what axe may judge by, as the page is shown now: what
-# it is, which attributes it has (with the value where that is a word and not a text), whether it has
-# a text, a label, what it refers to; its colours and its letters; whether it is seen, scrolls, or is
-# small to hit; and the same of all around it. A page may be noted at several widths and themes
+# it is, which attributes it has (with the value where that is a word and not a text), whether it
+# has a text, a label, what it refers to; its colours and its letters; whether it is seen, scrolls,
+# or is small to hit; and the same of all around it. A page may be noted at several widths and themes
 NOTE = """() => {
   const VALUE = /^(role|type|tabindex|lang|dir|scope|autocomplete|contenteditable|aria-.*)$/;
   const PLACE = /^(for|aria-(labelledby|describedby|controls|owns|details|errormessage|flowto))$/;
@@ -40,9 +40,10 @@ NOTE = """() => {
     const style = getComputedStyle(one), box = one.getBoundingClientRect();
     const scrolls = /auto|scroll/.test(style.overflow) &&
       (one.scrollWidth > one.clientWidth || one.scrollHeight > one.clientHeight);
+    const attributes = [...one.attributes].filter(({ name }) => name !== "class");
     return [
       one.localName, ...[...one.classList].sort(),
-      ...[...one.attributes].filter(({ name }) => name !== "class").map((each) => attribute(one, each)).sort(),
+      ...attributes.map((each) => attribute(one, each)).sort(),
       style.color, style.backgroundColor, style.fontSize, style.fontWeight, style.opacity,
       style.textDecorationLine, one.checkVisibility(), scrolls, !one.labels?.length,
       one.matches(TARGET) && Math.min(box.width, box.height) < 24,
@@ -58,8 +59,8 @@ NOTE = """() => {
   note(document.body, "", "");
 }"""
 # What is of a kind seen `enough` times goes with all that is in it, if that is so too. An element
-# that stays keeps its first child (a list its first entry, a table its first row), and what makes up
-# a name, a picture or a field stays as it is
+# that stays keeps its first child (a list its first entry, a table its first row), and what makes
+# up a name, a picture or a field stays as it is
 THIN = """([seen, enough]) => {
   const STAYS = "h1, h2, h3, h4, h5, h6, header, footer, main, nav, aside, [role=region]";
   const WHOLE = "a, button, caption, figure, h1, h2, h3, h4, h5, h6, label, legend, math, select," +
@@ -67,7 +68,9 @@ THIN = """([seen, enough]) => {
   const { notes } = window;
   const within = (one) => [...one.children, ...(one.shadowRoot?.children ?? [])];
   const all = (one) => [one, ...within(one).flatMap(all)];
-  const known = (one) => !one.matches(STAYS) && seen[notes.get(one)] >= enough && within(one).every(known);
+  const known = (one) =>
+    !one.matches(STAYS) && seen[notes.get(one)] >= enough && within(one).every(known);
+  const goes = (one) => known(one) && !one.matches("link, script, style");
   const count = (one) => (seen[notes.get(one)] = (seen[notes.get(one)] ?? 0) + 1);
   const units = (one) => {
     const children = within(one).map((child) => [child]);
@@ -82,7 +85,7 @@ THIN = """([seen, enough]) => {
     count(one);
     if (one.matches(WHOLE)) all(one).slice(1).forEach(count);
     else units(one).forEach((unit, i) => {
-      if (i > 0 && unit.every((each) => known(each) && !each.matches("link, script, style"))) unit.forEach((each) => each.remove());
+      if (i > 0 && unit.every(goes)) unit.forEach((each) => each.remove());
       else unit.forEach(thin);
     });
   };
