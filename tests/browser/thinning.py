@@ -14,7 +14,8 @@ Seen = dict[str, int]  # how many elements of a kind axe has looked at
 # Note of each element, shadow roots included, what axe may judge by, as the page is shown now: what
 # it is, which attributes it has (with the value where that is a word and not a text), whether it
 # has a text, a label, what it refers to; its colours and its letters; whether it is seen, scrolls,
-# or is small to hit; and the same of all around it. A page may be noted at several widths and themes
+# or is small to hit; and the same of all around it. A page may be noted as it is shown in several
+# widths and themes
 NOTE = """() => {
   const VALUE = /^(role|type|tabindex|lang|dir|scope|autocomplete|contenteditable|aria-.*)$/;
   const PLACE = /^(for|aria-(labelledby|describedby|controls|owns|details|errormessage|flowto))$/;
