@@ -10,6 +10,7 @@ import matplotlib as mpl
 import pytest
 from asking import show  # noqa: F401  (fixtures)
 from browser import chromium, idle, serve, visit  # noqa: F401
+from labs import served_labs, shown  # noqa: F401
 
 from tools import books
 

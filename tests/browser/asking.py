@@ -31,7 +31,8 @@ DARK = (
 
 
 def choice(**more: Any) -> ask.Element:
-    return ask.choice("Which decides?", OPTIONS, right="the batch", key="t-choice", **more)
+    given = {"right": "the batch", "key": "t-choice"} | more
+    return ask.choice("Which decides?", OPTIONS, **given)
 
 
 def number(**more: Any) -> ask.Element:

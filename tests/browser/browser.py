@@ -143,10 +143,19 @@ def visitor(
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[str]:
-    """Serve a folder on this machine while the block runs; yield its address with a last slash."""
+def shelf() -> Iterator[Serve]:
+    """Serve folders on this machine while the block runs; yield what takes one to its address.
+
+    One server has them all: each of its own would wake up again and again.
+    """
+    folders: list[Path] = []
 
     class Quiet(SimpleHTTPRequestHandler):
+        def translate_path(self, path: str) -> str:
+            _, number, rest = path.split("/", 2)
+            self.directory = str(folders[int(number)])
+            return super().translate_path(f"/{rest}")
+
         def do_GET(self) -> None:
             if self.path == "/favicon.ico":  # asked for by the browser, not by the page
                 self.send_response(204)
@@ -157,11 +166,15 @@ def served(folder: Path) -> Iterator[str]:
         def log_message(self, *_: Any) -> None:
             pass
 
-    handler = functools.partial(Quiet, directory=str(folder))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    def serve(folder: Path) -> str:
+        if folder not in folders:
+            folders.append(folder)
+        return f"http://127.0.0.1:{server.server_address[1]}/{folders.index(folder)}/"
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as server:
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         try:
-            yield f"http://127.0.0.1:{server.server_address[1]}/"
+            yield serve
         finally:
             server.shutdown()
 
@@ -183,8 +196,8 @@ def chromium() -> Iterator[Browser]:
 @pytest.fixture(scope="session")
 def serve() -> Iterator[Serve]:
     """Return a function that serves a folder until the session ends, and gives its address."""
-    with ExitStack() as stack:
-        yield functools.cache(lambda folder: stack.enter_context(served(folder)))
+    with shelf() as one:
+        yield one
 
 
 @pytest.fixture(scope="session")
@@ -245,24 +258,6 @@ def axe_source() -> str:
     return (folder / "axe.min.js").read_text("utf-8")
 
 
-# What a page has again and again: entries of the reference, rows, coloured words. One that has no
-# kind of element (its tag and its classes) that the page has not shown three times before goes
-REPEATED = """() => {
-  const seen = new Map(), kind = (one) => `${one.localName}.${one.getAttribute("class") || ""}`;
-  for (const one of document.querySelectorAll("article :is(dl.py, tbody > tr, pre span)")) {
-    if (!one.isConnected) continue;
-    const kinds = new Set([one, ...one.querySelectorAll("*")].map(kind));
-    if ([...kinds].every((name) => seen.get(name) >= 3)) one.remove();
-    else for (const name of kinds) seen.set(name, (seen.get(name) || 0) + 1);
-  }
-}"""
-
-
-def thin_out(page: Page) -> None:
-    """Take out of a page what it repeats: axe takes minutes for ten thousand elements of a kind."""
-    page.evaluate(REPEATED)
-
-
 def violations(
     page: Page | Frame,
     within: str | None = None,
@@ -279,7 +274,8 @@ def violations(
     skip : tuple of str
         Rules to leave out.
     """
-    page.evaluate(axe_source())
+    if page.evaluate("typeof axe") == "undefined":
+        page.evaluate(axe_source())
     found = page.evaluate(
         "([within, tags, off]) => axe.run(within || document, {runOnly: tags, resultTypes:"
         " ['violations'], rules: Object.fromEntries(off.map(r => [r, {enabled: false}]))})",

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from browser import Serve, Visit, Watch, overflow, thin_out, violations, visitor
+from browser import Serve, Visit, Watch, overflow, violations, visitor
 from playwright.sync_api import Browser, Error
+from thinning import note, thin_out
 
 from tools.notebooks import run as notebooks
 
@@ -59,12 +60,89 @@ def test_barriers_and_overflow_are_found(write, visit: Visit) -> None:
     assert overflow(page) > 100
 
 
-def test_a_page_is_thinned_out_to_some_of_each_kind(write, visit: Visit) -> None:
-    rows = "<tr><td>5</td></tr>" * 20 + "<tr><td class='pale'>5</td></tr>" * 2
-    page = visit(write(f"{SOUND[:-7]}<article><table>{rows}</table></article></main>"))
-    thin_out(page)
-    assert page.locator("tr").count() == 5
-    assert page.locator("td.pale").count() == 2
+# A page of many like ones, with what is wrong before the last two: it is of a kind of its own only
+# by what is wrong with it
+LIKE = {
+    "p": "<p>Text with <code>code</code> and <a href='#a'>a link</a></p>",
+    "tr": "<tr><td>5</td><td><button>Show</button></td></tr>",
+    "dl": "<dt id='{i}'>name</dt><dd><p>What it <em>is</em></p></dd>",
+    "form": "<label for='f{i}'>Size</label><input id='f{i}'>",
+}
+STYLE = """<style>body {background: #fff; color: #222} p {margin: 2em} tr {height: 40px}
+  .pale {color: #ccc} [data-ten] {color: #bbb} .wide {width: 99px; overflow: auto}
+  .low {display: block; height: 9px; line-height: 9px}
+  @media (max-width: 600px) { .thin {color: #ddd} }</style>"""
+LOW = "<a class='low' role='button' href='#a'>Show</a>"
+WRONG = {
+    "color-contrast": ("p", "<p>Text with <code class='pale'>code</code></p>"),
+    "color-contrast, by an attribute": ("tr", "<tr><td data-ten='1'>ten</td><td>6</td></tr>"),
+    "color-contrast, where it is narrow": ("p", "<p class='thin'>Text</p>"),
+    "color-contrast, by what is around": ("p", "<div class='pale'><p>Text</p></div>"),
+    "link-name": ("p", "<p>Text with <code>code</code> and <a href='#a'></a></p>"),
+    "button-name": ("tr", "<tr><td>5</td><td><button></button></td></tr>"),
+    "aria-roles": ("p", "<p role='buton'>Text</p>"),
+    "aria-valid-attr-value": ("tr", "<tr><td><button aria-expanded='x'>Show</button></td></tr>"),
+    "aria-allowed-attr": ("dl", "<dt>name</dt><dd><p aria-checked='true'>What</p></dd>"),
+    "label": ("form", "<label for='nowhere'>Size</label><input id='f99'>"),
+    "heading-order": ("p", "<h5>A title</h5>"),
+    "dlitem": ("p", "<p>Text</p><dd>Text</dd>"),
+    "scrollable-region-focusable": ("p", f"<p class='wide'>{'Longword' * 20}</p>"),
+    "valid-lang": ("p", "<p lang='nonsense'>Text</p>"),
+    "landmark-unique": ("p", "<nav>One</nav><nav>Two</nav>"),
+    "image-alt": ("p", "<p>Text <img src='data:,' width='9' height='9'></p>"),
+    "target-size": ("tr", f"<tr><td>5</td><td>{LOW}{LOW}</td></tr>"),
+}
+
+
+def many(wrong: dict[str, tuple[str, str]]) -> str:
+    """A page with forty of each of `LIKE`, and before the last two of each what is wrong."""
+    made = {name: [one.format(i=f"{name}{i}") for i in range(40)] for name, one in LIKE.items()}
+    for name, one in wrong.values():
+        made[name].insert(-2, one)
+    parts = {name: "".join(every) for name, every in made.items()}
+    head = "<thead><tr><th>N</th><th>Do</th></tr></thead>"
+    return (
+        f"{SOUND[:-7]}{STYLE}<h2 id='a'>Two</h2>{parts['p']}<table>{head}<tbody>{parts['tr']}"
+        f"</tbody></table><dl>{parts['dl']}</dl><form>{parts['form']}</form></main>"
+    )
+
+
+def test_what_a_page_repeats_is_taken_out_and_what_is_wrong_is_not(visit: Visit) -> None:
+    page, seen, every = visit(width=390), {}, []
+
+    def thinned(text: str) -> int:
+        page.set_content(text)
+        for width in (390, 1280):
+            page.set_viewport_size({"width": width, "height": 900})
+            note(page)
+        every.append(page.locator("body *").count())
+        thin_out(page, seen)
+        page.set_viewport_size({"width": 390, "height": 900})
+        return page.locator("body *").count()
+
+    left = [thinned(many({})), thinned(many({}))]
+    assert violations(page) == []
+    assert every[0] > 500
+    assert left[1] < left[0] < 60
+    wrong = many(WRONG)
+    assert thinned(wrong) < left[0] + 60
+    found = sorted(one.partition(":")[0] for one in violations(page))
+    assert {one.split()[0] for one in found} == {rule.split(",")[0] for rule in WRONG}
+    page.set_content(wrong)
+    assert found == sorted(one.partition(":")[0] for one in violations(page))
+
+
+def test_what_is_in_a_shadow_root_is_noted_too(write, visit: Visit) -> None:
+    hosts = "<div data-kind='x'></div>" * 9
+    page = visit(write(f"{SOUND[:-7]}{hosts}</main>"))
+    page.evaluate(
+        "document.querySelectorAll('[data-kind]').forEach((host, i) => host.attachShadow({mode:"
+        " 'open'}).innerHTML = `<p>Text</p><button>${i === 7 ? '' : 'Check'}</button>`)"
+    )
+    note(page)
+    thin_out(page, {})
+    assert page.locator("[data-kind]").count() == 3
+    assert [one.split()[0] for one in violations(page)] == ["button-name"]
 
 
 def test_a_notebook_runs_while_the_browser_is_open(chromium: Browser, tmp_path: Path) -> None:

@@ -31,18 +31,24 @@ THEMES = {
         "vscode-light",
     ),
 }
+# Take back what any of them has set
+AS_BEFORE = """() => {
+  for (const one of [document.documentElement, document.body]) {
+    for (const { name } of [...one.attributes]) if (name !== "lang") one.removeAttribute(name);
+  }
+}"""
 
 
 @pytest.mark.parametrize("system", ["light", "dark"])
-@pytest.mark.parametrize("place", THEMES)
-def test_the_theme_is_the_page_s_and_follows_it(show: Show, place: str, system: str) -> None:
+def test_the_theme_is_the_page_s_and_follows_it(show: Show, system: str) -> None:
     page = show(choice(), theme=system)
     host = piece(page)
-    expect(host).to_have_attribute("data-look", system)
-    where, dark, light = THEMES[place]
-    for value, look in ((dark, "dark"), (light, "light"), (dark, "dark")):
-        page.evaluate(f"() => {{ {where} = {json.dumps(value)} }}")
-        expect(host).to_have_attribute("data-look", look)
+    for where, dark, light in THEMES.values():
+        expect(host).to_have_attribute("data-look", system)
+        for value, look in ((dark, "dark"), (light, "light"), (dark, "dark")):
+            page.evaluate(f"() => {{ {where} = {json.dumps(value)} }}")
+            expect(host).to_have_attribute("data-look", look)
+        page.evaluate(AS_BEFORE)
 
 
 def test_the_theme_follows_colab_and_the_system(show: Show) -> None:
@@ -64,15 +70,8 @@ def test_no_barrier_and_no_overflow(show: Show, theme: str, width: int) -> None:
         key="t-long",
         then=rh.table([{f"column {i}": i for i in range(20)}]),
     )
-    page = show(
-        choice(then=TABLE),
-        number(then=TABLE),
-        sheet(),
-        long,
-        ask.ledger(),
-        theme=theme,
-        width=width,
-    )
+    elements = (choice(then=TABLE), number(then=TABLE), sheet(), long, ask.ledger())
+    page = show(*elements, theme=theme, width=width)
     assert violations(page) == []
     assert overflow(page) <= 0
     for button in page.get_by_role("button", name="Show the solution").element_handles():

@@ -17,6 +17,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from browser import Visit, violations
+from nbformat.sign import NotebookNotary
 from playwright.sync_api import Page, expect
 
 import roofline_helpers as rh
@@ -61,9 +62,11 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         environment[f"JUPYTER_{name}"] = str(folder / name.lower())
     environment["IPYTHONDIR"] = environment["JUPYTERLAB_SETTINGS_DIR"] = str(folder / "settings")
     environment["JUPYTERLAB_WORKSPACES_DIR"] = str(folder / "workspaces")
-    trust = [sys.executable, "-m", "jupyter", "trust"]
-    trust += [str(folder / name) for name in ("trusted.ipynb", WALL.name)]
-    subprocess.run(trust, env=environment, check=True, capture_output=True)
+    (folder / "data_dir").mkdir()
+    notary = NotebookNotary(data_dir=str(folder / "data_dir"))  # as `jupyter trust` does
+    for name in ("trusted.ipynb", WALL.name):
+        notary.sign(nbformat.read(folder / name, as_version=4))
+    notary.store.close()
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--port=0", "--allow-root"]
     command += [f"--IdentityProvider.token={TOKEN}", f"--ServerApp.root_dir={folder}"]
     command += ["--LabApp.news_url="]

@@ -8,8 +8,8 @@ from urllib.parse import parse_qs
 import pytest
 from browser import Serve, Visit, overflow, violations
 from hlo_programs import fixture, program
+from labs import PAGE
 from playwright.sync_api import Locator, expect
-from test_browser_lab import PAGE
 
 import roofline_helpers as rh
 from roofline_helpers import hlo

@@ -1,7 +1,9 @@
 """Every page of the built site in a real browser: themes, widths, keyboard, search, from disk.
 
-A picture of every page at both widths stays in ``_build/pictures``. With ROOFLINE_THOROUGH set, axe
-looks at all four combinations of theme and width; without, at narrow dark and wide light pages.
+Axe looks at narrow dark and wide light pages, and there at what is of a kind that it has not seen;
+with ROOFLINE_THOROUGH set, at whole pages in all four combinations of theme and width. With that or
+ROOFLINE_PICTURES set, a picture of every page as a phone and as a desk shows it stays in
+``_build/pictures``.
 """
 
 from __future__ import annotations
@@ -10,23 +12,36 @@ import os
 import re
 import zipfile
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from browser import Serve, Visit, Watch, overflow, thin_out, until, violations, visitor
-from playwright.sync_api import Browser, Page, expect
+from browser import Serve, Visit, Watch, overflow, until, violations, visitor
+from playwright.sync_api import Browser, CDPSession, Page, expect
+from thinning import Seen, note, thin_out
 
 from tools import books
 
 PICTURES = books.ROOT / "_build/pictures"
-WIDTHS = (390, 1280)
 PAGES = [*books.pages(), "genindex", "search"]
 CHAPTER = "notebooks/fusion"
 THOROUGH = bool(os.environ.get("ROOFLINE_THOROUGH"))
+PICTURED = THOROUGH or bool(os.environ.get("ROOFLINE_PICTURES"))
+# Widths and themes that a page is shown in. It is loaded in the first: a phone keeps its width
+LOOKS = [(390, "dark"), (1280, "light"), *([(390, "light"), (1280, "dark")] if THOROUGH else [])]
 REFUSED = "Content Security Policy"
 CODE = 72  # characters of a line that fit, in a font that is a little wider than this machine's
 
-# Pictures of the page that don't load, and those without a size: the text jumps when they come
+# Open all that is folded or locked, and let a page do what it does 100 ms after that or a new size
+OPENED = """() => {
+  for (const one of document.querySelectorAll("article details")) one.open = true;
+  for (const one of document.querySelectorAll("[data-kind]")) {
+    const locked = one.shadowRoot?.querySelector(".then");
+    if (locked) locked.hidden = false;
+  }
+  return new Promise((on) => requestAnimationFrame(() => setTimeout(on, 110)));
+}"""
+# Pictures of the page that don't load, and those without a size: the text jumps when they come.
 LOADED = """async () => {
   const pictures = [...document.images];
   for (const one of pictures) one.loading = "eager";
@@ -36,13 +51,8 @@ LOADED = """async () => {
   const loose = pictures.filter((one) => one.closest("article") && !sized(one));
   return [...broken, ...loose.map((one) => `no size: ${one.src.slice(0, 80)}`)];
 }"""
-# Tables that are wider than their place once all is open, or that hide a column in it
+# Tables that are wider than their place, or that hide a column in it
 TABLES = """() => {
-  for (const one of document.querySelectorAll("article details")) one.open = true;
-  for (const one of document.querySelectorAll("[data-kind]")) {
-    const locked = one.shadowRoot?.querySelector(".then");
-    if (locked) locked.hidden = false;
-  }
   return [...document.querySelectorAll("article .scroll")].flatMap((place) => {
     const right = (one) => one.getBoundingClientRect().right;
     const cut = [...place.querySelectorAll("th, td")].some((one) => right(one) > right(place) + 1);
@@ -70,13 +80,28 @@ def home(site: Path, serve: Serve) -> str:
     return serve(site)
 
 
+@dataclass
+class Looked:
+    """A window for all pages, and the kinds of elements that axe has seen in it."""
+
+    page: Page
+    watch: Watch
+    touch: CDPSession
+    seen: Seen = field(default_factory=dict)
+
+    def show(self, width: int, theme: str) -> None:
+        """Make it a narrow touch screen or a wide one with a pointer, light or dark."""
+        self.touch.send("Emulation.setTouchEmulationEnabled", {"enabled": width < 600})
+        self.page.set_viewport_size({"width": width, "height": 900})
+        self.page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+
+
 @pytest.fixture(scope="module")
-def windows(chromium: Browser, home: str) -> Iterator[dict[int, tuple[Page, Watch]]]:
-    """One window a width, for all pages; each test asserts what it watched."""
-    with visitor(chromium, width=390) as narrow, visitor(chromium, width=1280) as wide:
-        for page, _ in (narrow, wide):
-            page.goto(home + "search.html")
-        yield dict(zip(WIDTHS, (narrow, wide), strict=True))
+def looked(chromium: Browser, home: str) -> Iterator[Looked]:
+    """One window for all pages; each test asserts what it watched."""
+    with visitor(chromium) as (page, watch):
+        page.goto(home + "search.html")
+        yield Looked(page, watch, page.context.new_cdp_session(page))
 
 
 def take_picture(page: Page, name: str, width: int) -> None:
@@ -87,35 +112,43 @@ def take_picture(page: Page, name: str, width: int) -> None:
     page.screenshot(path=path, type="jpeg", quality=60, full_page=True, clip=clip)  # type: ignore[arg-type]
 
 
-def faults(page: Page, name: str, width: int) -> list[str]:
-    """What is wrong with an open page at one width."""
+def faults(page: Page, width: int) -> list[str]:
+    """What is wrong with a whole page, all of it open, as it is shown now: but for barriers."""
+    page.evaluate(OPENED)
     found = list(page.evaluate(LOADED))
-    take_picture(page, name, width)
+    coarse = page.evaluate("matchMedia('(pointer: coarse)').matches")
+    assert coarse is (width < 600), (
+        "the rules of a touch screen are not in force where they are meant"
+    )
     found += page.evaluate(TABLES)
     if width == 1280:
         found += page.evaluate(NARROW, CODE)
     if overflow(page) > 0:
         found.append(f"the page is {overflow(page)} px too wide")
-    thin_out(page)
-    for theme in ("light", "dark"):
-        if THOROUGH or (width, theme) in {(390, "dark"), (1280, "light")}:
-            page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
-            found += [f"{theme}: {one}" for one in violations(page)]
     return found
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_is_sound_at_both_widths(
-    name: str, windows: dict[int, tuple[Page, Watch]], home: str
-) -> None:
-    problems = []
-    for width, (page, watch) in windows.items():
-        page.emulate_media(color_scheme="light")
-        page.goto(f"{home}{name}.html")
-        found = faults(page, name, width)
-        found += [f"asked {one}" for one in watch.outside] + watch.errors
-        watch.outside.clear(), watch.errors.clear()
-        problems += [f"{width} px: {one}" for one in found]
+def test_a_page_is_sound_at_both_widths(name: str, looked: Looked, home: str) -> None:
+    page, watch, problems = looked.page, looked.watch, []
+    looked.show(*LOOKS[0])
+    page.goto(f"{home}{name}.html")
+    for width, theme in LOOKS[:2] if PICTURED else ():
+        looked.show(width, theme)
+        page.evaluate(LOADED)
+        take_picture(page, name, width)
+    for width, theme in LOOKS:
+        looked.show(width, theme)
+        problems += [f"{width} px, {theme}: {one}" for one in faults(page, width)]
+        note(page)
+    if not THOROUGH:
+        thin_out(page, looked.seen)
+    for width, theme in reversed(LOOKS):
+        looked.show(width, theme)
+        page.evaluate(OPENED)
+        problems += [f"{width} px, {theme}: {one}" for one in violations(page)]
+    problems += [f"asked {one}" for one in watch.outside] + watch.errors
+    watch.outside.clear(), watch.errors.clear()
     assert not problems, "\n".join(problems)
 
 
@@ -160,7 +193,7 @@ def test_a_phone_opens_and_closes_the_lists(visit: Visit, home: str, script: boo
         page.keyboard.press("Enter")
         expect(page.locator(nav)).to_be_visible()
         if script:
-            assert violations(page) == []
+            assert violations(page, nav) == []
         page.keyboard.press("Escape")
         expect(page.locator(nav)).to_be_hidden()
     page.get_by_role("button", name="Chapters").click()
@@ -248,7 +281,7 @@ def test_a_term_shows_what_it_means(visit: Visit, home: str) -> None:
     expect(card).to_be_hidden()
     term.hover()
     expect(card).to_have_text(str(term.get_attribute("data-card")))
-    assert violations(page) == []
+    assert violations(page, "#term-card, [aria-describedby=term-card]") == []
     card.hover()
     page.clock.run_for(1000)  # it goes soon after the pointer has gone, but not while it is there
     expect(card).to_be_visible()
@@ -279,6 +312,8 @@ def test_rows_of_a_long_table_are_chosen_and_ordered(visit: Visit, home: str) ->
     assert errors == sorted(errors, reverse=True)
     rows.locator("summary").first.click()
     expect(rows.locator("details").first).to_contain_text("products")
+    note(page)
+    thin_out(page, {})
     assert violations(page) == []
 
 
@@ -293,6 +328,8 @@ def test_the_search_finds_and_marks(visit: Visit, home: str) -> None:
     page.keyboard.press("Enter")
     expect(page.locator("#results li").nth(2)).to_be_visible()
     assert page.locator("#results mark").count() > 2
+    note(page)
+    thin_out(page, {})
     assert violations(page) == []
     page.locator("#results a").first.click()
     expect(page.locator("h1")).to_have_count(1)

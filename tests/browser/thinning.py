@@ -1,0 +1,115 @@
+"""Take out of a page what it repeats before axe looks: it takes minutes for thousands of elements.
+
+Most of what axe judges, it judges of an element and of those around it. So one that is like two
+that it has seen, with all that is in it, tells nothing new. What makes elements alike is in `NOTE`;
+what no kind can tell, such as the order of headings, stays on the page.
+"""
+
+from __future__ import annotations
+
+from playwright.sync_api import Page
+
+Seen = dict[str, int]  # how many elements of a kind axe has looked at
+
+# Note of each element, shadow roots included, what axe may judge by, as the page is shown now: what
+# it is, which attributes it has (with the value where that is a word and not a text), whether it
+# has a text, a label, what it refers to; its colours and its letters; whether it is seen, scrolls,
+# or is small to hit; and the same of all around it. A page may be noted as it is shown in several
+# widths and themes
+NOTE = """() => {
+  const VALUE = /^(role|type|tabindex|lang|dir|scope|autocomplete|contenteditable|aria-.*)$/;
+  const PLACE = /^(for|aria-(labelledby|describedby|controls|owns|details|errormessage|flowto))$/;
+  const TEXT = /^aria-(label|description|roledescription|valuetext|placeholder)$/;
+  const TARGET = "a, button, input, select, summary, textarea, [tabindex]";
+  const notes = (window.notes ??= new Map());
+  const hash = (text) => {
+    let a = 0xdeadbeef, b = 0x41c6ce57;
+    for (let i = 0; i < text.length; i++) {
+      const code = text.charCodeAt(i);
+      a = Math.imul(a ^ code, 2654435761);
+      b = Math.imul(b ^ code, 1597334677);
+    }
+    return (a >>> 0).toString(36) + (b >>> 0).toString(36);
+  };
+  const attribute = (one, { name, value }) => {
+    if (PLACE.test(name)) {
+      value = value.split(/\\s+/).every((id) => one.getRootNode().getElementById(id));
+    } else if (TEXT.test(name) || !VALUE.test(name)) value = value.trim() !== "";
+    return `${name}=${value}`;
+  };
+  const own = (one) => {
+    const style = getComputedStyle(one), box = one.getBoundingClientRect();
+    const scrolls = /auto|scroll/.test(style.overflow) &&
+      (one.scrollWidth > one.clientWidth || one.scrollHeight > one.clientHeight);
+    const attributes = [...one.attributes].filter(({ name }) => name !== "class");
+    return [
+      one.localName, ...[...one.classList].sort(),
+      ...attributes.map((each) => attribute(one, each)).sort(),
+      style.color, style.backgroundColor, style.fontSize, style.fontWeight, style.opacity,
+      style.textDecorationLine, one.checkVisibility(), scrolls, !one.labels?.length,
+      one.matches(TARGET) && Math.min(box.width, box.height) < 24,
+    ].join();
+  };
+  const note = (one, around, last) => {
+    const mine = own(one), chain = mine === last ? around : hash(around + mine);
+    const kind = hash(`${around} ${mine} ${one.textContent.trim() !== ""}`);
+    notes.set(one, hash((notes.get(one) ?? "") + kind));
+    for (const child of one.children) note(child, chain, mine);
+    for (const child of one.shadowRoot?.children ?? []) note(child, chain, mine);
+  };
+  note(document.body, "", "");
+}"""
+# What is of a kind seen `enough` times goes with all that is in it, if that is so too. An element
+# that stays keeps its first child (a list its first entry, a table its first row), and what makes
+# up a name, a picture or a field stays as it is
+THIN = """([seen, enough]) => {
+  const STAYS = "h1, h2, h3, h4, h5, h6, header, footer, main, nav, aside, [role=region]";
+  const WHOLE = "a, button, caption, figure, h1, h2, h3, h4, h5, h6, label, legend, math, select," +
+    " summary, svg, td, th";
+  const { notes } = window;
+  const within = (one) => [...one.children, ...(one.shadowRoot?.children ?? [])];
+  const all = (one) => [one, ...within(one).flatMap(all)];
+  const known = (one) =>
+    !one.matches(STAYS) && seen[notes.get(one)] >= enough && within(one).every(known);
+  const goes = (one) => known(one) && !one.matches("link, script, style");
+  const count = (one) => (seen[notes.get(one)] = (seen[notes.get(one)] ?? 0) + 1);
+  const units = (one) => {
+    const children = within(one).map((child) => [child]);
+    if (one.localName !== "dl") return children;
+    return children.reduce((list, [child]) => {
+      if (child.localName === "dd" && list.length) list.at(-1).push(child);
+      else list.push([child]);
+      return list;
+    }, []);
+  };
+  const thin = (one) => {
+    count(one);
+    if (one.matches(WHOLE)) all(one).slice(1).forEach(count);
+    else units(one).forEach((unit, i) => {
+      if (i > 0 && unit.every(goes)) unit.forEach((each) => each.remove());
+      else unit.forEach(thin);
+    });
+  };
+  thin(document.body);
+  return seen;
+}"""
+
+
+def note(page: Page) -> None:
+    """Note of which kind each element of a page is, as it is shown now."""
+    page.evaluate(NOTE)
+
+
+def thin_out(page: Page, seen: Seen, enough: int = 2) -> None:
+    """Take out of a page that was noted what is of a kind that axe has seen.
+
+    Parameters
+    ----------
+    page : Page
+        A page after `note`.
+    seen : dict
+        How many elements of each kind axe has seen; those that stay on this page are added.
+    enough : int
+        How many of a kind it looks at.
+    """
+    seen |= page.evaluate(THIN, [seen, enough])
