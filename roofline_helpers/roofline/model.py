@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import reduce
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from functools import cache, reduce
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, runtime_checkable
 
 from roofline_helpers._checks import (
     BadType,
@@ -53,6 +53,25 @@ class Counted(Protocol):
     @property
     def traffic(self) -> Mapping[str, Number]:
         """Bytes across each boundary, by memory level; "network" for what is sent."""
+
+
+_BOUND = {**dict.fromkeys(UNITS, "compute"), NETWORK: NETWORK, FLOOR: "latency"}
+
+
+def is_counted(given: Any) -> TypeGuard[Counted]:
+    """Return whether it is `Counted`: what isinstance says, which works out all bytes for that."""
+    kind: Any = type(given)
+    return _has_counts(kind) or isinstance(given, Counted)
+
+
+@cache
+def _has_counts(kind: type) -> bool:
+    return all(hasattr(kind, name) for name in ("matrix_flops", "vector_flops", "traffic"))
+
+
+def _any(amount: Number) -> bool:
+    """Return whether there is something to do, in any element."""
+    return bool(amount > 0 if isinstance(amount, int | float) else np.any(np.greater(amount, 0)))
 
 
 @dataclass(frozen=True, repr=False)
@@ -126,7 +145,7 @@ class Roofline(Ceilings):
         """
         if level is not None and isinstance(intensity, Counted | Mapping):
             raise BadValue(f"level={level!r} goes with a plain intensity, got {shown(intensity)}")
-        if isinstance(intensity, Counted):
+        if is_counted(intensity):
             flops = intensity.matrix_flops + intensity.vector_flops
             return plain(np.minimum(self.peak, np.divide(flops, self.time(intensity))))
         if isinstance(intensity, Mapping):
@@ -152,10 +171,12 @@ class Roofline(Ceilings):
         -------
         str, array of str, or None for a kernel that costs nothing
         """
-        if isinstance(intensity, Counted):
+        if is_counted(intensity):
             limit = self.limit(intensity)
             if limit is None:
                 return None
+            if isinstance(limit, str):
+                return _BOUND.get(limit, "memory")
             outside = np.where(np.equal(limit, NETWORK), NETWORK, "memory")
             outside = np.where(np.equal(limit, FLOOR), "latency", outside)
             return _words(np.where(np.isin(limit, UNITS), "compute", outside))
@@ -177,14 +198,14 @@ class Roofline(Ceilings):
         BadValue
             The kernel has no traffic at any level of this roofline.
         """
-        if not isinstance(kernel, Counted) or isinstance(kernel, type):
+        if not is_counted(kernel) or isinstance(kernel, type):
             raise BadType(f"a kernel (roofline_helpers.work) is needed, got {shown(kernel)}")
         seconds: dict[str, Number] = {}
         for unit, flops, peak in (
             ("matrix", kernel.matrix_flops, self.peak),
             ("vector", kernel.vector_flops, self.vector or self.peak),
         ):
-            if np.any(np.greater(flops, 0)):
+            if _any(flops):
                 seconds[unit] = flops / peak
         traffic = folded("traffic", kernel.traffic)
         shared = [level for level in self.levels if level in traffic]
@@ -197,7 +218,7 @@ class Roofline(Ceilings):
         if self.network is not None and NETWORK in traffic:
             bandwidths[NETWORK] = self.network
         for boundary, bandwidth in bandwidths.items():
-            if np.any(np.greater(traffic[boundary], 0)):
+            if _any(traffic[boundary]):
                 seconds[boundary] = traffic[boundary] / bandwidth
         if self.floor is not None:
             seconds[FLOOR] = self.floor
@@ -238,6 +259,8 @@ class Roofline(Ceilings):
         seconds = self.times(kernel)
         if not seconds:
             return None
+        if all(isinstance(each, int | float) for each in seconds.values()):
+            return max(seconds, key=lambda name: seconds[name])
         longest = np.argmax(np.stack(np.broadcast_arrays(*seconds.values())), axis=0)
         return _words(np.array(list(seconds))[longest])
 
