@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import subprocess
 import sys
 from pathlib import Path
@@ -48,11 +47,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 @pytest.fixture(scope="session")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of the built site; one process builds it where it isn't of what is here."""
-    with (tmp_path_factory.getbasetemp().parent / "site.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        command = [sys.executable, "-m", "tools.site.build"]
-        done = subprocess.run(command, cwd=books.ROOT, capture_output=True, text=True)
+def site() -> Path:
+    """Return the folder of the built site: built here where it isn't of what is here."""
+    command = [sys.executable, "-m", "tools.site.build"]
+    done = subprocess.run(command, cwd=books.ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return books.ROOT / "_build/html"

@@ -1,7 +1,7 @@
-"""Run checks one after another, with the time that each takes; the last lines name what failed.
+"""Run checks, with the time that each takes; the last lines name what failed.
 
 Wall time is what people wait for; processor time, of all processes, tells more on a busy machine.
-The site is built while the linters run: each keeps one processor busy.
+The site is built, and the linters run, while the tests do: what needs the site waits for it.
 
 python -m tools.checks lint       linter, formatter, types, spelling
 python -m tools.checks quick      those, and the package's quick tests
@@ -43,11 +43,12 @@ NBVAL: Stage = (
     "notebooks, strict nbval",
     [*PYTEST, "-n", "2", "--dist", "loadscope", "--nbval", "--nbval-cell-timeout=600", "notebooks"],
 )
+SHOWN = [QUICK, TESTS, NBVAL]  # print as they go; what the others say comes when they end
 # Steps, one after another; the lists of a step run at once
 STAGES: dict[str, list[Lanes]] = {
     "lint": [(LINT,)],
     "quick": [(LINT,), ([QUICK],)],
-    "all": [(LINT, [BOOK]), ([TESTS],)],
+    "all": [([TESTS], [BOOK, *LINT])],
     "thorough": [(LINT, [BOOK]), ([NBVAL],), ([TESTS],)],
 }
 THOROUGH = {"ROOFLINE_THOROUGH": "1", "ROOFLINE_PROGRAMS": "live"}
@@ -97,15 +98,15 @@ def run_all(stages: list[Lanes], environment: Mapping[str, str]) -> list[str]:
     """Run each stage, failed or not before it; return the names of those that failed."""
     failed = []
 
-    def along(lane: list[Stage], keep: bool) -> None:
+    def along(lane: list[Stage]) -> None:
         for stage in lane:
-            done = run(stage, environment, keep)
+            done = run(stage, environment, keep=stage not in SHOWN)
             done.tell()
             failed.extend([] if done.passed else [done.name])
 
     for lanes in stages:
         with ThreadPoolExecutor() as pool:
-            for each in [pool.submit(along, lane, len(lanes) > 1) for lane in lanes]:
+            for each in [pool.submit(along, lane) for lane in lanes]:
                 each.result()
     return failed
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import io
 import re
 import shutil
+import struct
+import zlib
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -134,13 +136,22 @@ def small_and_dark(content: bytes) -> list[bytes]:
             ground = Image.new("RGBA", picture.size, "white")
             flat = Image.alpha_composite(ground, picture.convert("RGBA")).convert("RGB")
             few = flat.quantize(COLOURS, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
-    turned = few.copy()
-    palette = np.array(few.getpalette()).reshape(-1, 3)
-    turned.putpalette(darkened(palette).ravel().tolist())
-    files = [io.BytesIO(), io.BytesIO()]
-    for one, file in zip((few, turned), files, strict=True):
-        one.save(file, "PNG", optimize=True)
-    return [file.getvalue() for file in files]
+    file = io.BytesIO()
+    few.save(file, "PNG", optimize=True)
+    return [file.getvalue(), recoloured(file.getvalue())]
+
+
+def recoloured(png: bytes) -> bytes:
+    """Return a PNG that has a palette with the colours for dark pages; its pixels stay as packed.
+
+    A PNG is a list of chunks: length, type, content, checksum of type and content.
+    """
+    kind = png.index(b"PLTE", 8)
+    (length,) = struct.unpack(">I", png[kind - 4 : kind])
+    start, end = kind + 4, kind + 4 + length
+    palette = np.frombuffer(png[start:end], np.uint8).reshape(-1, 3)
+    chunk = b"PLTE" + darkened(palette).tobytes()
+    return png[:kind] + chunk + struct.pack(">I", zlib.crc32(chunk)) + png[end + 4 :]
 
 
 def shrink(site: Path) -> None:

@@ -7,6 +7,7 @@ on focus. Without a script the link remains.
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Any
 
 from docutils import nodes
@@ -43,7 +44,8 @@ def definitions(app: Sphinx) -> dict[str, tuple[str, str]]:
     return known
 
 
-def pattern(terms: list[str]) -> re.Pattern[str] | None:
+@cache
+def pattern(terms: tuple[str, ...]) -> re.Pattern[str] | None:
     """Return what finds the longest of some terms, also in the plural; case counts in acronyms."""
     parts = []
     for term in sorted(terms, key=len, reverse=True):
@@ -78,8 +80,8 @@ def link_first(text: nodes.Text, left: dict[str, str], addresses: dict[str, str]
     above = text.parent
     while above is not None and not isinstance(above, CLOSED):
         above = above.parent
-    find = pattern(list(left.values()))
-    match = find.search(text.astext()) if find and above is None else None
+    find = pattern(tuple(left.values())) if above is None else None
+    match = find.search(text.astext()) if find else None
     if not match:
         return
     word = match[0]

@@ -15,6 +15,7 @@ from typing import Any
 from docutils import nodes
 from pygments.styles import get_style_by_name
 from pygments.token import STANDARD_TYPES
+from sphinx import addnodes
 from sphinx.application import Sphinx
 
 import chapters
@@ -65,6 +66,21 @@ def sections(app: Sphinx, name: str, doctree: nodes.document | None) -> list[tup
     return rows
 
 
+def contents(app: Sphinx) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Return each part of the book: its caption, and name and title (HTML) of its pages, in order.
+
+    Sphinx's own ``toctree`` copies the sections of all pages anew for every page.
+    """
+    builder, titles = app.builder, app.env.titles
+    return [
+        (
+            tree["caption"] or "",
+            [(name, builder.render_partial(titles[name])["title"]) for _, name in tree["entries"]],
+        )
+        for tree in app.env.get_doctree(app.config.root_doc).findall(addnodes.toctree)
+    ]
+
+
 def cite_address(app: Sphinx, pagename: str, context: dict[str, Any]) -> str | None:
     """Return the address of what says how to cite the book, None where no page does."""
     page, anchor = app.env.get_domain("std").anonlabels.get("cite", (None, ""))
@@ -86,9 +102,12 @@ def fill(
         path = Path(app.outdir) / "_static" / name
         return f"{context['pathto'](f'_static/{name}', 1)}?v={fingerprint(path)}"
 
+    if not hasattr(app.builder, "book_contents"):  # the same on every page
+        app.builder.book_contents = contents(app)
     following = app.env.collect_relations().get(pagename, (None, None, None))[2]
     context.update(
         asset=asset,
+        contents=app.builder.book_contents,
         heading=heading,
         description=pages.get(pagename, {}).get("description")
         or f"{heading}: {app.config.html_title}",

@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import threading
-from multiprocessing.forkserver import set_forkserver_preload
+from multiprocessing.context import ForkServerContext
 from typing import Any
 
 from jupyter_client.manager import AsyncKernelManager
@@ -40,7 +40,21 @@ PRELOADED = [
     "roofline_helpers.plot",
     "roofline_helpers.published",
     "tools.notebooks.inside",
+    # what builds a book, too: the tests build small ones
+    "jupyter_book.cli.main",
+    "jupyter_book.sphinx",
+    "myst_nb.sphinx_ext",
+    "sphinx.builders.html",
+    "sphinx.ext.autodoc",
+    "sphinxcontrib.bibtex",
 ]
+
+
+def context() -> ForkServerContext:
+    """Return what starts processes as copies of the one that has imported everything."""
+    forkserver = multiprocessing.get_context("forkserver")
+    forkserver.set_forkserver_preload(PRELOADED)
+    return forkserver
 
 
 def begin(arguments: list[str], environment: dict[str, str], folder: str | None) -> None:
@@ -74,9 +88,8 @@ class Forked:
     stdin = stdout = stderr = None
 
     def __init__(self, command: list[str], env: dict[str, str], cwd: str | None) -> None:
-        context = multiprocessing.get_context("forkserver")
         arguments = command[command.index("-m") + 2 :]
-        self.process = context.Process(target=begin, args=(arguments, env, cwd), daemon=True)
+        self.process = context().Process(target=begin, args=(arguments, env, cwd), daemon=True)
         self.process.start()
         assert self.process.pid
         self.pid: int = self.process.pid
@@ -108,7 +121,6 @@ class Manager(AsyncKernelManager):
     """Starts kernels as copies of the process that has imported everything."""
 
     async def _async_launch_kernel(self, kernel_cmd: list[str], **options: Any) -> None:
-        set_forkserver_preload(PRELOADED)
         local: Any = self.provisioner
         local.process = Forked(kernel_cmd, options["env"], options.get("cwd"))
         local.pid = local.pgid = local.process.pid

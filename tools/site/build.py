@@ -2,25 +2,28 @@
 
 Sphinx reads again only what has changed, and a warning is said only when a page is read. So a build
 that failed, or was interrupted, or was made by other tools leaves nothing behind to start from. A
-site that was made of exactly what is here is checked again, not built.
+site that was made of exactly what is here is checked again, not built. Two builds of one book wait
+for each other.
 """
 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from tools import books
 from tools.site import check_site
 
-KEPT = {".pictures", "executed"}  # book/_ext/kept.py, tools/notebooks/once.py
+KEPT = {".pictures", "executed", "lock"}  # book/_ext/kept.py, tools/notebooks/once.py, here
+STRICT = ["-W", "-n", "--keep-going", "-q"]
 START = "from jupyter_book.cli.main import main; main()"
 
 
@@ -67,10 +70,28 @@ def remove(out: Path) -> None:
             path.unlink()
 
 
-def build(root: Path, clean: bool = False) -> int:
-    """Build and check the book whose ``_config.yml`` is in ``root``; return the exit status."""
-    begun = time.perf_counter()
+def jupyter_book(arguments: list[str]) -> int:
+    """Run Jupyter Book in a process of its own; return its exit status."""
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONHASHSEED": "0"}
+    command = [sys.executable, "-c", START, *arguments]
+    return subprocess.run(command, cwd=arguments[1], env=environment).returncode
+
+
+def build(root: Path, clean: bool = False, run: Callable[[list[str]], int] = jupyter_book) -> int:
+    """Build and check the book whose ``_config.yml`` is in ``root``; return the exit status.
+
+    ``run`` runs Jupyter Book with these arguments and returns its exit status.
+    """
     out = root / "_build"
+    out.mkdir(exist_ok=True)
+    with (out / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _build(root, out, clean, run)
+
+
+def _build(root: Path, out: Path, clean: bool, run: Callable[[list[str]], int]) -> int:
+    """Build it, with the folder ``out`` to itself."""
+    begun = time.perf_counter()
     state = out / "good"  # exists only after a build that passed, with both hashes in it
     kept = state.read_text("utf-8").split() if state.is_file() else ["", ""]
     made_of = [frame(root), sources(root)]
@@ -82,14 +103,11 @@ def build(root: Path, clean: bool = False) -> int:
         remove(out)
     state.unlink(missing_ok=True)
 
-    command = [sys.executable, "-c", START, "build", str(root)]
-    command += ["--path-output", str(root), "-W", "-n", "--keep-going", "-q"]
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONHASHSEED": "0"}
-    done = subprocess.run(command, cwd=root, env=environment)
-    if done.returncode != 0:
+    status = run(["build", str(root), "--path-output", str(root), *STRICT])
+    if status != 0:
         remove(out)
         print("\nThe book was not built: see the warnings above.", file=sys.stderr)
-        return done.returncode
+        return status
 
     problems = check_site.check(out / "html", names)
     if problems:
