@@ -13,6 +13,7 @@ change goes unseen. What counts FLOPs and bytes in a program's text runs every t
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -25,7 +26,7 @@ import tempfile
 import time
 from base64 import b64decode
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,8 @@ ROOT = "/the/book"  # in what is kept, for this repository's folder
 CELLS = re.compile(r"/ipykernel_\d+/")
 WORTH = 20
 """Seconds of compiling from which on programs should be kept: tests of compiling itself take 10."""
+HASTY = "jax_disable_most_optimizations"
+"""Option of JAX: compile quickly for this machine's processor."""
 OURS = re.compile(r"/(?:roofline_helpers|tools)/")
 
 _ahead = compiling.ahead
@@ -156,13 +159,27 @@ def program_of(entry: Mapping[str, Any]) -> Compiled:
     return Compiled(text, entry["costs"], memory)
 
 
+@contextlib.contextmanager
+def optimised() -> Iterator[None]:
+    """Compile as readers do, also where the programs that run here are compiled hastily."""
+    import jax
+
+    before = jax.config.read(HASTY)
+    jax.config.update(HASTY, False)
+    try:
+        yield
+    finally:
+        jax.config.update(HASTY, before)
+
+
 def ahead(lowered: Any, devices: Sequence[Any], target: Mapping[str, str]) -> Compiled:
     """Stand in for `compiling.ahead`."""
     key = key_of(lowered.module, target)
     entry = kept().get(key)
     if entry is None:
         begun = time.process_time()
-        entry = entry_of(_ahead(lowered, devices, target))
+        with optimised():
+            entry = entry_of(_ahead(lowered, devices, target))
         note_missed(time.process_time() - begun)
     folder = os.environ.get(WRITE_TO)
     if folder:

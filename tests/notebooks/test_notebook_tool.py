@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,13 @@ def write(path: Path, *sources: str, tags: list[str] | None = None) -> Path:
     return path
 
 
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Execute in kernels that start warm: these tests ask what is done with what a kernel says."""
+    execute = functools.partial(notebooks.execute, manager=warm.Manager)
+    monkeypatch.setattr(notebooks, "execute", execute)
+
+
 def outputs(path: Path) -> list[Any]:
     return [cell.outputs for cell in notebooks.load(path).cells]
 
@@ -35,6 +43,7 @@ def test_two_runs_give_the_same_bytes(tmp_path: Path) -> None:
     assert notebooks.check([path]) == []
 
 
+@pytest.mark.usefixtures("soon")
 def test_machine_values_stay_until_asked_for(tmp_path: Path) -> None:
     path = write(tmp_path / "a.ipynb", "import time\n\ntime.time_ns()", tags=[notebooks.MACHINE])
     notebooks.execute_all([path], refresh=False)
@@ -45,6 +54,7 @@ def test_machine_values_stay_until_asked_for(tmp_path: Path) -> None:
     assert outputs(path) != first
 
 
+@pytest.mark.usefixtures("soon")
 def test_a_failing_cell_changes_no_file(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     good = write(tmp_path / "good.ipynb", "1 + 1")
     bad = write(tmp_path / "bad.ipynb", "x = 1", "x / 0")
@@ -92,6 +102,7 @@ UNFIT = {
 
 
 @pytest.mark.parametrize("what", UNFIT)
+@pytest.mark.usefixtures("soon")
 def test_what_cannot_be_committed_is_refused(what: str, tmp_path: Path) -> None:
     source, said = UNFIT[what]
     path = write(tmp_path / "a.ipynb", "x = 1", source)

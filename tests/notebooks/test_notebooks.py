@@ -46,12 +46,18 @@ HEADINGS = ("Take-away", "Exercises")
 pytestmark = pytest.mark.parametrize("path", ALL, ids=IDS)
 
 
+@functools.cache
+def load(path: Path) -> Any:
+    """Read a notebook, for all tests that look at it and change nothing."""
+    return notebooks.load(path)
+
+
 def code_cells(path: Path) -> list[Any]:
-    return [cell for cell in notebooks.load(path).cells if cell.cell_type == "code"]
+    return [cell for cell in load(path).cells if cell.cell_type == "code"]
 
 
 def prose(path: Path) -> str:
-    cells = notebooks.load(path).cells
+    cells = load(path).cells
     return "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
 
 
@@ -178,7 +184,7 @@ def test_figure_names_are_unique_in_the_book(path: Path) -> None:
 
 
 def test_what_waits_follows_its_question(path: Path) -> None:
-    cells = notebooks.load(path).cells
+    cells = load(path).cells
     for i, cell in enumerate(cells):
         if WAITS in cell.metadata.get("tags", []):
             assert "figure" in cell.metadata.get("mystnb", {}) or not cell.outputs, cell.id
@@ -229,7 +235,7 @@ def test_markdown_reads_the_same_everywhere(path: Path) -> None:
 def test_markdown_has_the_parts_of_a_chapter(path: Path) -> None:
     headings = re.findall(r"^#+\s+(.*?)\s*$", prose(path), re.MULTILINE)
     assert [one for one in HEADINGS if one not in headings] == []
-    first = notebooks.load(path).cells[0].source
+    first = load(path).cells[0].source
     assert [one for one in OVERVIEW if one not in first] == []
     assert len(re.findall(r"^# ", prose(path), re.MULTILINE)) == 1
 

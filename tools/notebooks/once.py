@@ -30,7 +30,7 @@ from tools.notebooks import warm
 FOLDER = books.ROOT / "_build/executed"
 FILES = ("requirements.txt", "tools/programs.py", "tools/notebooks/*.py", "roofline_helpers/**/*")
 PATIENCE = 1200  # seconds for a cell, on a machine that does much else
-BEGIN = "import tools.notebooks.inside; tools.notebooks.inside.begin({}); del tools"
+BEGIN = "import tools.notebooks.inside; tools.notebooks.inside.begin({}, {}); del tools"
 END = "import tools.notebooks.inside; tools.notebooks.inside.end()"
 
 
@@ -73,6 +73,12 @@ def runs_jax(path: Path) -> bool:
     return any("jax.jit(" in cell.source for cell in cells if cell.cell_type == "code")
 
 
+def measures(path: Path) -> bool:
+    """Return whether some of a notebook's cells depend on the machine."""
+    cells = notebooks.load(path).cells
+    return any(notebooks.MACHINE in cell.metadata.get("tags", []) for cell in cells)
+
+
 def execute(path: Path) -> Run:
     """Execute a notebook in a kernel of its own."""
     traced = runs_jax(path)
@@ -83,7 +89,7 @@ def execute(path: Path) -> Run:
         notebook = notebooks.execute(
             path,
             environment=environment,
-            first=BEGIN.format(traced),
+            first=BEGIN.format(traced, measures(path)),
             last=END if traced and live else "",
             seconds=PATIENCE,
             manager=warm.Manager,

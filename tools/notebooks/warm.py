@@ -19,16 +19,26 @@ from typing import Any
 from jupyter_client.manager import AsyncKernelManager
 
 PRELOADED = [
+    "IPython.core.pylabtools",
+    "PIL.JpegImagePlugin",
+    "ipykernel.debugger",  # which every kernel imports, though nobody debugs it
     "ipykernel.kernelapp",
+    "jax.experimental.pallas.tpu",
+    "jax.experimental.topologies",
     "jax.numpy",
+    "jaxlib.mlir.dialects.mhlo",
+    "matplotlib.backends.backend_agg",
     "matplotlib.pyplot",
-    "pandas",
+    "pandas.io.formats.html",
+    "pandas.io.formats.string",
     "roofline_helpers.ask",
     "roofline_helpers.compiled",
     "roofline_helpers.explain",
+    "roofline_helpers.kernels",
     "roofline_helpers.lab",
     "roofline_helpers.measure",
     "roofline_helpers.plot",
+    "roofline_helpers.published",
     "tools.notebooks.inside",
     # what builds a book, too: the tests build small ones
     "jupyter_book.cli.main",
