@@ -131,7 +131,7 @@ def test_columns_of_numbers_are_found() -> None:
 
 
 def test_the_longest_term_wins_and_acronyms_keep_their_case() -> None:
-    find = terms.pattern(["roofline", "roofline efficiency", "HBM", "kernel"])
+    find = terms.pattern(("roofline", "roofline efficiency", "HBM", "kernel"))
     assert find is not None
     assert find.findall("Roofline efficiency of kernels in HBM") == [
         "Roofline efficiency",

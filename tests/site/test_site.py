@@ -75,8 +75,9 @@ def jupyter_book_here(arguments: list[str]) -> int:
     return 0
 
 
-def build_here(root: Path, printed: Path) -> None:
+def build_here(root: Path, printed: Path, environment: dict[str, str]) -> None:
     """Be a process that builds a book: what it says goes into a file, and it exits as the tool."""
+    warm.surround(environment)
     with printed.open("wb") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
@@ -114,7 +115,9 @@ class Book:
     def build(self) -> tuple[int | None, str]:
         """Build it; return the exit status and what was said."""
         printed = self.root.parent / "printed"
-        process = warm.context().Process(target=build_here, args=(self.root, printed))
+        process = warm.context().Process(
+            target=build_here, args=(self.root, printed, dict(os.environ))
+        )
         process.start()
         process.join()
         return process.exitcode, printed.read_text("utf-8")

@@ -13,9 +13,11 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Mapping
 from multiprocessing.context import ForkServerContext
 from typing import Any
 
+import matplotlib
 from jupyter_client.manager import AsyncKernelManager
 
 PRELOADED = [
@@ -63,8 +65,7 @@ def begin(arguments: list[str], environment: dict[str, str], folder: str | None)
 
     os.setsid()
     threading.Thread(target=end_with_parent, daemon=True).start()
-    os.environ.clear()
-    os.environ.update(environment)
+    surround(environment)
     if folder:
         os.chdir(folder)
     named = environment.get("PYTHONPATH", "").split(os.pathsep)
@@ -72,6 +73,13 @@ def begin(arguments: list[str], environment: dict[str, str], folder: str | None)
     sys.argv = ["ipykernel_launcher.py", *arguments]
     # 1: it has a parent, but not one that its own way of watching would find
     kernelapp.launch_new_instance([*arguments, "--IPKernelApp.parent_handle=1"])
+
+
+def surround(environment: Mapping[str, str]) -> None:
+    """Give this process an environment; Matplotlib has read the one of the process it copies."""
+    os.environ.clear()
+    os.environ.update(environment)
+    matplotlib.rcParams["backend"] = environment.get("MPLBACKEND", "agg")
 
 
 def end_with_parent() -> None:
