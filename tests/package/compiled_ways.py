@@ -334,6 +334,9 @@ def told(report: Any) -> dict[str, Any]:
 
 
 def main() -> None:
+    from tools import programs
+
+    programs.install()
     for name, make in WAYS.items():
         try:
             said = told(make())
