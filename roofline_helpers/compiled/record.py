@@ -117,7 +117,7 @@ def _unusual(row: Row) -> dict[str, Any]:
         row = replace(row, collective=replace(each, groups=None))
     held = {field.name: getattr(row, field.name) for field in fields(row)}
     return {
-        name: asdict(value) if is_dataclass(value) else value
+        name: asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
         for name, value in held.items()
         if value != getattr(_USUAL, name)
     }
