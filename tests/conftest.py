@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import pytest
@@ -15,6 +17,13 @@ from labs import served_labs, shown  # noqa: F401
 from tools import books
 
 mpl.use("agg")  # no window in the tests' own process; kernels draw into the notebook
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file() -> Generator[None, list[Any], list[Any]]:
+    """Look for doctests in the package only: tests have none, and to look walks all they import."""
+    found = yield
+    return [each for each in found if type(each) is pytest.Module]
 
 
 @pytest.hookimpl(tryfirst=True)

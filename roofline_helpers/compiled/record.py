@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -100,6 +100,9 @@ _UNREAD: dict[str, Any] = {
 """Fields of a row that a brief record does without."""
 
 
+_USUAL = Row("", "")
+
+
 def _brief(row: Row) -> dict[str, Any]:
     fields = _unusual(replace(row, **_UNREAD))
     if "flops" in fields:
@@ -109,11 +112,15 @@ def _brief(row: Row) -> dict[str, Any]:
 
 def _unusual(row: Row) -> dict[str, Any]:
     """Return the fields of a row that don't have their usual value, and its name and opcode."""
-    usual = asdict(Row("", ""))
     each = row.collective
     if each is not None and each.axis and sum(map(len, each.groups or ())) > LARGEST_GROUPS:
         row = replace(row, collective=replace(each, groups=None))
-    return {field: value for field, value in asdict(row).items() if value != usual[field]}
+    held = {field.name: getattr(row, field.name) for field in fields(row)}
+    return {
+        name: asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+        for name, value in held.items()
+        if value != getattr(_USUAL, name)
+    }
 
 
 def dumps_refusal(message: str) -> str:

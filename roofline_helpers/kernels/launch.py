@@ -100,12 +100,9 @@ def by_platform(call: Any, options: Options, *arrays: Any) -> Any:
 
     if options.layout is not None and options.interpret is not None:
         return on(options.layout, options.interpret)(*arrays)
+    gpu = on("gpu", False)  # one for both, which JAX traces once
     return lax.platform_dependent(
-        *arrays,
-        cpu=on("tpu", True),
-        tpu=on("tpu", False),
-        cuda=on("gpu", False),
-        rocm=on("gpu", False),
+        *arrays, cpu=on("tpu", True), tpu=on("tpu", False), cuda=gpu, rocm=gpu
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from typing import Any
 
 import numpy as np
@@ -23,20 +24,30 @@ def needs(chip: str) -> None:
         pytest.skip(f"NOT TESTED for {chip}: {MISSING[chip]}")
 
 
+# Jitted here, so that JAX traces once what several chips compile
+@jax.jit
+def chain(*arrays: Any) -> Any:
+    return kernels.layernorm_gelu_dropout_residual(*arrays, rate=0.1)
+
+
+@jax.jit
+@functools.partial(jax.value_and_grad, argnums=(0, 1, 2, 4))
+def chain_gradient(*arrays: Any) -> Any:
+    return total(chain(*arrays))
+
+
+@jax.jit
+@functools.partial(jax.value_and_grad, argnums=(0, 1, 2))
+def attention_gradient(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
+    return total(kernels.attention(q, k, v, causal=True, mask=mask))
+
+
 @pytest.mark.parametrize("chip", TPUS)
 def test_a_tpu_runs_the_chain_in_one_kernel(chip: str) -> None:
     needs(chip)
     rows, columns = 16384, 4096
     x, vector = spec(rows, columns), spec(columns)
-    report = compiled.analyze(
-        lambda *a: kernels.layernorm_gelu_dropout_residual(*a, rate=0.1),
-        x,
-        vector,
-        vector,
-        x,
-        x,
-        chip=chip,
-    )
+    report = compiled.analyze(chain, x, vector, vector, x, x, chip=chip)
     job = kernels.chain_work(rows, columns, "bf16")
     assert isinstance(job, rh.Work)
     assert report.hbm_bytes == pytest.approx(job.bytes, rel=0.001)
@@ -65,14 +76,8 @@ CHAINS = [
 def test_a_tpu_compiles_the_chain_and_its_gradient(chip: str, dtype: str, shape: Any) -> None:
     needs(chip)
     x, vector = spec(*shape, dtype=dtype), spec(shape[1], dtype=dtype)
-
-    def loss(x: Any, gamma: Any, beta: Any, mask: Any, residual: Any) -> Any:
-        return total(
-            kernels.layernorm_gelu_dropout_residual(x, gamma, beta, mask, residual, rate=0.1)
-        )
-
     mask = spec(*shape, dtype="int8")
-    compiled.analyze(jax.value_and_grad(loss, (0, 1, 2, 4)), x, vector, vector, mask, x, chip=chip)
+    compiled.analyze(chain_gradient, x, vector, vector, mask, x, chip=chip)
 
 
 # Whole blocks of 256 queries and 512 keys on the oldest and the newest; elsewhere smaller ones,
@@ -98,11 +103,7 @@ def test_a_tpu_compiles_attention_and_its_gradient(
     q_len, kv_len = lengths
     q, k = spec(2, 4, q_len, 64, dtype=dtype), spec(2, 2, kv_len, 64, dtype=dtype)
     mask = [spec(2, 1, q_len, kv_len, dtype="bool")] * masked
-
-    def loss(q: Any, k: Any, v: Any, *mask: Any) -> Any:
-        return total(kernels.attention(q, k, v, causal=True, mask=mask[0] if mask else None))
-
-    compiled.analyze(jax.value_and_grad(loss, (0, 1, 2)), q, k, k, *mask, chip=chip)
+    compiled.analyze(attention_gradient, q, k, k, *mask, chip=chip)
 
 
 def some_gpu() -> Any:
@@ -125,21 +126,12 @@ def test_a_gpu_gets_triton(dtype: str) -> None:
     )
     q, k = spec(2, 4, 300, 80, dtype=dtype), spec(2, 2, 450, 80, dtype=dtype)
 
-    def chain_loss(x: Any, gamma: Any, beta: Any, mask: Any, residual: Any) -> Any:
-        return total(
-            kernels.layernorm_gelu_dropout_residual(x, gamma, beta, mask, residual, rate=0.1)
-        )
-
-    def attention_loss(q: Any, k: Any, v: Any) -> Any:
-        return total(kernels.attention(q, k, v, causal=True))
-
-    for loss, arguments, launches in (
-        (chain_loss, (x, vector, vector, mask, x), 2),
-        (attention_loss, (q, k, k), 3),
+    for gradient, arguments, launches in (
+        (chain_gradient, (x, vector, vector, mask, x), 2),
+        (attention_gradient, (q, k, k), 3),
     ):
         with some_gpu():
-            traced = jax.jit(jax.value_and_grad(loss, (0, 1, 2))).trace(*arguments)
-            text = traced.lower(lowering_platforms=("cuda",)).as_text()
+            text = gradient.trace(*arguments).lower(lowering_platforms=("cuda",)).as_text()
         assert text.count("xla.gpu.triton") == launches
         assert "stablehlo.while" not in text  # which is what interpretation would be
 
