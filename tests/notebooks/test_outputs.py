@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import re
 from base64 import b64decode, b64encode
@@ -133,6 +134,7 @@ def changed_pictures(committed: Any, drawn: Any) -> list[str]:
 # --- both notice what they are for ----------------------------------------------------------------
 
 
+@functools.cache
 def drawn(ridge: float = 300.0, label: float = 0.5, width: float = 7.0) -> bytes:
     """A small roofline, its ridge and its label where asked."""
     figure, axes = plt.subplots(figsize=(width, 4.5))
