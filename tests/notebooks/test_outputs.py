@@ -149,7 +149,8 @@ def drawn(ridge: float = 300.0, label: float = 0.5, width: float = 7.0) -> bytes
 
 
 def test_chapter_1s_picture_is_drawn_now() -> None:
-    left, right = pixels((books.ROOT / front.DRAWN).read_bytes()), pixels(front.drawn())
+    with plt.rc_context():  # it sets the book's style
+        left, right = pixels((books.ROOT / front.DRAWN).read_bytes()), pixels(front.drawn())
     assert left.shape == right.shape
     assert worst_block(left, right) <= THRESHOLD, "look, then `python -m tools.site.front`"
 
