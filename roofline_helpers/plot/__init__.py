@@ -2,8 +2,8 @@
 timelines.
 
 Every function takes ``ax=None``, draws in SI units (FLOP/s against FLOP/byte; only the tick labels
-are scaled), returns the Axes and never calls ``show``. Points that have a label are placed by
-`place_labels`, each time that the figure is drawn, so that no two texts meet at any size.
+are scaled), returns the Axes and never calls ``show``. Names find their places each time that the
+figure is drawn, and not before, so that no two texts meet at any size.
 Artists carry a gid ("roof:memory", "roof:compute", "ridge", "job:NAME", …) for checks to find.
 """
 

@@ -43,28 +43,68 @@ def figure_of(ax: Axes) -> Figure:
 
 def lay_out(ax: Axes) -> None:
     """Lay the figure out again, after a change of what surrounds the Axes."""
-    engine = figure_of(ax).get_layout_engine()
+    figure = figure_of(ax)
+    engine = figure.get_layout_engine()
     if engine is not None:
-        engine.execute(figure_of(ax))
+        engine.execute(figure)
+    again(ax)
 
 
-def settle(ax: Axes) -> None:
-    """Draw without output: what finds its place when it is drawn has it then."""
-    figure_of(ax).draw_without_rendering()
+def again(ax: Axes) -> None:
+    """Let the figure be laid out, and all that runs before it is drawn run, once more."""
+    for artist in figure_of(ax).artists:
+        if isinstance(artist, Places):
+            artist.moved = True
 
 
 class AtDraw(Artist):
-    """Runs a function before the texts of its Axes are drawn, when all sizes are known."""
+    """Runs a function before its figure is drawn, when all sizes are known; see `Places`."""
 
     def __init__(self, function: Callable[[Any], None], zorder: float) -> None:
         super().__init__()
         self.set_in_layout(False)
         self.set_zorder(zorder)
-        self._function = function
+        self.function = function
+
+    def join(self, ax: Axes) -> None:
+        """Become a part of an Axes: it runs each time that the figure is drawn."""
+        ax.add_artist(self)
+        figure = figure_of(ax)
+        if not any(isinstance(artist, Places) for artist in figure.artists):
+            figure.add_artist(Places())
+
+
+class Places(Artist):
+    """Runs all of a figure's `AtDraw`, the lowest `zorder` first, before any Axes is drawn.
+
+    Where one of them has changed the layout, what the others found no longer holds: the figure is
+    laid out once more and all run again. So each picture is right when it is drawn for the first
+    time, and nothing has to be drawn before that only to find the places.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.set_in_layout(False)
+        self.set_zorder(-1000)
+        self.moved = False
 
     def draw(self, renderer: Any) -> None:
-        """Run the function; nothing is drawn."""
-        self._function(renderer)
+        """Run the functions; nothing is drawn."""
+        figure: Any = self.figure
+        for _ in range(3):
+            self.moved = False
+            for ax in figure.axes:
+                locate = ax.get_axes_locator()
+                ax.apply_aspect(locate(ax, renderer) if locate else None)
+                ax.viewLim.frozen()  # asking for it brings the limits up to date
+                waiting = [child for child in ax.get_children() if isinstance(child, AtDraw)]
+                for child in sorted(waiting, key=Artist.get_zorder):
+                    child.function(renderer)
+            if not self.moved:
+                break
+            engine = figure.get_layout_engine()
+            if engine is not None:
+                engine.execute(figure)
 
 
 def intensity_range(

@@ -17,7 +17,7 @@ from roofline_helpers._checks import BadType, BadValue, mapping, quantity, singl
 from roofline_helpers.dtypes import dtype as dtype_of
 from roofline_helpers.hardware import Chip
 from roofline_helpers.hardware import chip as chip_of
-from roofline_helpers.plot.canvas import axes_for, log_scale, settle
+from roofline_helpers.plot.canvas import axes_for, log_scale
 from roofline_helpers.plot.inputs import Job, Jobs, named_jobs, position, short_names, works_of
 from roofline_helpers.plot.names import legend_below, name_at_margin, name_bars
 from roofline_helpers.plot.style import (
@@ -193,7 +193,6 @@ def lines(
     ax.grid(color=PALETTE["grid"], lw=0.6)
     ax.set_axisbelow(True)
     name_at_margin(ax, margin)
-    settle(ax)
     return ax
 
 

@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 from matplotlib.text import Annotation, Text
 
 from roofline_helpers._checks import BadType
-from roofline_helpers.plot.canvas import settle
 from roofline_helpers.plot.geometry import corners_of, meet, touches
 from roofline_helpers.plot.inputs import need
 from roofline_helpers.plot.placer import Placer
@@ -72,10 +71,9 @@ def place(
     placer = next((child for child in ax.get_children() if isinstance(child, Placer)), None)
     if placer is None:
         placer = Placer()
-        ax.add_artist(placer)
+        placer.join(ax)
     made = [placer.add(ax, x, y, text, shift) for x, y, text in labels if text]
     placer.avoid.extend(avoid)
-    settle(ax)
     return made
 
 
@@ -104,6 +102,8 @@ def text_overlaps(fig: Figure) -> list[tuple[str, str]]:
 
 def visible_texts(fig: Figure) -> list[Text]:
     """Return the texts that a figure shows: not the empty, the hidden, nor ticks out of range.
+
+    As it was drawn last: which names there is room for is found when a figure is drawn.
 
     Examples
     --------

@@ -15,7 +15,14 @@ from matplotlib.patches import Patch
 from matplotlib.text import Text
 from matplotlib.transforms import ScaledTranslation
 
-from roofline_helpers.plot.canvas import AtDraw, figure_of, has_marker, lay_out, loose_line
+from roofline_helpers.plot.canvas import (
+    AtDraw,
+    again,
+    figure_of,
+    has_marker,
+    lay_out,
+    loose_line,
+)
 from roofline_helpers.plot.geometry import Pixels, corners_of, meet, spread
 from roofline_helpers.plot.style import PALETTE, SMALL, halo
 
@@ -75,7 +82,7 @@ def name_slope(ax: Axes, text: str, bandwidth: float, color: str, *, below: bool
             if made.get_visible():
                 break
 
-    ax.add_artist(AtDraw(place, -5))
+    AtDraw(place, -5).join(ax)
 
 
 def _spots(ax: Axes) -> tuple[Pixels, Pixels]:
@@ -103,7 +110,7 @@ def name_region(ax: Axes, text: str, left: float, right: float, part: str) -> No
             made.set_text(text.replace("-", "-\n"))
         made.set_visible(Text.get_window_extent(made, renderer).width <= b - a - 2)
 
-    ax.add_artist(AtDraw(place, -6))
+    AtDraw(place, -6).join(ax)
 
 
 def name_guides(ax: Axes, entries: list[tuple[float, str]]) -> None:
@@ -141,9 +148,9 @@ def name_guides(ax: Axes, entries: list[tuple[float, str]]) -> None:
             path.set_data([start, start, end], [y, y + 2 * point, y + 10 * point])
         if slants[0] != slant:
             slants[0] = slant
-            lay_out(ax)
+            again(ax)
 
-    ax.add_artist(AtDraw(place, -8))
+    AtDraw(place, -8).join(ax)
 
 
 def name_bars(ax: Axes, pieces: list[tuple[int, float, float, str]], height: float) -> None:
@@ -170,7 +177,7 @@ def name_bars(ax: Axes, pieces: list[tuple[int, float, float, str]], height: flo
         for text, fit in zip(made, fits, strict=True):
             text.set_visible(fit and sum(fits) > len(fits) / 2)
 
-    ax.add_artist(AtDraw(place, -5))
+    AtDraw(place, -5).join(ax)
 
 
 def name_at_margin(ax: Axes, entries: Sequence[tuple[float, str, Mapping[str, Any]]]) -> None:
@@ -197,7 +204,7 @@ def name_at_margin(ax: Axes, entries: Sequence[tuple[float, str, Mapping[str, An
             text.set_position((18, (y - (ax.bbox.y0 + ax.bbox.y1) / 2) / point))
             path.set_data([right, right + 3 * point, right + 14 * point], [end, end, y])
 
-    ax.add_artist(AtDraw(place, -5))
+    AtDraw(place, -5).join(ax)
 
 
 def legend_below(ax: Axes, handles: list[Patch]) -> None:
@@ -209,7 +216,7 @@ def legend_below(ax: Axes, handles: list[Patch]) -> None:
                            bbox_to_anchor=(0.5, 0), bbox_transform=below, borderaxespad=0,
                            handlelength=1.4, columnspacing=1.2)  # fmt: skip
         legend.set_in_layout(False)
-        figure.draw_without_rendering()
+        lay_out(ax)
         width = legend.get_window_extent().width
         if width <= ax.bbox.x1 or columns == 1:
             break

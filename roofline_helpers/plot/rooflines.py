@@ -17,7 +17,6 @@ from roofline_helpers.plot.canvas import (
     figure_of,
     intensity_range,
     log_axes,
-    settle,
 )
 from roofline_helpers.plot.inputs import (
     Job,
@@ -237,7 +236,6 @@ def compare(
         margin.append((roof.peak, name, look))
     name_at_margin(ax, margin)
     name_guides(ax, [(row[0][0], label) for (label, _), row in zip(named, points, strict=True)])
-    settle(ax)
     return ax
 
 

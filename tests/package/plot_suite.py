@@ -119,5 +119,6 @@ def at(ax, gid):
 
 
 def shown(ax, gid=None):
+    ax.figure.draw_without_rendering()
     texts = plot.visible_texts(ax.figure)
     return [t.get_text() for t in texts if gid is None or t.get_gid() == gid]

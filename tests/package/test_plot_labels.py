@@ -137,7 +137,7 @@ def test_labels_are_placed_again_only_where_something_has_changed(monkeypatch):
     monkeypatch.setattr(solver, "greedy", lambda *args: [tried.append(1), greedy(*args)][1])
     monkeypatch.setattr(placer, "solve", lambda *args: [solved.append(1), solve(*args)][1])
     points = {f"kernel {i}": float(10 ** (-1 + i / 6)) for i in range(solver.MANY + 1)}
-    plot.roofline(ROOF, points)
+    plot.roofline(ROOF, points).figure.draw_without_rendering()
     assert 0 < len(tried) <= 4 * 8 * len(solved)  # four orders, eight tries of each
     few = plot.roofline(ROOF, dict(list(points.items())[:6]))
     few.figure.draw_without_rendering()

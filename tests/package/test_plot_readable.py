@@ -61,16 +61,26 @@ def test_pictures_make_their_own_axes_and_leave_the_defaults_alone():
     assert dict(mpl.rcParams) == before
 
 
-def test_a_picture_is_drawn_the_same_twice():
-    def pixels():
-        fig, ax = plt.subplots(figsize=(3.6, 3.4))
-        plot.roofline(real("v7x"), JOBS, ax=ax)
-        fig.canvas.draw()
-        return np.asarray(fig.canvas.buffer_rgba()).copy()
+def pixels(fig):
+    fig.canvas.draw()
+    return np.asarray(fig.canvas.buffer_rgba()).copy()
 
-    first, second = pixels(), pixels()
+
+def test_a_picture_is_drawn_the_same_twice():
+    made = [plt.subplots(figsize=(3.6, 3.4)) for _ in range(2)]
+    first, second = (pixels(plot.roofline(real("v7x"), JOBS, ax=ax).figure) for _, ax in made)
     assert first.std() > 0
     assert np.array_equal(first, second)
+
+
+@pytest.mark.parametrize("name", ["roofline, jobs", "compare three"])
+def test_the_first_drawing_is_right(name):
+    """Names below and above the axes leave them less room, which is so from the beginning."""
+    plot.use_style()
+    fig, ax = plt.subplots(figsize=SIZES["phone"])
+    PICTURES[name](ax)
+    first = pixels(fig)
+    assert np.array_equal(first, pixels(fig))
 
 
 def test_a_title_and_a_new_size_make_no_overlap():
