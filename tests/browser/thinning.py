@@ -7,6 +7,7 @@ what no kind can tell, such as the order of headings, stays on the page.
 
 from __future__ import annotations
 
+from browser import violations
 from playwright.sync_api import Page
 
 Seen = dict[str, int]  # how many elements of a kind axe has looked at
@@ -61,7 +62,8 @@ NOTE = """() => {
 }"""
 # What is of a kind seen `enough` times goes with all that is in it, if that is so too. An element
 # that stays keeps its first child (a list its first entry, a table its first row), and what makes
-# up a name, a picture or a field stays as it is
+# up a name, a picture or a field stays as it is. What stays and is of a kind that axe has not seen
+# so often is marked: only there must axe work out colours, which takes most of its time
 THIN = """([seen, enough]) => {
   const STAYS = "h1, h2, h3, h4, h5, h6, header, footer, main, nav, aside, [role=region]";
   const WHOLE = "a, button, caption, figure, h1, h2, h3, h4, h5, h6, label, legend, math, select," +
@@ -72,7 +74,11 @@ THIN = """([seen, enough]) => {
   const known = (one) =>
     !one.matches(STAYS) && seen[notes.get(one)] >= enough && within(one).every(known);
   const goes = (one) => known(one) && !one.matches("link, script, style");
-  const count = (one) => (seen[notes.get(one)] = (seen[notes.get(one)] ?? 0) + 1);
+  const count = (one) => {
+    const kind = notes.get(one), times = seen[kind] ?? 0;
+    one.toggleAttribute("data-unseen", times < enough);
+    seen[kind] = times + 1;
+  };
   const units = (one) => {
     const children = within(one).map((child) => [child]);
     if (one.localName !== "dl") return children;
@@ -94,6 +100,21 @@ THIN = """([seen, enough]) => {
   return seen;
 }"""
 
+# Whether a page shows more of unseen kinds than it did when this was last asked
+MORE = """() => {
+  const within = (one) => [...one.children, ...(one.shadowRoot?.children ?? [])];
+  const all = (one) => [one, ...within(one).flatMap(all)];
+  const { shown } = window, now = all(document.body).filter((one) => one.checkVisibility());
+  window.shown = new Set(now);
+  return !shown || now.some((one) => one.matches("[data-unseen]") && !shown.has(one));
+}"""
+# Axe's rules that depend on how a page is shown, those of the page's order among them
+BY_LOOK = (
+    *("color-contrast", "link-in-text-block", "scrollable-region-focusable", "target-size"),
+    *("aria-hidden-focus", "bypass", "heading-order", "landmark-one-main", "landmark-unique"),
+    *("nested-interactive", "page-has-heading-one", "region", "skip-link"),
+)
+
 
 def note(page: Page) -> None:
     """Note of which kind each element of a page is, as it is shown now."""
@@ -113,3 +134,13 @@ def thin_out(page: Page, seen: Seen, enough: int = 2) -> None:
         How many of a kind it looks at.
     """
     seen |= page.evaluate(THIN, [seen, enough])
+
+
+def violations_of_unseen(page: Page) -> list[str]:
+    """Return what axe finds on a page after `thin_out`: in colours, of what is of an unseen kind.
+
+    Where a page is looked at again in another width or theme, and shows nothing of an unseen kind
+    that it did not show before, only by the rules that depend on how it is shown.
+    """
+    rules = () if page.evaluate(MORE) else BY_LOOK
+    return violations(page, rules=rules, coloured="[data-unseen]")
