@@ -42,7 +42,8 @@ NOTE = """() => {
     const style = getComputedStyle(one), box = one.getBoundingClientRect();
     const scrolls = /auto|scroll/.test(style.overflow) &&
       (one.scrollWidth > one.clientWidth || one.scrollHeight > one.clientHeight);
-    const attributes = [...one.attributes].filter(({ name }) => name !== "class");
+    const judged = ({ name }) => name !== "class" && name !== "data-unseen";
+    const attributes = [...one.attributes].filter(judged);
     return [
       one.localName, ...[...one.classList].sort(),
       ...attributes.map((each) => attribute(one, each)).sort(),
@@ -64,7 +65,7 @@ NOTE = """() => {
 # that stays keeps its first child (a list its first entry, a table its first row), and what makes
 # up a name, a picture or a field stays as it is. What stays and is of a kind that axe has not seen
 # so often is marked: only there must axe work out colours, which takes most of its time
-THIN = """([seen, enough]) => {
+THIN = """([seen, enough, removing]) => {
   const STAYS = "h1, h2, h3, h4, h5, h6, header, footer, main, nav, aside, [role=region]";
   const WHOLE = "a, button, caption, figure, h1, h2, h3, h4, h5, h6, label, legend, math, select," +
     " summary, svg, td, th";
@@ -92,11 +93,13 @@ THIN = """([seen, enough]) => {
     count(one);
     if (one.matches(WHOLE)) all(one).slice(1).forEach(count);
     else units(one).forEach((unit, i) => {
-      if (i > 0 && unit.every(goes)) unit.forEach((each) => each.remove());
+      if (removing && i > 0 && unit.every(goes)) unit.forEach((each) => each.remove());
       else unit.forEach(thin);
     });
   };
   thin(document.body);
+  delete window.notes;
+  delete window.shown;
   return seen;
 }"""
 
@@ -133,7 +136,24 @@ def thin_out(page: Page, seen: Seen, enough: int = 2) -> None:
     enough : int
         How many of a kind it looks at.
     """
-    seen |= page.evaluate(THIN, [seen, enough])
+    seen |= page.evaluate(THIN, [seen, enough, True])
+
+
+def violations_of_whole(page: Page, seen: Seen, within: str | None = None) -> list[str]:
+    """Return what axe finds on a page that is used further: in colours, of what is not in `seen`.
+
+    Parameters
+    ----------
+    page : Page
+        The page. All of it stays.
+    seen : dict
+        How many elements of each kind axe has seen; those of this page are added.
+    within : str, optional
+        A CSS selector: only there.
+    """
+    note(page)
+    seen |= page.evaluate(THIN, [seen, 2, False])
+    return violations(page, within, coloured="[data-unseen]")
 
 
 def violations_of_unseen(page: Page) -> list[str]:
