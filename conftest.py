@@ -31,6 +31,8 @@ def pytest_collectstart(collector: Any) -> None:
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Name the tests that failed for `tools.checks`, which says them last of all."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        return  # whoever started it names all of them
     kept = os.environ.get("ROOFLINE_FAILED_TO")
     stats = terminalreporter.stats
     bad = dict.fromkeys(one.nodeid for kind in ("failed", "error") for one in stats.get(kind, ()))
