@@ -262,6 +262,8 @@ def violations(
     page: Page | Frame,
     within: str | None = None,
     skip: tuple[str, ...] = (),
+    rules: tuple[str, ...] = (),
+    coloured: str = "*",
 ) -> list[str]:
     """Return what axe finds on a page, one line a violation: rule, impact, first places.
 
@@ -273,13 +275,18 @@ def violations(
         A CSS selector: only there.
     skip : tuple of str
         Rules to leave out.
+    rules : tuple of str, optional
+        Only these; else all of `AXE_TAGS`.
+    coloured : str
+        A CSS selector: the contrast of colours is judged only of these, in shadow roots too.
     """
     if page.evaluate("typeof axe") == "undefined":
         page.evaluate(axe_source())
     found = page.evaluate(
-        "([within, tags, off]) => axe.run(within || document, {runOnly: tags, resultTypes:"
-        " ['violations'], rules: Object.fromEntries(off.map(r => [r, {enabled: false}]))})",
-        [within, AXE_TAGS, list(skip)],
+        "([within, only, off, selector]) => { axe.configure({rules: [{id: 'color-contrast',"
+        " selector}]}); return axe.run(within || document, {runOnly: only, resultTypes:"
+        " ['violations'], rules: Object.fromEntries(off.map(r => [r, {enabled: false}]))}) }",
+        [within, list(rules) or AXE_TAGS, list(skip), coloured],
     )
     return [
         f"{one['id']} ({one['impact']}, {len(one['nodes'])}): "

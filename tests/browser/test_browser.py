@@ -8,7 +8,7 @@ import nbformat
 import pytest
 from browser import Serve, Visit, Watch, overflow, violations, visitor
 from playwright.sync_api import Browser, Error
-from thinning import note, thin_out
+from thinning import note, thin_out, violations_of_unseen, violations_of_whole
 
 from tools.notebooks import run as notebooks
 
@@ -121,15 +121,37 @@ def test_what_a_page_repeats_is_taken_out_and_what_is_wrong_is_not(visit: Visit)
         return page.locator("body *").count()
 
     left = [thinned(many({})), thinned(many({}))]
-    assert violations(page) == []
+    assert violations_of_unseen(page) == []
     assert every[0] > 500
     assert left[1] < left[0] < 60
     wrong = many(WRONG)
     assert thinned(wrong) < left[0] + 60
-    found = sorted(one.partition(":")[0] for one in violations(page))
+    found = sorted(one.partition(":")[0] for one in violations_of_unseen(page))
     assert {one.split()[0] for one in found} == {rule.split(",")[0] for rule in WRONG}
     page.set_content(wrong)
+    assert found == sorted(one.partition(":")[0] for one in violations_of_whole(page, {}))
     assert found == sorted(one.partition(":")[0] for one in violations(page))
+
+
+def test_a_second_look_finds_what_only_it_shows(visit: Visit) -> None:
+    """In colours and sizes of what was there before, and in names of what was not."""
+    late = (
+        "<style>.late {display: none} @media (max-width: 600px) { .late {display: block} }</style>"
+    )
+    pale = "<p class='thin'>Text</p>"
+    page = visit()
+    for wrong, rule in (
+        (pale, ["color-contrast"]),
+        ("<button class='late'></button>", ["button-name"]),
+    ):
+        page.set_content(f"{SOUND[:-7]}{STYLE}{late}{wrong}</main>")
+        for width in (390, 1280):
+            page.set_viewport_size({"width": width, "height": 900})
+            note(page)
+        thin_out(page, {})
+        assert violations_of_unseen(page) == []
+        page.set_viewport_size({"width": 390, "height": 900})
+        assert [one.split()[0] for one in violations_of_unseen(page)] == rule
 
 
 def test_what_is_in_a_shadow_root_is_noted_too(write, visit: Visit) -> None:
@@ -142,7 +164,7 @@ def test_what_is_in_a_shadow_root_is_noted_too(write, visit: Visit) -> None:
     note(page)
     thin_out(page, {})
     assert page.locator("[data-kind]").count() == 3
-    assert [one.split()[0] for one in violations(page)] == ["button-name"]
+    assert [one.split()[0] for one in violations_of_unseen(page)] == ["button-name"]
 
 
 def test_a_notebook_runs_while_the_browser_is_open(chromium: Browser, tmp_path: Path) -> None:

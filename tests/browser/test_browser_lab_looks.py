@@ -7,10 +7,10 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from browser import drawn, overflow, violations
+from browser import drawn, overflow
 from labs import ANEW, ELEMENTS, Shown, markup
 from playwright.sync_api import Locator, expect
-from thinning import Seen, note, thin_out
+from thinning import Seen, note, thin_out, violations_of_unseen
 
 
 @pytest.fixture(scope="session")
@@ -39,7 +39,7 @@ def test_no_barrier_and_no_overflow(shown: Shown, seen: Seen, kind: str) -> None
     thin_out(page, seen)
     for each in reversed(looks):
         look(*each)
-        assert violations(page) == []
+        assert violations_of_unseen(page) == []
 
 
 # Pairs of texts of a chart whose boxes, turned as they are, meet: no axis between them. And letters

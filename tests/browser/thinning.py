@@ -7,6 +7,7 @@ what no kind can tell, such as the order of headings, stays on the page.
 
 from __future__ import annotations
 
+from browser import violations
 from playwright.sync_api import Page
 
 Seen = dict[str, int]  # how many elements of a kind axe has looked at
@@ -41,7 +42,8 @@ NOTE = """() => {
     const style = getComputedStyle(one), box = one.getBoundingClientRect();
     const scrolls = /auto|scroll/.test(style.overflow) &&
       (one.scrollWidth > one.clientWidth || one.scrollHeight > one.clientHeight);
-    const attributes = [...one.attributes].filter(({ name }) => name !== "class");
+    const judged = ({ name }) => name !== "class" && name !== "data-unseen";
+    const attributes = [...one.attributes].filter(judged);
     return [
       one.localName, ...[...one.classList].sort(),
       ...attributes.map((each) => attribute(one, each)).sort(),
@@ -61,8 +63,9 @@ NOTE = """() => {
 }"""
 # What is of a kind seen `enough` times goes with all that is in it, if that is so too. An element
 # that stays keeps its first child (a list its first entry, a table its first row), and what makes
-# up a name, a picture or a field stays as it is
-THIN = """([seen, enough]) => {
+# up a name, a picture or a field stays as it is. What stays and is of a kind that axe has not seen
+# so often is marked: only there must axe work out colours, which takes most of its time
+THIN = """([seen, enough, removing]) => {
   const STAYS = "h1, h2, h3, h4, h5, h6, header, footer, main, nav, aside, [role=region]";
   const WHOLE = "a, button, caption, figure, h1, h2, h3, h4, h5, h6, label, legend, math, select," +
     " summary, svg, td, th";
@@ -72,7 +75,11 @@ THIN = """([seen, enough]) => {
   const known = (one) =>
     !one.matches(STAYS) && seen[notes.get(one)] >= enough && within(one).every(known);
   const goes = (one) => known(one) && !one.matches("link, script, style");
-  const count = (one) => (seen[notes.get(one)] = (seen[notes.get(one)] ?? 0) + 1);
+  const count = (one) => {
+    const kind = notes.get(one), times = seen[kind] ?? 0;
+    one.toggleAttribute("data-unseen", times < enough);
+    seen[kind] = times + 1;
+  };
   const units = (one) => {
     const children = within(one).map((child) => [child]);
     if (one.localName !== "dl") return children;
@@ -86,13 +93,30 @@ THIN = """([seen, enough]) => {
     count(one);
     if (one.matches(WHOLE)) all(one).slice(1).forEach(count);
     else units(one).forEach((unit, i) => {
-      if (i > 0 && unit.every(goes)) unit.forEach((each) => each.remove());
+      if (removing && i > 0 && unit.every(goes)) unit.forEach((each) => each.remove());
       else unit.forEach(thin);
     });
   };
   thin(document.body);
+  delete window.notes;
+  delete window.shown;
   return seen;
 }"""
+
+# Whether a page shows more of unseen kinds than it did when this was last asked
+MORE = """() => {
+  const within = (one) => [...one.children, ...(one.shadowRoot?.children ?? [])];
+  const all = (one) => [one, ...within(one).flatMap(all)];
+  const { shown } = window, now = all(document.body).filter((one) => one.checkVisibility());
+  window.shown = new Set(now);
+  return !shown || now.some((one) => one.matches("[data-unseen]") && !shown.has(one));
+}"""
+# Axe's rules that depend on how a page is shown, those of the page's order among them
+BY_LOOK = (
+    *("color-contrast", "link-in-text-block", "scrollable-region-focusable", "target-size"),
+    *("aria-hidden-focus", "bypass", "heading-order", "landmark-one-main", "landmark-unique"),
+    *("nested-interactive", "page-has-heading-one", "region", "skip-link"),
+)
 
 
 def note(page: Page) -> None:
@@ -112,4 +136,31 @@ def thin_out(page: Page, seen: Seen, enough: int = 2) -> None:
     enough : int
         How many of a kind it looks at.
     """
-    seen |= page.evaluate(THIN, [seen, enough])
+    seen |= page.evaluate(THIN, [seen, enough, True])
+
+
+def violations_of_whole(page: Page, seen: Seen, within: str | None = None) -> list[str]:
+    """Return what axe finds on a page that is used further: in colours, of what is not in `seen`.
+
+    Parameters
+    ----------
+    page : Page
+        The page. All of it stays.
+    seen : dict
+        How many elements of each kind axe has seen; those of this page are added.
+    within : str, optional
+        A CSS selector: only there.
+    """
+    note(page)
+    seen |= page.evaluate(THIN, [seen, 2, False])
+    return violations(page, within, coloured="[data-unseen]")
+
+
+def violations_of_unseen(page: Page) -> list[str]:
+    """Return what axe finds on a page after `thin_out`: in colours, of what is of an unseen kind.
+
+    Where a page is looked at again in another width or theme, and shows nothing of an unseen kind
+    that it did not show before, only by the rules that depend on how it is shown.
+    """
+    rules = () if page.evaluate(MORE) else BY_LOOK
+    return violations(page, rules=rules, coloured="[data-unseen]")
