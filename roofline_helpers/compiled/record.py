@@ -104,10 +104,10 @@ _USUAL = Row("", "")
 
 
 def _brief(row: Row) -> dict[str, Any]:
-    fields = _unusual(replace(row, **_UNREAD))
-    if "flops" in fields:
-        fields["flops"] = {name: n for name, n in fields["flops"].items() if n}
-    return fields
+    told = _unusual(replace(row, **_UNREAD))
+    if "flops" in told:
+        told["flops"] = {name: n for name, n in told["flops"].items() if n}
+    return told
 
 
 def _unusual(row: Row) -> dict[str, Any]:
