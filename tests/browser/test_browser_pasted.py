@@ -10,7 +10,7 @@ from browser import Serve, Visit, overflow
 from hlo_programs import fixture, program
 from labs import PAGE
 from playwright.sync_api import Locator, expect
-from thinning import note, thin_out, violations_of_unseen
+from thinning import violations_of_thinned
 
 import roofline_helpers as rh
 from roofline_helpers import hlo
@@ -130,9 +130,7 @@ def test_it_is_sound_with_a_program(width: int, theme: Any, home: str, visit: Vi
     paste(page.locator(f"[data-kind={KEY}]"), fixture("attention.v6e.jax-0.10.2"))
     expect(page.locator(f"[data-kind={KEY}] dl")).to_contain_text("as compiled")
     assert overflow(page) <= 0
-    note(page)
-    thin_out(page, {})
-    assert violations_of_unseen(page) == []
+    assert violations_of_thinned(page) == []
 
 
 def test_without_a_script_there_is_a_table(home: str, visit: Visit) -> None:

@@ -18,7 +18,14 @@ from pathlib import Path
 import pytest
 from browser import Serve, Visit, Watch, overflow, until, violations, visitor
 from playwright.sync_api import Browser, CDPSession, Page, expect
-from thinning import Seen, note, thin_out, violations_of_unseen, violations_of_whole
+from thinning import (
+    Seen,
+    note,
+    thin_out,
+    violations_of_thinned,
+    violations_of_unseen,
+    violations_of_whole,
+)
 
 from tools import books
 
@@ -315,9 +322,7 @@ def test_rows_of_a_long_table_are_chosen_and_ordered(visit: Visit, home: str) ->
     assert errors == sorted(errors, reverse=True)
     rows.locator("summary").first.click()
     expect(rows.locator("details").first).to_contain_text("products")
-    note(page)
-    thin_out(page, {})
-    assert violations_of_unseen(page) == []
+    assert violations_of_thinned(page) == []
 
 
 def test_the_search_finds_and_marks(visit: Visit, home: str) -> None:
@@ -331,9 +336,7 @@ def test_the_search_finds_and_marks(visit: Visit, home: str) -> None:
     page.keyboard.press("Enter")
     expect(page.locator("#results li").nth(2)).to_be_visible()
     assert page.locator("#results mark").count() > 2
-    note(page)
-    thin_out(page, {})
-    assert violations_of_unseen(page) == []
+    assert violations_of_thinned(page) == []
     page.locator("#results a").first.click()
     expect(page.locator("h1")).to_have_count(1)
 

@@ -164,3 +164,10 @@ def violations_of_unseen(page: Page) -> list[str]:
     """
     rules = () if page.evaluate(MORE) else BY_LOOK
     return violations(page, rules=rules, coloured="[data-unseen]")
+
+
+def violations_of_thinned(page: Page) -> list[str]:
+    """Return what axe finds on a page by itself, after taking out what the page repeats."""
+    note(page)
+    thin_out(page, {})
+    return violations_of_unseen(page)

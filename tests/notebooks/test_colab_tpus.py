@@ -10,8 +10,9 @@ from executed import grouped
 from roofline_helpers import compiled
 from tools import books
 from tools.notebooks import inside, once
+from tools.notebooks import run as notebooks
 
-RUNS_JAX = [path for path in books.notebooks() if once.runs_jax(path)]
+RUNS_JAX = [path for path in books.notebooks() if once.runs_jax(notebooks.load(path))]
 
 
 @pytest.mark.skipif(

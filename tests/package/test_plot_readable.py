@@ -25,8 +25,9 @@ def test_picture_can_be_read(name):
 
 def problems(name, inches):
     """What can't be read in a picture of this size."""
-    fig, ax = plt.subplots(figsize=inches, dpi=200)  # as in the sharp ("retina") picture
+    fig, ax = plt.subplots(figsize=inches)
     assert PICTURES[name](ax) is ax
+    fig.set_dpi(200)  # as in the sharp ("retina") picture
     faults = [f"{one!r} on {other!r}" for one, other in plot.text_overlaps(fig)]
     frame = fig.bbox
     texts = plot.visible_texts(fig)

@@ -21,7 +21,7 @@ from tools import programs
 CHIPS = ("v5e", "v6e")
 CACHE = 2**19  # bytes
 SMALLER = 8  # times, the sides of what is measured
-FASTER = 20  # times, the clock of the notebooks' own loops
+FASTER = 20  # times, the clock of loops of the notebooks and of the package
 # Functions that no TPU program can hold, with the reason
 EXCUSED = {"through_python": "calls Python on the host, which a topology does not have"}
 seen: dict[tuple[str, str, str], tuple[Any, Any, dict[str, Any]]] = {}

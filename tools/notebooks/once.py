@@ -67,21 +67,21 @@ def surroundings() -> str:
     return digest.hexdigest()
 
 
-def runs_jax(path: Path) -> bool:
+def runs_jax(notebook: Any) -> bool:
     """Return whether a notebook's code jits: its text may quote programs that it doesn't run."""
-    cells = notebooks.load(path).cells
+    cells = notebook.cells
     return any("jax.jit(" in cell.source for cell in cells if cell.cell_type == "code")
 
 
-def measures(path: Path) -> bool:
+def measures(notebook: Any) -> bool:
     """Return whether some of a notebook's cells depend on the machine."""
-    cells = notebooks.load(path).cells
-    return any(notebooks.MACHINE in cell.metadata.get("tags", []) for cell in cells)
+    return any(notebooks.MACHINE in cell.metadata.get("tags", []) for cell in notebook.cells)
 
 
 def execute(path: Path) -> Run:
     """Execute a notebook in a kernel of its own."""
-    traced = runs_jax(path)
+    committed = notebooks.load(path)
+    traced = runs_jax(committed)
     live = compiled.can_compile("v6e") is None
     with tempfile.TemporaryDirectory() as folder:
         environment = {compiled.USE: "auto", compiled.RECORD_TO: folder}
@@ -89,7 +89,7 @@ def execute(path: Path) -> Run:
         notebook = notebooks.execute(
             path,
             environment=environment,
-            first=BEGIN.format(traced, measures(path)),
+            first=BEGIN.format(traced, measures(committed)),
             last=END if traced and live else "",
             seconds=PATIENCE,
             manager=warm.Manager,
