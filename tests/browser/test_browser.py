@@ -9,6 +9,7 @@ import pytest
 from browser import Serve, Visit, Watch, overflow, violations, visitor
 from playwright.sync_api import Browser, Error
 from thinning import note, thin_out, violations_of_unseen, violations_of_whole
+from unchanged import Sound
 
 from tools.notebooks import run as notebooks
 
@@ -172,3 +173,34 @@ def test_a_notebook_runs_while_the_browser_is_open(chromium: Browser, tmp_path: 
     path = tmp_path / "a.ipynb"
     path.write_text(notebooks.dump(nbformat.v4.new_notebook(cells=cells)), "utf-8")
     assert notebooks.execute(path).cells[0].outputs[0].data["text/plain"] == "42"
+
+
+def test_a_page_is_kept_as_sound_until_something_of_it_changes(tmp_path: Path) -> None:
+    site, notes = tmp_path / "site", tmp_path / "notes"
+    files = ["_static/book.css", "_static/site.js", "_static/search-index.js", "interactive/ask.js"]
+    pictures = ["_images/a.png", "_images/a.dark.png", "_images/b.png"]
+    for name in [*files, *pictures, "notebooks/fusion.html", "search.html"]:
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
+        (site / name).write_text("as it was", "utf-8")
+    page = site / "notebooks/fusion.html"
+    page.write_text("".join(f"<img src=../{name}>" for name in pictures[:2]), "utf-8")
+    sound = Sound(site, "axe", notes)
+    assert "notebooks/fusion" not in sound
+    sound.add("notebooks/fusion"), sound.add("search")
+    assert "notebooks/fusion" in sound
+    assert "notebooks/fusion" not in Sound(site, "another axe", notes)
+    kept = {}
+    for name in [*files, *pictures, "notebooks/fusion.html"]:
+        before = (site / name).read_text("utf-8")
+        (site / name).write_text(f"{before} no more", "utf-8")
+        kept[name] = "notebooks/fusion" in sound, "search" in sound
+        (site / name).write_text(before, "utf-8")
+    (site / pictures[0]).unlink()
+    assert "notebooks/fusion" not in sound
+    assert kept == {
+        **dict.fromkeys(files, (False, False)),
+        "_static/search-index.js": (True, False),
+        **dict.fromkeys(pictures[:2], (False, True)),
+        "_images/b.png": (True, True),
+        "notebooks/fusion.html": (False, True),
+    }

@@ -3,7 +3,7 @@
 Axe looks at wide light and narrow dark pages, and there at what is of a kind that it has not seen;
 with ROOFLINE_THOROUGH set, at whole pages in all four combinations of theme and width. With that or
 ROOFLINE_PICTURES set, a picture of every page as a phone and as a desk shows it stays in
-``_build/pictures``.
+``_build/pictures``; without, a page that was found sound and has not changed isn't opened again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from browser import Serve, Visit, Watch, overflow, until, violations, visitor
+from browser import Serve, Visit, Watch, axe_source, overflow, until, violations, visitor
 from playwright.sync_api import Browser, CDPSession, Page, expect
 from thinning import (
     Seen,
@@ -26,6 +26,7 @@ from thinning import (
     violations_of_unseen,
     violations_of_whole,
 )
+from unchanged import Sound
 
 from tools import books
 
@@ -36,17 +37,19 @@ THOROUGH = bool(os.environ.get("ROOFLINE_THOROUGH"))
 PICTURED = THOROUGH or bool(os.environ.get("ROOFLINE_PICTURES"))
 # Widths and themes that a page is shown in. It is loaded in the first: a phone keeps its width
 LOOKS = [(390, "dark"), (1280, "light"), *([(390, "light"), (1280, "dark")] if THOROUGH else [])]
+LOOKERS = ("browser.py", "thinning.py", "test_browser_site.py")
 REFUSED = "Content Security Policy"
 CODE = 72  # characters of a line that fit, in a font that is a little wider than this machine's
 
-# Open all that is folded or locked, and let a page do what it does 100 ms after that or a new size
+# Open all that is folded or locked, and let a page do what it does at the next drawing
 OPENED = """() => {
   for (const one of document.querySelectorAll("article details")) one.open = true;
   for (const one of document.querySelectorAll("[data-kind]")) {
     const locked = one.shadowRoot?.querySelector(".then");
     if (locked) locked.hidden = false;
   }
-  return new Promise((on) => requestAnimationFrame(() => setTimeout(on, 110)));
+  const drawn = (on) => requestAnimationFrame(() => requestAnimationFrame(on));
+  return new Promise((on) => setTimeout(() => drawn(on)));
 }"""
 # Pictures of the page that don't load, and those without a size: the text jumps when they come.
 LOADED = """async () => {
@@ -89,12 +92,17 @@ def home(site: Path, serve: Serve) -> str:
 
 @dataclass
 class Looked:
-    """A window for all pages, and the kinds of elements that axe has seen in it."""
+    """A window for all pages, the kinds of elements that axe has seen in it, and what is sound.
+
+    What it has seen on a page with faults may be one of them: after such a page none is noted.
+    """
 
     page: Page
     watch: Watch
     touch: CDPSession
+    sound: Sound
     seen: Seen = field(default_factory=dict)
+    faulty: bool = False
 
     def show(self, width: int, theme: str) -> None:
         """Make it a narrow touch screen or a wide one with a pointer, light or dark."""
@@ -104,11 +112,14 @@ class Looked:
 
 
 @pytest.fixture(scope="module")
-def looked(chromium: Browser, home: str) -> Iterator[Looked]:
+def looked(chromium: Browser, home: str, site: Path) -> Iterator[Looked]:
     """One window for all pages; each test asserts what it watched."""
+    here = Path(__file__).parent
+    sources = [(here / name).read_text("utf-8") for name in LOOKERS]
     with visitor(chromium) as (page, watch):
         page.goto(home + "search.html")
-        yield Looked(page, watch, page.context.new_cdp_session(page))
+        by = "\0".join([chromium.version, axe_source(), *sources])
+        yield Looked(page, watch, page.context.new_cdp_session(page), Sound(site, by))
 
 
 def take_picture(page: Page, name: str, width: int) -> None:
@@ -137,6 +148,8 @@ def faults(page: Page, width: int) -> list[str]:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_is_sound_at_both_widths(name: str, looked: Looked, home: str) -> None:
+    if not PICTURED and name in looked.sound:
+        return
     page, watch, problems = looked.page, looked.watch, []
     looked.show(*LOOKS[0])
     page.goto(f"{home}{name}.html")
@@ -159,7 +172,10 @@ def test_a_page_is_sound_at_both_widths(name: str, looked: Looked, home: str) ->
         problems += [f"{width} px, {theme}: {one}" for one in found]
     problems += [f"asked {one}" for one in watch.outside] + watch.errors
     watch.outside.clear(), watch.errors.clear()
+    looked.faulty |= bool(problems)
     assert not problems, "\n".join(problems)
+    if not looked.faulty:
+        looked.sound.add(name)
 
 
 def test_the_keyboard_reaches_everything_in_order_and_sees_where_it_is(

@@ -119,8 +119,7 @@
   };
   let waiting = 0;
   const later = () => {
-    clearTimeout(waiting);
-    waiting = setTimeout(mark, 100);
+    waiting ||= requestAnimationFrame(() => { waiting = 0; mark(); });
   };
   addEventListener("resize", later);
   document.addEventListener("toggle", later, true);
