@@ -175,7 +175,7 @@ def main() -> int:
     parser.add_argument("--site", type=Path, default=books.ROOT / "_build/html")
     parser.add_argument("--pages", nargs="*", default=books.pages())
     parser.add_argument("--npm", type=Path, default=books.ROOT / "_build/npm")
-    parser.add_argument("--chrome", default=chrome.executable())
+    parser.add_argument("--chrome", default=chrome.executable(chrome.WHOLE))
     parser.add_argument(
         "--default", action="store_true", help="also a default book of the same text"
     )
