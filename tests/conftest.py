@@ -22,8 +22,8 @@ mpl.use("agg")  # no window in the tests' own process; kernels draw into the not
 @pytest.hookimpl(wrapper=True)
 def pytest_collect_file() -> Generator[None, list[Any], list[Any]]:
     """Look for doctests in the package only: tests have none, and to look walks all they import."""
-    found = yield
-    return [each for each in found if type(each) is pytest.Module]
+    collectors = yield
+    return [each for each in collectors if type(each) is pytest.Module]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -115,7 +115,7 @@ def between(text: str, name: str, lines: list[str], path: str) -> str:
         re.DOTALL | re.MULTILINE,
     )
     body = "".join(f"{line}\n" for line in lines)
-    changed, count = pattern.subn(lambda found: found[1] + body + found[3], text)
+    changed, count = pattern.subn(lambda match: match[1] + body + match[3], text)
     if count != 1:
         raise ValueError(f"{path}: {count} pairs of marks {name}:start and {name}:end, not one")
     return changed

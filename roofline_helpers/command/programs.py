@@ -60,15 +60,19 @@ def _show(report: Report, by: str | None) -> None:
 def compared(before: str, after: str, *, json: bool) -> int:
     """Print what changed from one report's file to another's; return 1 where something did."""
     reports = [Report(**record.load(path)) for path in (before, after)]
-    found = reports[0].diff(reports[1])
+    difference = reports[0].diff(reports[1])
     if json:
-        changes = [asdict(change) for change in found.changes]
-        data = {"changes": changes, "seconds": found.seconds, "compilers": found.compilers}
-        tables.as_json(data | {"same_compiler": found.same_compiler})
-        return int(bool(found))
-    head, *lines = str(found).splitlines()
+        changes = [asdict(change) for change in difference.changes]
+        data = {
+            "changes": changes,
+            "seconds": difference.seconds,
+            "compilers": difference.compilers,
+        }
+        tables.as_json(data | {"same_compiler": difference.same_compiler})
+        return int(bool(difference))
+    head, *lines = str(difference).splitlines()
     screen = tables.console()
     screen.print(head, style="bold")
     for line in lines:
         screen.print(line)
-    return int(bool(found))
+    return int(bool(difference))

@@ -187,8 +187,8 @@ def unfiltered(
     shifted = {
         option: [place + 1 for place in _positions(jit, option)]
         if option.endswith("nums")
-        else said
-        for option, said in jit.items()
+        else value
+        for option, value in jit.items()
     }
     return called, Arguments((inner, *arguments.positional), arguments.named), shifted
 

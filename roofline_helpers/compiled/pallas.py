@@ -66,10 +66,10 @@ def _kernels(jaxpr: Any, known: dict[Any, Any], platform: str) -> Iterator[Palla
             within, values = [within[int(values[0])]], values[1:]
         for inner, constants in within:
             inputs = inner.invars
-            given = dict(zip(inner.constvars, map(small, constants), strict=False))
+            values_of = dict(zip(inner.constvars, map(small, constants), strict=False))
             if len(inputs) == len(values):
-                given |= dict(zip(inputs, values, strict=True))
-            yield from _kernels(inner, given, platform)
+                values_of |= dict(zip(inputs, values, strict=True))
+            yield from _kernels(inner, values_of, platform)
 
 
 def _platform_index(platforms: Sequence[Any], platform: str) -> Any:

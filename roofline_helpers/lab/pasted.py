@@ -50,8 +50,10 @@ def your_kernel(
     start = {**START, **start_of(chip, dtype), "kind": "matmul"}
     roof = chip_of(chip).roofline(start["dtype"])
     job = work.matmul(START["m"], START["n"], START["k"], start["dtype"])
-    said = verdicts.verdict(job, chip, name=f"{START['m']} × {START['n']} × {START['k']} matmul")
+    verdict = verdicts.verdict(job, chip, name=f"{START['m']} × {START['n']} × {START['k']} matmul")
     rows = [matmul_row(roof, start["dtype"], side) for side in (128, 512, 1024, 2048, 8192)]
     floors = {"tpu": verdicts.assumed_floor("tpu"), "other": verdicts.assumed_floor("gpu")}
-    plain = f"{repr(said).strip('<>')}. Square ones, N × N × N, on {roof.name}, published ceilings"
+    plain = (
+        f"{repr(verdict).strip('<>')}. Square ones, N × N × N, on {roof.name}, published ceilings"
+    )
     return instrument("your-kernel", key, title, start, plain, rows, bundle="paste", floors=floors)

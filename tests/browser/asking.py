@@ -31,13 +31,13 @@ DARK = (
 
 
 def choice(**more: Any) -> ask.Element:
-    given = {"right": "the batch", "key": "t-choice"} | more
-    return ask.choice("Which decides?", OPTIONS, **given)
+    options = {"right": "the batch", "key": "t-choice"} | more
+    return ask.choice("Which decides?", OPTIONS, **options)
 
 
 def number(**more: Any) -> ask.Element:
-    given = {"solution": 1024 / 3, "unit": "FLOP/byte", "key": "t-number"} | more
-    return ask.number("What is the intensity?", **given)
+    options = {"solution": 1024 / 3, "unit": "FLOP/byte", "key": "t-number"} | more
+    return ask.number("What is the intensity?", **options)
 
 
 def multi() -> ask.Element:
@@ -97,7 +97,7 @@ def framed(show: Show, *elements: ask.Element) -> Frame:
     page = show(body=frame)
     element = page.wait_for_selector("iframe")
     assert element is not None
-    found = element.content_frame()
-    assert found is not None
-    found.wait_for_load_state()
-    return found
+    content = element.content_frame()
+    assert content is not None
+    content.wait_for_load_state()
+    return content

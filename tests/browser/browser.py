@@ -236,8 +236,8 @@ def visit(chromium: Browser, idle: dict[bool, list[Window]]) -> Iterator[Visit]:
             **options: Any,
         ) -> Page:
             if own or options:
-                given = visitor(chromium, width, height, theme, allowed, **options)
-                page, watch = stack.enter_context(given)
+                fresh = visitor(chromium, width, height, theme, allowed, **options)
+                page, watch = stack.enter_context(fresh)
             else:
                 left = idle[width < 600]
                 window = left.pop() if left else Window(chromium, width)
@@ -292,7 +292,7 @@ def violations(
     """
     if page.evaluate("typeof axe") == "undefined":
         page.evaluate(axe_source())
-    found = page.evaluate(
+    result = page.evaluate(
         "([within, only, off, selector]) => { axe.configure({rules: [{id: 'color-contrast',"
         " selector}]}); return axe.run(within || document, {runOnly: only, resultTypes:"
         " ['violations'], rules: Object.fromEntries(off.map(r => [r, {enabled: false}]))}) }",
@@ -301,7 +301,7 @@ def violations(
     return [
         f"{one['id']} ({one['impact']}, {len(one['nodes'])}): "
         + "; ".join(f"{node['target']} {node['failureSummary']}" for node in one["nodes"][:3])
-        for one in found["violations"]
+        for one in result["violations"]
     ]
 
 

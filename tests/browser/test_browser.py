@@ -55,9 +55,9 @@ def test_errors_are_noticed(write, chromium: Browser, script: str) -> None:
 def test_barriers_and_overflow_are_found(write, visit: Visit) -> None:
     wide = "<input><div style='width:500px;color:#ccc;background:#fff'>pale</div>"
     page = visit(write(f"{SOUND[:-7]}{wide}</main>"), width=390)
-    found = "\n".join(violations(page))
-    assert "color-contrast (serious, 1)" in found
-    assert "label (critical, 1)" in found
+    listed = "\n".join(violations(page))
+    assert "color-contrast (serious, 1)" in listed
+    assert "label (critical, 1)" in listed
     assert overflow(page) > 100
 
 
@@ -127,11 +127,11 @@ def test_what_a_page_repeats_is_taken_out_and_what_is_wrong_is_not(visit: Visit)
     assert left[1] < left[0] < 60
     wrong = many(WRONG)
     assert thinned(wrong) < left[0] + 60
-    found = sorted(one.partition(":")[0] for one in violations_of_unseen(page))
-    assert {one.split()[0] for one in found} == {rule.split(",")[0] for rule in WRONG}
+    rules = sorted(one.partition(":")[0] for one in violations_of_unseen(page))
+    assert {one.split()[0] for one in rules} == {rule.split(",")[0] for rule in WRONG}
     page.set_content(wrong)
-    assert found == sorted(one.partition(":")[0] for one in violations_of_whole(page, {}))
-    assert found == sorted(one.partition(":")[0] for one in violations(page))
+    assert rules == sorted(one.partition(":")[0] for one in violations_of_whole(page, {}))
+    assert rules == sorted(one.partition(":")[0] for one in violations(page))
 
 
 def test_a_second_look_finds_what_only_it_shows(visit: Visit) -> None:

@@ -92,20 +92,20 @@ def test_any_number_unlocks_by_keyboard(show: Show) -> None:
     more = {"feedback": [(1024, "That is N, not N/3.")], "why": "N/3 FLOP for each byte."}
     page = show(*(number(then=TABLE, key=f"t-{i}", **more) for i in range(len(NUMBERS))))
     hosts = page.locator("[data-kind=question]").all()
-    for i, (host, (typed, said)) in enumerate(zip(hosts, NUMBERS.items(), strict=True)):
+    for i, (host, (typed, feedback)) in enumerate(zip(hosts, NUMBERS.items(), strict=True)):
         page.keyboard.press("Tab")
         page.keyboard.type(typed)
         expect(host.get_by_role("table")).to_be_hidden()
         page.keyboard.press("Enter")
         expect(host.get_by_role("table")).to_be_visible()
         told = str(host.get_by_role("status").text_content())
-        assert said in told, typed
+        assert feedback in told, typed
         expect(host.get_by_role("button", name="Answer again")).to_be_focused()
         expect(host.get_by_role("textbox")).to_be_disabled()
-        expect(host).to_contain_text(said)
+        expect(host).to_contain_text(feedback)
         assert "Solution: 341 FLOP/byte: N/3 FLOP for each byte." in told
         entry = stored(page)[f"roofline:v1:t-{i}"]
-        assert (entry["right"], entry["answer"]) == (said == "Right.", "341 FLOP/byte"), typed
+        assert (entry["right"], entry["answer"]) == (feedback == "Right.", "341 FLOP/byte"), typed
 
 
 BAD = {
@@ -451,20 +451,20 @@ def test_numbers_are_judged_as_in_python(visit: Visit) -> None:
     factors = [0, 1e-9, 1e-6, 1e-3, 0.01, 0.05, 1 / 8, 0.25, 0.5, 0.9, 0.95, 0.97, 0.98, 0.999, 1]
     factors += [1.001, 1.02, 1.03, 1.05, 1.1, 1.11, 2, 2.05, 2.1, 3, 4, 8, 16, 100, 1e3, 1e6, 1e9]
     page, compared = visit(), 0
-    for given in asked.values():
-        element = ask.number("How much?", key="t-judged", reveal=False, **given)
-        exact = given["solution"]
+    for options in asked.values():
+        element = ask.number("How much?", key="t-judged", reveal=False, **options)
+        exact = options["solution"]
         values = [factor * exact for factor in factors]
         values += [15, 14, 16, 0, 1 / exact if exact else 7, *([-exact] if exact < 0 else [])]
-        values = [value for value in values if value >= given.get("smallest", 0)]
+        values = [value for value in values if value >= options.get("smallest", 0)]
         judged = """([data, values]) => { const ui = {say: () => {}}; return values.map((value) => {
             const one = core.question({...data, lead: "", value}, ui).node;
             return one.querySelector(".feedback .line").lastChild.textContent; }) }"""
-        said = core(page, judged, [dict(element.data), values])
-        for value, words in zip(values, said, strict=True):
-            more = {name: each for name, each in given.items() if name != "solution"}
+        feedback = core(page, judged, [dict(element.data), values])
+        for value, words in zip(values, feedback, strict=True):
+            more = {name: each for name, each in options.items() if name != "solution"}
             expected = repr(rh.check(value, exact, **more))
-            assert expected.removeprefix("Not yet. ") == words, (given, value)
+            assert expected.removeprefix("Not yet. ") == words, (options, value)
             compared += 1
     assert compared > 200
 

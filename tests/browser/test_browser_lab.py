@@ -55,11 +55,11 @@ def test_cards_of_the_memory_wall_are_those_of_python(shown: Shown) -> None:
 
 def design_settings() -> list[dict[str, Any]]:
     chosen = random.Random(11)
-    found = []
+    settings = []
     for chip in ("h100", "v5e", "v6e", "orin-nx", "b200", "t4", "mi300x", "h200"):
         half = rh.chip(chip).half
         weights = chosen.choice([half, "int8", "int4"])
-        found.append(
+        settings.append(
             {
                 "chip": chip,
                 "model": chosen.choice(serving.MODELS),
@@ -78,7 +78,7 @@ def design_settings() -> list[dict[str, Any]]:
                 "kept": chosen.choice([0, 10]),
             }
         )
-    return found
+    return settings
 
 
 def design_texts(setting: dict[str, Any]) -> tuple[dict[str, str], list[str], list[str], int]:
@@ -93,7 +93,7 @@ def design_texts(setting: dict[str, Any]) -> tuple[dict[str, str], list[str], li
     needed = one.memory.total + one.memory.reserve
     several = one.setting.chips > 1
     each = " of each chip" if several else ""
-    said = [
+    present = [
         f"Memory{each}: {rh.si(needed, 'B')} of {rh.si(one.memory.capacity, 'B')}.",
         f"KV cache {rh.si(one.memory.cache, 'B')}",
     ]
@@ -101,30 +101,32 @@ def design_texts(setting: dict[str, Any]) -> tuple[dict[str, str], list[str], li
     if one.fits:
         cards = {"tokens per second": significant(one.tokens_per_second)}
         cards[when] = rh.si(one.seconds, "s")
-        unsaid = ["Out of memory"]
+        absent = ["Out of memory"]
         if several:
-            said.append(f"{significant(one.tokens_per_second / one.setting.chips)} tokens/s a chip")
-            said.append(f"all-reduces {rh.si(one.comms, 's')}")
+            present.append(
+                f"{significant(one.tokens_per_second / one.setting.chips)} tokens/s a chip"
+            )
+            present.append(f"all-reduces {rh.si(one.comms, 's')}")
     else:
-        cards, unsaid = {"tokens per second": "–", when: "–"}, []
-        said.append(f"Out of memory: {rh.si(needed, 'B')} needed")
-        said += [f"Batch {one.largest_batch():,}"] if one.largest_batch() else []
-        said += [f"{one.fewest_chips()} chips"] if one.fewest_chips() else []
+        cards, absent = {"tokens per second": "–", when: "–"}, []
+        present.append(f"Out of memory: {rh.si(needed, 'B')} needed")
+        present += [f"Batch {one.largest_batch():,}"] if one.largest_batch() else []
+        present += [f"{one.fewest_chips()} chips"] if one.fewest_chips() else []
     if setting["phase"] == "prefill":  # the target is one of a token
         return (
             cards,
-            said,
-            [*unsaid, "Best batch within", "No batch fits and meets"],
+            present,
+            [*absent, "Best batch within", "No batch fits and meets"],
             len(one.kernels) + several,
         )
     latency = setting["latency"] / 1e3
     best = serving.best_batch(setting["model"], setting["chip"], latency=latency, **asked)
-    said.append(
+    present.append(
         f"{best.setting.batch:,}, {significant(best.tokens_per_second)} tokens/s."
         if best
         else "No batch fits and meets"
     )
-    return cards, said, unsaid, len(one.kernels) + several
+    return cards, present, absent, len(one.kernels) + several
 
 
 def test_cards_of_the_design_are_those_of_python(shown: Shown) -> None:
@@ -132,13 +134,15 @@ def test_cards_of_the_design_are_those_of_python(shown: Shown) -> None:
     problems = []
     for setting in design_settings():
         again(host, "design", setting)
-        wanted, said, unsaid, rows = design_texts(setting)
+        wanted, present, absent, rows = design_texts(setting)
         text, shown_there = host.locator(".act").inner_text(), cards(host)
-        found = [name for name, value in wanted.items() if shown_there.get(name) != value]
-        found += [one for one in said if one not in text] + [one for one in unsaid if one in text]
+        wrong = [name for name, value in wanted.items() if shown_there.get(name) != value]
+        wrong += [one for one in present if one not in text] + [
+            one for one in absent if one in text
+        ]
         count = host.locator("details table tbody tr").count()
-        found += [f"{count} rows of {rows}"] if count != rows else []
-        problems += [f"{setting['chip']}: {one}" for one in found]
+        wrong += [f"{count} rows of {rows}"] if count != rows else []
+        problems += [f"{setting['chip']}: {one}" for one in wrong]
     assert not problems, "\n".join(problems)
 
 
@@ -151,8 +155,8 @@ def test_a_chip_of_one_s_own_runs_the_chain_and_serves(shown: Shown) -> None:
     host = shown("design", {**own, "batch": 4, "fusion": "epilogue"})
     h100 = rh.chip("h100")
 
-    def figures(given: Any, value: float) -> Any:
-        return {name: replace(each, value=value) for name, each in given.items()}
+    def figures(of_chip: Any, value: float) -> Any:
+        return {name: replace(each, value=value) for name, each in of_chip.items()}
 
     memory = h100.memory["hbm"]
     hbm = replace(

@@ -78,8 +78,8 @@ ALL_MEETING = f"""async (host, settings) => {{
 
 def meetings(host: Locator, kind: str, settings: list[dict[str, Any]]) -> dict[str, list[str]]:
     """Return what `MEETING` finds in the chart of each setting."""
-    given = [[f"#{kind}?{urlencode(setting)}", markup(kind)] for setting in settings]
-    return dict(zip(map(str, settings), host.evaluate(ALL_MEETING, given), strict=True))
+    pages = [[f"#{kind}?{urlencode(setting)}", markup(kind)] for setting in settings]
+    return dict(zip(map(str, settings), host.evaluate(ALL_MEETING, pages), strict=True))
 
 
 CROWDED: dict[str, list[dict[str, Any]]] = {
@@ -108,9 +108,9 @@ def test_texts_in_the_chart_do_not_meet(shown: Shown, kind: str) -> None:
     for width in (1280, 390):
         host.page.set_viewport_size({"width": width, "height": 900})
         drawn(host.page)  # the chart that is there follows its width
-        found = {"as before": host.locator("svg").first.evaluate(MEETING)}
-        found |= meetings(host, kind, [{}, *CROWDED[kind]])
-        problems += [f"{name} at {width}: {one}" for name, all_ in found.items() for one in all_]
+        met = {"as before": host.locator("svg").first.evaluate(MEETING)}
+        met |= meetings(host, kind, [{}, *CROWDED[kind]])
+        problems += [f"{name} at {width}: {one}" for name, all_ in met.items() for one in all_]
     assert not problems, "\n".join(problems)
 
 

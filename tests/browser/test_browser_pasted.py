@@ -56,13 +56,13 @@ def paste(host: Locator, text: str) -> None:
 
 def test_a_shape_has_the_verdict_that_python_gives(host: Locator) -> None:
     expect(host.locator("svg")).to_be_visible()
-    said = rh.verdict(rh.work.matmul(512, 8192, 8192), "h100")
-    assert card(host, "verdict") == f"{said.word}-bound"
-    low, high = (si(each, "s") for each in said.seconds)
+    verdict = rh.verdict(rh.work.matmul(512, 8192, 8192), "h100")
+    assert card(host, "verdict") == f"{verdict.word}-bound"
+    low, high = (si(each, "s") for each in verdict.seconds)
     assert card(host, "least time") == f"{low} to {high}"
     host.get_by_label("M", exact=True).fill("300")
-    said = rh.verdict(rh.work.matmul(300, 8192, 8192), "h100")
-    assert said.on == ("ceilings",)
+    verdict = rh.verdict(rh.work.matmul(300, 8192, 8192), "h100")
+    assert verdict.on == ("ceilings",)
     expect(host.locator("dl")).to_contain_text("it depends")
     assert "published or reached ceilings" in host.locator("dl").inner_text()
     assert link(host)["m"] == "300"

@@ -133,17 +133,17 @@ def take_picture(page: Page, name: str, width: int) -> None:
 def faults(page: Page, width: int) -> list[str]:
     """What is wrong with a whole page, all of it open, as it is shown now: but for barriers."""
     page.evaluate(OPENED)
-    found = list(page.evaluate(LOADED))
+    problems = list(page.evaluate(LOADED))
     coarse = page.evaluate("matchMedia('(pointer: coarse)').matches")
     assert coarse is (width < 600), (
         "the rules of a touch screen are not in force where they are meant"
     )
-    found += page.evaluate(TABLES)
+    problems += page.evaluate(TABLES)
     if width == 1280:
-        found += page.evaluate(NARROW, CODE)
+        problems += page.evaluate(NARROW, CODE)
     if overflow(page) > 0:
-        found.append(f"the page is {overflow(page)} px too wide")
-    return found
+        problems.append(f"the page is {overflow(page)} px too wide")
+    return problems
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -168,8 +168,8 @@ def test_a_page_is_sound_at_both_widths(name: str, looked: Looked, home: str) ->
         if (width, theme) != LOOKS[-1]:
             looked.show(width, theme)
             page.evaluate(OPENED)
-        found = violations(page) if THOROUGH else violations_of_unseen(page)
-        problems += [f"{width} px, {theme}: {one}" for one in found]
+        barriers = violations(page) if THOROUGH else violations_of_unseen(page)
+        problems += [f"{width} px, {theme}: {one}" for one in barriers]
     problems += [f"asked {one}" for one in watch.outside] + watch.errors
     watch.outside.clear(), watch.errors.clear()
     looked.faulty |= bool(problems)

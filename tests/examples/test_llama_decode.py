@@ -41,8 +41,8 @@ def ran(rung: steps.Rung, position: int) -> tuple[jax.Array, np.ndarray]:
         plain = replace(plain, attention="xla")
     rung = replace(rung, way=plain)
     weights, cache, tokens, _ = rung.arguments(SHAPE, 3, TOKENS)
-    given = weights, cache, tokens, np.int32(position)
-    logits, cache = compiled_quickly(rung.jitted(SHAPE), *given)
+    arguments = weights, cache, tokens, np.int32(position)
+    logits, cache = compiled_quickly(rung.jitted(SHAPE), *arguments)
     return logits, by_layer(cache, plain)
 
 
@@ -168,8 +168,8 @@ def test_attention_rotates_appends_and_attends(position: int, splits: int, dtype
     keys, values = (normal(key, 1, 2, TOKENS, 128, dtype=jnp.bfloat16) for key in (1, 2))
     turn = model.angles(shape, jnp.int32(position))
     refs = jax.new_ref(keys), jax.new_ref(values)
-    given = {"ring": Ring(2, ahead=1), "programs": 4, "splits": splits}
-    got = hopper_attention.attend(parts, turn, at, *refs, **given, **how)
+    layout = {"ring": Ring(2, ahead=1), "programs": 4, "splits": splits}
+    got = hopper_attention.attend(parts, turn, at, *refs, **layout, **how)
     if splits > 1:
         got = hopper_attention.merge(*got, 8, **how)[:1]
     q, k, v = jnp.split(parts.astype(jnp.float32).sum(0)[:1].reshape(1, 12, 128), [8, 10], axis=1)

@@ -63,8 +63,8 @@ def test_nothing_changed() -> None:
 def test_a_regression_is_noticed_and_named(change: Any) -> None:
     outcomes, words = planted.run(change, change.test)
     assert outcomes == {change.test: "failed"}, words
-    for said in SAID[change.name]:
-        assert said in words
+    for part in SAID[change.name]:
+        assert part in words
 
 
 @pytest.mark.parametrize("change", planted.REFACTORINGS, ids=lambda each: each.name)

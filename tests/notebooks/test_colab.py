@@ -85,15 +85,15 @@ def test_notebooks_run_alone_and_replace_nothing(tmp_path: Path) -> None:
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert [f"{name}.ipynb: ran alone" in ran.stdout for name in CHOSEN] == [True, True]
-    said = json.loads(ran.stdout.strip().splitlines()[-1])
-    assert said["from"]["url"] == f"file://{clone}"
+    report = json.loads(ran.stdout.strip().splitlines()[-1])
+    assert report["from"]["url"] == f"file://{clone}"
     head = call("git", "rev-parse", "HEAD", cwd=clone).stdout.strip()
-    assert said["from"]["vcs_info"]["commit_id"] == head
-    assert said["versions"]["jax"] == said["versions"]["jaxlib"] == "0.7.2"
-    assert said["versions"]["numpy"] == "2.1.3"
+    assert report["from"]["vcs_info"]["commit_id"] == head
+    assert report["versions"]["jax"] == report["versions"]["jaxlib"] == "0.7.2"
+    assert report["versions"]["numpy"] == "2.1.3"
 
 
-def offline(said: str) -> bool:
+def offline(message: str) -> bool:
     """Whether pip failed because there is no network, not because of what was asked."""
     signs = ("NewConnectionError", "Temporary failure in name resolution", "Network is unreachable")
-    return any(sign in said for sign in signs)
+    return any(sign in message for sign in signs)

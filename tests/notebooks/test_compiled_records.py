@@ -50,10 +50,10 @@ def test_a_changed_record_is_found(tmp_path: Path) -> None:
 
 
 def test_every_record_can_be_read() -> None:
-    found = compiled.records()
+    reports = compiled.records()
     refused = list(records.KEPT.glob(f"*{stand_ins.REFUSED}.json"))
-    assert len(found) == len(list(records.KEPT.glob("*.json"))) - len(refused) > 0
-    assert all(report.origin == "record" and report.kernels for report in found.values())
+    assert len(reports) == len(list(records.KEPT.glob("*.json"))) - len(refused) > 0
+    assert all(report.origin == "record" and report.kernels for report in reports.values())
     texts = [path.read_text("utf-8") for path in records.KEPT.glob("*.json")]
     assert not any("stack_frame_id" in text for text in texts), "it depends on who called"
 

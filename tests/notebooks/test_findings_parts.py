@@ -202,9 +202,9 @@ def test_nothing_tells_before_it_is_asked() -> None:
 
 
 def test_the_gap_that_the_copy_engine_closes_is_a_range() -> None:
-    said = [one.feedback for one in options("fm-tma")]
-    assert not any("{closed" in one for one in said)
-    assert any("{least:.0%}" in one and "{most:.0%}" in one for one in said)
+    feedback = [one.feedback for one in options("fm-tma")]
+    assert not any("{closed" in one for one in feedback)
+    assert any("{least:.0%}" in one and "{most:.0%}" in one for one in feedback)
 
 
 def test_both_write_streams_are_shown() -> None:

@@ -104,10 +104,10 @@ UNFIT = {
 @pytest.mark.parametrize("what", UNFIT)
 @pytest.mark.usefixtures("soon")
 def test_what_cannot_be_committed_is_refused(what: str, tmp_path: Path) -> None:
-    source, said = UNFIT[what]
+    source, reason = UNFIT[what]
     path = write(tmp_path / "a.ipynb", "x = 1", source)
     before = path.read_bytes()
-    with pytest.raises(notebooks.Refused, match=rf"(?s)a\.ipynb, code cell 2.*{said}"):
+    with pytest.raises(notebooks.Refused, match=rf"(?s)a\.ipynb, code cell 2.*{reason}"):
         notebooks.execute_all([path], refresh=False)
     assert path.read_bytes() == before
 

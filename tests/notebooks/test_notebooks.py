@@ -68,23 +68,23 @@ def python_of(source: str) -> str:
 
 def names(source: str, context: type) -> set[str]:
     """The names that a cell reads (``ast.Load``) or sets (``ast.Store``, functions included)."""
-    found = set()
+    names_used = set()
     for node in ast.walk(ast.parse(python_of(source))):
         if isinstance(node, ast.Name) and isinstance(node.ctx, context):
-            found.add(node.id)
+            names_used.add(node.id)
         elif isinstance(node, ast.FunctionDef) and context is ast.Store:
-            found.add(node.name)
-    return found
+            names_used.add(node.name)
+    return names_used
 
 
 def machine_cells(path: Path) -> set[str]:
     """The ids of the cells that time or probe, or use what such a cell has set."""
-    found, left = set(), set()
+    cells, left = set(), set()
     for cell in code_cells(path):
         if MACHINE.search(cell.source) or names(cell.source, ast.Load) & left:
-            found.add(cell.id)
+            cells.add(cell.id)
             left |= names(cell.source, ast.Store)
-    return found
+    return cells
 
 
 def has_picture(cell: Any) -> bool:
@@ -228,8 +228,8 @@ def test_first_code_cell_is_the_setup_cell(path: Path) -> None:
 
 
 def test_markdown_reads_the_same_everywhere(path: Path) -> None:
-    found = RAW.findall(prose(path))
-    assert not RAW.search(prose(path)), f"shown raw in Colab: {found}"
+    raw = RAW.findall(prose(path))
+    assert not RAW.search(prose(path)), f"shown raw in Colab: {raw}"
 
 
 def test_markdown_has_the_parts_of_a_chapter(path: Path) -> None:

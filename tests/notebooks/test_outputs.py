@@ -41,8 +41,8 @@ ELSEWHERE = [
 def test_committed_outputs_are_given_now(path: Path) -> None:
     committed, now = notebooks.load(path), notebooks.normalise(once.run(path).notebook)
     notebooks.refuse_unfit(now, path.name)
-    found = [*changed_texts(committed, now), *changed_pictures(committed, now)]
-    assert not found, f"{path.name}: look, then `make notebooks`\n" + "\n".join(found)
+    changes = [*changed_texts(committed, now), *changed_pictures(committed, now)]
+    assert not changes, f"{path.name}: look, then `make notebooks`\n" + "\n".join(changes)
 
 
 # --- text -----------------------------------------------------------------------------------------
@@ -50,23 +50,23 @@ def test_committed_outputs_are_given_now(path: Path) -> None:
 
 def texts(cell: Any) -> list[str]:
     """What the outputs of a cell say, one entry a kind."""
-    said = []
+    lines = []
     for output in cell.outputs:
         if output.output_type == "stream":
-            said.append(f"{output.name}: {output.text}")
+            lines.append(f"{output.name}: {output.text}")
         elif output.output_type == "error":
-            said.append(f"{output.ename}: {output.evalue}")
+            lines.append(f"{output.ename}: {output.evalue}")
         for kind, text in sorted(output.get("data", {}).items()):
             if not kind.startswith("image/"):
                 for pattern, name in ELSEWHERE:
                     text = pattern.sub(name, str(text))
-                said.append(f"{kind}: {text}")
-    return said
+                lines.append(f"{kind}: {text}")
+    return lines
 
 
 def changed_texts(committed: Any, now: Any) -> list[str]:
     """The cells whose texts are not those that are committed, with where they begin to differ."""
-    found = []
+    changes = []
     for old, new in zip(committed.cells, now.cells, strict=True):
         if old.cell_type != "code" or notebooks.MACHINE in old.metadata.get("tags", []):
             continue
@@ -77,8 +77,8 @@ def changed_texts(committed: Any, now: Any) -> list[str]:
             )
             was, is_now = (one[max(0, at - 30) : at + 50] if at >= 0 else one[-80:]
                            for one in (before, after))  # fmt: skip
-            found.append(f"{old.id}: was {was!r}, is {is_now!r}")
-    return found
+            changes.append(f"{old.id}: was {was!r}, is {is_now!r}")
+    return changes
 
 
 # --- pictures -------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ def worst_block(one: npt.NDArray[np.float64], other: npt.NDArray[np.float64]) ->
 def pictures(cell: Any) -> list[bytes]:
     """The pictures of a cell: outputs of their own, then those inside interactive ones."""
     data = [output.get("data", {}) for output in cell.outputs]
-    inside = [found for one in data for found in INSIDE.findall(one.get("text/html", ""))]
+    inside = [picture for one in data for picture in INSIDE.findall(one.get("text/html", ""))]
     return [
         b64decode(png) for png in [*(o["image/png"] for o in data if "image/png" in o), *inside]
     ]
@@ -112,23 +112,23 @@ def pictures(cell: Any) -> list[bytes]:
 
 def changed_pictures(committed: Any, drawn: Any) -> list[str]:
     """What is not the same in the pictures of two runs of a notebook."""
-    found = []
+    changes = []
     for old, new in zip(committed.cells, drawn.cells, strict=True):
         if old.cell_type != "code":
             continue
         before, now = pictures(old), pictures(new)
         if len(before) != len(now):
-            found.append(f"{old.id}: {len(before)} pictures committed, {len(now)} drawn now")
+            changes.append(f"{old.id}: {len(before)} pictures committed, {len(now)} drawn now")
             continue
         if notebooks.MACHINE in old.metadata.get("tags", []):
             continue  # they must be there, that is all
         for number, (one, other) in enumerate(zip(before, now, strict=True), start=1):
             left, right = pixels(one), pixels(other)
             if left.shape != right.shape:
-                found.append(f"{old.id}: picture {number} was {left.shape}, is {right.shape}")
+                changes.append(f"{old.id}: picture {number} was {left.shape}, is {right.shape}")
             elif (gap := worst_block(left, right)) > THRESHOLD:
-                found.append(f"{old.id}: picture {number} differs by {gap:.1f} in one block")
-    return found
+                changes.append(f"{old.id}: picture {number} differs by {gap:.1f} in one block")
+    return changes
 
 
 # --- both notice what they are for ----------------------------------------------------------------

@@ -29,12 +29,12 @@ WORDS = 20  # whole numbers up to this are words
 
 def numbers(text: str) -> list[tuple[str, float, float]]:
     """Return each number of a text: as written, its value, and half a unit of its last digit."""
-    found = []
+    read = []
     for match in NUMBER.finditer(text):
         plain = match.group().replace(",", "")
         decimals = len(plain.partition(".")[2])
-        found.append((match.group(), float(plain), 0.5 * 10.0**-decimals))
-    return found
+        read.append((match.group(), float(plain), 0.5 * 10.0**-decimals))
+    return read
 
 
 def without_fields(text: str) -> str:
@@ -55,16 +55,16 @@ def said(asked: Asked) -> Iterator[str]:
 
 def shown(cell: Any) -> str:
     """Return what a code cell gives and shows: its source and its outputs as text."""
-    found = [re.sub(r"(?<=\d)_(?=\d)", "", cell.source)]  # 10_000 is 10000
+    texts = [re.sub(r"(?<=\d)_(?=\d)", "", cell.source)]  # 10_000 is 10000
     for output in cell.get("outputs", []):
-        found.append(output.get("text", ""))
+        texts.append(output.get("text", ""))
         plain = output.get("data", {}).get("text/plain", "")
-        found.append(re.sub(r"^  - .*", "", plain, flags=re.MULTILINE))
-        found.append(re.sub(r"<p>.*?</p>|<[^<>]*>", " ", unlocked(output), flags=re.DOTALL))
+        texts.append(re.sub(r"^  - .*", "", plain, flags=re.MULTILINE))
+        texts.append(re.sub(r"<p>.*?</p>|<[^<>]*>", " ", unlocked(output), flags=re.DOTALL))
         html = output.get("data", {}).get("text/html", "")
         for coded in re.findall(r'<script type="text/turned">(.*?)</script>', html):
-            found += re.findall(r'"answer":"(.*?)"', turned(coded))  # of numbers
-    return "\n".join(found)
+            texts += re.findall(r'"answer":"(.*?)"', turned(coded))  # of numbers
+    return "\n".join(texts)
 
 
 def unlocked(output: Any) -> str:
@@ -82,8 +82,8 @@ def filled_in(cell: Any, literal: set[str]) -> list[float]:
 def uncomputed(notebook: Any, questions: list[Asked]) -> list[str]:
     """Return the numbers of the prose that no cell gives, each with some words around it."""
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    given = [shown(cell) for cell in code] + [asked.entry.prompt for asked in questions]
-    computed = [value for text in given for _, value, _ in numbers(text)]
+    in_view = [shown(cell) for cell in code] + [asked.entry.prompt for asked in questions]
+    computed = [value for text in in_view for _, value, _ in numbers(text)]
     texts = [NOT_TEXT.sub(" ", c.source) for c in notebook.cells if c.cell_type == "markdown"]
     spoken = [text for asked in questions for text in said(asked)]
     texts += spoken
@@ -114,8 +114,8 @@ def test_an_invented_number_is_found() -> None:
         nbformat.v4.new_code_cell("7 * 6", outputs=[nbformat.v4.new_output("stream", text="42")]),
         nbformat.v4.new_markdown_cell("It is 42, in other words 42.0, not 43 or 42.4."),
     ]
-    found = uncomputed(nbformat.v4.new_notebook(cells=cells), [])
-    assert [line.split(":")[0] for line in found] == ["43", "42.4"]
+    invented = uncomputed(nbformat.v4.new_notebook(cells=cells), [])
+    assert [line.split(":")[0] for line in invented] == ["43", "42.4"]
 
 
 def test_an_invented_number_in_a_question_is_found() -> None:
@@ -137,5 +137,5 @@ below = "Of 98, {y}."
         nbformat.v4.new_markdown_cell("It is 66 or 99 of a 4096, or a 97, a 60, a 61."),
     ]
     questions = [asked for _, asked in read("t", text)]
-    found = uncomputed(nbformat.v4.new_notebook(cells=cells), questions)
-    assert [line.split(":")[0] for line in found] == ["97", "60", "61", "98", "77", "78"]
+    invented = uncomputed(nbformat.v4.new_notebook(cells=cells), questions)
+    assert [line.split(":")[0] for line in invented] == ["97", "60", "61", "98", "77", "78"]

@@ -63,17 +63,17 @@ def questions(data: Any, kind: str) -> Iterator[Any]:
 
 def problems(key: str, asked: Asked) -> list[str]:
     """What is wrong with one question."""
-    entry, found = asked.entry, []
+    entry, faults = asked.entry, []
     if isinstance(entry, ChoiceEntry):
-        said = [one.feedback for one in entry.options]
-        if len(set(said)) < len(said):
-            found.append(f"{key}: two options have the same feedback")
-        found += [f"{key}: the feedback {one!r} is too short" for one in said if len(one) < 15]
+        feedback = [one.feedback for one in entry.options]
+        if len(set(feedback)) < len(feedback):
+            faults.append(f"{key}: two options have the same feedback")
+        faults += [f"{key}: the feedback {one!r} is too short" for one in feedback if len(one) < 15]
     elif not entry.why:
-        found.append(f"{key}: the solution comes without a why")
+        faults.append(f"{key}: the solution comes without a why")
     if "$" in entry.prompt or "`" in entry.prompt:
-        found.append(f"{key}: formulas and code are not set in questions: {entry.prompt!r}")
-    return found
+        faults.append(f"{key}: formulas and code are not set in questions: {entry.prompt!r}")
+    return faults
 
 
 def test_the_book_s_questions_are_sound() -> None:
@@ -95,8 +95,8 @@ options = [
     {text = "1", feedback = "It is not so large."},
     {text = "2", feedback = "It is not so large.", right = true},
 ]"""
-    found = [one for key, asked in read("t", poor) for one in problems(key, asked)]
-    assert [one.split(":")[0] for one in found] == ["a", "a", "a", "b", "c", "c"]
+    faults = [one for key, asked in read("t", poor) for one in problems(key, asked)]
+    assert [one.split(":")[0] for one in faults] == ["a", "a", "a", "b", "c", "c"]
 
 
 def test_every_question_is_asked_once_and_where_it_belongs() -> None:
@@ -185,7 +185,7 @@ def test_no_answer_is_in_a_notebook_s_source(path: Path) -> None:
     """No answer in its code; and no phrase in the text above the question."""
     source = "\n".join(cell.source for cell in code(path))
     assert [one for call in calls(source) for one in told(call)] == []
-    above, found, count = "", [], 0
+    above, leaks, count = "", [], 0
     for cell in notebooks.load(path).cells:
         if cell.cell_type == "markdown":
             above += cell.source
@@ -195,10 +195,10 @@ def test_no_answer_is_in_a_notebook_s_source(path: Path) -> None:
                 count += len(right)
                 if options and all(has(source, option) for option in options):
                     continue  # they are what the chapter is about: none is told from the others
-                found += [one for answer in right for one in telling(answer) if has(source, one)]
-                found += [one for one in right if len(one.split()) > 2 and has(above, one)]
+                leaks += [one for answer in right for one in telling(answer) if has(source, one)]
+                leaks += [one for one in right if len(one.split()) > 2 and has(above, one)]
     assert count >= 5
-    assert found == []
+    assert leaks == []
 
 
 @pytest.mark.parametrize("path", ALL, ids=IDS)

@@ -281,10 +281,10 @@ def not_names_for(name: str) -> list[tuple[Any, str]]:
         return []
     unhashable = name.startswith("attainable mapping")
     return [
-        (given, text)
-        for given, text in NOT_NAMES
-        if not (given is None and name.startswith(NONE_MEANS_NOT_GIVEN))
-        and not (isinstance(given, list) and unhashable)
+        (value, text)
+        for value, text in NOT_NAMES
+        if not (value is None and name.startswith(NONE_MEANS_NOT_GIVEN))
+        and not (isinstance(value, list) and unhashable)
     ]
 
 

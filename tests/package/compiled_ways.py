@@ -341,12 +341,12 @@ def main() -> None:
         # One is compiled each time, for several devices; the others' programs are kept
         compiling.ahead = programs._ahead if name == "abstract_mesh" else programs.ahead
         try:
-            said = told(make())
+            outcome = told(make())
         except ModuleNotFoundError as error:
-            said = {"absent": str(error)}
+            outcome = {"absent": str(error)}
         except Exception as error:
-            said = {"error": f"{type(error).__name__}: {error}"}
-        print(json.dumps({name: said}), flush=True)
+            outcome = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps({name: outcome}), flush=True)
 
 
 if __name__ == "__main__":

@@ -110,12 +110,12 @@ def points() -> list[list[Any]]:
     steps = [["step", each] for each in settings()]
     some = [setting for _, setting in steps[::41]]
     latencies = itertools.cycle([1e-3, 0.01, 0.05, 0.2, 2, 1e5])
-    found = [*products(), *steps]
+    every = [*products(), *steps]
     sizes = itertools.cycle((1000, 200, 300, 400))  # all fits, and less and less of it
-    found += [["types", chip, next(sizes)] for chip in CHIPS]
-    found += [["instead", setting] for setting in some]
-    found += [["best", setting, next(latencies)] for setting in some]
-    return found
+    every += [["types", chip, next(sizes)] for chip in CHIPS]
+    every += [["instead", setting] for setting in some]
+    every += [["best", setting, next(latencies)] for setting in some]
+    return every
 
 
 # --- what Python says -----------------------------------------------------------------------------
@@ -236,14 +236,14 @@ def step_data(step: Step) -> dict[str, Any]:
 
 
 def expected(point: list[Any]) -> Any:
-    what, *given = point
+    what, *arguments = point
     if what == "product":
-        return product_data(*given)
+        return product_data(*arguments)
     if what == "types":
-        chip = rh.chip(given[0])
+        chip = rh.chip(arguments[0])
         pairs = [{"weights": one, "activations": other} for one, other in formats(chip)]
         chain = [
-            rh.work.elementwise(given[1], reads, writes, 1, "bf16")
+            rh.work.elementwise(arguments[1], reads, writes, 1, "bf16")
             for reads, writes in (
                 ({"x": "bf16"}, {"t": "int8"}),
                 ({"t": "int8"}, {"y": "fp32"}),
@@ -257,10 +257,10 @@ def expected(point: list[Any]) -> Any:
             "counts": serving.chip_counts(LLAMA_3_8B, chip),
             "stays": [work_data(each) for each in stays],
         }
-    setting = dict(given[0])
+    setting = dict(arguments[0])
     if what == "best":
         del setting["batch"]
-        best = serving.best_batch(latency=given[1], **setting)
+        best = serving.best_batch(latency=arguments[1], **setting)
         return best and {"batch": best.setting.batch, "seconds": best.seconds, "fits": best.fits}
     step = serving.step(**setting)
     if what == "step":
@@ -321,18 +321,18 @@ class Comparison:
                 self.faults.append(f"{where}: {mine!r} and {theirs!r}")
 
 
-def compared(wanted: list[Any], found: list[Any], given: list[list[Any]]) -> Comparison:
+def compared(wanted: list[Any], answers: list[Any], asked: list[list[Any]]) -> Comparison:
     comparison = Comparison()
-    for mine, theirs, point in zip(wanted, found, given, strict=True):
+    for mine, theirs, point in zip(wanted, answers, asked, strict=True):
         comparison.compare(mine, theirs, f"{point}: ")
     return comparison
 
 
-def in_browser(chromium: Browser, script: str, given: list[list[Any]]) -> list[Any]:
+def in_browser(chromium: Browser, script: str, asked: list[list[Any]]) -> list[Any]:
     page = chromium.new_page()
     try:
         answers: list[Any] = json.loads(
-            page.evaluate(f"(points) => {{ {script}\nreturn ({RUN})(points) }}", given)
+            page.evaluate(f"(points) => {{ {script}\nreturn ({RUN})(points) }}", asked)
         )
         return answers
     finally:
@@ -341,5 +341,5 @@ def in_browser(chromium: Browser, script: str, given: list[list[Any]]) -> list[A
 
 def one_in_a_few(few: dict[str, int]) -> list[list[Any]]:
     """Return one point in so many of each kind."""
-    found = points()
-    return [point for kind, n in few.items() for point in [p for p in found if p[0] == kind][::n]]
+    every = points()
+    return [point for kind, n in few.items() for point in [p for p in every if p[0] == kind][::n]]

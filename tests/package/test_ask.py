@@ -21,13 +21,13 @@ ALT = "A straight line from the lower left to the upper right, without a bend."
 
 
 def choice(**changes: Any) -> ask.Element:
-    given: dict[str, Any] = {"right": "the batch", "key": "t-choice"} | changes
-    return ask.choice(given.pop("question", "Which?"), given.pop("options", OPTIONS), **given)
+    options: dict[str, Any] = {"right": "the batch", "key": "t-choice"} | changes
+    return ask.choice(options.pop("question", "Which?"), options.pop("options", OPTIONS), **options)
 
 
 def number(**changes: Any) -> ask.Element:
-    given: dict[str, Any] = {"solution": 240.5, "key": "t-number"} | changes
-    return ask.number(given.pop("question", "How much?"), **given)
+    options: dict[str, Any] = {"solution": 240.5, "key": "t-number"} | changes
+    return ask.number(options.pop("question", "How much?"), **options)
 
 
 def sent(html: str) -> Any:
@@ -97,8 +97,8 @@ def test_a_bad_number_is_refused(changes: Any, error: type[Exception], text: str
 def test_spaces_of_the_right_answer_are_folded_as_those_of_the_options() -> None:
     options = {"a  b": "One.", "ab": "Two."}
     for right, correct in (("a  b", "a b"), ("a b ", "a b"), ("ab", "ab")):
-        given = choice(options=options, right=right).data["options"]
-        assert [one["text"] for one in given if one["right"]] == [correct]
+        offered = choice(options=options, right=right).data["options"]
+        assert [one["text"] for one in offered if one["right"]] == [correct]
 
 
 def test_a_sheet_refuses_what_is_no_exercise() -> None:
@@ -151,8 +151,8 @@ def test_no_answer_is_readable_before_it_was_given() -> None:
     asked = choice(), number(why="Half of 481.", hint="Halve it."), ask.sheet(choice(), number())
     for element in asked:
         for text in (element.plain, element.markup()):
-            for said in ("The smallest decides.", "It is large.", "240", "Half of 481", "Halve"):
-                assert said not in text
+            for answer in ("The smallest decides.", "It is large.", "240", "Half of 481", "Halve"):
+                assert answer not in text
     assert "The smallest decides." in unescape(choice().markup())
     assert ask.answer("t-choice") == "the batch. The smallest decides."
     number(why="Half of 481.", then=rh.table([{"a": "x", "b": 1.5}]))

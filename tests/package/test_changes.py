@@ -51,6 +51,6 @@ def test_memory_and_donation_are_seen() -> None:
 def test_another_target_or_other_arguments_are_said() -> None:
     before = kept()
     other = replace(before, arguments=("f32[8]",), topology="4x4")
-    found = {change.place: change.text for change in before.diff(other).changes}
-    assert set(found) == {"arguments", "topology"}
-    assert found["arguments"].endswith("→ f32[8]")
+    changed = {change.place: change.text for change in before.diff(other).changes}
+    assert set(changed) == {"arguments", "topology"}
+    assert changed["arguments"].endswith("→ f32[8]")

@@ -192,10 +192,10 @@ def test_a_float_too_wide_for_ours_gives_an_error_and_no_warning(recwarn):
 
 
 def test_an_array_given_is_never_changed():
-    given = np.array([1.0, 2.0])
-    kept = quantity("x", given)
+    array = np.array([1.0, 2.0])
+    kept = quantity("x", array)
     kept[0] = 5
-    assert given.tolist() == [1, 2]
+    assert array.tolist() == [1, 2]
 
 
 def test_flags_and_shapes():

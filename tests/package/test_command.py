@@ -79,9 +79,9 @@ def test_a_file_that_is_no_report_is_told(
     before = saved(tmp_path / "before.json", record())
     wrong = tmp_path / "wrong.json"
     wrong.write_text('{"schema": "roofline_helpers.measured/1"}', "utf-8")
-    for file, said in ((wrong, "a record of another kind"), (tmp_path / "no.json", "no.json")):
+    for file, message in ((wrong, "a record of another kind"), (tmp_path / "no.json", "no.json")):
         assert main(["compare", before, str(file)]) == 2
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err
 
 
 def test_a_script_is_analyzed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,7 +104,7 @@ def test_a_script_is_analyzed(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert report.matrix_flops == 2 * 64 * 32 * 16
     assert main(["compare", str(out), str(out)]) == 0
     capsys.readouterr()
-    for words, said in (
+    for words, message in (
         ([f"{script}:cose"], "Nearest: 'case'"),
         ([f"{script}:case", "--chip", "v6f"], "Nearest: 'v6e'"),
         ([f"{script}:case", "--by", "colour"], "scope, line, role"),
@@ -112,7 +112,7 @@ def test_a_script_is_analyzed(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         (["nothing.py:case"], "no such file"),
     ):
         assert main(["analyze", *words]) == 1
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err
 
 
 def test_doctor_says_what_to_install(

@@ -50,24 +50,24 @@ def test_nothing_changed() -> None:
 
 def test_an_upcast_is_seen_where_it_is() -> None:
     needs("v6e")
-    found = of().diff(of(wide=True))
-    assert found
-    change, memory = found.changes
+    difference = of().diff(of(wide=True))
+    assert difference
+    change, memory = difference.changes
     assert memory.kind == "memory"
     assert "results" in memory.text
     assert (change.kind, change.place) == ("grew", "down")
     assert change.hbm_bytes == 2 * 8 * N * N
     assert "HBM" in str(change)
-    assert str(found).startswith("2 changes\n")  # bound by compute: the roof's time stays
+    assert str(difference).startswith("2 changes\n")  # bound by compute: the roof's time stays
     back = of(wide=True).diff(of())
     assert {change.kind for change in back.changes} == {"shrank", "memory"}
 
 
 def test_a_broken_fusion_is_a_kernel_that_appeared() -> None:
     needs("v6e")
-    found = of().diff(of(split=True))
-    assert any(change.kind in ("appeared", "split", "grew") for change in found.changes)
-    assert any("act" in change.place for change in found.changes)
+    difference = of().diff(of(split=True))
+    assert any(change.kind in ("appeared", "split", "grew") for change in difference.changes)
+    assert any("act" in change.place for change in difference.changes)
 
 
 def test_an_exchange_comes_in() -> None:

@@ -54,5 +54,5 @@ def test_nothing_is_imported_before_it_is_needed() -> None:
         "import sys; from roofline_helpers import compiled, hlo; "
         "print([m for m in ('jax', 'matplotlib', 'pandas', 'seaborn') if m in sys.modules])"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout == "[]\n"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "[]\n"

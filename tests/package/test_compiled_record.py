@@ -123,12 +123,14 @@ def test_a_record_takes_the_compilers_place(
 def test_a_refusal_takes_the_compilers_place_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 48.50G of 31.25G hbm."
+    message = (
+        "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 48.50G of 31.25G hbm."
+    )
     monkeypatch.setattr(targets, "can_compile", lambda chip: None)
     monkeypatch.setattr(stand_ins, "folder", lambda: tmp_path)
 
     def refuse(_: Any) -> None:
-        raise refused(said)
+        raise refused(message)
 
     monkeypatch.setattr(analysis._Task, "report", refuse)
     with compiled.recording(tmp_path), pytest.raises(compiled.DoesNotFit):

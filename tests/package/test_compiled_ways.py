@@ -61,10 +61,10 @@ def came_out() -> dict[str, Any]:
     """What each way gave, in a process that has four devices."""
     needs("v6e")
     done = subprocess.run([sys.executable, str(SCRIPT)], capture_output=True, text=True, check=True)
-    said: dict[str, Any] = {}
+    outcomes: dict[str, Any] = {}
     for line in done.stdout.splitlines():
-        said |= json.loads(line) if line.startswith("{") else {}
-    return said
+        outcomes |= json.loads(line) if line.startswith("{") else {}
+    return outcomes
 
 
 def test_every_way_is_expected() -> None:
@@ -73,16 +73,16 @@ def test_every_way_is_expected() -> None:
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_a_way(name: str, came_out: dict[str, Any]) -> None:
-    said = came_out[name]
-    if "absent" in said:
-        pytest.skip(said["absent"])
+    outcome = came_out[name]
+    if "absent" in outcome:
+        pytest.skip(outcome["absent"])
     old = targets.jax_version() < (0, 8)
     if old and ("explicit" in name or "set_mesh" in name or name == "bare_specs_without_a_mesh"):
         pytest.skip("NOT TESTED: this JAX writes it otherwise")
-    assert "error" not in said, said
+    assert "error" not in outcome, outcome
     wanted = {"target": "v6e", "tiled": True, **EXPECTED[name]}
-    assert {key: said[key] for key in wanted} == wanted
-    assert said["memory"] > 0
+    assert {key: outcome[key] for key in wanted} == wanted
+    assert outcome["memory"] > 0
 
 
 def test_a_program_for_another_device_is_never_reported() -> None:

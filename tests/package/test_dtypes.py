@@ -40,8 +40,8 @@ def test_one_name_for_every_spelling(given, name):
 def test_the_types_of_jax():
     import jax.numpy as jnp
 
-    given = [jnp.bfloat16, jnp.float8_e5m2, jnp.int4, jnp.zeros(2, jnp.bfloat16).dtype]
-    assert [dtype(one) for one in given] == ["bf16", "fp8", "int4", "bf16"]
+    types = [jnp.bfloat16, jnp.float8_e5m2, jnp.int4, jnp.zeros(2, jnp.bfloat16).dtype]
+    assert [dtype(one) for one in types] == ["bf16", "fp8", "int4", "bf16"]
     assert dtype(jnp.zeros(2, jnp.float16)) == "fp16"
 
 

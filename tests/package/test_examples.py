@@ -18,8 +18,8 @@ DIRECTIVE = re.compile(r"^\.\. (automodule|autoclass|autofunction):: (\S+)$((?:\
 
 
 def option(options: str, name: str) -> list[str]:
-    found = re.search(rf":{name}: *(.*)", options)
-    return [each.strip() for each in found[1].split(",")] if found and found[1] else []
+    match = re.search(rf":{name}: *(.*)", options)
+    return [each.strip() for each in match[1].split(",")] if match and match[1] else []
 
 
 def public(module: ModuleType, options: str) -> list[str]:
@@ -39,11 +39,11 @@ def documented() -> Iterator[tuple[str, Any]]:
         for kind, path, options in DIRECTIVE.findall(page.read_text("utf-8")):
             if kind == "automodule":
                 module = importlib.import_module(path)
-                found = {name: getattr(module, name) for name in public(module, options)}
+                members = {name: getattr(module, name) for name in public(module, options)}
             else:
                 place, _, name = path.rpartition(".")
-                found = {name: getattr(importlib.import_module(place), name)}
-            for name, value in found.items():
+                members = {name: getattr(importlib.import_module(place), name)}
+            for name, value in members.items():
                 if inspect.isclass(value) or inspect.isroutine(value):
                     yield f"{path}: {name}", value
 

@@ -46,13 +46,13 @@ ENTRY %main (q: T[32,4096,128], k: T[32,4096,128], v: T[32,4096,128]) -> T[32,40
 @pytest.mark.parametrize(("dtype", "cause"), [("bf16", "attention"), ("f32", "scores")])
 def test_attention_in_pieces_on_a_gpu(dtype: str, cause: str) -> None:
     case = case_of(Program(ATTENTION.replace("T[", f"{dtype}["), "gpu"), H200)
-    found = {each.cause: each for each in findings(case)}
-    assert set(found) == {cause}
-    assert found[cause].kernels == ("scores", "soft", "out")
+    by_cause = {each.cause: each for each in findings(case)}
+    assert set(by_cause) == {cause}
+    assert by_cause[cause].kernels == ("scores", "soft", "out")
     # what remains is the roof of q, k, v and the result
-    assert 0 < found[cause].seconds < case.wall
+    assert 0 < by_cause[cause].seconds < case.wall
     width = 2 if dtype == "bf16" else 4
-    assert found[cause].bytes == 4 * 32 * 4096 * 4096 * width
+    assert by_cause[cause].bytes == 4 * 32 * 4096 * 4096 * width
 
 
 CUBLAS = (
@@ -71,8 +71,8 @@ def with_cublas(text: str, batch: str = '["0"]', left: str = "2") -> str:
         r"rhs_contracting_dims=\{(\d)\}"
     )
 
-    def call(found: re.Match[str]) -> str:
-        named, name, result, operands, inner = found.groups()
+    def call(match: re.Match[str]) -> str:
+        named, name, result, operands, inner = match.groups()
         text = CUBLAS.replace("NAMED", named).replace("NAME", name).replace("RESULT", result)
         text = text.replace("BATCH", batch).replace("LEFT", left)
         return text.replace("OPERANDS", operands).replace("INNER", inner)
@@ -85,11 +85,11 @@ def test_attention_in_calls_of_a_library(dtype: str, cause: str) -> None:
     plain = ATTENTION.replace("T[", f"{dtype}[")
     text = with_cublas(plain)
     assert text.count("custom-call(") == 2
-    found = {each.cause: each for each in findings(case_of(Program(text, "gpu"), H200))}
-    assert set(found) == {cause}
+    by_cause = {each.cause: each for each in findings(case_of(Program(text, "gpu"), H200))}
+    assert set(by_cause) == {cause}
     same = findings(case_of(Program(plain, "gpu"), H200))[0]
-    assert found[cause].seconds == pytest.approx(same.seconds, rel=1e-6)
-    assert found[cause].evidence == same.evidence
+    assert by_cause[cause].seconds == pytest.approx(same.seconds, rel=1e-6)
+    assert by_cause[cause].evidence == same.evidence
 
 
 def test_a_library_call_that_widens_one_side_is_named() -> None:
@@ -102,9 +102,9 @@ ENTRY %main (x: bf16[4096,4096], w: f32[4096,4096]) -> f32[4096,4096] {
 }
 """
     for each in (text, with_cublas(text, batch="[]", left="1")):
-        found = {one.cause: one for one in findings(case_of(Program(each, "gpu"), H200))}
-        assert "float32" in found, found
-        assert "wide" in found["float32"].kernels
+        by_cause = {one.cause: one for one in findings(case_of(Program(each, "gpu"), H200))}
+        assert "float32" in by_cause, by_cause
+        assert "wide" in by_cause["float32"].kernels
 
 
 NORM = """HloModule step, is_scheduled=true
@@ -145,8 +145,8 @@ ENTRY %main (x: bf16[4096,4096], w: T[4096,4096], v: T[4096,4096]) -> f32[4096,4
 def test_a_norm_in_float32_that_is_never_narrowed(dtype: str, root: str, named: set[str]) -> None:
     text = NORM.replace("NARROWED", root).replace("T[", f"{dtype}[")
     for each in (text, with_cublas(text, batch="[]", left="1")):
-        found = findings(case_of(Program(each, "gpu"), H200))
-        wide = [one for one in found if one.cause == "float32"]
+        every = findings(case_of(Program(each, "gpu"), H200))
+        wide = [one for one in every if one.cause == "float32"]
         assert {name.removeprefix("call.") for one in wide for name in one.kernels} == named
         assert all("widened to float32 on the way" in one.evidence for one in wide)
 
@@ -211,11 +211,11 @@ def of_cache(entry: str) -> Case:
 def test_a_cache_in_the_wrong_order_is_named_with_all_that_it_costs() -> None:
     """As XLA for GPUs does it: into the product's order, once more for the update, and back."""
     case = of_cache(BY_TOKEN)
-    found = [each for each in findings(case) if each.cause == "layout-copy"]
-    assert {name for each in found for name in each.kernels} == {"turned", "mine", "after"}
+    copies = [each for each in findings(case) if each.cause == "layout-copy"]
+    assert {name for each in copies for name in each.kernels} == {"turned", "mine", "after"}
     rows = {row.name: row.seconds for row in case.rows}
     wanted = rows["turned"] + rows["mine"] + rows["after"]
-    assert sum(each.seconds for each in found) == pytest.approx(wanted, rel=0.01)
+    assert sum(each.seconds for each in copies) == pytest.approx(wanted, rel=0.01)
     assert not findings(of_cache(BY_HEAD))
 
 

@@ -56,16 +56,16 @@ def tables(shift: int) -> Any:
 
 @pytest.mark.parametrize("shift", [0, 1])
 def test_the_readers_own_line_is_the_innermost_that_no_package_has(shift: int) -> None:
-    found = {
+    sources = {
         frame: source_of(f'op_name="x" stack_frame_id={frame}', tables(shift))
         for frame in (1, 2, 3, 4, 5, 6)
     }
     theirs = hlo.SourceLine("ann/model.py", 12, "mlp")
-    assert found[3] == found[4] == found[5] == theirs
-    assert found[2] is None  # only a call of analyze
-    assert found[6] == hlo.SourceLine("flax/linen/linear.py", 300, "__call__")
+    assert sources[3] == sources[4] == sources[5] == theirs
+    assert sources[2] is None  # only a call of analyze
+    assert sources[6] == hlo.SourceLine("flax/linen/linear.py", 300, "__call__")
     assert str(theirs) == "ann/model.py:12"
-    assert found[1] == hlo.SourceLine("ann/model.py", 90, "")
+    assert sources[1] == hlo.SourceLine("ann/model.py", 90, "")
 
 
 def test_the_form_of_jax_0_7() -> None:

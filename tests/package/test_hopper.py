@@ -39,11 +39,11 @@ def test_it_does_what_our_kernel_does() -> None:
     if not hasattr(gpu, "InterpretGPUParams"):
         pytest.skip("this JAX does not interpret Mosaic GPU's kernels")
     made = hopper_chain.arrays(3, 2048)
-    found = hopper_chain.chain(*made, interpret=gpu.InterpretGPUParams())
+    got = hopper_chain.chain(*made, interpret=gpu.InterpretGPUParams())
     wanted = kernels.layernorm_gelu_dropout_residual(*made, rate=hopper_chain.RATE)
-    found, wanted = (np.asarray(each, np.float32) for each in (found, wanted))
-    assert np.all(np.abs(found - wanted) <= 2.0**-7 * np.abs(wanted) + 1e-6)
-    assert np.abs(found).max() > 1
+    got, wanted = (np.asarray(each, np.float32) for each in (got, wanted))
+    assert np.all(np.abs(got - wanted) <= 2.0**-7 * np.abs(wanted) + 1e-6)
+    assert np.abs(got).max() > 1
 
 
 def test_the_committed_trial_can_be_read() -> None:

@@ -11,7 +11,7 @@ from roofline_helpers.show import significant
 
 
 def test_answers_are_checked() -> None:
-    said = {
+    feedback = {
         (240, 240.5): "Right: 240 FLOP/byte.",
         (102, 100): "Right: 100 FLOP/byte.",
         (98, 100): "Right: 100 FLOP/byte.",
@@ -20,7 +20,7 @@ def test_answers_are_checked() -> None:
         (1, 0): f"Not yet. {judge.TOO_LARGE}",
         (33, 100): f"Not yet. {judge.TOO_SMALL}",
     }
-    assert {pair: repr(rh.check(*pair, "FLOP/byte")) for pair in said} == said
+    assert {pair: repr(rh.check(*pair, "FLOP/byte")) for pair in feedback} == feedback
 
 
 def test_an_answer_may_have_its_own_tolerance_and_no_unit() -> None:
@@ -38,9 +38,9 @@ def test_what_the_page_prints_is_right() -> None:
         for digits in (1, 2, 3, 4):
             printed = float(significant(exact, digits).replace(",", ""))
             for answer in (printed, exact):
-                said = rh.check(answer, exact, tolerance=1e-6, smallest=-1e3, digits=digits)
-                if not said.startswith("Right"):
-                    faults.append((exact, digits, answer, said))
+                feedback = rh.check(answer, exact, tolerance=1e-6, smallest=-1e3, digits=digits)
+                if not feedback.startswith("Right"):
+                    faults.append((exact, digits, answer, feedback))
     assert faults == []
     assert rh.check(15, 15.4, digits=2).startswith("Right: 15")
     assert rh.check(16, 15.4, digits=2).startswith("Not yet. Close")
@@ -66,8 +66,8 @@ def test_each_slip_is_named(solution: float) -> None:
         3: judge.TOO_LARGE,
         1 / 3: judge.TOO_SMALL,
     }
-    said = {factor: judge.slip(factor * solution, solution) for factor in named}
-    assert [said[f] for f, words in named.items() if not said[f].startswith(words)] == []
+    feedback = {factor: judge.slip(factor * solution, solution) for factor in named}
+    assert [feedback[f] for f, words in named.items() if not feedback[f].startswith(words)] == []
     assert judge.slip(1 / solution, solution).startswith("Upside down")
     assert judge.slip(2 * solution, solution, estimate=True) == judge.TOO_LARGE
     assert judge.slip(solution / 100, solution, "%") == "A share of 1? Percent are asked for."
@@ -75,7 +75,7 @@ def test_each_slip_is_named(solution: float) -> None:
 
 
 def test_the_list_of_slips_is_closed_and_each_says_something_else() -> None:
-    words = [said for *_, said in judge.SLIPS] + [judge.TOO_LARGE, judge.TOO_SMALL]
+    words = [text for *_, text in judge.SLIPS] + [judge.TOO_LARGE, judge.TOO_SMALL]
     assert len(set(words)) == len(words) == 17
-    assert all(20 < len(said) < 100 for said in words)
+    assert all(20 < len(text) < 100 for text in words)
     assert all(low < high for _, low, high, _ in judge.SLIPS)

@@ -13,15 +13,15 @@ from roofline_helpers.kernels.layernorm import backward_work
 
 def calls(jaxpr: Any) -> list[Any]:
     """The calls of Pallas kernels in a jaxpr, and in those inside it."""
-    found = []
+    equations = []
     for equation in jaxpr.eqns:
         if equation.primitive.name == "pallas_call":
-            found.append(equation)
+            equations.append(equation)
             continue
         for value in equation.params.values():
             inner = getattr(value, "jaxpr", value)
-            found += calls(inner) if hasattr(inner, "eqns") else []
-    return found
+            equations += calls(inner) if hasattr(inner, "eqns") else []
+    return equations
 
 
 @pytest.mark.parametrize("layout", kernels.LAYOUTS)

@@ -113,13 +113,13 @@ def test_a_layers_exchanges(ran: Any, variant: str, gathers: int, sums: int) -> 
 @pytest.mark.slow
 @pytest.mark.xdist_group("collectives")
 def test_the_command_writes_a_record_of_links(ran: Any) -> None:
-    _, out, said = ran
+    _, out, printed = ran
     record = measure.load(out)
     assert record.device["count"] == 4
     assert {each.group for each in record.samples} == {"collectives"}
     assert [each.error for each in record.samples if each.error] == []
     assert "times mean nothing" in record.notes[-1]
-    assert "link GB/s" in said
+    assert "link GB/s" in printed
     sample = record.sample("all-reduce 64 KiB over 4")
     assert sample.network == 2 * 2**16 * 3 / 4
     assert sample.link_bandwidth == pytest.approx(sample.network / sample.seconds)

@@ -22,8 +22,8 @@ def test_parameters_are_those_that_the_authors_print(key: str) -> None:
     counted = [decoder.parameters, decoder.active_parameters]
     if key == "gpt-oss-120b":  # active ones are printed without the embedding
         counted[1] -= decoder.vocabulary * decoder.d_model
-    for found, billions in zip(counted, printed, strict=False):
-        assert found / 1e9 == pytest.approx(billions, rel=0.025)
+    for ours, billions in zip(counted, printed, strict=False):
+        assert ours / 1e9 == pytest.approx(billions, rel=0.025)
     assert (len(printed) == 2) == (decoder.experts is not None)
     assert decoder.source
 

@@ -171,12 +171,12 @@ def test_bytes_on_the_busiest_link_and_steps_by_hand(
 
 def test_two_networks_work_at_the_same_time_and_wait_one_after_the_other() -> None:
     gpus = net.topology("h100", 32)
-    found = net.all_gather(32e9, gpus["nvlink", "nic"])
-    inside, outside = found.phases
+    gathered = net.all_gather(32e9, gpus["nvlink", "nic"])
+    inside, outside = gathered.phases
     assert (inside.network, outside.network) == ("nvlink", "nic")
     assert inside.transfer == pytest.approx(32e9 * 7 / 8 / 450e9)
     assert outside.transfer == pytest.approx(32e9 / 8 * 3 / 4 / 50e9)
-    assert found.transfer == max(inside.transfer, outside.transfer)
+    assert gathered.transfer == max(inside.transfer, outside.transfer)
     reached = net.all_gather(32e9, net.topology("h100", 32, ceilings="reached")["nvlink", "nic"])
     assert reached.latency == sum(phase.latency for phase in reached.phases) > 0
 
@@ -239,9 +239,9 @@ def test_a_reduction_is_a_scatter_and_a_gather_and_a_gather_its_mirror(
 def test_no_device_receives_faster_than_its_links(where: tuple[str, Any], nbytes: float) -> None:
     chip, shape = where
     place = net.topology(chip, shape)
-    found = net.all_gather(nbytes, place.axes)
+    gathered = net.all_gather(nbytes, place.axes)
     received = nbytes * (1 - 1 / place.chips)
-    assert received / found.transfer <= float(rh.chip(chip).links["ici"]) * (1 + 1e-9)
+    assert received / gathered.transfer <= float(rh.chip(chip).links["ici"]) * (1 + 1e-9)
 
 
 @settings(max_examples=40, deadline=None)
@@ -326,9 +326,9 @@ def test_one_device_exchanges_nothing() -> None:
 def test_the_least_of_its_lines_is_a_collective_s_time(kind: str, ceilings: str) -> None:
     for chip, shape in (("h100", 8), ("b200", 4), ("v5p", "4x4x4"), ("v6e", "2x4"), ("mi300x", 8)):
         over = net.topology(chip, shape, ceilings=ceilings).fast
-        found = net.lines(kind, over)
+        lines = net.lines(kind, over)
         for nbytes in (1, 4096, 10**6, 3 * 10**7, 10**9):
-            least = min(start + nbytes * each for start, each in found)
+            least = min(start + nbytes * each for start, each in lines)
             assert least == pytest.approx(net.collective(kind, nbytes, over).seconds, rel=1e-12)
     two = net.topology("h100", 2, slices=2)
     assert net.lines(kind, two.fast)

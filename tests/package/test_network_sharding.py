@@ -42,17 +42,17 @@ def test_where_there_is_one_way(spec: str, steps: tuple[str, ...]) -> None:
 
 
 def test_where_one_is_split_along_what_is_summed_there_are_two_ways() -> None:
-    found = {plan.steps: plan for plan in plans("I J, J_x K -> I K")}
-    assert set(found) == {("all-gather B over x",), ("all-reduce C over x",)}
-    gather, add = found["all-gather B over x",], found["all-reduce C over x",]
+    by_steps = {plan.steps: plan for plan in plans("I J, J_x K -> I K")}
+    assert set(by_steps) == {("all-gather B over x",), ("all-reduce C over x",)}
+    gather, add = by_steps["all-gather B over x",], by_steps["all-reduce C over x",]
     assert gather.flops == 2 * 512 * 1024 * 2048 == 4 * add.flops
     assert gather.collectives[0].nbytes == 2 * 1024 * 2048
     assert add.collectives[0].nbytes == 2 * 512 * 2048
 
 
 def test_where_both_are_split_along_one_axis_one_is_gathered() -> None:
-    found = {plan.steps[0] for plan in plans("I_x J, J K_x -> I_x K")}
-    assert found == {"all-gather A over x", "all-gather B over x"}
+    first = {plan.steps[0] for plan in plans("I_x J, J K_x -> I_x K")}
+    assert first == {"all-gather A over x", "all-gather B over x"}
     wide = plans("I_x J, J K_x -> I K_x", I=128, K=8192)
     assert wide[0].steps == ("all-gather A over x",)  # the smaller one
 
@@ -76,10 +76,10 @@ def test_flops_of_all_devices_are_at_least_those_of_the_product(i: str, j: str, 
 
 
 def test_plans_are_sorted_and_show_themselves() -> None:
-    found = plans("I J, J_x K -> I K")
-    assert [plan.seconds for plan in found] == sorted(plan.seconds for plan in found)
-    assert "all-" in repr(found[0])
-    assert "a device" in found[0]._repr_html_()
+    ways = plans("I J, J_x K -> I K")
+    assert [plan.seconds for plan in ways] == sorted(plan.seconds for plan in ways)
+    assert "all-" in repr(ways[0])
+    assert "a device" in ways[0]._repr_html_()
 
 
 def test_bytes_of_a_sharded_array() -> None:

@@ -112,9 +112,9 @@ def imports(path: Path) -> Iterator[str]:
 
 def rooms(package: Path) -> dict[str, list[Path]]:
     """The files of each room, a module or a folder of them."""
-    found = {path.stem: [path] for path in package.glob("*.py") if path.stem != "__init__"}
+    files = {path.stem: [path] for path in package.glob("*.py") if path.stem != "__init__"}
     folders = {path.parent.name: path.parent for path in package.glob("*/__init__.py")}
-    return found | {name: sorted(folder.glob("*.py")) for name, folder in folders.items()}
+    return files | {name: sorted(folder.glob("*.py")) for name, folder in folders.items()}
 
 
 def upward(package: Path) -> set[str]:

@@ -26,15 +26,15 @@ from roofline_helpers import serving
 
 def test_javascript_agrees_with_python(chromium: Browser) -> None:
     few = {"product": 17, "step": 17, "instead": 4, "best": 4, "types": 1}
-    given = points() if THOROUGH else one_in_a_few(few)
-    found = in_browser(chromium, serving.script(), given)
-    result = compared([expected(point) for point in given], found, given)
+    asked = points() if THOROUGH else one_in_a_few(few)
+    answers = in_browser(chromium, serving.script(), asked)
+    result = compared([expected(point) for point in asked], answers, asked)
     print(
-        f"{len(given)} points, {result.numbers} numbers, {result.words} words and flags; "
+        f"{len(asked)} points, {result.numbers} numbers, {result.words} words and flags; "
         f"largest relative difference {result.largest:.2g}"
     )
     assert result.faults[:5] == []
-    assert len(given) > (5000 if THOROUGH else 400)
+    assert len(asked) > (5000 if THOROUGH else 400)
     assert result.numbers > (500_000 if THOROUGH else 30_000)
     assert result.largest <= TOLERANCE
 
@@ -70,7 +70,7 @@ def test_bad_arguments_are_refused_in_javascript(chromium: Browser) -> None:
     answers = page.evaluate(code)
     page.close()
     assert {
-        call: said for call, said in zip(BAD, answers, strict=True) if said != "RangeError"
+        call: answer for call, answer in zip(BAD, answers, strict=True) if answer != "RangeError"
     } == {}
 
 

@@ -61,13 +61,13 @@ def of_python(text: str) -> list[dict[str, Any]]:
     ]
 
 
-def read(chromium: Browser, given: list[str], source: str | None = None) -> list[Any]:
+def read(chromium: Browser, programs: list[str], source: str | None = None) -> list[Any]:
     """Return what the script makes of texts."""
     script = f"const opcodes = {to_json(page.tables())};\n{source or scripts()}"
     tab = chromium.new_page()
     try:
-        found = tab.evaluate(f"(texts) => {{ {script}\nreturn ({RUN})(texts) }}", given)
-        return list(json.loads(found))
+        answer = tab.evaluate(f"(texts) => {{ {script}\nreturn ({RUN})(texts) }}", programs)
+        return list(json.loads(answer))
     finally:
         tab.close()
 
@@ -88,30 +88,30 @@ def _number(value: Any) -> bool:
 
 
 def test_the_page_counts_what_python_counts(chromium: Browser) -> None:
-    given = texts()
-    found = dict(zip(given, read(chromium, list(given.values())), strict=True))
-    refused = [name for name, each in found.items() if REFUSED in each.get("error", "")]
+    programs = texts()
+    answers = dict(zip(programs, read(chromium, list(programs.values())), strict=True))
+    refused = [name for name, each in answers.items() if REFUSED in each.get("error", "")]
     assert len(refused) <= 2
     wrong = {
-        name: each.get("error") or differences(of_python(given[name]), each["rows"])
-        for name, each in found.items()
+        name: each.get("error") or differences(of_python(programs[name]), each["rows"])
+        for name, each in answers.items()
         if name not in refused
     }
     assert {name: what for name, what in wrong.items() if what} == {}
-    read_whole = [given[name] for name in given.keys() - refused]
+    read_whole = [programs[name] for name in programs.keys() - refused]
     for opcode in ("fusion", "convolution", "custom-call", "sort", "scatter", "while", "gather"):
         assert any(f" {opcode}(" in text for text in read_whole), opcode
-    launches = [row["launches"] for each in found.values() for row in each.get("rows", [])]
+    launches = [row["launches"] for each in answers.values() for row in each.get("rows", [])]
     assert max(launches) > 50, "loops turn"
 
 
 def test_what_it_does_not_know_it_names(chromium: Browser) -> None:
     words = ("opcode teleport", "mine: it declares no FLOPs", "complex")
     asked = ["unknown opcode", "a call that declares nothing", "complex"]
-    found = read(chromium, [program(BY_HAND[name], ADD) for name in asked])
-    for each, word in zip(found, words, strict=True):
+    answers = read(chromium, [program(BY_HAND[name], ADD) for name in asked])
+    for each, word in zip(answers, words, strict=True):
         assert any(word in note for note in each["notes"]), each["notes"]
-    assert [each["rows"][0]["unknown"] for each in found] == [["teleport"], ["mine"], []]
+    assert [each["rows"][0]["unknown"] for each in answers] == [["teleport"], ["mine"], []]
 
 
 @pytest.mark.parametrize(
@@ -125,8 +125,8 @@ def test_what_it_does_not_know_it_names(chromium: Browser) -> None:
     ],
 )
 def test_what_is_no_program_is_told(chromium: Browser, text: str, word: str) -> None:
-    (found,) = read(chromium, [text])
-    assert word in found["error"]
+    (answer,) = read(chromium, [text])
+    assert word in answer["error"]
 
 
 def test_a_wrong_count_would_be_found(chromium: Browser) -> None:
@@ -139,5 +139,5 @@ def test_a_wrong_count_would_be_found(chromium: Browser) -> None:
         "  ROOT %c = f32[4,2]{1,0} dot(%a, %b), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
     )
     for each in (path.read_text("utf-8"), text):
-        (found,) = read(chromium, [each], wrong)
-        assert differences(of_python(each), found["rows"])
+        (answer,) = read(chromium, [each], wrong)
+        assert differences(of_python(each), answer["rows"])

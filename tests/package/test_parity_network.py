@@ -30,10 +30,10 @@ SLIPS = [
 def points() -> list[tuple[list[Any], training.Layer]]:
     """What the page computes, and Python's layer."""
     data = lab.sharding().data
-    found = []
+    every = []
     for chip, place in data["places"].items():
         of = network.topology(chip, lab.SLICES[chip])
-        given = {name: place[name] for name in ("peak", "bits")}
+        figures = {name: place[name] for name in ("peak", "bits")}
         for cut in place["cuts"]:
             mesh = of.mesh({name: cut[name] for name in ("fsdp", "tensor")})
             for tokens in TOKENS:
@@ -42,13 +42,13 @@ def points() -> list[tuple[list[Any], training.Layer]]:
                     layer = training.layer(
                         of, mesh, tokens=tokens, d_model=data["model"], d_ff=inner
                     )
-                    found.append(([{**given, **cut}, sizes], layer))
-    return found
+                    every.append(([{**figures, **cut}, sizes], layer))
+    return every
 
 
-def computed(page: Page, script: str, given: list[Any]) -> list[dict[str, Any]]:
+def computed(page: Page, script: str, asked: list[Any]) -> list[dict[str, Any]]:
     """What a script makes of the points."""
-    text = page.evaluate(f"(points) => {{ {script}\nreturn ({RUN})(points) }}", given)
+    text = page.evaluate(f"(points) => {{ {script}\nreturn ({RUN})(points) }}", asked)
     return list(json.loads(text))
 
 
@@ -58,17 +58,17 @@ NUMBERS = ("flops", "products", "gathers", "sums", "seconds", "attainable")
 def faults(theirs: list[dict[str, Any]], mine: list[training.Layer]) -> int:
     """How many layers differ in any number or word."""
     return sum(
-        found.get("bound") != layer.bound
-        or any(not isclose(found[name], getattr(layer, name), rel_tol=1e-12) for name in NUMBERS)
-        for found, layer in zip(theirs, mine, strict=True)
+        answer.get("bound") != layer.bound
+        or any(not isclose(answer[name], getattr(layer, name), rel_tol=1e-12) for name in NUMBERS)
+        for answer, layer in zip(theirs, mine, strict=True)
     )
 
 
 def test_javascript_agrees_with_python_and_a_slip_is_found(chromium: Browser) -> None:
     script = (resources.files("roofline_helpers") / "assets" / "network.js").read_text("utf-8")
-    given = points()
-    asked, layers = [point for point, _ in given], [layer for _, layer in given]
-    assert len(given) > 300
+    every = points()
+    asked, layers = [point for point, _ in every], [layer for _, layer in every]
+    assert len(every) > 300
     assert {layer.bound for layer in layers} == {"compute", "weights", "sums"}
     page = chromium.new_page()
     assert faults(computed(page, script, asked), layers) == 0
@@ -85,8 +85,8 @@ def test_a_layer_is_dragged_until_the_network_s_roof_breaks(chromium: Browser) -
     slider = page.get_by_role("slider", name="Tokens a chip")
 
     def card(name: str) -> str:
-        found = page.locator(".facts > div").filter(has=page.get_by_text(name, exact=True))
-        return found.locator("dd").first.inner_text()
+        row = page.locator(".facts > div").filter(has=page.get_by_text(name, exact=True))
+        return row.locator("dd").first.inner_text()
 
     place = network.topology("v5e", "16x16")
     slider.focus()

@@ -112,22 +112,22 @@ CHANGED = """([right, slips, points]) => {
 
 def test_a_slip_in_the_javascript_is_noticed(chromium: Browser) -> None:
     # a type that only the vector unit has, under measured ceilings
-    given = [["product", "h100", "fp32", None, (64, 64, 64), 17.3, {}, True]]
-    given += one_in_a_few({"product": 41, "step": 71, "types": 1, "best": 4, "instead": 4})
+    asked = [["product", "h100", "fp32", None, (64, 64, 64), 17.3, {}, True]]
+    asked += one_in_a_few({"product": 41, "step": 71, "types": 1, "best": 4, "instead": 4})
     several = {"model": "llama-3-70b", "chip": "h100", "chips": 4, "fusion": "epilogue"}
-    given += [["step", several], ["step", {**several, "reached": True, "cache": "fp8"}]]
+    asked += [["step", several], ["step", {**several, "reached": True, "cache": "fp8"}]]
     script = serving.script()
     for right, _ in SLIPS:
         assert script.count(right) == 1, f"{right!r} is no longer in the scripts once"
     page = chromium.new_page()
-    answers = json.loads(page.evaluate(CHANGED, [script, SLIPS, given]))
+    answers = json.loads(page.evaluate(CHANGED, [script, SLIPS, asked]))
     page.close()
     missed, stopped = [], []
     for slip, changed in zip(SLIPS, answers, strict=True):
         if changed is None:  # it stops: noticed too
             stopped.append(slip)
         elif not any(
-            compared([expected(given[i])], [one], [given[i]]).faults for i, one in changed
+            compared([expected(asked[i])], [one], [asked[i]]).faults for i, one in changed
         ):
             missed.append(slip)
     assert missed == []

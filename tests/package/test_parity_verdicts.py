@@ -42,26 +42,26 @@ def points() -> Iterator[list[Any]]:
     ]
     counts, sides, shapes = (itertools.cycle(each) for each in (COUNTS, SIDES, attention))
     for chip in rh.all_chips():
-        for kind, given in (("counts", counts), ("matmul", sides), ("attention", shapes)):
-            yield [kind, next(given), chip.key, chip.half]
-    for given in COUNTS:
-        yield ["counts", given, "h100", "bf16"]
+        for kind, size in (("counts", counts), ("matmul", sides), ("attention", shapes)):
+            yield [kind, next(size), chip.key, chip.half]
+    for size in COUNTS:
+        yield ["counts", size, "h100", "bf16"]
     yield ["hlo", fixture("scan-100.cpu.jax-0.10.2"), "h100", "bf16"]
     yield ["hlo", fixture("elementwise.v6e.jax-0.10.2"), "v6e", "bf16"]
     yield ["hlo", fixture("softmax.h100.jax-0.11.2"), "h100", "bf16"]
 
 
-def kernels(kind: str, given: Any, dtype: str) -> list[rh.roofline.Kernel]:
+def kernels(kind: str, what: Any, dtype: str) -> list[rh.roofline.Kernel]:
     """Return what Python counts."""
     if kind == "hlo":
-        ledger = hlo.kernels(given, "tpu" if hlo.is_tiled(given) else "gpu")
+        ledger = hlo.kernels(what, "tpu" if hlo.is_tiled(what) else "gpu")
         return [rh.roofline.Kernel(_work(row, dtype), launches=row.launches) for row in ledger.rows]
     if kind == "counts":
-        work = rh.Work("kernel", {"x": given[1]}, {}, matrix_flops=given[0], dtype=dtype)
+        work = rh.Work("kernel", {"x": what[1]}, {}, matrix_flops=what[0], dtype=dtype)
     elif kind == "matmul":
-        work = rh.work.matmul(*given, dtype)
+        work = rh.work.matmul(*what, dtype)
     else:
-        batch, heads, kv_heads, queries, keys, dim, causal = given.values()
+        batch, heads, kv_heads, queries, keys, dim, causal = what.values()
         work = rh.work.flash_attention(
             batch, queries, keys, heads, dim, kv_heads, dtype, causal=causal
         )
@@ -79,12 +79,12 @@ def _work(row: hlo.Row, dtype: str) -> rh.Work:
     )
 
 
-def of_python(kind: str, given: Any, chip: str, dtype: str) -> dict[str, Any]:
-    counted = kernels(kind, given, dtype)
-    said = verdicts.verdict(counted, chip)
+def of_python(kind: str, what: Any, chip: str, dtype: str) -> dict[str, Any]:
+    counted = kernels(kind, what, dtype)
+    verdict = verdicts.verdict(counted, chip)
     # the page asks nothing of what stays between kernels
-    found = {case: each for case, each in said.found.items() if case.between == "travels"}
-    kept = verdicts.Verdict(said.name, said.chip, said.floor, found)
+    cases = {case: each for case, each in verdict.found.items() if case.between == "travels"}
+    kept = verdicts.Verdict(verdict.name, verdict.chip, verdict.floor, cases)
     first: Any = counted[0].work
     return {
         **{"word": kept.word, "on": list(kept.on), "floor": kept.floor},
@@ -94,7 +94,7 @@ def of_python(kind: str, given: Any, chip: str, dtype: str) -> dict[str, Any]:
                 **{"ceilings": case.ceilings, "floor": case.floor},
                 **{"bound": each.bound, "seconds": each.seconds},
             }
-            for case, each in found.items()
+            for case, each in cases.items()
         ],
     }
 
@@ -109,7 +109,7 @@ def alike(mine: Any, theirs: Any) -> bool:
     return bool(mine == theirs)
 
 
-def asked(chromium: Browser, given: list[list[Any]], change: tuple[str, str] = ("", "")) -> Any:
+def asked(chromium: Browser, questions: list[list[Any]], change: tuple[str, str] = ("", "")) -> Any:
     folder = resources.files("roofline_helpers") / "assets"
     floors = {"tpu": verdicts.assumed_floor("tpu"), "other": verdicts.assumed_floor("gpu")}
     script = (
@@ -119,30 +119,30 @@ def asked(chromium: Browser, given: list[list[Any]], change: tuple[str, str] = (
     )
     tab = chromium.new_page()
     try:
-        found = tab.evaluate(f"(points) => {{ {script}\nreturn ({RUN})(points) }}", given)
-        return json.loads(found)
+        answers = tab.evaluate(f"(points) => {{ {script}\nreturn ({RUN})(points) }}", questions)
+        return json.loads(answers)
     finally:
         tab.close()
 
 
 def test_the_page_says_what_python_says(chromium: Browser) -> None:
-    given = list(points())
-    found = asked(chromium, given)
+    questions = list(points())
+    answers = asked(chromium, questions)
     wrong = [
         (point[0], point[2], mine, theirs)
-        for point, theirs in zip(given, found, strict=True)
+        for point, theirs in zip(questions, answers, strict=True)
         if not alike(mine := of_python(*point), theirs)
     ]
     assert wrong == []
-    assert {each["word"] for each in found} == {"memory", "compute", "depends"}
-    assert {tuple(each["on"]) for each in found} >= {(), ("ceilings",), ("floor",)}
+    assert {each["word"] for each in answers} == {"memory", "compute", "depends"}
+    assert {tuple(each["on"]) for each in answers} >= {(), ("ceilings",), ("floor",)}
 
 
 def test_another_verdict_would_be_found(chromium: Browser) -> None:
-    given = list(points())[:15]
-    found = asked(chromium, given, ('floor: "latency"', 'floor: "memory"'))
+    questions = list(points())[:15]
+    answers = asked(chromium, questions, ('floor: "latency"', 'floor: "memory"'))
     assert not all(
-        alike(of_python(*point), theirs) for point, theirs in zip(given, found, strict=True)
+        alike(of_python(*point), theirs) for point, theirs in zip(questions, answers, strict=True)
     )
 
 
@@ -154,6 +154,6 @@ def test_attention_that_cannot_be_is_refused(
     chromium: Browser, change: dict[str, int], word: str
 ) -> None:
     names = ("batch", "heads", "kvHeads", "queries", "keys", "dim")
-    given = {**dict(zip(names, SHAPES[0], strict=True)), "causal": True, **change}
-    (found,) = asked(chromium, [["attention", given, "h100", "bf16"]])
-    assert word in found["error"]
+    shape = {**dict(zip(names, SHAPES[0], strict=True)), "causal": True, **change}
+    (answer,) = asked(chromium, [["attention", shape, "h100", "bf16"]])
+    assert word in answer["error"]

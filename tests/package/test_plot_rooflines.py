@@ -92,8 +92,8 @@ def test_a_vector_job_sits_on_the_vector_ceiling():
 
 def test_jobs_in_all_their_forms():
     job = JOBS["GELU"]
-    for given in (job, [job], [("gelu", job)], {"gelu": job}, (x for x in [job])):
-        assert at(plot.roofline(ROOF, given), "job:gelu") == (job.intensity, ROOF.attainable(job))
+    for jobs in (job, [job], [("gelu", job)], {"gelu": job}, (x for x in [job])):
+        assert at(plot.roofline(ROOF, jobs), "job:gelu") == (job.intensity, ROOF.attainable(job))
     axes = plot.roofline(ROOF, [2.5, ("named", 40)])
     assert at(axes, "job:2.5") == (2.5, 2.5e12)
     assert at(axes, "job:named") == (40.0, 40e12)

@@ -32,8 +32,8 @@ def asked(fn: Callable[..., Any], *args: Any, chip: str = "v6e") -> Asked:
     needs(chip)
     seen: list[Asked] = []
 
-    def note(*given: Any) -> None:
-        seen.append(given)
+    def note(*arguments: Any) -> None:
+        seen.append(arguments)
         raise Enough
 
     with pytest.MonkeyPatch.context() as patch:

@@ -184,8 +184,8 @@ def test_5_least_batches_and_most_tensor_parallelism() -> None:
 
 def test_5_the_best_split_of_64_chips() -> None:
     cube = net.topology("v5p", "16x16x16")
-    found = training.best_split(cube, cube["x", "y"], cube["z"], 48_000, 32_768, chips=64)
-    assert found == approx(13.9, rel=0.05)
+    split = training.best_split(cube, cube["x", "y"], cube["z"], 48_000, 32_768, chips=64)
+    assert split == approx(13.9, rel=0.05)
 
 
 def test_5_between_pods_a_batch_of_75_000_tokens_a_pod() -> None:

@@ -35,9 +35,9 @@ def test_weights_that_do_not_fit_leave_no_batch_and_no_context() -> None:
     assert not one.fits
     assert one.memory.room < 0
     assert one.largest_batch() == one.largest_context() == 0
-    found = [(s.setting.weights, s.setting.cache) for s in one.narrower()]
-    assert found[0] == ("int8", "fp16")
-    assert all(weights != "fp16" for weights, _ in found)
+    types = [(s.setting.weights, s.setting.cache) for s in one.narrower()]
+    assert types[0] == ("int8", "fp16")
+    assert all(weights != "fp16" for weights, _ in types)
     assert all(s.fits for s in one.narrower())
     assert one.seconds > 0
 
@@ -45,9 +45,9 @@ def test_weights_that_do_not_fit_leave_no_batch_and_no_context() -> None:
 def test_narrower_types_come_least_change_first() -> None:
     one = llama("v6e", batch=160, context=2048)
     assert not one.fits
-    found = [(s.setting.weights, s.setting.cache) for s in one.narrower()]
+    types = [(s.setting.weights, s.setting.cache) for s in one.narrower()]
     wanted = [("bf16", "int4"), ("fp8", "fp8"), ("fp8", "int4"), ("int4", "fp8"), ("int4", "int4")]
-    assert found == wanted
+    assert types == wanted
     both = llama("v6e", weights="fp8", activations="fp8").narrower()
     assert {s.setting.activations for s in both if s.setting.weights == "fp8"} == {"fp8"}
     assert {s.setting.activations for s in both if s.setting.weights == "int4"} == {"bf16"}

@@ -163,8 +163,8 @@ def test_what_the_book_is_about_shows_itself():
         (job, ["matmul in bf16", "reads", "a, b", "432 MFLOP", "200 FLOP/byte"]),
         (chip, ["matrix.bf16", "2,307 TFLOP/s", "memory.hbm.bandwidth"]),
     ):
-        found = re.findall(r"<t[hd]>(.*?)</t[hd]>", shown._repr_html_())
-        assert [each for each in cells if each not in found] == []
+        texts = re.findall(r"<t[hd]>(.*?)</t[hd]>", shown._repr_html_())
+        assert [each for each in cells if each not in texts] == []
 
 
 def test_every_table_of_a_notebook_reads_so():

@@ -268,8 +268,10 @@ def test_a_baseline_is_small_and_holds_what_changes_need() -> None:
 
 
 def test_pytest_finds_the_plugin_where_the_package_is_installed() -> None:
-    found = importlib.metadata.entry_points(group="pytest11", name="roofline")
-    assert {each.value for each in found} == {PLUGIN}, "installed before it was there: `make test`"
+    plugins = importlib.metadata.entry_points(group="pytest11", name="roofline")
+    assert {each.value for each in plugins} == {PLUGIN}, (
+        "installed before it was there: `make test`"
+    )
 
 
 def test_the_plugin_loads_nothing_heavy() -> None:

@@ -50,10 +50,10 @@ def test_faster_memory_helps_a_product_by_published_ceilings_only() -> None:
     [(128, "memory", ()), (512, "depends", ("between",)), (768, "memory", ())],
 )
 def test_scores_of_up_to_512_tokens_may_stay_on_a_v5e(length: int, word: str, on: object) -> None:
-    found = verdict(work.naive_attention(4, length, heads=32, head_dim=64), "v5e")
-    assert (found.word, found.on) == (word, on)
+    reached = verdict(work.naive_attention(4, length, heads=32, head_dim=64), "v5e")
+    assert (reached.word, reached.on) == (word, on)
     stays, travels = Case("published", "without", "stays"), Case("published", "without")
-    same = found.found[stays].seconds == found.found[travels].seconds
+    same = reached.found[stays].seconds == reached.found[travels].seconds
     assert same == (length > 512)
 
 
@@ -152,31 +152,31 @@ class _Compiled(Kernel):
 def test_a_compiled_program_is_a_case_of_its_own() -> None:
     by_hand = work.matmul(4096, 4096, 4096)
     moves_more = replace(by_hand, reads={"a": 40 * by_hand.reads["a"]})
-    found = verdict(by_hand, "h100", compiled=Report(moves_more))
-    assert (found.word, found.on) == ("depends", ("counted",))
-    assert {case.counted for case in found.found} == {"by hand", "compiled"}
+    both = verdict(by_hand, "h100", compiled=Report(moves_more))
+    assert (both.word, both.on) == ("depends", ("counted",))
+    assert {case.counted for case in both.found} == {"by hand", "compiled"}
     assert verdict(by_hand, "h100", compiled=Report(by_hand)).word == "compute"
 
 
 def test_gains() -> None:
     four = work.fusion_chain(65536, 4096)
-    found = gain(four, work.fuse(*four), "v6e", name="fusion")
-    assert (found.word, found.on) == ("gains", ())
-    assert repr(found) == "<fusion on TPU v6e: gains, 2.5 times as fast>"
+    fusion = gain(four, work.fuse(*four), "v6e", name="fusion")
+    assert (fusion.word, fusion.on) == ("gains", ())
+    assert repr(fusion) == "<fusion on TPU v6e: gains, 2.5 times as fast>"
     assert gain(work.fuse(*four), four, "v6e").word == "loses"
     small = work.fusion_chain(64, 1024)
     assert gain(small, work.fuse(*small), "h100").times == pytest.approx((1.06, 4), abs=0.01)
 
 
 def test_they_show_themselves() -> None:
-    found = verdict(work.matmul(256, 8192, 8192), "h100", name="layer")
-    assert repr(found) == (
+    layer = verdict(work.matmul(256, 8192, 8192), "h100", name="layer")
+    assert repr(layer) == (
         "<layer on NVIDIA H100 SXM: depends on the ceilings, at least 42.6 µs to 47.3 µs>"
     )
-    assert list(found.table()["bound"]) == ["memory", "memory", "compute", "compute"]
-    assert found._repr_html_().count("<tr>") == 5
-    assert "depends on the ceilings" in found._repr_html_()
-    assert "<p>layer on" in found._repr_html_()  # "<layer …>" would be a tag
+    assert list(layer.table()["bound"]) == ["memory", "memory", "compute", "compute"]
+    assert layer._repr_html_().count("<tr>") == 5
+    assert "depends on the ceilings" in layer._repr_html_()
+    assert "<p>layer on" in layer._repr_html_()  # "<layer …>" would be a tag
     four = work.fusion_chain(65536, 4096)
     assert "2.5" in gain(four, work.fuse(*four), "h100")._repr_html_()
 

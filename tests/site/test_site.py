@@ -329,8 +329,8 @@ def test_whatever_is_broken_is_said_and_fails_each_time(
             lines = printed.splitlines()
             if broken is WARNINGS:
                 lines = [line for line in lines if re.search("WARNING|ERROR", line)]
-            said = "\n".join(lines)
-            assert [what for what, (_, _, sign) in broken.items() if sign not in said] == []
+            output = "\n".join(lines)
+            assert [what for what, (_, _, sign) in broken.items() if sign not in output] == []
             assert not (book.site / "index.html").exists()
 
 

@@ -93,7 +93,7 @@ def seconds(one: PublishedStep) -> float | None:
     setting = one.published.setting
     if setting.size("context") > 1:
         return None
-    said = (
+    prediction = (
         mlsysim("engine.solvers.distributed")
         .DistributedModel()
         .solve(
@@ -111,7 +111,7 @@ def seconds(one: PublishedStep) -> float | None:
             activation_recomputation={"qkv", "up"} <= set(setting.recompute),
         )
     )
-    return float(said.step_latency_total.m_as("s"))
+    return float(prediction.step_latency_total.m_as("s"))
 
 
 if __name__ == "__main__":

@@ -140,12 +140,12 @@ def _reads_again(case: Case, row: Row, value: Value) -> Row | None:
 
 
 def _descendants(case: Case, row: Row, hops: int) -> set[str]:
-    found, edge = set[str](), {row.name}
+    below, edge = set[str](), {row.name}
     readers = case.program(row).readers
     for _ in range(hops):
-        edge = {name for each in edge for name in readers.get(each, ())} - found
-        found |= edge
-    return found
+        edge = {name for each in edge for name in readers.get(each, ())} - below
+        below |= edge
+    return below
 
 
 # --- scores ---------------------------------------------------------------------------------------
