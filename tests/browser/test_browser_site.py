@@ -117,6 +117,7 @@ def looked(chromium: Browser, home: str, site: Path) -> Iterator[Looked]:
     here = Path(__file__).parent
     sources = [(here / name).read_text("utf-8") for name in LOOKERS]
     with visitor(chromium) as (page, watch):
+        page.add_init_script(axe_source())
         page.goto(home + "search.html")
         by = "\0".join([chromium.version, axe_source(), *sources])
         yield Looked(page, watch, page.context.new_cdp_session(page), Sound(site, by))
@@ -146,6 +147,7 @@ def faults(page: Page, width: int) -> list[str]:
     return problems
 
 
+@pytest.mark.xdist_group("pages")  # one window for all: what it has seen, it need not see again
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_is_sound_at_both_widths(name: str, looked: Looked, home: str) -> None:
     if not PICTURED and name in looked.sound:
