@@ -15,7 +15,7 @@ from roofline_helpers.measure.case import Case
 from roofline_helpers.measure.machine import busy, device, free_memory, host, software
 from roofline_helpers.measure.record import Record
 from roofline_helpers.measure.sample import Sample
-from roofline_helpers.measure.timing import clock, reason
+from roofline_helpers.measure.timing import RISING, clock, reason
 from roofline_helpers.measure.workloads import cases
 from roofline_helpers.show import si
 
@@ -230,8 +230,7 @@ def _measured(case: Case, sample: Sample, compiled: Any, how: _How) -> tuple[Sam
     xla_bytes = getattr(program, "xla_bytes", None)
     notes = getattr(program, "notes", ())
     if case.loops > 1:
-        names = ("median", "low", "q1", "q3", "high")
-        timing = replace(timing, **{n: getattr(timing, n) / case.loops for n in names})
+        timing = replace(timing, **{n: getattr(timing, n) / case.loops for n in RISING})
         xla_bytes = None  # XLA does not know how often the loop turns
     sample = replace(
         sample,

@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from time import get_clock_info, perf_counter
 from typing import Protocol
 
@@ -20,6 +21,12 @@ UNSTABLE = 0.10
 
 DRIFT = 0.05
 """A last third of the samples that is slower or faster than the first by more is noted."""
+
+RISING = ("low", "q1", "median", "q3", "high")
+"""Figures of a timing, in the order in which none is less than the one before."""
+
+ROUNDING = 1e-9
+"""Share by which rounding may bring one of them below the one before."""
 
 MOST_CALLS = 100_000
 """Calls that one sample may queue."""
@@ -52,6 +59,11 @@ class Timing:
     notes : tuple of str
         What makes the result doubtful; empty if nothing does.
 
+    Raises
+    ------
+    BadValue
+        The quartiles do not lie between the extremes, or the median not between the quartiles.
+
     Examples
     --------
     >>> timing = summary([2e-6, 2e-6, 4e-6], calls=10)
@@ -69,6 +81,13 @@ class Timing:
     compile: Natural = 0.0
     drift: float = 0.0
     notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        rising = {name: getattr(self, name) for name in RISING}
+        values = list(rising.values())
+        if any(b < a * (1 - ROUNDING) for a, b in pairwise(values)):
+            shown = ", ".join(f"{name} {value!r}" for name, value in rising.items())
+            raise BadValue(f"seconds of a timing must rise from low to high, got {shown}")
 
     @property
     def spread(self) -> float:

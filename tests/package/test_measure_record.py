@@ -131,6 +131,21 @@ def test_a_damaged_record_is_refused(tmp_path: Path) -> None:
         assert str(caught.value).startswith(f"{path}: {message}")
 
 
+@pytest.mark.parametrize(
+    ("name", "by"), [("median", 1.2), ("q1", 1.2), ("q3", 0.8), ("low", 1.2), ("high", 0.8)]
+)
+def test_a_time_that_does_not_fit_its_neighbours_is_refused(
+    tmp_path: Path, name: str, by: float
+) -> None:
+    data = json.loads(MADE.save(tmp_path / "a.json").read_text("utf-8"))
+    timing = data["samples"][0]["passes"][0]
+    timing[name] *= by
+    path = tmp_path / "slip.json"
+    path.write_text(json.dumps(data), "utf-8")
+    with pytest.raises(BadRecord, match=r"passes\[0\]: .* must rise from low to high"):
+        measure.load(path)
+
+
 def test_members_of_a_later_version_are_left_out(tmp_path: Path) -> None:
     data = json.loads(json.dumps(MADE.to_dict()))
     data["samples"][0]["passes"][0]["weather"] = data["weather"] = "fair"
