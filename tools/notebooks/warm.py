@@ -25,7 +25,7 @@ PRELOADED = [
     "PIL.JpegImagePlugin",
     "ipykernel.debugger",  # which every kernel imports, though nobody debugs it
     "ipykernel.kernelapp",
-    "jax._src.pallas.mosaic_gpu.interpret.interpret_pallas_call",  # of every Pallas kernel run here
+    "jax._src.pallas.mosaic_gpu.interpret.interpret_pallas_call",  # Pallas kernels that run here
     "jax.experimental.pallas.tpu",
     "jax.experimental.pallas.triton",
     "jax.experimental.topologies",
