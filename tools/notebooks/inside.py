@@ -102,7 +102,7 @@ def begin(traced: bool, timed: bool) -> None:
     """Prepare the kernel before the first cell.
 
     `traced` is whether the notebook names jax.jit, `timed` whether it measures this machine. One
-    that doesn't compiles more than it computes here: without optimising that takes half as long, and
+    that doesn't compiles more than it computes here: without optimising that takes half as long,
     with XLA's older emitters a third less again.
     """
     if not timed:
