@@ -25,12 +25,15 @@ PRELOADED = [
     "PIL.JpegImagePlugin",
     "ipykernel.debugger",  # which every kernel imports, though nobody debugs it
     "ipykernel.kernelapp",
+    "jax._src.pallas.mosaic_gpu.interpret.interpret_pallas_call",  # Pallas kernels that run here
     "jax.experimental.pallas.tpu",
+    "jax.experimental.pallas.triton",
     "jax.experimental.topologies",
     "jax.numpy",
     "jaxlib.mlir.dialects.mhlo",
     "matplotlib.backends.backend_agg",
     "matplotlib.pyplot",
+    "matplotlib_inline.backend_inline",
     "pandas.io.formats.html",
     "pandas.io.formats.string",
     "roofline_helpers.ask",
@@ -49,6 +52,7 @@ PRELOADED = [
     "sphinx.builders.html",
     "sphinx.ext.autodoc",
     "sphinxcontrib.bibtex",
+    "tools.notebooks.ready",  # after all others: it sets them aside
 ]
 
 

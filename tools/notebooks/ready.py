@@ -1,0 +1,25 @@
+"""What each kernel would do again is done once, where kernels are forked (`tools.notebooks.warm`).
+
+The book's questions and the kept programs are read; and what is there so far is set aside from the
+collection of garbage, which would walk all modules, and copy their memory, in each kernel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+
+from roofline_helpers.ask import bank
+from tools import programs
+
+
+def read() -> None:
+    """Read what most kernels read; where that fails, the kernel that needs it says so."""
+    for reading in (bank.bank, programs.kept):
+        with contextlib.suppress(Exception):
+            reading()
+
+
+read()
+gc.collect()
+gc.freeze()
