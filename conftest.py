@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 # Kernels inherit these; set before anything imports JAX
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -12,6 +15,16 @@ os.environ.setdefault("PYTHONHASHSEED", "0")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
 os.environ.pop("MPLBACKEND", None)  # kernels draw into the notebook
+
+gc.disable()  # until all tests are collected: what is imported until then stays
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
+    """Look for garbage among what the tests make, not among a million objects that stay."""
+    gc.freeze()
+    gc.set_threshold(20_000, 10, 10)
+    gc.enable()
 
 
 def pytest_collectstart(collector: Any) -> None:

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import pytest
-from asking import show  # noqa: F401  (fixtures)
-from browser import chromium, idle, serve, visit  # noqa: F401
-from labs import served_labs, shown  # noqa: F401
 
 from tools import books
 
-mpl.use("agg")  # no window in the tests' own process; kernels draw into the notebook
+FIXTURES = ("browser", "asking", "labs")  # modules of tests/browser
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Load what tests need; the process that only hands them to others needs none of it."""
+    if config.getoption("numprocesses", None):
+        return
+    import matplotlib as mpl
+
+    mpl.use("agg")  # no window in the tests' own process; kernels draw into the notebook
+    for name in FIXTURES:
+        config.pluginmanager.import_plugin(name)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -57,6 +64,19 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         lost = [item.nodeid for item in grouped if "@" not in item.nodeid]
         if lost:
             raise pytest.UsageError(f"groups are not kept together: {len(lost)} tests, {lost[0]}")
+
+
+@pytest.fixture
+def hasty() -> Iterator[None]:
+    """Compile quickly for this machine's processor: where results count, and not times."""
+    import jax
+
+    from tools.programs import HASTY
+
+    before = jax.config.read(HASTY)
+    jax.config.update(HASTY, True)
+    yield
+    jax.config.update(HASTY, before)
 
 
 @pytest.fixture(scope="session")

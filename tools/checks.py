@@ -28,6 +28,8 @@ from typing import NamedTuple
 from tools import books, programs
 
 PYTEST = ["-m", "pytest", "-q"]
+# What executes notebooks for nbval takes a second to import, in each process
+NO_NBVAL = ["-p", "no:nbval"]
 # Two processes; tests that share something expensive stay together
 TWO = ["-n", "2", "--dist", "loadgroup"]
 FAILED_TO = "ROOFLINE_FAILED_TO"  # conftest.py: a file that names the tests that fail
@@ -40,10 +42,13 @@ LINT: list[Stage] = [
     ("mypy", ["-m", "mypy", "--no-error-summary"]),
     ("codespell", ["-m", "codespell_lib"]),
 ]
-QUICK: Stage = ("quick tests", [*PYTEST, *TWO, "-m", "not slow", "tests/package"])
+QUICK: Stage = ("quick tests", [*PYTEST, *NO_NBVAL, *TWO, "-m", "not slow", "tests/package"])
 BOOK: Stage = ("book", ["-m", "tools.site.build"])
 ANEW: Stage = ("book", [*BOOK[1], "--clean"])
-TESTS: Stage = ("tests", [*PYTEST, *TWO, "--doctest-modules", "roofline_helpers", "tests"])
+TESTS: Stage = (
+    "tests",
+    [*PYTEST, *NO_NBVAL, *TWO, "--doctest-modules", "roofline_helpers", "tests"],
+)
 NBVAL: Stage = (
     "notebooks, strict nbval",
     [*PYTEST, "-n", "2", "--dist", "loadscope", "--nbval", "--nbval-cell-timeout=600", "notebooks"],

@@ -46,6 +46,7 @@ def ran(rung: steps.Rung, position: int) -> tuple[jax.Array, np.ndarray]:
     return logits, by_layer(cache, plain)
 
 
+@pytest.mark.usefixtures("hasty")
 def test_rungs_in_plain_jax_compute_the_same_step(monkeypatch: pytest.MonkeyPatch) -> None:
     weights = compiled_quickly(lambda: model.random_weights(SHAPE))
     monkeypatch.setattr(model, "random_weights", lambda shape: weights)  # made once

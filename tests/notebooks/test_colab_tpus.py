@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,8 @@ from executed import grouped
 from roofline_helpers import compiled
 from tools import books
 from tools.notebooks import inside, once
-from tools.notebooks import run as notebooks
 
-RUNS_JAX = [path for path in books.notebooks() if once.runs_jax(notebooks.load(path))]
+RUNS_JAX = [path for path in books.notebooks() if once.runs_jax(json.loads(path.read_bytes()))]
 
 
 @pytest.mark.skipif(

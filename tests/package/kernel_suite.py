@@ -20,9 +20,9 @@ ROUNDOFF = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 INSIDE = 2.0**-24
 RATE = 0.25
 KEEP = 1 / (1 - RATE)
-
-# Half of the time here is XLA compiling for the CPU; without its new emitters that is a third
+# The quickest to compile, which is most of the time here: what comes out runs once
 QUICK = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+QUICK |= {"xla_cpu_parallel_codegen_split_count": 1, "xla_llvm_disable_expensive_passes": True}
 
 
 def x64() -> Any:

@@ -11,7 +11,7 @@ from kernel_suite import INSIDE, ROUNDOFF, compiled_quickly, jax, jnp, near, wid
 
 from roofline_helpers import kernels
 
-pytestmark = pytest.mark.slow  # kernels are interpreted, processes started
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("hasty")]  # kernels are interpreted
 
 
 def visible(q_len: int, kv_len: int, causal: bool, mask: Any) -> Any:

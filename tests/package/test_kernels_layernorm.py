@@ -25,7 +25,7 @@ import roofline_helpers as rh
 from roofline_helpers import kernels
 from roofline_helpers.kernels import rows
 
-pytestmark = pytest.mark.slow  # kernels are interpreted, processes started
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("hasty")]  # kernels are interpreted
 
 
 def chain(x: Any, gamma: Any, beta: Any, mask: Any, residual: Any) -> Any:

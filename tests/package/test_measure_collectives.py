@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kernel_suite import QUICK
 
 from roofline_helpers import BadValue, measure, models
 from roofline_helpers.measure import collectives, layers, spread
@@ -48,8 +49,9 @@ raise SystemExit(command.main(typed))
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path, str]:
     out = tmp_path_factory.mktemp("collectives") / "four.json"
-    flags = "--xla_force_host_platform_device_count=4"
-    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    flags = {"xla_force_host_platform_device_count": 4, **QUICK}
+    given = " ".join(f"--{name}={value}".lower() for name, value in flags.items())
+    environment = {**os.environ, "XLA_FLAGS": given, "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-c", PROGRAM, str(out)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
