@@ -31,7 +31,7 @@ def test_several_processes_at_once_and_no_noise() -> None:
     needs("v6e")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("TPU_", "ALLOW_"))}
     environment.pop("JAX_PLATFORMS", None)
-    all_of_them = [
+    processes = [
         subprocess.Popen(
             [sys.executable, "-c", QUIET],
             stdout=subprocess.PIPE,
@@ -41,7 +41,7 @@ def test_several_processes_at_once_and_no_noise() -> None:
         )
         for more in ({}, {}, {"JAX_PLATFORMS": "cpu"})
     ]
-    for each in all_of_them:
+    for each in processes:
         out, noise = each.communicate(timeout=240)
         assert (each.returncode, out, noise) == (0, "524288\n524288\n", ""), noise
 

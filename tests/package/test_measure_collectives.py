@@ -50,8 +50,8 @@ raise SystemExit(command.main(typed))
 def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path, str]:
     out = tmp_path_factory.mktemp("collectives") / "four.json"
     flags = {"xla_force_host_platform_device_count": 4, **QUICK}
-    given = " ".join(f"--{name}={value}".lower() for name, value in flags.items())
-    environment = {**os.environ, "XLA_FLAGS": given, "JAX_PLATFORMS": "cpu"}
+    typed = " ".join(f"--{name}={value}".lower() for name, value in flags.items())
+    environment = {**os.environ, "XLA_FLAGS": typed, "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-c", PROGRAM, str(out)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
