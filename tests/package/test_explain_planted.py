@@ -8,6 +8,8 @@ from explain_planted import PLANTED, Planted, explained
 from roofline_helpers.compiled import can_compile
 from roofline_helpers.explain import CAUSES, causes
 
+# Something else on this machine may take a second of a run: then the host does wait for long
+TRIES = 5
 # What is measured on this machine takes seconds; what is compiled for a chip is kept
 CASES = [
     pytest.param(
@@ -32,7 +34,9 @@ def told_apart(each: Planted) -> bool:
 def test_named_and_not_named(each: Planted) -> None:
     if "chip" in each.how and can_compile(each.how["chip"]) is not None:
         pytest.skip(str(can_compile(each.how["chip"])))
-    if not told_apart(each):  # something else on this machine may take a second of a run
+    for _ in range(TRIES - 1):
+        if told_apart(each):
+            break
         explained.cache_clear()
     faulty, sound = each.explained(True), each.explained(False)
     assert each.cause in {finding.cause for finding in faulty.findings}, str(faulty)
