@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from browser import Serve, Visit, Watch, axe_source, overflow, until, violations, visitor
+from browser import Serve, Visit, Watch, axe_source, drawn, overflow, until, violations, visitor
 from playwright.sync_api import Browser, CDPSession, Page, expect
 from thinning import (
     Seen,
@@ -41,15 +41,13 @@ LOOKERS = ("browser.py", "thinning.py", "test_browser_site.py")
 REFUSED = "Content Security Policy"
 CODE = 72  # characters of a line that fit, in a font that is a little wider than this machine's
 
-# Open all that is folded or locked, and let a page do what it does at the next drawing
+# Open all that is folded or locked
 OPENED = """() => {
   for (const one of document.querySelectorAll("article details")) one.open = true;
   for (const one of document.querySelectorAll("[data-kind]")) {
     const locked = one.shadowRoot?.querySelector(".then");
     if (locked) locked.hidden = false;
   }
-  const drawn = (on) => requestAnimationFrame(() => requestAnimationFrame(on));
-  return new Promise((on) => setTimeout(() => drawn(on)));
 }"""
 # Pictures of the page that don't load, and those without a size: the text jumps when they come.
 LOADED = """async () => {
@@ -131,9 +129,15 @@ def take_picture(page: Page, name: str, width: int) -> None:
     page.screenshot(path=path, type="jpeg", quality=60, full_page=True, clip=clip)  # type: ignore[arg-type]
 
 
+def opened(page: Page) -> None:
+    """Open all of a page, and let it do what it does at the next drawing."""
+    page.evaluate(OPENED)
+    drawn(page)
+
+
 def faults(page: Page, width: int) -> list[str]:
     """What is wrong with a whole page, all of it open, as it is shown now: but for barriers."""
-    page.evaluate(OPENED)
+    opened(page)
     problems = list(page.evaluate(LOADED))
     coarse = page.evaluate("matchMedia('(pointer: coarse)').matches")
     assert coarse is (width < 600), (
@@ -169,7 +173,7 @@ def test_a_page_is_sound_at_both_widths(name: str, looked: Looked, home: str) ->
     for width, theme in reversed(LOOKS):  # it is shown in the last one now
         if (width, theme) != LOOKS[-1]:
             looked.show(width, theme)
-            page.evaluate(OPENED)
+            opened(page)
         barriers = violations(page) if THOROUGH else violations_of_unseen(page)
         problems += [f"{width} px, {theme}: {one}" for one in barriers]
     problems += [f"asked {one}" for one in watch.outside] + watch.errors
