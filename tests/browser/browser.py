@@ -14,6 +14,7 @@ skipped, loudly; where ``CI`` or ``ROOFLINE_BROWSER`` is set they fail.
 from __future__ import annotations
 
 import functools
+import json
 import os
 import threading
 import time
@@ -34,6 +35,13 @@ from tools.site.chrome import launched
 REQUIRED = os.environ.get("CI", "") not in {"", "0", "false"} or "ROOFLINE_BROWSER" in os.environ
 LOCAL = {"127.0.0.1", "localhost"}
 AXE_TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+# What it finds comes as one text: anything else is copied value by value between processes
+AXE = """async ([within, only, off, selector]) => {
+  axe.configure({ rules: [{ id: "color-contrast", selector }] });
+  const rules = Object.fromEntries(off.map((rule) => [rule, { enabled: false }]));
+  const options = { runOnly: only, resultTypes: ["violations"], rules };
+  return JSON.stringify((await axe.run(within || document, options)).violations);
+}"""
 PATIENCE = 30_000  # milliseconds for what takes 50 on a machine with nothing else to do
 expect.set_options(timeout=PATIENCE)
 Serve = Callable[[Path], str]
@@ -292,16 +300,11 @@ def violations(
     """
     if page.evaluate("typeof axe") == "undefined":
         page.evaluate(axe_source())
-    result = page.evaluate(
-        "([within, only, off, selector]) => { axe.configure({rules: [{id: 'color-contrast',"
-        " selector}]}); return axe.run(within || document, {runOnly: only, resultTypes:"
-        " ['violations'], rules: Object.fromEntries(off.map(r => [r, {enabled: false}]))}) }",
-        [within, list(rules) or AXE_TAGS, list(skip), coloured],
-    )
+    violated = page.evaluate(AXE, [within, list(rules) or AXE_TAGS, list(skip), coloured])
     return [
         f"{one['id']} ({one['impact']}, {len(one['nodes'])}): "
         + "; ".join(f"{node['target']} {node['failureSummary']}" for node in one["nodes"][:3])
-        for one in result["violations"]
+        for one in json.loads(violated)
     ]
 
 

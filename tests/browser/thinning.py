@@ -7,6 +7,8 @@ what no kind can tell, such as the order of headings, stays on the page.
 
 from __future__ import annotations
 
+import json
+
 from browser import violations
 from playwright.sync_api import Page
 
@@ -65,20 +67,21 @@ NOTE = """() => {
 # that stays keeps its first child (a list its first entry, a table its first row), and what makes
 # up a name, a picture or a field stays as it is. What stays and is of a kind that axe has not seen
 # so often is marked: only there must axe work out colours, which takes most of its time
-THIN = """([seen, enough, removing]) => {
+THIN = """([before, enough, removing]) => {
   const STAYS = "h1, h2, h3, h4, h5, h6, header, footer, main, nav, aside, [role=region]";
   const WHOLE = "a, button, caption, figure, h1, h2, h3, h4, h5, h6, label, legend, math, select," +
     " summary, svg, td, th";
-  const { notes } = window;
+  const { notes } = window, seen = JSON.parse(before), counted = {}, sure = new Set();
   const within = (one) => [...one.children, ...(one.shadowRoot?.children ?? [])];
   const all = (one) => [one, ...within(one).flatMap(all)];
-  const known = (one) =>
+  const alike = (one) =>
     !one.matches(STAYS) && seen[notes.get(one)] >= enough && within(one).every(known);
+  const known = (one) => sure.has(one) || (alike(one) && !!sure.add(one));  // for good
   const goes = (one) => known(one) && !one.matches("link, script, style");
   const count = (one) => {
     const kind = notes.get(one), times = seen[kind] ?? 0;
     one.toggleAttribute("data-unseen", times < enough);
-    seen[kind] = times + 1;
+    counted[kind] = seen[kind] = times + 1;
   };
   const units = (one) => {
     const children = within(one).map((child) => [child]);
@@ -100,7 +103,7 @@ THIN = """([seen, enough, removing]) => {
   thin(document.body);
   delete window.notes;
   delete window.shown;
-  return seen;
+  return JSON.stringify(counted);
 }"""
 
 # Whether a page shows more of unseen kinds than it did when this was last asked
@@ -124,6 +127,11 @@ def note(page: Page) -> None:
     page.evaluate(NOTE)
 
 
+def _mark(page: Page, seen: Seen, enough: int, removing: bool) -> None:
+    """Mark what is of an unseen kind, count it in `seen`, and take out the rest if `removing`."""
+    seen |= json.loads(page.evaluate(THIN, [json.dumps(seen), enough, removing]))
+
+
 def thin_out(page: Page, seen: Seen, enough: int = 2) -> None:
     """Take out of a page that was noted what is of a kind that axe has seen.
 
@@ -136,7 +144,7 @@ def thin_out(page: Page, seen: Seen, enough: int = 2) -> None:
     enough : int
         How many of a kind it looks at.
     """
-    seen |= page.evaluate(THIN, [seen, enough, True])
+    _mark(page, seen, enough, removing=True)
 
 
 def violations_of_whole(page: Page, seen: Seen, within: str | None = None) -> list[str]:
@@ -152,7 +160,7 @@ def violations_of_whole(page: Page, seen: Seen, within: str | None = None) -> li
         A CSS selector: only there.
     """
     note(page)
-    seen |= page.evaluate(THIN, [seen, 2, False])
+    _mark(page, seen, 2, removing=False)
     return violations(page, within, coloured="[data-unseen]")
 
 
