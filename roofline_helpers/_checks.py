@@ -10,6 +10,7 @@ import importlib.util
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from roofline_helpers._lazy import lazy
@@ -273,6 +274,7 @@ def name_of(
     raise UnknownName(f"unknown {kind} {shown(spelling)}.{hint} {options}")
 
 
+@lru_cache(4096)
 def key(name: str) -> str:
     """Return a name as it is compared with others: lower case, without space, '-' and '_'."""
     return re.sub(r"[\s_-]+", "", name.casefold())

@@ -295,13 +295,8 @@ def chip(given: Any) -> Chip:
     if isinstance(given, Chip):
         return given
     catalogue = _catalogue()
-    spellings = {
-        spelling: each.key
-        for each in catalogue.values()
-        for spelling in (each.name, *each.aliases, *each.device_kinds)
-    }
     asked = getattr(given, "device_kind", given)
-    return catalogue[name_of("chip", asked, catalogue, spellings)]
+    return catalogue[name_of("chip", asked, catalogue, _spellings())]
 
 
 def all_chips() -> tuple[Chip, ...]:
@@ -351,6 +346,15 @@ def _catalogue() -> dict[str, Chip]:
     data = tomllib.loads(text)
     sources = {name: Source(key=name, **entry) for name, entry in data["sources"].items()}
     return {name: _chip(name, entry, sources) for name, entry in data["chips"].items()}
+
+
+@cache
+def _spellings() -> dict[str, str]:
+    return {
+        spelling: each.key
+        for each in _catalogue().values()
+        for spelling in (each.name, *each.aliases, *each.device_kinds)
+    }
 
 
 def _chip(name: str, entry: dict[str, Any], sources: Mapping[str, Source]) -> Chip:

@@ -239,7 +239,7 @@ class Task:
             raise CannotProfile(
                 f"{trace.file} carries no compiled program: give hlo=, a folder of XLA's dumps"
             )
-        ceilings = ceilings_of(chip or _named(trace), dtypes(programs), self.ceilings)
+        ceilings = ceilings_of(chip or _named(trace), dtypes(programs, trace), self.ceilings)
         joined = join(trace, programs, ceilings, self.queue or 1)
         windows = [run.end - run.start for run in trace.runs] or [
             sum(row.seconds for row in joined.rows)

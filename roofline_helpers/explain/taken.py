@@ -65,7 +65,7 @@ class Taken:
         begun = perf_counter()
         trace = self.turns.trace
         programs = self._programs()
-        ceilings = ceilings_of(self.device, dtypes(programs), self.ceilings)
+        ceilings = ceilings_of(self.device, dtypes(programs, trace), self.ceilings)
         joined = join(trace, programs, ceilings, self.queue, self.turns.goal)
         doubts = (*doubt.of_clocks(self.turns), *doubt.of_ceilings(joined.rows))
         case = case_of(joined, programs, ceilings, trace, self.turns.plain, self.queue)
@@ -121,11 +121,13 @@ def case_of(
     )
 
 
-def dtypes(programs: Mapping[str, Program]) -> list[str]:
-    """Return the types of the products in some programs."""
+def dtypes(programs: Mapping[str, Program], trace: Trace) -> list[str]:
+    """Return the types of the products in the programs that ran: a trace carries others too."""
+    ran = {event.program for event in trace.events}
     types = (
         main_dtype(row.matrix_types)
-        for program in programs.values()
+        for name, program in programs.items()
+        if name.partition("(")[0] in ran
         for row in program.rows.values()
     )
     return sorted({each for each in types if each is not None})

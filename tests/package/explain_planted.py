@@ -218,7 +218,7 @@ def broadcast_in_kernels_of_their_own() -> Made:
 
 @planted("small-product", lambda: (jnp.matmul, (normal(1024, 1024), normal(1024, 1024))))
 def tiny_batches() -> Made:
-    return jnp.matmul, (normal(40000, 6, 6), normal(40000, 6, 6))
+    return jnp.matmul, (normal(10000, 6, 6), normal(10000, 6, 6))
 
 
 @planted("small-product", lambda: (jnp.matmul, (spec(2**18, 256), spec(256, 256))), chip="v5e")
@@ -311,7 +311,7 @@ def a_loss(remat: bool) -> Made:
             x = one(x, w)
         return jnp.sum(x * x)
 
-    return jax.grad(loss), ([normal(512, 512) / 22 for _ in range(3)], normal(512, 512))
+    return jax.grad(loss), ([normal(384, 384) / 19 for _ in range(3)], normal(384, 384))
 
 
 @planted("recomputed", lambda: a_loss(False))
@@ -359,7 +359,7 @@ def steps_in_time() -> Made:
 
         return lax.scan(step, h, xs)
 
-    return f, (normal(4, 64), normal(200, 4, 64), normal(64, 64) / 8)
+    return f, (normal(4, 64), normal(100, 4, 64), normal(64, 64) / 8)
 
 
 def long_program() -> Made:

@@ -9,6 +9,8 @@ import pytest
 
 import roofline_helpers as rh
 from roofline_helpers.explain import CannotProfile, Explanation, protos
+from roofline_helpers.explain.program import Program
+from roofline_helpers.explain.taken import dtypes
 from roofline_helpers.explain.trace import read
 
 TRACES = Path(__file__).parent / "data" / "traces"
@@ -52,6 +54,15 @@ def test_what_runs_inside_an_asynchronous_fusion_is_found(scan: Explanation) -> 
 def test_rows_of_a_trace_add_up_to_its_runs(scan: Explanation) -> None:
     assert scan.covered == pytest.approx(scan.wall, rel=0.03)
     assert sum(bar.seconds for bar in scan.waterfall) == pytest.approx(scan.wall, rel=1e-12)
+
+
+def test_only_programs_that_ran_say_which_peaks_count(traces: Path) -> None:
+    trace = read(traces / "h200-scan.xplane.pb")
+    ran = {name: each for name, each in protos.carried(trace).items() if "stacked" in name}
+    text = ran["jit_stacked"].text.replace("bf16", "f32")
+    other = {name: Program(text, "gpu") for name in ("jit_other", "jit_other(9)")}
+    assert dtypes({**ran, **other}, trace) == ["bf16"]
+    assert dtypes({**ran, "jit_stacked": Program(text, "gpu")}, trace) == ["bf16", "fp32"]
 
 
 def test_a_loop_of_calls_shows_transfers_and_the_host(traces: Path) -> None:
