@@ -53,9 +53,9 @@ class Remembered:
         if self.last and len(args) == len(self.last[0]) and all(map(is_, args, self.last[0])):
             return self.last[1]
         self._note(args)
-        given = self.jitted(*args)
-        self.last = None if self.options else (args, given)
-        return given
+        result = self.jitted(*args)
+        self.last = None if self.options else (args, result)
+        return result
 
     def lower(self, *args: Any) -> Any:
         """Lower it, as the function that `jax.jit` makes does."""
