@@ -7,7 +7,6 @@ all of it is compiled for Colab's TPUs at the end.
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import sys
@@ -76,13 +75,6 @@ def remember() -> None:
     jax.jit = jit_of_the_book
 
 
-def share_context() -> None:
-    """Let JAX lower all programs in one context of MLIR: a new one is a quarter of a small one."""
-    from jax._src.interpreters import mlir
-
-    vars(mlir)["make_ir_context"] = functools.cache(mlir.make_ir_context)
-
-
 def hasten() -> None:
     """Measure this machine for moments, with small arrays: nobody compares these numbers."""
     memory, levels, matmul = measure.memory_cases, measure.level_cases, measure.matmul_case
@@ -129,7 +121,6 @@ def begin(traced: bool, timed: bool) -> None:
     import jax
 
     programs.install()
-    share_context()
     hasten()
     jax.config.update(programs.HASTY, not timed)
     if traced:
