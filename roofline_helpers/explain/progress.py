@@ -40,7 +40,7 @@ class Progress:
 
                 shown = {"text/plain": line}
                 if self._cell is None:
-                    self._cell = display(shown, raw=True, display_id=True)  # type: ignore[no-untyped-call]
+                    self._cell = display(shown, raw=True, display_id=True)
                 elif self._cell is not None:
                     self._cell.update(shown, raw=True)
 

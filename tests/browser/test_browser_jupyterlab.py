@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +17,7 @@ import nbformat
 import pytest
 from browser import Visit, violations
 from nbformat.sign import NotebookNotary
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 import roofline_helpers as rh
 from roofline_helpers import ask
@@ -40,12 +39,14 @@ def question() -> ask.Element:
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Return the address of a JupyterLab with two trusted notebooks and an untrusted one."""
+    """Return the address of a JupyterLab with a trusted notebook and an untrusted one."""
     folder = tmp_path_factory.mktemp("lab")
     code = nbformat.v4.new_code_cell
     stored = nbformat.v4.new_output("execute_result", data=question()._repr_mimebundle_())
     stored.execution_count = 1
-    cells = [code("1", id="before"), code("", outputs=[stored], id="asks"), code("2", id="after")]
+    played = next(cell for cell in nbformat.read(WALL, 4).cells if "rh.lab." in cell.source)
+    cells = [code("1", id="before"), code("", outputs=[stored], id="asks"), played]
+    cells.append(code("2", id="after"))
     cells[1].execution_count = 1
     text = notebooks.dump(
         nbformat.v4.new_notebook(
@@ -56,7 +57,6 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     (folder / "trusted.ipynb").write_text(text, "utf-8")
     # Trust goes by content: another one has none
     (folder / "untrusted.ipynb").write_text(text.replace('"2"', '"3"'), "utf-8")
-    shutil.copy(WALL, folder / WALL.name)
     environment = dict(os.environ)
     for name in ("CONFIG_DIR", "DATA_DIR", "RUNTIME_DIR"):
         environment[f"JUPYTER_{name}"] = str(folder / name.lower())
@@ -64,8 +64,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     environment["JUPYTERLAB_WORKSPACES_DIR"] = str(folder / "workspaces")
     (folder / "data_dir").mkdir()
     notary = NotebookNotary(data_dir=str(folder / "data_dir"))  # as `jupyter trust` does
-    for name in ("trusted.ipynb", WALL.name):
-        notary.sign(nbformat.read(folder / name, as_version=4))
+    notary.sign(nbformat.read(folder / "trusted.ipynb", as_version=4))
     notary.store.close()
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--port=0", "--allow-root"]
     command += [f"--IdentityProvider.token={TOKEN}", f"--ServerApp.root_dir={folder}"]
@@ -132,11 +131,25 @@ def test_notebook_7_shows_it_too(opened: Opened) -> None:
     expect(page.locator("table.dataframe")).to_be_visible()
 
 
-def test_a_question_is_answered_by_keyboard_in_both_themes(opened: Opened) -> None:
+def test_a_question_and_a_lab_are_used_by_keyboard_in_both_themes(opened: Opened) -> None:
     page = opened("lab/tree/trusted.ipynb")
     page.wait_for_selector("[data-kind][data-look]")
     cells = page.locator(".jp-Notebook-cell")
-    expect(cells).to_have_count(3)
+    expect(cells).to_have_count(4)
+    answer(page, cells)
+    play(page, cells.nth(2))
+    expect(cells).to_have_count(4)
+    expect(page.locator(".jp-MarkdownCell")).to_have_count(0)
+    hosts = page.locator("[data-kind]")
+    for look, light in (("light", "true"), ("dark", "false")):
+        page.evaluate("light => document.body.dataset.jpThemeLight = light", light)
+        for at in range(hosts.count()):
+            expect(hosts.nth(at)).to_have_attribute("data-look", look)
+        assert violations(page, "[data-kind]") == []
+
+
+def answer(page: Page, cells: Locator) -> None:
+    """Answer the questions of the second cell by keyboard."""
     cells.nth(1).locator(".jp-InputPrompt").click()  # command mode
     expect(cells.nth(1)).to_have_class(ACTIVE)
     expect(page.locator("table.dataframe")).to_be_hidden()
@@ -161,15 +174,9 @@ def test_a_question_is_answered_by_keyboard_in_both_themes(opened: Opened) -> No
     page.keyboard.type("4")
     page.keyboard.press("Enter")
     expect(page.get_by_text("Deep.")).to_be_visible()
-    expect(cells).to_have_count(3)
+    expect(cells).to_have_count(4)
     expect(page.locator(".jp-MarkdownCell")).to_have_count(0)
     expect(cells.nth(1)).to_have_class(ACTIVE)
-    host = page.locator("[data-kind]").first
-    expect(host).to_have_attribute("data-look", "light")
-    assert violations(page, "[data-kind]") == []
-    page.evaluate("document.body.dataset.jpThemeLight = 'false'")
-    expect(host).to_have_attribute("data-look", "dark")
-    assert violations(page, "[data-kind]") == []
 
 
 def test_an_untrusted_notebook_shows_the_question_and_a_folded_answer(opened: Opened) -> None:
@@ -193,13 +200,11 @@ def focus_by_tab(page: Page, name: str) -> None:
     raise AssertionError(f"Tab does not come to {name!r}")
 
 
-def test_the_lab_of_the_book_is_played_by_keyboard(opened: Opened) -> None:
-    page = opened(f"lab/tree/{WALL.name}")
-    panel = page.locator(".jp-NotebookPanel:visible")
-    host = panel.locator("[data-kind=memory-wall]")
+def play(page: Page, cell: Locator) -> None:
+    """Play the lab of a cell by keyboard."""
+    host = cell.locator("[data-kind=memory-wall]")
     host.scroll_into_view_if_needed()
     expect(host).to_have_attribute("data-look", "light")
-    cell = panel.locator(".jp-CodeCell").filter(has=page.locator("[data-kind=memory-wall]"))
     host.get_by_text("Predict", exact=True).click()  # command mode
     expect(cell).to_have_class(ACTIVE)
     chart = host.locator("svg")
@@ -232,5 +237,4 @@ def test_the_lab_of_the_book_is_played_by_keyboard(opened: Opened) -> None:
     expect(facts).to_contain_text(f"{rh.show.significant(job.intensity)} FLOP/byte")
     expect(facts).to_contain_text(f"{roof.attainable(job) / 1e12:.3g} TFLOP/s")
     expect(cell).to_have_class(ACTIVE)
-    assert panel.locator(".jp-mod-active").count() == 1
-    assert violations(page, "[data-kind=memory-wall]") == []
+    assert page.locator(".jp-Notebook-cell.jp-mod-active").count() == 1
