@@ -1,4 +1,4 @@
-"""Tests of executed notebooks: those of one notebook stay in one process."""
+"""Tests of executed notebooks stay in one process: what their kernels are forked from is in it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,5 @@ import pytest
 
 def grouped(paths: Sequence[Path]) -> list[Any]:
     """Return notebooks as parameters of a test, with their names."""
-    return [
-        pytest.param(path, id=path.stem, marks=pytest.mark.xdist_group(path.stem)) for path in paths
-    ]
+    together = pytest.mark.xdist_group("notebooks")
+    return [pytest.param(path, id=path.stem, marks=together) for path in paths]
