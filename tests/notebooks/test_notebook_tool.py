@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from pathlib import Path
 from typing import Any
 
@@ -138,3 +139,11 @@ def test_a_warm_kernel_that_dies_is_said(tmp_path: Path) -> None:
     path = write(tmp_path / "a.ipynb", "x = 1", "import os; os._exit(3)")
     with pytest.raises(notebooks.Refused, match=r"code cell 2: .*died"):
         notebooks.execute(path, manager=warm.Manager)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="kernels talk through ports there")
+@pytest.mark.usefixtures("soon")
+def test_a_kernel_takes_no_port_that_another_program_may_take(tmp_path: Path) -> None:
+    source = "import ipykernel\n\nipykernel.get_connection_info(unpack=True)['transport']"
+    run = notebooks.execute(write(tmp_path / "a.ipynb", source))
+    assert run.cells[0].outputs[0].data["text/plain"] == "'ipc'"

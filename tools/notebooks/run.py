@@ -18,6 +18,7 @@ import os
 import re
 import struct
 import sys
+import tempfile
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
@@ -28,6 +29,7 @@ import nbformat
 from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+from traitlets.config import Config
 
 from tools import books
 
@@ -188,6 +190,16 @@ def keep_machine_values(fresh: Any, committed: Any) -> None:
             cell.outputs = copy.deepcopy(old.outputs)
 
 
+def by_files(folder: str) -> Config:
+    """Return a client's settings by which it talks to its kernel through sockets in a folder.
+
+    A port that is free when it is chosen may be taken before the kernel opens it: then it dies.
+    """
+    if os.name != "posix":
+        return Config()
+    return Config(KernelManager={"transport": "ipc", "ip": f"{folder}/kernel"})
+
+
 def execute(
     path: Path,
     kernel: str = "python3",
@@ -230,9 +242,11 @@ def execute(
             progress = f"\r{path.name}: cell {numbers[cell_index]} of {len(numbers)} "
             print(progress, end="", file=sys.stderr, flush=True)
 
+    sockets = tempfile.TemporaryDirectory()
     client = NotebookClient(
         notebook,
         timeout=seconds,
+        config=by_files(sockets.name),
         kernel_name=kernel,
         kernel_manager_class=manager,
         record_timing=False,
@@ -244,7 +258,8 @@ def execute(
     saved = {key: os.environ.get(key) for key in wanted}
     os.environ.update(wanted)
     try:
-        client.execute()
+        with sockets:
+            client.execute()
     except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
         what = getattr(error, "ename", None)
         reason = f"{what}: {error.evalue}" if what else str(error).strip()
