@@ -1,4 +1,4 @@
-"""Tests of executed notebooks stay in one process: what their kernels are forked from is in it."""
+"""Tests of executed notebooks share one process: it starts what their kernels are forked from."""
 
 from __future__ import annotations
 
