@@ -13,9 +13,10 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields as fields_of
 from dataclasses import is_dataclass
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, TypeVar, overload
@@ -246,8 +247,7 @@ def _converted(data: Any, kind: type[T], strict: bool) -> T:
         value = msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
         raise BadRecord(_explained(data, kind, error)) from None
-    unknown = next(_unknown(data, value, ()), None) if strict else None
-    if unknown is not None:
+    if strict and (unknown := _unknown(data, value, ())):
         place, name = unknown
         raise BadRecord(f"{_named(place)} has an unknown member {name!r}")
     return value
@@ -304,21 +304,28 @@ def _named(place: Sequence[Any]) -> str:
     return text.removeprefix(".") or "the record"
 
 
-def _unknown(data: Any, value: Any, place: tuple[Any, ...]) -> Iterator[tuple[Any, str]]:
-    """Yield the place and the name of each member of data that its kind has no field for."""
-    if isinstance(data, list):
-        for index, (inner, each) in enumerate(zip(data, value, strict=True)):
-            yield from _unknown(inner, each, (*place, index))
-    elif isinstance(data, dict):
-        if isinstance(value, msgspec.Struct):
-            value = msgspec.structs.asdict(value)
-        elif is_dataclass(value):
-            value = {each.name: getattr(value, each.name) for each in fields_of(value)}
-        for name, inner in data.items():
-            if name not in value:
-                yield place, name
-            else:
-                yield from _unknown(inner, value[name], (*place, name))
+def _unknown(data: Any, value: Any, place: tuple[Any, ...]) -> tuple[Any, str] | None:
+    """Return the place and the name of a member of data that its kind has no field for, if any."""
+    fields = _fields(value.__class__)
+    if isinstance(data, dict):
+        known = value.keys() if fields is None else fields
+        if not data.keys() <= known:
+            return place, next(name for name in data if name not in known)
+    members: Any = enumerate(data) if isinstance(data, list) else data.items()
+    for key, one in members:
+        if isinstance(one, dict | list):
+            each = value[key] if fields is None else getattr(value, key)
+            if deeper := _unknown(one, each, (*place, key)):
+                return deeper
+    return None
+
+
+@cache
+def _fields(kind: Any) -> frozenset[str] | None:
+    """Return the names of a record's fields; None for what has members of any name."""
+    if issubclass(kind, msgspec.Struct):
+        return frozenset(kind.__struct_fields__)
+    return frozenset(each.name for each in fields_of(kind)) if is_dataclass(kind) else None
 
 
 def _same_family(schema: Any, wanted: str) -> None:

@@ -13,10 +13,13 @@ import pytest
 import roofline_helpers as rh
 from roofline_helpers import compiled
 from roofline_helpers.command import main
+from roofline_helpers.compiled import stand_ins
 
 
 def record() -> compiled.Report:
-    return next(iter(compiled.records().values()))
+    report = stand_ins.find("ledger-matmul", "v6e")
+    assert report is not None
+    return report
 
 
 def saved(path: Path, report: compiled.Report) -> str:

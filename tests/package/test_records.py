@@ -125,7 +125,7 @@ def test_every_truncation_is_noticed(tmp_path: Path) -> None:
         ('{"schema": "roofline_helpers.tests/2"}', "lacks 'name'"),
         ('{"schema": "roofline_helpers.tests/2", "name": NaN}', "not JSON .*invalid character"),
         ('{"schema": "roofline_helpers.tests/2", "name": 1e999}', "not JSON .*out of range"),
-        ("[" * 100_000, "not JSON|nested too deeply"),
+        pytest.param("[" * 100_000, "not JSON|nested too deeply", id="nested"),
     ],
 )
 def test_what_is_no_record_is_said(tmp_path: Path, text: str, said: str) -> None:
