@@ -24,7 +24,14 @@ from tools.site import check_site
 
 KEPT = {".pictures", "executed", "lock"}  # book/_ext/kept.py, tools/notebooks/once.py, here
 STRICT = ["-W", "-n", "--keep-going", "-q"]
-START = "from jupyter_book.cli.main import main; main()"
+# Sphinx keeps nearly all that it makes: looking for garbage as often as usual is a sixth of a build
+START = """
+import gc
+from jupyter_book.cli.main import main
+gc.freeze()
+gc.set_threshold(200_000, 10, 100)
+main()
+"""
 
 
 def digest(paths: Iterable[Path]) -> str:
