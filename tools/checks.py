@@ -1,8 +1,7 @@
 """Run checks, with the time that each takes; the last lines name what failed.
 
 Wall time is what people wait for; processor time, of all processes, tells more on a busy machine.
-The site is built, and the linters run, while the tests do: what needs the site waits for it, and
-linters take what processors the rest leaves idle.
+The site is built, and the linters run, while the tests do: what needs the site waits for it.
 
 python -m tools.checks lint       linter, formatter, types, spelling
 python -m tools.checks quick      those, and the package's quick tests
@@ -17,7 +16,6 @@ a hash of all that it was made of, and made again where that has changed.
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -44,8 +42,6 @@ LINT: list[Stage] = [
     ("mypy", ["-m", "mypy", "--no-error-summary"]),
     ("codespell", ["-m", "codespell_lib"]),
 ]
-# Before the command of a linter: nobody waits for it while there are tests to run
-IDLE = ["nice", "-n", "19"] if shutil.which("nice") else []
 QUICK: Stage = ("quick tests", [*PYTEST, *NO_NBVAL, *TWO, "-m", "not slow", "tests/package"])
 BOOK: Stage = ("book", ["-m", "tools.site.build"])
 ANEW: Stage = ("book", [*BOOK[1], "--clean"])
@@ -94,7 +90,7 @@ def run(stage: Stage, environment: Mapping[str, str], keep: bool) -> Done:
         printed = file if keep else None
         begun = time.perf_counter()
         process = subprocess.Popen(
-            [*(IDLE if stage in LINT else []), sys.executable, *arguments],
+            [sys.executable, *arguments],
             cwd=books.ROOT,
             env={**environment, **use},
             stdout=printed,
