@@ -9,17 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from kept_records import kept_report
 
 import roofline_helpers as rh
 from roofline_helpers import compiled
 from roofline_helpers.command import main
-from roofline_helpers.compiled import stand_ins
 
-
-def record() -> compiled.Report:
-    report = stand_ins.find("ledger-matmul", "v6e")
-    assert report is not None
-    return report
+REPORT = kept_report("ledger-matmul", "v6e")
 
 
 def saved(path: Path, report: compiled.Report) -> str:
@@ -61,12 +57,11 @@ def test_an_unknown_chip_is_told(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_two_reports_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    report = record()
-    before = saved(tmp_path / "before.json", report)
+    before = saved(tmp_path / "before.json", REPORT)
     assert main(["compare", before, before]) == 0
     assert "nothing changed" in capsys.readouterr().out
-    rows = tuple(replace(row, launches=2 * row.launches) for row in report.rows)
-    after = saved(tmp_path / "after.json", replace(report, rows=rows))
+    rows = tuple(replace(row, launches=2 * row.launches) for row in REPORT.rows)
+    after = saved(tmp_path / "after.json", replace(REPORT, rows=rows))
     assert main(["compare", before, after]) == 1
     assert "grew" in capsys.readouterr().out
     assert main(["compare", before, after, "--json"]) == 1
@@ -79,7 +74,7 @@ def test_two_reports_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_a_file_that_is_no_report_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = saved(tmp_path / "before.json", record())
+    before = saved(tmp_path / "before.json", REPORT)
     wrong = tmp_path / "wrong.json"
     wrong.write_text('{"schema": "roofline_helpers.measured/1"}', "utf-8")
     for file, message in ((wrong, "a record of another kind"), (tmp_path / "no.json", "no.json")):

@@ -10,16 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kept_records import kept_report
 
 from roofline_helpers import __version__, compiled
 from roofline_helpers._checks import BadType, BadValue, UnknownName
-from roofline_helpers.compiled import DoesNotFit, stand_ins
+from roofline_helpers.compiled import DoesNotFit
 from roofline_helpers.compiled.program import Memory
 from roofline_helpers.testing import baselines, fixture
 from roofline_helpers.testing.fixture import Budget
 from roofline_helpers.testing.limits import METRICS, Limit, fits
 
-REPORT = stand_ins.find("chain-xla", "v6e")
+REPORT = kept_report("chain-xla", "v6e")
 PLUGIN = "roofline_helpers.testing.plugin"
 
 
