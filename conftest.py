@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,22 @@ os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
 os.environ.pop("MPLBACKEND", None)  # kernels draw into the notebook
 
 gc.disable()  # until all tests are collected: what is imported until then stays
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let a process that runs tests for another one end without freeing all it holds, one by one.
+
+    What is to be done at its end is done: what is registered later comes first.
+    """
+    if hasattr(config, "workerinput"):
+        atexit.register(end)
+
+
+def end() -> None:
+    """End this process as it is."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 @pytest.hookimpl(tryfirst=True)

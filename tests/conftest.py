@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ import pytest
 from tools import books
 
 FIXTURES = ("browser", "asking", "labs")  # modules of tests/browser
+# Groups of tests that take longest; the site's pages are looked at when the site has been built
+FIRST = ("notebooks", "for v6e", "explain", "pages")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -35,23 +38,33 @@ def pytest_collect_file() -> Generator[None, list[Any], list[Any]]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the tests that take long, and end with those that need what others have made.
+    """Begin with what takes long, and end with what needs what others have made.
 
     A file of the package's tests stays in one process, with what its tests share; so do all of
     `explain`, which measures the ceilings of a CPU once a process.
     """
+    groups = Counter(group_of(item) for item in items)
+
+    def place(item: pytest.Item) -> tuple[int, int]:
+        group = group_of(item)
+        last = len(FIRST) + (group == "last")
+        return (FIRST.index(group) if group in FIRST else last), -groups[group] if group else 0
+
     for item in items:
-        if "tests/package" in item.path.as_posix() and not item.get_closest_marker("xdist_group"):
-            name = item.path.stem
-            group = "explain" if name.startswith("test_explain") else name
+        group, marker = group_of(item), item.get_closest_marker("xdist_group")
+        if group and not marker:
             item.add_marker(pytest.mark.xdist_group(group))
-    first = {"test_outputs.py": 0}  # executes the notebooks
-
-    def place(item: pytest.Item) -> int:
-        marker = item.get_closest_marker("xdist_group")
-        return 2 if marker and marker.args == ("last",) else first.get(item.path.name, 1)
-
     items.sort(key=place)
+
+
+def group_of(item: pytest.Item) -> str:
+    """Return the name of the tests that one process runs together with this one, or nothing."""
+    marker = item.get_closest_marker("xdist_group")
+    if marker:
+        return str(marker.args[0])
+    if "tests/package" not in item.path.as_posix():
+        return ""
+    return "explain" if item.path.stem.startswith("test_explain") else item.path.stem
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

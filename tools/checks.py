@@ -30,8 +30,8 @@ from tools import books, programs
 PYTEST = ["-m", "pytest", "-q"]
 # What executes notebooks for nbval takes a second to import, in each process
 NO_NBVAL = ["-p", "no:nbval"]
-# Two processes; tests that share something expensive stay together
-TWO = ["-n", "2", "--dist", "loadgroup"]
+# Two processes; tests that share something expensive stay together, in the order of tests/conftest
+TWO = ["-n", "2", "--dist", "loadgroup", "--no-loadscope-reorder"]
 FAILED_TO = "ROOFLINE_FAILED_TO"  # conftest.py: a file that names the tests that fail
 Stage = tuple[str, list[str]]
 Lanes = tuple[list[Stage], ...]

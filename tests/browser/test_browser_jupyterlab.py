@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -94,13 +95,13 @@ def address_of(server: subprocess.Popen[bytes], runtime: Path, log: Path) -> str
 
 
 def stop(server: subprocess.Popen[bytes]) -> None:
-    """Ask a server to end; if it doesn't soon, end it. Its kernels end when it does."""
-    server.terminate()
-    try:
-        server.wait(10)
-    except subprocess.TimeoutExpired:
+    """End a server at once: it keeps nothing, and takes up to 10 s to end by itself.
+
+    Its kernels end when it does.
+    """
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(server.pid, signal.SIGKILL)
-        server.wait(SECONDS)
+    server.wait(SECONDS)
 
 
 Opened = Callable[[str], Page]

@@ -14,6 +14,9 @@ from tools import books
 from tools.notebooks import run as notebooks
 from tools.notebooks import warm
 
+# Most kernels here are forked from what the kernels of the book's notebooks are forked from
+pytestmark = pytest.mark.xdist_group("notebooks")
+
 
 def write(path: Path, *sources: str, tags: list[str] | None = None) -> Path:
     code = nbformat.v4.new_code_cell

@@ -156,7 +156,8 @@ def page(site: Path, name: str) -> str:
     return (site / f"{name}.html").read_text("utf-8")
 
 
-pytestmark = pytest.mark.xdist_group("small book")  # one process builds it
+# Books are built in processes that are forked from what kernels of notebooks are forked from
+pytestmark = pytest.mark.xdist_group("notebooks")
 
 
 # --- what the pages have --------------------------------------------------------------------------

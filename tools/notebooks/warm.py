@@ -8,16 +8,20 @@ checks execute notebooks so (`tools.notebooks.once`); what is committed comes fr
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from multiprocessing.context import ForkServerContext
+from queue import Empty
 from typing import Any
 
 import matplotlib
+from jupyter_client.asynchronous.client import AsyncKernelClient
 from jupyter_client.manager import AsyncKernelManager
 
 PRELOADED = [
@@ -129,11 +133,48 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
 
+class Client(AsyncKernelClient):
+    """Talks to a kernel, and waits no longer than it must before the first cell."""
+
+    async def wait_for_ready(self, timeout: float | None = None) -> None:
+        """Wait until a kernel has answered and what it publishes arrives.
+
+        Jupyter's own goes on to wait until nothing has been published for 0.2 s.
+
+        Raises
+        ------
+        RuntimeError
+            The kernel died, or has not answered in `timeout` seconds.
+        """
+        begun = time.monotonic()
+        while await self.is_alive() and time.monotonic() - begun < (timeout or float("inf")):
+            asked = self.kernel_info()
+            with contextlib.suppress(Empty):
+                await self.get_shell_msg(timeout=1)
+                while not ends(await self.get_iopub_msg(timeout=0.05), asked):
+                    pass
+                return
+        raise RuntimeError("Kernel died before replying to kernel_info, or was too slow to")
+
+
+def ends(message: Mapping[str, Any], asked: str) -> bool:
+    """Return whether a kernel publishes that it has done what a message asked."""
+    answers = message["parent_header"].get("msg_id") == asked
+    return bool(answers and message["content"].get("execution_state") == "idle")
+
+
 class Manager(AsyncKernelManager):
     """Starts kernels as copies of the process that has imported everything."""
+
+    client_class = f"{__name__}.Client"
+    client_factory = Client
 
     async def _async_launch_kernel(self, kernel_cmd: list[str], **options: Any) -> None:
         local: Any = self.provisioner
         local.process = Forked(kernel_cmd, options["env"], options.get("cwd"))
         local.pid = local.pgid = local.process.pid
         self._reconcile_connection_info(local.connection_info)
+
+    async def _async_wait(self, pollinterval: float = 0.1) -> None:
+        """Look more often than Jupyter does whether a kernel has ended."""
+        await super()._async_wait(pollinterval / 10)
