@@ -14,8 +14,17 @@ import pytest
 from tools import books
 
 FIXTURES = ("browser", "asking", "labs")  # modules of tests/browser
-# Groups of tests that take longest; the site's pages are looked at when the site has been built
-FIRST = ("notebooks", "for v6e", "explain", "pages")
+# Groups of tests, in this order before the others. Notebooks take longest. Pages are looked at when
+# there is a site, and `explain` measures when neither a site nor types are made beside it
+FIRST = (
+    "notebooks",
+    "for v6e",
+    "test_plot_readable",
+    "test_kernels_layernorm",
+    "test_kernels_flash",
+    "pages",
+    "explain",
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:
