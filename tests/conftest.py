@@ -52,28 +52,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     A file of the package's tests stays in one process, with what its tests share; so do all of
     `explain`, which measures the ceilings of a CPU once a process.
     """
-    groups = Counter(group_of(item) for item in items)
+    for item in items:
+        name = item.path.stem
+        if "tests/package" in item.path.as_posix() and not group_of(item):
+            group = "explain" if name.startswith("test_explain") else name
+            item.add_marker(pytest.mark.xdist_group(group))
+    sizes = Counter(group for group in map(group_of, items) if group)
+    ranks = {group: rank for rank, group in enumerate(FIRST)} | {"last": len(FIRST) + 1}
 
     def place(item: pytest.Item) -> tuple[int, int]:
         group = group_of(item)
-        last = len(FIRST) + (group == "last")
-        return (FIRST.index(group) if group in FIRST else last), -groups[group] if group else 0
+        return ranks.get(group, len(FIRST)), -sizes[group]
 
-    for item in items:
-        group, marker = group_of(item), item.get_closest_marker("xdist_group")
-        if group and not marker:
-            item.add_marker(pytest.mark.xdist_group(group))
     items.sort(key=place)
 
 
 def group_of(item: pytest.Item) -> str:
     """Return the name of the tests that one process runs together with this one, or nothing."""
     marker = item.get_closest_marker("xdist_group")
-    if marker:
-        return str(marker.args[0])
-    if "tests/package" not in item.path.as_posix():
-        return ""
-    return "explain" if item.path.stem.startswith("test_explain") else item.path.stem
+    return str(marker.args[0]) if marker else ""
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -166,7 +166,6 @@ def ends(message: Mapping[str, Any], asked: str) -> bool:
 class Manager(AsyncKernelManager):
     """Starts kernels as copies of the process that has imported everything."""
 
-    client_class = f"{__name__}.Client"
     client_factory = Client
 
     async def _async_launch_kernel(self, kernel_cmd: list[str], **options: Any) -> None:
