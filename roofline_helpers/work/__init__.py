@@ -20,6 +20,8 @@ from roofline_helpers.work.block import fusion_chain, transformer_block
 from roofline_helpers.work.collectives import all_gather, all_reduce
 from roofline_helpers.work.costs import COSTS, ROW_COSTS, TRANSCENDENTAL
 from roofline_helpers.work.fusion import fuse, total
+from roofline_helpers.work.latent import latent_attention
+from roofline_helpers.work.mixture import grouped_matmul
 from roofline_helpers.work.pointwise import add, dropout, elementwise, gelu, relu, swiglu
 from roofline_helpers.work.products import matmul
 from roofline_helpers.work.residency import resident
@@ -35,6 +37,8 @@ __all__ = [
     "resident",
     "total",
     "matmul",
+    "grouped_matmul",
+    "latent_attention",
     "elementwise",
     "relu",
     "gelu",

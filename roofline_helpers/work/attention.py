@@ -17,7 +17,8 @@ from roofline_helpers._checks import (
     size,
     sizes,
 )
-from roofline_helpers.dtypes import nbytes
+from roofline_helpers.dtypes import BITS, nbytes
+from roofline_helpers.dtypes import dtype as dtype_of
 from roofline_helpers.work.fusion import fuse
 from roofline_helpers.work.rows import softmax
 from roofline_helpers.work.work import Work
@@ -135,6 +136,7 @@ def flash_attention(
     kv_heads: Any = None,
     dtype: Any = "bf16",
     *,
+    kv_dtype: Any = None,
     causal: bool = False,
     block_q: Any = None,
 ) -> Work:
@@ -142,6 +144,8 @@ def flash_attention(
 
     Parameters
     ----------
+    kv_dtype : str or data type, optional
+        Type of K and V in memory (a cache in fp8, say), where it isn't `dtype`.
     causal : bool
         Skip the scores above the diagonal (the last query sees every key): FLOPs shrink to the
         share of pairs that is left. Whole blocks are skipped in practice, so this is the least.
@@ -163,6 +167,10 @@ def flash_attention(
     s = attention_sizes(batch, q_len, kv_len, heads, head_dim, kv_heads)
     kernels = naive_attention(batch, q_len, kv_len, heads, head_dim, kv_heads, dtype)
     job = fuse(*kernels, name="flash attention")
+    if kv_dtype is not None:
+        elements = s["batch"] * s["kv_heads"] * s["kv_len"] * s["head_dim"]
+        stored = nbytes(elements, kv_dtype)
+        job = replace(job, reads={**job.reads, "k": stored, "v": stored})
     if flag("causal", causal):
         if np.any(np.greater(s["q_len"], s["kv_len"])):
             raise BadValue(f"causal attention needs q_len ≤ kv_len, got {q_len} and {kv_len}")
@@ -178,7 +186,15 @@ def flash_attention(
         fitting([*s.items(), ("block_q", block_q)])
         blocks = each(ceil_div, s["q_len"], block_q)
         job = job.reading(k=blocks, v=blocks)
-    return job
+    bits = BITS[dtype_of(dtype if kv_dtype is None else kv_dtype)]
+    return replace(job, kind=_kind(s, causal), dims={**s, "kv_bits": bits})
+
+
+def _kind(s: dict[str, Number], causal: bool) -> str:
+    if np.all(np.equal(s["q_len"], 1)):
+        return "decode_attention"
+    whole = causal and np.all(np.equal(s["q_len"], s["kv_len"]))
+    return "prefill_attention" if whole else ""
 
 
 def _half_of(a: Any, b: Any) -> Any:

@@ -138,6 +138,8 @@ def _summed(kernels: Sequence[Work], name: str) -> Work:
         transcendentals=sum(k.transcendentals for k in kernels),
         dtype=widest.dtype,
         passes={},
+        kind="",
+        dims={},
     )
 
 

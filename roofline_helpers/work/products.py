@@ -111,6 +111,8 @@ def matmul(
         vector_flops=parts * (batch * m * n),
         dtype=max(a_type, b_type, key=lambda name: BITS[name]),
         passes=passes,
+        kind="matmul" if isinstance(batch, int) and batch == 1 else "",
+        dims={"m": m, "n": n, "k": k, "weight_bits": BITS[b_type]},
     )
 
 

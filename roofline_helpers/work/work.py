@@ -49,6 +49,10 @@ class Work:
     others : mapping of str to number
         Bytes across other boundaries: an on-chip level, or "network". Names are kept in lower
         case, without space, "-" and "_", as `Roofline` keeps those of its levels.
+    kind : str
+        Family of measured kernels that this one belongs to, for `typical`; empty if none.
+    dims : mapping of str to number
+        Sizes by the names that the family has for them: ``{"m": 256, "n": 4096, "k": 4096}``.
 
     Raises
     ------
@@ -74,6 +78,8 @@ class Work:
     dtype: str = "fp32"
     passes: Mapping[str, Number] = field(default_factory=dict)
     others: Mapping[str, Number] = field(default_factory=dict)
+    kind: str = ""
+    dims: Mapping[str, Number] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         text("name", self.name)
@@ -90,6 +96,7 @@ class Work:
             counts |= {f"{group}[{tensor!r}]": n for tensor, n in checked.items()}
             checked = folded("others", checked) if group == "others" else checked
             object.__setattr__(self, group, MappingProxyType(checked))
+        object.__setattr__(self, "dims", MappingProxyType(dict(self.dims)))
         fitting(counts.items())
         passes = {
             name_of(f"tensor read by {self.name}", tensor, self.reads): n

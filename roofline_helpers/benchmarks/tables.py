@@ -1,0 +1,87 @@
+"""Tables of measured GPU kernels, one file a family, each shape with its fastest library.
+
+Source: `aiconfigurator-core` 0.12.0, © NVIDIA Corporation & affiliates, Apache-2.0. Its collector
+(github.com/ai-dynamo/aiconfigurator, folder `collector`) locks clocks at their highest, uses CUDA
+graphs where it can, and runs each kernel several times on the same operands: caches are warm, and
+short runs may stay below the power limit. `tools/condense.py` makes the tables from it.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from roofline_helpers._checks import name_of
+
+FOLDER = Path(__file__).parents[1] / "data/benchmarks"
+STEPS = 64
+"""Steps of an octave in which times are kept: 1.1 % apart."""
+
+
+def families() -> list[str]:
+    """Return the names of the tables.
+
+    Examples
+    --------
+    >>> "matmul" in families()
+    True
+    """
+    return sorted(path.stem for path in FOLDER.glob("*.npz"))
+
+
+@functools.cache
+def _load(family: str) -> pd.DataFrame:
+    with np.load(FOLDER / f"{family}.npz") as arrays:
+        names = [name.removesuffix(".values") for name in arrays if name.endswith(".values")]
+        columns: dict[str, Any] = {}
+        for name in names:
+            values, codes = arrays[f"{name}.values"], arrays[name]
+            text = values.dtype.kind == "U"
+            columns[name] = pd.Categorical.from_codes(codes, values) if text else values[codes]
+        steps = np.cumsum(arrays["seconds"].astype(np.int64))
+        return pd.DataFrame({**columns, "seconds": 1e-9 * 2.0 ** (steps / STEPS)})
+
+
+def table(family: str) -> pd.DataFrame:
+    """Return the measured kernels of a family, one row a shape.
+
+    Parameters
+    ----------
+    family : str
+        One of `families`.
+
+    Returns
+    -------
+    DataFrame
+        The shape's sizes in elements (`bytes` for collectives), `chip`, `dtype`, the fastest
+        `library`, and `seconds`.
+
+    Raises
+    ------
+    UnknownName
+        No such family; the message gives the nearest.
+
+    Examples
+    --------
+    >>> gemms = table("matmul")
+    >>> set(gemms.columns) == {"chip", "dtype", "m", "n", "k", "library", "seconds"}
+    True
+    """
+    return _load(name_of("family", family, families())).copy()
+
+
+def sources() -> dict[str, Any]:
+    """Return for each family its rows, shapes, library versions by chip, and what was dropped.
+
+    Examples
+    --------
+    >>> sources()["matmul"]["rows"] > 2_000_000
+    True
+    """
+    read: dict[str, Any] = json.loads((FOLDER / "sources.json").read_text("utf-8"))
+    return read

@@ -1,0 +1,192 @@
+"""What kernels of the same kind and about the same size reach on a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from roofline_helpers._checks import BadValue, single
+from roofline_helpers.benchmarks.counts import TYPES, count, reduced
+from roofline_helpers.benchmarks.law import NoData, laws, least
+from roofline_helpers.benchmarks.tables import table
+from roofline_helpers.hardware import Chip
+from roofline_helpers.hardware import chip as chip_of
+from roofline_helpers.show import si
+from roofline_helpers.work import Work
+
+NEAR = {"matmul": 1.5}
+OTHERWISE = 2.0
+"""Factors that "near" means for each side. Only the grid of matmuls is finer than powers of two."""
+FEWEST = 20
+SIZES = {
+    "matmul": ("m", "n", "k"),
+    "prefill_attention": ("batch", "heads", "kv_heads", "head_dim", "kv_len"),
+    "decode_attention": ("batch", "heads", "kv_heads", "head_dim", "kv_len"),
+    "prefill_mla": ("batch", "heads", "kv_len"),
+    "decode_mla": ("batch", "heads", "kv_len"),
+    "grouped_matmul": ("tokens", "hidden", "inter", "local_experts", "top_k"),
+}
+
+
+@dataclass(frozen=True, repr=False)
+class Typical:
+    """Times that measured kernels like one kernel suggest for it.
+
+    Each neighbour was measured at its own size. Its time over the law's time for that size,
+    multiplied by the law's time for this kernel, is what it suggests; so neighbours of other sizes
+    can be compared.
+
+    Attributes
+    ----------
+    count : int
+        Kernels that are near enough.
+    least : float
+        This kernel's least time by the published roof, seconds.
+    why : str
+        What "like it" meant.
+
+    Examples
+    --------
+    >>> from roofline_helpers.work import matmul
+    >>> good = typical(matmul(4096, 4096, 4096), "h200")
+    >>> good.least < good.best < good.quantile(0.5) < 2 * good.least
+    True
+    """
+
+    times: Any = field(compare=False)
+    least: float
+    why: str
+
+    @property
+    def count(self) -> int:
+        """How many measured kernels are like it."""
+        return len(self.times)
+
+    @property
+    def best(self) -> float:
+        """Seconds that the best of them suggests."""
+        return float(self.times.min())
+
+    def quantile(self, q: float) -> float:
+        """Return the seconds that a share `q` of kernels like it stay within.
+
+        Examples
+        --------
+        >>> from roofline_helpers.work import matmul
+        >>> good = typical(matmul(4096, 4096, 4096), "h200")
+        >>> good.quantile(0.1) < good.quantile(0.9)
+        True
+        """
+        share = single("q", q, zero=True)
+        if share > 1:
+            raise BadValue(f"q must be a share from 0 to 1, got {q}")
+        return float(np.quantile(self.times, share))
+
+    def rank(self, seconds: float) -> float:
+        """Return the share of kernels like it that are no faster than `seconds`.
+
+        Examples
+        --------
+        >>> from roofline_helpers.work import matmul
+        >>> good = typical(matmul(4096, 4096, 4096), "h200")
+        >>> good.rank(good.best), good.rank(1.0)
+        (1.0, 0.0)
+        """
+        return float(np.mean(self.times >= single("seconds", seconds)))
+
+    def __repr__(self) -> str:
+        middle = self.quantile(0.5)
+        return (
+            f"{self.count} measured kernels like it: median {si(middle, 's')} "
+            f"({self.least / middle:.0%} of the roof), best {si(self.best, 's')} "
+            f"({self.least / self.best:.0%})"
+        )
+
+
+def dtype_in_tables(job: Work) -> str:
+    """Return what the tables call a kernel's type; raise NoData if they have none like it."""
+    if job.kind == "matmul" and job.dtype in ("bf16", "fp16"):
+        bits = job.dims["weight_bits"]
+        return {16: "bf16", 8: "int8 weights", 4: "int4 weights"}.get(int(bits), "bf16")
+    if job.dtype in ("bf16", "fp16") and job.dims.get("kv_bits") == 8:
+        return "bf16, fp8 cache"
+    named = {"fp16": "bf16", "mxfp8": "fp8 in blocks", "fp4": "nvfp4"}.get(job.dtype, job.dtype)
+    if named not in TYPES:
+        raise NoData(f"no measured kernels in {job.dtype}. Allowed: {', '.join(TYPES)}")
+    return named
+
+
+def typical(job: Work, chip: str | Chip, *, dtype: str | None = None) -> Typical:
+    """Return what measured kernels like this one reach on a GPU.
+
+    Like it are those on the same chip, in the same type and family, each side of which is within a
+    factor of 1.5 of this one's; of 2 for other kinds than matmul, whose grids are coarser.
+    For each shape the fastest of up to three serving libraries counts. The shapes are a benchmark's
+    grid, not the programs that people run.
+
+    Parameters
+    ----------
+    job : Work
+        Of `work.matmul`, `flash_attention` (one query per sequence, or causal with as many
+        queries as keys), `latent_attention` or `grouped_matmul`, with numbers as sizes.
+    chip : str or Chip
+        A100, H100, H200, B200, B300, GB200, L40S or RTX PRO 6000.
+    dtype : str, optional
+        The tables' name of the type where the job's own doesn't say it: "fp8 in blocks".
+
+    Returns
+    -------
+    Typical
+
+    Raises
+    ------
+    NoData
+        No kernels of this kind were measured, or fewer than 20 that are near.
+    UnknownName
+        No such chip, or none of its kernels were measured; the message says which were.
+
+    Source: `aiconfigurator-core` 0.12.0, see `table`.
+
+    Examples
+    --------
+    >>> from roofline_helpers.work import matmul
+    >>> good = typical(matmul(8192, 8192, 8192), "h100")
+    >>> good.count >= 20, 0.6 < good.least / good.quantile(0.5) < 0.9
+    (True, True)
+    """
+    if not isinstance(job, Work):
+        raise BadValue(f"a kernel must be a Work, got {job!r}")
+    if job.kind not in SIZES:
+        kinds = "matmul, flash_attention (decode or causal), latent_attention, grouped_matmul"
+        raise NoData(f"no kernels like {job.name!r} were measured. Measured: {kinds}")
+    on = chip_of(chip)
+    named = dtype or dtype_in_tables(job)
+    law = laws(job.kind, on, named)
+    rows = table(job.kind)
+    rows = rows[(rows["chip"] == on.key) & (rows["dtype"] == law.dtype)]
+    sides = {name: single(name, job.dims[name]) for name in SIZES[job.kind]}
+    factor = NEAR.get(job.kind, OTHERWISE)
+    near = rows[np.all([_near(rows[name], side, factor) for name, side in sides.items()], axis=0)]
+    shape = ", ".join(f"{name} {side:g}" for name, side in sides.items())
+    if len(near) < FEWEST:
+        raise NoData(
+            f"only {len(near)} measured kernels are like this one ({shape}, {law.dtype} on "
+            f"{on.name}); at least {FEWEST} are needed"
+        )
+    others = count(job.kind, near, law.dtype)
+    predicted = law.time(*least(others, on), reduced(others))
+    times = near["seconds"].to_numpy() / predicted * law.seconds(job)
+    why = (
+        f"{job.name} in {law.dtype} on {on.name}, each of {shape} within a factor of {factor:g}; "
+        "of up to three libraries the fastest for each shape; a benchmark's grid of shapes, with "
+        "warm caches"
+    )
+    return Typical(np.sort(times), float(max(least(job, on))), why)
+
+
+def _near(column: pd.Series, side: float, factor: float) -> Any:
+    values = column.to_numpy()
+    return (values <= side * factor) & (values * factor >= side)

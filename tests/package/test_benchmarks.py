@@ -1,0 +1,181 @@
+"""Measured kernels: the tables stay within what is possible, and the laws err as they say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import roofline_helpers as rh
+from roofline_helpers import benchmarks
+from roofline_helpers.benchmarks.counts import TYPES, count, reduced
+from roofline_helpers.benchmarks.law import NoData, least
+from roofline_helpers.benchmarks.typical import SIZES
+
+MATMUL = rh.work.matmul(4096, 8192, 8192)
+L2_WITHOUT_FIGURE = {"rtx-pro-6000": 128e6}
+
+
+def groups(family: str) -> Any:
+    rows = benchmarks.table(family)
+    return rows[rows["dtype"].isin(list(TYPES))].groupby(["chip", "dtype"], observed=True)
+
+
+@pytest.mark.parametrize("family", SIZES)
+def test_no_measured_kernel_beats_the_memory(family: str) -> None:
+    """Bytes that the L2 can't hold cross the memory's boundary, at its bandwidth at most."""
+    for (on, dtype), rows in groups(family):
+        memory = rh.chip(on).memory
+        held = L2_WITHOUT_FIGURE.get(on) or memory["l2"].capacity.value
+        beyond = np.maximum(count(family, rows, dtype).bytes - held, 0)
+        allowed = beyond / memory["hbm"].bandwidth.value
+        assert (rows["seconds"].to_numpy() > 0.98 * allowed).all(), (on, dtype)
+
+
+def test_matmuls_above_the_h100s_roof_have_operands_that_its_l2_holds() -> None:
+    rows = benchmarks.table("matmul")
+    rows = rows[(rows["chip"] == "h100") & (rows["dtype"] == "bf16")]
+    job = count("matmul", rows, "bf16")
+    t_compute, t_memory = least(job, rh.chip("h100"))
+    above = rows["seconds"].to_numpy() < np.maximum(t_compute, t_memory)
+    assert 0 < above.sum() < 0.01 * len(rows)
+    assert (t_memory > t_compute)[above].all()
+    assert (job.bytes[above] < rh.chip("h100").memory["l2"].capacity.value).all()
+
+
+@pytest.mark.parametrize(
+    ("family", "chip", "dtype"),
+    [("matmul", "h100", "bf16"), ("matmul", "b200", "nvfp4"), ("decode_attention", "h200", "bf16")],
+)
+def test_a_law_errs_as_it_says_and_less_than_the_roof(family: str, chip: str, dtype: str) -> None:
+    law = benchmarks.laws(family, chip, dtype)
+    rows = benchmarks.table(family)
+    rows = rows[(rows["chip"] == law.chip) & (rows["dtype"] == dtype)]
+    job = count(family, rows, dtype)
+    predicted = law.time(*least(job, rh.chip(chip)), reduced(job))
+    off = np.median(np.abs(predicted / rows["seconds"] - 1))
+    assert len(rows) == law.shapes + law.left_out
+    assert off == pytest.approx(law.law.median, rel=0.25)
+    assert law.law.median < 0.5 * law.roof.median
+
+
+def test_bf16_matmuls_are_predicted_within_ten_percent_on_data_centre_gpus() -> None:
+    for chip in ("a100", "h100", "h200", "b200", "b300", "gb200"):
+        law = benchmarks.laws("matmul", chip, "bf16")
+        assert law.law.median < 0.1 < 0.3 < law.roof.median
+        assert law.law.median < law.nearest.median
+        assert law.start < 6e-6
+
+
+def test_libraries_differ_in_the_fixed_cost_of_fp8() -> None:
+    """TensorRT-LLM's time has the quantising of A in it."""
+    start = {name: benchmarks.laws("matmul", "h100", "fp8", name).start for name in LIBRARIES}
+    assert start["trtllm"] > 2 * min(start.values())
+
+
+LIBRARIES = ("sglang", "trtllm", "vllm")
+
+
+@pytest.mark.parametrize("held_out", ["h100", "b200"])
+def test_neighbours_predict_a_shape_that_is_left_out(held_out: str) -> None:
+    """Without all shapes of one pair of n and k, the median of its neighbours is close."""
+    rows = benchmarks.table("matmul")
+    rows = rows[(rows["chip"] == held_out) & (rows["dtype"] == "bf16")]
+    law = benchmarks.laws("matmul", held_out, "bf16")
+    one = rows[(rows["n"] == 4096) & (rows["k"] == 4096) & (rows["m"] >= 16)]
+    others = rows[~((rows["n"] == 4096) & (rows["k"] == 4096))]
+    job = count("matmul", others, "bf16")
+    ratio = others["seconds"].to_numpy() / law.time(*least(job, rh.chip(held_out)), reduced(job))
+    off = []
+    for shape in one.itertuples():
+        near = np.ones(len(others), bool)
+        for side in "mnk":
+            share = others[side].to_numpy() / getattr(shape, side)
+            near &= (share <= 1.5) & (share >= 1 / 1.5)
+        guess = np.median(ratio[near]) * law.seconds(rh.work.matmul(shape.m, 4096, 4096))
+        off.append(abs(guess / shape.seconds - 1))
+    assert np.median(off) < 0.06
+
+
+def test_typical_orders_its_answers() -> None:
+    good = rh.typical(MATMUL, "h200")
+    assert good.count >= 20
+    assert good.best <= good.quantile(0.1) <= good.quantile(0.5) <= good.quantile(0.9)
+    assert good.rank(0.9 * good.best) == 1
+    assert good.rank(10 * good.quantile(1)) == 0
+    assert 0.4 < good.rank(good.quantile(0.5)) < 0.6
+    assert "benchmark's grid" in good.why
+    assert str(good.count) in repr(good)
+
+
+@given(st.integers(64, 16384), st.integers(512, 12288), st.integers(512, 12288))
+def test_typical_stays_in_the_measured_range_or_refuses(m: int, n: int, k: int) -> None:
+    job = rh.work.matmul(m, n, k)
+    try:
+        good = rh.typical(job, "b200")
+    except NoData:
+        return
+    assert 0.8 * good.least < good.best <= good.quantile(0.5) < 1e-4 + 10 * good.least
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        rh.work.matmul(256, 4096, 4096, b="int4"),
+        rh.work.matmul(256, 4096, 4096, "fp8"),
+        rh.work.flash_attention(8, 4096, 4096, 32, 128, 8, causal=True),
+        rh.work.flash_attention(64, 1, 2048, 32, 128, 8, kv_dtype="fp8"),
+        rh.work.latent_attention(64, 1, 4096, heads=16),
+        rh.work.grouped_matmul(1024, 4096, 1536, 128, 8),
+    ],
+    ids=lambda job: f"{job.name} {job.dtype}",
+)
+def test_each_family_has_an_answer(job: rh.Work) -> None:
+    chip = "a100" if job.dims.get("weight_bits") == 4 else "h100"
+    good = rh.typical(job, chip)
+    assert good.count >= 20
+    assert good.quantile(0.5) > 0.9 * good.least
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "parts"),
+    [
+        (lambda: rh.typical(MATMUL, "v6e"), rh.UnknownName, ["measured kernels", "h100"]),
+        (lambda: rh.typical(rh.work.gelu(8), "h100"), NoData, ["gelu", "matmul"]),
+        (lambda: rh.typical(rh.work.matmul(3, 5, 7), "h100"), NoData, ["only", "at least 20"]),
+        (lambda: rh.typical(rh.fuse(MATMUL), "h100"), NoData, ["Measured: matmul"]),
+        (lambda: rh.typical(rh.work.matmul(64, 64, 64, "fp64"), "h100"), NoData, ["fp64"]),
+        (lambda: rh.typical(MATMUL, "h200").quantile(2), rh.BadValue, ["0 to 1"]),
+        (lambda: benchmarks.table("matmull"), rh.UnknownName, ["Nearest: 'matmul'"]),
+        (lambda: benchmarks.laws("matmul", "h100", "fp9"), rh.UnknownName, ["fp8"]),
+    ],
+)
+def test_it_refuses_what_it_cannot_know(call: Any, error: type[Exception], parts: list) -> None:
+    with pytest.raises(error) as caught:
+        call()
+    assert [part for part in parts if part not in str(caught.value)] == [], str(caught.value)
+
+
+def test_sources_add_up() -> None:
+    for family, said in benchmarks.sources().items():
+        assert said["rows"] == said["shapes"] + sum(said["dropped"].values()), family
+        assert len(benchmarks.table(family)) == said["shapes"]
+        assert said["versions"]
+    folder = benchmarks.tables.FOLDER
+    assert sum(path.stat().st_size for path in folder.iterdir()) < 2e6
+
+
+def test_a_switch_adds_half_precision_and_not_int8() -> None:
+    """NVLS from outside: bus bandwidth of the all-reduce grows with GPUs in half precision."""
+    rows = benchmarks.table("collective")
+    rows = rows[(rows["chip"] == "h200") & (rows["op"] == "all_reduce")]
+    rows = rows[rows["bytes"] == 2**29].set_index(["dtype", "gpus"])["seconds"]
+
+    def bus(dtype: str, n: int) -> float:
+        return float(2 * (n - 1) / n * 2**29 / rows[dtype, n])
+
+    assert bus("fp16", 8) > 1.25 * bus("fp16", 4)
+    assert bus("int8", 8) < 1.05 * bus("int8", 4)

@@ -1,0 +1,206 @@
+"""Condense the measured kernels of `aiconfigurator-core` into the package's tables.
+
+    python -m tools.condense ../shared/measured
+
+Needs pyarrow. For each shape the fastest of the libraries is kept, with its name; what is left out,
+and why, is written beside the tables in `sources.json`. Times become 1/64 of an octave, so they are
+within 0.6 % of what was measured.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from roofline_helpers.benchmarks.counts import TYPES, count
+from roofline_helpers.benchmarks.tables import FOLDER, STEPS
+from roofline_helpers.hardware import chip
+
+CHIPS = {
+    "a100_sxm": "a100-80gb",
+    "h100_sxm": "h100",
+    "h200_sxm": "h200",
+    "b200_sxm": "b200",
+    "b300_sxm": "b300",
+    "gb200": "gb200",
+    "l40s": "l40s",
+    "rtx_pro_6000_server": "rtx-pro-6000",
+}
+DTYPES = {"bfloat16": "bf16", "half": "fp16", "fp8_block": "fp8 in blocks", "sq": "int8"}
+DTYPES |= {"int8_wo": "int8 weights", "int4_wo": "int4 weights", "w4a16_mxfp4": "mxfp4 weights"}
+DTYPES |= {"w4a8_mxfp4_mxfp8": "mxfp4 weights, mxfp8"}
+ORDER = ["chip", "dtype", "op", "head_dim", "experts", "local_experts", "top_k", "hidden"]
+ORDER += ["inter", "n", "k", "heads", "kv_heads", "batch", "kv_len", "gpus", "tokens", "m", "bytes"]
+
+
+def read(folder: Path, table: str, said: dict[str, Any]) -> pd.DataFrame:
+    """Return all rows of one table, its chips under this package's names, times in seconds."""
+    frames = []
+    for path in sorted(folder.glob(f"*.{table}.parquet")):
+        chip, _, rest = path.name.split(".", 2)
+        library = rest.removesuffix(f".{table}.parquet")
+        frame = pd.read_parquet(path).assign(chip=CHIPS[chip], library=library.split("-")[0])
+        said.setdefault("versions", {}).setdefault(CHIPS[chip], []).append(library)
+        frames.append(frame.rename(columns={"kernel_source": "kernel"}))
+    rows = pd.concat(frames, ignore_index=True)
+    said["rows"] = said.get("rows", 0) + len(rows)
+    dropped = said.setdefault("dropped", {})
+    untimed = int((rows["latency"] <= 0).sum())
+    dropped["no positive time"] = dropped.get("no positive time", 0) + untimed
+    return rows[rows["latency"] > 0].assign(seconds=lambda r: r["latency"] * 1e-3)
+
+
+def drop(rows: pd.DataFrame, said: dict[str, Any], why: str, leave: pd.Series) -> pd.DataFrame:
+    """Return the rows without some, and note why."""
+    said["dropped"][why] = int(leave.sum())
+    return rows[~leave]
+
+
+def gemm(folder: Path, said: dict[str, Any]) -> pd.DataFrame:
+    rows = read(folder, "gemm_perf", said)
+    hosted = (rows["gemm_dtype"] == "fp8_block") & (rows["library"] == "vllm")
+    why = "fp8 in blocks by vLLM: at least 55 to 282 µs at any size, so not the kernel's time"
+    rows = drop(rows, said, why, hosted)
+    return rows.rename(columns={"gemm_dtype": "dtype"})
+
+
+def attention(folder: Path, said: dict[str, Any], phase: str) -> pd.DataFrame:
+    rows = read(folder, f"{phase}_attention_perf", said)
+    rows = drop(rows, said, "sliding windows", rows["window_size"].fillna(0) > 0)
+    named = {"attn_dtype": "dtype", "kv_cache_dtype": "cache", "batch_size": "batch"}
+    named |= {"num_heads": "heads", "num_key_value_heads": "kv_heads"}
+    return rows.rename(columns=named).assign(kv_len=rows["isl"] + rows["step"])
+
+
+def mla(folder: Path, said: dict[str, Any], phase: str) -> pd.DataFrame:
+    rows = read(folder, f"{phase}_mla_perf", said)
+    named = {"mla_dtype": "dtype", "kv_cache_dtype": "cache", "batch_size": "batch"}
+    named |= {"num_heads": "heads"}
+    return rows.rename(columns=named).assign(kv_len=rows["isl"] + rows["step"])
+
+
+def grouped(folder: Path, said: dict[str, Any]) -> pd.DataFrame:
+    rows = read(folder, "moe_perf", said)
+    ungated = rows["kernel"].str.contains("nongated")
+    rows = drop(rows, said, "experts without a gate: two matmuls, not three", ungated)
+    skewed = rows["distribution"] != "balanced"
+    rows = drop(rows, said, "experts with unequal loads", skewed)
+    rows = drop(rows, said, "experts split over several GPUs", rows["moe_tp_size"] > 1)
+    named = {"moe_dtype": "dtype", "num_tokens": "tokens", "hidden_size": "hidden"}
+    named |= {"inter_size": "inter", "topk": "top_k", "num_experts": "experts"}
+    local = rows["num_experts"] // rows["moe_ep_size"]
+    return rows.rename(columns=named).assign(local_experts=local)
+
+
+def collectives(folder: Path, said: dict[str, Any]) -> pd.DataFrame:
+    rows = read(folder, "nccl_perf", said)
+    # message_size counts elements: half has two bytes each
+    width = rows["nccl_dtype"].map({"half": 2, "int8": 1})
+    rows = rows.assign(bytes=rows["message_size"] * width)
+    said["libraries"] = "NCCL, as nccl-tests runs it"
+    return rows.rename(columns={"nccl_dtype": "dtype", "op_name": "op", "num_gpus": "gpus"})
+
+
+def custom_all_reduce(folder: Path, said: dict[str, Any]) -> pd.DataFrame:
+    rows = read(folder, "custom_allreduce_perf", said).assign(op="all_reduce")
+    rows = rows.assign(bytes=rows["message_size"] * 2)
+    return rows.rename(columns={"allreduce_dtype": "dtype", "num_gpus": "gpus"})
+
+
+def quantise(folder: Path, said: dict[str, Any]) -> pd.DataFrame:
+    scale = read(folder, "computescale_perf", said)
+    cast = read(folder, "scale_matrix_perf", said)
+    rows = pd.concat([scale, cast], ignore_index=True)
+    return rows.rename(columns={"quant_dtype": "dtype", "op_name": "op"})
+
+
+FAMILIES = {
+    "matmul": gemm,
+    "prefill_attention": lambda folder, said: attention(folder, said, "context"),
+    "decode_attention": lambda folder, said: attention(folder, said, "generation"),
+    "prefill_mla": lambda folder, said: mla(folder, said, "context"),
+    "decode_mla": lambda folder, said: mla(folder, said, "generation"),
+    "grouped_matmul": grouped,
+    "collective": collectives,
+    "custom_all_reduce": custom_all_reduce,
+    "quantise": quantise,
+}
+
+
+# Bytes of L2 where the chip table has none. Source: NVIDIA, "RTX Blackwell PRO GPU Architecture"
+L2 = {"rtx-pro-6000": 128e6}
+
+# Rows that share a kernel and a description: one impossible time condemns them all
+TOGETHER = {
+    "grouped_matmul": ["chip", "dtype", "library", "hidden", "inter", "experts", "top_k"],
+    "prefill_attention": ["chip", "dtype", "library", "head_dim"],
+    "decode_attention": ["chip", "dtype", "library", "head_dim"],
+    "matmul": ["chip", "dtype", "library"],
+    "prefill_mla": ["chip", "dtype", "library"],
+    "decode_mla": ["chip", "dtype", "library"],
+}
+
+
+def without_impossible(rows: pd.DataFrame, family: str, said: dict[str, Any]) -> pd.DataFrame:
+    """Return the rows without kernels that some row claims to be faster than the memory.
+
+    What the L2 holds of the operands may come from there; the rest needs the memory's bandwidth.
+    """
+    impossible = pd.Series(False, index=rows.index)
+    for (on, dtype), here in rows.groupby(["chip", "dtype"]):
+        if dtype in TYPES:
+            memory = chip(on).memory
+            held = L2[on] if on in L2 else memory["l2"].capacity.value
+            beyond = np.maximum(count(family, here, dtype).bytes - held, 0)
+            least = beyond / chip(on).roofline().bandwidth
+            impossible[here.index] = here["seconds"].to_numpy() < 0.99 * least
+    keys = TOGETHER[family]
+    bad = impossible.groupby([rows[key] for key in keys], dropna=False).transform("any")
+    named = rows.loc[bad, keys].drop_duplicates().astype(str).to_numpy().tolist()
+    said["faster than memory"] = sorted(" ".join(one) for one in named)
+    return drop(rows, said, "kernels with a row faster than the memory allows", bad)
+
+
+def condense(rows: pd.DataFrame, family: str, said: dict[str, Any]) -> dict[str, Any]:
+    """Return the arrays of a table: the fastest library for each shape, sorted by shape."""
+    keys = [name for name in ORDER if name in rows.columns]
+    rows["dtype"] = rows["dtype"].replace(DTYPES)
+    if "cache" in rows:
+        other = rows["cache"].replace(DTYPES)
+        both = rows["dtype"] + ", " + other + " cache"
+        rows["dtype"] = rows["dtype"].where(other == rows["dtype"], both)
+    if family in TOGETHER:
+        rows = without_impossible(rows, family, said)
+    best = rows.loc[rows.groupby(keys)["seconds"].idxmin()].sort_values(keys)
+    said["shapes"] = len(best)
+    said["dropped"]["slower library or second run of a shape"] = len(rows) - len(best)
+    arrays: dict[str, Any] = {}
+    for name in [*keys, "library"]:
+        values, codes = np.unique(best[name].to_numpy(), return_inverse=True)
+        arrays[f"{name}.values"] = values.astype(str if values.dtype == object else np.int64)
+        arrays[name] = codes.astype(np.uint8)
+        assert len(values) < 256, name
+    time = np.round(STEPS * np.log2(best["seconds"].to_numpy() / 1e-9)).astype(np.int32)
+    arrays["seconds"] = np.diff(time, prepend=0).astype(np.int16)  # differences compress better
+    return arrays
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    sources = {}
+    for family, rows in FAMILIES.items():
+        said: dict[str, Any] = {}
+        np.savez_compressed(FOLDER / f"{family}.npz", **condense(rows(folder, said), family, said))
+        sources[family] = said
+        print(family, said["rows"], "rows,", said["shapes"], "shapes")
+    (FOLDER / "sources.json").write_text(json.dumps(sources, indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()
