@@ -5,6 +5,10 @@ VENV := .venv
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 PORT := 8000
+# Two processes: a notebook, or a group of tests, stays in one of them
+PYTEST := $(PY) -m pytest -q -n 2
+NBVAL := $(PYTEST) --dist loadscope --nbval --nbval-cell-timeout=600 notebooks
+TESTS := $(PYTEST) --dist loadscope --doctest-modules roofline_helpers tests
 export PYTHONHASHSEED := 0
 export JAX_PLATFORMS := cpu
 export TF_CPP_MIN_LOG_LEVEL := 3
@@ -38,17 +42,26 @@ serve: book ## build the site and show it on http://localhost:8000
 	@echo "The book is at http://localhost:$(PORT) (stop with Ctrl-C)"
 	@$(PY) -m http.server $(PORT) --bind 127.0.0.1 --directory _build/html
 
-test: $(READY) ## run every check: lint, types, spelling, tests, notebooks, site
-	@$(PY) -m tools.checks
+test: lint book ## run every check: lint, types, spelling, site, notebooks, tests
+	@ROOFLINE_USE=record $(NBVAL)
+	@$(TESTS)
 
-quick: $(READY) ## run lint and the package's quick tests: a minute
-	@$(PY) -m tools.checks quick
+quick: lint ## run lint and the package's quick tests: a minute
+	@$(PYTEST) --dist loadscope -m "not slow and not weekly" tests/package
 
-thorough: $(READY) ## run every check, all programs compiled anew, notebooks as in Colab
-	@$(PY) -m tools.checks thorough
+thorough: export ROOFLINE_THOROUGH := 1
+thorough: lint ## run every check, all programs compiled anew, notebooks as in Colab
+	@$(PY) -m tools.site.build
+	@rm -rf _build/records && mkdir _build/records
+	@ROOFLINE_USE=compiler ROOFLINE_RECORD_TO=$(CURDIR)/_build/records $(NBVAL)
+	@$(PY) -m tools.notebooks.records check
+	@$(TESTS) -m ''
 
 lint: $(READY) ## run linter, formatter, type checker and spelling only
-	@$(PY) -m tools.checks lint
+	@$(PY) -m ruff check --quiet
+	@$(PY) -m ruff format --check --quiet
+	@$(PY) -m mypy --no-error-summary
+	@$(PY) -m codespell_lib
 
 notebooks: $(READY) ## execute and normalise the notebooks (REFRESH=1: machine-dependent cells too)
 	@$(PY) -m tools.notebooks.run execute $(if $(REFRESH),--refresh)

@@ -11,15 +11,10 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
-from roofline_helpers._lazy import lazy
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-else:
-    np = lazy("numpy")
+import numpy as np
+from numpy.typing import NDArray
 
 Array: TypeAlias = "NDArray[np.float64]"
 Number: TypeAlias = "int | float | Array"

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from roofline_helpers._checks import LARGEST, BadType, Number, each, name_of, shown, size
-from roofline_helpers._lazy import lazy
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = lazy("numpy")
 
 BITS: dict[str, float] = {
     "fp64": 64,

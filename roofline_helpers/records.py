@@ -171,8 +171,8 @@ def committed(*parts: str) -> Any:
 @overload
 def load(path: Any, schema: str) -> dict[str, Any]: ...
 @overload
-def load(path: Any, schema: str, kind: type[T], *, strict: bool = False) -> T: ...
-def load(path: Any, schema: str, kind: Any = None, *, strict: bool = False) -> Any:
+def load(path: Any, schema: str, kind: type[T]) -> T: ...
+def load(path: Any, schema: str, kind: Any = None) -> Any:
     """Return a record after checking that it is one, of this schema, with the fields of `kind`.
 
     Parameters
@@ -183,8 +183,7 @@ def load(path: Any, schema: str, kind: Any = None, *, strict: bool = False) -> A
         ``family/version`` that the reader understands.
     kind : type, optional
         A `msgspec.Struct`, dataclass or TypedDict: what the record becomes. Without one, a dict.
-    strict : bool
-        Whether members that `kind` has no field for are an error; they are left out if not.
+        Members that a struct or a dataclass has no field for are an error, but for the schema.
 
     Raises
     ------
@@ -199,7 +198,7 @@ def load(path: Any, schema: str, kind: Any = None, *, strict: bool = False) -> A
     """
     file = path if hasattr(path, "read_text") else Path(path)
     try:
-        return loads(file.read_text(encoding="utf-8"), schema, kind, strict=strict)
+        return loads(file.read_text(encoding="utf-8"), schema, kind)
     except OSError as error:
         raise BadRecord(f"{path}: can't be read: {error.strerror or error}") from None
     except UnicodeDecodeError:
@@ -211,8 +210,8 @@ def load(path: Any, schema: str, kind: Any = None, *, strict: bool = False) -> A
 @overload
 def loads(text: str, schema: str) -> dict[str, Any]: ...
 @overload
-def loads(text: str, schema: str, kind: type[T], *, strict: bool = False) -> T: ...
-def loads(text: str, schema: str, kind: Any = None, *, strict: bool = False) -> Any:
+def loads(text: str, schema: str, kind: type[T]) -> T: ...
+def loads(text: str, schema: str, kind: Any = None) -> Any:
     """Return the record that a text holds; see `load`.
 
     Raises
@@ -239,15 +238,18 @@ def loads(text: str, schema: str, kind: Any = None, *, strict: bool = False) -> 
     if not isinstance(data, dict):
         raise BadRecord(f"no record: it must be a JSON object with a schema, got {shown(data)}")
     _same_family(data.get("schema"), schema)
-    return data if kind is None else _converted(data, kind, strict)
+    return data if kind is None else _converted(data, kind)
 
 
-def _converted(data: Any, kind: type[T], strict: bool) -> T:
+def _converted(data: dict[str, Any], kind: Any) -> Any:
     try:
         value = msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
         raise BadRecord(_explained(data, kind, error)) from None
-    if strict and (unknown := _unknown(data, value, ())):
+    fields = _fields(value.__class__)
+    if fields is not None and "schema" not in fields:
+        del data["schema"]
+    if unknown := _unknown(data, value, ()):
         place, name = unknown
         raise BadRecord(f"{_named(place)} has an unknown member {name!r}")
     return value

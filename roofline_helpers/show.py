@@ -6,9 +6,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from roofline_helpers._checks import (
     BadType,
@@ -17,13 +20,9 @@ from roofline_helpers._checks import (
     shown,
     whole,
 )
-from roofline_helpers._lazy import lazy
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas
-else:
-    np = lazy("numpy")
 
 PREFIXES = {
     "": 1.0,
@@ -306,3 +305,37 @@ class Text(str):
 
     def __repr__(self) -> str:
         return str(self)
+
+
+@contextlib.contextmanager
+def progress(shown: bool = True) -> Iterator[Callable[[str], None]]:
+    """Return a function that shows on a terminal, in one line, what is being done now.
+
+    The line is written over, and gone at the end. Files, pipes and notebooks get nothing.
+
+    Parameters
+    ----------
+    shown : bool
+        Whether to show it at all.
+
+    Examples
+    --------
+    >>> with progress() as say:
+    ...     say("compiling")
+    """
+    if not shown:
+        yield lambda text: None
+        return
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(stderr=True, markup=False, highlight=False, force_jupyter=False)
+    line = Live(
+        console=console,
+        auto_refresh=False,  # a thread that redraws would take time from what is measured
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
+    with line:
+        yield lambda text: line.update(text, refresh=True)

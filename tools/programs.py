@@ -20,15 +20,10 @@ import json
 import lzma
 import os
 import re
-import subprocess
 import sys
-import tempfile
-import time
 from base64 import b64decode
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from roofline_helpers.compiled import compiling, targets
@@ -36,29 +31,21 @@ from roofline_helpers.compiled.program import Compiled, Memory
 from tools import books
 
 KEPT = books.ROOT / "tests/data/programs.json.xz"
-SOURCE = "ROOFLINE_PROGRAMS"
-"""Environment variable: "live" to compile everything."""
-WRITE_TO = "ROOFLINE_PROGRAMS_TO"
-"""Environment variable: a folder that each program that is compiled, or used, is written to."""
-MISSED_TO = "ROOFLINE_MISSED_TO"
-"""Environment variable: a file that names what compiles a program that isn't kept."""
 TESTS = [
     "tests/package",
     "tests/examples/test_roofline_tests.py",
-    "tests/notebooks/test_compiled_records.py",
 ]
-"""What compiles, the execution of the notebooks included."""
+"""What compiles."""
 KERNEL = re.compile(r"body\\22: \\22([A-Za-z0-9+/=]+)\\22")  # of Pallas, in a lowered program
 HLO_KERNEL = re.compile(r'("body": ?")[A-Za-z0-9+/=]+"')
 ROOT = "/the/book"  # in what is kept, for this repository's folder
-CELLS = re.compile(r"/ipykernel_\d+/")
-WORTH = 20
-"""Seconds of compiling from which on programs should be kept: tests of compiling itself take 10."""
 HASTY = "jax_disable_most_optimizations"
 """Option of JAX: compile quickly for this machine's processor."""
 OURS = re.compile(r"/(?:roofline_helpers|tools)/")
 
 _ahead = compiling.ahead
+used: dict[str, Any] = {}
+"""What has been asked for in this process."""
 
 
 def plain_kernel(match: re.Match[str]) -> str:
@@ -78,7 +65,7 @@ def plain_kernel(match: re.Match[str]) -> str:
 
 def moved(text: str) -> str:
     """Return a text as it would be on any machine."""
-    return CELLS.sub("/ipykernel_0/", text.replace(str(books.ROOT), ROOT))
+    return text.replace(str(books.ROOT), ROOT)
 
 
 # --- what a program is found by -------------------------------------------------------------------
@@ -137,8 +124,8 @@ def made_by() -> list[str]:
 
 @functools.cache
 def kept() -> dict[str, Any]:
-    """Return the programs that are kept."""
-    if os.environ.get(SOURCE) == "live" or not KEPT.is_file():
+    """Return the programs that are kept; none where everything is to be compiled."""
+    if "ROOFLINE_THOROUGH" in os.environ or not KEPT.is_file():
         return {}
     stored = json.loads(lzma.decompress(KEPT.read_bytes()))
     programs: dict[str, Any] = stored["programs"] if stored["made by"] == made_by() else {}
@@ -177,37 +164,10 @@ def ahead(lowered: Any, devices: Sequence[Any], target: Mapping[str, str]) -> Co
     key = key_of(lowered.module, target)
     entry = kept().get(key)
     if entry is None:
-        begun = time.process_time()
         with optimised():
             entry = entry_of(_ahead(lowered, devices, target))
-        note_missed(time.process_time() - begun)
-    folder = os.environ.get(WRITE_TO)
-    if folder:
-        place = Path(folder) / f"{key}.json"
-        unfinished = place.with_suffix(f".{os.getpid()}")
-        unfinished.write_text(json.dumps(entry), "utf-8")
-        unfinished.replace(place)
+    used[key] = entry
     return program_of(entry)
-
-
-def note_missed(seconds: float) -> None:
-    """Name the test that compiled for so long what isn't kept, where somebody asks for that."""
-    missed = os.environ.get(MISSED_TO)
-    if missed and os.environ.get(SOURCE) != "live":
-        test = re.split(r"[\[@ ]", os.environ.get("PYTEST_CURRENT_TEST", "?"))[0]
-        with Path(missed).open("a", encoding="utf-8") as file:
-            file.write(f"{seconds:.1f} {test}\n")
-
-
-def missed_in(noted: Path) -> str:
-    """Return what a file of `note_missed` amounts to, nothing where everything was kept."""
-    lines = [line.split() for line in noted.read_text("utf-8").splitlines()]
-    seconds = sum(float(taken) for taken, _ in lines)
-    if seconds < WORTH:
-        return ""
-    tests = "".join(f"  {n} in {test}\n" for test, n in Counter(t for _, t in lines).items())
-    many = f"{len(lines)} programs were compiled that aren't kept ({seconds:.0f} s of processors)"
-    return f"{many}: `make programs`\n{tests}"
 
 
 def install() -> None:
@@ -222,33 +182,28 @@ def pack(entries: Mapping[str, Any]) -> int:
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": 1 << 26}]
     stored = {"made by": made_by(), "programs": ordered}
     packed = lzma.compress(json.dumps(stored).encode(), filters=filters)
-    unfinished = KEPT.with_suffix(".new")
-    unfinished.write_bytes(packed)
-    unfinished.replace(KEPT)
+    KEPT.write_bytes(packed)
     return len(packed)
 
 
 def main() -> int:
-    """Compile programs of the tests and of the notebooks, and keep them."""
-    live = sys.argv[1:] == ["live"]
-    some = [] if live else sys.argv[1:]
+    """Compile programs of the tests, and keep them."""
+    import pytest
+
+    from tools import programs  # what the tests import: this is __main__
+
+    some = [] if sys.argv[1:] == ["live"] else sys.argv[1:]
+    if sys.argv[1:] == ["live"]:
+        os.environ["ROOFLINE_THOROUGH"] = "1"
     missing = targets.can_compile("v6e")
     if missing:
         print(f"programs can't be made here: {missing}", file=sys.stderr)
         return 1
-    with tempfile.TemporaryDirectory() as folder:
-        environment = {**os.environ, WRITE_TO: folder, "JAX_PLATFORMS": "cpu"}
-        environment |= {SOURCE: "live"} if live else {}
-        command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup"]
-        failed = subprocess.run(
-            [*command, *(some or TESTS)], cwd=books.ROOT, env=environment
-        ).returncode
-        if not failed:
-            made = {
-                path.stem: json.loads(path.read_text("utf-8")) for path in Path(folder).glob("*")
-            }
-            entries = {**kept(), **made} if some else made
-            print(f"{len(entries)} programs in {pack(entries):,} bytes: {KEPT}")
+    os.chdir(books.ROOT)
+    failed = pytest.main(["-q", *(some or TESTS)])
+    if not failed:
+        entries = {**kept(), **programs.used} if some else programs.used
+        print(f"{len(entries)} programs in {pack(entries):,} bytes: {KEPT}")
     return failed
 
 

@@ -17,7 +17,7 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LARGEST = 3_000_000
+LARGEST = 4_000_000
 """Bytes of a wheel or an sdist."""
 
 ASK = """

@@ -1,8 +1,7 @@
 """Sphinx extension: prose pages take their numbers from ``page_numbers.py``.
 
 A page writes ``{{ ridge_v7x_bf16 }}``; the value is computed from the package at build time. A name
-that ``numbers()`` does not return is a warning, which fails the build. The values are part of
-Sphinx's configuration, so that a changed value re-reads the pages.
+that ``numbers()`` does not return is a warning, which fails the build.
 """
 
 from __future__ import annotations

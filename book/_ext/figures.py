@@ -1,8 +1,8 @@
 """Sphinx extension: the site's pictures, small, sized, and once more in colours for dark pages.
 
 A PNG's dark version has the same pixels and a palette turned around in Oklab. A drawing (SVG) that
-has one brings it along: ``layers.svg`` and ``layers.dark.svg``. One for phones, whose letters would
-be too small in it, may bring that too: ``waterfall.slim.svg`` and ``waterfall.slim.dark.svg``.
+has one brings it along: ``waterfall.svg`` and ``waterfall.dark.svg``. One for phones, whose letters
+would be too small in it, may bring that too: ``waterfall.slim.svg``, ``waterfall.slim.dark.svg``.
 """
 
 from __future__ import annotations
@@ -13,15 +13,12 @@ import shutil
 import struct
 import zlib
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
 from sphinx.application import Sphinx
-
-from kept import kept
 
 DARK, LIGHT = (0x12, 0x16, 0x1C), (0xE4, 0xE8, 0xEE)  # ground and ink of dark pages
 BRIGHT = 0.68  # lightness of full colours on dark pages, about
@@ -130,12 +127,9 @@ def darkened(palette: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 def small_and_dark(content: bytes) -> list[bytes]:
     """Return a PNG in few colours, and the same pixels in colours for dark pages."""
     with Image.open(io.BytesIO(content)) as picture:
-        if picture.mode == "P":  # made by an earlier build
-            few = picture.copy()
-        else:
-            ground = Image.new("RGBA", picture.size, "white")
-            flat = Image.alpha_composite(ground, picture.convert("RGBA")).convert("RGB")
-            few = flat.quantize(COLOURS, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+        ground = Image.new("RGBA", picture.size, "white")
+        flat = Image.alpha_composite(ground, picture.convert("RGBA")).convert("RGB")
+        few = flat.quantize(COLOURS, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
     file = io.BytesIO()
     few.save(file, "PNG", optimize=True)
     return [file.getvalue(), recoloured(file.getvalue())]
@@ -157,11 +151,9 @@ def recoloured(png: bytes) -> bytes:
 def shrink(site: Path) -> None:
     """Make every PNG of the pages small, and write its dark version."""
     for path in sorted((site / "_images").glob("*.png")):
-        if not path.name.endswith(".dark.png"):
-            content = path.read_bytes()
-            files = kept(site, __file__, content, partial(small_and_dark, content))
-            for target, file in zip((path, dark(path)), files, strict=True):
-                target.write_bytes(file)
+        few, turned = small_and_dark(path.read_bytes())
+        path.write_bytes(few)
+        dark(path).write_bytes(turned)
 
 
 def finish(app: Sphinx, error: Exception | None) -> None:

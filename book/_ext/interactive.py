@@ -1,11 +1,9 @@
 """Sphinx extension: a script file for the interactive pieces of the pages.
 
-A notebook's output carries its script along, so that it works alone. On the site the script is
-once, in ``interactive/ask-HASH.js`` for questions, ``interactive/lab-HASH.js`` where a page has
-more, and ``interactive/paste-HASH.js`` on the page for a reader's own kernel: the browser keeps it,
-and no page has an inline script.
-
-A piece made with an older script than the package's is a warning, which fails the build.
+A cell's output brings its script along when the cell is executed; a committed notebook has none. On
+the site the script is once, in ``interactive/ask-HASH.js`` for questions,
+``interactive/lab-HASH.js`` where a page has more, and ``interactive/paste-HASH.js`` on the page for
+a reader's own kernel: the browser keeps it, and no page has an inline script.
 
 Prose pages take their pieces from ``page_questions.py``; what is inside is what they unlock::
 
@@ -17,48 +15,37 @@ Prose pages take their pieces from ``page_questions.py``; what is inside is what
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 from typing import Any
 
 from docutils import nodes
 from sphinx.application import Sphinx
-from sphinx.config import Config
-from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
 import outputs
 from page_questions import questions
 from roofline_helpers import ask
 
-log = logging.getLogger(__name__)
-
-
-def code(bundle: str) -> str:
-    """Return a site's script: each knows the elements of questions, too."""
-    return ask.script(bundle, [ask.tag(one) for one in dict.fromkeys(("ask", bundle))])
+PIECE = re.compile(rf"<roofline-({'|'.join(ask.BUNDLES)})\b")  # a question, a lab …
 
 
 def address(bundle: str) -> str:
     """Return the script's place on the site: its name has its hash, so that it may be kept."""
-    return f"interactive/{bundle}-{hashlib.sha256(code(bundle).encode()).hexdigest()[:8]}.js"
+    return f"interactive/{bundle}-{hashlib.sha256(ask.script(bundle).encode()).hexdigest()[:8]}.js"
 
 
 def load(
     app: Sphinx, pagename: str, template: str, context: dict[str, Any], tree: nodes.document | None
 ) -> None:
     """Have a page with interactive pieces load the one script that it needs."""
-    tags = set(outputs.PIECE.findall(context.get("body") or ""))
-    if not tags:
+    used = set(PIECE.findall(context.get("body") or ""))
+    if not used:
         return
-    used = {one.split("-")[1] for one in tags}
-    for old in sorted(tags - {ask.tag(one) for one in used}):
-        log.warning(
-            "%s: <%s> was made with another script: run tools/notebooks/restamp.py", pagename, old
-        )
     bundle = ask.widest(used)
     path = Path(app.outdir) / address(bundle)
     path.parent.mkdir(exist_ok=True)
-    path.write_text(code(bundle), "utf-8")
+    path.write_text(ask.script(bundle), "utf-8")
     context["interactive"] = context["pathto"](address(bundle), 1)
 
 
@@ -100,17 +87,9 @@ class Ask(SphinxDirective):  # type: ignore[misc]
         return [node]
 
 
-def note(app: Sphinx, config: Config) -> None:
-    """Make the questions part of the configuration, so that a changed one re-reads the pages."""
-    markup = {name: piece.markup() for name, piece in questions().items()}
-    config.ask_questions = hashlib.sha256(repr(markup).encode()).hexdigest()
-
-
 def setup(app: Sphinx) -> dict[str, Any]:
     """Connect to Sphinx."""
-    app.add_config_value("ask_questions", "", "env", str)
     app.add_directive("ask", Ask)
     app.add_node(piece, html=(open_piece, close_piece))
-    app.connect("config-inited", note)
     app.connect("html-page-context", load)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -38,8 +38,7 @@ def prune(site: Path) -> None:
                 path.rmdir()
         elif path not in wanted:
             path.unlink()
-    # Without it Sphinx writes every page each time: each one names all others in its lists
-    (site / ".buildinfo").unlink(missing_ok=True)
+    (site / ".buildinfo").unlink(missing_ok=True)  # for Sphinx's own next build
 
 
 def content_of(path: Path) -> bytes:

@@ -35,7 +35,6 @@ SUMMARIES = {
     "Show code cell output": "Output",
     "Show code cell outputs": "Output",
 }
-PIECE = re.compile(r"<(roofline-(?:ask|lab|paste)-[0-9a-f]{8})\b")  # a question, a lab …
 INLINE_PICTURE = "data:image/png;base64,"
 WRITTEN = HTMLFormatter(EntitySubstitution.substitute_xml, void_element_close_prefix="")
 

@@ -11,10 +11,10 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 import roofline_helpers as rh
+from page_tables import markdown
 from roofline_helpers import evidence, published
 from roofline_helpers.published import LARGE, PublishedDecode, PublishedStep
 from roofline_helpers.show import significant
-from tables import markdown
 
 if TYPE_CHECKING:
     import pandas

@@ -7,11 +7,11 @@ import numpy as np
 import roofline_helpers as rh
 from page_board import board
 from page_figures import First, first_kernels, slow_step
+from page_tables import markdown
 from roofline_helpers.explain import CAUSES
 from roofline_helpers.figures import Figure, Source
 from roofline_helpers.hardware import Chip
 from roofline_helpers.show import significant
-from tables import markdown
 
 
 def numbers() -> dict[str, str]:

@@ -12,20 +12,36 @@ INSIDE = "(the content of the directive)"
 def questions() -> dict[str, Element]:
     """Return the questions that a page may ask for, by name."""
     triad, matmul = first_kernels()
+    vector, matrix = (rh.chip("h100").roofline(dtype) for dtype in ("fp32", "bf16"))
+    v5e = rh.chip("v5e").roofline("bf16")
     return {
         "front-point": rh.lab.point("h100", 2, key="front-point"),
         "your-kernel": rh.lab.your_kernel(),
-        "first-triad": question("first-triad", then=INSIDE, triad=triad.work),
-        "first-matmul": question("first-matmul", then=INSIDE),
+        "first-triad": question(
+            "first-triad", then=INSIDE, vector=vector, times=vector.ridge / triad.work.intensity
+        ),
+        "first-matmul": question(
+            "first-matmul", then=INSIDE, times=matmul.work.intensity / matrix.ridge
+        ),
         "first-picture": question(
-            "first-picture", then=INSIDE, triad=triad.work, matmul=matmul.work
+            "first-picture",
+            then=INSIDE,
+            triad=triad.work,
+            matmul=matmul.work,
+            vector=vector,
+            matrix=matrix,
         ),
         "first-measured": question(
             "first-measured",
             then=INSIDE,
-            triad_efficiency=triad.least / triad.measured,
-            matmul_efficiency=matmul.least / matmul.measured,
+            near=triad.least / triad.measured,
+            far=matmul.least / matmul.measured,
         ),
-        "first-exercises": exercises("what-is-a-roofline"),
+        "first-exercises": exercises(
+            "what-is-a-roofline",
+            v5e=v5e,
+            attainable=v5e.attainable(100),
+            share=100 * v5e.mfu(v5e.attainable(100)),
+        ),
         "ledger": ledger(),
     }

@@ -18,7 +18,7 @@ The answer: rh.ask.answer("larger")
 from __future__ import annotations
 
 from roofline_helpers.ask.bank import exercises, question
-from roofline_helpers.ask.element import BUNDLES, Element, opening, script, tag, widest
+from roofline_helpers.ask.element import BUNDLES, Element, script, widest
 from roofline_helpers.ask.questions import (
     LARGEST_ANSWER,
     Question,
@@ -45,10 +45,8 @@ __all__ = [
     "key_of",
     "ledger",
     "number",
-    "opening",
     "question",
     "script",
     "sheet",
-    "tag",
     "widest",
 ]

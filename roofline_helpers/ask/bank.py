@@ -2,40 +2,43 @@
 
 A table has these keys::
 
-    [questions.ai-square]                  or [exercises.…]: those make the chapter's sheet
-    prompt = "What is the intensity of …?"
-    solution = "job.intensity"             a number, or an expression
+    [questions.ai-tile]                    or [exercises.…]: those make the chapter's sheet
+    prompt = "What is the intensity of … with tiles of {tile}?"
+    solution = "tiled.intensity"           a number, or the name of one
     unit = "FLOP/byte"
-    why = "2N³ FLOPs over three matrices of {n}² elements of 2 bytes."
+    why = "A step of the sum does 2t² FLOPs on 2t numbers of 2 bytes."
 
-    [[questions.ai-square.wrong]]          what is said to a known wrong number
-    value = "2 * solution"                 also a pair: from, to
+    [[questions.ai-tile.wrong]]            what is said to a known wrong number
+    value = "once.intensity"               a number, a name, or a pair: from, to
+    times = 2                              of `value`, or of the solution if that is not given
     feedback = "…"
-    when = "…"                             a condition, where it isn't always said
 
 or, where there are answers to choose from, at least two of these::
 
     [[questions.an-slope.options]]
     text = "a straight line, equally steep for every memory"
     feedback = "Ten times the intensity gives ten times the speed."
-    right = true                           also a condition: "wide > narrow"
+    right = true
 
-Further keys: `multi` (several may be right), `lead`, `where` (names for expressions, in order),
-`above` and `below` (text around what the answer unlocks), and for numbers `tolerance`, `decades`,
-`digits`, `integer`, `smallest`, `hint`, as in `choice` and `number`.
+Where values decide which option is right, none is marked: the cell passes ``right=``, its text, or
+the short `key` that it has for this. Further keys: `multi` (several may be right), `lead`, `above`
+and `below` (text around what the answer unlocks), and for numbers `tolerance`, `decades`, `digits`,
+`integer`, `smallest`, `hint`, as in `choice` and `number`.
 
-An expression is Python, as in an f-string: over the values that the cell passes by name, those of
-`where`, `solution`, ``rh`` (this package), ``si`` and ``significant``. A text has expressions in
-braces, with a format if wanted: ``{h100.ridge:.1f}``. Without one a number is shown as in tables.
-The files belong to the package and are trusted as its code is.
+The cell computes values and passes them by name. A text shows them as `str.format` does:
+``{tiled.intensity:.1f}``, ``{step[2048].flops:,}``, where ``{solution}`` is the question's own.
+Without a format a number is shown as in tables. A format may end with a unit:
+``{tiled.bytes:.1f MB}`` is 25.2 MB, ``{h100.bandwidth:si B/s}`` has the prefix that suits it.
+Nothing else is computed here.
 """
 
 from __future__ import annotations
 
 import functools
 import re
+import string
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import resources
 from typing import Any, NamedTuple
@@ -43,8 +46,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from roofline_helpers._checks import BadValue, RooflineError, name_of
-from roofline_helpers.ask.expressions import OWN, Fill, fields, names_in
 from roofline_helpers.ask.questions import Question, Sheet, choice, number, sheet
+from roofline_helpers.show import PREFIXES, cell, si
 
 
 class Option(msgspec.Struct, forbid_unknown_fields=True):
@@ -58,7 +61,8 @@ class Option(msgspec.Struct, forbid_unknown_fields=True):
 
     text: str
     feedback: str
-    right: bool | str = False
+    right: bool = False
+    key: str = ""
 
 
 class Wrong(msgspec.Struct, forbid_unknown_fields=True):
@@ -66,13 +70,13 @@ class Wrong(msgspec.Struct, forbid_unknown_fields=True):
 
     Examples
     --------
-    >>> Wrong(value="2 * solution", feedback="C is written once.").when
-    'True'
+    >>> Wrong("C is written once.", times=2).value
+    'solution'
     """
 
-    value: float | str | tuple[float | str, float | str]
     feedback: str
-    when: str = "True"
+    value: float | str | tuple[float | str, float | str] = "solution"
+    times: float | tuple[float, float] = 1.0
 
 
 class Entry(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -85,7 +89,6 @@ class Entry(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """
 
     prompt: str
-    where: dict[str, str] = {}
     above: str = ""
     below: str = ""
     lead: str | None = None
@@ -109,7 +112,7 @@ class NumberEntry(Entry, forbid_unknown_fields=True, kw_only=True):
 
     Examples
     --------
-    >>> bank()["ai-square"].entry.unit
+    >>> bank()["ai-tile"].entry.unit
     'FLOP/byte'
     """
 
@@ -130,7 +133,7 @@ class Asked(NamedTuple):
 
     Examples
     --------
-    >>> bank()["ai-square"].chapter
+    >>> bank()["ai-tile"].chapter
     'arithmetic-intensity'
     """
 
@@ -149,6 +152,7 @@ def question(
     alt: str | None = None,
     caption: str | None = None,
     answer: Any = None,
+    right: str | Collection[str] = (),
     **values: Any,
 ) -> Question:
     """Return a question of the book.
@@ -163,8 +167,10 @@ def question(
         What the figure in `then` shows, for those who don't see it; and the caption below it.
     answer : number, optional
         The reader's own, judged at once, for those who read without a browser.
+    right : str, or several
+        Text or key of the options that are right, where its file marks none.
     **values
-        What its texts and its solution are computed from, by name.
+        What its texts show, and its solution, by name.
 
     Raises
     ------
@@ -181,7 +187,8 @@ def question(
     asked = bank()[name_of("question", key, bank())]
     _check_values({key: asked}, values)
     own = {"answer": answer} if isinstance(asked.entry, NumberEntry) else {}
-    return _build(key, asked, values, then=then, alt=alt, caption=caption, **own)
+    said = [right] if isinstance(right, str) else right
+    return _build(key, asked, values, said, then=then, alt=alt, caption=caption, **own)
 
 
 def exercises(chapter: str, **values: Any) -> Sheet:
@@ -192,7 +199,7 @@ def exercises(chapter: str, **values: Any) -> Sheet:
     chapter : str
         The name of its file in ``data/questions``: "fusion".
     **values
-        What their texts and solutions are computed from, by name.
+        What their texts show, and their solutions, by name.
 
     Raises
     ------
@@ -262,8 +269,7 @@ def read(chapter: str, text: str) -> Iterator[tuple[str, Asked]]:
         for key, table in tables.items():
             with _placed(chapter, key):
                 entry = _entry(table)
-                for expression in _expressions(entry):
-                    names_in(expression)
+                _names(entry)
             yield key, Asked(chapter, kind == "exercises", entry)
 
 
@@ -288,37 +294,65 @@ def _placed(chapter: str, key: str = "") -> Iterator[None]:
         yield
     except RooflineError as error:
         raise type(error)(f"{place}: {error}") from error
-    except Exception as error:  # an expression may raise anything
+    except Exception as error:  # a value may not have what a text wants of it
         raise BadValue(f"{place}: {type(error).__name__}: {error}") from error
 
 
 # --- building ------------------------------------------------------------------------------------
 
 
-def _expressions(entry: ChoiceEntry | NumberEntry) -> Iterator[str]:
-    """Yield every expression of a question."""
+class _Fill(string.Formatter):
+    """`str.format`, with numbers as in tables where no format is given, and with units."""
+
+    def get_field(self, field_name: str, args: Any, kwargs: Any) -> Any:
+        """Return what a field names, of what the cell passes."""
+        try:
+            return super().get_field(field_name, args, kwargs)
+        except (LookupError, AttributeError, TypeError) as error:
+            raise BadValue(
+                f"{field_name!r}: {type(error).__name__}: {error}; passed: {', '.join(kwargs)}"
+            ) from error
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        """Return a value by its format: "", ".1f", ".1f MB", "si B/s"."""
+        form, _, unit = format_spec.partition(" ")
+        if form == "si":
+            return si(value, unit)
+        if unit:
+            value = value / PREFIXES[name_of("SI prefix", unit[0], PREFIXES)]
+        return f"{format(value, form) if form else cell(value)} {unit}".rstrip()
+
+
+_FILL = _Fill()
+
+
+def _names(entry: ChoiceEntry | NumberEntry) -> set[str]:
+    """Return the names of the values that a question's cell has to pass."""
     texts = [entry.prompt, entry.above, entry.below, entry.lead or ""]
-    values: list[Any] = list(entry.where.values())
+    places: list[Any] = []
     if isinstance(entry, ChoiceEntry):
         texts += [words for one in entry.options for words in (one.text, one.feedback)]
-        values += [one.right for one in entry.options]
     else:
         texts += [entry.hint, entry.why, *(one.feedback for one in entry.wrong)]
-        values.append(entry.solution)
-        for one in entry.wrong:
-            values += [one.when, *(one.value if isinstance(one.value, tuple) else [one.value])]
-    yield from (one for one in values if isinstance(one, str))
-    for words in texts:
-        yield from fields(words)
+        places = [entry.solution, *(v for one in entry.wrong for v in _pair(one.value))]
+    places += [field for words in texts for _, field, _, _ in _FILL.parse(words)]
+    names = set()
+    for place in places:
+        if isinstance(place, str):
+            if not re.fullmatch(r"[^\W\d]\w*(\.\w+|\[[^\[\]]+\])*", place):
+                raise BadValue(
+                    f"{place!r} is no name with attributes and indices: compute in the cell"
+                )
+            names.add(re.split(r"[.[]", place)[0])
+    return names - {"solution"}
 
 
 def _check_values(asked: Mapping[str, Asked], values: Mapping[str, Any]) -> None:
     """Raise unless just those values are given that these questions take from their cell."""
     needed: dict[str, str] = {}
     for key, (_, _, entry) in asked.items():
-        for expression in _expressions(entry):
-            for name in names_in(expression) - OWN - set(entry.where):
-                needed.setdefault(name, key)
+        for name in _names(entry):
+            needed.setdefault(name, key)
     for name in values:
         name_of(f"value for {', '.join(asked)}:", name, needed)
     missing = sorted(f"{name} (for {key})" for name, key in needed.items() if name not in values)
@@ -327,51 +361,77 @@ def _check_values(asked: Mapping[str, Asked], values: Mapping[str, Any]) -> None
 
 
 def _build(
-    key: str, asked: Asked, values: Mapping[str, Any], then: Any = None, **more: Any
+    key: str,
+    asked: Asked,
+    values: Mapping[str, Any],
+    right: Collection[str] = (),
+    then: Any = None,
+    **more: Any,
 ) -> Question:
-    """Return a question with its expressions computed."""
-    entry, fill = asked.entry, Fill(values)
+    """Return a question with its values in its texts."""
+    entry = asked.entry
     with _placed(asked.chapter, key):
-        for name, expression in entry.where.items():
-            fill.names[name] = fill.value(expression)
         if isinstance(entry, NumberEntry):
-            fill.names["solution"] = fill.value(entry.solution)
-        around = [fill.text(entry.above) or None, then, fill.text(entry.below) or None]
+            values = {**values, "solution": _value(entry.solution, values)}
+        around = [_text(entry.above, values) or None, then, _text(entry.below, values) or None]
         more |= {
             "key": key,
             "then": [one for one in around if one is not None] or None,
-            "lead": None if entry.lead is None else fill.text(entry.lead),
+            "lead": None if entry.lead is None else _text(entry.lead, values),
         }
-        prompt = fill.text(entry.prompt)
+        prompt = _text(entry.prompt, values)
         if isinstance(entry, ChoiceEntry):
-            return choice(prompt, **_choice_parts(entry, fill), **more)
-        return number(prompt, **_number_parts(entry, fill), **more)
+            return choice(prompt, **_choice_parts(entry, right, values), **more)
+        if right:
+            raise BadValue("it asks for a number: right= is for options")
+        return number(prompt, **_number_parts(entry, values), **more)
 
 
-def _choice_parts(entry: ChoiceEntry, fill: Fill) -> dict[str, Any]:
-    options = {fill.text(one.text): fill.text(one.feedback) for one in entry.options}
+def _text(words: str, values: Mapping[str, Any]) -> str:
+    return _FILL.vformat(words, (), values)
+
+
+def _value(value: float | str, values: Mapping[str, Any]) -> Any:
+    return _FILL.get_field(value, (), values)[0] if isinstance(value, str) else value
+
+
+def _pair(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _choice_parts(
+    entry: ChoiceEntry, right: Collection[str], values: Mapping[str, Any]
+) -> dict[str, Any]:
+    options = {_text(one.text, values): one for one in entry.options}
     if len(options) < len(entry.options):
         raise BadValue(f"two options read the same: {', '.join(options)}")
-    right = [fill.text(one.text) for one in entry.options if fill.value(one.right)]
-    if not entry.multi and len(right) != 1:
-        raise BadValue(f"one option must be right, got {', '.join(right) or 'none'}")
-    return {"options": options, "right": right if entry.multi else right[0], "multi": entry.multi}
+    marked = [text for text, one in options.items() if one.right]
+    if right and marked:
+        raise BadValue(f"right= is given, and {marked[0]!r} is marked as right")
+    keys = {one.key or text: text for text, one in options.items()}
+    said = marked or [keys[name_of("option", one, keys)] for one in right]
+    if not entry.multi and len(said) != 1:
+        raise BadValue(f"one option must be right, got {', '.join(said) or 'none'}")
+    return {
+        "options": {text: _text(one.feedback, values) for text, one in options.items()},
+        "right": said if entry.multi else said[0],
+        "multi": entry.multi,
+    }
 
 
-def _number_parts(entry: NumberEntry, fill: Fill) -> dict[str, Any]:
-    def computed(value: Any) -> Any:
-        return tuple(map(fill.value, value)) if isinstance(value, tuple) else fill.value(value)
-
-    wrong = [
-        (computed(one.value), fill.text(one.feedback))
-        for one in entry.wrong
-        if fill.value(one.when)
-    ]
+def _number_parts(entry: NumberEntry, values: Mapping[str, Any]) -> dict[str, Any]:
+    known = []
+    for one in entry.wrong:
+        found = [_value(value, values) for value in _pair(one.value)]
+        low_high = [value * factor for factor in _pair(one.times) for value in found]
+        known.append(
+            (low_high[0] if len(low_high) == 1 else tuple(low_high), _text(one.feedback, values))
+        )
     plain = ("unit", "tolerance", "decades", "digits", "integer", "smallest")
     return {
         **{name: getattr(entry, name) for name in plain},
-        "solution": fill.names["solution"],
-        "feedback": wrong,
-        "hint": fill.text(entry.hint),
-        "why": fill.text(entry.why),
+        "solution": values["solution"],
+        "feedback": known,
+        "hint": _text(entry.hint, values),
+        "why": _text(entry.why, values),
     }

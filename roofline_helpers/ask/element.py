@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from html import escape
 from importlib import resources
@@ -62,28 +61,13 @@ def _sources(bundle: str) -> str:
     return re.sub(r"\n+", "\n", re.sub(r"^ *(//.*)?", "", code, flags=re.MULTILINE)).strip()
 
 
-@functools.cache
-def tag(bundle: str) -> str:
-    """Return the name of the HTML element: it has the script's hash, for a name is defined once.
-
-    Examples
-    --------
-    >>> tag("ask")[:12]
-    'roofline-ask'
-    """
-    digest = hashlib.sha256(_sources(bundle).encode()).hexdigest()
-    return f"roofline-{bundle}-{digest[:8]}"
-
-
-def script(bundle: str, tags: Sequence[str] | None = None) -> str:
-    """Return the JavaScript that brings elements to life.
+def script(bundle: str) -> str:
+    """Return the JavaScript that brings a bundle's elements, and those of questions, to life.
 
     Parameters
     ----------
     bundle : str
         "ask" (questions), "lab" (instruments and labs) or "paste" (a reader's own kernel).
-    tags : sequence of str, optional
-        Names of the elements to define; the bundle's own if not given.
 
     Examples
     --------
@@ -91,7 +75,8 @@ def script(bundle: str, tags: Sequence[str] | None = None) -> str:
     True
     """
     body = _sources(name_of("bundle", bundle, BUNDLES))
-    start = f"core.start({to_json(list(tags or [tag(bundle)]))});"
+    tags = [f"roofline-{one}" for one in dict.fromkeys(("ask", bundle))]
+    start = f"core.start({to_json(tags)});"
     return f'(() => {{\n"use strict";\n{body}\n{start}\n}})();\n'
 
 
@@ -106,21 +91,10 @@ def widest(bundles: Iterable[str]) -> str:
     return max(bundles, key=lambda bundle: len(BUNDLES[bundle]))
 
 
-def opening() -> str:
-    """Return the tag that opens an element's script, by which tools find it again.
-
-    Examples
-    --------
-    >>> opening()
-    '<script type="module" data-roofline>'
-    """
-    return '<script type="module" data-roofline>'
-
-
 def to_json(value: Any) -> str:
-    """Return JSON that can stand inside a script element."""
+    """Return JSON that can stand inside a script element, or an attribute in single quotes."""
     dumped = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return dumped.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    return re.sub("[<>&'\u2028\u2029]", lambda found: f"\\u{ord(found[0]):04x}", dumped)
 
 
 def turned(text: str) -> str:
@@ -189,18 +163,20 @@ class Element:
         marked = self.fallback if LOCKED in self.fallback else self.fallback + LOCKED
         data = turned(to_json(self._sent()))
         return (
-            f'<{tag(self.bundle)} data-kind="{escape(self.kind)}" '
+            f'<roofline-{self.bundle} data-kind="{escape(self.kind)}" '
             # JupyterLab's command mode takes the arrow keys unless this is here
-            'data-lm-suppress-shortcuts="true">\n'
-            f'<script type="text/turned">{data}</script>\n'
-            f"{marked.replace(LOCKED, locked)}\n</{tag(self.bundle)}>"
+            f"data-lm-suppress-shortcuts=\"true\" data-turned='{data}'>\n"
+            f"{marked.replace(LOCKED, locked)}\n</roofline-{self.bundle}>"
         )
 
     def html(self) -> str:
-        """Return the element's HTML with its script, as a notebook stores it."""
-        bundles = sorted({one.bundle for one in self._all()})
-        code = script(widest(bundles), [tag(one) for one in bundles])
-        return f"{self.markup()}\n{opening()}\n{code}</script>"
+        """Return the element's HTML with its script, as a cell shows it.
+
+        Each output has the script, because in Colab each is a page of its own. Committed notebooks
+        have none: `tools/notebooks/run.py` takes it out.
+        """
+        code = script(widest({one.bundle for one in self._all()}))
+        return f'{self.markup()}\n<script type="module" data-roofline>\n{code}</script>'
 
     def _sent(self) -> Mapping[str, Any]:
         """Return what JavaScript gets; what the fallback says is read there."""

@@ -355,8 +355,7 @@ const core = (() => {
         if (this.look) { themed.add(this.look); this.look(theme()); }
         return;
       }
-      const source = this.querySelector(":scope > script[type='text/turned']");
-      const data = JSON.parse(turned(source.textContent));
+      const data = JSON.parse(turned(this.dataset.turned));
       const card = el("div", { class: "card" });
       const status = el("div", { class: "say", role: "status" });
       const then = el("div", { class: "then", role: "group", "aria-label": "Unlocked", hidden: true }, el("slot", { name: "then" }));
@@ -372,7 +371,7 @@ const core = (() => {
       kinds[this.dataset.kind](this, data, ui);
       // What stands here without JavaScript goes, but for the locked part: that moves into its slot
       const locked = this.querySelector("[data-then]");
-      this.replaceChildren(source);
+      this.replaceChildren();
       if (locked) {
         locked.slot = "then";
         locked.removeAttribute("data-then");
@@ -396,7 +395,7 @@ const core = (() => {
   }
 
   const start = (tags) => {
-    // In a notebook each output brings the script along: the first one counts
+    // In a notebook each executed output brings the script along: the first one counts
     const missing = tags.filter((tag) => !customElements.get(tag));
     if (missing.length) watchTheme();
     for (const tag of missing) customElements.define(tag, class extends Piece {});

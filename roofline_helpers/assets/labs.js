@@ -326,7 +326,7 @@
     const waits = Object.keys(core.state.read(data.key)).length ? " A setting waits behind this question." : "";
     const locked = el("p", { class: "muted" }, data.locked + waits), play = el("div", { hidden: true });
     const list = (name, items) => [el("h3", {}, name), el("ol", {}, items.map((text) => el("li", {}, text)))];
-    const ledger = el(host.localName, { "data-kind": "ledger" }, el("script", { type: "text/turned" }, "{}"));
+    const ledger = el(host.localName, { "data-kind": "ledger", "data-turned": "{}" });
     let begun = false;
     const asked = core.question(data.predict, ui, (result) => {
       play.hidden = !result;

@@ -10,6 +10,7 @@ from roofline_helpers._checks import BadValue, name_of, shown
 from roofline_helpers.command import tables
 from roofline_helpers.compiled import Report, analyze, display, record
 from roofline_helpers.explain.command import made
+from roofline_helpers.show import progress
 
 WAYS = ("scope", "line", "role")
 
@@ -28,9 +29,10 @@ def analyzed(
         name_of("--by", by, WAYS)
     if out is not None and Path(out).suffix != ".json":
         raise BadValue(f"--out must end in .json, got {shown(out)}")
-    fn, args = made(what)
-    with tables.doing(f"compiling {what} for {chip or 'the device here'} …"):
-        report = analyze(fn, *args, chip=chip, topology=topology)
+    fn, args, kwargs = made(what)
+    with progress() as say:
+        say(f"compiling {what} for {chip or 'the device here'}")
+        report = analyze(fn, *args, chip=chip, topology=topology, **kwargs)
     if out is not None:
         records.write(out, report.to_json())
     if json:

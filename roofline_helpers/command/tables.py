@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console, JustifyMethod
@@ -48,10 +47,3 @@ def pairs(rows: Sequence[tuple[str, str]]) -> Table:
 def as_json(data: Any) -> None:
     """Print a result for programs."""
     print(json.dumps(data, indent=1, ensure_ascii=False))
-
-
-@contextlib.contextmanager
-def doing(what: str) -> Iterator[None]:
-    """Show on a terminal what is being done, for as long as it takes."""
-    with console(stderr=True).status(what):
-        yield

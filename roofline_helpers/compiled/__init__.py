@@ -34,7 +34,7 @@ from roofline_helpers.compiled.kernel import CompiledKernel
 from roofline_helpers.compiled.program import Memory
 from roofline_helpers.compiled.record import SCHEMA
 from roofline_helpers.compiled.report import Report
-from roofline_helpers.compiled.stand_ins import RECORD_TO, USE, WHOLE, recording, records
+from roofline_helpers.compiled.stand_ins import RECORD_TO, USE, recording, records
 from roofline_helpers.compiled.targets import (
     DERIVED_CLOCKS,
     TOPOLOGIES,
@@ -78,5 +78,4 @@ __all__ = [
     "SCHEMA",
     "TOPOLOGIES",
     "USE",
-    "WHOLE",
 ]

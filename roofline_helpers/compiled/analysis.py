@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import math
@@ -10,7 +9,7 @@ import os
 import re
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +17,6 @@ from roofline_helpers import hardware, hlo
 from roofline_helpers._checks import (
     BadType,
     BadValue,
-    RooflineError,
     flag,
     mapping,
     name_of,
@@ -27,14 +25,16 @@ from roofline_helpers._checks import (
     whole,
 )
 from roofline_helpers.compiled import compiling, lowering, stand_ins, targets
-from roofline_helpers.compiled.arguments import Arguments, CannotTrace, reason
+from roofline_helpers.compiled.arguments import Arguments
 from roofline_helpers.compiled.compiling import CannotCompile, DoesNotFit
 from roofline_helpers.compiled.display import compiled_by
 from roofline_helpers.compiled.kernel import CompiledKernel
+from roofline_helpers.compiled.lowering import Lowered
 from roofline_helpers.compiled.program import Compiled, read
 from roofline_helpers.compiled.report import Report
 from roofline_helpers.compiled.targets import NoCompiler
 from roofline_helpers.hlo.blocks import PallasKernel
+from roofline_helpers.show import si
 
 LONG = 60
 """Seconds of processor time from which on a report says what compiling took."""
@@ -87,8 +87,8 @@ def analyze(
     use : {"auto", "compiler", "record"}
         "auto" compiles where it can, else takes the record. The environment variable
         ROOFLINE_USE overrides it where a record is named; ROOFLINE_RECORD_TO names a directory
-        that records are written to. "record" is for programs that take minutes: ROOFLINE_WHOLE
-        overrides that.
+        that records are written to. "record" is for programs that take minutes: only
+        ROOFLINE_USE=whole compiles them.
     topology : str, optional
         Layout of the chips, for instance "4x4x4". By default the smallest that holds the mesh.
     static_argnums, static_argnames, donate_argnums : optional
@@ -131,12 +131,12 @@ def analyze(
     (17179869184.0, 25165824, 'compute')
     """
     own = {key: value for key, value in locals().items() if key not in ("fn", "args", "kwargs")}
-    _refuse_ambiguous(fn, args, own)
+    refuse_ambiguous(analyze, fn, args, own)
     use = _way(use, record)
     chip, layout = targets.slice_of(chip)
     topology = topology if topology is not None else layout
     known = hardware.chip(chip) if chip is not None else None
-    if not callable(fn) and not any(kind(fn) for kind in _STAGES):
+    if not (callable(fn) or lowering.is_stage(fn)):
         raise BadType(f"the function must be callable, got {fn!r} ({type(fn).__name__})")
     for option, value in (("name", name), ("record", record), ("topology", topology)):
         if value is not None:
@@ -148,7 +148,7 @@ def analyze(
         "static_argnames": static_argnames,
         "donate_argnums": donate_argnums,
     }
-    task = _Task(
+    task = Request(
         fn,
         Arguments(args, kwargs),
         known,
@@ -167,11 +167,10 @@ def analyze(
     return _recorded(task, record)
 
 
-_STAGES = (lowering.is_traced, lowering.is_lowered, lowering.is_compiled)
-
-
-def _refuse_ambiguous(fn: Any, args: tuple[Any, ...], own: Mapping[str, Any]) -> None:
-    """Raise BadType where an option of `analyze` could be meant for the function."""
+def refuse_ambiguous(
+    entry: Callable[..., Any], fn: Any, args: tuple[Any, ...], own: Mapping[str, Any]
+) -> None:
+    """Raise BadType where an option of `analyze` or `explain` could be meant for the function."""
     plain = inspect.unwrap(fn)
     bound = plain.keywords if isinstance(plain, functools.partial) else {}
     try:
@@ -179,14 +178,14 @@ def _refuse_ambiguous(fn: Any, args: tuple[Any, ...], own: Mapping[str, Any]) ->
         filled = {*bound, *signature.bind_partial(*args).arguments}
     except (TypeError, ValueError):  # no signature; or too many arguments, which JAX will say
         return
-    parameters, defaults = signature.parameters, inspect.signature(analyze).parameters
+    parameters, defaults = signature.parameters, inspect.signature(entry).parameters
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     for key, value in own.items():
         theirs = key in parameters and parameters[key].kind in named and key not in filled
         if theirs and value is not defaults[key].default:
             raise BadType(
-                f"{key}={shown(value)} is an option of analyze, and the function takes {key!r} "
-                f"too: bind the function's with functools.partial(fn, {key}=...)"
+                f"{key}={shown(value)} is an option of {entry.__name__}, and the function takes "
+                f"{key!r} too: bind the function's with functools.partial(fn, {key}=...)"
             )
 
 
@@ -215,12 +214,15 @@ def _stand_in(chip: hardware.Chip | None, record: str | None, use: str) -> Repor
 def _way(use: str, record: str | None) -> str:
     """Return which way to analyse, with what the environment says where a record is named."""
     if record is not None:
-        override = {"auto": stand_ins.USE, "record": stand_ins.WHOLE}.get(use, "")
-        use = os.environ.get(override, use)
+        asked = os.environ.get(stand_ins.USE, "")
+        if asked == "whole":
+            use = "compiler"
+        elif use == "auto" and asked:
+            use = asked
     return name_of("way to analyse", use, ["auto", "compiler", "record"])
 
 
-def _recorded(task: _Task, record: str | None) -> Report:
+def _recorded(task: Request, record: str | None) -> Report:
     """Compile, and write down what came out, or the refusal, where records are to be written."""
     folder = stand_ins.folder_to_write() if record is not None else None
     if record is None or folder is None:
@@ -236,7 +238,7 @@ def _recorded(task: _Task, record: str | None) -> Report:
 
 
 @dataclass(frozen=True)
-class _Task:
+class Request:
     """A function to compile, with its arguments, for a chip; None is the device that is here."""
 
     fn: Any
@@ -275,7 +277,11 @@ class _Task:
             platform=platform,
             arguments=described,
             rows=tuple(hlo.with_axes(row, axes) for row in ledger.rows),
-            notes=(*ledger.notes, *self._notes(here, platform, sum(os.times()[:4]) - busy)),
+            notes=(
+                *lost(made.unused, made.requested),
+                *ledger.notes,
+                *self._notes(here, platform, sum(os.times()[:4]) - busy),
+            ),
             xla=made.program.costs,
             jax_version=jax.__version__,
             compiler=targets.compiler(platform),
@@ -284,14 +290,14 @@ class _Task:
             topology=made.topology,
             memory=made.program.memory,
             requested_flops=made.requested,
+            calls=made.calls,
             seconds=time.perf_counter() - started,
             text=made.program.text,
         )
 
     @property
     def _called(self) -> str:
-        called = self.name or lowering.named(self.fn)
-        return "function" if called == "<lambda>" else called
+        return self.name or lowering.named(self.fn)
 
     def _ahead(self, here: Any) -> hardware.Chip | None:
         """Return the TPU that it is compiled for ahead of time; None for the device here."""
@@ -308,62 +314,43 @@ class _Task:
 
     def _given(self) -> _Made:
         """Return what a compiled object holds."""
-        program = read(self.fn)
-        device = _device_of(self.fn)
-        target = self.chip.key if self.chip is not None else _target(device)
+        executable = getattr(self.fn, "compiled", self.fn)  # of Equinox and of NNX
+        program, device = read(executable), targets.device_of(executable)
+        if self.chip is not None and not targets.is_chip(device, self.chip):
+            raise BadValue(
+                f"the executable was compiled for {targets.called(device)}, and chip= is "
+                f"{self.chip.key}: leave chip= out, or give the function and its arguments"
+            )
+        target = targets.called(device)
         count = int((re.findall(r"num_partitions=(\d+)", program.text[:20000]) or ["1"])[0])
-        return _Made(program, _platform(device), target, count)
+        return _Made(program, targets.platform_of(device), target, count)
 
     def _made_here(self, here: Any, described: tuple[str, ...]) -> _Made:
         """Compile for the device that JAX has here."""
         self.arguments.mesh  # noqa: B018 - refuses different meshes
-        platform = _platform(here)
-        with self._tracing(described):
-            lowered, traced = lowering.lower_here(self.fn, self.arguments, self.jit)
-            known = lowering.read(lowered, traced if platform == "gpu" else None, platform)
-        with _compiling(f"the compiler for {here} refused {self._called}"):
+        platform = targets.platform_of(here)
+        with lowering.errors_of(self.fn, described):
+            lowered, traced, _ = lowering.lower_here(self.fn, self.arguments, self.jit)
+            known = lowering.read(lowered, traced, platform)
+        with compiling.errors_of(f"the compiler for {here} refused {self._called}"):
             program = compiling.here(lowered)
-        return _Made(
-            program, platform, _target(here), known.partitions, known.mesh, calls=known.calls
-        )
+        return _Made.of(known, program, platform, targets.called(here))
 
     def _made_for(self, chip: hardware.Chip, described: tuple[str, ...]) -> _Made:
         """Compile for a chip that need not be here."""
         mesh = self.arguments.mesh
         layout = targets.layout_for(chip, math.prod(mesh.values()), self.topology)
         devices = targets.placed(chip, layout, tuple(mesh.values()))
-        concrete = _mesh_of(mesh, devices) if mesh and lowering.is_foreign(self.fn) else None
-        with self._tracing(described):
-            arguments = self.arguments.shapes(_statics(self.jit), concrete)
+        with lowering.errors_of(self.fn, described):
+            arguments = self.arguments.shapes(_statics(self.jit))
             lowered = lowering.lower(self.fn, arguments, self.jit, devices)
         layout = targets.layout_for(chip, lowered.partitions, self.topology)
         sizes = tuple(lowered.mesh.values()) or (lowered.partitions,)
         devices = targets.placed(chip, layout, sizes)
         target = {"chip": chip.key, "layout": layout, "name": self._called}
-        with _compiling(f"the compiler for {chip.name} refused {self._called}"):
+        with compiling.errors_of(f"the compiler for {chip.name} refused {self._called}"):
             program = compiling.ahead(lowered, devices, target)
-        return _Made(
-            program,
-            "tpu",
-            chip.key,
-            lowered.partitions,
-            lowered.mesh,
-            layout,
-            lowered.calls,
-            lowered.requested,
-        )
-
-    @contextlib.contextmanager
-    def _tracing(self, described: tuple[str, ...]) -> Iterator[None]:
-        """Turn what JAX raises while it traces into an error that names the call."""
-        call = f"{self._called}({', '.join(described)})"
-        try:
-            yield
-        except RooflineError:
-            raise
-        except Exception as error:
-            what = f"JAX can't trace {call}: {type(error).__name__}: {reason(error)}"
-            raise CannotTrace(what) from error
+        return _Made.of(lowered, program, "tpu", chip.key, layout)
 
     def _notes(self, here: Any, platform: str, took: float) -> list[str]:
         notes = []
@@ -390,6 +377,33 @@ class _Made:
     topology: str = ""
     calls: tuple[PallasKernel, ...] = ()
     requested: float | None = None
+    unused: float = 0.0
+
+    @classmethod
+    def of(
+        cls, known: Lowered, program: Compiled, platform: str, target: str, topology: str = ""
+    ) -> _Made:
+        """Return what was made of a lowered program."""
+        what = known.partitions, known.mesh, topology, known.calls, known.requested, known.unused
+        return cls(program, platform, target, *what)
+
+
+MOST_UNUSED = 0.5
+"""Share of the products' FLOPs that may be needed by nothing: a gradient without its value needs no
+last product of the forward pass, which is half of a program of one layer."""
+
+
+def lost(unused: float, requested: float | None) -> tuple[str, ...]:
+    """Return a note where most products that a function asks for aren't in the program."""
+    if unused <= MOST_UNUSED or not requested:
+        return ()
+    asked = si(requested, "FLOP")
+    return (
+        f"{unused:.0%} of the {asked} of products asked for are NOT in this program: nothing that "
+        "the function returns needs them, so the compiler leaves them out. Return what they are "
+        "for (gradients, updated parameters); what a function only writes into its arguments is "
+        "lost under jax.jit",
+    )
 
 
 def checked(text: str, platform: str, called: str) -> None:
@@ -402,43 +416,6 @@ def checked(text: str, platform: str, called: str) -> None:
             f"what came out for {called} is no program for a {platform.upper()}: nothing is "
             "reported. Please report this call"
         )
-
-
-@contextlib.contextmanager
-def _compiling(what: str) -> Iterator[None]:
-    """Turn what the compiler raises into an error of ours."""
-    try:
-        yield
-    except RooflineError:
-        raise
-    except Exception as error:
-        raise compiling.refused(f"{what}: {reason(error)}") from error
-
-
-def _mesh_of(sizes: Mapping[str, int], devices: Sequence[Any]) -> Any:
-    import numpy as np
-    from jax.sharding import Mesh
-
-    return Mesh(np.array(devices).reshape(tuple(sizes.values())), tuple(sizes))
-
-
-def _device_of(program: Any) -> Any:
-    """Return a device that a compiled object is for."""
-    import jax
-
-    for shardings in (program.input_shardings, program.output_shardings):
-        for sharding in jax.tree.leaves(shardings):
-            return sorted(sharding.device_set, key=lambda device: device.id)[0]
-    return targets.first_device()
-
-
-def _platform(device: Any) -> str:
-    return {"cuda": "gpu", "rocm": "gpu"}.get(str(device.platform), str(device.platform))
-
-
-def _target(device: Any) -> str:
-    chip = targets.chip_of(device)
-    return str(device.device_kind) if chip is None else chip.key
 
 
 def _price(target: str) -> Callable[[Sequence[hlo.Row]], float] | None:

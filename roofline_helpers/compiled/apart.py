@@ -14,11 +14,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from roofline_helpers import records
 from roofline_helpers.compiled.program import Compiled, Memory
+from roofline_helpers.show import progress
 
 PATIENCE = 10.0
 """Seconds after which a compilation shows that it goes on."""
@@ -74,39 +76,21 @@ def _run(asked: Path, answer: Path, printed: Any, target: Mapping[str, str]) -> 
     process = subprocess.Popen(
         command, stdout=printed, stderr=printed, stdin=subprocess.DEVNULL, env=environment
     )
+    begun = time.monotonic()
     try:
-        with progress(f"compiling {target.get('name', 'a program')} for {target['chip']}") as tick:
+        with progress() as say:
             while True:
                 try:
                     return process.wait(timeout=1)
                 except subprocess.TimeoutExpired:
-                    tick()
+                    taken = time.monotonic() - begun
+                    if taken > PATIENCE:
+                        name = target.get("name", "a program")
+                        say(f"compiling {name} for {target['chip']}: {taken:.0f} s")
     finally:
         if process.poll() is None:  # interrupted
             process.kill()
             process.wait()
-
-
-@contextlib.contextmanager
-def progress(what: str) -> Iterator[Any]:
-    """Show on a terminal, in one line that is cleared at the end, how long something has taken."""
-    started, shown = time.monotonic(), False
-    terminal = sys.stderr is not None and sys.stderr.isatty()
-
-    def tick() -> None:
-        nonlocal shown
-        taken = time.monotonic() - started
-        if terminal and taken > PATIENCE:
-            shown = True
-            sys.stderr.write(f"\r{what}: {taken:.0f} s ")
-            sys.stderr.flush()
-
-    try:
-        yield tick
-    finally:
-        if shown:
-            sys.stderr.write("\r\033[K")
-            sys.stderr.flush()
 
 
 def _last_words(status: int, heard: str) -> str:
@@ -154,9 +138,7 @@ def main(asked: str, answer: str) -> None:
             reply["memory"] = asdict(made.memory)
     except Exception as error:
         reply = {"error": str(error)}
-    partial = Path(f"{answer}.new")
-    partial.write_text(json.dumps(reply), "utf-8")
-    partial.replace(answer)
+    records.write(answer, json.dumps(reply))
 
 
 if __name__ == "__main__":

@@ -91,15 +91,10 @@ class Arguments:
         named = (f"{name}={_described(each)}" for name, each in self.named.items())
         return (*(_described(each) for each in self.positional), *named)
 
-    def shapes(self, static: set[int], mesh: Any = None) -> Arguments:
+    def shapes(self, static: set[int]) -> Arguments:
         """Return the arguments as shapes, spread as they are: they may be on devices of any kind.
 
-        Parameters
-        ----------
-        static : set of int
-            Positions of arguments that stay as they are.
-        mesh : jax.sharding.Mesh, optional
-            The mesh to move those to that are spread over one; else each keeps its own.
+        `static` are positions of arguments that stay as they are.
         """
         import jax
         import numpy as np
@@ -111,8 +106,6 @@ class Arguments:
             sharding = getattr(leaf, "sharding", None)
             if not isinstance(sharding, NamedSharding | PartitionSpec):
                 sharding = None
-            if mesh is not None and isinstance(sharding, NamedSharding):
-                sharding = NamedSharding(mesh, sharding.spec)
             weak = bool(getattr(leaf, "weak_type", False))
             kind = _dtype(leaf)
             return jax.ShapeDtypeStruct(leaf.shape, kind, sharding=sharding, weak_type=weak)

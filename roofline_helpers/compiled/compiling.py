@@ -6,19 +6,17 @@ it runs in. So a long program is compiled by another one (`apart`), which may.
 
 from __future__ import annotations
 
-import os
+import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from roofline_helpers._checks import RooflineError
 from roofline_helpers.compiled import apart
+from roofline_helpers.compiled.arguments import reason
 from roofline_helpers.compiled.lowering import Lowered
 from roofline_helpers.compiled.program import Compiled, bytecode, compiled_by, read
 from roofline_helpers.compiled.quiet import quiet
-
-APART = "ROOFLINE_APART"
-"""Environment variable: "always" or "never" compile for TPUs in a process of its own."""
 
 LONG = 200_000
 """Bytes of StableHLO from which on a program is compiled in a process of its own: what takes
@@ -62,10 +60,28 @@ class DoesNotFit(CannotCompile):
         self.space = matches[0]["space"].lower() if matches else "hbm"
 
 
-def here(lowered: Any) -> Compiled:
-    """Compile a `jax.stages.Lowered` for the device that it was lowered for."""
+@contextlib.contextmanager
+def errors_of(what: str) -> Iterator[None]:
+    """Turn what a compiler raises into a CannotCompile that begins with `what`."""
+    try:
+        yield
+    except RooflineError:
+        raise
+    except Exception as error:
+        message = f"{what}: {reason(error)}"
+        out = "RESOURCE_EXHAUSTED" in message or "Ran out of memory" in message
+        raise (DoesNotFit if out else CannotCompile)(message) from error
+
+
+def executable(lowered: Any, options: Mapping[str, Any] | None = None) -> Any:
+    """Return the executable of a `jax.stages.Lowered`, for the device that it was lowered for."""
     with quiet():
-        return read(getattr(lowered, "lowered", lowered).compile())
+        return lowered.compile(compiler_options=dict(options) if options else None)
+
+
+def here(lowered: Any) -> Compiled:
+    """Compile a `jax.stages.Lowered` for the device that it was lowered for, and read it."""
+    return read(executable(lowered))
 
 
 # --- for chips that need not exist ----------------------------------------------------------------
@@ -85,8 +101,7 @@ def ahead(lowered: Lowered, devices: Sequence[Any], target: Mapping[str, str]) -
     """
     code = bytecode(lowered.module)
     options = _options(lowered, devices)
-    wish = os.environ.get(APART, "")
-    if wish == "always" or (wish != "never" and len(code) > LONG):
+    if len(code) > LONG:
         places = [int(device.id) for device in devices]
         return apart.compiled(code, options.SerializeAsString(), places, target)
     with quiet():
@@ -139,9 +154,3 @@ def _bytes(text: str) -> float:
     """Return 31.25G as bytes: the compiler counts in powers of 1024."""
     factor = {"K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}.get(text[-1], 1)
     return float(text.rstrip("KMGT")) * factor
-
-
-def refused(message: str) -> CannotCompile:
-    """Return the error for what the compiler said."""
-    out_of_memory = "RESOURCE_EXHAUSTED" in message or "Ran out of memory" in message
-    return DoesNotFit(message) if out_of_memory else CannotCompile(message)

@@ -46,6 +46,8 @@ def summary(report: Report) -> list[tuple[str, str]]:
     intensity = f"{significant(report.intensity)} FLOP/byte"
     if report.chip is not None and report.bound:
         intensity += f", bound by {report.bound}"
+    elif report.chip is not None and report.bounds:
+        intensity += f", bound by {' or '.join(report.bounds)}: data choose"
     elif report.chip is not None and report.unknown:
         intensity += ", bound unknown, as are FLOPs"
     return [
@@ -68,8 +70,8 @@ def _counts(report: Report) -> list[tuple[str, str]]:
         ),
         (
             "HBM",
-            f"{si(report.hbm_bytes, 'B')}: {si(report.read_bytes, 'B')} read, "
-            f"{si(report.written_bytes, 'B')} written",
+            f"{_range(report.hbm_bytes, report.most_bytes, 'B')}: "
+            f"{si(report.read_bytes, 'B')} read, {si(report.written_bytes, 'B')} written",
         ),
     ]
     if report.extra is not None and report.extra > 1.02:
@@ -89,6 +91,11 @@ def _counts(report: Report) -> list[tuple[str, str]]:
         listed = ", ".join(f"{level} {si(n, 'B')}" for level, n in sorted(others.items()))
         lines.append(("other traffic", listed))
     return lines
+
+
+def _range(least: float, most: float, unit: str) -> str:
+    """Return a number, or two where data decide."""
+    return si(least, unit) if most <= 1.01 * least else f"{si(least, unit)} to {si(most, unit)}"
 
 
 def _memory(report: Report) -> str:
@@ -114,8 +121,11 @@ def _times(report: Report) -> list[tuple[str, str]]:
         else "",
         "XLA's optimal_seconds": " (loops once)" if any(k.launches > 1 for k in kernels) else "",
     }
+    most = {"roofline": report.time_at_most or 0.0}
     listed = ", ".join(
-        f"{name} {si(t, 's')}{more.get(name, '')}" for name, t in times.items() if t is not None
+        f"{name} {_range(t, most.get(name, t), 's')}{more.get(name, '')}"
+        for name, t in times.items()
+        if t is not None
     )
     lines = [("time", listed)] if listed else []
     if report.cycle_seconds is not None and report.clock is not None:
@@ -237,7 +247,7 @@ def _cells(kernel: CompiledKernel) -> dict[str, Any]:
     return {
         "kernel": kernel.name,
         "launches": kernel.launches,
-        "limit": "unknown" if unknown else kernel.limit or "",
+        "limit": "unknown" if unknown else f"{kernel.limit or ''}{' or hbm' * kernel.depends}",
         "roof µs": micro(kernel.roof_seconds),
         "FLOP/byte": kernel.intensity,
         "read MB": kernel.read.get("hbm", 0) / 1e6,
@@ -320,6 +330,7 @@ def table(report: Report) -> pandas.DataFrame:
     import pandas
 
     frame = pandas.DataFrame([_cells(kernel) for kernel in report.kernels])
+    frame.attrs["notes"] = list(report.notes)
     return frame.set_index("kernel") if len(frame) else frame
 
 

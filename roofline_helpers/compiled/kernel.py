@@ -82,8 +82,11 @@ class CompiledKernel(Kernel):
 
     @property
     def bound(self) -> str | None:
-        """What bounds it – "memory", "compute" or "network"; None where its FLOPs are unknown."""
-        if self.work.flops.unknown:
+        """What bounds it – "memory", "compute" or "network".
+
+        None where its FLOPs are unknown, and where it depends on the data that choose its blocks.
+        """
+        if self.work.flops.unknown or self.depends:
             return None
         if self.link_seconds is None:
             return super().bound
@@ -143,6 +146,25 @@ class CompiledKernel(Kernel):
     def hbm_bytes(self) -> int:
         """Bytes read from and written to HBM, every operand counted once."""
         return self.row.bytes * self.launches
+
+    @property
+    def most_bytes(self) -> int:
+        """Bytes of HBM at most: more than `hbm_bytes` where data choose blocks (Pallas)."""
+        most = self.row.most_bytes
+        return self.hbm_bytes if most is None else most * self.launches
+
+    @property
+    def most_seconds(self) -> float | None:
+        """Least seconds with `most_bytes`; None where the device is not known."""
+        if self.roof is None or self.roof_seconds is None:
+            return None
+        return max(self.roof_seconds, self.most_bytes / self.roof.bandwidth)
+
+    @property
+    def depends(self) -> bool:
+        """Whether memory bounds it with `most_bytes`, and something else with `hbm_bytes`."""
+        longer = (self.most_seconds or 0.0) > (self.roof_seconds or 0.0)
+        return longer and self.limit != "hbm"
 
     @property
     def tiled_bytes(self) -> int:

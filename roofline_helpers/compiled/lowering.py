@@ -1,4 +1,4 @@
-"""Trace a function for a chip that need not be here: every way in which JAX code is written.
+"""From a function and its arguments to a traced program: every way in which JAX code is written.
 
 JAX lowers for another platform what is traced on this one, over a mesh of any devices, abstract or
 concrete. Where a function asks at that time which device there is (as Pallas kernels do), it sees
@@ -11,15 +11,17 @@ import contextlib
 import functools
 import math
 import re
+import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from roofline_helpers._checks import BadType
+from roofline_helpers._checks import BadType, RooflineError
 from roofline_helpers.compiled import pallas
-from roofline_helpers.compiled.arguments import Arguments, is_array
+from roofline_helpers.compiled.arguments import Arguments, CannotTrace, is_array, reason
 from roofline_helpers.hlo.blocks import PallasKernel
 
 
@@ -28,7 +30,8 @@ class Lowered:
     """A traced program: its StableHLO, and the devices that it is for.
 
     `mesh` are the axes of the mesh that it is spread over, `options` what `jax.jit` was told for
-    the compiler, `calls` its Pallas kernels, `requested` the FLOPs of the products it asks for.
+    the compiler, `calls` its Pallas kernels, `requested` the FLOPs of the products it asks for,
+    `unused` the share of these that nothing it returns needs.
     """
 
     module: Any
@@ -37,20 +40,64 @@ class Lowered:
     options: Mapping[str, Any]
     calls: tuple[PallasKernel, ...] = ()
     requested: float | None = None
+    unused: float = 0.0
 
 
-def lower(fn: Any, arguments: Arguments, jit: Mapping[str, Any], devices: Sequence[Any]) -> Lowered:
-    """Return a function as traced for devices of another chip.
+# --- the way in -----------------------------------------------------------------------------------
+
+
+def trace(fn: Any, arguments: Arguments, jit: Mapping[str, Any]) -> tuple[Any, Arguments]:
+    """Return a function as traced (`jax.stages.Traced`), and the arguments that this one takes.
+
+    Whatever is analysed, explained or timed comes in here. Modules of Equinox and of NNX are taken
+    apart: their arrays are arguments and results, and everything else is held fixed. What an NNX
+    function changes in its arguments is a result too, as it is under `flax.nnx.jit`.
 
     Parameters
     ----------
     fn : callable
         A plain function, one that `jax.jit`, `equinox.filter_jit` or `flax.nnx.jit` made, or what
-        `trace` or `lower` of one returns.
+        `trace` of one returns.
     arguments : Arguments
         What it is called with.
     jit : mapping
         Options of `jax.jit`, for a plain function.
+    """
+    if is_traced(fn):
+        return fn, arguments
+    if isinstance(fn, functools.partial) and _jits_objects(fn.func):  # a method that is jitted
+        named_too = {**fn.keywords, **arguments.named}
+        fn, arguments = fn.func, Arguments((*fn.args, *arguments.positional), named_too)
+    if hasattr(fn, "lower") and jit:
+        raise BadType(f"{named(fn)} is jitted already: give {', '.join(jit)} to jax.jit")
+    with _donating():
+        if is_of_nnx(fn):
+            return _traced_by_nnx(fn, arguments)
+        fn, arguments = pure(fn, arguments, jit)
+        return fn.trace(*arguments.positional, **arguments.named), arguments
+
+
+@contextlib.contextmanager
+def errors_of(fn: Any, described: Sequence[str] | None = None, advice: str = "") -> Iterator[None]:
+    """Turn what JAX raises while it traces into a CannotTrace that names the call."""
+    try:
+        yield
+    except RooflineError:
+        raise
+    except Exception as error:
+        call = named(fn) if described is None else f"{named(fn)}({', '.join(described)})"
+        values = "Tracer" in type(error).__name__ or "Concretization" in type(error).__name__
+        what = f"JAX can't trace {call}: {type(error).__name__}: {reason(error)}"
+        raise CannotTrace(what + (advice if values else "")) from error
+
+
+def lower(fn: Any, arguments: Arguments, jit: Mapping[str, Any], devices: Sequence[Any]) -> Lowered:
+    """Return a function as traced for TPUs that need not be here.
+
+    Parameters
+    ----------
+    fn, arguments, jit
+        As `trace` takes them; or what `lower` of a function returns.
     devices : sequence of jax.Device
         What the function sees where it asks for devices.
     """
@@ -68,89 +115,42 @@ def lower(fn: Any, arguments: Arguments, jit: Mapping[str, Any], devices: Sequen
     return lowered
 
 
-def lower_here(fn: Any, arguments: Arguments, jit: Mapping[str, Any]) -> tuple[Any, Any]:
+def _lowered(fn: Any, arguments: Arguments, jit: Mapping[str, Any]) -> Lowered:
+    if is_lowered(fn):
+        return read(fn)
+    traced, _ = trace(fn, arguments, jit)
+    with _donating():
+        return read(traced.lower(lowering_platforms=("tpu",)), traced)
+
+
+def lower_here(fn: Any, arguments: Arguments, jit: Mapping[str, Any]) -> tuple[Any, Any, Arguments]:
     """Return a function as lowered for the device that JAX has here, and as traced.
 
-    The first is a `jax.stages.Lowered`, the second a `jax.stages.Traced`, or None.
+    The first is a `jax.stages.Lowered`, the second a `jax.stages.Traced` or None, the third what
+    the executable is called with.
     """
     if is_lowered(fn):
-        return fn, None
-    if is_traced(fn):
-        return fn.lower(), fn
-    fn, arguments, jit = unfiltered(fn, arguments, jit)
+        return fn, None, arguments
+    traced, arguments = trace(fn, arguments, jit)
     with _donating():
-        if is_foreign(fn):
-            lowered = fn.lower(*arguments.positional, **arguments.named)
-            return getattr(lowered, "lowered", lowered), None
-        fn, arguments = jitted(fn, arguments, jit)
-        traced = fn.trace(*arguments.positional, **arguments.named)
-        return traced.lower(), traced
+        return traced.lower(), traced, arguments
 
 
 def read(lowered: Any, traced: Any = None, platform: str = "tpu") -> Lowered:
     """Return what is known of a `jax.stages.Lowered`, and of what it was traced to."""
-    inner = getattr(lowered, "lowered", lowered)  # of Equinox and of NNX
-    module = inner.compiler_ir("stablehlo")
+    module = lowered.compiler_ir("stablehlo")
     stated = module.operation.attributes
     partitions = int(_number(stated, "mhlo.num_partitions") * _number(stated, "mhlo.num_replicas"))
-    kept = getattr(getattr(inner, "_lowering", None), "_compiler_options_kvs", ())
+    kept = getattr(getattr(lowered, "_lowering", None), "_compiler_options_kvs", ())
     calls: tuple[PallasKernel, ...] = ()
-    requested = None
+    requested, unused = None, 0.0
     if traced is not None:
         with contextlib.suppress(Exception):  # JAX may write kernels otherwise one day
-            calls = pallas.counted(traced.jaxpr, platform)
+            calls = pallas.counted(traced.jaxpr, platform) if platform != "cpu" else ()
             requested = pallas.requested(traced.jaxpr)
+            unused = pallas.unused(traced.jaxpr)
     mesh = _mesh(module, partitions)
-    return Lowered(module, partitions, mesh, dict(kept), calls, requested)
-
-
-def _lowered(fn: Any, arguments: Arguments, jit: Mapping[str, Any]) -> Lowered:
-    fn, arguments, jit = unfiltered(fn, arguments, jit)
-    if is_traced(fn):
-        return read(fn.lower(lowering_platforms=("tpu",)), fn)
-    if is_lowered(fn):
-        return read(fn)
-    if is_foreign(fn):
-        return read(fn.lower(*arguments.positional, **arguments.named))
-    fn, arguments = jitted(fn, arguments, jit)
-    with _donating():
-        traced = fn.trace(*arguments.positional, **arguments.named)
-        return read(traced.lower(lowering_platforms=("tpu",)), traced)
-
-
-def jitted(fn: Any, arguments: Arguments, jit: Mapping[str, Any]) -> tuple[Any, Arguments]:
-    """Return a function that can be traced, and its arguments.
-
-    Leaves of arguments that JAX can't trace (the activation function of an Equinox module) are
-    held fixed.
-    """
-    import jax
-
-    if hasattr(fn, "lower"):
-        if jit:
-            raise BadType(f"{named(fn)} is jitted already: give {', '.join(jit)} to jax.jit")
-        return fn, arguments
-    statics = _positions(jit, "static_argnums")
-    fixed = [
-        None if place in statics else jax.tree.map(_fixed, each)
-        for place, each in enumerate(arguments.positional)
-    ]
-    if not any(leaf is not None for leaf in jax.tree.leaves(fixed)):
-        return jax.jit(fn, **jit), arguments
-
-    @functools.wraps(fn)
-    def merged(*args: Any, **kwargs: Any) -> Any:
-        whole = [
-            each if place in statics else jax.tree.map(_merge, fixed[place], each, is_leaf=_is_none)
-            for place, each in enumerate(args)
-        ]
-        return fn(*whole, **kwargs)
-
-    free = tuple(
-        each if place in statics else jax.tree.map(_free, each)
-        for place, each in enumerate(arguments.positional)
-    )
-    return jax.jit(merged, **jit), Arguments(free, arguments.named)
+    return Lowered(module, partitions, mesh, dict(kept), calls, requested, unused)
 
 
 @contextlib.contextmanager
@@ -160,37 +160,161 @@ def _donating() -> Iterator[None]:
         yield
 
 
-def unfiltered(
-    fn: Any, arguments: Arguments, jit: Mapping[str, Any]
-) -> tuple[Any, Arguments, Mapping[str, Any]]:
-    """Return a function, its arguments and its options, once it is a function and nothing more.
+# --- modules of Equinox and of NNX ----------------------------------------------------------------
 
-    A module that is called (of Equinox, of NNX) holds arrays: they become the first argument, so
-    that they aren't constants of the program. `equinox.filter_jit` takes shapes for constants: its
-    function is jitted anew, with the arguments that it donates.
+
+def _traced_by_nnx(fn: Any, arguments: Arguments) -> tuple[Any, Arguments]:
+    """Return what `nnx.jit` traces, and the arguments that it makes of modules."""
+    inner, seen = fn.jitted_fn, []
+
+    def caught(*args: Any, **kwargs: Any) -> None:
+        seen.append((inner.trace(*args, **kwargs), Arguments(args, kwargs)))
+
+    # nnx.jit takes modules apart itself, in a context of its own: so it is asked to lower
+    with mock.patch.object(fn, "jitted_fn", SimpleNamespace(lower=caught)):
+        fn.lower(*arguments.positional, **arguments.named)
+    return seen[0]
+
+
+def pure(fn: Any, arguments: Arguments, jit: Mapping[str, Any]) -> tuple[Any, Arguments]:
+    """Return a function that `jax.jit` made, and arguments that are arrays and nothing else.
+
+    A module that is called holds arrays: it becomes the first argument, so that they aren't
+    constants of the program. Leaves that JAX can't trace (the activation function of an Equinox
+    module) are held fixed, and left out of the results.
     """
     import jax
 
-    inner = fn
-    if type(fn).__module__.startswith("equinox") and hasattr(fn, "donate_first"):
-        inner = fn.__wrapped__
-        first, rest = fn.donate_first, fn.donate_rest
-        donated = [i for i in range(len(arguments.positional)) if (rest if i else first)]
-        jit = {**jit, "donate_argnums": donated}
-    if hasattr(inner, "lower") or not any(map(is_array, jax.tree.leaves(inner))):
-        return inner, arguments, jit
+    foreign = _jits_objects(fn)
+    if hasattr(fn, "lower") and not foreign:
+        return fn, arguments
+    numbers = True
+    if foreign:
+        numbers = not hasattr(fn, "donate_first")  # Equinox holds numbers fixed
+        jit = {**jit, **_donated_by_equinox(fn, arguments)}
+        fn = fn.__wrapped__
+    if _holds_arrays(fn):
 
-    def called(module: Any, *args: Any, **kwargs: Any) -> Any:
-        return module(*args, **kwargs)
+        def called(module: Any, *args: Any, **kwargs: Any) -> Any:
+            return module(*args, **kwargs)
 
-    called.__name__ = named(inner)
-    shifted = {
-        option: [place + 1 for place in _positions(jit, option)]
-        if option.endswith("nums")
-        else value
-        for option, value in jit.items()
-    }
-    return called, Arguments((inner, *arguments.positional), arguments.named), shifted
+        called.__name__ = named(fn)
+        fn, arguments = called, Arguments((fn, *arguments.positional), arguments.named)
+        jit = {
+            option: [place + 1 for place in _positions(jit, option)]
+            if option.endswith("nums")
+            else value
+            for option, value in jit.items()
+        }
+    apart = _Apart(arguments, jit, numbers)
+    if not (foreign or apart.fixed or apart.objects):
+        return jax.jit(fn, **jit), arguments
+
+    @functools.wraps(fn)
+    def merged(*args: Any, **kwargs: Any) -> Any:
+        return apart.called(fn, args, kwargs)
+
+    return jax.jit(merged, **jit), apart.free
+
+
+def _donated_by_equinox(fn: Any, arguments: Arguments) -> dict[str, Any]:
+    first, rest = getattr(fn, "donate_first", False), getattr(fn, "donate_rest", False)
+    places = [i for i in range(len(arguments.positional)) if (rest if i else first)]
+    names = list(arguments.named) if rest else []
+    return {"donate_argnums": places, "donate_argnames": names} if first or rest else {}
+
+
+class _Apart:
+    """Arguments in two parts: arrays, and what is held fixed. An NNX object's arrays are a state.
+
+    `free` are the arguments that JAX can trace, `objects` the NNX objects in all of them, `fixed`
+    says whether anything else was left out.
+    """
+
+    def __init__(self, arguments: Arguments, jit: Mapping[str, Any], numbers: bool) -> None:
+        import jax
+
+        names = jit.get("static_argnames", ())
+        self.static = _positions(jit, "static_argnums")
+        self.names = {names} if isinstance(names, str) else set(names)
+        self.numbers = numbers
+        everything = self._free(arguments.positional, arguments.named)
+        self.leaves, self.tree = jax.tree.flatten(everything, is_leaf=is_object)
+        self.objects = tuple(leaf for leaf in self.leaves if is_object(leaf))
+        self.fixed = not all(is_object(leaf) or self._traceable(leaf) for leaf in self.leaves)
+        self.free = arguments
+        if not (self.objects or self.fixed):
+            return
+        states = self._states()
+        traced = [
+            next(states) if is_object(leaf) else leaf if self._traceable(leaf) else None
+            for leaf in self.leaves
+        ]
+        positional, kept = jax.tree.unflatten(self.tree, traced)
+        self.free = self._whole(positional, kept, arguments.positional, arguments.named)
+
+    def _traceable(self, leaf: Any) -> bool:
+        return is_array(leaf) or (self.numbers and isinstance(leaf, bool | int | float | complex))
+
+    def _free(self, positional: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        """Return the arguments without the static ones."""
+        args = tuple(None if i in self.static else each for i, each in enumerate(positional))
+        return args, {key: value for key, value in named.items() if key not in self.names}
+
+    def _whole(self, args: Any, kept: Any, positional: Any, named: Any) -> Arguments:
+        """Return arguments with the static ones of others in their places."""
+        again = (positional[i] if i in self.static else each for i, each in enumerate(args))
+        return Arguments(tuple(again), {key: kept.get(key, named[key]) for key in named})
+
+    def _states(self) -> Iterator[Any]:
+        """Yield the arrays of each NNX object; those that two share are the first one's."""
+        if self.objects:
+            from flax import nnx
+
+            self.graph: Any
+            self.graph, state = nnx.split(self.objects)
+            pure: dict[Any, Any] = nnx.to_pure_dict(state)
+            yield from (pure.get(place, {}) for place in range(len(self.objects)))
+
+    def called(self, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Call a function with traced arguments; return its arrays, and those that it changed."""
+        import jax
+
+        given = self.tree.flatten_up_to(self._free(args, kwargs))
+        objects: Sequence[Any] = ()
+        if self.objects:
+            from flax import nnx
+
+            places = [n for n, leaf in enumerate(self.leaves) if is_object(leaf)]
+            state = {number: given[n] for number, n in enumerate(places) if given[n]}
+            objects = nnx.merge(self.graph, state)
+        before = {id(leaf) for leaf in jax.tree.leaves(given)}
+        waiting = iter(objects)
+        whole = [
+            next(waiting) if is_object(leaf) else new if self._traceable(leaf) else leaf
+            for leaf, new in zip(self.leaves, given, strict=True)
+        ]
+        positional, kept = jax.tree.unflatten(self.tree, whole)
+        call = self._whole(positional, kept, args, kwargs)
+        out = self._arrays(fn(*call.positional, **call.named))
+        after = jax.tree.leaves(self._arrays(list(objects)))
+        changed = [leaf for leaf in after if id(leaf) not in before]
+        return (out, changed) if changed else out
+
+    def _arrays(self, tree: Any) -> Any:
+        """Return a tree with its arrays and numbers only; of an NNX object, its state."""
+        import jax
+
+        def kept(leaf: Any) -> Any:
+            if is_object(leaf):
+                from flax import nnx
+
+                return nnx.to_pure_dict(nnx.state(leaf))
+            return (
+                leaf if is_array(leaf) or isinstance(leaf, bool | int | float | complex) else None
+            )
+
+        return jax.tree.map(kept, tree, is_leaf=is_object)
 
 
 def _positions(jit: Mapping[str, Any], option: str) -> set[int]:
@@ -198,27 +322,18 @@ def _positions(jit: Mapping[str, Any], option: str) -> set[int]:
     return {positions} if isinstance(positions, int) else set(positions)
 
 
-_NUMBERS = (bool, int, float, complex)
+def _holds_arrays(fn: Any) -> bool:
+    import jax
+
+    return any(is_object(leaf) or is_array(leaf) for leaf in jax.tree.leaves(fn, is_leaf=is_object))
 
 
-def _traceable(leaf: Any) -> bool:
-    return is_array(leaf) or isinstance(leaf, _NUMBERS)
-
-
-def _fixed(leaf: Any) -> Any:
-    return None if _traceable(leaf) else leaf
-
-
-def _free(leaf: Any) -> Any:
-    return leaf if _traceable(leaf) else None
-
-
-def _is_none(leaf: Any) -> bool:
-    return leaf is None
-
-
-def _merge(fixed: Any, free: Any) -> Any:
-    return free if fixed is None else fixed
+def is_object(value: Any) -> bool:
+    """Return whether it is an object of NNX: a module, an optimiser, a variable."""
+    nnx = sys.modules.get("flax.nnx")
+    if nnx is None:
+        return False
+    return isinstance(value, (getattr(nnx, "Pytree", None) or nnx.Object, nnx.Variable))
 
 
 # --- what readers give ----------------------------------------------------------------------------
@@ -228,7 +343,8 @@ def named(fn: Any) -> str:
     """Return what a function is called."""
     inner = fn.func if isinstance(fn, functools.partial) else fn
     called = getattr(inner, "__name__", None) or getattr(inner, "fun_name", None)
-    return str(called or type(fn).__name__)
+    called = str(called or type(inner).__name__)
+    return "function" if called in ("<lambda>", "Compiled", "Lowered", "Traced") else called
 
 
 def _is_of_jax(fn: Any, name: str) -> bool:
@@ -247,11 +363,22 @@ def is_lowered(fn: Any) -> bool:
 
 def is_compiled(fn: Any) -> bool:
     """Return whether it is what `jax.jit(f).lower(...).compile()` returns."""
-    return hasattr(fn, "as_text") and hasattr(fn, "cost_analysis") and not hasattr(fn, "compile")
+    shows = hasattr(fn, "as_text") and hasattr(fn, "cost_analysis") and not hasattr(fn, "compile")
+    return shows or type(fn).__name__ == "Compiled"
 
 
-def is_foreign(fn: Any) -> bool:
-    """Return whether it is jitted by another library, whose `lower` takes no platforms."""
+def is_stage(fn: Any) -> bool:
+    """Return whether it is a function on its way to an executable, or an executable."""
+    return is_traced(fn) or is_lowered(fn) or is_compiled(fn)
+
+
+def is_of_nnx(fn: Any) -> bool:
+    """Return whether it is what `flax.nnx.jit` made."""
+    return _jits_objects(fn) and hasattr(fn, "jitted_fn")
+
+
+def _jits_objects(fn: Any) -> bool:
+    """Return whether it is what `equinox.filter_jit` or `flax.nnx.jit` made."""
     return hasattr(fn, "lower") and not type(fn).__module__.startswith("jax")
 
 

@@ -46,9 +46,26 @@ def requested(jaxpr: Any) -> float | None:
 
     None where that isn't known: convolutions, loops and branches that depend on data.
     """
-    walk = Body((), np.zeros((0, 1)))
-    walk.run(jaxpr.jaxpr, {}, np.ones(1))
+    walk = _products(jaxpr.jaxpr)
     return None if walk.unsure else walk.matrix
+
+
+def unused(jaxpr: Any) -> float:
+    """Return the share of the products' FLOPs that nothing that a function returns needs.
+
+    What can't be counted (`requested`) is left out of both.
+    """
+    from jax.interpreters.partial_eval import dce_jaxpr
+
+    asked = _products(jaxpr.jaxpr).matrix
+    needed, _ = dce_jaxpr(jaxpr.jaxpr, [True] * len(jaxpr.jaxpr.outvars))
+    return 1 - _products(needed).matrix / asked if asked else 0.0
+
+
+def _products(jaxpr: Any) -> Body:
+    walk = Body((), np.zeros((0, 1)))
+    walk.run(jaxpr, {}, np.ones(1))
+    return walk
 
 
 def _kernels(jaxpr: Any, known: dict[Any, Any], platform: str) -> Iterator[PallasKernel]:
@@ -106,10 +123,10 @@ def _by_blocks(each: Any, values: Sequence[Any], platform: str) -> PallasKernel 
     alone = _programs(each, machine, steps)
     refs = body.invars[first:]
     for place, (block, ref) in enumerate(zip(mapping.block_mappings, refs, strict=False)):
-        fetches, moved = 0, 0.0
+        fetches, moved, most = 0, 0.0, None
         stays = space_of(ref.aval) in ("any", "hbm", "gmem")  # the kernel copies itself
         if not stays and machine != "triton":
-            fetches, moved = _fetched(block, steps, prefetched, walk, alone)
+            fetches, moved, most = _fetched(block, steps, prefetched, walk, alone)
         array = _array(block)
         own = sum(walk.moved.get(ref, (0.0, 0.0)))
         operands.append(
@@ -122,6 +139,7 @@ def _by_blocks(each: Any, values: Sequence[Any], platform: str) -> PallasKernel 
                 fetches,
                 moved + own,
                 place >= mapping.num_inputs,
+                most,
             )
         )
     vmem = _vmem(mapping, refs) if machine == "tpu" else 0.0
@@ -250,8 +268,11 @@ def _vmem(mapping: Any, refs: Sequence[Any]) -> float:
 
 def _fetched(
     block: Any, steps: Any, prefetched: Sequence[Any], walk: Body, begins: Any
-) -> tuple[int, float]:
-    """Return how often a block is fetched or written back over the whole grid, and the bytes."""
+) -> tuple[int, float, float | None]:
+    """Return how often a block is fetched or written back over the whole grid, and the bytes.
+
+    Where data choose the blocks, the least bytes and the most.
+    """
     closed = block.index_map_jaxpr
     inner = closed.jaxpr
     known = dict(zip(inner.constvars, map(small, closed.consts), strict=False))
@@ -263,12 +284,13 @@ def _fetched(
         if value is None:
             walk.unsure.add("blocks chosen by data")
             once = math.prod(map(_length, block.block_shape)) * item_bytes(_array(block).dtype)
-            return steps.shape[1], float(steps.shape[1]) * once
+            most = float(steps.shape[1]) * once
+            return steps.shape[1], min(most, _size(_array(block))), most
         indices.append(np.broadcast_to(value, steps.shape[1:]))
     places = np.stack(indices) if indices else np.zeros((1, steps.shape[1]))
     new = begins.copy()
     new[1:] |= (places[:, 1:] != places[:, :-1]).any(axis=0)
-    return int(new.sum()), _clipped(block, places[:, new])
+    return int(new.sum()), _clipped(block, places[:, new]), None
 
 
 def _clipped(block: Any, places: Any) -> float:

@@ -28,7 +28,7 @@ class Report(Totals):
     `requested_flops` what the function's products ask of all devices together. `xla` holds
     what `cost_analysis` said, unchanged. `origin` is "compiled" or "record"; it is not printed, so
     that a page shows the same values either way. `seconds` is how long compiling and analysing
-    took.
+    took, `calls` are its Pallas kernels as traced, which a record doesn't keep.
 
     Examples
     --------

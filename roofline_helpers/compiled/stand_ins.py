@@ -19,15 +19,13 @@ RECORD_TO = "ROOFLINE_RECORD_TO"
 """Environment variable: a directory that every `analyze(..., record=name)` writes its record to."""
 
 USE = "ROOFLINE_USE"
-"""Environment variable: what "auto" means for calls that name a record, "compiler" or "record"."""
+"""Environment variable: "compiler" or "record" for what calls that name a record mean by "auto".
+
+"whole" compiles for calls with "record", too: programs that take minutes, and nothing else does.
+"""
 
 REFUSED = "-refused"
 """How the name of a record ends whose program doesn't fit."""
-
-WHOLE = "ROOFLINE_WHOLE"
-"""Environment variable: what "record" means for calls that name one, "compiler" to make it anew.
-
-Programs that take minutes are called with it, so that nothing compiles them unasked."""
 
 
 @contextlib.contextmanager

@@ -39,6 +39,20 @@ that the cycles count. Published products tick at 2.24 (v6e) and 2.06 to 2.14 cy
 `evidence.cycles`), so the v6e's may be higher than the formula says."""
 
 
+_LANES = 8 * 128 * 4
+
+
+def assumed_vector_peak(chip: hardware.Chip) -> tuple[float, str]:
+    """Return FLOP/s of a TPU device's vector unit where nobody publishes them, and the formula.
+
+    "How to Scale Your Model", part 2, gives 8 × 128 lanes of 4 ALUs for v5e and v5p, one operation
+    per ALU and cycle. A later TPU is taken to have the same, at its own clock.
+    """
+    ticks = clock(chip)
+    assert ticks is not None
+    return _LANES * ticks[0], "8 × 128 lanes × 4 ALUs a core, as v5e and v5p have, at its clock"
+
+
 class NoCompiler(RooflineError, RuntimeError):
     """The compiler for this chip is not here.
 
@@ -113,6 +127,27 @@ def chip_of(device: Any) -> hardware.Chip | None:
         return hardware.chip(device)
     except UnknownName:
         return None
+
+
+def device_of(program: Any) -> Any:
+    """Return a device that an executable is for."""
+    import jax
+
+    for shardings in (program.input_shardings, program.output_shardings):
+        for sharding in jax.tree.leaves(shardings):
+            return sorted(sharding.device_set, key=lambda device: device.id)[0]
+    return first_device()
+
+
+def platform_of(device: Any) -> str:
+    """Return "tpu", "gpu" or "cpu"."""
+    return {"cuda": "gpu", "rocm": "gpu"}.get(str(device.platform), str(device.platform))
+
+
+def called(device: Any) -> str:
+    """Return the key of a device's chip; what JAX calls it where it is not in the table."""
+    chip = chip_of(device)
+    return str(device.device_kind) if chip is None else chip.key
 
 
 def layout_for(chip: hardware.Chip, count: int, layout: str | None = None) -> str:

@@ -14,6 +14,7 @@ from roofline_helpers.compiled.links import Links
 from roofline_helpers.compiled.program import Memory
 from roofline_helpers.compiled.targets import chip_of, clock
 from roofline_helpers.hlo import Collective
+from roofline_helpers.hlo.blocks import PallasKernel
 
 
 @dataclass(frozen=True, repr=False)
@@ -45,6 +46,7 @@ class Totals:
     origin: str = field(default="compiled", compare=False)
     seconds: float = field(default=0.0, compare=False)
     text: str = field(default="", compare=False, repr=False)
+    calls: tuple[PallasKernel, ...] = field(default=(), compare=False, repr=False)
 
     @functools.cached_property
     def chip(self) -> hardware.Chip | None:
@@ -133,6 +135,11 @@ class Totals:
         return self.read_bytes + self.written_bytes
 
     @property
+    def most_bytes(self) -> int:
+        """HBM bytes at most: more than `hbm_bytes` where data choose blocks of Pallas kernels."""
+        return sum(kernel.most_bytes for kernel in self.kernels)
+
+    @property
     def tiled_bytes(self) -> int:
         """HBM bytes with the re-reads that the tiles of matrix products imply."""
         return sum(kernel.tiled_bytes for kernel in self.kernels)
@@ -155,7 +162,7 @@ class Totals:
         parts = {"memory": 0.0, "compute": 0.0, "network": 0.0}
         for kernel in self.kernels:
             if not kernel.row.overlaps and kernel.limit is not None:
-                parts[kernel.bound or "memory"] += kernel.roof_seconds or 0.0
+                parts[_part(kernel)] += kernel.roof_seconds or 0.0
         waited = zip(self.kernels, self.timeline.exposed, strict=True)
         parts["network"] += sum(seconds for kernel, seconds in waited if kernel.row.overlaps)
         return parts
@@ -180,21 +187,48 @@ class Totals:
         return max(sum(self._parts.values()), *self._streams.values())
 
     @property
-    def bound(self) -> str | None:
-        """What most of `time_at_roof` goes to – "memory", "compute" or "network".
+    def time_at_most(self) -> float | None:
+        """`time_at_roof` with `most_bytes`."""
+        if self.chip is None:
+            return None
+        parts, streams = self._at_most
+        return max(sum(parts.values()), *streams.values())
 
-        None where kernels whose FLOPs are unknown take more than a tenth of it: they may be bound
+    @property
+    def _at_most(self) -> tuple[dict[str, float], dict[str, float]]:
+        """Return `_parts` and `_streams` with `most_bytes`."""
+        parts, streams = dict(self._parts), dict(self._streams)
+        for kernel in self.kernels:
+            if kernel.row.most_bytes is None or kernel.roof is None:
+                continue
+            more = kernel.most_seconds or 0.0
+            if more > (kernel.roof_seconds or 0.0):
+                parts[_part(kernel)] -= kernel.roof_seconds or 0.0
+                parts["memory"] += more
+            streams["memory"] += (kernel.most_bytes - kernel.hbm_bytes) / kernel.roof.bandwidth
+        return parts, streams
+
+    @property
+    def bounds(self) -> tuple[str, ...]:
+        """What most of `time_at_roof` may go to: one word, or two where it depends on data.
+
+        Empty where kernels whose FLOPs are unknown take more than a tenth of it: they may be bound
         by what nobody knows.
         """
         whole = self.time_at_roof
         unknown = (kernel.roof_seconds or 0.0 for kernel in self.kernels if kernel.flops is None)
         if not whole or sum(unknown) > 0.1 * whole:
-            return None
-        streams = self._streams
-        busiest = max(streams, key=lambda name: streams[name])
-        if streams[busiest] > sum(self._parts.values()):
-            return busiest
-        return max(self._parts, key=lambda name: self._parts[name])
+            return ()
+        ends = ((self._parts, self._streams), self._at_most)
+        return tuple(dict.fromkeys(_busiest(*end) for end in ends))
+
+    @property
+    def bound(self) -> str | None:
+        """What most of `time_at_roof` goes to – "memory", "compute" or "network".
+
+        None where nobody knows, or where data decide (`bounds`).
+        """
+        return self.bounds[0] if len(self.bounds) == 1 else None
 
     @property
     def cycle_seconds(self) -> float | None:
@@ -247,3 +281,16 @@ class Totals:
         """
         optimal = self.xla.get("optimal_seconds")
         return optimal if optimal is not None and optimal >= 0 else None
+
+
+def _part(kernel: CompiledKernel) -> str:
+    """Return what a kernel's time at its roof goes to."""
+    return "compute" if kernel.depends else kernel.bound or "memory"
+
+
+def _busiest(parts: Mapping[str, float], streams: Mapping[str, float]) -> str:
+    """Return what most time goes to: a shared resource, or what bounds the kernels."""
+    busiest = max(streams, key=lambda name: streams[name])
+    if streams[busiest] > sum(parts.values()):
+        return busiest
+    return max(parts, key=lambda name: parts[name])

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 from unittest import mock
 
-from roofline_helpers._checks import RooflineError, name_of
+from roofline_helpers._checks import name_of
 from roofline_helpers.compiled import lowering, pallas
-from roofline_helpers.compiled.arguments import Arguments, CannotTrace, reason
+from roofline_helpers.compiled.arguments import Arguments
 from roofline_helpers.hlo.blocks import PallasKernel
 
 
@@ -59,14 +59,9 @@ def pallas_kernels(
     import jax
 
     platform = name_of("platform", platform, ["tpu", "gpu"])
-    try:
-        jitted, arguments = lowering.jitted(fn, Arguments(args, kwargs), {})
-        with mock.patch.object(jax, "default_backend", return_value=platform):
-            traced = jitted.trace(*arguments.positional, **arguments.named)
-    except RooflineError:
-        raise
-    except Exception as error:
-        called = lowering.named(fn)
-        what = f"JAX can't trace {called}: {type(error).__name__}: {reason(error)}"
-        raise CannotTrace(what) from error
+    with (
+        lowering.errors_of(fn),
+        mock.patch.object(jax, "default_backend", return_value=platform),
+    ):
+        traced, _ = lowering.trace(fn, Arguments(args, kwargs), {})
     return pallas.counted(traced.jaxpr, platform)

@@ -90,10 +90,13 @@ class Ceilings:
         The device as the chip table has it: published figures, and those that were reached.
     reached : Reached or None
         What was measured here, or given; it counts before what the chip table has.
+    vector : float, optional
+        FLOP/s of the vector unit where the chip table has none.
     """
 
     chip: hardware.Chip | None
     reached: Reached | None
+    vector: float | None = None
 
     def roof(self, row: hlo.Row, reached: bool) -> Roofline | None:
         """Return the roofline over a kernel, without a floor: a launch is no part of a kernel."""
@@ -102,7 +105,9 @@ class Ceilings:
         if self.chip is None:
             return None
         roof = chip_roof(self.chip, row.matrix_types, reached=reached)
-        return None if roof is None else roof.without_floor()
+        return (
+            None if roof is None else replace(roof, floor=None, vector=roof.vector or self.vector)
+        )
 
     def least(self, row: hlo.Row, launches: float, tiled: bool = False) -> float | None:
         """Return the least seconds of a kernel's launches by published ceilings."""

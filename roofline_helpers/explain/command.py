@@ -27,9 +27,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.out is not None:
             _check_out(Path(options.out))
         if Path(options.what.partition(":")[0]).suffix == ".py" or ":" in options.what:
-            fn, args = made(options.what)
+            fn, args, kwargs = made(options.what)
         else:
-            fn, args = Path(options.what), ()
+            fn, args, kwargs = Path(options.what), (), {}
         why = explain(
             fn,
             *args,
@@ -39,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             energy=options.energy,
             trace=options.trace,
             hlo=options.hlo,
+            **kwargs,
         )
     except (RooflineError, OSError) as error:
         print(f"explain: {error}", file=sys.stderr)
@@ -79,8 +80,8 @@ def _check_out(out: Path) -> None:
         raise BadValue(f"--out: there is no folder {out.absolute().parent}")
 
 
-def made(what: str) -> tuple[Any, tuple[Any, ...]]:
-    """Return the callable and the arguments that ``script.py:function`` makes.
+def made(what: str) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """Return the callable and the two sorts of arguments that ``script.py:function`` makes.
 
     Raises
     ------
@@ -111,7 +112,12 @@ def made(what: str) -> tuple[Any, tuple[Any, ...]]:
         raise BadValue(f"{what} failed: {type(error).__name__}: {error}") from error
     finally:
         sys.path.remove(str(path.absolute().parent))
-    if isinstance(returned, tuple) and len(returned) == 2 and callable(returned[0]):
-        fn, args = returned
-        return fn, args if isinstance(args, tuple) else (args,)
-    raise BadType(f"{what} must return a callable and its arguments, got {shown(returned)}")
+    match returned:
+        case (fn, args) if callable(fn):
+            return fn, args if isinstance(args, tuple) else (args,), {}
+        case (fn, tuple(args), dict(kwargs)) if callable(fn):
+            return fn, args, kwargs
+    raise BadType(
+        f"{what} must return what to call and its arguments, f, (x, y) or f, (x, y), {{'k': 3}}; "
+        f"got {shown(returned)}"
+    )

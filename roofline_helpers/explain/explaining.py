@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from roofline_helpers import measure
+from roofline_helpers import measure, show
 from roofline_helpers._checks import BadType, flag, shown, single, text
+from roofline_helpers.compiled import lowering
+from roofline_helpers.compiled.analysis import refuse_ambiguous
 from roofline_helpers.compiled.arguments import Arguments
 from roofline_helpers.compiled.targets import first_device
 from roofline_helpers.explain import modelled, protos, running
@@ -18,7 +20,6 @@ from roofline_helpers.explain.ceilings import ceilings_of
 from roofline_helpers.explain.energy import energy_of
 from roofline_helpers.explain.explanation import Explanation
 from roofline_helpers.explain.findings import findings
-from roofline_helpers.explain.progress import Progress
 from roofline_helpers.explain.rows import join
 from roofline_helpers.explain.running import UNGRAPHED, Runner
 from roofline_helpers.explain.taken import Taken, case_of, dtypes, ledger_notes, now
@@ -43,7 +44,8 @@ def explain(
     trace: str | os.PathLike[str] | None = None,
     hlo: str | os.PathLike[str] | None = None,
     name: str | None = None,
-    progress: bool | None = None,
+    progress: bool = True,
+    **kwargs: Any,
 ) -> Explanation:
     """Run a JAX function, and return where its time goes: kernel by kernel, and why.
 
@@ -54,16 +56,17 @@ def explain(
     Parameters
     ----------
     fn : callable or path
-        A plain function, one that `jax.jit` made, or an executable (``.lower(…).compile()``). Or
-        the folder of a trace from elsewhere (``jax.profiler.trace``), which needs no arguments.
-    *args
-        What it is called with: arrays, pytrees of them. Keyword arguments are bound first, with
-        functools.partial.
+        What `analyze` takes: a plain function, one that `jax.jit`, `equinox.filter_jit` or
+        `flax.nnx.jit` made, or an executable (``.lower(…).compile()``). Or the folder of a trace
+        from elsewhere (``jax.profiler.trace``), which needs no arguments.
+    *args, **kwargs
+        What it is called with: arrays, pytrees of them, Equinox and NNX modules.
     work : Work or sequence of Work, optional
         The same counted by hand: the waterfall then begins at its least time.
     chip : str, optional
-        A TPU that need not be here: the function is compiled for it, nothing runs, and every
-        second is the model's. For a trace, the chip that it was made on, where it doesn't say.
+        A TPU that need not be here, or a slice such as "v6e-8": the function is compiled for it,
+        nothing runs, and every second is the model's. For a trace, the chip that it was made on,
+        where it doesn't say.
     jit : bool
         False calls the function as it is: programs that it calls one by one, transfers and the
         host's time show.
@@ -88,9 +91,8 @@ def explain(
         For a trace from elsewhere: a folder of XLA's dumps, or the program as text.
     name : str, optional
         What to call it.
-    progress : bool, optional
-        Whether to show a line that says what is being done. By default on a terminal and in a
-        notebook.
+    progress : bool
+        Whether to show on a terminal, in one line, what is being done.
 
     Returns
     -------
@@ -113,6 +115,8 @@ def explain(
     >>> why = explain(lambda x: jnp.tanh(x @ x), jnp.ones((512, 512)))  # doctest: +SKIP
     >>> why.save("why.html")  # doctest: +SKIP
     """
+    own = {key: value for key, value in locals().items() if key not in ("fn", "args", "kwargs")}
+    refuse_ambiguous(explain, fn, args, own)
     if name is not None:
         text("name", name)
     options = {
@@ -122,7 +126,7 @@ def explain(
     }
     task = Task(
         fn,
-        Arguments(args, {}),
+        Arguments(args, kwargs),
         _works(work),
         jit={option: value for option, value in options.items() if value is not None},
         compiled=flag("jit", jit),
@@ -134,13 +138,13 @@ def explain(
         trace=None if trace is None else os.fspath(trace),
         name=name,
     )
-    with Progress(progress) as say:
+    with show.progress(flag("progress", progress)) as say:
         if isinstance(fn, str | os.PathLike):
             return task.of_trace(Path(fn), hlo, chip)
-        if not callable(fn):
+        if not (callable(fn) or lowering.is_stage(fn)):
             raise BadType(f"the function must be callable, or a trace's folder, got {shown(fn)}")
         if chip is not None:
-            return modelled.explained(fn, args, chip, task.jit, name, task.work)
+            return modelled.explained(fn, task.arguments, chip, task.jit, name, task.work)
         return task.measured(say)
 
 
@@ -169,13 +173,13 @@ class Task:
     trace: str | None = None
     name: str | None = None
 
-    def measured(self, say: Progress) -> Explanation:
+    def measured(self, say: Callable[[str], None]) -> Explanation:
         """Run it here, and explain what it did."""
         taken = self.taken(say)
         say("reading, against the ceilings")
         return taken.explained()
 
-    def taken(self, say: Progress) -> Taken:
+    def taken(self, say: Callable[[str], None]) -> Taken:
         """Run it here, with and without the profiler, and return all that the device told."""
         begun = perf_counter()
         device = first_device()
@@ -189,14 +193,14 @@ class Task:
         traced = min(runs, 8 if gpu else 16)
         turns = running.in_turn(runner, runs, traced, queue, self.seconds, self.trace)
         say("CUDA graphs")
-        graphs = self._graphed(runs, queue) if gpu and runner.lowered is not None else ()
+        graphs = self._graphed(runs, queue) if gpu and self.compiled and not runner.given else ()
         return Taken(
             name=self.name or runner.name,
             arguments=self.arguments.described(),
             device=device,
             called=str(device.device_kind) if gpu else measure.device()["name"],
             turns=turns,
-            executable=protos.shown(runner.compiled),
+            executable=protos.shown(runner.compiled, runner.calls),
             work=self.work,
             ceilings=self.ceilings,
             graphs=graphs,
@@ -218,7 +222,7 @@ class Task:
             self.fn,
             self.arguments.positional,
             self.arguments.named,
-            name=running.name_of(self.fn),
+            name=lowering.named(self.fn),
         )
 
     def _graphed(self, runs: int, queue: int) -> tuple[float, ...]:
@@ -229,7 +233,7 @@ class Task:
 
     def of_trace(self, folder: Path, hlo: Any, chip: Any) -> Explanation:
         """Explain a trace from elsewhere."""
-        if self.arguments.positional:
+        if self.arguments.positional or self.arguments.named:
             raise BadType("a trace is explained without arguments")
         trace = read(folder)
         programs = protos.carried(trace)

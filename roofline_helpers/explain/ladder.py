@@ -10,7 +10,6 @@ import msgspec
 
 from roofline_helpers import records
 from roofline_helpers.explain.explanation import Explanation
-from roofline_helpers.explain.loading import of_fields
 from roofline_helpers.explain.record import fields
 
 SCHEMA = "roofline_helpers.ladder/1"
@@ -89,7 +88,7 @@ class _StoredStep(msgspec.Struct):
     change: str
     setting: dict[str, int | float | str | bool]
     failed: str
-    explained: dict[str, Any] | None = None
+    explained: Explanation | None = None
 
 
 class _Stored(msgspec.Struct):
@@ -135,16 +134,9 @@ def load(path: Any) -> Ladder:
     >>> load(records.committed("explained", "ladders", "decode.json")).name
     'decode'
     """
-    stored = records.load(path, SCHEMA, _Stored, strict=True)
+    stored = records.load(path, SCHEMA, _Stored)
     steps = (
-        Step(
-            each.rung,
-            each.change,
-            each.setting,
-            None if each.explained is None else of_fields(each.explained),
-            each.failed,
-        )
-        for each in stored.steps
+        Step(one.rung, one.change, one.setting, one.explained, one.failed) for one in stored.steps
     )
     return Ladder(stored.name, stored.command, tuple(steps))
 

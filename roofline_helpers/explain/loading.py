@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
-
-import msgspec
 
 from roofline_helpers import records
 from roofline_helpers.explain.explanation import Explanation
@@ -27,7 +24,7 @@ def loads(text: str) -> Explanation:
     >>> loads(why.to_json()).wall == why.wall
     True
     """
-    return of_fields(records.loads(text, SCHEMA))
+    return records.loads(text, SCHEMA, Explanation)
 
 
 def load(path: Any) -> Explanation:
@@ -45,22 +42,7 @@ def load(path: Any) -> Explanation:
     ...
     roofline_helpers.records.BadRecord: why.json: can't be read: No such file or directory
     """
-    return of_fields(records.load(path, SCHEMA))
-
-
-def of_fields(data: Mapping[str, Any]) -> Explanation:
-    """Return the explanation that these fields of a record describe.
-
-    Raises
-    ------
-    BadRecord
-        A field is missing or wrong.
-    """
-    kept = {name: value for name, value in data.items() if name != "schema"}
-    try:
-        return msgspec.convert(kept, Explanation)
-    except msgspec.ValidationError as error:
-        raise records.BadRecord(f"damaged record: {error}") from None
+    return records.load(path, SCHEMA, Explanation)
 
 
 def committed() -> dict[str, Explanation]:

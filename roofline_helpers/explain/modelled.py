@@ -7,19 +7,22 @@ from dataclasses import replace
 from typing import Any
 
 from roofline_helpers import hardware
-from roofline_helpers._checks import BadType
-from roofline_helpers.compiled import analyze
+from roofline_helpers.compiled import targets
+from roofline_helpers.compiled.analysis import Request
+from roofline_helpers.compiled.arguments import Arguments
 from roofline_helpers.explain.ceilings import Ceilings
 from roofline_helpers.explain.explanation import Explanation
 from roofline_helpers.explain.findings import Case, findings
 from roofline_helpers.explain.program import Program
 from roofline_helpers.explain.rows import Row, compiled
+from roofline_helpers.show import si
+from roofline_helpers.verdicts import assumed_floor
 from roofline_helpers.work import Work
 
 
 def explained(
     fn: Any,
-    args: Sequence[Any],
+    arguments: Arguments,
     chip: Any,
     jit: Mapping[str, Any],
     name: str | None,
@@ -27,15 +30,28 @@ def explained(
 ) -> Explanation:
     """Compile a function for a chip, and explain what its kernels take by the roofline.
 
-    The seconds of a row are those of its roof, and a finding's are what the roof would sink by.
+    The seconds of a row are those of its roof, but no kernel, and no turn of a loop, takes less
+    than the floor that verdicts assume. A finding's are what the roof would sink by.
     """
-    known = hardware.chip(chip)
-    report = analyze(fn, *args, chip=known, name=name, use="compiler", **jit)
-    if not report.text:
-        raise BadType(f"{known.name}: the compiled program is needed, and only a record is here")
-    program = Program(report.text, report.platform)
-    ceilings = Ceilings(known.per_device(), None)
-    case = case_of(program, ceilings)
+    key, layout = targets.slice_of(chip)
+    known = hardware.chip(key)
+    missing = targets.can_compile(known)
+    if missing is not None:
+        raise targets.NoCompiler(missing)
+    report = Request(fn, arguments, known, jit=jit, topology=layout, name=name).report()
+    program = Program(report.text, report.platform, calls=report.calls)
+    device, notes = known.per_device(), ["compiled, not run: every second is the roofline's"]
+    floor = known.floor.value if known.floor else assumed_floor(known.kind)
+    notes.append(
+        f"each kernel, and each turn of a loop, takes {si(floor, 's')} at least: the shortest "
+        "product that was published for a TPU"
+    )
+    ceilings = Ceilings(device, None)
+    if "fp32" not in device.vector:
+        peak, how = targets.assumed_vector_peak(known)
+        ceilings = Ceilings(device, None, vector=peak)
+        notes.append(f"vector work at {si(peak, 'FLOP/s')}, which nobody publishes: {how}")
+    case = case_of(program, ceilings, floor)
     return Explanation(
         name=report.name,
         arguments=report.arguments,
@@ -48,14 +64,14 @@ def explained(
         compiling=report.seconds,
         hand=ceilings.hand(work),
         roofs=ceilings.figures(),
-        notes=("compiled, not run: every second is the roofline's", *report.notes),
+        notes=(*notes, *report.notes),
         software={"jax": report.jax_version, "compiler": report.compiler},
     )
 
 
-def case_of(program: Program, ceilings: Ceilings) -> Case:
+def case_of(program: Program, ceilings: Ceilings, floor: float = 0.0) -> Case:
     """Return a program that didn't run as a case for findings: rows take what their roofs do."""
-    rows = tuple(_row(name, program, ceilings) for name in program.rows)
+    rows = tuple(_row(name, program, ceilings, floor) for name in program.rows)
     return Case(
         rows=rows,
         programs={program.module.name: program},
@@ -66,11 +82,11 @@ def case_of(program: Program, ceilings: Ceilings) -> Case:
     )
 
 
-def _row(name: str, program: Program, ceilings: Ceilings) -> Row:
+def _row(name: str, program: Program, ceilings: Ceilings, floor: float) -> Row:
     there = program.rows[name]
     bare = Row(name, launches=float(there.launches), program=program.module.name)
     row = compiled(bare, program, ceilings)
+    seconds = max(row.reachable or 0.0, floor * there.launches)
     if there.overlaps:  # it runs at the same time as other kernels, and is taken to be hidden
-        row = replace(row, least=0.0, tiled=0.0, reachable=0.0)
-    seconds = row.reachable or 0.0
+        row, seconds = replace(row, least=0.0, tiled=0.0, reachable=0.0), 0.0
     return replace(row, seconds=seconds, busy=seconds, low=seconds, high=seconds)

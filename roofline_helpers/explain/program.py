@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from roofline_helpers import hlo
+from roofline_helpers.hlo.blocks import PallasKernel
 from roofline_helpers.hlo.module import Site
 from roofline_helpers.hlo.opcodes import FREE
 
@@ -49,11 +50,14 @@ class Program:
         What it was compiled for.
     wrapped : mapping of str to str
         Of instructions that only the profiler names, the asynchronous one that runs them.
+    calls : tuple of PallasKernel
+        Its Pallas kernels, as they were traced.
     """
 
     text: str
     platform: str
     wrapped: Mapping[str, str] = field(default_factory=dict)
+    calls: tuple[PallasKernel, ...] = ()
 
     @cached_property
     def module(self) -> hlo.Module:
@@ -63,7 +67,7 @@ class Program:
     @cached_property
     def ledger(self) -> hlo.Ledger:
         """Its kernels and what could not be known of them."""
-        return hlo.kernels(self.module, self.platform)
+        return hlo.kernels(self.module, self.platform, calls=self.calls)
 
     @cached_property
     def rows(self) -> dict[str, hlo.Row]:

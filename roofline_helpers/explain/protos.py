@@ -19,6 +19,7 @@ from typing import Any
 
 from roofline_helpers.explain.program import Program
 from roofline_helpers.explain.trace import CannotProfile, Trace
+from roofline_helpers.hlo.blocks import PallasKernel
 
 # Numbers of fields: XSpace.planes, XPlane.name and .event_metadata, XEventMetadata.name and .stats,
 # a map entry's value, XStat.bytes_value, HloProto.hlo_module
@@ -48,20 +49,21 @@ class Shown:
 
     text: str
     module: bytes
+    calls: tuple[PallasKernel, ...] = ()
 
     def program(self, platform: str) -> Program:
         """Return it as a program."""
-        return Program(self.text, platform, wrapped(self.module))
+        return Program(self.text, platform, wrapped(self.module), self.calls)
 
 
-def shown(compiled: Any) -> Shown | None:
+def shown(compiled: Any, calls: tuple[PallasKernel, ...] = ()) -> Shown | None:
     """Return what an executable shows of itself; None where there is no executable."""
     if compiled is None:
         return None
     module = b""
     with contextlib.suppress(Exception):  # an executable that doesn't show its modules
         module = compiled.runtime_executable().hlo_modules()[0].as_serialized_hlo_module_proto()
-    return Shown(compiled.as_text(), module)
+    return Shown(compiled.as_text(), module, calls)
 
 
 def wrapped(module: bytes) -> dict[str, str]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import statistics
 import tempfile
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,11 +12,14 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from roofline_helpers._checks import BadType, BadValue, RooflineError, shown
-from roofline_helpers.compiled.arguments import Arguments, CannotTrace, reason
-from roofline_helpers.compiled.compiling import CannotCompile
+from roofline_helpers.compiled import compiling, lowering, targets
+from roofline_helpers.compiled.analysis import lost
+from roofline_helpers.compiled.arguments import Arguments
+from roofline_helpers.compiled.lowering import Lowered
 from roofline_helpers.compiled.quiet import quiet
 from roofline_helpers.explain import trace as tracing
 from roofline_helpers.explain.trace import RUN, CannotProfile, Trace
+from roofline_helpers.hlo.blocks import PallasKernel
 
 UNGRAPHED: Mapping[str, str] = {"xla_gpu_enable_command_buffer": ""}
 """The compiler's option with which a GPU's kernels don't run inside CUDA graphs: there the
@@ -52,6 +53,10 @@ class Runner:
         The executable.
     seconds : float
         What tracing and compiling took.
+    calls : tuple of PallasKernel
+        Its Pallas kernels, as traced.
+    given : bool
+        Whether the executable is the reader's own, so that it can't be compiled otherwise.
     copies : bool
         Whether what is donated is copied first, so that the caller's stays.
     """
@@ -63,7 +68,8 @@ class Runner:
     compiled: Any = None
     seconds: float = 0.0
     name: str = "function"
-    lowered: Any = None
+    calls: tuple[PallasKernel, ...] = ()
+    given: bool = False
     copies: bool = True
     notes: list[str] = field(default_factory=list)
     _leaves: list[Any] = field(default_factory=list)
@@ -173,7 +179,7 @@ def compiled_runner(
     Parameters
     ----------
     fn : callable
-        A plain function, one that `jax.jit` made, or what ``.lower(…).compile()`` gave.
+        What `lowering.trace` takes, or what ``.lower(…).compile()`` gave.
     arguments : Arguments
         What it is called with.
     jit : mapping
@@ -190,18 +196,24 @@ def compiled_runner(
     BadType
         Options for a function that is jitted or compiled already.
     """
-    name = name_of(fn)
+    name = lowering.named(fn)
     begun = perf_counter()
-    lowered = None
-    if hasattr(fn, "as_text") and hasattr(fn, "args_info"):
+    known: Lowered | None = None
+    notes: list[str] = []
+    if lowering.is_compiled(fn):
+        _check_executable(fn, name)
         compiled = fn
     else:
-        lowered = _lowered(fn, arguments, jit, name)
-        try:
-            with quiet():
-                compiled = lowered.compile(compiler_options=dict(options) or None)
-        except Exception as error:
-            raise CannotCompile(f"the compiler refused {name}: {reason(error)}") from error
+        with lowering.errors_of(fn, arguments.described(), AS_IT_IS):
+            lowered, traced, arguments = lowering.lower_here(fn, arguments, jit)
+            known = lowering.read(lowered, traced, targets.platform_of(targets.first_device()))
+        with compiling.errors_of(f"the compiler refused {name}"):
+            compiled = compiling.executable(lowered, options)
+        notes += lost(known.unused, known.requested)
+        if lowering.is_of_nnx(fn):
+            notes.append(
+                "the executable is timed: nnx.jit's own work in Python before each call isn't in it"
+            )
     seconds = perf_counter() - begun
     positional, named = _dynamic(compiled, arguments, name)
     return Runner(
@@ -212,37 +224,27 @@ def compiled_runner(
         compiled=compiled,
         seconds=seconds,
         name=name,
-        lowered=lowered,
+        calls=known.calls if known is not None else (),
+        given=known is None,
         copies=not consume,
+        notes=notes,
     )
 
 
-def _lowered(fn: Any, arguments: Arguments, jit: Mapping[str, Any], name: str) -> Any:
-    import jax
-
-    jitted = hasattr(fn, "lower")
-    if jitted and jit:
-        raise BadType(f"{name} is jitted already: give {', '.join(jit)} to jax.jit")
-    call = f"{name}({', '.join(arguments.described())})"
-    try:
-        traceable = fn if jitted else jax.jit(fn, **jit)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
-            return traceable.lower(*arguments.positional, **arguments.named)
-    except Exception as error:
-        advice = ""
-        if "Tracer" in type(error).__name__ or "Concretization" in type(error).__name__:
-            advice = ". It needs values while it is traced: run it as it is with jit=False"
-        raise CannotTrace(
-            f"JAX can't trace {call}: {type(error).__name__}: {reason(error)}{advice}"
-        ) from error
+AS_IT_IS = ". It needs values while it is traced: run it as it is with jit=False"
 
 
-def name_of(fn: Any) -> str:
-    """Return what a function is called."""
-    inner = fn.func if isinstance(fn, functools.partial) else fn
-    called = getattr(inner, "__name__", None) or type(fn).__name__
-    return "function" if called in ("<lambda>", "Compiled") else str(called)
+def _check_executable(compiled: Any, name: str) -> None:
+    """Raise for an executable of another library, or for another device than the one here."""
+    if not hasattr(compiled, "in_tree"):
+        module = type(compiled).__module__.partition(".")[0]
+        raise BadType(f"{name} is an executable of {module}: give the function that it was made of")
+    theirs, here = targets.device_of(compiled), targets.first_device()
+    if theirs.platform != here.platform:
+        raise BadValue(
+            f"the executable was compiled for {targets.called(theirs)}, and here is "
+            f"{targets.called(here)}: give chip={targets.called(theirs)!r}, and nothing runs"
+        )
 
 
 def _dynamic(compiled: Any, arguments: Arguments, name: str) -> tuple[tuple[Any, ...], Any]:

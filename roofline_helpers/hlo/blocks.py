@@ -42,6 +42,9 @@ class Operand:
         caches on a GPU.
     result : bool
         Whether it is written rather than read.
+    most : float, optional
+        Bytes of all fetches where data choose the blocks, and every step may fetch another one;
+        `moved` is then the array once. None where the blocks are known.
 
     Examples
     --------
@@ -59,6 +62,7 @@ class Operand:
     fetches: int
     moved: float
     result: bool
+    most: float | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -142,6 +146,18 @@ class PallasKernel(Facts):
         `asked`.
         """
         return sum(self.reads) + sum(self.writes)
+
+    @property
+    def most(self) -> float | None:
+        """Bytes at most where data choose its blocks: what its author declares, else every step's.
+
+        None where the blocks are known, so that `bytes` is all there is to say.
+        """
+        if all(one.most is None for one in self.operands):
+            return None
+        stated = (self.declared or {}).get("bytes_accessed", 0.0)
+        each = sum(one.moved if one.most is None else one.most for one in self.operands)
+        return stated if stated > self.bytes else max(each, self.bytes)
 
     @property
     def asked(self) -> float:

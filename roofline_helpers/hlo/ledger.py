@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from roofline_helpers._checks import BadValue, flag, whole
 from roofline_helpers.hlo import schedule, tensors, tiles
 from roofline_helpers.hlo.blocks import PallasKernel
-from roofline_helpers.hlo.calls import counted_as, declared
+from roofline_helpers.hlo.calls import PALLAS, counted_as, declared
 from roofline_helpers.hlo.collectives import Axes, Collective, axis_of, collective_of
 from roofline_helpers.hlo.flops import Flops, flops_of, is_complex, matrix_types
 from roofline_helpers.hlo.loops import Loop
@@ -31,6 +31,8 @@ class Row:
     `op_name` what JAX calls it, and `tensors` the program's arguments that it reads.
     `read` and `written` are bytes by memory level. `tile_read` is what it reads from the main
     memory when operands are fetched again as its tiles imply; None where that is not known.
+    `most_bytes` are those of the main memory at most, where data choose the blocks of a Pallas
+    kernel: `read` and `written` are then the least.
     `matrix_types` are the types and the precision of its products of matrices. `overlaps` marks
     an asynchronous copy or exchange, which runs at the same time as other kernels. `behind` is how
     many of the rows that follow run before somebody waits for it. `loop` names the innermost loop
@@ -67,6 +69,7 @@ class Row:
     collective: Collective | None = None
     loop: str = ""
     behind: int = 0
+    most_bytes: int | None = None
 
     @property
     def scope(self) -> str:
@@ -409,6 +412,7 @@ class _Walk:
             uncounted=uncounted,
             collective=collective_of(site, times),
             loop=self.loop,
+            most_bytes=_most(each, moved, cost, known),
         )
         self._note(site, row, moved, blocks=known is not None)
         if known is not None:
@@ -428,7 +432,13 @@ class _Walk:
     def _note(self, site: Site, row: Row, moved: Traffic, blocks: bool) -> None:
         """Add what a reader should know of how a row was counted."""
         stated = row.declared_bytes
-        if stated is not None and abs(stated - moved.bytes) > 0.01 * moved.bytes:
+        if row.most_bytes is not None:
+            whose = "as its author declares" if row.most_bytes == stated else "if each step does"
+            self.notes.append(
+                f"{row.name}: data choose its blocks, so its bytes are between {moved.bytes:,} "
+                f"(each array once, which counts) and {row.most_bytes:,} ({whose})"
+            )
+        elif stated is not None and abs(stated - moved.bytes) > 0.01 * moved.bytes:
             counted = "its blocks move" if blocks else "its operands and results have"
             self.notes.append(
                 f"{row.name}: its author declares {stated:,} bytes, {counted} {moved.bytes:,}; the "
@@ -447,6 +457,16 @@ class _Walk:
             self.undeclared.setdefault(what, []).append(row.name)
         if any(is_complex(part) for part in site.parts()):
             self.notes.append("complex numbers: an operation on one counts as one FLOP")
+
+
+def _most(
+    each: Instruction, moved: Traffic, cost: Mapping[str, float] | None, known: PallasKernel | None
+) -> int | None:
+    """Return the bytes of a Pallas kernel at most; None where they are known."""
+    if each.target not in PALLAS:
+        return None
+    most = known.most if known is not None else (cost or {}).get("bytes_accessed")
+    return int(most) if most is not None and int(most) > 1.01 * moved.bytes else None
 
 
 def _is_scalar(site: Site) -> bool:

@@ -235,9 +235,11 @@ def _reflection(today: serving.Step) -> Element:
         "narrow": today.but(weights="int4"),
         "batch": today.but(batch=64),
     }
+    gain = {k: one.tokens_per_second / today.tokens_per_second for k, one in changed.items()}
     return ask.question(
         "lab-design-back",
-        gain={k: one.tokens_per_second / today.tokens_per_second for k, one in changed.items()},
+        right=max(gain, key=lambda name: gain[name]),
+        gain=gain,
         launches={
             name: sum(kernel.count for kernel in one.kernels)
             for name, one in {"today": today, "fused": changed["fused"]}.items()

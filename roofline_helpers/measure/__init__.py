@@ -45,7 +45,7 @@ from roofline_helpers.measure.machine import (
 )
 from roofline_helpers.measure.programs import jax_program, time
 from roofline_helpers.measure.record import SCHEMA, Record, load
-from roofline_helpers.measure.running import Bar, run
+from roofline_helpers.measure.running import run
 from roofline_helpers.measure.sample import CEILINGS, OURS, Sample
 from roofline_helpers.measure.timing import (
     DRIFT,
@@ -107,7 +107,6 @@ __all__ = [
     "vector_case",
     "kernel_cases",
     "cases",
-    "Bar",
     "run",
     "busy",
     "main",

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 
 from roofline_helpers._checks import BadType, RooflineError, shown
+from roofline_helpers.compiled import compiling, lowering
+from roofline_helpers.compiled.arguments import Arguments
 from roofline_helpers.measure.dependence import unused_arguments
 from roofline_helpers.measure.machine import last_cache
 from roofline_helpers.measure.timing import CannotTime, Timing, clock, reason
@@ -179,6 +181,10 @@ def jax_program(
                 f"arguments must lie on one device, got {leaf.dtype}{list(leaf.shape)} on "
                 f"{len(leaf.devices())}: a program over several devices can't be timed here"
             )
+    if jit:
+        with lowering.errors_of(fn):
+            fn, taken = lowering.pure(fn, Arguments(args, {}), {})
+        args = taken.positional
     unused = unused_arguments(fn, args)
     turns = _sets_needed(args) if cold and not inplace else 1
     try:
@@ -237,9 +243,10 @@ def _compile(
         spare = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), out)
         operands, mode = (spare, *args), "donate"
     else:
-        jitted, spare, operands, mode = jax.jit(fn), None, args, "plain"
+        jitted, spare, operands, mode = fn, None, args, "plain"
     if compiled is None:
-        compiled = jitted.lower(*operands).compile(compiler_options=dict(options) or None)
+        lowered, *_ = lowering.lower_here(jitted, Arguments(operands, {}), {})
+        compiled = compiling.executable(lowered, options)
     program = JaxProgram(compiled, sets, spare, mode)
     program.compiled, program.xla_bytes = compiled, _bytes_accessed(compiled)
     return program

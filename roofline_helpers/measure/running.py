@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import datetime
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
 from typing import Any, NamedTuple
 
+from roofline_helpers import show
 from roofline_helpers._checks import BadType, RooflineError, shown, single, whole
 from roofline_helpers.measure.case import Case
 from roofline_helpers.measure.machine import busy, device, free_memory, host, software
@@ -21,44 +21,6 @@ from roofline_helpers.show import si
 
 SECONDS = {False: 0.3, True: 0.15}
 """About how long each case is measured in each pass: usually, and where it must be quick."""
-
-
-class Bar:
-    """A progress bar on stderr: a line redrawn on a terminal, a line a tenth elsewhere.
-
-    Examples
-    --------
-    >>> bar = Bar(2)
-    >>> bar.done, bar.total
-    (0, 2)
-    """
-
-    def __init__(self, total: int, stream: Any = None, width: int = 24) -> None:
-        self.total, self.width = max(total, 1), width
-        self.stream = stream or sys.stderr
-        self.terminal = bool(getattr(self.stream, "isatty", lambda: False)())
-        self.done, self._tenth, self._begun = 0, -1, perf_counter()
-
-    def step(self, name: str) -> None:
-        """Say what is being measured now, and count it."""
-        share = self.done / self.total
-        passed = perf_counter() - self._begun
-        filled = round(self.width * share)
-        text = f"[{'#' * filled}{'.' * (self.width - filled)}] {self.done}/{self.total}"
-        text += f"  {passed:.0f} s  {name}"
-        if self.terminal:
-            self.stream.write(f"\r\x1b[K{text[:110]}")
-        elif int(10 * share) > self._tenth:
-            self._tenth = int(10 * share)
-            self.stream.write(text + "\n")
-        self.stream.flush()
-        self.done += 1
-
-    def close(self) -> None:
-        """Leave the cursor on a clean line."""
-        if self.terminal:
-            self.stream.write("\r\x1b[K")
-            self.stream.flush()
 
 
 def run(
@@ -93,7 +55,7 @@ def run(
     deadline : float, optional
         Seconds after which no case is begun any more; the record says so.
     progress : bool
-        Whether to draw a bar on stderr.
+        Whether to show on a terminal what is being measured.
     command : str, optional
         What the record names as the command that made it.
     partial : path, optional
@@ -125,19 +87,19 @@ def run(
     budget = single("seconds", SECONDS[bool(quick)] if seconds is None else seconds)
     how = _How(budget, probe)
     record = _empty(todo, command or "roofline_helpers.measure.run()")
-    bar = Bar(rounds * len(todo)) if progress else None
     compiled: list[Any] = [None] * len(todo)
     saved = begun
-    left_out = 0
-    try:
+    left_out = done = 0
+    with show.progress(progress) as say:
         for number in range(rounds):
             # Back and forth: what comes second may find the chip warm or slowed down
             order = range(len(todo)) if number % 2 == 0 else range(len(todo) - 1, -1, -1)
             for index in order:
                 case = todo[index]
-                if bar:
-                    bar.step(case.name)
-                if deadline is not None and perf_counter() - begun > deadline:
+                passed = perf_counter() - begun
+                say(f"{done} of {rounds * len(todo)}, {passed:.0f} s: {case.name}")
+                done += 1
+                if deadline is not None and passed > deadline:
                     left_out += 1
                     continue
                 sample = record.samples[index]
@@ -151,9 +113,6 @@ def run(
                 record = between(number, record)
                 if partial is not None:
                     record.save(partial)
-    finally:
-        if bar:
-            bar.close()
     notes = [*record.notes]
     if left_out:
         notes.append(f"{left_out} measurements left out: the time was up after {deadline:.0f} s")

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
 import statistics
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from roofline_helpers import network
+from roofline_helpers import measure, network, records
 
 if TYPE_CHECKING:
     import pandas
+
+SCHEMA = "roofline_helpers.collectives/1"
+"""What a record of published collectives says of itself."""
 
 LARGE = 0.30
 """An error above this share needs a reason."""
@@ -43,23 +44,22 @@ def collectives() -> pandas.DataFrame:
     return pandas.DataFrame(list(_rows()))
 
 
-def _read(folder: str) -> list[dict[str, Any]]:
+def _read(folder: str, schema: str) -> list[dict[str, Any]]:
     """Return the records of a folder of the package's data."""
-    data = resources.files("roofline_helpers").joinpath("data", folder)
-    paths = sorted(data.iterdir(), key=lambda each: each.name)
-    return [json.loads(each.read_text("utf-8")) for each in paths if each.name.endswith(".json")]
+    files = records.files(records.committed(folder))
+    return [records.load(file, schema) for file in files.values()]
 
 
 @cache
 def between() -> tuple[dict[str, Any], ...]:
     """Return our own records of several devices."""
-    return tuple(_read("between"))
+    return tuple(_read("between", measure.SCHEMA))
 
 
 @cache
 def _records() -> tuple[dict[str, Any], ...]:
     """Return what others measured, and what we did."""
-    return (*_read("collectives"), *(measured(record) for record in between()))
+    return (*_read("collectives", SCHEMA), *(measured(record) for record in between()))
 
 
 def measured(record: Mapping[str, Any]) -> dict[str, Any]:

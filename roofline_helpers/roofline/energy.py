@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from roofline_helpers._checks import BadType, BadValue, plain, quantity, shown, single
-from roofline_helpers._lazy import lazy
 from roofline_helpers.roofline.model import Roofline
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = lazy("numpy")
 
 
 @dataclass(frozen=True)

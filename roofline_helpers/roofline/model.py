@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, reduce
-from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, runtime_checkable
+from typing import Any, Protocol, TypeGuard, runtime_checkable
+
+import numpy as np
 
 from roofline_helpers._checks import (
     BadType,
@@ -21,14 +23,7 @@ from roofline_helpers._checks import (
     quantity,
     shown,
 )
-from roofline_helpers._lazy import lazy
 from roofline_helpers.roofline.ceilings import FLOOR, NETWORK, UNITS, Ceilings
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    np = lazy("numpy")
-
 
 _BOUNDS = {**dict.fromkeys(UNITS, "compute"), NETWORK: NETWORK, FLOOR: "latency"}
 

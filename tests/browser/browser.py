@@ -8,7 +8,7 @@ Fixtures, offered to every test file by ``tests/conftest.py``::
 
 A page that asks for anything outside this machine, logs an error or throws one fails its test when
 the test ends. Chromium is the one that ``tools/site/chrome.py`` finds. Without any the tests are
-skipped, loudly; where ``CI`` or ``ROOFLINE_BROWSER`` is set they fail.
+skipped, loudly; where ``CI`` is set they fail.
 """
 
 from __future__ import annotations
@@ -32,16 +32,12 @@ from playwright.sync_api import Browser, ConsoleMessage, Error, Frame, Page, exp
 
 from tools.site.chrome import launched
 
-REQUIRED = os.environ.get("CI", "") not in {"", "0", "false"} or "ROOFLINE_BROWSER" in os.environ
+REQUIRED = os.environ.get("CI", "") not in {"", "0", "false"}
 LOCAL = {"127.0.0.1", "localhost"}
 AXE_TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 # What it finds comes as one text: anything else is copied value by value between processes
-AXE = """async ([within, only, off, selector]) => {
-  axe.configure({ rules: [{ id: "color-contrast", selector }] });
-  const rules = Object.fromEntries(off.map((rule) => [rule, { enabled: false }]));
-  const options = { runOnly: only, resultTypes: ["violations"], rules };
-  return JSON.stringify((await axe.run(within || document, options)).violations);
-}"""
+AXE = """async ([within, only]) => JSON.stringify(
+  (await axe.run(within || document, {runOnly: only, resultTypes: ["violations"]})).violations)"""
 PATIENCE = 30_000  # milliseconds for what takes 50 on a machine with nothing else to do
 expect.set_options(timeout=PATIENCE)
 Serve = Callable[[Path], str]
@@ -73,60 +69,6 @@ def _said(message: ConsoleMessage) -> str:
     return f"{message.text} ({message.location.get('url', '')})"
 
 
-# A page's last writes may reach the store after it was cleared: what a test opens first clears it
-FRESH = """if (window === top && location.protocol !== "about:" && window.name !== "used") {
-  window.name = "used";
-  localStorage.clear();
-  sessionStorage.clear();
-}"""
-
-
-class Window:
-    """A window of the browser, opened with nothing stored, and what is noticed of it."""
-
-    def __init__(self, browser: Browser, width: int, **options: Any) -> None:
-        self.touch = width < 600
-        options = {"reduced_motion": "reduce", "has_touch": self.touch, **options}
-        self.watch = Watch()
-        self.origins: set[str] = set()
-        self.context = browser.new_context(**options)
-        self.context.set_default_timeout(PATIENCE)
-        self.context.on("request", lambda request: self._request(request.url))
-        self.context.on(
-            "console", lambda m: self.watch.error(_said(m)) if m.type == "error" else None
-        )
-        self.context.on("weberror", lambda raised: self.watch.error(str(raised.error)))
-        self.page = self.context.new_page()
-        self.page.add_init_script(FRESH)
-
-    def _request(self, address: str) -> None:
-        self.watch.request(address)
-        if address.startswith("http"):
-            self.origins.add("/".join(address.split("/")[:3]))
-
-    def empty(self) -> None:
-        """Leave its page and forget what was stored, so that the next test finds it as new."""
-        for other in self.context.pages:
-            if other is not self.page:
-                other.close()
-        self.page.goto("about:blank")
-        self.page.evaluate("window.name = ''")
-        devtools = self.context.new_cdp_session(self.page)
-        for origin in self.origins:
-            wanted = {"origin": origin, "storageTypes": "all"}
-            devtools.send("Storage.clearDataForOrigin", wanted)
-        devtools.detach()
-        self.page.mouse.move(0, 0)
-        self.origins.clear()
-
-    def prepare(self, width: int, height: int, theme: str, watch: Watch) -> None:
-        """Give it the size and the theme that a test asks for."""
-        self.watch = watch
-        self.page.set_default_timeout(PATIENCE)
-        self.page.set_viewport_size({"width": width, "height": height})
-        self.page.emulate_media(media="null", color_scheme=theme)  # type: ignore[arg-type]
-
-
 @contextmanager
 def visitor(
     browser: Browser,
@@ -136,7 +78,7 @@ def visitor(
     allowed: tuple[str, ...] = (),
     **options: Any,
 ) -> Iterator[tuple[Page, Watch]]:
-    """Open a page in a window of its own, and watch what it does.
+    """Open a page in a window of its own, with nothing stored, and watch what it does.
 
     Parameters
     ----------
@@ -151,13 +93,22 @@ def visitor(
     options
         Of Playwright's ``new_context``: ``java_script_enabled=False``, …
     """
-    window = Window(browser, width, **options)
     watch = Watch(allowed)
+    context = browser.new_context(
+        viewport={"width": width, "height": height},
+        color_scheme=theme,  # type: ignore[arg-type]
+        reduced_motion="reduce",
+        has_touch=width < 600,
+        **options,
+    )
+    context.set_default_timeout(PATIENCE)
+    context.on("request", lambda request: watch.request(request.url))
+    context.on("console", lambda m: watch.error(_said(m)) if m.type == "error" else None)
+    context.on("weberror", lambda raised: watch.error(str(raised.error)))
     try:
-        window.prepare(width, height, theme, watch)
-        yield window.page, watch
+        yield context.new_page(), watch
     finally:
-        window.context.close()
+        context.close()
 
 
 @contextmanager
@@ -218,40 +169,14 @@ def serve() -> Iterator[Serve]:
         yield one
 
 
-@pytest.fixture(scope="session")
-def idle() -> dict[bool, list[Window]]:
-    """Return the windows that no test uses now: of touch screens, and of others."""
-    return {True: [], False: []}
-
-
 @pytest.fixture
-def visit(chromium: Browser, idle: dict[bool, list[Window]]) -> Iterator[Visit]:
-    """Return a function that opens an address (or "" for an empty page) as `visitor` does.
-
-    Opening a window takes a second of the processor's time, so the next test gets it, emptied. A
-    test that asks for other options, or for ``own=True``, gets windows of its own.
-    """
+def visit(chromium: Browser) -> Iterator[Visit]:
+    """Return a function that opens an address (or "" for an empty page) as `visitor` does."""
     with ExitStack() as stack:
-        watches, used = [], []
+        watches = []
 
-        def open_page(
-            address: str = "",
-            width: int = 1280,
-            height: int = 900,
-            theme: str = "light",
-            allowed: tuple[str, ...] = (),
-            own: bool = False,
-            **options: Any,
-        ) -> Page:
-            if own or options:
-                fresh = visitor(chromium, width, height, theme, allowed, **options)
-                page, watch = stack.enter_context(fresh)
-            else:
-                left = idle[width < 600]
-                window = left.pop() if left else Window(chromium, width)
-                used.append(window)
-                page, watch = window.page, Watch(allowed)
-                window.prepare(width, height, theme, watch)
+        def open_page(address: str = "", **options: Any) -> Page:
+            page, watch = stack.enter_context(visitor(chromium, **options))
             watches.append(watch)
             if address:
                 page.goto(address)
@@ -261,10 +186,6 @@ def visit(chromium: Browser, idle: dict[bool, list[Window]]) -> Iterator[Visit]:
         for watch in watches:
             assert not watch.outside, f"the page asked the network: {watch.outside}"
             assert not watch.errors, "the page logged errors:\n" + "\n".join(watch.errors)
-        # Not reached where something was wrong: those windows close with the browser
-        for window in used:
-            window.empty()
-            idle[window.touch].append(window)
 
 
 @functools.cache
@@ -276,35 +197,17 @@ def axe_source() -> str:
     return (folder / "axe.min.js").read_text("utf-8")
 
 
-def violations(
-    page: Page | Frame,
-    within: str | None = None,
-    skip: tuple[str, ...] = (),
-    rules: tuple[str, ...] = (),
-    coloured: str = "*",
-) -> list[str]:
+def violations(page: Page | Frame, within: str | None = None) -> list[str]:
     """Return what axe finds on a page, one line a violation: rule, impact, first places.
 
-    Parameters
-    ----------
-    page : Page or Frame
-        Where to look. Shadow roots are looked into.
-    within : str, optional
-        A CSS selector: only there.
-    skip : tuple of str
-        Rules to leave out.
-    rules : tuple of str, optional
-        Only these; else all of `AXE_TAGS`.
-    coloured : str
-        A CSS selector: the contrast of colours is judged only of these, in shadow roots too.
+    Shadow roots are looked into. With a CSS selector `within`, axe looks only there.
     """
     if page.evaluate("typeof axe") == "undefined":
         page.evaluate(axe_source())
-    violated = page.evaluate(AXE, [within, list(rules) or AXE_TAGS, list(skip), coloured])
     return [
         f"{one['id']} ({one['impact']}, {len(one['nodes'])}): "
         + "; ".join(f"{node['target']} {node['failureSummary']}" for node in one["nodes"][:3])
-        for one in json.loads(violated)
+        for one in json.loads(page.evaluate(AXE, [within, AXE_TAGS]))
     ]
 
 

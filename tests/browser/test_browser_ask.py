@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import random
 import re
 from pathlib import Path
@@ -15,7 +14,6 @@ from asking import (
     Show,
     choice,
     framed,
-    multi,
     number,
     piece,
     sheet,
@@ -69,14 +67,6 @@ def answer_by_keyboard(page: Page, host: Locator, downs: int, right: bool) -> No
     assert entry["first"] == chosen != entry["given"]
 
 
-def test_nothing_chosen_is_said_and_unlocks_nothing(show: Show) -> None:
-    page = show(choice(then=TABLE))
-    page.get_by_role("button", name="Check my answer").press("Space")
-    expect(page.get_by_role("table")).to_be_hidden()
-    assert status(page) == "Choose an answer first."
-    assert stored(page) == {}
-
-
 NUMBERS = {
     "341.3": "Right.",
     "340": "Right.",
@@ -128,36 +118,6 @@ BAD = {
     "1e99": "At most 1e30.",
     "1e999": "At most 1e30.",
 }
-WRITTEN = {
-    "1e3": 1000,
-    "1.2k": 1200,
-    "4K": 4000,
-    "2 M": 2e6,
-    ".5": 0.5,
-    "5.": 5,
-    "+7": 7,
-    "1_000": 1000,
-    "1,024,000": 1024000,
-    "1 024": 1024,
-    " 12 ": 12,
-    "3FLOP/byte": 3,
-    "1E-3": 0.001,
-}
-
-
-def test_right_but_not_all_is_said(show: Show) -> None:
-    page = show(multi())
-    page.get_by_label("reads").check()
-    page.get_by_role("button", name="Check my answer").click()
-    assert "They cross. Not all: 1 more belongs here." in status(page)
-    expect(page.locator("p.bad").filter(has_text="Not all")).to_be_visible()
-    assert [entry["right"] for entry in stored(page).values()] == [False]
-    again = page.get_by_role("button", name="Answer again")
-    if again.count():
-        again.click()
-    page.get_by_label("writes").check()
-    page.get_by_role("button", name="Check my answer").click()
-    expect(page.get_by_text("Not all")).to_have_count(0)
 
 
 # What a field says of itself, and whether it has the focus
@@ -188,34 +148,6 @@ def test_bad_numbers_get_a_word_and_unlock_nothing(show: Show) -> None:
     assert stored(page) == {}
 
 
-def test_numbers_may_be_written_in_many_ways(show: Show) -> None:
-    page = show(number())
-    for typed, value in WRITTEN.items():
-        page.get_by_role("textbox").fill(typed)
-        page.get_by_role("textbox").press("Enter")
-        (entry,) = stored(page).values()
-        assert entry["value"] == value, typed
-        page.get_by_role("button", name="Answer again").press("Enter")
-
-
-def test_whole_numbers_only_where_asked(show: Show) -> None:
-    page = show(number(integer=True, smallest=2))
-    for typed, word in (("2.5", "whole number"), ("1", "At least 2.")):
-        page.get_by_role("textbox").fill(typed)
-        page.get_by_role("textbox").press("Enter")
-        assert word in status(page)
-
-
-def test_an_estimate_is_judged_in_powers_of_ten(show: Show) -> None:
-    judged = {"400": True, "3100": True, "300": False, "3300": False}
-    page = show(*(number(decades=0.5, solution=1000, key=f"t-{typed}") for typed in judged))
-    hosts = page.locator("[data-kind=question]").all()
-    for host, (typed, right) in zip(hosts, judged.items(), strict=True):
-        host.get_by_role("textbox").fill(typed)
-        host.get_by_role("textbox").press("Enter")
-        assert ("Right." in str(host.get_by_role("status").text_content())) is right, typed
-
-
 def test_a_sheet_by_keyboard(show: Show) -> None:
     page = show(sheet())
     host = piece(page, "sheet")
@@ -241,46 +173,6 @@ def test_a_sheet_by_keyboard(show: Show) -> None:
     # What the notebook has given is in its field, judged; nothing was said about it
     expect(page.get_by_role("textbox").nth(1)).to_have_value("8")
     expect(host).to_contain_text("Too large.")
-
-
-def test_several_answers_by_keyboard(show: Show) -> None:
-    page = show(multi())
-    page.keyboard.press("Tab")
-    page.keyboard.press("Space")
-    page.keyboard.press("Tab")
-    page.keyboard.press("Tab")
-    page.keyboard.press("Space")
-    page.keyboard.press("Enter")
-    expect(page.get_by_role("button", name="Answer again")).to_be_focused()
-    for text in ("reads: They cross.", "adds: They stay inside.", "writes: They cross too."):
-        assert text in status(page)
-    assert stored(page)["roofline:v1:t-multi"]["right"] is False
-
-
-def test_a_question_inside_what_another_unlocks(show: Show) -> None:
-    page = show(choice(then=[number(then="The deepest text.")]))
-    expect(page.get_by_role("textbox")).to_be_hidden()
-    page.get_by_label("4096").check()
-    page.get_by_role("button", name="Check my answer").press("Enter")
-    expect(page.get_by_text("The deepest text.")).to_be_hidden()
-    page.get_by_role("textbox").fill("1")
-    page.get_by_role("textbox").press("Enter")
-    expect(page.get_by_text("The deepest text.")).to_be_visible()
-
-
-def test_on_paper_an_open_question_has_its_answer(show: Show) -> None:
-    page = show(number())
-    paper = piece(page).locator(".solution, .paper")
-    expect(paper).to_be_hidden()
-    page.emulate_media(media="print")
-    expect(paper).to_be_visible()
-    page.emulate_media(media="screen")
-    page.get_by_role("textbox").fill("341")
-    page.get_by_role("textbox").press("Enter")
-    page.emulate_media(media="print")
-    seen = paper.locator("visible=true")
-    expect(seen).to_have_count(1)  # not twice
-    expect(seen).to_contain_text("341 FLOP/byte")
 
 
 # --- what is kept --------------------------------------------------------------------------------
@@ -316,52 +208,6 @@ def test_answers_come_back_and_can_be_forgotten(show: Show) -> None:
     expect(page.get_by_role("textbox").first).to_have_value("")
     expect(page.get_by_label("4096")).not_to_be_checked()
     expect(host).to_contain_text("Nothing answered yet")
-
-
-def test_the_first_answer_counts(show: Show) -> None:
-    page = show(choice(then=TABLE), number(), ask.ledger())
-    host = piece(page, "ledger")
-    page.get_by_label("4096").check()
-    page.get_by_role("button", name="Check my answer").first.press("Enter")
-    page.get_by_role("textbox").fill("341")
-    page.get_by_role("textbox").press("Enter")
-    for label in ("16384", "the batch"):
-        page.get_by_role("button", name="Answer again").first.press("Enter")
-        page.get_by_label(label).check()
-        page.get_by_role("button", name="Check my answer").first.press("Enter")
-    expect(host).to_contain_text("1 of 2 right at once, 1 later")
-    row = host.get_by_role("row").filter(has_text="Which decides?")
-    expect(row).to_contain_text("4096")
-    expect(row).to_contain_text("✗, then ✓")
-    page.reload()
-    expect(host).to_contain_text("1 of 2 right at once, 1 later")
-    # An answer from before that was kept: which one was right isn't
-    kept = {"question": "Old?", "given": "b", "first": "a", "right": True, "answer": "b"}
-    page.evaluate(f"localStorage['roofline:v1:t-old'] = {json.dumps(json.dumps(kept))}")
-    page.reload()
-    expect(host).to_contain_text("1 of 3 right at once, 2 later")
-
-
-def unlocking(**more: Any) -> ask.Element:
-    return choice(then=TABLE, **more)
-
-
-def test_a_spoiled_entry_locks_nothing_up(show: Show) -> None:
-    spoiled = ("{", "null", '{"value":[9]}', '{"value":"x"}', '{"value":{}}', "7")
-    keys = range(len(spoiled))
-    asked = [one(key=f"t-{i}{one.__name__}") for i in keys for one in (unlocking, number)]
-    page = show(*asked, ask.ledger())
-    kept = {f"roofline:v1:t-{i}{one}": spoiled[i] for i in keys for one in ("unlocking", "number")}
-    page.evaluate("kept => Object.assign(localStorage, kept)", kept)
-    page.reload()
-    tables = page.locator("table.dataframe")
-    expect(tables).to_have_count(len(spoiled))
-    for i, host in enumerate(page.locator("[data-kind=question]").all()[::2]):
-        expect(tables.nth(i)).to_be_hidden()
-        host.get_by_label("4096").check()
-        host.get_by_role("button", name="Check my answer").press("Enter")
-        expect(tables.nth(i)).to_be_visible()
-    expect(piece(page, "ledger")).to_contain_text(f"0 of {len(spoiled)} right")
 
 
 def test_it_works_where_storage_is_refused(show: Show) -> None:
@@ -467,34 +313,3 @@ def test_numbers_are_judged_as_in_python(visit: Visit) -> None:
             assert expected.removeprefix("Not yet. ") == words, (options, value)
             compared += 1
     assert compared > 200
-
-
-def test_numbers_that_are_none_read_as_in_python(visit: Visit) -> None:
-    got = core(visit(), "() => [Infinity, -Infinity, NaN].map(v => core.si(v, 'B'))")
-    assert got == [rh.si(value, "B") for value in (math.inf, -math.inf, math.nan)]
-
-
-def test_a_field_calls_with_sound_numbers_only(visit: Visit) -> None:
-    page = visit()
-    core(
-        page,
-        "() => { seen = []; const one = core.field({label: 'N', value: 512, min: 1, max: 1e6,"
-        " integer: true, onvalue: v => seen.push(v)}); document.body.append(one.node); }",
-    )
-    field = page.get_by_label("N")
-    for typed in ("1024", "", "x", "1e99", "-4", "2.5", "4k"):
-        field.fill(typed)
-    assert page.evaluate("seen") == [1024, 4000]
-
-
-def test_the_address_holds_a_setting_on_the_site_only(show: Show) -> None:
-    page = show(choice())
-    core(page, "() => core.state.write('lab', {m: 1})")
-    assert "#" not in page.url
-    page.evaluate(
-        "document.head.insertAdjacentHTML('beforeend', '<meta name=roofline-site content=1>')"
-    )
-    page.evaluate("core.state.write('lab', {m: 512, chip: 'h100', name: 'a&b'})")
-    assert page.url.endswith("#lab?m=512&chip=h100&name=a%26b")
-    assert page.evaluate("core.state.read('lab')") == {"m": "512", "chip": "h100", "name": "a&b"}
-    assert page.evaluate("core.state.read('other')") == {}

@@ -1,4 +1,6 @@
-"""Questions in the real JupyterLab and Notebook 7, which must leave the keys to the question."""
+"""Questions in the real JupyterLab and Notebook 7, which must leave the keys to the question.
+
+A committed notebook has no script: its questions are plain until their cells are executed."""
 
 from __future__ import annotations
 
@@ -20,22 +22,16 @@ from browser import Visit, violations
 from nbformat.sign import NotebookNotary
 from playwright.sync_api import Locator, Page, expect
 
-import roofline_helpers as rh
-from roofline_helpers import ask
 from tools.notebooks import run as notebooks
 
 ACTIVE = re.compile(r"\bjp-mod-active\b")
 TOKEN = "a-token-of-the-tests"
 SECONDS = 120
-WALL = Path(__file__).parents[2] / "notebooks/lab-memory-wall.ipynb"
-pytestmark = pytest.mark.xdist_group("jupyterlab")  # one server
-
-
-def question() -> ask.Element:
-    options = {"the batch": "The smallest decides.", "4096": "It is large.", "16384": "Larger."}
-    table = rh.table([{"N": 64, "FLOP/byte": 21.3}])
-    inner = ask.number("How much?", solution=3, key="lab-number", why="One and two.", then="Deep.")
-    return ask.choice("Which?", options, right="the batch", key="lab-choice", then=[table, inner])
+ASKS = """import roofline_helpers as rh
+options = {"the batch": "The smallest decides.", "4096": "It is large.", "16384": "Larger."}
+table = rh.table([{"N": 64, "FLOP/byte": 21.3}])
+inner = rh.ask.number("How much?", solution=3, key="lab-number", why="One and two.", then="Deep.")
+rh.ask.choice("Which?", options, right="the batch", key="lab-choice", then=[table, inner])"""
 
 
 @pytest.fixture(scope="module")
@@ -43,18 +39,10 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Return the address of a JupyterLab with a trusted notebook and an untrusted one."""
     folder = tmp_path_factory.mktemp("lab")
     code = nbformat.v4.new_code_cell
-    stored = nbformat.v4.new_output("execute_result", data=question()._repr_mimebundle_())
-    stored.execution_count = 1
-    played = next(cell for cell in nbformat.read(WALL, 4).cells if "rh.lab." in cell.source)
-    cells = [code("1", id="before"), code("", outputs=[stored], id="asks"), played]
-    cells.append(code("2", id="after"))
-    cells[1].execution_count = 1
-    text = notebooks.dump(
-        nbformat.v4.new_notebook(
-            cells=cells,
-            metadata={"kernelspec": notebooks.KERNEL, "language_info": {"name": "python"}},
-        )
-    )
+    sources = {"before": "1", "asks": ASKS, "lab": "rh.lab.memory_wall()", "after": "2"}
+    written = nbformat.v4.new_notebook(cells=[code(text, id=id) for id, text in sources.items()])
+    nbformat.write(written, folder / "trusted.ipynb")
+    text = notebooks.dump(notebooks.normalise(notebooks.execute(folder / "trusted.ipynb")))
     (folder / "trusted.ipynb").write_text(text, "utf-8")
     # Trust goes by content: another one has none
     (folder / "untrusted.ipynb").write_text(text.replace('"2"', '"3"'), "utf-8")
@@ -121,9 +109,21 @@ def opened(visit: Visit, lab: str) -> Opened:
     return open_page
 
 
+def run_all(page: Page) -> None:
+    """Run all cells of a notebook whose questions are plain, and wait until they are not."""
+    expect(page.locator("[data-kind]")).to_have_count(3, timeout=1000 * SECONDS)
+    assert page.locator("[data-look]").count() == 0
+    page.get_by_text("Answer", exact=True).first.click()
+    expect(page.get_by_text("It is large.", exact=True)).to_be_visible()
+    page.get_by_role("menuitem", name="Run", exact=True).click()
+    page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
+    expect(page.locator("[data-kind][data-look]")).to_have_count(3, timeout=1000 * SECONDS)
+    expect(page.get_by_text("It is large.", exact=True)).to_be_hidden()
+
+
 def test_notebook_7_shows_it_too(opened: Opened) -> None:
     page = opened("notebooks/trusted.ipynb")
-    page.wait_for_selector("[data-kind][data-look]")
+    run_all(page)
     page.get_by_label("4096").focus()
     page.keyboard.press("Space")
     page.keyboard.press("ArrowDown")
@@ -132,13 +132,12 @@ def test_notebook_7_shows_it_too(opened: Opened) -> None:
     expect(page.locator("table.dataframe")).to_be_visible()
 
 
-def test_a_question_and_a_lab_are_used_by_keyboard_in_both_themes(opened: Opened) -> None:
+def test_a_question_is_answered_by_keyboard_in_both_themes(opened: Opened) -> None:
     page = opened("lab/tree/trusted.ipynb")
-    page.wait_for_selector("[data-kind][data-look]")
+    run_all(page)
     cells = page.locator(".jp-Notebook-cell")
     expect(cells).to_have_count(4)
     answer(page, cells)
-    play(page, cells.nth(2))
     expect(cells).to_have_count(4)
     expect(page.locator(".jp-MarkdownCell")).to_have_count(0)
     hosts = page.locator("[data-kind]")
@@ -170,11 +169,11 @@ def answer(page: Page, cells: Locator) -> None:
     expect(field).to_have_value("1abxddm")
     page.keyboard.press("Enter")
     expect(page.get_by_text("Not a number").first).to_be_visible()
-    expect(page.get_by_text("Deep.")).to_be_hidden()
+    expect(page.get_by_text("Deep.", exact=True)).to_be_hidden()
     page.keyboard.press("Control+A")
     page.keyboard.type("4")
     page.keyboard.press("Enter")
-    expect(page.get_by_text("Deep.")).to_be_visible()
+    expect(page.get_by_text("Deep.", exact=True)).to_be_visible()
     expect(cells).to_have_count(4)
     expect(page.locator(".jp-MarkdownCell")).to_have_count(0)
     expect(cells.nth(1)).to_have_class(ACTIVE)
@@ -183,59 +182,9 @@ def answer(page: Page, cells: Locator) -> None:
 def test_an_untrusted_notebook_shows_the_question_and_a_folded_answer(opened: Opened) -> None:
     # A workspace of its own: the usual one opens what another test left open
     page = opened("lab/workspaces/untrusted/tree/untrusted.ipynb")
-    expect(page.get_by_text("Which?")).to_be_visible(timeout=1000 * SECONDS)
-    expect(page.get_by_text("It is large.")).to_be_hidden()
+    expect(page.get_by_text("Predict. Which?")).to_be_visible(timeout=1000 * SECONDS)
+    expect(page.get_by_text("It is large.", exact=True)).to_be_hidden()
     page.get_by_text("Answer", exact=True).first.click()
-    expect(page.get_by_text("It is large.")).to_be_visible()
+    expect(page.get_by_text("It is large.", exact=True)).to_be_visible()
     shown = page.locator(".jp-NotebookPanel:visible")
     assert shown.locator("[data-look]").count() == 0
-
-
-def focus_by_tab(page: Page, name: str) -> None:
-    """Press Tab until what has the focus is labelled so."""
-    label = "document.activeElement.shadowRoot?.activeElement?.labels?.[0]?.textContent ?? ''"
-    for _ in range(20):
-        page.keyboard.press("Tab")
-        if page.evaluate(label) == name:
-            return
-    raise AssertionError(f"Tab does not come to {name!r}")
-
-
-def play(page: Page, cell: Locator) -> None:
-    """Play the lab of a cell by keyboard."""
-    host = cell.locator("[data-kind=memory-wall]")
-    host.scroll_into_view_if_needed()
-    expect(host).to_have_attribute("data-look", "light")
-    host.get_by_text("Predict", exact=True).click()  # command mode
-    expect(cell).to_have_class(ACTIVE)
-    chart = host.locator("svg")
-    expect(chart).to_have_count(0)
-    host.get_by_role("radio").first.focus()
-    page.keyboard.press("Space")
-    page.keyboard.press("ArrowDown")
-    expect(host.get_by_role("radio").nth(1)).to_be_checked()
-    expect(cell).to_have_class(ACTIVE)
-    page.keyboard.press("Enter")
-    expect(chart).to_be_visible()
-    title = chart.locator("title")
-    expect(title).to_contain_text("512 × 512 × 512 in bf16 on NVIDIA H100")
-    expect(title).to_contain_text("memory-bound")
-    # By keyboard from the button on; 1, 2 and 4 are commands of the notebook
-    focus_by_tab(page, "Chip")
-    page.keyboard.press("ArrowDown")
-    expect(title).not_to_contain_text("H100")
-    page.keyboard.press("ArrowUp")
-    focus_by_tab(page, "M")
-    page.keyboard.press("Control+A")
-    page.keyboard.type("4k")
-    expect(title).to_contain_text("4,000 × 512 × 512 in bf16 on NVIDIA H100")
-    page.keyboard.press("ArrowLeft")
-    page.keyboard.press("Backspace")
-    page.keyboard.type("8")
-    expect(title).to_contain_text("8,000 × 512 × 512")
-    facts = host.locator(".facts")
-    roof, job = rh.chip("h100").roofline("bf16"), rh.work.matmul(8000, 512, 512, "bf16")
-    expect(facts).to_contain_text(f"{rh.show.significant(job.intensity)} FLOP/byte")
-    expect(facts).to_contain_text(f"{roof.attainable(job) / 1e12:.3g} TFLOP/s")
-    expect(cell).to_have_class(ACTIVE)
-    assert page.locator(".jp-Notebook-cell.jp-mod-active").count() == 1

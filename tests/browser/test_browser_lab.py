@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import itertools
 import random
-from dataclasses import replace
 from typing import Any
 
 import pytest
-from labs import Shown, again, card, cards, fill, rate
-from playwright.sync_api import expect
+from labs import Shown, card, cards, fill, rate
 
 import roofline_helpers as rh
 from roofline_helpers import serving
@@ -53,133 +51,26 @@ def test_cards_of_the_memory_wall_are_those_of_python(shown: Shown) -> None:
             )
 
 
-def design_settings() -> list[dict[str, Any]]:
-    chosen = random.Random(11)
-    settings = []
-    for chip in ("h100", "v5e", "v6e", "orin-nx", "b200", "t4", "mi300x", "h200"):
-        half = rh.chip(chip).half
-        weights = chosen.choice([half, "int8", "int4"])
-        settings.append(
-            {
-                "chip": chip,
-                "model": chosen.choice(serving.MODELS),
-                "chips": str(chosen.choice(serving.chip_counts(LLAMA_3_8B, chip))),
-                "phase": chosen.choice(["decode", "prefill"]),
-                "batch": chosen.choice([1, 3, 16]),
-                "context": chosen.choice([512, 2048, 4000]),
-                "format": f"{weights}/{half}",
-                "cache": chosen.choice([half, "fp8"]),
-                "fusion": chosen.choice(list(serving.STRATEGIES)),
-                "attention": chosen.choice(["naive", "flash"]),
-                "latency": chosen.choice([20, 300]),
-                "ceilings": chosen.choice(["published", "reached"]),
-                "floor": chosen.choice(["with", "without"]),
-                "between": chosen.choice(["travels", "stays"]),
-                "kept": chosen.choice([0, 10]),
-            }
-        )
-    return settings
-
-
-def design_texts(setting: dict[str, Any]) -> tuple[dict[str, str], list[str], list[str], int]:
-    """Cards, texts that are said, texts that are not, and rows of the design lab, by Python."""
-    weights, activations = setting["format"].split("/")
-    asked = {name: setting[name] for name in ("phase", "context", "cache", "fusion", "attention")}
-    asked |= {"weights": weights, "activations": activations}
-    asked |= {"reached": setting["ceilings"] == "reached", "floor": setting["floor"] == "with"}
-    asked |= {"resident": setting["between"] == "stays", "reserve": setting["kept"] / 100}
-    asked |= {"chips": int(setting["chips"])}
-    one = serving.step(setting["model"], setting["chip"], batch=setting["batch"], **asked)
-    needed = one.memory.total + one.memory.reserve
-    several = one.setting.chips > 1
-    each = " of each chip" if several else ""
-    present = [
-        f"Memory{each}: {rh.si(needed, 'B')} of {rh.si(one.memory.capacity, 'B')}.",
-        f"KV cache {rh.si(one.memory.cache, 'B')}",
-    ]
-    when = "time per token" if setting["phase"] == "decode" else "time to the first token"
-    if one.fits:
-        cards = {"tokens per second": significant(one.tokens_per_second)}
-        cards[when] = rh.si(one.seconds, "s")
-        absent = ["Out of memory"]
-        if several:
-            present.append(
-                f"{significant(one.tokens_per_second / one.setting.chips)} tokens/s a chip"
-            )
-            present.append(f"all-reduces {rh.si(one.comms, 's')}")
-    else:
-        cards, absent = {"tokens per second": "–", when: "–"}, []
-        present.append(f"Out of memory: {rh.si(needed, 'B')} needed")
-        present += [f"Batch {one.largest_batch():,}"] if one.largest_batch() else []
-        present += [f"{one.fewest_chips()} chips"] if one.fewest_chips() else []
-    if setting["phase"] == "prefill":  # the target is one of a token
-        return (
-            cards,
-            present,
-            [*absent, "Best batch within", "No batch fits and meets"],
-            len(one.kernels) + several,
-        )
-    latency = setting["latency"] / 1e3
-    best = serving.best_batch(setting["model"], setting["chip"], latency=latency, **asked)
-    present.append(
-        f"{best.setting.batch:,}, {significant(best.tokens_per_second)} tokens/s."
-        if best
-        else "No batch fits and meets"
+@pytest.mark.parametrize(
+    ("chip", "weights", "batch", "phase"),
+    [("h100", "int8", 16, "decode"), ("v6e", "bf16", 3, "decode"), ("b200", "bf16", 1, "prefill")],
+)
+def test_cards_of_the_design_are_those_of_python(
+    shown: Shown, chip: str, weights: str, batch: int, phase: str
+) -> None:
+    setting = {"chip": chip, "format": f"{weights}/bf16", "batch": batch, "phase": phase}
+    rest = {"context": 2048, "cache": "bf16", "fusion": "epilogue", "attention": "flash"}
+    how = {"kept": 0, "ceilings": "reached", "floor": "with", "between": "travels"}
+    host = shown("design", {**setting, **rest, **how})
+    one = serving.step(
+        LLAMA_3_8B, chip, batch=batch, phase=phase, weights=weights, reached=True, **rest
     )
-    return cards, present, absent, len(one.kernels) + several
-
-
-def test_cards_of_the_design_are_those_of_python(shown: Shown) -> None:
-    host = shown("design")
-    problems = []
-    for setting in design_settings():
-        again(host, "design", setting)
-        wanted, present, absent, rows = design_texts(setting)
-        text, shown_there = host.locator(".act").inner_text(), cards(host)
-        wrong = [name for name, value in wanted.items() if shown_there.get(name) != value]
-        wrong += [one for one in present if one not in text] + [
-            one for one in absent if one in text
-        ]
-        count = host.locator("details table tbody tr").count()
-        wrong += [f"{count} rows of {rows}"] if count != rows else []
-        problems += [f"{setting['chip']}: {one}" for one in wrong]
-    assert not problems, "\n".join(problems)
-
-
-def test_a_chip_of_one_s_own_runs_the_chain_and_serves(shown: Shown) -> None:
-    host = shown("chain", {"chip": "own", "peak": 500, "memory": 2000, "bc": "yes"})
-    apart = rh.work.fusion_chain(65536, 4096, "bf16")
-    two = [apart[0], rh.fuse(*apart[1:3]), apart[3]]
-    assert card(host, "least time") == rh.si(rh.total(*two).bytes / 2e12, "s")
-    own = {"chip": "own", "peak": 500, "memory": 2000, "room": 100, "attention": "flash"}
-    host = shown("design", {**own, "batch": 4, "fusion": "epilogue"})
-    h100 = rh.chip("h100")
-
-    def figures(of_chip: Any, value: float) -> Any:
-        return {name: replace(each, value=value) for name, each in of_chip.items()}
-
-    memory = h100.memory["hbm"]
-    hbm = replace(
-        memory,
-        bandwidth=replace(memory.bandwidth, value=2e12),
-        capacity=replace(memory.capacity, value=100e9),
-    )
-    mine = replace(
-        h100, matrix=figures(h100.matrix, 5e14), vector={}, memory={**h100.memory, "hbm": hbm}
-    )
-    one = serving.step(LLAMA_3_8B, mine, batch=4, fusion="epilogue", floor=False)
-    assert card(host, "time per token") == rh.si(one.seconds, "s")
-    expect(host).to_contain_text(f"of {rh.si(100e9, 'B')}.")
-    expect(host.get_by_label("Your links (GB/s)")).to_be_hidden()
-    host.get_by_label("Chips that share it").select_option("4")
-    host.get_by_label("Your links (GB/s)").fill("100")
-    host.get_by_label("A sum waits (µs)").fill("30")
-    each = 30e-6 + 2 * 3 / 4 * 4 * 4096 * 2 / 100e9
-    shared = one.but(chips=4)
-    assert card(host, "time per token") == rh.si(shared.seconds - shared.comms + 64 * each, "s")
-    assert "link=100" in host.page.evaluate("location.hash")
-    host.get_by_label("Chip", exact=True).select_option("t4")
-    expect(host.get_by_label("Chips that share it").locator("option")).to_have_count(1)
+    when = "time per token" if phase == "decode" else "time to the first token"
+    wanted = {
+        "tokens per second": significant(one.tokens_per_second),
+        when: rh.si(one.seconds, "s"),
+    }
+    assert wanted.items() <= cards(host).items()
 
 
 def test_the_chain_counts_as_python_does(shown: Shown) -> None:

@@ -6,15 +6,14 @@ from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
-from browser import Serve, Visit, overflow
+from browser import Serve, Visit, overflow, violations
 from hlo_programs import fixture, program
 from labs import PAGE
 from playwright.sync_api import Locator, expect
-from thinning import violations_of_thinned
 
 import roofline_helpers as rh
 from roofline_helpers import hlo
-from roofline_helpers.show import si, significant
+from roofline_helpers.show import si
 
 KEY = "your-kernel"
 SMALL = program("  %x = f32[1024,1024]{1,0} parameter(0)\n  ROOT %y = f32[1024,1024]{1,0} tanh(%x)")
@@ -68,20 +67,6 @@ def test_a_shape_has_the_verdict_that_python_gives(host: Locator) -> None:
     assert link(host)["m"] == "300"
 
 
-def test_every_kind_is_counted_as_python_counts_it(host: Locator) -> None:
-    choose(host, What_you_have="elementwise")
-    job = rh.work.elementwise(2**28, 2, 1, 1)
-    expect(host.locator("dl")).to_contain_text(si(job.bytes, "B"))
-    choose(host, What_you_have="attention")
-    job = rh.work.flash_attention(4, 2048, heads=32, kv_heads=8, causal=True)
-    expect(host.locator("dl")).to_contain_text(si(job.flops, "FLOP"))
-    assert card(host, "arithmetic intensity") == f"{significant(job.intensity)} FLOP/byte"
-    host.get_by_label("KV heads").fill("5")
-    expect(host.locator("p.bad")).to_contain_text("multiple of KV heads")
-    choose(host, What_you_have="counts")
-    expect(host.locator("dl")).to_contain_text("100 FLOP/byte")
-
-
 def test_a_program_is_read_and_its_link_carries_it_if_it_is_short(
     host: Locator, visit: Visit
 ) -> None:
@@ -104,33 +89,13 @@ def test_a_program_is_read_and_its_link_carries_it_if_it_is_short(
     )
 
 
-def test_what_is_no_program_is_told_and_keeps_the_page(host: Locator) -> None:
-    paste(host, "def f(x): ...")
-    expect(host.locator("p.bad")).to_contain_text("HloModule")
-    paste(host, "")
-    expect(host).to_contain_text("Paste the text of a compiled program into the field")
-    paste(host, SMALL)
-    expect(host.locator("dl")).to_contain_text("1 kernel as compiled")
-
-
-def test_a_chip_of_ones_own_and_its_link(host: Locator, visit: Visit) -> None:
-    choose(host, Chip="own")
-    host.get_by_label("Your TFLOP/s").fill("200")
-    host.get_by_label("Your GB/s").fill("100")
-    expect(host.locator("dl")).to_contain_text("ridge 2,000")
-    expect(host).to_contain_text("No floor of a launch is known for this chip")
-    assert {"chip": "own", "peak": "200", "memory": "100"}.items() <= link(host).items()
-    other = visit(host.page.url, width=1280).locator(f"[data-kind={KEY}]")
-    expect(other.locator("dl")).to_contain_text("ridge 2,000")
-
-
 @pytest.mark.parametrize(("width", "theme"), [(390, "dark"), (1280, "light")])
 def test_it_is_sound_with_a_program(width: int, theme: Any, home: str, visit: Visit) -> None:
     page = visit(f"{home}index.html", width=width, theme=theme)
     paste(page.locator(f"[data-kind={KEY}]"), fixture("attention.v6e.jax-0.10.2"))
     expect(page.locator(f"[data-kind={KEY}] dl")).to_contain_text("as compiled")
     assert overflow(page) <= 0
-    assert violations_of_thinned(page) == []
+    assert violations(page) == []
 
 
 def test_without_a_script_there_is_a_table(home: str, visit: Visit) -> None:

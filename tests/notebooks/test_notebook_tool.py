@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from pathlib import Path
 from typing import Any
@@ -10,12 +9,7 @@ from typing import Any
 import nbformat
 import pytest
 
-from tools import books
 from tools.notebooks import run as notebooks
-from tools.notebooks import warm
-
-# Most kernels here are forked from what the kernels of the book's notebooks are forked from
-pytestmark = pytest.mark.xdist_group("notebooks")
 
 
 def write(path: Path, *sources: str, tags: list[str] | None = None) -> Path:
@@ -25,13 +19,6 @@ def write(path: Path, *sources: str, tags: list[str] | None = None) -> Path:
         cell.id = f"cell-{number}"
     path.write_text(notebooks.dump(nbformat.v4.new_notebook(cells=cells)), "utf-8")
     return path
-
-
-@pytest.fixture
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Execute in kernels that start warm: these tests ask what is done with what a kernel says."""
-    execute = functools.partial(notebooks.execute, manager=warm.Manager)
-    monkeypatch.setattr(notebooks, "execute", execute)
 
 
 def outputs(path: Path) -> list[Any]:
@@ -47,7 +34,6 @@ def test_two_runs_give_the_same_bytes(tmp_path: Path) -> None:
     assert notebooks.check([path]) == []
 
 
-@pytest.mark.usefixtures("soon")
 def test_machine_values_stay_until_asked_for(tmp_path: Path) -> None:
     path = write(tmp_path / "a.ipynb", "import time\n\ntime.time_ns()", tags=[notebooks.MACHINE])
     notebooks.execute_all([path], refresh=False)
@@ -58,7 +44,6 @@ def test_machine_values_stay_until_asked_for(tmp_path: Path) -> None:
     assert outputs(path) != first
 
 
-@pytest.mark.usefixtures("soon")
 def test_a_failing_cell_changes_no_file(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     good = write(tmp_path / "good.ipynb", "1 + 1")
     bad = write(tmp_path / "bad.ipynb", "x = 1", "x / 0")
@@ -106,7 +91,6 @@ UNFIT = {
 
 
 @pytest.mark.parametrize("what", UNFIT)
-@pytest.mark.usefixtures("soon")
 def test_what_cannot_be_committed_is_refused(what: str, tmp_path: Path) -> None:
     source, reason = UNFIT[what]
     path = write(tmp_path / "a.ipynb", "x = 1", source)
@@ -116,36 +100,13 @@ def test_what_cannot_be_committed_is_refused(what: str, tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-NEW = """\
-import os, sys
-
-import jax
-import matplotlib
-from jax._src import xla_bridge
-
-mine = "left" in dir(jax), xla_bridge.backends_are_initialized(), matplotlib.get_backend()
-print(os.getcwd() == os.environ["WHERE"], *mine, len(sys.argv) > 1)
-jax.left = jax.numpy.zeros(1)
-"""
-
-
-def test_a_warm_kernel_has_nothing_of_another(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.ipynb", NEW)
-    for folder in (tmp_path, tmp_path):
-        environment = {"WHERE": str(folder.resolve()), "PYTHONPATH": str(books.ROOT)}
-        run = notebooks.execute(path, environment=environment, manager=warm.Manager)
-        inline = notebooks.ENVIRONMENT["MPLBACKEND"]
-        assert run.cells[0].outputs[0].text == f"True False False {inline} True\n"
-
-
-def test_a_warm_kernel_that_dies_is_said(tmp_path: Path) -> None:
+def test_a_kernel_that_dies_is_said(tmp_path: Path) -> None:
     path = write(tmp_path / "a.ipynb", "x = 1", "import os; os._exit(3)")
     with pytest.raises(notebooks.Refused, match=r"code cell 2: .*died"):
-        notebooks.execute(path, manager=warm.Manager)
+        notebooks.execute(path)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="kernels talk through ports there")
-@pytest.mark.usefixtures("soon")
 def test_a_kernel_takes_no_port_that_another_program_may_take(tmp_path: Path) -> None:
     source = "import ipykernel\n\nipykernel.get_connection_info(unpack=True)['transport']"
     run = notebooks.execute(write(tmp_path / "a.ipynb", source))

@@ -20,16 +20,13 @@ import page_questions
 from roofline_helpers.ask.bank import Asked, ChoiceEntry, bank, read
 from roofline_helpers.ask.element import turned
 from tools import books
-from tools.notebooks import restamp
 from tools.notebooks import run as notebooks
 
 ALL = books.notebooks()
 LEAST = 2  # questions of a chapter that lock what follows
 PROSE = "what-is-a-roofline"
 IDS = [path.stem for path in ALL]
-PIECE = re.compile(
-    r'<roofline-\w+-\w+ data-kind="([\w-]+)"[^>]*>\s*<script type="text/turned">(.*?)</script>'
-)
+PIECE = re.compile(r"""<roofline-\w+ data-kind="([\w-]+)"[^>]* data-turned='(.*?)'>""")
 NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?![\w.])")
 
 
@@ -230,11 +227,6 @@ def test_an_answer_in_the_source_is_found() -> None:
     assert not has("n = 3130 + 1.313", "313")
 
 
-def test_outputs_carry_the_present_script() -> None:
-    old = [path.name for path in ALL if restamp.restamp(path, write=False)]
-    assert old == [], "run tools/notebooks/restamp.py"
-
-
 @pytest.mark.parametrize("path", ALL, ids=IDS)
 def test_what_a_page_prints_is_accepted(path: Path) -> None:
     """The solution as it is shown, typed into the field, is right."""
@@ -246,3 +238,68 @@ def test_what_a_page_prints_is_accepted(path: Path) -> None:
                 if abs(printed - asked["solution"]) > asked["slack"] * (1 + 1e-12):
                     faults.append(asked["key"])
     assert faults == []
+
+
+# --- the answer that a file marks as right is what the numbers say --------------------------------
+
+# A question, a number that its answer says (or a ratio of two), and from where to where it may lie
+FOLLOWS = [
+    ("bs-skip", r"([\d.]+) MB, no less .* the minimum ([\d.]+) MB", 1.1, 5),
+    ("bs-declared", r"([\d.]+) times as many", 1.5, 2),
+    ("ct-side", r"(\d+)% of all rows", 70, 100),
+    ("co-all-to-all", r"([\d.]+) times fewer", 3, 5),
+    ("co-flat", r"for ([\d.]+) times", 0, 2),
+    ("co-axes", r"([\d.]+) times the time", 0.45, 0.6),
+    ("co-ways", r"(\d+) µs, where one shot takes (\d+)", 1.1, 100),
+    ("co-ways", r"and (\d+) µs\..*everyone: ([\d,]+) µs", 0, 0.9),
+    ("co-errors", r"([\d.]+) %, and", 5, 10),
+    ("lab-design-prefill", r"([\d.]+)× as many", 1.22, 1.3),
+    ("lab-design-chips", r"([\d.]+) ms with four, ([\d.]+) ms with eight", 0, 1.03),
+    ("lab-wall-orin", r"ridge is at ([\d,]+) FLOP/byte, the matmul at ([\d,]+)", 0, 0.99),
+    ("li-launch", r"this one took (\d+) µs, the 64³ one (\d+) µs", 0, 1.1),
+    ("mi-ridge", r"([\d.]+) times as long", 1.03, 2),
+    ("pd-mesh", r"([\d.]+) s against ([\d.]+) s", 0, 0.98),
+    ("pd-refuse", r"([\d.]+) GB too much", 0.1, 100),
+    ("sv-split", r"([\d.]+) ms against ([\d.]+) ms", 1.1, 10),
+    ("sv-guess", r"factor of ([\d.]+)", 0.97, 1.03),
+    ("sh-experts", r"farther.*: ([\d.]+) times", 3.5, 4.5),
+    ("sh-compiler", r"([\d.]+) %, against", 50, 100),
+    ("sh-compiler", r"and ([\d.]+) % on v5p", 0, 50),
+    ("sh-split", r"([\d.]+) %, against", 50, 100),
+    ("sh-split", r"and ([\d.]+) % on v5p", 0, 50),
+    ("sh-clock", r"(\d+) times", 10, 100),
+    ("first-triad", r"It is (\d+) times", 30, 300),
+    ("first-matmul", r"By ([\d.]+) times", 1.1, 100),
+    ("first-picture", r"([\d.]+) FLOP/byte against ([\d.]+)", 0, 0.9),
+    ("first-picture", r"and ([\d,]+) against (\d+)", 1.1, 1000),
+    ("first-measured", r"(\d+)% of its roof, against (\d+)%", 1.05, 10),
+    ("wt-healthy", r"([\d.]+) ms: the ceiling .* miss theirs by ([\d.]+) ms", 1.1, 100),
+    ("we-cause", r"counter found (\d+) tensors", 40, 1000),
+    ("we-jit", r"([\d.]+): on this GPU", 3.9, 4.1),
+    ("we-softmax", r"([\d.]+)\. Its traffic", 1.9, 2.1),
+    ("yf-bytes", r"([\d.]+) GB, between ([\d.]+)", 1.1, 10),
+    ("yf-bytes", r"([\d.]+) GB, between [\d.]+ and ([\d.]+):", 0, 0.9),
+]
+
+
+@pytest.fixture(scope="module")
+def folded() -> dict[str, str]:
+    """The folded answer of each question, the right option first, as readers read it."""
+    shown = [one for path in ALL for one in html(path)]
+    shown += [piece.markup() for piece in page_questions.questions().values()]
+    read = {}
+    for one in shown:
+        keys = [json.loads(turned(coded)).get("key") for _, coded in PIECE.findall(one)]
+        if keys:
+            read[keys[0]] = unescape(re.sub(r"<[^<>]*>", "", one.split("<details>", 1)[-1]))
+    return read
+
+
+@pytest.mark.parametrize(("key", "number", "low", "high"), FOLLOWS)
+def test_the_right_answer_is_what_the_numbers_say(
+    key: str, number: str, low: float, high: float, folded: dict[str, str]
+) -> None:
+    said = re.search(number, folded[key], re.DOTALL)
+    assert said, folded[key]
+    values = [float(group.replace(",", "")) for group in said.groups()]
+    assert low <= values[0] / (values[1] if values[1:] else 1) <= high

@@ -16,13 +16,8 @@ jax = pytest.importorskip("jax", reason="JAX is not installed: nothing can be co
 MISSING = {chip: compiled.can_compile(chip) for chip in CHIPS}
 
 
-per_chip = pytest.mark.parametrize(
-    "chip", [pytest.param(chip, marks=pytest.mark.xdist_group(f"for {chip}")) for chip in CHIPS]
-)
-"""For a test of every chip, in the process that compiles for this chip."""
-
-for_v6e = pytest.mark.xdist_group("for v6e")
-"""For tests that compile for v6e only."""
+per_chip = pytest.mark.parametrize("chip", CHIPS)
+"""For a test of every chip."""
 
 
 def needs(chip: str) -> None:

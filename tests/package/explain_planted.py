@@ -1,8 +1,4 @@
-"""Planted faults: for each cause small programs that have it, and others that haven't.
-
-`python tests/package/explain_planted.py` runs all of them and prints which were named, which were
-missed, and what was named without being there.
-"""
+"""Planted faults: for each cause small programs that have it, and others that haven't."""
 
 from __future__ import annotations
 
@@ -319,10 +315,6 @@ def checkpointed() -> Made:
     return a_loss(True)
 
 
-def blocks() -> Made:
-    return lambda t, i: lax.dynamic_slice(t, (i, 0), (2**12, 64)) * 2, (normal(2**17, 64), 7)
-
-
 @planted("gather", lambda: (lambda t: jnp.tanh(t[::1]), (normal(2**22),)))
 def single_numbers() -> Made:
     rows = np.random.default_rng(0).integers(0, 2**24, 2**21).astype(np.int32)
@@ -428,33 +420,3 @@ def summed_over_devices() -> Made:
 def explained(made: Callable[[], Made], **how: Any) -> Explanation:
     fn, args = made()
     return rh.explain(fn, *args, **{"seconds": 0.1, "progress": False, **how})
-
-
-def main() -> None:
-    named = missed = false = 0
-    for each in PLANTED:
-        for faulty in (True, False):
-            begun = time.perf_counter()
-            try:
-                why = each.explained(faulty)
-            except Exception as error:
-                print(
-                    f"FAILED {each.cause} {each.name}: {type(error).__name__}: {str(error)[:300]}"
-                )
-                continue
-            causes = {f.cause: f"{f.seconds / why.wall:.0%}" for f in why.findings}
-            there = each.cause in causes
-            named += there and faulty
-            missed += faulty and not there
-            false += there and not faulty
-            verdict = {(1, 1): "named", (1, 0): "MISSED", (0, 1): "FALSE", (0, 0): "quiet"}
-            took = time.perf_counter() - begun
-            line = (
-                f"{verdict[faulty, there]:7} {each.cause:16} {each.name:22} {took:4.1f} s {causes}"
-            )
-            print(line, flush=True)
-    print(f"{named} named, {missed} missed, {false} false, of {len(PLANTED)}")
-
-
-if __name__ == "__main__":
-    main()

@@ -28,7 +28,6 @@ JOBS = {
     "residual add": rh.work.add(2048 * 8192),
 }
 TWINS = {f"matmul {n}": rh.work.matmul(n, n, n) for n in range(600, 608)}
-NEAR = {f"kernel {i}": 50 * 1.12**i for i in range(8)}
 FAR = {"tiny": 0.05, "middle": 300.0, "huge": 1e5}
 CHAIN = [
     rh.work.layernorm(2048, 4096, x="x", y="a"),
@@ -57,35 +56,20 @@ def real(name: str) -> Roofline:
 
 
 PICTURES = {
-    "roofline alone": lambda ax: plot.roofline(ROOF, ax=ax),
     "roofline, one job": lambda ax: plot.roofline(ROOF, JOBS["LayerNorm"], ax=ax),
     "roofline, jobs": lambda ax: plot.roofline(real("v7x"), JOBS, ax=ax),
     "roofline, jobs, vector": lambda ax: plot.roofline(real("h100"), JOBS, vector=True, ax=ax),
-    "roofline, slow": lambda ax: plot.roofline(real("orin-nx"), JOBS, ax=ax),
     "roofline, twins": lambda ax: plot.roofline(real("v7x"), TWINS, ax=ax),
-    "roofline, near": lambda ax: plot.roofline(ROOF, NEAR, ax=ax),
-    "roofline, far": lambda ax: plot.roofline(real("v7x"), FAR, ax=ax),
-    "roofline, CPU": lambda ax: plot.roofline(Roofline(80e9, 25e9), {"a": 0.5, "b": 8}, ax=ax),
     "roofline, achieved": lambda ax: plot.roofline(
         ROOF, JOBS, achieved={"FFN up-projection": 60e12, "LayerNorm": 1e12, "GELU": 3e11}, ax=ax
     ),
     "compare three": lambda ax: plot.compare([real(c) for c in ("v5p", "v6e", "v7x")], JOBS, ax=ax),
     "compare all": lambda ax: plot.compare(ROOFS, JOBS, ax=ax),
-    "compare all, no jobs": lambda ax: plot.compare(ROOFS, ax=ax),
     "fusion": lambda ax: plot.fusion(
         real("h100"), CHAIN, FUSED, steps={"2 kernels": rh.total(*HALVES)}, ax=ax
     ),
-    "fusion, bent": lambda ax: plot.fusion(
-        ROOF, ("read twice", TWINS["matmul 600"].reading(a=9)), TWINS["matmul 607"], ax=ax
-    ),
     "hierarchical": lambda ax: plot.hierarchical(DEEP, TILED, ax=ax),
-    "hierarchical, H100": lambda ax: plot.hierarchical(
-        rh.chip("h100").roofline(levels=("hbm", "l2"), network="nvlink"),
-        {"matmul": TILED["matmul"].with_traffic(l2=2e9)},
-        ax=ax,
-    ),
     "heatmap": lambda ax: plot.heatmap(JOBS, CHIPS[:12], ax=ax),
-    "heatmap, all": lambda ax: plot.heatmap(JOBS, CHIPS, ax=ax),
     "lines": lambda ax: plot.lines(
         N,
         {"square": SQUARE, "8 rows": rh.work.matmul(8, N, N).intensity},
@@ -93,9 +77,6 @@ PICTURES = {
         xlabel="N",
         ylabel="arithmetic intensity (FLOP/byte)",
         ax=ax,
-    ),
-    "lines, linear": lambda ax: plot.lines(
-        [1, 2, 3], {"a": [1, 2, 3], "b": [1, 1.5, 2.9]}, logx=False, logy=False, ax=ax
     ),
     "traffic": lambda ax: plot.traffic(
         {"4 kernels": CHAIN, "2 kernels": HALVES, "1 kernel": FUSED}, ax=ax

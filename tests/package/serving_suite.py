@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import roofline_helpers as rh
-from roofline_helpers.models import LLAMA_3_8B, Decoder
+from roofline_helpers.models import LLAMA_3_8B
 from roofline_helpers.serving import Step, step
 
 CHIPS = [chip.key for chip in rh.all_chips()]
-SMALL = Decoder("small", 3, 64, 8, 2, 8, 160, 1000)
 
 
 def llama(chip: Any = "h100", **setting: Any) -> Step:

@@ -182,7 +182,6 @@ def _window(n: int) -> list[Hand]:
 
 
 W = BF16 * D * F  # one matrix of weights
-ROW = {"x": 2, "y": 2}
 
 SHARDED: dict[str, Sharded] = {
     **{

@@ -9,7 +9,6 @@ import datetime
 import importlib
 import math
 import re
-import statistics
 import tomllib
 import warnings
 from collections.abc import Iterator, Mapping
@@ -174,11 +173,6 @@ def source_can_be_opened_again(name: str) -> None:
     assert name in {figure["source"] for figure in ALL.values()}, "no figure uses it"
 
 
-def test_urls_are_listed_once() -> None:
-    urls = [source["url"] for source in SOURCES.values()]
-    assert sorted(urls) == sorted(set(urls))
-
-
 # ---------------------------------------------------------------------------------- plausibility
 
 RANGES = {
@@ -309,55 +303,6 @@ def test_what_was_reached_is_below_what_is_published(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["h100", "h200"])
-def test_what_a_small_kernel_costs_is_said_with_its_floor(key: str) -> None:
-    """More in a row of small ones, launched one by one; less between large ones."""
-    measure = pytest.importorskip("roofline_helpers.measure")
-    floor, note = value(key, "floor"), ALL[key, "floor"]["note"]
-    looped = [
-        measure.measured()[key].sample(f"scale in place, looped {size} fp32").seconds * 1e6
-        for size in ("64 KiB", "256 KiB", "1 MiB")
-    ]
-    assert f"{min(looped):.1f} to {max(looped):.1f} µs each" in note
-    assert min(looped) > 1e6 * floor
-    if key == "h100":  # traces are of an H200
-        return
-    small, gaps, _ = small_kernels("decode", "unrolled", batch=1)
-    assert f"{1e6 * (sum(small) + gaps) / len(small):.1f} µs with the gap" in note
-    shortest = min(min(small_kernels(name, None)[0]) for name in ("decode", "training"))
-    assert f"after {1e6 * shortest:.1f} µs and more" in note
-
-
-def test_no_recorded_step_depends_on_the_floor_s_last_digit() -> None:
-    """Each small kernel at the floor, or as traced with all gaps: within six percent of a step."""
-    pytest.importorskip("roofline_helpers.explain")
-    floor = value("h200", "floor")
-    for rung in ("as first written", "unrolled", "donated"):
-        for batch in (1, 16, 64):
-            try:
-                small, gaps, step = small_kernels("decode", rung, batch=batch)
-            except LookupError:
-                continue
-            assert abs(len(small) * floor - sum(small) - gaps) < 0.06 * step, (rung, batch)
-
-
-def small_kernels(
-    ladder: str, rung: str | None, **setting: int
-) -> tuple[list[float], float, float]:
-    """Return the seconds of each traced kernel below the floor, of all gaps, and of the step."""
-    from roofline_helpers.explain.ladder import committed
-
-    floor = value("h200", "floor")
-    steps = [s.why for s in committed()[ladder].of(**setting) if rung in (None, s.rung) and s.why]
-    if not steps:
-        raise LookupError(rung)
-    rows = [row for why in steps for row in why.rows]
-    each = [(r.seconds / r.launches, round(r.launches)) for r in rows if r.kind == "kernel"]
-    small = [s for s, many in each if s < floor for _ in range(many)]
-    gaps = sum(row.seconds for row in rows if row.kind == "gap")
-    return small, gaps, statistics.median(steps[0].runs)
-
-
-@pytest.mark.parametrize("key", ["h100", "h200"])
 def test_our_figures_are_those_of_our_records(key: str) -> None:
     """What a small kernel costs alone, the shortest call, the best rates of each type."""
     measure = pytest.importorskip("roofline_helpers.measure")
@@ -403,6 +348,8 @@ def test_capacity_is_what_software_can_allocate() -> None:
 # one that is listed here but no longer there.
 KNOWN_DIFFERENCES = {
     ("v8i", "memory.hbm.printed"): "printed as 288 GB, in JAX's table 309e9 bytes: 288 GiB",
+    ("v3", "matrix.bf16"): "Google prints 123 teraflops, JAX has 140",
+    ("v3", "memory.hbm.bandwidth"): "Google prints 900 GB/s, JAX has 825",
     ("v4", "matrix.int8"): "Google: 275 teraflops 'bf16 or int8'; JAX lists int8 as not available",
     ("v4", "memory.hbm.bandwidth"): "Google prints 1200 GB/s, JAX 1230 (a rounding up)",
     ("v5p", "matrix.fp8"): "Google: 459, the bf16 rate; JAX lists fp8 as not available",
@@ -478,16 +425,6 @@ def test_tpu_rows_agree_with_jax_but_for_known_differences() -> None:
     assert not set(KNOWN_DIFFERENCES) - differing, (
         "these differences vanished: take them off the list"
     )
-
-
-def test_the_comparison_notices_a_change_of_two_per_cent_and_a_missing_figure() -> None:
-    table = ours()
-    for where, number in table.items():
-        changed = number * 1.02 if number else 1e12
-        assert differences(table, {**table, where: changed}) == {where}
-        if number:
-            assert differences(table, {**table, where: 0.0}) == {where}
-            assert differences(table, {**table, where: number * 1.005}) == set()
 
 
 @pytest.mark.parametrize("key", TPUS)

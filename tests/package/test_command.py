@@ -135,4 +135,4 @@ def test_help_and_chips_load_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.splitlines()[-1].split())
     assert "rich" in loaded
-    assert not loaded & {"jax", "jaxlib", "matplotlib", "numpy", "pandas", "seaborn", "pygments"}
+    assert not loaded & {"jax", "jaxlib", "matplotlib", "pandas", "seaborn", "pygments"}

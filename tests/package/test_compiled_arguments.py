@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled_programs import mesh, sharded
-from compiled_reports import for_v6e, jax, needs, report_of, spec
+from compiled_reports import jax, needs, report_of, spec
 
 from roofline_helpers import compiled
 from roofline_helpers._checks import BadValue
@@ -19,7 +19,6 @@ from roofline_helpers.compiled import targets
 from roofline_helpers.hardware import chip as chip_of
 
 jnp = jax.numpy
-pytestmark = for_v6e
 
 
 def test_every_kind_of_function_and_argument() -> None:

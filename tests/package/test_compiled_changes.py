@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 from compiled_programs import sharded
-from compiled_reports import for_v6e, jax, needs, report_of, spec
+from compiled_reports import jax, needs, report_of, spec
 
 import roofline_helpers as rh
 from roofline_helpers import compiled
 from roofline_helpers._checks import UnknownName
 
-pytestmark = for_v6e
 jnp = jax.numpy
 N, F = 1024, 4096
 
@@ -98,16 +97,6 @@ def test_groups_hold_every_kernel_once() -> None:
         assert len(report.table(by)) == len(groups)
     with pytest.raises(UnknownName, match="scope, line, role"):
         report.groups("colour")
-
-
-def test_a_long_report_is_a_page() -> None:
-    needs("v6e")
-    report = report_of("transformer-block-step", "v6e")
-    assert len(report.kernels) > 30
-    text = str(report)
-    assert len(text.splitlines()) < 70
-    assert "where" in text
-    assert report._repr_html_().count("<table") == 3
 
 
 # --- cost_analysis --------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from compiled_models import MODELS
-from compiled_reports import for_v6e, jax, needs, per_chip, report_of
+from compiled_reports import jax, needs, per_chip, report_of
 from compiled_suite import SUITE
 
 from roofline_helpers import hlo
@@ -99,7 +99,6 @@ def test_vmem_copies_are_no_hbm_traffic(chip: str) -> None:
     assert report.xla_bytes > 1.5 * report.hbm_bytes
 
 
-@for_v6e
 def test_products_name_the_type_that_they_run_in() -> None:
     types = {
         name: {t for row in report_of(name, "v6e").rows for t in row.matrix_types}
@@ -111,7 +110,6 @@ def test_products_name_the_type_that_they_run_in() -> None:
     assert types["matmul-int8"] == {"s8"}
 
 
-@for_v6e
 def test_reader_and_structured_access_see_the_same_program() -> None:
     needs("v6e")
     if not hasattr(jax.stages.Compiled, "runtime_executable"):

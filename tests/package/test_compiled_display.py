@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from compiled_reports import for_v6e, report_of
+from compiled_reports import report_of
 
 from roofline_helpers._checks import BadValue
-
-pytestmark = for_v6e
 
 
 def test_text_and_table() -> None:

@@ -6,14 +6,13 @@ import functools
 from typing import Any
 
 import pytest
-from compiled_reports import for_v6e, jax, needs, spec
+from compiled_reports import jax, needs, spec
 
 from roofline_helpers import compiled, hlo
 from roofline_helpers._checks import BadType, BadValue, UnknownName
 from roofline_helpers.compiled import stand_ins, targets
 
 jnp = jax.numpy
-pytestmark = for_v6e
 
 
 def test_an_unknown_chip() -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from compiled_reports import for_v6e, jax, needs, spec
+from compiled_reports import jax, needs, spec
 
 import roofline_helpers as rh
 from roofline_helpers import compiled
-from roofline_helpers.compiled import pallas
+from roofline_helpers.compiled import pallas, targets
+from roofline_helpers.explain import explain
+from roofline_helpers.verdicts import assumed_floor
 
-pytestmark = for_v6e
 jnp = jax.numpy
 BF16 = 2
 
@@ -101,20 +102,6 @@ def test_the_compiler_accepts_the_vmem_that_was_counted_and_no_less() -> None:
         within(counted * 15 // 16)
 
 
-@pytest.mark.slow
-def test_the_compilers_own_limit_is_below_what_the_chip_has() -> None:
-    from jax.experimental.pallas import tpu as pltpu
-
-    needs("v6e")
-    # much memory and a small body: a product in such blocks compiles for 10 s
-    fn, args = holding(36 * 2**20)
-    counted = int(only(fn, *args).vmem)
-    with pytest.raises(compiled.CannotCompile, match="vmem"):
-        compiled.analyze(fn, *args, chip="v6e")
-    fn, args = holding(36 * 2**20, pltpu.CompilerParams(vmem_limit_bytes=counted))
-    assert compiled.analyze(fn, *args, chip="v6e").hbm_bytes > 0
-
-
 def test_memory_that_a_kernel_takes_for_a_part_of_it() -> None:
     from jax.experimental import pallas as pl
     from jax.experimental.pallas import tpu as pltpu
@@ -199,6 +186,106 @@ def test_a_grid_of_unknown_size_is_left_to_what_is_declared() -> None:
     assert pallas.counted(traced.jaxpr) == ()
 
 
+def grouped_matmul(m: int, k: int, n: int, groups: int) -> tuple[Any, tuple[Any, ...]]:
+    megablox = pytest.importorskip("jax.experimental.pallas.ops.tpu.megablox")
+    args = spec(m, k), spec(groups, k, n), spec(groups, dtype="int32")
+    return lambda *a: megablox.gmm(*a, preferred_element_type=jnp.bfloat16), args
+
+
+def test_bytes_of_blocks_that_data_choose_are_a_range_and_no_verdict() -> None:
+    needs("v5p")
+    m, k, n, groups = 4096, 2048, 4096, 8
+    fn, args = grouped_matmul(m, k, n, groups)
+    report = compiled.analyze(fn, *args, chip="v5p")
+    (kernel,) = [kernel for kernel in report.kernels if kernel.matrix_flops]
+    once = BF16 * (m * k + groups * k * n + m * n)
+    # By hand: 128 × 128 blocks, the whole contraction for each block of the result
+    by_blocks = BF16 * (m * k * n / 128 + (m / 128) * k * n + m * n)
+    assert kernel.hbm_bytes == pytest.approx(once, rel=1e-3)
+    assert once < by_blocks <= kernel.most_bytes < 1.5 * by_blocks
+    assert (kernel.limit, kernel.bound, kernel.depends) == ("matrix", None, True)
+    assert (report.bound, report.bounds) == (None, ("compute", "memory"))
+    assert report.time_at_roof < report.time_at_most
+    assert "bound by compute or memory: data choose" in str(report)
+    assert "data choose its blocks, so its bytes are between" in " ".join(report.notes)
+    again = compiled.Report.from_json(report.to_json())
+    assert (again.bounds, again.most_bytes) == (report.bounds, report.most_bytes)
+
+
+def test_a_verdict_that_data_cannot_change_is_given() -> None:
+    needs("v5p")
+    fn, args = grouped_matmul(128, 2048, 4096, 8)  # few rows: the weights bound it either way
+    report = compiled.analyze(fn, *args, chip="v5p")
+    assert report.most_bytes > report.hbm_bytes
+    assert (report.bound, report.bounds) == ("memory", ("memory",))
+
+
+def test_blocks_that_data_choose_count_once_and_at_most_at_every_step() -> None:
+    from jax.experimental import pallas as pl
+    from jax.experimental.pallas import tpu as pltpu
+
+    def body(rows: Any, x: Any, out: Any) -> None:
+        del rows
+        out[...] = x[...]
+
+    picked = pltpu.PrefetchScalarGridSpec(
+        num_scalar_prefetch=1,
+        grid=(64,),
+        in_specs=[pl.BlockSpec((8, 128), lambda i, rows: (rows[i], 0))],
+        out_specs=pl.BlockSpec((8, 128), lambda i, rows: (i, 0)),
+    )
+    result = jax.ShapeDtypeStruct((512, 128), "float32")
+    call = pl.pallas_call(body, grid_spec=picked, out_shape=result)
+    kernel = only(call, spec(64, dtype="int32"), spec(128, 128, dtype="float32"))
+    (x,) = [one for one in kernel.operands if one.name == "x"]
+    assert (x.moved, x.most) == (4 * 128 * 128, 64 * 4 * 8 * 128)
+    assert kernel.most == pytest.approx(kernel.bytes - x.moved + x.most)
+
+
+def test_explain_for_a_chip_counts_pallas_kernels_as_analyze_does() -> None:
+    needs("v6e")
+    name = "jax.experimental.pallas.ops.tpu.splash_attention"
+    splash = pytest.importorskip(f"{name}.splash_attention_kernel")
+    masks = pytest.importorskip(f"{name}.splash_attention_mask")
+    mask = masks.MultiHeadMask([masks.CausalMask((S, S)) for _ in range(H)])
+    attend = splash.make_splash_mha(mask=mask, head_shards=1, q_seq_shards=1)
+    args = [spec(H, S, D)] * 3
+    report = compiled.analyze(lambda q, k, v: attend(q, k, v), *args, chip="v6e")
+    why = explain(lambda q, k, v: attend(q, k, v), *args, chip="v6e", progress=False)
+    (kernel,) = [kernel for kernel in report.kernels if kernel.matrix_flops]
+    row = why.row(kernel.name)
+    assert (row.flops, row.bytes) == (kernel.flops, kernel.hbm_bytes)
+    assert row.least == pytest.approx(kernel.roof_seconds, rel=1e-3)
+
+
+def test_each_turn_of_a_loop_takes_the_floor_and_vector_work_the_vector_peak() -> None:
+    needs("v6e")
+
+    def turns(n: int) -> Any:
+        return lambda x: jax.lax.fori_loop(0, n, lambda _, c: jnp.tanh(c) * 1.01 + 0.1, x)
+
+    small = explain(turns(400), spec(8, 128, dtype="float32"), chip="v6e", progress=False)
+    assert small.wall == pytest.approx(400 * assumed_floor("tpu"), rel=0.01)
+    assert "each turn of a loop, takes 1.62 µs at least" in str(small)
+    large = explain(turns(4), spec(1024, 1024, dtype="float32"), chip="v6e", progress=False)
+    (row,) = [row for row in large.rows if row.flops]
+    assert row.limit == "vector"
+    peak, formula = targets.assumed_vector_peak(rh.chip("v6e"))
+    assert row.least == pytest.approx(row.flops / peak, rel=1e-3)
+    assert peak < 0.01 * rh.chip("v6e").matrix["bf16"].value
+    assert formula in str(large)
+
+
+@pytest.mark.parametrize(("chip", "cores"), [("v5e", 1), ("v5p", 2)])
+def test_the_assumed_vector_peak_is_the_published_one_where_there_is_one(
+    chip: str, cores: int
+) -> None:
+    known = rh.chip(chip)
+    assert cores * targets.assumed_vector_peak(known)[0] == pytest.approx(
+        known.vector["fp32"].value, rel=0.005
+    )
+
+
 def test_a_report_counts_and_says_what_was_declared() -> None:
     from jax.experimental import pallas as pl
 
@@ -250,27 +337,3 @@ def test_devices_that_do_the_same_work_are_told() -> None:
     )
     assert split.extra == 1
     assert "times the" not in str(split)
-
-
-def holding(held: int, options: Any = None) -> Any:
-    """Return a copy by a kernel that asks for so many bytes of VMEM besides."""
-    from jax.experimental import pallas as pl
-    from jax.experimental.pallas import tpu as pltpu
-
-    def body(x: Any, out: Any, kept: Any) -> None:
-        at = 8 * pl.program_id(0)
-        kept[pl.ds(at, 8)] = x[...]
-        out[...] = kept[pl.ds(at + 8, 8)]
-
-    whole = spec(1024, 128, dtype="float32")
-    rows = pl.BlockSpec((8, 128), lambda i: (i, 0))
-    call = pl.pallas_call(
-        body,
-        grid=(128,),
-        in_specs=[rows],
-        out_specs=rows,
-        out_shape=whole,
-        scratch_shapes=[pltpu.VMEM((held // 512, 128), jnp.float32)],
-        compiler_params=options,
-    )
-    return call, (whole,)

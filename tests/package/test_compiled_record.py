@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import os
 import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from compiled_reports import for_v6e, jax, needs, report_of, spec
-from kept_records import kept_report
+from compiled_reports import jax, needs, report_of, spec
 
 from roofline_helpers import compiled
-from roofline_helpers._checks import BadValue
 from roofline_helpers.compiled import analysis, record, stand_ins, targets
-from roofline_helpers.compiled.compiling import refused
+from roofline_helpers.compiled.compiling import DoesNotFit
 from roofline_helpers.hlo import Collective, Row
 
 jnp = jax.numpy
-pytestmark = for_v6e
 
 
 def test_a_record_says_the_same() -> None:
@@ -33,69 +28,11 @@ def test_a_record_says_the_same() -> None:
         assert again.to_json() == report.to_json()
 
 
-def test_records_that_can_not_be_read() -> None:
-    report = kept_report("attention", "v6e")
-    good = json.loads(report.to_json())
-    first, *others = good["rows"]
-
-    def without(key: str) -> dict[str, Any]:
-        return {k: v for k, v in good.items() if k != key}
-
-    def with_row(**changes: Any) -> dict[str, Any]:
-        return {**good, "rows": [*others, {**first, **changes}]}
-
-    last = len(others)
-    changed: dict[str, Any] = {
-        "no record: it must be a JSON object": [1],
-        "another kind: 'other' ('other/7')": {**good, "schema": "other/7"},
-        "the record lacks 'rows'; it has schema, ": without("rows"),
-        "the record has an unknown member 'colour'": {**good, "colour": 1},
-        "notes: expected `array`, got 'one' (str)": {**good, "notes": "one"},
-        "devices: expected `int` >= 1, got 0 (int)": {**good, "devices": 0},
-        "xla.flops: expected `float`, got '7' (str)": {**good, "xla": {"bytes": 1, "flops": "7"}},
-        "rows[0] lacks 'opcode'; it has name": {**good, "rows": [{"name": "a"}]},
-        f"rows[{last}] has an unknown member 'colour'": with_row(colour=1),
-        f"rows[{last}].cycles: expected `int | null`, got 'many' (str)": with_row(cycles="many"),
-        f"rows[{last}].flops has an unknown member 'units'": with_row(flops={"units": 1}),
-        f"rows[{last}].read.hbm: expected `int`, got None (NoneType)": with_row(
-            read={"vmem": 1, "hbm": None}
-        ),
-    }
-    for message, data in changed.items():
-        with pytest.raises(compiled.BadRecord) as caught:
-            compiled.Report.from_json(json.dumps(data))
-        assert message in str(caught.value)
-    with pytest.raises(compiled.BadRecord, match="it is not JSON"):
-        compiled.Report.from_json("no json")
-    assert compiled.Report.from_json(json.dumps(good)) == report
-
-
 def test_the_file_of_a_bad_record_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stand_ins, "folder", lambda: tmp_path)
     (tmp_path / "tanh.v6e.json").write_text("{}", "utf-8")
     with pytest.raises(compiled.BadRecord, match=r"tanh\.v6e\.json: no record"):
         compiled.records()
-
-
-def test_a_record_is_written_whole_or_not_at_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with compiled.recording(tmp_path):
-        compiled.analyze(jnp.tanh, spec(8), record="tanh")
-    (path,) = tmp_path.iterdir()
-    before = path.read_bytes()
-
-    def full(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with compiled.recording(tmp_path), pytest.raises(OSError, match="No space left"):
-        compiled.analyze(jnp.sin, spec(8), record="tanh")
-    assert [each.read_bytes() for each in tmp_path.iterdir()] == [before]
-    monkeypatch.setattr(jax, "jit", lambda *_: pytest.fail("it compiled"))
-    monkeypatch.setenv(compiled.RECORD_TO, str(tmp_path / "nowhere"))
-    with pytest.raises(BadValue, match="ROOFLINE_RECORD_TO must name a folder that is there"):
-        compiled.analyze(jnp.tanh, spec(8), record="tanh")
 
 
 def test_a_record_takes_the_compilers_place(
@@ -131,14 +68,14 @@ def test_a_refusal_takes_the_compilers_place_too(
     monkeypatch.setattr(stand_ins, "folder", lambda: tmp_path)
 
     def refuse(_: Any) -> None:
-        raise refused(message)
+        raise DoesNotFit(message)
 
-    monkeypatch.setattr(analysis._Task, "report", refuse)
+    monkeypatch.setattr(analysis.Request, "report", refuse)
     with compiled.recording(tmp_path), pytest.raises(compiled.DoesNotFit):
         compiled.analyze(jnp.tanh, spec(8), chip="v6e", record="big")
     assert [path.name for path in tmp_path.iterdir()] == ["big.v6e-refused.json"]
     assert compiled.records() == {}
-    monkeypatch.setattr(analysis._Task, "report", lambda _: pytest.fail("it compiled"))
+    monkeypatch.setattr(analysis.Request, "report", lambda _: pytest.fail("it compiled"))
     with pytest.raises(compiled.DoesNotFit, match=r"Used 48\.50G") as caught:
         compiled.analyze(jnp.tanh, spec(8), chip="v6e", record="big", use="record")
     assert (caught.value.needed, caught.value.capacity) == (48.5 * 2**30, 31.25 * 2**30)
@@ -152,10 +89,10 @@ def test_what_takes_minutes_is_compiled_only_where_that_is_asked_for(
     options: dict[str, Any] = {"chip": "v6e", "record": "tanh", "use": "record"}
     with pytest.raises(compiled.NoCompiler, match="no record 'tanh'"):
         compiled.analyze(jnp.tanh, spec(256, 256), **options)
-    monkeypatch.setenv(compiled.WHOLE, "compiler")
+    monkeypatch.setenv(compiled.USE, "whole")
     with compiled.recording(tmp_path):
         assert compiled.analyze(jnp.tanh, spec(256, 256), **options).origin == "compiled"
-    monkeypatch.delenv(compiled.WHOLE)
+    monkeypatch.delenv(compiled.USE)
     assert compiled.analyze(jnp.tanh, spec(256, 256), **options).origin == "record"
 
 

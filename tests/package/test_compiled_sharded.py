@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from compiled_reports import for_v6e, needs
+from compiled_reports import needs
 from sharded_suite import SHARDED, mesh_of
 
 from roofline_helpers import compiled
 from roofline_helpers.compiled import targets
-
-pytestmark = for_v6e
 
 
 @pytest.mark.parametrize("name", SHARDED)

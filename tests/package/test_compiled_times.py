@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from compiled_reports import for_v6e, jax, needs, per_chip, report_of, spec
+from compiled_reports import jax, needs, per_chip, report_of, spec
 
 from roofline_helpers import compiled, hardware, hlo
 from roofline_helpers.compiled import CompiledKernel
@@ -39,7 +39,6 @@ def test_clocks_are_derived_from_what_the_compiler_says(chip: str) -> None:
     assert 2 * 2 * 256**2 < each < 2 * 4 * 256**2  # more than two 256² units, less than four
 
 
-@for_v6e
 def test_a_program_of_one_kernel_has_xla_seconds() -> None:
     report = report_of("elementwise", "v6e")
     (kernel,) = report.kernels
@@ -48,7 +47,6 @@ def test_a_program_of_one_kernel_has_xla_seconds() -> None:
     assert kernel.intensity == pytest.approx(0.75, rel=0.001)
 
 
-@for_v6e
 def test_precision_costs_passes() -> None:
     needs("v6e")
     x = spec(256, 256, dtype="float32")

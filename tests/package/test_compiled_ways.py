@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compiled_reports import for_v6e, jax, needs, spec
+from compiled_reports import jax, needs, spec
 from compiled_ways import WAYS, N
 
 from roofline_helpers import compiled, hlo
@@ -18,7 +18,6 @@ from roofline_helpers._checks import BadValue
 from roofline_helpers.compiled import analysis, apart, compiling, targets
 from tools import programs
 
-pytestmark = for_v6e
 SCRIPT = Path(__file__).with_name("compiled_ways.py")
 
 WHOLE, PART = 2 * N**3, 2 * N**3 // 4
@@ -151,7 +150,7 @@ def test_a_process_apart_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None
     needs("v6e")
     args = spec(512, 512), spec(512, 512)
     inside = compiled.analyze(jax.numpy.matmul, *args, chip="v6e")
-    monkeypatch.setenv(compiling.APART, "always")
+    monkeypatch.setattr(compiling, "LONG", 0)
     assert compiled.analyze(jax.numpy.matmul, *args, chip="v6e") == inside
 
     def here(asked: Path, answer: Path, *_: Any) -> int:
@@ -172,7 +171,7 @@ def test_a_compiler_that_dies_leaves_this_process_alone(
     fake.write_text("#!/bin/sh\necho 'internal error: no such tile' >&2\nkill -SEGV $$\n")
     os.chmod(fake, 0o755)
     monkeypatch.setattr(apart.sys, "executable", str(fake))
-    monkeypatch.setenv(compiling.APART, "always")
+    monkeypatch.setattr(compiling, "LONG", 0)
     with pytest.raises(compiled.CannotCompile, match=r"killed by SIGSEGV: internal error: no such"):
         compiled.analyze(jax.numpy.sin, spec(512, 512), chip="v6e")
 
@@ -184,7 +183,6 @@ def test_only_long_programs_are_compiled_apart(monkeypatch: pytest.MonkeyPatch) 
     def refuse(*_: Any) -> Any:
         raise AssertionError("a process for a short program")
 
-    monkeypatch.delenv(compiling.APART, raising=False)
     monkeypatch.setattr(apart, "compiled", refuse)
     compiled.analyze(jax.numpy.sin, spec(512, 512), chip="v6e")
     monkeypatch.setattr(compiling, "LONG", 10)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import roofline_helpers as rh
-from roofline_helpers import BadType, UnknownName, evidence, serving
+from roofline_helpers import evidence, serving
 from roofline_helpers.compiled import can_compile
 from tools.evidence import cycles, decode, residency, verdicts
 
@@ -33,15 +33,6 @@ def test_the_sweep_finds_what_the_book_got_wrong() -> None:
     scores = evidence.verdicts("naive attention 4×32×512×64", "v5e")
     assert scores["on"].tolist() == ["between"]
     assert set(evidence.verdicts()["chip"]) <= {chip.key for chip in rh.all_chips()}
-
-
-def test_bad_arguments() -> None:
-    with pytest.raises(UnknownName, match=r"file of evidence 'verdict'.*Nearest: 'verdicts'"):
-        evidence.load("verdict")
-    with pytest.raises(BadType):
-        evidence.load(3)  # type: ignore[arg-type]
-    with pytest.raises(UnknownName, match="chip"):
-        evidence.verdicts(chip="h1000")
 
 
 @pytest.mark.parametrize(("chip", "length"), [("v5e", 512), ("v6e", 768)])

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-import pytest
-
 from tools import books
 
 PAGES = sorted((books.ROOT / "book/api").glob("*.md"))
@@ -74,30 +72,3 @@ def test_examples_that_are_not_run_are_known() -> None:
         "recording",
         "run",
     }
-
-
-def test_a_name_without_an_example_is_found() -> None:
-    def bare() -> None:
-        """Return nothing."""
-
-    def shown() -> None:
-        """Return nothing.
-
-        >>> shown()
-        """
-
-    assert without_example(iter([("bare", bare), ("shown", shown)])) == ["bare"]
-
-
-@pytest.mark.parametrize(
-    ("options", "names"),
-    [
-        ("", ["save", "load"]),
-        ("\n   :members: load", ["load"]),
-        ("\n   :members:\n   :exclude-members: load", ["save"]),
-    ],
-)
-def test_a_pages_options_choose_its_names(options: str, names: list[str]) -> None:
-    module = ModuleType("room")
-    vars(module).update(__all__=["save", "load"], save=print, load=print)
-    assert public(module, options) == names

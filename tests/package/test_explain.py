@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 from pathlib import Path
@@ -17,6 +16,7 @@ import roofline_helpers as rh
 from roofline_helpers._checks import BadType, BadValue, UnknownName
 from roofline_helpers.compiled import CannotTrace
 from roofline_helpers.explain import CannotProfile, CannotRun, Explanation, command
+from roofline_helpers.explain.ladder import committed
 from roofline_helpers.records import BadRecord
 
 ROOF = rh.Roofline(peak=2e11, levels=2e10, vector=2e10, name="a round figure")
@@ -30,31 +30,31 @@ def layer(x: Any, up: Any, down: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def why() -> Explanation:
+    """A committed explanation: a decode step of an H200."""
+    return next(step.why for step in committed()["decode"].steps if step.why)
+
+
+def test_flops_bytes_and_lines_are_the_compiled_programs() -> None:
     x, up, down = jnp.ones((256, 256)), jnp.ones((256, 1024)), jnp.ones((1024, 256))
     work = [rh.work.matmul(256, 1024, 256, "fp32"), rh.work.matmul(256, 256, 1024, "fp32")]
-    return rh.explain(layer, x, up, down, work=work, **QUICK)
-
-
-def test_flops_bytes_and_lines_are_the_compiled_programs(why: Explanation) -> None:
+    why = rh.explain(layer, x, up, down, work=work, **QUICK)
     kernels = [row for row in why.rows if row.kind == "kernel"]
     assert sum(row.matrix_flops for row in kernels) == 2 * 2 * 256 * 256 * 1024
     assert all(row.launches == 1 for row in kernels if row.matrix_types)
     lines = {row.source.rpartition(":")[0] for row in kernels if row.source}
     assert all(line.endswith("test_explain.py") for line in lines)
     assert "mlp" in {row.scope for row in kernels}
+    assert why.hand == pytest.approx(2 * 2 * 256 * 256 * 1024 / 2e11, rel=1e-9)
+    assert "layer(f32[256,256]" in str(why)
 
 
 def test_rows_add_up_and_the_rest_is_in_view(why: Explanation) -> None:
     assert why.covered + why.unexplained == pytest.approx(why.wall, rel=1e-12)
     assert sum(bar.seconds for bar in why.waterfall) == pytest.approx(why.wall, rel=1e-12)
-    # within the runs that it was traced in, whatever else this machine does
-    assert min(why.traced) * 0.9 <= why.covered <= max(why.traced) * 1.1
-    assert why.hand == pytest.approx(2 * 2 * 256 * 256 * 1024 / 2e11, rel=1e-9)
 
 
 def test_it_shows_itself(why: Explanation) -> None:
     text = str(why)
-    assert "layer(f32[256,256]" in text
     assert "from the roof to the clock" in text
     assert text.count("nothing explains it") == 2  # as a row and as a bar
     assert re.search(r"\d+ runs", text)
@@ -127,6 +127,7 @@ def updated(state: Any, x: Any) -> Any:
     return jax.tree.map(lambda s: s * 0.9 + x.sum(), state), (x * 2).sum()
 
 
+@pytest.mark.weekly
 def test_donated_arguments_stay_the_callers() -> None:
     state, x = {"a": jnp.ones((64, 64)), "b": jnp.zeros((64, 64))}, jnp.ones(8)
     why = rh.explain(jax.jit(updated, donate_argnums=0), state, x, **QUICK)
@@ -134,12 +135,14 @@ def test_donated_arguments_stay_the_callers() -> None:
     assert float(state["a"].sum() + state["b"].sum()) == 64 * 64  # neither deleted nor changed
 
 
+@pytest.mark.weekly
 def test_donated_arguments_can_be_used_up() -> None:
     state, x = {"a": jnp.ones((64, 64))}, jnp.ones(8)
     rh.explain(jax.jit(updated, donate_argnums=0), state, x, consume=True, **QUICK)
     assert state["a"].is_deleted()
 
 
+@pytest.mark.weekly
 def test_an_argument_that_no_result_replaces() -> None:
     x = jnp.ones((64, 64))
     fn = jax.jit(lambda x: x.sum(), donate_argnums=0)
@@ -148,6 +151,7 @@ def test_an_argument_that_no_result_replaces() -> None:
     assert float(x.sum()) == 64 * 64
 
 
+@pytest.mark.weekly
 def test_static_arguments_and_executables() -> None:
     x = jnp.ones((64, 64))
     static = jax.jit(lambda x, axis: x.sum(axis), static_argnums=1)
@@ -211,25 +215,7 @@ def test_what_is_no_function() -> None:
         rh.explain("folder-that-is-not-there", **QUICK)
 
 
-def test_no_room_for_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
-    import shutil
-
-    usage = shutil.disk_usage("/")
-    full = functools.partial(type(usage), usage.total, usage.used)
-    monkeypatch.setattr(shutil, "disk_usage", lambda folder: full(2**20))
-    with pytest.raises(CannotProfile, match="1 MB free"):
-        rh.explain(jnp.sin, jnp.ones(3), **QUICK)
-
-
-def test_a_profiler_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuses(*_: Any, **__: Any) -> None:
-        raise RuntimeError("profile has already been started")
-
-    monkeypatch.setattr(jax.profiler, "start_trace", refuses)
-    with pytest.raises(CannotProfile, match="already been started"):
-        rh.explain(jnp.sin, jnp.ones(3), **QUICK)
-
-
+@pytest.mark.weekly
 def test_the_trace_can_be_kept_and_read_again(tmp_path: Path) -> None:
     x = jnp.asarray(np.random.default_rng(0).standard_normal((512, 512)), jnp.float32)
     live = rh.explain(lambda x: jnp.tanh(x @ x), x, trace=tmp_path / "kept", **QUICK)
@@ -252,6 +238,7 @@ def broken():
 """
 
 
+@pytest.mark.weekly
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
@@ -265,7 +252,7 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     ("what", "more", "reason"),
     [
         ("script.py:cas", [], "Nearest: 'case'"),
-        ("script.py:wrong", [], "must return a callable"),
+        ("script.py:wrong", [], r"must return what to call and its arguments, f, \(x, y\)"),
         ("script.py:broken", [], "no data"),
         ("other.py:case", [], "no such file"),
         ("script.py:case", ["--out", "why.txt"], r"\.html or \.json"),

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
-
-import numpy as np
 import pytest
-from kernel_suite import QUICK, compiled_quickly
-from measure_suite import run
 
-from roofline_helpers import measure, work
-from tools.gpu import attention, chain, counters, experiments, measure_gpu
+from roofline_helpers import work
+from tools.gpu import attention, chain, counters, experiments
 
 jax = pytest.importorskip("jax")
 
 pytestmark = pytest.mark.slow  # kernels are interpreted, processes started
-jnp = jax.numpy
 
 
 def test_ncu_s_table_is_read() -> None:
@@ -59,50 +51,6 @@ def test_cases_are_told_apart_and_every_experiment_has_some() -> None:
     assert chains["four"] / chains["one"] == pytest.approx(2.5, rel=1e-3)
 
 
-def test_what_is_counted_is_there() -> None:
-    names = {each.name for each in experiments.suite()}
-    assert set(experiments.COUNTED) - names == set()
-    assert sum(map(experiments.counted, experiments.suite())) >= 15
-
-
-def chain_arguments(seed: int) -> tuple[Any, ...]:
-    """x, γ, β, mask, and residual or dy, for the chain and its gradient."""
-    rng = np.random.default_rng(seed)
-    x, other = (jnp.asarray(rng.standard_normal((8, 64)), jnp.float32) for _ in range(2))
-    gamma, beta = (jnp.asarray(rng.standard_normal(64), jnp.float32) for _ in range(2))
-    mask = jnp.asarray(rng.random((8, 64)) > chain.RATE, jnp.float32)
-    return x, gamma, beta, mask, other
-
-
-def test_the_chains_agree() -> None:
-    args = chain_arguments(0)
-    wanted = chain.op_by_op(*args)
-    for each in (chain.one_jit, chain.pallas_chain):
-        np.testing.assert_allclose(compiled_quickly(each, *args), wanted, rtol=1e-5, atol=1e-5)
-
-
-def test_the_gradients_agree() -> None:
-    args = chain_arguments(1)
-    theirs, ours = (
-        compiled_quickly(chain.gradient(each), *args)
-        for each in (chain.one_jit, chain.pallas_chain)
-    )
-    for one, other in zip(theirs, ours, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
-
-
-def test_the_backward_cases_are_traced_and_one_is_run() -> None:
-    """Their results are held against references in the tests of the kernels."""
-    cases = [each for each in experiments.suite(True, ["backward"]) if each.fn]
-    for each in cases:
-        gradients = jax.eval_shape(lambda each=each: each.fn(*each.make()))
-        assert len(gradients) == 3, each.name  # by x, γ and β, or by Q, K and V
-    assert {each.source for each in cases} == {"jax", "pallas", "cudnn"}
-    (naive,) = [each for each in cases if each.name.startswith("naive")]
-    (sample,) = run(replace(naive, options={"compiler_options": QUICK})).samples
-    assert (sample.error, len(sample.passes)) == (None, 1)
-
-
 def test_the_backward_cases_are_counted() -> None:
     job = chain.chain_backward_work(65536, 4096)
     assert job.bytes / (2 * 65536 * 4096) == pytest.approx(4, rel=1e-3)
@@ -111,32 +59,3 @@ def test_the_backward_cases_are_counted() -> None:
         naive, flash = attention.attention_backward_work(2, 16, 2048, 128, causal)
         assert (flash.matrix_flops / forward.matrix_flops, flash.bytes > forward.bytes) == (2.5, 1)
         assert naive.bytes > 7 * 2 * 2 * 16 * 2048**2
-
-
-def test_several_processes_make_one_record_and_another_run_is_merged_into_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "gpu.json"
-    typed = ["--tiny", "--only", "decode", "--seconds", "0.001", "--no-counters"]
-    monkeypatch.setattr("sys.argv", ["x", *typed, "--runs", "2", "--out", str(out)])
-    assert measure_gpu.main() == 0
-    record = measure.load(out)
-    assert [len(each.runs) for each in record.samples] == [2]
-    assert record.command.endswith("--runs 2 --out gpu.json")
-    assert "2 runs" in capsys.readouterr().out
-    monkeypatch.setattr(
-        "sys.argv", ["x", *typed[:2], "vector", *typed[3:], "--merge", str(out), "--out", str(out)]
-    )
-    assert measure_gpu.main() == 0
-    merged = measure.load(out)
-    assert {each.group: each.date for each in merged.samples}["decode"] == record.date
-    assert merged.sample(record.samples[0].name).runs == record.samples[0].runs
-
-
-def test_an_experiment_that_is_not_there_is_refused(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("sys.argv", ["x", "--only", "decod"])
-    with pytest.raises(SystemExit, match="2"):
-        measure_gpu.main()
-    assert "decode" in capsys.readouterr().err

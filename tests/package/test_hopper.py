@@ -14,7 +14,6 @@ from roofline_helpers.records import BadRecord
 jax = pytest.importorskip("jax", reason="JAX is not installed: no kernel can run")
 
 pytestmark = pytest.mark.slow  # kernels are interpreted, processes started
-jnp = jax.numpy
 gpu = pytest.importorskip("jax.experimental.pallas.mosaic_gpu", exc_type=ImportError)
 if "out_type" not in inspect.signature(gpu.kernel).parameters:
     pytest.skip("this JAX's Mosaic GPU is older than the experiment", allow_module_level=True)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import functools
-import json
 import re
-from dataclasses import replace
 from importlib import resources
 from typing import Any
 
@@ -52,41 +49,6 @@ def test_without_scripts_a_table_stands_there(kind: str) -> None:
     assert not re.search(r">\s*(nan|None)\s*<", element.fallback)
 
 
-@pytest.mark.parametrize("kind", LABS)
-def test_without_scripts_labs_have_a_figure_and_the_answer(kind: str) -> None:
-    fallback = made(kind).fallback
-    (picture,) = re.findall(r'<img src="data:image/png;base64,([^"]+)" alt="([^"]+)"', fallback)
-    data = base64.b64decode(picture[0])
-    assert data.startswith(b"\x89PNG")
-    assert len(data) < 30_000
-    assert len(picture[1]) > 80
-    assert "<summary>Answer</summary>" in fallback
-
-
-@pytest.mark.parametrize("kind", ALL)
-def test_starting_values_are_settings_of_the_model(kind: str) -> None:
-    start = made(kind).data["start"]
-    json.dumps(start)
-    chips = [start[name] for name in ("chip", "a", "b", "c", "d") if start.get(name)]
-    assert chips
-    for chip in chips:
-        assert rh.chip(chip).key == chip
-
-
-def test_arguments_become_starting_values() -> None:
-    assert lab.point("A100", 3, "fp16", flops=7).data["start"] == {
-        "chip": "a100-80gb",
-        "dtype": "fp16",
-        "intensity": 3,
-        "flops": 7,
-    }
-    start = lab.matmul("v6e", 8, k=4, dtype="int8").data["start"]
-    assert start == {"chip": "v6e", "dtype": "int8", "m": 8, "n": 8, "k": 4}
-    assert lab.ridges(["h100", "t4"], "fp16").data["start"]["c"] == ""
-    assert lab.chain("t4").data["start"]["dtype"] == "fp16"
-    assert lab.point("orin-nx").data["start"]["dtype"] == rh.chip("orin-nx").half
-
-
 HALF = rh.chip("v7x").per_device()
 
 
@@ -94,28 +56,15 @@ HALF = rh.chip("v7x").per_device()
     ("call", "error", "says"),
     [
         (lambda: lab.point("h1000"), UnknownName, "Nearest"),
-        (lambda: lab.point("v7x", 1e6), BadValue, "100,000"),
         (lambda: lab.point("v7x", [1, 2]), BadType, "one number"),
         (lambda: lab.point("v7x", dtype="int4"), UnknownName, "int4"),
         (lambda: lab.matmul("h100", 0), BadValue, "whole number"),
-        (lambda: lab.matmul("h100", 2_000_000), BadValue, "1 to 1e+06"),
         (lambda: lab.ridges("v7x"), BadType, "one to four"),
-        (lambda: lab.ridges(["v7x"] * 5), BadType, "one to four"),
-        (lambda: lab.ridges([]), BadType, "one to four"),
-        (lambda: lab.chain(dtype="fp8"), BadValue, "bf16"),
         (lambda: lab.chain(rows=1.5), BadValue, "whole"),
-        (lambda: lab.chain(rows=[1, 2]), BadType, "one whole number"),
         (lambda: lab.sharding("t4"), UnknownName, "v5e, v5p"),
         (lambda: lab.sharding("h200", 3), BadValue, "one of [1, 2, 4, 8], got 3"),
-        (lambda: lab.sharding("h200", 16), BadValue, "one of [1, 2, 4, 8], got 16"),
-        (lambda: lab.sharding(tokens=65537), BadValue, "1 to 65536"),
-        (lambda: lab.sharding(d_ff=512), BadValue, "1024 to 131072"),
         (lambda: lab.matmul(key="Not a key"), BadValue, "key"),
         (lambda: lab.point(HALF), BadValue, "needed, such as rh.chip('v7x'), got a changed one"),
-        (lambda: lab.matmul(replace(rh.chip("h100"), name="mine")), BadValue, "one: 'mine' (str)"),
-        (lambda: lab.chain(HALF), BadValue, "a chip of the catalogue is needed"),
-        (lambda: lab.ridges(["h100", HALF]), BadValue, "a chip of the catalogue is needed"),
-        (lambda: lab.point(replace(rh.chip("h100"), key="my")), UnknownName, "unknown chip 'my'"),
     ],
 )
 def test_bad_arguments_say_what_is_allowed(call: Any, error: type[Exception], says: str) -> None:
@@ -188,15 +137,3 @@ def test_scripts_do_nothing_that_the_page_forbids() -> None:
         assert word not in code.replace("http://www.w3.org/2000/svg", ""), word
     assert 'setAttribute("style"' not in code
     assert "import " not in re.sub(r'".*?"', "", code)
-
-
-def test_scripts_stay_small() -> None:
-    import gzip
-
-    code = ask.script("lab").encode()
-    assert len(code) < 113_000
-    assert len(gzip.compress(code, 9)) < 34_500
-    pasted = ask.script("paste")
-    own = pasted.index("const opcodes")  # on one page only, beside what instruments share
-    sizes = [len(gzip.compress(text.encode(), 9)) for text in (pasted, pasted[:own])]
-    assert sizes[0] - sizes[1] < 15_000

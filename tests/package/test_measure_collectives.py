@@ -60,7 +60,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path,
 
 
 # One process compiles and runs them for all tests that look at what it gave
-apart = [pytest.mark.slow, pytest.mark.xdist_group("collectives")]
+apart = pytest.mark.slow
 by_kind = [pytest.param(kind, marks=apart) for kind in collectives.KINDS]
 
 
@@ -78,7 +78,6 @@ LAYER = "Small layer 4×6, "
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("collectives")
 def test_a_layer_cut_in_any_way_is_the_layer(ran: Any) -> None:
     made = {
         way: ran[0][f"{LAYER}{way} over 4"][0][0] for way in ("tensor-parallel", "FSDP", "both")
@@ -92,7 +91,6 @@ def test_a_layer_cut_in_any_way_is_the_layer(ran: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("collectives")
 @pytest.mark.parametrize(
     ("variant", "gathers", "sums"),
     [
@@ -113,7 +111,6 @@ def test_a_layers_exchanges(ran: Any, variant: str, gathers: int, sums: int) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("collectives")
 def test_the_command_writes_a_record_of_links(ran: Any) -> None:
     _, out, printed = ran
     record = measure.load(out)

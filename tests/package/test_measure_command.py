@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +10,7 @@ import pytest
 from measure_suite import record
 
 from roofline_helpers import measure
-from roofline_helpers.measure import Case, Record, command, running
+from roofline_helpers.measure import Case, command, running
 
 jax = pytest.importorskip("jax")
 
@@ -38,18 +34,10 @@ def test_the_command(
     assert measure.main(["measure", "--quick", "--out", str(out)]) == 0
     printed = capsys.readouterr()
     assert "memory ceiling" in printed.out
-    assert "4/4" in printed.err or "0/4" in printed.err
+    assert printed.err == ""  # progress is for terminals
     kept = measure.load(out)
     assert kept.command == "python -m roofline_helpers measure --quick --out a.json"
     assert out.with_suffix(".png").read_bytes()[1:4] == b"PNG"
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="file names are text elsewhere")
-@pytest.mark.usefixtures("measured")
-def test_a_file_name_that_is_no_text_costs_no_record(tmp_path: Path) -> None:
-    out = tmp_path / "\udcff.json"
-    assert measure.main(["measure", "--quick", "--out", str(out)]) == 0
-    assert measure.load(out).command.endswith("--out ?.json")
 
 
 def test_an_interrupted_command_leaves_the_earlier_record(
@@ -92,88 +80,6 @@ def test_the_command_destroys_nothing(
     monkeypatch.setattr(command.tempfile, "TemporaryFile", full)
     assert measure.main(["measure", "--out", str(tmp_path / "z.json")]) == 1
     assert "can't be written: No space left" in capsys.readouterr().err
-
-
-@pytest.mark.usefixtures("measured")
-def test_a_record_that_can_t_be_saved_is_kept_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out, elsewhere, save = tmp_path / "a.json", tmp_path / "tmp", Record.save
-    elsewhere.mkdir()
-    monkeypatch.setattr(command.tempfile, "tempdir", str(elsewhere))
-
-    def full(record: Record, path: Any) -> Path:
-        if Path(path) == out:
-            raise OSError(28, "No space left on device")
-        return save(record, path)
-
-    monkeypatch.setattr(Record, "save", full)
-    assert measure.main(["measure", "--quick", "--out", str(out)]) == 1
-    (kept,) = elsewhere.glob("*/a.json")
-    assert measure.load(kept).complete
-    printed = capsys.readouterr().err
-    assert "No space left on device" in printed
-    assert f"the record is kept as {kept}" in printed
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-@pytest.mark.usefixtures("measured")
-@pytest.mark.parametrize(
-    ("encoding", "file", "says"),
-    [
-        ("ascii", "printed", ""),
-        ("utf-8", "/dev/full", "can't print: .*No space left"),
-        ("utf-8", "", ""),
-    ],
-)
-def test_a_report_that_can_t_be_printed_costs_no_record(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    encoding: str,
-    file: str,
-    says: str,
-) -> None:
-    reader, gone = os.pipe()
-    os.close(reader)
-    out = tmp_path / "a.json"
-    with (
-        contextlib.suppress(OSError),
-        open(tmp_path / file if file else gone, "w", encoding=encoding) as to,
-    ):
-        monkeypatch.setattr(sys, "stdout", to)
-        assert measure.main(["measure", "--quick", "--out", str(out)]) == 0
-    assert measure.load(out).complete
-    assert out.with_suffix(".png").exists()
-    assert re.search(says, capsys.readouterr().err) is not None
-    assert encoding != "ascii" or "picture: " in (tmp_path / file).read_text(encoding)
-
-
-@pytest.mark.usefixtures("measured")
-def test_a_picture_of_someone_else_is_left_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out, picture = tmp_path / "a.json", tmp_path / "a.png"
-    picture.write_bytes(b"holiday")
-    assert measure.main(["measure", "--quick", "--out", str(out)]) == 0
-    assert f"no picture: {picture} is there" in capsys.readouterr().err
-    assert measure.main(["measure", "--quick", "--out", str(out)]) == 0  # a record is there now
-    assert picture.read_bytes() == b"holiday"
-    picture.unlink()
-    for _ in range(2):  # the second replaces its own
-        assert measure.main(["measure", "--quick", "--out", str(out)]) == 0
-        assert f"picture: {picture}" in capsys.readouterr().out
-
-
-def test_an_interrupt_before_the_measurement_is_quiet(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def stop() -> Any:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(jax, "devices", stop)
-    assert measure.main(["measure"]) == 130
-    assert capsys.readouterr().err == ""
 
 
 def test_a_machine_without_a_device_is_told(

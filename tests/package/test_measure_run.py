@@ -1,4 +1,4 @@
-"""Running the cases: failures, deadlines, interruptions, notes, the bar."""
+"""Running the cases: failures, deadlines, interruptions, notes, progress."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 from measure_suite import case, run
 
 from roofline_helpers import measure
-from roofline_helpers._checks import BadValue
 from roofline_helpers.measure import Record
 
 jax = pytest.importorskip("jax")
@@ -26,11 +25,6 @@ def test_a_record_names_device_versions_date_and_command() -> None:
     assert record.date.endswith("Z")
     assert len(record.sample("a").passes) == 2
     assert record.complete
-
-
-def test_passes_are_whole_numbers() -> None:
-    with pytest.raises(BadValue, match=r"passes must be a whole number from 1 .*got 0\.5"):
-        run(case("a"), passes=0.5)
 
 
 def test_a_case_that_fails_does_not_take_the_others_with_it() -> None:
@@ -93,25 +87,3 @@ def test_a_busy_machine_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any("busy machine: load 99.0" in note for note in run(case("a")).notes)
     monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
     assert run(case("a")).notes == ()
-
-
-def test_the_bar() -> None:
-    class Terminal:
-        text = ""
-
-        def __init__(self, terminal: bool) -> None:
-            self.isatty = lambda: terminal
-
-        def write(self, text: str) -> None:
-            self.text += text
-
-        def flush(self) -> None:
-            pass
-
-    for terminal, lines in ((True, 0), (False, 10)):
-        stream = Terminal(terminal)
-        bar = measure.Bar(40, stream)
-        for n in range(40):
-            bar.step(f"case {n}")
-        bar.close()
-        assert stream.text.count("\n") == lines

@@ -6,11 +6,8 @@ Times themselves are never held against a constant: this machine may be busy.
 from __future__ import annotations
 
 import math
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
-from time import perf_counter, sleep
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -94,24 +91,6 @@ def test_bad_arguments() -> None:
         measure.clock(measure.jax_program(lambda x: x + 1, (numbers(),)), repeats=2.5)
 
 
-def test_arguments_on_several_devices_are_refused() -> None:
-    program = """
-import jax, jax.numpy as jnp
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from roofline_helpers import BadType, measure
-x = jax.device_put(jnp.ones(8), NamedSharding(jax.make_mesh((2,), ("x",)), PartitionSpec("x")))
-try:
-    measure.time(lambda x: x + 1, x, seconds=0.01)
-except BadType as error:
-    print(error)
-"""
-    flags = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=flags, capture_output=True, text=True, check=True
-    )
-    assert "arguments must lie on one device, got float32[8] on 2" in done.stdout
-
-
 def test_a_function_that_fails_says_why() -> None:
     def fails(x: Any) -> Any:
         raise ZeroDivisionError("on purpose")
@@ -174,11 +153,6 @@ def test_the_callers_arrays_are_left_alone() -> None:
     host = np.arange(8.0, dtype=np.float32)
     quick(lambda x: x + 1, host)
     assert host[7] == 7.0
-
-
-def test_trees_and_numbers_go_through() -> None:
-    tree = {"a": numbers(), "b": (numbers(), 2.0)}
-    assert quick(lambda t, k: {"y": t["a"] * t["b"][1] + k}, tree, 3).median > 0
 
 
 def test_results_go_into_the_memory_of_the_last_call() -> None:
@@ -252,11 +226,6 @@ def test_short_kernels_are_repeated_until_the_clock_can_tell(
     assert fake.launches[-1] == result.calls
 
 
-def test_long_kernels_are_measured_three_times_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
-    result = measure.clock(Fake([7.0], monkeypatch), seconds=0.1)
-    assert (result.repeats, result.calls) == (3, 1)
-
-
 def test_the_device_is_looked_at_once_while_it_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     fake, seen = Fake([0.02], monkeypatch), []
     measure.clock(fake, seconds=0.2, probe=lambda: seen.append(fake.calls))
@@ -274,27 +243,3 @@ def test_drift_and_instability_are_noted() -> None:
         measure.summary([])
     with pytest.raises(BadValue, match="a sample must be"):
         measure.summary([1.0, -1.0])
-
-
-def test_the_real_clock_gives_what_the_calls_took() -> None:
-    class Sleeps:
-        """Sleeps, and keeps how long that took by itself."""
-
-        def __init__(self) -> None:
-            self.took: list[float] = []
-
-        def launch(self, calls: int) -> None:
-            begun = perf_counter()
-            sleep(0.002 * calls)
-            self.took.append((perf_counter() - begun) / calls)
-
-        def wait(self) -> None:
-            pass
-
-    program, begun = Sleeps(), perf_counter()
-    result = measure.clock(program, seconds=0.05)
-    passed = perf_counter() - begun
-    own = sorted(program.took[-result.repeats :])
-    assert own[0] <= result.low
-    assert own[-1] <= result.high
-    assert result.repeats * result.calls * result.low <= passed

@@ -11,7 +11,7 @@ import pytest
 
 import roofline_helpers as rh
 from roofline_helpers import models
-from roofline_helpers.models import Decoder, Experts, Latent, Local, all_models, model
+from roofline_helpers.models import Decoder, Local, all_models, model
 
 DATA = tomllib.loads((Path(models.__file__).parents[1] / "data" / "models.toml").read_text("utf-8"))
 
@@ -99,17 +99,3 @@ SMALL: dict[str, Any] = {
 def test_a_bad_decoder_is_refused(change: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
         Decoder(**{**SMALL, **change})
-
-
-def test_bad_parts_are_refused() -> None:
-    with pytest.raises(rh.BadValue, match="at most count"):
-        Experts(count=2, active=3, d_ff=4)
-    with pytest.raises(rh.BadValue):
-        Local(window=0, every=2)
-    with pytest.raises(rh.BadType):
-        Latent("many", 1, 1, 1, 1)  # type: ignore[arg-type]
-    small = Decoder(**SMALL)
-    with pytest.raises(rh.UnknownName, match="halved, whole"):
-        small.attention_flops(8, causal="half")
-    with pytest.raises(rh.BadValue, match="whole sequences"):
-        small.training_flops(9, 8)

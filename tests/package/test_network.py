@@ -12,9 +12,6 @@ from hypothesis import strategies as st
 import roofline_helpers as rh
 from roofline_helpers import network as net
 
-US = 1e-6
-
-
 # --- topologies -----------------------------------------------------------------------------------
 
 
@@ -270,40 +267,20 @@ def test_what_is_reached_is_never_faster_than_what_is_published(
         (lambda: net.topology("t4"), rh.UnknownName, "T4 has no links.*Allowed: v4"),
         (lambda: net.topology("v5p", "5x5"), None, ""),
         (lambda: net.topology("v5e", "4x4x4"), rh.BadValue, "at most 16x16"),
-        (lambda: net.topology("v5e", "32x8"), rh.BadValue, "at most 16x16"),
         (lambda: net.topology("v5e", "4by4"), rh.BadValue, "joined by x"),
         (lambda: net.topology("v5e", 12), rh.BadValue, "usual shape"),
-        (lambda: net.topology("v5e", 4.0), rh.BadType, "4x4x4"),
-        (lambda: net.topology("h100", 12), rh.BadValue, "hosts of 8"),
         (lambda: net.topology("mi300x", 16), rh.BadValue, "nothing is published"),
         (lambda: net.topology("v5e", "4x4", ceilings="measured"), rh.UnknownName, "reached"),
         (lambda: net.topology("v5e", "4x4")["z"], rh.UnknownName, "Allowed: x, y"),
         (lambda: net.all_gather(0, axis("v5e", "4x4", "x")), rh.BadValue, "nbytes"),
         (lambda: net.all_gather(1, "x"), rh.BadType, "over must be"),
-        (lambda: net.all_gather(1, [1]), rh.BadType, "over must be"),
-        (lambda: net.all_gather(1, axis("v5e", "4x4", "x") * 2), rh.BadValue, "each axis once"),
         (lambda: net.collective("gather", 1, ()), rh.UnknownName, "Nearest: 'all-gather'"),
-        (
-            lambda: net.all_gather(1, axis("v5e", "4x4", "x"), algorithm="tree"),
-            rh.UnknownName,
-            "Allowed: ring",
-        ),
-        (
-            lambda: net.all_reduce(1, axis("v5e", "4x4", "x"), algorithm="tree"),
-            rh.BadValue,
-            "needs a switch",
-        ),
         (
             lambda: net.all_reduce(1, axis("a100", 8, "nvlink"), algorithm="multicast"),
             rh.BadValue,
             "a switch that adds",
         ),
         (lambda: net.permute(1, axis("v5e", "4x4", "x"), hops=4), rh.BadValue, "under the axis"),
-        (lambda: net.permute(1, net.topology("v5e")["x", "y"]), rh.BadValue, "one axis"),
-        (lambda: net.send(1, axis("v5e", "16x16", "x"), 9), rh.BadValue, "at most 8 hops"),
-        (lambda: net.topology("v5e", "4x4").mesh({"a": 8}), rh.BadValue, "8 members"),
-        (lambda: net.topology("v5e", "4x4").mesh([4]), rh.BadType, "mapping"),
-        (lambda: net.topology("v5e", "4x4").mesh({"a": "x", "b": "x"}), rh.BadValue, "once"),
     ],
 )
 def test_what_no_network_is_refused_with_what_is_allowed(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import lzma
-import re
 from typing import Any
 
 import pytest
@@ -127,17 +126,3 @@ def test_what_it_does_not_know_it_names(chromium: Browser) -> None:
 def test_what_is_no_program_is_told(chromium: Browser, text: str, word: str) -> None:
     (answer,) = read(chromium, [text])
     assert word in answer["error"]
-
-
-def test_a_wrong_count_would_be_found(chromium: Browser) -> None:
-    code = scripts()
-    wrong = re.sub(r"return 2 \* elements\(each\.shape\)", "return elements(each.shape)", code)
-    assert wrong != code
-    (path,) = [path for path in FIXTURES if path.stem == "matmul-square.h100.jax-0.11.2"]
-    text = program(
-        "  %a = f32[4,8]{1,0} parameter(0)\n  %b = f32[8,2]{1,0} parameter(1)\n"
-        "  ROOT %c = f32[4,2]{1,0} dot(%a, %b), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
-    )
-    for each in (path.read_text("utf-8"), text):
-        (answer,) = read(chromium, [each], wrong)
-        assert differences(of_python(each), answer["rows"])

@@ -15,16 +15,6 @@ from roofline_helpers.show import si
 TOKENS = (1, 100, 512, 65536)
 WIDTHS = (1024, 28672)
 RUN = """(points) => JSON.stringify(points.map(([cut, of]) => network.layer(cut, of)))"""
-SLIPS = [
-    ("4 * tokens", "2 * tokens"),
-    ("bits / 8", "bits / 4"),
-    ("2 * gather", "gather"),
-    ("inner) / tensor", "inner)"),
-    ("tokens * tensor * model", "tokens * model"),
-    ("Math.max(products, gathers, sums)", "products + gathers + sums"),
-    ("flops / seconds }", "flops / products }"),
-]
-"""What the file says, and what a slip would make of it."""
 
 
 def points() -> list[tuple[list[Any], training.Layer]]:
@@ -64,7 +54,7 @@ def faults(theirs: list[dict[str, Any]], mine: list[training.Layer]) -> int:
     )
 
 
-def test_javascript_agrees_with_python_and_a_slip_is_found(chromium: Browser) -> None:
+def test_javascript_agrees_with_python(chromium: Browser) -> None:
     script = (resources.files("roofline_helpers") / "assets" / "network.js").read_text("utf-8")
     every = points()
     asked, layers = [point for point, _ in every], [layer for _, layer in every]
@@ -72,10 +62,6 @@ def test_javascript_agrees_with_python_and_a_slip_is_found(chromium: Browser) ->
     assert {layer.bound for layer in layers} == {"compute", "weights", "sums"}
     page = chromium.new_page()
     assert faults(computed(page, script, asked), layers) == 0
-    for right, wrong in SLIPS:
-        assert script.count(right) == 1, f"{right!r} is no longer in network.js once"
-        changed = computed(page, script.replace(right, wrong), asked[::3])
-        assert faults(changed, layers[::3]) > 0, right
     page.close()
 
 

@@ -109,13 +109,13 @@ def alike(mine: Any, theirs: Any) -> bool:
     return bool(mine == theirs)
 
 
-def asked(chromium: Browser, questions: list[list[Any]], change: tuple[str, str] = ("", "")) -> Any:
+def asked(chromium: Browser, questions: list[list[Any]]) -> Any:
     folder = resources.files("roofline_helpers") / "assets"
     floors = {"tpu": verdicts.assumed_floor("tpu"), "other": verdicts.assumed_floor("gpu")}
     script = (
         f"{serving.script()}\n"
         f"const opcodes = {to_json(page.tables())}, floors = {to_json(floors)};\n"
-        f"{scripts()}\n{(folder / 'verdicts.js').read_text('utf-8').replace(*change)}"
+        f"{scripts()}\n{(folder / 'verdicts.js').read_text('utf-8')}"
     )
     tab = chromium.new_page()
     try:
@@ -136,14 +136,6 @@ def test_the_page_says_what_python_says(chromium: Browser) -> None:
     assert wrong == []
     assert {each["word"] for each in answers} == {"memory", "compute", "depends"}
     assert {tuple(each["on"]) for each in answers} >= {(), ("ceilings",), ("floor",)}
-
-
-def test_another_verdict_would_be_found(chromium: Browser) -> None:
-    questions = list(points())[:15]
-    answers = asked(chromium, questions, ('floor: "latency"', 'floor: "memory"'))
-    assert not all(
-        alike(of_python(*point), theirs) for point, theirs in zip(questions, answers, strict=True)
-    )
 
 
 @pytest.mark.parametrize(

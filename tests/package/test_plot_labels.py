@@ -6,10 +6,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from matplotlib.text import Text
-from plot_suite import ROOF, TWINS, new_axes, real, shown
+from plot_suite import TWINS, new_axes, real, shown
 
 from roofline_helpers import BadType, plot
-from roofline_helpers.plot import placer, solver
 
 pytestmark = pytest.mark.usefixtures("own_style")
 
@@ -22,28 +21,6 @@ def test_overlaps_are_found():
     assert plot.text_overlaps(ax.figure) == [("one", "two")]
 
 
-def test_overlaps_of_tick_labels_legends_and_axis_labels_are_found():
-    ax = new_axes()
-    ax.plot([0, 1], [0, 1], label="a line")
-    ax.legend(loc="center")
-    box = ax.get_window_extent()
-    ax.set_xticks([0.5, 0.51], ["first tick", "second tick"])
-    legend_text = ax.get_legend().get_texts()[0]
-    ax.figure.canvas.draw()
-    spot = ax.transData.inverted().transform(legend_text.get_window_extent().min)
-    ax.text(*spot, "on the legend")
-    ax.set_ylabel("moved")
-    ax.yaxis.set_label_coords(0.5, 0.2)
-    ax.text(0.5, 0.2, "on the label", transform=ax.transAxes, ha="center")
-    assert box.width > 0
-    pairs = {frozenset(pair) for pair in plot.text_overlaps(ax.figure)}
-    assert {
-        frozenset({"first tick", "second tick"}),
-        frozenset({"on the legend", "a line"}),
-        frozenset({"on the label", "moved"}),
-    } <= pairs
-
-
 def test_a_turned_text_counts_with_its_turned_box():
     ax = new_axes()
     ax.text(0.5, 0.5, "a long slanted text", rotation=45, ha="center", va="center")
@@ -51,15 +28,6 @@ def test_a_turned_text_counts_with_its_turned_box():
     assert plot.text_overlaps(ax.figure) == []
     ax.text(0.5, 0.5, "on it", ha="center", va="center")
     assert plot.text_overlaps(ax.figure) == [("a long slanted text", "on it")]
-
-
-def test_hidden_and_empty_texts_do_not_count():
-    ax = new_axes()
-    ax.text(0.5, 0.5, "one")
-    ax.text(0.5, 0.5, "hidden", visible=False)
-    ax.text(0.5, 0.5, "  ")
-    assert plot.text_overlaps(ax.figure) == []
-    assert "hidden" not in shown(ax)
 
 
 # --- labels --------------------------------------------------------------------------------------
@@ -129,24 +97,6 @@ def test_without_room_points_get_numbers_and_a_key_below():
     fig.draw_without_rendering()
     assert [text.get_text() for text in made] == names
     assert shown(ax, "key") == []
-
-
-def test_labels_are_placed_again_only_where_something_has_changed(monkeypatch):
-    tried, solved = [], []
-    greedy, solve = solver.greedy, placer.solve
-    monkeypatch.setattr(solver, "greedy", lambda *args: [tried.append(1), greedy(*args)][1])
-    monkeypatch.setattr(placer, "solve", lambda *args: [solved.append(1), solve(*args)][1])
-    points = {f"kernel {i}": float(10 ** (-1 + i / 6)) for i in range(solver.MANY + 1)}
-    plot.roofline(ROOF, points).figure.draw_without_rendering()
-    assert 0 < len(tried) <= 4 * 8 * len(solved)  # four orders, eight tries of each
-    few = plot.roofline(ROOF, dict(list(points.items())[:6]))
-    few.figure.draw_without_rendering()
-    tried.clear()
-    few.figure.draw_without_rendering()
-    assert tried == []
-    few.figure.set_size_inches(5, 4)
-    few.figure.draw_without_rendering()
-    assert tried
 
 
 def test_place_labels_refuses_what_is_no_label():

@@ -74,16 +74,6 @@ def test_a_picture_is_drawn_the_same_twice():
     assert np.array_equal(first, second)
 
 
-@pytest.mark.parametrize("name", ["roofline, jobs", "compare three"])
-def test_the_first_drawing_is_right(name):
-    """Names below and above the axes leave them less room, which is so from the beginning."""
-    plot.use_style()
-    fig, ax = plt.subplots(figsize=SIZES["phone"])
-    PICTURES[name](ax)
-    first = pixels(fig)
-    assert np.array_equal(first, pixels(fig))
-
-
 def test_a_title_and_a_new_size_make_no_overlap():
     axes = plot.compare([real(c) for c in ("v5p", "v6e", "v7x")], JOBS)
     axes.set_title("Three TPUs")
@@ -93,10 +83,3 @@ def test_a_title_and_a_new_size_make_no_overlap():
     axes.set_title("One TPU")
     axes.figure.set_size_inches(3.6, 3.4)
     assert plot.text_overlaps(axes.figure) == []
-
-
-def test_two_pictures_side_by_side():
-    fig, (left, right) = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
-    plot.roofline(real("v7x"), JOBS, ax=left)
-    plot.compare([real("v6e"), real("v7x")], JOBS, ax=right)
-    assert plot.text_overlaps(fig) == []

@@ -12,7 +12,7 @@ import pandas
 import pytest
 
 from roofline_helpers import network, published
-from roofline_helpers.published import LARGE, exchanges
+from roofline_helpers.published import LARGE
 
 DATA = Path(network.__file__).parents[1] / "data"
 CONSTANTS = tomllib.loads((DATA / "network.toml").read_text("utf-8"))
@@ -186,44 +186,3 @@ def test_starts_of_larger_messages_and_of_exchanges_are_those_of_their_rows() ->
         row = points("xla-h100", "all-gather", 8)[nbytes]
         reached = network.all_gather(nbytes, network.topology("h100", 8, ceilings="reached").fast)
         assert reached.seconds == pytest.approx(row, rel=0.06)
-
-
-def test_our_own_records_become_curves() -> None:
-    def sample(name: str, *medians: float, group: str = "collectives") -> dict[str, Any]:
-        return {"name": name, "group": group, "passes": [{"median": m} for m in medians]}
-
-    record = {
-        "device": {"count": 2, "name": "NVIDIA H200", "chip": "h200"},
-        "samples": [
-            sample("all-gather 1 MiB over 2", 30e-6, 32e-6, 31e-6),
-            sample("all-gather 1 KiB over 2", 12e-6),
-            sample("permute 1 MiB over 2", 20e-6),
-            sample("permute back 4 KiB over 4", 15e-6),
-            sample("all-reduce 1 MiB over 2"),  # could not be measured
-            sample("all-gather 1 MiB over 2", 1.0, group="spread"),
-        ],
-    }
-    curves = exchanges.measured(record)["curves"]
-    assert curves == [
-        {
-            "kind": "all-gather",
-            "pattern": "",
-            "devices": 2,
-            "floor": pytest.approx(16e-6),  # the middle of the two kinds over two devices
-            "points": [[1024, 12e-6], [2**20, 31e-6]],
-        },
-        {
-            "kind": "permute",
-            "pattern": "",
-            "devices": 2,
-            "floor": pytest.approx(16e-6),
-            "points": [[2**19, 20e-6]],
-        },
-        {
-            "kind": "permute",
-            "pattern": "back",
-            "devices": 4,
-            "floor": 15e-6,
-            "points": [[1024, 15e-6]],
-        },
-    ]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pandas
 import pytest
 from row_by_row import row_by_row
@@ -21,15 +19,6 @@ ROWS = [one for one in ALL if isinstance(one, PublishedStep)]
 @pytest.fixture(scope="module")
 def board() -> pandas.DataFrame:
     return rh.scoreboard()
-
-
-def test_there_are_enough_rows_of_every_kind() -> None:
-    assert len(ROWS) >= 60
-    assert len({one.key for one in ROWS}) == len(ROWS)
-    assert {one.chip for one in ROWS} == {"v4", "v5e", "v5p", "v6e", "v7x", "h100", "h200", "b200"}
-    assert {one.published.setting.dtype for one in ROWS} >= {"bf16", "fp8"}
-    assert sum(one.model.experts is not None for one in ROWS) >= 10
-    assert len(ALL) > len(ROWS)
 
 
 def test_decode_steps_are_predicted_too(board: pandas.DataFrame) -> None:
@@ -105,31 +94,6 @@ def test_every_prediction_is_the_one_that_was_accepted() -> None:
     assert not changed, "\n".join(
         [*changed, "if meant: python -m tools.evidence.predictions --update"]
     )
-
-
-def test_a_changed_a_missing_and_a_new_prediction_are_seen() -> None:
-    accepted = {"a": {"bound s": 1.0}, "b": {"bound s": 2.0}}
-    assert (
-        predictions.differing(accepted, {"a": {"bound s": 1 + 1e-7}, "b": {"bound s": 2.0}}) == []
-    )
-    after = {"a": {"bound s": 1 + 1e-5, "reached s": 3.0}}
-    assert predictions.differing(accepted, after) == [
-        "a, bound s: 1, now 1.00001",
-        "a, reached s: nan, now 3",
-        "b, bound s: 2, now nan",
-    ]
-
-
-def test_what_is_written_is_read_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(predictions, "KEPT", tmp_path / "predictions.csv")
-    predictions.update({"a": {"bound s": 1 / 3}, "b": {}})
-    assert predictions.kept() == {"a": {"bound s": 0.3333333333}, "b": {}}
-    monkeypatch.setattr(predictions, "now", lambda: {"a": {"bound s": 0.4}})
-    monkeypatch.setattr("sys.argv", ["predictions"])
-    assert predictions.main() == 1
-    assert capsys.readouterr().out == "a, bound s: 0.3333333333, now 0.4\n"
 
 
 # --- XLA's own programs ---------------------------------------------------------------------------

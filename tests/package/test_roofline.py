@@ -256,22 +256,10 @@ def test_levels_go_by_spelling_everywhere():
         roof.time(Work)  # type: ignore[arg-type]
 
 
-def test_origin_takes_its_own_spelling():
-    assert Roofline(1, 1, origin="Measured").origin == "measured"
-
-
 def test_unit_and_network_are_not_memory_levels():
     for taken in ("matrix", "vector", "network"):
         with pytest.raises(BadValue, match=taken):
             Roofline(1, {"hbm": 1, taken: 1})
-
-
-def test_repr_says_what_counts():
-    text = repr(Roofline(2307e12, 7.38e12, network=6e11, name="v7x"))
-    assert text == (
-        "<v7x: peak 2,307 TFLOP/s, memory 7,380 GB/s, network 600 GB/s, ridge 312.6 FLOP/byte>"
-    )
-    assert "vector 6 TFLOP/s" in repr(Roofline(1, 1, vector=6e12))
 
 
 def test_errors_are_also_the_builtin_ones():

@@ -18,7 +18,6 @@ from roofline_helpers import network as net
 
 approx = pytest.approx
 TENTH = 0.1
-REACHED = 0.8991  # 90 GB/s of 100: the book's links
 
 
 def place(chip: str, shape: Any, **options: Any) -> net.Topology:

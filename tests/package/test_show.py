@@ -13,7 +13,7 @@ import pytest
 
 import roofline_helpers as rh
 from roofline_helpers import BadType, BadValue, UnknownName, show
-from roofline_helpers.show import PREFIXES, significant
+from roofline_helpers.show import significant
 
 
 @pytest.mark.parametrize(
@@ -45,10 +45,6 @@ def test_the_prefix_leaves_one_to_a_thousand(value, text):
     assert rh.si(value, "B") == text
 
 
-def test_a_figure_has_a_number_too():
-    assert rh.si(rh.chip("v7x").matrix["bf16"], "FLOP/s") == "2.31 PFLOP/s"
-
-
 @pytest.mark.parametrize(
     ("prefix", "text"),
     [("T", "2,307 TFLOP/s"), ("t", "2,307 TFLOP/s"), ("G", "2,307,000 GFLOP/s")],
@@ -62,11 +58,6 @@ def test_small_prefixes_are_told_from_large_ones():
     assert rh.si(5e6, "s", "M") == "5 Ms"
     assert rh.si(5e-6, "s", "u") == rh.si(5e-6, "s", "µ") == "5 µs"
     assert rh.si(5, "s", "") == "5 s"
-
-
-def test_prefixes_are_powers_of_a_thousand():
-    exponents = {prefix: round(math.log10(factor)) for prefix, factor in PREFIXES.items()}
-    assert exponents == dict(zip(["n", "µ", "m", "", *"kMGTPE"], range(-9, 19, 3), strict=True))
 
 
 @pytest.mark.parametrize(
@@ -103,14 +94,6 @@ def test_a_table_for_reading():
     assert frame.loc["c"].tolist() == ["–", "2.5", "–", "–"]
 
 
-def test_three_digits_if_not_asked():
-    assert rh.table([{"a": "x", "b": 0.123456}]).loc["x", "b"] == "0.123"
-
-
-def test_rows_may_come_from_a_generator():
-    assert len(rh.table({"n": str(i), "i": i} for i in range(3))) == 3
-
-
 def test_a_table_of_pandas_reads_as_one_of_rows():
     columns = {"chip": ["a", "b"], "N": [4096, None], "x": [1234.567, 0.0123456]}
     frame = show.reading(pandas.DataFrame(columns))
@@ -142,29 +125,6 @@ def test_a_table_as_html_is_whole_and_without_style():
     assert "style" not in html
     assert "border" not in html
     assert re.findall(r"<th>(.*?)</th>", html) == ["a", "b", "x", "y"]
-
-
-def test_what_the_book_is_about_shows_itself():
-    roof, chip, job = rh.chip("v7x").roofline(), rh.chip("v7x"), rh.work.matmul(600, 600, 600)
-    peak = chip.peak("bf16")
-    assert repr(roof).startswith(
-        "<TPU v7x bf16: peak 2,307 TFLOP/s, memory 7,380 GB/s, ridge 312.6"
-    )
-    assert repr(job) == "<matmul in bf16: 432 MFLOP, 2.16 MB, 200 FLOP/byte>"
-    sizes = np.array([64, 256])
-    assert "21.3 FLOP/byte to 85.3 FLOP/byte" in repr(rh.work.matmul(sizes, sizes, sizes))
-    assert "vmem" in repr(job.with_traffic(vmem=1e6)._facts())
-    assert (str(peak), str(chip.memory["hbm"].capacity)) == ("2,307 TFLOP/s", "203.5 GB")
-    assert f"vendor: {peak.source.title}, read {peak.source.read}" in repr(peak)
-    assert f'href="{peak.source.url}"' in peak._repr_html_()
-    assert "memory.hbm.bandwidth 7,380 GB/s" in repr(chip)
-    for shown, cells in (
-        (roof, ["TPU v7x bf16", "ridge", "312.6 FLOP/byte"]),
-        (job, ["matmul in bf16", "reads", "a, b", "432 MFLOP", "200 FLOP/byte"]),
-        (chip, ["matrix.bf16", "2,307 TFLOP/s", "memory.hbm.bandwidth"]),
-    ):
-        texts = re.findall(r"<t[hd]>(.*?)</t[hd]>", shown._repr_html_())
-        assert [each for each in cells if each not in texts] == []
 
 
 def test_every_table_of_a_notebook_reads_so():

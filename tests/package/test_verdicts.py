@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 import roofline_helpers as rh
-from roofline_helpers import BadType, UnknownName, gain, serving, verdict, work
+from roofline_helpers import UnknownName, gain, serving, verdict, work
 from roofline_helpers.roofline import Kernel
 from roofline_helpers.verdicts import Case, assumed_floor
 
@@ -166,27 +166,3 @@ def test_gains() -> None:
     assert gain(work.fuse(*four), four, "v6e").word == "loses"
     small = work.fusion_chain(64, 1024)
     assert gain(small, work.fuse(*small), "h100").times == pytest.approx((1.06, 4), abs=0.01)
-
-
-def test_they_show_themselves() -> None:
-    layer = verdict(work.matmul(256, 8192, 8192), "h100", name="layer")
-    assert repr(layer) == (
-        "<layer on NVIDIA H100 SXM: depends on the ceilings, at least 42.6 µs to 47.3 µs>"
-    )
-    assert list(layer.table()["bound"]) == ["memory", "memory", "compute", "compute"]
-    assert layer._repr_html_().count("<tr>") == 5
-    assert "depends on the ceilings" in layer._repr_html_()
-    assert "<p>layer on" in layer._repr_html_()  # "<layer …>" would be a tag
-    four = work.fusion_chain(65536, 4096)
-    assert "2.5" in gain(four, work.fuse(*four), "h100")._repr_html_()
-
-
-def test_bad_arguments() -> None:
-    with pytest.raises(BadType, match="a chip is needed"):
-        verdict(work.add(10))
-    with pytest.raises(BadType, match="a Work, a Kernel of one, or a Step"):
-        verdict([3], "h100")  # type: ignore[list-item]
-    with pytest.raises(BadType, match="at least one kernel"):
-        verdict([], "h100")
-    with pytest.raises(UnknownName, match="no int4 peak"):
-        verdict(work.matmul(8, 8, 8, "int4"), "h100")

@@ -7,7 +7,7 @@ import math
 import pytest
 
 import roofline_helpers as rh
-from roofline_helpers import BadType, BadValue, UnknownName, Work, evidence
+from roofline_helpers import Work, evidence
 from roofline_helpers.work import flash_attention, fuse, naive_attention, resident
 
 # x → f → t → g → y, and h reads x and t once more
@@ -74,19 +74,6 @@ def test_a_kernel_that_moves_nothing_has_no_intensity_at_memory() -> None:
     assert (softmax.bytes, softmax.intensity) == (0, math.inf)
     roof = rh.Roofline(1e12, 1e9, floor=1e-6)
     assert set(roof.times(softmax)) == {"matrix" if softmax.matrix_flops else "vector", "floor"}
-
-
-def test_bad_arguments() -> None:
-    with pytest.raises(BadType, match="at least one kernel"):
-        resident(capacity=1)
-    with pytest.raises(BadType, match="must be a Work"):
-        resident(3, capacity=1)  # type: ignore[arg-type]
-    with pytest.raises(BadValue, match="capacity"):
-        resident(*CHAIN, capacity=-1)
-    with pytest.raises(UnknownName, match="made by these kernels 'x'"):
-        resident(*CHAIN, capacity=1, keep=["x"])
-    with pytest.raises(BadValue, match="at least one byte"):
-        Work("nothing", {}, {}, others={"network": 4})
 
 
 def test_the_ends_hold_what_the_compiler_placed() -> None:

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import numpy as np
 import pytest
 from bs4 import BeautifulSoup
-from PIL import Image
 
-import cards
 import chapters
 import figures
-import machines
 import mathml
 import outputs
 import roofline_helpers as rh
 import table_widths
-import terms
 from tools import books
 
 SERIES = [*rh.plot.PALETTE["series"], rh.plot.PALETTE["memory"], rh.plot.PALETTE["compute"]]
@@ -48,26 +43,6 @@ def test_lines_stand_out_from_the_dark_ground_and_from_each_other() -> None:
     lab = figures.oklab(made[: len(rh.plot.PALETTE["series"])] / 255)
     apart = np.linalg.norm(lab[:, None] - lab[None], axis=2)
     assert apart[~np.eye(len(lab), dtype=bool)].min() > 0.05
-
-
-def test_oklab_and_back() -> None:
-    grid = np.random.default_rng(0).random((1000, 3))
-    assert np.allclose(figures.srgb(figures.oklab(grid)), grid, atol=1e-6)
-
-
-def test_figures_become_small_twice_the_same(tmp_path: Path) -> None:
-    site = tmp_path / "html"
-    (site / "_images").mkdir(parents=True)
-    path = site / "_images/a.png"
-    rng = np.random.default_rng(1)
-    noise = rng.integers(0, 255, (80, 120, 3), dtype=np.uint8)
-    Image.fromarray(noise).save(path)
-    figures.shrink(site)
-    first = path.read_bytes(), path.with_name("a.dark.png").read_bytes()
-    with Image.open(io.BytesIO(first[1])) as dark:
-        assert (dark.mode, dark.size) == ("P", (120, 80))
-    figures.shrink(site)
-    assert (path.read_bytes(), path.with_name("a.dark.png").read_bytes()) == first
 
 
 def test_a_phone_gets_the_slim_version_of_a_drawing(tmp_path: Path) -> None:
@@ -130,17 +105,6 @@ def test_columns_of_numbers_are_found() -> None:
     assert "style" not in made
 
 
-def test_the_longest_term_wins_and_acronyms_keep_their_case() -> None:
-    find = terms.pattern(("roofline", "roofline efficiency", "HBM", "kernel"))
-    assert find is not None
-    assert find.findall("Roofline efficiency of kernels in HBM") == [
-        "Roofline efficiency",
-        "kernels",
-        "HBM",
-    ]
-    assert find.findall("hbm, microkernel, kernel-bound, a.kernel") == []
-
-
 def test_every_chapter_says_how_long_it_takes_and_why_to_read_it() -> None:
     import tomllib
 
@@ -150,15 +114,6 @@ def test_every_chapter_says_how_long_it_takes_and_why_to_read_it() -> None:
         assert about[row["page"]].get("why"), row["page"]
     for page in books.pages():
         assert 50 <= len(about[page]["description"]) <= 160, page
-
-
-def test_a_card_holds_its_title(tmp_path: Path) -> None:
-    long = "Where this guide departs from its sources and extraordinarily long words"
-    for picture in (None, books.ROOT / "book/images/rooflines.png"):
-        made = cards.draw(cards.Card("Book: A Guide", "Chapter 3", long, picture))
-        assert made.size == cards.SIZE
-        right = np.asarray(made.convert("L")).astype(int)[:, -24:]
-        assert right.max() - right.min() < 8, "something touches the edge"
 
 
 @pytest.mark.parametrize(
@@ -188,17 +143,3 @@ def test_cards_say_whose_value_each_cell_is_and_long_names_may_break() -> None:
     assert "<th>reduce_<wbr>sum_<wbr>fusion.<wbr>1</th>" in made
     assert made.count("data-name=") == 8
     assert '<td class="number" data-name="column 1">12,345 GB/s</td>' in made
-
-
-def test_a_name_with_a_number_in_it_is_no_number() -> None:
-    assert table_widths.is_numbers(["1.5 ms", "–", ""])
-    assert not table_widths.is_numbers(["4 kernels", "1 kernel"], names=True)
-    assert table_widths.is_numbers(["4", "1,024"], names=True)
-    assert not table_widths.is_numbers(["5 convert, 2 broadcast, multiply, add"])
-
-
-def test_the_search_finds_words_that_may_break() -> None:
-    reading = machines.Reading()
-    body = "<section id='a'><h1>A</h1><td>reduce_<wbr>sum</td><td>5</td></section>"
-    reading.feed(f"<article>{body}</article>")
-    assert reading.found == [("a", ["A"], ["reduce_sum", "5"])]

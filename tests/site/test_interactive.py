@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import matplotlib.pyplot as plt
-import pytest
 
 import interactive
 import outputs
@@ -38,18 +37,9 @@ def test_a_page_with_a_question_loads_one_script_and_carries_none(tmp_path: Path
     address = loaded(body, tmp_path)["interactive"]
     assert re.fullmatch(r"\.\./interactive/ask-\w+\.js", address)
     script = (tmp_path / address.removeprefix("../")).read_text("utf-8")
-    assert ask.tag("ask") in script
+    assert 'core.start(["roofline-ask"])' in script
 
 
 def test_a_page_without_a_piece_loads_nothing(tmp_path: Path) -> None:
     assert "interactive" not in loaded("<p>none</p>", tmp_path)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_page_with_an_old_element_is_warned_of(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    warnings: list[Any] = []
-    monkeypatch.setattr(interactive.log, "warning", lambda *parts: warnings.append(parts))
-    loaded("<roofline-ask-00000000 data-kind='question'></roofline-ask-00000000>", tmp_path)
-    assert [one[1:] for one in warnings] == [("notebooks/a", "roofline-ask-00000000")]

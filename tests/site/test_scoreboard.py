@@ -10,7 +10,6 @@ import pytest
 import page_board
 import roofline_helpers as rh
 from roofline_helpers import evidence, published
-from roofline_helpers.published import board
 from tools import books
 from tools.evidence import constants
 
@@ -58,21 +57,3 @@ def test_the_constants_are_those_of_the_package() -> None:
     assert {name: row["value"] for name, row in kept["without"].items()} == now
     assert sum(not name.startswith(page_board.PUBLISHED) for name in now) < 10
     assert constants.errors() == kept["all"], "run python -m tools.evidence.constants"
-
-
-def test_a_constant_is_taken_away_and_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = {name: table[key] for name, table, key in constants.constants()}
-    seen: list[tuple[float | None, ...]] = []
-
-    def look() -> dict[str, float]:
-        seen.append(tuple(table.get(key) for name, table, key in constants.constants()))
-        return {"steps": float(constants.STEP.REACHED)}
-
-    shown = constants.one_by_one(look)
-    assert {name: table[key] for name, table, key in constants.constants()} == before
-    assert len(seen) == len(before) + 2
-    assert (
-        len(set(seen)) == len(before) + 1
-    )  # with all, which is also how it ends, and without each
-    assert shown["without"]["matrix"] == {"value": shown["all"]["steps"], "steps": 1.0}
-    assert board.published_step("v7x-64-llama-3.1-70b").reached.seconds < 12.2

@@ -1,7 +1,8 @@
 """Compile again what the notebooks compile, and keep it as records in the package.
 
     python -m tools.notebooks.records          write roofline_helpers/data/compiled
-    python -m tools.notebooks.records check    say which records differ from a live compilation
+    python -m tools.notebooks.records check    say which differ from those in _build/records, where
+                                               `make thorough` puts what it compiles
     python -m tools.notebooks.records whole    compile whole models again, which takes minutes each
 
 A record takes the compiler's place where it isn't available: macOS, Colab, other processors. Needs
@@ -14,7 +15,6 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 
 from roofline_helpers import compiled
@@ -22,7 +22,7 @@ from tools import books
 from tools.notebooks import run as notebooks
 
 KEPT = books.ROOT / "roofline_helpers/data/compiled"
-
+MADE = books.ROOT / "_build/records"
 
 WHOLE = "whole-"
 """How the name of a record begins that no check makes again: it takes minutes."""
@@ -39,17 +39,13 @@ def recorded_by(path: Path) -> bool:
     return "record=" in path.read_text("utf-8")
 
 
-def stale(fresh: Mapping[str, str], kept: Path = KEPT) -> list[str]:
-    """Return the records, text by file name, that are kept otherwise or not at all."""
-    old = {path.name: path.read_text("utf-8") for path in made_each_time(kept)}
-    return sorted(name for name, text in fresh.items() if old.get(name) != text)
-
-
 def differing(fresh: Path, kept: Path = KEPT) -> list[str]:
     """Return the records that are missing, extra, or differ between two directories."""
-    new = {path.name: path.read_text("utf-8") for path in made_each_time(fresh)}
-    left = {path.name for path in made_each_time(kept)} - set(new)
-    return sorted([*stale(new, kept), *left])
+    new, old = (
+        {path.name: path.read_text("utf-8") for path in made_each_time(folder)}
+        for folder in (fresh, kept)
+    )
+    return sorted(name for name in {*new, *old} if new.get(name) != old.get(name))
 
 
 def make_whole() -> None:
@@ -57,7 +53,7 @@ def make_whole() -> None:
     for path in books.notebooks():
         if 'use="record"' in path.read_text("utf-8"):
             with tempfile.TemporaryDirectory() as directory:
-                environment = {compiled.RECORD_TO: directory, compiled.WHOLE: "compiler"}
+                environment = {compiled.RECORD_TO: directory, compiled.USE: "whole"}
                 notebooks.execute(path, show=True, environment=environment, seconds=PATIENCE)
                 for made in Path(directory).glob(f"{WHOLE}*.json"):
                     shutil.copy(made, KEPT)
@@ -72,15 +68,16 @@ def main() -> int:
     if sys.argv[1:] == ["whole"]:
         make_whole()
         return 0
+    if sys.argv[1:] == ["check"]:
+        stale = differing(MADE)
+        print("\n".join(stale) or "all records as before")
+        return 1 if stale else 0
     with tempfile.TemporaryDirectory() as directory:
         environment = {compiled.RECORD_TO: directory, compiled.USE: "compiler"}
         for path in filter(recorded_by, books.notebooks()):
             print(f"{path.stem} …", flush=True)
             notebooks.execute(path, show=True, environment=environment)
-        stale = differing(Path(directory))
-        print("\n".join(stale) or "all records as before")
-        if sys.argv[1:] == ["check"]:
-            return 1 if stale else 0
+        print("\n".join(differing(Path(directory))) or "all records as before")
         for path in KEPT.glob(f"{WHOLE}*.json"):
             shutil.copy(path, directory)
         fresh = KEPT.with_name("compiled.new")

@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from traitlets.config import Config
@@ -48,6 +47,7 @@ CELL_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 # What differs from one run or one machine to the next
 PATHS = re.compile(r"(?<![\w.:/])/(?:home|root|tmp|Users|private|var|work|content|opt)/[\w./-]+")
 TEMPORARY = re.compile(r"ipykernel_\d+|\b0x[0-9a-f]{8,}\b")
+SCRIPT = re.compile(r'(?s)\n<script type="module" data-roofline>.*?</script>')  # of a question
 PNG_START = b"\x89PNG\r\n\x1a\n"
 PNG_NOTES = {b"tEXt", b"iTXt", b"zTXt", b"tIME"}
 
@@ -118,7 +118,8 @@ def normalise(notebook: Any) -> Any:
     """Return the notebook as it is committed.
 
     Ids stay where they are valid and unique; metadata is what the book uses (kernel, tags, alt
-    texts and captions); code cells count from 1; streams are joined; pictures carry no notes.
+    texts and captions); code cells count from 1; streams are joined; pictures carry no notes, and
+    questions no script: executed, they bring it, and the site has its own.
     """
     result = copy.deepcopy(notebook)
     result.nbformat, result.nbformat_minor = 4, 5
@@ -150,6 +151,8 @@ def normalise(notebook: Any) -> Any:
                 output.execution_count = count
             if "image/png" in output.get("data", {}):
                 output.data["image/png"] = plain_png(output.data["image/png"])
+            if "text/html" in output.get("data", {}):
+                output.data["text/html"] = SCRIPT.sub("", output.data["text/html"])
     return result
 
 
@@ -205,16 +208,11 @@ def execute(
     kernel: str = "python3",
     show: bool = False,
     environment: Mapping[str, str] | None = None,
-    first: str = "",
-    last: str = "",
     seconds: int = SECONDS,
-    manager: type = AsyncKernelManager,
 ) -> Any:
     """Run a notebook from its first cell in a fresh kernel; return it, the file untouched.
 
-    The kernel's environment is this process's, with ``ENVIRONMENT`` and then ``environment``. It
-    runs ``first`` before the notebook; ``last`` becomes a cell at its end. ``manager`` is the class
-    that starts it.
+    The kernel's environment is this process's, with ``ENVIRONMENT`` and then ``environment``.
 
     Raises
     ------
@@ -231,8 +229,6 @@ def execute(
             (index for index, cell in enumerate(notebook.cells) if cell.cell_type == "code"), 1
         )
     }
-    if last:
-        notebook.cells.append(nbformat.v4.new_code_cell(last))
     reached = 0
 
     def begin(cell: Any, cell_index: int) -> None:
@@ -248,9 +244,8 @@ def execute(
         timeout=seconds,
         config=by_files(sockets.name),
         kernel_name=kernel,
-        kernel_manager_class=manager,
         record_timing=False,
-        extra_arguments=["--log-level=ERROR", f"--IPKernelApp.code_to_run={first}"],
+        extra_arguments=["--log-level=ERROR"],
         resources={"metadata": {"path": str(path.parent)}},
         on_cell_start=begin,
     )

@@ -1,0 +1,262 @@
+"""One way in: what `analyze`, `explain` and `measure` take, and that no work is lost on the way."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import equinox
+import jax
+import jax.numpy as jnp
+import optax
+import pytest
+from compiled_models import MODELS
+from compiled_reports import needs
+from compiled_suite import SUITE
+from flax import nnx
+
+from roofline_helpers import compiled, measure
+from roofline_helpers._checks import BadType, BadValue
+from roofline_helpers.compiled import pallas
+from roofline_helpers.compiled.analysis import MOST_UNUSED, lost
+from roofline_helpers.explain import explain
+from roofline_helpers.explain.command import made
+
+N, ROWS = 512, 256
+ONE = 2 * ROWS * N * 4 * N
+STEP = 5 * ONE
+"""FLOPs of a training step: two products forward, and of the backward pass all but one."""
+
+FAST: dict[str, Any] = {"seconds": 0.05, "progress": False, "ceilings": None}
+
+
+class Block(nnx.Module):
+    def __init__(self) -> None:
+        rngs = nnx.Rngs(0)
+        self.up, self.down = nnx.Linear(N, 4 * N, rngs=rngs), nnx.Linear(4 * N, N, rngs=rngs)
+
+    def __call__(self, x: Any) -> Any:
+        return self.down(nnx.relu(self.up(x)))
+
+
+def nnx_step(model: Any, optimiser: Any, x: Any, y: Any) -> Any:
+    """Train in the style of NNX: it changes its arguments, and returns the loss alone."""
+    loss, gradient = nnx.value_and_grad(lambda model: ((model(x) - y) ** 2).mean())(model)
+    optimiser.update(model, gradient)
+    return loss
+
+
+def of_nnx() -> tuple[Any, ...]:
+    model = Block()
+    optimiser = nnx.Optimizer(model, optax.adam(1e-3), wrt=nnx.Param)
+    return model, optimiser, jnp.ones((ROWS, N)), jnp.ones((ROWS, N))
+
+
+ADAM = optax.adam(1e-3)
+
+
+def equinox_step(model: Any, state: Any, x: Any, y: Any) -> Any:
+    """Train in the style of Equinox: it returns a module, activation function and all."""
+
+    def loss(model: Any) -> Any:
+        return ((jax.vmap(model)(x) - y) ** 2).mean()
+
+    value, gradient = equinox.filter_value_and_grad(loss)(model)
+    updates, state = ADAM.update(gradient, state, model)
+    return equinox.apply_updates(model, updates), state, value
+
+
+def of_equinox() -> tuple[Any, ...]:
+    model = equinox.nn.MLP(N, N, 4 * N, 1, key=jax.random.key(0))
+    state = ADAM.init(equinox.filter(model, equinox.is_array))
+    return model, state, jnp.ones((ROWS, N)), jnp.ones((ROWS, N))
+
+
+STEPS = {
+    "NNX, plain": (nnx_step, of_nnx),
+    "NNX, nnx.jit": (nnx.jit(nnx_step), of_nnx),
+    "NNX, donating": (nnx.jit(nnx_step, donate_argnums=(0, 1)), of_nnx),
+    "Equinox, plain": (equinox_step, of_equinox),
+    "Equinox, filter_jit": (equinox.filter_jit(equinox_step), of_equinox),
+    "Equinox, donating": (equinox.filter_jit(equinox_step, donate="all"), of_equinox),
+}
+steps = pytest.mark.parametrize("name", STEPS)
+
+
+# --- training steps that nobody has to rewrite ----------------------------------------------------
+
+
+@steps
+def test_a_training_step_is_counted_whole(name: str) -> None:
+    needs("v6e")
+    fn, make = STEPS[name]
+    report = compiled.analyze(fn, *make(), chip="v6e")
+    assert report.matrix_flops == report.requested_flops == STEP
+    assert "products asked for" not in str(report)
+    weights = 4 * 2 * 4 * N * N
+    moments_too = 3 * weights  # parameters and both moments of Adam
+    assert report.memory is not None
+    assert report.memory.arguments > moments_too
+    assert report.memory.results > moments_too
+    assert (report.memory.aliased > moments_too) == ("donating" in name)
+
+
+@pytest.mark.parametrize("name", ["NNX, nnx.jit", "Equinox, filter_jit"])
+def test_a_training_step_is_explained_for_a_chip_that_is_not_here(name: str) -> None:
+    needs("v6e")
+    fn, make = STEPS[name]
+    why = explain(fn, *make(), chip="v6e", progress=False)
+    assert sum(row.matrix_flops for row in why.rows) == STEP
+
+
+@pytest.mark.parametrize("name", ["NNX, plain", "NNX, donating", "Equinox, donating"])
+def test_a_training_step_is_explained_here_and_leaves_its_arguments(name: str) -> None:
+    fn, make = STEPS[name]
+    arguments = make()
+    before = [jnp.array(leaf) for leaf in jax.tree.leaves(arguments) if hasattr(leaf, "shape")]
+    why = explain(fn, *arguments, **FAST)
+    assert sum(row.matrix_flops for row in why.rows) == pytest.approx(STEP, rel=0.01)
+    after = [leaf for leaf in jax.tree.leaves(arguments) if hasattr(leaf, "shape")]
+    assert all((old == new).all() for old, new in zip(before, after, strict=True))
+
+
+@pytest.mark.parametrize("name", ["NNX, nnx.jit", "Equinox, filter_jit"])
+def test_a_training_step_is_timed(name: str) -> None:
+    fn, make = STEPS[name]
+    assert 1e-4 < measure.time(fn, *make(), seconds=0.05).median < 10
+
+
+def test_a_module_that_nothing_changes_is_not_written_back() -> None:
+    needs("v6e")
+    x = jax.ShapeDtypeStruct((ROWS, N), jnp.float32)
+    report = compiled.analyze(lambda model, x: model(x), Block(), x, chip="v6e")
+    assert report.matrix_flops == 2 * ONE
+    assert report.memory is not None
+    assert report.memory.results == 4 * ROWS * N
+
+
+def test_variables_that_two_arguments_share_are_one() -> None:
+    model = Block()
+
+    def twice(model: Any, same: Any) -> Any:
+        model.up.bias[...] = model.up.bias[...] + 1
+        return same.up.bias[...].sum()
+
+    why = explain(twice, model, model, **FAST)
+    assert why.rows
+
+
+# --- work that vanished ---------------------------------------------------------------------------
+
+
+def test_work_that_nothing_returns_is_told() -> None:
+    needs("v6e")
+    model, optimiser, x, y = of_nnx()
+    report = compiled.analyze(jax.jit(nnx_step), model, optimiser, x, y, chip="v6e")
+    assert (report.requested_flops, report.matrix_flops) == (STEP, 2 * ONE)
+    said = "60% of the 2.68 GFLOP of products asked for are NOT in this program"
+    for shown in (str(report), report._repr_html_(), report.to_json()):
+        assert said in shown
+    assert any(said in note for note in report.table().attrs["notes"])
+    why = explain(jax.jit(nnx_step), model, optimiser, x, y, **FAST)
+    for shown in (str(why), why._repr_html_(), why.to_json()):
+        assert said in shown
+
+
+@pytest.mark.parametrize("name", [*SUITE, *MODELS])
+def test_no_program_of_the_suites_is_said_to_lose_work(name: str) -> None:
+    fn, args, options = (MODELS[name][0] if name in MODELS else SUITE[name].make)()
+    fn = fn if hasattr(fn, "trace") else jax.jit(fn, **options)
+    assert lost(pallas.unused(fn.trace(*args).jaxpr), 1.0) == ()
+
+
+def test_what_a_gradient_without_its_value_leaves_out_is_no_loss() -> None:
+    x, w = jnp.ones((8, 16)), jnp.ones((16, 16))
+
+    def one(w: Any) -> Any:
+        return (x @ w).sum()
+
+    def three(w: Any) -> Any:
+        return (x @ w @ w @ w).sum()
+
+    shares = [pallas.unused(jax.jit(jax.grad(f)).trace(w).jaxpr) for f in (one, three)]
+    assert shares[0] == MOST_UNUSED  # forward and backward are alike: it is just not told
+    assert 0 < shares[1] < shares[0]
+    assert pallas.unused(jax.jit(jax.value_and_grad(three)).trace(w).jaxpr) < shares[1]
+
+
+# --- executables, slices, keyword arguments -------------------------------------------------------
+
+
+def test_a_chip_that_contradicts_an_executable_is_refused() -> None:
+    executable = jax.jit(lambda x: x @ x).lower(jnp.ones((64, 64))).compile()
+    for way in (compiled.analyze, functools.partial(explain, progress=False)):
+        with pytest.raises(BadValue, match="compiled for cpu, and chip= is v5e"):
+            way(executable, chip="v5e")
+
+
+def test_an_executable_for_a_chip_is_explained_as_that_chip_s_only() -> None:
+    from jax.experimental import topologies
+    from jax.sharding import SingleDeviceSharding
+
+    needs("v6e")
+    device = topologies.get_topology_desc(platform="tpu", topology_name="v6e:2x2").devices[0]
+    x = jax.ShapeDtypeStruct((N, N), jnp.float32, sharding=SingleDeviceSharding(device))
+    executable = jax.jit(lambda x: x @ x).lower(x).compile()
+    with pytest.raises(BadValue, match="compiled for v6e, and chip= is v5p"):
+        compiled.analyze(executable, chip="v5p")
+    assert compiled.analyze(executable, chip="v6e").target == "v6e"
+    assert explain(executable, chip="v6e", progress=False).device == "TPU v6e"
+    with pytest.raises(BadValue, match=r"compiled for v6e, and here is .*: give chip='v6e'"):
+        explain(executable, jnp.ones((N, N)), **FAST)
+
+
+def test_an_executable_of_another_library_is_refused_by_name() -> None:
+    fn, make = STEPS["Equinox, filter_jit"]
+    arguments = make()
+    with pytest.raises(BadType, match="an executable of equinox: give the function"):
+        explain(fn.lower(*arguments).compile(), *arguments, **FAST)
+
+
+def test_options_for_what_is_jitted_already_are_refused() -> None:
+    for name in ("NNX, nnx.jit", "Equinox, filter_jit"):
+        fn, make = STEPS[name]
+        with pytest.raises(BadType, match=r"is jitted already: give donate_argnums to jax\.jit"):
+            explain(fn, *make(), donate_argnums=0, **FAST)
+
+
+def test_keyword_arguments_are_explained() -> None:
+    def power(x: Any, *, times: int) -> Any:
+        for _ in range(times):
+            x = x @ x
+        return x
+
+    x = jnp.ones((256, 256))
+    why = explain(power, x, times=3, static_argnames="times", **FAST)
+    assert sum(row.matrix_flops for row in why.rows) == 3 * 2 * 256**3
+    with pytest.raises(
+        BadType, match=r"seconds=2 .* is an option of explain, and the function takes"
+    ):
+        explain(lambda x, seconds: x * seconds, x, seconds=2)
+
+
+def test_a_slice_is_explained() -> None:
+    from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+
+    needs("v6e")
+    over = NamedSharding(AbstractMesh((8,), ("data",)), PartitionSpec("data"))
+    x = jax.ShapeDtypeStruct((8 * N, N), jnp.bfloat16, sharding=over)
+    why = explain(lambda x: x @ x.T[:, :N], x, chip="v6e-8", progress=False)
+    assert why.device == "TPU v6e"
+    assert sum(row.matrix_flops for row in why.rows) == 2 * N**3
+
+
+def test_a_script_may_return_keyword_arguments(tmp_path: Path) -> None:
+    script = tmp_path / "s.py"
+    script.write_text("def f(x, k): return x\ndef main(): return f, (1,), {'k': 3}\n", "utf-8")
+    fn, args, kwargs = made(str(script))
+    assert (fn.__name__, args, kwargs) == ("f", (1,), {"k": 3})
+    script.write_text("def main(): return print, 1, 2\n", "utf-8")
+    with pytest.raises(BadType, match=r"f, \(x, y\) or f, \(x, y\), {'k': 3}"):
+        made(str(script))

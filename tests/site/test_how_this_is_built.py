@@ -1,0 +1,30 @@
+"""The page on how the book is built: the rooms and files that it names are there."""
+
+from __future__ import annotations
+
+import re
+
+from tools import books
+
+PAGE = books.ROOT / "book/how-this-is-built.md"
+
+
+def test_the_files_that_the_page_names_are_there() -> None:
+    named = set(re.findall(r"`([\w./-]+)`", PAGE.read_text("utf-8")))
+    paths = {name for name in named if "/" in name or name.startswith("_")} | {"notebooks", "book"}
+    assert len(paths) > 15
+    missing = [
+        name
+        for name in paths
+        if not (books.ROOT / name).exists() and not (books.ROOT / f"{name}.py").is_file()
+    ]
+    assert missing == []
+
+
+def test_modules_and_targets_that_the_page_says_to_run_exist() -> None:
+    text = PAGE.read_text("utf-8")
+    makefile = (books.ROOT / "Makefile").read_text("utf-8")
+    for target in set(re.findall(r"`make (\w+)`", text)):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+    for module in set(re.findall(r"`python -m ([\w.]+)`", text)):
+        assert (books.ROOT / f"{module.replace('.', '/')}.py").is_file(), module
