@@ -26,7 +26,7 @@ class NoData(RooflineError, LookupError):
 class Errors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Relative errors of predicted times on shapes that were left out of the fit.
 
-    `median` and `p90` are quantiles of |predicted / measured − 1|.
+    `median` and `p90` are quantiles of ``|predicted / measured − 1|``.
     """
 
     median: float
@@ -40,7 +40,7 @@ class Law(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     t_compute and t_memory by the published peaks, q = `corner`, and k the length that one output
     is summed over (of a matmul; the keys of attention).
 
-    Attributes
+    Parameters
     ----------
     start : float
         Fixed cost, seconds.

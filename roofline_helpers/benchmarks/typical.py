@@ -39,10 +39,10 @@ class Typical:
     multiplied by the law's time for this kernel, is what it suggests; so neighbours of other sizes
     can be compared.
 
-    Attributes
+    Parameters
     ----------
-    count : int
-        Kernels that are near enough.
+    times : array of float
+        What each neighbour suggests, seconds, in ascending order.
     least : float
         This kernel's least time by the published roof, seconds.
     why : str
