@@ -47,11 +47,12 @@ class PublishedDecode:
 
     def _step(self, ceilings: str) -> SliceStep:
         place = network.topology(self.chip, self.shape, ceilings=ceilings)
-        return on_slice(self.model, place, batch=self.batch, context=self.context)
+        mesh = {"tensor": place.members}  # the recipe's tensor_parallel_size
+        return on_slice(self.model, place, mesh, batch=self.batch, context=self.context)
 
     @cached_property
     def published(self) -> SliceStep:
-        """The step at published ceilings: its `bound` is what nothing beats."""
+        """The step at published ceilings: no such step is shorter than its `bound`."""
         return self._step("published")
 
     @cached_property

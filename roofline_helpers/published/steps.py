@@ -63,7 +63,7 @@ class PublishedStep:
 
     @cached_property
     def published(self) -> Step:
-        """The step at published ceilings: its `bound` is what nothing beats."""
+        """The step at published ceilings: no such step is shorter than its `bound`."""
         return self._step("published")
 
     @cached_property

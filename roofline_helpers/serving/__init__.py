@@ -35,9 +35,11 @@ from roofline_helpers.serving.operations import COSTS
 from roofline_helpers.serving.page import MODELS, script, tables
 from roofline_helpers.serving.setting import ATTENTION, NARROW, PHASES, Setting
 from roofline_helpers.serving.slices import (
+    ROLES,
     SliceStep,
     Speculation,
     frontier,
+    layouts,
     on_slice,
     speculative,
 )
@@ -64,6 +66,8 @@ __all__ = [
     "tables",
     "script",
     "on_slice",
+    "layouts",
+    "ROLES",
     "SliceStep",
     "frontier",
     "speculative",

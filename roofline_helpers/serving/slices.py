@@ -1,21 +1,25 @@
 """One step of serving a decoder on several chips: products, cache, exchanges, memory.
 
 A coarser count than `step`'s, of whole groups of kernels and with norms and residuals left out, for
-decoders of every kind of `models` and for meshes. Attention's heads and all widths are split over
-"tensor", positions of the cache over "context" (and widths with them), experts over "expert", which
-splits the sequences of everything else, and "data" are whole replicas.
+decoders of every kind of `models` and for meshes. The axes "tensor", "context" and "batch" together
+split every matrix. They differ in what each splits of the cache: "tensor" its key heads, "context"
+its positions (context parallelism), and "batch" its sequences. Experts are split over "expert",
+which splits the sequences of everything else, and "data" are whole replicas.
 
-Sources: R. Pope et al., "Efficiently Scaling Transformer Inference", arXiv:2211.05102; jax-ml/
-scaling-book, "All about Transformer inference"; DeepSeek-AI, arXiv:2412.19437, section 3.4;
-Y. Leviathan et al., arXiv:2211.17192 (speculation).
+Sources: R. Pope et al., "Efficiently Scaling Transformer Inference", arXiv:2211.05102, section 3.3
+(the cache split by sequences); N. Bhatia et al., "Helix Parallelism", arXiv:2507.07120 (by
+positions); jax-ml/scaling-book, "All about Transformer inference"; DeepSeek-AI, arXiv:2412.19437,
+section 3.4; Y. Leviathan et al., arXiv:2211.17192 (speculative decoding).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 from roofline_helpers import network
@@ -28,7 +32,7 @@ from roofline_helpers.network import Axis, Collective, Topology
 from roofline_helpers.serving.setting import PHASES
 from roofline_helpers.show import Facts, si
 
-ROLES = ("data", "expert", "context", "tensor")
+ROLES = ("data", "expert", "batch", "context", "tensor")
 """What a mesh axis is for, from the slowest links to the fastest."""
 
 
@@ -59,7 +63,8 @@ class SliceStep(Facts):
     Examples
     --------
     >>> from roofline_helpers import network
-    >>> one = on_slice("llama-3-70b", network.topology("v5e", "4x4"), batch=32, context=8192)
+    >>> place = network.topology("v5e", "4x4")
+    >>> one = on_slice("llama-3-70b", place, {"tensor": 16}, batch=32, context=8192)
     >>> one.fits, f"{one.bound * 1e3:.1f} ms"
     (False, '23.7 ms')
     """
@@ -82,6 +87,7 @@ class SliceStep(Facts):
     def _facts(self) -> dict[str, str]:
         room = "fits" if self.fits else "doesn't fit"
         return {
+            "layout": " × ".join(f"{role} {self.size(role)}" for role in self.mesh),
             "seconds": f"{si(self.seconds, 's')} a step",
             "throughput": f"{si(self.tokens_per_second, 'tokens/s')}",
             "network": f"{self.comms / self.seconds:.0%} of it in the network",
@@ -94,14 +100,32 @@ class SliceStep(Facts):
 
     # --- shares of one device -----------------------------------------------------------------
 
+    def _sequences(self, *roles: str) -> int:
+        """Return the sequences of a device, where those of all are split over these roles.
+
+        A sequence isn't split, so that of 16 over 64 devices those that have any have one.
+        """
+        return -(-self.batch // self.size(*roles))
+
     @property
-    def _group(self) -> float:
+    def _group(self) -> int:
         """New tokens of the devices that split widths."""
-        return self.batch * self.new / self.size("data", "expert")
+        return self._sequences("data", "expert") * self.new
 
     @property
     def _widths(self) -> int:
-        return self.size("tensor", "context")
+        return self.size("tensor", "context", "batch")
+
+    @property
+    def _attended(self) -> int:
+        """Elements of one token's queries and of what attention returns, of one layer.
+
+        Where keys and values are latent, their weights are absorbed into queries and output.
+        """
+        model = self.model
+        if model.latent:
+            return model.heads * (2 * model.latent.kv_rank + model.latent.rope_dim)
+        return model.score_width
 
     @property
     def _expert_share(self) -> float:
@@ -127,9 +151,13 @@ class SliceStep(Facts):
     @property
     def cache_bytes(self) -> float:
         """Bytes of cache that one device keeps."""
-        sequences = self.batch / self.size("data", "expert")
-        held = self.model.cache_bytes(self.context, self.cache) * sequences
-        return held * self.cache_copies / self._widths
+        return self._cache_of_one * self._sequences("data", "expert", "batch")
+
+    @property
+    def _cache_of_one(self) -> float:
+        """Bytes that a device keeps of a sequence whose cache it has a part of."""
+        held = self.model.cache_bytes(self.context, self.cache)
+        return held * self.cache_copies / self.size("tensor", "context")
 
     @property
     def memory(self) -> float:
@@ -155,9 +183,10 @@ class SliceStep(Facts):
             parts.append(self._product("feed-forward", dense, dense, tokens))
         if model.experts:
             used = model.expert_layers * model.expert_parameters(active=True) / self._widths
-            parts.append(self._product("experts", used, self._experts_read(), tokens))
+            chosen = self.batch * self.new / self.size("data", "expert")
+            parts.append(self._product("experts", used, self._experts_read(), chosen))
         head = model.vocabulary * model.d_model / self._widths
-        ends = tokens if self.phase == "decode" else self.batch / self.size("data", "expert")
+        ends = tokens if self.phase == "decode" else self._sequences("data", "expert")
         parts.append(self._product("vocabulary", head, head, ends, self.vocabulary))
         return tuple(parts)
 
@@ -169,7 +198,7 @@ class SliceStep(Facts):
         experts = self.model.experts
         if not experts:
             return 0.0
-        tokens = self._group * self.size("expert")
+        tokens = self._sequences("data") * self.new
         hit = 1 - math.pow(1 - experts.active / experts.count, tokens)
         whole_layer = self.model.expert_parameters()
         always = experts.shared / (experts.shared + experts.count)
@@ -186,15 +215,13 @@ class SliceStep(Facts):
 
     def _attention(self) -> Part:
         model = self.model
-        sequences = self.batch / self.size("data", "expert")
-        if self.phase == "prefill":
+        if self.phase == "prefill":  # each device has heads of its own, all positions of them
+            sequences = self._sequences("data", "expert")
             flops = sequences * model.attention_flops(self.context) / self._widths
         else:
+            tokens = self._sequences("data", "expert", "batch") * self.new
             keys = model.cache_bytes(self.context, "int8") / model.cache_width
-            width = model.score_width
-            if model.latent:  # weights of keys and values are absorbed into queries and output
-                width = model.heads * (2 * model.latent.kv_rank + model.latent.rope_dim)
-            flops = 2 * self._group * width * keys / self._widths
+            flops = 2 * tokens * self._attended * keys / self.size("tensor", "context")
         return self._part("attention", flops, 0.0, self.cache_bytes, self.place.chip.half)
 
     def _part(self, name: str, flops: float, weights: float, cache: float, dtype: str) -> Part:
@@ -210,21 +237,38 @@ class SliceStep(Facts):
         model = self.model
         all_of_them: list[tuple[str, float, Collective]] = []
         passed = self._group * model.d_model * 2
-        split = (*self.mesh.get("tensor", ()), *self.mesh.get("context", ()))
+        split = [axis for role in reversed(ROLES[2:]) for axis in self.mesh.get(role, ())]
         if self._widths > 1:
             summed = network.all_reduce(passed, split)
             all_of_them.append(("sums of attention and feed-forward", 2.0 * model.layers, summed))
-        if self.size("context") > 1 and self.phase == "decode":
-            partial = self._group * model.heads * (model.head_dim + 2) / self.size("tensor") * 2
-            over = self.mesh["context"]
-            all_of_them.append(
-                ("parts of attention", float(model.layers), network.all_reduce(partial, over))
-            )
+        all_of_them += self._of_caches()
         if self.size("expert") > 1 and model.experts:
-            sent = passed * model.experts.active * self.size("expert") / self._widths
+            chosen = self.batch * self.new / self.size("data", "expert") * model.d_model * 2
+            sent = chosen * model.experts.active * self.size("expert") / self._widths
             moved = network.all_to_all(sent, self.mesh["expert"])
             all_of_them.append(("tokens to experts and back", 2.0 * model.expert_layers, moved))
         return tuple(all_of_them)
+
+    def _of_caches(self) -> Iterator[tuple[str, float, Collective]]:
+        """Yield what devices exchange because the cache isn't split as the matrices are."""
+        layers, left = float(self.model.layers), self._group / self.size("tensor")
+        by_batch, by_position = (self.mesh.get(role, ()) for role in ("batch", "context"))
+        if self.phase == "prefill":
+            if self.size("batch", "context") > 1:
+                moved = left * self.model.cache_width * _width(self.cache)
+                found = network.all_to_all(moved, (*by_position, *by_batch))
+                yield "new keys and values to their place", layers, found
+            return
+        if self.size("batch") > 1:
+            both = (self._attended + self.model.cache_width) * 2  # bytes, there and back
+            moved = left * both / self.size("context") / 2
+            found = network.all_to_all(moved, by_batch)
+            yield "queries to their sequence's cache and back", 2 * layers, found
+        if self.size("context") > 1:
+            # queries are gathered, what comes of them is scattered, with its maximum and its sum
+            one_way = self._attended / 2 + 2 * self.model.heads
+            found = network.all_reduce(left / self.size("batch") * one_way * 2, by_position)
+            yield "parts of attention", layers, found
 
     # --- what follows -------------------------------------------------------------------------
 
@@ -240,7 +284,10 @@ class SliceStep(Facts):
 
     @property
     def bound(self) -> float:
-        """Seconds at least: all products, all bytes and all exchanges side by side."""
+        """Seconds of this step at least: products, bytes and exchanges side by side.
+
+        Not of a token: speculative decoding makes several in a step.
+        """
         roof = self.place.chip.roofline(self.activations, reached=self.place.ceilings == "reached")
         flops = sum(part.flops for part in self.parts) / roof.peak
         nbytes = sum(part.weights + part.cache for part in self.parts) / roof.bandwidth
@@ -257,7 +304,7 @@ class SliceStep(Facts):
         return self.seconds / self.new
 
     def but(self, **changes: Any) -> SliceStep:
-        """Return the same step with another batch, context or new tokens.
+        """Return the same step, in its layout, with another batch, context or new tokens.
 
         Raises
         ------
@@ -269,10 +316,10 @@ class SliceStep(Facts):
         return replace(self, **new)
 
     def largest_batch(self) -> int:
-        """Return the most sequences that fit; 0 if not even one for each group does."""
+        """Return the most sequences that fit in this layout; 0 if not even one does."""
         free = self.place.chip.memory["hbm"].capacity.value - self.weight_bytes
-        each = self.cache_bytes / self.batch
-        return max(0, math.floor(free / each))
+        most = max(0, math.floor(free / self._cache_of_one))
+        return most * self.size("data", "expert", "batch")
 
 
 def on_slice(
@@ -298,7 +345,7 @@ def on_slice(
     place : Topology
         Of `network.topology`; its ceilings are those of compute and memory too.
     mesh : mapping of str to int or axes, optional
-        Devices for each of `ROLES`; all for "tensor" if not given.
+        Devices for each of `ROLES`; if not given, the fastest layout that fits (`layouts`).
     phase : {"decode", "prefill"}
         `new` tokens a sequence, or whole prompts.
     batch : int
@@ -316,30 +363,26 @@ def on_slice(
     Raises
     ------
     BadType, BadValue, UnknownName
-        No such model, role, phase or type; a mesh that isn't the topology's; not whole numbers.
+        No such model, role, phase or type; a mesh that isn't the topology's, or that splits more
+        heads or experts than there are; not whole numbers.
 
     Examples
     --------
     >>> place = network.topology("v5e", "4x2")
     >>> kept = {"weights": "int8", "vocabulary": "int8", "cache": "int8"}
-    >>> one = on_slice("llama-3-70b", place, batch=32, context=8192, **kept)
+    >>> one = on_slice("llama-3-70b", place, {"tensor": 8}, batch=32, context=8192, **kept)
     >>> f"{one.memory * 8 / 1e9:.0f} GB on 8 chips, {one.bound * 1e3:.0f} ms at least"
     '114 GB on 8 chips, 17 ms at least'
     """
     decoder = model_of(model)
     if not isinstance(place, Topology):
         raise BadType(f"place must be a topology (network.topology), got {shown(place)}")
-    asked = {"tensor": place.members} if mesh is None else dict(mesh)
-    named = {name_of("role of a mesh axis", role, ROLES): size for role, size in asked.items()}
-    laid = place.mesh({role: named[role] for role in ROLES if role in named})
-    if math.prod(each.size for axes in laid.values() for each in axes) != place.members:
-        raise BadValue(f"the mesh must use all {place.members} members of {place!r}")
     chip = place.chip
     phase = name_of("phase", phase, PHASES)
     one = SliceStep(
         model=decoder,
         place=place,
-        mesh=laid,
+        mesh=_laid({"data": place.members} if mesh is None else mesh, decoder, place),
         phase=phase,
         batch=whole("batch", batch),
         context=whole("context", context),
@@ -350,13 +393,63 @@ def on_slice(
         cache=dtype_of(cache),
     )
     chip.peak(one.activations, "matrix")
-    experts = decoder.experts.count if decoder.experts else 1
-    for role, most, what in (("tensor", decoder.heads, "heads"), ("expert", experts, "experts")):
-        if one.size(role) > most:
-            raise BadValue(
-                f"{role} over {one.size(role)} devices: {decoder.name} has {most} {what}"
-            )
-    return one
+    return _layouts(one)[0] if mesh is None else one
+
+
+def layouts(model: Decoder | str, place: Topology, **setting: Any) -> list[SliceStep]:
+    """Return a step in every layout of a slice: those that fit, the fastest first, then the others.
+
+    A layout gives each of `ROLES` a whole number of devices. Equally fast ones come by memory, and
+    so do those that don't fit.
+
+    Parameters
+    ----------
+    model, place
+        As `on_slice` takes them.
+    **setting
+        What else it takes, but for `mesh`.
+
+    Raises
+    ------
+    BadType, BadValue, UnknownName
+        As `on_slice`.
+
+    Examples
+    --------
+    >>> from roofline_helpers import network
+    >>> place = network.topology("v6e", "4x8", ceilings="reached")
+    >>> best = layouts("llama-3-70b", place, batch=256, context=1500)[0]
+    >>> {role: best.size(role) for role in best.mesh}
+    {'data': 2, 'context': 2, 'tensor': 8}
+    """
+    return _layouts(on_slice(model, place, {"data": getattr(place, "members", 1)}, **setting))
+
+
+def _layouts(one: SliceStep) -> list[SliceStep]:
+    members = one.place.members
+    sizes = [n for n in range(1, members + 1) if members % n == 0]
+    found = []
+    for each in product(sizes, repeat=len(ROLES)):
+        if math.prod(each) == members:
+            mesh = {role: n for role, n in zip(ROLES, each, strict=True) if n > 1}
+            with suppress(BadValue):
+                laid = _laid(mesh or {"tensor": 1}, one.model, one.place)
+                found.append(replace(one, mesh=laid))
+    return sorted(found, key=lambda s: (not s.fits, s.seconds if s.fits else 0.0, s.memory))
+
+
+def _laid(mesh: Any, model: Decoder, place: Topology) -> dict[str, tuple[Axis, ...]]:
+    """Return the axes of each role; raise as `on_slice`."""
+    named = {name_of("role of a mesh axis", role, ROLES): n for role, n in dict(mesh).items()}
+    laid = place.mesh({role: named[role] for role in ROLES if role in named})
+    size = {role: math.prod(axis.size for axis in axes) for role, axes in laid.items()}
+    if math.prod(size.values()) != place.members:
+        raise BadValue(f"the mesh must use all {place.members} members of {place!r}")
+    experts = model.experts.count if model.experts else 1
+    for role, most, what in (("tensor", model.heads, "heads"), ("expert", experts, "experts")):
+        if size.get(role, 1) > most:
+            raise BadValue(f"{role} over {size[role]} devices: {model.name} has {most} {what}")
+    return laid
 
 
 def frontier(
@@ -405,10 +498,10 @@ def frontier(
 
 @dataclass(frozen=True)
 class Speculation:
-    """Steps in which a small model guesses and the large one checks.
+    """A round of speculative decoding: a draft model proposes tokens, the target verifies them.
 
     `tokens` are what one round yields of each sequence on average, (1 − αᴸ⁺¹) / (1 − α) where each
-    of L guesses is right with probability α; `seconds` what the round takes.
+    of L draft tokens is accepted with probability α; `seconds` what the round takes.
 
     Examples
     --------
@@ -426,25 +519,27 @@ class Speculation:
 
 
 def speculative(
-    target: SliceStep, draft: SliceStep, *, guesses: int, acceptance: float
+    target: SliceStep, draft: SliceStep, *, draft_tokens: int, acceptance: float
 ) -> Speculation:
-    """Return a round of speculation: `guesses` steps of the draft, one of the target on all.
+    """Return a round of speculative decoding: steps of a draft model, one of the target on all.
 
     Parameters
     ----------
     target, draft : SliceStep
-        Decode steps of one batch and context.
-    guesses : int
-        L.
+        Decode steps of one batch and context. The draft can be a small model or, as in EAGLE and
+        multi-token prediction, one more layer on the target's activations.
+    draft_tokens : int
+        L, the steps of the draft model in a round.
     acceptance : float
-        α, from 0 to 1: how often a guess is what the target would have said.
+        α, from 0 to 1: the share of draft tokens that the target accepts.
 
     Raises
     ------
     BadType, BadValue
         Not such steps or numbers.
 
-    Source: Y. Leviathan, M. Kalman, Y. Matias, arXiv:2211.17192, equation 1.
+    Sources: Y. Leviathan, M. Kalman, Y. Matias, arXiv:2211.17192, equation 1; Y. Li et al.,
+    arXiv:2401.15077 (EAGLE); DeepSeek-AI, arXiv:2412.19437, section 5.4.3 (multi-token prediction).
 
     Examples
     --------
@@ -452,10 +547,10 @@ def speculative(
     >>> place = network.topology("v5e", "4x4")
     >>> large = on_slice("llama-3-70b", place, batch=1, context=2048)
     >>> small = on_slice("llama-3-8b", place, batch=1, context=2048)
-    >>> round(speculative(large, small, guesses=4, acceptance=0.8).tokens, 2)
+    >>> round(speculative(large, small, draft_tokens=4, acceptance=0.8).tokens, 2)
     3.36
     """
-    length = whole("guesses", guesses)
+    length = whole("draft_tokens", draft_tokens)
     rate = single("acceptance", acceptance, zero=True)
     if rate > 1:
         raise BadValue(f"acceptance must be from 0 to 1, got {shown(acceptance)}")

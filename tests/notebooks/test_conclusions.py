@@ -225,6 +225,48 @@ def test_launches_gain_more_than_a_narrow_cache_and_bytes_do_not() -> None:
     assert gain(bare, **fused) < 1.03 < gain(bare, cache="int8")
 
 
+def test_speculative_decoding_makes_a_token_in_less_than_the_least_time_of_a_step() -> None:
+    place = rh.network.topology("v6e", "2x4")
+    large, small = (
+        rh.serving.on_slice(name, place, {"tensor": 8}, batch=64, context=1500)
+        for name in ("llama-3-70b", "llama-3-8b")
+    )
+    ahead = rh.serving.speculative(large, small, draft_tokens=3, acceptance=0.8)
+    assert ahead.time_per_token < large.bound < ahead.seconds
+    assert "It can make a *token* in less" in prose("serving-on-a-slice")
+
+
+def test_latent_attention_with_whole_heads_is_compute_bound_in_decode_on_an_h200() -> None:
+    model = rh.models.model("deepseek-v3")
+    host = rh.network.topology("h200", 8)
+    intensity = {}
+    for way in ("tensor", "expert"):
+        one = rh.serving.on_slice(model, host, {way: 8}, batch=256, context=1500, weights="int8")
+        part = next(part for part in one.parts if part.name == "attention")
+        intensity[way] = part.flops / part.cache
+    # 2 (512 + 512 + 64) FLOPs for each head, over 576 elements of 2 bytes
+    assert intensity == pytest.approx({"tensor": 16 * 2176 / 1152, "expert": 128 * 2176 / 1152})
+    ridges = {
+        (name, reached): rh.chip(name).roofline("bf16", reached=reached).ridge
+        for name in ("h200", "h100")
+        for reached in (False, True)
+    }
+    above = {key: intensity["expert"] > ridge for key, ridge in ridges.items()}
+    assert {key for key, is_above in above.items() if not is_above} == {("h100", False)}
+    assert intensity["tensor"] < min(ridges.values())
+
+
+def test_few_sequences_want_heads_split_and_many_want_positions_and_replicas() -> None:
+    place = rh.network.topology("v6e", "8x8", ceilings="reached")
+    found = {}
+    for batch in (1, 16, 512, 1024):
+        one = rh.serving.on_slice("llama-3-70b", place, batch=batch, context=1500)
+        found[batch] = (one.size("data"), one.size("tensor"))
+    assert found[1] == (1, 64)
+    assert found[16] == (2, 32)
+    assert all(found[many][0] > 2 and found[many][1] == 8 for many in (512, 1024))
+
+
 def test_the_design_lab_s_python_has_the_settings_of_the_page() -> None:
     cells = notebooks.load(path("lab-design-challenge")).cells
     (source,) = (cell.source for cell in cells if "server = {" in cell.source)

@@ -117,24 +117,19 @@ def test_8_cache_of_llama_3_70b() -> None:
 
 
 def test_8_a_step_in_int8_on_8_and_16_chips() -> None:
+    options = {"batch": 32, "context": 8192, **INT8}
     steps = [
-        on_slice("llama-3-70b", net.topology("v5e", shape), batch=32, context=8192, **INT8)
-        for shape in ("4x2", "4x4")
+        on_slice("llama-3-70b", net.topology("v5e", n), {"tensor": n}, **options) for n in (8, 16)
     ]
     total = steps[0].memory * 8
     assert total == approx(112e9, rel=0.03)
     assert steps[0].bound == approx(17e-3, rel=0.02)
     # splitting heads 16 ways keeps each of 8 key heads twice: no half, unless positions are split
     assert steps[1].cache_copies == 2
-    split = on_slice(
-        "llama-3-70b",
-        net.topology("v5e", "4x4"),
-        {"context": 2, "tensor": 8},
-        batch=32,
-        context=8192,
-        **INT8,
-    )
-    assert split.bound == approx(8.5e-3, rel=0.03)
+    place = net.topology("v5e", 16)
+    for mesh in ({"context": 2, "tensor": 8}, {"batch": 2, "tensor": 8}, None):
+        split = on_slice("llama-3-70b", place, mesh, **options)
+        assert split.bound == approx(8.5e-3, rel=0.03)
 
 
 def test_8_critical_batches() -> None:

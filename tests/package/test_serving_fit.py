@@ -105,7 +105,7 @@ def test_chips_that_share_a_model_exchange_what_a_slice_does(reached: bool) -> N
         place = rh.network.topology(chip, chips, ceilings=ceilings)
         options = {"batch": 64, "context": 1500}
         shared = step(model, chip, chips=chips, reached=reached, floor=False, **options)
-        on_slice = serving.on_slice(model, place, **options)
+        on_slice = serving.on_slice(model, place, {"tensor": chips}, **options)
         assert shared.comms == on_slice.comms
         assert shared.exchanges == on_slice.exchanges
         assert shared.memory.weights == pytest.approx(on_slice.weight_bytes, rel=3e-4)  # norms

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import roofline_helpers as rh
 from roofline_helpers import models
 from roofline_helpers import network as net
-from roofline_helpers.serving import SliceStep, frontier, on_slice, speculative, step
+from roofline_helpers.serving import SliceStep, frontier, layouts, on_slice, speculative, step
 
 LLAMA = models.model("llama-3-70b")
 INT8 = {"weights": "int8", "vocabulary": "int8", "cache": "int8"}
@@ -50,9 +50,17 @@ def test_shares_of_a_device_by_hand() -> None:
     assert one.weight_bytes == pytest.approx(2 * LLAMA.parameters / 8, rel=1e-4)
     assert one.cache_bytes == 32 * 4096 * 327680 / 8
     assert one.cache_copies == 1
-    copied = llama(shape="4x4", batch=32, context=4096)
+    copied = llama({"tensor": 16}, shape="4x4", batch=32, context=4096)
     assert copied.cache_copies == 2  # 16 devices, 8 key heads
     assert copied.cache_bytes == one.cache_bytes
+    for role in ("batch", "context"):
+        half = llama({role: 2, "tensor": 8}, shape="4x4", batch=32, context=4096)
+        assert half.cache_bytes == one.cache_bytes / 2
+        assert half.weight_bytes == copied.weight_bytes
+        attention = [part for part in half.parts if part.name == "attention"]
+        assert attention[0].flops == 2 * 32 * LLAMA.score_width * 80 * 4096 / 16
+    alone = llama({"batch": 2, "tensor": 8}, shape="4x4", batch=1, context=4096)
+    assert alone.cache_bytes == 4096 * 327680 / 8  # a sequence isn't split by "batch"
     replicas = llama({"data": 2, "tensor": 4}, batch=32, context=4096)
     assert replicas.weight_bytes == pytest.approx(2 * LLAMA.parameters / 4, rel=1e-4)
     assert replicas.cache_bytes == one.cache_bytes
@@ -72,10 +80,60 @@ def test_exchanges_by_hand() -> None:
         "parts of attention",
     ]
     assert parts[1][2].nbytes == 64 * 64 * 130 / 4 * 2
+    turned = llama({"batch": 2, "tensor": 4}, batch=64).exchanges[1]
+    assert (turned[1], turned[2].kind) == (160, "all-to-all")
+    # there q, k and v of 64 sequences, back what attention returns: 64, 8, 8 and 64 heads of 128
+    assert turned[1] * turned[2].nbytes == 80 * 64 * (64 + 8 + 8 + 64) * 128 * 2 / 4
+    prompt = llama({"context": 2, "tensor": 4}, phase="prefill", context=1000).exchanges[1]
+    assert (prompt[2].kind, prompt[2].nbytes) == ("all-to-all", 1000 * 2 * 1024 * 2 / 4)
     mixture = on_slice("mixtral-8x7b", net.topology("v6e", "2x4"), {"expert": 8}, batch=64)
     [(name, count, moved)] = mixture.exchanges
     assert (count, moved.kind, moved.nbytes) == (64, "all-to-all", 8 * 2 * 4096 * 2 * 8)
     assert "experts" in name
+
+
+def test_positions_or_sequences_split_the_cache_where_heads_no_longer_do() -> None:
+    """Milliseconds and GB of a chip on 8, 16, 32, 64 v6e, eight sequences for each chip."""
+    found: dict[str, list[float]] = {}
+    for chips, shape in ((16, "4x4"), (32, "4x8"), (64, "8x8")):
+        for split, mesh in (
+            ("heads", {"tensor": chips}),
+            ("positions", {"context": chips // 8, "tensor": 8}),
+            ("sequences", {"batch": chips // 8, "tensor": 8}),
+        ):
+            options = {"batch": 8 * chips, "context": 1500, "ceilings": "reached"}
+            one = llama(mesh, shape=shape, **options)
+            found.setdefault(split, []).extend((1e3 * one.seconds, one.memory / 1e9))
+            assert one.fits == ((split, chips) != ("heads", 64))
+    assert found["heads"] == pytest.approx([19.3, 16.7, 26.9, 20.1, 45.6, 33.7], rel=0.01)
+    assert found["positions"] == pytest.approx([18.1, 12.8, 20.3, 8.3, 29.0, 6.1], rel=0.01)
+    assert found["sequences"] == pytest.approx([18.7, 12.8, 20.7, 8.3, 28.8, 6.1], rel=0.01)
+
+
+@pytest.mark.parametrize("phase", ["decode", "prefill"])
+def test_the_fastest_layout_that_fits_is_found(phase: str) -> None:
+    place = net.topology("v6e", "4x4", ceilings="reached")
+    for model, batch, context in (
+        ("llama-3-70b", 16, 1500),
+        ("llama-3-70b", 128, 1500),
+        ("llama-3-70b", 2, 100_000),
+        ("mixtral-8x7b", 64, 1500),
+    ):
+        options = {"phase": phase, "batch": batch, "context": context}
+        found = layouts(model, place, **options)
+        meshes = [{role: one.size(role) for role in one.mesh} for one in found]
+        assert {"tensor": 16} in meshes
+        assert {"data": 16} in meshes
+        best = on_slice(model, place, **options)
+        assert best.fits
+        assert best.mesh == found[0].mesh
+        assert best.seconds == min(one.seconds for one in found if one.fits)
+        for mesh, one in zip(meshes, found, strict=True):
+            assert on_slice(model, place, mesh, **options) == one
+    [only] = layouts("llama-3-8b", net.topology("v6e", 1))
+    assert only.size(*only.mesh) == 1
+    assert not any(one.fits for one in layouts("llama-3-405b", place))
+    assert on_slice("llama-3-405b", place).memory == layouts("llama-3-405b", place)[-1].memory / 16
 
 
 def test_a_mixture_reads_the_experts_that_its_tokens_choose() -> None:
@@ -107,7 +165,9 @@ def test_models_of_every_kind_can_be_served() -> None:
 @given(
     batch=st.integers(1, 512),
     context=st.integers(1, 16384),
-    mesh=st.sampled_from([{"tensor": 8}, {"context": 2, "tensor": 4}, {"data": 2, "tensor": 4}]),
+    mesh=st.sampled_from(
+        [{"tensor": 8}, *({n: 2, "tensor": 4} for n in ("data", "batch", "context"))]
+    ),
     ceilings=st.sampled_from(list(net.CEILINGS)),
 )
 def test_more_sequences_take_longer_and_no_step_beats_its_bound(
@@ -116,7 +176,7 @@ def test_more_sequences_take_longer_and_no_step_beats_its_bound(
     one = llama(mesh, batch=batch, context=context, ceilings=ceilings)
     more = one.but(batch=2 * batch)
     assert one.bound <= one.seconds <= more.seconds
-    assert one.memory < more.memory
+    assert one.memory < more.memory or batch < one.size("data", "batch")
     assert more.tokens_per_second >= one.tokens_per_second * (1 - 1e-9)
     reached = llama(mesh, batch=batch, context=context, ceilings="reached")
     assert one.seconds <= reached.seconds * (1 + 1e-9)
@@ -153,12 +213,12 @@ def test_speculation_by_the_paper_s_formula() -> None:
     target, draft = (
         on_slice(name, place, batch=4, context=2048) for name in ("llama-3-70b", "llama-3-8b")
     )
-    round_ = speculative(target, draft, guesses=4, acceptance=0.8)
+    round_ = speculative(target, draft, draft_tokens=4, acceptance=0.8)
     assert round_.tokens == pytest.approx(1 + 0.8 + 0.8**2 + 0.8**3 + 0.8**4)
     assert round_.seconds == 4 * draft.seconds + target.but(new=5).seconds
     assert round_.time_per_token < target.seconds
-    assert speculative(target, draft, guesses=3, acceptance=0).tokens == 1
-    assert speculative(target, draft, guesses=3, acceptance=1).tokens == 4
+    assert speculative(target, draft, draft_tokens=3, acceptance=0).tokens == 1
+    assert speculative(target, draft, draft_tokens=3, acceptance=1).tokens == 4
     # checking five tokens costs little more than making one while weights are what is read
     assert target.but(new=5).seconds < 1.5 * target.seconds
 
@@ -167,12 +227,12 @@ def test_speculation_by_the_paper_s_formula() -> None:
     ("asked", "error", "words"),
     [
         (lambda: llama({"tensor": 4}), rh.BadValue, "4 members"),
-        (lambda: llama({"fsdp": 8}), rh.UnknownName, "data, expert, context, tensor"),
+        (lambda: llama({"fsdp": 8}), rh.UnknownName, "data, expert, batch, context, tensor"),
         (lambda: llama(phase="train"), rh.UnknownName, "decode, prefill"),
         (lambda: llama(batch=0), rh.BadValue, "batch"),
         (lambda: on_slice("llama-3-70b", "v6e"), rh.BadType, "topology"),
         (
-            lambda: speculative(llama(), llama(), guesses=2, acceptance=1.5),
+            lambda: speculative(llama(), llama(), draft_tokens=2, acceptance=1.5),
             rh.BadValue,
             "from 0 to 1",
         ),
