@@ -20,13 +20,28 @@ FASTEST = "fastest"
 
 
 class NoData(RooflineError, LookupError):
-    """Nothing, or too little, was measured that is like what was asked for."""
+    """Nothing, or too little, was measured that is like what was asked for.
+
+    Examples
+    --------
+    >>> from roofline_helpers import typical, work
+    >>> typical(work.softmax(4096, 4096), "h100")
+    Traceback (most recent call last):
+        ...
+    roofline_helpers.benchmarks.law.NoData: no kernels like 'softmax' were measured. ...
+    """
 
 
 class Errors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Relative errors of predicted times on shapes that were left out of the fit.
 
     `median` and `p90` are quantiles of ``|predicted / measured − 1|``.
+
+    Examples
+    --------
+    >>> law = laws("matmul", "h100", "bf16")
+    >>> law.law.median < law.law.p90 < law.roof.p90
+    True
     """
 
     median: float
