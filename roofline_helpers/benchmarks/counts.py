@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from roofline_helpers.work import (
     Work,
@@ -30,10 +29,13 @@ TYPES = {
 }
 
 
-def count(family: str, rows: pd.DataFrame, dtype: str) -> Work:
-    """Return one `Work` whose counts are arrays, one element a measured kernel."""
+def count(family: str, rows: Any, dtype: str) -> Work:
+    """Return one `Work` whose counts are arrays, one element per measured kernel.
+
+    `rows` is a table or a mapping of columns.
+    """
     a, weights = TYPES[dtype]
-    s = {name: rows[name].to_numpy() for name in rows.columns if name != "op"}
+    s = {name: np.asarray(rows[name]) for name in rows if name != "op"}
     if family == "matmul":
         return matmul(s["m"], s["n"], s["k"], a, b=weights, out="bf16")
     if family == "prefill_attention":

@@ -11,12 +11,14 @@ from __future__ import annotations
 import functools
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from roofline_helpers._checks import name_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FOLDER = Path(__file__).parents[1] / "data/benchmarks"
 STEPS = 64
@@ -35,16 +37,26 @@ def families() -> list[str]:
 
 
 @functools.cache
-def _load(family: str) -> pd.DataFrame:
+def group(family: str, chip: str, dtype: str) -> dict[str, Any]:
+    """Return the columns of one chip's kernels in one type, as arrays."""
+    columns = _columns(family)
+    here = np.ones(len(columns["seconds"]), bool)
+    for name, wanted in (("chip", chip), ("dtype", dtype)):
+        values, codes = columns.pop(name)
+        here &= values[codes] == wanted
+    return {
+        name: column[here] if name == "seconds" else column[0][column[1][here]]
+        for name, column in columns.items()
+    }
+
+
+def _columns(family: str) -> dict[str, Any]:
+    """Return seconds, and each other column as its values and the place of each row's value."""
     with np.load(FOLDER / f"{family}.npz") as arrays:
         names = [name.removesuffix(".values") for name in arrays if name.endswith(".values")]
-        columns: dict[str, Any] = {}
-        for name in names:
-            values, codes = arrays[f"{name}.values"], arrays[name]
-            text = values.dtype.kind == "U"
-            columns[name] = pd.Categorical.from_codes(codes, values) if text else values[codes]
+        columns: dict[str, Any] = {name: (arrays[f"{name}.values"], arrays[name]) for name in names}
         steps = np.cumsum(arrays["seconds"].astype(np.int64))
-        return pd.DataFrame({**columns, "seconds": 1e-9 * 2.0 ** (steps / STEPS)})
+    return {**columns, "seconds": 1e-9 * 2.0 ** (steps / STEPS)}
 
 
 def table(family: str) -> pd.DataFrame:
@@ -72,7 +84,15 @@ def table(family: str) -> pd.DataFrame:
     >>> set(gemms.columns) == {"chip", "dtype", "m", "n", "k", "library", "seconds"}
     True
     """
-    return _load(name_of("family", family, families())).copy()
+    import pandas as pd
+
+    columns = _columns(name_of("family", family, families()))
+    seconds = columns.pop("seconds")
+    frame = {}
+    for name, (values, codes) in columns.items():
+        text = values.dtype.kind == "U"
+        frame[name] = pd.Categorical.from_codes(codes, values) if text else values[codes]
+    return pd.DataFrame({**frame, "seconds": seconds})
 
 
 def sources() -> dict[str, Any]:

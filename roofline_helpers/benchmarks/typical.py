@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from roofline_helpers._checks import BadValue, single
 from roofline_helpers.benchmarks.counts import TYPES, count, reduced
-from roofline_helpers.benchmarks.law import NoData, laws, least
-from roofline_helpers.benchmarks.tables import table
+from roofline_helpers.benchmarks.law import Law, NoData, laws, least
+from roofline_helpers.benchmarks.tables import group
 from roofline_helpers.hardware import Chip
 from roofline_helpers.hardware import chip as chip_of
 from roofline_helpers.show import si
@@ -165,20 +165,20 @@ def typical(job: Work, chip: str | Chip, *, dtype: str | None = None) -> Typical
     on = chip_of(chip)
     named = dtype or dtype_in_tables(job)
     law = laws(job.kind, on, named)
-    rows = table(job.kind)
-    rows = rows[(rows["chip"] == on.key) & (rows["dtype"] == law.dtype)]
+    rows = group(job.kind, on.key, law.dtype)
     sides = {name: single(name, job.dims[name]) for name in SIZES[job.kind]}
     factor = NEAR.get(job.kind, OTHERWISE)
-    near = rows[np.all([_near(rows[name], side, factor) for name, side in sides.items()], axis=0)]
+    like = np.arange(len(rows["seconds"]))
+    for name, side in sides.items():
+        values = rows[name][like]
+        like = like[(values <= side * factor) & (values >= side / factor)]
     shape = ", ".join(f"{name} {side:g}" for name, side in sides.items())
-    if len(near) < FEWEST:
+    if len(like) < FEWEST:
         raise NoData(
-            f"only {len(near)} measured kernels are like this one ({shape}, {law.dtype} on "
+            f"only {len(like)} measured kernels are like this one ({shape}, {law.dtype} on "
             f"{on.name}); at least {FEWEST} are needed"
         )
-    others = count(job.kind, near, law.dtype)
-    predicted = law.time(*least(others, on), reduced(others))
-    times = near["seconds"].to_numpy() / predicted * law.seconds(job)
+    times = _over_law(law)[like] * law.seconds(job)
     why = (
         f"{job.name} in {law.dtype} on {on.name}, each of {shape} within a factor of {factor:g}; "
         "of up to three libraries the fastest for each shape; a benchmark's grid of shapes, with "
@@ -187,6 +187,9 @@ def typical(job: Work, chip: str | Chip, *, dtype: str | None = None) -> Typical
     return Typical(np.sort(times), float(max(least(job, on))), why)
 
 
-def _near(column: pd.Series, side: float, factor: float) -> Any:
-    values = column.to_numpy()
-    return (values <= side * factor) & (values * factor >= side)
+@functools.cache
+def _over_law(law: Law) -> Any:
+    """Return the measured time of each kernel of a law's group over the time by the law."""
+    rows = group(law.family, law.chip, law.dtype)
+    job = count(law.family, rows, law.dtype)
+    return rows["seconds"] / law.time(*least(job, chip_of(law.chip)), reduced(job))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -179,3 +181,10 @@ def test_a_switch_adds_half_precision_and_not_int8() -> None:
 
     assert bus("fp16", 8) > 1.25 * bus("fp16", 4)
     assert bus("int8", 8) < 1.05 * bus("int8", 4)
+
+
+def test_typical_needs_neither_jax_nor_pandas() -> None:
+    ask = "import sys, roofline_helpers as rh; rh.typical(rh.work.matmul(4096, 8192, 8192), 'h200')"
+    ask += "; print({'jax', 'pandas', 'matplotlib'} & set(sys.modules))"
+    said = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "set()"
