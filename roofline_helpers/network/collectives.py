@@ -12,7 +12,7 @@ from roofline_helpers._checks import BadValue, name_of, shown, single, whole
 from roofline_helpers.network.axes import Axis, Load, axes_of
 from roofline_helpers.show import Facts, si
 
-ALGORITHMS = ("ring", "tree", "one-shot", "multicast")
+ALGORITHMS = ("ring", "tree", "one-shot", "two-shot", "nvls")
 
 
 @dataclass(frozen=True)
@@ -119,8 +119,8 @@ def all_gather(
         Of `topology(...)["x", "y"]` or `topology(...).mesh(...)["data"]`.
     sharing : int
         Collectives of this size that run over the same links at the same time.
-    algorithm : {"ring", "tree", "one-shot", "multicast"}, optional
-        "ring" if not given, or "multicast" where the axis has it.
+    algorithm : {"ring", "tree", "one-shot", "two-shot", "nvls"}, optional
+        "ring" if not given, or "nvls" where the axis has multicast.
 
     Raises
     ------
@@ -167,9 +167,11 @@ def all_reduce(
     """Return the time to add arrays of all devices, each getting the whole sum.
 
     "ring" is a reduce-scatter and an all-gather, twice their bytes and steps. "tree" adds up and
-    down a binary tree, 2 ⌈log₂ n⌉ steps, twice the array: where steps are dear, between hosts.
+    down a binary tree, 2 ⌈log₂ n⌉ steps, twice the array: where steps are costly, between hosts.
     "one-shot" sends the whole array to everybody in one step, (n−1) V bytes: for small ones.
-    "multicast" lets the switch add and copy: every device sends and receives V once.
+    "two-shot" sends each device its shard of every array, and the sums to everybody: two steps,
+    the ring's bytes. "nvls" (NVLink SHARP) lets the switch add and copy, so that at the least every
+    device sends and receives V once; NCCL's moves V (1+1/n).
 
     Parameters
     ----------
@@ -198,13 +200,17 @@ def all_reduce(
         steps = 1 if _switched(axes) else _steps(axes)
         return Load("one-shot", _gathered(n * v, axes), steps, own=n * v)
 
-    def multicast(v: float, axes: tuple[Axis, ...]) -> Load:
-        if not all(each.multicast for each in axes):
-            raise BadValue("multicast needs a switch that adds: topology(..., multicast=True)")
-        n = _size(axes)
-        return Load("multicast", min(v, 2 * v * (n - 1) / n), 2)
+    def two_shot(v: float, axes: tuple[Axis, ...]) -> Load:
+        steps = 2 if _switched(axes) else 2 * _steps(axes)
+        return Load("two-shot", 2 * _gathered(v, axes), steps, own=v + v / _size(axes))
 
-    ways = {"ring": ring, "tree": tree, "one-shot": one_shot, "multicast": multicast}
+    def nvls(v: float, axes: tuple[Axis, ...]) -> Load:
+        if not all(each.multicast for each in axes):
+            raise BadValue("NVLS needs a switch that adds: topology(..., multicast=True)")
+        n = _size(axes)
+        return Load("nvls", min(v, 2 * v * (n - 1) / n), 2)
+
+    ways = {"ring": ring, "tree": tree, "one-shot": one_shot, "two-shot": two_shot, "nvls": nvls}
     return _timed("all-reduce", nbytes, over, sharing, algorithm, ways)
 
 
@@ -485,7 +491,7 @@ def _usual(kind: str, network: str, axes: tuple[Axis, ...]) -> list[str]:
     """Return the algorithms that libraries choose among."""
     names = ["ring"]
     if kind == "all-reduce":
-        names += ["multicast"] if all(each.multicast for each in axes) else []
+        names += ["nvls"] if all(each.multicast for each in axes) else []
         names += ["tree"] if network in ("dcn", "nic") else []
     return names
 

@@ -225,6 +225,52 @@ def test_launches_gain_more_than_a_narrow_cache_and_bytes_do_not() -> None:
     assert gain(bare, **fused) < 1.03 < gain(bare, cache="int8")
 
 
+def test_a_ring_is_too_slow_for_a_switch_that_adds_and_right_where_it_does_not() -> None:
+    rows = rh.published.collectives()
+    big = rows[(rows.chip == "h100") & (rows.bytes == 2**31) & (rows.collective == "all-reduce")]
+    big = big.set_index("devices")
+    bus = 2 * (1 - 1 / big.index) * 2**31 / big["measured µs"] / 1e3
+    assert dict(bus.round()) == {2: 250, 4: 302, 8: 402}
+    assert big.error[4] == pytest.approx(0, abs=0.01)
+    assert big.error[8] == pytest.approx(0.196, abs=0.005)
+    assert bus[8] > 370  # what users see of NCCL's ring there, with NVLS off
+    host = rh.network.topology("h100", 8, ceilings="reached", multicast=True).fast
+    both = {way: rh.network.all_reduce(2**31, host, algorithm=way) for way in ("nvls", "ring")}
+    assert both["nvls"].seconds < big["measured µs"][8] / 1e6 < both["ring"].seconds
+    # an all-gather has nothing to add, and its ring isn't too slow
+    gathers = rows[(rows.chip == "h100") & (rows.bytes == 2**31) & (rows.devices == 8)]
+    assert gathers[gathers.collective == "all-gather"].error.abs().max() < 0.06
+
+
+def test_two_axes_of_a_torus_reached_a_little_more_than_one_after_the_other_could() -> None:
+    rows = rh.published.collectives()
+    [row] = rows[rows.chip == "v6e"].to_dict("records")
+    assert row["bound µs"] / row["measured µs"] == pytest.approx(0.59, abs=0.005)
+    assert "reached 59 % of their links" in prose("collectives")
+
+
+def test_what_is_not_judged_is_further_off_and_printed() -> None:
+    rows = rh.published.collectives()
+    off = rows.error.abs() > rh.published.LARGE
+    counts = (len(rows), int(rows.judged.sum()), int(off.sum()), int((off & rows.judged).sum()))
+    assert counts == (847, 557, 163, 55)
+    small = rows.bytes < 1e6
+    assert (int((off & small).sum()), int(small.sum())) == (104, 372)
+    shown = outputs("collectives")
+    assert f"{counts[2]} of all measured" in shown
+    assert f"{counts[3]} of those judged" in shown
+
+
+def test_an_all_to_all_s_bytes_a_link_are_fixed_for_an_array_and_grow_for_a_chip() -> None:
+    def on_a_link(chips: int, of_each: float) -> float:
+        ring = rh.network.topology("v5p", f"{chips}x4x4")["x"]
+        return rh.network.all_to_all(of_each * chips, ring).link_bytes
+
+    for chips in (4, 8, 16):
+        assert on_a_link(chips, 1e9 / chips) == pytest.approx(1e9 / 8)
+        assert on_a_link(chips, 1e9) == pytest.approx(chips * 1e9 / 8)
+
+
 def test_speculative_decoding_makes_a_token_in_less_than_the_least_time_of_a_step() -> None:
     place = rh.network.topology("v6e", "2x4")
     large, small = (

@@ -149,6 +149,11 @@ def axis(chip: str, shape: Any, name: str, **options: Any) -> Any:
             56000,
             1,
         ),
+        (
+            lambda: net.all_reduce(8000, axis("h100", 8, "nvlink"), algorithm="two-shot"),
+            14000,
+            2,
+        ),
         (lambda: net.all_to_all(8000, axis("h100", 8, "nvlink")), 875, 7),
         (lambda: net.permute(1000, axis("h100", 8, "nvlink")), 1000, 1),
         # one link to each of seven others
@@ -276,7 +281,7 @@ def test_what_is_reached_is_never_faster_than_what_is_published(
         (lambda: net.all_gather(1, "x"), rh.BadType, "over must be"),
         (lambda: net.collective("gather", 1, ()), rh.UnknownName, "Nearest: 'all-gather'"),
         (
-            lambda: net.all_reduce(1, axis("a100", 8, "nvlink"), algorithm="multicast"),
+            lambda: net.all_reduce(1, axis("a100", 8, "nvlink"), algorithm="nvls"),
             rh.BadValue,
             "a switch that adds",
         ),
