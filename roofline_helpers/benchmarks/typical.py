@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from roofline_helpers._checks import BadValue, single
+from roofline_helpers._checks import BadValue, UnknownName, single
 from roofline_helpers.benchmarks.counts import TYPES, count, reduced
 from roofline_helpers.benchmarks.law import Law, NoData, laws, least
 from roofline_helpers.benchmarks.tables import group
 from roofline_helpers.hardware import Chip
 from roofline_helpers.hardware import chip as chip_of
 from roofline_helpers.show import si
-from roofline_helpers.work import Work
+from roofline_helpers.work import Work, matmul
 
 NEAR = {"matmul": 1.5}
 OTHERWISE = 2.0
@@ -185,6 +186,26 @@ def typical(job: Work, chip: str | Chip, *, dtype: str | None = None) -> Typical
         "warm caches"
     )
     return Typical(np.sort(times), float(max(least(job, on))), why)
+
+
+def beside(
+    sides: Sequence[int], dtype: str | None, chip: str | Chip, seconds: float | None = None
+) -> str | None:
+    """Return a line on matmuls like one of m × n × k; None where too few were measured."""
+    m, n, k = sides
+    try:
+        good = typical(matmul(m, n, k, dtype or "bf16"), chip)
+    except (NoData, UnknownName, BadValue):
+        return None
+    shape = " × ".join(f"{side:,}" for side in sides)
+    line = (
+        f"{good.count} measured matmuls like {shape} in {dtype} (each side within a factor of "
+        f"{NEAR['matmul']:g}, a benchmark's grid): median {si(good.quantile(0.5), 's')}, "
+        f"best {si(good.best, 's')}"
+    )
+    if seconds is None:
+        return line
+    return f"{line}; {good.rank(seconds):.0%} are no faster than this one's {si(seconds, 's')}"
 
 
 @functools.cache

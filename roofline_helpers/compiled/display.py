@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from roofline_helpers import evidence
 from roofline_helpers._checks import BadValue
+from roofline_helpers.benchmarks.typical import beside
 from roofline_helpers.compiled.groups import Group
-from roofline_helpers.compiled.kernel import CompiledKernel
+from roofline_helpers.compiled.kernel import CompiledKernel, main_dtype
 from roofline_helpers.show import si, significant
 
 if TYPE_CHECKING:
@@ -54,9 +55,20 @@ def summary(report: Report) -> list[tuple[str, str]]:
         *_counts(report),
         ("intensity", intensity),
         *_times(report),
+        *_like(report),
         ("cost_analysis", _cost_analysis(report)),
         *_exchanges(report),
     ]
+
+
+def _like(report: Report) -> list[tuple[str, str]]:
+    """Return what measured kernels like the longest matmul take, on GPUs that have such data."""
+    products = [kernel for kernel in report.kernels if kernel.row.matmul]
+    if report.chip is None or not products:
+        return []
+    longest = max(products, key=lambda kernel: kernel.roof_seconds or 0.0)
+    line = beside(longest.row.matmul, main_dtype(longest.row.matrix_types), report.chip)
+    return [("kernels like it", line)] if line else []
 
 
 def _counts(report: Report) -> list[tuple[str, str]]:

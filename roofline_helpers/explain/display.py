@@ -5,6 +5,8 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING, Any
 
+from roofline_helpers.benchmarks.typical import beside
+from roofline_helpers.compiled.kernel import main_dtype
 from roofline_helpers.explain import waterfall
 from roofline_helpers.explain.rows import KERNEL, Row
 from roofline_helpers.show import si, significant
@@ -57,6 +59,12 @@ def facts(why: Explanation) -> list[tuple[str, str]]:
         lines.append(("with CUDA graphs", f"{si(middle, 's')} a call, as JAX runs it by default"))
     if why.compiling > 1e-3:  # an executable was compiled before
         lines.append(("compiled in", si(why.compiling, "s")))
+    products = [row for row in why.kernels if row.matmul and row.launches]
+    if products and why.origin != "modelled":
+        row = max(products, key=lambda row: row.seconds)
+        each = row.busy / row.launches
+        like = beside(row.matmul, main_dtype(row.matrix_types), why.device, each)
+        lines += [("kernels like it", like)] if like else []
     if why.energy is not None:
         joules = why.energy
         text = f"{si(joules.joules, 'J')} a call at {joules.watts:.0f} W, "

@@ -53,6 +53,8 @@ class Row:
         As compiled, of all launches; None where they aren't known.
     read, written : float
         Bytes of the main memory, as compiled.
+    matmul : tuple of int
+        m, n and k where it is one product of two matrices, with what is fused into it.
     known : bool
         Whether the compiled program lists it.
     inside : float
@@ -91,6 +93,7 @@ class Row:
     read: float = 0.0
     written: float = 0.0
     matrix_types: tuple[str, ...] = ()
+    matmul: tuple[int, ...] = ()
     operations: Mapping[str, int] = field(default_factory=dict)
     known: bool = False
     inside: float = 0.0
@@ -388,6 +391,7 @@ def compiled(row: Row, program: Program, ceilings: Ceilings) -> Row:
         read=float(there.read.get("hbm", 0)) * n,
         written=float(there.written.get("hbm", 0)) * n,
         matrix_types=there.matrix_types,
+        matmul=there.matmul,
         operations=dict(there.operations),
         known=True,
         least=short(ceilings.least(there, n)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from roofline_helpers.hlo import needs
@@ -19,7 +19,7 @@ from roofline_helpers.hlo.opcodes import (
     TRANSCENDENTAL,
     UnknownInstruction,
 )
-from roofline_helpers.hlo.products import matrix_flops, operand_types, windows
+from roofline_helpers.hlo.products import matrix_flops, operand_types, sides, windows
 from roofline_helpers.hlo.shapes import Shape
 
 
@@ -86,17 +86,26 @@ def flops_of(site: Site, share: float = 1) -> Flops:
     return _of_algebra(site)
 
 
-def matrix_types(site: Site) -> tuple[str, ...]:
-    """Return the types and the precision of a kernel's products: "bf16", "f32 highest"."""
-    types = []
+def _products(site: Site) -> Iterator[tuple[Instruction, Shape, Shape]]:
     for part in site.parts():
         if part.instruction.opcode in PRODUCTS:
-            types.append(operand_types(part.instruction, part.operands[:2]))
+            yield part.instruction, part.operands[0], part.operands[1]
         elif part.instruction.opcode == "custom-call":
             product = library_product(part)
             if product is not None:
-                types.append(operand_types(product[0], product[1:]))
+                yield product
+
+
+def matrix_types(site: Site) -> tuple[str, ...]:
+    """Return the types and the precision of a kernel's products: "bf16", "f32 highest"."""
+    types = (operand_types(each, operands) for each, *operands in _products(site))
     return tuple(dict.fromkeys(types))
+
+
+def matmul_sides(site: Site) -> tuple[int, ...]:
+    """Return m, n and k of a kernel's only product, if that is of two matrices."""
+    found = [sides(*product) for product in _products(site)]
+    return found[0] if len(found) == 1 else ()
 
 
 REAL = frozenset({"real", "imag", "complex"})  # these take complex numbers apart

@@ -11,7 +11,7 @@ from roofline_helpers.hlo import schedule, tensors, tiles
 from roofline_helpers.hlo.blocks import PallasKernel
 from roofline_helpers.hlo.calls import PALLAS, counted_as, declared
 from roofline_helpers.hlo.collectives import Axes, Collective, axis_of, collective_of
-from roofline_helpers.hlo.flops import Flops, flops_of, is_complex, matrix_types
+from roofline_helpers.hlo.flops import Flops, flops_of, is_complex, matmul_sides, matrix_types
 from roofline_helpers.hlo.loops import Loop
 from roofline_helpers.hlo.metadata import SourceLine, scope_of, source_of
 from roofline_helpers.hlo.module import Computation, Instruction, Module, Site, parse
@@ -32,7 +32,8 @@ class Row:
     `read` and `written` are bytes by memory level. `tile_read` is what it reads from the main
     memory when operands are fetched again as its tiles imply; None where that is not known.
     `most_bytes` are those of the main memory at most, where data choose the blocks of a Pallas
-    kernel: `read` and `written` are then the least.
+    kernel: `read` and `written` are then the least. `matmul` has m, n and k where it is the
+    product of two matrices, alone or with what is fused into it.
     `matrix_types` are the types and the precision of its products of matrices. `overlaps` marks
     an asynchronous copy or exchange, which runs at the same time as other kernels. `behind` is how
     many of the rows that follow run before somebody waits for it. `loop` names the innermost loop
@@ -70,6 +71,7 @@ class Row:
     loop: str = ""
     behind: int = 0
     most_bytes: int | None = None
+    matmul: tuple[int, ...] = ()
 
     @property
     def scope(self) -> str:
@@ -413,6 +415,7 @@ class _Walk:
             collective=collective_of(site, times),
             loop=self.loop,
             most_bytes=_most(each, moved, cost, known),
+            matmul=matmul_sides(site),
         )
         self._note(site, row, moved, blocks=known is not None)
         if known is not None:

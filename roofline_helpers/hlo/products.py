@@ -133,6 +133,15 @@ def matrix_flops(each: Instruction, lhs: Shape, rhs: Shape) -> int:
     return 2 * macs
 
 
+def sides(each: Instruction, lhs: Shape, rhs: Shape) -> tuple[int, ...]:
+    """Return m, n and k of a dot of two matrices; nothing for batches and convolutions."""
+    if each.opcode != "dot":
+        return ()
+    k = math.prod(lhs.dims[d] for d in each.numbers("lhs_contracting_dims"))
+    m, n = lhs.elements // k, rhs.elements // k
+    return (m, n, k) if m * n == each.shape.elements else ()
+
+
 def operand_types(each: Instruction, operands: Iterable[Shape]) -> str:
     """Return the types and the precision of a product: "bf16", "f32 highest", "bf16×s8"."""
     types = "×".join(dict.fromkeys(shape.dtype for shape in operands))

@@ -39,6 +39,8 @@ def test_kernels_of_a_gpu_have_their_line_and_their_roof(scan: Explanation) -> N
         assert product.scope == "mlp"
     published = 2 * 4096 * 4096 * 14336 * 3 / 989.4e12
     assert first.least == pytest.approx(published, rel=0.01)
+    assert first.matmul == (4096, 14336, 4096)
+    assert "measured matmuls like 4,096 × 14,336 × 4,096 in bf16" in str(scan)
 
 
 def test_what_runs_inside_an_asynchronous_fusion_is_found(scan: Explanation) -> None:
