@@ -120,7 +120,7 @@ def _place(place: Topology) -> dict[str, Any]:
 
 
 def _cut(place: Topology, tensor: int) -> dict[str, float]:
-    """Return a mesh and the seconds a byte of its exchanges."""
+    """Return a mesh, the seconds a byte of its exchanges, and whether they share links."""
     mesh, many = _mesh(place, tensor), 2.0**30
     gathered, split = network.all_gather(many, mesh["fsdp"]), mesh["tensor"]
     back = network.reduce_scatter(many, split).transfer
@@ -129,4 +129,5 @@ def _cut(place: Topology, tensor: int) -> dict[str, float]:
         "tensor": tensor,
         "gather": gathered.transfer / many,
         "sums": (network.all_gather(many, split).transfer + back) / many,
+        "shared": network.share_links(mesh["fsdp"], split),
     }

@@ -25,7 +25,7 @@ in MPICH", IJHPCA 19(1), 2005 (α–β, rings, trees); jax-ml/scaling-book, "Sha
 multiply them" (tori); B. Klenk et al., ISCA 2020 (reductions in the switch).
 """
 
-from roofline_helpers.network.axes import Axis, Protocol
+from roofline_helpers.network.axes import OUTER, Axis, Protocol, share_links
 from roofline_helpers.network.collectives import (
     COLLECTIVES,
     Collective,
@@ -34,6 +34,7 @@ from roofline_helpers.network.collectives import (
     all_reduce,
     all_to_all,
     collective,
+    least_busy,
     lines,
     permute,
     reduce_scatter,
@@ -47,6 +48,9 @@ __all__ = [
     "Topology",
     "Axis",
     "Protocol",
+    "share_links",
+    "OUTER",
+    "least_busy",
     "CEILINGS",
     "collective",
     "lines",

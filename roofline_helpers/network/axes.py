@@ -11,6 +11,8 @@ from roofline_helpers._checks import BadType, BadValue, shown, whole
 from roofline_helpers.show import si
 
 Kind = Literal["ring", "line", "switch", "mesh"]
+OUTER = ("dcn", "nic")
+"""Networks between slices or hosts."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,11 @@ class Axis:
         return f"<axis {self.name}: {self.kind} of {self.size} over {self.network}, {rate}>"
 
     @property
+    def links(self) -> str:
+        """Name of the axis whose links it uses: parts of one axis share them, except in a mesh."""
+        return self.whole.name if self.whole and self.kind != "mesh" else self.name
+
+    @property
     def lanes(self) -> float:
         """Links of one device that a collective over this axis fills at once, each one way."""
         full = {"ring": 2, "line": 1, "switch": 1, "mesh": self.size - 1}[self.kind]
@@ -178,7 +185,7 @@ def axes_of(over: Axis | Iterable[Axis]) -> tuple[Axis, ...]:
     BadType
         Not axes.
     BadValue
-        One axis twice.
+        One axis twice, or parts of it that overlap.
     """
     axes = (over,) if isinstance(over, Axis) else over
     if not isinstance(axes, Iterable) or isinstance(axes, str):
@@ -187,9 +194,27 @@ def axes_of(over: Axis | Iterable[Axis]) -> tuple[Axis, ...]:
     for each in axes:
         if not isinstance(each, Axis):
             raise BadType(f"over must be an axis or axes of a topology, got {shown(each)}")
-    if len({each.name for each in axes}) < len(axes):
+    sizes: dict[Axis, int] = {}
+    for each in axes:
+        whole_axis = each.whole or each
+        sizes[whole_axis] = sizes.get(whole_axis, 1) * each.size
+    twice = len({each.name for each in axes}) < len(axes)
+    if twice or any(size > axis.size for axis, size in sizes.items()):
         raise BadValue(f"each axis once, got {', '.join(each.name for each in axes)}")
     return _joined([each for each in axes if each.size > 1])
+
+
+def share_links(one: Iterable[Axis], other: Iterable[Axis]) -> bool:
+    """Return whether collectives over these axes use the same links.
+
+    Examples
+    --------
+    >>> from roofline_helpers.network import topology
+    >>> mesh = topology("v5e", "16x16").mesh({"fsdp": 64, "tensor": 4})
+    >>> share_links(mesh["fsdp"], mesh["tensor"])
+    True
+    """
+    return not {each.links for each in one}.isdisjoint(each.links for each in other)
 
 
 def _joined(axes: list[Axis]) -> tuple[Axis, ...]:

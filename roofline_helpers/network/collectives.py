@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from roofline_helpers._checks import BadValue, name_of, shown, single, whole
-from roofline_helpers.network.axes import Axis, Load, axes_of
+from roofline_helpers.network.axes import OUTER, Axis, Load, axes_of
 from roofline_helpers.show import Facts, si
 
 ALGORITHMS = ("ring", "tree", "one-shot", "two-shot", "nvls")
@@ -382,6 +382,37 @@ def lines(kind: str, over: Axis | Iterable[Axis]) -> list[tuple[float, float]]:
     )
 
 
+def least_busy(phases: Iterable[tuple[Phase, float]]) -> float:
+    """Return the least seconds in which links carry these phases, each so many times.
+
+    Phases on the same links take turns, but one with more axes may leave some of them to others: a
+    bound, from the dual of that linear program, where each phase's links are weighted in turn.
+
+    Parameters
+    ----------
+    phases : iterable of (Phase, float)
+        Those of gathers and reductions, which may take any of their links.
+
+    Examples
+    --------
+    >>> from roofline_helpers.network import topology
+    >>> x, y = topology("v5e", "16x16").axes
+    >>> one, both = (all_gather(1e9, over).phases[0] for over in ([x], [x, y]))
+    >>> seconds = one.transfer, both.transfer, least_busy([(one, 1), (both, 1)])
+    >>> ", ".join(f"{1e3 * each:.1f} ms" for each in seconds)
+    '9.4 ms, 5.0 ms, 9.7 ms'
+    """
+    loads = [(_lanes(phase.axes), count * phase.transfer) for phase, count in phases]
+
+    def beside(lanes: dict[str, float], links: dict[str, float]) -> float:
+        share = min(links.get(name, 0.0) / lane for name, lane in lanes.items())
+        return share * sum(lanes.values()) / sum(links.values())
+
+    return max(
+        (sum(t * beside(lanes, links) for lanes, t in loads) for links, _ in loads), default=0.0
+    )
+
+
 COLLECTIVES: dict[str, Callable[..., Collective]] = {
     "all-gather": all_gather,
     "reduce-scatter": reduce_scatter,
@@ -428,8 +459,16 @@ def _only_switch(algorithm: str, axes: Iterable[Axis]) -> None:
 
 def _gathered(v: float, axes: tuple[Axis, ...]) -> float:
     """Return the bytes on each link when every device receives all of V but its own share."""
-    lanes = 1.0 if _switched(axes) else sum(each.lanes for each in axes)
+    lanes = 1.0 if _switched(axes) else sum(_lanes(axes).values())
     return v * (1 - 1 / _size(axes)) / lanes
+
+
+def _lanes(axes: Iterable[Axis]) -> dict[str, float]:
+    """Return the lanes by axis whose links they are: parts of one axis have the same links."""
+    lanes: dict[str, float] = {}
+    for each in axes:
+        lanes[each.links] = max(each.lanes, lanes.get(each.links, 0.0))
+    return lanes
 
 
 def _passed_on(v: float, axes: tuple[Axis, ...]) -> Load:
@@ -474,6 +513,8 @@ def _timed(
     for network, group in groupby(_inside_out(axes), key=lambda each: each.network):
         members = tuple(group)
         part = v if kind in ("permute", "send") else v / inside
+        if kind == "all-to-all":  # each group has its devices' share, and exchanges all of it
+            part = v * _size(members) / _size(axes)
         names = [algorithm] if algorithm else _usual(kind, network, members)
         ways_taken = [_phase(network, members, ways[name](part, members)) for name in names]
         phases.append(min(ways_taken, key=lambda phase: phase.latency + phase.transfer))
@@ -483,8 +524,7 @@ def _timed(
 
 def _inside_out(axes: tuple[Axis, ...]) -> list[Axis]:
     """Return axes by network, the fast ones inside first."""
-    order = {"core": 0, "dcn": 2, "nic": 2}
-    return sorted(axes, key=lambda each: order.get(each.network, 1))
+    return sorted(axes, key=lambda each: (each.network in OUTER, each.network != "core"))
 
 
 def _usual(kind: str, network: str, axes: tuple[Axis, ...]) -> list[str]:
@@ -492,7 +532,7 @@ def _usual(kind: str, network: str, axes: tuple[Axis, ...]) -> list[str]:
     names = ["ring"]
     if kind == "all-reduce":
         names += ["nvls"] if all(each.multicast for each in axes) else []
-        names += ["tree"] if network in ("dcn", "nic") else []
+        names += ["tree"] if network in OUTER else []
     return names
 
 

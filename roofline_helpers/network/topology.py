@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
-from itertools import combinations
+from itertools import count, product
 from typing import Any
 
 from roofline_helpers._checks import BadType, BadValue, UnknownName, flag, name_of, shown, whole
 from roofline_helpers.hardware import Chip
 from roofline_helpers.hardware import chip as chip_of
-from roofline_helpers.network.axes import Axis, Kind, Protocol
+from roofline_helpers.network.axes import OUTER, Axis, Kind, Protocol, axes_of
 from roofline_helpers.show import Facts, si
 
 CEILINGS = ("published", "reached")
@@ -101,9 +101,10 @@ class Topology(Facts):
         Parameters
         ----------
         axes : mapping of str to int or to names
-            Size of each logical axis, outermost first; or the network's axes that it runs over,
-            for all of them. Sizes are laid out from the last to the first, so that the last has
-            the fastest links: on whole axes where sizes allow it, else on part of one.
+            Size of each logical axis, outermost first; or the network's axes that it runs over
+            (names, or an `Axis` and its parts), for all of them. Sizes are laid out from the last
+            to the first, so that the last has the fastest links: inside a slice or a host as far
+            as it goes, on whole axes where sizes allow it, else on the tile with the most links.
 
         Returns
         -------
@@ -113,14 +114,13 @@ class Topology(Facts):
         Raises
         ------
         BadType, BadValue, UnknownName
-            Sizes whose product isn't the number of chips; no such axis; an axis twice; sizes that
-            don't fit the network's axes.
+            Sizes whose product isn't the number of chips; no such axis; an axis twice.
 
         Examples
         --------
         >>> pod = topology("v5e", "16x16")
         >>> pod.mesh({"data": 64, "tensor": 4})["tensor"]
-        (<axis y[:4]: line of 4 over ici, 50 GB/s>,)
+        (<axis x[:2]: line of 2 over ici, 50 GB/s>, <axis y[:2]: line of 2 over ici, 50 GB/s>)
         """
         if not isinstance(axes, Mapping) or not axes:
             raise BadType(f"a mesh must be a mapping of axes to sizes or names, got {shown(axes)}")
@@ -128,12 +128,13 @@ class Topology(Facts):
             sizes = {name: whole(f"size of {name}", value) for name, value in axes.items()}
             return _laid_out(sizes, self)
         laid = {
-            name: self[value if isinstance(value, str) else tuple(value)]
+            name: tuple(
+                each if isinstance(each, Axis) else self[each][0]
+                for each in ((value,) if isinstance(value, (str, Axis)) else value)
+            )
             for name, value in axes.items()
         }
-        used = [each.name for group in laid.values() for each in group]
-        if len(set(used)) < len(used):
-            raise BadValue(f"each axis of the network once, got {', '.join(used)}")
+        axes_of(each for group in laid.values() for each in group)
         return laid
 
 
@@ -154,7 +155,8 @@ def topology(
         As `roofline_helpers.chip` takes it.
     shape : str, int or sequence of int, optional
         A TPU slice as "4x4x4", or its number of chips, then in the vendor's usual shape. Of GPUs
-        their number: more than a host has are several hosts. A whole pod or host if not given.
+        their number: more than a host has are spread evenly over several. A whole pod or host if
+        not given.
     slices : int
         Slices, or hosts, of that shape, joined by the data-centre network.
     ceilings : {"published", "reached"}
@@ -193,11 +195,14 @@ def topology(
         kinds = _torus_kinds(sizes, wiring["wrap"])
         names = list(_AXIS_NAMES)
     else:
-        count = math.prod(pod) if shape is None else whole("shape", shape)
-        if count > pod[0] and count % pod[0]:
-            raise BadValue(f"{count} chips are no whole number of hosts of {pod[0]}")
-        outer *= max(1, count // pod[0])
-        sizes, kinds = (min(count, pod[0]),), [wiring["kind"]]
+        chips = math.prod(pod) if shape is None else whole("shape", shape)
+        domains = _domains(chips, pod[0])
+        if outer * domains > 1 and "outer" not in wiring:
+            raise BadValue(
+                f"at most {pod[0]} chips: no network between hosts of {device.name} is published"
+            )
+        outer *= domains
+        sizes, kinds = (chips // domains,), [wiring["kind"]]
         names = [wiring["link"]]
     inside = device.devices if flag("cores", cores) else 1
     device = device.per_device() if inside > 1 else device
@@ -224,9 +229,19 @@ def _wiring() -> dict[str, Any]:
     return dict(_data()["wiring"])
 
 
+def _domains(chips: int, most: int) -> int:
+    """Return the fewest hosts, or NVLink domains, that have the same number of chips each."""
+    domains = -(-chips // most)
+    if chips % domains == 0:
+        return domains
+    fits = [next(n for n in count(chips, step) if n % -(-n // most) == 0) for step in (-1, 1)]
+    raise BadValue(
+        f"{chips} chips can't be spread evenly over {domains} hosts of at most {most}. "
+        f"Nearest: {fits[0]}, {fits[1]}"
+    )
+
+
 def _outer_axis(chip: Chip, wiring: Mapping[str, Any], size: int, ceilings: str) -> Axis:
-    if "outer" not in wiring:
-        raise BadValue(f"nothing is published of the network between hosts of {chip.name}")
     link = wiring["outer"]
     return Axis(link, size, "switch", link, _protocols(chip, link, ceilings, "switch"))
 
@@ -298,44 +313,40 @@ def _torus_kinds(sizes: tuple[int, ...], wrap: str) -> list[Kind]:
 
 def _laid_out(sizes: Mapping[str, int], on: Topology) -> dict[str, tuple[Axis, ...]]:
     """Return the network's axes, or parts of them, for each logical axis."""
-    product = math.prod(sizes.values())
-    if product != on.members:
-        raise BadValue(f"a mesh of {dict(sizes)} has {product} members, the topology {on.members}")
+    total = math.prod(sizes.values())
+    if total != on.members:
+        raise BadValue(f"a mesh of {dict(sizes)} has {total} members, the topology {on.members}")
     free = sorted(on.axes, key=lambda each: each.network != "core")
     laid: dict[str, tuple[Axis, ...]] = {}
     for name, size in reversed(list(sizes.items())):
-        laid[name] = _taken(name, size, free)
+        laid[name] = _taken(size, free)
     return {name: laid[name] for name in sizes}
 
 
-def _taken(name: str, size: int, free: list[Axis]) -> tuple[Axis, ...]:
-    """Take axes of `size` devices out of `free`: whole ones first, the fastest, else a part."""
-    if size == 1:
-        return ()
-    real = [each for each in free if each.size > 1]
-    fast = [each for each in real if each.network == real[0].network]
-    for among in (fast, real):
-        whole_ones = [
-            group
-            for n in range(len(among), 0, -1)
-            for group in combinations(among, n)
-            if math.prod(each.size for each in group) == size
-        ]
-        if whole_ones:
-            best = max(whole_ones, key=lambda group: sum(each.lanes for each in group))
-            for each in best:
-                free.remove(each)
-            return best
-    for each in reversed(fast):
-        part = math.gcd(each.size, size)
+def _taken(size: int, free: list[Axis]) -> tuple[Axis, ...]:
+    """Take `size` devices out of `free`: as many as possible inside a slice or a host."""
+    fast = [each for each in free if each.network not in OUTER]
+    inside = math.gcd(size, math.prod(each.size for each in fast))
+    ways = [
+        way for way in product(*(_divisors(each.size) for each in fast)) if math.prod(way) == inside
+    ]
+    best = dict(zip(fast, max(ways, key=lambda way: _width(fast, way)), strict=True))
+    taken: list[Axis] = []
+    for at, each in reversed(list(enumerate(free))):
+        part = best.get(each, size // inside)
         if part > 1:
-            free[free.index(each)] = each.outer(each.size // part)
-            rest = _taken(name, size // part, free)
-            return (each.inner(part), *rest)
-    if len(fast) < len(real):
-        each = real[-1]
-        part = math.gcd(each.size, size)
-        if part > 1:
-            free[free.index(each)] = each.outer(each.size // part)
-            return (each.inner(part), *_taken(name, size // part, free))
-    raise BadValue(f"mesh axis {name} of {size} doesn't fit the network's axes that are left")
+            taken.insert(0, each.inner(part))
+            free[at : at + 1] = [] if part == each.size else [each.outer(each.size // part)]
+    return tuple(taken)
+
+
+def _width(axes: Iterable[Axis], way: Iterable[int]) -> tuple[Any, ...]:
+    """Return what makes a group better: whole axes, then many links, then few steps."""
+    parts = [each.inner(size) for each, size in zip(axes, way, strict=True) if size > 1]
+    whole_axes = all(size in (1, each.size) for each, size in zip(axes, way, strict=True))
+    lanes = sum(math.inf if each.network == "core" else each.lanes for each in parts)
+    return whole_axes, lanes, -sum(each.steps for each in parts), tuple(way)
+
+
+def _divisors(size: int) -> list[int]:
+    return [n for n in range(1, size + 1) if size % n == 0]

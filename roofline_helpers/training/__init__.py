@@ -37,6 +37,7 @@ from roofline_helpers.training.exchanges import Exchange
 from roofline_helpers.training.layer import CUTS, Layer, layer
 from roofline_helpers.training.limits import (
     best_split,
+    largest_tensor,
     least_tokens,
     least_tokens_mixed,
     least_width,
@@ -59,6 +60,7 @@ __all__ = [
     "CUTS",
     "least_tokens",
     "most_tensor",
+    "largest_tensor",
     "least_tokens_mixed",
     "least_width",
     "best_split",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from typing import NamedTuple
 
 from roofline_helpers import network
-from roofline_helpers.network import Axis, Collective
+from roofline_helpers.network import OUTER, Axis, Collective
 from roofline_helpers.training.memory import width
+from roofline_helpers.training.mixture import distinct
 from roofline_helpers.training.setting import Setting
 
 
@@ -17,7 +20,8 @@ class Exchange:
     """A collective of a step: for whom, how often, and whether compute can hide it.
 
     `hidden` is whether the next operation can do without it: weights can be gathered ahead and
-    gradients reduced behind, but activations are needed at once.
+    gradients reduced behind, but activations are needed at once. `least` is what has to be sent
+    in any case, where the plan sends more: only that counts in a bound.
 
     Examples
     --------
@@ -33,6 +37,7 @@ class Exchange:
     count: float
     collective: Collective
     hidden: bool
+    least: tuple[Collective, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -152,11 +157,30 @@ def _experts(one: Setting) -> Iterator[Exchange]:
     if one.size("expert") == 1 or not one.model.experts:
         return
     layers = one.model.expert_layers / one.size("pipeline")
-    sent = one.group_tokens / one.microbatches * one.model.experts.active * one.model.d_model
-    moved = network.all_to_all(sent * width("bf16") * one.size("expert"), one.mesh["expert"])
+    over, active = one.mesh["expert"], one.model.experts.active
+    sent = one.group_tokens / one.microbatches * one.model.d_model
+    moved = network.all_to_all(sent * active * width("bf16") * one.size("expert"), over)
     again = 1 if "up" in one.recompute else 0
     count = (4 + again) * layers * one.microbatches
-    yield Exchange("expert", "tokens to experts and back", count, moved, False)
+    narrow = sent * min(width("bf16"), width(one.dtype))
+    least = tuple(_copies(narrow, active, over))
+    yield Exchange("expert", "tokens to experts and back", count, moved, False, least)
+
+
+def _copies(nbytes: float, active: float, over: tuple[Axis, ...]) -> Iterator[Collective]:
+    """Tokens sent once to each other host that holds one of their experts, and once to each device.
+
+    Along the axes inside a host or a slice, the first place in it that has an expert is left out:
+    the copy from outside may arrive there.
+    """
+    hosts = math.prod(axis.size for axis in over if axis.network in OUTER)
+    for _, group in groupby(sorted(over, key=lambda axis: axis.links), lambda axis: axis.links):
+        axes = tuple(group)
+        places = math.prod(axis.size for axis in axes)
+        copies = distinct(places, active)
+        if axes[0].network not in OUTER:
+            copies = (distinct(hosts * places, active) - distinct(hosts, active)) / (1 - 1 / places)
+        yield network.all_gather(nbytes * copies, axes)
 
 
 def _positions(one: Setting) -> Iterator[Exchange]:
@@ -179,6 +203,12 @@ def _stages(one: Setting) -> Iterator[Exchange]:
         return
     tokens = one.group_tokens / one.microbatches
     nbytes = tokens * one.model.d_model * width("bf16") / one.size("tensor")
-    passed = network.permute(nbytes, one.mesh["pipeline"])
+    # stages wind through the axes, and wait for the slowest hop; at the ends they only send one way
+    hops = [network.permute(nbytes, axis) for axis in one.mesh["pipeline"]]
+    slowest = max(hops, key=lambda hop: hop.seconds)
+    least = min(
+        (network.permute(nbytes / 2, axis) for axis in one.mesh["pipeline"]),
+        key=lambda hop: hop.transfer,
+    )
     count = 2 * one.microbatches * one.interleave
-    yield Exchange("pipeline", "activations to the next stage", count, passed, True)
+    yield Exchange("pipeline", "activations to the next stage", count, slowest, True, (least,))

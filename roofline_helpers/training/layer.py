@@ -24,6 +24,7 @@ class Layer(Facts):
 
     `flops` are the chip's own; `products`, `gathers` (of both matrices) and `sums` (activations
     gathered and scattered around the layer) are seconds, those of exchanges without latency.
+    `shared` is whether both exchanges use the same links, so that they take turns.
 
     Examples
     --------
@@ -35,6 +36,7 @@ class Layer(Facts):
     products: float
     gathers: float
     sums: float
+    shared: bool = False
 
     def _title(self) -> str:
         return "layer"
@@ -49,14 +51,20 @@ class Layer(Facts):
 
     @property
     def seconds(self) -> float:
-        """Seconds at least: products and both kinds of exchange at once, each on its own links."""
-        return max(self.products, self.gathers, self.sums)
+        """Seconds where products run beside the exchanges, each of them on all of its links."""
+        return max(self.products, self.exchanges)
+
+    @property
+    def exchanges(self) -> float:
+        """Seconds of both exchanges: side by side, or in turn on links that they share."""
+        return self.gathers + self.sums if self.shared else max(self.gathers, self.sums)
 
     @property
     def bound(self) -> str:
-        """What takes longest: "compute", "weights" or "sums"; the first of equals."""
-        times = {"compute": self.products, "weights": self.gathers, "sums": self.sums}
-        return max(times, key=lambda name: times[name])
+        """What takes longest: "compute", or of the exchanges "weights" or "sums"."""
+        if self.products >= self.exchanges:
+            return "compute"
+        return "weights" if self.gathers >= self.sums else "sums"
 
     @property
     def attainable(self) -> float:
@@ -127,4 +135,5 @@ def layer(
         flops / matrix_rate(place.chip, kind, place.ceilings),
         2 * matrix.transfer,
         gathered.transfer + scattered.transfer,
+        network.share_links(weights, split),
     )

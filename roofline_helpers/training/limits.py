@@ -7,19 +7,23 @@ from collections.abc import Iterable
 from typing import Any
 
 from roofline_helpers import network
-from roofline_helpers._checks import single
+from roofline_helpers._checks import single, whole
 from roofline_helpers.dtypes import BITS
 from roofline_helpers.dtypes import dtype as dtype_of
 from roofline_helpers.network import Axis, Topology
+from roofline_helpers.training.mixture import distinct
 from roofline_helpers.training.step import matrix_rate
 
 
-def least_tokens(place: Topology, over: Axis | Iterable[Axis], *, dtype: Any = "bf16") -> float:
+def least_tokens(
+    place: Topology, over: Axis | Iterable[Axis], *, sparsity: float = 1.0, dtype: Any = "bf16"
+) -> float:
     """Return the tokens a chip from which data parallelism over these axes hides its exchanges.
 
     A weight is gathered (or its gradient added up) while it is multiplied with t tokens: 2 t FLOPs
     for each of its elements, C / W tokens where W is the byte/s of a gather. The same for whole
-    and for sharded weights.
+    and for sharded weights. Of a mixture all E experts are gathered, and a token meets k of them:
+    (E / k) C / W.
 
     Parameters
     ----------
@@ -27,6 +31,8 @@ def least_tokens(place: Topology, over: Axis | Iterable[Axis], *, dtype: Any = "
         With its ceilings.
     over : Axis or axes
         Those that the batch is split over.
+    sparsity : float
+        E / k, experts over those that a token uses; 1 for a dense layer.
     dtype : str or data type
         Of products and weights.
 
@@ -48,7 +54,7 @@ def least_tokens(place: Topology, over: Axis | Iterable[Axis], *, dtype: Any = "
     elements = 1e9
     gathered = network.all_gather(elements * BITS[name] / 8, over)
     rate = matrix_rate(place.chip, name, place.ceilings)
-    return gathered.transfer * rate / (2 * elements)
+    return single("sparsity", sparsity) * gathered.transfer * rate / (2 * elements)
 
 
 def most_tensor(
@@ -80,12 +86,44 @@ def most_tensor(
     return 2 * elements * single("d_ff", d_ff) / (rate * gathered.transfer)
 
 
-def least_width(place: Topology, over: Axis | Iterable[Axis], *, dtype: Any = "bf16") -> float:
+def largest_tensor(place: Topology, d_ff: float, *, dtype: Any = "bf16") -> int:
+    """Return the largest group that may split a feed-forward's width, with links of its own size.
+
+    Of the groups of 2, 4, 8, … neighbours as `Topology.mesh` lays them out, the largest whose
+    `most_tensor` is at least its own size; 1 if there is none.
+
+    Parameters
+    ----------
+    place, d_ff, dtype
+        As in `most_tensor`; the same errors and source.
+
+    Examples
+    --------
+    >>> from roofline_helpers.network import topology
+    >>> largest_tensor(topology("v5p", "4x4x4"), d_ff=28672)
+    32
+    """
+    largest = size = 1
+    while place.chips % (size := 2 * size) == 0:
+        group = place.mesh({"fsdp": place.members // size, "tensor": size})["tensor"]
+        if most_tensor(place, group, d_ff, dtype=dtype) >= size:
+            largest = size
+    return largest
+
+
+def least_width(
+    place: Topology,
+    over: Axis | Iterable[Axis],
+    *,
+    matrices: int = 3,
+    active: float | None = None,
+    dtype: Any = "bf16",
+) -> float:
     """Return the width of an expert from which its products hide the tokens' way to it and back.
 
-    Two products of F with 4 F FLOPs for each element that is sent, twice: F = C / (2 E), where E
+    M products of F with 2 M F FLOPs for each element that is sent, twice: F = C / (M E), where E
     are the elements a second that an all-to-all takes from each chip. Neither the batch nor the
-    number of experts counts.
+    number of experts counts, and of a torus only the longest axis.
 
     Parameters
     ----------
@@ -93,6 +131,11 @@ def least_width(place: Topology, over: Axis | Iterable[Axis], *, dtype: Any = "b
         As in `least_tokens`; the same errors.
     over : Axis or axes
         Those that experts are spread over, tokens evenly among them.
+    matrices : int
+        M: 3 for experts with a gate, 2 without.
+    active : float, optional
+        Experts of a token. If given, a token is sent once to each chip that has some of them, in
+        the mean to n (1 − (1 − 1/n)ᵏ); if not, once for each.
 
     Source: as `least_tokens`, with the bytes of `network.all_to_all`.
 
@@ -100,14 +143,15 @@ def least_width(place: Topology, over: Axis | Iterable[Axis], *, dtype: Any = "b
     --------
     >>> from roofline_helpers.network import topology
     >>> place = topology("v5p", "4x4x4")
-    >>> round(least_width(place, place["x"]))
-    2295
+    >>> round(least_width(place, place["x"])), round(least_width(place, place["x"], active=8))
+    (1530, 688)
     """
     name = dtype_of(dtype)
     elements = 1e9
     moved = network.all_to_all(elements * BITS[name] / 8, over)
     rate = matrix_rate(place.chip, name, place.ceilings)
-    return moved.transfer * rate * moved.devices / (2 * elements)
+    sent = 1.0 if active is None else distinct(moved.devices, active) / single("active", active)
+    return sent * moved.transfer * rate * moved.devices / (whole("matrices", matrices) * elements)
 
 
 def least_tokens_mixed(

@@ -154,5 +154,15 @@ def _fits_model(one: Setting) -> None:
             raise BadValue(
                 f"{role} parallelism over {one.size(role)} devices: {model.name} has {most} {what}"
             )
-    if one.size("data", "fsdp", "expert") > one.tokens:
-        raise BadValue(f"{one.tokens} tokens are fewer than the devices that share them")
+    groups, passes = one.size("data", "fsdp", "expert"), one.microbatches
+    if groups * passes > one.batch:
+        if one.batch >= groups:
+            other = f"microbatches={one.batch // groups}"
+        else:
+            fewer = next(n for n in range(groups, 0, -1) if groups % n == 0 and n <= one.batch)
+            other = f"{fewer} groups with context={one.size('context') * groups // fewer}"
+        raise BadValue(
+            f"a batch of {one.batch} in {passes} microbatches has less than a whole sequence for "
+            f"each of {groups} groups (data × fsdp × expert). Nearest: batch={groups * passes}, or "
+            f"{other}"
+        )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from roofline_helpers import network
 from roofline_helpers.hardware import Chip
 from roofline_helpers.models import Decoder
 from roofline_helpers.network import Topology
@@ -163,19 +164,29 @@ class Step(Facts):
 
     @cached_property
     def networks(self) -> dict[str, float]:
-        """Seconds that each axis's links are busy with bytes."""
+        """Seconds that each axis's links are busy with bytes, as the exchanges spread them."""
         busy: dict[str, float] = defaultdict(float)
         for each in self.exchanges:
             for phase in each.collective.phases:
-                for axis in phase.axes:
-                    busy[axis.name] += each.count * phase.transfer
+                for links in {axis.links for axis in phase.axes}:
+                    busy[links] += each.count * phase.transfer
         return dict(busy)
 
     @property
     def bound(self) -> float:
-        """Seconds at least: compute, memory and every link at once, without any latency."""
+        """Seconds at least: compute, memory and every link at once, without any latency.
+
+        Of exchanges only what has to be sent, spread over their links so that the last is done
+        soonest.
+        """
         peak = self._least_compute(self.flops, self.setting.place)
-        return max(peak, self.update, *self.networks.values())
+        phases = [
+            (phase, each.count)
+            for each in self.exchanges
+            for collective in each.least or (each.collective,)
+            for phase in collective.phases
+        ]
+        return max(peak, self.update, network.least_busy(phases))
 
     def _least_compute(self, flops: float, place: Topology) -> float:
         rate = matrix_rate(place.chip, self.setting.dtype, place.ceilings)

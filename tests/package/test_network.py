@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -81,10 +82,13 @@ def test_a_mesh_is_laid_on_whole_axes_first_and_then_on_parts() -> None:
     mesh = pod.mesh({"data": 64, "tensor": 8})
     assert [len(mesh[name]) for name in mesh] == [2, 1]
     split = pod.mesh({"data": 128, "tensor": 4})
-    [tensor] = split["tensor"]
-    assert (tensor.kind, tensor.size, tensor.stride) == ("line", 4, 1)
-    rest = next(axis for axis in split["data"] if axis.size == 2)
-    assert rest.stride == 4  # every fourth chip: four groups share each link
+    # a square of 2 × 2, a cycle of four: with two links of each chip, where a row has one
+    assert [(a.kind, a.size, a.stride) for a in split["tensor"]] == [("line", 2, 1)] * 2
+    assert [a.stride for a in split["data"]] == [2, 2, 1]  # every second chip: two groups a link
+    [row] = pod["z"]
+    square, line = (net.all_gather(1e9, over) for over in (split["tensor"], row.inner(4)))
+    assert (square.link_bytes, line.link_bytes) == (0.375e9, 0.75e9)
+    assert sum(a.lanes for a in pod.mesh({"data": 64, "tensor": 8})["tensor"]) == 2  # a ring
     named = pod.mesh({"fsdp": ("x", "y"), "tensor": "z"})
     assert [axis.name for axis in named["fsdp"]] == ["x", "y"]
     gpus = net.topology("h100", 32).mesh({"data": 16, "tensor": 2})
@@ -92,10 +96,46 @@ def test_a_mesh_is_laid_on_whole_axes_first_and_then_on_parts() -> None:
     assert {axis.network for axis in gpus["data"]} == {"nvlink", "nic"}
     slices = net.topology("v6e", "16x16", slices=2).mesh({"data": 2, "fsdp": 256})
     assert [axis.name for axis in slices["data"]] == ["dcn"]
+    for chip, shape, slices, outside, inside in (
+        ("h100", 16, 1, {"fsdp": 8}, {"tensor": 2}),
+        ("h100", 32, 1, {"data": 8}, {"tensor": 4}),
+        ("v6e", "16x16", 4, {"fsdp": 256}, {"tensor": 4}),
+    ):  # as many hosts or slices as the last axis has members
+        laid = net.topology(chip, shape, slices=slices).mesh(outside | inside)
+        assert not {axis.network for axis in laid["tensor"]} & set(net.OUTER)
     for size in (1, 2, 4, 8, 16):
         laid = pod.mesh({"a": 512 // size, "b": size})
         for name, wanted in (("a", 512 // size), ("b", size)):
             assert math.prod(axis.size for axis in laid[name]) == wanted
+
+
+def test_gpus_are_spread_evenly_over_hosts_or_refused() -> None:
+    twelve = net.topology("h100", 12)
+    assert [axis.size for axis in twelve.axes] == [6, 2]
+    assert net.topology("gb200", 64).axes[0].size == 64
+    with pytest.raises(rh.BadValue, match=r"over 13 hosts of at most 8\. Nearest: 96, 104"):
+        net.topology("h100", 100)
+    with pytest.raises(rh.BadValue, match=r"at most 72 chips.*GB200"):
+        net.topology("gb200", 256)
+
+
+def test_parts_of_an_axis_have_its_links_between_them() -> None:
+    [x] = net.topology("v5e", "16x16")["x"]
+    pairs = x.outer(8).inner(2)  # with x.inner(2) a row of four
+    row = net.all_gather(1e9, [x.inner(2), pairs])
+    assert row.transfer == net.all_gather(1e9, x.inner(4)).transfer
+    for twice in ([x, x.inner(4)], [x.inner(4), x.outer(8)]):
+        with pytest.raises(rh.BadValue, match="each axis once"):
+            net.all_gather(1e9, twice)
+    assert net.share_links([x.inner(4)], [x.outer(4)])
+
+
+def test_tokens_of_a_host_are_exchanged_inside_it_and_only_its_share() -> None:
+    place = net.topology("h100", 32)
+    one = net.all_to_all(32e9, place.axes)
+    inside, outside = one.phases
+    assert inside.link_bytes == pytest.approx(1e9 * 7 / 8)  # of the 1 GB that a device holds
+    assert outside.link_bytes == pytest.approx(1e9 * 3 / 4)
 
 
 def test_parts_that_make_up_an_axis_are_that_axis() -> None:
@@ -224,6 +264,22 @@ def test_more_bytes_never_take_less_and_the_transfer_is_proportional(
 
 
 @settings(max_examples=60, deadline=None)
+@given(where=some_slice, nbytes=some_bytes, size=st.sampled_from([2, 4, 8, 16, 32]))
+def test_a_group_with_fewer_links_is_never_faster(
+    where: tuple[str, Any], nbytes: float, size: int
+) -> None:
+    place = net.topology(*where)
+    lines = replace(place, axes=tuple(replace(axis, kind="line") for axis in place.axes))
+    if place.chips % size == 0:
+        mesh = {"rest": place.chips // size, "group": size}
+        for role in mesh:
+            many, few = (each.mesh(mesh)[role] for each in (place, lines))
+            for kind in ("all-gather", "reduce-scatter", "all-reduce", "all-to-all"):
+                least = net.collective(kind, nbytes, many).transfer
+                assert net.collective(kind, nbytes, few).transfer >= least * (1 - 1e-9)
+
+
+@settings(max_examples=60, deadline=None)
 @given(where=some_slice, nbytes=some_bytes)
 def test_a_reduction_is_a_scatter_and_a_gather_and_a_gather_its_mirror(
     where: tuple[str, Any], nbytes: float
@@ -274,7 +330,7 @@ def test_what_is_reached_is_never_faster_than_what_is_published(
         (lambda: net.topology("v5e", "4x4x4"), rh.BadValue, "at most 16x16"),
         (lambda: net.topology("v5e", "4by4"), rh.BadValue, "joined by x"),
         (lambda: net.topology("v5e", 12), rh.BadValue, "usual shape"),
-        (lambda: net.topology("mi300x", 16), rh.BadValue, "nothing is published"),
+        (lambda: net.topology("mi300x", 16), rh.BadValue, "at most 8 chips"),
         (lambda: net.topology("v5e", "4x4", ceilings="measured"), rh.UnknownName, "reached"),
         (lambda: net.topology("v5e", "4x4")["z"], rh.UnknownName, "Allowed: x, y"),
         (lambda: net.all_gather(0, axis("v5e", "4x4", "x")), rh.BadValue, "nbytes"),
