@@ -382,6 +382,54 @@ def lines(kind: str, over: Axis | Iterable[Axis]) -> list[tuple[float, float]]:
     )
 
 
+def distinct(places: float, copies: float) -> float:
+    """Return how many of `places` get a copy or more, where each goes to any, n (1 − (1 − 1/n)ᵏ).
+
+    Examples
+    --------
+    >>> round(distinct(4, 8), 2)
+    3.6
+    """
+    return places * (1 - math.pow(1 - 1 / places, copies))
+
+
+def copies(nbytes: Any, active: float, over: Iterable[Axis]) -> tuple[Collective, ...]:
+    """Return what must cross each axis so that every device's array gets to `active` others.
+
+    As a token gets to its experts, which may be on any device: once to each other host or slice
+    that has some of them, and in it once to each place along an axis, except that where it arrives.
+    `all_to_all` of `active` copies sends more.
+
+    Parameters
+    ----------
+    nbytes : float
+        Bytes of a device's array.
+    active : float
+        To how many, each on any device.
+    over : axes
+        As in `all_gather`; the same errors.
+
+    Examples
+    --------
+    >>> from roofline_helpers.network import topology
+    >>> [round(each.link_bytes, 2) for each in copies(1, 8, topology("b200", 32).axes)]
+    [2.7, 4.25]
+    """
+    axes = sorted(axes_of(over), key=lambda each: each.links)
+    hosts = math.prod(each.size for each in axes if each.network in OUTER)
+    found = []
+    for _, group in groupby(axes, key=lambda each: each.links):
+        parts = tuple(group)
+        n = _size(parts)
+        met = distinct(n, active)
+        if parts[0].network not in OUTER:
+            own = distinct(hosts * n, active) / hosts
+            others = (hosts - 1) * (own - distinct(hosts, active) / hosts)
+            met = own + others / (1 - 1 / n)
+        found.append(all_gather(nbytes * met, parts))
+    return tuple(found)
+
+
 def least_busy(phases: Iterable[tuple[Phase, float]]) -> float:
     """Return the least seconds in which links carry these phases, each so many times.
 
@@ -402,7 +450,7 @@ def least_busy(phases: Iterable[tuple[Phase, float]]) -> float:
     >>> ", ".join(f"{1e3 * each:.1f} ms" for each in seconds)
     '9.4 ms, 5.0 ms, 9.7 ms'
     """
-    loads = [(_lanes(phase.axes), count * phase.transfer) for phase, count in phases]
+    loads = [(lanes_of(phase.axes), count * phase.transfer) for phase, count in phases]
 
     def beside(lanes: dict[str, float], links: dict[str, float]) -> float:
         share = min(links.get(name, 0.0) / lane for name, lane in lanes.items())
@@ -459,12 +507,12 @@ def _only_switch(algorithm: str, axes: Iterable[Axis]) -> None:
 
 def _gathered(v: float, axes: tuple[Axis, ...]) -> float:
     """Return the bytes on each link when every device receives all of V but its own share."""
-    lanes = 1.0 if _switched(axes) else sum(_lanes(axes).values())
+    lanes = 1.0 if _switched(axes) else sum(lanes_of(axes).values())
     return v * (1 - 1 / _size(axes)) / lanes
 
 
-def _lanes(axes: Iterable[Axis]) -> dict[str, float]:
-    """Return the lanes by axis whose links they are: parts of one axis have the same links."""
+def lanes_of(axes: Iterable[Axis]) -> dict[str, float]:
+    """Return the lanes by the axis whose links they are: parts of one axis have the same links."""
     lanes: dict[str, float] = {}
     for each in axes:
         lanes[each.links] = max(each.lanes, lanes.get(each.links, 0.0))

@@ -35,6 +35,8 @@ from roofline_helpers.show import Facts, si
 ROLES = ("data", "expert", "batch", "context", "tensor")
 """What a mesh axis is for, from the slowest links to the fastest."""
 
+_ROUTED = "tokens to experts and back"
+
 
 @dataclass(frozen=True)
 class Part:
@@ -243,10 +245,9 @@ class SliceStep(Facts):
             all_of_them.append(("sums of attention and feed-forward", 2.0 * model.layers, summed))
         all_of_them += self._of_caches()
         if self.size("expert") > 1 and model.experts:
-            chosen = self.batch * self.new / self.size("data", "expert") * model.d_model * 2
-            sent = chosen * model.experts.active * self.size("expert") / self._widths
+            sent = 2 * self._routed * model.experts.active * self.size("expert")
             moved = network.all_to_all(sent, self.mesh["expert"])
-            all_of_them.append(("tokens to experts and back", 2.0 * model.expert_layers, moved))
+            all_of_them.append((_ROUTED, 2.0 * model.expert_layers, moved))
         return tuple(all_of_them)
 
     def _of_caches(self) -> Iterator[tuple[str, float, Collective]]:
@@ -283,15 +284,29 @@ class SliceStep(Facts):
         return sum(part.seconds for part in self.parts) + self.comms
 
     @property
+    def _routed(self) -> float:
+        """Elements of new tokens that one device sends to experts."""
+        tokens = self.batch * self.new / self.size("data", "expert")
+        return tokens * self.model.d_model / self._widths
+
+    @property
     def bound(self) -> float:
         """Seconds of this step at least: products, bytes and exchanges side by side.
 
-        Not of a token: speculative decoding makes several in a step.
+        Not of a token: speculative decoding makes several in a step. A token counts once for each
+        device that has some of its experts, and once for their host.
         """
         roof = self.place.chip.roofline(self.activations, reached=self.place.ceilings == "reached")
         flops = sum(part.flops for part in self.parts) / roof.peak
         nbytes = sum(part.weights + part.cache for part in self.parts) / roof.bandwidth
-        return max(flops, nbytes, sum(n * each.transfer for _, n, each in self.exchanges))
+        phases = []
+        for name, count, planned in self.exchanges:
+            least: tuple[Collective, ...] = (planned,)
+            if name == _ROUTED and self.model.experts:
+                narrow = self._routed * min(2.0, _width(self.activations))
+                least = network.copies(narrow, self.model.experts.active, self.mesh["expert"])
+            phases += [(phase, count) for each in least for phase in each.phases]
+        return max(flops, nbytes, network.least_busy(phases))
 
     @property
     def tokens_per_second(self) -> float:

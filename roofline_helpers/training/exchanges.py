@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import groupby
 from typing import NamedTuple
 
 from roofline_helpers import network
-from roofline_helpers.network import OUTER, Axis, Collective
+from roofline_helpers.network import Axis, Collective
 from roofline_helpers.training.memory import width
-from roofline_helpers.training.mixture import distinct
 from roofline_helpers.training.setting import Setting
 
 
@@ -163,24 +160,8 @@ def _experts(one: Setting) -> Iterator[Exchange]:
     again = 1 if "up" in one.recompute else 0
     count = (4 + again) * layers * one.microbatches
     narrow = sent * min(width("bf16"), width(one.dtype))
-    least = tuple(_copies(narrow, active, over))
+    least = network.copies(narrow, active, over)
     yield Exchange("expert", "tokens to experts and back", count, moved, False, least)
-
-
-def _copies(nbytes: float, active: float, over: tuple[Axis, ...]) -> Iterator[Collective]:
-    """Tokens sent once to each other host that holds one of their experts, and once to each device.
-
-    Along the axes inside a host or a slice, the first place in it that has an expert is left out:
-    the copy from outside may arrive there.
-    """
-    hosts = math.prod(axis.size for axis in over if axis.network in OUTER)
-    for _, group in groupby(sorted(over, key=lambda axis: axis.links), lambda axis: axis.links):
-        axes = tuple(group)
-        places = math.prod(axis.size for axis in axes)
-        copies = distinct(places, active)
-        if axes[0].network not in OUTER:
-            copies = (distinct(hosts * places, active) - distinct(hosts, active)) / (1 - 1 / places)
-        yield network.all_gather(nbytes * copies, axes)
 
 
 def _positions(one: Setting) -> Iterator[Exchange]:

@@ -11,7 +11,6 @@ from roofline_helpers._checks import single, whole
 from roofline_helpers.dtypes import BITS
 from roofline_helpers.dtypes import dtype as dtype_of
 from roofline_helpers.network import Axis, Topology
-from roofline_helpers.training.mixture import distinct
 from roofline_helpers.training.step import matrix_rate
 
 
@@ -150,7 +149,11 @@ def least_width(
     elements = 1e9
     moved = network.all_to_all(elements * BITS[name] / 8, over)
     rate = matrix_rate(place.chip, name, place.ceilings)
-    sent = 1.0 if active is None else distinct(moved.devices, active) / single("active", active)
+    sent = (
+        1.0
+        if active is None
+        else network.distinct(moved.devices, active) / single("active", active)
+    )
     return sent * moved.transfer * rate * moved.devices / (whole("matrices", matrices) * elements)
 
 

@@ -11,25 +11,12 @@ arXiv:2211.15841; JAX, `pallas/ops/tpu/megablox/gmm.py`, `make_group_metadata`.
 
 from __future__ import annotations
 
-import math
-
 from roofline_helpers.models import Experts
 from roofline_helpers.training.setting import Setting
 
 _MASKED = 5
 """Products with a mask in both passes: tokens to their seats and back; the gradients of the tokens,
 of the experts' results, and of the weights in the second mask."""
-
-
-def distinct(places: float, copies: float) -> float:
-    """Return how many of so many places get one of these copies or more, n (1 − (1 − 1/n)ᵏ).
-
-    Examples
-    --------
-    >>> round(distinct(4, 8), 2)
-    3.6
-    """
-    return places * (1 - math.pow(1 - 1 / places, copies))
 
 
 def routed(one: Setting, which: str) -> float:

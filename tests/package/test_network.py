@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import linprog
 
 import roofline_helpers as rh
 from roofline_helpers import network as net
+from roofline_helpers.network.collectives import lanes_of
 
 # --- topologies -----------------------------------------------------------------------------------
 
@@ -136,6 +139,24 @@ def test_tokens_of_a_host_are_exchanged_inside_it_and_only_its_share() -> None:
     inside, outside = one.phases
     assert inside.link_bytes == pytest.approx(1e9 * 7 / 8)  # of the 1 GB that a device holds
     assert outside.link_bytes == pytest.approx(1e9 * 3 / 4)
+
+
+@pytest.mark.parametrize("active", [1, 2, 5])
+def test_a_token_has_to_reach_each_host_and_device_once(active: int) -> None:
+    hosts, inside = 2, 4  # a token starts on device 0 of host 0: all ways to choose its experts
+    place = net.topology("h100", inside, slices=hosts)
+    crossed = received = 0
+    for way in product(product(range(hosts), range(inside)), repeat=active):
+        own, other = ({at for host, at in way if host == which} for which in range(hosts))
+        crossed += bool(other)
+        received += len(own - {0}) + max(0, len(other) - 1)
+    ways = (hosts * inside) ** active
+    fast, slow = net.copies(1e6, active, place.axes)[::-1]
+    assert slow.link_bytes == pytest.approx(1e6 * crossed / ways)
+    assert fast.link_bytes == pytest.approx(1e6 * received / ways)
+    sent = net.all_to_all(1e6 * active * hosts * inside, place.axes)
+    for least, planned in zip((fast, slow), sent.phases, strict=True):
+        assert least.link_bytes <= planned.link_bytes * (1 + 1e-9)
 
 
 def test_parts_that_make_up_an_axis_are_that_axis() -> None:
@@ -277,6 +298,32 @@ def test_a_group_with_fewer_links_is_never_faster(
             for kind in ("all-gather", "reduce-scatter", "all-reduce", "all-to-all"):
                 least = net.collective(kind, nbytes, many).transfer
                 assert net.collective(kind, nbytes, few).transfer >= least * (1 - 1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    roles=st.lists(st.sets(st.sampled_from("abc"), min_size=1), min_size=1, max_size=4),
+    sizes=st.lists(st.sampled_from([2, 4]), min_size=3, max_size=3),
+    nbytes=st.lists(st.floats(1e6, 1e10), min_size=4, max_size=4),
+)
+def test_links_are_busy_at_least_as_long_as_the_best_schedule_needs(
+    roles: list[set[str]], sizes: list[int], nbytes: list[float]
+) -> None:
+    cube = net.topology("v5p", "8x8x8")
+    mesh = cube.mesh({"a": 512 // math.prod(sizes[1:]), "b": sizes[1], "c": sizes[2]})
+    groups = [[axis for role in sorted(each) for axis in mesh[role]] for each in roles]
+    phases = [net.all_gather(v, over).phases[0] for v, over in zip(nbytes, groups, strict=False)]
+    found = net.least_busy((phase, 1) for phase in phases)
+    # the linear program: how long each phase has each axis, so that all end soonest
+    lanes = [lanes_of(phase.axes) for phase in phases]
+    pairs = [(i, name) for i, each in enumerate(lanes) for name in each]
+    turns = [[-1.0] + [float(name == axis) for _, name in pairs] for axis in "xyz"]
+    moved = [[0.0] + [-lanes[i][n] * (i == j) for i, n in pairs] for j in range(len(lanes))]
+    longest = max(phase.transfer for phase in phases)
+    amounts = [-p.transfer / longest * sum(r.values()) for p, r in zip(phases, lanes, strict=True)]
+    best = longest * linprog([1.0] + [0.0] * len(pairs), turns + moved, [0.0] * 3 + amounts).fun
+    assert longest <= found * (1 + 1e-9)
+    assert found <= best * (1 + 1e-6)
 
 
 @settings(max_examples=60, deadline=None)
