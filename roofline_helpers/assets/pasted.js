@@ -72,6 +72,16 @@
   const WORDS = { ceilings: "whether published or reached ceilings count", floor: "whether a launch's floor counts" };
   const word = (bound) => (bound ? `${bound}-bound` : "not known");
 
+  // What measured matmuls of this size take, by the law fitted to them; nothing where none were measured
+  function like(roof, now, laws) {
+    const law = now.kind === "matmul" && laws[now.chip]?.[now.dtype];
+    if (!law) return [];
+    const [start, compute, memory, corner, step, shapes, error] = law, { m, n, k } = now, size = tables.bits[now.dtype] / 8;
+    const parts = [2 * m * n * k / roof.peak / compute, ((m + n) * k * size + 2 * m * n) / roof.bandwidth / memory, step * k];
+    const seconds = start + parts.map((t) => t ** corner).reduce((a, b) => a + b, 0) ** (1 / corner);
+    return [["measured kernels", `about ${si(seconds, "s")}`, `fitted to ${shapes.toLocaleString("en")} matmuls of serving libraries; on others half were within ${number(100 * error, 2)}%`]];
+  }
+
   // On what else it depends that no case above can say
   function doubts(chip, now, works, program) {
     const moved = works.map((w) => w.bytes).reduce((a, b) => a + b, 0);
@@ -147,7 +157,7 @@
       below.replaceChildren(
         facts([["verdict", verdict.word === "depends" ? "it depends" : word(verdict.word === "nothing" ? null : verdict.word), [verdict.word === "depends" ? `on ${depends}` : verdict.word === "nothing" ? "" : `in all ${verdict.cases.length} cases`,
           partly && `of the ${works.length - unknown.length} kernels whose FLOPs are known`].filter(Boolean).join(", "), verdict.word],
-          ["least time", span, how], ["arithmetic intensity", bytes && unknown.length < works.length ? `${unknown.length ? "over " : ""}${number(intensity)} FLOP/byte` : "–", `ridge ${number(roof.ridge)}`],
+          ["least time", span, how], ...like(roof, now, data.laws), ["arithmetic intensity", bytes && unknown.length < works.length ? `${unknown.length ? "over " : ""}${number(intensity)} FLOP/byte` : "–", `ridge ${number(roof.ridge)}`],
           ["counted", flopsOf({ flops, unknown }), `${si(bytes, "B")} of memory traffic`]]),
         program ? table(roof, works) : "",
         grid("The cases", ["ceilings", "floor of a launch", "bound", "least time"], verdict.cases.map((one) =>

@@ -140,6 +140,17 @@ def _all() -> dict[tuple[str, str, str, str], Law]:
     return {(law.family, law.chip, law.dtype, law.library): law for law in read}
 
 
+def laws_of(family: str) -> list[Law]:
+    """Return the laws of a family's fastest kernels, one per chip and type.
+
+    Examples
+    --------
+    >>> {law.family for law in laws_of("matmul")}
+    {'matmul'}
+    """
+    return [law for law in _all().values() if (law.family, law.library) == (family, FASTEST)]
+
+
 def laws(family: str, chip: Any, dtype: str, library: str = FASTEST) -> Law:
     """Return the law of a family of kernels on a chip.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from roofline_helpers import verdicts, work
+from roofline_helpers import benchmarks, verdicts, work
 from roofline_helpers.ask import Element
 from roofline_helpers.hardware import chip as chip_of
 from roofline_helpers.lab.instruments import start_of
@@ -56,4 +56,14 @@ def your_kernel(
     plain = (
         f"{repr(verdict).strip('<>')}. Square ones, N × N × N, on {roof.name}, published ceilings"
     )
-    return instrument("your-kernel", key, title, start, plain, rows, bundle="paste", floors=floors)
+    more = {"floors": floors, "laws": _laws()}
+    return instrument("your-kernel", key, title, start, plain, rows, bundle="paste", **more)
+
+
+def _laws() -> dict[str, dict[str, list[float]]]:
+    """Return the constants of each chip's law of matmuls by data type, shapes and median error."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for law in benchmarks.laws_of("matmul"):
+        numbers = [law.start, law.compute, law.memory, law.corner, law.step]
+        found.setdefault(law.chip, {})[law.dtype] = [*numbers, law.shapes, law.law.median]
+    return found

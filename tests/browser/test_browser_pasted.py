@@ -59,6 +59,10 @@ def test_a_shape_has_the_verdict_that_python_gives(host: Locator) -> None:
     assert card(host, "verdict") == f"{verdict.word}-bound"
     low, high = (si(each, "s") for each in verdict.seconds)
     assert card(host, "least time") == f"{low} to {high}"
+    law = rh.benchmarks.laws("matmul", "h100", "bf16")
+    assert card(host, "measured kernels") == (
+        f"about {si(law.seconds(rh.work.matmul(512, 8192, 8192)), 's')}"
+    )
     host.get_by_label("M", exact=True).fill("300")
     verdict = rh.verdict(rh.work.matmul(300, 8192, 8192), "h100")
     assert verdict.on == ("ceilings",)
