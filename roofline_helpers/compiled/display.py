@@ -11,6 +11,7 @@ from roofline_helpers._checks import BadValue
 from roofline_helpers.benchmarks.typical import beside
 from roofline_helpers.compiled.groups import Group
 from roofline_helpers.compiled.kernel import CompiledKernel, main_dtype
+from roofline_helpers.compiled.targets import assumed_vector_peak
 from roofline_helpers.show import si, significant
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def summary(report: Report) -> list[tuple[str, str]]:
     if report.chip is not None and report.bound:
         intensity += f", bound by {report.bound}"
     elif report.chip is not None and report.bounds:
-        intensity += f", bound by {' or '.join(report.bounds)}: data choose"
+        intensity += f", bound by {' or '.join(report.bounds)}: {_because(report)}"
     elif report.chip is not None and report.unknown:
         intensity += ", bound unknown, as are FLOPs"
     return [
@@ -69,6 +70,23 @@ def _like(report: Report) -> list[tuple[str, str]]:
     longest = max(products, key=lambda kernel: kernel.roof_seconds or 0.0)
     line = beside(longest.row.matmul, main_dtype(longest.row.matrix_types), report.chip)
     return [("kernels like it", line)] if line else []
+
+
+def _because(report: Report) -> str:
+    """Return what it depends on what bounds a report."""
+    reasons = []
+    if report.most_bytes > report.hbm_bytes:
+        reasons.append("data choose")
+    assumed = None if report.chip is None else assumed_vector_peak(report.chip)
+    if assumed is not None and any(kernel.most_limit == "vector" for kernel in report.kernels):
+        reasons.append(f"vector work is assumed to reach {si(assumed[0], 'FLOP/s')} at most")
+    if "latency" in report.bounds:
+        launches = sum(kernel.launches for kernel in report.kernels if not kernel.row.overlaps)
+        reasons.append(
+            f"with {si(report.floor or 0, 's')} for each launch and each turn of a loop "
+            f"({launches:,}) it takes {si(report.time_with_floor or 0, 's')}"
+        )
+    return "; ".join(reasons)
 
 
 def _counts(report: Report) -> list[tuple[str, str]]:
@@ -259,7 +277,7 @@ def _cells(kernel: CompiledKernel) -> dict[str, Any]:
     return {
         "kernel": kernel.name,
         "launches": kernel.launches,
-        "limit": "unknown" if unknown else f"{kernel.limit or ''}{' or hbm' * kernel.depends}",
+        "limit": "unknown" if unknown else kernel.limits,
         "roof µs": micro(kernel.roof_seconds),
         "FLOP/byte": kernel.intensity,
         "read MB": kernel.read.get("hbm", 0) / 1e6,

@@ -9,9 +9,10 @@ from functools import cached_property
 from roofline_helpers import evidence, hardware, hlo
 from roofline_helpers._checks import BadValue, UnknownName
 from roofline_helpers.compiled.links import Links
-from roofline_helpers.compiled.targets import clock
+from roofline_helpers.compiled.targets import assumed_vector_peak, clock
 from roofline_helpers.dtypes import dtype as dtype_of
 from roofline_helpers.roofline import NETWORK, Kernel, Roofline
+from roofline_helpers.roofline.model import bound_of
 from roofline_helpers.work import Work
 
 
@@ -84,13 +85,11 @@ class CompiledKernel(Kernel):
     def bound(self) -> str | None:
         """What bounds it – "memory", "compute" or "network".
 
-        None where its FLOPs are unknown, and where it depends on the data that choose its blocks.
+        None where its FLOPs are unknown, and where it differs by `times_at_most`.
         """
-        if self.work.flops.unknown or self.depends:
+        if self.work.flops.unknown or self.depends or self.limit is None:
             return None
-        if self.link_seconds is None:
-            return super().bound
-        return {NETWORK: "network", "hbm": "memory"}.get(self.limit or "", "compute")
+        return bound_of(self.limit)
 
     @property
     def row(self) -> hlo.Row:
@@ -153,18 +152,39 @@ class CompiledKernel(Kernel):
         most = self.row.most_bytes
         return self.hbm_bytes if most is None else most * self.launches
 
+    @cached_property
+    def times_at_most(self) -> dict[str, float]:
+        """`times` with `most_bytes`, and vector work at an assumed peak where none is published."""
+        if self.roof is None or self.chip is None:
+            return self.times
+        times = {**self.times}
+        if self.row.most_bytes is not None:
+            times["hbm"] = self.most_bytes / self.roof.bandwidth
+        assumed = assumed_vector_peak(self.chip)
+        if assumed is not None and self.vector_flops:
+            times["vector"] = self.vector_flops / assumed[0]
+        return times
+
     @property
     def most_seconds(self) -> float | None:
-        """Least seconds with `most_bytes`; None where the device is not known."""
-        if self.roof is None or self.roof_seconds is None:
-            return None
-        return max(self.roof_seconds, self.most_bytes / self.roof.bandwidth)
+        """Least seconds by `times_at_most`; None where the device is not known."""
+        return None if self.roof is None else max(self.times_at_most.values(), default=0.0)
+
+    @property
+    def most_limit(self) -> str | None:
+        """The ceiling that it meets first by `times_at_most`."""
+        return max(self.times_at_most, key=lambda each: self.times_at_most[each], default=None)
 
     @property
     def depends(self) -> bool:
-        """Whether memory bounds it with `most_bytes`, and something else with `hbm_bytes`."""
-        longer = (self.most_seconds or 0.0) > (self.roof_seconds or 0.0)
-        return longer and self.limit != "hbm"
+        """Whether `limit` and `most_limit` are bounds of two kinds, so that there is no verdict."""
+        ends = {bound_of(limit) for limit in (self.limit, self.most_limit) if limit is not None}
+        return len(ends) > 1
+
+    @property
+    def limits(self) -> str:
+        """The ceilings that it may meet first: `limit`, and `most_limit` where it depends."""
+        return f"{self.limit} or {self.most_limit}" if self.depends else self.limit or ""
 
     @property
     def tiled_bytes(self) -> int:

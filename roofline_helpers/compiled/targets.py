@@ -42,14 +42,16 @@ that the cycles count. Published products tick at 2.24 (v6e) and 2.06 to 2.14 cy
 _LANES = 8 * 128 * 4
 
 
-def assumed_vector_peak(chip: hardware.Chip) -> tuple[float, str]:
+def assumed_vector_peak(chip: hardware.Chip) -> tuple[float, str] | None:
     """Return FLOP/s of a TPU device's vector unit where nobody publishes them, and the formula.
 
-    "How to Scale Your Model", part 2, gives 8 × 128 lanes of 4 ALUs for v5e and v5p, one operation
-    per ALU and cycle. A later TPU is taken to have the same, at its own clock.
+    None where they are published, and where the clock isn't known. "How to Scale Your Model", part
+    2, gives 8 × 128 lanes of 4 ALUs for v5e and v5p, one operation per ALU and cycle. A later TPU
+    is taken to have the same, at its own clock.
     """
     ticks = clock(chip)
-    assert ticks is not None
+    if ticks is None or "fp32" in chip.vector:
+        return None
     return _LANES * ticks[0], "8 × 128 lanes × 4 ALUs a core, as v5e and v5p have, at its clock"
 
 

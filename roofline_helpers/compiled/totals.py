@@ -15,6 +15,8 @@ from roofline_helpers.compiled.program import Memory
 from roofline_helpers.compiled.targets import chip_of, clock
 from roofline_helpers.hlo import Collective
 from roofline_helpers.hlo.blocks import PallasKernel
+from roofline_helpers.roofline.model import bound_of
+from roofline_helpers.verdicts import assumed_floor
 
 
 @dataclass(frozen=True, repr=False)
@@ -159,13 +161,17 @@ class Totals:
     @functools.cached_property
     def _parts(self) -> dict[str, float]:
         """Seconds by what bounds them – see `time_at_roof`."""
-        parts = {"memory": 0.0, "compute": 0.0, "network": 0.0}
-        for kernel in self.kernels:
-            if not kernel.row.overlaps and kernel.limit is not None:
-                parts[_part(kernel)] += kernel.roof_seconds or 0.0
+        parts = dict.fromkeys(("memory", "compute", "network", "latency"), 0.0)
+        for kernel in self._alone:
+            parts[bound_of(kernel.limit or "")] += kernel.roof_seconds or 0.0
         waited = zip(self.kernels, self.timeline.exposed, strict=True)
         parts["network"] += sum(seconds for kernel, seconds in waited if kernel.row.overlaps)
         return parts
+
+    @property
+    def _alone(self) -> list[CompiledKernel]:
+        """Return the kernels that run while no other does."""
+        return [each for each in self.kernels if not each.row.overlaps]
 
     @property
     def _streams(self) -> dict[str, float]:
@@ -188,7 +194,10 @@ class Totals:
 
     @property
     def time_at_most(self) -> float | None:
-        """`time_at_roof` with `most_bytes`."""
+        """`time_at_roof` with `most_bytes`, and vector work at an assumed peak where none is known.
+
+        "Known" means published: see `targets.assumed_vector_peak`.
+        """
         if self.chip is None:
             return None
         parts, streams = self._at_most
@@ -196,37 +205,58 @@ class Totals:
 
     @property
     def _at_most(self) -> tuple[dict[str, float], dict[str, float]]:
-        """Return `_parts` and `_streams` with `most_bytes`."""
+        """Return `_parts` and `_streams` by `CompiledKernel.times_at_most`."""
         parts, streams = dict(self._parts), dict(self._streams)
-        for kernel in self.kernels:
-            if kernel.row.most_bytes is None or kernel.roof is None:
-                continue
-            more = kernel.most_seconds or 0.0
-            if more > (kernel.roof_seconds or 0.0):
-                parts[_part(kernel)] -= kernel.roof_seconds or 0.0
-                parts["memory"] += more
-            streams["memory"] += (kernel.most_bytes - kernel.hbm_bytes) / kernel.roof.bandwidth
+        for kernel in self._alone:
+            parts[bound_of(kernel.limit or "")] -= kernel.roof_seconds or 0.0
+            parts[bound_of(kernel.most_limit or "")] += kernel.most_seconds or 0.0
+            if kernel.roof is not None:
+                streams["memory"] += (kernel.most_bytes - kernel.hbm_bytes) / kernel.roof.bandwidth
         return parts, streams
 
     @property
-    def bounds(self) -> tuple[str, ...]:
-        """What most of `time_at_roof` may go to: one word, or two where it depends on data.
+    def floor(self) -> float | None:
+        """Seconds that a launch takes at least: measured, for a TPU assumed (`verdicts`)."""
+        if self.chip is None:
+            return None
+        return self.chip.floor.value if self.chip.floor else assumed_floor(self.chip.kind)
 
-        Empty where kernels whose FLOPs are unknown take more than a tenth of it: they may be bound
-        by what nobody knows.
+    @property
+    def time_with_floor(self) -> float | None:
+        """Seconds of all kernels, each launch and each turn of a loop no less than `floor`."""
+        return None if self.floor is None else sum(self._with_floor.values())
+
+    @property
+    def _with_floor(self) -> dict[str, float]:
+        """Return `_parts` with the kernels that are shorter than their floors as "latency"."""
+        parts = dict(self._parts)
+        for kernel in self._alone:
+            floor = (self.floor or 0.0) * kernel.launches
+            if floor > (kernel.roof_seconds or 0.0):
+                parts[bound_of(kernel.limit or "")] -= kernel.roof_seconds or 0.0
+                parts["latency"] += floor
+        return parts
+
+    @property
+    def bounds(self) -> tuple[str, ...]:
+        """What most of the time may go to: one word, or several where it depends.
+
+        It depends where it isn't the same for `time_at_roof`, `time_at_most` and
+        `time_with_floor`. Empty where kernels whose FLOPs are unknown take more than a tenth of
+        it: they may be bound by what nobody knows.
         """
         whole = self.time_at_roof
         unknown = (kernel.roof_seconds or 0.0 for kernel in self.kernels if kernel.flops is None)
         if not whole or sum(unknown) > 0.1 * whole:
             return ()
-        ends = ((self._parts, self._streams), self._at_most)
+        ends = ((self._parts, self._streams), self._at_most, (self._with_floor, self._streams))
         return tuple(dict.fromkeys(_busiest(*end) for end in ends))
 
     @property
     def bound(self) -> str | None:
-        """What most of `time_at_roof` goes to – "memory", "compute" or "network".
+        """What most of the time goes to – "memory", "compute", "network" or "latency".
 
-        None where nobody knows, or where data decide (`bounds`).
+        None where nobody knows, or where it depends (`bounds`).
         """
         return self.bounds[0] if len(self.bounds) == 1 else None
 
@@ -281,11 +311,6 @@ class Totals:
         """
         optimal = self.xla.get("optimal_seconds")
         return optimal if optimal is not None and optimal >= 0 else None
-
-
-def _part(kernel: CompiledKernel) -> str:
-    """Return what a kernel's time at its roof goes to."""
-    return "compute" if kernel.depends else kernel.bound or "memory"
 
 
 def _busiest(parts: Mapping[str, float], streams: Mapping[str, float]) -> str:

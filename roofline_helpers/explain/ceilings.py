@@ -91,7 +91,7 @@ class Ceilings:
     reached : Reached or None
         What was measured here, or given; it counts before what the chip table has.
     vector : float, optional
-        FLOP/s of the vector unit where the chip table has none.
+        FLOP/s that the vector unit is assumed to reach, where the chip table has none.
     """
 
     chip: hardware.Chip | None
@@ -105,9 +105,10 @@ class Ceilings:
         if self.chip is None:
             return None
         roof = chip_roof(self.chip, row.matrix_types, reached=reached)
-        return (
-            None if roof is None else replace(roof, floor=None, vector=roof.vector or self.vector)
-        )
+        if roof is None:
+            return None
+        assumed = self.vector if reached else None
+        return replace(roof, floor=None, vector=roof.vector or assumed)
 
     def least(self, row: hlo.Row, launches: float, tiled: bool = False) -> float | None:
         """Return the least seconds of a kernel's launches by published ceilings."""

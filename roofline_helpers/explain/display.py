@@ -31,7 +31,9 @@ def title(why: Explanation) -> str:
 def headline(why: Explanation) -> str:
     """Return the time of a call, its spread, and its roof."""
     if why.origin == "modelled":
-        return f"{si(why.wall, 's')} a call by the roofline: compiled, not run"
+        most = why.wall + sum(row.high - row.busy for row in why.rows)
+        upper = f" to {si(most, 's')}" if most > 1.01 * why.wall else ""
+        return f"{si(why.wall, 's')}{upper} a call by the roofline: compiled, not run"
     text = f"{si(why.wall, 's')} a call"
     if len(why.runs) > 1:
         low, high = sorted(why.runs)[0], sorted(why.runs)[-1]

@@ -25,7 +25,11 @@ from roofline_helpers._checks import (
 )
 from roofline_helpers.roofline.ceilings import FLOOR, NETWORK, UNITS, Ceilings
 
-_BOUNDS = {**dict.fromkeys(UNITS, "compute"), NETWORK: NETWORK, FLOOR: "latency"}
+
+def bound_of(limit: str) -> str:
+    """Return what a kernel is bound by that meets this ceiling first, as `Roofline.bound` says."""
+    words = {**dict.fromkeys(UNITS, "compute"), NETWORK: NETWORK, FLOOR: "latency"}
+    return words.get(limit, "memory")
 
 
 @runtime_checkable
@@ -168,8 +172,8 @@ class Roofline(Ceilings):
         if is_counted(intensity):
             limit = self.limit(intensity)
             if limit is None or isinstance(limit, str):
-                return limit and _BOUNDS.get(limit, "memory")
-            bounds = [_BOUNDS.get(each, "memory") for each in limit.ravel()]
+                return limit and bound_of(limit)
+            bounds = [bound_of(each) for each in limit.ravel()]
             return np.array(bounds).reshape(limit.shape)
         below = np.less(self.attainable(intensity, level), self.peak)
         return _words(np.where(below, "memory", "compute"))

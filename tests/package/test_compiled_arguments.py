@@ -53,7 +53,7 @@ def test_every_kind_of_function_and_argument() -> None:
     for fn, args, options in variants:
         report = compiled.analyze(fn, *args, chip="v6e", **options)
         assert (report.vector_flops, report.hbm_bytes) == (2 * n * n, 4 * n * n)
-        assert report.bound == "memory"
+        assert report.bounds == ("memory", "latency")
 
 
 def test_numpy_arrays_have_the_type_that_jax_gives_them() -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
 from compiled_reports import jax, needs, spec
 
 import roofline_helpers as rh
-from roofline_helpers import compiled
+from roofline_helpers import compiled, hlo
 from roofline_helpers.compiled import pallas, targets
 from roofline_helpers.explain import explain
+from roofline_helpers.show import si
 from roofline_helpers.verdicts import assumed_floor
 
 jnp = jax.numpy
@@ -210,6 +212,13 @@ def test_bytes_of_blocks_that_data_choose_are_a_range_and_no_verdict() -> None:
     assert "data choose its blocks, so its bytes are between" in " ".join(report.notes)
     again = compiled.Report.from_json(report.to_json())
     assert (again.bounds, again.most_bytes) == (report.bounds, report.most_bytes)
+    why = explain(fn, *args, chip="v5p", progress=False)
+    row = why.row(kernel.name)
+    assert row.limit == "matrix or hbm"
+    ends = kernel.roof_seconds, kernel.most_seconds
+    assert (row.seconds, row.high) == pytest.approx(ends, rel=1e-5)
+    most = si(why.wall + row.high - row.seconds, "s")
+    assert f"{si(why.wall, 's')} to {most} a call by the roofline" in str(why)
 
 
 def test_a_verdict_that_data_cannot_change_is_given() -> None:
@@ -271,9 +280,57 @@ def test_each_turn_of_a_loop_takes_the_floor_and_vector_work_the_vector_peak() -
     (row,) = [row for row in large.rows if row.flops]
     assert row.limit == "vector"
     peak, formula = targets.assumed_vector_peak(rh.chip("v6e"))
-    assert row.least == pytest.approx(row.flops / peak, rel=1e-3)
+    assert row.reachable == pytest.approx(row.flops / peak, rel=1e-3)
     assert peak < 0.01 * rh.chip("v6e").matrix["bf16"].value
     assert formula in str(large)
+
+
+def test_a_verdict_survives_the_floor_of_each_turn_and_an_assumed_vector_peak() -> None:
+    needs("v6e")
+
+    def turns(x: Any) -> Any:
+        return jax.lax.fori_loop(0, 400, lambda _, c: jnp.tanh(c) * 1.01 + 0.1, x)
+
+    report = compiled.analyze(turns, spec(8, 128, dtype="float32"), chip="v6e")
+    assert (report.bound, report.bounds) == (None, ("memory", "compute", "latency"))
+    assert report.time_with_floor == pytest.approx(400 * assumed_floor("tpu"), rel=0.01)
+    assert "1.62 µs for each launch and each turn of a loop (400) it takes 648 µs" in str(report)
+    assert "vector work is assumed to reach 7.17 TFLOP/s at most" in str(report)
+    (kernel,) = [kernel for kernel in report.kernels if kernel.vector_flops]
+    assert kernel.most_seconds == pytest.approx(kernel.vector_flops / 7.17e12, rel=1e-3)
+    assert report.time_at_roof < kernel.most_seconds == report.time_at_most
+    large = compiled.analyze(jnp.matmul, spec(4096, 4096), spec(4096, 4096), chip="v6e")
+    assert large.bounds == ("compute",)
+
+
+def test_a_small_kernel_on_a_chip_with_a_measured_floor_is_bound_by_latency() -> None:
+    rows = (hlo.Row("copy", "copy", read={"hbm": 4096}, written={"hbm": 4096}),)
+    known = compiled.records()["fuse-chain", "v6e"]
+    report = dataclasses.replace(known, target="h200", platform="gpu", rows=rows)
+    assert (report.bound, report.time_at_roof) == ("latency", rh.chip("h200").floor.value)
+
+
+@pytest.mark.parametrize("chip", ["v5e", "v6e"])
+def test_explain_for_a_chip_takes_no_less_than_analyze_s_bound(chip: str) -> None:
+    """Copies that kernels can't hide, and exchanges on the links that they run along, show."""
+    from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+
+    needs(chip)
+    over = NamedSharding(AbstractMesh((8,), ("data",)), PartitionSpec("data"))
+    spread = jax.ShapeDtypeStruct((4096, 512), jnp.bfloat16, sharding=over)
+    cases = [
+        (chip, jnp.matmul, (spec(8, 2048), spec(2048, 2048))),
+        (chip, lambda x, w, v: jnp.tanh(x @ w) @ v, (spec(8, 4096), *[spec(4096, 4096)] * 2)),
+        (f"{chip}-8", lambda x: x @ x.T[:, :512], (spread,)),
+    ]
+    for where, fn, args in cases:
+        report = compiled.analyze(fn, *args, chip=where)
+        why = explain(fn, *args, chip=where, progress=False)
+        assert why.wall >= 0.9999 * report.time_at_roof
+        assert why.covered == pytest.approx(why.wall)
+        for exchange in report.exchanges[-1:]:
+            row = why.row(exchange.collective.name)
+            assert row.seconds == pytest.approx(exchange.exposed, rel=1e-3)
 
 
 @pytest.mark.parametrize(("chip", "cores"), [("v5e", 1), ("v5p", 2)])
@@ -281,9 +338,9 @@ def test_the_assumed_vector_peak_is_the_published_one_where_there_is_one(
     chip: str, cores: int
 ) -> None:
     known = rh.chip(chip)
-    assert cores * targets.assumed_vector_peak(known)[0] == pytest.approx(
-        known.vector["fp32"].value, rel=0.005
-    )
+    assert targets.assumed_vector_peak(known) is None
+    peak, _ = targets.assumed_vector_peak(dataclasses.replace(known, vector={}))
+    assert cores * peak == pytest.approx(known.vector["fp32"].value, rel=0.005)
 
 
 def test_a_report_counts_and_says_what_was_declared() -> None:
