@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -38,7 +39,9 @@ class Links:
             for cores in (True, False):
                 with contextlib.suppress(RooflineError):
                     slice_ = network.topology(self.chip, shape, cores=cores, ceilings=ceilings)
-                    return slice_.mesh(dict(self.mesh))
+                    laid = slice_.mesh(dict(self.mesh))
+                    split = any(axis.whole for axes in laid.values() for axis in axes)
+                    return _in_order(slice_, self.mesh) if split else laid
         return {}
 
     @cached_property
@@ -58,6 +61,31 @@ class Links:
         """Return whether steps take longer than bytes, by what links really reach."""
         timed = _timed(exchange, self._reached)
         return timed is not None and timed.latency > timed.transfer
+
+
+def _in_order(
+    slice_: network.Topology, mesh: Mapping[str, int]
+) -> dict[str, tuple[network.Axis, ...]]:
+    """Return the axes of a mesh that JAX can't keep on whole axes of the torus.
+
+    Its devices are in the layout's own order (`targets.placed`): hosts of 2 × 2 chips, along the
+    first axis, then along the next.
+    """
+    cores = [axis for axis in slice_.axes if axis.network == "core"]
+    torus = [axis for axis in slice_.fast if axis.kind in ("ring", "line")]
+    plane = [axis for axis in torus[:2] if axis.size % 2 == 0]
+    runs = [axis.outer(axis.size // 2) if axis in plane else axis for axis in slice_.axes]
+    hosts = [axis.inner(2) for axis in plane]
+    runs = [*cores, *hosts, *(axis for axis in runs if axis not in cores)]
+    laid: dict[str, tuple[network.Axis, ...]] = {}
+    for name, size in reversed(list(mesh.items())):
+        laid[name] = ()
+        for at, run in enumerate(runs):
+            part = math.gcd(size, run.size)
+            laid[name] += (run.inner(part),) if part > 1 else ()
+            runs[at] = run.outer(run.size // part)
+            size //= part
+    return laid
 
 
 def _timed(
