@@ -151,9 +151,16 @@ const hlo = (() => {
     const written = after.order.filter((d) => after.dims[d] > 1).map((d) => axes[d]);
     return String(written) !== String(before.order.filter((d) => before.dims[d] > 1));
   };
-  const through = (name, where) => {
+  // Back through what keeps the order, a fusion of nothing else included
+  const through = (name, program, where) => {
     let each = where.get(name);
-    while (sets.views.has(each.opcode) && each.operands.length && !reorders(each, where)) each = where.get(each.operands[0]);
+    while (each.operands.length) {
+      if (each.opcode === "fusion") {
+        const called = program.called(each, "calls")[0];
+        if (through(called.root.name, program, called).name !== called.parameters[0].name) break;
+      } else if (!sets.views.has(each.opcode) || reorders(each, where)) break;
+      each = where.get(each.operands[0]);
+    }
     return each;
   };
   const updated = (each, where) => elements(where.get(each.operands[each.opcode === "dynamic-update-slice" ? 1
@@ -167,14 +174,14 @@ const hlo = (() => {
   function inPlace(program, inner) {
     const updates = new Map();
     for (const result of inner.results) {
-      const each = through(result, inner);
+      const each = through(result, program, inner);
       if (each.opcode === "fusion") {
         const called = program.called(each, "calls")[0], [inside] = inPlace(program, called).values();
         if (!inside) continue;
-        const buffer = through(each.operands[called.parameters.findIndex((p) => p.name === inside.buffer)], inner);
+        const buffer = through(each.operands[called.parameters.findIndex((p) => p.name === inside.buffer)], program, inner);
         if (buffer.opcode === "parameter" && called.root.opcode !== "tuple") updates.set(result, { update: "", buffer: buffer.name, share: inside.share });
       } else if (sets.updates.has(each.opcode)) {
-        const buffer = through(each.operands[0], inner);
+        const buffer = through(each.operands[0], program, inner);
         if (buffer.opcode === "parameter" && elements(buffer.shape) === elements(each.shape)) {
           const share = updated(each, inner) / Math.max(elements(leaves(each.shape)[0]), 1);
           updates.set(result, { update: each.name, buffer: buffer.name, share: Math.min(share, 1) });

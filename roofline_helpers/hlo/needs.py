@@ -32,28 +32,37 @@ def in_place(program: Module, inner: Computation) -> dict[str, InPlace]:
     """Return the results of a fusion that update a parameter in place, by name."""
     updates = {}
     for result in inner.results:
-        each = _through(result, inner)
+        each = _through(result, program, inner)
         if each.opcode == "fusion":
             called = program.called(each, "calls")[0]
             for inside in list(in_place(program, called).values())[:1]:
                 place = [p.name for p in called.parameters].index(inside.buffer)
-                buffer = _through(each.operands[place], inner)
+                buffer = _through(each.operands[place], program, inner)
                 if buffer.opcode == "parameter" and called.root.opcode != "tuple":
                     updates[result] = InPlace("", buffer.name, inside.share)
             continue
         if each.opcode not in UPDATES:
             continue
-        buffer = _through(each.operands[0], inner)
+        buffer = _through(each.operands[0], program, inner)
         if buffer.opcode == "parameter" and buffer.shape.elements == each.shape.elements:
             share = updated(each, inner) / max(each.shape.leaves[0].elements, 1)
             updates[result] = InPlace(each.name, buffer.name, min(share, 1.0))
     return updates
 
 
-def _through(name: str, where: Computation) -> Instruction:
-    """Follow a value back through bitcasts, copies and conversions that keep its order."""
+def _through(name: str, program: Module, where: Computation) -> Instruction:
+    """Follow a value back through what keeps its order: bitcasts, copies, conversions.
+
+    A fusion of nothing else is one of them: XLA for v7x puts the change of a tile into one.
+    """
     each = where.by_name[name]
-    while each.opcode in VIEWS and each.operands and not _reorders(each, where):
+    while each.operands:
+        if each.opcode == "fusion":
+            [called, *_] = program.called(each, "calls")
+            if _through(called.root.name, program, called).name != called.parameters[0].name:
+                break
+        elif each.opcode not in VIEWS or _reorders(each, where):
+            break
         each = where.by_name[each.operands[0]]
     return each
 

@@ -19,6 +19,11 @@ ADD = """%add (a: f32[], b: f32[]) -> f32[] {
 }"""
 # a buffer of which a slice is needed
 BIG = "  %x = f32[1000,64]{1,0} parameter(0)\n  %i = s32[] parameter(1)"
+# parameters of a fusion that updates a buffer
+UPDATE = (
+    "  %p = f32[1000,64]{1,0} parameter(0)\n  %u = f32[1,64]{1,0} parameter(1)\n"
+    "  %i = s32[] parameter(2)\n  %z = s32[] constant(0)\n"
+)
 
 
 def fixture(name: str) -> str:
@@ -49,6 +54,20 @@ def fused(inner: str, parameters: str, operands: str, result: str = "f32[64]{0}"
     computation = f"%inner (p: f32[]) -> f32[] {{\n{inner}\n}}"
     outer = f"{parameters}\n  ROOT %f = {result} fusion({operands}), kind=kLoop, calls=%inner"
     return program(outer, ADD, computation)
+
+
+def behind_a_tile(root: str) -> str:
+    """Return an update in place of what a fusion inside, with this root, makes of the buffer."""
+    wide, tall = "f32[1000,64]{1,0:T(8,128)}", "f32[1000,64]{1,0:T(16,128)}"
+    tile = f"%tile () -> f32[] {{\n  %q = {tall} parameter(0)\n  ROOT %o = {wide} {root}\n}}"
+    return fused(
+        f"{UPDATE}  %g = {wide} fusion(%p), kind=kLoop, calls=%tile\n"
+        f"  ROOT %d = {tall} dynamic-update-slice(%g, %u, %i, %z)",
+        f"  %x = {tall} parameter(0)\n  %v = f32[1,64]{{1,0}} parameter(1)\n"
+        "  %j = s32[] parameter(2)",
+        "%x, %v, %j",
+        tall,
+    ).replace("%inner (", f"{tile}\n\n%inner (", 1)
 
 
 def shape(text: str) -> hlo.Shape:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hlo_programs import ADD, BF16, BIG, dot, fixture, fused, one, program
+from hlo_programs import ADD, BF16, BIG, UPDATE, behind_a_tile, dot, fixture, fused, one, program
 
 from roofline_helpers import hlo
 from roofline_helpers._checks import BadType, BadValue
@@ -133,12 +133,6 @@ def test_a_slice_of_a_broadcast_needs_all_that_is_broadcast() -> None:
     assert row.read["hbm"] == 256
 
 
-UPDATE = (
-    "  %p = f32[1000,64]{1,0} parameter(0)\n  %u = f32[1,64]{1,0} parameter(1)\n"
-    "  %i = s32[] parameter(2)\n  %z = s32[] constant(0)\n"
-)
-
-
 def test_an_update_in_place_inside_a_fusion_moves_the_update() -> None:
     row = one(
         fused(
@@ -150,6 +144,16 @@ def test_an_update_in_place_inside_a_fusion_moves_the_update() -> None:
         )
     )
     assert (row.read["hbm"], row.written["hbm"]) == (256, 256)
+
+
+@pytest.mark.parametrize(
+    ("root", "moved"),
+    [("copy(%q)", (256, 256)), ("negate(%q)", (256_000 + 256, 256_000))],
+)
+def test_an_update_behind_another_tile_is_in_place(root: str, moved: tuple[int, int]) -> None:
+    """XLA for v7x puts the change of a tile into a fusion of its own, which moves nothing."""
+    row = one(behind_a_tile(root))
+    assert (row.read["hbm"], row.written["hbm"]) == moved
 
 
 def test_a_scatter_in_a_fusion_inside_a_fusion_is_in_place() -> None:

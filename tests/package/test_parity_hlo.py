@@ -7,7 +7,7 @@ import lzma
 from typing import Any
 
 import pytest
-from hlo_programs import ADD, FIXTURES, program, scripts
+from hlo_programs import ADD, FIXTURES, behind_a_tile, program, scripts
 from playwright.sync_api import Browser
 
 from roofline_helpers import hlo
@@ -43,6 +43,9 @@ def texts() -> dict[str, str]:
     short = [name for name in sorted(kept) if len(kept[name]["text"]) < LONGEST]
     some = {name: kept[name]["text"] for name in short[::12]}
     by_hand = {name: program(body, ADD) for name, body in BY_HAND.items()}
+    by_hand |= {
+        f"update behind a {root}": behind_a_tile(root) for root in ("copy(%q)", "negate(%q)")
+    }
     return {path.stem: path.read_text("utf-8") for path in FIXTURES} | some | by_hand
 
 
