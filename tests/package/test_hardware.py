@@ -142,7 +142,7 @@ def test_every_figure_by_its_path():
 def test_the_table_of_chips():
     table = rh.chips()
     assert isinstance(table, pandas.DataFrame)
-    assert len(table) == 33
+    assert len(table) == 34
     row = table.loc["TPU v7x"]
     assert row["year"] == 2025
     assert row["bf16 TFLOP/s"] == 2307
