@@ -64,6 +64,7 @@ def _run(options: argparse.Namespace) -> int:
         options.what,
         chip=options.chip,
         topology=options.topology,
+        turns=options.turns,
         by=options.by,
         out=options.out,
         json=options.json,
@@ -83,6 +84,9 @@ def _parser() -> argparse.ArgumentParser:
     analyze.add_argument("what", metavar=SCRIPT, help="returns what to compile, and its arguments")
     analyze.add_argument("--chip", help="v4, v5e, v5p, v6e, v7x, or a slice such as v6e-8")
     analyze.add_argument("--topology", help="layout of the chips, for instance 4x4x4")
+    analyze.add_argument(
+        "--turns", metavar="LOOP=N", action="append", default=[], help="of a loop that doesn't say"
+    )
     analyze.add_argument("--by", help="list groups of kernels: scope, line or role")
     analyze.add_argument("--out", metavar="FILE.json", help="also write the report, for compare")
     commands.add_parser("explain", help="where a function's time goes on this device, and why")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -9,8 +10,7 @@ from roofline_helpers import records
 from roofline_helpers._checks import BadValue, name_of, shown
 from roofline_helpers.command import tables
 from roofline_helpers.compiled import Report, analyze, display, record
-from roofline_helpers.explain.command import made
-from roofline_helpers.show import progress
+from roofline_helpers.explain import command
 
 WAYS = ("scope", "line", "role")
 
@@ -20,6 +20,7 @@ def analyzed(
     *,
     chip: str | None,
     topology: str | None,
+    turns: Sequence[str],
     by: str | None,
     out: str | None,
     json: bool,
@@ -29,10 +30,9 @@ def analyzed(
         name_of("--by", by, WAYS)
     if out is not None and Path(out).suffix != ".json":
         raise BadValue(f"--out must end in .json, got {shown(out)}")
-    fn, args, kwargs = made(what)
-    with progress() as say:
-        say(f"compiling {what} for {chip or 'the device here'}")
-        report = analyze(fn, *args, chip=chip, topology=topology, **kwargs)
+    fn, args, kwargs = command.made(what)
+    stated = command.turns(turns)
+    report = analyze(fn, *args, chip=chip, topology=topology, turns=stated, **kwargs)
     if out is not None:
         records.write(out, report.to_json())
     if json:

@@ -156,15 +156,18 @@ def analyze(
         topology=topology,
         strict=flag("strict", strict),
         unknown_trips=whole("unknown_trips", unknown_trips),
-        turns={
-            key: whole(f"turns of {key}", n) for key, n in mapping("turns", turns or {}).items()
-        },
+        turns=turns_of(turns),
         name=name,
     )
     stored = _stand_in(known, record, use)
     if stored is not None:
         return stored
     return _recorded(task, record)
+
+
+def turns_of(given: Any) -> dict[str, int]:
+    """Return how often loops turn, checked."""
+    return {key: whole(f"turns of {key}", n) for key, n in mapping("turns", given or {}).items()}
 
 
 def refuse_ambiguous(
@@ -333,7 +336,7 @@ class Request:
             lowered, traced, _ = lowering.lower_here(self.fn, self.arguments, self.jit)
             known = lowering.read(lowered, traced, platform)
         with compiling.errors_of(f"the compiler for {here} refused {self._called}"):
-            program = compiling.here(lowered)
+            program = compiling.here(lowered, self._called)
         return _Made.of(known, program, platform, targets.called(here))
 
     def _made_for(self, chip: hardware.Chip, described: tuple[str, ...]) -> _Made:

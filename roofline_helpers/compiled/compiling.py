@@ -17,6 +17,7 @@ from roofline_helpers.compiled.arguments import reason
 from roofline_helpers.compiled.lowering import Lowered
 from roofline_helpers.compiled.program import Compiled, bytecode, compiled_by, read
 from roofline_helpers.compiled.quiet import quiet
+from roofline_helpers.show import progress
 
 LONG = 200_000
 """Bytes of StableHLO from which on a program is compiled in a process of its own: what takes
@@ -79,9 +80,11 @@ def executable(lowered: Any, options: Mapping[str, Any] | None = None) -> Any:
         return lowered.compile(compiler_options=dict(options) if options else None)
 
 
-def here(lowered: Any) -> Compiled:
+def here(lowered: Any, name: str) -> Compiled:
     """Compile a `jax.stages.Lowered` for the device that it was lowered for, and read it."""
-    return read(executable(lowered))
+    with progress() as say:
+        say(f"compiling {name}")
+        return read(executable(lowered))
 
 
 # --- for chips that need not exist ----------------------------------------------------------------
@@ -104,8 +107,10 @@ def ahead(lowered: Lowered, devices: Sequence[Any], target: Mapping[str, str]) -
     if len(code) > LONG:
         places = [int(device.id) for device in devices]
         return apart.compiled(code, options.SerializeAsString(), places, target)
-    with quiet():
-        return compiled_by(devices, lowered.module, options)
+    with progress() as say:
+        say(f"compiling {target['name']} for {target['chip']}")
+        with quiet():
+            return compiled_by(devices, lowered.module, options)
 
 
 def _options(lowered: Lowered, devices: Sequence[Any]) -> Any:

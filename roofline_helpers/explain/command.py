@@ -13,6 +13,8 @@ from typing import Any
 from roofline_helpers._checks import BadType, BadValue, RooflineError, name_of, shown
 from roofline_helpers.explain.explaining import explain
 
+TURNS = "how often a loop turns whose trip count is unknown, by its name or line: model.py:12=30"
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Explain what a script's function returns: a callable and its arguments.
@@ -37,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             jit=not options.as_it_is,
             seconds=options.seconds,
             energy=options.energy,
+            turns=turns(options.turns),
             trace=options.trace,
             hlo=options.hlo,
             **kwargs,
@@ -63,13 +66,31 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--out", metavar="FILE", help="also write why.html or why.json")
     parser.add_argument("--json", action="store_true", help="print the record, for programs")
-    parser.add_argument("--chip", help="compile for this TPU instead, without running")
+    parser.add_argument(
+        "--chip", help="compile for this TPU, or a slice such as v6e-8, instead of running it"
+    )
+    parser.add_argument("--turns", metavar="LOOP=N", action="append", default=[], help=TURNS)
     parser.add_argument("--seconds", type=float, default=1.0, help="about how long to time it")
     parser.add_argument("--as-it-is", action="store_true", help="call it without jax.jit")
     parser.add_argument("--energy", action="store_true", help="also measure joules")
     parser.add_argument("--trace", metavar="FOLDER", help="keep the profiler's trace")
     parser.add_argument("--hlo", metavar="FOLDER", help="XLA's dumps, for a trace from elsewhere")
     return parser.parse_args(arguments)
+
+
+def turns(stated: Sequence[str]) -> dict[str, int]:
+    """Return how often loops turn, from words such as "while.5=30" or "model.py:12=30".
+
+    Raises
+    ------
+    BadValue
+        A word of another form.
+    """
+    pairs = [each.rpartition("=") for each in stated]
+    for each, (loop, _, n) in zip(stated, pairs, strict=True):
+        if not loop or not n.isdecimal():
+            raise BadValue(f"--turns must be LOOP=N, for instance model.py:12=30, got {each}")
+    return {loop: int(n) for loop, _, n in pairs}
 
 
 def _check_out(out: Path) -> None:
@@ -105,6 +126,10 @@ def made(what: str) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     try:
         spec.loader.exec_module(module)
         functions = {key: value for key, value in vars(module).items() if callable(value)}
+        if ":" not in what and name not in functions:
+            own = [key for key, value in functions.items() if value.__module__ == spec.name]
+            listed = " or ".join(f"{path.name}:{key}" for key in own) or "there are none"
+            raise BadValue(f"{path.name} has no function {name}: name one, {listed}")
         returned = functions[name_of(f"function of {path.name}", name, functions)]()
     except RooflineError:
         raise

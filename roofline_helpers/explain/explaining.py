@@ -12,7 +12,7 @@ from typing import Any
 from roofline_helpers import measure, show
 from roofline_helpers._checks import BadType, flag, shown, single, text
 from roofline_helpers.compiled import lowering
-from roofline_helpers.compiled.analysis import refuse_ambiguous
+from roofline_helpers.compiled.analysis import refuse_ambiguous, turns_of
 from roofline_helpers.compiled.arguments import Arguments
 from roofline_helpers.compiled.targets import first_device
 from roofline_helpers.explain import modelled, protos, running
@@ -41,6 +41,7 @@ def explain(
     seconds: float = 1.0,
     queue: int | None = None,
     energy: bool = False,
+    turns: Mapping[str, int] | None = None,
     trace: str | os.PathLike[str] | None = None,
     hlo: str | os.PathLike[str] | None = None,
     name: str | None = None,
@@ -85,6 +86,9 @@ def explain(
         takes some 20 ms, as in a loop that doesn't look at every result.
     energy : bool
         Whether to measure joules, for some 3 s more, where the device reports them.
+    turns : mapping of str to int, optional
+        How often loops turn whose trip counts neither the program nor a trace tells, as in
+        `analyze`.
     trace : path, optional
         Folder to keep the trace in.
     hlo : path, optional
@@ -135,6 +139,7 @@ def explain(
         seconds=single("seconds", seconds),
         queue=running.check_calls(queue),
         energy=flag("energy", energy),
+        turns=turns_of(turns),
         trace=None if trace is None else os.fspath(trace),
         name=name,
     )
@@ -144,7 +149,9 @@ def explain(
         if not (callable(fn) or lowering.is_stage(fn)):
             raise BadType(f"the function must be callable, or a trace's folder, got {shown(fn)}")
         if chip is not None:
-            return modelled.explained(fn, task.arguments, chip, task.jit, name, task.work)
+            return modelled.explained(
+                fn, task.arguments, chip, task.jit, name, task.work, task.turns
+            )
         return task.measured(say)
 
 
@@ -170,6 +177,7 @@ class Task:
     seconds: float = 1.0
     queue: int | None = None
     energy: bool = False
+    turns: Mapping[str, int] = field(default_factory=dict)
     trace: str | None = None
     name: str | None = None
 
@@ -200,7 +208,7 @@ class Task:
             device=device,
             called=str(device.device_kind) if gpu else measure.device()["name"],
             turns=turns,
-            executable=protos.shown(runner.compiled, runner.calls),
+            executable=protos.shown(runner.compiled, runner.calls, self.turns),
             work=self.work,
             ceilings=self.ceilings,
             graphs=graphs,
@@ -233,8 +241,8 @@ class Task:
 
     def of_trace(self, folder: Path, hlo: Any, chip: Any) -> Explanation:
         """Explain a trace from elsewhere."""
-        if self.arguments.positional or self.arguments.named:
-            raise BadType("a trace is explained without arguments")
+        if self.arguments.positional or self.arguments.named or self.turns:
+            raise BadType("a trace is explained without arguments, and without turns")
         trace = read(folder)
         programs = protos.carried(trace)
         if hlo is not None:

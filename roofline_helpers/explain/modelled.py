@@ -26,7 +26,8 @@ def explained(
     chip: Any,
     jit: Mapping[str, Any],
     name: str | None,
-    work: Sequence[Work] = (),
+    work: Sequence[Work],
+    turns: Mapping[str, int],
 ) -> Explanation:
     """Compile a function for a chip, and explain what its kernels take by the roofline.
 
@@ -39,8 +40,10 @@ def explained(
     missing = targets.can_compile(known)
     if missing is not None:
         raise targets.NoCompiler(missing)
-    report = Request(fn, arguments, known, jit=jit, topology=layout, name=name).report()
-    program = Program(report.text, report.platform, calls=report.calls)
+    report = Request(
+        fn, arguments, known, jit=jit, topology=layout, turns=turns, name=name
+    ).report()
+    program = Program(report.text, report.platform, calls=report.calls, turns=turns)
     notes = ["compiled, not run: every second is the roofline's"]
     floor = report.floor or 0.0
     notes.append(

@@ -52,12 +52,15 @@ class Program:
         Of instructions that only the profiler names, the asynchronous one that runs them.
     calls : tuple of PallasKernel
         Its Pallas kernels, as they were traced.
+    turns : mapping of str to int
+        How often loops turn whose trip counts it doesn't tell (`hlo.kernels`).
     """
 
     text: str
     platform: str
     wrapped: Mapping[str, str] = field(default_factory=dict)
     calls: tuple[PallasKernel, ...] = ()
+    turns: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def module(self) -> hlo.Module:
@@ -67,7 +70,7 @@ class Program:
     @cached_property
     def ledger(self) -> hlo.Ledger:
         """Its kernels and what could not be known of them."""
-        return hlo.kernels(self.module, self.platform, calls=self.calls)
+        return hlo.kernels(self.module, self.platform, calls=self.calls, turns=self.turns)
 
     @cached_property
     def rows(self) -> dict[str, hlo.Row]:

@@ -12,7 +12,7 @@ import contextlib
 import functools
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,21 +49,22 @@ class Shown:
 
     text: str
     module: bytes
-    calls: tuple[PallasKernel, ...] = ()
+    calls: tuple[PallasKernel, ...]
+    turns: Mapping[str, int]
 
     def program(self, platform: str) -> Program:
         """Return it as a program."""
-        return Program(self.text, platform, wrapped(self.module), self.calls)
+        return Program(self.text, platform, wrapped(self.module), self.calls, self.turns)
 
 
-def shown(compiled: Any, calls: tuple[PallasKernel, ...] = ()) -> Shown | None:
+def shown(compiled: Any, calls: tuple[PallasKernel, ...], turns: Mapping[str, int]) -> Shown | None:
     """Return what an executable shows of itself; None where there is no executable."""
     if compiled is None:
         return None
     module = b""
     with contextlib.suppress(Exception):  # an executable that doesn't show its modules
         module = compiled.runtime_executable().hlo_modules()[0].as_serialized_hlo_module_proto()
-    return Shown(compiled.as_text(), module, calls)
+    return Shown(compiled.as_text(), module, calls, turns)
 
 
 def wrapped(module: bytes) -> dict[str, str]:

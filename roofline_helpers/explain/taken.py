@@ -19,7 +19,7 @@ from roofline_helpers.explain.ceilings import Ceilings, ceilings_of
 from roofline_helpers.explain.explanation import Energy, Explanation
 from roofline_helpers.explain.findings import Case, findings
 from roofline_helpers.explain.program import Program
-from roofline_helpers.explain.rows import Joined, join
+from roofline_helpers.explain.rows import LOOP, Joined, join
 from roofline_helpers.explain.running import Turns
 from roofline_helpers.explain.trace import Trace
 from roofline_helpers.work import Work
@@ -145,10 +145,12 @@ def _compiling(trace: Trace, queue: int) -> float:
 
 
 def ledger_notes(programs: Mapping[str, Program], joined: Joined) -> list[str]:
-    """Return what could not be known of the programs that ran."""
+    """Return what could not be known of the programs that ran, nor seen in the trace."""
     ran = dict.fromkeys(row.program for row in joined.rows if row.program in programs)
+    loops = {row.name for row in joined.rows if row.kind == LOOP}
+    seen = tuple(f"loop {name}{end}" for name in loops for end in (" (", ":"))
     notes = (note for name in ran for note in programs[name].ledger.notes)
-    return list(dict.fromkeys(notes))[:12]
+    return list(dict.fromkeys(note for note in notes if not note.startswith(seen)))[:12]
 
 
 def now() -> str:

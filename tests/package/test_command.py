@@ -9,11 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from compiled_reports import needs
 from kept_records import kept_report
 
 import roofline_helpers as rh
 from roofline_helpers import compiled
 from roofline_helpers.command import main
+from roofline_helpers.explain import explain
+from roofline_helpers.explain.command import made
 
 REPORT = kept_report("ledger-matmul", "v6e")
 
@@ -111,6 +114,58 @@ def test_a_script_is_analyzed(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ):
         assert main(["analyze", *words]) == 1
         assert message in capsys.readouterr().err
+
+
+SCRIPT = """
+import functools, jax, jax.numpy as jnp
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+
+def turning():
+    @functools.partial(jax.jit, static_argnames="again")
+    def turn(x, n, *, again):
+        for _ in range(again):
+            x = jax.lax.fori_loop(0, n, lambda _, c: jnp.tanh(c @ c), x)
+        return x
+    return turn, (jax.ShapeDtypeStruct((512, 512), "float32"), 3), {"again": 2}
+
+def spread():
+    over = NamedSharding(AbstractMesh((8,), ("data",)), PartitionSpec("data"))
+    x = jax.ShapeDtypeStruct((4096, 512), "bfloat16", sharding=over)
+    return lambda x: x @ x.T[:, :512], (x,)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "chip", "turns"), [("turning", "v6e", {"s.py:9": 5}), ("spread", "v6e-8", {})]
+)
+def test_the_commands_say_what_the_functions_say(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    chip: str,
+    turns: dict[str, int],
+) -> None:
+    needs("v6e")
+    script = tmp_path / "s.py"
+    script.write_text(SCRIPT, "utf-8")
+    fn, args, kwargs = made(f"{script}:{name}")
+    words = [f"--turns={loop}={n}" for loop, n in turns.items()]
+    words = [f"{script}:{name}", "--chip", chip, "--json", *words]
+    report = compiled.analyze(fn, *args, chip=chip, turns=turns, **kwargs)
+    assert main(["analyze", *words]) == 0
+    same = compiled.Report.from_json(capsys.readouterr().out)
+    assert (same.rows, same.notes, same.devices) == (report.rows, report.notes, report.devices)
+    assert any(row.launches == 5 for row in report.rows) == bool(turns)
+    why = explain(fn, *args, chip=chip, turns=turns, progress=False, **kwargs)
+    assert main(["explain", *words]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["runs"] == pytest.approx([why.wall])
+    assert data["notes"] == list(why.notes)
+    for command in ("analyze", "explain"):
+        assert main([command, f"{script}:{name}", "--chip", chip, "--turns=7"]) == 1
+        assert "--turns must be LOOP=N" in capsys.readouterr().err
+        assert main([command, f"{script}:{name}", "--chip", "v6e-7"]) == 1
+        assert "no slice 'v6e-7' is known here, but v6e-4, v6e-8" in capsys.readouterr().err
 
 
 def test_doctor_says_what_to_install(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -257,6 +259,32 @@ def test_a_script_may_return_keyword_arguments(tmp_path: Path) -> None:
     script.write_text("def f(x, k): return x\ndef main(): return f, (1,), {'k': 3}\n", "utf-8")
     fn, args, kwargs = made(str(script))
     assert (fn.__name__, args, kwargs) == ("f", (1,), {"k": 3})
+    script.write_text("def step(): return print, ()\n", "utf-8")
+    with pytest.raises(BadValue, match=r"s\.py has no function main: name one, s\.py:step"):
+        made(str(script))
     script.write_text("def main(): return print, 1, 2\n", "utf-8")
     with pytest.raises(BadType, match=r"f, \(x, y\) or f, \(x, y\), {'k': 3}"):
         made(str(script))
+
+
+def test_a_loop_that_the_trace_counted_is_not_asked_for() -> None:
+    def turn(x: Any, n: int) -> Any:
+        return jax.lax.fori_loop(0, n, lambda _, c: jnp.tanh(c @ c), x)
+
+    x = jnp.ones((512, 512))
+    why = explain(turn, x, 3, **FAST)
+    assert any(row.kind == "loop" for row in why.rows)
+    assert not [note for note in why.notes if "trip count is unknown" in note]
+    assert "trip count is unknown" in str(compiled.analyze(turn, x, 3))
+
+
+def test_compiling_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+
+    @contextlib.contextmanager
+    def heard() -> Iterator[Callable[[str], None]]:
+        yield said.append
+
+    monkeypatch.setattr("roofline_helpers.compiled.compiling.progress", heard)
+    compiled.analyze(lambda x: x @ x, jnp.ones((64, 64)), name="square")
+    assert said == ["compiling square"]
