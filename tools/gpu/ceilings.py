@@ -52,10 +52,7 @@ def compute(suite: Suite) -> None:
     for side in sides:
         suite.matmul(side, side, side, "bf16", "compute", torch=side >= 1024 or suite.tiny)
     for side in (32,) if suite.tiny else (4096, 8192, 16384):
-        turned = replace(
-            measure.matmul_case(side, side, side, "bf16", label=", B transposed"),
-            fn=lambda a, b: a @ b.T,
-        )
+        turned = measure.matmul_case(side, side, side, "bf16", turned=True)
         suite.cases.append(turned)
 
         def start(a: Any, b: Any) -> Callable[[], Any]:
