@@ -147,6 +147,100 @@ def test_the_thresholds_are_those_of_the_records() -> None:
     assert "| less than 0.5 |" in prose("worked-example")
 
 
+def eight_bit(label: str, dtype: str = "fp8") -> Any:
+    return rh.measure.measured()["h100"].sample(f"matmul 8192×8192×8192 {dtype}, {label}")
+
+
+def test_fp8_is_a_fast_kernel_behind_a_slow_transpose() -> None:
+    """On an H100 8-bit products aren't at half rate: they gain about two over bf16."""
+    record, chip = rh.measure.measured()["h100"], rh.chip("h100")
+    for dtype in ("fp8", "int8"):
+        first = eight_bit("compiler's choice", dtype)
+        stored = eight_bit("B transposed, compiler's choice", dtype)
+        assert first.seconds > 1.45 * stored.seconds
+        assert first.state["clock"] > 1.2 * stored.state["clock"]  # power doesn't hold it
+        bf16 = eight_bit("B transposed, cuBLASLt", "bf16")
+        assert 1.8 < stored.rate / record.peaks["bf16"] < stored.rate / bf16.rate < 2.2
+        assert record.peaks[dtype] == stored.rate
+    labels = ("", ", fast sums", ", zeros")
+    ways = [eight_bit(f"B transposed, cuBLASLt{label}") for label in labels]
+    ways += [eight_bit("B transposed, compiler's choice")]
+    assert chip.clock
+    per_clock = chip.peak("fp8").value / chip.clock.value
+    shares = [s.rate / per_clock / s.state["clock"] for s in ways]
+    assert [round(100 * min(shares)), round(100 * max(shares))] == [81, 92]
+    assert per_clock == pytest.approx(132 * 8192, rel=1e-3)
+    # nothing of the H200's two points is a ceiling: both have the transpose in them
+    assert not {"fp8", "int8"} & {*rh.measure.measured()["h200"].peaks}
+    assert not {"fp8", "int8"} & {*rh.chip("h200").reached.matrix}
+
+
+def test_an_fp8_flop_costs_half_of_a_bf16_flop_and_the_transpose_half_as_much_again() -> None:
+    record = rh.measure.measured()["h100"]
+
+    def joules(name: str) -> float:
+        sample = record.sample(f"matmul 8192×8192×8192 {name}")
+        return float(sample.state["power"] * sample.seconds)
+
+    stored = joules("fp8, B transposed, compiler's choice")
+    for bf16 in ("bf16", "bf16, B transposed, cuBLASLt"):
+        assert 0.45 < stored / joules(bf16) < 0.55
+    assert joules("fp8") == pytest.approx(1.5 * stored, rel=0.02)
+    assert f"{joules('fp8'):.2f} J in place of {stored:.2f}" in prose("what-a-joule-buys")
+
+
+def test_few_rows_at_the_full_clock_lack_a_kernel_and_not_power() -> None:
+    record = rh.measure.measured()["h200"]
+    few = {
+        (rows, source): record.sample(f"matmul {rows}×8192×8192 bf16", source)
+        for rows, source in ((64, "jax"), (128, "jax"), (128, "torch"), (256, "jax"), (512, "jax"))
+    }
+    full = {key for key, sample in few.items() if sample.state["clock"] > 1.9e9}
+    assert full == {(64, "jax"), (128, "jax")}
+    assert few[128, "jax"].seconds > 1.5 * few[128, "torch"].seconds
+    assert min(few.values(), key=lambda one: one.state["clock"]) is few[256, "jax"]
+    efficiency = record.roofline("bf16").efficiency
+    assert max(efficiency(few[key].rate, few[key].intensity) for key in full) < 0.5
+
+
+def test_quoted_fp8_programs_are_the_compilers() -> None:
+    compiled_text = (books.ROOT / "roofline_helpers/data/measured/fp8.hlo.txt").read_text("utf-8")
+    for part in (
+        "%wrapped_transpose = f8e4m3fn[8192,8192]{0,1} fusion(%bitcast.7.0), kind=kLoop",
+        "custom-call(%args_0_.1, %wrapped_transpose, %constant, %constant)",
+        'custom_call_target="__cublas$lt$matmul$f8"',
+    ):
+        assert part in compiled_text
+        assert part in prose("measure")
+
+
+def test_our_matmuls_beside_others_on_the_same_shapes() -> None:
+    """Clocks agree below the power limit; squares are slower at it; [K, N] in fp8 stands out."""
+    public = rh.benchmarks.table("matmul").set_index(["chip", "dtype", "m", "n", "k"])["seconds"]
+    ratios: dict[str, list[float]] = {}
+    for key in ("h100", "h200"):
+        for s in rh.measure.measured()[key].samples:
+            found = re.match(r"matmul (\d+)×(\d+)×(\d+) (bf16|fp8)\b(?!.*zeros)", s.name)
+            theirs = public.get((key, found[4], *map(int, found.groups()[:3]))) if found else None
+            if found is None or theirs is None or theirs < 30e-6:
+                continue
+            kind = "few rows" if int(found[1]) < int(found[2]) else found[4]
+            kind += f" {s.source}" if kind == "few rows" else ""
+            if s.name.endswith(("fp8", "fp8, compiler's choice")):
+                kind = "transposed first"
+            ratios.setdefault(kind, []).append(s.seconds / theirs)
+    spans = {kind: (round(min(each), 2), round(max(each), 2)) for kind, each in ratios.items()}
+    assert spans == {
+        "few rows torch": (1.0, 1.1),
+        "few rows jax": (1.05, 2.4),
+        "bf16": (1.08, 1.25),
+        "fp8": (0.97, 1.12),
+        "transposed first": (1.42, 1.45),
+    }
+    assert "8 to 25% longer" in prose("measure")
+    assert "up to 2.4 times as slow" in prose("measure")
+
+
 def test_launches_are_a_floor_and_not_an_addition() -> None:
     record = rh.measure.measured()["h100"]
     small = record.sample("matmul 64×64×64 bf16").seconds
