@@ -3,15 +3,57 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from roofline_helpers._checks import BadValue, name_of
+from roofline_helpers.dtypes import COMPUTED, computed_as
+from roofline_helpers.dtypes import dtype as dtype_of
 from roofline_helpers.hardware import Chip
 from roofline_helpers.models import Decoder
 
 PHASES = ("decode", "prefill")
 ATTENTION = ("naive", "flash")
 NARROW = ("fp8", "int8", "int4")
-"""Types that weights and cache may have instead of the chip's 16-bit one."""
+"""Types that weights and cache may have instead of the chip's 16-bit one, on any chip."""
+
+FOUR_BITS = ("fp4", *COMPUTED)
+"""Types that they may have besides: of the newest chips, with a scale for each block."""
+
+
+def stored_as(chip: Chip, what: str, given: Any) -> str:
+    """Return the type of weights or of a cache: by default the chip's 16-bit one.
+
+    Raises
+    ------
+    UnknownName, BadType
+        No such type.
+    """
+    types = (chip.half, *NARROW, *FOUR_BITS)
+    if given is None:
+        return chip.half
+    return name_of(f"type of {what} on {chip.name}", dtype_of(given), types)
+
+
+def computed_in(chip: Chip, weights: str, given: Any) -> str:
+    """Return the type of activations: the 16-bit one, or that of the weights.
+
+    Raises
+    ------
+    UnknownName, BadType
+        No such type, or the chip has no peak for it.
+    BadValue
+        The weights have another type.
+    """
+    activations = stored_as(chip, "activations", given)
+    if activations == chip.half:
+        return activations
+    chip.peak(activations, "matrix")
+    if computed_as(activations) != computed_as(weights) or activations == "int4":
+        raise BadValue(
+            f"activations must be {chip.half}, or fp8, int8 or fp4 with weights of that type, "
+            f"got {activations} with {weights} weights"
+        )
+    return activations
 
 
 class Sizes(NamedTuple):

@@ -25,11 +25,10 @@ from typing import Any
 from roofline_helpers import network
 from roofline_helpers._checks import BadType, BadValue, name_of, shown, single, whole
 from roofline_helpers.dtypes import BITS
-from roofline_helpers.dtypes import dtype as dtype_of
 from roofline_helpers.models import Decoder
 from roofline_helpers.models import model as model_of
 from roofline_helpers.network import Axis, Collective, Topology
-from roofline_helpers.serving.setting import PHASES
+from roofline_helpers.serving.setting import PHASES, computed_in, stored_as
 from roofline_helpers.show import Facts, si
 
 ROLES = ("data", "expert", "batch", "context", "tensor")
@@ -346,10 +345,10 @@ def on_slice(
     batch: int = 1,
     context: int = 2048,
     new: int = 1,
-    weights: Any = "bf16",
+    weights: Any = None,
     vocabulary: Any = None,
     activations: Any = None,
-    cache: Any = "bf16",
+    cache: Any = None,
 ) -> SliceStep:
     """Return one step of serving a decoder on a slice or on hosts of GPUs.
 
@@ -369,11 +368,9 @@ def on_slice(
         Tokens of each in the cache, or the length of the prompts.
     new : int
         Tokens that a decode step adds to each sequence: more than one where guesses are checked.
-    weights, vocabulary, cache : str or data type
-        Types of the layers' weights, of embedding and output matrix (that of the chip's 16 bits if
-        not given), and of the cache.
-    activations : str or data type, optional
-        What the layers' products compute in; the chip's 16-bit type if not given.
+    weights, vocabulary, cache, activations : str or data type, optional
+        As for `step`: of the layers' weights, of embedding and output matrix, of the cache, and
+        what the layers' products compute in. The chip's 16-bit type if not given.
 
     Raises
     ------
@@ -394,6 +391,7 @@ def on_slice(
         raise BadType(f"place must be a topology (network.topology), got {shown(place)}")
     chip = place.chip
     phase = name_of("phase", phase, PHASES)
+    weights = stored_as(chip, "weights", weights)
     one = SliceStep(
         model=decoder,
         place=place,
@@ -402,12 +400,11 @@ def on_slice(
         batch=whole("batch", batch),
         context=whole("context", context),
         new=whole("new", new) if phase == "decode" else whole("context", context),
-        weights=dtype_of(weights),
-        vocabulary=chip.half if vocabulary is None else dtype_of(vocabulary),
-        activations=chip.half if activations is None else dtype_of(activations),
-        cache=dtype_of(cache),
+        weights=weights,
+        vocabulary=stored_as(chip, "vocabulary", vocabulary),
+        activations=computed_in(chip, weights, activations),
+        cache=stored_as(chip, "cache", cache),
     )
-    chip.peak(one.activations, "matrix")
     return _layouts(one)[0] if mesh is None else one
 
 

@@ -10,7 +10,6 @@ from typing import Any, cast
 
 from roofline_helpers._checks import BadType, BadValue, flag, name_of, shown, single, whole
 from roofline_helpers.dtypes import BITS, nbytes
-from roofline_helpers.dtypes import dtype as dtype_of
 from roofline_helpers.hardware import chip as chip_of
 from roofline_helpers.models import Decoder
 from roofline_helpers.models import model as model_of
@@ -18,7 +17,7 @@ from roofline_helpers.network import Collective, all_reduce, topology
 from roofline_helpers.roofline import Kernel, Roofline
 from roofline_helpers.serving.chips import chip_counts, together
 from roofline_helpers.serving.operations import Job, jobs, stored
-from roofline_helpers.serving.setting import ATTENTION, NARROW, PHASES, Setting
+from roofline_helpers.serving.setting import ATTENTION, PHASES, Setting, computed_in, stored_as
 from roofline_helpers.serving.strategies import STRATEGIES
 from roofline_helpers.work import Work
 
@@ -298,10 +297,11 @@ def step(
         Tokens of each sequence in the cache, those of this step included: what the new token of a
         decode step sees, or the length of the prompts.
     weights, cache : str or data type, optional
-        The chip's 16-bit type (the default), fp8, int8 or int4.
+        The chip's 16-bit type (the default), fp8, int8, int4, fp4, or a type with a scale for each
+        block (mxfp8, mxfp4, nvfp4).
     activations : str or data type, optional
         Type in which activations enter the layers' products: the chip's 16-bit type (the
-        default), or fp8 or int8 with weights of that type, on a chip that has such a peak.
+        default), or fp8, int8 or fp4 with weights of that type, on a chip that has such a peak.
         They are quantised on the way, with scales that were fixed beforehand.
     fusion : {"none", "pointwise", "epilogue"}
         See `STRATEGIES`.
@@ -350,22 +350,8 @@ def step(
         raise BadValue(f"reserve must be a share of the memory below 1, got {shown(reserve)}")
     decoder = _dense(model_of(model))
     device = chip_of(chip)
-    half = device.half
     several = together(decoder, device, chips)
-
-    def of_type(what: str, dtype: Any) -> str:
-        options = (half, *NARROW)
-        return half if dtype is None else name_of(what, dtype_of(dtype), options)
-
-    weights = of_type(f"type of weights on {device.name}", weights)
-    activations = of_type(f"type of activations on {device.name}", activations)
-    if activations != half:
-        device.peak(activations, "matrix")
-        if activations != weights or BITS[activations] < 8:
-            raise BadValue(
-                f"activations must be {half}, or fp8 or int8 with weights of that type, "
-                f"got {activations} with {weights} weights"
-            )
+    weights = stored_as(device, "weights", weights)
     return Step(
         Setting(
             model=decoder,
@@ -374,8 +360,8 @@ def step(
             batch=whole("batch", batch),
             context=whole("context", context),
             weights=weights,
-            activations=activations,
-            cache=of_type(f"type of cache on {device.name}", cache),
+            activations=computed_in(device, weights, activations),
+            cache=stored_as(device, "cache", cache),
             fusion=name_of("fusion", fusion, STRATEGIES),
             attention=name_of("attention", attention, ATTENTION),
             reached=flag("reached", reached),

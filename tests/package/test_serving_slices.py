@@ -224,6 +224,36 @@ def test_speculation_by_the_paper_s_formula() -> None:
 
 
 @pytest.mark.parametrize(
+    ("chip", "types"),
+    [
+        ("b200", {"weights": "fp4"}),
+        ("b200", {"weights": "nvfp4", "activations": "fp4", "cache": "fp8"}),
+        ("h200", {"weights": "mxfp4"}),
+        ("h200", {"weights": "fp4", "activations": "fp4"}),
+        ("b200", {"weights": "bf16", "activations": "fp4"}),
+        ("v6e", {"weights": "fp64"}),
+        ("v6e", {"cache": "bool"}),
+    ],
+)
+def test_a_chip_and_a_slice_take_the_same_types(chip: str, types: dict[str, str]) -> None:
+    def of(ask: Any) -> Any:
+        try:
+            return ask()
+        except rh.RooflineError as error:
+            return type(error), str(error)
+
+    one = of(lambda: step("llama-3-8b", chip, floor=False, **types))
+    also = of(lambda: on_slice("llama-3-8b", net.topology(chip, 1), **types))
+    if isinstance(one, tuple):
+        assert one == also
+        return
+    assert one.memory.weights == pytest.approx(also.weight_bytes, rel=1e-3)
+    assert one.memory.cache == also.cache_bytes
+    assert one.setting.activations == also.activations
+    assert also.seconds < one.seconds < 1.2 * also.seconds
+
+
+@pytest.mark.parametrize(
     ("asked", "error", "words"),
     [
         (lambda: llama({"tensor": 4}), rh.BadValue, "4 members"),
