@@ -437,3 +437,35 @@ def test_quoted_changes_are_the_ladder_s() -> None:
 def bare(code: str) -> str:
     """Return code without its indentation: what is quoted begins at the left."""
     return "".join(f"{line.strip()}\n" for line in code.splitlines())
+
+
+def test_a_layer_is_split_over_fewer_chips_where_peaks_outgrew_links() -> None:
+    width, net, training = 28672, rh.network, rh.training
+    slices = {"v5e": "16x16", "v5p": "4x4x4", "v6e": "16x16", "v7x": "4x4x4", "h100": 8, "h200": 8}
+    places = {chip: net.topology(chip, shape) for chip, shape in slices.items()}
+    groups = {chip: training.largest_tensor(place, width) for chip, place in places.items()}
+    assert groups == {"v5e": 8, "v5p": 32, "v6e": 4, "v7x": 2, "h100": 8, "h200": 8}
+    pod = places["v5e"]
+    assert 15 < training.most_tensor(pod, pod["x"], width) < 16  # 16 are just above the limit
+    tokens = {chip: training.least_tokens(place, place.fast) for chip, place in places.items()}
+    assert max(tokens, key=lambda chip: tokens[chip]) == "v7x"
+    # a mix needs two thirds of the tokens, on 64 × 4, by the instrument's own layer
+    least = {}
+    for wide in (1, 2, 4, 8, 16):
+        mesh = pod.mesh({"fsdp": 256 // wide, "tensor": wide})
+        bound = {
+            n: training.layer(pod, mesh, tokens=n, d_model=8192, d_ff=width).bound
+            for n in range(400, 1200)
+        }
+        least[wide] = min((n for n in bound if bound[n] == "compute"), default=None)
+    assert least == {1: 982, 2: 756, 4: 611, 8: 613, 16: None}
+
+
+def test_experts_of_deepseek_are_wide_enough_on_a_ring_of_4_and_not_of_16() -> None:
+    small, large = (rh.network.topology("v5p", shape) for shape in ("4x4x4", "16x16x16"))
+    least = rh.training.least_width
+    assert round(least(small, small["x"])) == round(least(small, small.fast)) == 1530
+    assert least(small, small["x"], active=8) < 2048 < least(large, large["x"], active=8)
+    hosts = rh.network.topology("h100", 64)
+    inside, across = (rh.training.least_tokens(hosts, over) for over in (hosts.fast, hosts.axes))
+    assert inside < across < 1.2 * inside < rh.training.least_tokens(hosts, hosts["nic"])
