@@ -229,6 +229,7 @@ const hlo = (() => {
 
   function results(each) {
     const { parts: all } = each.shape;
+    if (each.opcode === "send") return { parts: [] };
     if (/^__cu(blas|dnn)\$/.test(each.target) && all?.length > 1) return { parts: all.slice(0, -1) };
     if (!each.opcode.endsWith("-start") || !all?.length || each.opcode === "all-reduce-start") return each.shape;
     return each.opcode === "copy-start" ? all[0] : all[1] ?? all[0];

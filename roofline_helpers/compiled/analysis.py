@@ -90,7 +90,8 @@ def analyze(
         that records are written to. "record" is for programs that take minutes: only
         ROOFLINE_USE=whole compiles them.
     topology : str, optional
-        Layout of the chips, for instance "4x4x4". By default the smallest that holds the mesh.
+        Layout of the chips, for instance "4x4x4", or "4*16x16" for four slices, between which the
+        mesh's first axis exchanges over hosts. By default the smallest slice that holds the mesh.
     static_argnums, static_argnames, donate_argnums : optional
         As for `jax.jit`; for a function that is jitted already, give them there.
     strict : bool

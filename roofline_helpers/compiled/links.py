@@ -10,6 +10,7 @@ from functools import cached_property
 
 from roofline_helpers import network
 from roofline_helpers._checks import RooflineError
+from roofline_helpers.compiled.targets import sliced
 from roofline_helpers.hlo import Collective
 
 _ALIKE = {"ragged-all-to-all": "all-to-all", "collective-broadcast": "all-gather"}
@@ -34,11 +35,13 @@ class Links:
 
     def _axes(self, ceilings: str) -> dict[str, tuple[network.Axis, ...]]:
         """Return the axes of the network that each axis of the mesh runs along; {} if unknown."""
-        shapes = [self.topology or None, self.devices]
+        slices, layout = sliced(self.topology)
+        shapes = [layout or None, *([self.devices] if slices == 1 else [])]
         for shape in shapes if self.mesh and self.devices > 1 else ():
             for cores in (True, False):
                 with contextlib.suppress(RooflineError):
-                    slice_ = network.topology(self.chip, shape, cores=cores, ceilings=ceilings)
+                    options = {"slices": slices, "cores": cores, "ceilings": ceilings}
+                    slice_ = network.topology(self.chip, shape, **options)
                     laid = slice_.mesh(dict(self.mesh))
                     split = any(axis.whole for axes in laid.values() for axis in axes)
                     return _in_order(slice_, self.mesh) if split else laid

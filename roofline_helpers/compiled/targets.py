@@ -173,10 +173,13 @@ def all_devices(chip: hardware.Chip, layout: str) -> list[Any]:
 
     Raises
     ------
+    BadValue
+        A number of slices that is none.
     NoCompiler
         The compiler that is here has no such layout.
     """
     family = TOPOLOGIES[chip.key][0]
+    sliced(layout)  # what is no layout is no missing one
     try:
         return list(_topology(chip.key, layout).devices)
     except Exception as error:
@@ -191,11 +194,20 @@ def placed(chip: hardware.Chip, layout: str, mesh: Sequence[int]) -> list[Any]:
 
     That is the order of `jax.make_mesh`, which keeps an axis of the mesh on as few axes of the
     torus as it can; where it finds none, or the mesh doesn't fill the layout, the layout's own.
+    Of several slices one comes after the other: the mesh's first axis is the one that crosses them.
     """
     from jax.experimental import mesh_utils
 
+    slices, _ = sliced(layout)
     there, count = all_devices(chip, layout), math.prod(mesh)
-    if len(there) == count and len(mesh) > 1:
+    if slices > 1 and len(there) == count and mesh[0] % slices == 0:
+        inner, each = (mesh[0] // slices, *mesh[1:]), count // slices
+        for first in range(0, count, each) if inner[0] > 1 or len(inner) > 2 else ():
+            with contextlib.suppress(Exception):
+                part = mesh_utils.create_device_mesh(inner, there[first : first + each])
+                there[first : first + each] = list(part.flat)
+        return there
+    if slices == 1 and len(there) == count and len(mesh) > 1:
         with contextlib.suppress(Exception):
             return list(mesh_utils.create_device_mesh(tuple(mesh), there).flat)
     return there[:count]
@@ -203,6 +215,20 @@ def placed(chip: hardware.Chip, layout: str, mesh: Sequence[int]) -> list[Any]:
 
 _SLICE = re.compile(r"(?:tpu[ -]?)?(v4|v5e|v5litepod|v5p|v6e|v7x|tpu7x)-(\d+)", re.IGNORECASE)
 _CORES = {"v4": 2, "v5p": 2, "v7x": 2}
+
+
+def sliced(layout: str) -> tuple[int, str]:
+    """Return how many slices a layout has, and that of each: "4*16x16" is four of 16x16.
+
+    Raises
+    ------
+    BadValue
+        What is before the star is no number.
+    """
+    count, _, each = layout.rpartition("*")
+    if count and not count.strip().isdecimal():
+        raise BadValue(f"several slices are given as '4*16x16', got {layout!r}")
+    return int(count or 1), each.strip()
 
 
 def slice_of(name: Any) -> tuple[Any, str | None]:
@@ -236,9 +262,11 @@ def _topology(key: str, layout: str) -> Any:
     from jax.experimental import topologies
 
     family, _, options = TOPOLOGIES[key]
+    slices, each = sliced(layout)
+    several = {"num_slices": slices} if slices > 1 else {}
     with quiet():
         return topologies.get_topology_desc(
-            platform="tpu", topology_name=f"{family}:{layout}", **options
+            platform="tpu", topology_name=f"{family}:{each}", **options, **several
         )
 
 

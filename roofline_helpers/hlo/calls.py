@@ -63,6 +63,8 @@ def results(each: Instruction) -> Shape:
     also its scratch memory: both are left out.
     """
     parts = each.shape.parts
+    if each.opcode == "send":
+        return Shape(parts=())
     if each.target.startswith(("__cublas$", "__cudnn$")) and parts and len(parts) > 1:
         return Shape(parts=parts[:-1])  # the last is the library's scratch memory
     if not each.opcode.endswith("-start") or not parts:

@@ -69,8 +69,44 @@ class Collective:
         return share * max(self.bytes_in, self.bytes_out)
 
 
+_MEGASCALE = {
+    "ALL_REDUCE": "all-reduce",
+    "ALL_GATHER": "all-gather",
+    "REDUCE_SCATTER": "reduce-scatter",
+    "ALL_TO_ALL": "all-to-all",
+    "ONE_TO_ONE": "collective-permute",
+}
+"""What a TPU's hosts do between slices with an array that a program sends them."""
+
+
+def meeting(each: Instruction) -> str | None:
+    """Return what a send to the hosts and its recv have in common; None for what is neither."""
+    if each.opcode not in ("send", "recv"):
+        return None
+    notes = each.attributes.get("frontend_attributes", "")
+    found = re.search(r'_xla_host_transfer_rendezvous="([^"]*)"', notes)
+    return found[1] if found and "_xla_megascale_transfer_type" in notes else None
+
+
+def _between_slices(site: Site, launches: int) -> Collective:
+    """Return what hosts exchange between slices: devices of one place in each, where it says so."""
+    each = site.instruction
+    notes = each.attributes["frontend_attributes"]
+    named = re.search(r'_xla_megascale_transfer_type="(\w+)"', notes)
+    target = re.search(r'_xla_megascale_target="\{([\d,]+)\}x\{0:(\d+)\}"', notes)
+    kind = _MEGASCALE.get(named[1] if named else "", "collective-permute")
+    into, inside = site.operands[0].bytes, site.program.partitions
+    slices = len(target[1].split(",")) if target and int(target[2]) + 1 == inside else None
+    groups = slices and tuple(tuple(range(i, slices * inside, inside)) for i in range(inside))
+    n = slices or 1
+    out = {"all-gather": n * into, "reduce-scatter": into // n}.get(kind, into)
+    return Collective(each.name, kind, into, out, n, groups or None, launches)
+
+
 def collective_of(site: Site, launches: int) -> Collective | None:
     """Return the exchange that a kernel starts or holds, the first of them; None without one."""
+    if site.instruction.opcode == "send" and meeting(site.instruction):
+        return _between_slices(site, launches)
     exchanges = (part for part in site.parts() if part.instruction.base in COLLECTIVES)
     part = next(exchanges, None)
     if part is None:
@@ -275,8 +311,18 @@ def axes_of_mesh(mesh: Mapping[str, int]) -> Axes:
 
 
 def axis_of(collective: Collective, axes: Axes) -> str | None:
-    """Return the name of the mesh axes that an exchange runs along; None where it has none."""
-    return None if collective.groups is None else axes.get(_unordered(collective.groups))
+    """Return the name of the mesh axes that an exchange runs along; None where it has none.
+
+    The program of one of several slices numbers its own devices: the others' groups are alike.
+    """
+    groups = collective.groups
+    if groups is None:
+        return None
+    own = sum(map(len, groups))
+    total = max((len(each) for key in axes for each in key), default=own)
+    if total > own and total % own == 0 and {*range(own)} == {d for each in groups for d in each}:
+        groups = tuple(tuple(d + i for d in each) for i in range(0, total, own) for each in groups)
+    return axes.get(_unordered(groups))
 
 
 def _unordered(groups: Groups) -> frozenset[frozenset[int]]:

@@ -10,7 +10,7 @@ from roofline_helpers._checks import BadValue, flag, whole
 from roofline_helpers.hlo import schedule, tensors, tiles
 from roofline_helpers.hlo.blocks import PallasKernel
 from roofline_helpers.hlo.calls import PALLAS, counted_as, declared
-from roofline_helpers.hlo.collectives import Axes, Collective, axis_of, collective_of
+from roofline_helpers.hlo.collectives import Axes, Collective, axis_of, collective_of, meeting
 from roofline_helpers.hlo.flops import Flops, flops_of, is_complex, matmul_sides, matrix_types
 from roofline_helpers.hlo.loops import Loop
 from roofline_helpers.hlo.metadata import SourceLine, scope_of, source_of
@@ -311,7 +311,13 @@ class _Walk:
             # a frame's own number depends on who called the program
             step_of = f"{each.op_name} ({self.products.setdefault(place, len(self.products) + 1)})"
             row = replace(row, collective=replace(exchange, windowed=windowed, step_of=step_of))
-        if row.overlaps:
+        met = meeting(each)
+        if met is not None:  # what a send starts has ended when its recv has
+            row = replace(row, overlaps=True)
+            for other in site.where.instructions if each.opcode == "send" else ():
+                if other.opcode == "recv" and meeting(other) == met:
+                    pending.starts[other.name] = len(self.rows)
+        elif row.overlaps:
             pending.starts[each.name] = len(self.rows)
         self.rows.append(row)
 

@@ -57,7 +57,7 @@ COLLECTIVES = _words(
 FREE_CALLS = _words(
     "AssumeGatherIndicesInBound Sharding SPMDFullToShardShape SPMDShardToFullShape AllocateBuffer "
     "ConcatBitcast annotate_device_placement xla.sdy.FuncResultSharding PrepareAsyncCallStart "
-    "PrepareAsyncCallDone GatherScatterIndicesBitpacked"
+    "PrepareAsyncCallDone GatherScatterIndicesBitpacked SliceId"
 )
 """Targets of custom calls that mark something and run nothing."""
 

@@ -22,6 +22,7 @@ class Sharded:
     mesh: dict[str, int]
     make: Callable[[Any], tuple[Any, tuple[Any, ...]]]
     hand: list[Hand]
+    layout: str | None = None
 
 
 def mesh_of(axes: dict[str, int]) -> Any:
@@ -163,6 +164,17 @@ def gradient(mesh: Any) -> Any:
     return jax.grad(loss), (array(mesh, (D, F)), array(mesh, (8 * ROWS, D), "data"))
 
 
+def across_slices(mesh: Any) -> Any:
+    """A gradient that slices add up, of weights that are spread over them too."""
+    import jax
+
+    def loss(w: Any, x: Any) -> Any:
+        return ((x @ w).astype("float32") ** 2).mean()
+
+    every = ("slice", "data")
+    return jax.grad(loss), (array(mesh, (D, F), every), array(mesh, (16 * ROWS, D), every))
+
+
 def windowed(mesh: Any) -> Any:
     """Rows arrive by sequence, products are by columns: XLA makes loops of permutes of it."""
     d, f, rows = 8192, 28672, 16384
@@ -279,5 +291,18 @@ SHARDED: dict[str, Sharded] = {
         [("all-reduce", BF16 * ROWS * D, BF16 * ROWS * D, "model", 6)],
     ),
     "gradient, v6e": Sharded("v6e", {"data": 4}, gradient, [("all-reduce", W, W, "data", 1)]),
+    "across slices, v6e": Sharded(
+        "v6e",
+        {"slice": 2, "data": 8},
+        across_slices,
+        [
+            ("all-gather", W // 16, W // 8, "slice", 1),
+            ("all-gather", W // 8, W, "data", 1),
+            ("all-reduce", W, W, "data", 1),  # of which each device then takes a part
+            ("all-reduce", W // 8, W // 8, "slice", 1),
+            ("all-gather", W // 8, W, "data", 1),
+        ],
+        "2*2x4",
+    ),
     "windowed, v5e": Sharded("v5e", {"model": 16}, windowed, _window(16)),
 }
