@@ -49,8 +49,9 @@ class Case:
         Whether each kernel costs at least the floor: what a launch takes in a row of small ones.
     between : {"travels", "stays"}
         Whether tensors between kernels go through memory, or those that fit stay on the chip.
-    counted : {"by hand", "compiled"}
-        Where FLOPs and bytes come from.
+    counted : {"by hand", "compiled", "compiled, at most"}
+        Where FLOPs and bytes come from; of a compiled program also with the most bytes, where data
+        choose the blocks of a Pallas kernel.
 
     Examples
     --------
@@ -403,7 +404,10 @@ def _cases(program: Any, chip: Chip, compiled: Compiled | None) -> list[Case]:
     by_hand = [Case(*each) for each in product(ceilings, floors, between)]
     if compiled is None:
         return by_hand
-    return by_hand + [Case(c, f, "travels", "compiled") for c, f in product(ceilings, floors)]
+    ranges = any(getattr(each.work, "most_bytes", None) for each in compiled.kernels)
+    counted = ("compiled", "compiled, at most") if ranges else ("compiled",)
+    cases = product(ceilings, floors, counted)
+    return by_hand + [Case(c, f, "travels", ends) for c, f, ends in cases]
 
 
 def _kernels(
@@ -412,10 +416,13 @@ def _kernels(
     """Return the kernels of a program with their roofs in one case."""
     reached = case.ceilings == "reached"
     least = floor if case.floor == "with" else None
-    if case.counted == "compiled" and compiled is not None:
+    if case.counted != "by hand" and compiled is not None:
         roofs = [(each, each.ceilings(reached=reached)) for each in compiled.kernels]
+        most = case.counted == "compiled, at most"
         return [
-            Kernel(each.work, replace(roof, floor=least), each.launches)
+            Kernel(
+                each.work.at_most if most else each.work, replace(roof, floor=least), each.launches
+            )
             for each, roof in roofs
             if roof is not None
         ]
