@@ -40,8 +40,9 @@ class Links:
         for shape in shapes if self.mesh and self.devices > 1 else ():
             for cores in (True, False):
                 with contextlib.suppress(RooflineError):
-                    options = {"slices": slices, "cores": cores, "ceilings": ceilings}
-                    slice_ = network.topology(self.chip, shape, **options)
+                    slice_ = network.topology(
+                        self.chip, shape, slices=slices, cores=cores, ceilings=ceilings
+                    )
                     laid = slice_.mesh(dict(self.mesh))
                     split = any(axis.whole for axes in laid.values() for axis in axes)
                     return _in_order(slice_, self.mesh) if split else laid
