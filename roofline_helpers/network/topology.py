@@ -121,6 +121,12 @@ class Topology(Facts):
         >>> pod = topology("v5e", "16x16")
         >>> pod.mesh({"data": 64, "tensor": 4})["tensor"]
         (<axis x[:2]: line of 2 over ici, 50 GB/s>, <axis y[:2]: line of 2 over ici, 50 GB/s>)
+
+        Four in a row instead, with parts of axes:
+
+        >>> x, y = pod.axes
+        >>> pod.mesh({"data": (x, y.outer(4)), "tensor": y.inner(4)})["tensor"]
+        (<axis y[:4]: line of 4 over ici, 50 GB/s>,)
         """
         if not isinstance(axes, Mapping) or not axes:
             raise BadType(f"a mesh must be a mapping of axes to sizes or names, got {shown(axes)}")
@@ -199,7 +205,8 @@ def topology(
         domains = _domains(chips, pod[0])
         if outer * domains > 1 and "outer" not in wiring:
             raise BadValue(
-                f"at most {pod[0]} chips: no network between hosts of {device.name} is published"
+                f"at most {pod[0]} chips of {device.name}: nothing is published of the network "
+                "between its hosts or NVLink domains"
             )
         outer *= domains
         sizes, kinds = (chips // domains,), [wiring["kind"]]

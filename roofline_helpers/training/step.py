@@ -177,20 +177,18 @@ class Step(Facts):
         """Seconds at least: compute, memory and every link at once, without any latency.
 
         Of exchanges only what has to be sent, spread over their links so that the last is done
-        soonest.
+        soonest. Without the bubble of a pipeline: some schedules fill it (Qi et al.,
+        arXiv:2401.10241).
         """
-        peak = self._least_compute(self.flops, self.setting.place)
+        place = self.setting.place
+        compute = self.flops / matrix_rate(place.chip, self.setting.dtype, place.ceilings)
         phases = [
             (phase, each.count)
             for each in self.exchanges
             for collective in each.least or (each.collective,)
             for phase in collective.phases
         ]
-        return max(peak, self.update, network.least_busy(phases))
-
-    def _least_compute(self, flops: float, place: Topology) -> float:
-        rate = matrix_rate(place.chip, self.setting.dtype, place.ceilings)
-        return flops / rate / place.members * (1 + self.bubble)
+        return max(compute / place.members, self.update, network.least_busy(phases))
 
     @property
     def serial(self) -> float:

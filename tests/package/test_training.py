@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import roofline_helpers as rh
-from roofline_helpers import models, training
+from roofline_helpers import models, serving, training
 from roofline_helpers import network as net
 from roofline_helpers.training import Step, step
 from roofline_helpers.training.step import matrix_rate as rate
@@ -158,6 +158,7 @@ def test_stages_pass_activations_on_and_wait() -> None:
     one = llama(mesh={"pipeline": 4, "fsdp": 16}, microbatches=8)
     assert one.bubble == 3 / 8
     assert one.compute == pytest.approx(llama().compute * 11 / 8)
+    assert one.bound == pytest.approx(llama().bound)  # no bubble: some schedules fill it
     count, nbytes = found(one)["pipeline", "activations to the next stage"]
     assert (count, nbytes) == (16, 2 * 256 * 8192 / 16 / 8 * 8192)
     assert found(one)["fsdp", "weights of a layer"] == (2 * 20 * 8, 2 * LAYER)
@@ -303,6 +304,12 @@ def test_fewer_links_or_a_slower_chip_make_no_step_faster(
     one, less = (step(LLAMA, where, mesh, **setting) for where in (place, slower(place, what, by)))
     for name in ("seconds", "bound", "serial"):
         assert getattr(less, name) >= getattr(one, name) * (1 - 1e-9)
+    served = [
+        serving.on_slice(LLAMA, at, {"data": 8, "tensor": 8}, batch=64, context=8192)
+        for at in (place, slower(place, what, by))
+    ]
+    for name in ("seconds", "bound"):
+        assert getattr(served[1], name) >= getattr(served[0], name) * (1 - 1e-9)
     longer = step(LLAMA, place, mesh, **{**setting, "batch": 512})
     assert longer.seconds > one.seconds
     assert longer.bound >= one.bound
