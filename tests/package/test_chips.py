@@ -15,8 +15,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from row_by_row import row_by_row
+
+import roofline_helpers as rh
+from roofline_helpers.benchmarks.counts import count
 
 PATH = Path(__file__).parents[2] / "roofline_helpers" / "data" / "chips.toml"
 DATA = tomllib.loads(PATH.read_text("utf-8"))
@@ -336,6 +340,31 @@ def test_our_figures_are_those_of_our_records(key: str) -> None:
     for side, rate in chip["reached"]["sizes"]["bf16"].items():
         sample = record.sample(f"matmul {side}×{side}×{side} bf16")
         assert rate == pytest.approx(sample.rate, rel=6e-4)
+
+
+def test_others_measured_kernels_are_those_of_the_tables() -> None:
+    """Fixed costs, the best rate of each type, and the fastest read, for GPUs without a record."""
+    rows, found = rh.benchmarks.table("matmul"), 0
+    for (key, path), figure in ALL.items():
+        if figure["source"] != "aiconfigurator":
+            continue
+        found += 1
+        if path == "floor":
+            expected = rh.benchmarks.laws("matmul", key, "bf16").start
+        else:
+            mine, read = rows[rows["chip"] == key], path == "reached.streams.read"
+            dtype = path.rpartition(".")[2].replace("fp4", "nvfp4")
+            best = 0.0
+            for name in ("bf16", "fp8", "nvfp4", "int8") if read else (dtype,):
+                kernels = mine[mine["dtype"] == name]
+                if not len(kernels):
+                    continue
+                job = count("matmul", kernels, name)
+                amount = np.where(job.bytes > 6e8, job.bytes, 0) if read else job.flops
+                best = max(best, (amount / kernels["seconds"]).max())
+            expected = best
+        assert figure["value"] == pytest.approx(expected, rel=6e-4), (key, path)
+    assert found == 21
 
 
 def test_capacity_is_what_software_can_allocate() -> None:

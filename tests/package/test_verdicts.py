@@ -118,7 +118,8 @@ def test_the_floor_is_the_chip_s_the_one_given_or_an_assumed_one() -> None:
     with_floor = Case(floor="with")
     assert verdict(small, "h100").found[with_floor].seconds == 3.168e-6
     assert verdict(small, "h100", floor=5e-6).found[with_floor].seconds == 5e-6
-    assert verdict(small, "a100").found[with_floor].seconds == assumed_floor("gpu") == 3.168e-6
+    assert verdict(small, "a100").found[with_floor].seconds == assumed_floor("gpu") == 4.431e-6
+    assert verdict(small, "mi300x").found[with_floor].seconds == assumed_floor("gpu")
     assert verdict(small, "v5e").found[with_floor].seconds == assumed_floor("tpu")
     assert assumed_floor("tpu") == pytest.approx(1.62e-6, rel=1e-3)
     assert (verdict(small, "v5e").word, verdict(small, "v5e").on) == ("depends", ("floor",))
