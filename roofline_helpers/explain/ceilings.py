@@ -42,6 +42,8 @@ class Reached:
     def for_type(self, dtype: str | None) -> Roofline:
         """Return the roofline for products of a data type; the highest peak without one."""
         highest = max(self.peaks.values(), default=self.vector or self.bandwidth)
+        if dtype == "fp64" and "fp32" in self.peaks:
+            highest = self.peaks["fp32"] / 2  # a CPU's vector holds half as many
         peak = self.peaks.get(dtype or "", highest)
         return Roofline(peak, {"hbm": self.bandwidth}, self.vector, origin="measured")
 

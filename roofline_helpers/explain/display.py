@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from roofline_helpers.benchmarks.typical import beside
 from roofline_helpers.compiled.kernel import main_dtype
 from roofline_helpers.explain import waterfall
+from roofline_helpers.explain.findings.base import LAST, Finding
 from roofline_helpers.explain.rows import KERNEL, Row
 from roofline_helpers.show import si, significant
 
@@ -201,10 +202,21 @@ def _milli(seconds: float) -> str:
 def _findings(why: Explanation) -> list[str]:
     if not why.findings:
         return ["  no cause on the list costs as much as 1 % of the call"]
-    lines = ["  causes, the dearest first"]
+    lines = ["  causes, the largest loss first"]
     for number, each in enumerate(why.findings, 1):
         where = f" ({each.source})" if each.source else ""
-        lines.append(f"  {number}. {si(each.seconds, 's')}: {each.title}{where}")
+        lines.append(f"  {number}. {each.title}{where}")
         lines.append(f"     {each.evidence}")
-        lines.append(f"     try: {each.advice}")
+        lines += [f"     {line}" for line in (cost(each), f"try: {each.advice}") if line]
     return lines
+
+
+def cost(finding: Finding) -> str:
+    """Return what a cause costs: seconds only as a range that somebody checked."""
+    if finding.cause in {cause.key for cause in LAST} or not finding.share:
+        return ""
+    text = f"in {finding.share:.0%} of the call"
+    if finding.saves is None:
+        return text
+    low, high = (si(seconds, "s") for seconds in finding.saves)
+    return f"{text}: costs {low} to {high}, by {finding.checked}"

@@ -12,7 +12,6 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from roofline_helpers.explain import display, drawing
-from roofline_helpers.explain.findings.base import CAUSES
 from roofline_helpers.explain.rows import Row
 from roofline_helpers.show import cell, si
 
@@ -91,15 +90,14 @@ def _findings(why: Explanation, page: bool) -> str:
         return _part("Causes", none, page)
     items = []
     for each in why.findings:
-        share = f"{100 * each.seconds / why.wall:.0f} %"
         where = f" <code>{html.escape(each.source)}</code>" if each.source else ""
+        evidence = "; ".join(filter(None, (each.evidence, display.cost(each))))
         items.append(
-            f"<li><strong>{si(each.seconds, 's')}</strong> ({share}): "
-            f"{html.escape(CAUSES[each.cause].title)}{where}"
-            f'<p class="evidence">{html.escape(each.evidence)}</p>'
+            f"<li><strong>{html.escape(each.title)}</strong>{where}"
+            f'<p class="evidence">{html.escape(evidence)}</p>'
             f'<p class="advice">Try: {html.escape(each.advice)}</p></li>'
         )
-    title = "Causes, the dearest first"
+    title = "Causes, the largest loss first"
     return _part(title, f'<ol class="causes">{"".join(items)}</ol>', page)
 
 

@@ -20,6 +20,7 @@ from roofline_helpers.hlo.opcodes import FREE
 CONTAINERS = frozenset({"while", "conditional", "call", "async"})
 """Opcodes that stand for the kernels inside them."""
 
+_CALLS = frozenset({"call", "async"})
 _VIEWS = frozenset({"bitcast", "get-tuple-element", "opt-barrier", "optimization-barrier"})
 
 
@@ -159,10 +160,37 @@ class Program:
         site = self.sites[name]
         return [self._value(site.where, operand) for operand in site.instruction.operands]
 
+    def enters(self, loop: Site) -> list[Value]:
+        """Return what a loop begins with."""
+        carry = loop.where.by_name[loop.instruction.operands[0]]
+        return [self._value(loop.where, name) for name in carry.operands]
+
+    @cached_property
+    def _callers(self) -> dict[str, Site]:
+        """The one call of a computation, by the computation's name."""
+        calls = [site for site in self.sites.values() if site.instruction.base in _CALLS]
+        called = [(self._called(site.instruction).name, site) for site in calls]
+        return {name: site for name, site in called if [n for n, _ in called].count(name) == 1}
+
+    def _called(self, call: hlo.Instruction) -> hlo.Computation:
+        return self.module.called(call, "calls", "to_apply")[0]
+
     def _value(self, where: hlo.Computation, name: str) -> Value:
         each = where.by_name[name]
+        shape = each.shape
         element: int | None = None
-        while each.opcode in _VIEWS or each.opcode.endswith(("-done", "tuple")):
+        while True:
+            if each.opcode == "parameter" and where.name in self._callers:
+                call = self._callers[where.name]
+                where, number = call.where, int(each.literal or 0)
+                each = where.by_name[call.instruction.operands[number]]
+                continue
+            if each.base in _CALLS and not each.opcode.endswith("-done"):
+                where = self._called(each)
+                each = where.root
+                continue
+            if each.opcode not in _VIEWS and not each.opcode.endswith(("-done", "tuple")):
+                break
             if each.opcode == "tuple":
                 if element is None:
                     break
@@ -171,7 +199,6 @@ class Program:
             if each.opcode == "get-tuple-element":
                 element = each.numbers("index")[0]
             each = where.by_name[each.operands[0]]
-        shape = where.by_name[name].shape
         if each.opcode == "parameter":
             kind = "argument" if where is self.module.entry else "carry"
             number = int(each.literal or 0)
@@ -212,11 +239,27 @@ class Program:
     @cached_property
     def donated(self) -> Mapping[int, str]:
         """Arguments whose memory a result takes over, by number, with the result's place."""
-        table = re.search(r"input_output_alias=\{(.*?)\}, \w", self.text[:200_000])
-        if table is None:
-            return {}
-        pairs = re.findall(r"\{([\d, ]*)\}: \((\d+),", table.group(1))
+        head = self.text[: self.text.find("\n")]
+        pairs = re.findall(r"\{([\d, ]*)\}: \((\d+), \{[\d, ]*\}, (?:may|must)-alias\)", head)
         return {int(number): place for place, number in pairs}
+
+    @cached_property
+    def replaceable(self) -> Mapping[str, hlo.Shape]:
+        """Results in memory of their own though an argument is like them: by their kernel."""
+        entry = self.module.entry
+        left = [p.shape for p in entry.parameters if int(p.literal or 0) not in self.donated]
+        found, taken = {}, set(self.donated.values())
+        for place, value in enumerate(self._returned(entry)):
+            like = next((s for s in left if (s.dtype, s.dims) == _type(value.shape)), None)
+            own = taken.isdisjoint({str(place), "" if place == 0 else str(place)})
+            if value.kind == "kernel" and like is not None and own:
+                left.remove(like)
+                found[value.name] = value.shape
+        return found
+
+
+def _type(shape: hlo.Shape) -> tuple[str, tuple[int, ...]]:
+    return shape.dtype, shape.dims
 
 
 _CALLING = (

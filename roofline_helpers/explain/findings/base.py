@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from roofline_helpers import hlo
 from roofline_helpers.explain.ceilings import Ceilings
@@ -18,6 +18,14 @@ if TYPE_CHECKING:
 
 LEAST_SHARE = 0.01
 """Findings that cost less than this share of the call aren't made: they explain nothing."""
+
+
+class Check(NamedTuple):
+    """What pairs of programs, with a cause and without, gained: shares of the claimed seconds."""
+
+    low: float
+    high: float
+    how: str
 
 
 @dataclass(frozen=True)
@@ -34,6 +42,8 @@ class Cause:
         What to try.
     chapter : str
         The page that teaches it, by its address in the book.
+    checked : mapping of str to Check
+        What removing it gained, by platform ("cpu", "gpu", "tpu"); empty where nobody tried.
 
     Examples
     --------
@@ -45,25 +55,95 @@ class Cause:
     title: str
     advice: str
     chapter: str
+    checked: Mapping[str, Check] = field(default_factory=dict)
 
 
 def _causes(*listed: Cause) -> Mapping[str, Cause]:
     return {cause.key: cause for cause in listed}
 
 
+LAST = (
+    Cause(
+        "below-roof",
+        "a kernel is far below its roof",
+        "time it alone with these shapes, then change one thing: its layout, its type, its sizes, "
+        "or another way to write it (a library's kernel, Pallas)",
+        "notebooks/where-the-time-goes",
+    ),
+    Cause(
+        "memory-bound",
+        "a kernel is near its roof, bound by memory",
+        "move fewer bytes: fuse it with its neighbours, store a narrower type, or do more with "
+        "each byte (a larger batch)",
+        "notebooks/fusion",
+    ),
+    Cause(
+        "compute-bound",
+        "a kernel is near its roof, bound by the matrix unit",
+        "ask for fewer FLOPs, or a narrower type where this chip is faster in it",
+        "notebooks/hardware-comparison",
+    ),
+    Cause(
+        "vector-bound",
+        "a kernel is near its roof, bound by the vector unit",
+        "do less per element (fewer exponentials and divisions), or write sums of products as "
+        "matmuls",
+        "notebooks/limitations",
+    ),
+    Cause(
+        "launch-bound",
+        "a kernel does less than a launch takes",
+        "do more in each launch: fuse it, batch it, or unroll the loop around it",
+        "notebooks/limitations",
+    ),
+    Cause(
+        "no-roof",
+        "a kernel has no roof that is known here",
+        "give ceilings= for this device, or hlo= with the program of a trace",
+        "notebooks/where-the-time-goes",
+    ),
+)
+"""Last findings: what is left where no cause on the list explains the kernel that takes longest."""
+
 CAUSES = _causes(
     Cause(
         "layout-copy",
         "an array is copied into another layout",
-        "store it in the order in which the product reads it, or write the product for the order "
+        "store it in the order in which the matmul reads it, or write the matmul for the order "
         "that is there (einsum names the axes)",
         "notebooks/decode-step-made-fast",
     ),
     Cause(
+        "reshape",
+        "a reshape moves an array, since its tiles change",
+        "leave the last two dimensions as they are, or reshape the smaller array: the weights",
+        "notebooks/decode-step-made-fast",
+    ),
+    Cause(
+        "relaid-weights",
+        "stacked weights are laid out anew before the loop that slices them",
+        "unroll the loop: jax.lax.scan(…, unroll=True), or the layers as a Python loop",
+        "notebooks/decode-step-made-fast",
+    ),
+    Cause(
         "scan-copy",
-        "a loop copies its weights or its carry at every turn",
-        "write the layers as a Python loop, or let the body read its slice inside the product; "
-        "keep what changes in the carry, not among the stacked inputs and outputs",
+        "a loop copies a slice of its stacked inputs or outputs at every turn",
+        "write the layers as a Python loop; keep what changes in the carry, updated in place, and "
+        "not among the stacked inputs and outputs",
+        "notebooks/decode-step-made-fast",
+    ),
+    Cause(
+        "carry-copy",
+        "a loop copies its carry at every turn",
+        "don't read a slice of a carry that the same turn changes: read it by index (jnp.take), "
+        "or all of it",
+        "notebooks/decode-step-made-fast",
+    ),
+    Cause(
+        "growing-carry",
+        "a loop writes its whole carry anew to append to it",
+        "allocate it at its full length before the loop, and write each turn's part at its place: "
+        "jax.lax.dynamic_update_slice",
         "notebooks/decode-step-made-fast",
     ),
     Cause(
@@ -73,9 +153,24 @@ CAUSES = _causes(
         "notebooks/decode-step-made-fast",
     ),
     Cause(
+        "fresh-results",
+        "every call's results take fresh memory",
+        "donate the arguments that they replace, if the caller no longer needs them: "
+        "jax.jit(f, donate_argnums=…)",
+        "notebooks/decode-step-made-fast",
+    ),
+    Cause(
         "float32",
-        "a product runs in float32 though one side came as bfloat16",
-        "cast the other side to bfloat16, and ask for float32 sums with preferred_element_type",
+        "a matmul runs in float32 though one side came as bfloat16",
+        "store the other side in bfloat16 (a cast inside the step still reads float32), and ask "
+        "for float32 sums with preferred_element_type",
+        "notebooks/arithmetic-intensity",
+    ),
+    Cause(
+        "float64",
+        "arrays are float64",
+        "if the digits of float32 are enough, cast the arguments before the call: arrays from "
+        "NumPy are float64 unless you say otherwise",
         "notebooks/arithmetic-intensity",
     ),
     Cause(
@@ -92,13 +187,20 @@ CAUSES = _causes(
     ),
     Cause(
         "scores",
-        "scores or logits are written to memory and read again",
-        "work through them block by block: fused attention, or a cross-entropy in chunks",
+        "attention scores are written to memory and read again",
+        "work through them block by block: fused attention",
+        "notebooks/fused-attention",
+    ),
+    Cause(
+        "logits",
+        "logits are written to memory and read again",
+        "a kernel that keeps a block of them on the chip; a cross-entropy in chunks needs less "
+        "memory, and no less time",
         "notebooks/fused-attention",
     ),
     Cause(
         "attention",
-        "attention runs as separate products where one kernel could do it",
+        "attention runs as separate matmuls where one kernel could do it",
         "jax.nn.dot_product_attention with implementation cudnn on an NVIDIA GPU, splash "
         "attention on a TPU",
         "notebooks/fused-attention",
@@ -116,14 +218,26 @@ CAUSES = _causes(
         "notebooks/where-the-time-goes",
     ),
     Cause(
+        "sort",
+        "a whole array is sorted for its first or last few elements",
+        "jax.lax.top_k (of the negated array for the smallest), or jax.lax.approx_max_k",
+        "notebooks/where-the-time-goes",
+    ),
+    Cause(
+        "one-hot",
+        "a matmul with a one-hot matrix looks rows up in a table",
+        "index the table: table[indices]",
+        "notebooks/where-the-time-goes",
+    ),
+    Cause(
         "small-product",
-        "products are too small for the matrix unit, or padded to its tiles",
+        "matmuls are too small for the matrix unit, or padded to its tiles",
         "batch them into larger ones, and choose sizes that are multiples of the tile",
         "notebooks/limitations",
     ),
     Cause(
         "vector-product",
-        "a product of matrices is computed on the vector unit",
+        "a matmul is computed on the vector unit",
         "write it as a dot or einsum instead of multiplying and summing",
         "notebooks/where-the-time-goes",
     ),
@@ -146,6 +260,13 @@ CAUSES = _causes(
         "notebooks/where-the-time-goes",
     ),
     Cause(
+        "dispatch",
+        "a call costs more to start than to run",
+        "do more in one call (several steps in a jax.lax.scan), and queue several calls before "
+        "reading a result",
+        "notebooks/where-the-time-goes",
+    ),
+    Cause(
         "transfer",
         "data moves between host and device at every call",
         "keep it on the device: put it there once, and read results back seldom",
@@ -163,6 +284,7 @@ CAUSES = _causes(
         "shard so that less travels, or so that the exchange overlaps computation",
         "notebooks/collectives",
     ),
+    *LAST,
 )
 """The closed list, by key."""
 
@@ -192,7 +314,8 @@ class Finding:
     cause : str
         Its key in `CAUSES`.
     seconds : float
-        What it costs a call: measured, or by the model where nothing ran.
+        What it costs a call by its kernels' times: measured, or by the model where nothing ran.
+        An estimate, and no promise: that is `saves`.
     kernels : tuple of str
         The kernels that show it.
     evidence : str
@@ -201,6 +324,13 @@ class Finding:
         The line of the reader's code that it comes from; empty where nothing says it.
     bytes : float
         Bytes of the main memory that are moved because of it.
+    share : float
+        What its kernels, or the waiting, take of the call: between 0 and 1.
+    saves : (float, float) or None
+        Seconds that removing it saves, from and to, by what was gained in programs where it was
+        removed; None where nobody tried.
+    checked : str
+        Which programs these were.
 
     Examples
     --------
@@ -215,6 +345,9 @@ class Finding:
     evidence: str
     source: str = ""
     bytes: float = 0.0
+    share: float = 0.0
+    saves: tuple[float, float] | None = None
+    checked: str = ""
 
     @property
     def title(self) -> str:
@@ -293,6 +426,15 @@ class Case:
     def by_name(self) -> dict[tuple[str, str], Row]:
         """Kernels by program and name."""
         return {(row.program, row.name): row for row in self.kernels}
+
+    def loops(self) -> list[list[Row]]:
+        """Return the kernels of each loop's body."""
+        bodies: dict[tuple[str, str], list[Row]] = {}
+        for row in self.kernels:
+            if self.program(row).in_loop(row.name):
+                where = self.program(row).sites[row.name].where.name
+                bodies.setdefault((row.program, where), []).append(row)
+        return list(bodies.values())
 
     def program(self, row: Row) -> Program:
         """Return the program of a kernel."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 from roofline_helpers import hlo
@@ -170,7 +169,7 @@ def scores(case: Case) -> Iterator[Claim]:
         fused = attention and case.platform == "gpu" and _half(case, row)
         what = "scores" if attention else "logits"
         evidence = f"{what} {made} pass through {len(members)} kernels"
-        yield Claim("attention" if fused else "scores", tuple(parts), evidence)
+        yield Claim("attention" if fused else what, tuple(parts), evidence)
 
 
 def _large_product(program: Program, row: Row) -> hlo.Shape | None:
@@ -198,7 +197,8 @@ def _through_softmax(case: Case, row: Row, size: int) -> tuple[list[Row], bool] 
                 continue
             following += [r for r in case.readers(each) if r not in members + following]
         for each in following:
-            ends = ends or bool(each.matrix_types)
+            # the matmuls that end a loss are its gradient's
+            ends = ends or (bool(each.matrix_types) and each.step != "backward")
         members += following
         edge = [each for each in following if not each.matrix_types]
     touching = [m for m in members if _touches(program, m, size)]
@@ -251,19 +251,7 @@ def _half(case: Case, row: Row) -> bool:
     return any(kind.startswith(("bf16", "f16")) for kind in row.matrix_types)
 
 
-# --- done twice, and moved by rows ----------------------------------------------------------------
-
-_REMAT = re.compile(r"\.remat\d*(\.|$)")
-
-
-def recomputed(case: Case) -> Iterator[Claim]:
-    """Yield kernels that compute again: for the backward pass, or for want of memory."""
-    for row in case.kernels:
-        saved = _REMAT.search(row.name)
-        if row.step == "recomputed" or saved:
-            why = "in the backward pass" if row.step == "recomputed" else "since memory is short"
-            evidence = f"{row.what} runs again {why}"
-            yield Claim("recomputed", ((row, row.seconds, row.bytes),), evidence)
+# --- moved by rows --------------------------------------------------------------------------------
 
 
 def gathers(case: Case) -> Iterator[Claim]:
@@ -284,3 +272,35 @@ def _rows(part: Site) -> str:
     moved = part.operands[2] if part.instruction.opcode == "scatter" else part.instruction.shape
     shape: hlo.Shape = moved
     return f"{shape} in {part.operands[0]}"
+
+
+# --- more than was asked for ----------------------------------------------------------------------
+
+
+def sorts(case: Case) -> Iterator[Claim]:
+    """Yield sorts of which the program uses a small part: the largest or smallest few."""
+    for row in case.kernels:
+        program = case.program(row)
+        if "sort" not in row.operations or program.returned(row.name):
+            continue
+        for part in program.instructions(row.name):
+            if part.instruction.opcode != "sort" or not part.operands:
+                continue
+            taken = part.operands[0]
+            (along,) = part.instruction.numbers("dimensions")[:1]
+            many, length = len(program.readers.get(row.name, [])), taken.dims[along]
+            used = [_used(program, reader.name, taken, along) for reader in case.readers(row)]
+            if used and len(used) == many and max(used) <= length / 4:
+                evidence = f"{taken} is sorted, and {max(used):,} of each {length:,} are used"
+                yield Claim("sort", ((row, row.seconds, row.bytes),), evidence)
+            break
+
+
+def _used(program: Program, reader: str, taken: hlo.Shape, along: int) -> int:
+    """Return how many of a sorted array a kernel reads, along the sorted dimension."""
+    slices = [
+        part.instruction.shape.dims[along]
+        for part in program.instructions(reader)
+        if part.instruction.opcode == "slice" and part.operands[0].dims == taken.dims
+    ]
+    return max(slices, default=taken.dims[along])

@@ -1,22 +1,29 @@
-"""All findings of a case: each second is claimed once, and the dearest come first."""
+"""All findings of a case: each second is claimed once, and the largest loss comes first."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
-from roofline_helpers.explain.findings import fusing, moving, numbers, waiting
-from roofline_helpers.explain.findings.base import Case, Claim, Finding
+from roofline_helpers.explain.findings import again, fusing, moving, numbers, waiting
+from roofline_helpers.explain.findings.base import CAUSES, Case, Claim, Finding
+from roofline_helpers.explain.rows import KERNEL, Row, grouped, kin
+from roofline_helpers.show import si
 
 _DETECTORS: tuple[Callable[[Case], Iterator[Claim]], ...] = (
     # A kernel's seconds go to the first cause that claims them: the most particular one
     waiting.compiling,
     waiting.transfers,
     waiting.communication,
-    fusing.recomputed,
+    again.recomputed,
+    moving.growing,
+    moving.relaid_weights,
+    moving.reshapes,
     moving.copies,
     moving.turned_updates,
     moving.whole_updates,
     numbers.vector_products,
+    numbers.one_hot,
+    numbers.float64,
     numbers.float32,
     fusing.scores,
     numbers.padded_products,
@@ -24,17 +31,21 @@ _DETECTORS: tuple[Callable[[Case], Iterator[Claim]], ...] = (
     fusing.split_reductions,
     fusing.chains,
     fusing.gathers,
+    fusing.sorts,
     waiting.tails,
     waiting.short_kernels,
+    waiting.fresh_results,
     waiting.host,
+    numbers.emulated_float64,
 )
 
 
 def findings(case: Case) -> tuple[Finding, ...]:
-    """Return the findings of a case, the dearest first.
+    """Return the findings of a case, the largest loss first; there is always one.
 
     Claims of one cause and one line of code are one finding; those that cost less than
-    `LEAST_SHARE` of the call are left out.
+    `LEAST_SHARE` of the call are left out. Of the kernel that takes longest, where no cause
+    explains it, the findings say how far it is from its roof.
     """
     left = {id(row): row.seconds for row in case.rows}
     grouped: dict[tuple[str, str], list[tuple[Claim, float]]] = {}
@@ -48,8 +59,54 @@ def findings(case: Case) -> tuple[Finding, ...]:
             if seconds > 0:
                 grouped.setdefault((claim.cause, _line(claim)), []).append((claim, seconds))
     made = [_finding(case, *key, claims) for key, claims in grouped.items()]
-    kept = (finding for finding in made if case.enough(finding.seconds))
+    kept = [finding for finding in made if case.enough(finding.seconds)]
+    kept += _longest(case, left, bool(kept))
     return tuple(sorted(kept, key=lambda finding: -finding.seconds))
+
+
+def _longest(case: Case, left: Mapping[int, float], named: bool) -> list[Finding]:
+    """Return what is known of the kernel that takes longest, where no cause claims most of it."""
+    families: dict[tuple[str, ...], list[Row]] = {}
+    for row in case.rows:
+        if row.kind == KERNEL and left[id(row)] > 0.5 * row.seconds:
+            families.setdefault(kin(row), []).append(row)
+    if not families:
+        return []
+    longest = max(families.values(), key=lambda rows: sum(row.seconds for row in rows))
+    (row,) = grouped(longest)
+    share = min(row.seconds / case.wall, 1.0)
+    if named and share < _WORTH:
+        return []
+    cause, reaches = _bound(case, row)
+    evidence = f"{row.what} takes {share:.0%} of the call{reaches}"
+    names = tuple(dict.fromkeys(each.name for each in longest))
+    lost = max(row.lost, 0.0) if row.reachable is not None else 0.0
+    return [Finding(cause, lost, names, evidence, row.source, row.bytes, share=share)]
+
+
+def _bound(case: Case, row: Row) -> tuple[str, str]:
+    """Return the last cause that fits a kernel, and how near it is to its roof."""
+    if row.reachable is None:
+        return "no-roof", ""
+    unit = _UNITS.get(row.limit, row.limit)
+    part = row.reachable / row.seconds if row.seconds else 1.0
+    if not case.measured:
+        if part < 0.5:
+            each = si(row.seconds / max(row.launches, 1), "s")
+            return "launch-bound", f", by {each} for each of {row.launches:,.0f} launches"
+        return _NEAR.get(row.limit, "memory-bound"), f" by the roofline, bound by {unit}"
+    reaches = f" and reaches {part:.0%} of its roof, bound by {unit}"
+    return (_NEAR.get(row.limit, "memory-bound") if part >= _CLOSE else "below-roof"), reaches
+
+
+_WORTH = 0.1
+"""Share of the call from which on the kernel that takes longest is a finding beside causes."""
+
+_CLOSE = 0.6
+"""Share of its roof from which on a kernel counts as near it."""
+
+_UNITS = {"hbm": "memory", "matrix": "the matrix unit", "vector": "the vector unit"}
+_NEAR = {"hbm": "memory-bound", "matrix": "compute-bound", "vector": "vector-bound"}
 
 
 def _line(claim: Claim) -> str:
@@ -65,11 +122,18 @@ def _finding(case: Case, cause: str, line: str, claims: list[tuple[Claim, float]
     kernels = dict.fromkeys(row.name for claim, _ in claims for row, _, _ in claim.parts)
     others = len({claim.evidence for claim, _ in claims}) - 1
     more = f", and {others} more like it" if others else ""
+    seconds = min(sum(seconds for _, seconds in claims), case.wall)
+    rows = {id(row): row for claim, _ in claims for row, _, _ in claim.parts}
+    inside = sum(row.seconds for row in rows.values()) + sum(claim.more for claim, _ in claims)
+    check = CAUSES[cause].checked.get(case.platform)
     return Finding(
         cause,
-        min(sum(seconds for _, seconds in claims), case.wall),
+        seconds,
         tuple(kernels),
         dearest.evidence + more,
         line,
         sum(n for claim, _ in claims for _, _, n in claim.parts),
+        min(inside / case.wall, 1.0),
+        check and (check.low * seconds, min(check.high * seconds, case.wall)),
+        check.how if check else "",
     )

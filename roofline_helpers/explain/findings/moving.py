@@ -10,6 +10,7 @@ from roofline_helpers.explain.findings.base import Case, Claim
 from roofline_helpers.explain.program import Program, Value
 from roofline_helpers.explain.rows import Row
 from roofline_helpers.hlo.calls import results
+from roofline_helpers.hlo.metadata import scope_of, source_of
 from roofline_helpers.hlo.module import Site
 from roofline_helpers.hlo.opcodes import ARITHMETIC, TRANSCENDENTAL
 
@@ -39,7 +40,9 @@ def copies(case: Case) -> Iterator[Claim]:
         if not row.written or row.bytes < _SMALL * row.launches:
             continue
         if program.in_loop(row.name) and _only_moves(program, row.name, opcodes):
-            yield _claim("scan-copy", row, _in_a_loop(program, row))
+            copied = _in_a_loop(case, row)
+            if copied is not None:
+                yield copied
         elif opcodes <= _PLACING and opcodes & {"copy", "transpose"}:
             if _changes_layout(program, row.name):
                 if not _is_the_job(program, row.name):
@@ -47,7 +50,7 @@ def copies(case: Case) -> Iterator[Claim]:
             elif _could_be_donated(program, row.name):
                 yield _claim("not-donated", row, _argument(program, row))
             elif _of_a_new_layout(case, row):
-                kind = f"{_shape(program, row.name)} is copied once more, to be changed in place:"
+                kind = f"{_made(program, row.name)} is copied once more, to be changed in place:"
                 yield _claim("layout-copy", row, f"{kind} its new layout is still read elsewhere")
         elif opcodes <= _PLACING | ARITHMETIC | TRANSCENDENTAL | {"broadcast"} and _slowed(
             program, row
@@ -143,12 +146,106 @@ def _alike(one: hlo.Shape, other: hlo.Shape) -> bool:
     return one.dtype == other.dtype and one.dims == other.dims
 
 
-def _in_a_loop(program: Program, row: Row) -> str:
-    opcodes = row.operations
-    sort = "its carry" if not {"dynamic-slice", "slice"} & set(opcodes) else "a slice"
+_CACHE = 2**25
+"""Bytes that a CPU's caches hold: a copy of less is read from there, and costs next to nothing."""
+
+
+def _in_a_loop(case: Case, row: Row) -> Claim | None:
+    """Return what a loop copies at every turn; None where it has to, or it costs nothing."""
+    program, opcodes = case.program(row), set(row.operations)
+    cause, sort = "carry-copy", "its carry"
     if "dynamic-update-slice" in opcodes:
-        sort = "a result into the stack of all turns"
-    return f"each of {row.launches:.0f} turns copies {sort} ({_shape(program, row.name)})"
+        if any(_is_own(part) for part in program.instructions(row.name)):
+            return None  # the author's update of the carry, in place
+        cause, sort = "scan-copy", "a result into the stack of all turns"
+    elif opcodes & {"dynamic-slice", "slice"}:
+        cause, sort = "scan-copy", "a slice"
+    if cause == "scan-copy" and case.platform == "cpu" and row.bytes < _CACHE * row.launches:
+        return None
+    shape = _made(program, row.name)
+    return _claim(cause, row, f"each of {row.launches:.0f} turns copies {sort} ({shape})")
+
+
+def _is_own(part: Site) -> bool:
+    """Return whether an update is one that the author wrote: the body of a scan is a closed call.
+
+    What `jax.lax.scan` adds itself, to stack the results of all turns, is outside of it.
+    """
+    return _updates(part) and "closed_call" in part.instruction.op_name
+
+
+def growing(case: Case) -> Iterator[Claim]:
+    """Yield kernels of loops that write a whole carry anew to append to it, and its copies."""
+    for rows in case.loops():
+        grown = {row.name: _appends(case.program(row), row.name) for row in rows}
+        shapes = {dims for dims in grown.values() if dims is not None}
+        for row in rows:
+            made = _made(case.program(row), row.name)
+            copied = set(row.operations) <= _PLACING and made.parts is None and made.dims in shapes
+            if (grown[row.name] or copied) and row.bytes >= _SMALL * row.launches:
+                evidence = f"each of {row.launches:.0f} turns writes {made} to append to it"
+                source = next(each.source for each in rows if grown[each.name])
+                parts = ((row, row.seconds, row.bytes),)
+                yield Claim("growing-carry", parts, evidence, source=source)
+
+
+def _appends(program: Program, name: str) -> tuple[int, ...] | None:
+    """Return the shape of the carry to which a kernel appends a little; None if it doesn't."""
+    carried = [leaf.dims for leaf in program.sites[name].where.root.shape.leaves]
+    for part in program.instructions(name):
+        each = part.instruction  # the TPU compiler writes a concatenation as a pad and a maximum
+        if each.opcode != "concatenate" and scope_of(each.op_name).primitive != "concatenate":
+            continue
+        sizes = [shape.elements / max(each.shape.elements, 1) for shape in part.operands]
+        if each.shape.dims in carried and any(0.75 <= size < 1 for size in sizes):
+            return each.shape.dims
+    return None
+
+
+def relaid_weights(case: Case) -> Iterator[Claim]:
+    """Yield copies of an argument that a loop then slices, into tiles that its matmuls prefer."""
+    for name, program in case.programs.items():
+        for loop in program.loops.values():
+            for value in program.enters(loop):
+                row = case.by_name.get((name, value.name))
+                if row is None or not set(row.operations) <= _PLACING:
+                    continue
+                source = next((v for v in program.reads(row.name) if v.kind == "argument"), None)
+                if source is None or _placed(source.shape) == _placed(value.shape):
+                    continue
+                if _slices(program, loop, value.shape):
+                    evidence = f"argument {source.index} ({source.shape}) is written in other tiles"
+                    parts = ((row, row.seconds, row.bytes),)
+                    line = source_of(loop.instruction.metadata, program.module.frames)
+                    yield Claim("relaid-weights", parts, evidence, source=str(line or ""))
+
+
+def _placed(shape: hlo.Shape) -> tuple[list[int], tuple[int, ...]]:
+    return _order(shape, shape.dims), shape.tile
+
+
+def _slices(program: Program, loop: Site, shape: hlo.Shape) -> bool:
+    """Return whether the body of a loop takes one of many from an array of this shape."""
+    return any(
+        part.instruction.opcode == "dynamic-slice"
+        and part.operands[0].dims == shape.dims
+        and part.instruction.shape.dims[:1] == (1,)
+        for body in program.module.called(loop.instruction, "body")
+        for each in body.instructions
+        for part in Site(program.module, body, each).parts()
+    )
+
+
+def reshapes(case: Case) -> Iterator[Claim]:
+    """Yield kernels that only reshape, or turn an array for a reshape: on a TPU tiles change."""
+    for row in case.kernels if case.platform == "tpu" else ():
+        program, opcodes = case.program(row), set(row.operations)
+        if row.bytes < _SMALL * row.launches or not opcodes <= _PLACING:
+            continue
+        site = program.sites[row.name].instruction
+        asked = scope_of(site.op_name).primitive == "reshape"
+        if ("reshape" in opcodes or asked) and not _is_the_job(program, row.name):
+            yield _claim("reshape", row, f"{_made(program, row.name)} is written in other tiles")
 
 
 def _described(program: Program, row: Row) -> str:
@@ -156,7 +253,7 @@ def _described(program: Program, row: Row) -> str:
     source = ""
     if from_where is not None and from_where.kind == "argument":
         source = f" of argument {from_where.index}"
-    return f"{_shape(program, row.name)}{source} is read in one order and written in another"
+    return f"{_made(program, row.name)}{source} is read in one order and written in another"
 
 
 def _argument(program: Program, row: Row) -> str:
@@ -164,8 +261,8 @@ def _argument(program: Program, row: Row) -> str:
     return f"argument {value.index} ({value.shape}) is copied, since it isn't donated"
 
 
-def _shape(program: Program, name: str) -> str:
-    return str(results(program.sites[name].instruction))
+def _made(program: Program, name: str) -> hlo.Shape:
+    return results(program.sites[name].instruction)
 
 
 def whole_updates(case: Case) -> Iterator[Claim]:

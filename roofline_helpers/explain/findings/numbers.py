@@ -142,6 +142,109 @@ def _origins(
         name = each.operands[0]
 
 
+# --- float64 --------------------------------------------------------------------------------------
+
+
+def float64(case: Case) -> Iterator[Claim]:
+    """Yield kernels on float64 arrays: twice the bytes, and half the rate at best."""
+    for row in case.kernels:
+        wide = next(_float64(case.program(row), row.name), None)
+        if wide is None:
+            continue
+        there = case.counted(row)
+        narrow = tuple(kind.replace("f64", "f32") for kind in there.matrix_types)
+        read, written = there.read.get("hbm", 0) // 2, there.written.get("hbm", 0) // 2
+        like = replace(there, matrix_types=narrow, read={"hbm": read}, written={"hbm": written})
+        saved = max(case.saved(row, like), row.seconds / 2)
+        yield Claim("float64", ((row, saved, float(read + written) * row.launches),), wide)
+
+
+def _float64(program: Program, kernel: str) -> Iterator[str]:
+    """Yield float64 arrays in a kernel, those that came as arguments first."""
+    for value in program.reads(kernel):
+        if value.kind == "argument" and _is_wide(value.shape):
+            yield f"argument {value.index} is {value.shape}"
+    for part in program.instructions(kernel):
+        if part.instruction.opcode != "parameter" and _is_wide(part.instruction.shape):
+            yield f"{part.instruction.opcode} of {part.instruction.shape}"
+
+
+def _is_wide(shape: hlo.Shape) -> bool:
+    return not shape.is_scalar and any(leaf.dtype in ("f64", "c128") for leaf in shape.leaves)
+
+
+def emulated_float64(case: Case) -> Iterator[Claim]:
+    """Yield all kernels of a TPU's program with float64 arguments: it has no such unit.
+
+    Each operation on them becomes many on float32 and integers, among which none says so.
+    """
+    for name, program in case.programs.items():
+        entry = program.module.entry
+        wide = [each for each in entry.parameters if _is_wide(each.shape)]
+        if case.platform != "tpu" or not wide:
+            continue
+        parts = tuple((row, row.seconds, row.bytes) for row in case.kernels if row.program == name)
+        evidence = f"argument {wide[0].literal} is {wide[0].shape}, which a TPU has to emulate"
+        yield Claim("float64", parts, evidence)
+
+
+# --- one-hot --------------------------------------------------------------------------------------
+
+
+def one_hot(case: Case) -> Iterator[Claim]:
+    """Yield matmuls of a one-hot matrix and a table, where reading the rows moves far less."""
+    for row in case.kernels:
+        program = case.program(row)
+        if program.module.partitions > 1:
+            continue  # a table in shards is better multiplied than gathered
+        for part in program.instructions(row.name):
+            if not is_product(part) or part.instruction.shape.parts:
+                continue
+            claim = _looked_up(case, row, part)
+            if claim is not None:
+                yield claim
+                break
+
+
+def _looked_up(case: Case, row: Row, part: Site) -> Claim | None:
+    program, made = case.program(row), part.instruction.shape
+    for side in range(2):
+        hot = _is_one_hot(program, row.name, part, side)
+        table = part.operands[1 - side]
+        if hot is None or hot[0] in made.dims or hot[0] not in table.dims:
+            continue
+        entries, maker = hot
+        looked_up = part.operands[side].elements // entries * (table.bytes // entries)
+        there = case.counted(row)
+        like = replace(there, flops=hlo.Flops(), matrix_types=(), read={"hbm": looked_up})
+        if case.roof(row, like) > 0.25 * case.roof(row, there):
+            return None
+        parts = [(row, case.saved(row, like), 0.0)]
+        writer = case.by_name.get((row.program, maker))
+        if writer is not None and writer is not row:
+            parts.append((writer, writer.seconds, writer.bytes))
+        shape = part.operands[side]
+        return Claim("one-hot", tuple(parts), f"{shape} · {table}, where each row has a single 1")
+    return None
+
+
+def _is_one_hot(program: Program, kernel: str, part: Site, side: int) -> tuple[int, str] | None:
+    """Return the entries of a one-hot operand, and the kernel that makes it; None for others."""
+    name = part.instruction.operands[side]
+    for each, where, maker in _origins(program, kernel, part.where, name):
+        if each.opcode == "compare" and each.attributes.get("direction") == "EQ":
+            for operand in each.operands:
+                found = list(_origins(program, maker, where, operand))
+                counted = next((one for one, _, _ in found if one.opcode == "iota"), None)
+                if counted is not None:
+                    along = counted.numbers("iota_dimension")[0]
+                    return counted.shape.dims[along], maker
+            return None
+        if each.opcode not in _PASSED:
+            return None
+    return None
+
+
 # --- sizes ----------------------------------------------------------------------------------------
 
 

@@ -73,13 +73,48 @@ def _resident(known: dict[str, str]) -> int:
 
 
 def host(case: Case) -> Iterator[Claim]:
-    """Yield the time in which the device waits for the host."""
+    """Yield the time in which the device waits for the host.
+
+    If all of a call is one program, another jit helps nothing: the call itself is what costs.
+    """
     waiting = [row for row in case.rows if row.kind == HOST]
     seconds = sum(row.seconds for row in waiting) - case.compiling
     if not case.measured or seconds < max(_IDLE * case.wall, case.unsteady):
         return
     parts = [f"{row.seconds * 1e6:,.0f} µs {row.name}" for row in waiting if row.seconds > 0]
-    yield Claim("host", (), "no kernel runs: " + ", ".join(parts), more=seconds)
+    cause = "dispatch" if _one_program(case) else "host"
+    if cause == "dispatch" and next(fresh_results(case), None) is not None:
+        return
+    yield Claim(cause, (), "no kernel runs: " + ", ".join(parts), more=seconds)
+
+
+def _one_program(case: Case) -> bool:
+    """Return whether a call starts one program, once, and so nothing between two of them waits."""
+    starts = [row.launches / case.counted(row).launches for row in case.kernels]
+    return len({row.program for row in case.kernels}) == 1 and max(starts) < 1.5
+
+
+_PAGED = 2**22
+"""Bytes of results from which on a CPU's system maps new pages for each call."""
+
+
+def fresh_results(case: Case) -> Iterator[Claim]:
+    """Yield kernels of a CPU that fill fresh memory where an argument's could be taken over.
+
+    The system maps and clears each page at its first write, and takes all of them back later.
+    """
+    if case.platform != "cpu" or not case.measured or not case.kernels or not _one_program(case):
+        return
+    (program,) = {row.program: case.program(row) for row in case.kernels}.values()
+    results = program.replaceable
+    size = sum(shape.bytes for shape in results.values())
+    if size < _PAGED:
+        return
+    idle = sum(row.seconds for row in case.rows if row.kind == HOST)
+    slow = [(row, max(row.lost, 0.0), 0.0) for row in case.kernels if row.name in results]
+    if idle + sum(seconds for _, seconds, _ in slow) > 0.25 * case.wall:
+        evidence = f"{size / 1e6:,.0f} MB of results, as large as arguments that aren't donated"
+        yield Claim("fresh-results", tuple(slow), evidence, more=idle)
 
 
 def transfers(case: Case) -> Iterator[Claim]:

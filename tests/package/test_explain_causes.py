@@ -1,0 +1,304 @@
+"""Causes that were missed or wrong, each as the smallest program that shows it.
+
+What this machine's compiler makes is read and not timed: rows take what their roofs say, or the
+seconds that a test gives them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax import lax
+
+import roofline_helpers as rh
+from roofline_helpers.explain.ceilings import Ceilings, Reached
+from roofline_helpers.explain.findings import CAUSES, Case, Finding, findings
+from roofline_helpers.explain.findings.base import LAST
+from roofline_helpers.explain.modelled import case_of
+from roofline_helpers.explain.program import Program
+from roofline_helpers.explain.rows import HOST, Row
+
+CPU = Ceilings(None, Reached(1e10, {"fp32": 1e11}, vector=2e10))
+FALLBACK = {cause.key for cause in LAST}
+
+
+def spec(*shape: int, dtype: Any = jnp.float32) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+def compiled(fn: Callable[..., Any], *args: Any, **jit: Any) -> Case:
+    """Return a function as this machine's compiler makes it: rows take what their roofs say."""
+    program = jax.jit(fn, **jit).lower(*args).compile()
+    return case_of(Program(str(program.as_text()), "cpu"), CPU)
+
+
+def timed(case: Case, times: float = 1.0, idle: float = 0.0) -> Case:
+    """Return a case whose kernels took so many times their roofs, and the host so long."""
+    rows = tuple(replace(row, seconds=times * row.seconds) for row in case.rows)
+    rows += (Row("before the first kernel", HOST, idle),) if idle else ()
+    wall = sum(row.seconds for row in rows)
+    return replace(case, rows=rows, wall=wall, measured=True)
+
+
+def named(case: Case) -> dict[str, Finding]:
+    return {each.cause: each for each in findings(case) if each.cause not in FALLBACK}
+
+
+# --- there is always a last finding ---------------------------------------------------------------
+
+
+def test_a_kernel_far_below_its_roof_leads_though_nothing_explains_it() -> None:
+    case = timed(compiled(lambda x: jnp.cumsum(jnp.sort(x)), spec(2**16)), times=15.8)
+    first = findings(case)[0]
+    assert first.cause == "below-roof"
+    assert "sort" in first.evidence
+    assert "reaches 6% of its roof" in first.evidence
+    assert first.seconds == max(each.seconds for each in findings(case))
+
+
+@pytest.mark.parametrize(
+    ("fn", "sizes", "cause"),
+    [
+        (lambda x: x + 1, [(2**22,)], "memory-bound"),
+        (jnp.matmul, [(1024, 1024), (1024, 1024)], "compute-bound"),
+        (lambda x: lax.fori_loop(0, 50, lambda i, y: y * y + x, x), [(64,)], "vector-bound"),
+    ],
+)
+def test_a_kernel_at_its_roof_says_which(fn: Any, sizes: Any, cause: str) -> None:
+    case = timed(compiled(fn, *(spec(*size) for size in sizes)))
+    last = findings(case)[-1]
+    assert last.cause in (cause, "memory-bound")
+    if sizes != [(64,)]:
+        assert last.cause == cause
+        assert "reaches 100% of its roof" in last.evidence
+
+
+def test_every_committed_explanation_could_end_in_a_finding() -> None:
+    assert {"below-roof", "memory-bound", "compute-bound", "vector-bound"} <= FALLBACK
+    assert set(CAUSES) >= FALLBACK
+
+
+# --- more than was asked for ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "few",
+    [
+        lambda x: jnp.sort(x, -1)[:, -8:],
+        lambda x: jnp.argsort(x, -1)[:, -8:],
+        lambda x: jnp.argsort(-x, -1)[:, :8],
+    ],
+)
+def test_a_sort_for_a_few_is_named(few: Any) -> None:
+    found = named(timed(compiled(few, spec(16, 4096)), times=20))
+    assert "8 of each 4,096 are used" in found["sort"].evidence
+    assert "top_k" in found["sort"].advice
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [
+        lambda x: jnp.sort(x, -1),
+        lambda x: jnp.sort(x, -1)[:, ::2],
+        lambda x: jnp.cumsum(jnp.sort(x, -1), -1)[:, -8:],
+        lambda x: (jnp.sort(x, -1)[:, -8:], jnp.sort(x, -1).sum()),
+        lambda x: lax.top_k(x, 8),
+    ],
+)
+def test_a_sort_of_which_all_is_used_is_not(whole: Any) -> None:
+    assert "sort" not in named(timed(compiled(whole, spec(16, 4096)), times=20))
+
+
+def by_one_hot(table: Any, rows: Any) -> Any:
+    return jax.nn.one_hot(rows, table.shape[0], dtype=table.dtype) @ table
+
+
+def test_a_look_up_by_matmul_is_named() -> None:
+    rows = spec(1024, dtype=jnp.int32)
+    found = named(compiled(by_one_hot, spec(8192, 256), rows))
+    assert "f32[1024,8192] · f32[8192,256]" in found["one-hot"].evidence
+    assert "one-hot" not in named(compiled(lambda t, i: t[i], spec(8192, 256), rows))
+    # with few entries the matmul is as good, and nobody should change it
+    assert "one-hot" not in named(compiled(by_one_hot, spec(8, 256), rows))
+
+
+def test_a_gradient_by_one_hot_is_a_sum_and_no_look_up() -> None:
+    def summed(rows: Any, gradients: Any) -> Any:
+        return jax.nn.one_hot(rows, 4096, dtype=gradients.dtype).T @ gradients
+
+    found = named(compiled(summed, spec(1024, dtype=jnp.int32), spec(1024, 256)))
+    assert "one-hot" not in found
+
+
+WIDE = """HloModule wide, is_scheduled=true
+ENTRY %main (x: f64[1024,1024], w: f64[1024,1024]) -> f64[1024,1024] {
+  %x = f64[1024,1024]{1,0} parameter(0)
+  %w = f64[1024,1024]{1,0} parameter(1)
+  %y = f64[1024,1024]{1,0} dot(%x, %w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT %z = f64[1024,1024]{1,0} tanh(%y)
+}
+"""
+
+
+@pytest.mark.parametrize(("platform", "chip"), [("cpu", None), ("gpu", "h200"), ("tpu", "v6e")])
+def test_float64_is_named_and_has_a_roof_of_its_own(platform: str, chip: str | None) -> None:
+    ceilings = CPU if chip is None else Ceilings(rh.chip(chip), None)
+    wide = case_of(Program(WIDE, platform), ceilings)
+    narrow = case_of(Program(WIDE.replace("f64", "f32"), platform), ceilings)
+    assert findings(wide)[0].cause == "float64"
+    assert "argument 0 is f64[1024,1024]" in findings(wide)[0].evidence
+    assert "float64" not in named(narrow)
+    if chip is None:
+        assert wide.rows[0].reachable == pytest.approx(2 * 2 * 1024**3 / 1e11)
+
+
+# --- loops ----------------------------------------------------------------------------------------
+
+
+def appended(read: str) -> Callable[..., Any]:
+    """Write one row a turn into a carry, and read a part of it: sliced, or by index."""
+
+    def f(cache: Any, xs: Any) -> Any:
+        def body(carry: Any, x: Any) -> Any:
+            i, cache = carry
+            cache = lax.dynamic_update_slice(cache, x[None], (i, 0))
+            part = cache[:128] if read == "slice" else jnp.take(cache, jnp.arange(128), axis=0)
+            return (i + 1, cache), jnp.sum(part)
+
+        return lax.scan(body, (0, cache), xs)
+
+    return f
+
+
+def test_a_carry_that_is_updated_in_place_is_not_called_a_stack() -> None:
+    case = compiled(appended("slice"), spec(4096, 1024), spec(64, 1024), donate_argnums=0)
+    found = named(case)
+    assert set(found) == {"carry-copy"}
+    assert "copies its carry (f32[4096,1024])" in found["carry-copy"].evidence
+    # and what is advised is better: nothing of the whole carry is copied
+    other = compiled(appended("index"), spec(4096, 1024), spec(64, 1024), donate_argnums=0)
+    assert not named(other)
+    assert other.wall < 0.1 * case.wall
+
+
+def grown(x: Any) -> Any:
+    def body(carry: Any, i: Any) -> Any:
+        return jnp.concatenate([carry[1:], 2 * carry[:1]]), None
+
+    return lax.scan(body, x, None, length=50)[0]
+
+
+def in_a_ring(x: Any) -> Any:
+    def body(carry: Any, i: Any) -> Any:
+        last = lax.dynamic_slice(carry, (i, 0), (1, carry.shape[1]))
+        return lax.dynamic_update_slice(carry, 2 * last, (i, 0)), None
+
+    return lax.scan(body, x, jnp.arange(50))[0]
+
+
+def test_a_carry_that_grows_is_told_to_be_allocated_once() -> None:
+    case, ring = (compiled(f, spec(2048, 512), donate_argnums=0) for f in (grown, in_a_ring))
+    found = named(case)
+    assert set(found) == {"growing-carry"}
+    assert "Python loop" not in found["growing-carry"].advice
+    assert "growing-carry" not in named(ring)
+    assert ring.wall < 0.1 * case.wall
+
+
+def test_halves_that_are_put_together_are_no_growth() -> None:
+    def rotary(x: Any) -> Any:
+        def body(x: Any, i: Any) -> Any:
+            half = x.shape[-1] // 2
+            return jnp.concatenate([-x[:, half:], x[:, :half]], -1), None
+
+        return lax.scan(body, x, None, length=50)[0]
+
+    assert "growing-carry" not in named(compiled(rotary, spec(2048, 512)))
+
+
+def scanned(x: Any, layers: Any) -> Any:
+    return lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, layers)[0]
+
+
+@pytest.mark.parametrize(("width", "is_named"), [(1024, False), (4096, True)])
+def test_a_cpu_s_scan_is_blamed_for_slices_beyond_the_cache_only(
+    width: int, is_named: bool
+) -> None:
+    case = compiled(scanned, spec(16, width), spec(6, width, width))
+    assert ("scan-copy" in named(case)) == is_named
+
+
+# --- what is computed again -----------------------------------------------------------------------
+
+
+def loss(remat: bool, layers: int) -> Callable[..., Any]:
+    def layer(w: Any, x: Any) -> Any:
+        return jnp.sin(jnp.tanh(x @ w))
+
+    one = jax.checkpoint(layer) if remat else layer
+
+    def summed(w: Any, x: Any) -> Any:
+        for _ in range(layers):
+            x = one(w, x)
+        return jnp.sum(x)
+
+    return jax.grad(summed)
+
+
+SQUARE = (spec(512, 512), spec(512, 512))
+
+
+def matmuls(case: Case) -> int:
+    return round(sum(row.matrix_flops for row in case.rows) / (2 * 512**3))
+
+
+def test_what_the_forward_pass_made_too_is_computed_again() -> None:
+    """This machine's compiler drops the barriers, and one layer of three is computed twice less."""
+    case, without = (compiled(loss(remat, layers=3), *SQUARE) for remat in (True, False))
+    assert matmuls(case) == matmuls(without)
+    assert "recomputed" not in named(case)
+    assert "recomputed" not in named(without)
+
+
+def test_what_was_never_made_before_is_not_computed_again() -> None:
+    """A gradient of one layer needs no forward pass: jax.checkpoint around it costs nothing."""
+    case, without = (compiled(loss(remat, layers=1), *SQUARE) for remat in (True, False))
+    assert any(row.step == "recomputed" for row in case.rows)
+    assert matmuls(case) == matmuls(without)
+    assert "recomputed" not in named(case)
+
+
+# --- fresh memory, and a call's own cost ----------------------------------------------------------
+
+
+def update(weights: Any, gradients: Any) -> Any:
+    return jax.tree.map(lambda w, g: w - 0.1 * g, weights, gradients)
+
+
+STATE = ([spec(2**20)] * 4, [spec(2**20)] * 4)
+
+
+def test_fresh_results_are_named_and_not_the_host() -> None:
+    case = timed(compiled(update, *STATE), times=3, idle=1e-3)
+    assert set(named(case)) == {"fresh-results"}
+    assert "donate" in named(case)["fresh-results"].advice
+
+
+def test_donated_results_are_not_fresh() -> None:
+    donated = compiled(update, *STATE, donate_argnums=0)
+    assert len(donated.programs["jit_update"].donated) == 4
+    found = named(timed(donated, times=3, idle=1e-2))
+    assert set(found) == {"dispatch"}
+    assert "jit" not in found["dispatch"].advice
+
+
+def test_several_programs_wait_for_the_host() -> None:
+    one = compiled(update, *STATE, donate_argnums=0)
+    rows = tuple(replace(row, launches=2.0) for row in one.rows)
+    case = timed(replace(one, rows=rows), idle=1e-2)
+    assert set(named(case)) == {"host"}
