@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from roofline_helpers.benchmarks.typical import beside
 from roofline_helpers.compiled.kernel import main_dtype
 from roofline_helpers.explain import waterfall
-from roofline_helpers.explain.findings.base import LAST, Finding
+from roofline_helpers.explain.findings.base import Finding
 from roofline_helpers.explain.rows import KERNEL, Row
 from roofline_helpers.show import si, significant
 
@@ -213,9 +213,13 @@ def _findings(why: Explanation) -> list[str]:
 
 def cost(finding: Finding) -> str:
     """Return what a cause costs: seconds only as a range that somebody checked."""
-    if finding.cause in {cause.key for cause in LAST} or not finding.share:
+    if not finding.named or not finding.share:
         return ""
-    text = f"in {finding.share:.0%} of the call"
+    text = (
+        f"in kernels that take {finding.share:.0%} of the call"
+        if finding.kernels
+        else f"{finding.share:.0%} of the call"
+    )
     if finding.saves is None:
         return text
     low, high = (si(seconds, "s") for seconds in finding.saves)

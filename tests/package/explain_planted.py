@@ -98,21 +98,37 @@ def turned_while_computed() -> Made:
     return lambda x, w: jnp.moveaxis(jnp.tanh(x), 0, -1) @ w, args
 
 
-def unrolled() -> Made:
-    def f(x: Any, layers: Any) -> Any:
-        for w in layers:
-            x = jnp.tanh(x @ w)
-        return x
+def one_by_one(x: Any, layers: Any) -> Any:
+    for w in layers:
+        x = jnp.tanh(x @ w)
+    return x
 
-    return f, (normal(16, 1024), [normal(1024, 1024) / 32 for _ in range(6)])
+
+def stacked(x: Any, layers: Any) -> Any:
+    return lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, layers)[0]
+
+
+def unrolled() -> Made:
+    return one_by_one, (normal(16, 4096), [normal(4096, 4096) / 64 for _ in range(3)])
 
 
 @planted("scan-copy", unrolled)
 def scanned_weights() -> Made:
-    def f(x: Any, layers: Any) -> Any:
-        return lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, layers)[0]
+    return stacked, (normal(16, 4096), normal(3, 4096, 4096) / 64)
 
-    return f, (normal(16, 1024), normal(6, 1024, 1024) / 32)
+
+def layers_of_their_own() -> Made:
+    return one_by_one, (spec(16, 2048), [spec(2048, 2048)] * 4)
+
+
+@planted("relaid-weights", layers_of_their_own, chip="v7x")
+def stacked_weights() -> Made:
+    return stacked, (spec(16, 2048), spec(4, 2048, 2048))
+
+
+@planted("reshape", lambda: (jnp.tanh, (spec(4096, 64, 40),)), chip="v6e")
+def other_tiles() -> Made:
+    return lambda x: jnp.tanh(x.reshape(-1, 128)), (spec(4096, 64, 40),)
 
 
 @planted("scan-copy", unrolled)
@@ -122,9 +138,9 @@ def loop_that_picks() -> Made:
             w = lax.dynamic_index_in_dim(layers["w"], i, keepdims=False)
             return jnp.sin(x @ w) + x
 
-        return lax.fori_loop(0, 6, turn, x)
+        return lax.fori_loop(0, 3, turn, x)
 
-    return f, (normal(8, 1024), {"w": normal(6, 1024, 1024) / 32})
+    return f, (normal(8, 4096), {"w": normal(3, 4096, 4096) / 64})
 
 
 def appended(cache: Any, new: Any, i: Any) -> Any:
@@ -286,7 +302,7 @@ def attention() -> Made:
     return f, (spec(32, 4096, 128),) * 3
 
 
-@planted("scores", mlp, chip="v6e")
+@planted("logits", mlp, chip="v6e")
 def crossed_entropy() -> Made:
     def f(x: Any, w: Any, labels: Any) -> Any:
         logits = x @ w
@@ -307,12 +323,33 @@ def a_loss(remat: bool) -> Made:
             x = one(x, w)
         return jnp.sum(x * x)
 
-    return jax.grad(loss), ([normal(384, 384) / 19 for _ in range(3)], normal(384, 384))
+    return jax.grad(loss), ([spec(1024, 1024)] * 3, spec(1024, 1024))
 
 
-@planted("recomputed", lambda: a_loss(False))
+@planted("recomputed", lambda: a_loss(False), chip="v6e")
 def checkpointed() -> Made:
     return a_loss(True)
+
+
+def few() -> Made:
+    return lambda x: lax.top_k(x, 8), (spec(64, 2048, dtype=jnp.float32),)
+
+
+@planted("sort", few, chip="v6e")
+def sorted_for_a_few() -> Made:
+    return lambda x: jnp.argsort(x, -1)[:, -8:], (spec(64, 2048, dtype=jnp.float32),)
+
+
+def indexed() -> Made:
+    return lambda table, rows: table[rows], (spec(32768, 1024), spec(1024, dtype=jnp.int32))
+
+
+@planted("one-hot", indexed, chip="v6e")
+def looked_up_by_matmul() -> Made:
+    def f(table: Any, rows: Any) -> Any:
+        return jax.nn.one_hot(rows, 32768, dtype=table.dtype) @ table
+
+    return f, indexed()[1]
 
 
 @planted("gather", lambda: (lambda t: jnp.tanh(t[::1]), (normal(2**22),)))

@@ -350,6 +350,11 @@ class Finding:
     checked: str = ""
 
     @property
+    def named(self) -> bool:
+        """Whether it names a cause; otherwise it says how near its roof the longest kernel is."""
+        return all(self.cause != cause.key for cause in LAST)
+
+    @property
     def title(self) -> str:
         """What is wrong."""
         return CAUSES[self.cause].title
