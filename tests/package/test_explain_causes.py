@@ -6,8 +6,10 @@ seconds that a test gives them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -16,12 +18,16 @@ import pytest
 from jax import lax
 
 import roofline_helpers as rh
+from roofline_helpers.compiled import can_compile
 from roofline_helpers.explain.ceilings import Ceilings, Reached
-from roofline_helpers.explain.findings import Case, Finding, findings
+from roofline_helpers.explain.display import cost
+from roofline_helpers.explain.findings import CAUSES, Case, Finding, findings
+from roofline_helpers.explain.ladder import committed
 from roofline_helpers.explain.modelled import case_of
 from roofline_helpers.explain.program import Program
 from roofline_helpers.explain.rows import HOST, Row
 
+BF16, F32 = jnp.bfloat16, jnp.float32
 CPU = Ceilings(None, Reached(1e10, {"fp32": 1e11}, vector=2e10))
 
 
@@ -292,3 +298,110 @@ def test_several_programs_wait_for_the_host() -> None:
     rows = tuple(replace(row, launches=2.0) for row in one.rows)
     case = timed(replace(one, rows=rows), idle=1e-2)
     assert set(named(case)) == {"host"}
+
+
+# --- what advice depends on -----------------------------------------------------------------------
+
+
+def moved(fn: Any, *args: Any, chip: str) -> float:
+    """Return the bytes of main memory that a function moves as compiled for a chip."""
+    if (missing := can_compile(chip)) is not None:
+        pytest.skip(missing)
+    return sum(row.bytes for row in rh.explain(fn, *args, chip=chip, progress=False).rows)
+
+
+@pytest.mark.parametrize(("chip", "times"), [("v5e", 1), ("v5p", 1), ("v6e", 1), ("v7x", 3)])
+def test_what_a_scan_over_layers_moves_depends_on_the_target(chip: str, times: int) -> None:
+    args = spec(16, 2048, dtype=BF16), spec(8, 2048, 2048, dtype=BF16)
+    least = 2 * 8 * 2048 * 2048
+    assert moved(scanned, *args, chip=chip) == pytest.approx(times * least, rel=0.05)
+
+
+def test_a_cast_inside_a_step_reads_float32_all_the_same() -> None:
+    x, wide, narrow = (
+        spec(64, 4096, dtype=BF16),
+        *(spec(4096, 4096, dtype=t) for t in (F32, BF16)),
+    )
+    mixed = moved(jnp.matmul, x, wide, chip="v6e")
+    assert moved(lambda x, w: x @ w.astype(BF16), x, wide, chip="v6e") == pytest.approx(
+        mixed, rel=0.02
+    )
+    assert moved(jnp.matmul, x, narrow, chip="v6e") < 0.55 * mixed
+
+
+def cross_entropy(chunks: int) -> Callable[..., Any]:
+    def part(w: Any, x: Any, labels: Any) -> Any:
+        logits = (x @ w).astype(F32)
+        hit = jnp.take_along_axis(logits, labels[:, None], 1)[:, 0]
+        return jnp.sum(jax.nn.logsumexp(logits, -1) - hit)
+
+    def loss(w: Any, x: Any, labels: Any) -> Any:
+        rows = x.reshape(chunks, -1, x.shape[1]), labels.reshape(chunks, -1)
+
+        def one(total: Any, chunk: Any) -> Any:
+            return total + jax.checkpoint(part)(w, *chunk), None
+
+        return lax.scan(one, jnp.float32(0), rows)[0] if chunks > 1 else part(w, x, labels)
+
+    return jax.grad(loss, (0, 1))
+
+
+def test_a_cross_entropy_in_chunks_needs_less_memory_and_no_less_time() -> None:
+    if (missing := can_compile("v6e")) is not None:
+        pytest.skip(missing)
+    args = (
+        spec(1024, 32768, dtype=BF16),
+        spec(8192, 1024, dtype=BF16),
+        spec(8192, dtype=jnp.int32),
+    )
+    whole, chunked = (rh.analyze(cross_entropy(n), *args, chip="v6e") for n in (1, 8))
+    assert chunked.memory.temporaries < 0.5 * whole.memory.temporaries
+    assert sum(k.hbm_bytes for k in chunked.kernels) > sum(k.hbm_bytes for k in whole.kernels)
+    advice = CAUSES["logits"].advice
+    assert "less memory, and no less time" in advice
+
+
+# --- seconds that somebody checked ----------------------------------------------------------------
+
+
+def gained() -> dict[str, list[float]]:
+    """Return what each cause's removal gained, over its seconds: in the ladders, on an H200.
+
+    A pair counts if nothing else on the list went with the cause.
+    """
+    shares: dict[str, list[float]] = {}
+    ladders = (sorted(each.steps, key=lambda s: str(s.setting)) for each in committed().values())
+    steps = [step for ladder in ladders for step in ladder]
+    for before, after in pairwise(steps):
+        if before.why is None or after.why is None or before.setting != after.setting:
+            continue
+        causes, left = Counter[str](), {finding.cause for finding in after.why.findings}
+        for finding in before.why.findings:
+            causes[finding.cause] += finding.seconds
+        gone = {cause: seconds for cause, seconds in causes.items() if cause not in left}
+        for cause, seconds in gone.items():
+            if sum(gone.values()) < 1.1 * seconds:
+                shares.setdefault(cause, []).append((before.why.wall - after.why.wall) / seconds)
+    return shares
+
+
+def test_seconds_are_a_range_that_pairs_of_programs_gained() -> None:
+    shares = gained()
+    checked = {key: cause.checked["gpu"] for key, cause in CAUSES.items() if cause.checked}
+    assert set(checked) == {"layout-copy", "scan-copy", "attention"}
+    for cause, check in checked.items():
+        assert check.low == pytest.approx(min(shares[cause]), abs=0.01)
+        assert check.high == pytest.approx(max(shares[cause]), abs=0.01)
+        assert check.how == f"{len(shares[cause])} pairs of programs timed on an H200"
+
+
+def test_a_cause_that_nobody_checked_is_named_without_seconds() -> None:
+    found = named(timed(compiled(lambda x: jnp.sort(x)[-8:], spec(2**16))))["sort"]
+    assert found.saves is None
+    assert cost(found) == f"in kernels that take {found.share:.0%} of the call"
+    sure = Finding(
+        "attention", 2e-3, ("k",), "", share=0.5, saves=(2.18e-3, 2.28e-3), checked="2 pairs"
+    )
+    assert (
+        cost(sure) == "in kernels that take 50% of the call: costs 2.18 ms to 2.28 ms, by 2 pairs"
+    )

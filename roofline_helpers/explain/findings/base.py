@@ -112,6 +112,7 @@ CAUSES = _causes(
         "store it in the order in which the matmul reads it, or write the matmul for the order "
         "that is there (einsum names the axes)",
         "notebooks/decode-step-made-fast",
+        {"gpu": Check(1.05, 1.08, "2 pairs of programs timed on an H200")},
     ),
     Cause(
         "reshape",
@@ -131,6 +132,7 @@ CAUSES = _causes(
         "write the layers as a Python loop; keep what changes in the carry, updated in place, and "
         "not among the stacked inputs and outputs",
         "notebooks/decode-step-made-fast",
+        {"gpu": Check(0.83, 2.03, "6 pairs of programs timed on an H200")},
     ),
     Cause(
         "carry-copy",
@@ -157,7 +159,7 @@ CAUSES = _causes(
         "every call's results take fresh memory",
         "donate the arguments that they replace, if the caller no longer needs them: "
         "jax.jit(f, donate_argnums=…)",
-        "notebooks/decode-step-made-fast",
+        "notebooks/where-the-time-goes",
     ),
     Cause(
         "float32",
@@ -171,7 +173,7 @@ CAUSES = _causes(
         "arrays are float64",
         "if the digits of float32 are enough, cast the arguments before the call: arrays from "
         "NumPy are float64 unless you say otherwise",
-        "notebooks/arithmetic-intensity",
+        "notebooks/where-the-time-goes",
     ),
     Cause(
         "unfused",
@@ -196,7 +198,7 @@ CAUSES = _causes(
         "logits are written to memory and read again",
         "a kernel that keeps a block of them on the chip; a cross-entropy in chunks needs less "
         "memory, and no less time",
-        "notebooks/fused-attention",
+        "notebooks/where-the-time-goes",
     ),
     Cause(
         "attention",
@@ -204,6 +206,7 @@ CAUSES = _causes(
         "jax.nn.dot_product_attention with implementation cudnn on an NVIDIA GPU, splash "
         "attention on a TPU",
         "notebooks/fused-attention",
+        {"gpu": Check(1.09, 1.14, "2 pairs of programs timed on an H200")},
     ),
     Cause(
         "recomputed",
