@@ -333,6 +333,17 @@ def test_a_bound_counts_a_token_once_for_each_host() -> None:
     assert each.transfer * copies / 6 == approx(wide.bound, rel=0.02)
 
 
+def test_widths_are_split_inside_a_slice_and_not_across_slices() -> None:
+    place = net.topology("v6e", "16x16", slices=4)
+    setting = {"batch": 2048, "seq": 4096}
+    across = {"fsdp": ("x", "y"), "tensor": "dcn"}  # what four slices and a group of four once got
+    slow, quick = (
+        step("llama-3-8b", place, mesh, **setting) for mesh in (across, {"fsdp": 256, "tensor": 4})
+    )
+    assert slow.seconds > 5 * quick.seconds
+    assert slow.networks["dcn"] > 100 * quick.networks["dcn"]
+
+
 def test_stages_may_lie_on_a_tile_or_on_two_networks() -> None:
     [x], [y] = (net.topology("v5e", "16x16")[name] for name in "xy")
     mesh = {"pipeline": (x.inner(2), y.inner(2)), "fsdp": (x.outer(8), y.outer(8))}
