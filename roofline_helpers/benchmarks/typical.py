@@ -188,6 +188,20 @@ def typical(job: Work, chip: str | Chip, *, dtype: str | None = None) -> Typical
     return Typical(np.sort(times), float(max(least(job, on))), why)
 
 
+def law_of(job: Work, chip: str | Chip) -> Law | None:
+    """Return the law of kernels like one; None where none was fitted.
+
+    Examples
+    --------
+    >>> law_of(matmul(64, 4096, 4096), "h200").family, law_of(matmul(64, 4096, 4096), "v6e")
+    ('matmul', None)
+    """
+    try:
+        return laws(job.kind, chip, dtype_in_tables(job))
+    except (NoData, UnknownName):
+        return None
+
+
 def beside(
     sides: Sequence[int], dtype: str | None, chip: str | Chip, seconds: float | None = None
 ) -> str | None:

@@ -109,6 +109,7 @@ class Setting:
     fusion: str
     attention: str
     reached: bool = False
+    law: bool = False
     floor: bool = True
     resident: bool = False
     reserve: float = 0.0

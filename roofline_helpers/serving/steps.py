@@ -6,9 +6,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 from roofline_helpers._checks import BadType, BadValue, flag, name_of, shown, single, whole
+from roofline_helpers.benchmarks import Law
+from roofline_helpers.benchmarks.typical import law_of
 from roofline_helpers.dtypes import BITS, nbytes
 from roofline_helpers.hardware import chip as chip_of
 from roofline_helpers.models import Decoder
@@ -26,7 +28,8 @@ from roofline_helpers.work import Work
 class StepKernel(Kernel):
     """A kernel of a step.
 
-    `ops` are the operations fused into it.
+    `ops` are the operations fused into it. `law`, where there is one, takes the roof's place in
+    its seconds: it was fitted to measured kernels.
 
     Examples
     --------
@@ -38,6 +41,7 @@ class StepKernel(Kernel):
     work: Work
     roof: Roofline
     ops: tuple[str, ...] = ()
+    law: Law | None = None
 
     @property
     def name(self) -> str:
@@ -52,12 +56,14 @@ class StepKernel(Kernel):
     @property
     def seconds(self) -> float:
         """Seconds of one run."""
+        if self.law is not None:
+            return self.law.seconds(self.work)
         return float(self.roof.time(self.work))
 
     @property
     def total(self) -> float:
         """Seconds of all its runs in the step."""
-        return cast(float, self.roof_seconds)
+        return self.count * self.seconds
 
 
 @dataclass(frozen=True)
@@ -130,7 +136,14 @@ class Step:
         if not s.floor:
             roofs = {dtype: roof.without_floor() for dtype, roof in roofs.items()}
         return tuple(
-            StepKernel(job.work, roofs[job.work.dtype], job.launches, job.ops) for job in self._jobs
+            StepKernel(
+                job.work,
+                roofs[job.work.dtype],
+                job.launches,
+                job.ops,
+                law_of(job.work, s.chip) if s.law else None,
+            )
+            for job in self._jobs
         )
 
     @cached_property
@@ -275,6 +288,7 @@ def step(
     fusion: str = "pointwise",
     attention: str = "flash",
     reached: bool = False,
+    law: bool = False,
     floor: bool = True,
     resident: bool = False,
     reserve: float = 0.0,
@@ -310,6 +324,10 @@ def step(
         mask hides; the three compute everything.
     reached : bool
         Ceilings that were measured on the chip instead of published ones (`Chip.roofline`).
+    law : bool
+        Whether matmuls and attention take what the law says that was fitted to measured kernels
+        (`benchmarks.laws`), on GPUs that have one. Other kernels keep their roof. It is nearer to
+        measured decode steps; a long prefill runs at a lower clock than those kernels did.
     floor : bool
         Whether each launch costs at least the chip's floor, where that is known.
     resident : bool
@@ -365,6 +383,7 @@ def step(
             fusion=name_of("fusion", fusion, STRATEGIES),
             attention=name_of("attention", attention, ATTENTION),
             reached=flag("reached", reached),
+            law=flag("law", law),
             floor=flag("floor", floor),
             resident=flag("resident", resident),
             reserve=kept,

@@ -188,3 +188,25 @@ def test_typical_needs_neither_jax_nor_pandas() -> None:
     ask += "; print({'jax', 'pandas', 'matplotlib'} & set(sys.modules))"
     said = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
     assert said.stdout.strip() == "set()"
+
+
+def test_a_decode_step_is_predicted_better_by_the_law_and_a_prefill_worse() -> None:
+    """Small kernels have a fixed cost; large ones meet the power limit, which the law's did not."""
+    measured = rh.evidence.decode()
+
+    def errors(**options: Any) -> list[float]:
+        found = []
+        for row in measured["steps"]:
+            one = rh.serving.step("llama-3-8b", "h200", batch=row["batch"], reached=True, **options)
+            for name in ("JAX with cuDNN's attention", "PyTorch, compiled"):
+                found.append(abs(one.seconds / row[name] - 1))
+        return found
+
+    assert np.median(errors(law=True)) < 0.1 < 0.15 < np.median(errors())
+    for tokens, seconds in measured["prefill"].items():
+        options = {"phase": "prefill", "context": int(tokens), "reached": True}
+        by_law, by_roof = (
+            rh.serving.step("llama-3-8b", "h200", law=law, **options).seconds / seconds - 1
+            for law in (True, False)
+        )
+        assert by_law < by_roof < 0
