@@ -224,7 +224,9 @@ class Totals:
     @property
     def time_with_floor(self) -> float | None:
         """Seconds of all kernels, each launch and each turn of a loop no less than `floor`."""
-        return None if self.floor is None else sum(self._with_floor.values())
+        if self.floor is None:
+            return None
+        return max(sum(self._with_floor.values()), *self._streams.values())
 
     @property
     def _with_floor(self) -> dict[str, float]:

@@ -36,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             fn,
             *args,
             chip=options.chip,
+            topology=options.topology,
             jit=not options.as_it_is,
             seconds=options.seconds,
             energy=options.energy,
@@ -69,6 +70,7 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--chip", help="compile for this TPU, or a slice such as v6e-8, instead of running it"
     )
+    parser.add_argument("--topology", help="layout of those chips, for instance 4x4x4")
     parser.add_argument("--turns", metavar="LOOP=N", action="append", default=[], help=TURNS)
     parser.add_argument("--seconds", type=float, default=1.0, help="about how long to time it")
     parser.add_argument("--as-it-is", action="store_true", help="call it without jax.jit")

@@ -32,6 +32,7 @@ def explain(
     *args: Any,
     work: Work | Sequence[Work] | None = None,
     chip: Any = None,
+    topology: str | None = None,
     jit: bool = True,
     static_argnums: int | Sequence[int] | None = None,
     static_argnames: str | Sequence[str] | None = None,
@@ -68,6 +69,8 @@ def explain(
         A TPU that need not be here, or a slice such as "v6e-8": the function is compiled for it,
         nothing runs, and every second is the model's. For a trace, the chip that it was made on,
         where it doesn't say.
+    topology : str, optional
+        Layout of those chips, as in `analyze`.
     jit : bool
         False calls the function as it is: programs that it calls one by one, transfers and the
         host's time show.
@@ -121,8 +124,9 @@ def explain(
     """
     own = {key: value for key, value in locals().items() if key not in ("fn", "args", "kwargs")}
     refuse_ambiguous(explain, fn, args, own)
-    if name is not None:
-        text("name", name)
+    for option, value in (("name", name), ("topology", topology)):
+        if value is not None:
+            text(option, value)
     options = {
         "static_argnums": static_argnums,
         "static_argnames": static_argnames,
@@ -149,9 +153,10 @@ def explain(
         if not (callable(fn) or lowering.is_stage(fn)):
             raise BadType(f"the function must be callable, or a trace's folder, got {shown(fn)}")
         if chip is not None:
-            return modelled.explained(
-                fn, task.arguments, chip, task.jit, name, task.work, task.turns
-            )
+            asked = {"jit": task.jit, "turns": task.turns, "name": name}
+            return modelled.explained(fn, task.arguments, chip, task.work, topology, **asked)
+        if topology is not None:
+            raise BadType("topology= is the layout of chips that need not be here: give chip= too")
         return task.measured(say)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,26 +24,23 @@ def explained(
     fn: Any,
     arguments: Arguments,
     chip: Any,
-    jit: Mapping[str, Any],
-    name: str | None,
     work: Sequence[Work],
-    turns: Mapping[str, int],
+    topology: str | None,
+    **asked: Any,
 ) -> Explanation:
     """Compile a function for a chip, and explain what its kernels take by the roofline.
 
     The seconds of a row are those of its roof, but no kernel, and no turn of a loop, takes less
     than the floor that verdicts assume, and the call no less than `analyze` counts for it. A
-    finding's are what the roof would sink by.
+    finding's are what the roof would sink by. `asked` is what else a `Request` takes.
     """
     key, layout = targets.slice_of(chip)
     known = hardware.chip(key)
     missing = targets.can_compile(known)
     if missing is not None:
         raise targets.NoCompiler(missing)
-    report = Request(
-        fn, arguments, known, jit=jit, topology=layout, turns=turns, name=name
-    ).report()
-    program = Program(report.text, report.platform, calls=report.calls, turns=turns)
+    report = Request(fn, arguments, known, topology=topology or layout, **asked).report()
+    program = Program(report.text, report.platform, calls=report.calls, turns=asked["turns"])
     notes = ["compiled, not run: every second is the roofline's"]
     floor = report.floor or 0.0
     notes.append(

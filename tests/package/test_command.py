@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from compiled_reports import needs
@@ -136,27 +137,34 @@ def spread():
 
 
 @pytest.mark.parametrize(
-    ("name", "chip", "turns"), [("turning", "v6e", {"s.py:9": 5}), ("spread", "v6e-8", {})]
+    ("name", "chip", "options"),
+    [
+        ("turning", "v6e", {"turns": {"s.py:9": 5}}),
+        ("spread", "v6e-8", {}),
+        ("spread", "v6e", {"topology": "4x4"}),
+    ],
 )
 def test_the_commands_say_what_the_functions_say(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     name: str,
     chip: str,
-    turns: dict[str, int],
+    options: dict[str, Any],
 ) -> None:
     needs("v6e")
     script = tmp_path / "s.py"
     script.write_text(SCRIPT, "utf-8")
     fn, args, kwargs = made(f"{script}:{name}")
-    words = [f"--turns={loop}={n}" for loop, n in turns.items()]
-    words = [f"{script}:{name}", "--chip", chip, "--json", *words]
-    report = compiled.analyze(fn, *args, chip=chip, turns=turns, **kwargs)
+    words = [f"{script}:{name}", "--chip", chip, "--json"]
+    words += [f"--turns={loop}={n}" for loop, n in options.get("turns", {}).items()]
+    words += ["--topology", options["topology"]] if "topology" in options else []
+    report = compiled.analyze(fn, *args, chip=chip, **options, **kwargs)
     assert main(["analyze", *words]) == 0
     same = compiled.Report.from_json(capsys.readouterr().out)
     assert (same.rows, same.notes, same.devices) == (report.rows, report.notes, report.devices)
-    assert any(row.launches == 5 for row in report.rows) == bool(turns)
-    why = explain(fn, *args, chip=chip, turns=turns, progress=False, **kwargs)
+    assert any(row.launches == 5 for row in report.rows) == ("turns" in options)
+    assert same.topology == options.get("topology", {"v6e": "2x2", "v6e-8": "2x4"}[chip])
+    why = explain(fn, *args, chip=chip, progress=False, **options, **kwargs)
     assert main(["explain", *words]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["runs"] == pytest.approx([why.wall])

@@ -138,3 +138,13 @@ def test_a_kernel_that_stays_on_the_chip_meets_no_ceiling() -> None:
     elsewhere = CompiledKernel.of(row(read={"hbm": 100}), None)
     assert (elsewhere.times, elsewhere.roof_seconds, elsewhere.bound) == ({}, None, None)
     assert (elsewhere.hbm_bytes, elsewhere.cycle_seconds) == (100, None)
+
+
+def test_no_end_of_a_time_is_under_the_least() -> None:
+    reports = [report for report in compiled.records().values() if report.time_at_roof]
+    assert len(reports) > 100
+    for report in reports:
+        assert report.time_at_most >= 0.9999 * report.time_at_roof, report.name
+        assert report.time_with_floor >= 0.9999 * report.time_at_roof, report.name
+        words = report.bounds
+        assert (report.bound is None) == (len(words) != 1), report.name
