@@ -76,6 +76,10 @@ def board() -> dict[str, str]:
         "board_peer_within": f"{(peer.abs() <= LARGE).mean():.0%}",
         "board_peer_ours": f"{off[peer.index].median():.0%}",
         "board_groups": _groups(rows),
+        "board_unseen": _unseen(rows),
+        "board_scale": _scale(),
+        "board_streamless": _listed(list(dict.fromkeys(rows.chip[_streamless(rows)]))),
+        "board_streamless_rows": str(int(_streamless(rows).sum())),
         "board_worst": "\n\n".join(map(_worst, published.worst())),
         "board_constants": _constants(),
         "board_constant_count": str(len(own)),
@@ -297,6 +301,63 @@ def _value(key: str, row: Mapping[str, float]) -> str:
     if key.endswith("_rate"):
         return rh.si(row["value"], "B/s")
     return rh.si(row["value"], "s") if row["value"] < 1e-3 else significant(row["value"], 4)
+
+
+def unseen(rows: pandas.DataFrame) -> pandas.DataFrame:
+    """Return median errors of recipes that were left out: as predicted, and times a factor a chip.
+
+    A recipe is one chip, model and type, and has the middle one of its rows. Its factor is the
+    middle one of the chip's other recipes; of all others, where the chip has no other.
+    """
+    import pandas
+
+    columns = {"prediction": "reached s", "bound": "bound s", "rule of thumb": "rule of thumb s"}
+    errors = {}
+    for title, column in columns.items():
+        short = (rows["published s"] / rows[column]).groupby([rows.chip, rows.model, rows.type])
+        by = short.median()
+        factors = []
+        for recipe in by.index:
+            others = by.drop(recipe)
+            own = others[others.index.get_level_values("chip") == recipe[0]]
+            factors.append((own if len(own) else others).median())
+        errors[title] = [(times / by - 1).abs().median() for times in (1.0, factors)]
+    return pandas.DataFrame(errors, index=["as it is", "with a factor"])
+
+
+def swept(rows: pandas.DataFrame) -> pandas.Series:
+    """Return which rows are of MaxText's tables: one model on many sizes of slice."""
+    return rows.model.str.startswith("MaxText")
+
+
+def _unseen(rows: pandas.DataFrame) -> str:
+    dense = rows[rows.what == "dense"]
+    tables = [unseen(dense), unseen(dense[~swept(dense)])]
+
+    def row(name: str) -> list[str]:
+        return [name, *(f"{error:.1%}" for table in tables for error in table[name])]
+
+    heads = ["dense training, recipe by recipe", "median error", "with a factor"]
+    heads += ["without MaxText's tables", "with a factor"]
+    return markdown(heads, [row(str(name)) for name in tables[0]], numbers=4)
+
+
+def _scale() -> str:
+    """Return what is predicted and published of one model on the fewest and on the most chips."""
+    steps = [one for one in published.steps() if one.key.endswith("-16b") and one.chip == "v5e"]
+    few, many = steps[0], steps[-1]
+    assert isinstance(few, PublishedStep)
+    times = (f"{rh.si(one.seconds, 's')}" for one in (few, many))
+    predicted = (f"{rh.si(one.reached.seconds, 's')}" for one in (few, many))
+    return (
+        f"From {few.place.chips} to {many.place.chips:,} chips of v5e a step of {few.model.name} "
+        f"went from {' to '.join(times)}; predicted are {' and '.join(predicted)}"
+    )
+
+
+def _streamless(rows: pandas.DataFrame) -> pandas.Series:
+    """Return which rows have no sustained rate of memory that anybody published."""
+    return rows.chip.map(lambda key: rh.chip(key).reached.stream() is None)
 
 
 def _block(key: str) -> str:

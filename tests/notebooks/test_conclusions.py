@@ -469,3 +469,22 @@ def test_experts_of_deepseek_are_wide_enough_on_a_ring_of_4_and_not_of_16() -> N
     hosts = rh.network.topology("h100", 64)
     inside, across = (rh.training.least_tokens(hosts, over) for over in (hosts.fast, hosts.axes))
     assert inside < across < 1.2 * inside < rh.training.least_tokens(hosts, hosts["nic"])
+
+
+def test_no_part_of_a_dense_step_costs_most_on_every_chip() -> None:
+    """Chapter 25, by its own cell that takes a published step apart."""
+    cells = notebooks.load(path("can-you-trust-a-roofline")).cells
+    [cell] = [cell for cell in cells if cell.id == "parts"]
+    names: dict[str, Any] = {}
+    exec(cell.source, names)
+    shares: dict[str, dict[str, float]] = {}
+    for one in rh.published.steps():
+        if isinstance(one, rh.published.PublishedStep) and not one.model.experts:
+            own = shares.setdefault(one.chip, {})
+            for part, share in list(names["parts"](one).items())[1:]:
+                own[part] = own.get(part, 0.0) + share
+    largest = {chip: max(own, key=lambda part: own[part]) for chip, own in shares.items()}
+    assert set(largest.values()) == {
+        *("computed a second time", "ceilings below the peak", "network in sight"),
+        "not predicted",
+    }

@@ -11,7 +11,7 @@ from compiled_reports import jax, needs, per_chip, report_of
 from compiled_suite import SUITE
 
 from roofline_helpers import hlo
-from roofline_helpers.compiled import targets
+from roofline_helpers.compiled import analyze, targets
 from roofline_helpers.hardware import chip as chip_of
 
 
@@ -44,6 +44,20 @@ def test_counts_agree_with_the_hand(chip: str) -> None:
     needs(chip)
     wrong = {name: wrongly_counted(name, chip) for name in SUITE}
     assert {name: counts for name, counts in wrong.items() if counts} == {}
+
+
+@per_chip
+def test_cost_analysis_counts_a_copy_into_the_chip_four_times_over(chip: str) -> None:
+    """An operand that fits is copied, and on v4 a large one too: two and a third of the truth."""
+    needs(chip)
+    over = {}
+    for side in (2048, 8192):
+        square = jax.ShapeDtypeStruct((side, side), jax.numpy.bfloat16)
+        report = analyze(jax.numpy.matmul, square, square, chip=chip)
+        assert report.hbm_bytes == 6 * side**2
+        over[side] = report.xla_bytes / report.hbm_bytes
+    assert over[2048] == pytest.approx(7 / 3, rel=1e-3)
+    assert over[8192] == pytest.approx(7 / 3 if chip == "v4" else 1, rel=1e-3)
 
 
 @per_chip

@@ -221,6 +221,12 @@ def test_fp8_matmul_crosses_at_938_on_v7x():
     assert roof.bound(square).tolist() == ["memory", "compute"]
 
 
+def test_with_a_bf16_result_it_crosses_at_1251() -> None:
+    sizes = np.array([1250, 1251])
+    square = rh.work.matmul(sizes, sizes, sizes, "fp8", out="bf16")
+    assert rh.chip("v7x").roofline("fp8").bound(square).tolist() == ["memory", "compute"]
+
+
 def test_measured_ceilings_replace_only_what_is_given():
     measured = FULL.measured(peak=800, levels={"hbm": 8})
     assert (measured.peak, dict(measured.levels)) == (800, {"hbm": 8, "vmem": 100})

@@ -34,6 +34,28 @@ def test_every_row_opens_into_parts_that_add_up_to_its_prediction(texts: dict[st
         assert line.count("<summary>") == 1 + (one.compiled is not None)
 
 
+def test_a_factor_of_the_chip_does_more_than_the_prediction_s_detail() -> None:
+    """As the page says of recipes left out: a better model makes this fail, and the page change."""
+    rows = page_board.frame()
+    dense = rows[rows.what == "dense"]
+    for own in (dense, dense[~page_board.swept(dense)]):
+        errors = page_board.unseen(own)
+        assert errors.loc["with a factor", "rule of thumb"] < errors["prediction"].min()
+    steps = {one.key: one for one in published.steps()}
+    few, many = steps["v5e-256-16b"], steps["v5e-8192-16b"]
+    assert many.seconds > 1.1 * few.seconds
+    assert many.reached.seconds == pytest.approx(few.reached.seconds, rel=0.01)
+
+
+def test_where_nobody_published_a_stream_the_prediction_has_the_data_sheet_s(
+    texts: dict[str, str],
+) -> None:
+    rows = page_board.frame()
+    for key in rows.chip.unique():
+        chip = rh.chip(key)
+        assert (chip.name in texts["board_streamless"]) == (chip.reached.stream() is None)
+
+
 def test_the_worst_are_the_worst_and_each_has_its_reason(texts: dict[str, str]) -> None:
     worst = published.worst()
     off = rh.scoreboard().error.abs()
