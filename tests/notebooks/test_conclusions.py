@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -488,3 +489,39 @@ def test_no_part_of_a_dense_step_costs_most_on_every_chip() -> None:
         *("computed a second time", "ceilings below the peak", "network in sight"),
         "not predicted",
     }
+
+
+def test_steps_of_512_follow_the_reached_ceilings_and_of_256_do_not() -> None:
+    """Chapter 7: H200 over H100, whose reached peaks decide both steps."""
+    records = [rh.measure.measured()[chip] for chip in ("h100", "h200")]
+    for batch, near in ((256, False), (512, True)):
+        step = rh.work.matmul(batch, 8192, 8192)
+        roofs = [record.roofline("bf16") for record in records]
+        assert [roof.bound(step) for roof in roofs] == ["compute", "compute"]
+        slower = roofs[1].time(step) / roofs[0].time(step)
+        name = f"matmul {batch}×8192×8192 bf16"
+        measured = records[1].sample(name).seconds / records[0].sample(name).seconds
+        assert (measured == pytest.approx(slower, rel=0.02)) == near
+
+
+@pytest.mark.parametrize(
+    ("cell", "values", "said"),
+    [
+        ("a4af7f15", {"share": {"matmul": 0.9, "x + 1": 0.2}}, "none is above it"),
+        ("a4af7f15", {"share": {"matmul": 0.9, "x + 1": 1.2}}, "above it: x + 1"),
+        ("e2967782", {"in_place": 38.0, "apparent": 48.0}, "too little to show a cache"),
+        ("e2967782", {"in_place": 38.0, "apparent": 98.0}, "more than noise explains"),
+    ],
+)
+def test_what_is_said_of_the_reader_s_machine_follows_its_numbers(
+    cell: str, values: dict[str, Any], said: str
+) -> None:
+    """Chapter 7's two questions on this machine: by their own cells, with a table that is empty."""
+    [code] = [one.source for one in notebooks.load(path("misconceptions")).cells if one.id == cell]
+    start = code.index("above =" if "above =" in code else "larger =")
+    passed: dict[str, Any] = {}
+    fake = SimpleNamespace(ask=SimpleNamespace(question=lambda *_, **given: passed.update(given)))
+    exec(code[start:], {"rh": fake, "table": None, "passes": 1, **values})
+    assert passed["said"] == said
+    bank = (books.ROOT / "roofline_helpers/data/questions/misconceptions.toml").read_text("utf-8")
+    assert bank.count("{said}") == 2
