@@ -91,6 +91,13 @@ LAST = (
         "notebooks/limitations",
     ),
     Cause(
+        "depends",
+        "a kernel is near its roof, and what bounds it depends",
+        "time it on the chip: a note says what the program alone can't tell, the blocks that data "
+        "choose or a peak that nobody publishes",
+        "notebooks/can-you-trust-a-roofline",
+    ),
+    Cause(
         "launch-bound",
         "a kernel does less than a launch takes",
         "do more in each launch: fuse it, batch it, or unroll the loop around it",

@@ -88,15 +88,19 @@ def _bound(case: Case, row: Row) -> tuple[str, str]:
     """Return the last cause that fits a kernel, and how near it is to its roof."""
     if row.reachable is None:
         return "no-roof", ""
-    unit = _UNITS.get(row.limit, row.limit)
+    unit = " or ".join(_UNITS.get(limit, limit) for limit in row.limit.split(" or "))
     part = row.reachable / row.seconds if row.seconds else 1.0
     if not case.measured:
         if part < 0.5:
             each = si(row.seconds / max(row.launches, 1), "s")
             return "launch-bound", f", by {each} for each of {row.launches:,.0f} launches"
-        return _NEAR.get(row.limit, "memory-bound"), f" by the roofline, bound by {unit}"
+        return _near(row), f" by the roofline, bound by {unit}"
     reaches = f" and reaches {part:.0%} of its roof, bound by {unit}"
-    return (_NEAR.get(row.limit, "memory-bound") if part >= _CLOSE else "below-roof"), reaches
+    return (_near(row) if part >= _CLOSE else "below-roof"), reaches
+
+
+def _near(row: Row) -> str:
+    return "depends" if " or " in row.limit else _NEAR.get(row.limit, "memory-bound")
 
 
 _WORTH = 0.1
