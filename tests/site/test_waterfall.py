@@ -74,6 +74,7 @@ TAUGHT = {
     "memory-bound": "fusion",
     "compute-bound": "matrix unit",
     "vector-bound": "exponential|erf|elementwise",
+    "depends": "no verdict, unless both ends",
     "launch-bound": "launch",
     "no-roof": "ceilings",
 }

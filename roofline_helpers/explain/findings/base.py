@@ -95,7 +95,7 @@ LAST = (
         "a kernel is near its roof, and what bounds it depends",
         "time it on the chip: a note says what the program alone can't tell, the blocks that data "
         "choose or a peak that nobody publishes",
-        "notebooks/can-you-trust-a-roofline",
+        "notebooks/your-function",
     ),
     Cause(
         "launch-bound",
