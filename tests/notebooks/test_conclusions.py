@@ -420,6 +420,29 @@ def test_the_design_lab_s_python_has_the_settings_of_the_page() -> None:
     assert f"{story} tokens per second" in outputs("lab-design-challenge")
 
 
+def test_the_decode_step_misses_its_aim_by_the_bandwidth_of_reading() -> None:
+    timed = rh.evidence.decode()
+    ours = {step["batch"]: step["kernels of our own"] for step in timed["steps"]}
+    above = {batch: took / timed["roof"][str(batch)]["read"] for batch, took in ours.items()}
+    assert {batch: f"{ratio:.3f}" for batch, ratio in above.items()} == {
+        1: "1.186", 16: "1.122", 64: "1.110",
+    }  # fmt: skip
+    assert all(above[batch] > aim for batch, aim in {1: 1.15, 16: 1.08, 64: 1.08}.items())
+    chip = rh.chip("h200")
+    for roofs in timed["roof"].values():
+        moved = roofs["published"] * chip.memory["hbm"].bandwidth.value
+        assert roofs["read"] == pytest.approx(moved / float(chip.reached.stream("read")), rel=1e-3)
+    assert "The aim is missed at each batch" in prose("decode-step-made-fast")
+
+
+def test_the_decode_race_is_said_to_be_untuned_on_one_side_as_long_as_it_is() -> None:
+    command = rh.evidence.decode()["command"]
+    tuned_alike = "--tune" in command and "--quick" not in command
+    text = prose("decode-step-made-fast")
+    assert ("A fair race is open" in text) != tuned_alike
+    assert "beaten" not in text
+
+
 def test_quoted_triton_is_the_example_s() -> None:
     example = (books.ROOT / "examples/torch_chain.py").read_text("utf-8")
     blocks = re.findall(r"```python\n(.*?)```", prose("fused-kernel"), re.DOTALL)
