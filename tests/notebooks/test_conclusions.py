@@ -296,6 +296,27 @@ def test_a_clock_is_held_against_ceilings_that_were_reached() -> None:
     assert by_roof(reached=False) > 1.3 * naive / flash
 
 
+def test_exponentials_are_a_ceiling_of_attention() -> None:
+    """Twice the matmuls' peak on an H100 at heads of 128; two thirds are left if none is hidden."""
+    h100 = rh.chip("h100")
+    assert h100.clock
+    in_a_clock = h100.peak("bf16").value / h100.clock.value / 132
+    assert in_a_clock == pytest.approx(4096, rel=2e-3)
+    assert 4 * 128 * 16 / in_a_clock == pytest.approx(2, rel=2e-3)
+    # 148 SMs of 8192 FLOPs and 16 exponentials: the clock of the B200's peak is plausible
+    assert 1.8e9 < rh.chip("b200").peak("bf16").value / 148 / 8192 < 1.9e9
+    shares = {}
+    for gpu, record in rh.measure.measured().items():
+        for source in ("pallas", "cudnn", "torch") if record.chip else ():
+            one = record.sample("flash attention 2×16×8192×128 bf16", source)
+            peak = h100.peak("bf16").value * one.state["clock"] / h100.clock.value
+            shares[gpu, source] = one.matrix_flops / one.seconds / peak
+    hidden = {key for key, share in shares.items() if share > 0.68}
+    assert hidden == {("h100", "cudnn"), ("h100", "torch")}
+    assert all(0.66 < shares["h200", source] < 0.68 for source in ("cudnn", "torch"))
+    assert all(shares[gpu, "pallas"] < 0.5 for gpu in ("h100", "h200"))
+
+
 def test_one_yardstick_counts_what_is_needed() -> None:
     """PyTorch's ten tensors op by op are no better use of the memory than four in one kernel."""
     shown = outputs("fused-kernel")
