@@ -15,6 +15,7 @@ import page_numbers
 import roofline_helpers as rh
 from page_figures import first_kernels
 from roofline_helpers import compiled
+from roofline_helpers.explain import ladder
 from roofline_helpers.lab.design import TODAY
 from roofline_helpers.show import significant
 from tools import books
@@ -34,6 +35,7 @@ GUIDE = [
 ]
 LENGTHS = (128, 256, 512, 1024)
 ATTENTION: dict[str, Any] = {"batch": 4, "heads": 32, "head_dim": 128}
+RECORDED = "2×16×2048×128 bf16"
 
 
 def path(name: str) -> Path:
@@ -315,6 +317,51 @@ def test_exponentials_are_a_ceiling_of_attention() -> None:
     assert hidden == {("h100", "cudnn"), ("h100", "torch")}
     assert all(0.66 < shares["h200", source] < 0.68 for source in ("cudnn", "torch"))
     assert all(shares[gpu, "pallas"] < 0.5 for gpu in ("h100", "h200"))
+
+
+def test_an_h100_reads_keys_and_values_again_from_its_l2() -> None:
+    """Without a cache blocks of 128 rows are memory-bound; the counted bytes are not those."""
+    size = ATTENTION | {"q_len": 2048}
+    tensor = rh.work.flash_attention(**size).bytes / 4
+    blocks = {rows: rh.work.flash_attention(block_q=rows, **size) for rows in (64, 128)}
+    assert {rh.verdict(work, "h100").word for work in blocks.values()} == {"memory"}
+    assert blocks[128].bytes / tensor == 34
+    for source in ("pallas", "cudnn", "torch"):
+        one = rh.measure.measured()["h100"].sample(f"flash attention {RECORDED}", source)
+        assert one.dram_bytes
+        assert 4 < one.dram_bytes / (2 * 16 * 2048 * 128 * 2) < 6.5
+    l2 = rh.chip("h100").memory["l2"]
+    assert l2.bandwidth
+    assert l2.capacity.value > 2 * 2048 * 128 * 2 * 8  # of eight heads at a time
+    matmuls = blocks[64].matrix_flops / rh.chip("h100").roofline("bf16", reached=True).peak
+    through = {rows: work.bytes / l2.bandwidth.value / matmuls for rows, work in blocks.items()}
+    assert 0.9 < through[128] < 1.2 < 2 < through[64]
+
+
+def test_bytes_in_flight_fit_what_torch_compile_reaches() -> None:
+    """Little's law, at a latency that is assumed: enough for an H100, too few for an H200."""
+    rates = {}
+    for gpu in ("h100", "h200"):
+        one = rh.measure.measured()[gpu].sample("chain compiled 65536×4096 bf16", "torch.compile")
+        rates[gpu] = one.bandwidth
+    assert rates["h200"] < 1.05 * rates["h100"]
+    wants = {gpu: rh.chip(gpu).memory["hbm"].bandwidth.value for gpu in rates}
+    assert [f"{wants['h200'] * t / 1e6:.1f}" for t in (600e-9, 800e-9)] == ["2.9", "3.8"]
+    assert 0.85 < rates["h200"] / wants["h100"] < 1
+    assert rates["h200"] < 0.7 * wants["h200"]
+    assert "it is no proof" in prose("fusion-measured")
+
+
+def test_a_rate_that_kernels_beat_is_not_called_a_ceiling() -> None:
+    healthy = next(s.why for s in ladder.committed()["training"].steps if s.rung == "cuDNN")
+    assert healthy is not None
+    bars = {bar.name: bar.seconds for bar in healthy.waterfall}
+    both = bars["ceilings as reached"] + bars["faster than the roof"]
+    assert bars["faster than the roof"] < -1e-3
+    others = [s for name, s in bars.items() if name not in ("the compiled program",)]
+    others.remove(bars["ceilings as reached"])
+    assert both > 3 * max(others)  # still the largest
+    assert "A ceiling that kernels beat is none" in prose("where-the-time-goes")
 
 
 def test_one_yardstick_counts_what_is_needed() -> None:

@@ -273,7 +273,7 @@ FOLLOWS = [
     ("first-picture", r"([\d.]+) FLOP/byte against ([\d.]+)", 0, 0.9),
     ("first-picture", r"and ([\d,]+) against (\d+)", 1.1, 1000),
     ("first-measured", r"(\d+)% of its roof, against (\d+)%", 1.05, 10),
-    ("wt-healthy", r"([\d.]+) ms: the ceiling .* miss theirs by ([\d.]+) ms", 1.1, 100),
+    ("wt-healthy", r"([\d.]+) ms, less what .* miss theirs by ([\d.]+) ms", 1.1, 100),
     ("we-cause", r"counter found (\d+) tensors", 40, 1000),
     ("we-jit", r"([\d.]+): on this GPU", 3.9, 4.1),
     ("we-softmax", r"([\d.]+)\. Its traffic", 1.9, 2.1),
