@@ -63,6 +63,7 @@ def board() -> dict[str, str]:
         "board_seats": " and ".join(percent(rows.error[key]) for key in _seated()),
         "board_recipes": str(len(recipes)),
         "board_recipes_median": f"{recipes.median():.0%}",
+        "board_blackwell": percent(rows.error[dense & rows.chip.str.contains("b[23]00")].median()),
         "board_v6e": percent(rows.error[dense & (rows.chip == "v6e")].median()),
         "board_rule_median": f"{rule.median():.0%}",
         "board_v6e_rule": f"{theirs['v6e']:.0%}",
