@@ -91,6 +91,36 @@ def test_what_a_recipe_does_not_keep_is_computed_again() -> None:
     assert len(own) == 16
 
 
+IRONWOOD = {
+    **{"llama-3.1-70b": 6, "llama-3.1-405b": 2, "deepseek-v3": 4, "qwen3-235b": 2},
+    **{"gpt-oss-120b": 2, "gemma-4": 5, "wan-2.1": 1},
+}
+"""Rows of training/ironwood/README.md, by model."""
+MEGATRON = {
+    "h100": {14451, 1602, 292, 5630, 5275, 1575},
+    "b200": {30624, 661, 2139, 8213, 9299, 3269},
+    "gb200": {31508, 4312, 813, 3139, 4018, 15876, 23766, 4916},
+    "gb300": {37556, 4520, 999, 3848, 4357, 18347, 28934, 6131},
+}
+"""Tokens a second and GPU on Megatron-Bridge's page, release 25.11."""
+LEFT_OUT = {
+    "h100": {5630, 1575},  # contradicts itself; experts among tensor parallel pairs
+    "b200": {2139},  # predicts a second token
+    "gb200": {813, 3139, 4018, 4916},  # 256: no network between domains is published
+    "gb300": {999, 3848, 4357, 6131},
+}
+
+
+def test_what_the_cited_pages_have_is_here_or_left_out() -> None:
+    """A row that is neither fails; the files say why each is left out."""
+    ironwood = [one.key for one in ROWS if one.chip == "v7x"]
+    here = {model: sum(model in key for key in ironwood) for model in IRONWOOD}
+    assert {model for model in IRONWOOD if here[model] != IRONWOOD[model]} == {"gemma-4", "wan-2.1"}
+    for chip, tokens in MEGATRON.items():
+        own = {one.printed.get("tokens") for one in ROWS if one.chip == chip}
+        assert tokens - own == LEFT_OUT[chip]
+
+
 def test_nothing_beats_its_bound() -> None:
     assert [one.key for one in ALL if one.published.bound >= one.seconds] == []
 
