@@ -241,6 +241,7 @@ class _Walk:
     stated: Mapping[str, int] = field(default_factory=dict)
     calls: Sequence[PallasKernel] = ()
     loop: str = ""
+    begun: dict[str, int] = field(default_factory=dict)
     rows: list[Row] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     untold: list[str] = field(default_factory=list)
@@ -302,15 +303,15 @@ class _Walk:
         each, part = site.instruction, schedule.chain(site)
         row = self._row(site, times, read, part)
         exchange = row.collective
-        if part == "between" and (exchange is None or exchange.channel not in pending.channels):
+        if part == "between" and (exchange is None or exchange.channel not in self.begun):
             part = None  # it exchanges by itself
         if part == "start":
             row = replace(row, overlaps=True)
-            pending.channels[exchange.channel if exchange is not None else ""] = len(self.rows)
+            self.begun[exchange.channel if exchange is not None else ""] = len(self.rows)
         elif part is not None:
             row = replace(row, collective=None)
         if part == "done" and exchange is not None:
-            self._ends(pending.channels.pop(exchange.channel, None))
+            self._ends(self.begun.pop(exchange.channel, None))
             if not row.flops.matrix:
                 return
         if exchange is not None and exchange.kind == "collective-permute":

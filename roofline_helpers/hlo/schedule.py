@@ -88,10 +88,9 @@ def _values(where: Computation, each: Instruction) -> list[str]:
 
 @dataclass
 class Pending:
-    """What has started and hasn't ended: which row starts it, by instruction and by channel."""
+    """What has started and hasn't ended: which row starts it, by instruction."""
 
     starts: dict[str, int] = field(default_factory=dict)
-    channels: dict[str, int] = field(default_factory=dict)
 
     def ended(self, each: Instruction) -> int | None:
         """Return the row whose work an instruction waits for; None if it waits for none."""
