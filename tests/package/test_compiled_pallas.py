@@ -402,3 +402,15 @@ def test_devices_that_do_the_same_work_are_told() -> None:
     )
     assert split.extra == 1
     assert "times the" not in str(split)
+
+
+@pytest.mark.parametrize(("chip", "tokens"), [("v5e", 131072), ("v6e", 131072), ("v7x", 65536)])
+def test_keys_of_one_head_fit_where_those_of_the_next_are_fetched_beside_them(
+    chip: str, tokens: int
+) -> None:
+    """Chapter 20: the kernel that a sequence is too long for has more than one head."""
+    needs(chip)
+    one, two = (spec(1, heads, tokens, 128) for heads in (1, 2))
+    compiled.analyze(rh.kernels.attention, one, one, one, chip=chip)
+    with pytest.raises(compiled.DoesNotFit, match="vmem"):
+        compiled.analyze(rh.kernels.attention, two, two, two, chip=chip)
