@@ -475,6 +475,42 @@ def test_a_pipeline_gathers_sharded_weights_for_each_microbatch_and_whole_ones_n
     assert zero_1 < inside(1)
 
 
+def test_gradients_hide_between_slices_and_nothing_does_inside_one() -> None:
+    report = kept()["whole-llama-4x256x1", "v6e"]
+    over: dict[str, list[float]] = {"slice": [0.0, 0.0], "fsdp": [0.0, 0.0]}
+    for each in report.exchanges:
+        times = over[each.collective.axis or ""]
+        times[0] += each.seconds
+        times[1] += each.exposed
+    assert 0 < over["slice"][1] < 0.05 * over["slice"][0]
+    assert over["fsdp"][1] == pytest.approx(over["fsdp"][0])
+    # as counted: each chip sends its share of all gradients in bf16 over its host's network
+    place = rh.network.topology("v6e", "16x16", slices=4)
+    gradients = 2 * rh.models.model("llama-3-8b").parameters / 256
+    counted = rh.network.all_reduce(gradients, place["dcn"]).transfer
+    assert over["slice"][0] == pytest.approx(counted, rel=0.02)
+
+
+def test_a_recipe_s_flags_hide_gathers_where_there_are_some() -> None:
+    exposed: dict[tuple[str, str], float] = {}
+    for name in ("whole-llama-16x4", "whole-llama-16x4-flags"):
+        for each in kept()[name, "v5p"].exchanges:
+            key = name, each.collective.kind
+            exposed[key] = exposed.get(key, 0.0) + each.exposed
+    default, flags = (
+        {kind: t for (program, kind), t in exposed.items() if program == name}
+        for name in ("whole-llama-16x4", "whole-llama-16x4-flags")
+    )
+    assert sum(flags.values()) == pytest.approx(7 / 8 * sum(default.values()), rel=0.02)
+    saved = {kind: default[kind] - flags[kind] for kind in default}
+    assert saved["all-gather"] == pytest.approx(sum(saved.values()), rel=0.02)
+    counts = [
+        sum(each.collective.launches for each in kept()[name, "v5p"].exchanges)
+        for name in ("whole-llama-16x4", "whole-llama-16x4-flags")
+    ]
+    assert counts[0] == counts[1]  # an exchange that inner loops carry on is one
+
+
 def test_a_recipe_s_flags_hide_no_exchange_of_a_program_of_all_reduces() -> None:
     reports = [kept()[name, "v5p"] for name in ("whole-llama-64x1", "whole-llama-64x1-flags")]
     for report in reports:
