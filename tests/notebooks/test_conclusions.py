@@ -434,33 +434,6 @@ def test_an_all_to_all_s_bytes_a_link_are_fixed_for_an_array_and_grow_for_a_chip
         assert on_a_link(chips, 1e9) == pytest.approx(chips * 1e9 / 8)
 
 
-def test_which_part_of_a_dense_step_is_largest_depends_on_the_chip() -> None:
-    cells = {
-        cell.id: cell.source for cell in notebooks.load(path("can-you-trust-a-roofline")).cells
-    }
-    told: dict[str, Any] = {"rh": rh}
-    exec(cells["parts"], told)
-    board = rh.scoreboard()
-    dense = board[(board.step == "training") & (board.kind == "dense")]
-    by_chip: dict[str, dict[str, list[float]]] = {}
-    for key, chip in dense.chip.items():
-        for part, share in told["parts"](rh.published.published_step(key)).items():
-            by_chip.setdefault(chip, {}).setdefault(part, []).append(share)
-    largest: dict[str, set[str]] = {}
-    for chip, parts in by_chip.items():
-        means = {part: sum(each) / len(each) for part, each in list(parts.items())[1:]}
-        largest.setdefault(max(means, key=means.__getitem__), set()).add(chip)
-    assert largest == {
-        "ceilings below the peak": {"h100", "h200", "v7x"},
-        "computed a second time": {"v5e"},
-        "network in sight": {"v5p"},
-        "not predicted": {"b200", "v4", "v6e"},
-    }
-    said = prose("can-you-trust-a-roofline")
-    assert "attention in 16 bits) on H100, H200 and v7x, what is computed twice on v5e" in said
-    assert "the network on v5p, and what isn't predicted on v4, v6e and B200" in said
-
-
 def test_a_pipeline_gathers_sharded_weights_for_each_microbatch_and_whole_ones_never() -> None:
     place = rh.network.topology("v6e", "16x16", slices=4, ceilings="reached")
     mesh = {"pipeline": "dcn", "fsdp": ("x", "y")}
