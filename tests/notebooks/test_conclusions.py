@@ -14,7 +14,7 @@ import yaml
 import page_numbers
 import roofline_helpers as rh
 from page_figures import first_kernels
-from roofline_helpers import compiled
+from roofline_helpers import compiled, published
 from roofline_helpers.explain import ladder
 from roofline_helpers.lab.design import TODAY
 from roofline_helpers.show import significant
@@ -204,6 +204,23 @@ def test_few_rows_at_the_full_clock_lack_a_kernel_and_not_power() -> None:
     assert min(few.values(), key=lambda one: one.state["clock"]) is few[256, "jax"]
     efficiency = record.roofline("bf16").efficiency
     assert max(efficiency(few[key].rate, few[key].intensity) for key in full) < 0.5
+
+
+def test_fp8_steps_on_h100s_agreed_better_with_the_wrong_ceiling() -> None:
+    """What their prediction gained from a ceiling with a transpose in it wasn't knowledge."""
+    told: dict[str, Any] = {"rh": rh, "training": rh.training}
+    cells = notebooks.load(path("can-you-trust-a-roofline")).cells
+    exec(next(cell.source for cell in cells if "def with_fp8" in cell.source), told)
+    board = rh.scoreboard()
+    chosen = board[(board.chip == "h100") & (board.type == "fp8") & (board.kind == "dense")]
+    better = 0
+    for key, row in chosen.iterrows():
+        one = published.published_step(str(key))
+        wrong, now = (told["with_fp8"](one, rate) for rate in (told["first"], 1.357e15))
+        assert now.seconds == pytest.approx(row["reached s"], rel=1e-6)
+        assert now.seconds < wrong.seconds
+        better += abs(wrong.seconds / one.seconds - 1) < abs(now.seconds / one.seconds - 1)
+    assert (better, len(chosen)) == (4, 5)
 
 
 def test_quoted_fp8_programs_are_the_compilers() -> None:
