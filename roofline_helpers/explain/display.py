@@ -47,6 +47,21 @@ def headline(why: Explanation) -> str:
     return text
 
 
+def lead(why: Explanation) -> str:
+    """Return the largest loss, whether a cause explains it or not; empty if there is none."""
+    first = why.findings[0] if why.findings else None
+    if why.origin == "measured" and why.unexplained > max(
+        first.seconds if first else 0, why.wall / 20
+    ):
+        return f"largest loss: {si(why.unexplained, 's')} that no row explains"
+    if first is None:
+        return ""
+    where = f" ({first.source})" if first.source else ""
+    return (
+        f"{'largest loss' if first.seconds else 'longest'}: {first.title}{where}: {first.evidence}"
+    )
+
+
 def facts(why: Explanation) -> list[tuple[str, str]]:
     """Return what else is known of the run: label and text."""
     lines = []
@@ -97,9 +112,9 @@ def cells(why: Explanation, row: Row) -> dict[str, Any]:
         "line": row.source,
         "ms": row.seconds * 1e3,
         "share": f"{100 * row.seconds / why.wall:.1f} %",
-        "launches": round(row.launches, 2) if kernel else None,
-        "roof ms": None if row.reachable is None else row.reachable * 1e3,
         "lost ms": row.lost * 1e3 if kernel and row.reachable is not None else None,
+        "roof ms": None if row.reachable is None else row.reachable * 1e3,
+        "launches": round(row.launches, 2) if kernel else None,
         "GB/s": None if row.bandwidth is None else row.bandwidth / 1e9,
         "GFLOP/s": None if row.rate is None else row.rate / 1e9,
         "limit": row.limit,
@@ -137,7 +152,8 @@ def table(why: Explanation) -> pandas.DataFrame:
 
 def text(why: Explanation) -> str:
     """Return an explanation as plain text."""
-    lines = [title(why), f"  {headline(why)}", *_facts(why), "", *_rows(why), ""]
+    head = [title(why), *(f"  {line}" for line in (headline(why), lead(why)) if line)]
+    lines = [*head, *_facts(why), "", *_rows(why), ""]
     lines += ["  from the roof to the clock", *_bars(why)]
     lines += ["", *_findings(why)]
     lines += [f"  note: {note}" for note in why.notes]

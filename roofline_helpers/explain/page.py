@@ -51,6 +51,7 @@ def _body(why: Explanation, page: bool) -> str:
     parts = [
         f'<{heading} class="title">{html.escape(display.title(why))}</{heading}>',
         f'<p class="headline">{html.escape(display.headline(why))}</p>',
+        f'<p class="headline">{html.escape(display.lead(why))}</p>',
         _facts(why),
         _part("From the roof to the clock", steps, page),
         _findings(why, page),

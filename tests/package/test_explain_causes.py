@@ -405,3 +405,25 @@ def test_a_cause_that_nobody_checked_is_named_without_seconds() -> None:
     assert (
         cost(sure) == "in kernels that take 50% of the call: costs 2.18 ms to 2.28 ms, by 2 pairs"
     )
+
+
+# --- what a report says first ---------------------------------------------------------------------
+
+
+def test_a_report_leads_with_the_largest_loss_named_or_not() -> None:
+    """A matmul that loses most of the call comes before two causes of 2 % each."""
+    why = next(step.why for step in committed()["decode"].steps if step.why)
+    lost = Finding("below-roof", 0.8 * why.wall, ("dot",), "matmul takes 94% of the call")
+    small = [Finding(cause, 0.02 * why.wall, ("k",), "") for cause in ("unfused", "tail")]
+    report = replace(why, findings=(lost, *small))
+    line = "largest loss: a kernel is far below its roof: matmul takes 94% of the call"
+    assert str(report).splitlines()[2].strip() == line
+    html = report._repr_html_()
+    assert 0 < html.index(line) < html.index("From the roof to the clock")
+    assert list(why.table().columns[1:4]) == ["ms", "share", "lost ms"]
+
+
+def test_time_that_no_row_explains_leads_where_it_is_the_largest() -> None:
+    why = next(step.why for step in committed()["decode"].steps if step.why)
+    slower = replace(why, runs=tuple(3 * seconds for seconds in why.runs))
+    assert "that no row explains" in str(slower).splitlines()[2]
