@@ -172,17 +172,19 @@ def test_the_16_bit_type() -> None:
 def test_a_roofline_of_what_was_reached():
     h100 = rh.chip("h100")
     roof = h100.roofline("bf16", reached=True)
-    assert (roof.peak, roof.bandwidth) == (h100.reached.matrix["bf16"].value, 3.269e12)
+    assert (roof.peak, roof.bandwidth) == (h100.reached.matrix["bf16"].value, 3.178e12)
     assert (roof.origin, roof.name) == ("measured", "NVIDIA H100 SXM bf16, reached")
-    assert roof.ridge == pytest.approx(222.4, abs=0.1)
+    assert roof.ridge == pytest.approx(228.8, abs=0.1)
     assert rh.chip("h200").roofline(reached=True).ridge == pytest.approx(148.9, abs=0.1)
     assert roof.vector == h100.reached.vector["fp32"].value
     assert roof.floor == h100.roofline().floor == h100.floor.value
 
 
-def test_the_memory_s_ceiling_is_the_fastest_stream_or_the_one_that_is_named():
+def test_the_memory_s_ceiling_is_reading_or_the_stream_that_is_named():
     h100, h200 = rh.chip("h100"), rh.chip("h200")
-    assert h100.reached.stream() is h100.reached.streams["write"]
+    # an H100 writes faster than it reads, and what reads can't reach that
+    assert h100.reached.stream() is h100.reached.streams["read"]
+    assert float(h100.reached.stream()) < float(h100.reached.stream("write"))
     assert h200.reached.stream() is h200.reached.streams["read"]
     assert h200.roofline(reached="copy").bandwidth == h200.reached.streams["copy"].value
     with pytest.raises(UnknownName, match=r"stream that was measured 'cpy'.*Nearest: 'copy'"):
