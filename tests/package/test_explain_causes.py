@@ -346,19 +346,19 @@ def cross_entropy(chunks: int) -> Callable[..., Any]:
     return jax.grad(loss, (0, 1))
 
 
-def test_a_cross_entropy_in_chunks_needs_less_memory_and_no_less_time() -> None:
+def test_a_cross_entropy_in_chunks_takes_less_time_only_if_a_chunk_stays_on_the_chip() -> None:
+    """A v6e has 128 MiB of VMEM: one of 2 chunks of logits has 268 MB, one of 8 has 67 MB."""
     if (missing := can_compile("v6e")) is not None:
         pytest.skip(missing)
-    args = (
-        spec(1024, 32768, dtype=BF16),
-        spec(8192, 1024, dtype=BF16),
-        spec(8192, dtype=jnp.int32),
-    )
-    whole, chunked = (rh.analyze(cross_entropy(n), *args, chip="v6e") for n in (1, 8))
-    assert chunked.memory.temporaries < 0.5 * whole.memory.temporaries
-    assert sum(k.hbm_bytes for k in chunked.kernels) > sum(k.hbm_bytes for k in whole.kernels)
-    advice = CAUSES["logits"].advice
-    assert "less memory, and no less time" in advice
+    args = spec(1024, 32768, dtype=BF16), spec(8192, 1024, dtype=BF16), spec(8192, dtype=jnp.int32)
+    reports = {n: rh.analyze(cross_entropy(n), *args, chip="v6e") for n in (1, 2, 8)}
+    memory = {n: each.memory.temporaries for n, each in reports.items()}
+    moved = {n: sum(k.hbm_bytes for k in each.kernels) for n, each in reports.items()}
+    assert memory[2] < 0.7 * memory[1]
+    assert memory[8] < 0.5 * memory[1]
+    assert moved[2] > 0.97 * moved[1]
+    assert moved[8] < 0.7 * moved[1]
+    assert "only if a chunk's logits stay on the chip" in CAUSES["logits"].advice
 
 
 # --- seconds that somebody checked ----------------------------------------------------------------

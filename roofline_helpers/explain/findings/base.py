@@ -203,8 +203,8 @@ CAUSES = _causes(
     Cause(
         "logits",
         "logits are written to memory and read again",
-        "a kernel that keeps a block of them on the chip; a cross-entropy in chunks needs less "
-        "memory, and no less time",
+        "a cross-entropy in chunks: it needs less memory, but less time only if a chunk's logits "
+        "stay on the chip, and more with many chunks",
         "notebooks/where-the-time-goes",
     ),
     Cause(
