@@ -346,19 +346,24 @@ def cross_entropy(chunks: int) -> Callable[..., Any]:
     return jax.grad(loss, (0, 1))
 
 
-def test_a_cross_entropy_in_chunks_takes_less_time_only_if_a_chunk_stays_on_the_chip() -> None:
-    """A v6e has 128 MiB of VMEM: one of 2 chunks of logits has 268 MB, one of 8 has 67 MB."""
+@pytest.mark.parametrize(("width", "rows", "fewer"), [(1024, 8192, True), (4096, 2048, False)])
+def test_what_chunks_of_a_cross_entropy_gain_depends_on_its_sizes(
+    width: int, rows: int, fewer: bool
+) -> None:
+    """Each chunk reads the head's weights, and its gradient, again."""
     if (missing := can_compile("v6e")) is not None:
         pytest.skip(missing)
-    args = spec(1024, 32768, dtype=BF16), spec(8192, 1024, dtype=BF16), spec(8192, dtype=jnp.int32)
-    reports = {n: rh.analyze(cross_entropy(n), *args, chip="v6e") for n in (1, 2, 8)}
-    memory = {n: each.memory.temporaries for n, each in reports.items()}
-    moved = {n: sum(k.hbm_bytes for k in each.kernels) for n, each in reports.items()}
-    assert memory[2] < 0.7 * memory[1]
-    assert memory[8] < 0.5 * memory[1]
-    assert moved[2] > 0.97 * moved[1]
-    assert moved[8] < 0.7 * moved[1]
-    assert "only if a chunk's logits stay on the chip" in CAUSES["logits"].advice
+    args = (
+        spec(width, 32768, dtype=BF16),
+        spec(rows, width, dtype=BF16),
+        spec(rows, dtype=jnp.int32),
+    )
+    whole, chunked = (rh.analyze(cross_entropy(n), *args, chip="v6e") for n in (1, 8))
+    moved = [sum(kernel.hbm_bytes for kernel in each.kernels) for each in (whole, chunked)]
+    assert (moved[1] < 0.8 * moved[0]) == fewer
+    assert (moved[1] > moved[0]) == (not fewer)
+    if fewer:
+        assert chunked.memory.temporaries < 0.5 * whole.memory.temporaries
 
 
 # --- seconds that somebody checked ----------------------------------------------------------------

@@ -203,8 +203,8 @@ CAUSES = _causes(
     Cause(
         "logits",
         "logits are written to memory and read again",
-        "a cross-entropy in chunks: it needs less memory, but less time only if a chunk's logits "
-        "stay on the chip, and more with many chunks",
+        "a cross-entropy in chunks needs less memory; whether it takes less time depends on its "
+        "sizes, since each chunk reads the head's weights again: compile both",
         "notebooks/where-the-time-goes",
     ),
     Cause(
