@@ -160,7 +160,7 @@ class Chip:
             A link of the chip, for instance "ici": adds a network ceiling.
         reached : bool or str
             Whether to take measured ceilings (`reached`) instead of published ones. The memory's
-            is that of reading where it was measured, or the stream that is named, for instance "copy".
+            is that of reading where it was measured, or the named stream, for instance "copy".
             What nobody measured stays published, and the name of the roofline says so.
 
         Raises
