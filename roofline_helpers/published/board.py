@@ -71,7 +71,7 @@ def worst(count: int = 5) -> tuple[PublishedStep | PublishedDecode, ...]:
     Examples
     --------
     >>> [step.key for step in worst(1)]
-    ['b200-64-gpt-oss-120b']
+    ['b200-8-qwen3-30b-fp8']
     """
     board = scoreboard()
     order = board.error.abs().sort_values(ascending=False).index
