@@ -23,7 +23,7 @@ from typing import Any
 from roofline_helpers.explain.ceilings import Roofs
 from roofline_helpers.explain.explaining import explain
 from roofline_helpers.explain.explanation import Energy, Explanation
-from roofline_helpers.explain.findings import CAUSES, Cause, Finding, causes
+from roofline_helpers.explain.findings import CAUSES, Cause, Check, Finding, causes
 from roofline_helpers.explain.loading import committed, load, loads
 from roofline_helpers.explain.record import SCHEMA
 from roofline_helpers.explain.rows import Row
@@ -38,6 +38,7 @@ __all__ = [
     "Bar",
     "Finding",
     "Cause",
+    "Check",
     "CAUSES",
     "causes",
     "Roofs",

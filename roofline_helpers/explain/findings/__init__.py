@@ -8,7 +8,7 @@ shapes of products), `fusing` (what is written and read again), `waiting` (launc
 other devices).
 """
 
-from roofline_helpers.explain.findings.base import CAUSES, Case, Cause, Finding, causes
+from roofline_helpers.explain.findings.base import CAUSES, Case, Cause, Check, Finding, causes
 from roofline_helpers.explain.findings.listed import findings
 
-__all__ = ["CAUSES", "Case", "Cause", "Finding", "causes", "findings"]
+__all__ = ["CAUSES", "Case", "Cause", "Check", "Finding", "causes", "findings"]

@@ -21,7 +21,13 @@ LEAST_SHARE = 0.01
 
 
 class Check(NamedTuple):
-    """What pairs of programs, with a cause and without, gained: shares of the claimed seconds."""
+    """What pairs of programs, with a cause and without, gained: shares of the claimed seconds.
+
+    Examples
+    --------
+    >>> Check(0.83, 2.03, "6 pairs of programs timed on an H200").high
+    2.03
+    """
 
     low: float
     high: float
