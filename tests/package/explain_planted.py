@@ -408,7 +408,7 @@ def slow_host() -> Made:
     return step, (normal(256, 256),)
 
 
-@planted("host", long_program)
+@planted("dispatch", long_program)
 def short_program() -> Made:
     return lambda x: x + 1, (normal(64),)
 
@@ -451,6 +451,23 @@ def sharded(split: bool) -> Made:
 @planted("communication", lambda: sharded(False), chip="v5e")
 def summed_over_devices() -> Made:
     return sharded(True)
+
+
+def step_of_updates() -> tuple[Any, Any]:
+    def step(weights: Any, gradients: Any) -> Any:
+        return jax.tree.map(lambda w, g: w - 0.1 * g, weights, gradients)
+
+    return step, ([normal(2**22) for _ in range(4)], [normal(2**22) for _ in range(4)])
+
+
+def updated_in_place() -> Made:
+    step, args = step_of_updates()
+    return jax.jit(step, donate_argnums=0), args
+
+
+@planted("fresh-results", updated_in_place)
+def updated_anew() -> Made:
+    return step_of_updates()
 
 
 @functools.cache
