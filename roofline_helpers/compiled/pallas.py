@@ -102,10 +102,12 @@ def _platform_index(platforms: Sequence[Any], platform: str) -> Any:
 
 
 def _by_blocks(each: Any, values: Sequence[Any], platform: str) -> PallasKernel | None:
-    """Return the count of a `pallas_call`; None where its grid isn't known, or too large."""
+    """Return the count of a `pallas_call`; None where its grid is too large, or isn't known."""
     mapping = each.params["grid_mapping"]
     grid = mapping.grid
-    if not all(isinstance(size, int) for size in grid) or math.prod(grid) > MOST_STEPS:
+    if not all(isinstance(size, int) for size in grid):
+        return _by_declaration(each, mapping, platform)
+    if math.prod(grid) > MOST_STEPS:
         return None
     machine = _machine(each, platform)
     steps = _steps(grid)
@@ -144,6 +146,64 @@ def _by_blocks(each: Any, values: Sequence[Any], platform: str) -> PallasKernel 
         )
     vmem = _vmem(mapping, refs) if machine == "tpu" else 0.0
     return _kernel(each, machine, tuple(grid), operands, walk, vmem)
+
+
+def _by_declaration(each: Any, mapping: Any, platform: str) -> PallasKernel | None:
+    """Return the count of a `pallas_call` whose grid depends on data; None without a declared cost.
+
+    FLOPs are those that its author declares. Where data choose one of a stack of arrays, the least
+    is one of them, and every other array once; the most is what the author declares.
+    """
+    cost = each.params.get("cost_estimate")
+    if cost is None:
+        return None
+    grid = tuple(size if isinstance(size, int) else 1 for size in mapping.grid)
+    once, body = (1,) * len(grid), each.params["jaxpr"]
+    walk = Body(once, _steps(once))
+    walk.run(body, {}, np.ones(1))
+    bounds, first = mapping.num_dynamic_grid_bounds, mapping.num_index_operands
+    operands = []
+    for place, var in enumerate(each.invars[bounds : bounds + first]):
+        size = _size(var.aval)
+        whole = _dims(var.aval), str(var.aval.dtype), size, None, 0, size, False
+        operands.append(Operand(_name(body, place), *whole))
+    for place, block in enumerate(mapping.block_mappings):
+        array, size = _array(block), _size(_array(block))
+        chosen = _chosen(block, len(grid))
+        least = size / math.prod(n for n, one in zip(array.shape, chosen, strict=True) if one)
+        lengths = tuple(map(_length, block.block_shape))
+        operands.append(
+            Operand(
+                _name(body, first + place),
+                _dims(array),
+                str(array.dtype),
+                size,
+                lengths,
+                0,
+                least,
+                place >= mapping.num_inputs,
+                size,
+            )
+        )
+    walk.matrix, walk.vector, walk.transcendentals = float(cost.flops), 0.0, 0.0
+    walk.unsure.clear()
+    return _kernel(each, _machine(each, platform), grid, operands, walk, 0.0)
+
+
+def _chosen(block: Any, axes: int) -> list[bool]:
+    """Return along which axes of its array data choose a block of which there is one at a time."""
+    closed = block.index_map_jaxpr
+    inner = closed.jaxpr
+    known = dict(zip(inner.constvars, map(small, closed.consts), strict=False))
+    known |= {var: np.zeros(1) for var in inner.invars[:axes]}
+    once = (1,) * axes
+    Body(once, _steps(once)).run(inner, known, np.ones(1))
+    single = [
+        not hasattr(size, "block_size") and not isinstance(size, int) for size in block.block_shape
+    ]
+    return [
+        one and value_of(var, known) is None for one, var in zip(single, inner.outvars, strict=True)
+    ]
 
 
 def _by_program(each: Any, values: Sequence[Any], platform: str) -> PallasKernel | None:

@@ -44,7 +44,8 @@ class Operand:
         Whether it is written rather than read.
     most : float, optional
         Bytes of all fetches where data choose the blocks, and every step may fetch another one;
-        `moved` is then the array once. None where the blocks are known.
+        `moved` is then the array once. None where the blocks are known. Of a kernel whose grid
+        depends on data, the array once, and `moved` one of those that it stacks.
 
     Examples
     --------

@@ -454,7 +454,7 @@ class _Walk:
             whose = "as its author declares" if row.most_bytes == stated else "if each step does"
             self.notes.append(
                 f"{row.name}: data choose its blocks, so its bytes are between {moved.bytes:,} "
-                f"(each array once, which counts) and {row.most_bytes:,} ({whose})"
+                f"(at least, which counts) and {row.most_bytes:,} ({whose})"
             )
         elif stated is not None and abs(stated - moved.bytes) > 0.01 * moved.bytes:
             counted = "its blocks move" if blocks else "its operands and results have"

@@ -181,11 +181,15 @@ def test_paged_attention_says_what_depends_on_data() -> None:
     assert sum(kernel.reads) > 0
 
 
-def test_a_grid_of_unknown_size_is_left_to_what_is_declared() -> None:
-    megablox = pytest.importorskip("jax.experimental.pallas.ops.tpu.megablox")
-    args = spec(4096, 512), spec(8, 512, 1024), spec(8, dtype="int32")
-    traced = jax.jit(lambda *a: megablox.gmm(*a, preferred_element_type=jnp.bfloat16)).trace(*args)
-    assert pallas.counted(traced.jaxpr) == ()
+def test_a_grid_of_unknown_size_reads_one_group_s_weights_at_least() -> None:
+    m, k, n, groups = 4096, 512, 1024, 8
+    fn, args = grouped_matmul(m, k, n, groups)
+    kernel = only(fn, *args)
+    assert kernel.matrix_flops == kernel.declared["flops"] == 2 * m * k * n
+    assert (kernel.types, kernel.unsure) == (("bf16",), ())
+    x, w = kernel.reads[-2:]
+    assert (x, w, kernel.writes) == (BF16 * m * k, BF16 * k * n, (BF16 * m * n,))
+    assert kernel.most == kernel.declared["bytes_accessed"]
 
 
 def grouped_matmul(m: int, k: int, n: int, groups: int) -> tuple[Any, tuple[Any, ...]]:
@@ -200,7 +204,7 @@ def test_bytes_of_blocks_that_data_choose_are_a_range_and_no_verdict() -> None:
     fn, args = grouped_matmul(m, k, n, groups)
     report = compiled.analyze(fn, *args, chip="v5p")
     (kernel,) = [kernel for kernel in report.kernels if kernel.matrix_flops]
-    once = BF16 * (m * k + groups * k * n + m * n)
+    once = BF16 * (m * k + k * n + m * n)  # at least one group has rows
     # By hand: 128 × 128 blocks, the whole contraction for each block of the result
     by_blocks = BF16 * (m * k * n / 128 + (m / 128) * k * n + m * n)
     assert kernel.hbm_bytes == pytest.approx(once, rel=1e-3)
@@ -231,10 +235,14 @@ def test_bytes_of_blocks_that_data_choose_are_a_range_and_no_verdict() -> None:
 
 def test_a_verdict_that_data_cannot_change_is_given() -> None:
     needs("v5p")
-    fn, args = grouped_matmul(128, 2048, 4096, 8)  # few rows: the weights bound it either way
+    fn, args = grouped_matmul(128, 2048, 4096, 8)  # few rows: any group's weights bound it
     report = compiled.analyze(fn, *args, chip="v5p")
     assert report.most_bytes > report.hbm_bytes
-    assert (report.bound, report.bounds) == ("memory", ("memory",))
+    (kernel,) = [kernel for kernel in report.kernels if kernel.matrix_flops]
+    assert (kernel.bound, kernel.depends) == ("memory", False)
+    assert report.bounds == ("memory", "latency")  # the small kernels that find the groups' rows
+    fn, args = grouped_matmul(512, 2048, 4096, 64)  # 8 rows a group, or all in one
+    assert compiled.analyze(fn, *args, chip="v5p").bounds[:2] == ("compute", "memory")
 
 
 def test_blocks_that_data_choose_count_once_and_at_most_at_every_step() -> None:
