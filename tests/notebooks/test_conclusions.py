@@ -512,6 +512,23 @@ def test_a_recipe_s_flags_hide_no_exchange_of_a_program_of_all_reduces() -> None
     assert exchanged[0] == exchanged[1]
 
 
+def test_the_count_tells_apart_what_is_well_away_from_its_number_and_only_that() -> None:
+    shapes = {"v5e": "4x4", "v5p": "2x2x4", "v6e": "4x4"}
+    numbers, exposed = {}, {}
+    for chip, shape in shapes.items():
+        place = rh.network.topology(chip, shape)
+        numbers[chip] = rh.training.least_tokens(place, place.fast)
+        for tokens in (512, 2048, 8192, *((4096,) if chip == "v6e" else ())):
+            made = kept()[f"shard-fsdp-{16 * tokens}", chip].exchanges
+            share = sum(e.exposed for e in made) / sum(e.seconds for e in made)
+            exposed[chip, tokens] = share
+    near = exposed.pop(("v6e", 4096))
+    for (chip, tokens), share in exposed.items():
+        assert (share > 0.5) == (tokens < numbers[chip])
+    assert 0.9 * numbers["v6e"] < 4096 < numbers["v6e"]
+    assert near == pytest.approx(0.185, abs=0.001)
+
+
 def test_speculative_decoding_makes_a_token_in_less_than_the_least_time_of_a_step() -> None:
     place = rh.network.topology("v6e", "2x4")
     large, small = (

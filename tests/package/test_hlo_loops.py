@@ -148,3 +148,49 @@ def test_loops_of_the_real_compiler_say_how_often_they_turn() -> None:
     notes = " ".join(ledger.notes)
     assert "counts 4 times" in notes
     assert "counts 5 times" in notes
+
+
+def test_an_exchange_that_a_loop_carries_on_is_one() -> None:
+    """A TPU's fusions start an exchange, carry it on in the turns of a loop, and wait for it."""
+    pair, kept = "(f32[16]{0}, f32[64]{0})", "(s32[], f32[16]{0}, f32[64]{0})"
+    parts = "%p: f32[16], %q: f32[64]"
+
+    def fused(name: str, given: str, root: str) -> str:
+        gather = "all-gather(%p), channel_id=7, replica_groups={{0,1,2,3}}, dimensions={0}"
+        named = "".join(
+            f"  %{each} = f32[{size}]{{0}} parameter({i})\n"
+            for i, (each, size) in enumerate((("p", 16), ("q", 64))[: given.count(":")])
+        )
+        body = f"{named}  %g = f32[64]{{0}} {gather}\n  ROOT {root}\n"
+        return f"%{name} ({given}) -> {pair} {{\n{body}}}"
+
+    call = "custom-call(%p, %g), custom_call_target"
+    text = program(
+        "  %x = f32[16]{0} parameter(0)\n  %s = s32[] constant(0)\n"
+        f"  %b = {pair} fusion(%x), kind=kCustom, calls=%begin\n"
+        "  %v = f32[16]{0} get-tuple-element(%b), index=0\n"
+        "  %u = f32[64]{0} get-tuple-element(%b), index=1\n"
+        f"  %t = {kept} tuple(%s, %v, %u)\n"
+        f"  %w = {kept} while(%t), condition=%cond, body=%body\n"
+        "  %c = f32[16]{0} get-tuple-element(%w), index=1\n"
+        "  %d = f32[64]{0} get-tuple-element(%w), index=2\n"
+        "  ROOT %e = f32[64]{0} fusion(%c, %d), kind=kCustom, calls=%end",
+        fused("begin", "%p: f32[16]", f'%r = {pair} {call}="AsyncCollectiveStart"'),
+        fused("carry", parts, f"%r = {pair} tuple(%p, %g)"),
+        fused("end", parts, f'%r = f32[64]{{0}} {call}="AsyncCollectiveDone"'),
+        f"%cond (t: {kept}) -> pred[] {{\n  %t = {kept} parameter(0)\n"
+        "  %i = s32[] get-tuple-element(%t), index=0\n  %n = s32[] constant(4)\n"
+        "  ROOT %l = pred[] compare(%i, %n), direction=LT\n}",
+        f"%body (t: {kept}) -> {kept} {{\n  %t = {kept} parameter(0)\n"
+        "  %i = s32[] get-tuple-element(%t), index=0\n  %one = s32[] constant(1)\n"
+        "  %j = s32[] add(%i, %one)\n  %v = f32[16]{0} get-tuple-element(%t), index=1\n"
+        "  %u = f32[64]{0} get-tuple-element(%t), index=2\n"
+        f"  %f = {pair} fusion(%v, %u), kind=kOutput, calls=%carry, "
+        "output_to_operand_aliasing={{0}: (0, {}), {1}: (1, {})}\n"
+        "  %a = f32[16]{0} get-tuple-element(%f), index=0\n"
+        "  %z = f32[64]{0} get-tuple-element(%f), index=1\n"
+        f"  ROOT %r = {kept} tuple(%j, %a, %z)\n}}",
+    )
+    exchanges = [row for row in hlo.kernels(text, "tpu").rows if row.collective]
+    assert [(row.name, row.collective.launches) for row in exchanges] == [("b", 1)]
+    assert exchanges[0].behind >= 1
