@@ -100,7 +100,7 @@ def as_analyzed(rows: Sequence[Row], report: Report) -> tuple[Row, ...]:
                 least=roof,
                 tiled=roof if beside else max(row.tiled or 0.0, roof),
                 reachable=short(reachable),
-                limit=" or ".join(dict.fromkeys(kernel.limits for kernel in kernels)),
+                limit=" or ".join(dict.fromkeys(k.limits for k in kernels if k.limits)),
             )
         )
     return _not_hidden(listed, report)
