@@ -89,6 +89,7 @@ def waterfall(rows: Sequence[Row], wall: float, hand: float | None = None) -> tu
         bars.append(Bar(name, math.fsum(r.seconds for r in rows if r.kind == kind), meaning))
     seen = [bar for bar in bars if bar.seconds]
     rest = wall - math.fsum(bar.seconds for bar in seen)
+    rest = 0.0 if abs(rest) < 1e-12 * wall else rest  # what is left of rounding explains nothing
     meaning = "the wall time without the profiler minus all of the above, measured with it"
     return (*seen, Bar(REST, rest, meaning))
 

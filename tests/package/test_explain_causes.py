@@ -26,6 +26,7 @@ from roofline_helpers.explain.ladder import committed
 from roofline_helpers.explain.modelled import case_of
 from roofline_helpers.explain.program import Program
 from roofline_helpers.explain.rows import HOST, Row
+from roofline_helpers.explain.waterfall import waterfall
 
 BF16, F32 = jnp.bfloat16, jnp.float32
 CPU = Ceilings(None, Reached(1e10, {"fp32": 1e11}, vector=2e10))
@@ -432,3 +433,9 @@ def test_time_that_no_row_explains_leads_where_it_is_the_largest() -> None:
     why = next(step.why for step in committed()["decode"].steps if step.why)
     slower = replace(why, runs=tuple(3 * seconds for seconds in why.runs))
     assert "that no row explains" in str(slower).splitlines()[2]
+
+
+def test_what_rounding_leaves_is_no_time() -> None:
+    rows = tuple(Row(f"k{n}", seconds=0.1, reachable=0.1, least=0.1) for n in range(3))
+    assert waterfall(rows, wall=0.1 + 0.1 + 0.1)[-1].seconds == 0.0
+    assert waterfall(rows, wall=0.4)[-1].seconds == pytest.approx(0.1)

@@ -277,7 +277,7 @@ CAUSES = _causes(
     ),
     Cause(
         "dispatch",
-        "a call costs more to start than to run",
+        "the device idles while the host starts and ends a call",
         "do more in one call (several steps in a jax.lax.scan), and queue several calls before "
         "reading a result",
         "notebooks/where-the-time-goes",
