@@ -439,3 +439,25 @@ def test_what_rounding_leaves_is_no_time() -> None:
     rows = tuple(Row(f"k{n}", seconds=0.1, reachable=0.1, least=0.1) for n in range(3))
     assert waterfall(rows, wall=0.1 + 0.1 + 0.1)[-1].seconds == 0.0
     assert waterfall(rows, wall=0.4)[-1].seconds == pytest.approx(0.1)
+
+
+def test_layers_of_a_scan_are_computed_again() -> None:
+    """In a loop values come through stacks: there the line of code says what was made before."""
+
+    def step(remat: bool) -> Callable[..., Any]:
+        def layer(x: Any, w: Any) -> Any:
+            return jnp.sin(jnp.tanh(x @ w))
+
+        one = jax.checkpoint(layer) if remat else layer
+
+        def summed(layers: Any, x: Any) -> Any:
+            return jnp.sum(lax.scan(lambda x, w: (one(x, w), None), x, layers)[0])
+
+        return jax.grad(summed)
+
+    case, without = (
+        compiled(step(remat), spec(6, 512, 512), spec(512, 512)) for remat in (True, False)
+    )
+    assert (matmuls(case), matmuls(without)) == (24, 18)
+    assert "recomputed" in named(case)
+    assert "recomputed" not in named(without)
