@@ -5,7 +5,8 @@ the site the script is once, in ``interactive/ask-HASH.js`` for questions,
 ``interactive/lab-HASH.js`` where a page has more, and ``interactive/paste-HASH.js`` on the page for
 a reader's own kernel: the browser keeps it, and no page has an inline script.
 
-Prose pages take their pieces from ``page_questions.py``; what is inside is what they unlock::
+Prose pages take their pieces from ``page_questions.py``; what is inside
+stands below them::
 
     :::{ask} first-kernel
     The memory takes {{ add_ratio }} times as long.
@@ -50,46 +51,36 @@ def load(
 
 
 class piece(nodes.General, nodes.Element):  # type: ignore[misc]  # Sphinx's naming of nodes
-    """An interactive piece; its children are what an answer unlocks."""
+    """An interactive piece."""
 
 
-def open_piece(translator: Any, node: piece) -> None:
-    """Write a piece up to what it unlocks."""
-    html = outputs.cleaned(node["markup"], translator.builder, translator.builder.current_docname)
-    if node["then"] and node["then"] not in html:
-        raise ValueError(f"a question's markup lacks its placeholder {node['then']!r}")
-    head, _, tail = html.partition(node["then"]) if node["then"] else (html, "", "")
-    translator.body.append(head)
-    translator.context.append(tail)
-
-
-def close_piece(translator: Any, node: piece) -> None:
-    """Write the rest of it."""
-    translator.body.append(translator.context.pop())
+def write_piece(translator: Any, node: piece) -> None:
+    """Write a piece."""
+    builder = translator.builder
+    translator.body.append(outputs.cleaned(node["markup"], builder, builder.current_docname))
+    raise nodes.SkipNode
 
 
 class Ask(SphinxDirective):  # type: ignore[misc]
-    """A question of ``page_questions.py``, and in it what an answer unlocks."""
+    """A piece of ``page_questions.py``, and below it what is inside."""
 
     required_arguments = 1
     has_content = True
 
     def run(self) -> list[nodes.Node]:
-        """Return the question around the nodes of what is inside."""
+        """Return the piece and the nodes of what is inside."""
         known = questions()
         name = self.arguments[0]
         if name not in known:
             raise self.error(f"no question {name!r}: there are {', '.join(sorted(known))}")
-        if bool(known[name].then) != bool(self.content):
-            raise self.error(f"{name}: then= in page_questions.py and a body belong together")
-        node = piece("", markup=known[name].markup(), then=known[name].then)
-        self.state.nested_parse(self.content, self.content_offset, node)
-        return [node]
+        below = nodes.container(classes=["then"])
+        self.state.nested_parse(self.content, self.content_offset, below)
+        return [piece("", markup=known[name].markup()), *([below] if self.content else [])]
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Connect to Sphinx."""
     app.add_directive("ask", Ask)
-    app.add_node(piece, html=(open_piece, close_piece))
+    app.add_node(piece, html=(write_piece, None))
     app.connect("html-page-context", load)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,12 +1,10 @@
-"""The questions of the prose pages: ``{ask}`` puts them there, with what they unlock inside."""
+"""The questions of the prose pages: ``{ask}`` puts them there."""
 
 from __future__ import annotations
 
 import roofline_helpers as rh
 from page_figures import first_kernels
 from roofline_helpers.ask import Element, exercises, ledger, question
-
-INSIDE = "(the content of the directive)"
 
 
 def questions() -> dict[str, Element]:
@@ -18,14 +16,11 @@ def questions() -> dict[str, Element]:
         "front-point": rh.lab.point("h100", 2, key="front-point"),
         "your-kernel": rh.lab.your_kernel(),
         "first-triad": question(
-            "first-triad", then=INSIDE, vector=vector, times=vector.ridge / triad.work.intensity
+            "first-triad", vector=vector, times=vector.ridge / triad.work.intensity
         ),
-        "first-matmul": question(
-            "first-matmul", then=INSIDE, times=matmul.work.intensity / matrix.ridge
-        ),
+        "first-matmul": question("first-matmul", times=matmul.work.intensity / matrix.ridge),
         "first-picture": question(
             "first-picture",
-            then=INSIDE,
             triad=triad.work,
             matmul=matmul.work,
             vector=vector,
@@ -33,7 +28,6 @@ def questions() -> dict[str, Element]:
         ),
         "first-measured": question(
             "first-measured",
-            then=INSIDE,
             near=triad.least / triad.measured,
             far=matmul.least / matmul.measured,
         ),

@@ -22,7 +22,7 @@ or, where there are answers to choose from, at least two of these::
 
 Where values decide which option is right, none is marked: the cell passes ``right=``, its text, or
 the short `key` that it has for this. Further keys: `multi` (several may be right), `lead`, `above`
-and `below` (text around what the answer unlocks), and for numbers `tolerance`, `decades`, `digits`,
+and `below` (text around what is shown below it), and for numbers `tolerance`, `decades`, `digits`,
 `integer`, `smallest`, `hint`, as in `choice` and `number`.
 
 The cell computes values and passes them by name. A text shows them as `str.format` does:
@@ -46,7 +46,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from roofline_helpers._checks import BadValue, RooflineError, name_of
-from roofline_helpers.ask.questions import Question, Sheet, choice, number, sheet
+from roofline_helpers.ask.element import Element
+from roofline_helpers.ask.questions import choice, number, sheet
 from roofline_helpers.show import PREFIXES, cell, si
 
 
@@ -154,7 +155,7 @@ def question(
     answer: Any = None,
     right: str | Collection[str] = (),
     **values: Any,
-) -> Question:
+) -> Element:
     """Return a question of the book.
 
     Parameters
@@ -162,7 +163,7 @@ def question(
     key : str
         Its name in ``data/questions``: "an-slope".
     then : table, figure, element, text, or a list of these
-        What any answer unlocks, right or wrong.
+        What it asks about: it stands open below the question.
     alt, caption : str
         What the figure in `then` shows, for those who don't see it; and the caption below it.
     answer : number, optional
@@ -191,7 +192,7 @@ def question(
     return _build(key, asked, values, said, then=then, alt=alt, caption=caption, **own)
 
 
-def exercises(chapter: str, **values: Any) -> Sheet:
+def exercises(chapter: str, **values: Any) -> Element:
     """Return a chapter's exercises as one numbered list.
 
     Parameters
@@ -367,7 +368,7 @@ def _build(
     right: Collection[str] = (),
     then: Any = None,
     **more: Any,
-) -> Question:
+) -> Element:
     """Return a question with its values in its texts."""
     entry = asked.entry
     with _placed(asked.chapter, key):

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from html import escape
 from importlib import resources
-from string import ascii_lowercase, ascii_uppercase, digits
 from typing import Any
 
 from roofline_helpers import judge
@@ -28,10 +27,6 @@ BUNDLES: Mapping[str, tuple[str, ...]] = {
     ),
 }
 """Scripts of each kind of element: a question in a notebook doesn't bring the labs along."""
-
-LOCKED = "<!-- then -->"
-"""Where in a fallback that which an answer unlocks goes; behind it if it is not there."""
-
 
 # --- the script ----------------------------------------------------------------------------------
 
@@ -97,21 +92,6 @@ def to_json(value: Any) -> str:
     return re.sub("[<>&'\u2028\u2029]", lambda found: f"\\u{ord(found[0]):04x}", dumped)
 
 
-def turned(text: str) -> str:
-    """Return a text with each letter 13 places on and each digit 5, which a second time undoes.
-
-    Nobody reads it by accident, and unlike base64 it lets a page be compressed as well as before.
-    """
-    return text.translate(_TURNED)
-
-
-_TURNED = {
-    ord(letters[i]): letters[(i + len(letters) // 2) % len(letters)]
-    for letters in (ascii_lowercase, ascii_uppercase, digits)
-    for i in range(len(letters))
-}
-
-
 # --- elements ------------------------------------------------------------------------------------
 
 
@@ -129,10 +109,8 @@ class Element:
         HTML that is shown without JavaScript.
     plain : str
         The same as text, without the answer.
-    answer : str
-        The answer, and what it unlocks, as text.
     then : str
-        HTML that is shown once the element unlocks it.
+        HTML that stands open below it.
     bundle : str
         The scripts it needs: "ask" or "lab".
     inner : tuple of Element
@@ -148,25 +126,18 @@ class Element:
     data: Mapping[str, Any]
     fallback: str
     plain: str
-    answer: str = ""
     then: str = ""
     bundle: str = "ask"
     inner: tuple[Element, ...] = ()
 
     def markup(self) -> str:
-        """Return the element's HTML without its script, for use inside another one.
-
-        Its data goes to JavaScript turned (see `turned`), so that nobody who reads the source of a
-        notebook or of a page comes upon an answer.
-        """
-        locked = f"\n<div data-then>\n{self.then}\n</div>" if self.then else ""
-        marked = self.fallback if LOCKED in self.fallback else self.fallback + LOCKED
-        data = turned(to_json(self._sent()))
+        """Return the element's HTML without its script, for use inside another one."""
+        below = f'\n<div class="then">\n{self.then}\n</div>' if self.then else ""
         return (
             f'<roofline-{self.bundle} data-kind="{escape(self.kind)}" '
             # JupyterLab's command mode takes the arrow keys unless this is here
-            f"data-lm-suppress-shortcuts=\"true\" data-turned='{data}'>\n"
-            f"{marked.replace(LOCKED, locked)}\n</roofline-{self.bundle}>"
+            f"data-lm-suppress-shortcuts=\"true\" data-json='{to_json(self.data)}'>\n"
+            f"{self.fallback}\n</roofline-{self.bundle}>{below}"
         )
 
     def html(self) -> str:
@@ -177,10 +148,6 @@ class Element:
         """
         code = script(widest({one.bundle for one in self._all()}))
         return f'{self.markup()}\n<script type="module" data-roofline>\n{code}</script>'
-
-    def _sent(self) -> Mapping[str, Any]:
-        """Return what JavaScript gets; what the fallback says is read there."""
-        return self.data
 
     def _all(self) -> Iterable[Element]:
         yield self

@@ -19,8 +19,8 @@ from roofline_helpers._checks import (
     text,
     whole,
 )
-from roofline_helpers.ask.element import LOCKED, Element
-from roofline_helpers.ask.unlock import filled, unlocked
+from roofline_helpers.ask.element import Element
+from roofline_helpers.ask.render import filled, rendered
 from roofline_helpers.judge import check, slack
 from roofline_helpers.show import Text, significant
 
@@ -31,37 +31,8 @@ _KEY = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _ANSWERS: dict[str, str] = {}  # of the questions made in this session, by key
 
 
-class Question(Element):
-    """A choice or a number: what its fallback says isn't sent a second time.
-
-    Examples
-    --------
-    >>> question = number("Of 6 FLOPs and 3 bytes?", solution=2, unit="FLOP/byte", key="two")
-    >>> question.kind, question.data["unit"]
-    ('question', 'FLOP/byte')
-    """
-
-    def _sent(self) -> Mapping[str, Any]:
-        return _less_words(self.data)
-
-
-class Sheet(Element):
-    """Exercises as one list.
-
-    Examples
-    --------
-    >>> exercises = sheet(number("Of 6 FLOPs and 3 bytes?", solution=2, key="two"))
-    >>> print(exercises)
-    1. Of 6 FLOPs and 3 bytes?
-    The answer: rh.ask.answer("two")
-    """
-
-    def _sent(self) -> Mapping[str, Any]:
-        return {"exercises": [_less_words(one) for one in self.data["exercises"]]}
-
-
 def answer(key: str) -> Text:
-    """Return a question's answer, and what it unlocks, as text.
+    """Return a question's answer as text.
 
     Parameters
     ----------
@@ -108,7 +79,7 @@ def choice(
     caption: str | None = None,
     multi: bool = False,
     lead: str | None = None,
-) -> Question:
+) -> Element:
     """Return a question with answers to choose from.
 
     Parameters
@@ -123,7 +94,7 @@ def choice(
     key : str
         Its name in the reader's ledger, unique in the book: "ai-decode".
     then : table, figure, element, text, or a list of these
-        What an answer unlocks, right or wrong.
+        What it asks about: it stands open below the question.
     alt, caption : str
         What the figure in `then` shows, for those who don't see it; and the caption below it.
     multi : bool
@@ -157,7 +128,7 @@ def choice(
         raise BadValue("each option needs its own feedback: two of these are the same")
     many = flag("multi", multi)
     correct = _right(right, many, feedback)
-    later = unlocked(then, alt, caption)
+    later = rendered(then, alt, caption)
     data: dict[str, Any] = {
         "type": "choice",
         "key": key_of(key),
@@ -168,15 +139,15 @@ def choice(
             {"text": option, "feedback": words, "right": option in correct}
             for option, words in feedback.items()
         ],
-        "reveal": True,
-        "locked": bool(later[0]),
     }
     answers = [
-        f'<p data-option="{i}">'
-        + (f"<strong>{_unread(one['text'])}.</strong> " if one["right"] else "")
-        + (f"Not {_unread(one['text'])}: " if not one["right"] else "")
-        + f"<span>{_unread(one['feedback'])}</span></p>"
-        for i, one in sorted(enumerate(data["options"]), key=lambda pair: not pair[1]["right"])
+        (
+            f"<p><strong>{escape(option)}.</strong>"
+            if option in correct
+            else f"<p>Not “{escape(option)}”:"
+        )
+        + f" {escape(feedback[option])}</p>"
+        for option in sorted(feedback, key=lambda one: one not in correct)
     ]
     listed = [question, *(f"  - {one}" for one in feedback)]
     reply = " ".join(f"{one}. {feedback[one]}" for one in correct)
@@ -218,9 +189,8 @@ def number(
     smallest: float = 0.0,
     integer: bool = False,
     digits: int = 3,
-    reveal: bool = True,
     lead: str | None = None,
-) -> Question:
+) -> Element:
     """Return a question whose answer is a number.
 
     Parameters
@@ -242,11 +212,11 @@ def number(
         What is said to known wrong answers, the first that fits. A single value is met within
         `tolerance` (2 % for estimates). Any other is told what `judge.slip` makes of it.
     hint : str
-        Said after a wrong answer where the solution is not shown at once (in a `sheet`).
+        Said after a wrong answer.
     why : str
         Said with the solution.
     then, alt, caption
-        As in `choice`: any number unlocks.
+        As in `choice`.
     answer : number, optional
         What the reader has put into the notebook; None is "not answered".
     smallest : float
@@ -255,8 +225,6 @@ def number(
         Whether the field accepts whole numbers only.
     digits : int
         Significant digits of the solution as the page shows it; a whole one is shown whole.
-    reveal : bool
-        Whether any answer shows the solution at once; False: it is one click away.
     lead : str, optional
         The bold word before it: "Predict." where there is `then`.
 
@@ -281,7 +249,7 @@ def number(
     if of.whole and typed is not None and not typed.is_integer():
         raise BadValue(f"answer must be a whole number with integer=True, got {typed:g}")
     why = " ".join(text("why", why).split())
-    later = unlocked(then, alt, caption)
+    later = rendered(then, alt, caption)
     data = {
         "type": "number",
         "key": key_of(key),
@@ -299,11 +267,9 @@ def number(
         "hint": " ".join(text("hint", hint).split()),
         "why": why,
         "value": typed,
-        "reveal": flag("reveal", reveal) or bool(later[0]),
-        "locked": bool(later[0]),
     }
     answers = [
-        f"<p><strong>{_unread(of.worded)}</strong>" + _unread(f": {why}" if why else "") + "</p>"
+        f"<p><strong>{escape(of.worded)}</strong>" + escape(f": {why}" if why else "") + "</p>"
     ]
     listed = [question]
     if typed is not None:
@@ -383,10 +349,8 @@ def _known(
     return known
 
 
-def sheet(*exercises: Question) -> Sheet:
+def sheet(*exercises: Element) -> Element:
     """Return exercises as one numbered list, each with its field, its check and its solution.
-
-    The solution is one click away; a wrong answer does not show it.
 
     Parameters
     ----------
@@ -396,7 +360,7 @@ def sheet(*exercises: Question) -> Sheet:
     Raises
     ------
     BadType, BadValue
-        None at all, something else, one that unlocks something, or two with one key.
+        None at all, something else, one with `then`, or two with one key.
 
     Examples
     --------
@@ -413,10 +377,10 @@ def sheet(*exercises: Question) -> Sheet:
     keys = [one.data["key"] for one in exercises]
     if not exercises or len(set(keys)) < len(keys):
         raise BadValue(f"a sheet needs exercises, each with its own key, got {keys}")
-    items = "".join(f"<li>{one.fallback.replace(LOCKED, '')}</li>" for one in exercises)
-    return Sheet(
+    items = "".join(f"<li>{one.fallback}</li>" for one in exercises)
+    return Element(
         "sheet",
-        {"exercises": [{**one.data, "reveal": False} for one in exercises]},
+        {"exercises": [one.data for one in exercises]},
         f"<ol>{items}</ol>",
         "\n".join(f"{i}. {one.plain}" for i, one in enumerate(exercises, 1)),
     )
@@ -437,23 +401,12 @@ def ledger() -> Element:
 # --- what they share -----------------------------------------------------------------------------
 
 
-def _less_words(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a question's data without what core.js reads in the fallback (`worded`)."""
-    sent = {name: value for name, value in data.items() if name not in {"question", "lead"}}
-    if "options" in sent:
-        sent["right"] = [i for i, one in enumerate(sent.pop("options")) if one["right"]]
-    return sent
-
-
-def _made(
-    data: Mapping[str, Any], folded: str, plain: list[str], reply: str, then: Any
-) -> Question:
+def _made(data: Mapping[str, Any], folded: str, plain: list[str], reply: str, then: Any) -> Element:
     """Return the question, and keep its answer for those who ask for it."""
-    html, later, inner = then
-    key = data["key"]
-    _ANSWERS[key] = "\n".join(filter(None, [reply, later]))
-    plain = [*plain, f'The answer: rh.ask.answer("{key}")']
-    return Question("question", data, folded, "\n".join(plain), _ANSWERS[key], html, inner=inner)
+    html, below, inner = then
+    _ANSWERS[data["key"]] = reply
+    words = [*plain, f'The answer: rh.ask.answer("{data["key"]}")', below]
+    return Element("question", data, folded, "\n".join(filter(None, words)), then=html, inner=inner)
 
 
 def _folded(data: Mapping[str, Any], answers: Iterable[str]) -> str:
@@ -463,13 +416,8 @@ def _folded(data: Mapping[str, Any], answers: Iterable[str]) -> str:
     return (
         f"<p>{lead}{escape(data['question'])}</p>\n"
         + (f"<ul>{options}</ul>\n" if options else "")
-        + f"<details><summary>Answer</summary>\n{''.join(answers)}{LOCKED}\n</details>"
+        + f"<details><summary>Show the answer</summary>\n{''.join(answers)}\n</details>"
     )
-
-
-def _unread(words: str) -> str:
-    """Return a text as character references: browsers show it, people don't read it in a file."""
-    return "".join(f"&#{ord(one)};" for one in words)
 
 
 def _lead(lead: str | None, later: str) -> str:

@@ -5,10 +5,9 @@
    no innerHTML.
 
    core.define(kind, (host, data, ui) => {…})   how <… data-kind="kind"> is built. `host` is the
-       element, `data` its JSON, sent turned. Append to ui.root. A function that throws leaves the page as it
+       element, `data` its JSON. Append to ui.root. A function that throws leaves the page as it
        was without JavaScript.
        ui.root            the card, in the shadow root          ui.say(text)   polite live region
-       ui.unlock()        shows what the element holds locked   ui.lock()      hides it again
        ui.onTheme(f)      calls f("light"|"dark") now and after each change
    core.el(tag, attributes, ...children)    attributes: onclick: function, hidden: true, class: …
    core.svg(tag, attributes, ...children)
@@ -16,8 +15,8 @@
    core.field({label, value, min, max, integer, unit, onvalue})    {node, input, value(), set(v)}
        onvalue(v) is called with sound numbers only; a word beside the field says what is wrong
    core.choose({label, options: [[value, text]], value, onvalue})  {node, input, value(), set(v)}
-   core.question(data, ui, onanswer)        {node, answered(), reset()}; data as ask.py makes it
-       onanswer({given, right, restored}) after an answer, right or wrong
+   core.question(data, ui, onanswer)        its node; data as ask.py makes it
+       onanswer({given, right, restored}) after an answer, right or wrong; onanswer(null) when forgotten
    core.ledger.get(key) set(key, entry) all() reset() export() onchange(f)
        entry: {question, given (text), right (true, false or null), answer (text), value}; the ledger
        keeps with it what was given first, and whether that was right
@@ -160,7 +159,7 @@ const core = (() => {
 
   const bold = (text) => el("strong", {}, text);
   // One line of feedback. Its mark has a name for those who don't see it, unless the text says so
-  const MARKS = { "✓": "Right:", "✗": "Wrong:", "→": "Solution:", "?": "Hint:" };
+  const MARKS = { "✓": "Right:", "✗": "Wrong:", "?": "Hint:" };
   const line = (mark, name, text) => {
     const said = /^(Right|Not all)\b/.test(text) ? null : MARKS[mark];
     return el("p", { class: `line ${name}` },
@@ -203,6 +202,8 @@ const core = (() => {
       complain: () => {},
       given: names,
       answer: names(right),
+      reasons: [...data.options].sort((a, b) => b.right - a.right).map((one) =>
+        el("p", {}, one.right ? bold(`${one.text}. `) : `Not “${one.text}”: `, one.feedback)),
       judge: (list) => {
         const correct = list.length === right.length && list.every((i) => right.includes(i));
         const notes = list.map((i) => line(data.options[i].right ? "✓" : "✗", data.options[i].right ? "good" : "bad",
@@ -210,8 +211,7 @@ const core = (() => {
         const missed = right.filter((i) => !list.includes(i));
         if (missed.length && list.length && notes.every((_, n) => data.options[list[n]].right))
           notes.push(line("✗", "bad", `Not all: ${missed.length} more belong${missed.length > 1 ? "" : "s"} here.`));
-        return { correct, notes, solution: missed.map((i) => line("→", "plain",
-          [bold(data.options[i].text), ": ", data.options[i].feedback])) };
+        return { correct, notes };
       },
     };
   };
@@ -229,58 +229,31 @@ const core = (() => {
       complain: one.complain,
       given: (value) => `${significant(value, 6)}${data.unit && ` ${data.unit}`}`,
       answer: data.answer,
+      reasons: el("p", {}, bold(data.answer), data.why && `: ${data.why}`),
       judge: (value) => {
         const correct = within(value, data);
         const known = correct ? null : data.feedback.find(([low, high]) => value >= low && value <= high);
-        const said = correct ? (data.reveal ? "Right." : `Right: ${data.answer}.`) : known ? known[2] : slip(value, data);
-        return {
-          correct,
-          notes: [line(correct ? "✓" : "✗", correct ? "good" : "bad", said)],
-          solution: [line("→", "plain", [bold(data.answer), data.why && `: ${data.why}`].filter(Boolean))],
-        };
+        const said = correct ? `Right: ${data.answer}.` : known ? known[2] : slip(value, data);
+        return { correct, notes: [line(correct ? "✓" : "✗", correct ? "good" : "bad", said)] };
       },
     };
   };
 
-  /* A question with its button and its feedback. Whatever the answer, it is accepted, judged and
-     kept in the ledger. With data.reveal the solution follows at once; else it is one click away. */
+  /* A question with its button, its feedback and its folded answer. Whatever the reader's answer, it is
+     judged and kept in the ledger, and can be given again. */
   const question = (data, ui, onanswer = () => {}) => {
     const parts = data.type === "choice" ? choiceParts(data, `q${++serial}`) : numberParts(data);
     const feedback = el("div", { class: "feedback" });
     const word = el("p", { class: "bad", hidden: true });
-    const commit = el("button", { type: "button", onclick: () => act() }, "Check my answer");
-    const show = el("button", { type: "button", class: "quiet", hidden: data.reveal, "aria-expanded": "false" }, "Show the solution");
-    let judged = null;
-    const reveal = (open) => {
-      feedback.querySelectorAll(".solution").forEach((node) => node.remove());
-      if (open) {
-        const lines = judged ? judged.solution : parts.judge(data.type === "choice" ? [] : NaN).solution;
-        feedback.append(el("div", { class: "solution" }, lines));
-      }
-      show.setAttribute("aria-expanded", String(open));
-      show.textContent = open ? "Hide the solution" : "Show the solution";
-    };
+    const fold = el("details", {}, el("summary", {}, "Show the answer"), parts.reasons);
+    addEventListener("beforeprint", () => { fold.open = true; });
     const settle = (value, restored) => {
-      judged = parts.judge(value);
-      feedback.replaceChildren(...judged.notes);
-      if (data.reveal) reveal(true);
-      if (data.hint && !judged.correct && !data.reveal) feedback.append(line("?", "plain", data.hint));
-      // A prediction stays as it was made until it is made again; an exercise can be tried at once
-      if (data.reveal) {
-        parts.inputs.forEach((input) => { input.disabled = true; });
-        commit.textContent = "Answer again";
-      }
-      if (!restored) {
-        if (data.reveal) commit.focus(); // a field that is disabled would lose it
-        ui.say(spoken(feedback) + (data.locked ? " The result is shown below." : ""));
-      }
-      onanswer({ given: value, right: judged.correct, restored });
-    };
-    const open = () => {
-      judged = null;
-      parts.inputs.forEach((input) => { input.disabled = false; });
-      feedback.replaceChildren();
-      commit.textContent = "Check my answer";
+      const { correct, notes } = parts.judge(value);
+      feedback.replaceChildren(...notes);
+      if (data.hint && !correct) feedback.append(line("?", "plain", data.hint));
+      if (!restored) ui.say(spoken(feedback));
+      onanswer({ given: value, right: correct, restored });
+      return correct;
     };
     const complain = (error) => {
       if (data.type !== "number") { word.textContent = error || ""; word.hidden = !error; }
@@ -288,20 +261,13 @@ const core = (() => {
       if (error) ui.say(error);
     };
     const act = () => {
-      if (judged && data.reveal) {
-        open();
-        parts.inputs.find((input) => input.checked || input.type === "text")?.focus();
-        return;
-      }
-      const got = parts.read();
-      complain(got.error);
-      if (got.error) {
+      const { value, error } = parts.read();
+      complain(error);
+      if (error) {
         parts.inputs[0].focus();
         return;
       }
-      settle(got.value, false);
-      ledger.set(data.key, { question: data.question, value: got.value, given: parts.given(got.value),
-        right: judged.correct, answer: parts.answer });
+      ledger.set(data.key, { question: data.question, value, given: parts.given(value), right: settle(value, false), answer: parts.answer });
     };
     // No form: a frame with a sandbox, such as an output in Colab, sends none
     for (const input of parts.inputs) input.addEventListener("keydown", (event) => {
@@ -309,36 +275,20 @@ const core = (() => {
       event.preventDefault(); // or it presses the button that has the focus then
       act();
     });
-    const paper = data.reveal && el("div", { class: "paper" }, parts.judge(data.type === "choice" ? [] : NaN).solution);
-    const node = el("div", { class: "question" }, parts.body, word, el("p", { class: "buttons" }, commit, show), feedback, paper);
-    show.addEventListener("click", () => reveal(show.getAttribute("aria-expanded") === "false"));
+    const node = el("div", { class: "question" }, parts.body, word,
+      el("div", { class: "buttons" }, el("button", { type: "button", onclick: act }, "Check"), fold), feedback);
 
     const kept = data.value != null ? { value: data.value } : ledger.get(data.key);
     if (kept && parts.write(kept.value)) settle(kept.value, true);
-    const reset = () => { parts.clear(); complain(""); open(); reveal(false); };
     ledger.onchange((detail) => {
-      if (!detail.reset || !judged) return;
-      reset();
+      if (!detail.reset) return;
+      parts.clear();
+      complain("");
+      feedback.replaceChildren();
       onanswer(null);
     });
-    return { node, answered: () => judged !== null, reset };
+    return node;
   };
-
-  // The words of a question are those that stand there without JavaScript: they come once
-  const worded = (data, place) => {
-    const [prompt] = place.querySelectorAll(":scope > p");
-    const lead = prompt.querySelector("strong")?.textContent ?? "";
-    const words = { ...data, lead, question: prompt.textContent.slice(lead.length).trim() };
-    if (data.type !== "choice") return words;
-    const options = [...place.querySelectorAll(":scope > ul > li")].map((item, i) => ({
-      text: item.textContent, right: data.right.includes(i),
-      feedback: place.querySelector(`:scope > details > [data-option="${i}"] > span`).textContent }));
-    return { ...words, options };
-  };
-  // Python's `turned`, undone: each letter 13 places on, each digit 5
-  const turn = (one, first, count) => String.fromCharCode(first + (one.charCodeAt(0) - first + count / 2) % count);
-  const turned = (text) => text.replace(/[a-z]/g, (one) => turn(one, 97, 26))
-    .replace(/[A-Z]/g, (one) => turn(one, 65, 26)).replace(/\d/g, (one) => turn(one, 48, 10));
 
   // --- the element -----------------------------------------------------------------------------
 
@@ -355,33 +305,20 @@ const core = (() => {
         if (this.look) { themed.add(this.look); this.look(theme()); }
         return;
       }
-      const data = JSON.parse(turned(this.dataset.turned));
+      const data = JSON.parse(this.dataset.json);
       const card = el("div", { class: "card" });
       const status = el("div", { class: "say", role: "status" });
-      const then = el("div", { class: "then", role: "group", "aria-label": "Unlocked", hidden: true }, el("slot", { name: "then" }));
       const listeners = [];
       const ui = {
         root: card,
         say: (text) => { status.textContent = text; },
-        // A page's style sheet can wait for the answer, too
-        unlock: () => { then.hidden = this.toggleAttribute("data-waiting", false); },
-        lock: () => { then.hidden = this.toggleAttribute("data-waiting", true); },
         onTheme: (f) => { listeners.push(f); f(theme()); },
       };
       kinds[this.dataset.kind](this, data, ui);
-      // What stands here without JavaScript goes, but for the locked part: that moves into its slot
-      const locked = this.querySelector("[data-then]");
-      this.replaceChildren();
-      if (locked) {
-        locked.slot = "then";
-        locked.removeAttribute("data-then");
-        for (const img of locked.querySelectorAll("img")) Object.assign(img.style, { maxWidth: "100%", height: "auto" });
-        this.append(locked);
-      }
+      this.replaceChildren(); // what stands here without JavaScript
       const root = this.attachShadow({ mode: "open" });
       root.adoptedStyleSheets = sheets;
-      root.append(card, locked ? then : "", status);
-      scrolls(then);
+      root.append(card, status);
       this.look = (now) => { this.dataset.look = now; for (const f of listeners) f(now); };
       themed.add(this.look);
       this.look(theme());
@@ -403,18 +340,13 @@ const core = (() => {
 
   // --- the kinds that every chapter has --------------------------------------------------------
 
+  // A page may cover what follows a question until it is answered
   kinds.question = (host, data, ui) => {
-    ui.lock();
-    const one = question(worded(data, host), ui, (result) => {
-      if (result) ui.unlock(); else ui.lock();
-    });
-    ui.root.append(one.node);
+    ui.root.append(question(data, ui, (result) => { host.toggleAttribute("data-answered", !!result); }));
   };
 
   kinds.sheet = (host, data, ui) => {
-    const places = host.querySelectorAll(":scope > ol > li");
-    const exercises = data.exercises.map((one, i) => ({ ...worded(one, places[i]), lead: `${i + 1}.` }));
-    ui.root.append(el("ol", { class: "sheet" }, exercises.map((one) => el("li", {}, question(one, ui).node))));
+    ui.root.append(el("ol", { class: "sheet" }, data.exercises.map((one, i) => el("li", {}, question({ ...one, lead: `${i + 1}.` }, ui)))));
   };
 
   kinds.ledger = (host, data, ui) => {

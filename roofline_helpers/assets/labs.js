@@ -321,24 +321,27 @@
 
   // ---- the labs ----------------------------------------------------------------------------------
 
-  // Story; a question that must be answered; what it unlocks; reflection; equations; the ledger
+  // Story; a question; what waits for its answer, or for "Show all"; reflection; equations; the ledger
   function lab(host, data, ui, open) {
     const waits = Object.keys(core.state.read(data.key)).length ? " A setting waits behind this question." : "";
-    const locked = el("p", { class: "muted" }, data.locked + waits), play = el("div", { hidden: true });
+    const play = el("div", { hidden: true });
     const list = (name, items) => [el("h3", {}, name), el("ol", {}, items.map((text) => el("li", {}, text)))];
-    const ledger = el(host.localName, { "data-kind": "ledger", "data-turned": "{}" });
+    const ledger = el(host.localName, { "data-kind": "ledger", "data-json": "{}" });
     let begun = false;
-    const asked = core.question(data.predict, ui, (result) => {
-      play.hidden = !result;
-      locked.hidden = !!result;
-      if (!result || begun) return;
+    const show = (all) => {
+      play.hidden = !all;
+      locked.hidden = all;
+      if (!all || begun) return;
       begun = true;
       const one = open();
       play.append(el("h3", {}, "Play"), ...one.node, ...list("Try", data.tasks),
-        el("h3", {}, "Look back"), core.question(data.reflect, ui).node, el("h3", {}, "What you predicted, and what happened"), ledger);
+        el("h3", {}, "Look back"), core.question(data.reflect, ui), el("h3", {}, "What you predicted, and what happened"), ledger);
       one.draw();
-    });
-    ui.root.append(el("div", { class: "act" }, data.story.map((text) => el("p", {}, text)), el("h3", {}, "Predict"), asked.node, locked, play,
+    };
+    const locked = el("div", { class: "buttons" }, el("span", { class: "muted" }, data.locked + waits),
+      el("button", { type: "button", class: "quiet", onclick: () => show(true) }, "Show all"));
+    const asked = core.question(data.predict, ui, (result) => show(!!result));
+    ui.root.append(el("div", { class: "act" }, data.story.map((text) => el("p", {}, text)), el("h3", {}, "Predict"), asked, locked, play,
       fold("The governing equations", el("pre", {}, data.equations.join("\n")))));
   }
   core.define("memory-wall", (host, data, ui) => lab(host, data, ui, () => product(ui, data, data.keep)));

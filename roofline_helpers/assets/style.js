@@ -17,7 +17,6 @@ const STYLE = `
   fieldset { border: 0; margin: 0; padding: 0; min-width: 0; }
   legend { padding: 0; margin-bottom: .4rem; }
   .option { display: flex; gap: .6rem; align-items: baseline; padding: .3rem .4rem; border-radius: 4px; cursor: pointer; }
-  .option:has(:checked:disabled) { font-weight: 600; outline: 1px solid var(--line); }
   .option input { flex: none; width: 1.1em; height: 1.1em; margin: 0; transform: translateY(.15em); accent-color: var(--accent); }
   .field { display: inline-flex; flex-direction: column; gap: .25rem; max-width: 100%; }
   .question > .field { display: flex; }
@@ -27,21 +26,19 @@ const STYLE = `
   input[type=text], select { font: inherit; color: var(--ink); background: var(--field); border: 1px solid var(--line);
     border-radius: 4px; padding: .3rem .5rem; min-height: 2.2rem; max-width: 100%; }
   input[aria-invalid] { border-color: var(--bad); border-width: 2px; }
-  :disabled { opacity: 1; cursor: default; }
   button { font: inherit; font-weight: 600; min-height: 2.2rem; padding: .3rem .9rem; border-radius: 4px; cursor: pointer;
     border: 1px solid var(--accent); background: var(--accent); color: var(--onaccent); }
   button.quiet { background: transparent; color: var(--accent); }
-  .buttons { display: flex; flex-wrap: wrap; gap: .6rem; margin-top: .7rem; }
+  .buttons { display: flex; flex-wrap: wrap; align-items: start; gap: .6rem; margin-top: .7rem; }
+  .buttons summary { padding: .3rem .4rem; font-weight: 600; color: var(--accent); } .buttons details { margin: 0; } .buttons [open] { flex-basis: 100%; }
   :focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; }
   .good { color: var(--good); } .bad { color: var(--bad); }
   .field > .bad { font-size: .9em; } .field > .bad:empty { display: none; }
   .mark { flex: none; font-weight: 700; }
   .sheet { margin: 0; padding: 0; list-style: none; } .sheet > li + li { margin-top: 1.2rem; }
   .say { position: absolute; width: 1px; height: 1px; margin: -1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
-  .paper { display: none; }
-  .then { margin-top: 1rem; overflow-x: auto; }
   .scroll { overflow-x: auto; container-type: inline-size; }
-  :is(.then, .scroll)[tabindex] { background: linear-gradient(to right, var(--ground) 40%, transparent) left / 2.5rem 100% no-repeat local,
+  .scroll[tabindex] { background: linear-gradient(to right, var(--ground) 40%, transparent) left / 2.5rem 100% no-repeat local,
     linear-gradient(to left, var(--ground) 40%, transparent) right / 2.5rem 100% no-repeat local,
     linear-gradient(to right, var(--muted), transparent) left / .6rem 100% no-repeat scroll,
     linear-gradient(to left, var(--muted), transparent) right / .6rem 100% no-repeat scroll; }
@@ -60,4 +57,4 @@ const STYLE = `
     button, select, input[type=text], summary { min-height: 44px; } .option { padding-block: .65rem; min-height: 44px; }
   }
   @media (prefers-reduced-motion: reduce) { * { transition: none !important; animation: none !important; } }
-  @media print { .then[hidden] { display: block !important; } .buttons { display: none; } .feedback:empty + .paper { display: block; } }`;
+  @media print { button { display: none; } }`;

@@ -14,11 +14,11 @@ from asking import (
     number,
     piece,
     sheet,
+    status,
 )
 from browser import Serve, Visit, overflow, violations
 from playwright.sync_api import expect
 
-import roofline_helpers as rh
 from roofline_helpers import ask
 
 THEMES = {
@@ -58,14 +58,13 @@ def test_no_barrier_and_no_overflow(show: Show, theme: str, width: int) -> None:
         {"a" * 60: "Long.", "b " * 60: "Longer."},
         right="a" * 60,
         key="t-long",
-        then=rh.table([{f"column {i}": i for i in range(20)}]),
     )
     elements = (choice(then=TABLE), number(then=TABLE), sheet(), long, ask.ledger())
     page = show(*elements, theme=theme, width=width)
     assert violations(page) == []
     assert overflow(page) <= 0
-    for button in page.get_by_role("button", name="Show the solution").element_handles():
-        button.click()
+    for fold in page.locator("summary").all():
+        fold.click()
     for field in page.get_by_role("textbox").all()[:2]:
         field.fill("x")
     assert violations(page) == []
@@ -73,10 +72,10 @@ def test_no_barrier_and_no_overflow(show: Show, theme: str, width: int) -> None:
         box.check()
     for field in page.get_by_role("textbox").all():
         field.fill("3")
-    for button in page.get_by_role("button", name="Check my answer").element_handles():
+    for button in page.get_by_role("button", name="Check").element_handles():
         button.click()
     page.get_by_role("button", name="Export").click()
-    expect(page.get_by_role("table")).to_have_count(4)
+    expect(page.get_by_role("table")).to_have_count(3)
     assert violations(page) == []
     assert overflow(page) <= 0
     if width < 600:
@@ -101,9 +100,17 @@ def test_without_javascript_the_answer_is_folded(show: Show) -> None:
     page = show(choice(then=TABLE), sheet(), ask.ledger(), java_script_enabled=False)
     expect(page.get_by_text("Which decides?")).to_be_visible()
     expect(page.get_by_role("listitem").filter(has_text="16384")).to_be_visible()
-    expect(page.get_by_role("table")).to_be_hidden()
-    page.get_by_text("Answer", exact=True).first.click()
     expect(page.get_by_role("table")).to_be_visible()
+    reason = page.get_by_text("It is large beside the batch.")
+    expect(reason).to_be_hidden()
+    page.get_by_text("Show the answer").first.click()
+    expect(reason).to_be_visible()
+
+
+def test_on_paper_the_answer_is_open(show: Show) -> None:
+    page = show(choice())
+    expect(page.get_by_text("It is large beside the batch.")).to_be_hidden()
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
     expect(page.get_by_text("It is large beside the batch.")).to_be_visible()
 
 
@@ -125,5 +132,5 @@ def test_the_site_s_rules_allow_it(visit: Visit, serve: Serve, tmp_path: Path) -
     for address in (serve(tmp_path) + "index.html", (tmp_path / "index.html").as_uri()):
         page = visit(address)
         page.get_by_label("4096").check()
-        page.get_by_role("button", name="Check my answer").first.click()
-        expect(page.get_by_role("table")).to_be_visible()
+        page.get_by_role("button", name="Check").first.click()
+        assert "Wrong: It is large beside the batch." in status(page)

@@ -27,14 +27,7 @@ LOOKS = [(390, "dark"), (1280, "light"), (390, "light"), (1280, "dark")]
 REFUSED = "Content Security Policy"
 CODE = 72  # characters of a line that fit, in a font that is a little wider than this machine's
 
-# Open all that is folded or locked
-OPENED = """() => {
-  for (const one of document.querySelectorAll("article details")) one.open = true;
-  for (const one of document.querySelectorAll("[data-kind]")) {
-    const locked = one.shadowRoot?.querySelector(".then");
-    if (locked) locked.hidden = false;
-  }
-}"""
+OPENED = """() => dispatchEvent(new Event("beforeprint"))"""  # all that is folded
 # Pictures of the page that don't load, and those without a size: the text jumps when they come.
 LOADED = """async () => {
   const pictures = [...document.images];
@@ -200,24 +193,49 @@ def test_colours_follow_the_system_and_then_the_reader(visit: Visit, home: str) 
     becomes(light)
 
 
-def test_the_figure_with_the_answer_waits_for_one(visit: Visit, home: str) -> None:
-    address = f"{home}notebooks/anatomy.html"
+def test_nothing_is_hidden_but_the_answers(visit: Visit, home: str) -> None:
+    """Neither without scripts nor with them, as long as nobody asks for it."""
+    for name in (CHAPTER, "book/what-is-a-roofline"):
+        for script in (False, True):
+            page = visit(f"{home}{name}.html", java_script_enabled=script)
+            shown = page.locator("article :is(table, figure img):not(roofline-lab *)")
+            assert shown.count() > 2
+            for one in shown.all():
+                expect(one).to_be_visible()
+            if not script:
+                folds = page.locator("roofline-ask details")
+                assert folds.count() > 3
+                assert not any(folds.evaluate_all("all => all.map((one) => one.open)"))
+
+
+def test_predict_first_covers_what_follows_a_question(visit: Visit, home: str) -> None:
+    address = f"{home}book/what-is-a-roofline.html"
     page = visit(address)
-    blurred = "one => getComputedStyle(one).filter !== 'none'"
-    figures = page.locator(".tag_after-answer figure img")
-    assert figures.evaluate_all(f"all => all.map({blurred})") == [True] * figures.count()
+    figure, table = page.locator("article figure img"), page.locator("article .then table")
+    switch = page.get_by_role("button", name="Predict first")
+    expect(switch).to_have_attribute("aria-pressed", "false")
+    switch.click()
+    expect(figure).to_be_hidden()
+    expect(table).to_be_hidden()
+    assert violations(page) == []
     page.emulate_media(media="print")
-    assert not figures.first.evaluate(blurred)
+    expect(figure).to_be_visible()
     page.emulate_media(media="screen")
-    question = page.locator("main [data-kind=question]").first
+    page.reload()
+    expect(switch).to_have_attribute("aria-pressed", "true")
+    expect(figure).to_be_hidden()
+    question = page.locator("main [data-kind=question]").nth(2)
     question.get_by_role("radio").last.check()  # any answer will do
-    question.get_by_role("button", name="Check my answer").click()
-    expect(figures.first).to_have_css("filter", "none")
-    assert figures.nth(1).evaluate(blurred)
-    bare = visit(address, java_script_enabled=False)
-    shot = bare.locator(".tag_after-answer figure").first
-    expect(shot.locator("img")).to_be_visible()
-    assert bare.locator("[data-waiting]").count() == 0
+    question.get_by_role("button", name="Check").click()
+    expect(figure).to_be_visible()
+    expect(table).to_be_hidden()
+    page.get_by_role("button", name="show it").last.click()
+    expect(table).to_be_visible()
+    page.goto(f"{home}notebooks/anatomy.html")
+    waiting = page.locator(".tag_after-answer figure img").first
+    expect(waiting).to_be_hidden()
+    switch.click()
+    expect(waiting).to_be_visible()
 
 
 def test_a_term_shows_what_it_means(visit: Visit, home: str) -> None:

@@ -26,7 +26,7 @@ MACHINE = re.compile(
     r"perf_counter|timeit|\bjax\.(devices|default_backend|local_devices|__version__)"
     r"|\bplatform\.|cpu_count|cost_analysis|\.compile\(\)|\brh\.(measure\.|explain\()"
 )
-WAITS = "after-answer"  # a figure or code, out of focus until the question above has an answer
+WAITS = "after-answer"  # with "Predict first", covered until the question above has an answer
 KNOWN_TAGS = {*FOLDED, "hide-output", WAITS, notebooks.MACHINE}
 # (notebook, cell id): cells that raise on purpose, or that nbval cannot run
 RAISING: set[tuple[str, str]] = set()

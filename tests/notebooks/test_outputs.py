@@ -56,7 +56,7 @@ def test_a_label_moved_by_two_pixels_is_caught() -> None:
 
 
 def test_a_missing_picture_another_size_and_another_line_are_caught() -> None:
-    for shown in (alone, unlocked):
+    for shown in (alone, below_a_question):
         one = shown(drawn())
         assert changed(one, one) == []
         assert "1 pictures are committed, the cell draws 0" in changed(one, [])
@@ -70,7 +70,7 @@ def alone(png: bytes) -> list[Any]:
     return [{"data": {"image/png": b64encode(png).decode()}}]
 
 
-def unlocked(png: bytes) -> list[Any]:
-    """A cell's outputs: a question that unlocks this picture."""
+def below_a_question(png: bytes) -> list[Any]:
+    """A cell's outputs: a question with this picture below it."""
     html = f'<img src="data:image/png;base64,{b64encode(png).decode()}" alt="a">'
     return [{"data": {"text/html": html}}]

@@ -18,7 +18,6 @@ import nbformat
 import pytest
 
 from roofline_helpers.ask.bank import Asked, ChoiceEntry, bank
-from roofline_helpers.ask.element import turned
 from tools import books
 
 NUMBER = re.compile(r"(?<![\w.^])\d{1,3}(?:,\d{3})+(?:\.\d+)?(?![\w])|(?<![\w.^])\d+(?:\.\d+)?")
@@ -58,24 +57,24 @@ def shown(cell: Any) -> str:
     texts = [re.sub(r"(?<=\d)_(?=\d)", "", cell.source)]  # 10_000 is 10000
     for output in cell.get("outputs", []):
         texts.append(output.get("text", ""))
-        plain = output.get("data", {}).get("text/plain", "")
+        data = output.get("data", {})
+        html = data.get("text/html", "")
+        texts += re.findall(r'"answer":"(.*?)"', html)  # of numbers
+        texts.append(re.sub(r"<p>.*?</p>|<[^<>]*>", " ", below(output), flags=re.DOTALL))
+        plain, *_ = data.get("text/plain", "").partition("\nThe answer: rh.ask.answer(")
         texts.append(re.sub(r"^  - .*", "", plain, flags=re.MULTILINE))
-        texts.append(re.sub(r"<p>.*?</p>|<[^<>]*>", " ", unlocked(output), flags=re.DOTALL))
-        html = output.get("data", {}).get("text/html", "")
-        for coded in re.findall("data-turned='(.*?)'", html):
-            texts += re.findall(r'"answer":"(.*?)"', turned(coded))  # of numbers
     return "\n".join(texts)
 
 
-def unlocked(output: Any) -> str:
-    """Return the HTML of what questions unlock."""
+def below(output: Any) -> str:
+    """Return the HTML of what stands below a question."""
     html = output.get("data", {}).get("text/html", "")
-    return unescape("".join(re.findall(r"<div data-then>.*?</details>", html, re.DOTALL)))
+    return unescape(html.partition('<div class="then">')[2])
 
 
 def filled_in(cell: Any, literal: set[str]) -> list[float]:
-    """Return the numbers that expressions put into the texts around what a question unlocks."""
-    texts = [re.findall(r"<p>(.*?)</p>", unlocked(one), re.DOTALL) for one in cell.outputs]
+    """Return the numbers that expressions put into the texts below a question."""
+    texts = [re.findall(r"<p>(.*?)</p>", below(one), re.DOTALL) for one in cell.outputs]
     return [n for text in texts for written, n, _ in numbers(str(text)) if written not in literal]
 
 

@@ -39,7 +39,7 @@ def png() -> str:
 def notebook() -> str:
     """A notebook with an open cell, a folded one with a figure, and a question without code."""
     asked = (
-        """<roofline-ask data-kind="question" data-turned='{"a":"<"}'><p>Why?"""
+        """<roofline-ask data-kind="question" data-json='{"a":"b"}'><p>Why?"""
         f'</p><img alt="A slope" src="data:image/png;base64,{png()}"></roofline-ask>\n'
         '<script type="module" data-roofline>start()</script>'
     )

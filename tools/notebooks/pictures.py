@@ -16,7 +16,7 @@ BLOCK = 16  # pixels
 # Mean difference, of 255, that one block of 16 × 16 pixels may have. Two machines' rounding of the
 # same line stays below 2; a line moved by one pixel gives more than 10 in each block it crosses.
 THRESHOLD = 6.0
-INSIDE = re.compile(r"data:image/png;base64,([A-Za-z0-9+/=]+)")  # what a question unlocks
+INSIDE = re.compile(r"data:image/png;base64,([A-Za-z0-9+/=]+)")  # below a question
 
 
 def pixels(png: bytes) -> npt.NDArray[np.float64]:

@@ -15,6 +15,42 @@
   });
   say();
 
+  // Predict first: what follows a question is covered until it is answered
+  const predict = document.querySelector("button.predict");
+  if (predict) {
+    const tell = () => predict.setAttribute("aria-pressed", String(root.classList.contains("predict-first")));
+    predict.addEventListener("click", () => {
+      const on = root.classList.toggle("predict-first");
+      try {
+        localStorage.setItem("predict-first", on ? "on" : "off");
+      } catch { /* it holds for this page */ }
+      tell();
+    });
+    tell();
+    const covered = [];
+    let question = null;
+    for (const one of document.querySelectorAll("article :is([data-kind=question], .then, .tag_after-answer)")) {
+      if (one.matches("[data-kind]")) question = one;
+      else if (question) {
+        const host = question;
+        const show = document.createElement("button");
+        show.type = "button";
+        show.textContent = "show it";
+        show.addEventListener("click", () => host.setAttribute("data-answered", ""));
+        const line = document.createElement("p");
+        line.className = "cover";
+        line.append("Answer the question above, or ", show, ".");
+        one.prepend(line);
+        covered.push([host, one]);
+      }
+    }
+    const cover = () => {
+      for (const [host, one] of covered) one.classList.toggle("covered", !host.hasAttribute("data-answered"));
+    };
+    new MutationObserver(cover).observe(document.querySelector("article"), { subtree: true, attributeFilter: ["data-answered"] });
+    cover();
+  }
+
   // "/" goes to the search field
   const field = document.querySelector("form.search input");
   addEventListener("keydown", (event) => {

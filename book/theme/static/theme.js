@@ -1,4 +1,5 @@
-// Before the first paint: the colours that the reader chose here, or none, then the system decides.
+// Before the first paint: "Predict first" (site.js), and the colours that the reader chose here, or none,
+// then the system decides.
 // `data-theme` is always "light" or "dark" once this has run; figures and labs look at it.
 (() => {
   const root = document.documentElement;
@@ -6,6 +7,7 @@
   let mode = "auto";
   try {
     mode = localStorage.getItem("mode") || "auto";
+    root.classList.toggle("predict-first", localStorage.getItem("predict-first") === "on");
   } catch { /* storage is refused: the system decides */ }
   const apply = () => {
     root.dataset.mode = mode;

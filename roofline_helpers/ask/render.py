@@ -1,4 +1,4 @@
-"""What an answer unlocks – tables, figures, texts, other pieces – as HTML and as text."""
+"""What a question asks about – tables, figures, texts, other pieces – as HTML and as text."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def filled(name: str, value: Any) -> str:
     return line
 
 
-def unlocked(
+def rendered(
     then: Any, alt: str | None, caption: str | None
 ) -> tuple[str, str, tuple[Element, ...]]:
-    """Return what an answer unlocks as HTML, as text, and the elements in it."""
+    """Return what stands below a question as HTML, as text, and the elements in it."""
     if then is None:
         return "", "", ()
     if isinstance(then, list | tuple):
-        parts = [unlocked(one, alt, caption) for one in then]
+        parts = [rendered(one, alt, caption) for one in then]
         return (
             "\n".join(html for html, _, _ in parts),
             "\n".join(plain for _, plain, _ in parts),
