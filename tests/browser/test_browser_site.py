@@ -130,8 +130,9 @@ def test_the_keyboard_reaches_everything_in_order_and_sees_where_it_is(
     names = [name for name, _ in seen]
     assert names[:2] == ["Skip to the text", "Roofline Analysis"]
     assert names[2:4] == ["Search the book", "Search"]
-    assert names[4].startswith("Colours")
-    assert "What is a roofline?" in names[5]
+    assert names[4] == "Predict first"
+    assert names[5].startswith("Colours")
+    assert "What is a roofline?" in names[6]
     assert all(visible for _, visible in seen), seen
 
 
@@ -199,7 +200,7 @@ def test_nothing_is_hidden_but_the_answers(visit: Visit, home: str) -> None:
         for script in (False, True):
             page = visit(f"{home}{name}.html", java_script_enabled=script)
             shown = page.locator("article :is(table, figure img):not(roofline-lab *)")
-            assert shown.count() > 2
+            assert shown.count() >= 2
             for one in shown.all():
                 expect(one).to_be_visible()
             if not script:
