@@ -114,11 +114,11 @@ def run_all(page: Page) -> None:
     expect(page.locator("[data-kind]")).to_have_count(3, timeout=1000 * SECONDS)
     assert page.locator("[data-look]").count() == 0
     page.get_by_text("Show the answer", exact=True).first.click()
-    expect(page.get_by_text("It is large.", exact=True)).to_be_visible()
+    expect(page.get_by_text("Not “4096”: It is large.", exact=True)).to_be_visible()
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
     expect(page.locator("[data-kind][data-look]")).to_have_count(3, timeout=1000 * SECONDS)
-    expect(page.get_by_text("It is large.", exact=True)).to_be_hidden()
+    expect(page.get_by_text("Not “4096”: It is large.", exact=True)).to_be_hidden()
 
 
 def test_notebook_7_shows_it_too(opened: Opened) -> None:
@@ -181,8 +181,8 @@ def test_an_untrusted_notebook_shows_the_question_and_a_folded_answer(opened: Op
     # A workspace of its own: the usual one opens what another test left open
     page = opened("lab/workspaces/untrusted/tree/untrusted.ipynb")
     expect(page.get_by_text("Predict. Which?")).to_be_visible(timeout=1000 * SECONDS)
-    expect(page.get_by_text("It is large.", exact=True)).to_be_hidden()
+    expect(page.get_by_text("Not “4096”: It is large.", exact=True)).to_be_hidden()
     page.get_by_text("Show the answer", exact=True).first.click()
-    expect(page.get_by_text("It is large.", exact=True)).to_be_visible()
+    expect(page.get_by_text("Not “4096”: It is large.", exact=True)).to_be_visible()
     shown = page.locator(".jp-NotebookPanel:visible")
     assert shown.locator("[data-look]").count() == 0
