@@ -98,16 +98,20 @@ def faults(page: Page, width: int) -> list[str]:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_is_sound_at_both_widths(name: str, visit: Visit, home: str) -> None:
+def test_a_page_is_sound(name: str, visit: Visit, home: str) -> None:
+    """Each page at one width and theme, another for the next; weekly at all of them.
+
+    Pages of the reference are long and all of one kind: axe reads them weekly.
+    """
     problems = []
-    judged = LOOKS if THOROUGH else [LOOKS[PAGES.index(name) % len(LOOKS)]]
-    for width, theme in LOOKS if THOROUGH else [*judged, (1670 - judged[0][0], judged[0][1])]:
+    for width, theme in LOOKS if THOROUGH else [LOOKS[PAGES.index(name) % len(LOOKS)]]:
         page = visit(f"{home}{name}.html", width=width, theme=theme)
         if THOROUGH:
             page.evaluate(LOADED)
             take_picture(page, name, width)
         found = faults(page, width)
-        found += violations(page) if (width, theme) in judged else []
+        if THOROUGH or not name.startswith("book/api/"):
+            found += violations(page)
         problems += [f"{width} px, {theme}: {one}" for one in found]
     assert not problems, "\n".join(problems)
 
