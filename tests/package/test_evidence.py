@@ -64,7 +64,7 @@ def test_reductions_without_exponentials_have_the_most_cycles_over_their_roof() 
         assert over[f"sum {shape}"] == over[f"max {shape}"] > 1.8 * over[f"sum of exp {shape}"]
 
 
-@pytest.mark.parametrize("side", [128, 4096])
+@pytest.mark.parametrize("side", [128, pytest.param(4096, marks=pytest.mark.weekly)])
 def test_cycles_are_those_of_the_file(side: int) -> None:
     pytest.importorskip("jax")
     why = can_compile("v7x")

@@ -104,7 +104,10 @@ def test_a_training_step_is_counted_whole(name: str) -> None:
     assert (report.memory.aliased > moments_too) == ("donating" in name)
 
 
-@pytest.mark.parametrize("name", ["NNX, nnx.jit", "Equinox, filter_jit"])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param("NNX, nnx.jit", marks=pytest.mark.weekly), "Equinox, filter_jit"],
+)
 def test_a_training_step_is_explained_for_a_chip_that_is_not_here(name: str) -> None:
     needs("v6e")
     fn, make = STEPS[name]
@@ -123,6 +126,7 @@ def test_a_training_step_is_explained_here_and_leaves_its_arguments(name: str) -
     assert all((old == new).all() for old, new in zip(before, after, strict=True))
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize("name", ["NNX, nnx.jit", "Equinox, filter_jit"])
 def test_a_training_step_is_timed(name: str) -> None:
     fn, make = STEPS[name]
