@@ -124,11 +124,6 @@ class Law(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def least(job: Work, on: Chip) -> tuple[Any, Any]:
     """Return a kernel's FLOPs over the published peak and its bytes over the bandwidth, seconds."""
-    if job.kind in ("all_gather", "all_reduce"):
-        nvlink = on.links.get("nvlink")
-        if nvlink is None:
-            raise NoData(f"{on.name} has no NVLink")
-        return 0.0, job.others["network"] / float(nvlink)
     roof = on.roofline(job.dtype)
     return job.flops / roof.peak, job.bytes / roof.bandwidth
 

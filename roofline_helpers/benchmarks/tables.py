@@ -39,24 +39,25 @@ def families() -> list[str]:
 @functools.cache
 def group(family: str, chip: str, dtype: str) -> dict[str, Any]:
     """Return the columns of one chip's kernels in one type, as arrays."""
-    columns = _columns(family)
-    here = np.ones(len(columns["seconds"]), bool)
+    columns, steps = _columns(family)
+    here = np.ones(len(steps), bool)
     for name, wanted in (("chip", chip), ("dtype", dtype)):
         values, codes = columns.pop(name)
-        here &= values[codes] == wanted
-    return {
-        name: column[here] if name == "seconds" else column[0][column[1][here]]
-        for name, column in columns.items()
-    }
+        here &= (values == wanted)[codes]
+    rows = {name: values[codes[here]] for name, (values, codes) in columns.items()}
+    return {**rows, "seconds": _seconds(steps[here])}
 
 
-def _columns(family: str) -> dict[str, Any]:
-    """Return seconds, and each other column as its values and the place of each row's value."""
+def _columns(family: str) -> tuple[dict[str, Any], Any]:
+    """Return each column as its values and the place of each row's value, and the times' steps."""
     with np.load(FOLDER / f"{family}.npz") as arrays:
         names = [name.removesuffix(".values") for name in arrays if name.endswith(".values")]
         columns: dict[str, Any] = {name: (arrays[f"{name}.values"], arrays[name]) for name in names}
-        steps = np.cumsum(arrays["seconds"].astype(np.int64))
-    return {**columns, "seconds": 1e-9 * 2.0 ** (steps / STEPS)}
+        return columns, np.cumsum(arrays["seconds"].astype(np.int64))
+
+
+def _seconds(steps: Any) -> Any:
+    return 1e-9 * 2.0 ** (steps / STEPS)
 
 
 def table(family: str) -> pd.DataFrame:
@@ -86,13 +87,12 @@ def table(family: str) -> pd.DataFrame:
     """
     import pandas as pd
 
-    columns = _columns(name_of("family", family, families()))
-    seconds = columns.pop("seconds")
+    columns, steps = _columns(name_of("family", family, families()))
     frame = {}
     for name, (values, codes) in columns.items():
         text = values.dtype.kind == "U"
         frame[name] = pd.Categorical.from_codes(codes, values) if text else values[codes]
-    return pd.DataFrame({**frame, "seconds": seconds})
+    return pd.DataFrame({**frame, "seconds": _seconds(steps)})
 
 
 def sources() -> dict[str, Any]:

@@ -77,11 +77,10 @@ def facts(why: Explanation) -> list[tuple[str, str]]:
         lines.append(("with CUDA graphs", f"{si(middle, 's')} a call, as JAX runs it by default"))
     if why.compiling > 1e-3:  # an executable was compiled before
         lines.append(("compiled in", si(why.compiling, "s")))
-    products = [row for row in why.kernels if row.matmul and row.launches]
-    if products and why.origin != "modelled":
-        row = max(products, key=lambda row: row.seconds)
-        each = row.busy / row.launches
-        like = beside(row.matmul, main_dtype(row.matrix_types), why.device, each)
+    longest = next((row for row in why.kernels if row.matmul and row.launches), None)
+    if longest is not None and why.origin != "modelled":
+        each = longest.busy / longest.launches
+        like = beside(longest.matmul, main_dtype(longest.matrix_types), why.device, each)
         lines += [("kernels like it", like)] if like else []
     if why.energy is not None:
         joules = why.energy

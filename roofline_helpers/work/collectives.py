@@ -37,8 +37,6 @@ def all_gather(elements: Any, chips: Any, dtype: Any = "bf16") -> Work:
         writes={"gathered": nbytes(n, dtype)},
         others={"network": nbytes(n - n // chips, dtype)},
         dtype=dtype,
-        kind="all_gather",
-        dims={"bytes": nbytes(n, dtype), "gpus": chips},
     )
 
 
@@ -71,8 +69,6 @@ def all_reduce(elements: Any, chips: Any, dtype: Any = "bf16") -> Work:
         vector_flops=others,
         others={"network": 2 * nbytes(others, dtype)},
         dtype=dtype,
-        kind="all_reduce",
-        dims={"bytes": nbytes(n, dtype), "gpus": chips},
     )
 
 
