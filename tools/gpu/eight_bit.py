@@ -74,19 +74,19 @@ def cases(tiny: bool) -> list[Case]:
         group = "compute" if "B transposed" in label and not zeros else GROUP
         made.append(Case(name, group, job, make, fn, warm=warm, options=options, **extra))
 
-    turned = ("B transposed, cuBLASLt", True)
-    add(8192, "fp8", turned[0], plain("fp8", True))
+    turned = "B transposed, cuBLASLt"
+    add(8192, "fp8", turned, plain("fp8", True))
     add(8192, "fp8", "B transposed, cuBLASLt, fast sums", plain("fp8", True, FAST))
     add(8192, "fp8", "scaled, B transposed, cuBLASLt", scaled)
     add(8192, "fp8", "cuBLASLt", plain("fp8", False))
-    add(8192, "int8", turned[0], plain("int8", True))
+    add(8192, "int8", turned, plain("int8", True))
     add(8192, "int8", "cuBLASLt", plain("int8", False))
-    add(8192, "bf16", turned[0], plain("bf16", True))
+    add(8192, "bf16", turned, plain("bf16", True))
     add(8192, "fp8", "B transposed, cuBLASLt, zeros", plain("fp8", True), zeros=True)
     add(8192, "int8", "B transposed, cuBLASLt, zeros", plain("int8", True), zeros=True)
     for side in (4096, 16384):
         for dtype in ("fp8", "int8"):
-            add(side, dtype, turned[0], plain(dtype, True))
+            add(side, dtype, turned, plain(dtype, True))
     made += in_torch(tiny)
     for dtype in ("fp8", "int8"):
         for label, flipped in (("", False), ("B transposed, ", True)):
