@@ -13,7 +13,7 @@ export PYTHONHASHSEED := 0
 export JAX_PLATFORMS := cpu
 export TF_CPP_MIN_LOG_LEVEL := 3
 
-.PHONY: help book pdf serve test quick thorough lint notebooks records programs lab links lighthouse repository lock clean environment
+.PHONY: help book pdf serve test quick thorough lint notebooks records programs lab links repository lock clean environment
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -50,7 +50,7 @@ quick: lint ## run lint and the package's quick tests: a minute
 	@$(PYTEST) --dist loadscope -m "not slow and not weekly" tests/package
 
 thorough: export ROOFLINE_THOROUGH := 1
-thorough: lint ## run every check, all programs compiled anew, notebooks as in Colab
+thorough: lint ## run every check, all programs compiled anew
 	@$(PY) -m tools.site.build
 	@rm -rf _build/records && mkdir _build/records
 	@ROOFLINE_USE=compiler ROOFLINE_RECORD_TO=$(CURDIR)/_build/records $(NBVAL)
@@ -76,11 +76,7 @@ lab: $(READY) ## open the notebooks in JupyterLab
 	@$(PY) -m jupyterlab notebooks
 
 links: $(READY) ## ask whether the outside addresses that the site links to are still there
-	@$(PY) -m tools.site.links
-
-lighthouse: $(READY) ## weigh and judge every page, and a default book's (needs npm)
-	@test -d _build/npm/node_modules/lighthouse || npm install --silent --prefix _build/npm lighthouse
-	@$(PY) -m tools.site.lighthouse --default
+	-@$(PY) -c 'from jupyter_book.cli.main import main; main()' build . --builder linkcheck
 
 repository: $(READY) ## write the repository's address everywhere: URL=https://github.com/OWNER/NAME
 	@$(PY) -m tools.repository $(if $(filter --unset,$(URL)),--unset,"$(URL)") $(if $(REF),--ref "$(REF)")

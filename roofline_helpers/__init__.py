@@ -14,65 +14,59 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from roofline_helpers import (
-        ask as ask,
-        benchmarks as benchmarks,
-        compiled as compiled,
-        dtypes as dtypes,
+        chips as chips,
+        device as device,
         evidence as evidence,
-        explain as explain,
-        hardware as hardware,
         kernels as kernels,
-        lab as lab,
-        measure as measure,
         models as models,
         network as network,
+        pages as pages,
         plot as plot,
         published as published,
         roofline as roofline,
         serving as serving,
         training as training,
         work as work,
+        xla as xla,
     )
-    from roofline_helpers._checks import (
+    from roofline_helpers.chips import Chip as Chip, all_chips as all_chips, chip as chip
+    from roofline_helpers.common.checks import (
         BadType as BadType,
         BadValue as BadValue,
         RooflineError as RooflineError,
         UnknownName as UnknownName,
     )
-    from roofline_helpers.benchmarks import typical as typical
-    from roofline_helpers.compiled import analyze as analyze, cost_analysis as cost_analysis
-    from roofline_helpers.hardware import (
-        Chip as Chip,
-        all_chips as all_chips,
-        chip as chip,
-        chips as chips,
-    )
-    from roofline_helpers.judge import check as check
+    from roofline_helpers.common.dtypes import BITS as BITS, nbytes as nbytes
+    from roofline_helpers.common.show import si as si, table as table
+    from roofline_helpers.device.explain import explain as explain
+    from roofline_helpers.evidence import gain as gain, verdict as verdict
+    from roofline_helpers.evidence.typical import typical as typical
+    from roofline_helpers.pages.judge import check as check
     from roofline_helpers.published import scoreboard as scoreboard
     from roofline_helpers.roofline import Roofline as Roofline
-    from roofline_helpers.show import si as si, table as table
-    from roofline_helpers.verdicts import gain as gain, verdict as verdict
     from roofline_helpers.work import Work as Work, fuse as fuse, total as total
+    from roofline_helpers.xla import analyze as analyze
 
 __version__ = "0.1.0"
 
 # Everything is imported when it is first used: a test run that has the pytest plugin, and a command
 # that only prints help, pay for nothing
 _ROOMS = """
-    ask benchmarks compiled dtypes evidence explain hardware kernels lab measure models network plot
-    published roofline serving training work
+    chips device evidence kernels models network pages plot published roofline serving training work
+    xla
 """.split()
 _FROM = {
-    "_checks": ["BadType", "BadValue", "RooflineError", "UnknownName"],
-    "benchmarks": ["typical"],
-    "compiled": ["analyze", "cost_analysis"],
-    "hardware": ["Chip", "all_chips", "chip", "chips"],
-    "judge": ["check"],
+    "chips": ["Chip", "all_chips", "chip"],
+    "common.checks": ["BadType", "BadValue", "RooflineError", "UnknownName"],
+    "common.dtypes": ["BITS", "nbytes"],
+    "common.show": ["si", "table"],
+    "device": ["explain"],
+    "evidence": ["gain", "typical", "verdict"],
+    "pages.judge": ["check"],
     "published": ["scoreboard"],
     "roofline": ["Roofline"],
-    "show": ["si", "table"],
-    "verdicts": ["gain", "verdict"],
     "work": ["Work", "fuse", "total"],
+    "xla": ["analyze"],
 }
 _ROOM_OF = {name: room for room, names in _FROM.items() for name in names}
 

@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from roofline_helpers.benchmarks.counts import TYPES, count
-from roofline_helpers.benchmarks.tables import FOLDER, STEPS
-from roofline_helpers.hardware import chip
+from roofline_helpers.chips import chip
+from roofline_helpers.evidence.tables import FOLDER, STEPS, TYPES, count
 
 CHIPS = {
     "a100_sxm": "a100-80gb",

@@ -4,12 +4,15 @@
 
 Needs pyarrow and scipy, and the tables of `tools.condense`. Left out of a fit are 30 % of the
 weights (pairs of n and k; heads and their size; experts), at random, with all their shapes. On
-these the law is compared with the bare roof and with the nearest shape that was fitted.
+these the law is compared with the bare roof and with the nearest shape that was fitted. Of
+collectives, all sizes of 30 % of the messages are left out. Of what Google published for v7x, each
+of the few points in turn; there only what so few points can tell is fitted.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +22,11 @@ import pandas as pd
 from scipy.optimize import least_squares
 from scipy.spatial import cKDTree
 
-from roofline_helpers.benchmarks.counts import TYPES, count, reduced
-from roofline_helpers.benchmarks.law import FASTEST, Errors, Law, least
-from roofline_helpers.benchmarks.tables import FOLDER, table
-from roofline_helpers.hardware import chip
+from roofline_helpers.chips import chip
+from roofline_helpers.evidence.law import FASTEST, Errors, Law, least
+from roofline_helpers.evidence.tables import FOLDER, TYPES, count, reduced, table
+from roofline_helpers.network import collective, topology
+from roofline_helpers.work import matmul
 from tools import condense
 
 # Columns that say which weights a shape has: shapes with the same ones are left out together
@@ -45,23 +49,45 @@ FEWEST = 200  # shapes: below that nothing is fitted
 BEGIN = np.log([3e-6, 0.7, 0.7, 2.0, 4e-10])
 LOWEST = np.log([1e-7, 0.01, 0.01, 1.0, 1e-14])
 HIGHEST = np.log([1e-3, 10.0, 10.0, 12.0, 1e-6])
+# Of collectives, which compute nothing, and whose middle sizes take longer than the sum of parts
+EXCHANGE = {
+    "lowest": np.log([1e-7, 1.0, 0.01, 0.3, 1e-14]),
+    "highest": np.log([1e-3, 1.0, 10.0, 12.0, 1e-4]),
+    "begin": np.log([8e-6, 1.0, 0.7, 0.6, 1e-6]),
+}
+
+
+# What the tables call a collective, and its name elsewhere
+COLLECTIVES = {
+    "all_gather": "all-gather",
+    "reduce_scatter": "reduce-scatter",
+    "all_reduce": "all-reduce",
+    "alltoall": "all-to-all",
+}
+# GB/s of one of a v7x's two devices, by MB copied: tpu-recipes, microbenchmarks/ironwood/hbm/hbm.md
+COPIES = {2**1: 1379.3, 2**2: 2249.7, 2**3: 2246.1, 2**4: 2757.3, 2**5: 3009.8, 2**6: 3097.2}
+COPIES |= {2**7: 3176.5, 2**8: 3167.1, 2**9: 3199.0, 2**10: 3198.4, 2**11: 3203.5}
+COPIES |= {2**12: 3197.9, 2**13: 3210.5}
 
 
 def curve(logs: Any, x: Any) -> Any:
     """Return the law's seconds for the logarithms of its constants."""
-    start, compute, memory, corner, step = np.exp(np.clip(logs, LOWEST, HIGHEST))
+    start, compute, memory, corner, step = np.exp(logs)
     parts = (x[0] / compute) ** corner + (x[1] / memory) ** corner
     return start + (parts + (step * x[2]) ** corner) ** (1 / corner)
 
 
-def fit(x: Any, seconds: Any) -> Any:
+def fit(
+    x: Any, seconds: Any, lowest: Any = LOWEST, highest: Any = HIGHEST, begin: Any = BEGIN
+) -> Any:
     """Return the logarithms of the constants: least relative errors, outliers weighted down."""
+    bounds = (lowest, highest + 1e-9)  # what may not vary has equal bounds
 
     def off(logs: Any) -> Any:
         return np.log(curve(logs, x) / seconds)
 
-    best = least_squares(off, BEGIN, bounds=(LOWEST, HIGHEST), loss="soft_l1", f_scale=0.1)
-    return best.x
+    first = np.clip(begin, *bounds)
+    return least_squares(off, first, bounds=bounds, loss="soft_l1", f_scale=0.1).x
 
 
 def errors(predicted: Any, seconds: Any) -> Errors:
@@ -69,34 +95,47 @@ def errors(predicted: Any, seconds: Any) -> Errors:
     return Errors(*(round(float(np.quantile(off, q)), 4) for q in (0.5, 0.9)))
 
 
-def judged(rows: pd.DataFrame, family: str, on: str, dtype: str, library: str) -> Law | None:
+def law_of(names: tuple[str, ...], logs: Any, **judged: Any) -> Law:
+    constants = [float(f"{value:.4g}") for value in np.exp(logs)]
+    known: dict[str, Any] = dict(zip(Law.__struct_fields__, (*names, *constants), strict=False))
+    return Law(**known, **judged)
+
+
+def inputs(rows: pd.DataFrame, family: str, on: str, dtype: str) -> Any:
+    """Return what the law of a family takes for each row: two least times, and a length."""
+    if family in COLLECTIVES.values():
+        place = {n: topology(on, n, multicast=False) for n in (2, 4, 8)}
+        # an all-to-all is named by all devices' arrays together
+        whole = rows["bytes"] * (rows["gpus"] if family == "all-to-all" else 1)
+        ways = [
+            collective(family, v, place[n].fast) for v, n in zip(whole, rows["gpus"], strict=True)
+        ]
+        link = [one.phases[0].transfer for one in ways]
+        return np.stack([np.zeros(len(rows)), link, rows["gpus"] - 1.0])
+    job, zero = count(family, rows, dtype), np.zeros(len(rows))
+    first = least(job, chip(on))
+    return np.stack([first[0] + zero, first[1] + zero, reduced(job) + zero])
+
+
+def judged(rows: pd.DataFrame, names: tuple[str, ...]) -> Law | None:
     """Fit one law on 70 % of the weights, judge it on the others."""
-    groups = rows.groupby(WEIGHTS[family]).ngroup().to_numpy()
-    if len(rows) < FEWEST or groups.max() < 4:
+    family, on, dtype, _ = names
+    exchange = family in COLLECTIVES.values()
+    groups = rows.groupby("bytes" if exchange else WEIGHTS[family]).ngroup().to_numpy()
+    if (len(rows) < FEWEST and not exchange) or groups.max() < 4:
         return None
-    job = count(family, rows, dtype)
     try:
-        first = least(job, chip(on))
+        x = inputs(rows, family, on, dtype)
     except LookupError:  # the chip has no such unit: weights only, say
         return None
-    zero = np.zeros(len(rows))
-    x = np.stack([first[0] + zero, first[1] + zero, reduced(job) + zero])
     seconds = rows["seconds"].to_numpy()
     out = np.random.default_rng(0).random(groups.max() + 1)[groups] < 0.3
-    logs = fit(x[:, ~out], seconds[~out])
-    sizes = np.log(rows[SIZES[family]].to_numpy(dtype=float))
+    logs = fit(x[:, ~out], seconds[~out], **(EXCHANGE if exchange else {}))
+    sizes = np.log(rows[["bytes", "gpus"] if exchange else SIZES[family]].to_numpy(dtype=float))
     _, near = cKDTree(sizes[~out]).query(sizes[out])
-    start, compute, memory, corner, step = (float(f"{v:.4g}") for v in np.exp(logs))
-    return Law(
-        family=family,
-        chip=on,
-        dtype=dtype,
-        library=library,
-        start=start,
-        compute=compute,
-        memory=memory,
-        corner=corner,
-        step=step,
+    return law_of(
+        names,
+        logs,
         shapes=int((~out).sum()),
         left_out=int(out.sum()),
         law=errors(curve(logs, x[:, out]), seconds[out]),
@@ -105,7 +144,43 @@ def judged(rows: pd.DataFrame, family: str, on: str, dtype: str, library: str) -
     )
 
 
-def unseen(laws: list[Law], rows: dict[tuple[str, str, str, str], pd.DataFrame]) -> list[Law]:
+def of_tpu(family: str, x: Any, seconds: Any, lowest: Any, highest: Any) -> Law:
+    """Fit the few points of v7x, and judge each by the others: what has equal bounds is given."""
+    every = range(len(seconds))
+    others = [[other for other in every if other != one] for one in every]
+    fits = [fit(x[:, rest], seconds[rest], lowest, highest) for rest in others]
+    out = np.array([curve(logs, x[:, one]) for one, logs in enumerate(fits)])
+    near = [one - 1 if one else 1 for one in every]  # sizes double, or nearly
+    return law_of(
+        (family, "v7x", "bf16", FASTEST),
+        fit(x, seconds, lowest, highest),
+        shapes=len(seconds),
+        left_out=len(seconds),
+        law=errors(out, seconds),
+        roof=errors(np.maximum(x[0], x[1]), seconds),
+        nearest=errors(seconds[near], seconds),
+    )
+
+
+def tpus() -> list[Law]:
+    """Return the laws of v7x: one device's copies, and its products of square matrices."""
+    device = chip("v7x").per_device()
+    moved = np.array([2 * 2**20 * size for size in COPIES], dtype=float)
+    bandwidth = device.roofline().bandwidth
+    x = np.stack([0 * moved, moved / bandwidth, 0 * moved])
+    no_step = np.array([LOWEST[4]])
+    low, high = (np.concatenate([[ends[0], 0, ends[2], 0], no_step]) for ends in (LOWEST, HIGHEST))
+    copied = of_tpu("copy", x, moved / np.array(list(COPIES.values())) / 1e9, low, high)
+    sides = np.array(list(chip("v7x").reached.sizes["bf16"]))
+    rates = np.array(list(chip("v7x").reached.sizes["bf16"].values())) / chip("v7x").devices
+    job = matmul(sides, sides, sides)
+    x = np.stack([*least(job, device), sides])
+    plateau = np.log([copied.memory])
+    low, high = (np.concatenate([e[:2], plateau, e[3:4], no_step]) for e in (LOWEST, HIGHEST))
+    return [of_tpu("matmul", x, job.flops / rates, low, high), copied]
+
+
+def unseen(laws: list[Law], rows: dict[tuple[str, ...], pd.DataFrame]) -> list[Law]:
     """Return the laws with the error of constants taken from the other chips alone."""
     done = []
     for law in laws:
@@ -117,30 +192,41 @@ def unseen(laws: list[Law], rows: dict[tuple[str, str, str, str], pd.DataFrame])
         ]
         if len(others) >= 3:
             here = rows[law.family, law.chip, law.dtype, law.library]
-            job = count(law.family, here, law.dtype)
-            zero = np.zeros(len(here))
-            x = np.stack([*(part + zero for part in least(job, chip(law.chip))), reduced(job)])
+            x = inputs(here, law.family, law.chip, law.dtype)
             logs = np.log(np.maximum(others, 1e-17)).mean(axis=0)
             law = msgspec.structs.replace(law, unseen=errors(curve(logs, x), here["seconds"]))
         done.append(law)
     return done
 
 
-def main() -> None:
-    laws, frames = [], {}
+def measured(folder: Path) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yield each family with the rows that its laws are fitted to."""
     for family in WEIGHTS:
         best = table(family).assign(library=FASTEST)
-        every = condense.FAMILIES[family](Path(sys.argv[1]), {}) if family == "matmul" else best[:0]
+        every = condense.FAMILIES[family](folder, {}) if family == "matmul" else best[:0]
         every["dtype"] = every["dtype"].replace(condense.DTYPES)
-        rows = pd.concat([best.astype({"dtype": str, "chip": str}), every], ignore_index=True)
+        yield (
+            family,
+            pd.concat([best.astype({"dtype": str, "chip": str}), every], ignore_index=True),
+        )
+    exchanged = table("collective")
+    wired = exchanged["chip"].map(lambda on: "nvlink" in chip(str(on)).links).astype(bool)
+    exchanged = exchanged[wired & (exchanged["dtype"] == "fp16")].assign(library=FASTEST)
+    for op, family in COLLECTIVES.items():
+        yield family, exchanged[exchanged["op"] == op]
+
+
+def main() -> None:
+    laws, frames = [], {}
+    for family, rows in measured(Path(sys.argv[1])):
         for key, here in rows.groupby(["chip", "dtype", "library"], observed=True):
-            on, dtype, library = (str(part) for part in key)
-            law = judged(here, family, on, dtype, library) if dtype in TYPES else None
+            names = (family, *(str(part) for part in key))
+            law = judged(here, names) if names[2] in {*TYPES, "fp16"} else None
             if law:
                 laws.append(law)
-                frames[family, on, dtype, library] = here
-                print(family, on, dtype, library, law.law, law.roof, law.nearest, flush=True)
-    text = msgspec.json.format(msgspec.json.encode(unseen(laws, frames)), indent=0)
+                frames[names] = here
+                print(*names, law.law, law.roof, law.nearest, flush=True)
+    text = msgspec.json.format(msgspec.json.encode(unseen(laws, frames) + tpus()), indent=0)
     (FOLDER / "laws.json").write_bytes(text + b"\n")
 
 

@@ -7,7 +7,7 @@
 A program is found by what determines it: the lowered program (StableHLO, Mosaic kernels included,
 with the names of its operations and the reader's lines that they come from), the chip, the layout
 of its devices, and the versions of JAX and of the compiler. `install` makes
-`roofline_helpers.compiled.analyze` look there first; whatever isn't there is compiled, so nobody's
+`roofline_helpers.xla.analyze` look there first; whatever isn't there is compiled, so nobody's
 change goes unseen. What counts FLOPs and bytes in a program's text runs every time.
 """
 
@@ -26,8 +26,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from roofline_helpers.compiled import compiling, targets
-from roofline_helpers.compiled.program import Compiled, Memory
+from roofline_helpers.xla import compiler
+from roofline_helpers.xla.compiler import Compiled, Memory
+from roofline_helpers.xla.targets import can_compile, compiler_version
 from tools import books
 
 KEPT = books.ROOT / "tests/data/programs.json.xz"
@@ -43,7 +44,7 @@ HASTY = "jax_disable_most_optimizations"
 """Option of JAX: compile quickly for this machine's processor."""
 OURS = re.compile(r"/(?:roofline_helpers|tools)/")
 
-_ahead = compiling.ahead
+_ahead = compiler.compile_ahead
 used: dict[str, Any] = {}
 """What has been asked for in this process."""
 
@@ -116,7 +117,7 @@ def made_by() -> list[str]:
     import jax
     import jaxlib
 
-    return [jax.__version__, jaxlib.__version__, targets.compiler("tpu")]
+    return [jax.__version__, jaxlib.__version__, compiler_version("tpu")]
 
 
 # --- those that are kept --------------------------------------------------------------------------
@@ -172,7 +173,7 @@ def ahead(lowered: Any, devices: Sequence[Any], target: Mapping[str, str]) -> Co
 
 def install() -> None:
     """Let `analyze` take kept programs in this process."""
-    compiling.ahead = ahead
+    compiler.compile_ahead = ahead
 
 
 def pack(entries: Mapping[str, Any]) -> int:
@@ -195,7 +196,7 @@ def main() -> int:
     some = [] if sys.argv[1:] == ["live"] else sys.argv[1:]
     if sys.argv[1:] == ["live"]:
         os.environ["ROOFLINE_THOROUGH"] = "1"
-    missing = targets.can_compile("v6e")
+    missing = can_compile("v6e")
     if missing:
         print(f"programs can't be made here: {missing}", file=sys.stderr)
         return 1

@@ -33,10 +33,8 @@ def opening(root: Path, page: str) -> tuple[str, int | None]:
     if notebook.is_file():
         cells = json.loads(notebook.read_text("utf-8"))["cells"]
         text = "\n".join("".join(one["source"]) for one in cells if one["cell_type"] == "markdown")
-        address = f"{page}.ipynb"
     else:
-        address = f"{page}.md"
-        text = (root / address).read_text("utf-8")
+        text = (root / f"{page}.md").read_text("utf-8")
     title = re.search(r"^# (.+)$", text, re.MULTILINE)
     minutes = MINUTES.search(text)
     return (title[1].strip() if title else page), int(minutes[1]) if minutes else None
@@ -71,11 +69,15 @@ def texts(root: Path) -> dict[str, str]:
             mark = f"{row['number']}." if row["number"] else "-"
             minutes = f", {row['minutes']} min" if row["minutes"] else ""
             lines.append(f"{mark} [{row['title']}](/{row['page']}.{suffix}){minutes}")
-    total = sum(row["minutes"] or 0 for row in rows)
     if not rows:
         return {}
+
+    def hours(part: str) -> str:
+        return f"{sum(row['minutes'] or 0 for row in rows if part in row['part']) / 60:.2g}"
+
     return {
         "chapter_list": "\n".join(lines).strip(),
         "chapter_total": str(sum(row["number"] is not None for row in rows)),
-        "chapter_hours": f"{total / 60:.0f}",
+        "chapter_hours": hours(""),
+        "part_hours": hours(rows[0]["part"]),
     }

@@ -1,15 +1,11 @@
 """Sphinx extension: the site's pictures, small, sized, and once more in colours for dark pages.
 
-A PNG's dark version has the same pixels and a palette turned around in Oklab. A drawing (SVG) that
-has one brings it along: ``waterfall.svg`` and ``waterfall.dark.svg``. One for phones, whose letters
-would be too small in it, may bring that too: ``waterfall.slim.svg``, ``waterfall.slim.dark.svg``.
+The dark version of a PNG has the same pixels and a palette turned around in Oklab.
 """
 
 from __future__ import annotations
 
 import io
-import re
-import shutil
 import struct
 import zlib
 from dataclasses import dataclass
@@ -23,7 +19,6 @@ from sphinx.application import Sphinx
 DARK, LIGHT = (0x12, 0x16, 0x1C), (0xE4, 0xE8, 0xEE)  # ground and ink of dark pages
 BRIGHT = 0.68  # lightness of full colours on dark pages, about
 SHARP = 2  # pixels of a picture to a pixel of the page
-PHONE = "(max-width: 30rem)"
 COLOURS = 256  # enough for a plot
 
 _TO_CONES = [
@@ -40,55 +35,33 @@ _TO_LAB = [
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture of the site with its size on the page, in CSS pixels, and its dark version."""
+    """A PNG of the site with its size on the page, in CSS pixels."""
 
     width: int
     height: int
-    slim: Picture | None = None
 
     @classmethod
     def of(cls, path: Path) -> Picture | None:
-        """Return the picture in a file, None for one that has no dark version."""
-        if path.suffix == ".png" and path.is_file():
-            with Image.open(path) as picture:
-                width, height = (round(side / SHARP) for side in picture.size)
-                return cls(width, height)
-        if path.suffix == ".svg" and dark(path).is_file():
-            head = path.read_text("utf-8").partition(">")[0]
-            sides = dict(re.findall(r'\b(width|height)="(\d+)"', head))
-            phone = None if path.stem.endswith(".slim") else cls.of(slim(path))
-            return cls(int(sides["width"]), int(sides["height"]), phone)
-        return None
+        """Return the picture in a file, None for one that is no PNG."""
+        if path.suffix != ".png" or not path.is_file():
+            return None
+        with Image.open(path) as picture:
+            return cls(*(round(side / SHARP) for side in picture.size))
 
     def markup(self, address: str, alt: str, wait: bool) -> str:
         """Return its HTML; ``wait`` for a picture that is loaded when the reader comes near."""
         later = ' loading="lazy" decoding="async"' if wait else ""
-        narrow = self.slim.sources(slim(Path(address)), PHONE) if self.slim else ""
         return (
-            f"<picture>{narrow}{self.sources(Path(address))}"
+            f'<picture><source data-dark srcset="{dark(Path(address)).as_posix()}"'
+            ' media="(prefers-color-scheme: dark)">'
             f'<img alt="{alt}" src="{address}" width="{self.width}" height="{self.height}"{later}>'
             "</picture>\n"
         )
 
-    def sources(self, address: Path, where: str = "") -> str:
-        """Return what of it is taken instead: the dark version; ``where``, a media query, all."""
-        size = f' width="{self.width}" height="{self.height}"' if where else ""
-        both = f"{where} and " if where else ""
-        light = f'<source srcset="{address.as_posix()}" media="{where}"{size}>' if where else ""
-        return (
-            f'<source data-dark="{where}" srcset="{dark(address).as_posix()}"'
-            f' media="{both}(prefers-color-scheme: dark)"{size}>{light}'
-        )
-
 
 def dark(path: Path) -> Path:
-    """Return where a picture's dark version is, or belongs."""
+    """Return where the dark version of a picture is."""
     return path.with_name(f"{path.stem}.dark{path.suffix}")
-
-
-def slim(path: Path) -> Path:
-    """Return where a picture's version for phones is, or belongs."""
-    return path.with_name(f"{path.stem}.slim{path.suffix}")
 
 
 def oklab(rgb: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -158,15 +131,8 @@ def shrink(site: Path) -> None:
 
 def finish(app: Sphinx, error: Exception | None) -> None:
     """Make the dark versions once every picture is in its place."""
-    if error is not None or app.builder.name != "html":
-        return
-    site = Path(app.outdir)
-    shrink(site)
-    for source, (_, name) in app.env.images.items():
-        for version in (dark, slim, lambda path: dark(slim(path))):
-            drawing, target = version(Path(app.srcdir) / source), site / "_images" / name
-            if drawing.suffix == ".svg" and drawing.is_file():
-                shutil.copyfile(drawing, version(target))
+    if error is None and app.builder.name == "html":
+        shrink(Path(app.outdir))
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """Sphinx extension: a script file for the interactive pieces of the pages.
 
 A cell's output brings its script along when the cell is executed; a committed notebook has none. On
-the site the script is once, in ``interactive/ask-HASH.js`` for questions,
-``interactive/lab-HASH.js`` where a page has more, and ``interactive/paste-HASH.js`` on the page for
-a reader's own kernel: the browser keeps it, and no page has an inline script.
+the site the script is once, in ``interactive/ask-HASH.js`` for questions and
+``interactive/lab-HASH.js`` where a page has more: the browser keeps it, and no page has an inline
+script.
 
 Prose pages take their pieces from ``page_questions.py``; what is inside
 stands below them::
@@ -16,7 +16,6 @@ stands below them::
 from __future__ import annotations
 
 import hashlib
-import re
 from pathlib import Path
 from typing import Any
 
@@ -26,39 +25,28 @@ from sphinx.util.docutils import SphinxDirective
 
 import outputs
 from page_questions import questions
-from roofline_helpers import ask
-
-PIECE = re.compile(rf"<roofline-({'|'.join(ask.BUNDLES)})\b")  # a question, a lab …
+from roofline_helpers import pages
 
 
 def address(bundle: str) -> str:
     """Return the script's place on the site: its name has its hash, so that it may be kept."""
-    return f"interactive/{bundle}-{hashlib.sha256(ask.script(bundle).encode()).hexdigest()[:8]}.js"
+    return (
+        f"interactive/{bundle}-{hashlib.sha256(pages.script(bundle).encode()).hexdigest()[:8]}.js"
+    )
 
 
 def load(
     app: Sphinx, pagename: str, template: str, context: dict[str, Any], tree: nodes.document | None
 ) -> None:
     """Have a page with interactive pieces load the one script that it needs."""
-    used = set(PIECE.findall(context.get("body") or ""))
-    if not used:
+    body = context.get("body") or ""
+    bundle = next((one for one in ("lab", "ask") if f"<roofline-{one} " in body), None)
+    if bundle is None:
         return
-    bundle = ask.widest(used)
     path = Path(app.outdir) / address(bundle)
     path.parent.mkdir(exist_ok=True)
-    path.write_text(ask.script(bundle), "utf-8")
+    path.write_text(pages.script(bundle), "utf-8")
     context["interactive"] = context["pathto"](address(bundle), 1)
-
-
-class piece(nodes.General, nodes.Element):  # type: ignore[misc]  # Sphinx's naming of nodes
-    """An interactive piece."""
-
-
-def write_piece(translator: Any, node: piece) -> None:
-    """Write a piece."""
-    builder = translator.builder
-    translator.body.append(outputs.cleaned(node["markup"], builder, builder.current_docname))
-    raise nodes.SkipNode
 
 
 class Ask(SphinxDirective):  # type: ignore[misc]
@@ -75,12 +63,12 @@ class Ask(SphinxDirective):  # type: ignore[misc]
             raise self.error(f"no question {name!r}: there are {', '.join(sorted(known))}")
         below = nodes.container(classes=["then"])
         self.state.nested_parse(self.content, self.content_offset, below)
-        return [piece("", markup=known[name].markup()), *([below] if self.content else [])]
+        html = outputs.cleaned(known[name].markup(), self.env.app.builder, self.env.docname)
+        return [nodes.raw("", html, format="html"), *([below] if self.content else [])]
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Connect to Sphinx."""
     app.add_directive("ask", Ask)
-    app.add_node(piece, html=(write_piece, None))
     app.connect("html-page-context", load)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -14,7 +14,6 @@ from docutils import nodes
 from latex2mathml.converter import convert
 from sphinx.application import Sphinx
 from sphinx.util import logging
-from sphinx.util.math import get_node_equation_number
 
 ENVIRONMENTS = {"align*", "cases", "matrix", "pmatrix", "bmatrix", "vmatrix", "array"}
 CHILDREN = {"mfrac": 2, "msub": 2, "msup": 2, "msubsup": 3, "mover": 2, "munder": 2, "mroot": 2}
@@ -90,12 +89,9 @@ def visit_inline(translator: Any, node: nodes.math) -> None:
 
 
 def visit_block(translator: Any, node: nodes.math_block) -> None:
-    """Write a formula on a line of its own, numbered where it has a label."""
+    """Write a formula on a line of its own."""
     translator.body.append(translator.starttag(node, "div", CLASS="math-block"))
     translator.body.append(_made(translator, node, True))
-    if node["number"]:
-        number = get_node_equation_number(translator, node)
-        translator.body.append(f'<span class="eqno">({number})</span>')
     translator.body.append("</div>\n")
     raise nodes.SkipNode
 

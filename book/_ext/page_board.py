@@ -2,36 +2,48 @@
 
 from __future__ import annotations
 
-import re
-import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 from functools import cache
 from html import escape
-from importlib import resources
+from io import StringIO
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import roofline_helpers as rh
 from page_tables import markdown
 from roofline_helpers import evidence, published
+from roofline_helpers.cli import main
+from roofline_helpers.common.show import significant
+from roofline_helpers.evidence import files
 from roofline_helpers.published import LARGE, PublishedDecode, PublishedStep
-from roofline_helpers.show import significant
 
 if TYPE_CHECKING:
     import pandas
 
-    from roofline_helpers.compiled.report import Report
 
-EXAMPLE = "v6e-8-llama-3.1-8b"
+STEPS = """\
+id,chip,shape,model,batch,seq,mesh,dtype,recompute,microbatches,context,tokens
+8B in fp8,h100,8,llama-3-8b,128,8192,fsdp=8,fp8,none,16,,14451
+70B,v6e,16x16,llama-3-70b,512,8192,fsdp=256,,full,,,
+70B decode,h100,8,llama-3-70b,64,,,,,,2048,
+"""
 PUBLISHED = "published."  # how a constant's name begins that NCCL's own source has
 KINDS = {"dense": "dense", "mixture of experts": "experts"}
 
 
 @cache
 def frame() -> pandas.DataFrame:
-    """Return the scoreboard, and what kind of step each row is in a word or two."""
-    board = rh.scoreboard()
-    decode = board.step == "decode"
-    return board.assign(what=board.kind.map(KINDS).mask(decode, "decode"))
+    """Return the scoreboard, and what kind of step each row is in a word or two.
+
+    "law s" and "error" are of the prediction by laws of measured kernels, "reached s" of ceilings.
+    """
+    board, ceilings = rh.scoreboard(law=True), rh.scoreboard()
+    what = board.kind.map(KINDS).mask(board.step == "decode", "decode")
+    by_law, reached = board["reached s"], ceilings["reached s"]
+    return board.assign(what=what, **{"law s": by_law, "reached s": reached})
 
 
 def board() -> dict[str, str]:
@@ -39,13 +51,14 @@ def board() -> dict[str, str]:
     rows = frame()
     off, rule = rows.error.abs(), rows["rule of thumb error"].abs()
     peer = rows["mlsysim error"].dropna()
-    recipes = off.groupby([rows.chip, rows.model, rows.type, rows.step]).median()
-    constants = evidence.load("constants")["without"]
-    with_all = evidence.load("constants")["all"]["steps"]
+    lawful = rows["law s"] != rows["reached s"]
+    ceilings = (rows["reached s"] / rows["published s"] - 1).abs()
+    trained, late = rows[rows.step == "training"], rows.source.str.contains("mlcommons|JAX-Toolbox")
+    constants = files.load("constants")["without"]
+    with_all = files.load("constants")["all"]["steps"]
     moving = [name for name, row in constants.items() if abs(row["steps"] - with_all) > 5e-4]
     own = [name for name in constants if not name.startswith(PUBLISHED)]
-    dense, experts = rows.what == "dense", rows.error[rows.what == "experts"]
-    nearer = (rule < off)[dense]  # the rule of thumb than the prediction
+    dense = rows.what == "dense"
     ours, theirs = (each[dense].groupby(rows.chip).median() for each in (off, rule))
     return {
         "board_rows": str(len(rows)),
@@ -56,42 +69,54 @@ def board() -> dict[str, str]:
         "board_within": f"{(off <= LARGE).mean():.0%}",
         "board_nine": f"{off.quantile(0.9):.0%}",
         "board_fast": f"{(rows.error < 0).mean():.0%}",
-        "board_dense_median": f"{off[dense].median():.0%}",
-        "board_dense_within": f"{(off[dense] <= LARGE).mean():.0%}",
-        "board_experts": str(len(experts)),
-        "board_experts_times": significant(1 / (1 + experts.median()), 2),
         "board_seats": " and ".join(percent(rows.error[key]) for key in _seated()),
-        "board_recipes": str(len(recipes)),
-        "board_recipes_median": f"{recipes.median():.0%}",
-        "board_blackwell": percent(rows.error[dense & rows.chip.str.contains("b[23]00")].median()),
+        "board_h200": percent(rows.error["h200-256-llama-3.1-70b"]),
+        "board_late": str(int(late.sum())),
+        "board_late_median": f"{off[late].median():.0%}",
+        "board_late_within": str(int((off[late] <= LARGE).sum())),
+        "board_late_ceilings": f"{ceilings[late].median():.0%}",
+        "board_late_rule": f"{rule[late].median():.0%}",
+        "board_tpu_experts": percent(rows.error[(rows.what == "experts") & ~lawful].median()),
+        "board_gpu_experts": percent(rows.error[(rows.what == "experts") & lawful].median()),
         "board_v6e": percent(rows.error[dense & (rows.chip == "v6e")].median()),
         "board_rule_median": f"{rule.median():.0%}",
         "board_v6e_rule": f"{theirs['v6e']:.0%}",
         "board_v6e_ours": f"{ours['v6e']:.0%}",
-        "board_rule_nearer": f"{int(nearer.sum())} of {len(nearer)}",
-        "board_rule_chips": _listed([chip for chip in ours.index if theirs[chip] < ours[chip]]),
         "board_rule_within": f"{(rule <= LARGE).mean():.0%}",
-        "board_peer": evidence.load("mlsysim")["version"],
+        "board_peer": files.load("mlsysim")["version"],
         "board_peer_rows": str(len(peer)),
         "board_peer_median": f"{peer.abs().median():.0%}",
-        "board_peer_within": f"{(peer.abs() <= LARGE).mean():.0%}",
         "board_peer_ours": f"{off[peer.index].median():.0%}",
         "board_groups": _groups(rows),
-        "board_unseen": _unseen(rows),
+        "board_skill": _skill(trained),
+        "board_skill_dense": _skill(rows[dense]),
+        "board_training_recipes": str(len(published.ratios(trained))),
+        "board_dense_recipes": str(len(published.ratios(rows[dense]))),
+        "board_dense_alone": _alone(rows[dense]),
+        "board_alone": _alone(trained),
+        "board_lawful": str(int(lawful.sum())),
+        "board_lawful_dense": _before(ceilings[lawful & dense], off[lawful & dense]),
+        "board_lawful_experts": _before(ceilings[lawful & ~dense], off[lawful & ~dense]),
+        "board_lawful_worse": ", ".join(f"`{key}`" for key in off.index[off > ceilings + 0.05]),
+        "board_covered": " and ".join(
+            f"{_covered(published.ratios(rows[rows.what == what], 'law s')):.0%}"
+            for what in ("dense", "experts")
+        ),
         "board_scale": _scale(),
         "board_streamless": _listed(list(dict.fromkeys(rows.chip[_streamless(rows)]))),
         "board_streamless_rows": str(int(_streamless(rows).sum())),
+        "board_laws": _laws(),
+        **dict(zip(("board_network_small", "board_network_large"), _network(), strict=True)),
         "board_worst": "\n\n".join(map(_worst, published.worst())),
         "board_constants": _constants(),
         "board_constant_count": str(len(own)),
         "board_constant_published": str(len(constants) - len(own)),
         "board_constant_moving": str(len(moving)),
         "board_collectives": str(int(published.collectives().judged.sum())),
-        "board_collectives_median": f"{evidence.load('constants')['all']['collectives']:.0%}",
-        "board_block": _block(EXAMPLE),
+        "board_collectives_median": f"{files.load('constants')['all']['collectives']:.0%}",
+        "board_csv": f"```text\n{STEPS}```",
+        "board_predicted": _own_steps(),
         "board_programs": _programs(rows),
-        "board_crowded": _crowded(),
-        "board_fed": _fed(),
         "board_table": _table(),
     }
 
@@ -123,19 +148,21 @@ def _groups(rows: pandas.DataFrame) -> str:
 
     def row(name: str, own: pandas.DataFrame) -> list[str]:
         off, rule = own.error.abs(), own["rule of thumb error"].abs()
-        medians = [percent(own.error.median())] + [f"{each.median():.0%}" for each in (off, rule)]
+        ceilings = (own["reached s"] / own["published s"] - 1).abs()
+        medians = [percent(own.error.median())]
+        medians += [f"{each.median():.0%}" for each in (off, ceilings, rule)]
         shares = [f"{(each <= LARGE).mean():.0%}" for each in (off, rule)]
         return [name, str(len(own)), *medians, *shares]
 
-    heads = ["of", "rows", "middle error, %", "median error", "of the rule of thumb"]
-    heads += ["within 30%", "of the rule of thumb"]
-    return markdown(heads, [row(name, own) for name, own in groups.items()], numbers=6)
+    heads = ["of", "rows", "middle error, %", "median error", "without laws"]
+    heads += ["of the rule of thumb", "within 30%", "of the rule of thumb"]
+    return markdown(heads, [row(name, own) for name, own in groups.items()], numbers=7)
 
 
 def waterfall(one: PublishedStep | PublishedDecode) -> Mapping[str, float]:
     """Return what a prediction is made of, in seconds."""
     if isinstance(one, PublishedStep):
-        return one.reached.waterfall()
+        return one.by_law.waterfall()
     network = one.reached.comms
     return {"reading and products": one.reached.seconds - network, "exchanges": network}
 
@@ -151,7 +178,7 @@ def _table() -> str:
 
     def row(one: PublishedStep | PublishedDecode, its: Any) -> list[str]:
         parts = escape(_parts(one)).replace(", ", "<br>")
-        predicted = significant(its["reached s"])
+        predicted = significant(its["law s"])
         return [
             f"[{one.key}]({one.url})",
             one.chip,
@@ -216,84 +243,30 @@ def _listed(keys: Sequence[str]) -> str:
     return " and ".join([*[", ".join(names[:-1])][: len(names) - 1], names[-1]])
 
 
-def _compiled_steps() -> Iterator[tuple[PublishedStep, Report]]:
-    """Yield the steps that XLA compiled, each with its program."""
-    for one in published.steps():
-        if isinstance(one, PublishedStep) and one.program is not None:
-            yield one, one.program
-
-
-def _crowded() -> str:
-    """Return the rows whose program's sum is more than its chip has."""
-    keys = [
-        one.key
-        for one, program in _compiled_steps()
-        if program.memory and program.memory.total > one.place.chip.memory["hbm"].capacity.value
-    ]
-    return ", ".join(f"`{key}`" for key in keys)
-
-
-def _fed() -> str:
-    """Return the most that products waiting for memory take of a compiled step, and whose it is."""
-    shares = {
-        one.key: one.compiled.fed / one.compiled.seconds
-        for one, _ in _compiled_steps()
-        if one.compiled
-    }
-    key = max(shares, key=lambda each: shares[each])
-    return f"{shares[key]:.0%} of `{key}`"
-
-
 def _worst(one: PublishedStep | PublishedDecode) -> str:
     """Return a paragraph on why a row is far off, after what is known of it."""
     its: Any = frame().loc[one.key]
     return (
         f"**[{one.key}]({one.url})**, {one.model.name} in {one.dtype} on {one.place.chips} "
         f"{one.chip}: published {rh.si(one.seconds, 's')}, predicted "
-        f"{rh.si(its['reached s'], 's')}, {percent(its['error'])}%. The prediction is "
+        f"{rh.si(its['law s'], 's')}, {percent(its['error'])}%. The prediction is "
         f"{_parts(one)}. {' '.join(one.why.split())}"
     )
 
 
-SAYS = {
-    "efficiency": "share of the links' rate that large messages reach",
-    "own_share": "share of the memory's rate at which an own part is copied or added",
-    "startup": "begin a collective",
-    "step": "each further device",
-    "exchange_startup": "begin an all-to-all",
-    "small_rate": "by the protocol for small messages",
-    "peer_limit": "from which size on one peer gets all channels",
-    "bulk_startup": "begin by the protocol for large messages",
-    "bulk_step": "each further device by that protocol",
-    "matrix": "share of the matrix peak, on chips where nobody published it",
-}
-WHERE = {
-    "startup": "an all-gather on 2×2×1 v7x, and XLA's table, H100",
-    "ici": "two all-gathers on 2×2×1 v7x",
-    "nvlink": "XLA's table, H100",
-    "nvlink.own_share": "XLA's table, H100 and B200",
-    "matrix": "Google's products of 8192³ on v6e and 32768³ on v7x",
-}
-
-
 def _constants() -> str:
-    """Return every constant with its value, its source, and the errors without it."""
-    kept = evidence.load("constants")
+    """Return every constant with its value, and the errors without it."""
+    kept = files.load("constants")
 
     def errors(row: Mapping[str, float]) -> list[str]:
         return [f"{100 * row[name]:.1f}" for name in ("steps", "collectives")]
 
-    def rows() -> Iterator[list[str]]:
-        yield ["all of them", "", "", *errors(kept["all"])]
-        for name, row in kept["without"].items():
-            where = "published: NCCL's source" if name.startswith(PUBLISHED) else None
-            place, _, key = name.removeprefix(PUBLISHED).rpartition(".")
-            title = f"{place} {key}".strip().replace("_", " ")
-            where = where or WHERE.get(name) or WHERE[place or key]
-            yield [f"{title}: {SAYS[key]}", _value(key, row), where, *errors(row)]
-
-    heads = ["constant", "value", "from", "median error without it, %", "of collectives, %"]
-    return markdown(heads, rows(), numbers=2)
+    rows = [["all of them", "", *errors(kept["all"])]]
+    for name, row in kept["without"].items():
+        value = _value(name.rpartition(".")[2], row)
+        rows.append([f"`{name.removeprefix(PUBLISHED)}`", value, *errors(row)])
+    heads = ["constant", "value", "median error without it, %", "of collectives, %"]
+    return markdown(heads, rows, numbers=2)
 
 
 def _value(key: str, row: Mapping[str, float]) -> str:
@@ -304,43 +277,89 @@ def _value(key: str, row: Mapping[str, float]) -> str:
     return rh.si(row["value"], "s") if row["value"] < 1e-3 else significant(row["value"], 4)
 
 
-def unseen(rows: pandas.DataFrame) -> pandas.DataFrame:
-    """Return median errors of recipes that were left out: as predicted, and times a factor a chip.
-
-    A recipe is one chip, model and type, and has the middle one of its rows. Its factor is the
-    middle one of the chip's other recipes; of all others, where the chip has no other.
-    """
-    import pandas
-
-    columns = {"prediction": "reached s", "bound": "bound s", "rule of thumb": "rule of thumb s"}
-    errors = {}
-    for title, column in columns.items():
-        short = (rows["published s"] / rows[column]).groupby([rows.chip, rows.model, rows.type])
-        by = short.median()
-        factors = []
-        for recipe in by.index:
-            others = by.drop(recipe)
-            own = others[others.index.get_level_values("chip") == recipe[0]]
-            factors.append((own if len(own) else others).median())
-        errors[title] = [(times / by - 1).abs().median() for times in (1.0, factors)]
-    return pandas.DataFrame(errors, index=["as it is", "with a factor"])
+def _skill(rows: pandas.DataFrame) -> str:
+    """Return the errors of the model and its rivals on recipes that were left out."""
+    errors = published.skill(rows)
+    heads = [", ".join(column) for column in errors.columns]
+    lines = ([str(name), *(f"{each:.1%}" for each in row)] for name, row in errors.iterrows())
+    return markdown(["leaving one recipe out", *heads], lines, numbers=len(heads))
 
 
-def swept(rows: pandas.DataFrame) -> pandas.Series:
-    """Return which rows are of MaxText's tables: one model on many sizes of slice."""
-    return rows.model.str.startswith("MaxText")
+def _own_steps() -> str:
+    """Return what `roofline predict` prints of `STEPS`."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "steps.csv")
+        path.write_text(STEPS, "utf-8")
+        with redirect_stdout(StringIO()) as printed:
+            main(["predict", str(path)])
+    lines = (line.rstrip() for line in printed.getvalue().splitlines())
+    return "\n".join(["```text", *lines, "```"])
 
 
-def _unseen(rows: pandas.DataFrame) -> str:
-    dense = rows[rows.what == "dense"]
-    tables = [unseen(dense), unseen(dense[~swept(dense)])]
+LAWS = {
+    **{
+        ("matmul", dtype): f"matmul, {dtype}" for dtype in ("bf16", "fp8", "fp8 in blocks", "nvfp4")
+    },
+    ("prefill_attention", "bf16"): "attention, prefill, bf16",
+    ("decode_attention", "bf16"): "attention, decode, bf16",
+    **{
+        ("grouped_matmul", dtype): f"grouped matmul, {dtype}" for dtype in ("bf16", "fp8 in blocks")
+    },
+    **{(kind, "fp16"): f"{kind}, 16 bits" for kind in evidence.COLLECTIVES},
+}
 
-    def row(name: str) -> list[str]:
-        return [name, *(f"{error:.1%}" for table in tables for error in table[name])]
 
-    heads = ["dense training, recipe by recipe", "median error", "with a factor"]
-    heads += ["without MaxText's tables", "with a factor"]
-    return markdown(heads, [row(str(name)) for name in tables[0]], numbers=4)
+def _laws() -> str:
+    """Return the laws' errors by family: of each chip's, the middle one."""
+
+    def middle(found: Sequence[evidence.Law], which: str, name: str) -> str:
+        errors = [getattr(law, which) for law in found if getattr(law, which)]
+        return f"{median(getattr(each, name) for each in errors):.0%}" if errors else "–"
+
+    rows = []
+    for (family, dtype), title in LAWS.items():
+        own = [law for law in evidence.every_law() if (law.family, law.dtype) == (family, dtype)]
+        best = [law for law in own if law.library == evidence.FASTEST]
+        known = [law for law in own if law.library != evidence.FASTEST]
+        row = [middle(best, "law", name) for name in ("median", "p90")]
+        row += [middle(best, which, "median") for which in ("roof", "nearest", "unseen")]
+        rows.append([title, str(len(best)), *row, middle(known, "law", "median")])
+    heads = ["kernels", "chips", "median", "nine in ten", "the bare roof", "nearest shape"]
+    heads += ["chip left out", "library known"]
+    return markdown(heads, rows, numbers=7)
+
+
+def _network() -> list[str]:
+    """Return the network model's median errors on NCCL's times: below 4 MiB, and from there on."""
+    rows = evidence.table("collective")
+    rows = rows[(rows.dtype == "fp16") & (rows.op != "alltoall")]
+    rows = rows[rows.chip.isin([law.chip for law in evidence.laws_of("all-reduce")])]
+    off: dict[bool, list[float]] = {False: [], True: []}
+    columns: Any = (rows[name] for name in ("chip", "op", "gpus", "bytes", "seconds"))
+    for chip, op, gpus, nbytes, seconds in zip(*columns, strict=True):
+        over = rh.network.topology(chip, int(gpus), ceilings="reached").fast
+        one = rh.network.collective(op.replace("_", "-"), float(nbytes), over)
+        off[bool(nbytes >= 4 * 2**20)].append(abs(one.seconds / seconds - 1))
+    return [f"{median(each):.0%}" for each in off.values()]
+
+
+def _alone(rows: pandas.DataFrame) -> str:
+    """Return the median error of the model as it is, recipe by recipe."""
+    return f"{published.skill(rows)['as it is', 'median']['the model']:.0%}"
+
+
+def _before(before: pandas.Series, now: pandas.Series) -> str:
+    return f"{before.median():.0%} to {now.median():.0%}"
+
+
+def _covered(known: pandas.Series) -> float:
+    """Return the share of recipes that lie in the range that the others give."""
+    inside = 0
+    chips = known.index.get_level_values("chip")
+    for one, chip in zip(known.index, chips, strict=True):
+        low, high = published.spread(known.drop(one), chip)
+        inside += low <= known[one] <= high
+    return inside / len(known)
 
 
 def _scale() -> str:
@@ -359,13 +378,3 @@ def _scale() -> str:
 def _streamless(rows: pandas.DataFrame) -> pandas.Series:
     """Return which rows have no sustained rate of memory that anybody published."""
     return rows.chip.map(lambda key: rh.chip(key).reached.stream() is None)
-
-
-def _block(key: str) -> str:
-    """Return the TOML block of a row, as it is in its file."""
-    folder = resources.files("roofline_helpers").joinpath("data", "published")
-    for path in folder.iterdir():
-        for block in re.split(r"(?=^\[\[)", path.read_text("utf-8"), flags=re.MULTILINE):
-            if block.startswith("[[") and tomllib.loads(block).get("row", [{}])[0].get("id") == key:
-                return f"```toml\n{block.strip()}\n```"
-    raise LookupError(f"no row {key!r}")

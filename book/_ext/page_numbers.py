@@ -6,12 +6,12 @@ import numpy as np
 
 import roofline_helpers as rh
 from page_board import board
-from page_figures import First, first_kernels, slow_step
+from page_figures import slow_step
 from page_tables import markdown
-from roofline_helpers.explain import CAUSES
-from roofline_helpers.figures import Figure, Source
-from roofline_helpers.hardware import Chip
-from roofline_helpers.show import significant
+from roofline_helpers import xla
+from roofline_helpers.chips import Chip, Figure, Source
+from roofline_helpers.common.show import significant
+from roofline_helpers.device import CAUSES
 
 
 def numbers() -> dict[str, str]:
@@ -26,7 +26,6 @@ def numbers() -> dict[str, str]:
     return {
         **_front(),
         **_slow_step(),
-        **_first_kernel(),
         **_ridges(),
         **_rules_of_thumb(),
         **_departures(),
@@ -40,10 +39,10 @@ def numbers() -> dict[str, str]:
 
 
 def _front() -> dict[str, str]:
-    """The front page: one kernel, predicted and measured."""
+    """The front page: one kernel predicted, compiled and measured."""
     rows, columns = 65536, 4096
     fused = rh.fuse(*rh.work.fusion_chain(rows, columns))
-    h100 = rh.measure.measured()["h100"]
+    h100 = rh.device.measured()["h100"]
     least = rh.chip("h100").roofline("bf16").time(fused)
 
     def measured(how: str, source: str) -> float:
@@ -55,14 +54,21 @@ def _front() -> dict[str, str]:
         "front_time_jit": rh.si(measured("one jit", "jax"), "s"),
         "front_time_pallas": rh.si(pallas, "s"),
         "front_share": f"{least / pallas:.0%}",
-        "front_copy": f"{fused.bytes / pallas / h100.streams['copy']:.0%}",
+        "front_hand_bytes": rh.si(rh.fuse(*rh.work.fusion_chain(8192, 8192)).bytes, "B"),
+        "front_compiled_bytes": rh.si(xla.records()["chain-xla", "v5e"].hbm_bytes, "B"),
     }
 
 
 def _slow_step() -> dict[str, str]:
     """The front page's waterfall: what it begins and ends with."""
     why = slow_step()
-    return {"front_why_least": rh.si(why.hand, "s"), "front_why_wall": rh.si(why.wall, "s")}
+    model = rh.serving.LLAMA_3_8B
+    moved = 2 * model.parameters + 64 * model.cache_bytes(2048)
+    return {
+        "front_why_least": rh.si(why.hand, "s"),
+        "front_why_bytes": rh.si(moved / rh.chip("h200").roofline("bf16").bandwidth, "s"),
+        "front_why_wall": rh.si(why.wall, "s"),
+    }
 
 
 def _cause_table() -> str:
@@ -72,43 +78,6 @@ def _cause_table() -> str:
         title = f"{cause.title[0].upper()}{cause.title[1:]}"
         rows.append(f"| {title} | {cause.advice} | [](../{cause.chapter}.ipynb) |")
     return "\n".join(["| What is wrong | What to try | Read |", "|---|---|---|", *rows])
-
-
-def _first_kernel() -> dict[str, str]:
-    """Chapter 1: a vector kernel and a matmul on an H100, by hand and as measured."""
-    triad, matmul = first_kernels()
-    reached = rh.measure.measured()["h100"].roofline("bf16")
-
-    def times(name: str, kernel: First) -> dict[str, str]:
-        work, roof = kernel.work, kernel.roof
-        computing, moving = work.flops / roof.peak, work.bytes / roof.bandwidth
-        return {
-            f"{name}_flops": rh.si(work.flops, "FLOP"),
-            f"{name}_bytes": rh.si(work.bytes, "B"),
-            f"{name}_flop_time": rh.si(computing, "s"),
-            f"{name}_byte_time": rh.si(moving, "s"),
-            f"{name}_sum": rh.si(computing + moving, "s"),
-            f"{name}_measured": rh.si(kernel.measured, "s"),
-            f"{name}_efficiency": f"{kernel.least / kernel.measured:.0%}",
-        }
-
-    return (
-        times("triad", triad)
-        | times("matmul", matmul)
-        | {
-            "h100_bandwidth": rh.si(triad.roof.bandwidth, "B/s"),
-            "h100_vector": rh.si(triad.roof.peak, "FLOP/s"),
-            "h100_vector_ridge": f"{triad.roof.ridge:.0f}",
-            "h100_peak": rh.si(matmul.roof.peak, "FLOP/s"),
-            "h100_ridge": f"{matmul.roof.ridge:.0f}",
-            "h100_reached_peak": rh.si(reached.peak, "FLOP/s"),
-            "matmul_of_reached": f"{reached.time(matmul.work) / matmul.measured:.0%}",
-            "triad_ratio": f"{triad.roof.ridge / triad.work.intensity:.0f}",
-            "triad_share": f"{triad.roof.mfu(triad.roof.attainable(triad.work)):.1%}",
-            "triad_intensity": significant(triad.work.intensity, 2),
-            "matmul_intensity": f"{matmul.work.intensity:,.0f}",
-        }
-    )
 
 
 def _ridges() -> dict[str, str]:
@@ -135,7 +104,7 @@ def _rules_of_thumb() -> dict[str, str]:
         "tail_ratio": f"{rh.total(*tail).bytes / rh.fuse(*tail).bytes:.1f}",
         "layernorm_intensity": significant(layernorm.intensity),
         "layernorm_mfu": f"{v7x.mfu(v7x.attainable(layernorm)):.1%}",
-        "matmul600_intensity": f"{rh.work.matmul(600, 600, 600).intensity:.0f}",
+        "up256_intensity": f"{rh.work.matmul(256, 16384, 4096).intensity:.0f}",
         "decode32_intensity": significant(rh.work.matmul(32, 16384, 4096).intensity),
         "decode_batch_v5e": str(int(batch[decode == "compute"][0])),
     }
@@ -145,10 +114,17 @@ def _departures() -> dict[str, str]:
     """Return what the page on corrections compares."""
     sizes = np.arange(1, 4097)
     named = {}
-    for dtype in ("bf16", "fp8"):
-        bound = rh.chip("v7x").roofline(dtype).bound(rh.work.matmul(sizes, sizes, sizes, dtype))
-        named[f"crossing_v7x_{dtype}"] = str(int(sizes[bound == "compute"][0]))
-    h100 = rh.chip("h100")
+    for name, dtype, out in (
+        ("bf16", "bf16", None),
+        ("fp8", "fp8", None),
+        ("mixed", "fp8", "bf16"),
+    ):
+        squares = rh.work.matmul(sizes, sizes, sizes, dtype, out=out)
+        bound = rh.chip("v7x").roofline(dtype).bound(squares)
+        named[f"crossing_v7x_{name}"] = str(int(sizes[bound == "compute"][0]))
+    tail, mask = rh.work.fusion_chain(65536, 4096), 65536 * 4096 * 2
+    unmasked = (rh.total(*tail).bytes - mask) / (rh.fuse(*tail).bytes - mask)
+    h100, orin = rh.chip("h100"), rh.chip("orin-nx").roofline("fp16")
     n = 10**6
     chain = [
         rh.work.elementwise(n, {"x": "fp32"}, {"t1": "fp32"}),
@@ -159,6 +135,7 @@ def _departures() -> dict[str, str]:
     kv_token = 2 * llama["kv_heads"] * llama["head_dim"] * llama["layers"] * 2
     scores = rh.work.attention_scores(32, 2048, heads=32, head_dim=128)
     return named | {
+        "h100_vector_ridge": f"{h100.roofline('fp32', unit='vector').ridge:.0f}",
         "bf16_h100_sparse": rh.si(h100.peak("bf16").sparse or 0, "FLOP/s", "T", 4),
         "bf16_h100_dense": rh.si(h100.peak("bf16").value, "FLOP/s", "T", 4),
         "roof_h100_512": rh.si(h100.roofline("bf16").attainable(512 / 3), "FLOP/s"),
@@ -169,7 +146,9 @@ def _departures() -> dict[str, str]:
         "kv_64_2048": rh.si(kv_token * 64 * 2048, "B"),
         "scores_intensity": f"{scores.intensity:.0f}",
         "a100_vector_ridge": f"{rh.chip('a100').roofline('fp32', unit='vector').ridge:.0f}",
-        "orin_ridge": f"{rh.chip('orin-nx').roofline('fp16').ridge:.0f}",
+        "orin_ridge": f"{orin.ridge:.0f}",
+        "orin_peak": rh.si(orin.peak, "FLOP/s"),
+        "tail_ratio_unmasked": f"{unmasked:.0f}",
         "hbm_v7x": rh.si(rh.chip("v7x").roofline().bandwidth, "B/s", "T", 4),
         "hbm_v6e": rh.si(rh.chip("v6e").roofline().bandwidth, "B/s", "T", 4),
         "hbm_v5p": rh.si(rh.chip("v5p").roofline().bandwidth, "B/s", "T", 4),

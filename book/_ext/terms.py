@@ -1,7 +1,6 @@
 """Sphinx extension: a page's first mention of a glossary term leads there, with its definition.
 
-The definition is in the link's ``data-card``; ``book/theme/static/site.js`` shows it on hover and
-on focus. Without a script the link remains.
+The definition is the link's title, which browsers show on hover and screen readers read out.
 """
 
 from __future__ import annotations
@@ -29,18 +28,16 @@ CLOSED: tuple[type, ...] = (nodes.reference, nodes.literal, nodes.Titular, nodes
 CLOSED += (nodes.caption, addnodes.pending_xref, nodes.table, nodes.block_quote, nodes.strong)
 
 
+@cache
 def definitions(app: Sphinx) -> dict[str, tuple[str, str]]:
     """Return anchor and definition of each term of the glossary."""
-    known: dict[str, tuple[str, str]] | None = getattr(app, "roofline_terms", None)
-    if known is None:
-        known = {}
-        if GLOSSARY in app.env.found_docs:
-            for item in app.env.get_doctree(GLOSSARY).findall(nodes.definition_list_item):
-                meaning = " ".join(item.next_node(nodes.definition).astext().split())
-                for term in item.findall(nodes.term):
-                    if term["ids"]:
-                        known[term.astext()] = (term["ids"][0], meaning)
-        app.roofline_terms = known
+    known = {}
+    if GLOSSARY in app.env.found_docs:
+        for item in app.env.get_doctree(GLOSSARY).findall(nodes.definition_list_item):
+            meaning = " ".join(item.next_node(nodes.definition).astext().split())
+            for term in item.findall(nodes.term):
+                if term["ids"]:
+                    known[term.astext()] = (term["ids"][0], meaning)
     return known
 
 
@@ -56,7 +53,7 @@ def pattern(terms: tuple[str, ...]) -> re.Pattern[str] | None:
 
 
 def link(app: Sphinx, doctree: nodes.document, docname: str) -> None:
-    """Link the first mention of each term in a page's paragraphs; give every link its card."""
+    """Link the first mention of each term in a page's paragraphs, and give links definitions."""
     if app.builder.format != "html" or docname == GLOSSARY:
         return
     known = definitions(app)
@@ -70,7 +67,7 @@ def link(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     for reference in doctree.findall(nodes.reference):
         meaning = meanings.get(reference.get("refuri", ""))
         if meaning:
-            reference["data-card"] = meaning
+            reference["reftitle"] = meaning
             if "term" not in reference["classes"]:
                 reference["classes"].append("term")
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,13 @@ from pygments.styles import get_style_by_name
 from pygments.token import STANDARD_TYPES
 from sphinx import addnodes
 from sphinx.application import Sphinx
+from sphinx.config import Config
 
 import chapters
 import figures
 from translator import PLAIN_TOKENS, BookTranslator
 
+INSTALLS = re.compile(r"@ git\+https://github\.com/([\w.-]+/[\w.-]+)@([\w./-]+)")
 FOLDER = Path(__file__).resolve().parents[1] / "theme"
 
 
@@ -36,6 +40,24 @@ def code_colours(light: str = "a11y-high-contrast-light", dark: str = "a11y-dark
             colour = f"light-dark(#{first['color']},#{second['color']}){weight}"
             rules.setdefault(colour, []).append(f".highlight .{short}")
     return "\n".join(f"{','.join(names)}{{color:{body}}}" for body, names in rules.items())
+
+
+def take_address(app: Sphinx, config: Config) -> None:
+    """Let pages that are built on GitHub say where they are, and link to their repository."""
+    if slug := os.environ.get("GITHUB_REPOSITORY"):
+        owner, _, name = slug.lower().partition("/")
+        folder = "" if name == f"{owner}.github.io" else f"{slug.partition('/')[2]}/"
+        config.html_baseurl = f"https://{owner}.github.io/{folder}"
+        config.html_theme_options = {"repository_url": f"https://github.com/{slug}"}
+
+
+def colab_address(app: Sphinx, pagename: str) -> str | None:
+    """Return where Colab opens a page's notebook, None where that would install nothing."""
+    path = Path(app.env.doc2path(pagename))
+    installed = INSTALLS.search(path.read_text("utf-8")) if path.suffix == ".ipynb" else None
+    if installed is None:
+        return None
+    return f"https://colab.research.google.com/github/{installed[1]}/blob/{installed[2]}/{pagename}.ipynb"
 
 
 def give_colours(app: Sphinx) -> None:
@@ -81,12 +103,12 @@ def contents(app: Sphinx) -> list[tuple[str, list[tuple[str, str]]]]:
     ]
 
 
-def cite_address(app: Sphinx, pagename: str, context: dict[str, Any]) -> str | None:
-    """Return the address of what says how to cite the book, None where no page does."""
-    page, anchor = app.env.get_domain("std").anonlabels.get("cite", (None, ""))
-    if page is None:
-        return None
-    return f"#{anchor}" if page == pagename else f"{context['pathto'](page)}#{anchor}"
+def card(app: Sphinx, doctree: nodes.document | None) -> str | None:
+    """Return the address of the picture that a shared link shows: the page's first figure."""
+    images = [] if doctree is None else doctree.findall(nodes.image)
+    names = [Path(image["uri"]).name for image in images]
+    first = next((name for name in names if name.endswith(".png")), None)
+    return f"{app.config.html_baseurl}_images/{first}" if first else None
 
 
 def fill(
@@ -107,13 +129,14 @@ def fill(
     following = app.env.collect_relations().get(pagename, (None, None, None))[2]
     context.update(
         asset=asset,
+        colab=colab_address(app, pagename) if doctree else None,
         contents=app.builder.book_contents,
         heading=heading,
         description=pages.get(pagename, {}).get("description")
         or f"{heading}: {app.config.html_title}",
         reason=pages.get(following, {}).get("why") if context.get("next") else None,
         sections=sections(app, pagename, doctree),
-        cite=cite_address(app, pagename, context),
+        card=card(app, doctree) if app.config.html_baseurl else None,
     )
 
 
@@ -122,6 +145,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_config_value("comments_config", {}, "")
     app.add_html_theme("roofline", str(FOLDER))
     app.set_translator("html", BookTranslator)
+    app.connect("config-inited", take_address)
     app.connect("builder-inited", give_colours)
     app.connect("html-page-context", fill)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -3,8 +3,9 @@
     python -m examples.llama_decode.torch_step --batch 1 16 64 --out torch.json
 
 For each batch, all of PyTorch's ways to attention are timed on the layers' own caches, then the
-whole step with the fastest. One layer is compiled and called for all of them; the step, or
-PyTorch's own graphs over the whole model (`--whole`), is one CUDA graph.
+whole step with the fastest: compiled as it comes, with max-autotune, and with programmatic
+dependent launch as well. One layer is compiled and called for all of them, and the step is one CUDA
+graph. `--whole BATCH` also compiles the whole model at once, with PyTorch's own graphs.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch._inductor.config
 import torch.nn.functional as nnf
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -78,27 +80,20 @@ def layer(
 ) -> Tensor:
     """Return one layer's x [B, D]; its keys and values [B, G, T, D] get the new token in place.
 
-    w: q, k, v, o, gate, up, down or qkv, o, gate_up, down, then two gains.
+    w: qkv, o, gate_up, down, then two gains.
     """
-    *products, norm1, norm2 = w
+    qkv, o, gate_up, down, norm1, norm2 = w
     batch, wide, narrow = len(x), shape.heads * shape.head, shape.groups * shape.head
     y = nnf.rms_norm(x, (shape.width,), norm1, shape.epsilon)
-    if len(products) == 4:
-        q, k, v = nnf.linear(y, products[0]).split([wide, narrow, narrow], -1)
-    else:
-        q, k, v = (nnf.linear(y, each) for each in products[:3])
+    q, k, v = nnf.linear(y, qkv).split([wide, narrow, narrow], -1)
     q, k, v = (each.view(batch, -1, shape.head) for each in (q, k, v))
     cache[0].index_copy_(2, at, rotate(k, turn)[:, :, None])
     cache[1].index_copy_(2, at, v[:, :, None])
     out = attend(way, rotate(q, turn), cache[0], cache[1]).reshape(batch, -1)
-    o, *mlp = products[1:] if len(products) == 4 else products[3:]
     x = x + nnf.linear(out, o)
     y = nnf.rms_norm(x, (shape.width,), norm2, shape.epsilon)
-    if len(mlp) == 2:
-        gate, up = nnf.linear(y, mlp[0]).chunk(2, -1)
-    else:
-        gate, up = nnf.linear(y, mlp[0]), nnf.linear(y, mlp[1])
-    return x + nnf.linear(nnf.silu(gate) * up, mlp[-1])
+    gate, up = nnf.linear(y, gate_up).chunk(2, -1)
+    return x + nnf.linear(nnf.silu(gate) * up, down)
 
 
 def last(shape: Llama, x: Tensor, norm: Tensor, head: Tensor) -> Tensor:
@@ -107,11 +102,9 @@ def last(shape: Llama, x: Tensor, norm: Tensor, head: Tensor) -> Tensor:
 
 
 class Decoder(torch.nn.Module):  # type: ignore[misc]
-    """The model with random weights in bfloat16 and a cache; `fused` products side by side."""
+    """The model with random weights in bfloat16 and a cache: q, k, v side by side, gate and up."""
 
-    def __init__(
-        self, shape: Llama, batch: int, tokens: int, fused: bool, device: str = "cuda"
-    ) -> None:
+    def __init__(self, shape: Llama, batch: int, tokens: int, device: str = "cuda") -> None:
         super().__init__()
         s = self.shape = shape
         generator = torch.Generator(device).manual_seed(0)
@@ -125,9 +118,7 @@ class Decoder(torch.nn.Module):  # type: ignore[misc]
         for i in range(s.layers):
             q, k, v = (draw(n, s.width) for n in (wide, narrow, narrow))
             o, gate, up = draw(s.width, wide), draw(s.hidden, s.width), draw(s.hidden, s.width)
-            products = [q, k, v, o, gate, up]
-            if fused:
-                products = [torch.cat([q, k, v]), o, torch.cat([gate, up])]
+            products = [torch.cat([q, k, v]), o, torch.cat([gate, up])]
             rest = draw(s.width, s.hidden), draw(s.width), draw(s.width)
             for j, w in enumerate([*products, *rest]):
                 self.register_buffer(f"w{i}_{j}", w)
@@ -203,15 +194,15 @@ def clock(call: Callable[[], Any], warm: float = 0.3, queue: float = 0.6) -> dic
 class Setting:
     """How the step is compiled."""
 
-    fused: bool
     mode: str
     whole: bool = False  # PyTorch's own graphs over the whole model, not ours over its layers
+    early: bool = False  # programmatic dependent launch: a kernel starts while another ends
 
     @property
     def name(self) -> str:
         """In words."""
-        products = "side by side" if self.fused else "separate"
-        return f"{self.mode}, {'whole model' if self.whole else 'layer by layer'}, {products}"
+        early = ", dependent launch" * self.early
+        return f"{self.mode}, {'whole model' if self.whole else 'layer by layer'}{early}"
 
 
 def attentions(decoder: Decoder, batch: int) -> dict[str, float | str]:
@@ -234,8 +225,8 @@ def attentions(decoder: Decoder, batch: int) -> dict[str, float | str]:
     return results
 
 
-def timed(decoder: Decoder, setting: Setting, way: str, batch: int) -> dict[str, Any]:
-    """Return the step's seconds with one setting, and what PyTorch says of skipped graphs."""
+def timed(decoder: Decoder, setting: Setting, way: str, batch: int) -> tuple[Tensor, Any]:
+    """Return the logits; the step's seconds, and how often PyTorch skipped its graphs."""
     torch._dynamo.reset()
     counters = torch._dynamo.utils.counters
     counters.clear()
@@ -246,12 +237,14 @@ def timed(decoder: Decoder, setting: Setting, way: str, batch: int) -> dict[str,
         for buffer in decoder.buffers():
             torch._dynamo.mark_static_address(buffer)
         compiled = torch.compile(decoder, mode=setting.mode, **how)
+        logits = compiled(way, tokens).float()
         seconds = clock(lambda: compiled(way, tokens))
     else:
         decoder.each = torch.compile(layer, mode=setting.mode, **how)
         decoder.end = torch.compile(last, mode=setting.mode, **how)
+        logits = decoder(way, tokens).float()
         seconds = clock(graph(lambda: decoder(way, tokens)))
-    return {**seconds, "skipped graphs": counters["inductor"]["cudagraph_skips"]}
+    return logits, {**seconds, "skipped graphs": counters["inductor"]["cudagraph_skips"]}
 
 
 def measured(
@@ -259,27 +252,30 @@ def measured(
 ) -> None:
     """Time all ways to attention, then the step with the fastest in each setting.
 
-    `keep` gets what is known so far, after each setting.
+    `keep` gets what is known so far, after each setting: a row has the logits' error, compared with
+    the first setting's.
     """
-    ways: dict[str, float | str] = {}
     rows: list[dict[str, Any]] = []
-    for fused in sorted({one.fused for one in settings}, reverse=True):
-        decoder = Decoder(shape, batch, tokens, fused)
-        ways = ways or attentions(decoder, batch)
-        worked = {way: took for way, took in ways.items() if not isinstance(took, str)}
-        best = min(worked, key=lambda way: worked[way])
-        for setting in (one for one in settings if one.fused == fused):
-            try:
-                row = timed(decoder, setting, best, batch)
-                shown = f"{1e3 * statistics.median(row['seconds']):.3f} ms"
-            except Exception as error:
-                row = {"failed": f"{type(error).__name__}: {error}"[:300]}
-                shown = row["failed"]
-            print(f"PyTorch, batch {batch}, {best}, {setting.name}: {shown}", flush=True)
-            rows.append({"setting": setting.name, "attention": best, **row})
-            keep({"attention": ways, "steps": rows})
-        del decoder
-        torch.cuda.empty_cache()
+    decoder = Decoder(shape, batch, tokens)
+    ways = attentions(decoder, batch)
+    worked = {way: took for way, took in ways.items() if not isinstance(took, str)}
+    best = min(worked, key=lambda way: worked[way])
+    wanted: Tensor | None = None
+    for setting in settings:
+        try:
+            with torch._inductor.config.patch({"triton.enable_pdl": True} if setting.early else {}):
+                logits, row = timed(decoder, setting, best, batch)
+            wanted = logits if wanted is None else wanted
+            row["error"] = float((logits - wanted).norm() / wanted.norm())
+            shown = f"{1e3 * statistics.median(row['seconds']):.3f} ms, error {row['error']:.1e}"
+        except Exception as error:
+            row = {"failed": f"{type(error).__name__}: {error}"[:300]}
+            shown = row["failed"]
+        print(f"PyTorch, batch {batch}, {best}, {setting.name}: {shown}", flush=True)
+        rows.append({"setting": setting.name, "attention": best, **row})
+        keep({"attention": ways, "steps": rows})
+    del decoder
+    torch.cuda.empty_cache()
 
 
 def main() -> None:
@@ -288,28 +284,26 @@ def main() -> None:
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 16, 64])
     parser.add_argument("--tokens", type=int, default=2048)
     parser.add_argument("--layers", type=int, default=32)
-    parser.add_argument("--whole", action="store_true", help="also compile the whole model at once")
-    parser.add_argument("--quick", action="store_true", help="products side by side, mode default")
+    parser.add_argument("--whole", type=int, nargs="+", default=[], metavar="BATCH")
+    parser.add_argument("--quick", action="store_true", help="mode default alone")
     parser.add_argument("--out", metavar="FILE.json")
     options = parser.parse_args()
-    settings = [
-        Setting(fused, mode)
-        for fused in (True, False)
-        for mode in ("default", "max-autotune-no-cudagraphs")
-    ]
+    tuned = "max-autotune-no-cudagraphs"
+    settings = [Setting("default"), Setting(tuned), Setting(tuned, early=True)]
     settings = settings[:1] if options.quick else settings
-    if options.whole:
-        settings += [Setting(True, mode, True) for mode in ("reduce-overhead", "max-autotune")]
     about: dict[str, Any] = {"torch": torch.__version__, "batch": {}}
-    for batch in options.batch:
+    runs = [(batch, settings) for batch in options.batch]
+    runs += [(batch, [Setting("max-autotune", whole=True)]) for batch in options.whole]
+    for batch, some in runs:
+        before = about["batch"].get(str(batch), {"steps": []})["steps"]
 
-        def keep(found: Any, batch: int = batch) -> None:
-            about["batch"][str(batch)] = found
+        def keep(found: Any, batch: int = batch, before: Any = before) -> None:
+            about["batch"][str(batch)] = {**found, "steps": [*before, *found["steps"]]}
             if options.out:
                 Path(options.out).write_text(json.dumps(about, indent=1))
 
         with torch.no_grad():
-            measured(Llama(layers=options.layers), batch, options.tokens, settings, keep)
+            measured(Llama(layers=options.layers), batch, options.tokens, some, keep)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ Source: P. Tillet et al., "Triton" (2019); T. Dao et al., arXiv:2205.14135; the 
 from __future__ import annotations
 
 from roofline_helpers.kernels.flash import attention
-from roofline_helpers.kernels.launch import FLOATS, LAYOUTS, Blocks
+from roofline_helpers.kernels.launch import Blocks
 from roofline_helpers.kernels.layernorm import (
     chain_work,
     layernorm_gelu,
@@ -33,8 +33,6 @@ from roofline_helpers.kernels.layernorm import (
 )
 
 __all__ = [
-    "LAYOUTS",
-    "FLOATS",
     "Blocks",
     "layernorm_gelu",
     "layernorm_gelu_dropout_residual",

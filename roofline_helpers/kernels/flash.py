@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
 from roofline_helpers import work
-from roofline_helpers._checks import BadType, BadValue, flag
+from roofline_helpers.common.checks import BadType, BadValue, flag
 from roofline_helpers.kernels.launch import (
     FLOATS,
     Blocks,

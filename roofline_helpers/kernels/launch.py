@@ -14,7 +14,16 @@ import numpy as np
 from jax import lax
 from jax.experimental import pallas as pl
 
-from roofline_helpers._checks import BadType, BadValue, finite, flag, name_of, shown, single, size
+from roofline_helpers.common.checks import (
+    BadType,
+    BadValue,
+    finite,
+    flag,
+    name_of,
+    shown,
+    single,
+    size,
+)
 
 LAYOUTS = ("tpu", "gpu")
 """How the arrays can be cut."""

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
 from roofline_helpers import work
-from roofline_helpers._checks import BadValue, flag, single
+from roofline_helpers.common.checks import BadValue, flag, single
 from roofline_helpers.kernels.launch import (
     Blocks,
     Options,

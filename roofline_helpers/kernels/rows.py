@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 
-from roofline_helpers._checks import BadValue
+from roofline_helpers.common.checks import BadValue
 from roofline_helpers.kernels.launch import (
     LANES,
     LOG2E,

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
-from roofline_helpers._checks import BadType, BadValue, shown, whole
-from roofline_helpers.show import si
+from roofline_helpers.common.checks import BadType, BadValue, shown, whole
+from roofline_helpers.common.show import si
 
 Kind = Literal["ring", "line", "switch", "mesh"]
 OUTER = ("dcn", "nic")

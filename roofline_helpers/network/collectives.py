@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
-from roofline_helpers._checks import BadValue, name_of, shown, single, whole
+from roofline_helpers.common.checks import BadValue, name_of, shown, single, whole
+from roofline_helpers.common.show import Facts, si
 from roofline_helpers.network.axes import OUTER, Axis, Load, axes_of
-from roofline_helpers.show import Facts, si
 
 ALGORITHMS = ("ring", "tree", "one-shot", "two-shot", "nvls")
 

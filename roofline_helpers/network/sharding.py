@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from roofline_helpers._checks import BadType, BadValue, UnknownName, shown, text, whole
-from roofline_helpers.dtypes import BITS
-from roofline_helpers.dtypes import dtype as dtype_of
-from roofline_helpers.hardware import Chip
-from roofline_helpers.hardware import chip as chip_of
+from roofline_helpers.chips import Chip
+from roofline_helpers.chips import chip as chip_of
+from roofline_helpers.common.checks import BadType, BadValue, UnknownName, shown, text, whole
+from roofline_helpers.common.dtypes import BITS
+from roofline_helpers.common.dtypes import dtype as dtype_of
+from roofline_helpers.common.show import facts_html, si
 from roofline_helpers.network.axes import Axis
 from roofline_helpers.network.collectives import (
     Collective,
@@ -26,7 +27,6 @@ from roofline_helpers.network.collectives import (
     all_to_all,
     reduce_scatter,
 )
-from roofline_helpers.show import facts_html, si
 
 Mesh = Mapping[str, tuple[Axis, ...]]
 Spec = dict[str, tuple[str, ...]]

@@ -12,11 +12,19 @@ from importlib import resources
 from itertools import count, product
 from typing import Any
 
-from roofline_helpers._checks import BadType, BadValue, UnknownName, flag, name_of, shown, whole
-from roofline_helpers.hardware import Chip
-from roofline_helpers.hardware import chip as chip_of
+from roofline_helpers.chips import Chip
+from roofline_helpers.chips import chip as chip_of
+from roofline_helpers.common.checks import (
+    BadType,
+    BadValue,
+    UnknownName,
+    flag,
+    name_of,
+    shown,
+    whole,
+)
+from roofline_helpers.common.show import Facts, si
 from roofline_helpers.network.axes import OUTER, Axis, Kind, Protocol, axes_of
-from roofline_helpers.show import Facts, si
 
 CEILINGS = ("published", "reached")
 _AXIS_NAMES = "xyz"

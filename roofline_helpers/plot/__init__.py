@@ -9,24 +9,17 @@ Artists carry a gid ("roof:memory", "roof:compute", "ridge", "job:NAME", …) fo
 
 from __future__ import annotations
 
-from roofline_helpers._checks import needed
+from roofline_helpers.common.checks import needed
 
 needed("drawing", "matplotlib", "seaborn")
 
-from roofline_helpers.plot.charts import heatmap, lines, traffic
-from roofline_helpers.plot.inputs import Job, Jobs, Kernels
-from roofline_helpers.plot.labels import place_labels, text_overlaps, visible_texts
+from roofline_helpers.plot.charts import heatmap, lines, timeline, traffic
+from roofline_helpers.plot.labels import place_labels
 from roofline_helpers.plot.rooflines import compare, fusion, hierarchical, roofline
-from roofline_helpers.plot.schedules import timeline
-from roofline_helpers.plot.style import MARKERS, PALETTE, SIZE, use_style
+from roofline_helpers.plot.style import PALETTE, use_style
 
 __all__ = [
     "PALETTE",
-    "MARKERS",
-    "SIZE",
-    "Job",
-    "Jobs",
-    "Kernels",
     "use_style",
     "roofline",
     "compare",
@@ -37,6 +30,4 @@ __all__ = [
     "traffic",
     "timeline",
     "place_labels",
-    "text_overlaps",
-    "visible_texts",
 ]

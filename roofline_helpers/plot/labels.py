@@ -1,20 +1,505 @@
-"""Names at points: placed so that none covers a text, a marker or a legend."""
+"""Labels that overlap nothing: geometry, the solver, and where texts go."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.text import Annotation, Text
+from numpy.typing import NDArray
 
-from roofline_helpers._checks import BadType
-from roofline_helpers.plot.geometry import corners_of, meet, touches
-from roofline_helpers.plot.inputs import need
-from roofline_helpers.plot.placer import Placer
+from roofline_helpers.common.checks import BadType
+from roofline_helpers.plot.style import (
+    PALETTE,
+    SMALL,
+    AtDraw,
+    figure_of,
+    halo,
+    has_marker,
+    lay_out,
+    loose_line,
+    need,
+)
+
+# --- Boxes and segments in pixels: which meet, and how to keep them apart ------------------------
+
+Pixels: TypeAlias = NDArray[np.float64]
+"""Coordinates in pixels."""
+
+
+def touches(a: Pixels, b: Pixels) -> NDArray[np.bool_]:
+    """Return which boxes of `a` (rows) meet which of `b` (columns)."""
+    a, b = a[:, None], b[None]
+    overlap = (a[..., :2] < b[..., 2:]) & (b[..., :2] < a[..., 2:])
+    return np.asarray(overlap.all(axis=-1))
+
+
+def distances(boxes: Pixels, point: Pixels) -> Pixels:
+    """Return the distance of each box from a point: 0 inside."""
+    near = np.clip(point, boxes[:, :2], boxes[:, 2:])
+    return np.asarray(np.hypot(*(near - point).T))
+
+
+def hits(segments: Pixels, boxes: Pixels) -> NDArray[np.bool_]:
+    """Return which segments (rows) pass through which boxes (columns): the slab method."""
+    start, step = segments[:, None, :2], (segments[:, 2:] - segments[:, :2])[:, None]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        one, two = (boxes[None, :, :2] - start) / step, (boxes[None, :, 2:] - start) / step
+    nearer, farther = np.fmin(one, two), np.fmax(one, two)
+    enter = np.fmax(nearer[..., 0], nearer[..., 1])
+    leave = np.fmin(farther[..., 0], farther[..., 1])
+    return np.asarray((enter < leave) & (leave > 0) & (enter < 1))
+
+
+def crossings(segments: Pixels, boxes: Pixels) -> Pixels:
+    """Return how many segments pass through each box."""
+    return np.asarray(hits(segments, boxes).sum(axis=0), dtype=float)
+
+
+def segments_cross(a: Pixels, b: Pixels) -> NDArray[np.bool_]:
+    """Return which segments of `a` (rows) cross which of `b` (columns)."""
+
+    def side(line: Pixels, point: Pixels) -> Pixels:
+        along, to = line[..., 2:] - line[..., :2], point - line[..., :2]
+        return np.asarray(np.sign(along[..., 0] * to[..., 1] - along[..., 1] * to[..., 0]))
+
+    a, b = a[:, None], b[None]
+    return np.asarray(
+        (side(a, b[..., :2]) * side(a, b[..., 2:]) < 0)
+        & (side(b, a[..., :2]) * side(b, a[..., 2:]) < 0)
+    )
+
+
+def corners_of(text: Text, renderer: Any = None) -> Pixels:
+    """Return the four corners of a text's box in pixels, turned as the text is."""
+    if isinstance(text, Annotation) and renderer is not None:
+        text.update_positions(renderer)
+    angle = text.get_rotation()
+    box = Text.get_window_extent(text, renderer)
+    # turning a box leaves the centre of its outline in place
+    centre = (np.asarray(box.min) + np.asarray(box.max)) / 2
+    if angle % 90:
+        text.set_rotation(0)
+        box = Text.get_window_extent(text, renderer)
+        text.set_rotation(angle)
+        turn = np.deg2rad(angle)
+    else:
+        turn = 0.0
+    half = np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]]) * box.size / 2
+    matrix = np.array([[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]])
+    return np.asarray(centre + half @ matrix)
+
+
+def upright_boxes(corners: Pixels) -> list[Pixels]:
+    """Return upright boxes that cover a turned one."""
+    (a, b, _, d) = corners
+    along, up = b - a, d - a
+    count = max(1, math.ceil(np.hypot(*along) / max(np.hypot(*up), 1)))
+    if abs(along[0]) < 1e-6 or abs(along[1]) < 1e-6:
+        count = 1
+    pieces = []
+    for i in range(count):
+        piece = [a + along * i / count + s * along / count + t * up for s in (0, 1) for t in (0, 1)]
+        pieces.append(np.hstack([np.min(piece, axis=0), np.max(piece, axis=0)]))
+    return pieces
+
+
+def meet(a: Pixels, b: Pixels) -> bool:
+    """Return whether two turned boxes meet: no edge direction separates them."""
+    for box in (a, b):
+        for edge in (box[1] - box[0], box[3] - box[0]):
+            one, two = a @ edge, b @ edge
+            slack = 1e-6 * float(np.hypot(*edge)) + 1e-9
+            if bool(one.max() <= two.min() + slack) or bool(two.max() <= one.min() + slack):
+                return False
+    return True
+
+
+def spread(wanted: Pixels, gap: float, low: float, high: float) -> Pixels:
+    """Return the places nearest to those wanted, in the same order, at least `gap` apart."""
+    order = np.argsort(wanted, kind="stable")
+    ramp = gap * np.arange(len(wanted))
+    groups: list[list[float]] = []  # isotonic regression: pool neighbours that are out of order
+    for value in wanted[order] - ramp:
+        groups.append([value])
+        while len(groups) > 1 and np.mean(groups[-2]) > np.mean(groups[-1]):
+            groups[-2:] = [groups[-2] + groups[-1]]
+    flat = np.concatenate([[np.mean(group)] * len(group) for group in groups])
+    placed = np.empty(len(wanted))
+    placed[order] = np.clip(flat, low, max(low, high - ramp[-1])) + ramp
+    return placed
+
+
+# --- Where names go: each takes the cheapest place around its point, in turn, in several orders --
+
+STEPS = (7.0, 10.0, 14.0, 20.0, 28.0, 38.0, 50.0, 66.0, 86.0, 110.0, 140.0, 180.0)
+"""Distances from the point that are tried, in points of 1/72 inch."""
+
+ANGLES = np.deg2rad([135, 315, 90, 45, 270, 225, 0, 180, 113, 67, 158, 293, 338, 22, 202, 247])
+"""Directions that are tried, the best liked first."""
+
+LEADER = 13.0
+"""Points between anchor and name from which a leader is drawn."""
+
+SAME = 4.0
+"""Points within which markers count as one: their names are stacked."""
+
+HARD = 1e3
+"""What a place costs that must not be taken."""
+
+MANY = 24
+"""Names above which fewer orders are tried: one takes time with their square."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What is to be placed and what is to be kept clear of, in pixels.
+
+    Parameters
+    ----------
+    anchors, sizes : array [names, 2]
+        The points, and width and height of their names.
+    markers, writing : array [boxes, 4]
+        What no name may cover. A leader may leave the marker that it comes from.
+    strokes : array [segments, 4]
+        Lines, which are better left uncovered.
+    frame : array [4]
+        The box that names must stay in.
+    point : float
+        Pixels of 1/72 inch.
+    """
+
+    anchors: Pixels
+    sizes: Pixels
+    markers: Pixels
+    writing: Pixels
+    strokes: Pixels
+    frame: Pixels
+    point: float
+
+    def key(self) -> tuple[bytes, ...]:
+        """Return what two scenes share if the same solution fits both."""
+        arrays = (
+            self.anchors,
+            self.sizes,
+            self.markers,
+            self.writing,
+            self.strokes,
+            self.frame,
+        )
+        return tuple(np.round(each, 6).tobytes() for each in arrays)
+
+
+class Places(NamedTuple):
+    """The candidate places of one name: their boxes, the leaders to them (NaN: none), the costs."""
+
+    boxes: Pixels
+    leaders: Pixels
+    costs: Pixels
+
+
+class Outcome(NamedTuple):
+    """What each name has paid, and the box that it got."""
+
+    costs: Pixels
+    boxes: Pixels
+
+
+def solve(scene: Scene) -> Outcome:
+    """Return the cheapest outcome of all orders that are tried."""
+    anchors = scene.anchors
+    places = [_places(scene, n) for n in range(len(anchors))]
+    x = anchors[:, 0]
+    crowd = [np.sum(np.hypot(*(anchors - a).T) < 60 * scene.point) for a in anchors]
+    orders = (np.arange(len(x)), np.argsort(x), np.argsort(-x), np.argsort(crowd)[::-1])
+    tries = len(anchors) if len(anchors) <= MANY else 8
+    outcomes: dict[tuple[int, ...], Outcome] = {}
+    for first in orders:
+        order = tuple(map(int, first))
+        for _ in range(tries):  # names that got no place go first the next time
+            if order not in outcomes:  # orders come round again
+                outcomes[order] = greedy(order, places, scene.point)
+            stuck = [i for i in order if outcomes[order].costs[i] >= HARD]
+            if not stuck:
+                break
+            order = (*stuck, *(i for i in order if i not in stuck))
+    return min(outcomes.values(), key=lambda outcome: float(outcome.costs.sum()))
+
+
+def greedy(order: Sequence[int], places: Sequence[Places], point: float) -> Outcome:
+    """Give each name, in this order, the cheapest place that is left."""
+    taken = np.empty((0, 4))
+    leads = np.empty((0, 4))
+    boxes = np.zeros((len(places), 4))
+    paid = np.zeros(len(places))
+    pad = np.array([-2, -1, 2, 1]) * point
+    for i in order:
+        own = places[i]
+        cost = own.costs + HARD * (
+            touches(own.boxes + pad, taken).sum(axis=1)
+            + hits(own.leaders, taken).sum(axis=1)
+            + crossings(leads, own.boxes)
+            + segments_cross(own.leaders, leads).sum(axis=1)
+        )
+        best = int(np.argmin(cost))
+        paid[i], boxes[i] = cost[best], own.boxes[best]
+        taken = np.vstack([taken, own.boxes[best]])
+        if not np.isnan(own.leaders[best]).any():
+            leads = np.vstack([leads, own.leaders[best]])
+    return Outcome(paid, boxes)
+
+
+def _places(scene: Scene, n: int) -> Places:
+    """Return the places of one name and what each costs, whatever the other names do."""
+    anchor, (w, h), point, frame = scene.anchors[n], scene.sizes[n], scene.point, scene.frame
+    boxes, order = _around(anchor, w, h, point)
+    slide = np.clip(boxes[:, 0], frame[0], max(frame[0], frame[2] - w)) - boxes[:, 0]
+    boxes[:, [0, 2]] += slide[:, None]
+    outside = ((boxes[:, :2] < frame[:2]) | (boxes[:, 2:] > frame[2:])).any(axis=1)
+    gap = distances(boxes, anchor)
+    spots = np.vstack([scene.anchors, (scene.markers[:, :2] + scene.markers[:, 2:]) / 2])
+    others = spots[np.hypot(*(spots - anchor).T) > SAME * point]
+    nearest = np.min([distances(boxes, a) for a in others], axis=0, initial=np.inf)
+    leaders = _leaders(boxes, anchor, point)
+    foreign = scene.markers
+    if len(foreign):
+        foreign = foreign[distances(foreign, anchor) > 0]
+    pad = np.array([-1, -1, 1, 1]) * point
+    forbidden = np.vstack([scene.markers, scene.writing])
+    costs = (
+        gap / point * 0.06
+        + order * 0.04
+        + np.minimum(crossings(scene.strokes, boxes), 4) * 1.2
+        + 3 * np.clip((gap - nearest) / point / 8 + 1, 0, 2)
+        + 0.8 * segments_cross(leaders, scene.strokes).sum(axis=1)
+        + HARD * outside
+        + HARD * touches(boxes + pad, forbidden).sum(axis=1)
+        + HARD * hits(leaders, np.vstack([scene.writing, foreign])).sum(axis=1)
+    )
+    return Places(boxes, leaders, costs)
+
+
+def _around(anchor: Pixels, w: float, h: float, point: float) -> tuple[Pixels, Pixels]:
+    """Return the boxes around a point, and the rank of each one's direction."""
+    step, angle = np.meshgrid(np.array(STEPS) * point, ANGLES, indexing="ij")
+    across, up = np.cos(angle), np.sin(angle)
+    x = anchor[0] + step * across + np.clip(across * 1.5, -1, 1) * w / 2 - w / 2
+    y = anchor[1] + step * up + np.clip(up * 1.5, -1, 1) * h / 2 - h / 2
+    boxes = np.stack([x, y, x + w, y + h], axis=-1).reshape(-1, 4)
+    return boxes, np.tile(np.arange(len(ANGLES), dtype=float), len(STEPS))
+
+
+def _leaders(boxes: Pixels, anchor: Pixels, point: float) -> Pixels:
+    near = np.clip(anchor, boxes[:, :2], boxes[:, 2:])
+    lines = np.hstack([np.broadcast_to(anchor, near.shape), near])
+    lines[distances(boxes, anchor) <= LEADER * point] = np.nan
+    return lines
+
+
+# --- The labels of one Axes: measured, placed by `solver`, and numbered where there is no room ---
+
+
+@dataclass(eq=False)
+class Label:
+    """A point in data coordinates, how far its name's anchor is from it, and its artists."""
+
+    x: float
+    y: float
+    shift: tuple[float, float]
+    text: str
+    made: Annotation
+    leader: Line2D
+
+
+class Placer(AtDraw):
+    """Places the labels of one Axes each time that it is drawn; see `labels.place_labels`."""
+
+    def __init__(self) -> None:
+        super().__init__(self._place, zorder=-1)
+        self.avoid: list[Artist] = []
+        self._labels: list[Label] = []
+        self._key: Annotation | None = None
+        self._numbered: list[int] = []  # labels for whose names there is no room
+        self._inches: tuple[float, ...] = ()  # the figure's size for which that holds
+        self._solved_for: tuple[bytes, ...] = ()  # what was solved last, and how
+        self._solved = Outcome(np.empty(0), np.empty((0, 4)))
+
+    def add(
+        self, ax: Axes, x: float, y: float, text: str, shift: tuple[float, float]
+    ) -> Annotation:
+        """Return the text of one more label, which is placed at the next drawing."""
+        made = ax.annotate(text, (x, y), (0, 0), textcoords="offset points", fontsize=SMALL,
+                           ha="left", va="bottom", zorder=7, color=PALETTE["ink"],
+                           path_effects=halo(), gid="label")  # fmt: skip
+        made.set_in_layout(False)
+        leader = loose_line(ax, PALETTE["muted"], lw=0.7, zorder=3.5)
+        self._inches = ()
+        self._labels.append(Label(x, y, shift, text, made, leader))
+        return made
+
+    def _place(self, renderer: Any) -> None:
+        ax = self.axes
+        if not self._labels or not isinstance(ax, Axes):
+            return
+        inches = tuple(figure_of(ax).get_size_inches())
+        if self._inches != inches:
+            self._inches, self._numbered = inches, []
+        while True:  # again when a key comes or grows, and the Axes change their size
+            texts = [label.text for label in self._labels]
+            for number, i in enumerate(self._numbered, 1):
+                texts[i] = str(number)
+            entries = [f"{texts[i]}: {self._labels[i].text}" for i in self._numbered]
+            if self._show_key(ax, wrapped(ax, entries, renderer)):
+                lay_out(ax)
+            groups = self._groups(ax)
+            costs, places = self._solve(ax, renderer, groups, texts)
+            stuck = [group[0] for group, cost in zip(groups, costs, strict=True) if cost >= HARD]
+            if not stuck or len(self._numbered) == len(self._labels):
+                break
+            self._number(ax, groups, stuck)
+        point = figure_of(ax).dpi / 72
+        for group, box in zip(groups, places, strict=True):
+            anchor = self._anchor(ax, group[0])
+            made, leader = group[0].made, group[0].leader
+            start = ax.transData.transform((group[0].x, group[0].y))
+            made.set_position(tuple((box[:2] - start) / point))
+            made.set_multialignment("right" if box[2] <= anchor[0] else "left")
+            near = np.clip(anchor, box[:2], box[2:])
+            far = bool(np.hypot(*(near - anchor)) > LEADER * point)
+            leader.set_data(*(np.stack([anchor, near]).T if far else ([], [])))
+            for label in group[1:]:
+                label.leader.set_data([], [])
+
+    def _number(self, ax: Axes, groups: list[list[Label]], stuck: list[Label]) -> None:
+        """Give numbers to the labels that are stuck; if they have them, to their neighbours too."""
+        named = [i for i in range(len(self._labels)) if i not in self._numbered]
+        members = [label for group in groups if group[0] in stuck for label in group]
+        more = [i for i in named if self._labels[i] in members]
+        if not more:
+            here = self._anchor(ax, stuck[0])
+            gaps = [np.hypot(*(self._anchor(ax, self._labels[i]) - here)) for i in named]
+            more = [named[int(np.argmin(gaps))]]
+        self._numbered = sorted([*self._numbered, *more])
+
+    def _show_key(self, ax: Axes, text: str) -> bool:
+        """Write the key below the axis label; return whether it has changed."""
+        if self._key is None:
+            self._key = ax.annotate("", (0.5, 0), (0, -4), xycoords=ax.xaxis.label, fontsize=SMALL,
+                                    textcoords="offset points", ha="center", va="top",
+                                    annotation_clip=False, gid="key")  # fmt: skip
+        changed = text != self._key.get_text()
+        self._key.set(text=text, visible=bool(text))
+        return changed
+
+    def _anchor(self, ax: Axes, label: Label) -> Pixels:
+        moved = np.array(label.shift) * figure_of(ax).dpi / 72
+        return np.asarray(ax.transData.transform((label.x, label.y)) + moved)
+
+    def _groups(self, ax: Axes) -> list[list[Label]]:
+        """Return the labels, those of markers that lie on each other together."""
+        groups: list[list[Label]] = []
+        for label in self._labels:
+            here = self._anchor(ax, label)
+            near = SAME * figure_of(ax).dpi / 72
+            for group in groups:
+                if np.hypot(*(self._anchor(ax, group[0]) - here)) < near:
+                    group.append(label)
+                    break
+            else:
+                groups.append([label])
+        return groups
+
+    def _solve(
+        self, ax: Axes, renderer: Any, groups: list[list[Label]], texts: list[str]
+    ) -> Outcome:
+        """Return the cost and the box of each group's names; as before if nothing has moved."""
+        point = figure_of(ax).dpi / 72
+        sizes = self._sizes(renderer, groups, texts)
+        own = [label.made for label in self._labels]
+        markers, writing = obstacles(ax, renderer, self.avoid, own, point)
+        scene = Scene(
+            anchors=np.array([self._anchor(ax, group[0]) for group in groups]),
+            sizes=np.array(sizes),
+            markers=markers,
+            writing=writing,
+            strokes=strokes_of(ax),
+            frame=np.array(ax.bbox.extents) + np.array([2, 2, -2, -2]) * point,
+            point=point,
+        )
+        if scene.key() != self._solved_for:
+            self._solved_for, self._solved = scene.key(), solve(scene)
+        return self._solved
+
+    def _sizes(self, renderer: Any, groups: list[list[Label]], texts: list[str]) -> list[Pixels]:
+        """Write each group's names into its first label; return their widths and heights."""
+        shown = dict(zip(map(id, self._labels), texts, strict=True))
+        sizes = []
+        for group in groups:
+            for label in group:
+                label.made.set_visible(label is group[0])
+            made = group[0].made
+            names = [shown[id(label)] for label in group]
+            made.set_text((", " if all(map(str.isdigit, names)) else "\n").join(names))
+            sizes.append(np.asarray(Text.get_window_extent(made, renderer).size))
+        return sizes
+
+
+def obstacles(
+    ax: Axes, renderer: Any, avoid: Iterable[Artist], own: list[Annotation], point: float
+) -> tuple[Pixels, Pixels]:
+    """Return the boxes that no label may touch: markers; and texts, legends, `avoid`."""
+    markers: list[Any] = []
+    for line in ax.lines:
+        if line.get_visible() and has_marker(line) and line.get_markevery() is None:
+            half = (line.get_markersize() + line.get_markeredgewidth()) / 2 * point
+            centres = line.get_transform().transform(line.get_xydata())
+            markers.extend(np.hstack([centres - half, centres + half]))
+        if line.get_gid() == "arrow":
+            x, y = line.get_transform().transform(line.get_xydata()).T
+            steps = np.linspace(0, len(x) - 1, 9 * len(x))
+            spots = np.stack([np.interp(steps, range(len(x)), xs) for xs in (x, y)], axis=-1)
+            markers.extend(np.hstack([spots - 3 * point, spots + 3 * point]))
+    writing: list[Any] = []
+    for text in ax.texts:
+        if text.get_visible() and text.get_text().strip() and text not in own:
+            writing.extend(upright_boxes(corners_of(text, renderer)))
+    legend = ax.get_legend()
+    for artist in [*avoid, *([legend] if legend else [])]:
+        writing.append(artist.get_window_extent(renderer).extents)
+    return np.array(markers).reshape(-1, 4), np.array(writing).reshape(-1, 4)
+
+
+def strokes_of(ax: Axes) -> Pixels:
+    """Return the segments (x0, y0, x1, y1) of the lines in an Axes, in pixels."""
+    pieces = []
+    for line in ax.lines:
+        if line.get_gid() != "leader" and line.get_linestyle() != "None" and line.get_visible():
+            xy = line.get_transform().transform(line.get_xydata())
+            pieces.append(np.hstack([xy[:-1], xy[1:]]))
+    return np.vstack(pieces) if pieces else np.empty((0, 4))
+
+
+def wrapped(ax: Axes, entries: list[str], renderer: Any) -> str:
+    """Return entries in lines that are no wider than the figure."""
+    probe = Text(0, 0, "", fontsize=SMALL, figure=figure_of(ax))
+    rows: list[str] = []
+    for entry in entries:
+        longer = f"{rows[-1]}    {entry}" if rows else entry
+        probe.set_text(longer)
+        fits = probe.get_window_extent(renderer).width < figure_of(ax).bbox.width * 0.9
+        rows = [*rows[:-1], longer] if rows and fits else [*rows, entry]
+    return "\n".join(rows)
+
+
+# --- Names at points: placed so that none covers a text, a marker or a legend --------------------
 
 
 def place_labels(

@@ -1,18 +1,33 @@
-"""How the book's pictures look: colours, markers, fonts, and numbers short enough for a tick."""
+"""The book's style, what pictures take, and the axes that they are drawn on."""
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 import matplotlib as mpl
+import matplotlib.pyplot as plt
 import numpy as np
 from cycler import cycler
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.transforms import IdentityTransform
 
-from roofline_helpers.show import si, significant, use_tables
+from roofline_helpers.common.checks import BadType, BadValue, single
+from roofline_helpers.common.dtypes import BITS
+from roofline_helpers.common.show import PREFIXES, si, significant, use_tables
+from roofline_helpers.roofline import Roofline
+from roofline_helpers.work import Work, total
+
+# --- How the book's pictures look: colours, markers, fonts, and numbers short enough for a tick --
 
 PALETTE: Mapping[str, Any] = {
     "paper": "#ffffff",
@@ -146,3 +161,282 @@ def contrast(a: Any, b: Any) -> float:
 
     high, low = sorted((luminance(a), luminance(b)), reverse=True)
     return (high + 0.05) / (low + 0.05)
+
+
+# --- What the pictures take: kernels and intensities in any of their forms, and where they belong
+
+T = TypeVar("T")
+Job: TypeAlias = "Work | float"
+Kernels: TypeAlias = "Work | Sequence[Work]"
+Jobs: TypeAlias = "Job | Mapping[str, Job] | Iterable[Work | tuple[str, Job]]"
+
+
+def need(value: Any, kind: type) -> None:
+    """Raise BadType unless a value is of this type."""
+    if not isinstance(value, kind):
+        name = kind.__name__
+        raise BadType(f"{name} is needed, got {value!r} ({type(value).__name__})")
+
+
+def named_jobs(jobs: Jobs) -> list[tuple[str, Job]]:
+    """Return jobs in any of their forms as (label, job)."""
+    if isinstance(jobs, Mapping):
+        pairs: list[Any] = list(jobs.items())
+    elif isinstance(jobs, Work) or not isinstance(jobs, Iterable):
+        pairs = [jobs]
+    else:
+        pairs = list(jobs)
+    named: list[tuple[str, Job]] = []
+    for entry in pairs:
+        if isinstance(entry, Work):
+            named.append((entry.name, entry))
+        elif isinstance(entry, tuple) and len(entry) == 2 and isinstance(entry[0], str):
+            label, job = entry
+            if not isinstance(job, Work):
+                job = single(f"intensity of {label}", job)
+            named.append((label, job))
+        else:
+            value = single("an intensity", entry)
+            named.append((short_number(value), value))
+    return named
+
+
+def position(label: str, job: Job, roof: Roofline) -> tuple[float, float]:
+    """Return where a job sits: (intensity at the outermost level, attainable)."""
+    if not isinstance(job, Work):
+        return job, float(roof.attainable(job))
+    x = job.intensity_at(next(iter(roof.levels)))
+    if np.ndim(x):
+        raise BadType(f"{label}: a point needs one size, got arrays of {np.size(x)}")
+    if not x > 0:
+        raise BadValue(f"{label} has no FLOPs: intensity 0 has no place on a logarithmic axis")
+    return float(x), float(roof.attainable(job))
+
+
+def positions(jobs: Jobs, roof: Roofline) -> list[tuple[str, Job, tuple[float, float]]]:
+    """Return each job as (label, job, position)."""
+    return [(label, job, position(label, job, roof)) for label, job in named_jobs(jobs)]
+
+
+def level_positions(
+    label: str, job: Any, roof: Roofline, slopes: Mapping[str, float]
+) -> tuple[dict[str, float], float, set[str]]:
+    """Return a kernel's intensity at each level, the FLOP/s it can attain, and what stops it.
+
+    It has one rate, which the slowest of its levels and units allows. What stops it are the levels
+    whose ceiling that is; none of them, if it is the ceiling of a unit.
+    """
+    position(label, job, roof)
+    seconds = {level: float(t) for level, t in roof.times(job).items()}
+    across = {level: float(job.intensity_at(level)) for level in slopes if level in seconds}
+    longest = max(seconds[name] for name in (*across, "matrix", "vector") if name in seconds)
+    stopping = {level for level in across if seconds[level] == longest}
+    return across, float(job.flops) / longest, stopping
+
+
+def on_vector_only(job: Job) -> bool:
+    """Tell whether a kernel has FLOPs for the vector unit and none for the matrix unit."""
+    return isinstance(job, Work) and bool(job.vector_flops > 0) and bool(job.matrix_flops == 0)
+
+
+def several(entries: Any, kind: type[T], what: str) -> list[T]:
+    """Return one or several of a type as a list; raise for anything else, and for none."""
+    members = list(entries) if isinstance(entries, Iterable) else [entries]
+    for member in members:
+        need(member, kind)
+    if not members:
+        raise BadValue(f"at least one {what} is needed, got none")
+    return members
+
+
+def works_of(entries: Any) -> list[Work]:
+    """Return one kernel or several as a list."""
+    return several(entries, Work, "kernel")
+
+
+def labelled_work(end: Any, label: str) -> tuple[str, Work]:
+    """Return one end of a fusion arrow as (label, work): `label` where it brings none."""
+    if isinstance(end, tuple) and len(end) == 2 and isinstance(end[0], str):
+        label, end = end
+    return label, end if isinstance(end, Work) else total(*works_of(end))
+
+
+def roofs_of(entries: Any) -> list[Roofline]:
+    """Return one roofline or several as a list."""
+    return several(entries, Roofline, "roofline")
+
+
+def short_names(names: Sequence[str]) -> tuple[list[str], str]:
+    """Return names without the vendor and without a data type that all share, and that type."""
+    last = {name.rsplit(" ", 1)[-1] for name in names}
+    shared = last.pop() if len(last) == 1 and last <= set(BITS) else ""
+    cut = [name.removesuffix(f" {shared}") if shared else name for name in names]
+    return [name.removeprefix("NVIDIA ").removeprefix("AMD ") for name in cut], shared
+
+
+# --- Axes and figures: what every picture is drawn on, and what runs when all sizes are known ----
+
+INTENSITY = "arithmetic intensity (FLOP/byte)"
+"""What the x axis of a roofline shows."""
+
+
+def axes_for(ax: Axes | None) -> Axes:
+    """Return the Axes to draw in: those given, or new ones in a figure of their own."""
+    if ax is None:
+        _, ax = plt.subplots(layout="constrained")
+    need(ax, Axes)
+    figure = ax.figure
+    if figure.get_layout_engine() is None and ax.get_subplotspec() is not None:
+        figure.set_layout_engine("constrained")  # type: ignore[union-attr]
+    return ax
+
+
+def figure_of(ax: Axes) -> Figure:
+    """Return the figure of an Axes, also where that is part of a subfigure."""
+    figure: Any = ax.figure
+    return figure if isinstance(figure, Figure) else figure.figure
+
+
+def lay_out(ax: Axes) -> None:
+    """Lay the figure out again, after a change of what surrounds the Axes."""
+    figure = figure_of(ax)
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(figure)
+    again(ax)
+
+
+def again(ax: Axes) -> None:
+    """Let the figure be laid out, and all that runs before it is drawn run, once more."""
+    for artist in figure_of(ax).artists:
+        if isinstance(artist, Places):
+            artist.moved = True
+
+
+class AtDraw(Artist):
+    """Runs a function before its figure is drawn, when all sizes are known; see `Places`."""
+
+    def __init__(self, function: Callable[[Any], None], zorder: float) -> None:
+        super().__init__()
+        self.set_in_layout(False)
+        self.set_zorder(zorder)
+        self.function = function
+
+    def join(self, ax: Axes) -> None:
+        """Become a part of an Axes: it runs each time that the figure is drawn."""
+        ax.add_artist(self)
+        figure = figure_of(ax)
+        if not any(isinstance(artist, Places) for artist in figure.artists):
+            figure.add_artist(Places())
+
+
+class Places(Artist):
+    """Runs all of a figure's `AtDraw`, the lowest `zorder` first, before any Axes is drawn.
+
+    Where one of them has changed the layout, what the others found no longer holds: the figure is
+    laid out once more and all run again. So each picture is right when it is drawn for the first
+    time, and nothing has to be drawn before that only to find the places.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.set_in_layout(False)
+        self.set_zorder(-1000)
+        self.moved = False
+
+    def draw(self, renderer: Any) -> None:
+        """Run the functions; nothing is drawn."""
+        figure: Any = self.figure
+        for _ in range(3):
+            self.moved = False
+            for ax in figure.axes:
+                locate = ax.get_axes_locator()
+                ax.apply_aspect(locate(ax, renderer) if locate else None)
+                ax.viewLim.frozen()  # asking for it brings the limits up to date
+                waiting = [child for child in ax.get_children() if isinstance(child, AtDraw)]
+                for child in sorted(waiting, key=Artist.get_zorder):
+                    child.function(renderer)
+            if not self.moved:
+                break
+            engine = figure.get_layout_engine()
+            if engine is not None:
+                engine.execute(figure)
+
+
+def intensity_range(
+    xs: Sequence[float], ridges: Sequence[float], wanted: tuple[float, float] | None = None
+) -> tuple[float, float]:
+    """Return the ends of the x axis: those wanted, or with room around all points and ridges.
+
+    Raises
+    ------
+    BadType, BadValue
+        Something wanted that isn't (low, high).
+    """
+    if wanted is not None:
+        if not isinstance(wanted, (tuple, list)) or len(wanted) != 2:
+            raise BadType(f"intensity must be (low, high), got {wanted!r}")
+        low, high = (single("intensity", end) for end in wanted)
+        if low >= high:
+            raise BadValue(f"intensity must be (low, high) with low < high, got {wanted!r}")
+        return low, high
+    low, high = min([*xs, min(ridges) / 20]) / 2.5, max([*xs, max(ridges) * 6]) * 2.5
+    left, right = math.log(min(ridges) / low), math.log(high / max(ridges))
+    return min(ridges) / math.exp(max(left, 0.5 * right)), max(ridges) * math.exp(
+        max(right, 0.5 * left)
+    )
+
+
+def log_axes(
+    ax: Axes, across: tuple[float, float], lowest: float, peak: float, highest: float = 0
+) -> None:
+    """Set log axes with room above the peak and below the lowest point; label them."""
+    scale = "T" if peak >= 1e12 else "G"
+    highest = max(peak, highest)
+    tall = math.log(highest / lowest)
+    log_scale(ax.xaxis)
+    log_scale(ax.yaxis, PREFIXES[scale])
+    ax.set_xlim(*across)
+    ax.set_ylim(lowest / math.exp(max(0.1 * tall, 0.5)), highest * math.exp(max(0.17 * tall, 0.8)))
+    ax.set_xlabel(INTENSITY)
+    ax.set_ylabel(f"attainable ({scale}FLOP/s)")
+    ax.grid(color=PALETTE["grid"], lw=0.6)
+    ax.set_axisbelow(True)
+
+
+def log_scale(axis: Axis, unit: float = 1.0) -> None:
+    """Make an axis logarithmic, its ticks in this unit."""
+    getattr(axis.axes, f"set_{axis.axis_name}scale")("log")  # type: ignore[attr-defined]
+    axis.set_major_locator(LogLocator())
+    axis.set_minor_locator(LogLocator(subs=(2, 5)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value / unit)))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def ceiling(ax: Axes, x: list[float], y: list[float], part: str, gid: str) -> Line2D:
+    """Draw one line of a roof, in the colour of "memory" or "compute"."""
+    (line,) = ax.plot(x, y, color=PALETTE[part], lw=2.2, solid_capstyle="round", gid=gid)
+    return line
+
+
+def dot(
+    ax: Axes, x: float, y: float, gid: str, *, hollow: bool = False, color: str = PALETTE["ink"]
+) -> Line2D:
+    """Draw the marker of one kernel."""
+    face = PALETTE["paper"] if hollow else color
+    (made,) = ax.plot([x], [y], "o", ms=6.5, mfc=face, mec=color, mew=1.2, zorder=5, gid=gid)
+    return made
+
+
+def loose_line(ax: Axes, color: str, **look: Any) -> Line2D:
+    """Return a line in pixels that may leave the Axes and takes no part in the layout."""
+    line = Line2D([], [], color=color, **look)
+    line.set_in_layout(False)
+    ax.add_artist(line)
+    line.set(clip_on=False, gid="leader", transform=IdentityTransform())
+    return line
+
+
+def has_marker(line: Line2D) -> bool:
+    """Tell whether a line shows markers. Leaders of names don't count."""
+    return str(line.get_marker()) not in ("None", "", " ") and line.get_gid() != "leader"

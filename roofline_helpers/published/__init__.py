@@ -2,13 +2,17 @@
 
 `collectives()` gives every measured collective with the network model's time, `layers()` the layers
 that we measured on several devices with theirs, and `scoreboard()` every published training and
-decode step with what `training` and `serving` predict. A row is a TOML block of `data/published`.
+decode step with what `training` and `serving` predict. `skill()` compares that with rivals on
+recipes that were left out, and `predict()` reads a reader's own steps from a file. A row is a TOML
+block of `data/published`.
 """
 
 from roofline_helpers.published.board import published_step, scoreboard, steps, worst
 from roofline_helpers.published.decoding import PublishedDecode
 from roofline_helpers.published.exchanges import LARGE, collectives, reason
 from roofline_helpers.published.layers import layers
+from roofline_helpers.published.own_steps import predict
+from roofline_helpers.published.rivals import ratios, skill, spread
 from roofline_helpers.published.steps import PublishedStep
 
 __all__ = [
@@ -20,6 +24,10 @@ __all__ = [
     "steps",
     "published_step",
     "worst",
+    "predict",
+    "ratios",
+    "skill",
+    "spread",
     "PublishedStep",
     "PublishedDecode",
 ]

@@ -8,8 +8,8 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from roofline_helpers import evidence
-from roofline_helpers._checks import name_of, whole
+from roofline_helpers.common.checks import flag, name_of, whole
+from roofline_helpers.evidence import files
 from roofline_helpers.published.decoding import PublishedDecode, published_decode
 from roofline_helpers.published.steps import PublishedStep, published_training
 
@@ -61,7 +61,8 @@ def published_step(key: str) -> PublishedStep | PublishedDecode:
 def worst(count: int = 5) -> tuple[PublishedStep | PublishedDecode, ...]:
     """Return the steps with the largest errors, the largest first.
 
-    A recipe counts once, with its worst row: same chip, model, type and kind of step.
+    A recipe counts once, with its worst row: same chip, model, type and kind of step. Predictions
+    are those by the laws of measured kernels, where there are any.
 
     Raises
     ------
@@ -73,21 +74,22 @@ def worst(count: int = 5) -> tuple[PublishedStep | PublishedDecode, ...]:
     >>> [step.key for step in worst(1)]
     ['b200-8-qwen3-30b-fp8']
     """
-    board = scoreboard()
+    board = scoreboard(law=True)
     order = board.error.abs().sort_values(ascending=False).index
     recipes = board.loc[order].drop_duplicates(["chip", "model", "type", "step"])
     return tuple(published_step(key) for key in recipes.index[: whole("count", count)])
 
 
-def scoreboard() -> pandas.DataFrame:
+def scoreboard(*, law: bool = False) -> pandas.DataFrame:
     """Return every published step with its predictions: one row each.
 
-    "bound s" is the least time at published ceilings, "reached s" the prediction at reached ones
-    and "error" that over the published time, less one; "compiled s" is that of XLA's own program of
-    the step, missing where none was compiled. "MFU" counts attention as the mask leaves
-    it, whatever the page does. "rule of thumb s" is what a prediction has to beat: 6 N D FLOPs at
-    half of the peak for training, all weights at half of the memory's bandwidth for decoding.
-    "mlsysim s" is what another model of this kind predicts of training steps, with its own defaults
+    "bound s" is the least time at published ceilings, "reached s" the prediction at reached ones,
+    or with `law` by the laws of measured kernels on GPUs that have them, and "error" that over the
+    published time, less one; "compiled s" is that of XLA's own program of the step, missing where
+    none was compiled. "MFU" counts attention as the mask leaves it, whatever the page does.
+    "rule of thumb s" is what a prediction has to beat: 6 N D FLOPs at half of the peak for
+    training, all weights at half of the memory's bandwidth for decoding. "mlsysim s" is what
+    another model of this kind predicts of training steps, with its own defaults
     (`tools.evidence.mlsysim`); missing where it has no such split.
 
     Examples
@@ -97,12 +99,13 @@ def scoreboard() -> pandas.DataFrame:
     """
     import pandas
 
-    return pandas.DataFrame(list(_rows())).set_index("key")
+    return pandas.DataFrame(list(_rows(flag("law", law)))).set_index("key")
 
 
-def _rows() -> Iterator[dict[str, Any]]:
-    peer = evidence.load("mlsysim")["seconds"]
+def _rows(law: bool) -> Iterator[dict[str, Any]]:
+    peer = files.load("mlsysim")["seconds"]
     for one in _all():
+        predicted = (one.by_law if law else one.reached).seconds
         compiled = one.compiled.seconds if one.compiled else None
         experts = "mixture of experts" if one.model.experts else "dense"
         yield {
@@ -115,8 +118,8 @@ def _rows() -> Iterator[dict[str, Any]]:
             "type": one.dtype,
             "published s": one.seconds,
             "bound s": one.published.bound,
-            "reached s": one.reached.seconds,
-            "error": one.reached.seconds / one.seconds - 1,
+            "reached s": predicted,
+            "error": predicted / one.seconds - 1,
             "compiled s": compiled,
             "compiled error": compiled / one.seconds - 1 if compiled else None,
             "rule of thumb s": one.rule_of_thumb,

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from roofline_helpers import measure, network, records
+from roofline_helpers import device, network
+from roofline_helpers.common import records
 
 if TYPE_CHECKING:
     import pandas
@@ -53,7 +54,7 @@ def _read(folder: str, schema: str) -> list[dict[str, Any]]:
 @cache
 def between() -> tuple[dict[str, Any], ...]:
     """Return our own records of several devices."""
-    return tuple(_read("between", measure.SCHEMA))
+    return tuple(_read("between", device.SCHEMA))
 
 
 @cache

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from roofline_helpers import network, work
-from roofline_helpers.hardware import chip as chip_of
-from roofline_helpers.measure import spread
-from roofline_helpers.measure.layers import FSDP, TENSOR, Layer
+from roofline_helpers.chips import chip as chip_of
+from roofline_helpers.device.multi_device import FSDP, TENSOR, Layer, exchanged, parse_name, ways
 from roofline_helpers.published.exchanges import LARGE, between
 
 if TYPE_CHECKING:
@@ -47,11 +46,11 @@ def layers() -> pandas.DataFrame:
 def _rows(record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     device = record["device"]
     for sample in record["samples"]:
-        named = spread.named(sample["name"]) if sample["group"] == "spread" else None
+        named = parse_name(sample["name"]) if sample["group"] == "spread" else None
         if not named or not sample["passes"]:
             continue
         layer, way, variant, count = named
-        cut = spread.ways(count)[way]
+        cut = ways(count)[way]
         seconds = statistics.median(each["median"] for each in sample["passes"])
         own = arithmetic(device["chip"], layer, cut)
         between_them = exchanges(device["chip"], layer, cut)
@@ -112,5 +111,5 @@ def exchanges(chip: str, layer: Layer, cut: Mapping[str, int]) -> float:
     of = {"all-gather": FSDP, "all-reduce": TENSOR}
     return sum(
         network.collective(kind, nbytes, axes[of[kind]]).seconds
-        for kind, _, nbytes in spread.exchanged(layer, cut)
+        for kind, _, nbytes in exchanged(layer, cut)
     )

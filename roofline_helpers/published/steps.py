@@ -8,10 +8,11 @@ from functools import cached_property
 from typing import Any
 
 from roofline_helpers import network, training
-from roofline_helpers.compiled import DoesNotFit, Report, stand_ins
-from roofline_helpers.compiled.reached import AtReached, at_reached
 from roofline_helpers.models import Decoder, model
 from roofline_helpers.training import Step
+from roofline_helpers.xla import DoesNotFit, Report
+from roofline_helpers.xla.analysis import find_record
+from roofline_helpers.xla.report import AtReached, at_reached
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,8 @@ class PublishedStep:
             self.chip, self.shape, slices=self.slices, ceilings=ceilings, cores=True
         )
 
-    def _step(self, ceilings: str) -> Step:
-        setting = {"batch": self.batch, "seq": self.seq, **self.setting}
+    def _step(self, ceilings: str, *, law: bool = False) -> Step:
+        setting = {"batch": self.batch, "seq": self.seq, "law": law, **self.setting}
         return training.step(self.model, self._place(ceilings), self.mesh, **setting)
 
     @cached_property
@@ -71,6 +72,11 @@ class PublishedStep:
         """The step at reached ceilings: its `seconds` are the prediction."""
         return self._step("reached")
 
+    @cached_property
+    def by_law(self) -> Step:
+        """The step at reached ceilings, but by the laws of measured kernels where there are any."""
+        return self._step("reached", law=True)
+
     @property
     def record(self) -> str:
         """Name of the record of XLA's program."""
@@ -82,7 +88,7 @@ class PublishedStep:
         if self.recipe is None:
             return None
         try:
-            return stand_ins.find(self.record, self.chip)
+            return find_record(self.record, self.chip)
         except DoesNotFit as error:
             return error
 
@@ -138,10 +144,14 @@ class PublishedStep:
         return 6 * self.model.active_parameters * self.batch * self.seq / (peak / 2)
 
 
-_SETTING = (
+SETTING = (
     *("dtype", "weights", "moments", "recompute", "microbatches", "interleave", "sharded"),
     *("capacity", "tile"),
 )
+
+
+def _page(url: str, page: str) -> str:
+    return f"{url}/{page}" if "/tree/" in url else url
 
 
 def published_training(data: Mapping[str, Any], row: Mapping[str, Any]) -> PublishedStep:
@@ -150,10 +160,10 @@ def published_training(data: Mapping[str, Any], row: Mapping[str, Any]) -> Publi
     return PublishedStep(
         key=row["id"],
         source=data["title"],
-        url=f"{data['url']}/{row['page']}" if "/tree/" in data["url"] else data["url"],
+        url=row.get("url") or _page(data["url"], row["page"]),
         slices=row.get("slices", 1),
         model=decoder,
-        setting={name: row[name] for name in _SETTING if name in row},
+        setting={name: row[name] for name in SETTING if name in row},
         printed={name: row[name] for name in ("seconds", "tflops", "tokens") if name in row},
         unsaid=row.get("unsaid", ""),
         why=row.get("why", ""),

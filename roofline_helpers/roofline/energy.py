@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from roofline_helpers._checks import BadType, BadValue, plain, quantity, shown, single
+from roofline_helpers.common.checks import BadType, BadValue, plain, quantity, shown, single
 from roofline_helpers.roofline.model import Roofline
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from roofline_helpers._checks import BadValue, UnknownName, whole
-from roofline_helpers.hardware import Chip
-from roofline_helpers.hardware import chip as chip_of
+from roofline_helpers.chips import Chip
+from roofline_helpers.chips import chip as chip_of
+from roofline_helpers.common.checks import BadValue, UnknownName, whole
 from roofline_helpers.models import Decoder
 from roofline_helpers.models import model as model_of
 from roofline_helpers.network import topology
@@ -44,7 +44,7 @@ def together(decoder: Decoder, device: Chip, chips: Any) -> int:
         return 1
     split = {
         "heads of keys": decoder.kv_heads,
-        "d_ff": decoder.d_ff,
+        "d_ff": decoder.experts.d_ff if decoder.experts else decoder.d_ff,
         "vocabulary": decoder.vocabulary,
     }
     for what, size in split.items():

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from roofline_helpers import work
-from roofline_helpers.dtypes import nbytes
+from roofline_helpers.common.dtypes import nbytes
 from roofline_helpers.serving.setting import Setting, Sizes
 from roofline_helpers.serving.strategies import SPLIT, STRATEGIES
 from roofline_helpers.work import Work
@@ -131,7 +132,10 @@ class _Layer:
         names = (f"{x}, narrow" if self._narrow else x, f"W {weight}", "out")
         job = work.matmul(s.tokens, n, k, s.activations, b=s.weights, out=s.half, names=names)
         writes = {y: nbytes(s.tokens * width, s.half) for y, width in outs.items()}
-        self.ops[op] = replace(job, writes=writes)
+        reads: dict[str, Any] = dict(job.reads)
+        if weight in ("gate+up", "down") and s.model.experts:
+            reads[f"W {weight}"] = _experts_read(s, reads[f"W {weight}"])
+        self.ops[op] = replace(job, reads=reads, writes=writes)
 
     def mix_tokens(self) -> None:
         """Add the first half: attention, up to the first residual."""
@@ -170,11 +174,24 @@ class _Layer:
         d, d_ff = model.d_model, model.d_ff
         self.norm("RMSNorm 2", "x'", "n2", "2")
         self.quantise("quantise 2", "n2", d)
+        if model.experts:  # what a token meets is as wide as its experts together
+            d_ff = model.experts.active * model.experts.d_ff
+            self.project("router", "n2", "router", d, {"r": model.experts.count})
         self.project("gate+up projection", "n2", "gate+up", d, {"g": d_ff, "u": d_ff})
         self.ops["SwiGLU"] = work.swiglu(rows * d_ff, half, gate="g", up="u", y="h")
         self.quantise("quantise h", "h", d_ff)
         self.project("down projection", "h", "down", d_ff, {"f": d})
         self.ops["residual 2"] = work.add(rows * d, half, x="x'", other="f", y="x''")
+
+
+def _experts_read(s: Sizes, one: int) -> int:
+    """Return the bytes of the experts that a layer's tokens use, from those that one token uses.
+
+    Of E experts, E (1 − (1 − k/E)ᵗ) are read where t tokens choose k each at random.
+    """
+    assert s.model.experts
+    count, active = s.model.experts.count, s.model.experts.active
+    return round(one * (count * (1 - math.pow(1 - active / count, s.tokens))) / active)
 
 
 def _attention(s: Sizes) -> dict[str, Work]:

@@ -8,9 +8,8 @@ from importlib import resources
 from typing import Any
 
 from roofline_helpers import network, work
-from roofline_helpers.dtypes import BITS
-from roofline_helpers.figures import Figure
-from roofline_helpers.hardware import Chip, all_chips
+from roofline_helpers.chips import Chip, Figure, all_chips
+from roofline_helpers.common.dtypes import BITS
 from roofline_helpers.models import LLAMA_3_8B, Decoder
 from roofline_helpers.models import model as model_of
 from roofline_helpers.serving.chips import COUNTS, chip_counts
@@ -29,9 +28,12 @@ MODEL = (
     "vocabulary",
     "source",
 )
-"""What the script knows of a model: a dense one with grouped queries."""
+"""What the script knows of a model: one with grouped queries."""
 
-MODELS = ("llama-3-8b", "llama-3-70b")
+EXPERTS = ("count", "active", "d_ff")
+"""What it knows of a mixture's experts."""
+
+MODELS = ("llama-3-8b", "llama-3-70b", "mixtral-8x7b")
 """The models that the script can serve."""
 
 
@@ -70,7 +72,8 @@ def tables() -> dict[str, Any]:
 
 
 def _model_data(model: Decoder) -> dict[str, Any]:
-    return {name: getattr(model, name) for name in MODEL}
+    experts = model.experts and {name: getattr(model.experts, name) for name in EXPERTS}
+    return {**{name: getattr(model, name) for name in MODEL}, "experts": experts}
 
 
 def _strategies(given: Mapping[str, tuple[Fused, ...]]) -> dict[str, Any]:
@@ -128,6 +131,6 @@ def script() -> str:
     True
     """
     data = json.dumps(tables(), ensure_ascii=False, separators=(",", ":"))
-    assets = resources.files("roofline_helpers") / "assets"
+    assets = resources.files("roofline_helpers") / "pages/assets"
     parts = [assets.joinpath(name).read_text("utf-8") for name in ("model.js", "serving.js")]
     return "\n".join([f"const tables = {data};", *parts])

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from roofline_helpers._checks import BadValue, name_of
-from roofline_helpers.dtypes import COMPUTED, computed_as
-from roofline_helpers.dtypes import dtype as dtype_of
-from roofline_helpers.hardware import Chip
+from roofline_helpers.chips import Chip
+from roofline_helpers.common.checks import BadValue, name_of
+from roofline_helpers.common.dtypes import COMPUTED, computed_as
+from roofline_helpers.common.dtypes import dtype as dtype_of
 from roofline_helpers.models import Decoder
 
 PHASES = ("decode", "prefill")
@@ -119,9 +119,11 @@ class Setting:
     def share(self) -> Decoder:
         """One chip's part of the model: heads and widths are split, what passes on is whole."""
         split = ("heads", "kv_heads", "d_ff", "vocabulary")
-        return replace(
-            self.model, **{name: getattr(self.model, name) // self.chips for name in split}
-        )
+        part = {name: getattr(self.model, name) // self.chips for name in split}
+        experts = self.model.experts
+        if experts:
+            experts = replace(experts, d_ff=experts.d_ff // self.chips)
+        return replace(self.model, **part, experts=experts)
 
     @property
     def tokens(self) -> int:

@@ -23,13 +23,13 @@ from itertools import product
 from typing import Any
 
 from roofline_helpers import network
-from roofline_helpers._checks import BadType, BadValue, name_of, shown, single, whole
-from roofline_helpers.dtypes import BITS
+from roofline_helpers.common.checks import BadType, BadValue, name_of, shown, single, whole
+from roofline_helpers.common.dtypes import BITS
+from roofline_helpers.common.show import Facts, si
 from roofline_helpers.models import Decoder
 from roofline_helpers.models import model as model_of
 from roofline_helpers.network import Axis, Collective, Topology
 from roofline_helpers.serving.setting import PHASES, computed_in, stored_as
-from roofline_helpers.show import Facts, si
 
 ROLES = ("data", "expert", "batch", "context", "tensor")
 """What a mesh axis is for, from the slowest links to the fastest."""

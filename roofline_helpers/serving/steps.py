@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from roofline_helpers._checks import BadType, BadValue, flag, name_of, shown, single, whole
-from roofline_helpers.benchmarks import Law
-from roofline_helpers.benchmarks.typical import law_of
-from roofline_helpers.dtypes import BITS, nbytes
-from roofline_helpers.hardware import chip as chip_of
+from roofline_helpers.chips import chip as chip_of
+from roofline_helpers.common.checks import BadType, BadValue, flag, name_of, shown, single, whole
+from roofline_helpers.common.dtypes import BITS, nbytes
+from roofline_helpers.evidence import Law
+from roofline_helpers.evidence.law import by_law
+from roofline_helpers.evidence.typical import law_of
 from roofline_helpers.models import Decoder
 from roofline_helpers.models import model as model_of
 from roofline_helpers.network import Collective, all_reduce, topology
@@ -173,6 +174,8 @@ class Step:
         passed = nbytes(s.tokens * s.model.d_model, s.chip.half)
         place = topology(s.chip, s.chips, ceilings="reached" if s.reached else "published")
         summed = all_reduce(passed, place.fast)
+        if s.law:
+            summed = by_law(summed, s.chip)
         return (("sums of attention and feed-forward", 2.0 * s.model.layers, summed),)
 
     @property
@@ -299,8 +302,9 @@ def step(
     Parameters
     ----------
     model : Decoder or str
-        As `roofline_helpers.models.model` takes it, dense and with grouped queries over the whole
-        context; `on_slice` counts the others, with less detail.
+        As `roofline_helpers.models.model` takes it: grouped queries over the whole context, and a
+        feed-forward that is dense or has experts in each layer. Of the experts those are read that
+        the step's tokens choose at random. `on_slice` counts the others, with less detail.
     chip : str, Chip or jax.Device
         As `roofline_helpers.chip` takes it.
     phase : {"decode", "prefill"}
@@ -325,9 +329,10 @@ def step(
     reached : bool
         Ceilings that were measured on the chip instead of published ones (`Chip.roofline`).
     law : bool
-        Whether matmuls and attention take what the law says that was fitted to measured kernels
-        (`benchmarks.laws`), on GPUs that have one. Other kernels keep their roof. It is nearer to
-        measured decode steps; a long prefill runs at a lower clock than those kernels did.
+        Whether matmuls, attention and all-reduces take what the law says that was fitted to
+        measured kernels (`benchmarks.laws`), on GPUs that have one. Other kernels keep their
+        roof. It is nearer to measured decode steps; a long prefill runs at a lower clock than
+        those kernels did.
     floor : bool
         Whether each launch costs at least the chip's floor, where that is known.
     resident : bool
@@ -395,7 +400,8 @@ def step(
 def _dense(decoder: Decoder) -> Decoder:
     """Return a decoder if its kernels are those of Llama; raise BadValue otherwise."""
     other = {
-        "experts": decoder.experts,
+        "shared experts, or layers without any": decoder.experts
+        and (decoder.experts.shared or decoder.expert_layers < decoder.layers),
         "latent attention": decoder.latent,
         "local attention": decoder.local,
         "a feed-forward of two matrices": not decoder.gated,

@@ -2,26 +2,231 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
+import operator
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import pytest
 
 from roofline_helpers import __version__
-from roofline_helpers._checks import BadValue, UnknownName, flag, text
-from roofline_helpers.compiled import targets
-from roofline_helpers.compiled.analysis import analyze
-from roofline_helpers.compiled.compiling import DoesNotFit
-from roofline_helpers.compiled.display import compiled_by
-from roofline_helpers.compiled.report import Report
-from roofline_helpers.records import BadRecord
-from roofline_helpers.testing import baselines
-from roofline_helpers.testing.baselines import Baseline
-from roofline_helpers.testing.limits import METRICS, Limit, fits
+from roofline_helpers.common.checks import (
+    BadType,
+    BadValue,
+    UnknownName,
+    flag,
+    name_of,
+    shown,
+    single,
+    text,
+)
+from roofline_helpers.common.records import BadRecord, write
+from roofline_helpers.common.show import si
+from roofline_helpers.xla.analysis import analyze
+from roofline_helpers.xla.changes import Changes
+from roofline_helpers.xla.compiler import DoesNotFit
+from roofline_helpers.xla.display import compiled_by
+from roofline_helpers.xla.report import Report, counted_by
+from roofline_helpers.xla.targets import can_compile, slice_of
+
+# --- Limits as tests write them: ``hbm_bytes="<= 1.2 GB"``, ``exposed="<= 5 %"``, ``fits=True`` --
+
+_SIGNS: Mapping[str, Callable[[float, float], bool]] = {
+    "<=": operator.le,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "<": operator.lt,
+    ">": operator.gt,
+}
+_PREFIXES = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+_BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
+UNITS: Mapping[str, Mapping[str, float]] = {
+    "B": {f"{prefix}B": n for prefix, n in {**_PREFIXES, **_BINARY}.items()},
+    "FLOP": {f"{prefix}FLOP": n for prefix, n in _PREFIXES.items()},
+    "s": {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "μs": 1e-6, "us": 1e-6, "ns": 1e-9},
+    "%": {"%": 0.01, "": 1.0},
+    "": {"": 1.0, "k": 1e3, "M": 1e6},
+}
+"""Units by what they measure, each with its size in the SI's own."""
+
+
+def _exposed(report: Report) -> float | None:
+    whole = report.time_at_roof
+    return sum(each.exposed for each in report.exchanges) / whole if whole else None
+
+
+METRICS: Mapping[str, tuple[str, Callable[[Report], float | None]]] = {
+    "hbm_bytes": ("B", lambda report: report.hbm_bytes),
+    "flops": ("FLOP", lambda report: report.flops),
+    "seconds": ("s", lambda report: report.time_at_roof),
+    "exposed": ("%", _exposed),
+    "memory": ("B", lambda report: report.memory.total if report.memory else None),
+    "kernels": ("", lambda report: len(report.kernels)),
+}
+"""What can be limited: its unit, and where a report has it. Per device and per call: bytes that
+cross HBM; FLOPs; the least time by the roof; the part of it that exchanges are waited for; the
+memory that the program needs at most; and how many kernels there are."""
+
+_LIMIT = re.compile(r"\s*(<=|>=|==|<|>)\s*([0-9][0-9_,]*(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*(\S*)\s*")
+
+
+@dataclass(frozen=True)
+class Limit:
+    """One limit: `metric` is a name of `METRICS`, `value` in SI base units, `text` as written.
+
+    Examples
+    --------
+    >>> Limit.of("kernels", "<= 12").text
+    '<= 12'
+    """
+
+    metric: str
+    sign: str
+    value: float
+    text: str
+
+    @classmethod
+    def of(cls, metric: str, wanted: Any) -> Limit:
+        """Read a limit.
+
+        Parameters
+        ----------
+        metric : str
+            A name of `METRICS`.
+        wanted : str or number
+            ``"<= 1.2 GB"``: a sign, a number, a unit. A number alone is the most that is allowed,
+            in SI base units (of "exposed", a fraction).
+
+        Raises
+        ------
+        UnknownName
+            No such metric.
+        BadType, BadValue
+            No limit: the message says how one is written.
+
+        Examples
+        --------
+        >>> Limit.of("hbm_bytes", "<= 1.2 GB").value
+        1200000000.0
+        """
+        metric = name_of("limit", metric, METRICS)
+        units = UNITS[METRICS[metric][0]]
+        if isinstance(wanted, int | float) and not isinstance(wanted, bool):
+            value = single(metric, wanted, zero=True)
+            return cls(metric, "<=", value, f"<= {_shown(metric, value)}")
+        listed = ", ".join(dict.fromkeys(unit for unit in units if unit)) or "no unit"
+        form = f'a limit such as "<= 5{_example(metric)}" (<=, <, ==, >, >=; {listed}), or a number'
+        if not isinstance(wanted, str):
+            raise BadType(f"{metric} must be {form}, got {shown(wanted)}")
+        parts = _LIMIT.fullmatch(wanted)
+        if parts is None or parts[3] not in units:
+            raise BadValue(f"{metric} must be {form}, got {shown(wanted)}")
+        number = float(re.sub("[_,]", "", parts[2]))
+        return cls(metric, parts[1], number * units[parts[3]], " ".join(wanted.split()))
+
+    def broken(self, report: Report) -> str | None:
+        """Return in words how a report breaks the limit; None where it holds."""
+        value = METRICS[self.metric][1](report)
+        if value is None:
+            return f"{self.metric} {self.text}: not known of this program"
+        if _SIGNS[self.sign](value, self.value):
+            return None
+        return f"{self.metric} {self.text}: it is {_shown(self.metric, value)}"
+
+
+def _example(metric: str) -> str:
+    unit = METRICS[metric][0]
+    return {"B": " GB", "FLOP": " GFLOP", "s": " ms", "%": " %"}.get(unit, "")
+
+
+def _shown(metric: str, value: float) -> str:
+    unit = METRICS[metric][0]
+    if unit == "%":
+        return f"{100 * value:.3g} %"
+    return si(value, unit) if unit else f"{value:g}"
+
+
+def memory_over(report: Report) -> str | None:
+    """Return in words by how much a program is too large for its device; None where it fits."""
+    hbm = report.chip.memory["hbm"].capacity if report.chip is not None else None
+    if report.memory is None or hbm is None:
+        return "fits: what the program needs, or what the device has, is not known"
+    if report.memory.total <= hbm.value:
+        return None
+    return f"fits: it needs {si(report.memory.total, 'B')} of {si(hbm.value, 'B')}"
+
+
+# --- Baselines: what a program was when someone looked at it, in small files next to the tests ---
+
+FOLDER = ".roofline"
+"""Beside a test file: its baselines, in a folder of the file's name."""
+
+
+def baseline_path(test_file: Path, test: str, name: str | None = None) -> Path:
+    """Return where the baseline of a call lies.
+
+    Parameters
+    ----------
+    test_file : Path
+        The file of the test.
+    test : str
+        What pytest calls the test within it: "test_block[v6e]", "TestModel::test_block".
+    name : str, optional
+        What the call is named, where a test has several.
+
+    Examples
+    --------
+    >>> baseline_path(Path("tests/test_model.py"), "test_block[v6e]").as_posix()
+    'tests/.roofline/test_model/test_block[v6e].json'
+    """
+    full = test if name is None else f"{test}.{name}"
+    plain = re.sub(r"[^\w\-.\[\]=,]+", "_", full.replace("::", "."))
+    if plain != full.replace("::", ".") or len(plain) > 100:  # two names must not share a file
+        plain = f"{plain[:100]}-{hashlib.sha256(full.encode()).hexdigest()[:8]}"
+    return test_file.parent / FOLDER / test_file.stem / f"{plain}.json"
+
+
+class Baseline(NamedTuple):
+    """What a file holds: the report, and the version of this package that counted it, or ""."""
+
+    report: Report
+    package: str
+
+
+def load_baseline(path: Path) -> Baseline | None:
+    """Return the baseline of a file; None where there is none.
+
+    Raises
+    ------
+    BadRecord
+        The file is damaged, or of another version of this package.
+    """
+    if not path.is_file():
+        return None
+    try:
+        text = path.read_text("utf-8")
+        return Baseline(Report.from_json(text), counted_by(text))
+    except (BadRecord, UnicodeDecodeError) as error:
+        raise BadRecord(f"{path}: {error}") from None
+
+
+def save_baseline(path: Path, report: Report) -> None:
+    """Write a baseline: the whole new file, or the old one stays as it was."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write(path, report.to_json(brief=True))
+
+
+def changes_since(before: Report, after: Report) -> Changes:
+    """Return what changed since a baseline, which knows no more than `after` does there."""
+    return before.diff(Report.from_json(after.to_json(brief=True)))
+
+
+# --- What a test calls: a function compiled for a chip, held against limits or its baseline ------
 
 SHOWN = 12
 """How many changes a failure lists."""
@@ -83,9 +288,8 @@ class Budget:
         static_argnums, static_argnames, donate_argnums, turns : optional
             As `analyze` takes them.
         **named
-            Limits, by the names of `limits.METRICS`: ``hbm_bytes="<= 1.2 GB"``. Without any, and
-            without `fits`, the program is held against its baseline. Other names are arguments of
-            the function.
+            Limits, by the names of `METRICS`: ``hbm_bytes="<= 1.2 GB"``. Without any, the program
+            is held against its baseline. Other names are arguments of the function.
 
         Returns
         -------
@@ -95,7 +299,7 @@ class Budget:
         __tracebackhide__ = True
         wanted, arguments = _parted(fn, named)
         must_fit = flag("fits", fits)
-        missing = targets.can_compile(targets.slice_of(chip)[0])
+        missing = can_compile(slice_of(chip)[0])
         if missing is not None:
             pytest.skip(f"roofline: {missing}")
         options: dict[str, Any] = {
@@ -109,9 +313,8 @@ class Budget:
             report = analyze(fn, *args, chip=chip, **options, **arguments)
         except DoesNotFit as error:
             _fail(f"it does not fit: {error}")
-        if wanted or must_fit:
-            self._within(report, wanted, must_fit)
-        else:
+        self._within(report, wanted, must_fit)
+        if not wanted:
             self._as_it_was(report, name)
         return report
 
@@ -122,7 +325,7 @@ class Budget:
     def _within(self, report: Report, wanted: Sequence[Limit], must_fit: bool) -> None:
         __tracebackhide__ = True
         broken = [limit.broken(report) for limit in wanted]
-        broken += [fits(report)] if must_fit else []
+        broken += [memory_over(report)] if must_fit else []
         words = [each for each in broken if each is not None]
         if words:
             where = report.chip.name if report.chip is not None else report.target
@@ -136,12 +339,12 @@ class Budget:
             whose = f"the name {name!r}" if name else "no name"
             raise BadValue(f"two calls of {self.test} have {whose}: give each its own with name=")
         self._names.add(name)
-        place = baselines.place_of(self.test_file, self.test, name)
+        place = baseline_path(self.test_file, self.test, name)
         before = self._baseline(place)
         if before is None:
             if not self.update:
                 _fail(f"no baseline {_short(place)} yet: {self.command}, look at it, commit it")
-            baselines.save(place, report)
+            save_baseline(place, report)
             self._note(WRITTEN)
             return
         self._compare(place, before, report)
@@ -149,7 +352,7 @@ class Budget:
     def _baseline(self, place: Path) -> Baseline | None:
         __tracebackhide__ = True
         try:
-            return baselines.load(place)
+            return load_baseline(place)
         except BadRecord as error:
             if self.update:
                 return None
@@ -157,12 +360,12 @@ class Budget:
 
     def _compare(self, place: Path, before: Baseline, report: Report) -> None:
         __tracebackhide__ = True
-        changes = baselines.changes(before.report, report)
+        changes = changes_since(before.report, report)
         same_package = before.package == __version__
         if self.update:
             changed = bool(changes) or not (changes.same_compiler and same_package)
             if changed:
-                baselines.save(place, report)
+                save_baseline(place, report)
             self._note(WRITTEN if changed else KEPT)
             return
         if not changes:

@@ -150,18 +150,28 @@ def _widths(one: Setting) -> Iterator[Exchange]:
 
 
 def _experts(one: Setting) -> Iterator[Exchange]:
-    """Tokens to their experts and back, in both passes."""
+    """Tokens to their experts and back, in both passes.
+
+    Between hosts a token goes once to each that has some of its experts, and on from there, as in
+    DeepSeek-V3 (arXiv:2412.19437, section 3.2.2); within one network once to each expert.
+    """
     if one.size("expert") == 1 or not one.model.experts:
         return
     layers = one.model.expert_layers / one.size("pipeline")
     over, active = one.mesh["expert"], one.model.experts.active
     sent = one.group_tokens / one.microbatches * one.model.d_model
-    moved = network.all_to_all(sent * active * width("bf16") * one.size("expert"), over)
     again = 1 if "up" in one.recompute else 0
     count = (4 + again) * layers * one.microbatches
     narrow = sent * min(width("bf16"), width(one.dtype))
     least = network.copies(narrow, active, over)
-    yield Exchange("expert", "tokens to experts and back", count, moved, False, least)
+    what = "tokens to experts and back"
+    if len({axis.network for axis in over}) > 1:
+        copies = network.copies(sent * width("bf16"), active, over)
+        for moved, must in zip(copies, least, strict=True):
+            yield Exchange("expert", what, count, moved, False, (must,))
+    else:
+        moved = network.all_to_all(sent * active * width("bf16") * one.size("expert"), over)
+        yield Exchange("expert", what, count, moved, False, least)
 
 
 def _positions(one: Setting) -> Iterator[Exchange]:

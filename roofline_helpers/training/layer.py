@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from roofline_helpers import network
-from roofline_helpers._checks import BadValue, name_of, single
-from roofline_helpers.dtypes import BITS
-from roofline_helpers.dtypes import dtype as dtype_of
+from roofline_helpers.common.checks import BadValue, name_of, single
+from roofline_helpers.common.dtypes import BITS
+from roofline_helpers.common.dtypes import dtype as dtype_of
+from roofline_helpers.common.show import Facts, si
 from roofline_helpers.network import Axis, Topology
-from roofline_helpers.show import Facts, si
 from roofline_helpers.training.step import matrix_rate
 
 CUTS = ("fsdp", "tensor")

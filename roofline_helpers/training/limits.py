@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from roofline_helpers import network
-from roofline_helpers._checks import single, whole
-from roofline_helpers.dtypes import BITS
-from roofline_helpers.dtypes import dtype as dtype_of
+from roofline_helpers.common.checks import single, whole
+from roofline_helpers.common.dtypes import BITS
+from roofline_helpers.common.dtypes import dtype as dtype_of
 from roofline_helpers.network import Axis, Topology
 from roofline_helpers.training.step import matrix_rate
 

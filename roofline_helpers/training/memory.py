@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from roofline_helpers.dtypes import BITS
+from roofline_helpers.common.dtypes import BITS
 from roofline_helpers.training.setting import Setting
 
 

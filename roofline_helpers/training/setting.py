@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from roofline_helpers._checks import BadType, BadValue, name_of, shown, single, whole
-from roofline_helpers.dtypes import dtype as dtype_of
+from roofline_helpers.common.checks import BadType, BadValue, flag, name_of, shown, single, whole
+from roofline_helpers.common.dtypes import dtype as dtype_of
 from roofline_helpers.models import Decoder
 from roofline_helpers.models import model as model_of
 from roofline_helpers.network import Axis, Topology
@@ -60,6 +60,7 @@ class Setting:
     saved: int | None
     capacity: float | None
     tile: int | None
+    law: bool = False
 
     def size(self, *roles: str) -> int:
         """Return how many devices lie along these roles."""
@@ -89,6 +90,7 @@ def setting_of(
     saved: Any,
     capacity: Any,
     tile: Any,
+    law: Any,
     **dtypes: Any,
 ) -> Setting:
     """Return a checked setting; raise as `step` says."""
@@ -116,6 +118,7 @@ def setting_of(
         saved=None if saved is None else whole("saved", saved),
         capacity=None if capacity is None else single("capacity", capacity),
         tile=None if tile is None else whole("tile", tile),
+        law=flag("law", law),
         **names,
     )
     _fits_model(one)

@@ -9,11 +9,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from roofline_helpers import network
-from roofline_helpers.hardware import Chip
+from roofline_helpers.chips import Chip
+from roofline_helpers.common.show import Facts, si
+from roofline_helpers.evidence import by_law
 from roofline_helpers.models import Decoder
 from roofline_helpers.network import Topology
-from roofline_helpers.show import Facts, si
-from roofline_helpers.training import mixture
+from roofline_helpers.training import kernels, mixture
 from roofline_helpers.training.exchanges import Exchange, exchanges
 from roofline_helpers.training.memory import Footprint, footprint, parameters_held, width
 from roofline_helpers.training.setting import SHARDED, Setting, setting_of
@@ -123,6 +124,9 @@ class Step(Facts):
         the scores once more among them; and a matrix unit wider than a head is filled in part.
         """
         one, place = self.setting, self.setting.place
+        if self._by_law:
+            seconds = kernels.compute(one, _product_flops(one), self.flops)
+            return seconds * (1 + self.bubble)
         forward = _product_flops(one)["attention"]
         again = "attention" in one.recompute
         others = self.flops - forward * (3 + again)
@@ -155,12 +159,21 @@ class Step(Facts):
     @property
     def hidden(self) -> float:
         """Seconds of the exchanges that compute can hide."""
-        return sum(each.seconds for each in self.exchanges if each.hidden)
+        return sum(self._taken(each) for each in self.exchanges if each.hidden)
 
     @property
     def exposed(self) -> float:
         """Seconds of the exchanges that the next operation waits for."""
-        return sum(each.seconds for each in self.exchanges if not each.hidden)
+        return sum(self._taken(each) for each in self.exchanges if not each.hidden)
+
+    @cached_property
+    def _by_law(self) -> bool:
+        one = self.setting
+        return one.law and kernels.known(one.place.chip, one.dtype)
+
+    def _taken(self, each: Exchange) -> float:
+        one = each.collective
+        return each.count * (by_law(one, self.setting.place.chip) if self._by_law else one).seconds
 
     @cached_property
     def networks(self) -> dict[str, float]:
@@ -243,7 +256,7 @@ class Step(Facts):
                 "over": " × ".join(axis.name for axis in each.collective.axes),
                 "times": each.count,
                 "MB each": each.collective.nbytes / 1e6,
-                "ms in all": each.seconds * 1e3,
+                "ms in all": self._taken(each) * 1e3,
                 "hides": each.hidden,
             }
             for each in self.exchanges
@@ -269,6 +282,7 @@ def step(
     saved: int | None = None,
     capacity: float | None = None,
     tile: int | None = None,
+    law: bool = False,
 ) -> Step:
     """Return one step of training a decoder with Adam on a mesh.
 
@@ -306,6 +320,10 @@ def step(
     tile : int, optional
         Rows that a product of all experts takes at once, where they follow each other without
         padding: a tile in which one ends and the next begins is computed for both.
+    law : bool
+        Whether products, and exchanges within a host, take what the laws say that were fitted to
+        measured kernels (`benchmarks.laws`), on GPUs whose matmuls and attention have one.
+        `bound` stays as it is.
 
     Raises
     ------
@@ -335,6 +353,7 @@ def step(
             saved,
             capacity,
             tile,
+            law,
             dtype=dtype,
             weights=weights,
             moments=moments,

@@ -15,17 +15,32 @@ The rules, everywhere:
   integers the counts are exact.
 """
 
-from roofline_helpers.work.attention import attention_scores, flash_attention, naive_attention
-from roofline_helpers.work.block import fusion_chain, transformer_block
-from roofline_helpers.work.collectives import all_gather, all_reduce
-from roofline_helpers.work.costs import COSTS, ROW_COSTS, TRANSCENDENTAL
-from roofline_helpers.work.fusion import fuse, total
-from roofline_helpers.work.latent import latent_attention
-from roofline_helpers.work.mixture import grouped_matmul
-from roofline_helpers.work.pointwise import add, dropout, elementwise, gelu, relu, swiglu
-from roofline_helpers.work.products import matmul
-from roofline_helpers.work.residency import resident
-from roofline_helpers.work.rows import layernorm, reduction, rmsnorm, softmax
+from roofline_helpers.work.attention import (
+    attention_scores,
+    flash_attention,
+    latent_attention,
+    naive_attention,
+)
+from roofline_helpers.work.block import fusion_chain, grouped_matmul, transformer_block
+from roofline_helpers.work.fusion import fuse, resident, total
+from roofline_helpers.work.operations import (
+    COSTS,
+    ROW_COSTS,
+    TRANSCENDENTAL,
+    add,
+    all_gather,
+    all_reduce,
+    dropout,
+    elementwise,
+    gelu,
+    layernorm,
+    matmul,
+    reduction,
+    relu,
+    rmsnorm,
+    softmax,
+    swiglu,
+)
 from roofline_helpers.work.work import Work
 
 __all__ = [

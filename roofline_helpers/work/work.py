@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from roofline_helpers._checks import (
+from roofline_helpers.common.checks import (
     BadValue,
     Number,
     always,
@@ -23,9 +23,9 @@ from roofline_helpers._checks import (
     shown,
     text,
 )
-from roofline_helpers.dtypes import dtype as dtype_of
-from roofline_helpers.roofline import NETWORK
-from roofline_helpers.show import cell, facts_html, si, span
+from roofline_helpers.common.dtypes import dtype as dtype_of
+from roofline_helpers.common.show import cell, facts_html, si, span
+from roofline_helpers.roofline.model import NETWORK
 
 
 @dataclass(frozen=True, repr=False)

@@ -13,7 +13,8 @@ from browser import Serve, Visit
 from playwright.sync_api import Frame, Locator, Page
 
 import roofline_helpers as rh
-from roofline_helpers import ask
+from roofline_helpers import pages
+from roofline_helpers.pages import questions
 
 TABLE = rh.table([{"N": 64, "FLOP/byte": 21.3}, {"N": 256, "FLOP/byte": 85.3}])
 OPTIONS = {
@@ -30,29 +31,29 @@ DARK = (
 )
 
 
-def choice(**more: Any) -> ask.Element:
+def choice(**more: Any) -> pages.Element:
     options = {"right": "the batch", "key": "t-choice"} | more
-    return ask.choice("Which decides?", OPTIONS, **options)
+    return questions.choice("Which decides?", OPTIONS, **options)
 
 
-def number(**more: Any) -> ask.Element:
+def number(**more: Any) -> pages.Element:
     options = {"solution": 1024 / 3, "unit": "FLOP/byte", "key": "t-number"} | more
-    return ask.number("What is the intensity?", **options)
+    return questions.number("What is the intensity?", **options)
 
 
-def multi() -> ask.Element:
+def multi() -> pages.Element:
     options = {"reads": "They cross.", "writes": "They cross too.", "adds": "They stay inside."}
     right = ["reads", "writes"]
-    return ask.choice("What moves bytes?", options, right=right, multi=True, key="t-multi")
+    return questions.choice("What moves bytes?", options, right=right, multi=True, key="t-multi")
 
 
-def sheet() -> ask.Element:
-    return ask.sheet(
+def sheet() -> pages.Element:
+    return questions.sheet(
         number(
             key="t-ex", hint="Count three matrices.", why="N/3", feedback=[(1024, "That is N.")]
         ),
         multi(),
-        ask.number("How many tokens?", solution=7, key="t-whole", integer=True, answer=8),
+        questions.number("How many tokens?", solution=7, key="t-whole", integer=True, answer=8),
     )
 
 
@@ -63,7 +64,7 @@ Show = Callable[..., Page]
 def show(visit: Visit, serve: Serve, tmp_path: Path) -> Show:
     """Return a function that opens a page with these elements."""
 
-    def open_page(*elements: ask.Element, head: str = "", body: str = "", **options: Any) -> Page:
+    def open_page(*elements: pages.Element, head: str = "", body: str = "", **options: Any) -> Page:
         html = "\n".join(element.html() for element in elements)
         text = HEAD.format(head=DARK + head) + f"<body><main><h1>Questions</h1>{html}{body}</main>"
         (tmp_path / "index.html").write_text(text, "utf-8")
@@ -85,7 +86,7 @@ def stored(page: Page) -> dict[str, Any]:
     return {key: json.loads(value) for key, value in kept.items()}
 
 
-def framed(show: Show, *elements: ask.Element) -> Frame:
+def framed(show: Show, *elements: pages.Element) -> Frame:
     """The elements as Colab shows an output: in a frame of its own, without the page's rights."""
     html = (
         HEAD.format(head="<meta name='color-scheme' content='light dark'>")

@@ -12,16 +12,16 @@ from browser import Serve, Visit
 from playwright.sync_api import Locator, expect
 
 import roofline_helpers as rh
-from roofline_helpers import lab
+from roofline_helpers import pages
 
 ELEMENTS = {
-    "point": lab.point,
-    "ridges": lab.ridges,
-    "matmul": lab.matmul,
-    "chain": lab.chain,
-    "sharding": lab.sharding,
-    "memory-wall": lab.memory_wall,
-    "design": lab.design_challenge,
+    "point": pages.point,
+    "ridges": pages.ridges,
+    "matmul": pages.matmul,
+    "chain": pages.chain,
+    "sharding": pages.sharding,
+    "memory-wall": pages.memory_wall,
+    "design": pages.design_challenge,
 }
 LABS = ("memory-wall", "design")
 PAGE = (

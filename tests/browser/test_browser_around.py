@@ -19,7 +19,8 @@ from asking import (
 from browser import Serve, Visit, overflow, violations
 from playwright.sync_api import expect
 
-from roofline_helpers import ask
+from roofline_helpers import pages
+from roofline_helpers.pages import questions
 
 THEMES = {
     "site": ("document.documentElement.dataset.theme", "dark", "light"),
@@ -53,13 +54,13 @@ def test_the_theme_is_the_page_s_and_follows_it(show: Show, system: str) -> None
 
 @pytest.mark.parametrize(("width", "theme"), [(390, "dark"), (1280, "light")])
 def test_no_barrier_and_no_overflow(show: Show, theme: str, width: int) -> None:
-    long = ask.choice(
+    long = questions.choice(
         "Which? " + "A long question needs many words. " * 8,
         {"a" * 60: "Long.", "b " * 60: "Longer."},
         right="a" * 60,
         key="t-long",
     )
-    elements = (choice(then=TABLE), number(then=TABLE), sheet(), long, ask.ledger())
+    elements = (choice(then=TABLE), number(then=TABLE), sheet(), long, questions.ledger())
     page = show(*elements, theme=theme, width=width)
     assert violations(page) == []
     assert overflow(page) <= 0
@@ -97,7 +98,7 @@ def test_focus_is_visible(show: Show) -> None:
 
 
 def test_without_javascript_the_answer_is_folded(show: Show) -> None:
-    page = show(choice(then=TABLE), sheet(), ask.ledger(), java_script_enabled=False)
+    page = show(choice(then=TABLE), sheet(), questions.ledger(), java_script_enabled=False)
     expect(page.get_by_text("Which decides?")).to_be_visible()
     expect(page.get_by_role("listitem").filter(has_text="16384")).to_be_visible()
     expect(page.get_by_role("table")).to_be_visible()
@@ -115,7 +116,7 @@ def test_on_paper_the_answer_is_open(show: Show) -> None:
 
 
 def test_what_stands_there_without_javascript_has_no_barrier(show: Show) -> None:
-    bare = "".join(one.markup() for one in (choice(then=TABLE), sheet(), ask.ledger()))
+    bare = "".join(one.markup() for one in (choice(then=TABLE), sheet(), questions.ledger()))
     page = show(body=bare.replace("<details>", "<details open>"))
     assert page.get_by_role("table").is_visible()
     assert violations(page) == []
@@ -127,7 +128,7 @@ def test_the_site_s_rules_allow_it(visit: Visit, serve: Serve, tmp_path: Path) -
     head = f'<meta http-equiv="Content-Security-Policy" content="{rules}">'
     head += '<meta name="roofline-site" content="1"><script defer src="a.js"></script>'
     body = choice(then=TABLE).markup() + sheet().markup()
-    (tmp_path / "a.js").write_text(ask.script("ask"), "utf-8")
+    (tmp_path / "a.js").write_text(pages.script("ask"), "utf-8")
     (tmp_path / "index.html").write_text(HEAD.format(head=head) + body, "utf-8")
     for address in (serve(tmp_path) + "index.html", (tmp_path / "index.html").as_uri()):
         page = visit(address)

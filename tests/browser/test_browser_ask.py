@@ -24,8 +24,9 @@ from browser import Visit, violations
 from playwright.sync_api import Locator, Page, expect
 
 import roofline_helpers as rh
-from roofline_helpers import ask
-from roofline_helpers.show import significant
+from roofline_helpers import pages
+from roofline_helpers.common.show import significant
+from roofline_helpers.pages import questions
 
 # --- by keyboard alone ---------------------------------------------------------------------------
 
@@ -65,33 +66,6 @@ def answer_by_keyboard(page: Page, host: Locator, downs: int, right: bool) -> No
     page.keyboard.press("Enter")
     for reason in OPTIONS.values():
         expect(host.locator("details").get_by_text(reason)).to_be_visible()
-
-
-NUMBERS = {
-    "341.3": "Right: 341 FLOP/byte.",
-    "340": "Right: 341 FLOP/byte.",
-    "1024": "That is N, not N/3.",
-    "1,024 FLOP/byte": "That is N, not N/3.",
-    "683": "Twice as much",
-    "1.7": "Too small.",
-    "0": "Too small.",
-}
-
-
-def test_a_number_is_judged_by_keyboard(show: Show) -> None:
-    more = {"feedback": [(1024, "That is N, not N/3.")], "why": "N/3 FLOP for each byte."}
-    page = show(*(number(key=f"t-{i}", **more) for i in range(len(NUMBERS))))
-    hosts = page.locator("[data-kind=question]").all()
-    for i, (host, (typed, feedback)) in enumerate(zip(hosts, NUMBERS.items(), strict=True)):
-        host.get_by_role("textbox").focus()
-        page.keyboard.type(typed)
-        page.keyboard.press("Enter")
-        told = str(host.get_by_role("status").text_content())
-        assert feedback in told, typed
-        expect(host).to_contain_text(feedback)
-        expect(host.get_by_text("N/3 FLOP for each byte.")).to_be_hidden()
-        entry = stored(page)[f"roofline:v1:t-{i}"]
-        assert (entry["right"], entry["answer"]) == (typed[:2] == "34", "341 FLOP/byte"), typed
 
 
 BAD = {
@@ -174,7 +148,7 @@ def test_a_sheet_by_keyboard(show: Show) -> None:
 
 
 def test_answers_come_back_and_can_be_forgotten(show: Show) -> None:
-    page = show(choice(then=TABLE), number(), ask.ledger())
+    page = show(choice(then=TABLE), number(), questions.ledger())
     host = piece(page, "ledger")
     expect(host).to_contain_text("Nothing answered yet")
     page.get_by_label("4096").check()
@@ -205,7 +179,7 @@ def test_answers_come_back_and_can_be_forgotten(show: Show) -> None:
 
 
 def test_it_works_where_storage_is_refused(show: Show) -> None:
-    frame = framed(show, choice(then=TABLE), ask.ledger())
+    frame = framed(show, choice(then=TABLE), questions.ledger())
     assert frame.evaluate("try { localStorage } catch (e) { e.name }") == "SecurityError"
     frame.get_by_label("16384").check()
     frame.get_by_role("button", name="Check").press("Enter")
@@ -233,7 +207,7 @@ def test_a_sandboxed_frame_as_in_colab(show: Show) -> None:
 
 def core(page: Page, code: str, argument: Any = None) -> Any:
     """Run JavaScript that sees `core`."""
-    body = ask.script("ask").replace("core.start(", "window.core = core; core.start(")
+    body = pages.script("ask").replace("core.start(", "window.core = core; core.start(")
     page.evaluate(body)
     return page.evaluate(code, argument)
 
@@ -291,7 +265,7 @@ def test_numbers_are_judged_as_in_python(visit: Visit) -> None:
     factors += [1.001, 1.02, 1.03, 1.05, 1.1, 1.11, 2, 2.05, 2.1, 3, 4, 8, 16, 100, 1e3, 1e6, 1e9]
     page, compared = visit(), 0
     for options in asked.values():
-        element = ask.number("How much?", key="t-judged", **options)
+        element = questions.number("How much?", key="t-judged", **options)
         exact = options["solution"]
         values = [factor * exact for factor in factors]
         values += [15, 14, 16, 0, 1 / exact if exact else 7, *([-exact] if exact < 0 else [])]

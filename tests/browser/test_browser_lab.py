@@ -2,53 +2,66 @@
 
 from __future__ import annotations
 
-import itertools
+import math
 import random
 from typing import Any
 
 import pytest
-from labs import Shown, card, cards, fill, rate
+from labs import Shown, card, cards, fill, rate, unlock
+from playwright.sync_api import expect
 
 import roofline_helpers as rh
 from roofline_helpers import serving
-from roofline_helpers.lab.shared import first_compute_bound
+from roofline_helpers.common.dtypes import BITS
+from roofline_helpers.common.show import significant
+from roofline_helpers.pages.briefs import BRIEFS, COUNTED, judge
+from roofline_helpers.pages.instruments import first_compute_bound
+from roofline_helpers.pages.labs import ROWS, SIDES, TIMED, timed
 from roofline_helpers.serving import LLAMA_3_8B
-from roofline_helpers.show import significant
 
 
 def wall_settings() -> list[dict[str, Any]]:
-    """Return a setting of each chip; from one to the next one side of the product changes."""
-    chosen, sides, settings = random.Random(5), {"m": 512, "n": 512, "k": 512}, []
-    for chip, side in zip(rh.all_chips(), itertools.cycle("mnk"), strict=False):
-        sides = {**sides, side: round(10 ** chosen.uniform(0, 5))}
+    """Return a setting of each chip, with sides in turn."""
+    chosen, settings = random.Random(5), []
+    for chip in rh.all_chips():
+        n, k = (chosen.choice(SIDES) for _ in range(2))
         dtype = chosen.choice([*chip.matrix, *chip.vector])
-        settings.append({"chip": chip.key, "dtype": dtype, "changed": side, **sides})
-    return settings
+        m = chosen.choice(ROWS)
+        settings.append({"chip": chip.key, "dtype": dtype, "m": m, "n": n, "k": k})
+    same = {"dtype": "bf16", "m": 64, "n": 8192, "k": 8192}
+    return [*settings, *({**same, "chip": chip} for chip in TIMED), {**same, "chip": "v6e"}]
 
 
 def test_cards_of_the_memory_wall_are_those_of_python(shown: Shown) -> None:
     host = shown("memory-wall")
-    host.get_by_label("Achieved (TFLOP/s)").fill("7")
-    settings = wall_settings()
-    typed = []
+    settings, typed = wall_settings(), []
     for setting in settings:
-        side = setting["changed"]
         fields = {"Chip": setting["chip"], "Data type": setting["dtype"]}
-        typed.append({**fields, side.upper(): str(setting[side])})
+        sides = {"N": str(setting["n"]), "K": str(setting["k"])}
+        rows = {"M (tokens)": f"{math.log2(setting['m']):g}"}
+        typed.append({**fields, **sides, **rows})
+    found = 0
     for setting, shown_there in zip(settings, fill(host, typed), strict=True):
-        roof = rh.chip(setting["chip"]).roofline(setting["dtype"])
-        job = rh.work.matmul(setting["m"], setting["n"], setting["k"], setting["dtype"])
+        chip, dtype = setting["chip"], setting["dtype"]
+        shape = setting["m"], setting["n"], setting["k"]
+        roof = rh.chip(chip).roofline(dtype)
+        job = rh.work.matmul(*shape, dtype, out="bf16" if BITS[dtype] < 16 else dtype)
         top = roof.attainable(job.intensity)
         assert shown_there["arithmetic intensity"] == f"{significant(job.intensity)} FLOP/byte"
         assert shown_there["attainable"] == rate(top)
         assert shown_there["regime"] == f"{roof.bound(job.intensity)}-bound"
-        share = float(shown_there["share of the peak, at most"].removesuffix(" %")) / 100
+        share = float(shown_there["share of the peak, at most"].removesuffix("%")) / 100
         assert share == pytest.approx(top / roof.peak, rel=0.06)
-        efficiency = shown_there["achieved of the roof"]
-        if roof.efficiency(7e12, job.intensity) < 0.99:
-            assert float(efficiency.removesuffix(" %")) == pytest.approx(
-                100 * roof.efficiency(7e12, job.intensity), rel=0.06
+        if shown_there["measured time"] != "–":
+            found += 1
+            seconds = timed(chip, dtype, *shape)
+            efficiency = roof.without_floor().efficiency(job.flops / seconds, job)
+            assert shown_there["measured time"] == rh.si(float(f"{seconds:.3g}"), "s")
+            assert float(shown_there["measured of the roof"].removesuffix("%")) == pytest.approx(
+                100 * efficiency, rel=0.06
             )
+        assert (shown_there["measured time"] != "–") >= (setting in settings[-4:-1])
+    assert found >= 3
 
 
 @pytest.mark.parametrize(
@@ -60,10 +73,9 @@ def test_cards_of_the_design_are_those_of_python(
 ) -> None:
     setting = {"chip": chip, "format": f"{weights}/bf16", "batch": batch, "phase": phase}
     rest = {"context": 2048, "cache": "bf16", "fusion": "epilogue", "attention": "flash"}
-    how = {"kept": 0, "ceilings": "reached", "floor": "with", "between": "travels"}
-    host = shown("design", {**setting, **rest, **how})
+    host = shown("design", {**setting, **rest, "counted": "reached"})
     one = serving.step(
-        LLAMA_3_8B, chip, batch=batch, phase=phase, weights=weights, reached=True, **rest
+        LLAMA_3_8B, chip, batch=batch, phase=phase, weights=weights, **rest, **COUNTED["reached"]
     )
     when = "time per token" if phase == "decode" else "time to the first token"
     wanted = {
@@ -71,6 +83,35 @@ def test_cards_of_the_design_are_those_of_python(
         when: rh.si(one.seconds, "s"),
     }
     assert wanted.items() <= cards(host).items()
+
+
+def test_a_brief_is_scored_and_its_best_design_shown(shown: Shown) -> None:
+    host = shown("design", {"brief": "mixture", "chip": "b200"})
+    expect(host.get_by_label("Phase")).to_be_hidden()
+    assert card(host, "score") == "0 of 100"
+    assert cards(host)["chips, per hour"] == "$6"
+    host.get_by_role("button", name="Show the best known design").click()
+    assert card(host, "score") == "100 of 100"
+    brief = BRIEFS["mixture"]
+    cost = judge(brief, brief.best).cost
+    assert cards(host)["per million tokens"] == f"${significant(cost)}"
+    host.get_by_role("slider", name="Batch").press("ArrowLeft")  # half the batch costs more
+    assert 0 < float(card(host, "score").removesuffix(" of 100")) < 100
+    host.get_by_role("button", name="Report to print or hand in").click()
+    report = host.locator("pre").filter(has_text="Lab report")
+    expect(report).to_contain_text("Brief 2: a mixture of experts: met")
+    expect(report).to_contain_text("KV cache = 2 · 32 layers")
+    expect(report).to_contain_text("First answer:")
+
+
+def test_the_chip_goes_from_lab_to_lab(shown: Shown) -> None:
+    host = shown("memory-wall")
+    host.get_by_label("Chip").select_option("h200")
+    page = host.page
+    page.goto(page.url.replace("memory-wall", "design").split("#")[0])
+    other = page.locator("[data-kind=design]")
+    unlock(other)
+    expect(other.get_by_label("Chip", exact=True)).to_have_value("h200")
 
 
 def test_the_chain_counts_as_python_does(shown: Shown) -> None:

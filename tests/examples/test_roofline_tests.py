@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from roofline_helpers import compiled
+from roofline_helpers import xla
 from tools import books, programs
 
 pytest.importorskip("jax", reason="JAX is not installed: nothing can be compiled")
@@ -46,9 +46,9 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take kept programs, and no plugin of pytest but ours: others are slow to load."""
-    if compiled.can_compile("v6e") is not None:
-        pytest.skip(f"NOT TESTED: {compiled.can_compile('v6e')}")
-    monkeypatch.setattr(programs.compiling, "ahead", programs.ahead)
+    if xla.can_compile("v6e") is not None:
+        pytest.skip(f"NOT TESTED: {xla.can_compile('v6e')}")
+    monkeypatch.setattr(programs.compiler, "compile_ahead", programs.ahead)
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv("PYTEST_PLUGINS", "roofline_helpers.testing.plugin")
 

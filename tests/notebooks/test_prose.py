@@ -17,12 +17,12 @@ from typing import Any
 import nbformat
 import pytest
 
-from roofline_helpers.ask.bank import Asked, ChoiceEntry, bank
+from roofline_helpers.pages.questions import Asked, ChoiceEntry, bank
 from tools import books
 
 NUMBER = re.compile(r"(?<![\w.^])\d{1,3}(?:,\d{3})+(?:\.\d+)?(?![\w])|(?<![\w.^])\d+(?:\.\d+)?")
 # Formulas, code, links, and how long a chapter takes
-NOT_TEXT = re.compile(r"\$[^$]*\$|`[^`]*`|\]\([^)]*\)|https?://\S+|About \d+ minutes")
+NOT_TEXT = re.compile(r"\$\$[^$]*\$\$|\$[^$]*\$|`[^`]*`|\]\([^)]*\)|https?://\S+|About \d+ minutes")
 WORDS = 20  # whole numbers up to this are words
 
 
@@ -61,7 +61,7 @@ def shown(cell: Any) -> str:
         html = data.get("text/html", "")
         texts += re.findall(r'"answer":"(.*?)"', html)  # of numbers
         texts.append(re.sub(r"<p>.*?</p>|<[^<>]*>", " ", below(output), flags=re.DOTALL))
-        plain, *_ = data.get("text/plain", "").partition("\nThe answer: rh.ask.answer(")
+        plain, *_ = data.get("text/plain", "").partition("\nThe answer: rh.pages.answer(")
         texts.append(re.sub(r"^  - .*", "", plain, flags=re.MULTILINE))
     return "\n".join(texts)
 

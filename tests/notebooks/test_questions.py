@@ -17,13 +17,12 @@ from typing import Any
 import pytest
 
 import page_questions
-from roofline_helpers.ask.bank import Asked, ChoiceEntry, bank, read
+from roofline_helpers.pages.questions import Asked, ChoiceEntry, bank
 from tools import books
 from tools.notebooks import run as notebooks
 
 ALL = books.notebooks()
 LEAST = 2  # questions of a chapter, beside its exercises
-PROSE = "what-is-a-roofline"
 IDS = [path.stem for path in ALL]
 PIECE = re.compile(r"""<roofline-\w+ data-kind="([\w-]+)"[^>]* data-json='(.*?)'>""")
 NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?![\w.])")
@@ -76,36 +75,14 @@ def test_the_book_s_questions_are_sound() -> None:
     assert len(bank()) > 5
 
 
-def test_poor_questions_are_noticed() -> None:
-    poor = """
-[questions.a]
-prompt = "Is $N$ large?"
-options = [{text = "yes", feedback = "No."}, {text = "no", feedback = "It is small.", right = true}]
-[questions.b]
-prompt = "How much?"
-solution = 3
-[questions.c]
-prompt = "Which `x`?"
-options = [
-    {text = "1", feedback = "It is not so large."},
-    {text = "2", feedback = "It is not so large.", right = true},
-]"""
-    faults = [one for key, asked in read("t", poor) for one in problems(key, asked)]
-    assert [one.split(":")[0] for one in faults] == ["a", "a", "a", "b", "c", "c"]
-
-
 def test_every_question_is_asked_once_and_where_it_belongs() -> None:
     faults = []
     for path in ALL:
         shown = sorted(q["key"] for _, data in pieces(path) for q in questions(data))
         mine = sorted(key for key, asked in bank().items() if asked.chapter == path.stem)
         faults += [] if shown == mine else [(path.stem, set(shown) ^ set(mine))]
-    prose = page_questions.questions().values()
-    shown = sorted(q["key"] for piece in prose for q in questions(piece.data))
-    mine = sorted(key for key, asked in bank().items() if asked.chapter == PROSE)
     assert faults == []
-    assert shown == mine
-    assert {asked.chapter for asked in bank().values()} <= {PROSE, *(path.stem for path in ALL)}
+    assert {asked.chapter for asked in bank().values()} <= {path.stem for path in ALL}
 
 
 def test_prose_pages_ask_what_there_is() -> None:
@@ -126,16 +103,21 @@ def test_a_chapter_asks_and_sets_exercises(path: Path) -> None:
 
 
 def calls(source: str) -> Iterator[ast.Call]:
-    """The calls of ``rh.ask`` in a cell."""
+    """The calls of ``rh.pages`` in a cell."""
     lines = [line if line[:1] not in ("%", "!") else "" for line in source.split("\n")]
     for node in ast.walk(ast.parse("\n".join(lines))):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("rh.ask."):
+        asked = r"rh\.pages\.(question|exercise|answer)"
+        if isinstance(node, ast.Call) and re.match(asked, ast.unparse(node.func)):
             yield node
 
 
 def told(call: ast.Call) -> list[str]:
     """What a cell says itself where it should leave that to the question's file."""
-    if ast.unparse(call.func) not in {"rh.ask.question", "rh.ask.exercises", "rh.ask.ledger"}:
+    if ast.unparse(call.func) not in {
+        "rh.pages.question",
+        "rh.pages.exercises",
+        "rh.pages.questions.ledger",
+    }:
         return [ast.unparse(call.func)]
     words = [word for word in call.keywords if word.arg not in {"alt", "caption"}]
     return [
@@ -194,21 +176,6 @@ def test_no_answer_is_in_a_notebook_s_source(path: Path) -> None:
     assert leaks == []
 
 
-def test_an_answer_in_the_source_is_found() -> None:
-    good = 'rh.ask.question("a", then=[table, rh.lab.point("v7x")], alt="A line.", x=x, y=f(3))'
-    assert [told(call) for call in calls(good)] == [[]]
-    bad = 'rh.ask.question("a", then=["It is 3."], x=3, y=f"{z}")\nrh.ask.number("b", solution=3)'
-    assert [told(call) for call in calls(bad)] == [["'It is 3.'", "3", "f'{z}'"], ["rh.ask.number"]]
-    assert telling("313 FLOP/byte") == ["313"]
-    assert telling("2,049") == ["2049"]
-    assert telling("2,048") == telling("12 MB") == telling("one") == telling("100 %") == []
-    assert telling("the memory: about two thirds") == ["the memory: about two thirds"]
-    html = "<ul><li>2 a</li><li>b</li></ul><details><p><strong>2 a.</strong> b</p></details>"
-    assert list(answers(html)) == [(["2 a", "b"], ["2 a"])]
-    assert has("n = 1_313", "1313")
-    assert not has("n = 3130 + 1.313", "313")
-
-
 @pytest.mark.parametrize("path", ALL, ids=IDS)
 def test_what_a_page_prints_is_accepted(path: Path) -> None:
     """The solution as it is shown, typed into the field, is right."""
@@ -226,37 +193,33 @@ def test_what_a_page_prints_is_accepted(path: Path) -> None:
 
 # A question, a number that its answer says (or a ratio of two), and from where to where it may lie
 FOLLOWS = [
-    ("bs-skip", r"([\d.]+) MB, no less .* the minimum ([\d.]+) MB", 1.1, 5),
+    ("bs-skip", r"every moves ([\d.]+) MB.*needed moves ([\d.]+) MB", 1.1, 5),
     ("bs-declared", r"([\d.]+) times as many", 1.5, 2),
     ("ct-side", r"(\d+)% of all rows", 70, 100),
     ("co-all-to-all", r"([\d.]+) times fewer", 3, 5),
-    ("co-flat", r"for ([\d.]+) times", 0, 2),
+    ("co-flat", r"([\d.]+) times as long: bandwidth", 0, 2),
     ("co-axes", r"([\d.]+) times the time", 0.45, 0.6),
     ("co-ways", r"(\d+) µs, where one shot takes (\d+)", 1.1, 100),
     ("co-ways", r"and (\d+) µs\..*everyone: ([\d,]+) µs", 0, 0.9),
-    ("co-errors", r"([\d.]+) %, and", 5, 10),
+    ("co-errors", r"Half are within ([\d.]+) %, but", 5, 10),
     ("lab-design-prefill", r"([\d.]+)× as many", 1.22, 1.3),
     ("lab-design-chips", r"([\d.]+) ms with four, ([\d.]+) ms with eight", 0, 1.03),
     ("lab-wall-orin", r"ridge is at ([\d,]+) FLOP/byte, the matmul at ([\d,]+)", 0, 0.99),
     ("li-launch", r"this one took (\d+) µs, the 64³ one (\d+) µs", 0, 1.1),
-    ("mi-ridge", r"([\d.]+) times as long", 1.03, 2),
-    ("pd-mesh", r"([\d.]+) s against ([\d.]+) s", 0, 0.98),
+    ("mi-cache", r"(\d+) MB at most, and it holds (\d+) MB", 0.3, 1),
+    ("pd-mesh", r"takes ([\d.]+) s, the other ([\d.]+) s", 0, 0.98),
     ("pd-refuse", r"([\d.]+) GB too much", 0.1, 100),
-    ("sv-split", r"([\d.]+) ms against ([\d.]+) ms", 1.1, 10),
+    ("sv-split", r"weights: ([\d.]+) ms instead of\s+([\d.]+) ms", 1.1, 10),
     ("sv-guess", r"factor of ([\d.]+)", 0.97, 1.03),
     ("sh-experts", r"farther.*: ([\d.]+) times", 3.5, 4.5),
-    ("sh-compiler", r"([\d.]+) %, against", 50, 100),
+    ("sh-compiler", r"([\d.]+) % is exposed there", 50, 100),
     ("sh-compiler", r"and ([\d.]+) % on v5p", 0, 50),
-    ("sh-split", r"([\d.]+) %, against", 50, 100),
+    ("sh-split", r"It is ([\d.]+) % there", 50, 100),
     ("sh-split", r"and ([\d.]+) % on v5p", 0, 50),
     ("sh-clock", r"(\d+) times", 10, 100),
     ("first-triad", r"It is (\d+) times", 30, 300),
-    ("first-matmul", r"By ([\d.]+) times", 1.1, 100),
-    ("first-picture", r"([\d.]+) FLOP/byte against ([\d.]+)", 0, 0.9),
-    ("first-picture", r"and ([\d,]+) against (\d+)", 1.1, 1000),
-    ("first-measured", r"(\d+)% of its roof, against (\d+)%", 1.05, 10),
+    ("first-batch", r"([\d.]+) times as long\. Both", 1.15, 1.25),
     ("wt-healthy", r"([\d.]+) ms, less what .* miss theirs by ([\d.]+) ms", 1.1, 100),
-    ("we-cause", r"counter found (\d+) tensors", 40, 1000),
     ("we-jit", r"([\d.]+): on this GPU", 3.9, 4.1),
     ("we-softmax", r"([\d.]+)\. Its traffic", 1.9, 2.1),
     ("yf-bytes", r"([\d.]+) GB, between ([\d.]+)", 1.1, 10),
@@ -287,3 +250,17 @@ def test_the_right_answer_is_what_the_numbers_say(
     assert said, folded[key]
     values = [float(group.replace(",", "")) for group in said.groups()]
     assert low <= values[0] / (values[1] if values[1:] else 1) <= high
+
+
+@pytest.mark.parametrize("path", ALL, ids=IDS)
+def test_a_number_that_is_asked_for_has_a_fitting_unit(path: Path) -> None:
+    """From hundredths to tens of thousands: anything else is in the wrong unit, or a slip."""
+    asked = [q for _, data in pieces(path) for q in questions(data) if q["type"] == "number"]
+    assert {q["key"]: q["solution"] for q in asked if not 0.01 < q["solution"] < 1e5} == {}
+
+
+def test_the_lowered_sum_counts_nine_tensors() -> None:
+    """Chapter 6's second exercise: three additions, each of three fp32 tensors."""
+    sheets = [data for _, data in pieces(books.ROOT / "notebooks/cost-analysis.ipynb")]
+    (said,) = (q["solution"] for q in questions(sheets) if q["key"] == "ca-ex-sums")
+    assert said == pytest.approx(9 * 4 * 4096**2 / 1e6, rel=1e-6)

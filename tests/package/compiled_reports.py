@@ -9,11 +9,11 @@ import pytest
 from compiled_models import MODELS
 from compiled_suite import CHIPS, SUITE
 
-from roofline_helpers import compiled
+from roofline_helpers import xla
 
 jax = pytest.importorskip("jax", reason="JAX is not installed: nothing can be compiled")
 
-MISSING = {chip: compiled.can_compile(chip) for chip in CHIPS}
+MISSING = {chip: xla.can_compile(chip) for chip in CHIPS}
 
 
 per_chip = pytest.mark.parametrize("chip", CHIPS)
@@ -27,11 +27,11 @@ def needs(chip: str) -> None:
 
 
 @cache
-def report_of(name: str, chip: str) -> compiled.Report:
+def report_of(name: str, chip: str) -> xla.Report:
     """Compile a kernel of the suite, once a session."""
     needs(chip)
     fn, args, options = (MODELS[name][0] if name in MODELS else SUITE[name].make)()
-    return compiled.analyze(fn, *args, chip=chip, strict=True, **options)
+    return xla.analyze(fn, *args, chip=chip, **options)
 
 
 def spec(*shape: int, dtype: Any = "bfloat16") -> Any:

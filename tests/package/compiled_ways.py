@@ -26,9 +26,9 @@ def way(make: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def analyze(fn: Any, *args: Any, **options: Any) -> Any:
-    from roofline_helpers import compiled
+    from roofline_helpers import xla
 
-    return compiled.analyze(fn, *args, chip=options.pop("chip", "v6e"), **options)
+    return xla.analyze(fn, *args, chip=options.pop("chip", "v6e"), **options)
 
 
 def mesh(kind: str = "Auto", abstract: bool = False) -> Any:
@@ -84,21 +84,6 @@ def abstract_mesh() -> Any:
 
 
 @way
-def concrete_mesh() -> Any:
-    over = mesh()
-    return analyze(product, square(None, "model", over=over), square("model", None, over=over))
-
-
-@way
-def spread_arrays() -> Any:
-    import jax
-    import jax.numpy as jnp
-
-    where = square(None, "model", over=mesh()).sharding
-    return analyze(product, jax.device_put(jnp.ones((N, N), "bfloat16"), where), square())
-
-
-@way
 def explicit_axes() -> Any:
     over = mesh("Explicit", abstract=True)
     return analyze(product, square("data", None, over=over), square(None, "model", over=over))
@@ -110,23 +95,6 @@ def set_mesh() -> Any:
 
     with jax.set_mesh(mesh()):
         return analyze(kept, square(), square())
-
-
-@way
-def set_mesh_and_bare_specs() -> Any:
-    import jax
-    from jax.sharding import PartitionSpec
-
-    with jax.set_mesh(mesh("Explicit")):
-        rows = jax.ShapeDtypeStruct((N, N), "bfloat16", sharding=PartitionSpec("data", None))
-        columns = jax.ShapeDtypeStruct((N, N), "bfloat16", sharding=PartitionSpec(None, "model"))
-        return analyze(product, rows, columns)
-
-
-@way
-def bare_specs_without_a_mesh() -> Any:
-    over = mesh(abstract=True)
-    return analyze(kept, square("data", over=over), square(None, "model", over=over))
 
 
 @way
@@ -144,23 +112,6 @@ def out_shardings() -> Any:
 
     place = square("data", "model", over=mesh()).sharding
     return analyze(jax.jit(product, out_shardings=place), square(), square())
-
-
-@way
-def one_device_out() -> Any:
-    import jax
-    from jax.sharding import SingleDeviceSharding
-
-    place = SingleDeviceSharding(jax.devices()[0])
-    return analyze(jax.jit(product, out_shardings=place), square(), square())
-
-
-@way
-def constraint_on_a_concrete_mesh() -> Any:
-    import jax
-
-    place = square("data", "model", over=mesh()).sharding
-    return analyze(lambda a, b: jax.lax.with_sharding_constraint(a @ b, place), square(), square())
 
 
 def summed(over: Any) -> Any:
@@ -181,16 +132,6 @@ def shard_map_on_a_concrete_mesh() -> Any:
 
 
 @way
-def shard_map_on_an_abstract_mesh() -> Any:
-    return analyze(summed(mesh(abstract=True)), square())
-
-
-@way
-def shard_map_with_other_arguments() -> Any:
-    return analyze(summed(mesh()), square("data", over=mesh(abstract=True)))
-
-
-@way
 def lowered() -> Any:
     import jax
 
@@ -198,21 +139,14 @@ def lowered() -> Any:
 
 
 @way
-def traced() -> Any:
-    import jax
-
-    return analyze(jax.jit(product).trace(square(), square()))
-
-
-@way
 def compiled_for_a_tpu() -> Any:
     import jax
     from jax.sharding import SingleDeviceSharding
 
-    from roofline_helpers.compiled import targets
-    from roofline_helpers.hardware import chip
+    from roofline_helpers.chips import chip
+    from roofline_helpers.xla.targets import all_devices
 
-    place = SingleDeviceSharding(targets.all_devices(chip("v6e"), "2x2")[0])
+    place = SingleDeviceSharding(all_devices(chip("v6e"), "2x2")[0])
     x = jax.ShapeDtypeStruct((N, N), "bfloat16", sharding=place)
     return analyze(jax.jit(product).lower(x, x).compile(), chip=None)
 
@@ -291,14 +225,6 @@ def equinox_filter_jit() -> Any:
     return analyze(equinox.filter_jit(lambda model, x: jax.vmap(model)(x)), model, x)
 
 
-@way
-def equinox_module_called() -> Any:
-    import jax
-
-    _, model, _ = _equinox()
-    return analyze(model, jax.ShapeDtypeStruct((N,), "float32"))
-
-
 def _nnx() -> tuple[Any, Any, Any]:
     import jax
     from flax import nnx
@@ -334,12 +260,12 @@ def told(report: Any) -> dict[str, Any]:
 
 
 def main() -> None:
-    from roofline_helpers.compiled import compiling
+    from roofline_helpers.xla import compiler
     from tools import programs
 
     for name, make in WAYS.items():
         # One is compiled each time, for several devices; the others' programs are kept
-        compiling.ahead = programs._ahead if name == "abstract_mesh" else programs.ahead
+        compiler.compile_ahead = programs._ahead if name == "abstract_mesh" else programs.ahead
         try:
             outcome = told(make())
         except ModuleNotFoundError as error:

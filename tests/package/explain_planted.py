@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 
 import roofline_helpers as rh
-from roofline_helpers.explain import Explanation
+from roofline_helpers.device import Explanation
 
 Made = tuple[Callable[..., Any], tuple[Any, ...]]
 

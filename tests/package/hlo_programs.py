@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from importlib import resources
 from pathlib import Path
 
-from roofline_helpers import hlo
-from roofline_helpers.hlo.shapes import read_shape
+from roofline_helpers import xla
+from roofline_helpers.xla.module import read_shape
 
 FIXTURES = sorted((Path(__file__).resolve().parent / "data" / "hlo").glob("*.hlo"))
 BF16 = 2
@@ -32,20 +31,14 @@ def fixture(name: str) -> str:
     return path.read_text("utf-8")
 
 
-def scripts() -> str:
-    """Return the page's reader of HLO, but for the constant that it knows from Python."""
-    folder = resources.files("roofline_helpers") / "assets"
-    return "\n".join((folder / name).read_text("utf-8") for name in ("hlo_text.js", "hlo.js"))
-
-
 def program(body: str, *others: str) -> str:
     """Return a module whose entry has these lines; others are whole computations."""
     return "\n".join(["HloModule test", *others, "ENTRY %main () -> f32[] {", body, "}"])
 
 
-def one(text: str, platform: str = "tpu") -> hlo.Row:
+def one(text: str, platform: str = "tpu") -> xla.Row:
     """Return the only kernel of a program."""
-    (row,) = hlo.kernels(text, platform, strict=True).rows
+    (row,) = xla.kernels(text, platform, strict=True).rows
     return row
 
 
@@ -70,7 +63,7 @@ def behind_a_tile(root: str) -> str:
     ).replace("%inner (", f"{tile}\n\n%inner (", 1)
 
 
-def shape(text: str) -> hlo.Shape:
+def shape(text: str) -> xla.Shape:
     """Return the shape that all of a text is."""
     whole, end = read_shape(text)
     assert end == len(text)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from roofline_helpers.compiled import Report, stand_ins
+from roofline_helpers.xla import Report
+from roofline_helpers.xla.analysis import find_record
 
 
 def kept_report(name: str, chip: str) -> Report:
     """Return the report of one committed record."""
-    report = stand_ins.find(name, chip)
+    report = find_record(name, chip)
     assert report is not None, f"no record {name!r} for {chip}"
     return report

@@ -1,10 +1,4 @@
-"""What the tests of the Pallas kernels share: tolerances, references, quick compilation, TPUs.
-
-Tolerances are worked out, never tuned. A value that is stored in a type of unit roundoff u carries
-u times its size. Work inside is fp32: a sum of n terms adds (16 + √n) · 2⁻²⁴ times the sum of
-their sizes, the 16 for the dozen operations around it. Where a kernel rounds an intermediate to
-the arrays' type, as attention does with the weights, that rounding counts the same way.
-"""
+"""What the tests of the Pallas kernels share: tolerances, references, quick compilation, TPUs."""
 
 from __future__ import annotations
 
@@ -16,8 +10,8 @@ import pytest
 jax = pytest.importorskip("jax", reason="JAX is not installed: no kernel can run")
 jnp = jax.numpy
 
-ROUNDOFF = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
-INSIDE = 2.0**-24
+# Of numbers of about 1: some roundings of the type, of the many inside in fp32
+TOLERANCES = {"float32": 3e-5, "float16": 4e-3, "bfloat16": 2e-2}
 RATE = 0.25
 KEEP = 1 / (1 - RATE)
 # The quickest to compile, which is most of the time here: what comes out runs once
@@ -43,12 +37,11 @@ def wide(array: Any) -> Any:
     return np.asarray(array.astype("float32") if hasattr(array, "astype") else array, np.float64)
 
 
-def near(result: Any, wanted: Any, tolerance: Any) -> None:
-    """Assert that all elements are within their tolerance; NaN never is."""
-    error = np.abs(wide(result) - np.asarray(wanted, np.float64))
-    assert error.shape == np.shape(wanted)
-    worst = float(np.max(error / (tolerance + np.zeros_like(error))))
-    assert worst <= 1, f"the worst error is {worst:.3g} times what its arithmetic explains"
+def near(result: Any, wanted: Any) -> None:
+    """Assert that all elements are as near as the result's type allows; NaN never is."""
+    assert result.shape == np.shape(wanted)
+    error = np.max(np.abs(wide(result) - wanted), initial=0)
+    assert error <= TOLERANCES[str(result.dtype)] * (1 + np.max(np.abs(wanted), initial=0))
 
 
 def chain_arrays(

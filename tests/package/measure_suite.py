@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from roofline_helpers import measure, work
-from roofline_helpers.measure import Case, Record, Sample
+from roofline_helpers import device, work
+from roofline_helpers.device import Case, Record, Sample
+from roofline_helpers.device.timing import summary
 
 
 def numbers(n: int = 1000) -> Any:
@@ -23,13 +24,13 @@ def case(name: str, fn: Callable[..., Any] | None = None, **changes: Any) -> Cas
 
 
 def run(*cases: Case, **options: Any) -> Record:
-    return measure.run(chosen=cases, seconds=0.003, progress=False, **options)
+    return device.run(chosen=cases, seconds=0.003, progress=False, **options)
 
 
 def timed(name: str, *medians: float, **changes: Any) -> Sample:
     """A sample of a kernel, with one pass of each median: 4 kFLOP over 32 KiB of fp32."""
     base = Sample(name, "kernels", "jax", "fp32", 4096.0, 0.0, 32768.0)
-    return replace(base, passes=tuple(measure.summary([m]) for m in medians), **changes)
+    return replace(base, passes=tuple(summary([m]) for m in medians), **changes)
 
 
 def ceilings() -> list[Sample]:

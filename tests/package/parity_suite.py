@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import math
 import os
 import random
 from collections.abc import Iterator
@@ -279,53 +280,24 @@ def expected(point: list[Any]) -> Any:
 # --- comparing ------------------------------------------------------------------------------------
 
 
-class Comparison:
-    """Counts numbers and words, and keeps the largest difference and the first few faults."""
-
-    def __init__(self) -> None:
-        self.numbers = self.words = 0
-        self.largest = 0.0
-        self.faults: list[str] = []
-
-    def compare(self, mine: Any, theirs: Any, where: str) -> None:
-        if mine is ...:
-            return
-        if isinstance(mine, dict):
-            # the page's results hold what Python's have elsewhere: chip, model, name of a product
-            own = {"chip", "model", "name"}
-            extra = set(theirs) - set(mine) - own if isinstance(theirs, dict) else {"-"}
-            if extra or not isinstance(theirs, dict) or set(mine) - set(theirs):
-                self.faults.append(f"{where}: {sorted(mine)} and {theirs}")
-                return
-            for key in mine:
-                self.compare(mine[key], theirs[key], f"{where}.{key}")
-        elif isinstance(mine, list):
-            if not isinstance(theirs, list) or len(mine) != len(theirs):
-                self.faults.append(f"{where}: {len(mine)} and {theirs}")
-                return
-            for i, (one, other) in enumerate(zip(mine, theirs, strict=True)):
-                self.compare(one, other, f"{where}[{i}]")
-        elif isinstance(mine, bool | str) or mine is None:
-            self.words += 1
-            if mine != theirs or isinstance(theirs, bool) != isinstance(mine, bool):
-                self.faults.append(f"{where}: {mine!r} and {theirs!r}")
-        else:
-            self.numbers += 1
-            if isinstance(theirs, bool) or not isinstance(theirs, int | float):
-                self.faults.append(f"{where}: {mine!r} and {theirs!r}")
-                return
-            scale = max(abs(mine), abs(theirs))
-            difference = abs(mine - theirs) / scale if scale else 0.0
-            self.largest = max(self.largest, difference)
-            if not difference <= TOLERANCE:
-                self.faults.append(f"{where}: {mine!r} and {theirs!r}")
-
-
-def compared(wanted: list[Any], answers: list[Any], asked: list[list[Any]]) -> Comparison:
-    comparison = Comparison()
-    for mine, theirs, point in zip(wanted, answers, asked, strict=True):
-        comparison.compare(mine, theirs, f"{point}: ")
-    return comparison
+def faults(mine: Any, theirs: Any, where: str = "") -> Iterator[str]:
+    """Yield where what the page says differs from what Python says; ... is whatever it says."""
+    if mine is ...:
+        return
+    if isinstance(mine, dict) and isinstance(theirs, dict) and mine.keys() <= theirs.keys():
+        # the page's results hold what Python's have elsewhere: chip, model, name of a product
+        if more := theirs.keys() - mine.keys() - {"chip", "model", "name"}:
+            yield f"{where}: {sorted(more)} are the page's alone"
+        for key in mine:
+            yield from faults(mine[key], theirs[key], f"{where}.{key}")
+    elif isinstance(mine, list) and isinstance(theirs, list) and len(mine) == len(theirs):
+        for i, (one, other) in enumerate(zip(mine, theirs, strict=True)):
+            yield from faults(one, other, f"{where}[{i}]")
+    elif type(mine) in (int, float) and type(theirs) in (int, float):
+        if not math.isclose(mine, theirs, rel_tol=TOLERANCE):
+            yield f"{where}: {mine!r} and {theirs!r}"
+    elif mine != theirs or type(mine) is not type(theirs):
+        yield f"{where}: {mine!r} and {theirs!r}"
 
 
 def in_browser(chromium: Browser, script: str, asked: list[list[Any]]) -> list[Any]:

@@ -8,10 +8,12 @@ import numpy as np
 
 import roofline_helpers as rh
 from roofline_helpers import Roofline, plot
+from roofline_helpers.plot.labels import visible_texts
+from roofline_helpers.plot.style import SIZE
 
 mpl.use("Agg")
 
-SIZES = {"page": plot.SIZE, "phone": (3.6, 3.4)}
+SIZES = {"page": SIZE, "phone": (3.6, 3.4)}
 
 ROOF = Roofline(100e12, 1e12, vector=5e12, name="toy bf16")
 DEEP = Roofline(
@@ -28,7 +30,6 @@ JOBS = {
     "residual add": rh.work.add(2048 * 8192),
 }
 TWINS = {f"matmul {n}": rh.work.matmul(n, n, n) for n in range(600, 608)}
-FAR = {"tiny": 0.05, "middle": 300.0, "huge": 1e5}
 CHAIN = [
     rh.work.layernorm(2048, 4096, x="x", y="a"),
     rh.work.gelu(2048 * 4096, x="a", y="b"),
@@ -85,7 +86,7 @@ PICTURES = {
 
 
 def new_axes():
-    return plt.subplots(figsize=plot.SIZE)[1]
+    return plt.subplots(figsize=SIZE)[1]
 
 
 def by_gid(ax, gid):
@@ -101,5 +102,5 @@ def at(ax, gid):
 
 def shown(ax, gid=None):
     ax.figure.draw_without_rendering()
-    texts = plot.visible_texts(ax.figure)
+    texts = visible_texts(ax.figure)
     return [t.get_text() for t in texts if gid is None or t.get_gid() == gid]

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 import roofline_helpers as rh
-from roofline_helpers import BadValue, UnknownName, ask
-from roofline_helpers.ask import bank
+from roofline_helpers import UnknownName, pages
+from roofline_helpers.pages import questions as module
+from roofline_helpers.pages.questions import _FILL, read_questions
 
 FILE = """
 [questions.t-ridge]
@@ -58,37 +59,30 @@ VALUES: dict[str, Any] = {
 @pytest.fixture
 def questions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let these be the questions of the book."""
-    read = dict(bank.read("t", FILE))
-    monkeypatch.setattr(bank, "bank", lambda: read)
+    read = dict(read_questions("t", FILE))
+    monkeypatch.setattr(module, "bank", lambda: read)
 
 
 @pytest.mark.usefixtures("questions")
 def test_a_number_is_what_the_cell_passes() -> None:
-    element = ask.question("t-ridge", then=rh.table([{"a": "x", "b": 1}]), **VALUES)
+    element = pages.question("t-ridge", then=rh.table([{"a": "x", "b": 1}]), **VALUES)
     data = element.data
     assert data["question"] == "Peak: 1 PFLOP/s; 4,096 rows, 33% of {all}. Which ridge?"
     assert data["solution"] == 312.5
     assert [round(low, 2) for low, *_ in data["feedback"]] == [0.31, 625, 980]
     assert data["feedback"][0][2] == "Mind the prefixes."
-    assert ask.answer("t-ridge").startswith("312 FLOP/byte.")
+    assert pages.answer("t-ridge").startswith("312 FLOP/byte.")
     assert "\na  b\n" in element.plain
     assert element.plain.endswith("It is 312.5, of 3,200 GB/s.")
-    assert "Right: 312 FLOP/byte." in ask.question("t-ridge", answer=312, **VALUES).plain
-
-
-@pytest.mark.usefixtures("questions")
-@pytest.mark.parametrize(("right", "text"), [("first", "a"), (["b"], "b")])
-def test_a_cell_may_say_which_option_is_right(right: Any, text: str) -> None:
-    options = ask.question("t-which", right=right, n=2).data["options"]
-    assert [one["text"] for one in options if one["right"]] == [text]
+    assert "Right: 312 FLOP/byte." in pages.question("t-ridge", answer=312, **VALUES).plain
 
 
 @pytest.mark.usefixtures("questions")
 def test_exercises_are_a_sheet() -> None:
-    sheet = ask.exercises("t", size=1234.5)
+    sheet = pages.exercises("t", size=1234.5)
     assert [one["question"] for one in sheet.data["exercises"]] == ["And 1,234?"]
     with pytest.raises(UnknownName, match=r"chapter with exercises 'u'.*Allowed: t"):
-        ask.exercises("u")
+        pages.exercises("u")
 
 
 @pytest.mark.usefixtures("questions")
@@ -107,10 +101,7 @@ def test_exercises_are_a_sheet() -> None:
 )
 def test_what_a_cell_passes_is_checked(key: str, values: dict[str, Any], says: str) -> None:
     with pytest.raises(rh.RooflineError, match=re.escape(says)):
-        ask.question(key, **values)
-
-
-OPTION = '[[questions.a.options]]\ntext="{}"\nfeedback="1"\n'
+        pages.question(key, **values)
 
 
 @pytest.mark.parametrize(
@@ -129,23 +120,7 @@ OPTION = '[[questions.a.options]]\ntext="{}"\nfeedback="1"\n'
 )
 def test_a_faulty_file_is_refused_with_its_place(text: str, says: str) -> None:
     with pytest.raises(rh.RooflineError, match=re.escape(says)):
-        dict(bank.read("t", text))
-
-
-@pytest.mark.parametrize(
-    ("options", "values", "says"),
-    [
-        (OPTION.format("x") * 2, {}, "two options read the same"),
-        (OPTION.format("x") + OPTION.format("y") + "right = true", {"right": "x"}, "'y' is marked"),
-    ],
-)
-def test_options_are_told_apart(
-    options: str, values: dict[str, Any], says: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read = dict(bank.read("t", f'[questions.a]\nprompt="p"\n{options}'))
-    monkeypatch.setattr(bank, "bank", lambda: read)
-    with pytest.raises(BadValue, match=says):
-        ask.question("a", **values)
+        dict(read_questions("t", text))
 
 
 @pytest.mark.parametrize(
@@ -159,18 +134,4 @@ def test_options_are_told_apart(
     ],
 )
 def test_a_format_may_end_with_a_unit(form: str, says: str) -> None:
-    assert bank._FILL.vformat(f"{{x:{form}}}", (), {"x": 1234}) == says
-
-
-def test_a_key_is_one_question_s(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    folder = tmp_path / "data/questions"
-    folder.mkdir(parents=True)
-    for name in ("a", "b"):
-        (folder / f"{name}.toml").write_text('[questions.q]\nprompt="p"\nsolution=1\n', "utf-8")
-    monkeypatch.setattr(bank.resources, "files", lambda package: tmp_path)
-    bank.bank.cache_clear()
-    try:
-        with pytest.raises(BadValue, match=re.escape("b.toml: 'q' is in a.toml as well")):
-            bank.bank()
-    finally:
-        bank.bank.cache_clear()
+    assert _FILL.vformat(f"{{x:{form}}}", (), {"x": 1234}) == says

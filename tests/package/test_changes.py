@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 from kept_records import kept_report
 
-from roofline_helpers.compiled import Memory
+from roofline_helpers.common.show import si
+from roofline_helpers.evidence.verdicts import assumed_floor
+from roofline_helpers.xla.compiler import Memory
 
 REPORT = kept_report("chain-xla", "v6e")
 
@@ -42,6 +44,26 @@ def test_memory_and_donation_are_seen() -> None:
     assert change.text.startswith("1 GB → 2 GB at most")
     assert change.text.endswith("donated arguments are kept")
     assert not before.diff(replace(before, memory=replace(memory, temporaries=10**6)))
+    rows = tuple(replace(row, launches=3 * row.launches) for row in REPORT.rows)
+    after = replace(before, rows=rows, memory=replace(memory, aliased=0))
+    assert [change.kind for change in before.diff(after).changes][:2] == ["memory", "grew"]
+
+
+def test_more_launches_have_a_cost() -> None:
+    halves = [
+        replace(
+            row,
+            read={level: n // 2 for level, n in row.read.items()},
+            written={level: n // 2 for level, n in row.written.items()},
+            flops=row.flops * 0.5,
+        )
+        for row in REPORT.rows
+        for _ in range(2)
+    ]
+    changes = REPORT.diff(replace(REPORT, rows=tuple(halves))).changes
+    assert {change.kind for change in changes} == {"split"}
+    floor = si(assumed_floor("tpu"), "s")
+    assert all(f"more launches of {floor} or longer" in change.text for change in changes)
 
 
 def test_another_target_or_other_arguments_are_said() -> None:

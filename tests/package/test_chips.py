@@ -20,19 +20,13 @@ import pytest
 from row_by_row import row_by_row
 
 import roofline_helpers as rh
-from roofline_helpers.benchmarks.counts import count
+from roofline_helpers.evidence.tables import count
 
 PATH = Path(__file__).parents[2] / "roofline_helpers" / "data" / "chips.toml"
 DATA = tomllib.loads(PATH.read_text("utf-8"))
 CHIPS: dict[str, Any] = DATA["chips"]
 SOURCES: dict[str, Any] = DATA["sources"]
 
-ORDER = [
-    *("v2", "v3", "v4", "v5e", "v5p", "v6e", "v7x", "v8i", "v8t", "v100", "t4", "l4", "l40s"),
-    *("rtx-4090", "rtx-5090", "rtx-pro-6000", "a100-40gb", "a100-80gb", "h100-pcie", "h100"),
-    *("h200", "gh200", "h20", "b200", "gb200", "b300", "gb300", "orin-nx", "mi300x", "mi325x"),
-    *("mi355x", "gaudi-3", "trainium-2", "trainium-3"),
-]
 TPUS = [key for key, chip in CHIPS.items() if chip["kind"] == "tpu"]
 DTYPES = {"fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8", "int4", "fp4"}
 CHIP_KEYS = {"name", "vendor", "kind", "year", "aliases", "device_kinds", "devices"} | {
@@ -71,10 +65,6 @@ def value(key: str, path: str) -> float:
 # ------------------------------------------------------------------------------- completeness
 
 
-def test_chips_are_the_agreed_ones_in_order() -> None:
-    assert list(CHIPS) == ORDER
-
-
 def test_each_chip_is_complete() -> None:
     row_by_row(CHIPS, chip_is_complete)
 
@@ -106,13 +96,6 @@ def chip_is_complete(key: str) -> None:
     for link in chip.get("links", {}).values():
         assert {"rate"} <= set(link) <= {"rate", "count", "latency"}
         assert link.get("count", 1) >= 1
-
-
-def test_device_kinds_are_known_except_where_the_name_is_ambiguous() -> None:
-    unnamed = [key for key, chip in CHIPS.items() if not chip["device_kinds"]]
-    assert unnamed == ["orin-nx", "gaudi-3", "trainium-2", "trainium-3"]
-    halved = {key: chip["devices"] for key, chip in CHIPS.items() if chip["devices"] != 1}
-    assert halved == dict.fromkeys(("v2", "v3", "v7x", "v8i"), 2)
 
 
 def test_names_lead_to_one_chip() -> None:
@@ -287,16 +270,6 @@ def test_derived_figures_follow_from_their_formulas() -> None:
         assert value(*where) == pytest.approx(expected, rel=5e-3), where
 
 
-def test_what_readings_of_the_book_found_is_mended() -> None:
-    """CMEM is on v4 and on none of the others here; B200 by one data sheet, the later one."""
-    assert [key for key, chip in CHIPS.items() if "cmem" in chip["memory"]] == ["v4"]
-    assert value("v4", "memory.cmem.capacity") == 128 * 2**20
-    b200 = ("matrix.fp64", "vector.fp64", "vector.fp32", "memory.hbm.bandwidth")
-    assert [value("b200", path) for path in b200] == [37e12, 37e12, 75e12, 7.7e12]
-    assert {ALL["b200", path]["source"] for path in b200} == {"verda-b200"}
-    assert value("b200", "matrix.bf16") / value("b200", b200[-1]) == pytest.approx(292, abs=0.5)
-
-
 # ------------------------------------------------------------------------- what was reached
 
 
@@ -318,17 +291,18 @@ def test_what_was_reached_is_below_what_is_published(key: str) -> None:
 @pytest.mark.parametrize("key", ["h100", "h200"])
 def test_our_figures_are_those_of_our_records(key: str) -> None:
     """What a small kernel costs alone, the shortest call, the best rates of each type."""
-    measure = pytest.importorskip("roofline_helpers.measure")
+    measure = pytest.importorskip("roofline_helpers.device")
     record, chip = measure.measured()[key], CHIPS[key]
 
     def is_value(path: str, expected: float) -> None:
         assert value(key, path) == pytest.approx(expected, rel=6e-4), path
         assert ALL[key, path]["source"] == f"our-{key}"
 
-    counted = [s.counters for s in record.samples if s.counters and s.counters["kernels"] == 1]
+    counted = [s.counters for s in record.samples if s.counters and s.counters.get("kernels") == 1]
     is_value("floor", min(each["seconds"] for each in counted))
     called = [s for s in record.samples if s.passes and s.source in ("jax", "pallas")]
-    is_value("dispatch", min(s.seconds for s in called if s.group != "levels"))  # looped on it
+    looped = ("levels", "clocks")  # many in one program
+    is_value("dispatch", min(s.seconds for s in called if s.group not in looped))
     is_value("memory.hbm.capacity", 2 * record.device["memory"])  # measured with half of it
     assert set(chip["reached"]["matrix"]) == set(record.peaks) - {"fp32"}
     for name, rate in record.peaks.items():
@@ -344,13 +318,13 @@ def test_our_figures_are_those_of_our_records(key: str) -> None:
 
 def test_others_measured_kernels_are_those_of_the_tables() -> None:
     """Fixed costs, the best rate of each type, and the fastest read, for GPUs without a record."""
-    rows, found = rh.benchmarks.table("matmul"), 0
+    rows, found = rh.evidence.table("matmul"), 0
     for (key, path), figure in ALL.items():
         if figure["source"] != "aiconfigurator":
             continue
         found += 1
         if path == "floor":
-            expected = rh.benchmarks.laws("matmul", key, "bf16").start
+            expected = rh.evidence.laws("matmul", key, "bf16").start
         else:
             mine, read = rows[rows["chip"] == key], path == "reached.streams.read"
             dtype = path.rpartition(".")[2].replace("fp4", "nvfp4")
@@ -365,19 +339,6 @@ def test_others_measured_kernels_are_those_of_the_tables() -> None:
             expected = best
         assert figure["value"] == pytest.approx(expected, rel=6e-4), (key, path)
     assert found == 21
-
-
-def test_capacity_is_what_software_can_allocate() -> None:
-    """At most a few per cent from what is printed; a device never gives more than it has."""
-    for key in CHIPS:
-        ratio = value(key, "memory.hbm.capacity") / value(key, "memory.hbm.printed")
-        assert 0.89 < ratio < 1.075, key
-    asked = [key for key in TPUS if ALL[key, "memory.hbm.capacity"]["basis"] == "measured"]
-    assert asked == ["v4", "v5e", "v5p", "v6e", "v7x"]
-    for key in asked:
-        note = ALL[key, "memory.hbm.capacity"]["note"]
-        gib = float(re.match(r"[\d.]+", note)[0])  # type: ignore[index]
-        assert value(key, "memory.hbm.capacity") == pytest.approx(gib * 2**30, rel=1e-6)
 
 
 # ------------------------------------------------------------------------------ JAX's own table

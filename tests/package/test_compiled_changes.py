@@ -9,9 +9,8 @@ import pytest
 from compiled_programs import sharded
 from compiled_reports import jax, needs, report_of, spec
 
-import roofline_helpers as rh
-from roofline_helpers import compiled
-from roofline_helpers._checks import UnknownName
+from roofline_helpers import xla
+from roofline_helpers.common.checks import UnknownName
 
 jnp = jax.numpy
 N, F = 1024, 4096
@@ -34,10 +33,10 @@ WEIGHTS = {"up": (N, F), "down": (F, N)}
 
 
 @functools.cache
-def of(chip: str = "v6e", **options: Any) -> compiled.Report:
+def of(chip: str = "v6e", **options: Any) -> xla.Report:
     weights = {name: spec(*shape) for name, shape in WEIGHTS.items()}
     fn = functools.partial(mlp, **options)
-    return compiled.analyze(fn, weights, spec(8 * N, N), chip=chip, name="mlp")
+    return xla.analyze(fn, weights, spec(8 * N, N), chip=chip, name="mlp")
 
 
 def test_nothing_changed() -> None:
@@ -75,8 +74,8 @@ def test_an_exchange_comes_in() -> None:
     def product(a: Any, b: Any) -> Any:
         return a @ b
 
-    whole = compiled.analyze(product, sharded((N, N)), sharded((N, N), None, "model"), chip="v6e")
-    split = compiled.analyze(
+    whole = xla.analyze(product, sharded((N, N)), sharded((N, N), None, "model"), chip="v6e")
+    split = xla.analyze(
         product, sharded((N, N), None, "model"), sharded((N, N), "model", None), chip="v6e"
     )
     came = [change for change in whole.diff(split).changes if change.kind == "exchange"]
@@ -100,26 +99,3 @@ def test_groups_hold_every_kernel_once() -> None:
 
 
 # --- cost_analysis --------------------------------------------------------------------------------
-
-
-def test_costs_have_the_keys_of_jax_and_count_loops() -> None:
-    def layers(x: Any, w: Any) -> Any:
-        return jax.lax.scan(lambda h, w: (h @ w, None), x, w)[0]
-
-    x, w = spec(8, 64, dtype="float32"), spec(12, 64, 64, dtype="float32")
-    program = jax.jit(layers).lower(x, w).compile()
-    costs = rh.cost_analysis(program)
-    assert costs["flops"] == 12 * 2 * 8 * 64 * 64
-    theirs = program.cost_analysis()
-    theirs = theirs[0] if isinstance(theirs, list) else theirs
-    assert set(costs) <= {*theirs, "transcendentals"}
-    assert any(note.startswith("flops: ") and "JAX says" in note for note in costs.notes)
-
-
-def test_costs_of_a_function_for_a_chip() -> None:
-    needs("v6e")
-    costs = rh.cost_analysis(jnp.matmul, spec(2048, 2048), spec(2048, 2048), chip="v6e")
-    assert costs["flops"] == 2 * 2048**3
-    assert costs["bytes accessed"] == 3 * 2 * 2048**2
-    assert any(note.startswith("bytes accessed: ") for note in costs.notes)
-    assert 0 < costs["optimal_seconds"] < 1e-3

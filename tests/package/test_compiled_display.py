@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 from compiled_reports import report_of
 
-from roofline_helpers._checks import BadValue
-
 
 def test_text_and_table() -> None:
     report = report_of("layernorm", "v6e")
@@ -50,9 +48,3 @@ def test_the_picture() -> None:
             assert low < x < high
             assert y <= roof.attainable(x) * 1.001
         plt.close(axes.figure)
-
-
-def test_nothing_to_draw() -> None:
-    pytest.importorskip("matplotlib")
-    with pytest.raises(BadValue, match="no kernel"):
-        report_of("cache-append", "v6e").plot()

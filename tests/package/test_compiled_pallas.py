@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
 from compiled_reports import jax, needs, spec
 
 import roofline_helpers as rh
-from roofline_helpers import compiled, hlo
-from roofline_helpers.compiled import pallas, targets
-from roofline_helpers.explain import explain
-from roofline_helpers.show import si
-from roofline_helpers.verdicts import assumed_floor
+from roofline_helpers import xla
+from roofline_helpers.common.show import si
+from roofline_helpers.device import explain
+from roofline_helpers.evidence.verdicts import assumed_floor
+from roofline_helpers.xla.pallas import counted, requested
+from roofline_helpers.xla.targets import assumed_vector_peak
 
 jnp = jax.numpy
 BF16 = 2
@@ -52,7 +52,7 @@ def matmul(m: int, n: int, k: int, rows: int, columns: int, depth: int, **option
 
 
 def only(fn: Any, *args: Any) -> Any:
-    (kernel,) = pallas.counted(jax.jit(fn).trace(*args).jaxpr)
+    (kernel,) = counted(jax.jit(fn).trace(*args).jaxpr)
     return kernel
 
 
@@ -97,43 +97,17 @@ def test_the_compiler_accepts_the_vmem_that_was_counted_and_no_less() -> None:
     def within(limit: int) -> Any:
         options = pltpu.CompilerParams(vmem_limit_bytes=limit)
         fn, args = matmul(2048, 2048, 2048, 512, 512, 512, compiler_params=options)
-        return compiled.analyze(fn, *args, chip="v6e")
+        return xla.analyze(fn, *args, chip="v6e")
 
     assert within(counted).flops > 0
-    with pytest.raises(compiled.CannotCompile, match="scoped vmem limit"):
+    with pytest.raises(xla.CannotCompile, match="scoped vmem limit"):
         within(counted * 15 // 16)
-
-
-def test_memory_that_a_kernel_takes_for_a_part_of_it() -> None:
-    from jax.experimental import pallas as pl
-    from jax.experimental.pallas import tpu as pltpu
-
-    def body(x: Any, out: Any) -> None:
-        def doubled(part: Any) -> None:
-            part[...] = x[...] * 2
-            out[...] = part[...]
-
-        pl.run_scoped(doubled, pltpu.VMEM((256, 128), jnp.float32))
-
-    whole = spec(1024, 128, dtype="float32")
-    rows = pl.BlockSpec((256, 128), lambda i: (i, 0))
-    call = pl.pallas_call(body, grid=(4,), in_specs=[rows], out_specs=rows, out_shape=whole)
-    kernel = only(call, whole)
-    assert (kernel.vector_flops, kernel.bytes) == (1024 * 128, 2 * 4 * 1024 * 128)
 
 
 def test_a_block_whose_index_stays_is_not_fetched_again() -> None:
     n = 4096
     fn, args = matmul(n, n, n, 512, 256, n)  # one step along k: rows of the left operand stay
     assert only(fn, *args).reads == (BF16 * n * n, 8 * BF16 * n * n)
-
-
-def test_what_lies_outside_of_an_array_is_not_moved() -> None:
-    fn, args = matmul(1000, 600, 256, 512, 512, 256)
-    kernel = only(fn, *args)
-    assert kernel.reads == (BF16 * 1000 * 256, 2 * BF16 * 600 * 256)
-    assert kernel.writes == (BF16 * 1000 * 600,)
-    assert kernel.matrix_flops == 2 * 1024 * 1024 * 256  # the unit computes whole blocks
 
 
 B, H, S, D = 2, 4, 1024, 128
@@ -181,17 +155,6 @@ def test_paged_attention_says_what_depends_on_data() -> None:
     assert sum(kernel.reads) > 0
 
 
-def test_a_grid_of_unknown_size_reads_one_group_s_weights_at_least() -> None:
-    m, k, n, groups = 4096, 512, 1024, 8
-    fn, args = grouped_matmul(m, k, n, groups)
-    kernel = only(fn, *args)
-    assert kernel.matrix_flops == kernel.declared["flops"] == 2 * m * k * n
-    assert (kernel.types, kernel.unsure) == (("bf16",), ())
-    x, w = kernel.reads[-2:]
-    assert (x, w, kernel.writes) == (BF16 * m * k, BF16 * k * n, (BF16 * m * n,))
-    assert kernel.most == kernel.declared["bytes_accessed"]
-
-
 def grouped_matmul(m: int, k: int, n: int, groups: int) -> tuple[Any, tuple[Any, ...]]:
     megablox = pytest.importorskip("jax.experimental.pallas.ops.tpu.megablox")
     args = spec(m, k), spec(groups, k, n), spec(groups, dtype="int32")
@@ -202,7 +165,7 @@ def test_bytes_of_blocks_that_data_choose_are_a_range_and_no_verdict() -> None:
     needs("v5p")
     m, k, n, groups = 4096, 2048, 4096, 8
     fn, args = grouped_matmul(m, k, n, groups)
-    report = compiled.analyze(fn, *args, chip="v5p")
+    report = xla.analyze(fn, *args, chip="v5p")
     (kernel,) = [kernel for kernel in report.kernels if kernel.matrix_flops]
     once = BF16 * (m * k + k * n + m * n)  # at least one group has rows
     # By hand: 128 × 128 blocks, the whole contraction for each block of the result
@@ -214,7 +177,7 @@ def test_bytes_of_blocks_that_data_choose_are_a_range_and_no_verdict() -> None:
     assert report.time_at_roof < report.time_at_most
     assert "bound by compute or memory: data choose" in str(report)
     assert "data choose its blocks, so its bytes are between" in " ".join(report.notes)
-    again = compiled.Report.from_json(report.to_json())
+    again = xla.Report.from_json(report.to_json())
     assert (again.bounds, again.most_bytes) == (report.bounds, report.most_bytes)
     product = rh.work.matmul(m, n, k)  # one group: by hand it is bound by compute
     held = rh.verdict(product, "v5p", compiled=report)
@@ -231,18 +194,6 @@ def test_bytes_of_blocks_that_data_choose_are_a_range_and_no_verdict() -> None:
     assert (row.seconds, row.high) == pytest.approx(ends, rel=1e-5)
     most = si(why.wall + row.high - row.seconds, "s")
     assert f"{si(why.wall, 's')} to {most} a call by the roofline" in str(why)
-
-
-def test_a_verdict_that_data_cannot_change_is_given() -> None:
-    needs("v5p")
-    fn, args = grouped_matmul(128, 2048, 4096, 8)  # few rows: any group's weights bound it
-    report = compiled.analyze(fn, *args, chip="v5p")
-    assert report.most_bytes > report.hbm_bytes
-    (kernel,) = [kernel for kernel in report.kernels if kernel.matrix_flops]
-    assert (kernel.bound, kernel.depends) == ("memory", False)
-    assert report.bounds == ("memory", "latency")  # the small kernels that find the groups' rows
-    fn, args = grouped_matmul(512, 2048, 4096, 64)  # 8 rows a group, or all in one
-    assert compiled.analyze(fn, *args, chip="v5p").bounds[:2] == ("compute", "memory")
 
 
 def test_blocks_that_data_choose_count_once_and_at_most_at_every_step() -> None:
@@ -267,22 +218,6 @@ def test_blocks_that_data_choose_count_once_and_at_most_at_every_step() -> None:
     assert kernel.most == pytest.approx(kernel.bytes - x.moved + x.most)
 
 
-def test_explain_for_a_chip_counts_pallas_kernels_as_analyze_does() -> None:
-    needs("v6e")
-    name = "jax.experimental.pallas.ops.tpu.splash_attention"
-    splash = pytest.importorskip(f"{name}.splash_attention_kernel")
-    masks = pytest.importorskip(f"{name}.splash_attention_mask")
-    mask = masks.MultiHeadMask([masks.CausalMask((S, S)) for _ in range(H)])
-    attend = splash.make_splash_mha(mask=mask, head_shards=1, q_seq_shards=1)
-    args = [spec(H, S, D)] * 3
-    report = compiled.analyze(lambda q, k, v: attend(q, k, v), *args, chip="v6e")
-    why = explain(lambda q, k, v: attend(q, k, v), *args, chip="v6e", progress=False)
-    (kernel,) = [kernel for kernel in report.kernels if kernel.matrix_flops]
-    row = why.row(kernel.name)
-    assert (row.flops, row.bytes) == (kernel.flops, kernel.hbm_bytes)
-    assert row.least == pytest.approx(kernel.roof_seconds, rel=1e-3)
-
-
 def test_each_turn_of_a_loop_takes_the_floor_and_vector_work_the_vector_peak() -> None:
     needs("v6e")
 
@@ -295,7 +230,7 @@ def test_each_turn_of_a_loop_takes_the_floor_and_vector_work_the_vector_peak() -
     large = explain(turns(4), spec(1024, 1024, dtype="float32"), chip="v6e", progress=False)
     (row,) = [row for row in large.rows if row.flops]
     assert row.limit == "vector"
-    peak, formula = targets.assumed_vector_peak(rh.chip("v6e"))
+    peak, formula = assumed_vector_peak(rh.chip("v6e"))
     assert row.reachable == pytest.approx(row.flops / peak, rel=1e-3)
     assert peak < 0.01 * rh.chip("v6e").matrix["bf16"].value
     assert formula in str(large)
@@ -307,7 +242,7 @@ def test_a_verdict_survives_the_floor_of_each_turn_and_an_assumed_vector_peak() 
     def turns(x: Any) -> Any:
         return jax.lax.fori_loop(0, 400, lambda _, c: jnp.tanh(c) * 1.01 + 0.1, x)
 
-    report = compiled.analyze(turns, spec(8, 128, dtype="float32"), chip="v6e")
+    report = xla.analyze(turns, spec(8, 128, dtype="float32"), chip="v6e")
     assert (report.bound, report.bounds) == (None, ("memory", "compute", "latency"))
     assert report.time_with_floor == pytest.approx(400 * assumed_floor("tpu"), rel=0.01)
     assert "1.62 µs for each launch and each turn of a loop (400) it takes 648 µs" in str(report)
@@ -315,15 +250,8 @@ def test_a_verdict_survives_the_floor_of_each_turn_and_an_assumed_vector_peak() 
     (kernel,) = [kernel for kernel in report.kernels if kernel.vector_flops]
     assert kernel.most_seconds == pytest.approx(kernel.vector_flops / 7.17e12, rel=1e-3)
     assert report.time_at_roof < kernel.most_seconds == report.time_at_most
-    large = compiled.analyze(jnp.matmul, spec(4096, 4096), spec(4096, 4096), chip="v6e")
+    large = xla.analyze(jnp.matmul, spec(4096, 4096), spec(4096, 4096), chip="v6e")
     assert large.bounds == ("compute",)
-
-
-def test_a_small_kernel_on_a_chip_with_a_measured_floor_is_bound_by_latency() -> None:
-    rows = (hlo.Row("copy", "copy", read={"hbm": 4096}, written={"hbm": 4096}),)
-    known = compiled.records()["fuse-chain", "v6e"]
-    report = dataclasses.replace(known, target="h200", platform="gpu", rows=rows)
-    assert (report.bound, report.time_at_roof) == ("latency", rh.chip("h200").floor.value)
 
 
 @pytest.mark.parametrize("chip", ["v5e", "v6e"])
@@ -340,23 +268,13 @@ def test_explain_for_a_chip_takes_no_less_than_analyze_s_bound(chip: str) -> Non
         (f"{chip}-8", lambda x: x @ x.T[:, :512], (spread,)),
     ]
     for where, fn, args in cases:
-        report = compiled.analyze(fn, *args, chip=where)
+        report = xla.analyze(fn, *args, chip=where)
         why = explain(fn, *args, chip=where, progress=False)
         assert why.wall >= 0.9999 * report.time_at_roof
         assert why.covered == pytest.approx(why.wall)
         for exchange in report.exchanges[-1:]:
             row = why.row(exchange.collective.name)
             assert row.seconds == pytest.approx(exchange.exposed, rel=1e-3)
-
-
-@pytest.mark.parametrize(("chip", "cores"), [("v5e", 1), ("v5p", 2)])
-def test_the_assumed_vector_peak_is_the_published_one_where_there_is_one(
-    chip: str, cores: int
-) -> None:
-    known = rh.chip(chip)
-    assert targets.assumed_vector_peak(known) is None
-    peak, _ = targets.assumed_vector_peak(dataclasses.replace(known, vector={}))
-    assert cores * peak == pytest.approx(known.vector["fp32"].value, rel=0.005)
 
 
 def test_a_report_counts_and_says_what_was_declared() -> None:
@@ -366,7 +284,7 @@ def test_a_report_counts_and_says_what_was_declared() -> None:
     n = 2048
     wrong = pl.CostEstimate(flops=7, bytes_accessed=11, transcendentals=0)
     fn, args = matmul(n, n, n, 512, 512, 512, cost_estimate=wrong)
-    report = compiled.analyze(fn, *args, chip="v6e")
+    report = xla.analyze(fn, *args, chip="v6e")
     (kernel,) = [kernel for kernel in report.kernels if kernel.matrix_flops]
     assert kernel.matrix_flops == 2 * n**3
     moved = sum(kernel.traffic[level] for level in ("hbm", "vmem") if level in kernel.traffic)
@@ -388,37 +306,6 @@ def test_requested_flops_of_a_scan_and_its_gradient() -> None:
 
     args = spec(16, 256, dtype="float32"), spec(5, 256, 256, dtype="float32")
     one = 5 * 2 * 16 * 256**2
-    assert pallas.requested(jax.jit(layers).trace(*args).jaxpr) == one
+    assert requested(jax.jit(layers).trace(*args).jaxpr) == one
     gradient = jax.grad(layers, argnums=(0, 1))
-    assert pallas.requested(jax.jit(gradient).trace(*args).jaxpr) == 3 * one
-
-
-def test_devices_that_do_the_same_work_are_told() -> None:
-    from compiled_programs import sharded
-
-    needs("v6e")
-    report = compiled.analyze(
-        lambda a, b: a @ b, sharded((2048, 2048), None, None), sharded((2048, 2048)), chip="v6e"
-    )
-    assert report.extra == 4
-    assert "4.00 times the" in str(report)
-    split = compiled.analyze(
-        lambda a, b: a @ b,
-        sharded((2048, 2048), "data"),
-        sharded((2048, 2048), None, "model"),
-        chip="v6e",
-    )
-    assert split.extra == 1
-    assert "times the" not in str(split)
-
-
-@pytest.mark.parametrize(("chip", "tokens"), [("v5e", 131072), ("v6e", 131072), ("v7x", 65536)])
-def test_keys_of_one_head_fit_where_those_of_the_next_are_fetched_beside_them(
-    chip: str, tokens: int
-) -> None:
-    """Chapter 20: the kernel that a sequence is too long for has more than one head."""
-    needs(chip)
-    one, two = (spec(1, heads, tokens, 128) for heads in (1, 2))
-    compiled.analyze(rh.kernels.attention, one, one, one, chip=chip)
-    with pytest.raises(compiled.DoesNotFit, match="vmem"):
-        compiled.analyze(rh.kernels.attention, two, two, two, chip=chip)
+    assert requested(jax.jit(gradient).trace(*args).jaxpr) == 3 * one

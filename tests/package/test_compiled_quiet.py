@@ -17,16 +17,17 @@ QUIET = textwrap.dedent(
     import os
     import jax  # which sets variables of its own
     before = dict(os.environ)
-    from roofline_helpers import compiled
+    from roofline_helpers import xla
     x = jax.ShapeDtypeStruct((256, 256), "float32")
     for chip in ("v6e", "v5p"):
-        print(compiled.analyze(jax.numpy.tanh, x, chip=chip).hbm_bytes)
+        print(xla.analyze(jax.numpy.tanh, x, chip=chip).hbm_bytes)
     after = dict(os.environ)
     assert before == after, {k for k in {*before, *after} if before.get(k) != after.get(k)}
     """
 )
 
 
+@pytest.mark.weekly
 def test_several_processes_at_once_and_no_noise() -> None:
     needs("v6e")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("TPU_", "ALLOW_"))}
@@ -48,7 +49,7 @@ def test_several_processes_at_once_and_no_noise() -> None:
 
 def test_nothing_is_imported_before_it_is_needed() -> None:
     code = (
-        "import sys; from roofline_helpers import compiled, hlo; "
+        "import sys; from roofline_helpers import xla; "
         "print([m for m in ('jax', 'matplotlib', 'pandas', 'seaborn') if m in sys.modules])"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

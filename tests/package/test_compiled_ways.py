@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,11 +10,14 @@ from typing import Any
 
 import pytest
 from compiled_reports import jax, needs, spec
-from compiled_ways import WAYS, N
+from compiled_ways import N
 
-from roofline_helpers import compiled, hlo
-from roofline_helpers._checks import BadValue
-from roofline_helpers.compiled import analysis, apart, compiling, targets
+from roofline_helpers import xla
+from roofline_helpers.common.checks import BadValue
+from roofline_helpers.xla import compiler
+from roofline_helpers.xla.analysis import checked
+from roofline_helpers.xla.compiler import DoesNotFit, main
+from roofline_helpers.xla.targets import jax_version, slice_of
 from tools import programs
 
 SCRIPT = Path(__file__).with_name("compiled_ways.py")
@@ -27,21 +29,12 @@ EXPECTED: dict[str, dict[str, Any]] = {
     "no_arguments": {"devices": 1, "matrix": 0, "hbm": 4 * N * N},
     "only_a_number": {"devices": 1, "matrix": 0, "hbm": 4 * N * N},
     "abstract_mesh": {"devices": 4, "matrix": 2 * PART, "collectives": REDUCED},
-    "concrete_mesh": {"devices": 4, "matrix": 2 * PART, "collectives": REDUCED},
-    "spread_arrays": {"devices": 4},
     "explicit_axes": {"devices": 4, "matrix": PART, "collectives": []},
     "set_mesh": {"devices": 4, "matrix": PART},
-    "set_mesh_and_bare_specs": {"devices": 4, "matrix": PART, "collectives": []},
-    "bare_specs_without_a_mesh": {"devices": 4, "matrix": PART, "collectives": []},
     "in_shardings": {"devices": 4, "matrix": 2 * PART, "collectives": REDUCED},
     "out_shardings": {"devices": 4, "matrix": PART},
-    "one_device_out": {"devices": 1, "matrix": WHOLE},
-    "constraint_on_a_concrete_mesh": {"devices": 4, "matrix": PART},
     "shard_map_on_a_concrete_mesh": {"devices": 4, "collectives": SUMMED},
-    "shard_map_on_an_abstract_mesh": {"devices": 4, "collectives": SUMMED},
-    "shard_map_with_other_arguments": {"devices": 4, "collectives": SUMMED},
     "lowered": {"devices": 1, "matrix": WHOLE},
-    "traced": {"devices": 1, "matrix": WHOLE},
     "compiled_for_a_tpu": {"devices": 1, "matrix": WHOLE},
     "compiled_here": {"devices": 1, "matrix": WHOLE, "target": "cpu", "tiled": False},
     "a_cloud_s_name": {"devices": 4, "topology": "2x4", "collectives": REDUCED},
@@ -49,7 +42,6 @@ EXPECTED: dict[str, dict[str, Any]] = {
     "ragged_paged_attention": {"devices": 1},
     "equinox_module": {"matrix": 2 * 2 * 8 * N * N},
     "equinox_filter_jit": {"matrix": 2 * 2 * 8 * N * N},
-    "equinox_module_called": {"devices": 1},
     "nnx_module": {"matrix": 2 * 8 * N * N},
     "nnx_jit": {"matrix": 2 * 8 * N * N},
 }
@@ -66,17 +58,13 @@ def came_out() -> dict[str, Any]:
     return outcomes
 
 
-def test_every_way_is_expected() -> None:
-    assert set(EXPECTED) == set(WAYS)
-
-
 @pytest.mark.parametrize("name", EXPECTED)
 def test_a_way(name: str, came_out: dict[str, Any]) -> None:
     outcome = came_out[name]
     if "absent" in outcome:
         pytest.skip(outcome["absent"])
-    old = targets.jax_version() < (0, 8)
-    if old and ("explicit" in name or "set_mesh" in name or name == "bare_specs_without_a_mesh"):
+    old = jax_version() < (0, 8)
+    if old and ("explicit" in name or "set_mesh" in name):
         pytest.skip("NOT TESTED: this JAX writes it otherwise")
     assert "error" not in outcome, outcome
     wanted = {"target": "v6e", "tiled": True, **EXPECTED[name]}
@@ -89,41 +77,41 @@ def test_a_program_for_another_device_is_never_reported() -> None:
         "HloModule m\nENTRY %main () -> f32[8] {\n  ROOT %x = f32[8]{0" + tile + "} iota()\n}"
         for tile in (":T(128)", "")
     )
-    assert (hlo.is_tiled(tpu), hlo.is_tiled(cpu), hlo.is_tiled("HloModule m")) == (
+    assert (xla.is_tiled(tpu), xla.is_tiled(cpu), xla.is_tiled("HloModule m")) == (
         True,
         False,
         None,
     )
     for text, platform in ((tpu, "cpu"), (cpu, "tpu")):
-        with pytest.raises(compiled.CannotCompile, match="nothing is reported"):
-            analysis.checked(text, platform, "f")
-    analysis.checked(tpu, "tpu", "f")
+        with pytest.raises(xla.CannotCompile, match="nothing is reported"):
+            checked(text, platform, "f")
+    checked(tpu, "tpu", "f")
 
 
 def test_names_of_slices() -> None:
-    assert targets.slice_of("v6e-8") == ("v6e", "2x4")
-    assert targets.slice_of("v5p-128") == ("v5p", "4x4x4")
-    assert targets.slice_of("v5litepod-16") == ("v5e", "4x4")
-    assert targets.slice_of("tpu7x-8") == ("v7x", "2x2x1")
-    assert targets.slice_of("v6e-1") == ("v6e", "2x2")
-    assert targets.slice_of("v6e") == ("v6e", None)
+    assert slice_of("v6e-8") == ("v6e", "2x4")
+    assert slice_of("v5p-128") == ("v5p", "4x4x4")
+    assert slice_of("v5litepod-16") == ("v5e", "4x4")
+    assert slice_of("tpu7x-8") == ("v7x", "2x2x1")
+    assert slice_of("v6e-1") == ("v6e", "2x2")
+    assert slice_of("v6e") == ("v6e", None)
     with pytest.raises(BadValue, match="no slice 'v6e-7' is known here, but v6e-4, v6e-8"):
-        targets.slice_of("v6e-7")
+        slice_of("v6e-7")
 
 
 def test_what_does_not_fit_says_by_how_much() -> None:
     needs("v6e")
-    with pytest.raises(compiled.DoesNotFit) as caught:
-        compiled.analyze(lambda a: a * 2, spec(2**34), chip="v6e")
+    with pytest.raises(xla.DoesNotFit) as caught:
+        xla.analyze(lambda a: a * 2, spec(2**34), chip="v6e")
     assert (caught.value.needed, caught.value.capacity) == (64 * 2**30, 31.25 * 2**30)
-    used = compiling.DoesNotFit("Ran out of memory. Used 40.5G of 31.25G hbm. Exceeded by 9.25G.")
+    used = DoesNotFit("Ran out of memory. Used 40.5G of 31.25G hbm. Exceeded by 9.25G.")
     assert (used.needed, used.capacity, used.space) == (40.5 * 2**30, 31.25 * 2**30, "hbm")
 
 
 def test_memory_of_a_program() -> None:
     needs("v6e")
     for donated, aliased in ((None, 0), (0, 2 * 1024**2)):
-        report = compiled.analyze(
+        report = xla.analyze(
             lambda a, b: a + b,
             spec(1024, 1024),
             spec(1024, 1024),
@@ -139,7 +127,7 @@ def test_memory_of_a_program() -> None:
 @pytest.fixture
 def live(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compile, whatever programs are kept."""
-    monkeypatch.setattr(compiling, "ahead", programs._ahead)
+    monkeypatch.setattr(compiler, "compile_ahead", programs._ahead)
 
 
 # --- in a process apart ---------------------------------------------------------------------------
@@ -149,42 +137,15 @@ def live(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_process_apart_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     needs("v6e")
     args = spec(512, 512), spec(512, 512)
-    inside = compiled.analyze(jax.numpy.matmul, *args, chip="v6e")
-    monkeypatch.setattr(compiling, "LONG", 0)
-    assert compiled.analyze(jax.numpy.matmul, *args, chip="v6e") == inside
+    inside = xla.analyze(jax.numpy.matmul, *args, chip="v6e")
+    monkeypatch.setattr(compiler, "LONG", 0)
+    assert xla.analyze(jax.numpy.matmul, *args, chip="v6e") == inside
 
     def here(asked: Path, answer: Path, *_: Any) -> int:
-        apart.main(str(asked), str(answer))
+        main(str(asked), str(answer))
         return 0
 
     # what it is asked and answers is the same; that it is a process of its own is seen above
-    monkeypatch.setattr(apart, "_run", here)
-    with pytest.raises(compiled.DoesNotFit):
-        compiled.analyze(lambda a: a * 2, spec(2**34), chip="v6e")
-
-
-@pytest.mark.usefixtures("live")
-def test_a_compiler_that_dies_leaves_this_process_alone(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    fake = tmp_path / "python"
-    fake.write_text("#!/bin/sh\necho 'internal error: no such tile' >&2\nkill -SEGV $$\n")
-    os.chmod(fake, 0o755)
-    monkeypatch.setattr(apart.sys, "executable", str(fake))
-    monkeypatch.setattr(compiling, "LONG", 0)
-    with pytest.raises(compiled.CannotCompile, match=r"killed by SIGSEGV: internal error: no such"):
-        compiled.analyze(jax.numpy.sin, spec(512, 512), chip="v6e")
-
-
-@pytest.mark.usefixtures("live")
-def test_only_long_programs_are_compiled_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    needs("v6e")
-
-    def refuse(*_: Any) -> Any:
-        raise AssertionError("a process for a short program")
-
-    monkeypatch.setattr(apart, "compiled", refuse)
-    compiled.analyze(jax.numpy.sin, spec(512, 512), chip="v6e")
-    monkeypatch.setattr(compiling, "LONG", 10)
-    with pytest.raises(compiled.CannotCompile, match="a process for a short program"):
-        compiled.analyze(jax.numpy.sin, spec(512, 512), chip="v6e")
+    monkeypatch.setattr(compiler, "_run", here)
+    with pytest.raises(xla.DoesNotFit):
+        xla.analyze(lambda a: a * 2, spec(2**34), chip="v6e")

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 
 import numpy as np
 import pytest
 
 import roofline_helpers as rh
-from roofline_helpers import UnknownName
-from roofline_helpers.dtypes import ALIASES, BITS, COMPUTED, computed_as, dtype, nbytes
+from roofline_helpers.common.dtypes import BITS, COMPUTED, computed_as, dtype, nbytes
 
 
 @pytest.mark.parametrize(
@@ -45,15 +43,6 @@ def test_the_types_of_jax():
     assert dtype(jnp.zeros(2, jnp.float16)) == "fp16"
 
 
-def test_every_alias_means_a_data_type_that_exists():
-    assert set(ALIASES.values()) <= set(BITS)
-    assert not set(ALIASES) & set(BITS)
-    for alias, name in ALIASES.items():
-        digits = re.findall(r"\d+", alias)
-        assert not digits or int(digits[0]) == BITS[name]
-        assert name.startswith("int") == alias.startswith(("s", "uint"))
-
-
 @pytest.mark.parametrize(
     ("name", "bits"),
     [("fp64", 64), ("fp32", 32), ("tf32", 32), ("bf16", 16), ("fp16", 16), ("fp8", 8)]
@@ -63,23 +52,6 @@ def test_every_alias_means_a_data_type_that_exists():
 def test_bytes_of_each_type(name, bits):
     assert nbytes(1000, name) == math.ceil(1000 * bits / 8)
     assert len(BITS) == 16
-
-
-def test_half_bytes_round_up():
-    assert [nbytes(n, "int4") for n in (1, 2, 3, 4)] == [1, 1, 2, 2]
-    assert nbytes(np.array([1, 2, 3]), "fp4").tolist() == [1, 1, 2]
-
-
-def test_bytes_stay_exact_above_what_a_float_holds():
-    assert nbytes(2**70 + 1, "bf16") == 2**71 + 2
-    assert isinstance(nbytes(np.int64(3), "bf16"), int)
-
-
-def test_unknown_type_names_the_nearest():
-    with pytest.raises(UnknownName, match=r"'bfloat17'.*Nearest: 'bf16'.*Allowed: fp64, fp32"):
-        dtype("bfloat17")
-    with pytest.raises(UnknownName, match="complex128"):
-        dtype(complex)
 
 
 def test_scales_take_bytes_and_no_peak_of_their_own():

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from roofline_helpers.explain import energy, ladder
-from roofline_helpers.measure import nvml
+from roofline_helpers.device import ladder
+from roofline_helpers.device.machine import open_nvml
+from roofline_helpers.device.runner import _counter, _joules
 from roofline_helpers.roofline import EnergyRoofline, Roofline
 
 ROOF = Roofline(100e12, {"hbm": 1e12})
@@ -95,26 +96,21 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setitem(sys.modules, "pynvml", Library())
     driver = Driver([Library.ALL[1]])
     monkeypatch.setattr(ctypes, "CDLL", lambda name: driver)
-    nvml.opened.cache_clear()
+    open_nvml.cache_clear()
     yield driver
-    nvml.opened.cache_clear()
+    open_nvml.cache_clear()
 
 
 def test_the_joules_are_those_of_the_gpu_that_jax_uses(machine: Driver) -> None:
-    counter = energy._counter()
+    counter = _counter()
     assert counter is not None
-    assert energy._joules(*counter) == 2.0
+    assert _joules(*counter) == 2.0
 
 
 def test_no_joules_rather_than_those_of_another_gpu(machine: Driver) -> None:
     machine.seen.clear()
-    assert nvml.opened() is None
-    assert energy._counter() is None
-
-
-def test_no_gpu_no_joules() -> None:
-    nvml.opened.cache_clear()
-    assert nvml.opened() is None
+    assert open_nvml() is None
+    assert _counter() is None
 
 
 def test_a_busy_gpu_takes_more_than_an_idle_one() -> None:

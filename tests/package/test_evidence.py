@@ -6,33 +6,10 @@ from typing import Any
 
 import pytest
 
-import roofline_helpers as rh
-from roofline_helpers import evidence, serving
-from roofline_helpers.compiled import can_compile
-from tools.evidence import cycles, decode, residency, verdicts
-
-
-def test_the_sweep_of_verdicts_is_the_present_one() -> None:
-    """On some chips, since all take a quarter of a minute."""
-    kept = evidence.load("verdicts")
-    rows, moves = kept["depend"], verdicts.moved()
-    for key in ("v5e", "v7x", "h100", "h200", "mi300x"):
-        ours = [row for row in rows if row["chip"] == key and row not in moves]
-        assert ours == verdicts.sweep((rh.chip(key),)), "run tools.evidence.verdicts"
-    assert [row for row in rows if row in moves] == moves
-    assert kept["asked"] > 60 * len(rh.all_chips())
-
-
-def test_the_sweep_finds_what_the_book_got_wrong() -> None:
-    h100 = evidence.verdicts("matmul 256×8192×8192", "h100")
-    assert h100["on"].tolist() == ["ceilings", "ceilings"]  # its bound, and what an H200 is worth
-    assert evidence.verdicts("matmul 256×8192×8192", "h200").empty
-    fused = evidence.verdicts("fused kernels in decode", "h100")
-    assert fused["on"].tolist() == ["floor"]
-    assert evidence.verdicts("an 8-bit cache", "h100").empty  # gains in each case
-    scores = evidence.verdicts("naive attention 4×32×512×64", "v5e")
-    assert scores["on"].tolist() == ["between"]
-    assert set(evidence.verdicts()["chip"]) <= {chip.key for chip in rh.all_chips()}
+from roofline_helpers import serving
+from roofline_helpers.evidence import files
+from roofline_helpers.xla import can_compile
+from tools.evidence import cycles, decode, residency
 
 
 @pytest.mark.parametrize(("chip", "length"), [("v5e", 512), ("v6e", 768)])
@@ -41,23 +18,23 @@ def test_scores_are_placed_as_the_file_says(chip: str, length: int) -> None:
     why = can_compile(chip)
     if why:
         pytest.skip(f"the placement of scores was NOT compiled again: {why}")
-    assert residency.hbm_bytes(chip, length) == evidence.residency()[chip][str(length)]
+    assert residency.hbm_bytes(chip, length) == files.residency()[chip][str(length)]
 
 
 def test_cycles_are_a_constant_for_large_products_only() -> None:
-    table = evidence.cycles()
+    table = files.cycles()
     ticks = table[table["chip"] == "v7x"]["cycles per ns"]
     large = ticks[["matmul 4096×4096×4096 bf16", "matmul 16384×16384×16384 bf16"]]
     assert large.between(2.05, 2.14).all()
     assert ticks["copy of 1024 MiB"] == pytest.approx(5.05, abs=0.01)
     assert ticks["matmul 128×128×128 bf16"] > 1.5 * large.max()
-    assert "2.06 to 2.14" in evidence.worth_of_cycles()
-    assert "5.0 for copies" in evidence.worth_of_cycles()
+    assert "2.06 to 2.14" in files.worth_of_cycles()
+    assert "5.0 for copies" in files.worth_of_cycles()
 
 
 def test_reductions_without_exponentials_have_the_most_cycles_over_their_roof() -> None:
     """So cycles can't say that exponentials make a kernel slow."""
-    table = evidence.cycles()
+    table = files.cycles()
     for chip in ("v5e", "v6e"):
         over = table[table["chip"] == chip]["cycles per ns of the roof"]
         shape = "of 4×32×2048×2048 bf16"
@@ -74,14 +51,12 @@ def test_cycles_are_those_of_the_file(side: int) -> None:
 
     x = jax.ShapeDtypeStruct((side, side), "bfloat16")
     name = f"matmul {side}×{side}×{side} bf16"
-    assert (
-        cycles._of("v7x", lambda a, b: a @ b, x, x)["cycles"] == evidence.cycles()["cycles"][name]
-    )
+    assert cycles._of("v7x", lambda a, b: a @ b, x, x)["cycles"] == files.cycles()["cycles"][name]
 
 
 def test_the_decode_steps_are_those_of_the_example() -> None:
-    kept = evidence.decode()
-    assert {**decode.steps(), "schema": evidence.SCHEMA} == kept
+    kept = files.decode()
+    assert {**decode.steps(), "schema": files.SCHEMA} == kept
     for row in kept["steps"]:  # no step beats the model's, with all that it knows
         way: dict[str, Any] = {"reached": True, "resident": True, "fusion": "epilogue"}
         one = serving.step(serving.LLAMA_3_8B, kept["device"]["chip"], batch=row["batch"], **way)

@@ -54,21 +54,3 @@ def test_every_name_of_the_reference_has_an_example() -> None:
     names = dict(documented())
     assert len(names) > 260, "the pages are read"
     assert without_example(iter(names.items())) == []
-
-
-def test_examples_that_are_not_run_are_known() -> None:
-    """They measure for minutes, depend on the machine, or take seconds and are tested elsewhere."""
-    skipped = {
-        name.partition(": ")[2]
-        for name, value in documented()
-        if all("+SKIP" in line for line in value.__doc__.splitlines() if ">>> " in line)
-    }
-    assert skipped == {
-        "Budget",
-        "can_compile",
-        "design_challenge",
-        "main",
-        "memory_wall",
-        "recording",
-        "run",
-    }

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import roofline_helpers as rh
-from roofline_helpers._checks import BadType, BadValue, UnknownName
-from roofline_helpers.compiled import CannotTrace
-from roofline_helpers.explain import CannotProfile, CannotRun, Explanation, command
-from roofline_helpers.explain.ladder import committed
-from roofline_helpers.records import BadRecord
+from roofline_helpers.cli import main
+from roofline_helpers.common.checks import BadType, BadValue, UnknownName
+from roofline_helpers.common.records import BadRecord
+from roofline_helpers.device import CannotRun, Explanation, ladder
+from roofline_helpers.device.explanation import loads_explanation
 
 ROOF = rh.Roofline(peak=2e11, levels=2e10, vector=2e10, name="a round figure")
 QUICK: dict[str, Any] = {"seconds": 0.1, "ceilings": ROOF, "progress": False}
@@ -31,7 +31,7 @@ def layer(x: Any, up: Any, down: Any) -> Any:
 @pytest.fixture(scope="module")
 def why() -> Explanation:
     """A committed explanation: a decode step of an H200."""
-    return next(step.why for step in committed()["decode"].steps if step.why)
+    return next(step.why for step in ladder.committed()["decode"].steps if step.why)
 
 
 def test_flops_bytes_and_lines_are_the_compiled_programs() -> None:
@@ -64,11 +64,8 @@ def test_it_shows_itself(why: Explanation) -> None:
     assert table["ms"].sum() == pytest.approx(1e3 * why.wall, rel=1e-9)
     html = why._repr_html_()
     assert re.findall(r'<svg class="(\w+)"', html) == ["narrow", "slim"]  # one of them is seen
-    wide, slim = re.findall(r"<svg.*?</svg>", html)
-    names = [re.findall(r'class="name"[^>]*>(.*?)<', one) for one in (wide, slim)]
-    assert len(names[0]) == len(names[1]) == len(why.waterfall) + 1
-    sides = [float(x) + float(w) for x, w in re.findall(r'<rect x="(.*?)".*? width="(.*?)"', slim)]
-    assert max(sides) <= 340 - 60  # room for a time beside each bar
+    for drawn in re.findall(r"<svg.*?</svg>", html, re.DOTALL):
+        assert len(re.findall(r'id="bar:', drawn)) == len(why.waterfall) + 1
     assert "<script" not in html
 
 
@@ -80,15 +77,10 @@ def test_it_is_drawn(why: Explanation, kind: str) -> None:
     rh.plot.style.mpl.pyplot.close(axes.figure)
 
 
-def test_a_picture_that_is_not_there(why: Explanation) -> None:
-    with pytest.raises(UnknownName, match="waterfall"):
-        why.plot(kind="pie")
-
-
 def test_one_page_without_network(why: Explanation, tmp_path: Path) -> None:
     page = why.save(tmp_path / "why.html").read_text("utf-8")
     assert page.count("<svg") == 4
-    assert not re.search(r"(src|href)=|@import|url\(|https?://(?!www\.w3\.org)", page)
+    assert not re.search(r'src=|href="(?!#)|@import|url\((?!#)|https?://(?!www\.w3\.org)', page)
     with pytest.raises(BadValue, match=r"\.html or \.json"):
         why.save(tmp_path / "why.txt")
 
@@ -102,10 +94,10 @@ def test_names_are_escaped(why: Explanation) -> None:
 
 
 def test_a_record_is_the_same_again(why: Explanation, tmp_path: Path) -> None:
-    assert rh.explain.loads(why.to_json()) == why
-    assert rh.explain.load(why.save(tmp_path / "why.json")) == why
+    assert loads_explanation(why.to_json()) == why
+    assert rh.device.load_explanation(why.save(tmp_path / "why.json")) == why
     brief = why.brief(events=3)
-    assert rh.explain.loads(brief.to_json()) == brief
+    assert loads_explanation(brief.to_json()) == brief
     assert brief.covered == pytest.approx(why.covered)
     assert len(brief.timeline) <= 3
 
@@ -115,9 +107,9 @@ def test_a_damaged_record_says_where(why: Explanation, member: str) -> None:
     data = json.loads(why.to_json())
     data["runs" if member == "wall" else member] = "x"
     with pytest.raises(BadRecord):
-        rh.explain.loads(json.dumps(data))
+        loads_explanation(json.dumps(data))
     with pytest.raises(BadRecord, match="newer"):
-        rh.explain.loads(json.dumps({**data, "schema": "roofline_helpers.explained/9"}))
+        loads_explanation(json.dumps({**data, "schema": "roofline_helpers.explained/9"}))
 
 
 # --- what is given away ---------------------------------------------------------------------------
@@ -133,13 +125,6 @@ def test_donated_arguments_stay_the_callers() -> None:
     why = rh.explain(jax.jit(updated, donate_argnums=0), state, x, **QUICK)
     assert why.rows
     assert float(state["a"].sum() + state["b"].sum()) == 64 * 64  # neither deleted nor changed
-
-
-@pytest.mark.weekly
-def test_donated_arguments_can_be_used_up() -> None:
-    state, x = {"a": jnp.ones((64, 64))}, jnp.ones(8)
-    rh.explain(jax.jit(updated, donate_argnums=0), state, x, consume=True, **QUICK)
-    assert state["a"].is_deleted()
 
 
 @pytest.mark.weekly
@@ -162,13 +147,6 @@ def test_static_arguments_and_executables() -> None:
 
 
 # --- bad calls ------------------------------------------------------------------------------------
-
-
-def test_what_can_not_be_traced() -> None:
-    with pytest.raises(CannotTrace, match=r"incompatible shapes|dot_general"):
-        rh.explain(jnp.matmul, jnp.ones((2, 3)), jnp.ones((2, 3)), **QUICK)
-    with pytest.raises(CannotTrace, match="jit=False"):
-        rh.explain(lambda x: x if float(x.sum()) else -x, jnp.ones(3), **QUICK)
 
 
 def test_what_fails_where_it_runs() -> None:
@@ -208,13 +186,6 @@ def test_options_outside_what_is_allowed(
         rh.explain(jnp.sin, jnp.ones(3), **{**QUICK, **options})
 
 
-def test_what_is_no_function() -> None:
-    with pytest.raises(BadType, match="callable"):
-        rh.explain(3, **QUICK)
-    with pytest.raises(CannotProfile, match="no such file"):
-        rh.explain("folder-that-is-not-there", **QUICK)
-
-
 @pytest.mark.weekly
 def test_the_trace_can_be_kept_and_read_again(tmp_path: Path) -> None:
     x = jnp.asarray(np.random.default_rng(0).standard_normal((512, 512)), jnp.float32)
@@ -243,7 +214,7 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     out = tmp_path / "why.html"
-    assert command.main([f"{script}:case", "--seconds", "0.05", "--out", str(out)]) == 0
+    assert main(["explain", f"{script}:case", "--seconds", "0.05", "--out", str(out)]) == 0
     assert "from the roof to the clock" in capsys.readouterr().out
     assert out.read_text("utf-8").startswith("<!doctype html>")
 
@@ -263,5 +234,5 @@ def test_a_bad_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str, more: list[str], reason: str
 ) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
-    assert command.main([f"{tmp_path}/{what}", *more]) == 1
+    assert main(["explain", f"{tmp_path}/{what}", *more]) == 1
     assert re.search(reason, capsys.readouterr().err)

@@ -18,15 +18,14 @@ import pytest
 from jax import lax
 
 import roofline_helpers as rh
-from roofline_helpers.compiled import can_compile
-from roofline_helpers.explain.ceilings import Ceilings, Reached
-from roofline_helpers.explain.display import cost
-from roofline_helpers.explain.findings import CAUSES, Case, Finding, findings
-from roofline_helpers.explain.ladder import committed
-from roofline_helpers.explain.modelled import case_of
-from roofline_helpers.explain.program import Program
-from roofline_helpers.explain.rows import HOST, Row
-from roofline_helpers.explain.waterfall import waterfall
+from roofline_helpers.device import ladder
+from roofline_helpers.device.ceilings import Ceilings, Reached
+from roofline_helpers.device.display import cost
+from roofline_helpers.device.explain import case_ahead
+from roofline_helpers.device.findings import CAUSES, Case, Finding, findings
+from roofline_helpers.device.program import Program
+from roofline_helpers.device.rows import HOST, TimedRow, waterfall
+from roofline_helpers.xla import can_compile
 
 BF16, F32 = jnp.bfloat16, jnp.float32
 CPU = Ceilings(None, Reached(1e10, {"fp32": 1e11}, vector=2e10))
@@ -39,13 +38,13 @@ def spec(*shape: int, dtype: Any = jnp.float32) -> jax.ShapeDtypeStruct:
 def compiled(fn: Callable[..., Any], *args: Any, **jit: Any) -> Case:
     """Return a function as this machine's compiler makes it: rows take what their roofs say."""
     program = jax.jit(fn, **jit).lower(*args).compile()
-    return case_of(Program(str(program.as_text()), "cpu"), CPU)
+    return case_ahead(Program(str(program.as_text()), "cpu"), CPU)
 
 
 def timed(case: Case, times: float = 1.0, idle: float = 0.0) -> Case:
     """Return a case whose kernels took so many times their roofs, and the host so long."""
     rows = tuple(replace(row, seconds=times * row.seconds) for row in case.rows)
-    rows += (Row("before the first kernel", HOST, idle),) if idle else ()
+    rows += (TimedRow("before the first kernel", HOST, idle),) if idle else ()
     wall = sum(row.seconds for row in rows)
     return replace(case, rows=rows, wall=wall, measured=True)
 
@@ -83,53 +82,31 @@ def test_a_kernel_at_its_roof_says_which(fn: Any, args: Any, cause: str) -> None
 # --- more than was asked for ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "few",
-    [
-        lambda x: jnp.sort(x, -1)[:, -8:],
-        lambda x: jnp.argsort(x, -1)[:, -8:],
-        lambda x: jnp.argsort(-x, -1)[:, :8],
-    ],
-)
-def test_a_sort_for_a_few_is_named(few: Any) -> None:
-    found = named(timed(compiled(few, spec(16, 4096)), times=20))
-    assert "8 of each 4,096 are used" in found["sort"].evidence
-    assert "top_k" in found["sort"].advice
+def test_a_ragged_matmul_made_dense_is_named() -> None:
+    sizes = spec(8, dtype=jnp.int32)
+    args = spec(512, 256), spec(8, 256, 512), sizes
+    case = compiled(lax.ragged_dot, *args)
+    found = named(case)
+    assert "each row 8 times, 7 of them zeros" in found["ragged"].evidence
+    assert found["ragged"].seconds > 0.6 * case.wall
+    padded = compiled(jnp.matmul, spec(8, 64, 256), spec(8, 256, 512))
+    assert "ragged" not in named(padded)
 
 
-@pytest.mark.parametrize(
-    "whole",
-    [
-        lambda x: jnp.sort(x, -1),
-        lambda x: jnp.sort(x, -1)[:, ::2],
-        lambda x: jnp.cumsum(jnp.sort(x, -1), -1)[:, -8:],
-        lambda x: (jnp.sort(x, -1)[:, -8:], jnp.sort(x, -1).sum()),
-        lambda x: lax.top_k(x, 8),
-    ],
-)
-def test_a_sort_of_which_all_is_used_is_not(whole: Any) -> None:
-    assert "sort" not in named(timed(compiled(whole, spec(16, 4096)), times=20))
+def test_a_masked_matmul_is_not_called_ragged() -> None:
+    def causal(x: Any, w: Any) -> Any:
+        rows, columns = (lax.broadcasted_iota(jnp.int32, x.shape, d) for d in (0, 1))
+        return jnp.where(columns <= rows, x, 0) @ w
 
+    def row(x: Any, w: Any) -> Any:
+        return jnp.where(jnp.arange(256)[:, None] < 7, jnp.broadcast_to(x, (256, 256)), 0) @ w
 
-def by_one_hot(table: Any, rows: Any) -> Any:
-    return jax.nn.one_hot(rows, table.shape[0], dtype=table.dtype) @ table
+    def lengths(x: Any, w: Any) -> Any:
+        short = jnp.arange(256)[None] < jnp.sum(w, 1).astype(jnp.int32)[:, None]
+        return jnp.where(short, jnp.broadcast_to(x, (256, 256)), 0) @ w
 
-
-def test_a_look_up_by_matmul_is_named() -> None:
-    rows = spec(1024, dtype=jnp.int32)
-    found = named(compiled(by_one_hot, spec(8192, 256), rows))
-    assert "f32[1024,8192] · f32[8192,256]" in found["one-hot"].evidence
-    assert "one-hot" not in named(compiled(lambda t, i: t[i], spec(8192, 256), rows))
-    # with few entries the matmul is as good, and nobody should change it
-    assert "one-hot" not in named(compiled(by_one_hot, spec(8, 256), rows))
-
-
-def test_a_gradient_by_one_hot_is_a_sum_and_no_look_up() -> None:
-    def summed(rows: Any, gradients: Any) -> Any:
-        return jax.nn.one_hot(rows, 4096, dtype=gradients.dtype).T @ gradients
-
-    found = named(compiled(summed, spec(1024, dtype=jnp.int32), spec(1024, 256)))
-    assert "one-hot" not in found
+    for fn, first in ((causal, spec(256, 256)), (row, spec(256)), (lengths, spec(256))):
+        assert "ragged" not in named(compiled(fn, first, spec(256, 256)))
 
 
 WIDE = """HloModule wide, is_scheduled=true
@@ -145,8 +122,8 @@ ENTRY %main (x: f64[1024,1024], w: f64[1024,1024]) -> f64[1024,1024] {
 @pytest.mark.parametrize(("platform", "chip"), [("cpu", None), ("gpu", "h200"), ("tpu", "v6e")])
 def test_float64_is_named_and_has_a_roof_of_its_own(platform: str, chip: str | None) -> None:
     ceilings = CPU if chip is None else Ceilings(rh.chip(chip), None)
-    wide = case_of(Program(WIDE, platform), ceilings)
-    narrow = case_of(Program(WIDE.replace("f64", "f32"), platform), ceilings)
+    wide = case_ahead(Program(WIDE, platform), ceilings)
+    narrow = case_ahead(Program(WIDE.replace("f64", "f32"), platform), ceilings)
     assert findings(wide)[0].cause == "float64"
     assert "argument 0 is f64[1024,1024]" in findings(wide)[0].evidence
     assert "float64" not in named(narrow)
@@ -207,17 +184,6 @@ def test_a_carry_that_grows_is_told_to_be_allocated_once() -> None:
     assert ring.wall < 0.1 * case.wall
 
 
-def test_halves_that_are_put_together_are_no_growth() -> None:
-    def rotary(x: Any) -> Any:
-        def body(x: Any, i: Any) -> Any:
-            half = x.shape[-1] // 2
-            return jnp.concatenate([-x[:, half:], x[:, :half]], -1), None
-
-        return lax.scan(body, x, None, length=50)[0]
-
-    assert "growing-carry" not in named(compiled(rotary, spec(2048, 512)))
-
-
 def scanned(x: Any, layers: Any) -> Any:
     return lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, layers)[0]
 
@@ -262,14 +228,6 @@ def test_what_the_forward_pass_made_too_is_computed_again() -> None:
     assert "recomputed" not in named(without)
 
 
-def test_what_was_never_made_before_is_not_computed_again() -> None:
-    """A gradient of one layer needs no forward pass: jax.checkpoint around it costs nothing."""
-    case, without = (compiled(loss(remat, layers=1), *SQUARE) for remat in (True, False))
-    assert any(row.step == "recomputed" for row in case.rows)
-    assert matmuls(case) == matmuls(without)
-    assert "recomputed" not in named(case)
-
-
 # --- fresh memory, and a call's own cost ----------------------------------------------------------
 
 
@@ -278,20 +236,6 @@ def update(weights: Any, gradients: Any) -> Any:
 
 
 STATE = ([spec(2**20)] * 4, [spec(2**20)] * 4)
-
-
-def test_fresh_results_are_named_and_not_the_host() -> None:
-    case = timed(compiled(update, *STATE), times=3, idle=1e-3)
-    assert set(named(case)) == {"fresh-results"}
-    assert "donate" in named(case)["fresh-results"].advice
-
-
-def test_donated_results_are_not_fresh() -> None:
-    donated = compiled(update, *STATE, donate_argnums=0)
-    assert len(donated.programs["jit_update"].donated) == 4
-    found = named(timed(donated, times=3, idle=1e-2))
-    assert set(found) == {"dispatch"}
-    assert "jit" not in found["dispatch"].advice
 
 
 def test_several_programs_wait_for_the_host() -> None:
@@ -376,7 +320,9 @@ def gained() -> dict[str, list[float]]:
     A pair counts if nothing else on the list went with the cause.
     """
     shares: dict[str, list[float]] = {}
-    ladders = (sorted(each.steps, key=lambda s: str(s.setting)) for each in committed().values())
+    ladders = (
+        sorted(each.steps, key=lambda s: str(s.setting)) for each in ladder.committed().values()
+    )
     steps = [step for ladder in ladders for step in ladder]
     for before, after in pairwise(steps):
         if before.why is None or after.why is None or before.setting != after.setting:
@@ -418,7 +364,7 @@ def test_a_cause_that_nobody_checked_is_named_without_seconds() -> None:
 
 def test_a_report_leads_with_the_largest_loss_named_or_not() -> None:
     """A matmul that loses most of the call comes before two causes of 2 % each."""
-    why = next(step.why for step in committed()["decode"].steps if step.why)
+    why = next(step.why for step in ladder.committed()["decode"].steps if step.why)
     lost = Finding("below-roof", 0.8 * why.wall, ("dot",), "matmul takes 94% of the call")
     small = [Finding(cause, 0.02 * why.wall, ("k",), "") for cause in ("unfused", "tail")]
     report = replace(why, findings=(lost, *small))
@@ -429,14 +375,8 @@ def test_a_report_leads_with_the_largest_loss_named_or_not() -> None:
     assert list(why.table().columns[1:4]) == ["ms", "share", "lost ms"]
 
 
-def test_time_that_no_row_explains_leads_where_it_is_the_largest() -> None:
-    why = next(step.why for step in committed()["decode"].steps if step.why)
-    slower = replace(why, runs=tuple(3 * seconds for seconds in why.runs))
-    assert "that no row explains" in str(slower).splitlines()[2]
-
-
 def test_what_rounding_leaves_is_no_time() -> None:
-    rows = tuple(Row(f"k{n}", seconds=0.1, reachable=0.1, least=0.1) for n in range(3))
+    rows = tuple(TimedRow(f"k{n}", seconds=0.1, reachable=0.1, least=0.1) for n in range(3))
     assert waterfall(rows, wall=0.1 + 0.1 + 0.1)[-1].seconds == 0.0
     assert waterfall(rows, wall=0.4)[-1].seconds == pytest.approx(0.1)
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from roofline_helpers.explain import energy
-from roofline_helpers.measure import nvml
+from roofline_helpers.device import runner
+from roofline_helpers.device.runner import _idle_watts, energy_of
 
 
 class Meter:
@@ -35,19 +35,19 @@ class Meter:
 def meter(monkeypatch: pytest.MonkeyPatch) -> Iterator[Meter]:
     meter = Meter()
     handle = ctypes.pointer(ctypes.c_int(0))  # as pynvml's: it can't be hashed
-    monkeypatch.setattr(nvml, "opened", lambda: (meter, handle))
-    monkeypatch.setattr(energy, "LOOP", 0.05)
+    monkeypatch.setattr(runner, "open_nvml", lambda: (meter, handle))
+    monkeypatch.setattr(runner, "LOOP", 0.05)
     now = iter(range(10**6))
-    monkeypatch.setattr(energy, "perf_counter", lambda: next(now) / 100)
-    monkeypatch.setattr(energy, "sleep", lambda seconds: None)
-    energy._idle_watts.cache_clear()
+    monkeypatch.setattr(runner, "perf_counter", lambda: next(now) / 100)
+    monkeypatch.setattr(runner, "sleep", lambda seconds: None)
+    _idle_watts.cache_clear()
     yield meter
-    energy._idle_watts.cache_clear()
+    _idle_watts.cache_clear()
 
 
 def test_joules_of_a_call_and_the_idle_power_asked_once(meter: Meter) -> None:
     runner: Any = SimpleNamespace(run=meter.run)
-    first, again = energy.energy_of(runner, 4), energy.energy_of(runner, 4)
+    first, again = energy_of(runner, 4), energy_of(runner, 4)
     assert first is not None
     assert again is not None
     assert first.joules == pytest.approx(3)

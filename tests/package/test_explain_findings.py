@@ -7,12 +7,12 @@ import re
 import pytest
 
 import roofline_helpers as rh
-from roofline_helpers import hlo
-from roofline_helpers.explain.ceilings import Ceilings, Reached
-from roofline_helpers.explain.findings import Case, findings
-from roofline_helpers.explain.modelled import case_of
-from roofline_helpers.explain.program import Program
-from roofline_helpers.explain.rows import Row
+from roofline_helpers import xla
+from roofline_helpers.device.ceilings import Ceilings, Reached
+from roofline_helpers.device.explain import case_ahead
+from roofline_helpers.device.findings import Case, findings
+from roofline_helpers.device.program import Program
+from roofline_helpers.device.rows import TimedRow
 
 H200 = Ceilings(rh.chip("h200"), None)
 
@@ -45,7 +45,7 @@ ENTRY %main (q: T[32,4096,128], k: T[32,4096,128], v: T[32,4096,128]) -> T[32,40
 
 @pytest.mark.parametrize(("dtype", "cause"), [("bf16", "attention"), ("f32", "scores")])
 def test_attention_in_pieces_on_a_gpu(dtype: str, cause: str) -> None:
-    case = case_of(Program(ATTENTION.replace("T[", f"{dtype}["), "gpu"), H200)
+    case = case_ahead(Program(ATTENTION.replace("T[", f"{dtype}["), "gpu"), H200)
     by_cause = {each.cause: each for each in findings(case) if each.named}
     assert set(by_cause) == {cause}
     assert by_cause[cause].kernels == ("scores", "soft", "out")
@@ -85,10 +85,10 @@ def test_attention_in_calls_of_a_library(dtype: str, cause: str) -> None:
     plain = ATTENTION.replace("T[", f"{dtype}[")
     text = with_cublas(plain)
     assert text.count("custom-call(") == 2
-    found = findings(case_of(Program(text, "gpu"), H200))
+    found = findings(case_ahead(Program(text, "gpu"), H200))
     by_cause = {each.cause: each for each in found if each.named}
     assert set(by_cause) == {cause}
-    same = findings(case_of(Program(plain, "gpu"), H200))[0]
+    same = findings(case_ahead(Program(plain, "gpu"), H200))[0]
     assert by_cause[cause].seconds == pytest.approx(same.seconds, rel=1e-6)
     assert by_cause[cause].evidence == same.evidence
 
@@ -103,53 +103,9 @@ ENTRY %main (x: bf16[4096,4096], w: f32[4096,4096]) -> f32[4096,4096] {
 }
 """
     for each in (text, with_cublas(text, batch="[]", left="1")):
-        by_cause = {one.cause: one for one in findings(case_of(Program(each, "gpu"), H200))}
+        by_cause = {one.cause: one for one in findings(case_ahead(Program(each, "gpu"), H200))}
         assert "float32" in by_cause, by_cause
         assert "wide" in by_cause["float32"].kernels
-
-
-NORM = """HloModule step, is_scheduled=true
-%add (a: f32[], b: f32[]) -> f32[] {
-  %a = f32[] parameter(0)
-  %b = f32[] parameter(1)
-  ROOT %sum = f32[] add(%a, %b)
-}
-%norm (p: bf16[4096,4096]) -> T[4096,4096] {
-  %p = bf16[4096,4096]{1,0} parameter(0)
-  %w = f32[4096,4096]{1,0} convert(%p), metadata={op_name="jit(f)/convert_element_type"}
-  %squares = f32[4096,4096]{1,0} multiply(%w, %w)
-  %zero = f32[] constant(0)
-  %s = f32[4096]{0} reduce(%squares, %zero), dimensions={1}, to_apply=%add
-  %r = f32[4096]{0} rsqrt(%s)
-  %scale = f32[4096,4096]{1,0} broadcast(%r), dimensions={0}
-  %y = f32[4096,4096]{1,0} multiply(%scale, %w)
-  ROOT %n = NARROWED
-}
-ENTRY %main (x: bf16[4096,4096], w: T[4096,4096], v: T[4096,4096]) -> f32[4096,4096] {
-  %x = bf16[4096,4096]{1,0} parameter(0)
-  %w = T[4096,4096]{1,0} parameter(1)
-  %v = T[4096,4096]{1,0} parameter(2)
-  %normed = T[4096,4096]{1,0} fusion(%x), kind=kInput, calls=%norm
-  %hidden = T[4096,4096]{1,0} dot(%normed, %w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
-  ROOT %y = f32[4096,4096]{1,0} dot(%hidden, %v), lhs_contracting_dims={1}, rhs_contracting_dims={0}
-}
-"""
-
-
-@pytest.mark.parametrize(
-    ("dtype", "root", "named"),
-    [
-        ("f32", "f32[4096,4096]{1,0} negate(%y)", {"hidden", "y"}),
-        ("bf16", "bf16[4096,4096]{1,0} convert(%y)", set()),
-    ],
-)
-def test_a_norm_in_float32_that_is_never_narrowed(dtype: str, root: str, named: set[str]) -> None:
-    text = NORM.replace("NARROWED", root).replace("T[", f"{dtype}[")
-    for each in (text, with_cublas(text, batch="[]", left="1")):
-        every = findings(case_of(Program(each, "gpu"), H200))
-        wide = [one for one in every if one.cause == "float32"]
-        assert {name.removeprefix("call.") for one in wide for name in one.kernels} == named
-        assert all("widened to float32 on the way" in one.evidence for one in wide)
 
 
 CACHE = """HloModule step, is_scheduled=trueALIAS
@@ -206,7 +162,7 @@ def of_cache(entry: str) -> Case:
     batched = "lhs_batch_dims={0,1}, rhs_batch_dims={0,1}, lhs_contracting_dims={3}"
     entry = entry.replace("BATCHED", batched + ", rhs_contracting_dims={3}")
     alias = ", input_output_alias={ {1}: (0, {}, may-alias) }, entry_computation_layout={}"
-    return case_of(Program(CACHE.replace("ALIAS", alias) + entry, "gpu"), H200)
+    return case_ahead(Program(CACHE.replace("ALIAS", alias) + entry, "gpu"), H200)
 
 
 def test_a_cache_in_the_wrong_order_is_named_with_all_that_it_costs() -> None:
@@ -220,14 +176,14 @@ def test_a_cache_in_the_wrong_order_is_named_with_all_that_it_costs() -> None:
     assert [each.cause for each in findings(of_cache(BY_HEAD))] == ["memory-bound"]
 
 
-def kernel(blocks: int, seconds: float = 1e-4, reachable: float = 4e-5) -> Row:
+def kernel(blocks: int, seconds: float = 1e-4, reachable: float = 4e-5) -> TimedRow:
     details = (
         f"regs:128 static_shared:0 dynamic_shared:0 grid:{blocks},1,1 block:256,1,1 occ_pct:25"
     )
-    return Row("k", seconds=seconds, busy=seconds, reachable=reachable, details=details)
+    return TimedRow("k", seconds=seconds, busy=seconds, reachable=reachable, details=details)
 
 
-def tails(row: Row) -> list[float]:
+def tails(row: TimedRow) -> list[float]:
     case = Case((row,), {}, H200, "gpu", row.seconds, processors=132)
     return [each.seconds for each in findings(case) if each.cause == "tail"]
 
@@ -242,7 +198,7 @@ def test_a_last_wave_that_is_nearly_empty() -> None:
 
 def test_a_second_is_claimed_once() -> None:
     program = Program(ATTENTION.replace("T[", "bf16["), "gpu")
-    case = case_of(program, H200)
+    case = case_ahead(program, H200)
     assert sum(each.seconds for each in findings(case)) <= case.wall * (1 + 1e-9)
 
 
@@ -251,12 +207,4 @@ def test_float32_products_of_a_gpu_are_held_against_tf32(
     types: tuple[str, ...], peak: float
 ) -> None:
     reached = Reached(4e12, {"fp32": 5e13, "tf32": 4e14, "bf16": 7e14})
-    assert reached.roof(hlo.Row("dot", "dot", matrix_types=types)).peak == peak
-
-
-@pytest.mark.parametrize(("unsteady", "named"), [(0.001, True), (0.006, False)])
-def test_waiting_is_named_only_where_calls_differ_by_less(unsteady: float, named: bool) -> None:
-    rows = (Row("product", "kernel", 0.015), Row("before the first kernel", "host", 0.005))
-    case = Case(rows, {}, H200, "cpu", 0.020, unsteady=unsteady)
-    causes = [each.cause for each in findings(case) if each.named]
-    assert causes == (["host"] if named else [])
+    assert reached.roof(xla.Row("dot", "dot", matrix_types=types)).peak == peak

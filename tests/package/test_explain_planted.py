@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from explain_planted import PLANTED, Planted
 
-from roofline_helpers.compiled import can_compile
-from roofline_helpers.explain import CAUSES, causes
+from roofline_helpers.device import CAUSES, causes
+from roofline_helpers.xla import can_compile
 
 # What is compiled for a chip is kept; the others are measured here, once a week
 CASES = [

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import roofline_helpers as rh
-from roofline_helpers.explain import CannotProfile, Explanation, protos
-from roofline_helpers.explain.program import Program
-from roofline_helpers.explain.taken import dtypes
-from roofline_helpers.explain.trace import read
+from roofline_helpers.device import CannotProfile, Explanation
+from roofline_helpers.device.explain import dtypes
+from roofline_helpers.device.program import Program
+from roofline_helpers.device.trace import programs_dumped, programs_in, read_trace
 
 TRACES = Path(__file__).parent / "data" / "traces"
 
@@ -59,8 +59,8 @@ def test_rows_of_a_trace_add_up_to_its_runs(scan: Explanation) -> None:
 
 
 def test_only_programs_that_ran_say_which_peaks_count(traces: Path) -> None:
-    trace = read(traces / "h200-scan.xplane.pb")
-    ran = {name: each for name, each in protos.carried(trace).items() if "stacked" in name}
+    trace = read_trace(traces / "h200-scan.xplane.pb")
+    ran = {name: each for name, each in programs_in(trace).items() if "stacked" in name}
     text = ran["jit_stacked"].text.replace("bf16", "f32")
     other = {name: Program(text, "gpu") for name in ("jit_other", "jit_other(9)")}
     assert dtypes({**ran, **other}, trace) == ["bf16"]
@@ -88,11 +88,11 @@ def test_a_call_of_a_library_has_a_bound_by_its_bytes(traces: Path) -> None:
 
 
 def test_programs_are_read_from_a_dump_too(traces: Path, tmp_path: Path) -> None:
-    trace = read(traces / "h200-scan.xplane.pb")
-    carried = protos.carried(trace)
+    trace = read_trace(traces / "h200-scan.xplane.pb")
+    carried = programs_in(trace)
     name = max(carried, key=lambda n: len(carried[n].text) if "stacked(" in n else 0)
     (tmp_path / "m.sm_9.0a_gpu_after_optimizations.txt").write_text(carried[name].text)
-    assert list(protos.dumped(tmp_path, "gpu")) == ["jit_stacked"]
+    assert list(programs_dumped(tmp_path, "gpu")) == ["jit_stacked"]
 
 
 @pytest.mark.parametrize(
@@ -105,20 +105,3 @@ def test_what_is_no_trace_says_so(tmp_path: Path, content: bytes | None, reason:
         file.write_bytes(content)
     with pytest.raises(CannotProfile, match=reason):
         rh.explain(file)
-
-
-def test_a_folder_without_a_trace_says_how_to_make_one(tmp_path: Path) -> None:
-    with pytest.raises(CannotProfile, match=r"jax\.profiler\.trace"):
-        rh.explain(tmp_path)
-
-
-def test_a_cut_trace_is_no_trace(traces: Path, tmp_path: Path) -> None:
-    file = tmp_path / "cut.xplane.pb"
-    file.write_bytes((traces / "h200-scan.xplane.pb").read_bytes()[:5000])
-    with pytest.raises(CannotProfile):
-        rh.explain(file)
-
-
-def test_a_dump_that_is_not_there(traces: Path, tmp_path: Path) -> None:
-    with pytest.raises(CannotProfile, match="xla_dump_to"):
-        rh.explain(traces / "h200-scan.xplane.pb", hlo=tmp_path)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hlo_programs import ADD, BF16, fixture, one, program
 
-from roofline_helpers import hlo
+from roofline_helpers import xla
 
 
-def exchange(line: str, *others: str) -> hlo.Collective:
+def exchange(line: str, *others: str) -> xla.Collective:
     """Return the exchange of a program of one instruction on 64 numbers."""
     text = program(f"  %x = f32[64]{{0}} parameter(0)\n  ROOT %y = {line}", ADD, *others)
     collective = one(text).collective
@@ -38,7 +38,7 @@ def test_groups_of_devices() -> None:
 
 
 def test_axes_of_a_mesh_are_named_by_the_groups_that_they_make() -> None:
-    axes = hlo.axes_of_mesh({"data": 2, "model": 2, "one": 1})
+    axes = xla.axes_of_mesh({"data": 2, "model": 2, "one": 1})
     named = {
         "{{0,1},{2,3}}": "model",
         "{{2,0},{3,1}}": "data",
@@ -47,19 +47,19 @@ def test_axes_of_a_mesh_are_named_by_the_groups_that_they_make() -> None:
     }
     line = "f32[64]{0} all-reduce(%x), replica_groups=GROUPS, to_apply=%add"
     rows = {
-        groups: hlo.Row("y", "all-reduce", collective=exchange(line.replace("GROUPS", groups)))
+        groups: xla.Row("y", "all-reduce", collective=exchange(line.replace("GROUPS", groups)))
         for groups in named
     }
     assert {
-        groups: hlo.with_axes(row, axes).collective.axis for groups, row in rows.items()
+        groups: xla.with_axes(row, axes).collective.axis for groups, row in rows.items()
     } == named
-    assert hlo.with_axes(hlo.Row("y", "add"), axes).collective is None
-    assert hlo.axes_of_mesh({}) == {}
+    assert xla.with_axes(xla.Row("y", "add"), axes).collective is None
+    assert xla.axes_of_mesh({}) == {}
 
 
 @pytest.mark.parametrize("version", ["0.7.2", "0.10.2"])
 def test_the_all_reduce_of_a_sharded_product(version: str) -> None:
-    ledger = hlo.kernels(fixture(f"sharded-matmul.v6e.jax-{version}"), strict=True)
+    ledger = xla.kernels(fixture(f"sharded-matmul.v6e.jax-{version}"), strict=True)
     (each,) = [row.collective for row in ledger.rows if row.collective]
     assert (each.kind, each.group_size) == ("all-reduce", 2)
     assert each.bytes_in == each.bytes_out == BF16 * 2048**2

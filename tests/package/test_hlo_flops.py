@@ -6,8 +6,7 @@ from itertools import product
 
 from hlo_programs import ADD, dot, one, program
 
-from roofline_helpers import hlo
-from roofline_helpers.hlo.products import Window
+from roofline_helpers.xla.flops import Window
 
 
 def test_elementwise_work() -> None:
@@ -39,16 +38,6 @@ def test_a_sum_over_n_counts_n() -> None:
 
 def test_a_dot_is_two_flops_for_each_multiply_add() -> None:
     assert one(dot()).flops.matrix == 2 * 4 * 8 * 16 * 32
-
-
-def test_complex_numbers_are_noted() -> None:
-    note = "complex numbers: an operation on one counts as one FLOP"
-    turned = dot().replace("f32[", "c64[").replace("() -> c64[]", "() -> f32[]")
-    assert hlo.kernels(turned).notes == (note,)
-    assert hlo.kernels(turned).rows[0].flops == hlo.kernels(dot()).rows[0].flops
-    assert hlo.kernels(dot()).notes == ()
-    parts = "  %a = c64[8]{0} parameter(0)\n  ROOT %y = f32[8]{0} real(%a)"
-    assert hlo.kernels(program(parts)).notes == ()
 
 
 CONVOLUTIONS = {

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from hlo_programs import fixture, program
 
-from roofline_helpers import hlo
-from roofline_helpers._checks import BadValue
+from roofline_helpers import xla
 
 
 def loop(
@@ -60,7 +58,7 @@ COUNTED = {
 
 def test_trip_counts() -> None:
     ledgers = {
-        name: hlo.kernels(loop(**changes), strict=True) for name, (changes, _) in COUNTED.items()
+        name: xla.kernels(loop(**changes), strict=True) for name, (changes, _) in COUNTED.items()
     }
     assert {
         name: [(row.name, row.launches) for row in ledger.rows] for name, ledger in ledgers.items()
@@ -79,29 +77,11 @@ UNKNOWN = {
 
 
 def test_a_trip_count_that_is_unknown_is_said_to_be() -> None:
-    def outcome(**options: int) -> dict[str, tuple[list[int], tuple[str, ...]]]:
-        ledgers = {
-            name: hlo.kernels(loop(**changes), strict=True, **options)
-            for name, changes in UNKNOWN.items()
-        }
-        return {name: ([r.launches for r in one.rows], one.notes) for name, one in ledgers.items()}
-
+    ledgers = {name: xla.kernels(loop(**changes), strict=True) for name, changes in UNKNOWN.items()}
+    found = {name: ([r.launches for r in one.rows], one.notes) for name, one in ledgers.items()}
     hint = "State it with turns={'w': n}"
     once = ([1], (f"loop w: its trip count is unknown; counted once. {hint}",))
-    assert outcome() == dict.fromkeys(UNKNOWN, once)
-    assumed = ([50], (f"loop w: its trip count is unknown; counted as 50 turns. {hint}",))
-    assert outcome(unknown_trips=50) == dict.fromkeys(UNKNOWN, assumed)
-
-
-def test_the_reader_states_turns_loop_by_loop() -> None:
-    text = loop(**next(iter(UNKNOWN.values())))
-    ledger = hlo.kernels(text, turns={"w": 7})
-    assert [(row.launches, row.loop) for row in ledger.rows] == [(7, "w")]
-    assert ledger.notes == ("loop w: its body counts 7 times, as stated",)
-    with pytest.raises(BadValue, match=r"turns names 'v'; loops whose turns can't be told: w"):
-        hlo.kernels(text, turns={"v": 7})
-    (known,) = hlo.kernels(loop()).rows
-    assert known.loop == ""
+    assert found == dict.fromkeys(UNKNOWN, once)
 
 
 def test_the_dearest_branch_counts() -> None:
@@ -117,33 +97,13 @@ def test_the_dearest_branch_counts() -> None:
         "  ROOT %c = f32[64]{0} conditional(%i, %x, %x), branch_computations={%little, %dear}",
         *both,
     )
-    ledger = hlo.kernels(text, strict=True)
+    ledger = xla.kernels(text, strict=True)
     assert [row.name for row in ledger.rows] == ["dear_y"]
     assert ledger.notes == ("conditional c: the dearest of 2 branches counts (dear)",)
 
 
-def test_of_branches_that_cost_the_same_the_one_with_more_work_counts() -> None:
-    def branch(name: str, *opcodes: str) -> str:
-        lines = [f"%{name} (p: f32[64]) -> f32[64] {{", "  %p = f32[64]{0} parameter(0)"]
-        last = "p"
-        for i, opcode in enumerate(opcodes):
-            root = "ROOT " if i == len(opcodes) - 1 else ""
-            lines.append(f"  {root}%{name}{i} = f32[64]{{0}} {opcode}(%{last})")
-            last = f"{name}{i}"
-        return "\n".join([*lines, "}"])
-
-    text = program(
-        "  %i = s32[] parameter(0)\n  %x = f32[64]{0} parameter(1)\n"
-        "  ROOT %c = f32[64]{0} conditional(%i, %x, %x), branch_computations={%less, %more}",
-        branch("less", "copy", "tanh"),
-        branch("more", "tanh", "tanh"),
-    )
-    ledger = hlo.kernels(text, strict=True, price=lambda rows: len(rows))
-    assert [row.name for row in ledger.rows] == ["more0", "more1"]
-
-
 def test_loops_of_the_real_compiler_say_how_often_they_turn() -> None:
-    ledger = hlo.kernels(fixture("nested-loops.v5p.jax-0.10.2"), strict=True)
+    ledger = xla.kernels(fixture("nested-loops.v5p.jax-0.10.2"), strict=True)
     assert sorted({row.launches for row in ledger.rows}) == [1, 4, 20]
     notes = " ".join(ledger.notes)
     assert "counts 4 times" in notes
@@ -191,6 +151,6 @@ def test_an_exchange_that_a_loop_carries_on_is_one() -> None:
         "  %z = f32[64]{0} get-tuple-element(%f), index=1\n"
         f"  ROOT %r = {kept} tuple(%j, %a, %z)\n}}",
     )
-    exchanges = [row for row in hlo.kernels(text, "tpu").rows if row.collective]
+    exchanges = [row for row in xla.kernels(text, "tpu").rows if row.collective]
     assert [(row.name, row.collective.launches) for row in exchanges] == [("b", 1)]
     assert exchanges[0].behind >= 1

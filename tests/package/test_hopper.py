@@ -7,9 +7,9 @@ import inspect
 import numpy as np
 import pytest
 
-from roofline_helpers import measure
-from roofline_helpers._checks import BadValue
-from roofline_helpers.records import BadRecord
+from roofline_helpers import device
+from roofline_helpers.common.checks import BadValue
+from roofline_helpers.common.records import BadRecord
 
 jax = pytest.importorskip("jax", reason="JAX is not installed: no kernel can run")
 
@@ -46,8 +46,8 @@ def test_it_does_what_our_kernel_does() -> None:
 
 
 def test_the_committed_trial_can_be_read() -> None:
-    trial = measure.trial("h200-tma")
+    trial = device.trial("h200-tma")
     assert set(trial["seconds"]) == {"Pallas", "Pallas, Mosaic GPU", "Triton by hand"}
     assert tuple(trial["shape"]) == hopper_chain.SHAPE
     with pytest.raises(BadRecord, match="nothing"):
-        measure.trial("nothing")
+        device.trial("nothing")

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import roofline_helpers as rh
 from roofline_helpers import Roofline, Work, fuse, total, work
-from roofline_helpers.dtypes import BITS, COMPUTED
-from roofline_helpers.show import significant
+from roofline_helpers.common.dtypes import BITS, COMPUTED
+from roofline_helpers.common.show import significant
 
 settings.register_profile("identities", deadline=None, max_examples=60)
 settings.load_profile("identities")
@@ -284,7 +284,7 @@ def test_a_ring_sends_all_but_one_share(n, chips):
 @given(sizes, types)
 def test_bytes_round_up_by_less_than_one(n, name):
     exact = n * BITS[name] / 8
-    assert exact <= rh.dtypes.nbytes(n, name) < exact + 1
+    assert exact <= rh.nbytes(n, name) < exact + 1
 
 
 # --- showing --------------------------------------------------------------------------------------

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import roofline_helpers as rh
-from roofline_helpers import judge
-from roofline_helpers.show import significant
+from roofline_helpers.common.show import significant
+from roofline_helpers.pages import judge
 
 
 def test_answers_are_checked() -> None:

@@ -8,7 +8,7 @@ import pytest
 from kernel_suite import jax, jnp
 
 from roofline_helpers import kernels
-from roofline_helpers._checks import BadType, BadValue, UnknownName
+from roofline_helpers.common.checks import BadType, BadValue, UnknownName
 
 X = jnp.ones((4, 8))
 V = jnp.ones(8)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernel_suite import INSIDE, ROUNDOFF, compiled_quickly, jax, jnp, near, wide, x64
+from kernel_suite import compiled_quickly, jax, jnp, near, wide, x64
 
 from roofline_helpers import kernels
 
@@ -22,7 +22,7 @@ def visible(q_len: int, kv_len: int, causal: bool, mask: Any) -> Any:
     return np.where(later, -np.inf, seen)
 
 
-def plain_attention(q: Any, k: Any, v: Any, hidden: Any) -> tuple[Any, Any, Any]:
+def plain_attention(q: Any, k: Any, v: Any, hidden: Any) -> tuple[Any, Any]:
     """Compute attention with all scores at once; rows that see nothing give zeros."""
     group = q.shape[1] // k.shape[1]
     k, v = jnp.repeat(k, group, axis=1), jnp.repeat(v, group, axis=1)
@@ -31,42 +31,7 @@ def plain_attention(q: Any, k: Any, v: Any, hidden: Any) -> tuple[Any, Any, Any]
     weights = jnp.exp(scores - jax.lax.stop_gradient(jnp.where(jnp.isinf(highest), 0, highest)))
     total = jnp.sum(weights, axis=-1, keepdims=True)
     weights = weights / jnp.where(total == 0, 1, total)
-    return jnp.einsum("bhqk,bhkd->bhqd", weights, v), weights, scores
-
-
-def attention_tolerances(
-    q: Any, k: Any, v: Any, do: Any, weights: Any, scores: Any, results: Any
-) -> list[Any]:
-    """Return what rounding explains in O, dQ, dK and dV."""
-    dtype = str(q.dtype)
-    q, k, v, do = (wide(each) for each in (q, k, v, do))
-    group = q.shape[1] // k.shape[1]
-    scale, stored = 1 / math.sqrt(q.shape[3]), ROUNDOFF[dtype]
-    seen = np.isfinite(scores)
-    # A score's own error is the error of a weight, relative to it
-    size = scale * np.einsum("bhqd,bhkd->bhqk", np.abs(q), np.abs(np.repeat(k, group, 1)))
-    score = (16 + math.sqrt(q.shape[3])) * INSIDE * (1 + 2 * np.max(size * seen, initial=0))
-    inside = score + (16 + math.sqrt(max(q.shape[2], k.shape[2]))) * INSIDE
-    step = inside + (stored if dtype != "float32" else 0)  # weights and dS, rounded for a product
-    wide_v, wide_k = np.repeat(np.abs(v), group, 1), np.repeat(np.abs(k), group, 1)
-    out = np.einsum("bhqk,bhkd->bhqd", weights, wide_v)
-    # dS = P ∘ (dO·Vᵀ − δ): twice the sizes of both, δ = dO·O is worked out from O as it is stored
-    d_weights = np.einsum("bhqd,bhkd->bhqk", np.abs(do), wide_v)
-    d_scores = weights * (d_weights + np.sum(np.abs(do) * out, axis=-1, keepdims=True))
-
-    def shared(each: Any) -> Any:
-        return each.reshape(k.shape[0], k.shape[1], group, *each.shape[2:]).sum(axis=2)
-
-    sizes = [
-        out,
-        2 * scale * np.einsum("bhqk,bhkd->bhqd", d_scores, wide_k),
-        2 * scale * shared(np.einsum("bhqk,bhqd->bhkd", d_scores, np.abs(q))),
-        shared(np.einsum("bhqk,bhqd->bhkd", weights, np.abs(do))),
-    ]
-    return [
-        step * each + stored * np.abs(result) + 1e-30
-        for each, result in zip(sizes, results, strict=True)
-    ]
+    return jnp.einsum("bhqk,bhkd->bhqd", weights, v), scores
 
 
 # layout, (batch, heads, kv_heads, q_len, kv_len, head_dim), type, causal, mask, blocks
@@ -103,11 +68,10 @@ def test_attention_and_its_gradients(
 
     def reference(q: Any, k: Any, v: Any, do: Any) -> Any:
         def run(*qkv: Any) -> Any:
-            o, weights, scores = plain_attention(*qkv, hidden)
-            return o, (weights, scores)
+            return plain_attention(*qkv, hidden)
 
-        o, pull, (weights, scores) = jax.vjp(run, q, k, v, has_aux=True)
-        return [weights, scores, o, *pull(do)]
+        o, pull, scores = jax.vjp(run, q, k, v, has_aux=True)
+        return [scores, o, *pull(do)]
 
     def both(q: Any, k: Any, v: Any, do: Any) -> Any:
         def run(*qkv: Any) -> Any:
@@ -120,16 +84,15 @@ def test_attention_and_its_gradients(
 
     with x64():
         every = compiled_quickly(reference, *map(wide, (q, k, v, do)))
-        weights, scores, *wanted = map(np.asarray, every)
+        scores, *wanted = map(np.asarray, every)
     results = compiled_quickly(both, q, k, v, do)
     blind = ~np.isfinite(scores).any(axis=-1)
     assert blind.any() == (masked == "bool" or q_len > kv_len)
     assert not wide(results[0])[blind].any()
     assert not wide(results[1])[blind].any()
-    tolerances = attention_tolerances(q, k, v, do, weights, scores, wanted)
-    for result, reference, tolerance in zip(results, wanted, tolerances, strict=True):
+    for result, reference in zip(results, wanted, strict=True):
         assert str(result.dtype) == dtype
-        near(result, np.where(np.isnan(reference), 0, reference), tolerance)
+        near(result, np.where(np.isnan(reference), 0, reference))
 
 
 def test_attention_survives_large_scores() -> None:
@@ -137,4 +100,4 @@ def test_attention_survives_large_scores() -> None:
     q, k, v = (jnp.asarray(rng.normal(size=(1, 1, 16, 16)), "float32") for _ in "qkv")
     o = kernels.attention(100 * q, 100 * k, v)
     nearest = np.argmax(wide(q)[0, 0] @ wide(k)[0, 0].T, axis=1)
-    near(o[0, 0], wide(v)[0, 0][nearest], 1e-6)
+    near(o[0, 0], wide(v)[0, 0][nearest])

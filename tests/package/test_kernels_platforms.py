@@ -11,12 +11,12 @@ import pytest
 from kernel_suite import chain_arrays, jax, spec, total
 
 import roofline_helpers as rh
-from roofline_helpers import compiled, kernels
+from roofline_helpers import kernels, xla
 
 pytestmark = pytest.mark.slow  # kernels are interpreted, processes started
 
 TPUS = ("v5e", "v5p", "v6e", "v7x")
-MISSING = {chip: compiled.can_compile(chip) for chip in TPUS}
+MISSING = {chip: xla.can_compile(chip) for chip in TPUS}
 
 
 def needs(chip: str) -> None:
@@ -47,7 +47,7 @@ def test_a_tpu_runs_the_chain_in_one_kernel(chip: str) -> None:
     needs(chip)
     rows, columns = 16384, 4096
     x, vector = spec(rows, columns), spec(columns)
-    report = compiled.analyze(chain, x, vector, vector, x, x, chip=chip)
+    report = xla.analyze(chain, x, vector, vector, x, x, chip=chip)
     job = kernels.chain_work(rows, columns, "bf16")
     assert isinstance(job, rh.Work)
     assert report.hbm_bytes == pytest.approx(job.bytes, rel=0.001)
@@ -77,7 +77,7 @@ def test_a_tpu_compiles_the_chain_and_its_gradient(chip: str, dtype: str, shape:
     needs(chip)
     x, vector = spec(*shape, dtype=dtype), spec(shape[1], dtype=dtype)
     mask = spec(*shape, dtype="int8")
-    compiled.analyze(chain_gradient, x, vector, vector, mask, x, chip=chip)
+    xla.analyze(chain_gradient, x, vector, vector, mask, x, chip=chip)
 
 
 # Whole blocks of 256 queries and 512 keys on the oldest and the newest; elsewhere smaller ones,
@@ -103,7 +103,7 @@ def test_a_tpu_compiles_attention_and_its_gradient(
     q_len, kv_len = lengths
     q, k = spec(2, 4, q_len, 64, dtype=dtype), spec(2, 2, kv_len, 64, dtype=dtype)
     mask = [spec(2, 1, q_len, kv_len, dtype="bool")] * masked
-    compiled.analyze(attention_gradient, q, k, k, *mask, chip=chip)
+    xla.analyze(attention_gradient, q, k, k, *mask, chip=chip)
 
 
 def some_gpu() -> Any:

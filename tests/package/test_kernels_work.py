@@ -8,6 +8,7 @@ import pytest
 from kernel_suite import KEEP, jax, jnp, spec
 
 from roofline_helpers import kernels
+from roofline_helpers.kernels.launch import LAYOUTS
 from roofline_helpers.kernels.layernorm import backward_work
 
 
@@ -24,7 +25,7 @@ def calls(jaxpr: Any) -> list[Any]:
     return equations
 
 
-@pytest.mark.parametrize("layout", kernels.LAYOUTS)
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_products_of_attention_are_those_that_its_kernels_do(layout: str) -> None:
     heads, length, width = 2, 256, 128
     q = spec(1, heads, length, width, dtype="float32")

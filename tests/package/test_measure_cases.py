@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from measure_suite import run
 
-from roofline_helpers import measure
-from roofline_helpers._checks import BadValue
+from roofline_helpers import device
+from roofline_helpers.device.workloads import kernel_cases, level_cases, vector_case
 
 pytest.importorskip("jax")
 
@@ -17,13 +17,13 @@ pytestmark = pytest.mark.slow  # kernels are interpreted, processes started
 
 def test_every_kind_of_case_is_measured_and_kept(tmp_path: Path) -> None:
     cases = [
-        *measure.memory_cases(2**14),
-        *measure.level_cases([2**13]),
-        measure.matmul_case(32, 32, 32, "fp32"),
-        measure.matmul_case(16, 16, 16, "bf16", batch=2),
-        measure.matmul_case(16, 16, 16, "int8"),
-        measure.vector_case("fp32", 2**10, 16),
-        *measure.kernel_cases(64, 64),
+        *device.memory_cases(2**14),
+        *level_cases([2**13]),
+        device.matmul_case(32, 32, 32, "fp32"),
+        device.matmul_case(16, 16, 16, "bf16", batch=2),
+        device.matmul_case(16, 16, 16, "int8"),
+        vector_case("fp32", 2**10, 16),
+        *kernel_cases(64, 64),
     ]
     record = run(*cases)
     assert [each.error for each in record.samples if each.error] == []
@@ -32,36 +32,24 @@ def test_every_kind_of_case_is_measured_and_kept(tmp_path: Path) -> None:
         "read", "write", "copy", "scale", "scale in place", "add", "triad",
     }  # fmt: skip
     assert set(record.peaks) == {"fp32", "bf16", "int8"}
-    assert measure.load(record.save(tmp_path / "a.json")) == record
+    assert device.load(record.save(tmp_path / "a.json")) == record
 
 
 def test_products_in_8_bits_store_the_second_matrix_by_its_columns() -> None:
-    case = measure.matmul_case(4, 6, 8, "int8")
+    case = device.matmul_case(4, 6, 8, "int8")
     a, b = case.make()
     assert case.fn is not None
     assert (a.shape, b.shape) == ((4, 8), (6, 8))
     assert (case.fn(a, b) == a.astype("int32") @ b.astype("int32").T).all()
     assert case.name == "matmul 4×6×8 int8, B transposed"
-    straight = measure.matmul_case(4, 6, 8, "bf16", batch=2)
-    turned = measure.matmul_case(4, 6, 8, "bf16", batch=2, turned=True)
+    straight = device.matmul_case(4, 6, 8, "bf16", batch=2)
+    turned = device.matmul_case(4, 6, 8, "bf16", batch=2, turned=True)
     assert [one.make()[1].shape for one in (straight, turned)] == [(2, 8, 6), (2, 6, 8)]
 
 
 def test_bytes_of_streams_are_stream_s() -> None:
     n = 2**12
-    moved = {each.work.name: each.work.bytes for each in measure.memory_cases(4 * n)}
+    moved = {each.work.name: each.work.bytes for each in device.memory_cases(4 * n)}
     assert {name: round(count / (4 * n), 2) for name, count in moved.items()} == {
         "read": 1, "write": 1, "copy": 2, "scale": 2, "scale in place": 2, "add": 3, "triad": 3,
     }  # fmt: skip
-
-
-def test_sizes_are_whole_numbers() -> None:
-    with pytest.raises(BadValue, match=r"a size of sizes must be a whole number .*got 0"):
-        measure.level_cases([0])
-
-
-def test_a_case_with_nothing_to_run_is_refused() -> None:
-    (first, *_) = measure.memory_cases(2**14)
-    empty = measure.Case("empty", "kernels", first.work, lambda: ())
-    with pytest.raises(BadValue, match="nothing to run: empty has neither fn nor start"):
-        empty.program(())

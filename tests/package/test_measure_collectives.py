@@ -14,8 +14,15 @@ import numpy as np
 import pytest
 from kernel_suite import QUICK
 
-from roofline_helpers import BadValue, measure, models
-from roofline_helpers.measure import collectives, layers, spread
+from roofline_helpers import BadValue, device
+from roofline_helpers.device.multi_device import (
+    KINDS,
+    collective_cases,
+    mlp_layer,
+    network_bytes,
+    ways,
+    work_of,
+)
 
 pytest.importorskip("jax")
 
@@ -23,15 +30,16 @@ PROGRAM = """
 import json, re, sys
 import jax, numpy as np
 from roofline_helpers import models
-from roofline_helpers.measure import collectives, command, layers, spread
+from roofline_helpers.cli import main
+from roofline_helpers.device import (multi_device as devices)
 
-place, out = collectives.mesh(), {}
-for kind in collectives.KINDS:
-    parts = collectives._arrays(kind, 256, "fp32", place, 3)
-    program = collectives._started(kind, place, *parts)
+place, out = devices.device_mesh(), {}
+for kind in devices.KINDS:
+    parts = devices._arrays(kind, 256, "fp32", place, 3)
+    program = devices._started(kind, place, *parts)
     out[kind] = [len(parts), program.compiled.as_text()]
 small = models.Decoder("Small", 1, 16, 4, 4, 4, 32, 64)
-for case in spread.cases((layers.decoder_layer(small, 4, 6),), dtype="fp32"):
+for case in devices.layer_cases((devices.decoder_layer(small, 4, 6),), dtype="fp32"):
     if re.search("tensor-parallel, |both, arithmetic|FSDP, exchanges", case.name):
         continue  # others of the kind are looked at
     program = case.start(*case.make())
@@ -42,7 +50,7 @@ for case in spread.cases((layers.decoder_layer(small, 4, 6),), dtype="fp32"):
 print(json.dumps(out))
 typed = ["measure", "--collectives", "--quick", "--out", sys.argv[1]]
 typed += ["--only", "all-reduce 64 KiB over 4"]
-raise SystemExit(command.main(typed))
+raise SystemExit(main(typed))
 """
 
 
@@ -61,7 +69,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path,
 
 # One process compiles and runs them for all tests that look at what it gave
 apart = pytest.mark.slow
-by_kind = [pytest.param(kind, marks=apart) for kind in collectives.KINDS]
+by_kind = [pytest.param(kind, marks=apart) for kind in KINDS]
 
 
 @pytest.mark.parametrize("kind", by_kind)
@@ -113,7 +121,7 @@ def test_a_layers_exchanges(ran: Any, variant: str, gathers: int, sums: int) -> 
 @pytest.mark.slow
 def test_the_command_writes_a_record_of_links(ran: Any) -> None:
     _, out, printed = ran
-    record = measure.load(out)
+    record = device.load(out)
     assert record.device["count"] == 4
     assert {each.group for each in record.samples} == {"collectives"}
     assert [each.error for each in record.samples if each.error] == []
@@ -135,39 +143,24 @@ def test_the_command_writes_a_record_of_links(ran: Any) -> None:
     ],
 )
 def test_what_a_device_sends(kind: str, share: float) -> None:
-    assert collectives.network_bytes(kind, 1024, 4) == 1024 * share
-
-
-def test_how_a_layer_is_cut() -> None:
-    assert list(spread.ways(2)) == ["tensor-parallel", "FSDP"]
-    assert spread.ways(4)["both"] == {"fsdp": 2, "tensor": 2}
-    assert spread.ways(8)["both"] == {"fsdp": 4, "tensor": 2}
+    assert network_bytes(kind, 1024, 4) == 1024 * share
 
 
 def test_what_a_cut_layer_computes_and_sends() -> None:
-    mlp, cut = layers.mlp(64, 128, 256), spread.ways(4)
-    parallel = spread.work_of(mlp, cut["tensor-parallel"])
-    sharded = spread.work_of(mlp, cut["FSDP"])
+    mlp, cut = mlp_layer(64, 128, 256), ways(4)
+    parallel = work_of(mlp, cut["tensor-parallel"])
+    sharded = work_of(mlp, cut["FSDP"])
     assert parallel.flops == sharded.flops == 4 * 64 * 128 * 256 / 4
     assert parallel.others["network"] == 2 * 2 * 64 * 128 * 3 / 4  # an all-reduce of y
     assert sharded.others["network"] == 2 * 2 * 128 * 256 * 3 / 4  # both matrices gathered
-    both = spread.work_of(mlp, cut["both"])
+    both = work_of(mlp, cut["both"])
     assert both.others["network"] == 2 * 2 * 128 * 128 / 2 + 2 * 2 * 32 * 128 / 2
     assert both.bytes == 2 * (2 * 32 * 128 + 2 * 128 * 128)
-    assert spread.work_of(mlp, cut["FSDP"], "arithmetic alone").others == {}
-    alone = spread.work_of(mlp, cut["FSDP"], "exchanges alone")
+    assert work_of(mlp, cut["FSDP"], "arithmetic alone").others == {}
+    alone = work_of(mlp, cut["FSDP"], "exchanges alone")
     assert (alone.flops, alone.others) == (0, sharded.others)
-
-
-def test_a_decoders_layer_has_the_models_weights_and_flops() -> None:
-    model = models.LLAMA_3_8B
-    layer = layers.decoder_layer(model, 16, 512)
-    assert layer.elements == model.attention_parameters + model.dense_parameters
-    pairs = 512 * 513 // 2  # of a query and a key before it, or its own
-    assert layer.attention == 16 * pairs * 4 * model.q_width
-    assert layer.tokens == 8192
 
 
 def test_one_device_is_refused_with_the_way_to_pretend() -> None:
     with pytest.raises(BadValue, match=r"at least 2 devices, got .*force_host_platform"):
-        collectives.cases(devices=[object()])
+        collective_cases(devices=[object()])

@@ -9,21 +9,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
 import pytest
 from measure_suite import record, timed
 
-from roofline_helpers import measure
-from roofline_helpers._checks import BadType, BadValue, UnknownName
-from roofline_helpers.measure import committed
-from roofline_helpers.records import BadRecord
+from roofline_helpers import device
+from roofline_helpers.common.checks import BadType, BadValue, UnknownName
+from roofline_helpers.common.records import BadRecord
+from roofline_helpers.device import record as module
+from roofline_helpers.device.record import combine, merge
+from roofline_helpers.device.timing import summary
 
 pytest.importorskip("jax")
 MADE = record()
 
 
 def test_a_record_comes_back_as_it_was(tmp_path: Path) -> None:
-    loaded = measure.load(MADE.save(tmp_path / "a.json"))
+    loaded = device.load(MADE.save(tmp_path / "a.json"))
     assert loaded == MADE
     assert loaded.complete
     assert loaded.bandwidth == MADE.bandwidth
@@ -59,35 +60,19 @@ def test_ceilings_are_the_best_of_their_samples() -> None:
         _ = replace(MADE, samples=()).bandwidth
 
 
-def test_a_record_is_drawn_alone_and_against_another() -> None:
-    assert MADE.draw().lines
-    other = replace(MADE, date="2026-02-03")
-    both = MADE.draw("fp32", beside=other)
-    drawn = {line.get_gid(): line for line in both.lines}
-    roof, theirs = drawn["beside:roof"], other.roofline("fp32")
-    assert theirs.ridge in roof.get_xdata()
-    assert [theirs.attainable(x) for x in roof.get_xdata()] == roof.get_ydata().tolist()
-    assert roof.get_label() == "the record of 2026-02-03"
-    kernels = drawn["beside:kernels"].get_xydata()
-    assert kernels[:, 1].tolist() == [each.rate for each in MADE.group("kernels")]
-    without = replace(other, samples=tuple(s for s in other.samples if s.group != "compute"))
-    assert "beside:roof" not in {line.get_gid() for line in MADE.draw(beside=without).lines}
-    plt.close("all")
-
-
 def test_a_doubtful_ceiling_says_so() -> None:
     kinds = (("memory", {"bytes": 1.0}), ("compute", {"flops": 1.0}), ("vector", {"flops": 1.0}))
-    steady, shaky = measure.summary([2.0] * 6), measure.summary([1.0, 2.0] * 3)
+    steady, shaky = summary([2.0] * 6), summary([1.0, 2.0] * 3)
     samples = [
         replace(timed(f"{name} {n}", group=name, **counts), passes=(result,))
         for name, counts in kinds
         for n, result in enumerate((steady, shaky))
     ]
-    lines = measure.report(record(*samples)).splitlines()
+    lines = device.report(record(*samples)).splitlines()
     for start in ("memory ceiling: ", "compute ceiling, fp32: ", "vector ceiling, fp32: "):
         (line,) = [line for line in lines if line.startswith(start)]
         assert line.endswith("/s; unstable: quartiles 67 % apart")
-    assert "unstable" not in measure.report(record(*samples[::2]))
+    assert "unstable" not in device.report(record(*samples[::2]))
 
 
 DAMAGED: dict[str, Callable[[Any], Any]] = {
@@ -106,30 +91,15 @@ def test_a_damaged_record_is_refused(tmp_path: Path) -> None:
         damage(data)
         path.write_text(json.dumps(data), "utf-8")
         with pytest.raises(BadRecord) as caught:
-            measure.load(path)
+            device.load(path)
         assert str(caught.value).startswith(f"{path}: {message}")
-
-
-@pytest.mark.parametrize(
-    ("name", "by"), [("median", 1.2), ("q1", 1.2), ("q3", 0.8), ("low", 1.2), ("high", 0.8)]
-)
-def test_a_time_that_does_not_fit_its_neighbours_is_refused(
-    tmp_path: Path, name: str, by: float
-) -> None:
-    data = json.loads(MADE.save(tmp_path / "a.json").read_text("utf-8"))
-    timing = data["samples"][0]["passes"][0]
-    timing[name] *= by
-    path = tmp_path / "slip.json"
-    path.write_text(json.dumps(data), "utf-8")
-    with pytest.raises(BadRecord, match=r"passes\[0\]: .* must rise from low to high"):
-        measure.load(path)
 
 
 # --- the committed ones ---------------------------------------------------------------------------
 
 
 def test_committed_records_can_be_read() -> None:
-    for name, each in measure.measured().items():
+    for name, each in device.measured().items():
         assert each.complete, name
         assert each.bandwidth > 0
         assert each.peaks
@@ -139,45 +109,39 @@ def test_committed_records_can_be_read() -> None:
 
 
 def test_the_committed_record_of_the_same_device_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    h100 = measure.measured()["h100"]
-    assert measure.beside(replace(MADE, device=h100.device)) == h100
+    h100 = device.measured()["h100"]
+    assert device.beside(replace(MADE, device=h100.device)) == h100
     another = {**h100.device, "kind": "NVIDIA H100 PCIe"}
-    assert measure.beside(replace(MADE, device=another)) is None
+    assert device.beside(replace(MADE, device=another)) is None
     # every CPU calls itself "cpu": the processor and the cores must be the same
-    here = replace(MADE, device=measure.device(), host=measure.host())
+    here = replace(MADE, device=device.device_facts(), host=device.host_facts())
     twin = replace(here, date="2026-01-01")
-    monkeypatch.setattr(committed, "measured", lambda: {"twin": twin})
-    assert measure.beside(here) == measure.beside() == twin
-    assert measure.beside(replace(here, device={**here.device, "name": "other"})) is None
-    assert measure.beside(replace(here, host={**here.host, "cores": 999})) is None
+    monkeypatch.setattr(module, "measured", lambda: {"twin": twin})
+    assert device.beside(here) == device.beside() == twin
+    assert device.beside(replace(here, device={**here.device, "name": "other"})) is None
+    assert device.beside(replace(here, host={**here.host, "cores": 999})) is None
     with pytest.raises(BadType, match="must be a Record"):
-        measure.beside("h100")  # type: ignore[arg-type]
+        device.beside("h100")  # type: ignore[arg-type]
 
 
 # --- several as one -------------------------------------------------------------------------------
 
 
-def test_bytes_across_dram_are_read_and_written() -> None:
-    counters = {"dram_read": 3.0, "dram_written": 4.0, "kernels": 1}
-    assert timed("a", 1.0, counters=counters).dram_bytes == 7
-    assert math.isnan(timed("a", 1.0).dram_bytes)
-
-
 def test_runs_are_combined(tmp_path: Path) -> None:
     first = record(timed("a", 1.0, 3.0), timed("b", error="no"), notes=("one",))
     second = record(timed("a", 2.2, counters={"kernels": 1}), timed("b", 5.0))
-    joined = measure.combine([first, second])
+    joined = combine([first, second])
     a, b = joined.samples
     assert (a.runs, len(a.passes), a.counters) == ((2.0, 2.2), 3, {"kernels": 1})
     assert a.between == pytest.approx(0.2 / 2.1)
     assert (b.runs, b.error, b.notes) == ((5.0,), None, ("failed in one run: no",))
     assert math.isnan(b.between)
     assert "one" in joined.notes
-    assert measure.load(joined.save(tmp_path / "two.json")) == joined
+    assert device.load(joined.save(tmp_path / "two.json")) == joined
     other = replace(first, device={**first.device, "kind": "another"})
     for wrong, says in (([], "at least one record"), ([first, other], "of one device")):
         with pytest.raises(BadValue, match=says):
-            measure.combine(wrong)
+            combine(wrong)
 
 
 def test_records_are_merged() -> None:
@@ -191,7 +155,7 @@ def test_records_are_merged() -> None:
     failed = timed("fails now", error="no memory")
     again, new, late = timed("again", 4.0), timed("new", 5.0), timed("no time left")
     newer = record(failed, again, new, late)
-    merged = measure.merge(older, newer)
+    merged = merge(older, newer)
     dates = {each.name: each.date for each in merged.samples}
     assert dates == {"kept": older.date, "again": None, "fails now": older.date, "new": None}
     assert [each.seconds for each in merged.samples] == [1.0, 4.0, 3.0, 5.0]
@@ -199,4 +163,4 @@ def test_records_are_merged() -> None:
     assert f"samples dated {older.date} were measured with jax 0.1" in merged.notes
     assert merged.date == newer.date
     with pytest.raises(BadValue, match="of one device"):
-        measure.merge(replace(older, device={**older.device, "kind": "another"}), newer)
+        merge(replace(older, device={**older.device, "kind": "another"}), newer)

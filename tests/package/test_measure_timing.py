@@ -14,26 +14,21 @@ import numpy as np
 import pytest
 from measure_suite import numbers
 
-from roofline_helpers import measure
-from roofline_helpers._checks import BadType, BadValue
-from roofline_helpers.measure import CannotTime, programs, timing
-from roofline_helpers.measure.dependence import unused_arguments
+from roofline_helpers import device
+from roofline_helpers.common.checks import BadType, BadValue
+from roofline_helpers.device import CannotTime, timing
+from roofline_helpers.device.timing import jax_program, summary, unused_arguments
+from roofline_helpers.xla import CannotCompile, CannotTrace
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
 
 
-def quick(fn: Callable[..., Any], *args: Any, **options: Any) -> measure.Timing:
-    return measure.time(fn, *args, seconds=0.005, **options)
+def quick(fn: Callable[..., Any], *args: Any, **options: Any) -> device.Timing:
+    return device.time(fn, *args, seconds=0.005, **options)
 
 
 # --- time(): what it refuses ----------------------------------------------------------------------
-
-
-def test_a_function_that_returns_nothing_is_refused() -> None:
-    for fn in (lambda x: None, lambda x: (), lambda x: {"a": []}):
-        with pytest.raises(BadValue, match="returns nothing"):
-            quick(fn, numbers())
 
 
 def test_a_result_that_does_not_depend_on_the_inputs_is_refused() -> None:
@@ -47,12 +42,6 @@ def test_a_result_that_does_not_depend_on_the_inputs_is_refused() -> None:
         lambda x: jax.jit(lambda y: jnp.ones(3))(x),
     ):
         with pytest.raises(BadValue, match="doesn't depend on any argument"):
-            quick(fn, numbers())
-
-
-def test_a_function_that_hands_its_arguments_back_is_refused() -> None:
-    for fn in (lambda x: x, lambda x: (x, x), lambda x: {"x": x, "n": 3}):
-        with pytest.raises(BadValue, match="hands its arguments back"):
             quick(fn, numbers())
 
 
@@ -70,14 +59,9 @@ def hidden_sum(x: Any) -> Any:
     return jax.jit(lambda y: (jnp.ones(8), y.sum()))(x)[1]
 
 
-def test_an_unused_argument_is_noted() -> None:
-    result = quick(lambda x, y, z: x + z, numbers(), numbers(), numbers())
-    assert "argument 1 isn't used" in result.notes
-
-
 def test_bad_arguments() -> None:
     with pytest.raises(BadType, match="must be a function"):
-        measure.time(3, numbers())  # type: ignore[arg-type]
+        device.time(3, numbers())  # type: ignore[arg-type]
     with pytest.raises(BadType, match="at least one array"):
         quick(lambda: jnp.ones(3))
     with pytest.raises(BadType, match="at least one array"):
@@ -86,32 +70,23 @@ def test_bad_arguments() -> None:
         quick(lambda x: x.sum(), numbers(), inplace=True)
     for seconds in (0, -1, math.nan):
         with pytest.raises(BadValue, match="seconds must be"):
-            measure.time(lambda x: x + 1, numbers(), seconds=seconds)
+            device.time(lambda x: x + 1, numbers(), seconds=seconds)
     with pytest.raises(BadValue, match=r"repeats must be a whole number from 1 .*got 2\.5"):
-        measure.clock(measure.jax_program(lambda x: x + 1, (numbers(),)), repeats=2.5)
+        device.clock(jax_program(lambda x: x + 1, (numbers(),)), repeats=2.5)
 
 
 def test_a_function_that_fails_says_why() -> None:
     def fails(x: Any) -> Any:
         raise ZeroDivisionError("on purpose")
 
-    with pytest.raises(CannotTime, match=r"couldn't trace it: ZeroDivisionError: on purpose"):
+    with pytest.raises(CannotTrace, match=r"can't trace fails: ZeroDivisionError: on purpose"):
         quick(fails, numbers())
-    with pytest.raises(CannotTime, match="couldn't trace it"):
+    with pytest.raises(CannotTrace, match="can't trace"):
         quick(lambda x: float(x[0]) + x, numbers())
-    with pytest.raises(CannotTime, match="couldn't trace it"):
+    with pytest.raises(CannotTrace, match="can't trace"):
         quick(lambda x, y: x @ y, numbers(3), numbers(4))
-    with pytest.raises(CannotTime, match=r"couldn't compile it.*no_such_option"):
+    with pytest.raises(CannotCompile, match=r"compiler refused.*no_such_option"):
         quick(lambda x: x + 1, numbers(), compiler_options={"no_such_option": True})
-
-
-def test_failures_while_it_runs_say_why() -> None:
-    def interrupted(*_: Any) -> Any:
-        raise MemoryError("RESOURCE_EXHAUSTED: out of memory")
-
-    program = programs.JaxProgram(interrupted, [(numbers(),)], None, "plain")
-    with pytest.raises(CannotTime, match="not enough memory"):
-        program.launch(1)
 
 
 # --- time(): what it does -------------------------------------------------------------------------
@@ -135,7 +110,7 @@ def test_every_way_of_timing_gives_a_possible_time(options: dict[str, Any]) -> N
 
 def test_what_is_awaited_is_the_last_call_s_result(monkeypatch: pytest.MonkeyPatch) -> None:
     awaited: list[Any] = []
-    program = measure.jax_program(lambda x: x + 1, (numbers(),))
+    program = jax_program(lambda x: x + 1, (numbers(),))
     monkeypatch.setattr(jax, "block_until_ready", awaited.append)
     program.launch(2)
     program.wait()
@@ -153,25 +128,6 @@ def test_the_callers_arrays_are_left_alone() -> None:
     host = np.arange(8.0, dtype=np.float32)
     quick(lambda x: x + 1, host)
     assert host[7] == 7.0
-
-
-def test_results_go_into_the_memory_of_the_last_call() -> None:
-    program = measure.jax_program(lambda x: x + 1, (numbers(2**20),))
-    program.launch(2)
-    program.wait()
-    first = program.result.unsafe_buffer_pointer()
-    program.launch(1)
-    program.wait()
-    assert program.result.unsafe_buffer_pointer() == first
-    assert program.xla_bytes == 2 * 4 * 2**20
-
-
-def test_small_inputs_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programs, "last_cache", lambda: 2**20)
-    args = (jnp.zeros(2**17, jnp.float32) + 1,)  # half of that cache: 4 sets are twice the cache
-    for sets, arguments, options in ((4, args, {}), (1, args, {"cold": False})):
-        assert len(measure.jax_program(lambda x: x + 1, arguments, **options).sets) == sets
-    assert len(measure.jax_program(lambda x: x + 1, (numbers(4),)).sets) == 32
 
 
 class Fake:
@@ -205,41 +161,28 @@ def test_the_clock_runs_until_the_queue_is_empty(monkeypatch: pytest.MonkeyPatch
             super().launch(self.queued)
             self.queued = 0
 
-    result = measure.clock(Queue([0.02], monkeypatch), seconds=0.2)
+    result = device.clock(Queue([0.02], monkeypatch), seconds=0.2)
     assert (result.low, result.high) == pytest.approx((0.02, 0.02))
-
-
-def test_first_calls_are_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    result = measure.clock(Fake([5.0, 0.5, 0.02], monkeypatch), seconds=0.2)
-    assert result.compile == pytest.approx(5.0)
-    assert result.median == pytest.approx(0.02, rel=1e-3)
-    assert result.high == pytest.approx(0.02, rel=1e-3)
 
 
 def test_short_kernels_are_repeated_until_the_clock_can_tell(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fake = Fake([2e-6], monkeypatch)
-    result = measure.clock(fake, seconds=0.1)
+    result = device.clock(fake, seconds=0.1)
     assert result.calls * 2e-6 >= 0.01
     assert result.median == pytest.approx(2e-6, rel=1e-3)
     assert fake.launches[-1] == result.calls
 
 
-def test_the_device_is_looked_at_once_while_it_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake, seen = Fake([0.02], monkeypatch), []
-    measure.clock(fake, seconds=0.2, probe=lambda: seen.append(fake.calls))
-    assert seen == [fake.calls]
-
-
 def test_drift_and_instability_are_noted() -> None:
-    assert measure.summary([1.0] * 12).notes == ()
-    assert measure.summary([1.0, 1.02, 0.99, 1.01, 1.0, 0.98]).notes == ()
-    (note,) = measure.summary([1.0 + 0.01 * n for n in range(12)]).notes
+    assert summary([1.0] * 12).notes == ()
+    assert summary([1.0, 1.02, 0.99, 1.01, 1.0, 0.98]).notes == ()
+    (note,) = summary([1.0 + 0.01 * n for n in range(12)]).notes
     assert note == "drifting: 8 % slower at the end"
-    notes = measure.summary([1.0, 2.0] * 6).notes
+    notes = summary([1.0, 2.0] * 6).notes
     assert any(note.startswith("unstable: quartiles") for note in notes)
     with pytest.raises(BadValue, match="at least one sample"):
-        measure.summary([])
+        summary([])
     with pytest.raises(BadValue, match="a sample must be"):
-        measure.summary([1.0, -1.0])
+        summary([1.0, -1.0])

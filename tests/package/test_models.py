@@ -13,7 +13,7 @@ import roofline_helpers as rh
 from roofline_helpers import models
 from roofline_helpers.models import Decoder, Local, all_models, model
 
-DATA = tomllib.loads((Path(models.__file__).parents[1] / "data" / "models.toml").read_text("utf-8"))
+DATA = tomllib.loads((Path(models.__file__).parent / "data" / "models.toml").read_text("utf-8"))
 
 
 @pytest.mark.parametrize("key", DATA)

@@ -159,14 +159,6 @@ def test_a_token_has_to_reach_each_host_and_device_once(active: int) -> None:
         assert least.link_bytes <= planned.link_bytes * (1 + 1e-9)
 
 
-def test_parts_that_make_up_an_axis_are_that_axis() -> None:
-    [x] = net.topology("v5e", "16x16")["x"]
-    gathered = net.all_gather(1e9, [x.inner(4), x.outer(4)])
-    assert gathered.seconds == net.all_gather(1e9, x).seconds
-    alone = net.all_gather(1e9, x.outer(4))
-    assert alone.transfer == pytest.approx(1e9 * 3 / 4 / 2 / (50e9 / 4))
-
-
 # --- collectives, by hand -------------------------------------------------------------------------
 
 
@@ -252,16 +244,6 @@ def test_two_devices_of_a_chip_share_its_links_and_pass_on_inside() -> None:
     both = net.all_gather(1e9, net.topology("v7x", "4x4x4")["x"], sharing=2)
     each = net.all_gather(1e9, net.topology("v7x", "4x4x4", cores=True)["x"])
     assert both.transfer == pytest.approx(each.transfer)
-
-
-def test_a_collective_by_name() -> None:
-    x = axis("v5p", "4x4x4", "x")
-    for kind, function in net.COLLECTIVES.items():
-        assert net.collective(kind, 1e6, x) == function(1e6, x)
-    assert net.collective("collective-permute", 1e6, x).kind == "permute"
-    assert net.collective("all_gather", 1e6, x).kind == "all-gather"
-    assert "busiest link" in repr(net.all_gather(1e6, x))
-    assert "all-gather</th>" in net.all_gather(1e6, x)._repr_html_()
 
 
 # --- identities -----------------------------------------------------------------------------------
@@ -399,11 +381,6 @@ def test_what_no_network_is_refused_with_what_is_allowed(
     else:
         with pytest.raises(error, match=words):
             asked()
-
-
-def test_one_device_exchanges_nothing() -> None:
-    alone = net.all_gather(1e9, net.topology("v5e", "1x1")["x", "y"])
-    assert (alone.seconds, alone.link_bytes, alone.devices) == (0, 0, 1)
 
 
 @pytest.mark.parametrize("ceilings", net.CEILINGS)

@@ -9,8 +9,9 @@ from typing import Any
 
 from playwright.sync_api import Browser, Page
 
-from roofline_helpers import lab, network, training
-from roofline_helpers.show import si
+from roofline_helpers import network, pages, training
+from roofline_helpers.common.show import si
+from roofline_helpers.pages.instruments import SLICES
 
 TOKENS = (1, 100, 512, 65536)
 WIDTHS = (1024, 28672)
@@ -19,10 +20,10 @@ RUN = """(points) => JSON.stringify(points.map(([cut, of]) => network.layer(cut,
 
 def points() -> list[tuple[list[Any], training.Layer]]:
     """What the page computes, and Python's layer."""
-    data = lab.sharding().data
+    data = pages.sharding().data
     every = []
     for chip, place in data["places"].items():
-        of = network.topology(chip, lab.SLICES[chip])
+        of = network.topology(chip, SLICES[chip])
         figures = {name: place[name] for name in ("peak", "bits")}
         for cut in place["cuts"]:
             mesh = of.mesh({name: cut[name] for name in ("fsdp", "tensor")})
@@ -55,7 +56,9 @@ def faults(theirs: list[dict[str, Any]], mine: list[training.Layer]) -> int:
 
 
 def test_javascript_agrees_with_python(chromium: Browser) -> None:
-    script = (resources.files("roofline_helpers") / "assets" / "network.js").read_text("utf-8")
+    script = (resources.files("roofline_helpers") / "pages/assets" / "network.js").read_text(
+        "utf-8"
+    )
     every = points()
     asked, layers = [point for point, _ in every], [layer for _, layer in every]
     assert len(every) > 300
@@ -67,7 +70,7 @@ def test_javascript_agrees_with_python(chromium: Browser) -> None:
 
 def test_a_layer_is_dragged_until_the_network_s_roof_breaks(chromium: Browser) -> None:
     page = chromium.new_page()
-    page.set_content(f"<main>{lab.sharding().html()}</main>")
+    page.set_content(f"<main>{pages.sharding().html()}</main>")
     slider = page.get_by_role("slider", name="Tokens a chip")
 
     def card(name: str) -> str:

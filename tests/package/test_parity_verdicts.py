@@ -1,31 +1,28 @@
-"""assets/verdicts.js says of a kernel what `roofline_helpers.verdicts` says, on every chip."""
+"""assets/verdicts.js says of a kernel on every chip what `evidence.verdicts` says."""
 
 from __future__ import annotations
 
 import itertools
 import json
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from importlib import resources
 from typing import Any
 
 import pytest
-from hlo_programs import fixture, scripts
+from parity_suite import faults
 from playwright.sync_api import Browser
 
 import roofline_helpers as rh
-from roofline_helpers import hlo, serving, verdicts
-from roofline_helpers.ask.element import to_json
-from roofline_helpers.hlo import page
+from roofline_helpers import serving
+from roofline_helpers.evidence import verdicts
+from roofline_helpers.pages.element import to_json
 
 RUN = """(points) => JSON.stringify(points.map(([kind, given, chip, dtype]) => {
   try {
-    const works = kind === "counts" ? [verdicts.counts(...given, dtype)]
-      : kind === "attention" ? [verdicts.attention(given, dtype)]
-      : kind === "matmul" ? [model.matmul(...given, dtype)]
-      : verdicts.compiled(hlo.kernels(given).rows, dtype);
-    const { matrix, vector, bytes } = works[0];
-    return {...verdicts.of(works, chip, floors), matrix, vector, bytes};
+    const job = kind === "counts" ? verdicts.counts(...given, dtype)
+      : kind === "attention" ? verdicts.attention(given, dtype) : model.matmul(...given, dtype);
+    const { matrix, vector, bytes } = job;
+    return {...verdicts.of(job, chip, floors), matrix, vector, bytes};
   } catch (error) { return {error: error.message}; }
 }))"""
 SHAPES = [(4, 32, 8, 2048, 2048, 128), (1, 64, 8, 1, 8192, 128), (2, 6, 3, 77, 333, 64)]
@@ -34,7 +31,7 @@ SIDES = [(512, 8192, 8192), (128, 128, 128), (256, 8192, 8192), (4096, 4096, 409
 
 
 def points() -> Iterator[list[Any]]:
-    """Yield on each chip a few kernels of every kind, others on the next; and three programs."""
+    """Yield on each chip a few kernels of every kind, others on the next."""
     names = ("batch", "heads", "kvHeads", "queries", "keys", "dim")
     attention = [
         {**dict(zip(names, shape, strict=True)), "causal": causal}
@@ -46,49 +43,27 @@ def points() -> Iterator[list[Any]]:
             yield [kind, next(size), chip.key, chip.half]
     for size in COUNTS:
         yield ["counts", size, "h100", "bf16"]
-    yield ["hlo", fixture("scan-100.cpu.jax-0.10.2"), "h100", "bf16"]
-    yield ["hlo", fixture("elementwise.v6e.jax-0.10.2"), "v6e", "bf16"]
-    yield ["hlo", fixture("softmax.h100.jax-0.11.2"), "h100", "bf16"]
 
 
-def kernels(kind: str, what: Any, dtype: str) -> list[rh.roofline.Kernel]:
+def work_of(kind: str, what: Any, dtype: str) -> rh.Work:
     """Return what Python counts."""
-    if kind == "hlo":
-        ledger = hlo.kernels(what, "tpu" if hlo.is_tiled(what) else "gpu")
-        return [rh.roofline.Kernel(_work(row, dtype), launches=row.launches) for row in ledger.rows]
     if kind == "counts":
-        work = rh.Work("kernel", {"x": what[1]}, {}, matrix_flops=what[0], dtype=dtype)
-    elif kind == "matmul":
-        work = rh.work.matmul(*what, dtype)
-    else:
-        batch, heads, kv_heads, queries, keys, dim, causal = what.values()
-        work = rh.work.flash_attention(
-            batch, queries, keys, heads, dim, kv_heads, dtype, causal=causal
-        )
-    return [rh.roofline.Kernel(work)]
-
-
-def _work(row: hlo.Row, dtype: str) -> rh.Work:
-    return rh.Work(
-        row.name,
-        {"in": row.read.get("hbm", 0)},
-        {"out": row.written.get("hbm", 0)},
-        matrix_flops=row.flops.matrix + row.flops.declared,
-        vector_flops=row.flops.vector,
-        dtype=dtype,
-    )
+        return rh.Work("kernel", {"x": what[1]}, {}, matrix_flops=what[0], dtype=dtype)
+    if kind == "matmul":
+        return rh.work.matmul(*what, dtype)
+    batch, heads, kv_heads, queries, keys, dim, causal = what.values()
+    return rh.work.flash_attention(batch, queries, keys, heads, dim, kv_heads, dtype, causal=causal)
 
 
 def of_python(kind: str, what: Any, chip: str, dtype: str) -> dict[str, Any]:
-    counted = kernels(kind, what, dtype)
-    verdict = verdicts.verdict(counted, chip)
+    job = work_of(kind, what, dtype)
+    verdict = verdicts.verdict(job, chip)
     # the page asks nothing of what stays between kernels
     cases = {case: each for case, each in verdict.found.items() if case.between == "travels"}
     kept = verdicts.Verdict(verdict.name, verdict.chip, verdict.floor, cases)
-    first: Any = counted[0].work
     return {
         **{"word": kept.word, "on": list(kept.on), "floor": kept.floor},
-        **{"matrix": first.matrix_flops, "vector": first.vector_flops, "bytes": first.bytes},
+        **{"matrix": job.matrix_flops, "vector": job.vector_flops, "bytes": job.bytes},
         "cases": [
             {
                 **{"ceilings": case.ceilings, "floor": case.floor},
@@ -99,23 +74,12 @@ def of_python(kind: str, what: Any, chip: str, dtype: str) -> dict[str, Any]:
     }
 
 
-def alike(mine: Any, theirs: Any) -> bool:
-    if isinstance(mine, Mapping):
-        return mine.keys() == theirs.keys() and all(alike(mine[k], theirs[k]) for k in mine)
-    if isinstance(mine, list):
-        return len(mine) == len(theirs) and all(map(alike, mine, theirs))
-    if isinstance(mine, int | float):
-        return math.isclose(mine, theirs, rel_tol=1e-12)
-    return bool(mine == theirs)
-
-
 def asked(chromium: Browser, questions: list[list[Any]]) -> Any:
-    folder = resources.files("roofline_helpers") / "assets"
+    folder = resources.files("roofline_helpers") / "pages/assets"
     floors = {"tpu": verdicts.assumed_floor("tpu"), "other": verdicts.assumed_floor("gpu")}
     script = (
-        f"{serving.script()}\n"
-        f"const opcodes = {to_json(page.tables())}, floors = {to_json(floors)};\n"
-        f"{scripts()}\n{(folder / 'verdicts.js').read_text('utf-8')}"
+        f"{serving.script()}\nconst floors = {to_json(floors)};\n"
+        f"{(folder / 'verdicts.js').read_text('utf-8')}"
     )
     tab = chromium.new_page()
     try:
@@ -129,9 +93,9 @@ def test_the_page_says_what_python_says(chromium: Browser) -> None:
     questions = list(points())
     answers = asked(chromium, questions)
     wrong = [
-        (point[0], point[2], mine, theirs)
+        fault
         for point, theirs in zip(questions, answers, strict=True)
-        if not alike(mine := of_python(*point), theirs)
+        for fault in faults(of_python(*point), theirs, str(point))
     ]
     assert wrong == []
     assert {each["word"] for each in answers} == {"memory", "compute", "depends"}

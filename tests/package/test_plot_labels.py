@@ -8,7 +8,7 @@ import pytest
 from matplotlib.text import Text
 from plot_suite import TWINS, new_axes, real, shown
 
-from roofline_helpers import BadType, plot
+from roofline_helpers import plot
 
 pytestmark = pytest.mark.usefixtures("own_style")
 
@@ -18,16 +18,7 @@ def test_overlaps_are_found():
     ax.text(0.5, 0.5, "one")
     ax.text(0.51, 0.5, "two")
     ax.text(0.1, 0.9, "three")
-    assert plot.text_overlaps(ax.figure) == [("one", "two")]
-
-
-def test_a_turned_text_counts_with_its_turned_box():
-    ax = new_axes()
-    ax.text(0.5, 0.5, "a long slanted text", rotation=45, ha="center", va="center")
-    ax.text(0.6, 0.38, "beside")  # inside the upright outline, outside the turned box
-    assert plot.text_overlaps(ax.figure) == []
-    ax.text(0.5, 0.5, "on it", ha="center", va="center")
-    assert plot.text_overlaps(ax.figure) == [("a long slanted text", "on it")]
+    assert plot.labels.text_overlaps(ax.figure) == [("one", "two")]
 
 
 # --- labels --------------------------------------------------------------------------------------
@@ -58,19 +49,6 @@ def test_labels_avoid_texts_markers_legends_and_artists():
         assert inner.y1 <= ax.bbox.y1
 
 
-def test_a_far_label_has_a_leader_from_its_point_to_its_box():
-    ax = new_axes()
-    ax.set(xlim=(0, 1), ylim=(0, 1))
-    ax.plot([0.5], [0.5], "o", ms=70)
-    (made,) = plot.place_labels(ax, [(0.5, 0.5, "far")])
-    (leader,) = (line for line in ax.lines if line.get_gid() == "leader")
-    ax.figure.canvas.draw()
-    start, end = leader.get_xydata()
-    assert start == pytest.approx(ax.transData.transform((0.5, 0.5)))
-    box = Text.get_window_extent(made)
-    assert np.abs(np.clip(end, box.min, box.max) - end).max() < 1
-
-
 def test_labels_of_coinciding_points_are_stacked():
     axes = plot.roofline(real("v7x"), TWINS)
     stacked = [text for text in shown(axes, "label") if "\n" in text]
@@ -86,7 +64,7 @@ def test_without_room_points_get_numbers_and_a_key_below():
         ax.plot([x], [y], "ko")
     fig.set_layout_engine("constrained")
     made = plot.place_labels(ax, [(*p, name) for p, name in zip(points, names, strict=True)])
-    assert plot.text_overlaps(fig) == []
+    assert plot.labels.text_overlaps(fig) == []
     (key,) = shown(ax, "key")
     entries = dict(entry.split(": ") for line in key.split("\n") for entry in line.split("    "))
     texts = [text.get_text() for text in made]
@@ -97,13 +75,3 @@ def test_without_room_points_get_numbers_and_a_key_below():
     fig.draw_without_rendering()
     assert [text.get_text() for text in made] == names
     assert shown(ax, "key") == []
-
-
-def test_place_labels_refuses_what_is_no_label():
-    ax = new_axes()
-    with pytest.raises(BadType, match="Axes"):
-        plot.place_labels("ax", [])
-    with pytest.raises(BadType, match=r"\(x, y, text\)"):
-        plot.place_labels(ax, [(1, 2)])
-    with pytest.raises(BadType, match="Figure"):
-        plot.text_overlaps(ax)

@@ -6,12 +6,12 @@ import itertools
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
-import numpy as np
 import pytest
 from matplotlib.text import Text
 from plot_suite import JOBS, PICTURES, SIZES, real
 
 from roofline_helpers import plot
+from roofline_helpers.plot.labels import text_overlaps, visible_texts
 
 pytestmark = pytest.mark.usefixtures("own_style")
 
@@ -28,9 +28,9 @@ def problems(name, inches):
     fig, ax = plt.subplots(figsize=inches)
     assert PICTURES[name](ax) is ax
     fig.set_dpi(200)  # as in the sharp ("retina") picture
-    faults = [f"{one!r} on {other!r}" for one, other in plot.text_overlaps(fig)]
+    faults = [f"{one!r} on {other!r}" for one, other in text_overlaps(fig)]
     frame = fig.bbox
-    texts = plot.visible_texts(fig)
+    texts = visible_texts(fig)
     for text in texts:
         box = Text.get_window_extent(text)
         inside = box.x0 >= frame.x0 - 1 and box.x1 <= frame.x1 + 1
@@ -54,7 +54,7 @@ def problems(name, inches):
 def test_pictures_make_their_own_axes_and_leave_the_defaults_alone():
     before = dict(mpl.rcParams)
     overlaps = {
-        name: plot.text_overlaps(PICTURES[name](None).figure)
+        name: text_overlaps(PICTURES[name](None).figure)
         for name in ("roofline, one job", "compare three", "fusion", "hierarchical", "heatmap",
                      "lines", "traffic")
     }  # fmt: skip
@@ -62,24 +62,12 @@ def test_pictures_make_their_own_axes_and_leave_the_defaults_alone():
     assert dict(mpl.rcParams) == before
 
 
-def pixels(fig):
-    fig.canvas.draw()
-    return np.asarray(fig.canvas.buffer_rgba()).copy()
-
-
-def test_a_picture_is_drawn_the_same_twice():
-    made = [plt.subplots(figsize=(3.6, 3.4)) for _ in range(2)]
-    first, second = (pixels(plot.roofline(real("v7x"), JOBS, ax=ax).figure) for _, ax in made)
-    assert first.std() > 0
-    assert np.array_equal(first, second)
-
-
 def test_a_title_and_a_new_size_make_no_overlap():
     axes = plot.compare([real(c) for c in ("v5p", "v6e", "v7x")], JOBS)
     axes.set_title("Three TPUs")
     axes.figure.set_size_inches(3.6, 3.4)
-    assert plot.text_overlaps(axes.figure) == []
+    assert text_overlaps(axes.figure) == []
     axes = plot.roofline(real("v7x"), JOBS)
     axes.set_title("One TPU")
     axes.figure.set_size_inches(3.6, 3.4)
-    assert plot.text_overlaps(axes.figure) == []
+    assert text_overlaps(axes.figure) == []

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from matplotlib.colors import to_rgb
 from plot_suite import (
     CHAIN,
     DEEP,
-    FAR,
     FUSED,
     HALVES,
     JOBS,
@@ -43,14 +41,6 @@ def test_roofline_draws_the_model(name):
     assert drawn == ([roof.vector] if roof.vector else [])
 
 
-def test_ridge_and_ceilings_are_labelled_with_their_values():
-    texts = shown(plot.roofline(Roofline(989e12, 3.35e12, vector=67e12), vector=True))
-    assert "ridge 295" in texts
-    assert "peak 989 TFLOP/s" in texts
-    assert "memory 3.35 TB/s" in texts
-    assert "vector unit 67 TFLOP/s" in texts
-
-
 def test_the_vector_ceiling_shows_when_a_job_needs_it_or_on_request():
     def drawn(*args, **kwargs):
         axes = plot.roofline(*args, **kwargs)
@@ -72,22 +62,13 @@ def test_a_vector_job_sits_on_the_vector_ceiling():
     assert line.get_xdata()[0] == ROOF.vector / ROOF.bandwidth
 
 
-def test_jobs_in_all_their_forms():
-    job = JOBS["GELU"]
-    for jobs in (job, [job], [("gelu", job)], {"gelu": job}, (x for x in [job])):
-        assert at(plot.roofline(ROOF, jobs), "job:gelu") == (job.intensity, ROOF.attainable(job))
-    axes = plot.roofline(ROOF, [2.5, ("named", 40)])
-    assert at(axes, "job:2.5") == (2.5, 2.5e12)
-    assert at(axes, "job:named") == (40.0, 40e12)
-
-
 def test_achieved_points_hang_below_the_roof():
     axes = plot.roofline(ROOF, {"a": 10, "b": 1000}, achieved={"a": 4e12})
     assert at(axes, "job:a") == (10.0, 1e13)
     assert at(axes, "achieved:a") == (10.0, 4e12)
     assert by_gid(axes, "gap:a").get_xydata().tolist() == [[10, 4e12], [10, 1e13]]
     assert "a, 40 %" in shown(axes)
-    assert axes.get_ylabel() == "attainable, achieved\n(TFLOP/s, % of roof)"
+    assert axes.get_ylabel() == "attainable, achieved (TFLOP/s)"
     assert "b" in shown(axes)
     with pytest.raises(UnknownName, match="Nearest: 'a1'"):
         plot.roofline(ROOF, {"a1": 10}, achieved={"a2": 1e12})
@@ -95,26 +76,9 @@ def test_achieved_points_hang_below_the_roof():
         plot.roofline(ROOF, {"a": 10}, achieved={"a": -1})
 
 
-def test_the_range_of_intensities():
-    axes = plot.roofline(ROOF, intensity=(1, 1000))
-    assert axes.get_xlim() == (1, 1000)
-    axes = plot.roofline(ROOF, intensity=(1, 10))  # left of the ridge: no compute part
-    assert [line.get_gid() for line in axes.lines] == ["roof:memory"]
-    axes = plot.roofline(ROOF, FAR)
-    assert axes.get_xlim()[0] < 0.05
-    assert axes.get_xlim()[1] > 1e5
-    for bad in [(10, 1), (0, 1), (1, float("inf"))]:
-        with pytest.raises(BadValue):
-            plot.roofline(ROOF, intensity=bad)
-    for bad in [5, (1, 2, 3), ("a", "b")]:
-        with pytest.raises(BadType):
-            plot.roofline(ROOF, intensity=bad)
-
-
 def test_compare_draws_each_model():
     axes = plot.compare(ROOFS, JOBS)
     for roof in ROOFS:
-        assert at(axes, f"ridge:{roof.name}") == (roof.ridge, roof.peak)
         line = by_gid(axes, f"roof:{roof.name}").get_xydata()
         assert line[1].tolist() == [roof.ridge, roof.peak]
         assert line[0][1] == pytest.approx(roof.attainable(line[0][0]))
@@ -143,15 +107,7 @@ def test_fusion_draws_the_ratio_of_the_bytes():
     assert "traffic × 2.5" in shown(plot.fusion(roof, FUSED, CHAIN))
 
 
-def test_the_fusion_arrow_bends_at_the_roof():
-    slow, fast = rh.work.matmul(300, 300, 300).reading(a=9), rh.work.matmul(600, 600, 600)
-    axes = plot.fusion(ROOF, slow, fast)
-    assert slow.intensity < ROOF.ridge < fast.intensity
-    assert by_gid(axes, "arrow").get_xydata().tolist() == [
-        [slow.intensity, ROOF.attainable(slow)],
-        [ROOF.ridge, ROOF.peak],
-        [fast.intensity, ROOF.peak],
-    ]
+PAPER = plot.PALETTE["paper"]
 
 
 def test_hierarchical_draws_each_level_at_its_own_intensity():
@@ -167,15 +123,12 @@ def test_hierarchical_draws_each_level_at_its_own_intensity():
             x, rates[level] = at(axes, f"job:{label}:{level}")
             assert x == job.intensity_at(level)
             assert rates[level] <= min(DEEP.peak, bandwidths[level] * x) * (1 + 1e-9)
+            filled = by_gid(axes, f"job:{label}:{level}").get_markerfacecolor() != PAPER
+            assert filled == (level == DEEP.limit(job))
         assert list(rates.values()) == pytest.approx([DEEP.attainable(job)] * len(rates))
-        paper = to_rgb(plot.PALETTE["paper"])
-        filled = {
-            level
-            for level in rates
-            if to_rgb(by_gid(axes, f"job:{label}:{level}").get_markerfacecolor()) != paper
-        }
         limit = DEEP.limit(job)
-        assert filled == ({limit} if limit in rates else set(rates))
+        if limit in rates:
+            assert rates[limit] == pytest.approx(bandwidths[limit] * job.intensity_at(limit))
     named = [text.get_text() for text in axes.get_legend().get_texts()]
     seen = {level for job in TILED.values() for level in job.traffic}
     assert named == [

@@ -6,7 +6,7 @@ import pytest
 from plot_suite import shown
 
 from roofline_helpers import BadValue, plot
-from roofline_helpers.compiled import Span
+from roofline_helpers.xla.kernel import Span
 
 pytestmark = pytest.mark.usefixtures("own_style")
 

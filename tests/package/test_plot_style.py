@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import itertools
 
-import matplotlib as mpl
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
@@ -76,28 +73,3 @@ def test_texts_and_lines_stand_out_from_the_paper():
 
 
 # --- style ---------------------------------------------------------------------------------------
-
-
-def test_style_is_set_on_request_only():
-    assert mpl.rcParams["figure.figsize"] == mpl.rcParamsDefault["figure.figsize"]
-    plot.use_style()
-    assert tuple(mpl.rcParams["figure.figsize"]) == plot.SIZE
-    assert mpl.rcParams["figure.facecolor"] == plot.PALETTE["paper"]
-    assert mpl.rcParams["font.size"] >= 9
-
-
-def test_style_in_ipython_makes_sharp_pictures_without_versions():
-    from IPython.core.interactiveshell import InteractiveShell
-
-    shell = InteractiveShell.instance()
-    try:
-        plot.use_style()
-        draw = shell.display_formatter.formatters["image/png"]
-        draw.enabled = True
-        data, about = draw(plt.subplots()[0])
-        picture = base64.b64decode(data)
-        assert b"Software" not in picture
-        wide = int.from_bytes(picture[16:20], "big")  # pixels, in the PNG's header
-        assert wide == pytest.approx(2 * about["width"], abs=2)
-    finally:
-        InteractiveShell.clear_instance()

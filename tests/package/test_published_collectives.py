@@ -83,14 +83,6 @@ def test_layers_over_gpus_are_predicted_within_a_fifth(layers: pandas.DataFrame)
     assert (layers.reason[layers.error.abs() <= LARGE] == "").all()
 
 
-def test_runs_of_a_layer_on_other_days_agree(layers: pandas.DataFrame) -> None:
-    same = layers[(layers.devices == 2) & (layers.layer == "MLP") & (layers.tokens > 256)]
-    two = same.groupby(["tokens", "way", "variant"])["measured ms"]
-    pairs = two.filter(lambda each: len(each) == 2).groupby([same.tokens, same.way, same.variant])
-    assert len(pairs) == 12
-    assert (pairs.max() / pairs.min()).max() <= 1.05
-
-
 def test_xla_hides_no_more_when_it_is_told_to(layers: pandas.DataFrame) -> None:
     keys = ["devices", "layer", "tokens", "way"]
     by = layers[layers.devices == 4].set_index(keys)

@@ -11,7 +11,7 @@ import pytest
 from kernel_suite import compiled_quickly
 
 from roofline_helpers import models, published
-from roofline_helpers.compiled import Report
+from roofline_helpers.xla import Report
 from tools.evidence import recipes
 
 MODEL = models.Decoder("tiny", 1, 8, 2, 1, 4, 16, 32, experts=models.Experts(4, 2, 16))

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import pytest
-
-from roofline_helpers import BadType, Roofline, Work
+from roofline_helpers import Roofline, Work
 from roofline_helpers.roofline import Counted, Kernel
 
 ROOF = Roofline(peak=1000.0, levels={"hbm": 10.0, "vmem": 100.0}, vector=50.0, network=2.0)
@@ -45,12 +43,6 @@ def test_each_ceiling_bounds_what_it_is_the_slowest_part_of() -> None:
     assert all(list(k.times) == [wanted[0]] for wanted, k in kernels.items())
 
 
-def test_a_kernel_without_a_device_has_counts_only() -> None:
-    kernel = Kernel(Counts(matrix_flops=5))
-    assert (kernel.times, kernel.roof_seconds) == ({}, None)
-    assert (kernel.limit, kernel.bound, kernel.attainable) == (None, None, None)
-
-
 def test_what_costs_nothing_takes_no_time() -> None:
     nothing = Counts()
     assert isinstance(nothing, Counted)
@@ -63,8 +55,3 @@ def test_what_costs_nothing_takes_no_time() -> None:
     kernel = Kernel(nothing, ROOF, 7)
     assert (kernel.roof_seconds, kernel.limit, kernel.attainable) == (0.0, None, None)
     assert ROOF.time(nothing, Counts(traffic={"hbm": 20})) == 2.0
-
-
-def test_what_is_not_counted_is_no_kernel() -> None:
-    with pytest.raises(BadType, match=r"a kernel .* is needed, got 3"):
-        Kernel(3, ROOF).times  # type: ignore[arg-type]  # noqa: B018

@@ -12,8 +12,9 @@ import pandas
 import pytest
 
 import roofline_helpers as rh
-from roofline_helpers import BadType, BadValue, UnknownName, show
-from roofline_helpers.show import significant
+from roofline_helpers import BadType, BadValue, UnknownName
+from roofline_helpers.common import show
+from roofline_helpers.common.show import significant
 
 
 @pytest.mark.parametrize(
@@ -43,21 +44,6 @@ from roofline_helpers.show import significant
 )
 def test_the_prefix_leaves_one_to_a_thousand(value, text):
     assert rh.si(value, "B") == text
-
-
-@pytest.mark.parametrize(
-    ("prefix", "text"),
-    [("T", "2,307 TFLOP/s"), ("t", "2,307 TFLOP/s"), ("G", "2,307,000 GFLOP/s")],
-)
-def test_a_chosen_prefix(prefix, text):
-    assert rh.si(2307e12, "FLOP/s", prefix, 4) == text
-
-
-def test_small_prefixes_are_told_from_large_ones():
-    assert rh.si(5e-3, "s", "m") == "5 ms"
-    assert rh.si(5e6, "s", "M") == "5 Ms"
-    assert rh.si(5e-6, "s", "u") == rh.si(5e-6, "s", "µ") == "5 µs"
-    assert rh.si(5, "s", "") == "5 s"
 
 
 @pytest.mark.parametrize(
@@ -94,30 +80,6 @@ def test_a_table_for_reading():
     assert frame.loc["c"].tolist() == ["–", "2.5", "–", "–"]
 
 
-def test_a_table_of_pandas_reads_as_one_of_rows():
-    columns = {"chip": ["a", "b"], "N": [4096, None], "x": [1234.567, 0.0123456]}
-    frame = show.reading(pandas.DataFrame(columns))
-    assert frame.columns.name == "chip"
-    assert frame.loc["a"].tolist() == ["4,096", "1,235"]
-    assert frame.loc["b"].tolist() == ["–", "0.0123"]
-    assert frame.equals(
-        rh.table(
-            [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-        )
-    )
-    named = show.reading(pandas.DataFrame({"x": [1.0]}, index=pandas.Index(["a"], name="chip")))
-    assert (named.columns.name, named.index.tolist()) == ("chip", ["a"])
-    assert show.reading(frame).equals(frame), "a second time changes nothing"
-
-
-def test_results_of_numpy_and_jax_read_as_numbers():
-    from jax import numpy as jnp
-
-    values = [jnp.float32(1234.5), np.float64(0.12345), jnp.arange(3).sum(), jnp.bfloat16(jnp.nan)]
-    assert [show.cell(value) for value in values] == ["1,234", "0.123", "3", "–"]
-    assert show.cell(jnp.arange(2)) == "[0 1]"
-
-
 def test_a_table_as_html_is_whole_and_without_style():
     long = "a text of more than the fifty characters at which pandas would cut it"
     html = show.table_html(pandas.DataFrame({"a": ["x", "y"], "b": [long, None]}))
@@ -134,7 +96,7 @@ def test_every_table_of_a_notebook_reads_so():
 import pandas
 from IPython.core.interactiveshell import InteractiveShell
 shell = InteractiveShell.instance()
-from roofline_helpers import show
+from roofline_helpers.common import show
 show.use_tables()
 data, _ = shell.display_formatter.format(pandas.DataFrame({"N": [64, 2048], "x": [1 / 3, None]}))
 print(data["text/plain"])

@@ -8,8 +8,8 @@ import pytest
 
 import roofline_helpers as rh
 from roofline_helpers import UnknownName, gain, serving, verdict, work
+from roofline_helpers.evidence.verdicts import Case, assumed_floor
 from roofline_helpers.roofline import Kernel
-from roofline_helpers.verdicts import Case, assumed_floor
 
 H100 = rh.chip("h100")
 TODAY = {"batch": 8, "context": 2048, "fusion": "none", "attention": "naive"}
@@ -75,7 +75,7 @@ def test_a_launch_and_its_work_overlap() -> None:
     """2048³ on an H100: 26.9 µs alone and 37.6 from Python, where the shortest call takes 35."""
     [sample] = [
         s
-        for s in rh.measure.measured()["h100"].samples
+        for s in rh.device.measured()["h100"].samples
         if s.name == "matmul 2048×2048×2048 bf16" and s.source == "jax"
     ]
     alone = sample.counters["seconds"]  # type: ignore[index]
@@ -87,11 +87,11 @@ def test_a_launch_and_its_work_overlap() -> None:
 
 
 def test_no_kernel_that_was_profiled_beats_published_roof_and_floor() -> None:
-    for key, record in rh.measure.measured().items():
+    for key, record in rh.device.measured().items():
         chip = rh.chip(key)
         for each in record.samples:
             known = each.dtype in {**chip.matrix, **chip.vector}
-            if not each.counters or each.counters["kernels"] != 1 or not known:
+            if not each.counters or each.counters.get("kernels") != 1 or not known:
                 continue
             moved = each.counters["dram_read"] + each.counters["dram_written"]
             seconds = each.counters["seconds"]

@@ -18,12 +18,12 @@ from compiled_reports import needs
 from compiled_suite import SUITE
 from flax import nnx
 
-from roofline_helpers import compiled, measure
-from roofline_helpers._checks import BadType, BadValue
-from roofline_helpers.compiled import pallas
-from roofline_helpers.compiled.analysis import MOST_UNUSED, lost
-from roofline_helpers.explain import explain
-from roofline_helpers.explain.command import made
+from roofline_helpers import device, xla
+from roofline_helpers.cli import made
+from roofline_helpers.common.checks import BadType, BadValue
+from roofline_helpers.device import explain
+from roofline_helpers.xla.analysis import MOST_UNUSED
+from roofline_helpers.xla.pallas import unused
 
 N, ROWS = 512, 256
 ONE = 2 * ROWS * N * 4 * N
@@ -83,7 +83,11 @@ STEPS = {
     "Equinox, filter_jit": (equinox.filter_jit(equinox_step), of_equinox),
     "Equinox, donating": (equinox.filter_jit(equinox_step, donate="all"), of_equinox),
 }
-steps = pytest.mark.parametrize("name", STEPS)
+DAILY = {"NNX, plain", "Equinox, filter_jit"}
+steps = pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in DAILY else pytest.mark.weekly) for name in STEPS],
+)
 
 
 # --- training steps that nobody has to rewrite ----------------------------------------------------
@@ -93,7 +97,7 @@ steps = pytest.mark.parametrize("name", STEPS)
 def test_a_training_step_is_counted_whole(name: str) -> None:
     needs("v6e")
     fn, make = STEPS[name]
-    report = compiled.analyze(fn, *make(), chip="v6e")
+    report = xla.analyze(fn, *make(), chip="v6e")
     assert report.matrix_flops == report.requested_flops == STEP
     assert "products asked for" not in str(report)
     weights = 4 * 2 * 4 * N * N
@@ -104,10 +108,7 @@ def test_a_training_step_is_counted_whole(name: str) -> None:
     assert (report.memory.aliased > moments_too) == ("donating" in name)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param("NNX, nnx.jit", marks=pytest.mark.weekly), "Equinox, filter_jit"],
-)
+@pytest.mark.parametrize("name", ["Equinox, filter_jit"])
 def test_a_training_step_is_explained_for_a_chip_that_is_not_here(name: str) -> None:
     needs("v6e")
     fn, make = STEPS[name]
@@ -115,7 +116,7 @@ def test_a_training_step_is_explained_for_a_chip_that_is_not_here(name: str) -> 
     assert sum(row.matrix_flops for row in why.rows) == STEP
 
 
-@pytest.mark.parametrize("name", ["NNX, plain", "NNX, donating", "Equinox, donating"])
+@steps
 def test_a_training_step_is_explained_here_and_leaves_its_arguments(name: str) -> None:
     fn, make = STEPS[name]
     arguments = make()
@@ -130,13 +131,13 @@ def test_a_training_step_is_explained_here_and_leaves_its_arguments(name: str) -
 @pytest.mark.parametrize("name", ["NNX, nnx.jit", "Equinox, filter_jit"])
 def test_a_training_step_is_timed(name: str) -> None:
     fn, make = STEPS[name]
-    assert 1e-4 < measure.time(fn, *make(), seconds=0.05).median < 10
+    assert 1e-4 < device.time(fn, *make(), seconds=0.05).median < 10
 
 
 def test_a_module_that_nothing_changes_is_not_written_back() -> None:
     needs("v6e")
     x = jax.ShapeDtypeStruct((ROWS, N), jnp.float32)
-    report = compiled.analyze(lambda model, x: model(x), Block(), x, chip="v6e")
+    report = xla.analyze(lambda model, x: model(x), Block(), x, chip="v6e")
     assert report.matrix_flops == 2 * ONE
     assert report.memory is not None
     assert report.memory.results == 4 * ROWS * N
@@ -159,7 +160,7 @@ def test_variables_that_two_arguments_share_are_one() -> None:
 def test_work_that_nothing_returns_is_told() -> None:
     needs("v6e")
     model, optimiser, x, y = of_nnx()
-    report = compiled.analyze(jax.jit(nnx_step), model, optimiser, x, y, chip="v6e")
+    report = xla.analyze(jax.jit(nnx_step), model, optimiser, x, y, chip="v6e")
     assert (report.requested_flops, report.matrix_flops) == (STEP, 2 * ONE)
     said = "60% of the 2.68 GFLOP of products asked for are NOT in this program"
     for shown in (str(report), report._repr_html_(), report.to_json()):
@@ -174,7 +175,7 @@ def test_work_that_nothing_returns_is_told() -> None:
 def test_no_program_of_the_suites_is_said_to_lose_work(name: str) -> None:
     fn, args, options = (MODELS[name][0] if name in MODELS else SUITE[name].make)()
     fn = fn if hasattr(fn, "trace") else jax.jit(fn, **options)
-    assert lost(pallas.unused(fn.trace(*args).jaxpr), 1.0) == ()
+    assert unused(fn.trace(*args).jaxpr) <= MOST_UNUSED
 
 
 def test_what_a_gradient_without_its_value_leaves_out_is_no_loss() -> None:
@@ -186,10 +187,10 @@ def test_what_a_gradient_without_its_value_leaves_out_is_no_loss() -> None:
     def three(w: Any) -> Any:
         return (x @ w @ w @ w).sum()
 
-    shares = [pallas.unused(jax.jit(jax.grad(f)).trace(w).jaxpr) for f in (one, three)]
+    shares = [unused(jax.jit(jax.grad(f)).trace(w).jaxpr) for f in (one, three)]
     assert shares[0] == MOST_UNUSED  # forward and backward are alike: it is just not told
     assert 0 < shares[1] < shares[0]
-    assert pallas.unused(jax.jit(jax.value_and_grad(three)).trace(w).jaxpr) < shares[1]
+    assert unused(jax.jit(jax.value_and_grad(three)).trace(w).jaxpr) < shares[1]
 
 
 # --- executables, slices, keyword arguments -------------------------------------------------------
@@ -197,7 +198,7 @@ def test_what_a_gradient_without_its_value_leaves_out_is_no_loss() -> None:
 
 def test_a_chip_that_contradicts_an_executable_is_refused() -> None:
     executable = jax.jit(lambda x: x @ x).lower(jnp.ones((64, 64))).compile()
-    for way in (compiled.analyze, functools.partial(explain, progress=False)):
+    for way in (xla.analyze, functools.partial(explain, progress=False)):
         with pytest.raises(BadValue, match="compiled for cpu, and chip= is v5e"):
             way(executable, chip="v5e")
 
@@ -211,8 +212,8 @@ def test_an_executable_for_a_chip_is_explained_as_that_chip_s_only() -> None:
     x = jax.ShapeDtypeStruct((N, N), jnp.float32, sharding=SingleDeviceSharding(device))
     executable = jax.jit(lambda x: x @ x).lower(x).compile()
     with pytest.raises(BadValue, match="compiled for v6e, and chip= is v5p"):
-        compiled.analyze(executable, chip="v5p")
-    assert compiled.analyze(executable, chip="v6e").target == "v6e"
+        xla.analyze(executable, chip="v5p")
+    assert xla.analyze(executable, chip="v6e").target == "v6e"
     assert explain(executable, chip="v6e", progress=False).device == "TPU v6e"
     with pytest.raises(BadValue, match=r"compiled for v6e, and here is .*: give chip='v6e'"):
         explain(executable, jnp.ones((N, N)), **FAST)
@@ -279,7 +280,7 @@ def test_a_loop_that_the_trace_counted_is_not_asked_for() -> None:
     why = explain(turn, x, 3, **FAST)
     assert any(row.kind == "loop" for row in why.rows)
     assert not [note for note in why.notes if "trip count is unknown" in note]
-    assert "trip count is unknown" in str(compiled.analyze(turn, x, 3))
+    assert "trip count is unknown" in str(xla.analyze(turn, x, 3))
 
 
 def test_compiling_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,6 +290,6 @@ def test_compiling_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     def heard() -> Iterator[Callable[[str], None]]:
         yield said.append
 
-    monkeypatch.setattr("roofline_helpers.compiled.compiling.progress", heard)
-    compiled.analyze(lambda x: x @ x, jnp.ones((64, 64)), name="square")
+    monkeypatch.setattr("roofline_helpers.xla.compiler.progress", heard)
+    xla.analyze(lambda x: x @ x, jnp.ones((64, 64)), name="square")
     assert said == ["compiling square"]

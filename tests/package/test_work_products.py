@@ -35,15 +35,6 @@ def test_matmul_intensities():
     assert decode.intensity == pytest.approx(4096 / (4096 + 2))  # mnk/(mk + kn + mn)
 
 
-def test_matmul_tensors():
-    job = matmul(2, 3, 5, "bf16", out="fp32")
-    assert dict(job.reads) == {"a": 20, "b": 30}
-    assert dict(job.writes) == {"c": 24}
-    named = matmul(2, 3, 5, names=("x", "w", "y"))
-    assert ([*named.reads], [*named.writes]) == (["x", "w"], ["y"])
-    assert job.name == "matmul"
-
-
 def test_the_unit_computes_in_the_wider_type():
     units = {
         ("bf16", None): "bf16",
@@ -90,14 +81,3 @@ def test_splits_write_partial_sums_and_read_them():
         matmul(4, 8, 6, splits=2, names=("h", "w2", "y")),
     )
     assert two.bytes == 2 * (256 + 384 + 48 + 32) + 2 * 2 * 4 * (24 + 32)
-
-
-def test_splits_of_an_array_may_be_one():
-    job = matmul(4, 6, 64, splits=np.array([1, 8]), batch=3)
-    assert job.bytes.tolist() == [3 * 1328, 3 * (1328 + 2 * 768)]
-    assert job.vector_flops.tolist() == [0, 3 * 192]
-
-
-def test_a_multiply_add_is_two_flops_and_one_mac() -> None:
-    job = matmul(3, 5, 7)
-    assert (job.flops, job.macs) == (2 * 3 * 5 * 7, 3 * 5 * 7)

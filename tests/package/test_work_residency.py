@@ -7,7 +7,8 @@ import math
 import pytest
 
 import roofline_helpers as rh
-from roofline_helpers import Work, evidence
+from roofline_helpers import Work
+from roofline_helpers.evidence import files
 from roofline_helpers.work import flash_attention, fuse, naive_attention, resident
 
 # x → f → t → g → y, and h reads x and t once more
@@ -40,24 +41,11 @@ def test_the_smallest_get_a_place_first_and_whole() -> None:
     assert resident(*CHAIN, capacity=0) == CHAIN
 
 
-def test_tensors_whose_lives_do_not_meet_share_the_room() -> None:
-    chain = [Work(f"k{i}", {f"t{i}": 8}, {f"t{i + 1}": 8}, vector_flops=1) for i in range(4)]
-    assert moved(*resident(*chain, capacity=16)) == [8, 0, 0, 8]
-    assert moved(*resident(*chain, capacity=8)) == [8, 8, 8, 8]  # every second one
-
-
 def test_what_is_needed_later_is_written_and_weights_travel() -> None:
     assert moved(*resident(*CHAIN, capacity=14, keep=["t"])) == [14, 12, 3]
     assert moved(*resident(*CHAIN, capacity=14, travels=["x"])) == [10, 12, 13]
     assert moved(*resident(*CHAIN, capacity=14, onward=["z"])) == [10, 12, 10]  # z took x's place
     assert moved(*resident(*CHAIN, capacity=17, onward=["z"])) == [10, 12, 0]
-
-
-def test_a_part_of_a_tensor_may_be_read() -> None:
-    last = Work("last", {"n": 2}, {"y": 1}, vector_flops=1)
-    first = Work("first", {"x": 9}, {"n": 8}, vector_flops=1)
-    assert moved(*resident(first, last, capacity=8)) == [9, 1]
-    assert moved(*resident(first, last, capacity=7)) == [17, 3]
 
 
 def test_the_lower_end_is_at_least_what_one_kernel_would_move() -> None:
@@ -81,7 +69,7 @@ def test_the_ends_hold_what_the_compiler_placed() -> None:
 
     Where nothing fits the compiler, which fuses too, moves less than three kernels by hand.
     """
-    record = evidence.load("residency")
+    record = files.load("residency")
     heads, head_dim, batch = (record["shape"][name] for name in ("heads", "head_dim", "batch"))
     on_least, seen = {}, 0
     for key, by_length in record["hbm_bytes"].items():
@@ -107,7 +95,7 @@ def test_scores_too_large_for_a_cache_cross_dram_as_counted_apart(key: str) -> N
     """Three kernels on a GPU, by its counters: 1.14 GB, as both ends say where nothing fits."""
     [sample] = [
         each
-        for each in rh.measure.measured()[key].samples
+        for each in rh.device.measured()[key].samples
         if each.name == "naive attention 2×16×2048×128 bf16" and each.source == "jax"
     ]
     assert sample.counters is not None

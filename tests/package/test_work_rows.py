@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-import pytest
-
-from roofline_helpers import BadValue
 from roofline_helpers.work import (
     COSTS,
     ROW_COSTS,
@@ -34,22 +30,6 @@ def test_elementwise_counts():
     assert [*copy.reads, *copy.writes] == ["x", "y"]
 
 
-def test_elementwise_with_named_tensors():
-    job = elementwise(3, {"x": "fp32", "mask": "bool"}, {"y": "int4"}, dtype="fp32")
-    assert dict(job.reads) == {"x": 12, "mask": 3}
-    assert dict(job.writes) == {"y": 2}
-
-
-def test_elementwise_may_only_read_or_only_write():
-    assert elementwise(10, reads=np.int64(1), writes=0).bytes == 20
-    assert elementwise(10, 0, 1).bytes == 20
-    assert elementwise(10, 1000, 0).bytes == 20_000
-    with pytest.raises(BadValue, match="at least one byte"):
-        elementwise(10, 0, 0)
-    with pytest.raises(BadValue, match=r"from 0 to 1000, or a mapping.*got 1001"):
-        elementwise(10, 1001)
-
-
 def test_pointwise_operations():
     counts = {  # FLOPs and transcendentals on an element, tensors read
         relu: (1, 0, ["x"]),
@@ -66,16 +46,6 @@ def test_pointwise_operations():
         assert job.transcendentals == 100 * transcendentals, name
         assert (job.matrix_flops, job.dtype, wide.dtype) == (0, "bf16", "fp32"), name
         assert job.name == name
-
-
-def test_names_of_pointwise_tensors():
-    assert [*relu(1).reads, *gelu(1, x="a", y="b").writes] == ["x", "b"]
-    assert dict(add(2, "fp32", x="a", other="b", y="c").reads) == {"a": 8, "b": 8}
-
-
-def test_a_mask_is_stored_in_its_own_type():
-    assert dropout(100, "bf16", mask="bool").bytes == 200 + 100 + 200
-    assert dict(dropout(9, "fp32", mask="int8", mask_name="m").reads) == {"x": 36, "m": 9}
 
 
 def test_reduction():

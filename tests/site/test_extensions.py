@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-from bs4 import BeautifulSoup
 
 import chapters
 import figures
@@ -43,23 +40,6 @@ def test_lines_stand_out_from_the_dark_ground_and_from_each_other() -> None:
     lab = figures.oklab(made[: len(rh.plot.PALETTE["series"])] / 255)
     apart = np.linalg.norm(lab[:, None] - lab[None], axis=2)
     assert apart[~np.eye(len(lab), dtype=bool)].min() > 0.05
-
-
-def test_a_phone_gets_the_slim_version_of_a_drawing(tmp_path: Path) -> None:
-    for name, width in (("a", 650), ("a.dark", 650), ("a.slim", 340), ("a.slim.dark", 340)):
-        (tmp_path / f"{name}.svg").write_text(f'<svg width="{width}" height="200"></svg>', "utf-8")
-    picture = figures.Picture.of(tmp_path / "a.svg")
-    assert picture is not None
-    made = BeautifulSoup(picture.markup("i/a.svg", "A", wait=False), "html.parser")
-    assert [(one["srcset"], one["media"]) for one in made.select("source")] == [
-        ("i/a.slim.dark.svg", f"{figures.PHONE} and (prefers-color-scheme: dark)"),
-        ("i/a.slim.svg", figures.PHONE),
-        ("i/a.dark.svg", "(prefers-color-scheme: dark)"),
-    ]
-    # theme.js puts a chosen theme in the place of the system's, and keeps the width
-    assert [one.get("data-dark") for one in made.select("source")] == [figures.PHONE, None, ""]
-    assert [one.get("width") for one in made.select("source")] == ["340", "340", None]
-    assert (made.img["src"], made.img["width"]) == ("i/a.svg", "650")
 
 
 @pytest.mark.parametrize(

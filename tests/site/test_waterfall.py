@@ -6,28 +6,21 @@ import re
 
 import pytest
 
+import page_figures
 import page_numbers
-from page_figures import slow_step
-from roofline_helpers.explain import CAUSES, Cause
+from roofline_helpers.device import CAUSES
+from roofline_helpers.device.findings import Cause
 from tools import books
 from tools.notebooks import run as notebooks
-from tools.site import pictures
 
 
-def test_the_picture_shows_the_record() -> None:
-    for name, content in pictures.waterfalls().items():
-        same = (books.ROOT / name).read_bytes() == content
-        assert same, f"{name}: run python -m tools.site.pictures"
-
-
-@pytest.mark.parametrize("kind", pictures.WATERFALLS.values(), ids=str)
-def test_the_picture_needs_no_style_sheet_and_has_every_bar(kind: tuple[str, bool]) -> None:
-    drawn = pictures.waterfall(*kind)
-    assert "var(" not in drawn
-    used = set(re.findall(r'<rect[^>]* class="(\w+)"', drawn))
-    assert used <= set(re.findall(r"\.(\w+)\{fill", drawn))
-    assert drawn.count("<rect") == len(slow_step().waterfall) + 1
-    assert len(drawn) < 6000  # it is on the front page
+def test_the_front_page_s_waterfall_is_the_record_s() -> None:
+    steps, why = page_figures.waterfall(), page_figures.slow_step()
+    assert sum(steps.values()) == pytest.approx(why.wall)
+    assert steps[page_figures.HAND] == why.hand
+    assert min(steps.values()) > 0
+    copies = [row.least for row in why.kernels if row.what.endswith("of cache[0][0]")]
+    assert 0.9 < sum(copies) / steps[page_figures.BYTES] < 1
 
 
 def test_every_cause_is_in_the_summary_with_a_chapter_of_the_book() -> None:
@@ -61,6 +54,7 @@ TAUGHT = {
     "gather": "gather",
     "sort": "top_k",
     "one-hot": "one-hot",
+    "ragged": "ragged_dot",
     "small-product": "Padding",
     "vector-product": "einsum",
     "short-kernels": "launches",

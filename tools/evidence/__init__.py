@@ -1,19 +1,20 @@
-"""What the model's claims rest on, made anew: placements, cycles, verdicts, steps, constants.
+"""What the model's claims rest on, made anew: placements, cycles, steps, constants.
 
-Each module writes one file of `roofline_helpers/data/evidence`, which `roofline_helpers.evidence`
-reads:
+Each module writes one file of `roofline_helpers/data`, most of them into the folder `evidence`,
+which `roofline_helpers.evidence` reads:
 
     python -m tools.evidence.residency    where the TPU compilers put attention's scores
     python -m tools.evidence.cycles       the compiler's cycles against published times
-    python -m tools.evidence.verdicts     verdicts of the book that depend on something
     python -m tools.evidence.decode       measured decode steps, next to which the lab is shown
     python -m tools.evidence.constants    what each constant of the network is worth
     python -m tools.evidence.mlsysim      what another model predicts of the published steps
+    python -m tools.evidence.stream       this CPU's ceilings against STREAM and NumPy
 """
 
 from __future__ import annotations
 
-from roofline_helpers import evidence, records
+from roofline_helpers.common import records
+from roofline_helpers.evidence import files
 from tools import books
 
 FOLDER = books.ROOT / "roofline_helpers/data/evidence"
@@ -21,5 +22,5 @@ FOLDER = books.ROOT / "roofline_helpers/data/evidence"
 
 def keep(name: str, data: dict[str, object]) -> None:
     """Write one file of evidence."""
-    path = records.save(FOLDER / f"{name}.json", {"schema": evidence.SCHEMA, **data})
+    path = records.save(FOLDER / f"{name}.json", {"schema": files.SCHEMA, **data})
     print(f"{path.relative_to(books.ROOT)} is written")

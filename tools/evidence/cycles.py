@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from roofline_helpers import hardware
-from roofline_helpers.compiled import analyze
-from roofline_helpers.compiled.targets import compiler, jax_version
+from roofline_helpers import chips
+from roofline_helpers.xla import analyze
+from roofline_helpers.xla.targets import compiler_version, jax_version
 from tools.evidence import keep
 
 PRODUCTS = {"v7x": (128, 256, 512, 1024, 2048, 4096, 16384), "v6e": (8192,)}
@@ -43,7 +43,7 @@ def products() -> list[dict[str, Any]]:
 
     rows = []
     for chip, sides in PRODUCTS.items():
-        published = hardware.chip(chip).per_device().reached.sizes["bf16"]
+        published = chips.chip(chip).per_device().reached.sizes["bf16"]
         for n in sides:
             x = jax.ShapeDtypeStruct((n, n), "bfloat16")
             times = _of(chip, lambda a, b: a @ b, x, x)
@@ -92,7 +92,7 @@ def _row(
 
 def main() -> None:
     """Compile everything and keep it."""
-    by = {"jax": ".".join(map(str, jax_version())), "compiler": compiler("tpu")}
+    by = {"jax": ".".join(map(str, jax_version())), "compiler": compiler_version("tpu")}
     rows = [*products(), *copies(), *reductions()]
     keep("cycles", {"software": by, "rows": rows})
     for row in rows:

@@ -2,8 +2,9 @@
 
     python -m tools.evidence.decode
 
-Reads the record of examples/llama_decode: the medians of three of its programs, by batch, and those
-of all rungs of its ladder, with what each changes; and PyTorch's medians for whole prompts.
+Reads the records of examples/llama_decode: medians of three of its programs, by batch, and those
+of all rungs of its ladder, with what each changes; a later race of two of its programs with PyTorch
+tuned as ours; and PyTorch's medians for whole prompts.
 """
 
 from __future__ import annotations
@@ -30,12 +31,13 @@ ORDER = (
 """The rungs, from the first way to write it to the last."""
 
 RECORD = books.ROOT / "examples/llama_decode/h200.json"
+RACE = books.ROOT / "examples/llama_decode/h200-race.json"
 PROMPTS = books.ROOT / "examples/llama_decode/h200-torch-prefill.json"
 
 
 def steps() -> dict[str, Any]:
     """Return what was measured, on what, and the seconds of each program by batch."""
-    record = json.loads(RECORD.read_text("utf-8"))
+    record, raced = (json.loads(path.read_text("utf-8")) for path in (RECORD, RACE))
     rows, ladder = [], []
     for batch in sorted(record["rungs"], key=int):
         rungs = record["rungs"][batch]
@@ -48,13 +50,24 @@ def steps() -> dict[str, Any]:
                 "PyTorch, compiled": min(_median(each) for each in compiled),
             }
         )
-        order = [name for name in ORDER if "seconds" in rungs.get(name, {})]
-        for name in order:
-            seconds, change = _median(rungs[name]), rungs[name]["change"]
-            row = {"batch": int(batch), "rung": name, "change": change, "seconds": seconds}
-            ladder.append(row)
+        for name in (name for name in ORDER if "seconds" in rungs.get(name, {})):
+            row = {"batch": int(batch), "rung": name, "change": rungs[name]["change"]}
+            ladder.append(row | {"seconds": _median(rungs[name])})
+    race = []
+    for batch in sorted(raced["rungs"], key=int):
+        ways = {"kernels of our own": raced["rungs"][batch][ORDER[-1]]}
+        ways |= {"JAX with cuDNN's attention": raced["rungs"][batch]["cuDNN"]}
+        ways |= {
+            f"PyTorch, {one['setting']}": one for one in raced["torch"]["batch"][batch]["steps"]
+        }
+        for name, timed in ways.items():
+            times = timed["seconds"]
+            row = {"batch": int(batch), "program": name, "seconds": _median(timed)}
+            race.append(row | {"spread": (max(times) - min(times)) / _median(timed)})
     made = {name: record[name] for name in ("date", "command", "device", "software")}
     made |= {"model": "Llama 3 8B", "context": record["tokens"], "steps": rows}
+    commands = {"ours": raced["command"], "PyTorch": raced["torch"]["command"]}
+    made["race"] = {"date": raced["date"], "commands": commands, "steps": race}
     roofs = {batch: record["roof"][batch] for batch in sorted(record["roof"], key=int)}
     prompts = json.loads(PROMPTS.read_text("utf-8"))["tokens"]
     read = {tokens: min(map(_median, row["steps"])) for tokens, row in prompts.items()}

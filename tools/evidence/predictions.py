@@ -9,65 +9,48 @@ prediction is meant or it isn't; `tests/package/test_published_steps.py` makes s
 
 from __future__ import annotations
 
-import csv
-import math
 import sys
+
+import numpy as np
+import pandas as pd
 
 import roofline_helpers as rh
 from tools import books
 
 KEPT = books.ROOT / "tests/data/predictions.csv"
-COLUMNS = ("bound s", "reached s", "compiled s", "rule of thumb s", "mlsysim s")
+COLUMNS = ["bound s", "reached s", "law s", "compiled s", "rule of thumb s", "mlsysim s"]
 CLOSE = 1e-6
 """Share by which a prediction may differ from the one that was accepted."""
 
-Predictions = dict[str, dict[str, float]]
+
+def now() -> pd.DataFrame:
+    """Return what is predicted now, by row and column; what isn't predicted is missing."""
+    board = rh.scoreboard().assign(**{"law s": rh.scoreboard(law=True)["reached s"]})
+    return board[COLUMNS].astype(float).rename_axis("row")
 
 
-def now() -> Predictions:
-    """Return what is predicted now, by row and column; what isn't predicted is left out."""
-    board = rh.scoreboard()
-    return {
-        str(key): {name: float(row[name]) for name in COLUMNS if not math.isnan(row[name])}
-        for key, row in board[list(COLUMNS)].astype(float).iterrows()
-    }
-
-
-def kept() -> Predictions:
+def kept() -> pd.DataFrame:
     """Return what was accepted."""
-    with KEPT.open(encoding="utf-8", newline="") as file:
-        return {
-            row.pop("row"): {name: float(cell) for name, cell in row.items() if cell}
-            for row in csv.DictReader(file)
-        }
+    return pd.read_csv(KEPT, index_col="row")
 
 
-def differing(one: Predictions, other: Predictions) -> list[str]:
+def differing(one: pd.DataFrame, other: pd.DataFrame) -> list[str]:
     """Return a line for each prediction that one has otherwise than the other."""
-    cells = {(key, name) for each in (one, other) for key, row in each.items() for name in row}
-    lines = []
-    for key, name in sorted(cells):
-        left, right = (each.get(key, {}).get(name, math.nan) for each in (one, other))
-        if not math.isclose(left, right, rel_tol=CLOSE):
-            lines.append(f"{key}, {name}: {left:.10g}, now {right:.10g}")
-    return lines
-
-
-def update(predictions: Predictions) -> None:
-    """Write the accepted predictions."""
-    with KEPT.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["row", *COLUMNS])
-        for key, row in predictions.items():
-            cells = (f"{row[name]:.10g}" if name in row else "" for name in COLUMNS)
-            writer.writerow([key, *cells])
+    left, right = one[COLUMNS].align(other[COLUMNS], axis=0)
+    before, after = left.to_numpy(), right.to_numpy()
+    same = np.isclose(before, after, rtol=CLOSE, atol=0, equal_nan=True)
+    rows = map(tuple, np.argwhere(~same))
+    return [
+        f"{left.index[at[0]]!s}, {COLUMNS[at[1]]}: {before[at]:.10g}, now {after[at]:.10g}"
+        for at in rows
+    ]
 
 
 def main() -> int:
     """Compare, or write."""
     predicted = now()
     if sys.argv[1:] == ["--update"]:
-        update(predicted)
+        predicted.to_csv(KEPT, float_format="%.10g")
         return 0
     lines = differing(kept(), predicted)
     print("\n".join(lines) or "all predictions as accepted")

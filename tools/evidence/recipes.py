@@ -28,10 +28,12 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import roofline_helpers as rh
-from roofline_helpers import compiled, published, records
-from roofline_helpers.compiled import DoesNotFit, Report, stand_ins
+from roofline_helpers import published, xla
+from roofline_helpers.common import records
 from roofline_helpers.models import Decoder
 from roofline_helpers.published import PublishedStep
+from roofline_helpers.xla import DoesNotFit, Report
+from roofline_helpers.xla.analysis import write_refusal
 from tools import books
 from tools.notebooks.records import KEPT
 
@@ -208,7 +210,7 @@ def keep(one: PublishedStep) -> None:
     """Compile a row's step, and write its record, or what the compiler said."""
     fn, arguments = program(one)
     try:
-        report = compiled.analyze(
+        report = xla.analyze(
             fn,
             *arguments,
             chip=one.chip,
@@ -217,7 +219,7 @@ def keep(one: PublishedStep) -> None:
             name="step",
         )
     except DoesNotFit as error:
-        stand_ins.keep_refusal(error, one.record, one.chip, KEPT)
+        write_refusal(error, one.record, one.chip, KEPT)
         print(f"{one.key}: {error}")
         return
     records.write(KEPT / f"{one.record}.{one.chip}.json", brief(report))

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from roofline_helpers.compiled import analyze
-from roofline_helpers.compiled.targets import TOPOLOGIES, compiler, jax_version
+from roofline_helpers.xla import analyze
+from roofline_helpers.xla.targets import TOPOLOGIES, compiler_version, jax_version
 from tools.evidence import keep
 
 LENGTHS = (128, 256, 384, 512, 768, 1024, 2048)
@@ -38,7 +38,7 @@ def hbm_bytes(chip: str, length: int) -> int:
 def main() -> None:
     """Compile everything and keep it."""
     moved = {chip: {str(n): hbm_bytes(chip, n) for n in LENGTHS} for chip in TOPOLOGIES}
-    by = {"jax": ".".join(map(str, jax_version())), "compiler": compiler("tpu")}
+    by = {"jax": ".".join(map(str, jax_version())), "compiler": compiler_version("tpu")}
     keep("residency", {"shape": SHAPE, "software": by, "hbm_bytes": moved})
 
 

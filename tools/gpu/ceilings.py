@@ -8,7 +8,8 @@ from typing import Any
 
 import jax
 
-from roofline_helpers import measure, work
+from roofline_helpers import device, work
+from roofline_helpers.device.workloads import level_cases, vector_case
 from tools.gpu.suite import Suite
 
 
@@ -17,7 +18,7 @@ def memory(suite: Suite) -> None:
     n = suite.elements(2**30)
     for dtype, width in (("fp32", 4), ("bf16", 2)):
         size = n * width
-        streams = measure.memory_cases(size, dtype)
+        streams = device.memory_cases(size, dtype)
         suite.cases += streams
         label = streams[0].name.removeprefix("read ")
         copied = work.elementwise(n, 1, 1, 0, dtype, name="copy")
@@ -42,7 +43,7 @@ def memory(suite: Suite) -> None:
 
             suite.pytorch(f"{op} {label}", "memory", job, start, (n,), dtype=dtype)
     low, high = (12, 14) if suite.tiny else (16, 30)
-    suite.cases += measure.level_cases([2**e for e in range(low, high + 1, 2)])
+    suite.cases += level_cases([2**e for e in range(low, high + 1, 2)])
 
 
 def compute(suite: Suite) -> None:
@@ -51,7 +52,7 @@ def compute(suite: Suite) -> None:
     for side in sides:
         suite.matmul(side, side, side, "bf16", "compute", torch=side >= 1024 or suite.tiny)
     for side in (32,) if suite.tiny else (4096, 8192, 16384):
-        turned = measure.matmul_case(side, side, side, "bf16", turned=True)
+        turned = device.matmul_case(side, side, side, "bf16", turned=True)
         suite.cases.append(turned)
 
         def start(a: Any, b: Any) -> Callable[[], Any]:
@@ -67,7 +68,7 @@ def compute(suite: Suite) -> None:
     half = suite.size(4096)
     suite.matmul(half, half, half, "fp32", "compute", torch=True)
     for dtype in ("fp32", "bf16"):
-        suite.cases.append(measure.vector_case(dtype, suite.elements(2**24)))
+        suite.cases.append(vector_case(dtype, suite.elements(2**24)))
 
 
 def pallas_copy(x: Any) -> Any:

@@ -7,7 +7,6 @@ import io
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -16,7 +15,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from roofline_helpers.measure import Case
+from roofline_helpers.device import Case
 from tools.gpu.pytorch import torch_or_none
 
 LAUNCHES = 5
@@ -93,21 +92,19 @@ def count(
         command += [*counting, "--count-into", str(names), "--counter-time", str(timeout)]
         environment = {**os.environ, "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.25"}
         log = Path(scratch) / "ncu.csv"
-        notes = []
+        within = ["timeout", "--signal=KILL", f"{timeout + 180:.0f}"]  # ncu, and what it watches
         with log.open("w", encoding="utf-8") as out:
-            process = subprocess.Popen(
-                command, stdout=out, stderr=subprocess.PIPE, text=True, env=environment,
-                cwd=folder, start_new_session=True,
-            )  # fmt: skip
-            try:
-                _, errors = process.communicate(timeout=timeout + 180)
-                notes += [line for line in errors.split("\n") if line.startswith("not counted")]
-                if process.returncode:
-                    notes.append(f"ncu ended with {process.returncode}: {errors[-300:]}")
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)  # ncu, and what it watches
-                process.communicate()
-                notes.append(f"ncu was stopped after {timeout + 180:.0f} s")
+            done = subprocess.run(
+                [*within, *command],
+                stdout=out,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=environment,
+                cwd=folder,
+            )
+        notes = [line for line in done.stderr.split("\n") if line.startswith("not counted")]
+        if done.returncode:
+            notes.append(f"ncu ended with {done.returncode}: {done.stderr[-300:]}")
         text = log.read_text("utf-8", errors="replace")
         try:
             ran = [tuple(each) for each in json.loads(names.read_text("utf-8"))]

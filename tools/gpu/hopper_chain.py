@@ -1,33 +1,26 @@
 # mypy: ignore-errors
 """LayerNorm → GELU → dropout → residual on Hopper's copy engine: an experiment in Mosaic GPU.
 
-    python -m tools.gpu.hopper_chain --out h200-tma.json
-
 On a GPU, XLA sets nearly all of the L1 cache aside as shared memory, which Pallas' Triton kernels
 don't use. Pallas' other GPU backend, Mosaic GPU, does: here the tensor memory accelerator (TMA)
 copies rows to it and back, past the L1, which is left to γ and β. Needs JAX ≥ 0.10 and a GPU of
-compute capability 9.0; our Triton kernel is timed as well where there are Triton and PyTorch.
+compute capability 9.0. Its time, beside those of the Triton kernels, is the trial "h200-tma".
 
 One program a row, in shared memory; arithmetic in fp32, exponentials and roots approximate.
 """
 
 from __future__ import annotations
 
-import argparse
-import datetime
 import functools
 import math
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.experimental.pallas import mosaic_gpu as gpu
 
-from roofline_helpers import measure, records
-from roofline_helpers._checks import BadValue
-from tools.gpu.chain import EPS, RATE, chain_mask, pallas_chain
-from tools.gpu.pytorch import Torch
+from roofline_helpers.common.checks import BadValue
+from tools.gpu.chain import EPS, RATE, chain_mask
 
 WIDE = 256  # elements: the copy engine takes no longer side of a box
 SHAPE = 65536, 4096
@@ -100,54 +93,3 @@ def arrays(rows, columns):
         jax.random.normal(key, shape, jnp.bfloat16) for key, shape in zip(keys, shapes, strict=True)
     )
     return x, gamma, beta, chain_mask(rows, columns)(), residual
-
-
-def by_hand(rows, columns):
-    """Return the seconds of the kernel written in Triton; None where there is none."""
-    try:
-        import torch
-
-        from tools.gpu import triton_chain
-    except ImportError:
-        return None
-    sizes = ((rows, columns), (columns,), (columns,), (rows, columns), (rows, columns))
-    tensors = [torch.randn(size, device="cuda", dtype=torch.bfloat16) for size in sizes]
-    call = triton_chain.start(*tensors, EPS, RATE, torch.empty_like)
-    return measure.clock(Torch(call)).median
-
-
-def main():
-    """Time our kernel by both backends, in turn, and Triton's; write them down."""
-    parser = argparse.ArgumentParser(description="The chain by Pallas' two GPU backends.")
-    parser.add_argument("--out", metavar="FILE.json")
-    out = parser.parse_args().out
-    made = arrays(*SHAPE)
-    ways = {"Pallas": pallas_chain, "Pallas, Mosaic GPU": chain}
-    ours, theirs = (jax.jit(way)(*made).astype(jnp.float32) for way in ways.values())
-    error = float(jnp.max(jnp.abs(ours - theirs)))
-    del ours, theirs
-    seconds = {name: [] for name in ways}
-    for name in [*ways, *reversed(ways)]:
-        seconds[name].append(measure.time(ways[name], *made).median)
-        print(f"{name}: {1e6 * seconds[name][-1]:.1f} µs", flush=True)
-    if (alone := by_hand(*SHAPE)) is not None:
-        seconds["Triton by hand"] = [alone]
-        print(f"Triton by hand: {1e6 * alone:.1f} µs", flush=True)
-    if out:
-        about = measure.device()
-        trial = {
-            "schema": measure.TRIAL,
-            "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "command": f"python -m tools.gpu.hopper_chain --out {Path(out).name}",
-            "device": {"kind": about["kind"], "chip": about["chip"]},
-            "software": measure.software(),
-            "shape": list(SHAPE),
-            "error": error,
-            "notes": list(measure.busy()),
-            "seconds": seconds,
-        }
-        records.save(out, trial)
-
-
-if __name__ == "__main__":
-    main()

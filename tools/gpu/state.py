@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import contextlib
+import statistics
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from roofline_helpers.measure import nvml
+from roofline_helpers.device.machine import open_nvml
+
+READS, APART = 6, 0.005
+"""How often the clock is read, and seconds from one read to the next."""
 
 
 def probe() -> Callable[[], Mapping[str, Any]] | None:
     """Return a function that reads clock, power and temperature, if pynvml is here."""
-    there = nvml.opened()
+    there = open_nvml()
     if there is None:
         return None
     pynvml, handle = there
 
+    def clock(kind: int) -> float:
+        return float(pynvml.nvmlDeviceGetClockInfo(handle, kind)) * 1e6
+
     def look() -> Mapping[str, Any]:
         state: dict[str, Any] = {}
         with contextlib.suppress(Exception):
-            state["clock"] = pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM) * 1e6
-            state["memory_clock"] = (
-                pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM) * 1e6
-            )
+            seen = []
+            for _ in range(READS):
+                seen.append(clock(pynvml.NVML_CLOCK_SM))
+                time.sleep(APART)
+            state["clock"] = statistics.mean(seen)
+            state["memory_clock"] = clock(pynvml.NVML_CLOCK_MEM)
             state["power"] = pynvml.nvmlDeviceGetPowerUsage(handle) / 1e3
             state["temperature"] = pynvml.nvmlDeviceGetTemperature(handle, 0)
             state["throttle"] = pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from roofline_helpers import measure
-from roofline_helpers.measure import Case, array
+from roofline_helpers import device
+from roofline_helpers.device import Case
+from roofline_helpers.device.workloads import array
 from roofline_helpers.work import Work
 from tools.gpu.pytorch import Torch, torch_or_none
 
@@ -98,7 +99,7 @@ class Suite:
         self, m: int, n: int, k: int, dtype: str, group: str, *, batch: int = 1, torch: bool = False
     ) -> None:
         """Add a product in JAX, and in PyTorch right after it."""
-        case = measure.matmul_case(m, n, k, dtype, batch=batch, group=group)
+        case = device.matmul_case(m, n, k, dtype, batch=batch, group=group)
         self.cases.append(case)
 
         def start(a: Any, b: Any) -> Callable[[], Any]:

@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from roofline_helpers import compiled
+from roofline_helpers import xla
 from tools import books
 from tools.notebooks import run as notebooks
 
@@ -53,15 +53,15 @@ def make_whole() -> None:
     for path in books.notebooks():
         if 'use="record"' in path.read_text("utf-8"):
             with tempfile.TemporaryDirectory() as directory:
-                environment = {compiled.RECORD_TO: directory, compiled.USE: "whole"}
-                notebooks.execute(path, show=True, environment=environment, seconds=PATIENCE)
+                environment = {xla.RECORD_TO: directory, xla.USE: "whole"}
+                notebooks.execute(path, environment=environment, seconds=PATIENCE)
                 for made in Path(directory).glob(f"{WHOLE}*.json"):
                     shutil.copy(made, KEPT)
 
 
 def main() -> int:
     """Make the records anew, then keep or compare them."""
-    missing = compiled.can_compile("v6e")
+    missing = xla.can_compile("v6e")
     if missing:
         print(f"records can't be made here: {missing}", file=sys.stderr)
         return 1
@@ -73,10 +73,10 @@ def main() -> int:
         print("\n".join(stale) or "all records as before")
         return 1 if stale else 0
     with tempfile.TemporaryDirectory() as directory:
-        environment = {compiled.RECORD_TO: directory, compiled.USE: "compiler"}
+        environment = {xla.RECORD_TO: directory, xla.USE: "compiler"}
         for path in filter(recorded_by, books.notebooks()):
             print(f"{path.stem} …", flush=True)
-            notebooks.execute(path, show=True, environment=environment)
+            notebooks.execute(path, environment=environment)
         print("\n".join(differing(Path(directory))) or "all records as before")
         for path in KEPT.glob(f"{WHOLE}*.json"):
             shutil.copy(path, directory)

@@ -13,23 +13,22 @@ from __future__ import annotations
 
 import argparse
 import copy
-import hashlib
 import os
 import re
 import struct
 import sys
-import tempfile
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
-from traitlets.config import Config
 
+from roofline_helpers.common import records
 from tools import books
 
 SETUP_ID = "setup"
@@ -43,7 +42,6 @@ ENVIRONMENT = {
     "TF_CPP_MIN_LOG_LEVEL": "3",
     "PYDEVD_DISABLE_FILE_VALIDATION": "1",
 }
-CELL_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 # What differs from one run or one machine to the next
 PATHS = re.compile(r"(?<![\w.:/])/(?:home|root|tmp|Users|private|var|work|content|opt)/[\w./-]+")
 TEMPORARY = re.compile(r"ipykernel_\d+|\b0x[0-9a-f]{8,}\b")
@@ -91,34 +89,27 @@ def output_text(output: Any) -> str:
     return "\n".join(str(part) for part in parts)
 
 
-def join_streams(outputs: list[Any]) -> list[Any]:
-    """Return the outputs with neighbouring writes to one stream made one."""
-    joined: list[Any] = []
-    for output in outputs:
-        last = joined[-1] if joined else None
-        if (
-            last is not None
-            and output.output_type == last.output_type == "stream"
-            and output.name == last.name
-        ):
-            last.text += output.text
-        else:
-            joined.append(copy.deepcopy(output))
-    return joined
+def setup(notebook: Any) -> Any:
+    """Return the setup cell, a notebook's first code cell.
 
-
-def new_id(source: str, taken: set[str]) -> str:
-    """Return an id made from a cell's source, not among the taken ones."""
-    digest = hashlib.sha256(source.encode()).hexdigest()
-    candidates = [digest[:8], *(f"{digest[:8]}-{count}" for count in range(2, 1000))]
-    return next(one for one in candidates if one not in taken)
+    Raises
+    ------
+    ValueError
+        That isn't it.
+    """
+    first = next((cell for cell in notebook.cells if cell.cell_type == "code"), None)
+    if first is None or first.get("id") != SETUP_ID:
+        raise ValueError(
+            f"the first code cell's id is not {SETUP_ID!r}; `new` makes such a notebook"
+        )
+    return first
 
 
 def normalise(notebook: Any) -> Any:
     """Return the notebook as it is committed.
 
-    Ids stay where they are valid and unique; metadata is what the book uses (kernel, tags, alt
-    texts and captions); code cells count from 1; streams are joined; pictures carry no notes, and
+    Ids stay where they are unique; metadata is what the book uses (kernel, tags, alt
+    texts and captions); code cells count from 1; pictures carry no notes, and
     questions no script: executed, they bring it, and the site has its own.
     """
     result = copy.deepcopy(notebook)
@@ -130,8 +121,8 @@ def normalise(notebook: Any) -> Any:
     count = 0
     for cell in result.cells:
         cell.source = "\n".join(line.rstrip() for line in cell.source.rstrip().split("\n"))
-        if not CELL_ID.fullmatch(cell.get("id", "")) or cell.id in taken:
-            cell.id = new_id(cell.source, taken)
+        if "id" not in cell or cell.id in taken:
+            cell.id = nbformat.v4.new_code_cell().id
         taken.add(cell.id)
         metadata = {key: cell.metadata[key] for key in ("tags", "mystnb") if cell.metadata.get(key)}
         if "tags" in metadata:
@@ -143,7 +134,6 @@ def normalise(notebook: Any) -> Any:
         count += 1
         if cell.execution_count is not None:
             cell.execution_count = count
-        cell.outputs = join_streams(cell.outputs)
         for output in cell.outputs:
             if "metadata" in output:
                 output.metadata = nbformat.from_dict({})
@@ -193,22 +183,8 @@ def keep_machine_values(fresh: Any, committed: Any) -> None:
             cell.outputs = copy.deepcopy(old.outputs)
 
 
-def by_files(folder: str) -> Config:
-    """Return a client's settings by which it talks to its kernel through sockets in a folder.
-
-    A port that is free when it is chosen may be taken before the kernel opens it: then it dies.
-    """
-    if os.name != "posix":
-        return Config()
-    return Config(KernelManager={"transport": "ipc", "ip": f"{folder}/kernel"})
-
-
 def execute(
-    path: Path,
-    kernel: str = "python3",
-    show: bool = False,
-    environment: Mapping[str, str] | None = None,
-    seconds: int = SECONDS,
+    path: Path, environment: Mapping[str, str] | None = None, seconds: int = SECONDS
 ) -> Any:
     """Run a notebook from its first cell in a fresh kernel; return it, the file untouched.
 
@@ -220,63 +196,29 @@ def execute(
         Where a cell fails or takes longer than ``seconds``: file, cell number, source and error.
     """
     notebook = load(path)
+    begun: list[Any] = []
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
-    numbers = {
-        index: number
-        for number, index in enumerate(
-            (index for index, cell in enumerate(notebook.cells) if cell.cell_type == "code"), 1
-        )
-    }
-    reached = 0
-
-    def begin(cell: Any, cell_index: int) -> None:
-        nonlocal reached
-        reached = cell_index
-        if show and cell_index in numbers and sys.stderr.isatty():
-            progress = f"\r{path.name}: cell {numbers[cell_index]} of {len(numbers)} "
-            print(progress, end="", file=sys.stderr, flush=True)
-
-    sockets = tempfile.TemporaryDirectory()
     client = NotebookClient(
         notebook,
         timeout=seconds,
-        config=by_files(sockets.name),
-        kernel_name=kernel,
+        kernel_name="python3",
         record_timing=False,
+        coalesce_streams=True,
         extra_arguments=["--log-level=ERROR"],
         resources={"metadata": {"path": str(path.parent)}},
-        on_cell_start=begin,
+        on_cell_execute=lambda cell, cell_index: begun.append(cell),
     )
-    wanted = {**ENVIRONMENT, **(environment or {})}
-    saved = {key: os.environ.get(key) for key in wanted}
-    os.environ.update(wanted)
     try:
-        with sockets:
+        with patch.dict(os.environ, {**ENVIRONMENT, **(environment or {})}):
             client.execute()
     except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
         what = getattr(error, "ename", None)
         reason = f"{what}: {error.evalue}" if what else str(error).strip()
-        raise Refused(
-            f"{path.name}, code cell {numbers.get(reached, '?')}: {reason}\n"
-            f"--- the cell\n{notebook.cells[reached].source}"
-        ) from error
-    finally:
-        for key, value in saved.items():
-            if value is None:
-                os.environ.pop(key, None)
-            else:
-                os.environ[key] = value
+        where = f"{path.name}, code cell {len(begun)}"
+        raise Refused(f"{where}: {reason}\n--- the cell\n{begun[-1].source}") from error
     return notebook
-
-
-def write(texts: dict[Path, str]) -> None:
-    """Write files so that each is either as before or complete."""
-    for path, text in texts.items():
-        unfinished = path.with_name(f".{path.name}.new")
-        unfinished.write_text(text, "utf-8")
-        unfinished.replace(path)
 
 
 def execute_all(paths: list[Path], refresh: bool) -> int:
@@ -285,7 +227,7 @@ def execute_all(paths: list[Path], refresh: bool) -> int:
     for path in paths:
         begun = time.perf_counter()
         committed = load(path)
-        fresh = execute(path, show=True)
+        fresh = execute(path)
         if not refresh:
             keep_machine_values(fresh, committed)
         fresh = normalise(fresh)
@@ -293,9 +235,9 @@ def execute_all(paths: list[Path], refresh: bool) -> int:
         text = dump(fresh)
         changed = "changed" if text != path.read_text("utf-8") else "as committed"
         texts[path] = text
-        lead = "\r" if sys.stderr.isatty() else ""
-        print(f"{lead}{path.name:34}{time.perf_counter() - begun:6.1f} s  {changed}", flush=True)
-    write({path: text for path, text in texts.items() if text != path.read_text("utf-8")})
+        print(f"{path.name:34}{time.perf_counter() - begun:6.1f} s  {changed}", flush=True)
+    for path, text in texts.items():
+        records.write(path, text)
     return 0
 
 
@@ -328,16 +270,16 @@ def new(path: Path, title: str) -> None:
         raise Refused(f"{path} exists already")
     overview = f"# {title}\n\n## What you'll learn\n\n- \n\n## What you need\n\n- "
     markdown, code = nbformat.v4.new_markdown_cell, nbformat.v4.new_code_cell
-    setup = code(repository.setup_cell(repository.current(books.ROOT)), id=SETUP_ID)
-    setup.metadata["tags"] = ["hide-cell"]
+    first = code(repository.setup_cell(repository.current(books.ROOT)), id=SETUP_ID)
+    first.metadata["tags"] = ["hide-cell"]
     cells = [
         markdown(overview, id="overview"),
-        setup,
+        first,
         code("import roofline_helpers as rh", id="imports"),
         markdown("## Take-away\n\n- ", id="take-away"),
         markdown("## Exercises\n\n1. ", id="exercises"),
     ]
-    write({path: dump(normalise(nbformat.v4.new_notebook(cells=cells)))})
+    records.write(path, dump(normalise(nbformat.v4.new_notebook(cells=cells))))
 
 
 def main() -> int:

@@ -10,15 +10,14 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from playwright.sync_api import Browser, Error, sync_playwright
 
-WHOLE = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 # A window of a whole browser takes more than twice the processor time of one of the shell, which
 # lays out and runs pages with the same code
-NAMES = ("chromium-headless-shell", *WHOLE)
+NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 FLAGS = [
     # Names resolve to this machine or to nothing: the browser's own services stay silent too
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1",
@@ -26,10 +25,10 @@ FLAGS = [
 ]
 
 
-def executable(names: Sequence[str] = NAMES) -> str | None:
+def executable() -> str | None:
     """Return the path of the machine's own Chromium, or None: then Playwright's is tried."""
     named = os.environ.get("CHROMIUM")
-    return named or next((path for name in names if (path := shutil.which(name))), None)
+    return named or next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
 @contextmanager

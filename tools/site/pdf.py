@@ -8,15 +8,12 @@ without the package's reference, which nobody reads on paper. Answers stand belo
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
-import sys
 from html import escape
 from pathlib import Path
 
 from bs4 import BeautifulSoup, Tag
-from playwright.sync_api import Error
 
 from tools import books
 from tools.site import chrome
@@ -146,20 +143,13 @@ def linked(site: Path) -> int:
     return count
 
 
-def main() -> int:
+def main() -> None:
     """Print and link."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--site", type=Path, default=books.ROOT / "_build/html")
-    site = parser.parse_args().site.resolve()
+    site = books.ROOT / "_build/html"
     target = site / NAME
-    try:
-        printed(site, target, [name for name in books.pages() if not name.startswith(LEFT_OUT)])
-    except (Error, FileNotFoundError) as error:
-        print(f"no PDF: {error}", file=sys.stderr)
-        return 1
+    printed(site, target, [name for name in books.pages() if not name.startswith(LEFT_OUT)])
     print(f"{target}: {target.stat().st_size / 1e6:.1f} MB, linked from {linked(site)} pages")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -68,6 +68,13 @@
     });
   }
 
+  // The list of chapters shows the page that is read
+  const chapters = document.getElementById("contents");
+  const here = chapters.querySelector("[aria-current]");
+  const center = () => here && (chapters.scrollTop = here.offsetTop - chapters.clientHeight / 2);
+  chapters.addEventListener("toggle", center);
+  center();
+
   // The section being read
   const links = new Map();
   for (const link of document.querySelectorAll("nav.sections a")) {
@@ -103,42 +110,6 @@
       block.append(copy);
     }
   }
-
-  // What a term means, next to it: on hover and on focus, until Escape
-  const card = document.createElement("div");
-  card.id = "term-card";
-  card.setAttribute("role", "tooltip");
-  card.popover = "manual";
-  let hiding = 0;
-  const hide = () => {
-    document.querySelector("[aria-describedby=term-card]")?.removeAttribute("aria-describedby");
-    if (card.matches(":popover-open")) card.hidePopover();
-  };
-  const hideSoon = () => (hiding = setTimeout(hide, 200));
-  const show = (link) => {
-    clearTimeout(hiding);
-    hide();
-    card.textContent = link.dataset.card;
-    link.setAttribute("aria-describedby", card.id);
-    card.showPopover();
-    const place = link.getBoundingClientRect();
-    const own = card.getBoundingClientRect();
-    const below = place.bottom + own.height + 8 < innerHeight;
-    card.style.left = `${Math.max(8, Math.min(place.left, innerWidth - own.width - 8))}px`;
-    card.style.top = `${below ? place.bottom + 4 : place.top - own.height - 4}px`;
-  };
-  const terms = document.querySelectorAll("a[data-card]");
-  if (terms.length) document.querySelector("main").append(card);
-  for (const link of terms) {
-    link.addEventListener("pointerenter", (event) => event.pointerType === "mouse" && show(link));
-    link.addEventListener("pointerleave", hideSoon);
-    link.addEventListener("focus", () => link.matches(":focus-visible") && show(link));
-    link.addEventListener("blur", hide);
-  }
-  card.addEventListener("pointerenter", () => clearTimeout(hiding));
-  card.addEventListener("pointerleave", hideSoon);
-  addEventListener("keydown", (event) => event.key === "Escape" && hide());
-  addEventListener("scroll", hide, { passive: true });
 
   // What scrolls inside itself can be reached and scrolled by keyboard
   const scrollers = document.querySelectorAll("article .scroll, article pre, article .math-block, article .text_html");

@@ -14,8 +14,7 @@
     root.dataset.theme = mode === "light" || mode === "dark" ? mode : dark.matches ? "dark" : "light";
     // A figure's dark version is asked for by a media query: a choice against the system replaces it
     for (const source of document.querySelectorAll("picture > source[data-dark]")) {
-      const where = source.dataset.dark || "all"; // a phone's version keeps its width
-      source.media = mode === "dark" ? where : mode === "light" ? "not all" : `${where} and (prefers-color-scheme: dark)`;
+      source.media = mode === "dark" ? "all" : mode === "light" ? "not all" : "(prefers-color-scheme: dark)";
     }
   };
   root.classList.add("js");

@@ -66,12 +66,12 @@ def main() -> None:
     import jax
     from compiled_suite import SUITE
 
-    from roofline_helpers import compiled
+    from roofline_helpers import xla
 
     for chip, names in WANTED.get(jax.__version__, {}).items():
         for name in names:
             fn, args, options = SUITE[name].make()
-            report = compiled.analyze(fn, *args, chip=None if chip == "cpu" else chip, **options)
+            report = xla.analyze(fn, *args, chip=None if chip == "cpu" else chip, **options)
             path = HERE / f"{name}.{chip}.jax-{jax.__version__}.hlo"
             path.write_text(stripped(report.text), "utf-8")
             print(path.name, path.stat().st_size)

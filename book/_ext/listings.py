@@ -1,0 +1,91 @@
+"""Sphinx extension: the search index, ``sitemap.xml``, and ``llms.txt``."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from bs4 import BeautifulSoup, Tag
+from sphinx.application import Sphinx
+
+import chapters
+
+SILENT = "script, style, svg, button, .cell_input, .headerlink, .section-number"
+HEADING = re.compile("h[1-4]")
+
+
+def plain(part: Tag | None) -> str:
+    """Return an element's text in one line."""
+    return " ".join(part.get_text(" ").split()) if part else ""
+
+
+def sections(page: str) -> list[tuple[str, str, str]]:
+    """Return anchor, heading and text, without code, of each section of a page's HTML."""
+    soup = BeautifulSoup(page, "html.parser")
+    for one in soup.select(SILENT):
+        one.decompose()
+    for one in soup.find_all("wbr"):
+        one.unwrap()
+    soup.smooth()
+    found = []
+    for section in reversed(soup.select("article section")):  # inner ones before outer ones
+        section.extract()
+        heading = section.find(HEADING)
+        title = plain(heading.extract()) if isinstance(heading, Tag) else ""
+        found.append((str(section.get("id", "")), title, plain(section)))
+    return found[::-1]
+
+
+def search_index(site: Path, names: list[str]) -> str:
+    """Return the search page's script: address, page, heading and text of each section."""
+    rows = []
+    for name in names:
+        found = sections((site / f"{name}.html").read_text("utf-8"))
+        for number, (anchor, title, text) in enumerate(found):
+            rows.append([f"{name}.html" + f"#{anchor}" * bool(number), found[0][1], title, text])
+    body = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
+    return f"window.searchIndex = [\n{body}\n];\n"
+
+
+def llms(app: Sphinx, names: list[str]) -> str:
+    """Return ``llms.txt``: what the book is, and a line for each page."""
+    about, config = chapters.about(Path(app.srcdir)), app.config
+    described = {name: about.get(name, {}).get("description", "") for name in names}
+    lines = [f"# {config.html_title}", "", f"> {described[config.root_doc]}", "", "## Pages", ""]
+    for name in names:
+        link = f"[{app.env.titles[name].astext()}]({config.html_baseurl}{name}.html)"
+        lines.append(f"- {link}: {described[name]}".removesuffix(": "))
+    return "\n".join(lines) + "\n"
+
+
+def sitemap(app: Sphinx, names: list[str]) -> str:
+    """Return the addresses of all pages, as search engines take them."""
+    places = [f"{name}.html".removeprefix(f"{app.config.root_doc}.html") for name in names]
+    urls = "".join(f"<url><loc>{app.config.html_baseurl}{place}</loc></url>\n" for place in places)
+    return f'<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">\n{urls}</urlset>\n'
+
+
+def finish(app: Sphinx, error: Exception | None) -> None:
+    """Write the lists once the pages are written."""
+    if error is not None or app.builder.name != "html":
+        return
+    site, names = Path(app.outdir), sorted(app.env.found_docs)
+    (site / "_static/search-index.js").write_text(search_index(site, names), "utf-8")
+    (site / "llms.txt").write_text(llms(app, names), "utf-8")
+    if app.config.html_baseurl:
+        (site / "sitemap.xml").write_text(sitemap(app, names), "utf-8")
+
+
+def no_index(app: Sphinx) -> None:
+    """Have Sphinx make no search index: the search page has its own, and looks through that."""
+    if app.builder.name == "html":
+        app.builder.search = False
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Connect to Sphinx: before all is packed."""
+    app.connect("builder-inited", no_index)
+    app.connect("build-finished", finish, priority=700)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

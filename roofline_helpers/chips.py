@@ -1,0 +1,593 @@
+"""Chips: peaks, memory and links, each figure with the page that it was read on."""
+
+from __future__ import annotations
+
+import datetime
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from html import escape
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from roofline_helpers.common.checks import BadType, UnknownName, flag, name_of, shown, size
+from roofline_helpers.common.dtypes import computed_as
+from roofline_helpers.common.dtypes import dtype as dtype_of
+from roofline_helpers.common.show import facts_html, si
+from roofline_helpers.roofline import Roofline
+from roofline_helpers.roofline.model import UNITS
+
+if TYPE_CHECKING:
+    import pandas
+
+
+# --- Figures: numbers that carry the page they were read on, or the record they were measured in -
+
+
+@dataclass(frozen=True)
+class Source:
+    """A page that figures were read on, or the file of this repository that measured them.
+
+    Examples
+    --------
+    >>> from roofline_helpers import chip
+    >>> source = chip("v6e").peak("bf16").source
+    >>> source.public, source.read.year
+    (True, 2026)
+    """
+
+    key: str
+    title: str
+    url: str
+    read: datetime.date
+    kind: str
+
+    @property
+    def public(self) -> bool:
+        """Whether `url` is a page's address, and not a path in this repository."""
+        return self.url.startswith("https://")
+
+
+@dataclass(frozen=True, repr=False)
+class Figure:
+    """One number of a chip: shows itself with its source.
+
+    `basis` is "vendor" (the vendor's own text), "secondary" (somebody quoting it), "derived"
+    (arithmetic; `note` gives the formula), "measured" (by us or by somebody who says how) or
+    "unverified". `sparse` is the headline that assumes
+    2:4 sparsity, where there is one. ``float(figure)`` is the value.
+
+    Examples
+    --------
+    >>> from roofline_helpers import chip
+    >>> peak = chip("v6e").peak("bf16")
+    >>> peak.value, peak.unit, peak.basis
+    (918000000000000.0, 'FLOP/s', 'vendor')
+    """
+
+    value: float
+    unit: str
+    source: Source
+    basis: str
+    note: str = ""
+    sparse: float | None = None
+
+    def __float__(self) -> float:
+        return self.value
+
+    def __str__(self) -> str:
+        unit = self.unit.replace("byte", "B")
+        return si(self.value, unit, {"FLOP/s": "T", "B/s": "G"}.get(unit), 4)
+
+    def _line(self) -> str:
+        """Return what it shows of itself: its value, where that is from, what else there is."""
+        source = f"{self.source.title}, read {self.source.read:%Y-%m-%d}"
+        return "; ".join(filter(None, [f"{self}, {self.basis}: {source}", self.note]))
+
+    def __repr__(self) -> str:
+        return f"<{self._line()}>"
+
+    def _repr_html_(self) -> str:
+        title = escape(self.source.title)
+        link = f'<a href="{escape(self.source.url)}">{title}</a>' if self.source.public else title
+        return f"<p>{escape(self._line()).replace(title, link, 1)}</p>"
+
+    def over(self, n: int) -> Figure:
+        """Return the share that one of `n` equal parts has of it.
+
+        Raises
+        ------
+        BadType, BadValue
+            n is not a whole number of at least 1.
+        """
+        n = int(size("n", n))
+        sparse = None if self.sparse is None else self.sparse / n
+        note = f"{self.note + '; ' if self.note else ''}the chip's figure / {n}"
+        return replace(self, value=self.value / n, sparse=sparse, basis="derived", note=note)
+
+
+@dataclass(frozen=True)
+class Link:
+    """The links of one kind that a chip has: `count` of them, each carrying `rate` one way.
+
+    `latency` is what one hop takes, in seconds, where anybody printed it. ``float(link)`` is what
+    the chip can send over all of them at once.
+
+    Examples
+    --------
+    >>> from roofline_helpers import chip
+    >>> ici = chip("v6e").links["ici"]
+    >>> ici.count, f"{ici.total}"
+    (4, '400 GB/s')
+    """
+
+    rate: Figure
+    count: int = 1
+    latency: Figure | None = None
+
+    @property
+    def total(self) -> Figure:
+        """Bytes per second that the chip can send, one way, over all its links of this kind."""
+        if self.count == 1:
+            return self.rate
+        note = f"{self.rate.note + '; ' if self.rate.note else ''}{self.count} links x {self.rate}"
+        return replace(self.rate, value=self.count * self.rate.value, basis="derived", note=note)
+
+    def __float__(self) -> float:
+        return self.total.value
+
+    def over(self, n: int) -> Link:
+        """Return the share that one of `n` devices has of it; raise as `Figure.over`."""
+        return replace(self, rate=self.rate.over(n))
+
+
+@dataclass(frozen=True)
+class Reached:
+    """What anybody measured on a chip: ceilings that software really reached.
+
+    A ceiling is the fastest that was sustained, so that nothing of the same kind beats it.
+
+    Parameters
+    ----------
+    matrix, vector : mapping of str to Figure
+        FLOP/s by data type: the best of all shapes that were tried.
+    streams : mapping of str to Figure
+        Byte/s of the main memory by what streams: "read", "write", "copy", "add" (two in, one
+        out) and so on, those of the tensor's bytes that are read and those that are written.
+    sizes : mapping of str to mapping of int to float
+        FLOP/s of the product of two square matrices, by data type and side.
+
+    Examples
+    --------
+    >>> from roofline_helpers import chip
+    >>> f"{chip('h200').reached.matrix['bf16']}"
+    '678.7 TFLOP/s'
+    """
+
+    matrix: Mapping[str, Figure] = field(default_factory=dict)
+    vector: Mapping[str, Figure] = field(default_factory=dict)
+    streams: Mapping[str, Figure] = field(default_factory=dict)
+    sizes: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+
+    def stream(self, name: str | None = None) -> Figure | None:
+        """Return one stream, or that of reading: the memory ceiling. None if none is known.
+
+        Nearly all kernels read more than they write. A mix of both is slower on most memories, so
+        compare a kernel that copies with ``stream("copy")``, and one that only writes with
+        ``stream("write")``. Where nobody measured reading alone, it is the fastest stream.
+
+        Raises
+        ------
+        UnknownName
+            That stream was not measured; the message lists those that were.
+        """
+        if name is not None:
+            return self.streams[name_of("stream that was measured", name, self.streams)]
+        fastest = max(self.streams.values(), key=float, default=None)
+        return self.streams.get("read", fastest)
+
+    def over(self, n: int) -> Reached:
+        """Return the share that one of `n` equal parts has of it."""
+
+        def shares(figures: Mapping[str, Figure]) -> dict[str, Figure]:
+            return {name: figure.over(n) for name, figure in figures.items()}
+
+        sizes = {
+            dtype: {side: rate / n for side, rate in by_side.items()}
+            for dtype, by_side in self.sizes.items()
+        }
+        return Reached(shares(self.matrix), shares(self.vector), shares(self.streams), sizes)
+
+
+# --- Chips: peaks, memory and links, each figure with the page that it was read on ---------------
+
+
+@dataclass(frozen=True)
+class Memory:
+    """One memory level: capacity in bytes, bandwidth in byte/s where it is published.
+
+    `capacity` of the main memory is what software can allocate, `printed` what the vendor's page
+    says.
+
+    Examples
+    --------
+    >>> hbm = chip("v6e").memory["hbm"]
+    >>> f"{hbm.capacity}, {hbm.bandwidth}"
+    '33.55 GB, 1,638 GB/s'
+    """
+
+    technology: str
+    capacity: Figure
+    bandwidth: Figure | None = None
+    printed: Figure | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class Chip:
+    """A device with peaks, memory levels and links.
+
+    `matrix` and `vector` hold the dense peak of each data type (FLOP/s) on that unit, `memory`
+    the levels, "hbm" first, and `links` what joins it to others. `devices` is the number of
+    devices that JAX shows for one chip.
+
+    `reached` is what anybody measured of these ceilings. `floor` is what a small kernel costs
+    a program (s), from its start to the start of the next; its own duration may be shorter.
+    `dispatch` is the shortest call of a compiled program from Python (s): the floor of a program,
+    not of a kernel. Both are None where nobody measured them.
+
+    Examples
+    --------
+    >>> v6e = chip("v6e")
+    >>> v6e.name, v6e.kind, f"{v6e.peak('bf16')}"
+    ('TPU v6e', 'tpu', '918 TFLOP/s')
+    """
+
+    key: str
+    name: str
+    vendor: str
+    kind: str
+    year: int
+    aliases: tuple[str, ...]
+    device_kinds: tuple[str, ...]
+    devices: int
+    matrix: Mapping[str, Figure]
+    vector: Mapping[str, Figure]
+    memory: Mapping[str, Memory]
+    links: Mapping[str, Link]
+    clock: Figure | None = None
+    power: Figure | None = None
+    reached: Reached = field(default_factory=Reached)
+    floor: Figure | None = None
+    dispatch: Figure | None = None
+
+    def __repr__(self) -> str:
+        facts = ", ".join(f"{path} {figure}" for path, figure in self.figures().items())
+        return f"<{self.name}: {facts}>"
+
+    def _repr_html_(self) -> str:
+        facts = {path: str(figure) for path, figure in self.figures().items()}
+        return facts_html(self.name, facts)
+
+    @property
+    def half(self) -> str:
+        """The matrix unit's 16-bit type, "bf16", or "fp16" on a chip that has no bf16."""
+        return "bf16" if "bf16" in self.matrix else "fp16"
+
+    @property
+    def on_chip(self) -> tuple[str, float]:
+        """The level that holds most on the chip, VMEM or the last cache – its name and its bytes.
+
+        Without bytes where none is known.
+        """
+        inner = {name: level.capacity.value for name, level in self.memory.items()}
+        inner["hbm"] = 0.0
+        name = max(inner, key=lambda level: inner[level])
+        return name, inner[name]
+
+    def peak(self, dtype: Any = "bf16", unit: str | None = None) -> Figure:
+        """Return the dense peak for a data type, FLOP/s.
+
+        Parameters
+        ----------
+        dtype : str or data type
+            The type that the unit computes in.
+        unit : {"matrix", "vector"}, optional
+            Which unit. If not given: the matrix unit where it has the type, else the vector unit.
+
+        Raises
+        ------
+        UnknownName
+            No such type, or none on this chip: the message lists what it has.
+        """
+        wanted = computed_as(dtype)
+        if unit is None:
+            table: Mapping[str, Figure] = {**self.vector, **self.matrix}
+            where = self.name
+        else:
+            unit = name_of("unit", unit, UNITS)
+            where = f"the {unit} unit of {self.name}"
+            table = self.matrix if unit == "matrix" else self.vector
+        if wanted not in table:
+            raise UnknownName(f"{where} has no {wanted} peak. Allowed: {', '.join(table) or '-'}")
+        return table[wanted]
+
+    def roofline(
+        self,
+        dtype: Any = "bf16",
+        unit: str | None = None,
+        levels: Sequence[str] = ("hbm",),
+        network: str | None = None,
+        *,
+        reached: bool | str = False,
+    ) -> Roofline:
+        """Return the published roofline for a data type, or the one that was reached.
+
+        Its vector ceiling is the fp32 peak of the vector unit, or with unit="vector" the peak
+        of the data type itself; its floor that of the chip, where it is known.
+
+        Parameters
+        ----------
+        dtype : str or data type
+            The type that the unit computes in.
+        unit : {"matrix", "vector"}, optional
+            As in `peak`.
+        levels : str or sequence of str
+            Memory levels, outermost first. Only levels with a published bandwidth have a roof.
+        network : str, optional
+            A link of the chip, for instance "ici": adds a network ceiling.
+        reached : bool or str
+            Whether to take measured ceilings (`reached`) instead of published ones. The memory's
+            is that of reading where it was measured, or the named stream, for instance "copy".
+            What nobody measured stays published, and the name of the roofline says so.
+
+        Raises
+        ------
+        UnknownName
+            No such type, unit, level, link or stream on this chip, or no published bandwidth.
+        BadType, BadValue
+            Something that is not a name; no level at all.
+        """
+        if isinstance(levels, str):
+            levels = (levels,)
+        if not isinstance(levels, Sequence):
+            raise BadType(f"levels must be a name or a sequence of names, got {shown(levels)}")
+        unit = None if unit is None else name_of("unit", unit, UNITS)
+        peak = self.peak(dtype, unit)
+        known = {name: m.bandwidth.value for name, m in self.memory.items() if m.bandwidth}
+        chosen = {}
+        for level in levels:
+            kind = f"memory level with a published bandwidth on {self.name}"
+            name = name_of(kind, level, known)
+            chosen[name] = known[name]
+        link = None
+        if network is not None:
+            link = float(self.links[name_of(f"link of {self.name}", network, self.links)])
+        vector = peak if unit == "vector" else self.vector.get("fp32")
+        label = f"{self.name} {dtype_of(dtype)}" + (" vector" if unit == "vector" else "")
+        roof = Roofline(
+            peak=peak.value,
+            levels=chosen,
+            vector=vector.value if vector else None,
+            network=link,
+            floor=self.floor.value if self.floor else None,
+            name=label,
+        )
+        stream = reached if isinstance(reached, str) else None
+        wanted = stream is not None or flag("reached", reached)
+        return self._reached(roof, computed_as(dtype), unit, stream) if wanted else roof
+
+    def _reached(
+        self, roof: Roofline, dtype: str, unit: str | None, stream: str | None
+    ) -> Roofline:
+        """Return a published roofline with what was measured of it in its place."""
+        rates = self.reached
+        on_vector = unit == "vector" or dtype not in self.matrix
+        reached = {
+            "peak": (rates.vector if on_vector else rates.matrix).get(dtype),
+            "memory": rates.stream(stream) if "hbm" in roof.levels else None,
+        }
+        vector = reached["peak"] if unit == "vector" else rates.vector.get("fp32")
+        known = {part: figure.value for part, figure in reached.items() if figure}
+        if not known:
+            return replace(roof, name=f"{roof.name} (as published: nothing was measured)")
+        left = " and ".join(part for part in reached if part not in known)
+        measured = roof.measured(
+            peak=known.get("peak"),
+            levels={"hbm": known["memory"]} if "memory" in known else None,
+            vector=vector.value if vector else None,
+        )
+        name = f"{roof.name}, reached" + (f" ({left} as published)" if left else "")
+        return replace(measured, name=name)
+
+    def per_device(self) -> Chip:
+        """Return what one JAX device has: a v7x chip is two devices, most chips are one."""
+        n = self.devices
+        if n == 1:
+            return self
+        memory = {
+            name: Memory(
+                m.technology,
+                m.capacity.over(n),
+                m.bandwidth and m.bandwidth.over(n),
+                m.printed and m.printed.over(n),
+            )
+            for name, m in self.memory.items()
+        }
+        return replace(
+            self,
+            name=f"{self.name} (1 of {n} devices)",
+            devices=1,
+            matrix={name: figure.over(n) for name, figure in self.matrix.items()},
+            vector={name: figure.over(n) for name, figure in self.vector.items()},
+            memory=memory,
+            links={name: link.over(n) for name, link in self.links.items()},
+            power=self.power and self.power.over(n),
+            reached=self.reached.over(n),
+        )
+
+    def figures(self) -> dict[str, Figure]:
+        """Return every figure of the chip by its path, for instance "memory.hbm.bandwidth"."""
+        figures = {f"matrix.{name}": figure for name, figure in self.matrix.items()}
+        figures |= {f"vector.{name}": figure for name, figure in self.vector.items()}
+        for level, memory in self.memory.items():
+            figures[f"memory.{level}.capacity"] = memory.capacity
+            if memory.printed:
+                figures[f"memory.{level}.printed"] = memory.printed
+            if memory.bandwidth:
+                figures[f"memory.{level}.bandwidth"] = memory.bandwidth
+        for name, link in self.links.items():
+            figures[f"links.{name}"] = link.total
+            if link.latency:
+                figures[f"links.{name}.latency"] = link.latency
+        for name in ("clock", "power", "floor", "dispatch"):
+            if getattr(self, name):
+                figures[name] = getattr(self, name)
+        for part in ("matrix", "vector", "streams"):
+            rates: Mapping[str, Figure] = getattr(self.reached, part)
+            figures |= {f"reached.{part}.{name}": figure for name, figure in rates.items()}
+        return figures
+
+
+def chip(given: Any) -> Chip:
+    """Return a chip by name, alias, or JAX device.
+
+    Parameters
+    ----------
+    given : str, Chip or jax.Device
+        "v7x", "ironwood", "NVIDIA H100 80GB HBM3", or anything with a `device_kind`.
+        Case, spaces, "-" and "_" don't matter.
+
+    Raises
+    ------
+    UnknownName
+        No such chip; the message gives the nearest and lists all.
+    BadType
+        Not a name, and nothing with a `device_kind`.
+
+    Examples
+    --------
+    >>> chip("ironwood").name
+    'TPU v7x'
+    """
+    if isinstance(given, Chip):
+        return given
+    catalogue = _catalogue()
+    asked = getattr(given, "device_kind", given)
+    return catalogue[name_of("chip", asked, catalogue, _spellings())]
+
+
+def all_chips() -> tuple[Chip, ...]:
+    """Return every chip of the catalogue: TPUs by generation, then GPUs, then others.
+
+    Examples
+    --------
+    >>> [chip.key for chip in all_chips()][:4]
+    ['v2', 'v3', 'v4', 'v5e']
+    """
+    return tuple(_catalogue().values())
+
+
+def chips() -> pandas.DataFrame:
+    """Return the catalogue as a table: one row a chip, units in the column names.
+
+    A missing value means that the chip has no such unit or that nothing is published. The memory
+    is what software can allocate of it.
+
+    Examples
+    --------
+    >>> int(chips().loc["TPU v6e", "year"])
+    2024
+    """
+    import pandas
+
+    rows = []
+    for each in all_chips():
+        row: dict[str, Any] = {"chip": each.name, "year": each.year}
+        for name in ("bf16", "fp8", "int8", "fp32"):
+            figure = each.matrix.get(name)
+            row[f"{name} TFLOP/s"] = figure.value / 1e12 if figure else None
+        vector = each.vector.get("fp32")
+        row["vector fp32 TFLOP/s"] = vector.value / 1e12 if vector else None
+        roof = each.roofline(each.half)
+        row["memory GB"] = each.memory["hbm"].capacity.value / 1e9
+        row["memory GB/s"] = roof.bandwidth / 1e9
+        row["ridge FLOP/byte"] = roof.ridge
+        row["JAX devices"] = each.devices
+        rows.append(row)
+    return pandas.DataFrame(rows).set_index("chip")
+
+
+@cache
+def _catalogue() -> dict[str, Chip]:
+    text = resources.files("roofline_helpers").joinpath("data", "chips.toml").read_text("utf-8")
+    data = tomllib.loads(text)
+    sources = {name: Source(key=name, **entry) for name, entry in data["sources"].items()}
+    return {name: _chip(name, entry, sources) for name, entry in data["chips"].items()}
+
+
+@cache
+def _spellings() -> dict[str, str]:
+    return {
+        spelling: each.key
+        for each in _catalogue().values()
+        for spelling in (each.name, *each.aliases, *each.device_kinds)
+    }
+
+
+def _chip(name: str, entry: dict[str, Any], sources: Mapping[str, Source]) -> Chip:
+    def figure(unit: str, data: dict[str, Any]) -> Figure:
+        fields = {**data, "source": sources[data["source"]], "value": float(data["value"])}
+        return Figure(unit=unit, **fields)
+
+    def optional(unit: str, data: dict[str, Any], name: str) -> Figure | None:
+        return figure(unit, data[name]) if name in data else None
+
+    def table(unit: str, data: dict[str, Any]) -> dict[str, Figure]:
+        return {name: figure(unit, each) for name, each in data.items()}
+
+    memory = {
+        level: Memory(
+            technology=data.get("technology", level),
+            capacity=figure("byte", data["capacity"]),
+            bandwidth=optional("byte/s", data, "bandwidth"),
+            printed=optional("byte", data, "printed"),
+        )
+        for level, data in entry["memory"].items()
+    }
+    links = {
+        kind: Link(
+            rate=figure("byte/s", data["rate"]),
+            count=data.get("count", 1),
+            latency=optional("s", data, "latency"),
+        )
+        for kind, data in entry.get("links", {}).items()
+    }
+    measured = entry.get("reached", {})
+    return Chip(
+        key=name,
+        name=entry["name"],
+        vendor=entry["vendor"],
+        kind=entry["kind"],
+        year=entry["year"],
+        aliases=tuple(entry["aliases"]),
+        device_kinds=tuple(entry["device_kinds"]),
+        devices=entry["devices"],
+        matrix=table("FLOP/s", entry["matrix"]),
+        vector=table("FLOP/s", entry.get("vector", {})),
+        memory=memory,
+        links=links,
+        clock=optional("Hz", entry, "clock"),
+        power=optional("W", entry, "power"),
+        reached=Reached(
+            matrix=table("FLOP/s", measured.get("matrix", {})),
+            vector=table("FLOP/s", measured.get("vector", {})),
+            streams=table("byte/s", measured.get("streams", {})),
+            sizes={
+                dtype: {int(side): rate for side, rate in by_side.items()}
+                for dtype, by_side in measured.get("sizes", {}).items()
+            },
+        ),
+        floor=optional("s", entry, "floor"),
+        dispatch=optional("s", entry, "dispatch"),
+    )

@@ -1,0 +1,512 @@
+"""The command line: ``roofline …``, which is ``python -m roofline_helpers …``.
+
+    roofline analyze model.py:step --chip v6e    what XLA makes of a function, kernel by kernel
+    roofline explain model.py:step               where its time goes on this device
+    roofline measure --out mine.json             this device's ceilings
+    roofline chip v6e h200                       published figures, side by side
+    roofline compare before.json after.json      what changed between two reports
+    roofline predict steps.csv                   seconds of training and decode steps in a file
+    roofline doctor                              what this machine can do, and what to install
+
+It exits with 0; with 1 where something can't be done or, of `compare`, where something changed;
+with 2 for a wrong command line, or a file that compare can't read. ``--json`` prints the result for
+programs. JAX is imported by the commands that need it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import importlib.util
+import json
+import platform
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from roofline_helpers import __version__
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from roofline_helpers import chips, device
+
+SCRIPT = "SCRIPT.py:FUNCTION"
+TURNS = "how often a loop turns whose trip count is unknown, by its name or line: model.py:12=30"
+WIDE = 200
+"""Columns of what is no terminal: a file, or another program."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit status.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        What follows ``roofline``; by default what was typed.
+
+    Examples
+    --------
+    >>> main(["chip", "v5q"])
+    1
+    """
+    options = _parser().parse_args(arguments)  # before anything is imported: help is quick
+    from roofline_helpers.common.checks import RooflineError
+
+    try:
+        return int(options.run(options))
+    except (RooflineError, OSError) as error:
+        print(f"{options.command}: {error}", file=sys.stderr)
+        return 2 if options.command == "compare" else 1
+    except KeyboardInterrupt:
+        print(f"{options.command}: interrupted, nothing is written", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="roofline",
+        description="Roofline analysis: predict, compile, measure.",
+        epilog="Exit status: 0; 1 where it can't be done, or where compare finds a change; "
+        "2 for a wrong command line, or a file that compare can't read.",
+    )
+    parser.add_argument("--version", action="version", version=f"roofline_helpers {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(name: str, run: Any, text: str) -> Any:
+        made = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+        made.set_defaults(run=run)
+        made.add_argument("--json", action="store_true", help="print the result for programs")
+        return made.add_argument
+
+    for name, run, text in (
+        ("analyze", _analyze, "what XLA makes of a function, for any TPU"),
+        ("explain", _explain, "where a function's time goes on this device, and why"),
+    ):
+        add = command(name, run, text)
+        add("what", metavar=SCRIPT, help="a function without arguments: return f, (x, y)")
+        add("--chip", help="a TPU that need not be here, or a slice of them such as v6e-8")
+        add("--topology", help="layout of the chips, for instance 4x4x4")
+        add("--turns", metavar="LOOP=N", action="append", default=[], help=TURNS)
+        add("--out", metavar="FILE", help="also write the record FILE.json, or explain's page")
+        if name == "analyze":
+            add("--by", help="list groups of kernels: scope, line or role")
+            continue
+        add("--seconds", type=float, default=1.0, help="about how long to time it")
+        add("--as-it-is", action="store_true", help="call it without jax.jit")
+        add("--energy", action="store_true", help="also measure joules")
+        add("--trace", metavar="FOLDER", help="keep the profiler's trace")
+        add("--hlo", metavar="FOLDER", help="XLA's dumps, for a trace from elsewhere")
+    add = command("measure", _measure, "find this device's ceilings, and place kernels")
+    add("--out", metavar="FILE.json", help="where to write the record")
+    add("--picture", metavar="FILE.png", help="also draw it")
+    add("--quick", action="store_true", help="fewer sizes, shorter samples")
+    add("--collectives", action="store_true", help="exchanges between devices, not kernels")
+    add("--passes", type=int, default=1, help="go through the list so many times")
+    add("--only", default="", metavar="TEXT", help="what has this in its name, and no other")
+    add("--deadline", type=float, metavar="SECONDS", help="begin nothing after so many seconds")
+    add = command("chip", _chip, "published figures of chips, side by side")
+    add("names", metavar="CHIP", nargs="*", help="v6e, h200, …; without, all names")
+    add = command("compare", _compare, "what changed between two reports")
+    add("before", metavar="BEFORE.json", help="of analyze --out, or a baseline")
+    add("after", metavar="AFTER.json")
+    add = command("predict", _predict, "seconds of the training and decode steps in a file")
+    add("file", metavar="FILE", help="CSV or TOML, as roofline_helpers.published.predict says")
+    command("doctor", _doctor, "what this machine can do, and what to install")
+    return parser
+
+
+# --- a script's function --------------------------------------------------------------------------
+
+
+def made(what: str) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """Return the callable and the two sorts of arguments that ``script.py:function`` makes.
+
+    Without a function's name it is `main`.
+    """
+    from roofline_helpers.common.checks import BadType, BadValue, RooflineError, name_of, shown
+
+    file, _, name = what.rpartition(":") if ":" in what else (what, "", "main")
+    path = Path(file)
+    if not path.is_file():
+        raise BadValue(f"{file}: there is no such file. Give {SCRIPT}")
+    spec = importlib.util.spec_from_file_location(f"explained_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise BadValue(f"{file}: it is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    sys.path.insert(0, str(path.absolute().parent))
+    try:
+        spec.loader.exec_module(module)
+        functions = {key: value for key, value in vars(module).items() if callable(value)}
+        if ":" not in what and name not in functions:
+            own = [key for key, value in functions.items() if value.__module__ == spec.name]
+            listed = " or ".join(f"{path.name}:{key}" for key in own) or "there are none"
+            raise BadValue(f"{path.name} has no function {name}: name one, {listed}")
+        returned = functions[name_of(f"function of {path.name}", name, functions)]()
+    except RooflineError:
+        raise
+    except Exception as error:
+        raise BadValue(f"{what} failed: {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.remove(str(path.absolute().parent))
+    match returned:
+        case (fn, args) if callable(fn):
+            return fn, args if isinstance(args, tuple) else (args,), {}
+        case (fn, tuple(args), dict(kwargs)) if callable(fn):
+            return fn, args, kwargs
+    raise BadType(
+        f"{what} must return what to call and its arguments, f, (x, y) or f, (x, y), {{'k': 3}}; "
+        f"got {shown(returned)}"
+    )
+
+
+def _asked(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the options that `analyze` and `explain` share; check what can be wrong of them."""
+    from roofline_helpers.common.checks import BadValue
+
+    turns = {}
+    for stated in options.turns:
+        loop, _, n = stated.rpartition("=")
+        if not loop or not n.isdecimal():
+            raise BadValue(f"--turns must be LOOP=N, for instance model.py:12=30, got {stated}")
+        turns[loop] = int(n)
+    return {"chip": options.chip, "topology": options.topology, "turns": turns}
+
+
+def _out(path: str | None, *endings: str) -> Path | None:
+    """Return where to write, before anything runs; raise where nothing can be written."""
+    from roofline_helpers.common.checks import BadValue, shown
+
+    if path is None:
+        return None
+    out = Path(path)
+    if out.suffix not in endings or "\0" in path:
+        raise BadValue(f"--out must end in {' or '.join(endings)}, got {shown(out.name)}")
+    if not out.absolute().parent.is_dir():
+        raise BadValue(f"--out: there is no folder {out.absolute().parent}")
+    return out
+
+
+def _analyze(options: argparse.Namespace) -> int:
+    from roofline_helpers.common import records
+    from roofline_helpers.common.checks import name_of
+    from roofline_helpers.xla import analyze, display
+
+    by, out = options.by, _out(options.out, ".json")
+    if by is not None:
+        by = name_of("--by", by, ("scope", "line", "role"))
+    asked = _asked(options)
+    fn, args, kwargs = made(options.what)
+    report = analyze(fn, *args, **asked, **kwargs)
+    if out is not None:
+        records.write(out, report.to_json())
+    if options.json:
+        print(report.to_json(), end="")
+        return 0
+    _print(display.title(report), bold=True)
+    _print(_pairs(display.summary(report)))
+    listed = display.tables(report) if by is None else [display.groups_listed(report.groups(by))]
+    for head, rows, below in listed:
+        _print("", _table(head, rows), *([below] if below else []))
+    _print(*(f"note: {note}" for note in report.notes), f"({display.compiled_by(report)})")
+    if out is not None:
+        _print(f"written: {out}")
+    return 0
+
+
+def _explain(options: argparse.Namespace) -> int:
+    from roofline_helpers.device import explain
+
+    out, asked = _out(options.out, ".html", ".json"), _asked(options)
+    call: tuple[Any, tuple[Any, ...], dict[str, Any]] = Path(options.what), (), {}
+    if call[0].suffix == ".py" or ":" in options.what:
+        call = made(options.what)
+    fn, args, kwargs = call
+    own = {name: getattr(options, name) for name in ("seconds", "energy", "trace", "hlo")}
+    why = explain(fn, *args, jit=not options.as_it_is, **asked, **own, **kwargs)
+    print(why.to_json() if options.json else why)
+    if out is not None:
+        print(f"written: {why.save(out)}", file=sys.stderr if options.json else None)
+    return 0
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from roofline_helpers.xla.report import Report, load_report
+
+    before, after = (Report(**load_report(path)) for path in (options.before, options.after))
+    difference = before.diff(after)
+    if options.json:
+        data = {
+            "changes": [asdict(change) for change in difference.changes],
+            "seconds": difference.seconds,
+            "compilers": difference.compilers,
+            "same_compiler": difference.same_compiler,
+        }
+        _json(data)
+    else:
+        head, *lines = str(difference).splitlines()
+        _print(head, bold=True)
+        _print(*lines)
+    return int(bool(difference))
+
+
+def _predict(options: argparse.Namespace) -> int:
+    from roofline_helpers.common.show import significant
+    from roofline_helpers.published import predict
+
+    found = predict(options.file)
+    if options.json:
+        print(found.to_json(orient="index", indent=1))
+        return 0
+
+    def cell(name: str, value: Any) -> str:
+        if value is None or value != value:
+            return "–"
+        return f"{value:+.0%}" if name == "error" else significant(value)
+
+    rows = [
+        [str(key), *(cell(str(name), value) for name, value in row.items())]
+        for key, row in found.iterrows()
+    ]
+    _print(_table(["step", *map(str, found.columns)], rows))
+    _print("low to high: where eight of ten published steps of that kind would lie")
+    return 0
+
+
+# --- this machine ---------------------------------------------------------------------------------
+
+
+def _measure(options: argparse.Namespace) -> int:
+    from roofline_helpers import device
+    from roofline_helpers.common import records
+    from roofline_helpers.common.checks import RooflineError, single, whole
+
+    whole("--passes", options.passes)
+    if options.deadline is not None:
+        single("--deadline", options.deadline)
+    try:
+        import jax
+
+        kind = str(jax.devices()[0].platform)
+    except ImportError:
+        raise RooflineError("measuring needs JAX: pip install jax") from None
+    except RuntimeError as error:
+        raise RooflineError(f"JAX finds no device: {str(error).splitlines()[0]}") from None
+    out = _out(options.out or f"roofline-{kind}.json", ".json")
+    assert out is not None
+    if out.exists():
+        device.load(out)  # what isn't a record isn't overwritten
+    record = device.run(
+        options.quick,
+        passes=options.passes,
+        command=_typed(options),
+        chosen=_cases(options),
+        deadline=options.deadline,
+    )
+    if options.collectives and kind == "cpu":
+        pretended = "these devices are one CPU's: results are checked, times mean nothing"
+        record = replace(record, notes=(*record.notes, pretended))
+    record.save(out)
+    if options.json:
+        print(records.dumps(record.to_dict()))
+    else:
+        print(f"{device.report(record)}\n\nrecord: {out}")
+    if options.picture:
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(9, 5.5))
+        record.draw(ax=figure.add_subplot(), beside=device.beside(record))
+        figure.savefig(options.picture, dpi=150, bbox_inches="tight")
+    return 0
+
+
+def _cases(options: argparse.Namespace) -> list[device.Case]:
+    from roofline_helpers import device
+    from roofline_helpers.common.checks import BadValue, shown
+    from roofline_helpers.device.multi_device import multi_device_cases
+
+    listed = multi_device_cases if options.collectives else device.cases
+    todo = listed(options.quick)
+    kept = [case for case in todo if options.only in case.name]
+    if not kept:
+        raise BadValue(
+            f"--only {options.only}: no case's name has that in it. The first of "
+            f"{len(todo)} is {shown(todo[0].name)}"
+        )
+    return kept
+
+
+def _typed(options: argparse.Namespace) -> str:
+    """Return the command as the record keeps it: of a path, the file's name."""
+    words = ["python -m roofline_helpers measure"]
+    words += [f"--{flag}" for flag in ("quick", "collectives") if getattr(options, flag)]
+    words += [f"--passes {options.passes}"] if options.passes > 1 else []
+    words += [f"--only {shlex.quote(options.only)}"] if options.only else []
+    words += [f"--deadline {options.deadline:g}"] if options.deadline is not None else []
+    name = Path(options.out or "").name.encode("utf-8", "replace").decode()
+    return " ".join([*words, *([f"--out {name}"] if options.out else [])])
+
+
+class Ability(NamedTuple):
+    """One thing that a machine can do or not: what it has for it, or what is missing."""
+
+    name: str
+    can: bool
+    text: str
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    abilities = list(_abilities())
+    if options.json:
+        _json([each._asdict() for each in abilities])
+    else:
+        rows = [[each.name, "yes" if each.can else "no", each.text] for each in abilities]
+        _print(_table(["", "", ""], rows, right=False))
+    return 0 if any(each.can for each in abilities if each.name.startswith("compile")) else 1
+
+
+def _abilities() -> Iterator[Ability]:
+    """Yield what this machine can do, one thing after another."""
+    own = f"roofline_helpers {__version__}, Python {platform.python_version()}"
+    yield Ability("count by hand", True, f"{own}, {platform.system()} {platform.machine()}")
+    yield _has("draw", "matplotlib", "pip install matplotlib")
+    jax = _has("run JAX", "jax", "pip install jax, on Linux x86-64 'jax[tpu]'")
+    yield jax
+    if not jax.can:
+        yield Ability("compile", False, "needs JAX")
+        return
+    from roofline_helpers.xla import TOPOLOGIES, can_compile, targets
+
+    for key in TOPOLOGIES:
+        missing = can_compile(key)
+        text = missing or f"{targets.compiler_version('tpu')}, no TPU needed"
+        yield Ability(f"compile for {key}", missing is None, text)
+    try:
+        device = targets.first_device()
+    except RuntimeError as error:
+        yield Ability("run here", False, str(error).splitlines()[0])
+        return
+    chip = targets.chip_of(device)
+    known = f"the chip table has it as {chip.key}" if chip else "it is not in the chip table"
+    here = f"{device.device_kind}: {known}; roofline measure finds its ceilings"
+    yield Ability("compile here, and measure", True, here)
+    yield Ability("explain", True, "the profiler of JAX gives each kernel's time on this device")
+    if device.platform != "gpu":
+        yield Ability("counters, joules", False, "only NVIDIA's GPUs have them here")
+        return
+    ncu = shutil.which("ncu")
+    nsight = "install Nsight Compute (ncu), and allow it to read them"
+    yield Ability("counters of memory", ncu is not None, ncu or nsight)
+    yield _has("joules", "pynvml", "pip install nvidia-ml-py")
+
+
+def _has(what: str, module: str, install: str) -> Ability:
+    if importlib.util.find_spec(module) is None:
+        return Ability(what, False, f"{module} is not installed: {install}")
+    return Ability(what, True, f"{module} {importlib.metadata.version(module)}")
+
+
+# --- chips ----------------------------------------------------------------------------------------
+
+
+def _chip(options: argparse.Namespace) -> int:
+    from roofline_helpers import chips
+
+    if not options.names:
+        known = chips.all_chips()
+        if options.json:
+            _json([chip.key for chip in known])
+        else:
+            rows = [[chip.key, chip.name, str(chip.year), chip.vendor] for chip in known]
+            _print(_table(["", "chip", "year", "vendor"], rows, right=False))
+        return 0
+    listed = [chips.chip(name) for name in options.names]
+    if options.json:
+        _json({chip.key: _data(chip) for chip in listed})
+        return 0
+    figures = [{path: str(figure) for path, figure in chip.figures().items()} for chip in listed]
+    paths = dict.fromkeys(path for each in figures for path in each)
+    kinds = list(dict.fromkeys(path.partition(".")[0] for path in paths))
+    rows = [
+        [path, *(each.get(path, "–") for each in figures)]
+        for path in sorted(paths, key=lambda path: kinds.index(path.partition(".")[0]))
+    ]
+    rows += [
+        ["ridge, 16 bit", *map(_ridge, listed)],
+        ["year", *(str(chip.year) for chip in listed)],
+    ]
+    _print(_table(["", *(chip.name for chip in listed)], rows, right=False))
+    _print("\npeaks are dense; what each figure's source is: roofline chip --json")
+    return 0
+
+
+def _ridge(chip: chips.Chip) -> str:
+    from roofline_helpers.common.checks import RooflineError
+    from roofline_helpers.common.show import significant
+
+    try:
+        return f"{significant(chip.roofline(chip.half).ridge)} FLOP/byte"
+    except RooflineError:
+        return "–"
+
+
+def _data(chip: chips.Chip) -> dict[str, Any]:
+    figures = {
+        path: {
+            **{name: getattr(figure, name) for name in ("value", "unit", "basis", "note")},
+            "source": figure.source.url,
+            "read": figure.source.read.isoformat(),
+        }
+        for path, figure in chip.figures().items()
+    }
+    return {"name": chip.name, "vendor": chip.vendor, "year": chip.year, "figures": figures}
+
+
+# --- the terminal, drawn by rich ------------------------------------------------------------------
+
+
+def _print(*lines: Any, bold: bool = False) -> None:
+    from rich.console import Console
+
+    width = None if sys.stdout.isatty() else WIDE
+    console = Console(width=width, highlight=False, markup=False)
+    for line in lines:
+        console.print(line, style="bold" if bold else None)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, right: bool = True) -> Table:
+    """Return a table; all columns but the first and the last hold numbers, unless not `right`."""
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for number, name in enumerate(head):
+        inner = right and 0 < number < len(head) - 1
+        longest = max(map(len, name.split()), default=0)
+        justify: Any = "right" if inner else "left"
+        drawn.add_column(name, justify=justify, overflow="fold", min_width=longest)
+    for row in rows:
+        drawn.add_row(*map(Text, row))
+    return drawn
+
+
+def _pairs(rows: Sequence[tuple[str, str]]) -> Table:
+    """Return a list of names, each with its text."""
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+    drawn.add_column(style="bold", no_wrap=True)
+    drawn.add_column(overflow="fold")
+    for name, text in rows:
+        drawn.add_row(Text(name), Text(text))
+    return drawn
+
+
+def _json(data: Any) -> None:
+    print(json.dumps(data, indent=1, ensure_ascii=False))

@@ -1,0 +1,1 @@
+"""What every room uses: checked arguments and errors, numbers as text, records, data types."""

@@ -1,0 +1,355 @@
+"""Records: results kept as JSON files, checked when they are read and never half written.
+
+A record is one JSON object. Its ``"schema"`` is ``family/version``, for instance
+``roofline_helpers.measured/1``. Whoever defines a family says which fields it has: a
+`msgspec.Struct` or a dataclass, whose types `load` holds the file against.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import fields as fields_of
+from dataclasses import is_dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias, TypeVar, overload
+
+import msgspec
+
+from roofline_helpers.common.checks import RooflineError, shown
+
+T = TypeVar("T")
+"""What a record becomes."""
+
+Positive: TypeAlias = Annotated[float, msgspec.Meta(gt=0)]
+"""A positive finite number."""
+
+Natural: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
+"""Zero or a positive finite number."""
+
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
+"""A whole number from 1."""
+
+
+class BadRecord(RooflineError, ValueError):
+    """A file that is no record, or one that this version of the package can't read.
+
+    Examples
+    --------
+    >>> try:
+    ...     loads("{", "copies/1")
+    ... except BadRecord as error:
+    ...     print(str(error)[:30])
+    damaged or no record: it is no
+    """
+
+
+def dumps(data: Mapping[str, Any]) -> str:
+    """Return a record as text: one line a member, and one line an item of a list.
+
+    Raises
+    ------
+    BadRecord
+        Something that JSON can't hold, NaN and infinity included.
+
+    Examples
+    --------
+    >>> print(dumps({"schema": "copies/1", "seconds": [1.5, 2]}), end="")
+    {
+    "schema": "copies/1",
+    "seconds": [
+     1.5,
+     2
+    ]
+    }
+    """
+    try:
+        members = [f"{_line(name)}: {_member(value)}" for name, value in data.items()]
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadRecord(f"this can't be recorded: {error}") from None
+    return "{\n" + ",\n".join(members) + "\n}\n"
+
+
+def _member(value: Any) -> str:
+    if isinstance(value, list | tuple) and value:
+        return "[\n" + ",\n".join(f" {_line(each)}" for each in value) + "\n]"
+    return _line(value)
+
+
+def _line(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def save(path: str | os.PathLike[str], data: Mapping[str, Any]) -> Path:
+    """Write a record: the file is the whole new one, or stays as it was.
+
+    It is written to a new file in the same folder, which is then moved over the old one, so that
+    neither an interruption nor a full disk damages an earlier record.
+
+    Raises
+    ------
+    BadRecord
+        The data has no schema, or something that JSON can't hold.
+    OSError
+        The folder is not there or can't be written.
+
+    Examples
+    --------
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     load(save(Path(folder) / "one.json", {"schema": "copies/1"}), "copies/1")
+    {'schema': 'copies/1'}
+    """
+    if not isinstance(data, Mapping):
+        raise BadRecord(f"the record to save must be an object, got {shown(data)}")
+    _family(data.get("schema"), "the record to save")
+    return write(path, dumps(data))
+
+
+def write(path: str | os.PathLike[str], text: str) -> Path:
+    r"""Write the text of a record, as `save` does; a link, and the mode of a file, stay.
+
+    Raises
+    ------
+    OSError
+        The folder is not there or can't be written.
+
+    Examples
+    --------
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write(Path(folder) / "one.json", "{}\n").read_text()
+    '{}\n'
+    """
+    target = Path(os.path.realpath(path))  # a link stays one
+    if not target.parent.is_dir():
+        raise FileNotFoundError(2, "there is no folder", str(target.parent))
+    mask = os.umask(0)
+    os.umask(mask)
+    mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o666 & ~mask
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".new", dir=target.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, mode)  # mkstemp makes it private
+        os.replace(name, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
+    return Path(path)
+
+
+def files(folder: Any) -> dict[str, Any]:
+    """Return the JSON files of a folder or resource by name without suffix, sorted; {} if none.
+
+    Examples
+    --------
+    >>> sorted(files(committed("measured")))
+    ['h100', 'h200']
+    """
+    there = sorted(folder.iterdir(), key=lambda file: file.name) if folder.is_dir() else []
+    return {file.name.removesuffix(".json"): file for file in there if file.name.endswith(".json")}
+
+
+def committed(*parts: str) -> Any:
+    """Return a file or folder of the records that the package brings along, as a resource.
+
+    Examples
+    --------
+    >>> committed("chips.toml").is_file()
+    True
+    """
+    return resources.files("roofline_helpers").joinpath("data", *parts)
+
+
+@overload
+def load(path: Any, schema: str) -> dict[str, Any]: ...
+@overload
+def load(path: Any, schema: str, kind: type[T]) -> T: ...
+def load(path: Any, schema: str, kind: Any = None) -> Any:
+    """Return a record after checking that it is one, of this schema, with the fields of `kind`.
+
+    Parameters
+    ----------
+    path : path or resource
+        The file: anything with `read_text`, or a path.
+    schema : str
+        ``family/version`` that the reader understands.
+    kind : type, optional
+        A `msgspec.Struct`, dataclass or TypedDict: what the record becomes. Without one, a dict.
+        Members that a struct or a dataclass has no field for are an error, but for the schema.
+
+    Raises
+    ------
+    BadRecord
+        No such file; damaged (not JSON, or a field is wrong); foreign (another family); older or
+        newer (another version). The message names the file, and the field.
+
+    Examples
+    --------
+    >>> load(committed("measured", "h200.json"), "roofline_helpers.measured/1")["device"]["chip"]
+    'h200'
+    """
+    file = path if hasattr(path, "read_text") else Path(path)
+    try:
+        return loads(file.read_text(encoding="utf-8"), schema, kind)
+    except OSError as error:
+        raise BadRecord(f"{path}: can't be read: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise BadRecord(f"{path}: damaged or no record: it is not UTF-8 text") from None
+    except BadRecord as error:
+        raise BadRecord(f"{path}: {error}") from None
+
+
+@overload
+def loads(text: str, schema: str) -> dict[str, Any]: ...
+@overload
+def loads(text: str, schema: str, kind: type[T]) -> T: ...
+def loads(text: str, schema: str, kind: Any = None) -> Any:
+    """Return the record that a text holds; see `load`.
+
+    Raises
+    ------
+    BadRecord
+        As in `load`.
+
+    Examples
+    --------
+    >>> class Copy(msgspec.Struct):
+    ...     schema: str
+    ...     seconds: Positive
+    >>> loads('{"schema": "copies/1", "seconds": -1}', "copies/1", Copy)
+    Traceback (most recent call last):
+    ...
+    roofline_helpers.common.records.BadRecord: seconds: expected `float` > 0.0, got -1 (int)
+    """
+    try:
+        data = msgspec.json.decode(text)
+    except RecursionError:
+        raise BadRecord("damaged or no record: it is nested too deeply") from None
+    except msgspec.DecodeError as error:
+        raise BadRecord(f"damaged or no record: it is not JSON ({error})") from None
+    if not isinstance(data, dict):
+        raise BadRecord(f"no record: it must be a JSON object with a schema, got {shown(data)}")
+    _same_family(data.get("schema"), schema)
+    return data if kind is None else _converted(data, kind)
+
+
+def _converted(data: dict[str, Any], kind: Any) -> Any:
+    try:
+        value = msgspec.convert(data, kind)
+    except msgspec.ValidationError as error:
+        raise BadRecord(_explained(data, kind, error)) from None
+    fields = _fields(value.__class__)
+    if fields is not None and "schema" not in fields:
+        del data["schema"]
+    if unknown := _unknown(data, value, ()):
+        place, name = unknown
+        raise BadRecord(f"{_named(place)} has an unknown member {name!r}")
+    return value
+
+
+def _explained(data: Any, kind: type[Any], error: msgspec.ValidationError) -> str:
+    """Return what is wrong with data, where, and what is there: msgspec says neither key nor value.
+
+    The key of an object that may have any is the one that alone gives the same error.
+    """
+    what, _, path = str(error).partition(" - at `$")
+    place: tuple[Any, ...] = ()
+    for name, index in re.findall(r"\.([^.\[\]`]+)|\[(\d+|\.\.\.)\]", path):
+        if index == "...":
+            keys = [k for k in _at(data, place) if _fails(_only(data, place, k), kind, str(error))]
+            place = (*place, *keys[:1])
+        else:
+            place = (*place, int(index) if index else name)
+    value = _at(data, place)
+    missing = re.fullmatch(r"Object missing required field `(.*)`", what)
+    if missing:
+        return f"{_named(place)} lacks {missing[1]!r}; it has {', '.join(value) or 'nothing'}"
+    expected = what.partition(", got ")[0]
+    return f"{_named(place)}: {expected[:1].lower()}{expected[1:]}, got {shown(value)}"
+
+
+def _fails(data: Any, kind: type[Any], message: str) -> bool:
+    try:
+        msgspec.convert(data, kind)
+    except msgspec.ValidationError as error:
+        return str(error) == message
+    return False
+
+
+def _at(data: Any, place: Sequence[Any]) -> Any:
+    for key in place:
+        data = data[key]
+    return data
+
+
+def _only(data: Any, place: Sequence[Any], key: Any) -> Any:
+    """Return data in which the object at `place` has one member."""
+    if not place:
+        return {key: data[key]}
+    inner = _only(data[place[0]], place[1:], key)
+    if isinstance(data, list):
+        return [*data[: place[0]], inner, *data[place[0] + 1 :]]
+    return {**data, place[0]: inner}
+
+
+def _named(place: Sequence[Any]) -> str:
+    """Return a place in a record as people write it: rows[3].flops."""
+    text = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in place)
+    return text.removeprefix(".") or "the record"
+
+
+def _unknown(data: Any, value: Any, place: tuple[Any, ...]) -> tuple[Any, str] | None:
+    """Return the place and the name of a member of data that its kind has no field for, if any."""
+    fields = _fields(value.__class__)
+    if isinstance(data, dict):
+        known = value.keys() if fields is None else fields
+        if not data.keys() <= known:
+            return place, next(name for name in data if name not in known)
+    members: Any = enumerate(data) if isinstance(data, list) else data.items()
+    for key, one in members:
+        if isinstance(one, dict | list):
+            each = value[key] if fields is None else getattr(value, key)
+            if deeper := _unknown(one, each, (*place, key)):
+                return deeper
+    return None
+
+
+@cache
+def _fields(kind: Any) -> frozenset[str] | None:
+    """Return the names of a record's fields; None for what has members of any name."""
+    if issubclass(kind, msgspec.Struct):
+        return frozenset(kind.__struct_fields__)
+    return frozenset(each.name for each in fields_of(kind)) if is_dataclass(kind) else None
+
+
+def _same_family(schema: Any, wanted: str) -> None:
+    """Raise BadRecord unless both are of one family and version."""
+    family, version = _family(schema, "the file")
+    needed, known = _family(wanted, "the schema")
+    if family != needed:
+        raise BadRecord(
+            f"a record of another kind: {family!r} ({schema!r}), where {needed!r} is needed"
+        )
+    if version != known:
+        age = "an older" if version < known else "a newer"
+        raise BadRecord(
+            f"{age} record: version {version} of {family}, this package reads version {known}. "
+            f"{'Measure again, or compile again' if version < known else 'Update the package'}"
+        )
+
+
+def _family(schema: Any, where: str) -> tuple[str, int]:
+    parts = re.fullmatch(r"([\w.]+)/(\d{1,6})", schema) if isinstance(schema, str) else None
+    if parts is None:
+        raise BadRecord(f"no record: {where} has no schema 'family/version', got {shown(schema)}")
+    return parts[1], int(parts[2])

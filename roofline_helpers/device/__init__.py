@@ -1,0 +1,88 @@
+"""This device: what it really gives, and where the time of a function goes on it.
+
+    import roofline_helpers as rh
+    rh.device.time(jnp.sin, x)          # seconds of one call, with their spread
+    record = rh.device.run(quick=True)  # ceilings and kernels of this device
+    record.roofline("bf16")              # the measured roofline
+
+The same from a shell: ``python -m roofline_helpers measure --out FILE.json``.
+
+How a time is taken:
+
+- The function is compiled before the clock starts, and called until it is warm.
+- The buffers of one call's results are given to the next ("donated"), so that no call waits for
+  fresh memory: on a CPU its page faults can take several times longer than the work.
+- Inputs are larger than the last cache, or several sets of them take turns.
+- Many calls are queued, then awaited once; so many that the clock's own error doesn't count.
+- That is repeated. The median is the result; quartiles say how far to trust it. Times that creep
+  up or down, or differ widely, are noted in the result.
+
+JAX is imported when it is needed.
+
+Why is this function slow? Predicted, compiled and measured, kernel by kernel:
+
+    why = rh.explain(step, weights, batch)   # runs it here
+    why                                      # rows, waterfall, named causes
+    why.save("why.html")                     # one file to send on
+
+One file a topic: `timing` (the clock), `workloads` and `multi_device` (what is measured),
+`machine`, `record`; `explain` (the call), `runner` (runs, with a profiler and without), `trace`
+(what it wrote), `program` (the compiled program as a graph), `rows` (both joined under the
+`ceilings`), `findings` (causes), `explanation` (the result and its record), `ladder` (several of
+one job); `display`, `page` and `pictures` show it.
+"""
+
+from __future__ import annotations
+
+from roofline_helpers.device.explain import explain
+from roofline_helpers.device.explanation import Explanation, explanations, load_explanation
+from roofline_helpers.device.findings import CAUSES, causes
+from roofline_helpers.device.machine import busy, device_facts, host_facts, software_versions
+from roofline_helpers.device.record import (
+    SCHEMA,
+    Record,
+    Sample,
+    beside,
+    compared,
+    load,
+    measured,
+    report,
+    trial,
+)
+from roofline_helpers.device.runner import CannotRun
+from roofline_helpers.device.timing import CannotTime, Timing, clock, time
+from roofline_helpers.device.trace import CannotProfile
+from roofline_helpers.device.workloads import Case, cases, matmul_case, memory_cases, run
+
+__all__ = [
+    "explain",
+    "Explanation",
+    "explanations",
+    "load_explanation",
+    "CAUSES",
+    "causes",
+    "busy",
+    "device_facts",
+    "host_facts",
+    "software_versions",
+    "SCHEMA",
+    "Record",
+    "Sample",
+    "beside",
+    "compared",
+    "load",
+    "measured",
+    "report",
+    "trial",
+    "CannotRun",
+    "CannotTime",
+    "Timing",
+    "clock",
+    "time",
+    "CannotProfile",
+    "Case",
+    "cases",
+    "matmul_case",
+    "memory_cases",
+    "run",
+]

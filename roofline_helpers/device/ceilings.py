@@ -1,0 +1,273 @@
+"""The ceilings over a device here: published ones, and what it really reaches."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from roofline_helpers import chips, xla
+from roofline_helpers.common.checks import RooflineError
+from roofline_helpers.device.record import Record
+from roofline_helpers.device.timing import Timing
+from roofline_helpers.device.workloads import (
+    level_cases,
+    matmul_case,
+    memory_cases,
+    run,
+    vector_case,
+)
+from roofline_helpers.roofline import Kernel, Roofline
+from roofline_helpers.work import Work
+from roofline_helpers.xla.kernel import chip_roofline as chip_roof
+from roofline_helpers.xla.kernel import main_dtype
+
+
+@dataclass(frozen=True)
+class Reached:
+    """What a device was seen to reach.
+
+    Parameters
+    ----------
+    bandwidth : float
+        Byte/s of its main memory.
+    peaks : mapping of str to float
+        FLOP/s of products of matrices, by data type.
+    vector : float, optional
+        FLOP/s of everything else, in fp32.
+    caches : sequence of (float, float)
+        Byte/s by the bytes of the working set, for devices whose caches are measured.
+    origin : str
+        Where these figures come from.
+    """
+
+    bandwidth: float
+    peaks: Mapping[str, float]
+    vector: float | None = None
+    caches: Sequence[tuple[float, float]] = field(default=())
+    origin: str = ""
+
+    def for_type(self, dtype: str | None) -> Roofline:
+        """Return the roofline for products of a data type; the highest peak without one."""
+        highest = max(self.peaks.values(), default=self.vector or self.bandwidth)
+        if dtype == "fp64" and "fp32" in self.peaks:
+            highest = self.peaks["fp32"] / 2  # a CPU's vector holds half as many
+        peak = self.peaks.get(dtype or "", highest)
+        return Roofline(peak, {"hbm": self.bandwidth}, self.vector, origin="measured")
+
+    def roof(self, row: xla.Row) -> Roofline:
+        """Return the roofline for a kernel: its data type, and a working set of its size."""
+        roof = self.for_type(self._type(row))
+        fast = [bandwidth for size, bandwidth in self.caches if row.bytes <= size]
+        return replace(roof, levels={"hbm": max([self.bandwidth, *fast])})
+
+    def _type(self, row: xla.Row) -> str | None:
+        """Return the type that a kernel's products run in: float32 as TF32 where a GPU has it."""
+        tf32 = "tf32" in self.peaks and row.matrix_types[:1] == ("f32",)  # JAX's default there
+        return "tf32" if tf32 else main_dtype(row.matrix_types)
+
+
+@dataclass(frozen=True)
+class Roofs:
+    """The ceilings that an explanation was held against.
+
+    Parameters
+    ----------
+    published, reached : mapping of str to float
+        FLOP/s by data type; byte/s as "hbm"; FLOP/s of the vector unit as "vector". Empty where
+        they aren't known.
+    origin : str
+        Where `reached` comes from.
+
+    Examples
+    --------
+    >>> Roofs({"memory": 4.8e12}, {"memory": 4.3e12}, "h200").reached["memory"]
+    4300000000000.0
+    """
+
+    published: Mapping[str, float] = field(default_factory=dict)
+    reached: Mapping[str, float] = field(default_factory=dict)
+    origin: str = ""
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """Both sorts of ceilings over one device; either may be unknown.
+
+    Parameters
+    ----------
+    chip : hardware.Chip or None
+        The device as the chip table has it: published figures, and those that were reached.
+    reached : Reached or None
+        What was measured here, or given; it counts before what the chip table has.
+    vector : float, optional
+        FLOP/s that the vector unit is assumed to reach, where the chip table has none.
+    """
+
+    chip: chips.Chip | None
+    reached: Reached | None
+    vector: float | None = None
+
+    def roof(self, row: xla.Row, reached: bool) -> Roofline | None:
+        """Return the roofline over a kernel, without a floor: a launch is no part of a kernel."""
+        if reached and self.reached is not None:
+            return self.reached.roof(row)
+        if self.chip is None:
+            return None
+        roof = chip_roof(self.chip, row.matrix_types, reached=reached)
+        if roof is None:
+            return None
+        assumed = self.vector if reached else None
+        return replace(roof, floor=None, vector=roof.vector or assumed)
+
+    def least(self, row: xla.Row, launches: float, tiled: bool = False) -> float | None:
+        """Return the least seconds of a kernel's launches by published ceilings."""
+        return _seconds(row, self.roof(row, False), launches, tiled)
+
+    def reachable(self, row: xla.Row, launches: float, tiled: bool = False) -> float | None:
+        """Return the least seconds by what the device was seen to reach."""
+        return _seconds(row, self.roof(row, True), launches, tiled)
+
+    def limit(self, row: xla.Row) -> str:
+        """Return the ceiling that a kernel meets first; empty without ceilings."""
+        roof = self.roof(row, True)
+        return Kernel(row, roof).limit or "" if roof is not None else ""
+
+    @property
+    def bandwidth(self) -> float | None:
+        """Byte/s of the main memory: reached, else published."""
+        figures = self.figures()
+        return figures.reached.get("hbm", figures.published.get("hbm"))
+
+    def hand(self, works: Sequence[Work]) -> float | None:
+        """Return the least seconds of work counted by hand: by published ceilings, if there are."""
+        if not works or (self.chip is None and self.reached is None):
+            return None
+        return float(sum(self._for_type(each.dtype).time(each) for each in works))
+
+    def _for_type(self, dtype: str) -> Roofline:
+        if self.chip is not None:
+            return self.chip.roofline(dtype).without_floor()
+        assert self.reached is not None
+        return self.reached.for_type(dtype)
+
+    def figures(self) -> Roofs:
+        """Return the figures of both sorts, for display and record."""
+        published = {} if self.chip is None else _figures(self.chip)
+        if self.reached is not None:
+            there = self.reached
+            vector = {} if there.vector is None else {"vector": there.vector}
+            return Roofs(published, {**there.peaks, **vector, "hbm": there.bandwidth}, there.origin)
+        stream = None if self.chip is None else self.chip.reached.stream()
+        if self.chip is None or stream is None:
+            return Roofs(published)
+        measured = {dtype: figure.value for dtype, figure in self.chip.reached.matrix.items()}
+        fp32 = self.chip.reached.vector.get("fp32")
+        vector = {} if fp32 is None else {"vector": fp32.value}
+        reached = {**published, **measured, **vector, "hbm": stream.value}
+        return Roofs(published, reached, stream.source.title)
+
+
+def _figures(chip: chips.Chip) -> dict[str, float]:
+    """Return a chip's published peaks and bandwidth."""
+    figures = {dtype: figure.value for dtype, figure in chip.matrix.items()}
+    bandwidth = chip.memory["hbm"].bandwidth
+    fp32 = chip.vector.get("fp32")
+    figures |= {} if bandwidth is None else {"hbm": bandwidth.value}
+    return figures | ({} if fp32 is None else {"vector": fp32.value})
+
+
+def _seconds(
+    row: xla.Row, roof: Roofline | None, launches: float, tiled: bool = False
+) -> float | None:
+    if roof is None:
+        return None
+    seconds = max(Kernel(row, roof).times.values(), default=0.0)
+    if tiled and row.tile_read is not None and row.tile_read > row.read.get("hbm", 0):
+        again = (row.tile_read + row.written.get("hbm", 0)) / roof.bandwidth
+        seconds = max(seconds, again)
+    return seconds * launches
+
+
+def ceilings_of(device: Any, dtypes: Sequence[str], given: Any = None) -> Ceilings:
+    """Return the ceilings over a device.
+
+    Parameters
+    ----------
+    device : jax.Device, str or hardware.Chip
+        The one that is explained, or what it is called.
+    dtypes : sequence of str
+        Types of the products in the program.
+    given : measure.Record, Roofline or None
+        What the device reaches. By default what the chip table has of it; a CPU is measured
+        here, once, in a few seconds.
+    """
+    chip = None
+    try:
+        chip = chips.chip(device).per_device()
+    except RooflineError:
+        chip = None
+    if isinstance(given, Roofline):
+        peaks = dict.fromkeys(dtypes or ["fp32"], given.peak)
+        return Ceilings(chip, Reached(given.bandwidth, peaks, given.vector, (), given.name))
+    if isinstance(given, Record):
+        return Ceilings(chip, _of_record(given))
+    if getattr(device, "platform", "") == "cpu":
+        return Ceilings(None, _of_this_cpu(tuple(sorted({"fp32", *dtypes} & {"fp32", "bf16"}))))
+    return Ceilings(chip, None)
+
+
+def _of_record(record: Record) -> Reached:
+    streams = record.streams
+    return Reached(
+        bandwidth=max(streams.values()),
+        peaks=record.peaks,
+        vector=record.vector_peaks.get("fp32"),
+        origin=f"measured on {record.name}, {record.date[:10]}",
+    )
+
+
+@functools.cache
+def _of_this_cpu(dtypes: tuple[str, ...]) -> Reached:
+    """Measure streams, caches and products of the CPU here: a few seconds, once a process."""
+    # A server's last cache may hold hundreds of megabytes: arrays of 128 MiB, new for each call,
+    # are as large as what readers explain, and take a second each
+    streams = [case for case in memory_cases(2**27) if case.name.startswith(("read", "scale in"))]
+    cached = [2**e for e in (19, 22, 25)]
+    chosen = [
+        *streams,
+        *level_cases(cached),
+        *(matmul_case(1024, 1024, 1024, dtype) for dtype in dtypes),
+        vector_case("fp32", 2**20, steps=64),
+    ]
+    record = _at_best(run(chosen=chosen, passes=3, seconds=0.03, progress=False))
+    levels = record.group("levels")
+    return Reached(
+        bandwidth=record.bandwidth,
+        peaks=record.peaks,
+        vector=record.vector_peaks.get("fp32"),
+        caches=tuple(
+            (float(size), sample.bandwidth) for size, sample in zip(cached, levels, strict=True)
+        ),
+        origin=f"measured here, {record.date[:10]}",
+    )
+
+
+def _at_best(record: Record) -> Record:
+    """Return a record in which each sample took its shortest time: a ceiling is what was reached.
+
+    Whatever else the machine does meanwhile only makes the median longer, and may last a second:
+    so the passes go through all samples in turn, and the best of them counts.
+    """
+    samples = tuple(
+        replace(sample, passes=_shortest(sample.passes)) if sample.passes else sample
+        for sample in record.samples
+    )
+    return replace(record, samples=samples)
+
+
+def _shortest(passes: Sequence[Timing]) -> tuple[Timing, ...]:
+    best = min(passes, key=lambda each: each.low)
+    low = best.low
+    return (replace(best, q1=low, median=low, q3=low, high=low),)

@@ -1,0 +1,235 @@
+"""An explanation as text and as a table."""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING, Any
+
+from roofline_helpers.common.show import si, significant
+from roofline_helpers.device.findings.causes import Finding
+from roofline_helpers.device.rows import KERNEL, REST, TimedRow
+from roofline_helpers.evidence.typical import beside
+from roofline_helpers.xla.kernel import main_dtype
+
+if TYPE_CHECKING:
+    import pandas
+
+    from roofline_helpers.device.explanation import Explanation
+
+SHOWN = 12
+"""Rows that the text lists; the others are one line."""
+
+_WIDTH = 24
+
+
+def title(why: Explanation) -> str:
+    """Return what was explained, and where."""
+    called = f"{why.name}({', '.join(why.arguments)})" if why.arguments else why.name
+    return f"{called} on {why.device}"
+
+
+def headline(why: Explanation) -> str:
+    """Return the time of a call, its spread, and its roof."""
+    if why.origin == "modelled":
+        most = why.wall + sum(row.high - row.busy for row in why.rows)
+        upper = f" to {si(most, 's')}" if most > 1.01 * why.wall else ""
+        return f"{si(why.wall, 's')}{upper} a call by the roofline: compiled, not run"
+    text = f"{si(why.wall, 's')} a call"
+    if len(why.runs) > 1:
+        low, high = sorted(why.runs)[0], sorted(why.runs)[-1]
+        text += f" ({si(low, 's')} to {si(high, 's')}, {len(why.runs)} runs"
+        text += f" of {why.queue} calls)" if why.queue > 1 else ")"
+    if why.roof:
+        ceilings = "reached" if why.roofs.reached else "published"
+        times = significant(why.wall / why.roof)
+        text += f", {times} times its roof of {si(why.roof, 's')} ({ceilings} ceilings)"
+    return text
+
+
+def lead(why: Explanation) -> str:
+    """Return the largest loss, whether a cause explains it or not; empty if there is none."""
+    first = why.findings[0] if why.findings else None
+    if why.origin == "measured" and why.unexplained > max(
+        first.seconds if first else 0, why.wall / 20
+    ):
+        return f"largest loss: {si(why.unexplained, 's')} that no row explains"
+    if first is None:
+        return ""
+    where = f" ({first.source})" if first.source else ""
+    return (
+        f"{'largest loss' if first.seconds else 'longest'}: {first.title}{where}: {first.evidence}"
+    )
+
+
+def facts(why: Explanation) -> list[tuple[str, str]]:
+    """Return what else is known of the run: label and text."""
+    lines = []
+    if why.traced and why.origin == "measured":
+        lines.append(
+            ("rows", f"{si(why.covered, 's')} together, {_against(why.covered, why.wall)} the call")
+        )
+        traced = statistics.median(why.traced)
+        text = f"{si(traced, 's')} a call, {_against(traced, why.wall)} without it"
+        lines.append(("with the profiler", text))
+    if why.graphs:
+        middle = sorted(why.graphs)[len(why.graphs) // 2]
+        lines.append(("with CUDA graphs", f"{si(middle, 's')} a call, as JAX runs it by default"))
+    if why.compiling > 1e-3:  # an executable was compiled before
+        lines.append(("compiled in", si(why.compiling, "s")))
+    longest = next((row for row in why.kernels if row.matmul and row.launches), None)
+    if longest is not None and why.origin != "modelled":
+        each = longest.busy / longest.launches
+        like = beside(longest.matmul, main_dtype(longest.matrix_types), why.device, each)
+        lines += [("kernels like it", like)] if like else []
+    if why.energy is not None:
+        joules = why.energy
+        text = f"{si(joules.joules, 'J')} a call at {joules.watts:.0f} W, "
+        text += f"{si(joules.above_idle, 'J')} above idle ({joules.idle:.0f} W)"
+        flops = sum(row.flops or 0 for row in why.rows)
+        moved = sum(row.bytes for row in why.rows)
+        if flops:
+            text += f", {si(joules.joules / flops * 1e12, 'pJ', '')}/FLOP"
+        if moved:
+            text += f", {si(joules.joules / moved * 1e12, 'pJ', '')}/byte"
+        lines.append(("energy", text))
+    if why.roofs.origin:
+        lines.append(("ceilings", why.roofs.origin))
+    return lines
+
+
+def _against(seconds: float, wall: float) -> str:
+    share = 100 * (seconds / wall - 1)
+    return f"{abs(share):.1f} % {'more' if share > 0 else 'less'} than"
+
+
+def cells(why: Explanation, row: TimedRow) -> dict[str, Any]:
+    """Return one row of the table."""
+    kernel = row.kind == KERNEL
+    return {
+        "what": row.what,
+        "line": row.source,
+        "ms": row.seconds * 1e3,
+        "share": f"{100 * row.seconds / why.wall:.1f} %",
+        "lost ms": row.lost * 1e3 if kernel and row.reachable is not None else None,
+        "roof ms": None if row.reachable is None else row.reachable * 1e3,
+        "launches": round(row.launches, 2) if kernel else None,
+        "GB/s": None if row.bandwidth is None else row.bandwidth / 1e9,
+        "GFLOP/s": None if row.rate is None else row.rate / 1e9,
+        "limit": row.limit,
+        "kernel": _named(row) if kernel else "",
+    }
+
+
+def residue(why: Explanation) -> list[TimedRow]:
+    """Return what is left of the call as a row of its own: with it the rows add up to the clock's.
+
+    It is negative where the runs with the profiler, which rows come from, took longer.
+    """
+    if why.origin != "measured":
+        return []
+    return [TimedRow(REST, REST, why.unexplained)]
+
+
+def _named(row: TimedRow) -> str:
+    return f"{row.name} and {row.kernels - 1} like it" if row.kernels > 1 else row.name
+
+
+def table(why: Explanation) -> pandas.DataFrame:
+    """Return all rows as a table, the longest first, and what no row has as the last."""
+    import pandas
+
+    rows = [*why.groups, *residue(why)]
+    frame = pandas.DataFrame([cells(why, row) for row in rows])
+    return frame.set_index("what") if len(frame) else frame
+
+
+def text(why: Explanation) -> str:
+    """Return an explanation as plain text."""
+    head = [title(why), *(f"  {line}" for line in (headline(why), lead(why)) if line)]
+    lines = [*head, *_facts(why), "", *_rows(why), ""]
+    lines += ["  from the roof to the clock", *_bars(why)]
+    lines += ["", *_findings(why)]
+    lines += [f"  note: {note}" for note in why.notes]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _facts(why: Explanation) -> list[str]:
+    known = facts(why)
+    width = max((len(label) for label, _ in known), default=0)
+    return [f"  {label.ljust(width)}  {value}" for label, value in known]
+
+
+def _rows(why: Explanation) -> list[str]:
+    rows = why.groups
+    head = ("ms", "share", "launches", "roof ms", "GB/s", "GFLOP/s")
+    listed = []
+    for row in [*rows[:SHOWN], *residue(why)]:
+        each = cells(why, row)
+        listed.append([_short(each["what"]), *(_shown(each[name]) for name in head), each["line"]])
+    columns = [["", *head, "line"], *listed]
+    widths = [max(len(line[n]) for line in columns) for n in range(len(head) + 1)]
+    lines = []
+    for line in columns:
+        numbers = [cell.rjust(w) for cell, w in zip(line[1:-1], widths[1:], strict=True)]
+        lines.append("  " + "  ".join([line[0].ljust(widths[0]), *numbers, line[-1]]))
+    if rows[SHOWN:]:
+        rest = sum(row.seconds for row in rows[SHOWN:])
+        more = f"  … and {len(rows) - SHOWN} more, {si(rest, 's')} together"
+        lines.insert(SHOWN + 1, more)
+    return lines
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "–"
+    return significant(value) if isinstance(value, float) else str(value)
+
+
+def _short(text: str, most: int = 48) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _bars(why: Explanation) -> list[str]:
+    bars = why.waterfall
+    width = max(len(_short(bar.name)) for bar in bars)
+    lines, begun = [], 0.0
+    for bar in bars:
+        low, high = sorted((begun, begun + bar.seconds))
+        left = round(_WIDTH * max(low, 0) / why.wall)
+        mark = "#" if bar.seconds >= 0 else "-"
+        drawn = " " * left + mark * max(round(_WIDTH * (high - low) / why.wall), 0)
+        lines.append(f"  {_short(bar.name).ljust(width)}  {_milli(bar.seconds)}  {drawn}")
+        begun += bar.seconds
+    lines.append(f"  {'the call'.ljust(width)}  {_milli(why.wall)}  {'#' * _WIDTH}")
+    return lines
+
+
+def _milli(seconds: float) -> str:
+    return f"{significant(seconds * 1e3).rjust(8)} ms"
+
+
+def _findings(why: Explanation) -> list[str]:
+    if not why.findings:
+        return ["  no cause on the list costs as much as 1 % of the call"]
+    lines = ["  causes, the largest loss first"]
+    for number, each in enumerate(why.findings, 1):
+        where = f" ({each.source})" if each.source else ""
+        lines.append(f"  {number}. {each.title}{where}")
+        lines.append(f"     {each.evidence}")
+        lines += [f"     {line}" for line in (cost(each), f"try: {each.advice}") if line]
+    return lines
+
+
+def cost(finding: Finding) -> str:
+    """Return what a cause costs: seconds only as a range that somebody checked."""
+    if not finding.named or not finding.share:
+        return ""
+    text = (
+        f"in kernels that take {finding.share:.0%} of the call"
+        if finding.kernels
+        else f"{finding.share:.0%} of the call"
+    )
+    if finding.saves is None:
+        return text
+    low, high = (si(seconds, "s") for seconds in finding.saves)
+    return f"{text}: costs {low} to {high}, by {finding.checked}"

@@ -1,0 +1,592 @@
+"""Explain a function: compile once, time it, trace it, join, and name what costs."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from roofline_helpers import chips
+from roofline_helpers.common import show
+from roofline_helpers.common.checks import BadType, flag, shown, single, text
+from roofline_helpers.common.show import si
+from roofline_helpers.device.ceilings import Ceilings, ceilings_of
+from roofline_helpers.device.explanation import Explanation
+from roofline_helpers.device.findings import Case, findings
+from roofline_helpers.device.machine import device_facts, software_versions
+from roofline_helpers.device.program import Program
+from roofline_helpers.device.rows import KERNEL, LOOP, Joined, TimedRow, join, short, with_program
+from roofline_helpers.device.runner import (
+    APART,
+    UNGRAPHED,
+    Runner,
+    Turns,
+    checked_queue,
+    compiled_runner,
+    energy_of,
+    run_counts,
+    run_in_turn,
+    run_plain,
+)
+from roofline_helpers.device.trace import (
+    CannotProfile,
+    Shown,
+    Trace,
+    programs_dumped,
+    programs_in,
+    read_trace,
+    shown_by,
+)
+from roofline_helpers.work import Work
+from roofline_helpers.xla.analysis import refuse_ambiguous, report_of, turns_of
+from roofline_helpers.xla.kernel import main_dtype
+from roofline_helpers.xla.lower import Arguments, function_name, is_stage
+from roofline_helpers.xla.report import Report
+from roofline_helpers.xla.targets import (
+    NoCompiler,
+    assumed_vector_peak,
+    can_compile,
+    first_device,
+    slice_of,
+)
+
+# --- What an explanation has to say against itself: clocks that differ, roofs that were beaten ---
+
+BEATEN = 1.2
+"""Times its roof's rate at which a kernel says more about the roof than about itself."""
+
+
+def doubt_clocks(turns: Turns) -> tuple[str, ...]:
+    """Return a note if the runs with the profiler and those without it tell two stories."""
+    if not turns.apart:
+        return ()
+    plain, traced = (statistics.median(each) for each in (turns.plain, turns.traced))
+    return (
+        f"a call takes {si(plain, 's')} without the profiler and {si(traced, 's')} with it, more "
+        f"than {100 * APART:.0f} % apart: rows are of typical runs with it, and don't add up to "
+        "the clock's time; explain it again when the machine is quiet, or for longer",
+    )
+
+
+def doubt_ceilings(rows: Sequence[TimedRow]) -> tuple[str, ...]:
+    """Return a note if kernels ran faster than the ceilings that the device is said to reach."""
+    held = [row for row in rows if row.kind == KERNEL and row.reachable]
+    fast = [row for row in held if row.seconds * BEATEN < (row.reachable or 0.0)]
+    took = sum(row.seconds for row in fast)
+    if took <= 0.05 * sum(row.seconds for row in held):
+        return ()
+    return (
+        f"{len(fast)} of {len(held)} kernels, {si(took, 's')} of the call, run more than "
+        f"{BEATEN} times as fast as their roof: the ceilings were measured at a worse "
+        "moment than the kernels, or the counted work is more than what they do; give "
+        "ceilings= from a quiet moment",
+    )
+
+
+# --- What a device told of a function that ran on it, and how that is read ------------------------
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One function's runs, as they were measured, before anything is read out of them.
+
+    `told` is the explanation as far as the clock knows it, without rows and causes. Reading costs
+    processor time that a device need not wait for: `explained` does it, here or in another process.
+    """
+
+    told: Explanation
+    device: Any
+    turns: Turns
+    executable: Shown | None
+    work: Sequence[Work] = ()
+    ceilings: Any = None
+
+    def explained(self) -> Explanation:
+        """Return where the time goes: kernels joined with the program, roofs and causes."""
+        begun = perf_counter()
+        trace = self.turns.trace
+        programs = programs_in(trace)
+        if self.executable is not None:
+            program = self.executable.program(trace.platform)
+            programs = {program.module.name: program}
+        ceilings = ceilings_of(self.device, dtypes(programs, trace), self.ceilings)
+        joined = join(trace, programs, ceilings, self.told.queue, self.turns.goal)
+        doubts = (*doubt_clocks(self.turns), *doubt_ceilings(joined.rows))
+        told = replace(self.told, notes=(*self.told.notes, *doubts))
+        why = _read(told, joined, programs, ceilings, trace, self.work)
+        return replace(why, seconds=told.seconds + perf_counter() - begun)
+
+
+def _read(
+    told: Explanation,
+    joined: Joined,
+    programs: Mapping[str, Program],
+    ceilings: Ceilings,
+    trace: Trace,
+    work: Sequence[Work],
+) -> Explanation:
+    """Return an explanation with what its trace and its programs say."""
+    case = Case(
+        rows=joined.rows,
+        programs=programs,
+        ceilings=ceilings,
+        platform=trace.platform,
+        wall=told.wall,
+        compiling=_compiling(trace, told.queue),
+        processors=int(trace.facts.get("core_count", 0)),
+        unsteady=told.wall - min(told.runs),
+    )
+    notes = (*told.notes, *joined.notes, *ledger_notes(programs, joined))
+    told = replace(told, timeline=joined.timeline, lines=joined.lines, notes=notes)
+    return _with_causes(told, case, work)
+
+
+def _with_causes(told: Explanation, case: Case, work: Sequence[Work]) -> Explanation:
+    """Return an explanation with the rows of a case, its causes and its ceilings."""
+    return replace(
+        told,
+        rows=case.rows,
+        findings=findings(case),
+        hand=case.ceilings.hand(work),
+        roofs=case.ceilings.figures(),
+    )
+
+
+def dtypes(programs: Mapping[str, Program], trace: Trace) -> list[str]:
+    """Return the types of the products in the programs that ran: a trace carries others too."""
+    ran = {event.program for event in trace.events}
+    types = (
+        main_dtype(row.matrix_types)
+        for name, program in programs.items()
+        if name.partition("(")[0] in ran
+        for row in program.rows.values()
+    )
+    return sorted({each for each in types if each is not None})
+
+
+def _compiling(trace: Trace, queue: int) -> float:
+    """Return the seconds of each call in which the host compiles."""
+    inside = [
+        span.end - span.start
+        for span in trace.host
+        if "backend_compile" in span.name
+        and any(run.start <= span.start < run.end for run in trace.runs)
+    ]
+    return sum(inside) / max(len(trace.runs) * queue, 1)
+
+
+def ledger_notes(programs: Mapping[str, Program], joined: Joined) -> list[str]:
+    """Return what could not be known of the programs that ran, nor seen in the trace."""
+    ran = dict.fromkeys(row.program for row in joined.rows if row.program in programs)
+    loops = {row.name for row in joined.rows if row.kind == LOOP}
+    seen = tuple(f"loop {name}{end}" for name in loops for end in (" (", ":"))
+    notes = (note for name in ran for note in programs[name].ledger.notes)
+    return list(dict.fromkeys(note for note in notes if not note.startswith(seen)))[:12]
+
+
+def now() -> str:
+    """Return the moment, as records say it."""
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+# --- What the compiled program alone tells: for a chip that is not here, nothing runs ------------
+
+
+def explain_ahead(
+    fn: Any,
+    arguments: Arguments,
+    chip: Any,
+    work: Sequence[Work],
+    topology: str | None,
+    **asked: Any,
+) -> Explanation:
+    """Compile a function for a chip, and explain what its kernels take by the roofline.
+
+    The seconds of a row are those of its roof, but no kernel, and no turn of a loop, takes less
+    than the floor that verdicts assume, and the call no less than `analyze` counts for it. A
+    finding's are what the roof would sink by. `asked` is what else
+    `report_of` takes.
+    """
+    key, layout = slice_of(chip)
+    known = chips.chip(key)
+    missing = can_compile(known)
+    if missing is not None:
+        raise NoCompiler(missing)
+    report = report_of(fn, arguments, known, topology=topology or layout, **asked)
+    program = Program(report.text, report.platform, calls=report.calls, turns=asked["turns"])
+    notes = ["compiled, not run: every second is the roofline's"]
+    floor = report.floor or 0.0
+    notes.append(
+        f"each kernel, and each turn of a loop, takes {si(floor, 's')} at least: the shortest "
+        "product that was published for a TPU"
+    )
+    assumed, vector = assumed_vector_peak(known), None
+    if assumed is not None:
+        vector, how = assumed
+        notes.append(f"vector work at {si(vector, 'FLOP/s')}, which nobody publishes: {how}")
+    ceilings = Ceilings(known.per_device(), None, vector)
+    case = case_ahead(program, ceilings, floor)
+    rows = as_analyzed(case.rows, report)
+    case = replace(case, rows=rows, wall=sum(row.seconds for row in rows) or 1e-12)
+    told = Explanation(
+        name=report.name,
+        arguments=report.arguments,
+        platform=report.platform,
+        device=known.name,
+        origin="modelled",
+        runs=(case.wall,),
+        compiling=report.seconds,
+        notes=(*notes, *report.notes),
+        software={"jax": report.jax_version, "compiler": report.compiler},
+    )
+    return _with_causes(told, case, work)
+
+
+def as_analyzed(rows: Sequence[TimedRow], report: Report) -> tuple[TimedRow, ...]:
+    """Return rows that take no less than a report counts for their kernels and for all together.
+
+    An exchange takes the time of the links that it runs along, and what runs beside other kernels
+    shows as far as it isn't hidden. `high` holds the seconds where data choose more bytes.
+    """
+    waited: dict[str, float] = {}
+    for kernel, seconds in zip(report.kernels, report.timeline.exposed, strict=True):
+        waited[kernel.name] = waited.get(kernel.name, 0.0) + seconds
+    listed = []
+    for row in rows:
+        kernels = [kernel for kernel in report.kernels if kernel.name == row.name]
+        least = sum(kernel.roof_seconds or 0.0 for kernel in kernels)
+        most = sum(kernel.most_seconds or 0.0 for kernel in kernels)
+        beside = all(kernel.row.overlaps for kernel in kernels)
+        seconds = waited[row.name] if beside else max(row.seconds, least)
+        reachable = seconds if beside else max(row.reachable or 0.0, least)
+        roof = short(min(least, reachable))
+        listed.append(
+            replace(
+                row,
+                seconds=seconds,
+                busy=max(seconds, least),
+                low=max(seconds, least),
+                high=max(seconds, most),
+                least=roof,
+                tiled=roof if beside else max(row.tiled or 0.0, roof),
+                reachable=short(reachable),
+                limit=" or ".join(dict.fromkeys(k.limits for k in kernels if k.limits)),
+            )
+        )
+    return _not_hidden(listed, report)
+
+
+def _not_hidden(rows: Sequence[TimedRow], report: Report) -> tuple[TimedRow, ...]:
+    """Return rows in which copies beside other kernels show what these can't hide.
+
+    The memory is one: a program takes at least the time of all its bytes.
+    """
+    more = (report.time_at_roof or 0.0) - sum(row.seconds for row in rows)
+    beside = {kernel.name for kernel in report.kernels if kernel.row.overlaps}
+    hidden = {row.name: row.busy - row.seconds for row in rows if row.name in beside}
+    total = sum(hidden.values())
+    if more <= 0 or not total:
+        return tuple(rows)
+    shown = {name: more * each / total for name, each in hidden.items()}
+    return tuple(
+        replace(
+            row,
+            seconds=row.seconds + shown[row.name],
+            least=(row.least or 0.0) + shown[row.name],
+            tiled=(row.tiled or 0.0) + shown[row.name],
+            reachable=(row.reachable or 0.0) + shown[row.name],
+        )
+        if row.name in shown
+        else row
+        for row in rows
+    )
+
+
+def case_ahead(program: Program, ceilings: Ceilings, floor: float = 0.0) -> Case:
+    """Return a program that didn't run as a case for findings: rows take what their roofs do."""
+    rows = tuple(_row(name, program, ceilings, floor) for name in program.rows)
+    return Case(
+        rows=rows,
+        programs={program.module.name: program},
+        ceilings=ceilings,
+        platform=program.platform,
+        wall=sum(row.seconds for row in rows) or 1e-12,
+        measured=False,
+    )
+
+
+def _row(name: str, program: Program, ceilings: Ceilings, floor: float) -> TimedRow:
+    there = program.rows[name]
+    bare = TimedRow(name, launches=float(there.launches), program=program.module.name)
+    row = with_program(bare, program, ceilings)
+    seconds = max(row.reachable or 0.0, floor * there.launches)
+    if there.overlaps:  # it runs at the same time as other kernels, and is taken to be hidden
+        row, seconds = replace(row, least=0.0, tiled=0.0, reachable=0.0), 0.0
+    return replace(row, seconds=seconds, busy=seconds, low=seconds, high=seconds)
+
+
+# --- Explain a function: compile once, time it, trace it, join, and name what costs --------------
+
+
+def explain(
+    fn: Any,
+    *args: Any,
+    work: Work | Sequence[Work] | None = None,
+    chip: Any = None,
+    topology: str | None = None,
+    jit: bool = True,
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Sequence[str] | None = None,
+    donate_argnums: int | Sequence[int] | None = None,
+    consume: bool = False,
+    ceilings: Any = None,
+    seconds: float = 1.0,
+    queue: int | None = None,
+    energy: bool = False,
+    turns: Mapping[str, int] | None = None,
+    trace: str | os.PathLike[str] | None = None,
+    hlo: str | os.PathLike[str] | None = None,
+    name: str | None = None,
+    progress: bool = True,
+    **kwargs: Any,
+) -> Explanation:
+    """Run a JAX function, and return where its time goes: kernel by kernel, and why.
+
+    It is compiled once. The same executable is timed without the profiler, traced with it, and
+    read: each kernel's time is joined with its FLOPs and bytes, its roof, and the line of code
+    that it comes from.
+
+    Parameters
+    ----------
+    fn : callable or path
+        What `analyze` takes: a plain function, one that `jax.jit`, `equinox.filter_jit` or
+        `flax.nnx.jit` made, or an executable (``.lower(…).compile()``). Or the folder of a trace
+        from elsewhere (``jax.profiler.trace``), which needs no arguments.
+    *args, **kwargs
+        What it is called with: arrays, pytrees of them, Equinox and NNX modules.
+    work : Work or sequence of Work, optional
+        The same counted by hand: the waterfall then begins at its least time.
+    chip : str, optional
+        A TPU that need not be here, or a slice such as "v6e-8": the function is compiled for it,
+        nothing runs, and every second is the model's. For a trace, the chip that it was made on,
+        where it doesn't say.
+    topology : str, optional
+        Layout of those chips, as in `analyze`.
+    jit : bool
+        False calls the function as it is: programs that it calls one by one, transfers and the
+        host's time show.
+    static_argnums, static_argnames, donate_argnums : optional
+        As for `jax.jit`; for a function that is jitted already, give them there.
+    consume : bool
+        Whether donated arguments may be used up. By default copies are, and the caller's stay.
+    ceilings : measure.Record or Roofline, optional
+        What the device reaches. By default what the chip table has of it; a CPU is measured.
+    seconds : float
+        About how long to time it without the profiler; with it takes about as long. Both are run
+        in turn, up to four times, until the two agree within 3 %; no turn begins after three times
+        as long.
+    queue : int, optional
+        Calls that are queued before one is awaited. By default 1 on a CPU, and elsewhere what
+        takes some 20 ms, as in a loop that doesn't look at every result.
+    energy : bool
+        Whether to measure joules, for some 3 s more, where the device reports them.
+    turns : mapping of str to int, optional
+        How often loops turn whose trip counts neither the program nor a trace tells, as in
+        `analyze`.
+    trace : path, optional
+        Folder to keep the trace in.
+    hlo : path, optional
+        For a trace from elsewhere: a folder of XLA's dumps, or the program as text.
+    name : str, optional
+        What to call it.
+    progress : bool
+        Whether to show on a terminal, in one line, what is being done.
+
+    Returns
+    -------
+    Explanation
+
+    Raises
+    ------
+    CannotTrace, CannotCompile
+        JAX can't trace it with these arguments, or the compiler refuses it.
+    CannotRun
+        It fails where it runs.
+    CannotProfile
+        This device can't be profiled, the trace names nothing, or there is no room for it.
+    BadType, BadValue, UnknownName
+        An option outside what is allowed.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> why = explain(lambda x: jnp.tanh(x @ x), jnp.ones((512, 512)))  # doctest: +SKIP
+    >>> why.save("why.html")  # doctest: +SKIP
+    """
+    own = {key: value for key, value in locals().items() if key not in ("fn", "args", "kwargs")}
+    refuse_ambiguous(explain, fn, args, own)
+    for option, value in (("name", name), ("topology", topology)):
+        if value is not None:
+            text(option, value)
+    options = {
+        "static_argnums": static_argnums,
+        "static_argnames": static_argnames,
+        "donate_argnums": donate_argnums,
+    }
+    task = Task(
+        fn,
+        Arguments(args, kwargs),
+        _works(work),
+        jit={option: value for option, value in options.items() if value is not None},
+        compiled=flag("jit", jit),
+        consume=flag("consume", consume),
+        ceilings=ceilings,
+        seconds=single("seconds", seconds),
+        queue=checked_queue(queue),
+        energy=flag("energy", energy),
+        turns=turns_of(turns),
+        trace=None if trace is None else os.fspath(trace),
+        name=name,
+    )
+    with show.progress(flag("progress", progress)) as say:
+        if isinstance(fn, str | os.PathLike):
+            return task.of_trace(Path(fn), hlo, chip)
+        if not (callable(fn) or is_stage(fn)):
+            raise BadType(f"the function must be callable, or a trace's folder, got {shown(fn)}")
+        if chip is not None:
+            asked = {"jit": task.jit, "turns": task.turns, "name": name}
+            return explain_ahead(fn, task.arguments, chip, task.work, topology, **asked)
+        if topology is not None:
+            raise BadType("topology= is the layout of chips that need not be here: give chip= too")
+        measurement = task.taken(say)
+        say("reading, against the ceilings")
+        return measurement.explained()
+
+
+def _works(given: Any) -> tuple[Work, ...]:
+    works = given if isinstance(given, Sequence) else () if given is None else (given,)
+    for each in works:
+        if not isinstance(each, Work):
+            raise BadType(f"work must be a Work (roofline_helpers.work), got {shown(each)}")
+    return tuple(works)
+
+
+@dataclass(frozen=True)
+class Task:
+    """A function to explain, and how."""
+
+    fn: Any
+    arguments: Arguments
+    work: tuple[Work, ...]
+    jit: Mapping[str, Any] = field(default_factory=dict)
+    compiled: bool = True
+    consume: bool = False
+    ceilings: Any = None
+    seconds: float = 1.0
+    queue: int | None = None
+    energy: bool = False
+    turns: Mapping[str, int] = field(default_factory=dict)
+    trace: str | None = None
+    name: str | None = None
+
+    def taken(self, say: Callable[[str], None]) -> Measurement:
+        """Run it here, with and without the profiler, and return all that the device told."""
+        begun = perf_counter()
+        device = first_device()
+        gpu = device.platform == "gpu"
+        say("compiling")
+        runner = self._runner(UNGRAPHED if gpu else {})
+        say("running, with and without the profiler")
+        one = min(runner.run(1) for _ in range(3))
+        runs, queue = run_counts(one, self.seconds, self.queue, device.platform == "cpu")
+        queue = 1 if runner.alone else queue
+        traced = min(runs, 8 if gpu else 16)
+        turns = run_in_turn(runner, runs, traced, queue, self.seconds, self.trace)
+        say("CUDA graphs")
+        graphs = self._graphed(runs, queue) if gpu and self.compiled and not runner.given else ()
+        told = Explanation(
+            name=self.name or runner.name,
+            arguments=self.arguments.described(),
+            platform=turns.trace.platform,
+            device=str(device.device_kind) if gpu else device_facts()["name"],
+            origin="measured",
+            runs=turns.plain,
+            traced=turns.traced,
+            graphs=graphs,
+            queue=queue,
+            compiling=runner.seconds,
+            energy=energy_of(runner, queue) if self.energy else None,
+            notes=tuple(runner.notes),
+            software=software_versions(),
+            date=now(),
+            seconds=perf_counter() - begun,
+        )
+        executable = shown_by(runner.compiled, runner.calls, self.turns)
+        return Measurement(told, device, turns, executable, self.work, self.ceilings)
+
+    def _runner(self, options: Mapping[str, str]) -> Runner:
+        if self.compiled:
+            return compiled_runner(self.fn, self.arguments, self.jit, options, self.consume)
+        if self.jit:
+            raise BadType(f"{', '.join(self.jit)} is for a function that is compiled: jit=True")
+        return Runner(
+            self.fn,
+            self.arguments.positional,
+            self.arguments.named,
+            name=function_name(self.fn),
+        )
+
+    def _graphed(self, runs: int, queue: int) -> tuple[float, ...]:
+        """Return the seconds of a call as JAX runs it by default on a GPU."""
+        runner = self._runner({})
+        run_plain(runner, 3, queue)
+        return tuple(run_plain(runner, max(runs // 2, 3), queue))
+
+    def of_trace(self, folder: Path, hlo: Any, chip: Any) -> Explanation:
+        """Explain a trace from elsewhere."""
+        if self.arguments.positional or self.arguments.named or self.turns:
+            raise BadType("a trace is explained without arguments, and without turns")
+        trace = read_trace(folder)
+        programs = programs_in(trace)
+        if hlo is not None:
+            programs |= programs_dumped(hlo, trace.platform)
+        if not programs:
+            raise CannotProfile(
+                f"{trace.file} carries no compiled program: give hlo=, a folder of XLA's dumps"
+            )
+        ceilings = ceilings_of(chip or _named(trace), dtypes(programs, trace), self.ceilings)
+        queue = self.queue or 1
+        joined = join(trace, programs, ceilings, queue)
+        whole = [sum(row.seconds for row in joined.rows)]
+        windows = [run.end - run.start for run in trace.runs] or whole
+        runs = tuple(each / queue for each in windows)
+        notes = []
+        if trace.platform == "tpu":
+            notes.append("read by the documented format of a TPU's trace; nobody ran it here")
+        if not trace.runs:
+            notes.append(
+                "no run is marked (jax.profiler.StepTraceAnnotation): all of the trace is one call"
+            )
+        told = Explanation(
+            name=self.name or folder.name,
+            arguments=(),
+            platform=trace.platform,
+            device=_named(trace),
+            origin="trace",
+            runs=runs,
+            traced=runs,
+            queue=queue,
+            notes=tuple(notes),
+            date=now(),
+        )
+        return _read(told, joined, programs, ceilings, trace, self.work)
+
+
+def _named(trace: Trace) -> str:
+    """Return what a trace's device is called."""
+    return trace.facts.get("gpu_device_name") or trace.facts.get("device_type") or trace.device

@@ -1,0 +1,341 @@
+"""What `explain` returns, and the records that keep it."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from roofline_helpers.common import records
+from roofline_helpers.common.checks import BadValue, shown
+from roofline_helpers.common.records import write
+from roofline_helpers.device import display, page
+from roofline_helpers.device.ceilings import Roofs
+from roofline_helpers.device.findings import Finding
+from roofline_helpers.device.rows import KERNEL, Bar, TimedRow, grouped, kin, waterfall
+from roofline_helpers.roofline import Roofline
+from roofline_helpers.xla.kernel import main_dtype
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.axes import Axes
+
+    pass
+
+
+# --- What `explain` returns: where the time of one call goes, and why ----------------------------
+
+
+@dataclass(frozen=True)
+class Energy:
+    """What a call costs in joules, as the device reports it while calls follow on one another.
+
+    Parameters
+    ----------
+    joules : float
+        Of one call, all of the device's power.
+    idle : float
+        Watts of the device before, doing nothing.
+    seconds : float
+        Of one call in that loop.
+    loop : float
+        Seconds that the loop took.
+    clock : float, optional
+        Hz of the multiprocessors meanwhile.
+
+    Examples
+    --------
+    >>> energy = Energy(joules=0.9, idle=75.0, seconds=2e-3, loop=1.0)
+    >>> round(energy.watts), round(energy.above_idle, 2)
+    (450, 0.75)
+    """
+
+    joules: float
+    idle: float
+    seconds: float
+    loop: float
+    clock: float | None = None
+
+    @property
+    def watts(self) -> float:
+        """Mean power while it ran."""
+        return self.joules / self.seconds
+
+    @property
+    def above_idle(self) -> float:
+        """Joules of one call above what the idle device would have taken."""
+        return max(self.joules - self.idle * self.seconds, 0.0)
+
+
+@dataclass(frozen=True, repr=False)
+class Explanation:
+    """Where the time of one call goes: rows, waterfall, findings.
+
+    Parameters
+    ----------
+    name, arguments : str, tuple of str
+        What was called, and with what.
+    platform, device : str
+        "cpu", "gpu" or "tpu", and what the device is called.
+    origin : {"measured", "trace", "modelled"}
+        Whether it ran here, is read from a trace, or was only compiled: then the seconds of rows
+        are those of their roofs.
+    rows : tuple of TimedRow
+        Kernels in the order in which they first run, and the stretches without any.
+    findings : tuple of Finding
+        Named causes, the dearest first.
+    runs, traced : tuple of float
+        Seconds of a call, run by run: without the profiler, and with it.
+    graphs : tuple of float
+        On a GPU the same with CUDA graphs, which is JAX's default.
+    queue : int
+        Calls that were queued before one was awaited.
+    hand : float or None
+        Least seconds of the work counted by hand.
+
+    Examples
+    --------
+    >>> from roofline_helpers.device import ladder
+    >>> why = ladder.committed()["decode"].steps[0].why
+    >>> why.platform, why.rows[0].kind, why.wall > 0
+    ('gpu', 'kernel', True)
+    """
+
+    name: str
+    arguments: tuple[str, ...]
+    platform: str
+    device: str
+    origin: str
+    runs: tuple[float, ...]
+    rows: tuple[TimedRow, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    traced: tuple[float, ...] = ()
+    graphs: tuple[float, ...] = ()
+    queue: int = 1
+    compiling: float = 0.0
+    hand: float | None = None
+    roofs: Roofs = field(default_factory=Roofs)
+    energy: Energy | None = None
+    timeline: tuple[tuple[float, float, int, int], ...] = ()
+    lines: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    software: Mapping[str, str] = field(default_factory=dict)
+    date: str = ""
+    seconds: float = 0.0
+
+    @property
+    def wall(self) -> float:
+        """Seconds of one call by the clock, without the profiler: the median."""
+        return statistics.median(self.runs)
+
+    @property
+    def covered(self) -> float:
+        """Seconds of all rows together."""
+        return sum(row.seconds for row in self.rows)
+
+    @property
+    def unexplained(self) -> float:
+        """Seconds of the wall time that no row has; negative where the profiler slowed it down."""
+        return self.wall - self.covered
+
+    @cached_property
+    def groups(self) -> tuple[TimedRow, ...]:
+        """The rows with the same kernel of all layers as one, the longest first."""
+        return tuple(sorted(grouped(self.rows), key=lambda row: -row.seconds))
+
+    @property
+    def kernels(self) -> tuple[TimedRow, ...]:
+        """The groups that are kernels, the longest first."""
+        return tuple(row for row in self.groups if row.kind == KERNEL)
+
+    @property
+    def roof(self) -> float | None:
+        """Least seconds of the compiled program by reached ceilings; None without ceilings."""
+        known = [row.reachable for row in self.rows if row.reachable is not None]
+        return sum(known) if known else None
+
+    @cached_property
+    def waterfall(self) -> tuple[Bar, ...]:
+        """The steps from the least time to the clock's; their sum is `wall`."""
+        return waterfall(self.groups, self.wall, self.hand)
+
+    def row(self, name: str) -> TimedRow:
+        """Return a row by its name.
+
+        Raises
+        ------
+        UnknownName
+            No such row; the message gives the nearest.
+        """
+        from roofline_helpers.common.checks import name_of
+
+        by_name = {row.name: row for row in self.rows}
+        return by_name[name_of("row", name, by_name)]
+
+    @property
+    def dtype(self) -> str:
+        """The data type of the products that take longest; empty without products."""
+        products = (row for row in self.kernels if row.matrix_types)
+        return next((main_dtype(row.matrix_types) or "" for row in products), "")
+
+    def roofline(self, dtype: str | None = None) -> Roofline:
+        """Return the reached roofline of the device, else the published one.
+
+        Raises
+        ------
+        BadValue
+            Nothing is known of the device.
+        """
+        figures = dict(self.roofs.reached or self.roofs.published)
+        if "hbm" not in figures:
+            raise BadValue(f"{self.device} has no known ceilings: give ceilings= to explain")
+        bandwidth, vector = figures.pop("hbm"), figures.pop("vector", None)
+        highest = max(figures.values(), default=vector or bandwidth)
+        peak = figures.get(dtype or self.dtype, highest)
+        roof = Roofline(peak, {"hbm": bandwidth}, vector, name=self.device)
+        return replace(roof, origin="measured") if self.roofs.reached else roof
+
+    def table(self) -> pandas.DataFrame:
+        """Return one row a kernel or gap, the longest first; units in the column names.
+
+        The same kernel of all layers is one row.
+        """
+        return display.table(self)
+
+    def plot(self, ax: Axes | None = None, kind: str = "waterfall") -> Axes:
+        """Draw the waterfall, the timeline of one call, or its kernels on the roofline.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to draw.
+        kind : {"waterfall", "timeline", "roofline"}
+            Which picture.
+        """
+        from roofline_helpers.device import pictures
+
+        return pictures.draw(self, kind, ax)
+
+    def __str__(self) -> str:
+        return display.text(self)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return page.html(self, whole=False)
+
+    def brief(self, events: int = 400) -> Explanation:
+        """Return it with one row a group, and a shorter timeline: small enough to be committed.
+
+        Parameters
+        ----------
+        events : int
+            Events that the timeline keeps.
+        """
+        groups = grouped(self.rows)
+        place = {kin(row): number for number, row in enumerate(groups)}
+        kept = tuple(
+            (start, took, line, place[kin(self.rows[row])])
+            for start, took, line, row in self.timeline[:events]
+        )
+        findings = tuple(replace(f, kernels=f.kernels[:8]) for f in self.findings)
+        return replace(self, rows=groups, timeline=kept, findings=findings)
+
+    def to_json(self) -> str:
+        """Return it as the text of a record."""
+        return dumps_explanation(self)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write it to a file: ``why.html``, one page that needs no network, or ``why.json``.
+
+        Raises
+        ------
+        BadValue
+            Another ending.
+        OSError
+            The folder is not there or can't be written.
+        """
+        ending = Path(path).suffix
+        if ending == ".json":
+            return write(path, self.to_json())
+        if ending == ".html":
+            return write(path, page.html(self, whole=True))
+        raise BadValue(f"save to a file that ends in .html or .json, got {shown(str(path))}")
+
+
+# --- An explanation as the text of a record ------------------------------------------------------
+
+SCHEMA = "roofline_helpers.explained/1"
+"""What a record says of itself."""
+
+
+def dumps_explanation(why: Explanation) -> str:
+    """Return an explanation as the text of a record."""
+    return records.dumps({"schema": SCHEMA, **record_fields(why)})
+
+
+def record_fields(why: Explanation) -> dict[str, Any]:
+    """Return an explanation as a record holds it, without its schema."""
+    kept = asdict(why)
+    kept["rows"] = [_unusual(row, asdict(TimedRow(""))) for row in kept["rows"]]
+    return kept
+
+
+def _unusual(each: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out what has its usual value: most of a record is rows."""
+    return {k: v for k, v in each.items() if k == "name" or k not in usual or v != usual[k]}
+
+
+# --- Explanations from records: texts, files, and those that the package brings along ------------
+
+
+def loads_explanation(text: str) -> Explanation:
+    """Return the explanation that the text of a record holds.
+
+    Raises
+    ------
+    BadRecord
+        Not a record, or one of another version: the message says what is wrong.
+
+    Examples
+    --------
+    >>> from roofline_helpers.device import ladder
+    >>> why = ladder.committed()["decode"].steps[0].why
+    >>> loads_explanation(why.to_json()).wall == why.wall
+    True
+    """
+    return records.loads(text, SCHEMA, Explanation)
+
+
+def load_explanation(path: Any) -> Explanation:
+    """Return the explanation that a record's file holds.
+
+    Raises
+    ------
+    BadRecord
+        As in `loads_explanation`; the message names the file.
+
+    Examples
+    --------
+    >>> load_explanation("why.json")
+    Traceback (most recent call last):
+    ...
+    roofline_helpers.common.records.BadRecord: why.json: can't be read: No such file or directory
+    """
+    return records.load(path, SCHEMA, Explanation)
+
+
+def explanations() -> dict[str, Explanation]:
+    """Return the explanations that the package brings along, by name.
+
+    Examples
+    --------
+    >>> [name for name in explanations() if "training" in name]
+    []
+    """
+    files = records.files(records.committed("explained"))
+    return {name: load_explanation(file) for name, file in files.items()}

@@ -1,0 +1,328 @@
+"""Data that moves for no reason of its own: layouts, carries of loops, arguments not given away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from roofline_helpers import xla
+from roofline_helpers.device.findings.causes import Case, Claim
+from roofline_helpers.device.program import Program, Value
+from roofline_helpers.device.rows import TimedRow
+from roofline_helpers.xla.flops import results
+from roofline_helpers.xla.metadata import scope_of, source_of
+from roofline_helpers.xla.module import ARITHMETIC, TRANSCENDENTAL, Site
+
+_PLACING = frozenset({"copy", "transpose", "convert", "bitcast-convert", "reshape", "bitcast"})
+_SLICING = _PLACING | {
+    "slice",
+    "dynamic-slice",
+    "dynamic-update-slice",
+    "concatenate",
+    "pad",
+    "broadcast",
+    "iota",
+    # the arithmetic of an index that is counted from the end
+    "add",
+    "compare",
+    "select",
+    "clamp",
+}
+_SMALL = 2**14
+"""Bytes below which what a loop copies is no array worth a word."""
+
+
+def copies(case: Case) -> Iterator[Claim]:
+    """Yield kernels that only move: layout copies, copied arguments, and what loops copy."""
+    for row in case.kernels:
+        program, opcodes = case.program(row), set(row.operations)
+        if not row.written or row.bytes < _SMALL * row.launches:
+            continue
+        if program.in_loop(row.name) and _only_moves(program, row.name, opcodes):
+            copied = _in_a_loop(case, row)
+            if copied is not None:
+                yield copied
+        elif opcodes <= _PLACING and opcodes & {"copy", "transpose"}:
+            if _changes_layout(program, row.name):
+                if not _is_the_job(program, row.name):
+                    yield _claim("layout-copy", row, _described(program, row))
+            elif _could_be_donated(program, row.name):
+                yield _claim("not-donated", row, _argument(program, row))
+            elif _of_a_new_layout(case, row):
+                kind = f"{_made(program, row.name)} is copied once more, to be changed in place:"
+                yield _claim("layout-copy", row, f"{kind} its new layout is still read elsewhere")
+        elif opcodes <= _PLACING | ARITHMETIC | TRANSCENDENTAL | {"broadcast"} and _slowed(
+            program, row
+        ):
+            claim = ((row, row.lost, row.bytes),)
+            yield Claim("layout-copy", claim, _described(program, row))
+
+
+def _claim(cause: str, row: TimedRow, evidence: str) -> Claim:
+    return Claim(cause, ((row, row.seconds, row.bytes),), evidence)
+
+
+def _only_moves(program: Program, name: str, opcodes: set[str]) -> bool:
+    """Return whether a kernel computes nothing but places: slices, copies, updates."""
+    if not opcodes <= _SLICING or not opcodes & (_SLICING - {"add", "compare", "select", "clamp"}):
+        return False
+    # arithmetic on whole arrays is work; on an index it isn't
+    arithmetic = {"add", "compare", "select", "clamp", "iota", "broadcast"}
+    return not any(
+        part.instruction.opcode in arithmetic and not part.instruction.shape.is_scalar
+        for part in program.instructions(name)
+    )
+
+
+def _slowed(program: Program, row: TimedRow) -> bool:
+    """Return whether a kernel with a little arithmetic loses more than half to a new layout.
+
+    Exponentials and their like may cost a few times what the roof has for them, and not ten times.
+    """
+    slow = 0.9 if TRANSCENDENTAL & set(row.operations) else 0.5
+    return row.lost > slow * row.seconds and _changes_layout(program, row.name)
+
+
+def _changes_layout(program: Program, name: str) -> bool:
+    return any(_permutes(part) for part in program.instructions(name))
+
+
+def _permutes(part: Site) -> bool:
+    """Return whether an instruction writes an array in another order than it reads it."""
+    each = part.instruction
+    if each.opcode not in ("copy", "transpose") or not part.operands:
+        return False
+    mine, theirs = each.shape, part.operands[0]
+    if mine.parts is not None or theirs.parts is not None:
+        return False
+    if each.opcode == "copy":
+        return _order(mine, mine.dims) != _order(theirs, theirs.dims)
+    moved = each.numbers("dimensions")
+    placed = [moved[d] for d in mine.order] if mine.order else list(moved)
+    written = [d for d in placed if theirs.dims[d] > 1]
+    return written != _order(theirs, theirs.dims)
+
+
+def _of_a_new_layout(case: Case, row: TimedRow) -> bool:
+    """Return whether a kernel copies what another one has just copied into another layout."""
+    makers = case.makers(row)
+    return bool(makers) and all(
+        set(maker.operations) <= _PLACING
+        and _changes_layout(case.program(maker), maker.name)
+        and not _is_the_job(case.program(maker), maker.name)
+        for maker in makers
+    )
+
+
+def _order(shape: xla.Shape, dims: tuple[int, ...]) -> list[int]:
+    """Return the dimensions from slow to fast, without those of length 1."""
+    order = shape.order or tuple(range(len(dims)))
+    return [d for d in order if dims[d] > 1]
+
+
+def _is_the_job(program: Program, name: str) -> bool:
+    """Return whether a transposed argument is what the program was asked for."""
+    reads = [value for value in program.reads(name) if value.kind != "constant"]
+    return program.returned(name) and all(value.kind == "argument" for value in reads)
+
+
+def _could_be_donated(program: Program, name: str) -> bool:
+    """Return whether a kernel copies an argument that a result could take the memory of."""
+    where = program.sites[name].where
+    if where is not program.module.entry:
+        return False
+    arguments = [value for value in program.reads(name) if value.kind == "argument"]
+    results = where.root.shape.leaves
+    return any(
+        value.index not in program.donated
+        and any(_alike(value.shape, result) for result in results)
+        and not (program.returned(name) and not program.readers.get(name))
+        for value in arguments
+    )
+
+
+def _alike(one: xla.Shape, other: xla.Shape) -> bool:
+    return one.dtype == other.dtype and one.dims == other.dims
+
+
+_CACHE = 2**25
+"""Bytes that a CPU's caches hold: a copy of less is read from there, and costs next to nothing."""
+
+
+def _in_a_loop(case: Case, row: TimedRow) -> Claim | None:
+    """Return what a loop copies at every turn; None where it has to, or it costs nothing."""
+    program, opcodes = case.program(row), set(row.operations)
+    cause, sort = "carry-copy", "its carry"
+    if "dynamic-update-slice" in opcodes:
+        if any(_is_own(part) for part in program.instructions(row.name)):
+            return None  # the author's update of the carry, in place
+        cause, sort = "scan-copy", "a result into the stack of all turns"
+    elif opcodes & {"dynamic-slice", "slice"}:
+        cause, sort = "scan-copy", "a slice"
+    if cause == "scan-copy" and case.platform == "cpu" and row.bytes < _CACHE * row.launches:
+        return None
+    shape = _made(program, row.name)
+    return _claim(cause, row, f"each of {row.launches:.0f} turns copies {sort} ({shape})")
+
+
+def _is_own(part: Site) -> bool:
+    """Return whether an update is one that the author wrote: the body of a scan is a closed call.
+
+    What `jax.lax.scan` adds itself, to stack the results of all turns, is outside of it.
+    """
+    return _updates(part) and "closed_call" in part.instruction.op_name
+
+
+def growing(case: Case) -> Iterator[Claim]:
+    """Yield kernels of loops that write a whole carry anew to append to it, and its copies."""
+    for rows in case.loops():
+        grown = {row.name: _appends(case.program(row), row.name) for row in rows}
+        shapes = {dims for dims in grown.values() if dims is not None}
+        for row in rows:
+            made = _made(case.program(row), row.name)
+            copied = set(row.operations) <= _PLACING and made.parts is None and made.dims in shapes
+            if (grown[row.name] or copied) and row.bytes >= _SMALL * row.launches:
+                evidence = f"each of {row.launches:.0f} turns writes {made} to append to it"
+                source = next(each.source for each in rows if grown[each.name])
+                parts = ((row, row.seconds, row.bytes),)
+                yield Claim("growing-carry", parts, evidence, source=source)
+
+
+def _appends(program: Program, name: str) -> tuple[int, ...] | None:
+    """Return the shape of the carry to which a kernel appends a little; None if it doesn't."""
+    carried = [leaf.dims for leaf in program.sites[name].where.root.shape.leaves]
+    for part in program.instructions(name):
+        each = part.instruction  # the TPU compiler writes a concatenation as a pad and a maximum
+        if each.opcode != "concatenate" and scope_of(each.op_name).primitive != "concatenate":
+            continue
+        sizes = [shape.elements / max(each.shape.elements, 1) for shape in part.operands]
+        if each.shape.dims in carried and any(0.75 <= size < 1 for size in sizes):
+            return each.shape.dims
+    return None
+
+
+def relaid_weights(case: Case) -> Iterator[Claim]:
+    """Yield copies of an argument that a loop then slices, into tiles that its matmuls prefer."""
+    for name, program in case.programs.items():
+        for loop in program.loops.values():
+            for value in program.enters(loop):
+                row = case.by_name.get((name, value.name))
+                if row is None or not set(row.operations) <= _PLACING:
+                    continue
+                source = next((v for v in program.reads(row.name) if v.kind == "argument"), None)
+                if source is None or _placed(source.shape) == _placed(value.shape):
+                    continue
+                if _slices(program, loop, value.shape):
+                    evidence = f"argument {source.index} ({source.shape}) is written in other tiles"
+                    parts = ((row, row.seconds, row.bytes),)
+                    line = source_of(loop.instruction.metadata, program.module.frames)
+                    yield Claim("relaid-weights", parts, evidence, source=str(line or ""))
+
+
+def _placed(shape: xla.Shape) -> tuple[list[int], tuple[int, ...]]:
+    return _order(shape, shape.dims), shape.tile
+
+
+def _slices(program: Program, loop: Site, shape: xla.Shape) -> bool:
+    """Return whether the body of a loop takes one of many from an array of this shape."""
+    return any(
+        part.instruction.opcode == "dynamic-slice"
+        and part.operands[0].dims == shape.dims
+        and part.instruction.shape.dims[:1] == (1,)
+        for body in program.module.called(loop.instruction, "body")
+        for each in body.instructions
+        for part in Site(program.module, body, each).parts()
+    )
+
+
+def reshapes(case: Case) -> Iterator[Claim]:
+    """Yield kernels that only reshape, or turn an array for a reshape: on a TPU tiles change."""
+    for row in case.kernels if case.platform == "tpu" else ():
+        program, opcodes = case.program(row), set(row.operations)
+        if row.bytes < _SMALL * row.launches or not opcodes <= _PLACING:
+            continue
+        site = program.sites[row.name].instruction
+        asked = scope_of(site.op_name).primitive == "reshape"
+        if ("reshape" in opcodes or asked) and not _is_the_job(program, row.name):
+            yield _claim("reshape", row, f"{_made(program, row.name)} is written in other tiles")
+
+
+def _described(program: Program, row: TimedRow) -> str:
+    from_where = next((v for v in program.reads(row.name) if v.kind != "constant"), None)
+    source = ""
+    if from_where is not None and from_where.kind == "argument":
+        source = f" of argument {from_where.index}"
+    return f"{_made(program, row.name)}{source} is read in one order and written in another"
+
+
+def _argument(program: Program, row: TimedRow) -> str:
+    value = next(v for v in program.reads(row.name) if v.kind == "argument")
+    return f"argument {value.index} ({value.shape}) is copied, since it isn't donated"
+
+
+def _made(program: Program, name: str) -> xla.Shape:
+    return results(program.sites[name].instruction)
+
+
+def whole_updates(case: Case) -> Iterator[Claim]:
+    """Yield kernels that write a whole argument anew to change a part of it."""
+    for row in case.kernels:
+        program = case.program(row)
+        if program.in_loop(row.name) or "dynamic-update-slice" not in row.operations:
+            continue
+        site = program.sites[row.name]
+        if site.fused is None or not row.written:
+            continue
+        update = next((p for p in site.parts() if _updates(p)), None)
+        if update is None:
+            continue
+        whole = update.instruction.shape.bytes
+        value = _argument_of(program, row.name, whole)
+        small = update.operands[1].bytes
+        if value is None or row.written / row.launches < 0.9 * whole or small > 0.5 * whole:
+            continue
+        there = case.counted(row)
+        like = replace(there, read={"hbm": small}, written={"hbm": small})
+        evidence = f"argument {value.index} ({value.shape}) is written anew to change a part of it"
+        saved = case.saved(row, like)
+        yield Claim("not-donated", ((row, saved, row.bytes),), evidence)
+
+
+def turned_updates(case: Case) -> Iterator[Claim]:
+    """Yield kernels that change a part of an array, and write all of it in another layout."""
+    for row in case.kernels:
+        program = case.program(row)
+        if "dynamic-update-slice" not in row.operations or _is_the_job(program, row.name):
+            continue
+        turned = [part for part in program.instructions(row.name) if _turns_an_update(part)]
+        moved = sum(part.instruction.shape.bytes for part in turned)
+        if not row.written or moved < 0.5 * row.written / row.launches:
+            continue
+        saved = case.without_bytes(row, read=moved, written=moved)
+        shape = turned[0].operands[0]
+        evidence = f"{shape} is changed in part, and all of it written in another order"
+        yield Claim("layout-copy", ((row, saved, 2.0 * moved * row.launches),), evidence)
+
+
+def _turns_an_update(part: Site) -> bool:
+    """Return whether an instruction puts an array, of which little is new, in another order."""
+    if not _permutes(part):
+        return False
+    source = part.where.by_name[part.instruction.operands[0]]
+    while source.opcode in ("bitcast", "convert", "copy"):
+        source = part.where.by_name[source.operands[0]]
+    if source.opcode != "dynamic-update-slice":
+        return False
+    update = part.where.by_name[source.operands[1]].shape
+    return update.bytes <= 0.5 * source.shape.bytes
+
+
+def _updates(part: Site) -> bool:
+    return part.instruction.opcode == "dynamic-update-slice" and len(part.operands) > 1
+
+
+def _argument_of(program: Program, name: str, size: int) -> Value | None:
+    for value in program.reads(name):
+        if value.kind == "argument" and value.shape.bytes == size:
+            return None if value.index in program.donated else value
+    return None

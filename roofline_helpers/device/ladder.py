@@ -1,0 +1,123 @@
+"""A ladder: one job written in several ways, each better than the one before, all explained."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from roofline_helpers.common import records
+from roofline_helpers.device.explanation import Explanation, record_fields
+
+SCHEMA = "roofline_helpers.ladder/1"
+"""What a record says of itself."""
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One way to write the job.
+
+    Parameters
+    ----------
+    rung, change : str
+        What it is called, and what it changes about the one before.
+    setting : mapping
+        Sizes: batch, context, tokens.
+    explained : Explanation or None
+        Where its time goes (`why`).
+    failed : str
+        Why it failed.
+
+    Examples
+    --------
+    >>> committed()["decode"].steps[0].rung
+    'as first written'
+    """
+
+    rung: str
+    change: str
+    setting: dict[str, int | float | str | bool]
+    explained: Explanation | None = None
+    failed: str = ""
+
+    @property
+    def why(self) -> Explanation | None:
+        """Where its time goes; None where it failed."""
+        return self.explained
+
+
+class Ladder(msgspec.Struct, frozen=True):
+    """One job in several ways.
+
+    Parameters
+    ----------
+    name, command : str
+        What it is called, and what made the record.
+    steps : tuple of Step
+        In the order of the rungs.
+
+    Examples
+    --------
+    >>> committed()["decode"].name
+    'decode'
+    """
+
+    name: str
+    command: str = ""
+    steps: tuple[Step, ...] = ()
+    schema: str = SCHEMA
+
+    def of(self, **setting: Any) -> tuple[Step, ...]:
+        """Return the steps of these sizes: ``ladder.of(batch=16)``."""
+        wanted = setting.items()
+        return tuple(s for s in self.steps if all(s.setting.get(k) == v for k, v in wanted))
+
+
+def dumps(ladder: Ladder) -> str:
+    """Return a ladder as the text of a record.
+
+    Examples
+    --------
+    >>> ladder = committed()["decode"]
+    >>> dumps(ladder).splitlines()[1]
+    '"schema": "roofline_helpers.ladder/1",'
+    """
+    steps = [
+        {
+            "rung": step.rung,
+            "change": step.change,
+            "setting": dict(step.setting),
+            "failed": step.failed,
+            "explained": None if step.why is None else record_fields(step.why),
+        }
+        for step in ladder.steps
+    ]
+    head = {"schema": SCHEMA, "name": ladder.name, "command": ladder.command}
+    return records.dumps({**head, "steps": steps})
+
+
+def load(path: Any) -> Ladder:
+    """Return the ladder that a record's file holds.
+
+    Raises
+    ------
+    BadRecord
+        No such file; damaged, foreign, older or newer: see `records.load`.
+
+    Examples
+    --------
+    >>> load(records.committed("explained", "ladders", "decode.json")).name
+    'decode'
+    """
+    return records.load(path, SCHEMA, Ladder)
+
+
+def committed() -> dict[str, Ladder]:
+    """Return the ladders that the package brings along, by name.
+
+    Examples
+    --------
+    >>> sorted(committed())
+    ['contents', 'decode', 'decode-rungs', 'energy', 'prefill', 'training']
+    """
+    files = records.files(records.committed("explained", "ladders"))
+    return {name: load(file) for name, file in files.items()}

@@ -1,0 +1,283 @@
+"""What this machine is: its device, caches, free memory, host, software, energy counters."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import importlib
+import importlib.metadata
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NotRequired, TypedDict
+
+from roofline_helpers import chips
+from roofline_helpers.common.checks import RooflineError
+from roofline_helpers.common.records import Natural, Positive
+
+# --- What this machine is: its device, caches, free memory, host and software --------------------
+
+
+def last_cache() -> int:
+    """Return the bytes of the default device's last cache, or a generous guess.
+
+    A CPU's is read from the operating system, a GPU's L2 from the chip table. A TPU has none
+    between its memory and its VMEM; VMEM's size is taken.
+
+    Examples
+    --------
+    >>> last_cache() > 2**18
+    True
+    """
+    import jax
+
+    one = jax.devices()[0]
+    if one.platform == "cpu":
+        return _cpu_cache() or 64 * 2**20
+    with contextlib.suppress(RooflineError):
+        memory = chips.chip(one).memory
+        for level in ("l2", "vmem"):
+            if level in memory:
+                return int(memory[level].capacity.value)
+    return 128 * 2**20
+
+
+def _cpu_cache() -> int | None:
+    sizes = []
+    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            text = path.read_text("ascii").strip()
+            sizes.append(int(text[:-1]) * {"K": 2**10, "M": 2**20, "G": 2**30}[text[-1]])
+    if not sizes and sys.platform == "darwin":
+        for name in ("hw.l3cachesize", "hw.perflevel0.l2cachesize", "hw.l2cachesize"):
+            with contextlib.suppress(OSError, ValueError, subprocess.SubprocessError):
+                command = ["sysctl", "-n", name]
+                sizes.append(int(subprocess.check_output(command, text=True, timeout=5)))
+    return max(sizes, default=None)
+
+
+def free_memory() -> int | None:
+    """Return how many bytes of the default device's memory are free; None if it doesn't tell.
+
+    Examples
+    --------
+    >>> free = free_memory()
+    >>> free is None or free > 0
+    True
+    """
+    import jax
+
+    one = jax.devices()[0]
+    if one.platform != "cpu":
+        with contextlib.suppress(Exception):
+            stats = one.memory_stats()
+            return int(stats["bytes_limit"] - stats["bytes_in_use"])
+        return None
+    limits = []
+    with contextlib.suppress(OSError, ValueError):
+        free = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text("ascii"))
+        limits += [int(free[1]) * 1024] if free else []
+    with contextlib.suppress(OSError, ValueError):
+        group = Path("/sys/fs/cgroup")
+        limit = int((group / "memory.max").read_text("ascii"))
+        limits.append(limit - int((group / "memory.current").read_text("ascii")))
+    return max(min(limits), 0) if limits else None
+
+
+class Device(TypedDict):
+    """What was measured: `memory` and `cache` in bytes; `chip` where the chip table has it.
+
+    Examples
+    --------
+    >>> device_facts()["platform"] in ("cpu", "gpu", "tpu")
+    True
+    """
+
+    platform: str
+    kind: str
+    name: str
+    chip: NotRequired[str | None]
+    count: int
+    driver: NotRequired[str | None]
+    memory: NotRequired[Natural | None]
+    cache: Positive
+
+
+class Host(TypedDict):
+    """The machine that it was measured on.
+
+    Examples
+    --------
+    >>> host_facts()["cores"] >= 1
+    True
+    """
+
+    system: str
+    machine: str
+    cpu: str
+    cores: int
+    load: NotRequired[float | None]
+
+
+def device_facts() -> Device:
+    """Return what a record says of the default device: platform, kind, chip, driver, memory.
+
+    Examples
+    --------
+    >>> sorted(device_facts())[:3]
+    ['cache', 'chip', 'count']
+    """
+    import jax
+
+    one = jax.devices()[0]
+    kind = str(one.device_kind)
+    chip = None
+    with contextlib.suppress(RooflineError):
+        chip = chips.chip(one).key
+    name = _cpu_name() if one.platform == "cpu" else kind
+    driver = None
+    if one.platform == "gpu":
+        driver = _output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
+    with contextlib.suppress(Exception):
+        driver = driver or str(one.client.platform_version).strip().split("\n")[0][:200]
+    return {
+        "platform": one.platform,
+        "kind": kind,
+        "name": name,
+        "chip": chip,
+        "count": jax.device_count(),
+        "driver": driver,
+        "memory": free_memory(),
+        "cache": last_cache(),
+    }
+
+
+def host_facts() -> Host:
+    """Return what a record says of the machine around the device.
+
+    Examples
+    --------
+    >>> "machine" in host_facts()
+    True
+    """
+    load = None
+    with contextlib.suppress(OSError, AttributeError):
+        load = os.getloadavg()[0]
+    return {
+        "system": f"{platform.system()} {platform.release().partition('-')[0]}",
+        "machine": platform.machine(),
+        "cpu": _cpu_name(),
+        "cores": _cores(),
+        "load": load,
+    }
+
+
+def _cores() -> int:
+    with contextlib.suppress(AttributeError):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def software_versions() -> dict[str, str]:
+    """Return the versions that a record names.
+
+    Examples
+    --------
+    >>> "jax" in software_versions()
+    True
+    """
+    versions = {"python": platform.python_version()}
+    for name in ("roofline_helpers", "jax", "jaxlib", "numpy", "libtpu", "torch", "triton"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    return versions
+
+
+def _cpu_name() -> str:
+    with contextlib.suppress(OSError):
+        text = Path("/proc/cpuinfo").read_text("utf-8", errors="replace")
+        model = re.search(r"^(?:model name|Model)\s*:\s*(.+)$", text, re.MULTILINE)
+        if model:
+            return model[1].strip()
+    if sys.platform == "darwin":
+        return _output("sysctl", "-n", "machdep.cpu.brand_string") or platform.machine()
+    return platform.processor() or platform.machine()
+
+
+def _output(*command: str) -> str | None:
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+        return done.stdout.strip().split("\n")[0] or None
+    return None
+
+
+def busy() -> Iterator[str]:
+    """Yield a note if others keep the host busy: its load is then above what we cause ourselves.
+
+    Examples
+    --------
+    >>> all("busy" in note for note in busy())
+    True
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        load, cores = os.getloadavg()[0], _cores()
+        if load > cores + 0.5:
+            yield (
+                f"busy machine: load {load:.1f} on {cores} cores, so figures of the CPU are too low"
+            )
+
+
+# --- NVIDIA's management library, NVML, for the GPU that JAX uses and no other -------------------
+
+
+@functools.cache
+def open_nvml() -> tuple[Any, Any] | None:
+    """Return `pynvml` and its handle of the GPU that JAX uses.
+
+    Returns
+    -------
+    tuple or None
+        None without such a GPU, without pynvml or the driver, and where the GPU can't be told.
+    """
+    try:
+        import jax
+
+        device = jax.devices()[0]
+        if device.platform != "gpu":
+            return None
+        address = bus_address(ctypes.CDLL("libcuda.so.1"), device.local_hardware_id)
+        pynvml = importlib.import_module("pynvml")
+        pynvml.nvmlInit()
+        return pynvml, pynvml.nvmlDeviceGetHandleByPciBusId(address)
+    except Exception:  # no library, no driver, no permission: there is nothing to read then
+        return None
+
+
+def bus_address(driver: Any, ordinal: int) -> bytes:
+    """Return the bus address of a GPU by its number among those that CUDA sees here.
+
+    Parameters
+    ----------
+    driver : ctypes.CDLL
+        CUDA's driver.
+    ordinal : int
+        CUDA's number, JAX's ``local_hardware_id``.
+
+    Raises
+    ------
+    OSError
+        The driver refuses.
+    """
+    text = ctypes.create_string_buffer(32)
+    for failed in (
+        driver.cuInit(0),
+        driver.cuDeviceGetPCIBusId(text, len(text), ordinal),
+    ):
+        if failed:
+            raise OSError(f"CUDA's driver doesn't tell GPU {ordinal}'s bus address: error {failed}")
+    return text.value

@@ -1,0 +1,272 @@
+"""A compiled program as a graph of kernels: who makes what a kernel reads, and who reads it.
+
+`hlo` counts each kernel by itself. Causes of lost time are between them: a copy that only changes
+a layout, an array that is written and read again, a carry that travels. So values are followed
+here through what costs nothing (tuples, bitcasts), to the kernels at both ends.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from roofline_helpers import xla
+from roofline_helpers.xla.module import FREE, Computation, Instruction, Site
+from roofline_helpers.xla.pallas import PallasKernel
+
+CONTAINERS = frozenset({"while", "conditional", "call", "async"})
+"""Opcodes that stand for the kernels inside them."""
+
+_CALLS = frozenset({"call", "async"})
+_VIEWS = frozenset({"bitcast", "get-tuple-element", "opt-barrier", "optimization-barrier"})
+
+
+@dataclass(frozen=True)
+class Value:
+    """An array where a kernel finds it.
+
+    `kind` is "kernel" (another made it), "argument" (of the program), "carry" (of the loop that it
+    is in) or "constant"; `name` the instruction; `index` which argument or element of the carry;
+    `shape` what it is like.
+    """
+
+    kind: str
+    name: str
+    shape: xla.Shape
+    index: int = -1
+
+
+@dataclass(frozen=True)
+class Program:
+    """One compiled program.
+
+    Parameters
+    ----------
+    text : str
+        Its HLO text.
+    platform : {"tpu", "gpu", "cpu"}
+        What it was compiled for.
+    wrapped : mapping of str to str
+        Of instructions that only the profiler names, the asynchronous one that runs them.
+    calls : tuple of PallasKernel
+        Its Pallas kernels, as they were traced.
+    turns : mapping of str to int
+        How often loops turn whose trip counts it doesn't tell (`hlo.kernels`).
+    """
+
+    text: str
+    platform: str
+    wrapped: Mapping[str, str] = field(default_factory=dict)
+    calls: tuple[PallasKernel, ...] = ()
+    turns: Mapping[str, int] = field(default_factory=dict)
+
+    @cached_property
+    def module(self) -> xla.Module:
+        """The program as data."""
+        return xla.parse(self.text)
+
+    @cached_property
+    def ledger(self) -> xla.Ledger:
+        """Its kernels and what could not be known of them."""
+        return xla.kernels(self.module, self.platform, calls=self.calls, turns=self.turns)
+
+    @cached_property
+    def rows(self) -> dict[str, xla.Row]:
+        """Its kernels by name; one that is called from several places has all its launches."""
+        rows: dict[str, xla.Row] = {}
+        for row in self.ledger.rows:
+            there = rows.get(row.name)
+            launches = row.launches + (there.launches if there is not None else 0)
+            rows[row.name] = replace(row, launches=launches)
+        return rows
+
+    @cached_property
+    def sites(self) -> dict[str, Site]:
+        """Every instruction that is listed, by name: of the entry, of loops and of calls."""
+        return {
+            each.name: Site(self.module, where, each)
+            for where in self.listed
+            for each in where.instructions
+        }
+
+    @cached_property
+    def listed(self) -> tuple[Computation, ...]:
+        """The computations whose instructions are kernels: the entry, loops, calls, branches."""
+        computations: dict[str, Computation] = {}
+        waiting = [self.module.entry]
+        while waiting:
+            where = waiting.pop()
+            if where.name in computations:
+                continue
+            computations[where.name] = where
+            for each in where.instructions:
+                if each.base in CONTAINERS:
+                    waiting += self.module.called(each, *_CALLING)
+        return tuple(computations.values())
+
+    @cached_property
+    def loops(self) -> dict[str, Site]:
+        """The loop that runs a computation, by the computation's name."""
+        return {
+            body.name: site
+            for site in self.sites.values()
+            if site.instruction.opcode == "while"
+            for body in self.module.called(site.instruction, "body")
+        }
+
+    def is_container(self, name: str) -> bool:
+        """Return whether an instruction contains kernels."""
+        site = self.sites.get(name)
+        return site is not None and site.instruction.base in CONTAINERS
+
+    def inside(self, name: str) -> list[xla.Row]:
+        """Return the kernels inside a loop, call or branch, at any depth."""
+        kernels: dict[str, xla.Row] = {}
+        waiting = [name]
+        while waiting:
+            site = self.sites[waiting.pop()]
+            if site.instruction.base not in CONTAINERS:
+                continue
+            for where in self.module.called(site.instruction, *_CALLING):
+                for each in where.instructions:
+                    if each.name in self.rows:
+                        kernels[each.name] = self.rows[each.name]
+                    elif each.name in self.sites:
+                        waiting.append(each.name)
+        return list(kernels.values())
+
+    def in_loop(self, name: str) -> bool:
+        """Return whether a kernel is in a loop's body."""
+        site = self.sites.get(name)
+        return site is not None and site.where.name in self.loops
+
+    def opcodes(self, name: str) -> frozenset[str]:
+        """Return the opcodes in a kernel, views, constants and parameters left out."""
+        row = self.rows.get(name)
+        return frozenset(row.operations) if row is not None else frozenset()
+
+    def instructions(self, name: str) -> Iterator[Site]:
+        """Yield every instruction that a kernel consists of."""
+        if name in self.sites:
+            yield from self.sites[name].parts()
+
+    # -- who makes, who reads ---------------------------------------------------------------------
+
+    def reads(self, name: str) -> list[Value]:
+        """Return what a kernel reads, in the order of its operands."""
+        site = self.sites[name]
+        return [self._value(site.where, operand) for operand in site.instruction.operands]
+
+    def enters(self, loop: Site) -> list[Value]:
+        """Return what a loop begins with."""
+        carry = loop.where.by_name[loop.instruction.operands[0]]
+        return [self._value(loop.where, name) for name in carry.operands]
+
+    @cached_property
+    def _callers(self) -> dict[str, Site]:
+        """The one call of a computation, by the computation's name."""
+        calls = [site for site in self.sites.values() if site.instruction.base in _CALLS]
+        called = [(self._called(site.instruction).name, site) for site in calls]
+        return {name: site for name, site in called if [n for n, _ in called].count(name) == 1}
+
+    def _called(self, call: Instruction) -> Computation:
+        return self.module.called(call, "calls", "to_apply")[0]
+
+    def _value(self, where: Computation, name: str) -> Value:
+        each = where.by_name[name]
+        shape = each.shape
+        element: int | None = None
+        while True:
+            if each.opcode == "parameter" and where.name in self._callers:
+                call = self._callers[where.name]
+                where, number = call.where, int(each.literal or 0)
+                each = where.by_name[call.instruction.operands[number]]
+                continue
+            if each.base in _CALLS and not each.opcode.endswith("-done"):
+                where = self._called(each)
+                each = where.root
+                continue
+            if each.opcode not in _VIEWS and not each.opcode.endswith(("-done", "tuple")):
+                break
+            if each.opcode == "tuple":
+                if element is None:
+                    break
+                each, element = where.by_name[each.operands[element]], None
+                continue
+            if each.opcode == "get-tuple-element":
+                element = each.numbers("index")[0]
+            each = where.by_name[each.operands[0]]
+        if each.opcode == "parameter":
+            kind = "argument" if where is self.module.entry else "carry"
+            number = int(each.literal or 0)
+            return Value(kind, each.name, shape, number if element is None else element)
+        if each.opcode in ("constant", "iota"):
+            return Value("constant", each.name, shape)
+        return Value("kernel", each.name, shape, -1 if element is None else element)
+
+    @cached_property
+    def readers(self) -> dict[str, list[str]]:
+        """The kernels that read what each kernel makes."""
+        readers: dict[str, list[str]] = {}
+        for name, site in self.sites.items():
+            if site.instruction.opcode in FREE or name not in self.rows:
+                continue
+            for value in self.reads(name):
+                if value.kind == "kernel" and name not in readers.setdefault(value.name, []):
+                    readers[value.name].append(name)
+        return readers
+
+    @cached_property
+    def results(self) -> frozenset[str]:
+        """The kernels whose values the program returns."""
+        return frozenset(v.name for v in self._returned(self.module.entry) if v.kind == "kernel")
+
+    def returned(self, name: str) -> bool:
+        """Return whether what a kernel makes leaves its computation, as a result or a carry."""
+        site = self.sites[name]
+        return any(v.name == name for v in self._returned(site.where))
+
+    def _returned(self, where: Computation) -> Iterable[Value]:
+        root = where.root
+        names = root.operands if root.opcode == "tuple" else (root.name,)
+        return [self._value(where, each) for each in names]
+
+    # -- arguments --------------------------------------------------------------------------------
+
+    @cached_property
+    def donated(self) -> Mapping[int, str]:
+        """Arguments whose memory a result takes over, by number, with the result's place."""
+        head = self.text[: self.text.find("\n")]
+        pairs = re.findall(r"\{([\d, ]*)\}: \((\d+), \{[\d, ]*\}, (?:may|must)-alias\)", head)
+        return {int(number): place for place, number in pairs}
+
+    @cached_property
+    def replaceable(self) -> Mapping[str, xla.Shape]:
+        """Results in memory of their own though an argument is like them: by their kernel."""
+        entry = self.module.entry
+        left = [p.shape for p in entry.parameters if int(p.literal or 0) not in self.donated]
+        found, taken = {}, set(self.donated.values())
+        for place, value in enumerate(self._returned(entry)):
+            like = next((s for s in left if (s.dtype, s.dims) == _type(value.shape)), None)
+            own = taken.isdisjoint({str(place), "" if place == 0 else str(place)})
+            if value.kind == "kernel" and like is not None and own:
+                left.remove(like)
+                found[value.name] = value.shape
+        return found
+
+
+def _type(shape: xla.Shape) -> tuple[str, tuple[int, ...]]:
+    return shape.dtype, shape.dims
+
+
+_CALLING = (
+    "body",
+    "condition",
+    "calls",
+    "to_apply",
+    "branch_computations",
+    "true_computation",
+    "false_computation",
+)

@@ -1,0 +1,669 @@
+"""A measurement of one device: samples, the file that keeps them, several as one."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import re
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from roofline_helpers import chips
+from roofline_helpers.common import records
+from roofline_helpers.common.checks import BadType, BadValue, name_of, shown
+from roofline_helpers.common.dtypes import dtype as dtype_of
+from roofline_helpers.common.records import BadRecord, Natural, Positive
+from roofline_helpers.common.show import si, table
+from roofline_helpers.device.machine import Device, Host, device_facts, host_facts
+from roofline_helpers.device.timing import Timing
+from roofline_helpers.roofline import Roofline
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.axes import Axes
+
+
+# --- What came out of one case -------------------------------------------------------------------
+
+CEILINGS = ("memory", "levels", "compute", "vector")
+"""Groups that are ceilings; the samples of all others are kernels."""
+
+OURS = ("jax", "pallas")
+"""Sources whose samples make the ceilings: what JAX reaches by itself."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What came out of one case: a summary of each pass over it.
+
+    Parameters
+    ----------
+    name, group, source, dtype : str
+        As in `Case`; the data type is that of its work.
+    flops, matrix_flops, bytes : float
+        Of one call, counted by hand.
+    passes : tuple of Timing
+        One a pass; empty where it could not be measured.
+    xla_bytes : float, optional
+        Bytes accessed, as XLA counts them for the compiled program.
+    counters : mapping, optional
+        Hardware counters: "dram_read", "dram_written" (bytes of one call), "kernels".
+    state : mapping, optional
+        The device's state while it was busy: "clock" (Hz), "power" (W), "throttle" …
+    notes : tuple of str
+        What to know about it.
+    error : str, optional
+        Why it could not be measured.
+    runs : tuple of float
+        Median of each run, in seconds, where several processes measured it (`combine`).
+    date : str, optional
+        When it was measured, where that isn't the record's date (`merge`).
+    network : float, optional
+        Bytes that each device sends to others in one call, counted by hand.
+
+    Examples
+    --------
+    >>> from roofline_helpers.device import measured
+    >>> sample = measured()["h200"].sample("matmul 4096×4096×4096 bf16")
+    >>> sample.dtype, f"{sample.rate / 1e12:.0f} TFLOP/s"
+    ('bf16', '661 TFLOP/s')
+    """
+
+    name: str
+    group: str
+    source: str
+    dtype: str
+    flops: Natural
+    matrix_flops: Natural
+    bytes: Positive
+    passes: tuple[Timing, ...] = ()
+    xla_bytes: Natural | None = None
+    counters: Mapping[str, Natural] | None = None
+    state: Mapping[str, Any] | None = None
+    notes: tuple[str, ...] = ()
+    error: str | None = None
+    runs: tuple[Positive, ...] = ()
+    date: str | None = None
+    network: Natural | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Median over the passes, in seconds a call; NaN where it could not be measured."""
+        return statistics.median(t.median for t in self.passes) if self.passes else math.nan
+
+    @property
+    def spread(self) -> float:
+        """Largest minus smallest median of the passes, over their median; 0 for a single pass."""
+        medians = [timing.median for timing in self.passes]
+        return (max(medians) - min(medians)) / self.seconds if medians else math.nan
+
+    @property
+    def between(self) -> float:
+        """Largest minus smallest median of the runs, over their median; NaN for a single run."""
+        if len(self.runs) < 2:
+            return math.nan
+        return (max(self.runs) - min(self.runs)) / statistics.median(self.runs)
+
+    @property
+    def rate(self) -> float:
+        """FLOP/s achieved."""
+        return self.flops / self.seconds
+
+    @property
+    def bandwidth(self) -> float:
+        """Byte/s achieved, over the bytes counted by hand."""
+        return self.bytes / self.seconds
+
+    @property
+    def link_bandwidth(self) -> float:
+        """Byte/s that each device sent, over the bytes counted by hand; NaN where none are."""
+        return (self.network or math.nan) / self.seconds
+
+    @property
+    def intensity(self) -> float:
+        """FLOP/byte, counted by hand."""
+        return self.flops / self.bytes
+
+    @property
+    def dram_bytes(self) -> float:
+        """Bytes of one call that crossed DRAM, by hardware counters; NaN where none were read."""
+        counted = self.counters or {}
+        return counted.get("dram_read", math.nan) + counted.get("dram_written", math.nan)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as a record holds it."""
+        return asdict(self)
+
+    @property
+    def remarks(self) -> list[str]:
+        """Its notes and those of its passes, each once."""
+        passed = (note for timing in self.passes for note in timing.notes)
+        return list(dict.fromkeys([*self.notes, *passed]))
+
+
+def best(samples: Iterable[Sample], group: str) -> dict[str, Sample]:
+    """Return the best sample of each stream of "memory", of each data type elsewhere.
+
+    Only those that were measured, from `OURS`, count.
+    """
+    streams = group == "memory"
+    chosen: dict[str, Sample] = {}
+    for each in samples:
+        if each.group == group and each.source in OURS and each.passes:
+            key = re.sub(r" [\d.]+ [KMG]?i?B .*", "", each.name) if streams else each.dtype
+            rivals = (chosen.get(key, each), each)
+            chosen[key] = max(rivals, key=lambda one: one.bandwidth if streams else one.rate)
+    return chosen
+
+
+# --- Samples as a table and as a picture ---------------------------------------------------------
+
+
+def sample_table(samples: Iterable[Sample]) -> pandas.DataFrame:
+    """Return samples as a table for reading."""
+    samples = list(samples)
+    between = any(each.network for each in samples)
+    return table(_row(each, between) for each in samples)
+
+
+def _row(sample: Sample, between: bool) -> dict[str, Any]:
+    """Return a sample's cells; `between` devices, with what crosses the links in place of bytes."""
+    measured = bool(sample.passes)
+    sent = sample.link_bandwidth / 1e9 if measured and sample.network else None
+    memory = sample.bandwidth / 1e9 if measured else None
+    return {
+        "": sample.name if sample.source == "jax" else f"{sample.name} ({sample.source})",
+        "type": sample.dtype,
+        "time": si(sample.seconds, "s") if measured else None,
+        **({"link GB/s": sent} if between else {"GB/s": memory}),
+        "GFLOP/s": sample.rate / 1e9 if measured and sample.flops else None,
+        **({} if between else {"FLOP/byte": sample.intensity}),
+        "note": ", ".join(
+            dict.fromkeys(
+                note.removeprefix("unstable: ").removeprefix("drifting: ")
+                for note in [*([sample.error] if sample.error else []), *sample.remarks]
+            )
+        ),
+    }
+
+
+def kernels_of(samples: Iterable[Sample], dtype: str) -> dict[str, Sample]:
+    """Return the samples of a data type that are no ceilings and can be placed, by name."""
+    return {
+        each.name: each
+        for each in samples
+        if each.group not in CEILINGS and each.dtype == dtype and each.passes and each.flops
+    }
+
+
+def draw_samples(
+    roof: Roofline, kernels: dict[str, Sample], dtype: str, ax: Axes | None = None
+) -> Axes:
+    """Draw a measured roofline, and the kernels of its data type where they were measured."""
+    from roofline_helpers import plot
+
+    suffix = f" {dtype}"  # the roof's name says it for all
+    points = {name.removesuffix(suffix): each.intensity for name, each in kernels.items()}
+    achieved = {name.removesuffix(suffix): each.rate for name, each in kernels.items()}
+    return plot.roofline(roof, points, achieved=achieved, ax=ax)
+
+
+def add_other(
+    ax: Axes, label: str, roof: Roofline, samples: Sequence[Sample], kernels: dict[str, Sample]
+) -> None:
+    """Add another record to such a picture: its roof dashed, its samples of `kernels` as crosses.
+
+    The axes keep their limits.
+    """
+    from roofline_helpers import plot
+
+    grey = {"color": plot.PALETTE["muted"], "zorder": 2}
+    low, high = ax.get_xlim()
+    across = [low, *([roof.ridge] if low < roof.ridge < high else []), high]
+    heights = [roof.attainable(x) for x in across]
+    ax.plot(across, heights, ls="--", label=label, gid="beside:roof", **grey)
+    spots = [
+        (each.intensity, each.rate)
+        for each in samples
+        if each.name in kernels and each.source == kernels[each.name].source and each.passes
+    ]
+    if spots:
+        ax.plot(*zip(*spots, strict=True), "x", gid="beside:kernels", **grey)
+    ax.set(xlim=(low, high))
+    ax.legend(loc="lower right", fontsize="small")
+
+
+# --- A measurement of one device, and the file that keeps it -------------------------------------
+
+SCHEMA = "roofline_helpers.measured/1"
+"""What a record says of itself."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """A measurement of one device: what it is, how it was measured, and every sample's summary.
+
+    Examples
+    --------
+    >>> from roofline_helpers.device import measured
+    >>> h200 = measured()["h200"]
+    >>> h200.name, f"{h200.bandwidth / 1e12:.2f} TB/s"
+    ('NVIDIA H200 SXM', '4.56 TB/s')
+    """
+
+    device: Device
+    host: Host
+    software: Mapping[str, str]
+    date: str
+    command: str
+    samples: tuple[Sample, ...]
+    notes: tuple[str, ...] = ()
+    flags: Mapping[str, str] = field(default_factory=dict)
+    complete: bool = True
+
+    def __repr__(self) -> str:
+        measured = sum(bool(sample.passes) for sample in self.samples)
+        text = f"{self.name}: {measured} of {len(self.samples)} cases, JAX "
+        text += f"{self.software.get('jax', '?')}, {self.date}"
+        return f"<{text}{'' if self.complete else ', incomplete'}>"
+
+    @property
+    def name(self) -> str:
+        """The chip's name where the chip table has it, else what the device calls itself."""
+        key = self.device.get("chip")
+        return chips.chip(key).name if key else str(self.device["name"])
+
+    @property
+    def chip(self) -> chips.Chip | None:
+        """One device of the chip that was measured; None where the chip table hasn't got it."""
+        key = self.device.get("chip")
+        return chips.chip(key).per_device() if key else None
+
+    def sample(self, name: str, source: str = "jax") -> Sample:
+        """Return a sample by its name.
+
+        Raises
+        ------
+        UnknownName
+            No such sample of that source; the message gives the nearest.
+        """
+        of_source = {each.name: each for each in self.samples if each.source == source}
+        return of_source[name_of(f"sample of {source}", name, of_source)]
+
+    def group(self, group: str, source: str | None = None) -> tuple[Sample, ...]:
+        """Return the samples of a group that could be measured, of one source or of all.
+
+        Raises
+        ------
+        UnknownName
+            No such group in this record.
+        """
+        group = name_of(
+            "group of samples", group, list(dict.fromkeys(s.group for s in self.samples))
+        )
+        return tuple(
+            each
+            for each in self.samples
+            if each.group == group and each.passes and source in (None, each.source)
+        )
+
+    @property
+    def bandwidth(self) -> float:
+        """Measured memory ceiling, byte/s – the best of JAX's streaming kernels at the full size.
+
+        Raises
+        ------
+        BadRecord
+            No streaming kernel was measured.
+        """
+        streams = self.streams
+        if not streams:
+            raise BadRecord(f"{self!r} has no memory ceiling")
+        return max(streams.values())
+
+    @property
+    def streams(self) -> dict[str, float]:
+        """Best bandwidth of each streaming kernel, byte/s – "read", "write", "copy", "triad" …"""
+        return {name: each.bandwidth for name, each in self.best("memory").items()}
+
+    @property
+    def peaks(self) -> dict[str, float]:
+        """Measured compute ceilings, FLOP/s by data type – the best of JAX's matrix products."""
+        return {dtype: each.rate for dtype, each in self.best("compute").items()}
+
+    @property
+    def vector_peaks(self) -> dict[str, float]:
+        """Measured ceilings of the vector unit, FLOP/s by data type – the multiply-add chain."""
+        return {dtype: each.rate for dtype, each in self.best("vector").items()}
+
+    def best(self, group: str) -> dict[str, Sample]:
+        """Return the best sample of each stream of "memory", of each data type elsewhere."""
+        return best(self.samples, group)
+
+    def roofline(self, dtype: Any = "bf16") -> Roofline:
+        """Return the measured roofline for a data type.
+
+        Raises
+        ------
+        UnknownName
+            That type was not measured; the message lists those that were.
+        """
+        wanted = name_of("data type measured here", dtype_of(dtype), self.peaks)
+        return Roofline(
+            peak=self.peaks[wanted],
+            levels={"hbm": self.bandwidth},
+            vector=self.vector_peaks.get("fp32"),
+            name=f"{self.name} {wanted}, measured",
+            origin="measured",
+        )
+
+    def table(self, group: str | None = None) -> pandas.DataFrame:
+        """Return the samples as a table for reading, of one group or of all.
+
+        Raises
+        ------
+        UnknownName, BadType
+            No such group; nothing to show.
+        """
+        chosen = self.samples
+        if group is not None:
+            self.group(group)
+            chosen = tuple(each for each in self.samples if each.group == group)
+        return sample_table(chosen)
+
+    def draw(
+        self, dtype: Any = None, ax: Axes | None = None, *, beside: Record | None = None
+    ) -> Axes:
+        """Draw the measured roofline, and the kernels of its data type where they were measured.
+
+        Parameters
+        ----------
+        dtype : str or data type, optional
+            By default bf16 where it is the faster, else fp32, else what there is.
+        beside : Record, optional
+            Another record, such as `beside` gives: its roof is drawn dashed, and its samples of
+            the same kernels as crosses. A data type that it lacks leaves it out.
+        """
+        if beside is not None and not isinstance(beside, Record):
+            raise BadType(f"beside must be a Record, got {shown(beside)}")
+        peaks = self.peaks
+        if dtype is None:
+            order = sorted(peaks, key=lambda name: name not in ("bf16", "fp32"))
+            dtype = max(order[:2], key=lambda name: peaks[name]) if peaks else "fp32"
+        roof, wanted = self.roofline(dtype), dtype_of(dtype)
+        kernels = kernels_of(self.samples, wanted)
+        drawn = draw_samples(roof, kernels, wanted, ax)
+        if beside is not None and wanted in beside.peaks:
+            label = f"the record of {beside.date[:10]}"
+            add_other(drawn, label, beside.roofline(wanted), beside.samples, kernels)
+        return drawn
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as its file holds it."""
+        return {"schema": SCHEMA, **asdict(self)}
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write it to a file, whole or not at all (`records.save`)."""
+        return records.save(path, self.to_dict())
+
+
+def load(path: Any) -> Record:
+    """Return the record in a file.
+
+    Raises
+    ------
+    BadRecord
+        No such file; damaged, foreign, older or newer: see `records.load`.
+
+    Examples
+    --------
+    >>> load(records.committed("measured", "h200.json")).name
+    'NVIDIA H200 SXM'
+    """
+    return records.load(path, SCHEMA, Record)
+
+
+# --- Several records of one device as one --------------------------------------------------------
+
+
+def combine(runs: Sequence[Record]) -> Record:
+    """Return one record of several runs of the same cases, each in a process of its own.
+
+    A sample has the passes of all runs, and the median of each in `Sample.runs`: their spread is
+    `Sample.between`. What failed in every run keeps its error. The rest is that of the last run.
+
+    Raises
+    ------
+    BadValue
+        No run; runs of different devices.
+
+    Examples
+    --------
+    >>> from roofline_helpers.device import measured
+    >>> combine([measured()["h200"]]).name
+    'NVIDIA H200 SXM'
+    """
+    _one_device(runs)
+    by_case: dict[tuple[str, str], list[Sample]] = {}
+    for record in runs:
+        for each in record.samples:
+            by_case.setdefault((each.name, each.source), []).append(each)
+    return replace(
+        runs[-1],
+        samples=tuple(_combined(samples) for samples in by_case.values()),
+        notes=tuple(dict.fromkeys(note for record in runs for note in record.notes)),
+        complete=all(record.complete for record in runs),
+    )
+
+
+def _combined(samples: Sequence[Sample]) -> Sample:
+    worked = [each for each in samples if each.passes]
+    if not worked:
+        return samples[-1]
+    notes = [note for each in samples for note in each.notes]
+    notes += [f"failed in one run: {each.error}" for each in samples if each.error]
+    with_counters = [each for each in worked if each.counters]
+    return replace(
+        worked[-1],
+        passes=tuple(timing for each in worked for timing in each.passes),
+        runs=tuple(each.seconds for each in worked),
+        counters=with_counters[-1].counters if with_counters else None,
+        notes=tuple(dict.fromkeys(notes)),
+    )
+
+
+def merge(older: Record, newer: Record) -> Record:
+    """Return the newer record, with the older one's samples of what was not measured again.
+
+    Those keep their date (`Sample.date`); a note says so where the software was another. What
+    neither has measured, for want of time, is left out.
+
+    Raises
+    ------
+    BadValue
+        Records of different devices.
+
+    Examples
+    --------
+    >>> from roofline_helpers.device import measured
+    >>> h200 = measured()["h200"]
+    >>> len(merge(h200, h200).samples) == len(h200.samples)
+    True
+    """
+    _one_device([older, newer])
+    again = {(each.name, each.source): each for each in newer.samples}
+    notes = [*older.notes, *newer.notes]
+    samples = []
+    for each in older.samples:
+        new = again.pop((each.name, each.source), None)
+        if new is None or (each.passes and not new.passes):
+            kept = replace(each, date=each.date or older.date)
+            note = f"failed when it was measured again: {new.error}" if new else ""
+            new = replace(kept, notes=(*kept.notes, note)) if note else kept
+        samples.append(new)
+    samples += [each for each in again.values() if each.passes or each.error]
+    if older.software != newer.software and any(each.date == older.date for each in samples):
+        was = ", ".join(f"{name} {version}" for name, version in older.software.items())
+        notes.append(f"samples dated {older.date} were measured with {was}")
+    return replace(newer, samples=tuple(samples), notes=tuple(dict.fromkeys(notes)))
+
+
+def _one_device(runs: Sequence[Record]) -> None:
+    if not isinstance(runs, Sequence) or not all(isinstance(one, Record) for one in runs):
+        raise BadType(f"records (measure.load) are needed, got {shown(runs)}")
+    if not runs:
+        raise BadValue("at least one record is needed, got none")
+    kinds = list(dict.fromkeys(str(record.device["kind"]) for record in runs))
+    if len(kinds) > 1:
+        raise BadValue(f"the records must be of one device, got {', '.join(kinds)}")
+
+
+# --- The records that the package brings along, and the one to hold one's own against ------------
+
+COMPARED = "roofline_helpers.compared/1"
+"""What a comparison with independent programs says of itself."""
+
+TRIAL = "roofline_helpers.trial/1"
+"""What a trial of one kernel in several ways says of itself."""
+
+
+def measured() -> dict[str, Record]:
+    """Return the committed records, by name: "h100", "h200", …
+
+    Examples
+    --------
+    >>> list(measured())
+    ['h100', 'h200']
+    """
+    files = records.files(records.committed("measured"))
+    return {name: load(file) for name, file in files.items()}
+
+
+def compared(name: str = "cpu") -> dict[str, Any]:
+    """Return a committed comparison with independent programs, made by `tools.evidence.stream`.
+
+    Best byte/s of STREAM's and JAX's kernels, best FLOP/s of NumPy's and JAX's matrix products,
+    and the ratios of the best, on all cores of that machine and on one.
+
+    Raises
+    ------
+    BadRecord
+        No such file, or a damaged one.
+
+    Examples
+    --------
+    >>> sorted(compared())[:3]
+    ['command', 'date', 'device']
+    """
+    return dict(records.load(records.committed("compared", f"{name}.json"), COMPARED))
+
+
+def trial(name: str) -> dict[str, Any]:
+    """Return a committed trial: seconds of one kernel in several ways, on one device in one run.
+
+    "h200-tma" is that of `tools/gpu/hopper_chain.py`. `error` is the largest difference between the
+    results. It holds medians only, without the passes and spreads of a `Record`.
+
+    Raises
+    ------
+    BadRecord
+        No such file, or a damaged one.
+
+    Examples
+    --------
+    >>> trial("h200-tma")["device"]["chip"]
+    'h200'
+    """
+    return dict(records.load(records.committed("trials", f"{name}.json"), TRIAL))
+
+
+def beside(record: Record | None = None) -> Record | None:
+    """Return the committed record of the same device, to hold one's own against.
+
+    Parameters
+    ----------
+    record : Record, optional
+        One's own; the default device if not given.
+
+    Returns
+    -------
+    Record or None
+        The latest of those whose device calls itself the same: by JAX's name of it
+        (`device_kind`), or on a CPU, where that is only "cpu", by the processor's name and the
+        number of cores. None if there is none.
+
+    Raises
+    ------
+    BadType
+        Not a record.
+
+    Examples
+    --------
+    >>> from dataclasses import replace
+    >>> mine = replace(measured()["h200"], command="roofline measure")
+    >>> beside(mine).name
+    'NVIDIA H200 SXM'
+    """
+    if record is not None and not isinstance(record, Record):
+        raise BadType(f"record must be a Record, got {shown(record)}")
+    own = (
+        _identity(device_facts(), host_facts())
+        if record is None
+        else _identity(record.device, record.host)
+    )
+    same = [each for each in measured().values() if _identity(each.device, each.host) == own]
+    return max(same, key=lambda each: each.date, default=None)
+
+
+def _identity(device: Device, host: Host) -> tuple[Any, ...]:
+    if device["platform"] == "cpu":
+        return "cpu", device["name"], host["cores"]
+    return device["platform"], device["kind"]
+
+
+def report(record: Record) -> str:
+    """Return a record as text: the device, its ceilings, then every sample.
+
+    The line of a ceiling ends with the notes of the sample that sets it.
+
+    Examples
+    --------
+    >>> from roofline_helpers.device import measured
+    >>> report(measured()["h200"]).splitlines()[0]
+    'NVIDIA H200 SXM (gpu, 16 host cores), JAX 0.11.2, 2026-11-21T02:05:42Z'
+    """
+    about = record.device
+    lines = [
+        f"{record.name} ({about['platform']}, {record.host['cores']} host cores), "
+        f"JAX {record.software.get('jax', '?')}, {record.date}"
+    ]
+    ceilings = []
+    with contextlib.suppress(BadRecord):
+        ceiling = f"memory ceiling: {si(record.bandwidth, 'B/s')}"
+        fastest = max(record.best("memory").values(), key=lambda each: each.bandwidth)
+        ceilings.append((ceiling, fastest))
+    published = record.chip
+    for dtype, best in record.best("compute").items():
+        ceiling = f"compute ceiling, {dtype}: {si(best.rate, 'FLOP/s')}"
+        if published is not None and dtype in published.matrix:
+            share = 100 * best.rate / float(published.peak(dtype))
+            ceiling += f", {share:.1f} % of the published peak"
+        ceilings.append((ceiling, best))
+    for dtype, best in record.best("vector").items():
+        ceilings.append((f"vector ceiling, {dtype}: {si(best.rate, 'FLOP/s')}", best))
+    lines += ["; ".join([ceiling, *best.remarks]) for ceiling, best in ceilings]
+    same = beside(record)
+    if same is not None:
+        with contextlib.suppress(BadRecord):
+            lines.append(
+                f"the book's record of this device, {same.date[:10]}: "
+                f"{si(same.bandwidth, 'B/s')}, "
+                + ", ".join(f"{si(peak, 'FLOP/s')} {dtype}" for dtype, peak in same.peaks.items())
+            )
+    lines += [f"note: {note}" for note in record.notes]
+    lines += ["", record.table().to_string()]
+    return "\n".join(lines)

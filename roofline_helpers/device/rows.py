@@ -1,0 +1,714 @@
+"""Rows of an explanation: what ran, joined with what the compiled program says of it."""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import NamedTuple, overload
+
+from roofline_helpers.device.ceilings import Ceilings
+from roofline_helpers.device.program import Program
+from roofline_helpers.device.trace import Event, Span, Trace, is_transfer, typical_runs
+
+# --- Who has each instant of a run: kernels, the gaps between them, the host ---------------------
+
+
+@dataclass
+class Shares:
+    """How a window of seconds divides.
+
+    Parameters
+    ----------
+    window : float
+        Its length.
+    busy : dict
+        Seconds by key; an instant with n events counts 1/n to each.
+    before, between, after : float
+        Seconds with no event: before the first, between two, after the last.
+    gaps : list of (float, key, key)
+        Each gap between two events: seconds, what ran before it, what after.
+    """
+
+    window: float
+    busy: dict[str, float] = field(default_factory=dict)
+    before: float = 0.0
+    between: float = 0.0
+    after: float = 0.0
+    gaps: list[tuple[float, str, str]] = field(default_factory=list)
+
+    @property
+    def total(self) -> float:
+        """All of it: the window's length, but for rounding."""
+        return sum(self.busy.values()) + self.before + self.between + self.after
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    start: float
+    end: float
+    key: str
+    inside: bool  # a loop's or call's own time, which counts only where nothing else runs
+
+
+def shares(
+    events: Sequence[Event],
+    start: float,
+    end: float,
+    key: Callable[[Event], str],
+    container: Callable[[Event], bool],
+) -> Shares:
+    """Return who has each instant between `start` and `end`.
+
+    Parameters
+    ----------
+    events : sequence of Event
+        In the order in which they began.
+    start, end : float
+        The window, in seconds of the trace.
+    key : callable
+        What an event counts to.
+    container : callable
+        Whether an event contains others: a loop, a call, a branch.
+    """
+    pieces: list[_Piece] = []
+    lines: dict[str, list[Event]] = {}
+    for event in events:
+        if event.end > start and event.start < end:
+            lines.setdefault(event.line, []).append(event)
+    for line in lines.values():
+        pieces += _innermost(line, start, end, key, container)
+    return _swept(sorted(pieces, key=lambda piece: piece.start), Shares(end - start), start, end)
+
+
+def _innermost(
+    line: Sequence[Event],
+    start: float,
+    end: float,
+    key: Callable[[Event], str],
+    container: Callable[[Event], bool],
+) -> Iterable[_Piece]:
+    """Yield the pieces of a line in which each event is the innermost."""
+    stack: list[tuple[Event, float]] = []  # open events, and from when on they are innermost
+
+    def piece(event: Event, begun: float, until: float) -> Iterable[_Piece]:
+        low, high = max(begun, start), min(until, end)
+        if high > low:
+            yield _Piece(low, high, key(event), container(event))
+
+    for event in line:
+        while stack and stack[-1][0].end <= event.start:
+            top, begun = stack.pop()
+            yield from piece(top, begun, top.end)
+            if stack:
+                stack[-1] = (stack[-1][0], max(top.end, stack[-1][1]))
+        if stack:
+            top, begun = stack[-1]
+            yield from piece(top, begun, event.start)
+        stack.append((event, event.start))
+    while stack:
+        top, begun = stack.pop()
+        yield from piece(top, begun, top.end)
+        if stack:
+            stack[-1] = (stack[-1][0], max(top.end, stack[-1][1]))
+
+
+def _swept(pieces: Sequence[_Piece], result: Shares, start: float, end: float) -> Shares:
+    edges = sorted({start, end, *(p.start for p in pieces), *(p.end for p in pieces)})
+    active: list[_Piece] = []
+    waiting = iter(pieces)
+    coming = next(waiting, None)
+    last: _Piece | None = None
+    idle = 0.0
+    for low, high in pairwise(edges):
+        active = [piece for piece in active if piece.end > low]
+        while coming is not None and coming.start <= low:
+            active.append(coming)
+            coming = next(waiting, None)
+        if not active:
+            idle += high - low
+            continue
+        _close(result, idle, last, active[0])
+        idle, last = 0.0, max(active, key=lambda piece: piece.end)
+        leaves = [piece for piece in active if not piece.inside] or active
+        for piece in leaves:
+            result.busy[piece.key] = result.busy.get(piece.key, 0.0) + (high - low) / len(leaves)
+    if last is None:
+        result.before += idle
+    else:
+        result.after += idle
+    return result
+
+
+def _close(result: Shares, idle: float, last: _Piece | None, coming: _Piece) -> None:
+    """Count the idle seconds that end where `coming` begins."""
+    if not idle:
+        return
+    if last is None:
+        result.before += idle
+    else:
+        result.between += idle
+        result.gaps.append((idle, last.key, coming.key))
+
+
+# --- Rows of an explanation: what ran, joined with what the compiled program says of it ----------
+
+KERNEL, LOOP, TRANSFER, GAP, HOST = "kernel", "loop", "transfer", "gap", "host"
+"""Kinds of rows: what the device runs, a loop's own time, copies between host and device, idle
+time between kernels, and time in which only the host works."""
+
+BETWEEN, WAITING = "between kernels", "waiting for the host"
+BEFORE, AFTER = "before the first kernel", "after the last kernel"
+"""Names of the rows that are no kernels."""
+
+TIMELINE = 4000
+"""Events that the timeline of a call keeps."""
+
+LONG_GAP = 20e-6
+"""Seconds from which on a gap between two kernels is the host's: a launch takes a few µs."""
+
+
+@dataclass(frozen=True)
+class TimedRow:
+    """One kernel of one call, or a stretch without any: measured, and as compiled.
+
+    Parameters
+    ----------
+    name : str
+        Its instruction in the compiled program.
+    kind : str
+        "kernel", "loop", "transfer", "gap" or "host".
+    seconds : float
+        Its share of the call's time; shares of all rows add up to the traced time. Where kernels
+        overlap, each has its part.
+    busy, low, high : float
+        Seconds of all its launches by their own clocks: the median over runs, and the quartiles.
+    launches : float
+        How often it ran.
+    flops, matrix_flops : float or None
+        As compiled, of all launches; None where they aren't known.
+    read, written : float
+        Bytes of the main memory, as compiled.
+    matmul : tuple of int
+        m, n and k where it is one product of two matrices, with what is fused into it.
+    known : bool
+        Whether the compiled program lists it.
+    inside : float
+        Launches of the kernels inside a loop that runs as one kernel.
+    least, tiled, reachable : float or None
+        Least seconds: by published ceilings; with the re-reads that tiles imply; and by what the
+        device was seen to reach. None without such ceilings. Of bytes alone where FLOPs aren't
+        known: a bound all the same.
+    limit : str
+        The ceiling that it meets first.
+    role, source, scope, step : str
+        What it does in its author's words, their line, named scope, and pass.
+    label, details : str
+        What the device calls it, and what else the profiler says of its launch.
+    kernels : int
+        Kernels of the program that are in this row: more than one where layers are grouped.
+
+    Examples
+    --------
+    >>> time = {"seconds": 2e-6, "busy": 2e-6, "low": 2e-6, "high": 2e-6}
+    >>> row = TimedRow("fusion", "kernel", **time, launches=1, read=4e6, written=2e6)
+    >>> row.bytes
+    6000000.0
+    """
+
+    name: str
+    kind: str = KERNEL
+    seconds: float = 0.0
+    busy: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    launches: float = 1.0
+    program: str = ""
+    flops: float | None = None
+    matrix_flops: float = 0.0
+    read: float = 0.0
+    written: float = 0.0
+    matrix_types: tuple[str, ...] = ()
+    matmul: tuple[int, ...] = ()
+    operations: Mapping[str, int] = field(default_factory=dict)
+    known: bool = False
+    inside: float = 0.0
+    least: float | None = None
+    tiled: float | None = None
+    reachable: float | None = None
+    limit: str = ""
+    role: str = ""
+    source: str = ""
+    scope: str = ""
+    step: str = ""
+    label: str = ""
+    details: str = ""
+    kernels: int = 1
+
+    @property
+    def bytes(self) -> float:
+        """Bytes of the main memory, read and written."""
+        return self.read + self.written
+
+    @property
+    def bandwidth(self) -> float | None:
+        """Byte/s that it reached; None where it moves nothing."""
+        return self.bytes / self.busy if self.bytes and self.busy else None
+
+    @property
+    def rate(self) -> float | None:
+        """FLOP/s that it reached; None where it has none."""
+        return self.flops / self.busy if self.flops and self.busy else None
+
+    @property
+    def lost(self) -> float:
+        """Seconds above what it could take; all of them where there is no roof."""
+        return self.seconds - (self.reachable or 0.0)
+
+    @property
+    def what(self) -> str:
+        """What it does: its role where that is known, else its name."""
+        return self.role or self.name
+
+
+@overload
+def short(seconds: float) -> float: ...
+@overload
+def short(seconds: float | None) -> float | None: ...
+def short(seconds: float | None) -> float | None:
+    """Return seconds to six significant digits, as records keep them."""
+    return None if seconds is None else float(f"{seconds:.6g}")
+
+
+def kin(row: TimedRow) -> tuple[str, ...]:
+    """Return what a kernel has in common with that of another layer: line, role, scope, work."""
+    if row.kind != KERNEL or not row.role:
+        return (row.program, row.name)
+    layerless = (re.sub(r"\d+", "#", text) for text in (row.role, row.scope))
+    once = (row.flops or 0.0, row.read, row.written) if row.launches else (0.0, 0.0, 0.0)
+    work = (f"{each / (row.launches or 1):.4g}" for each in once)
+    return (row.program, row.source, row.step, *layerless, *work, *row.operations)
+
+
+def grouped(rows: Sequence[TimedRow]) -> tuple[TimedRow, ...]:
+    """Return rows with those of one line, role and scope as one: a layer's with all layers'."""
+    families: dict[tuple[str, ...], list[TimedRow]] = {}
+    for row in rows:
+        families.setdefault(kin(row), []).append(row)
+    return tuple(_together(family) for family in families.values())
+
+
+def _together(family: Sequence[TimedRow]) -> TimedRow:
+    first = family[0]
+    if len(family) == 1:
+        return first
+
+    def total(name: str) -> float | None:
+        values = [getattr(row, name) for row in family]
+        return None if None in values else math.fsum(values)
+
+    summed = "seconds busy low high launches matrix_flops read written inside".split()
+    known = {name: total(name) or 0.0 for name in summed}
+    unsure = {name: total(name) for name in ("flops", "least", "tiled", "reachable")}
+    return replace(first, **known, **unsure, kernels=len(family))  # type: ignore[arg-type]
+
+
+class Joined(NamedTuple):
+    """The rows of a trace, and one run's events: start, seconds, line and row of each."""
+
+    rows: tuple[TimedRow, ...]
+    timeline: tuple[tuple[float, float, int, int], ...]
+    lines: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def join(
+    trace: Trace,
+    programs: Mapping[str, Program],
+    ceilings: Ceilings,
+    calls: int,
+    typical: float | None = None,
+) -> Joined:
+    """Return the rows of a trace: what ran, a call, in the half of its runs that is typical.
+
+    Parameters
+    ----------
+    trace : Trace
+        With at least one run.
+    programs : mapping of str to Program
+        By the name of their modules.
+    ceilings : Ceilings
+        Over the device that ran.
+    calls : int
+        Calls in each run.
+    typical : float, optional
+        Seconds of a call without the profiler: the runs that are nearest to it are taken. By
+        default those nearest to the median.
+    """
+    return _Join(trace, programs, ceilings, calls).joined(typical)
+
+
+class _Join:
+    def __init__(
+        self, trace: Trace, programs: Mapping[str, Program], ceilings: Ceilings, calls: int
+    ) -> None:
+        self.trace, self.programs, self.ceilings, self.calls = trace, programs, ceilings, calls
+        self.events = trace.events
+        self.runs = _windows(trace)
+        self.counts = len(self.runs) * calls
+
+    def name_of(self, event: Event) -> str:
+        """Return the name under which an event's program is known, if it is."""
+        numbered = f"{event.program}({event.number})"
+        return numbered if numbered in self.programs else event.program
+
+    def program_of(self, event: Event) -> Program | None:
+        """Return the program that an event belongs to."""
+        return self.programs.get(self.name_of(event))
+
+    def key(self, event: Event) -> str:
+        """Return the row that an event counts to."""
+        if is_transfer(event):
+            return f"\t{event.label}"
+        return f"{self.name_of(event)}\t{self.op_of(event)}"
+
+    def op_of(self, event: Event) -> str:
+        """Return the instruction that an event belongs to, as the program's text names it."""
+        program = self.program_of(event)
+        op = event.op or event.label
+        return op if program is None else program.wrapped.get(op, op)
+
+    def container(self, event: Event) -> bool:
+        """Return whether an event contains others."""
+        program = self.program_of(event)
+        if program is None or not program.is_container(event.op):
+            return False
+        return self.key(event) not in self.alone
+
+    @cached_property
+    def alone(self) -> frozenset[str]:
+        """The loops and calls inside which the trace shows nothing: they are kernels.
+
+        A CPU runs a loop of small kernels as one.
+        """
+        shown: dict[str, bool] = {}
+        for at, event in enumerate(self.events):
+            program = self.program_of(event)
+            if program is None or not program.is_container(event.op):
+                continue
+            after = self.events[at + 1] if at + 1 < len(self.events) else None
+            holds = after is not None and after.start < event.end
+            shown[self.key(event)] = shown.get(self.key(event), False) or holds
+        return frozenset(key for key, holds in shown.items() if not holds)
+
+    def joined(self, typical: float | None) -> Joined:
+        inside = [self._inside(run) for run in self.runs]
+        parts = [
+            shares(events, run.start, run.end, self.key, self.container)
+            for run, events in zip(self.runs, inside, strict=True)
+        ]
+        seen = statistics.median(part.window for part in parts)
+        goal = seen if typical is None else typical * self.calls
+        middle = typical_runs([part.window for part in parts], goal)
+        chosen = [parts[n] for n in middle]
+        mean = len(chosen) * self.calls
+        seconds: dict[str, float] = {}
+        for part in chosen:
+            for key, value in part.busy.items():
+                seconds[key] = seconds.get(key, 0.0) + value / mean
+        by_key = self._by_key(inside)
+        rows = {key: self._row(seconds.get(key, 0.0), mine) for key, mine in by_key.items()}
+        listed = [*rows.values(), *self._idle(chosen, mean)]
+        timeline, lines = self._timeline(inside[middle[0]], self.runs[middle[0]], list(rows))
+        return Joined(tuple(listed), timeline, lines, self._notes(rows))
+
+    def _inside(self, run: Span) -> list[Event]:
+        return [e for e in self.events if run.start <= e.start < run.end]
+
+    def _by_key(self, inside: Sequence[Sequence[Event]]) -> dict[str, list[list[Event]]]:
+        """Return the events of each row, run by run, in the order in which rows first run."""
+        by_key: dict[str, list[list[Event]]] = {}
+        for number, events in enumerate(inside):
+            for event in events:
+                mine = by_key.setdefault(self.key(event), [[] for _ in inside])
+                mine[number].append(event)
+        return by_key
+
+    def _row(self, seconds: float, mine: Sequence[Sequence[Event]]) -> TimedRow:
+        """Return the row of a kernel from its events, run by run."""
+        one = next(event for events in mine for event in events)
+        busy = sorted(sum(e.end - e.start for e in events) / self.calls for events in mine)
+        low, middle, high = map(short, _quartiles(busy))
+        labels = Counter(event.label for events in mine for event in events)
+        launches = min(labels.values()) / self.counts
+        plain = TimedRow(
+            self.op_of(one),
+            LOOP if self.container(one) else TRANSFER if is_transfer(one) else KERNEL,
+            short(seconds),
+            middle,
+            low,
+            high,
+            launches=launches,
+            program=self.name_of(one),
+            label=", ".join(sorted(label for label in labels if label)),
+            details=one.details,
+        )
+        program = self.program_of(one)
+        return plain if program is None else with_program(plain, program, self.ceilings)
+
+    def _idle(self, chosen: Sequence[Shares], mean: int) -> list[TimedRow]:
+        """Return the rows in which no kernel runs."""
+        rows = []
+        gaps = [[seconds for seconds, _, _ in part.gaps] for part in chosen]
+        short = [[gap for gap in each if gap < LONG_GAP] for each in gaps]
+        long = [[gap for gap in each if gap >= LONG_GAP] for each in gaps]
+        for name, kind, each in (
+            (BEFORE, HOST, [[part.before] for part in chosen]),
+            (BETWEEN, GAP, short),
+            (WAITING, HOST, long),
+            (AFTER, HOST, [[part.after] for part in chosen]),
+        ):
+            sums = [sum(gaps) for gaps in each]
+            low, middle, high = _quartiles(sorted(value / self.calls for value in sums))
+            many = sum(len(gaps) for gaps in each) / mean
+            rows.append(TimedRow(name, kind, sum(sums) / mean, middle, low, high, launches=many))
+        return [row for row in rows if row.seconds > 0]
+
+    def _timeline(
+        self, events: Sequence[Event], run: Span, keys: Sequence[str]
+    ) -> tuple[tuple[tuple[float, float, int, int], ...], tuple[str, ...]]:
+        one = (run.end - run.start) / self.calls
+        place = {key: number for number, key in enumerate(keys)}
+        lines = list(dict.fromkeys(event.line for event in events))
+        drawn = tuple(
+            (
+                round(e.start - run.start, 9),
+                round(e.end - e.start, 9),
+                lines.index(e.line),
+                place[self.key(e)],
+            )
+            for e in events
+            if e.start - run.start < one
+        )[:TIMELINE]
+        return drawn, tuple(lines)
+
+    def _notes(self, rows: Mapping[str, TimedRow]) -> tuple[str, ...]:
+        notes = []
+        unnamed = [row for row in rows.values() if row.kind == KERNEL and not row.known]
+        whole = sum(row.seconds for row in rows.values())
+        hidden = [row for row in unnamed if "command_buffer" in row.name]
+        if hidden:
+            notes.append(
+                "kernels inside CUDA graphs have no names in the trace: compile with "
+                "xla_gpu_enable_command_buffer='' to see them"
+            )
+        elif whole and sum(row.seconds for row in unnamed) > 0.05 * whole:
+            notes.append(
+                f"{len(unnamed)} kernels aren't in the compiled program that is known here, so "
+                "they have no FLOPs, bytes or roof"
+            )
+        return tuple(notes)
+
+
+def with_program(row: TimedRow, program: Program, ceilings: Ceilings) -> TimedRow:
+    """Return a row with what the compiled program says of its kernel."""
+    there = program.rows.get(row.name)
+    if there is None:
+        if row.kind == KERNEL and program.is_container(row.name):
+            return _whole(row, program, ceilings)
+        # work on scalars isn't listed: it is known to be next to nothing
+        return replace(row, known=row.name in program.sites)
+    n = row.launches
+    known = not there.flops.unknown and not there.uncounted
+    return replace(
+        row,
+        flops=(there.matrix_flops + there.vector_flops) * n if known else None,
+        matrix_flops=there.matrix_flops * n,
+        read=float(there.read.get("hbm", 0)) * n,
+        written=float(there.written.get("hbm", 0)) * n,
+        matrix_types=there.matrix_types,
+        matmul=there.matmul,
+        operations=dict(there.operations),
+        known=True,
+        least=short(ceilings.least(there, n)),
+        tiled=short(ceilings.least(there, n, tiled=True)),
+        reachable=short(ceilings.reachable(there, n, tiled=True)),
+        limit=ceilings.limit(there),
+        role=there.role,
+        source=str(there.source or ""),
+        scope=there.scope,
+        step=there.step,
+    )
+
+
+def _whole(row: TimedRow, program: Program, ceilings: Ceilings) -> TimedRow:
+    """Return a row with what the kernels inside a loop or call do together."""
+    inside = program.inside(row.name)
+    each = [
+        with_program(TimedRow(k.name, launches=float(k.launches)), program, ceilings)
+        for k in inside
+    ]
+    known = all(one.flops is not None for one in each)
+
+    def total(values: Iterable[float | None]) -> float | None:
+        terms = list(values)
+        return None if None in terms else sum(value or 0.0 for value in terms)
+
+    largest = max(each, key=lambda one: one.reachable or 0.0, default=row)
+    return replace(
+        row,
+        flops=sum(one.flops or 0.0 for one in each) if known else None,
+        matrix_flops=sum(one.matrix_flops for one in each),
+        read=sum(one.read for one in each),
+        written=sum(one.written for one in each),
+        inside=sum(one.launches for one in each),
+        known=True,
+        least=total(one.least for one in each),
+        tiled=total(one.tiled for one in each),
+        reachable=total(one.reachable for one in each),
+        limit=largest.limit,
+        role=f"loop around {largest.what}" if each else "",
+        source=largest.source,
+    )
+
+
+def _windows(trace: Trace) -> list[Span]:
+    """Return the runs of a trace: those that are marked, else all of it as one."""
+    first, last = trace.events[0].start, max(event.end for event in trace.events)
+    marked = [run for run in trace.runs if run.end > first and run.start < last]
+    return marked or [Span("all", first, last)]
+
+
+def _quartiles(values: Sequence[float]) -> tuple[float, float, float]:
+    if len(values) < 2:
+        return values[0], values[0], values[0]
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
+    return low, middle, high
+
+
+# --- From the least time to the clock's, step by step: bars that add up exactly ------------------
+
+REST = "nothing explains it"
+"""Name of the last bar, and of the last row."""
+
+BARS = 5
+"""Kernels that have a bar of their own; the others share one."""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One step of the waterfall.
+
+    Parameters
+    ----------
+    name : str
+        What it is.
+    seconds : float
+        How much it adds; what makes the call faster than the step before is negative.
+    meaning : str
+        How it is worked out.
+    row : str
+        The kernel that it is about; empty where it is about several.
+
+    Examples
+    --------
+    >>> Bar("gaps", 1e-5, "nothing ran").seconds
+    1e-05
+    """
+
+    name: str
+    seconds: float
+    meaning: str
+    row: str = ""
+
+
+def waterfall(rows: Sequence[TimedRow], wall: float, hand: float | None = None) -> tuple[Bar, ...]:
+    """Return the bars from the least time to the wall time: their sum is `wall`, exactly.
+
+    - *counted by hand*: least time of the work that was given, by the same ceilings.
+    - *the compiled program*: least time of its kernels, by published ceilings; after a hand count
+      only what it needs more than that.
+    - *tiles read again*: operands that matrix products fetch more than once.
+    - *ceilings as reached*: the same by what the device was seen to reach.
+    - a bar for each kernel that takes longest above that, and one for the others.
+    - *faster than the roof*: kernels that beat it, because caches serve them or kernels overlap.
+    - *kernels without a roof*: those whose place in the program, or whose ceilings, aren't known.
+    - *loops*, *transfers*, *gaps between kernels*, *the host*: where no kernel runs.
+    - *nothing explains it*: the wall time without the profiler minus all rows, which were measured
+      with it.
+
+    Parameters
+    ----------
+    rows : sequence of Row
+        Of one call.
+    wall : float
+        Seconds of a call, by the clock and without the profiler.
+    hand : float, optional
+        Least seconds of the work counted by hand.
+    """
+    kernels = [row for row in rows if row.kind == KERNEL]
+    roofed = [row for row in kernels if row.reachable is not None]
+    bars = [*_ideal(roofed, hand), *_losses(roofed)]
+    bars.append(
+        Bar(
+            "kernels without a roof",
+            math.fsum(row.seconds for row in kernels if row.reachable is None),
+            "their place in the compiled program, or the device's ceilings, isn't known",
+        )
+    )
+    for name, kind, meaning in (
+        ("loops", LOOP, "loops and calls outside of the kernels inside them"),
+        ("transfers", TRANSFER, "copies between the host and the device"),
+        ("gaps between kernels", GAP, "no kernel runs: the next one isn't there yet"),
+        (
+            "the host",
+            HOST,
+            "before the first kernel, after the last, and where a kernel waits for it",
+        ),
+    ):
+        bars.append(Bar(name, math.fsum(r.seconds for r in rows if r.kind == kind), meaning))
+    seen = [bar for bar in bars if abs(bar.seconds) > 1e-9 * wall]  # less is rounding
+    rest = wall - math.fsum(bar.seconds for bar in seen)
+    rest = 0.0 if abs(rest) < 1e-12 * wall else rest  # what is left of rounding explains nothing
+    meaning = "the wall time without the profiler minus all of the above, measured with it"
+    return (*seen, Bar(REST, rest, meaning))
+
+
+def _ideal(rows: Sequence[TimedRow], hand: float | None) -> list[Bar]:
+    """Return the bars up to what the kernels could take."""
+    published = all(row.least is not None for row in rows)
+    reachable = math.fsum(row.reachable or 0.0 for row in rows)
+    least = math.fsum(row.least or 0.0 for row in rows) if published else reachable
+    bars = []
+    if hand is not None:
+        bars.append(Bar("counted by hand", hand, "least time of the work that was given"))
+    name = "the compiled program" + (" needs more" if hand is not None else "")
+    meaning = "FLOPs and bytes of its kernels under the roofline, one after another"
+    bars.append(Bar(name, least - (hand or 0.0), meaning))
+    if published:
+        tiled = math.fsum(row.tiled or 0.0 for row in rows)
+        meaning = "operands that the tiles of matrix products fetch more than once"
+        bars.append(Bar("tiles read again", tiled - least, meaning))
+        meaning = "what the device was seen to reach, in place of published figures"
+        bars.append(Bar("ceilings as reached", reachable - tiled, meaning))
+    return bars
+
+
+def _losses(rows: Sequence[TimedRow]) -> list[Bar]:
+    """Return the bars of what kernels take above their roof, and below it."""
+    slow = sorted((row for row in rows if row.lost > 0), key=lambda row: -row.lost)
+    meaning = "its measured time minus its roof by reached ceilings"
+    bars = [Bar(row.what, row.lost, meaning, row.name) for row in slow[:BARS]]
+    if slow[BARS:]:
+        name = f"{len(slow) - BARS} other kernels"
+        rest = math.fsum(row.lost for row in slow[BARS:])
+        bars.append(Bar(name, rest, "their measured times minus their roofs"))
+    fast = math.fsum(row.lost for row in rows if row.lost < 0)
+    meaning = "kernels that beat their roof: served by caches, or overlapping"
+    bars.append(Bar("faster than the roof", fast, meaning))
+    return bars

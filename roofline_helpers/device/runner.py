@@ -1,0 +1,527 @@
+"""Run a compiled function with and without the profiler, and measure its joules."""
+
+from __future__ import annotations
+
+import functools
+import math
+import statistics
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter, sleep
+from typing import Any, NamedTuple
+
+from roofline_helpers.common.checks import BadType, BadValue, RooflineError, shown
+from roofline_helpers.device.explanation import Energy
+from roofline_helpers.device.machine import open_nvml
+from roofline_helpers.device.trace import (
+    RUN,
+    CannotProfile,
+    Trace,
+    check_space,
+    concatenated,
+    read_trace,
+    typical_runs,
+)
+from roofline_helpers.xla.analysis import lost
+from roofline_helpers.xla.compiler import executable_of
+from roofline_helpers.xla.lower import (
+    Arguments,
+    Lowered,
+    function_name,
+    is_compiled,
+    is_of_nnx,
+    lower,
+)
+from roofline_helpers.xla.pallas import PallasKernel
+from roofline_helpers.xla.targets import chip_key, device_of, first_device, quiet
+
+# --- Compile a function once, and run the same executable with and without the profiler ----------
+
+UNGRAPHED: Mapping[str, str] = {"xla_gpu_enable_command_buffer": ""}
+"""The compiler's option with which a GPU's kernels don't run inside CUDA graphs: there the
+profiler doesn't tell one from another."""
+
+
+class CannotRun(RooflineError, RuntimeError):
+    """The function failed where it ran.
+
+    Examples
+    --------
+    >>> issubclass(CannotRun, RooflineError)
+    True
+    """
+
+
+@dataclass
+class Runner:
+    """Something that can be called again and again: a compiled program, or a function as it is.
+
+    Parameters
+    ----------
+    call : callable
+        What is called.
+    positional, named : tuple, dict
+        Its arguments. Donated ones are copies of the caller's.
+    donated : tuple of (int, int or None)
+        Leaves of the arguments that a call uses up, each with the leaf of the result that takes
+        its place at the next call; None where none does: it is copied before every call.
+    compiled : object or None
+        The executable.
+    seconds : float
+        What tracing and compiling took.
+    calls : tuple of PallasKernel
+        Its Pallas kernels, as traced.
+    given : bool
+        Whether the executable is the reader's own, so that it can't be compiled otherwise.
+    copies : bool
+        Whether what is donated is copied first, so that the caller's stays.
+    """
+
+    call: Callable[..., Any]
+    positional: tuple[Any, ...]
+    named: Mapping[str, Any]
+    donated: tuple[tuple[int, int | None], ...] = ()
+    compiled: Any = None
+    seconds: float = 0.0
+    name: str = "function"
+    calls: tuple[PallasKernel, ...] = ()
+    given: bool = False
+    copies: bool = True
+    notes: list[str] = field(default_factory=list)
+    _leaves: list[Any] = field(default_factory=list)
+    _tree: Any = None
+
+    def __post_init__(self) -> None:
+        import jax
+
+        self._leaves, self._tree = jax.tree.flatten((self.positional, dict(self.named)))
+        self._spent = {leaf: self._leaves[leaf] for leaf, back in self.donated if back is None}
+        for leaf, _ in self.donated if self.copies else ():
+            self._leaves[leaf] = _copied(self._leaves[leaf])
+
+    def _once(self) -> Any:
+        """Call it, and put what came back in the place of what was used up."""
+        import jax
+
+        positional, named = jax.tree.unflatten(self._tree, self._leaves)
+        out = self.call(*positional, **named)
+        if self.donated:
+            results = jax.tree.leaves(out)
+            for leaf, back in self.donated:
+                if back is not None:
+                    self._leaves[leaf] = results[back]
+        return out
+
+    def run(self, calls: int) -> float:
+        """Return the seconds of so many calls, queued and then awaited.
+
+        Raises
+        ------
+        CannotRun
+            It fails.
+        """
+        import jax
+
+        try:
+            if self._spent:  # no result takes its place: fresh copies, one call at a time
+                calls = 1
+                for leaf, mine in self._spent.items():
+                    self._leaves[leaf] = _copied(mine)
+                jax.block_until_ready([self._leaves[leaf] for leaf in self._spent])
+            begun = perf_counter()
+            for _ in range(calls):
+                out = self._once()
+            jax.block_until_ready(out)
+            return (perf_counter() - begun) / calls
+        except Exception as error:
+            raise CannotRun(f"{self.name} failed where it ran: {_useful(error)}") from error
+
+    @property
+    def alone(self) -> bool:
+        """Whether its calls can't be queued: each needs fresh copies of what it uses up."""
+        return bool(self._spent)
+
+    def traced(self, runs: int, calls: int, folder: str | None) -> tuple[Trace, list[float]]:
+        """Return the trace of so many runs of so many calls each, and their times by the clock.
+
+        Raises
+        ------
+        CannotProfile
+            The profiler doesn't work here, or has no room.
+        CannotRun
+            The function fails.
+        """
+        import jax
+
+        options = jax.profiler.ProfileOptions()
+        options.python_tracer_level = 0
+        with tempfile.TemporaryDirectory(prefix="roofline-trace-") as spare:
+            where = Path(folder) if folder is not None else Path(spare)
+            try:
+                where.mkdir(parents=True, exist_ok=True)
+                check_space(where)
+                with quiet():
+                    jax.profiler.start_trace(str(where), profiler_options=options)
+            except (OSError, RuntimeError) as error:
+                if isinstance(error, CannotProfile):
+                    raise
+                raise CannotProfile(f"the profiler can't start: {_useful(error)}") from error
+            try:
+                self.run(calls)  # the first one after the start is slow
+                times = []
+                for number in range(runs):
+                    with jax.profiler.StepTraceAnnotation(RUN, step_num=number):
+                        times.append(self.run(calls))
+            finally:
+                try:
+                    with quiet():
+                        jax.profiler.stop_trace()
+                except Exception as error:
+                    raise CannotProfile(
+                        f"the trace can't be written to {where}: {_useful(error)}"
+                    ) from error
+            return read_trace(where), times
+
+
+def compiled_runner(
+    fn: Any,
+    arguments: Arguments,
+    jit: Mapping[str, Any],
+    options: Mapping[str, Any],
+    consume: bool = False,
+) -> Runner:
+    """Return a function compiled for the device here, as something that can run.
+
+    Parameters
+    ----------
+    fn : callable
+        What `lowering.trace` takes, or what ``.lower(…).compile()`` gave.
+    arguments : Arguments
+        What it is called with.
+    jit : mapping
+        Options of `jax.jit`, for a plain function.
+    options : mapping
+        Options of the compiler.
+    consume : bool
+        Whether donated arguments may be used up; otherwise copies are.
+
+    Raises
+    ------
+    CannotTrace, CannotCompile
+        JAX can't trace it with these arguments, or the compiler refuses it.
+    BadType
+        Options for a function that is jitted or compiled already.
+    """
+    name = function_name(fn)
+    begun = perf_counter()
+    known: Lowered | None = None
+    notes: list[str] = []
+    if is_compiled(fn):
+        _check_executable(fn, name)
+        compiled = fn
+    else:
+        known = lower(fn, arguments, jit, advice=AS_IT_IS)
+        compiled, arguments = executable_of(known, options), known.arguments
+        notes += lost(known)
+        if is_of_nnx(fn):
+            notes.append(
+                "the executable is timed: nnx.jit's own work in Python before each call isn't in it"
+            )
+    seconds = perf_counter() - begun
+    positional, named = _dynamic(compiled, arguments, name)
+    return Runner(
+        compiled,
+        positional,
+        named,
+        donated=_donated(compiled, positional, named),
+        compiled=compiled,
+        seconds=seconds,
+        name=name,
+        calls=known.calls if known is not None else (),
+        given=known is None,
+        copies=not consume,
+        notes=notes,
+    )
+
+
+AS_IT_IS = ". It needs values while it is traced: run it as it is with jit=False"
+
+
+def _check_executable(compiled: Any, name: str) -> None:
+    """Raise for an executable of another library, or for another device than the one here."""
+    if not hasattr(compiled, "in_tree"):
+        module = type(compiled).__module__.partition(".")[0]
+        raise BadType(f"{name} is an executable of {module}: give the function that it was made of")
+    theirs, here = device_of(compiled), first_device()
+    if theirs.platform != here.platform:
+        raise BadValue(
+            f"the executable was compiled for {chip_key(theirs)}, and here is "
+            f"{chip_key(here)}: give chip={chip_key(theirs)!r}, and nothing runs"
+        )
+
+
+def _dynamic(compiled: Any, arguments: Arguments, name: str) -> tuple[tuple[Any, ...], Any]:
+    """Return the arguments that the executable takes: static ones are inside it already."""
+    import jax
+
+    wanted = compiled.in_tree
+    positional, named = arguments.positional, dict(arguments.named)
+    if jax.tree.structure((positional, named)) == wanted:
+        return positional, named
+    kept = tuple(each for each in positional if _is_dynamic(each))
+    kept_named = {key: each for key, each in named.items() if _is_dynamic(each)}
+    for choice in ((kept, kept_named), (kept, named), (positional, kept_named)):
+        if jax.tree.structure(choice) == wanted:
+            return choice
+    raise BadType(
+        f"which arguments of {name} are static can't be told from their types: bind them first, "
+        "jax.jit(functools.partial(fn, axis=1))"
+    )
+
+
+def _is_dynamic(value: Any) -> bool:
+    import jax
+
+    leaves = jax.tree.leaves(value)
+    return all(hasattr(leaf, "dtype") or isinstance(leaf, float | complex) for leaf in leaves)
+
+
+def _donated(
+    compiled: Any, positional: tuple[Any, ...], named: Mapping[str, Any]
+) -> tuple[tuple[int, int | None], ...]:
+    """Return which leaves a call uses up, each with the result that takes its memory over.
+
+    As JAX pairs them: each result takes the first donated argument of its shape and type.
+    """
+    import jax
+
+    infos = jax.tree.leaves(compiled.args_info, is_leaf=lambda each: hasattr(each, "donated"))
+    leaves = jax.tree.leaves((positional, dict(named)))
+    donated = [n for n, info in enumerate(infos) if info.donated and n < len(leaves)]
+    results = jax.tree.leaves(compiled.out_info)
+    pairs: dict[int, int] = {}
+    for place, result in enumerate(results):
+        for leaf in donated:
+            info = infos[leaf]
+            same = tuple(info.shape) == tuple(result.shape) and info.dtype == result.dtype
+            if same and leaf not in pairs:
+                pairs[leaf] = place
+                break
+    return tuple((leaf, pairs.get(leaf)) for leaf in donated)
+
+
+def _copied(leaf: Any) -> Any:
+    import jax.numpy as jnp
+
+    try:
+        return jnp.array(leaf, copy=True)
+    except Exception as error:
+        if "RESOURCE_EXHAUSTED" in str(error) or isinstance(error, MemoryError):
+            raise CannotRun(
+                "no memory for a copy of the donated arguments, which a call uses up: give the "
+                "originals away with consume=True"
+            ) from error
+        raise
+
+
+def _useful(error: Exception) -> str:
+    """Return the line of an error that says something."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
+
+
+def run_counts(one: float, seconds: float, queue: int | None, cpu: bool) -> tuple[int, int]:
+    """Return how many runs to take, and how many calls to queue in each.
+
+    Parameters
+    ----------
+    one : float
+        Seconds of a call, roughly.
+    seconds : float
+        About how long all of them may take.
+    queue : int or None
+        Calls in each; by default one on a CPU, and elsewhere what takes some 20 ms.
+    cpu : bool
+        Whether the device is the host itself.
+    """
+    if queue is None:
+        queue = 1 if cpu else min(max(math.ceil(0.02 / one), 1), 16)
+    runs = int(seconds / max(one * queue, 1e-9))
+    return min(max(runs, 4), 40), queue
+
+
+def checked_queue(queue: Any) -> int | None:
+    """Return how many calls to queue; raise for what is no number of calls."""
+    if queue is None:
+        return None
+    if isinstance(queue, bool) or not isinstance(queue, int):
+        raise BadType(f"queue must be a whole number of calls, got {shown(queue)}")
+    if not 1 <= queue <= 1000:
+        raise BadValue(f"queue must be 1 to 1000 calls, got {queue}")
+    return queue
+
+
+def run_plain(runner: Runner, runs: int, queue: int) -> Sequence[float]:
+    """Return the seconds of a call without the profiler, run by run."""
+    return [runner.run(queue) for _ in range(runs)]
+
+
+AGREE = 0.03
+"""Share of a call by which its rows may differ from the clock before more runs are taken."""
+
+APART = 0.25
+"""Share by which the medians with and without the profiler may differ and still mean one thing."""
+
+_PARTS = 3
+"""Rounds in which the runs that were asked for are taken."""
+
+_MOST = 4
+"""Times as many runs at most, until the two clocks agree."""
+
+
+class Turns(NamedTuple):
+    """Seconds of a call without the profiler and with it, and what the profiler wrote."""
+
+    plain: tuple[float, ...]
+    traced: tuple[float, ...]
+    trace: Trace
+
+    @property
+    def apart(self) -> bool:
+        """Whether the two medians differ by more than `APART`."""
+        ratio = statistics.median(self.traced) / statistics.median(self.plain)
+        return max(ratio, 1 / ratio) > 1 + APART
+
+    @property
+    def goal(self) -> float | None:
+        """Seconds that typical profiled runs are near to: the clock's, unless the two are apart.
+
+        Then half of the runs would be chosen for agreeing with a clock that most of them
+        contradict, so none is given: runs near their own median are taken.
+        """
+        return None if self.apart else statistics.median(self.plain)
+
+
+def run_in_turn(
+    runner: Runner, runs: int, traced: int, queue: int, seconds: float, folder: str | None = None
+) -> Turns:
+    """Return runs without the profiler and with it, in turn, until the two agree.
+
+    What else a machine does changes from one second to the next, and both clocks should see the
+    same of it. So they take turns often: a round is a third of the runs without, of those with,
+    and again. After three rounds, where typical runs with the profiler still differ by more than
+    `AGREE` from the median without, others follow, as long as there is time.
+
+    Parameters
+    ----------
+    runner : Runner
+        What runs.
+    runs, traced : int
+        How many to take, without the profiler and with it.
+    queue : int
+        Calls in each.
+    seconds : float
+        No round begins after three times that.
+    folder : str, optional
+        Where to keep the trace: then there is one round.
+    """
+    begun = perf_counter()
+    parts = 1 if folder is not None else _PARTS
+    clock = [*run_plain(runner, max(runs // (2 * parts), 1), queue)]
+    profiled: list[float] = []
+    traces: list[Trace] = []
+    while True:
+        trace, times = runner.traced(max(traced // parts, 2), queue, folder)
+        traces.append(trace)
+        profiled += times
+        clock += run_plain(runner, max(runs // parts, 2), queue)
+        goal = statistics.median(clock)
+        near = statistics.fmean(profiled[n] for n in typical_runs(profiled, goal))
+        late = perf_counter() - begun > 3 * seconds
+        agree = len(traces) >= parts and abs(near / goal - 1) <= AGREE
+        if folder is not None or late or agree or len(traces) == _MOST * parts:
+            return Turns(tuple(clock), tuple(profiled), concatenated(traces))
+
+
+# --- Joules of a call, where the device reports them: NVIDIA's NVML, through pynvml --------------
+
+LOOP = 2.0
+"""Seconds that the loop takes: the counter is refreshed ten to fifty times a second."""
+
+
+def energy_of(runner: Runner, queue: int) -> Energy | None:
+    """Return what a call costs while calls follow on one another; None where nothing reports it.
+
+    Parameters
+    ----------
+    runner : Runner
+        What is called.
+    queue : int
+        Calls that are queued before one is awaited.
+    """
+    counter = _counter()
+    if counter is None:
+        return None
+    try:
+        return _measured(runner, queue, *counter)
+    except CannotRun:
+        raise
+    except Exception:  # NVML fell silent: a call's joules are no reason to lose its times
+        return None
+
+
+def _measured(runner: Runner, queue: int, library: Any, handle: Any) -> Energy | None:
+    idle = _idle_watts()
+    warm = perf_counter() + 0.5
+    while perf_counter() < warm:
+        runner.run(queue)
+    calls, begun, before = 0, perf_counter(), _joules(library, handle)
+    while perf_counter() - begun < LOOP:
+        runner.run(queue)
+        calls += queue
+    took, used = perf_counter() - begun, _joules(library, handle) - before
+    clock = _clock(library, handle)
+    if used <= 0:
+        return None
+    return Energy(used / calls, idle, took / calls, took, clock or None)
+
+
+def _counter() -> tuple[Any, Any] | None:
+    """Return NVML and the GPU's handle; None where nothing counts joules."""
+    there = open_nvml()
+    if there is not None:
+        try:
+            _joules(*there)
+        except Exception:  # older GPUs have power, but no counter
+            return None
+    return there
+
+
+def _joules(library: Any, handle: Any) -> float:
+    return float(library.nvmlDeviceGetTotalEnergyConsumption(handle)) / 1e3
+
+
+@functools.cache
+def _idle_watts() -> float:
+    """Return the mean power of a device that has done nothing for a second: once a process.
+
+    It takes no argument, since NVML's handle is a pointer of ctypes and can't be a cache's key.
+    """
+    opened = open_nvml()
+    assert opened is not None  # whoever asks has the counter
+    library, handle = opened
+    sleep(1.0)
+    seen = []
+    for _ in range(10):
+        seen.append(float(library.nvmlDeviceGetPowerUsage(handle)) / 1e3)
+        sleep(0.05)
+    return sum(seen) / len(seen)
+
+
+def _clock(library: Any, handle: Any) -> float:
+    try:
+        return float(library.nvmlDeviceGetClockInfo(handle, library.NVML_CLOCK_SM)) * 1e6
+    except Exception:
+        return 0.0

@@ -1,0 +1,550 @@
+"""The clock: seconds of one call of a JAX function, or of anything that can be launched."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from time import get_clock_info, perf_counter
+from typing import Any, Protocol
+
+import numpy as np
+
+from roofline_helpers.common.checks import BadType, BadValue, RooflineError, shown, single, whole
+from roofline_helpers.common.records import Count, Natural, Positive
+from roofline_helpers.common.show import si
+from roofline_helpers.device.machine import last_cache
+from roofline_helpers.xla.compiler import executable_of
+from roofline_helpers.xla.lower import (
+    Arguments,
+    lower,
+    trace_function,
+    tracing_errors,
+    without_objects,
+)
+
+# --- The clock: seconds of one call of anything that can be launched many times and awaited once -
+
+UNSTABLE = 0.10
+"""Quartiles further apart than this share of the median are noted."""
+
+DRIFT = 0.05
+"""A last third of the samples that is slower or faster than the first by more is noted."""
+
+RISING = ("low", "q1", "median", "q3", "high")
+"""Figures of a timing, in the order in which none is less than the one before."""
+
+ROUNDING = 1e-9
+"""Share by which rounding may bring one of them below the one before."""
+
+MOST_CALLS = 100_000
+"""Calls that one sample may queue."""
+
+
+class CannotTime(RooflineError, RuntimeError):
+    """The function failed where it was traced, compiled or called.
+
+    Examples
+    --------
+    >>> issubclass(CannotTime, RooflineError)
+    True
+    """
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of one call, from repeated samples of many calls each.
+
+    Parameters
+    ----------
+    median, low, q1, q3, high : float
+        Of the samples, in seconds a call; low and high are the extremes, q1 and q3 the quartiles.
+    repeats, calls : int
+        Samples taken, and calls in each.
+    compile : float
+        Seconds of what goes before: tracing, compiling and the first call.
+    drift : float
+        Median of the last third of the samples over that of the first third, minus 1.
+    notes : tuple of str
+        What makes the result doubtful; empty if nothing does.
+
+    Raises
+    ------
+    BadValue
+        The quartiles do not lie between the extremes, or the median not between the quartiles.
+
+    Examples
+    --------
+    >>> timing = summary([2e-6, 2e-6, 4e-6], calls=10)
+    >>> timing.median, timing.repeats
+    (2e-06, 3)
+    """
+
+    median: Positive
+    low: Positive
+    q1: Positive
+    q3: Positive
+    high: Positive
+    repeats: Count
+    calls: Count
+    compile: Natural = 0.0
+    drift: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        rising = {name: getattr(self, name) for name in RISING}
+        values = list(rising.values())
+        if any(b < a * (1 - ROUNDING) for a, b in pairwise(values)):
+            shown = ", ".join(f"{name} {value!r}" for name, value in rising.items())
+            raise BadValue(f"seconds of a timing must rise from low to high, got {shown}")
+
+    @property
+    def spread(self) -> float:
+        """Distance of the quartiles over the median."""
+        return (self.q3 - self.q1) / self.median
+
+    def __repr__(self) -> str:
+        text = f"{si(self.median, 's')} a call ({si(self.q1, 's')} to {si(self.q3, 's')}, "
+        text += f"{self.repeats} samples of {self.calls} calls)"
+        return "; ".join([text, *self.notes])
+
+
+class Program(Protocol):
+    """Something that can be launched many times and awaited once.
+
+    Examples
+    --------
+    >>> class Nothing:
+    ...     def launch(self, calls): pass
+    ...     def wait(self): pass
+    >>> program: Program = Nothing()
+    >>> clock(program, seconds=0.01, repeats=3).repeats
+    3
+    """
+
+    def launch(self, calls: int) -> None:
+        """Start `calls` calls, without waiting for them."""
+
+    def wait(self) -> None:
+        """Return when every call that was started has ended."""
+
+
+def clock(
+    program: Program,
+    *,
+    seconds: float = 0.5,
+    repeats: int = 30,
+    least: float | None = None,
+    warm: float = 0.0,
+    begun: float | None = None,
+    probe: Callable[[], None] | None = None,
+) -> Timing:
+    """Return the seconds of one call of anything that can be launched and awaited.
+
+    Parameters
+    ----------
+    program : Program
+        Has `launch(calls)` and `wait()`: a JAX function (`jax_program`), or another framework's.
+    seconds : float
+        About how long to measure. At least 3 samples are taken, however long a call takes.
+    repeats : int
+        Samples at most.
+    least : float, optional
+        Seconds that one sample takes at least: calls are repeated until it does. By default
+        10 ms on a CPU and 60 ms elsewhere, where the first launch and the last wait of a sample
+        take some 0.2 ms together; or 1000 ticks of the clock if those are longer.
+    warm : float
+        Seconds to run before the first sample, in addition to the few calls that are always made:
+        a chip at its power limit takes that long to settle on its clock.
+    begun : float, optional
+        `perf_counter()` when compiling began, for `Timing.compile`.
+    probe : callable, optional
+        Called once while the device is still busy with the last sample.
+
+    Raises
+    ------
+    BadType, BadValue
+        Seconds that aren't a positive number; repeats that aren't a whole number from 1.
+
+    Examples
+    --------
+    >>> class Nothing:
+    ...     def launch(self, calls): pass
+    ...     def wait(self): pass
+    >>> clock(Nothing(), seconds=0.01, repeats=3).median < 1e-3
+    True
+    """
+    budget, most = single("seconds", seconds), whole("repeats", repeats)
+    begun = perf_counter() if begun is None else begun
+    program.launch(1)
+    program.wait()
+    compiled = perf_counter() - begun
+    # Two samples at least that don't count: allocators, clocks and caches reach their steady state
+    calls, took = 1, _sample(program, 1)
+    ticks = 1000 * _tick()
+    enough = max(_least() if least is None else single("least", least), ticks)
+    while took < enough and calls < MOST_CALLS:
+        wanted = math.ceil(1.2 * calls * enough / max(took, _tick()))
+        calls = min(wanted, 20 * calls, MOST_CALLS)
+        took = _sample(program, calls)
+    ready = perf_counter() + single("warm", warm, zero=True)
+    while perf_counter() < ready:
+        took = _sample(program, calls)
+    count = max(3, min(most, math.ceil(budget / took)))
+    samples = [_sample(program, calls, probe if n == count - 1 else None) for n in range(count)]
+    return summary([each / calls for each in samples], calls, compiled)
+
+
+def _sample(program: Program, calls: int, probe: Callable[[], None] | None = None) -> float:
+    begun = perf_counter()
+    program.launch(calls)
+    if probe is not None:
+        probe()
+    program.wait()
+    return max(perf_counter() - begun, _tick())
+
+
+def _least() -> float:
+    import jax
+
+    return 0.01 if jax.default_backend() == "cpu" else 0.06
+
+
+def _tick() -> float:
+    return get_clock_info("perf_counter").resolution
+
+
+def summary(samples: Sequence[float], calls: int = 1, compiled: float = 0.0) -> Timing:
+    """Return the summary of samples, in seconds a call, in the order they were taken.
+
+    Raises
+    ------
+    BadValue
+        No sample, or one that isn't a positive finite number.
+
+    Examples
+    --------
+    >>> summary([2e-6, 3e-6, 2.2e-6]).median
+    2.2e-06
+    """
+    values = [single("a sample", each) for each in samples]
+    if not values:
+        raise BadValue("at least one sample is needed, got none")
+    median = statistics.median(values)
+    q1, q3 = (float(np.quantile(values, q)) for q in (0.25, 0.75))
+    third = max(len(values) // 3, 1)
+    drift = statistics.median(values[-third:]) / statistics.median(values[:third]) - 1
+    notes = []
+    if len(values) >= 3 and (q3 - q1) / median > UNSTABLE:
+        notes.append(f"unstable: quartiles {100 * (q3 - q1) / median:.0f} % apart")
+    if len(values) >= 6 and abs(drift) > DRIFT:
+        faster = "slower" if drift > 0 else "faster"
+        notes.append(f"drifting: {100 * abs(drift):.0f} % {faster} at the end")
+    return Timing(
+        median=median,
+        low=min(values),
+        q1=q1,
+        q3=q3,
+        high=max(values),
+        repeats=len(values),
+        calls=calls,
+        compile=compiled,
+        drift=drift,
+        notes=tuple(notes),
+    )
+
+
+def reason(error: Exception) -> str:
+    """Return the first line of an error, which is the part that says something."""
+    text = str(error).strip().split("\n")[0] or type(error).__name__
+    if "RESOURCE_EXHAUSTED" in text or isinstance(error, MemoryError):
+        return f"not enough memory ({text[:120]})"
+    return f"{type(error).__name__}: {text[:300]}"
+
+
+# --- Which arguments a JAX function's result depends on: what doesn't, XLA leaves out ------------
+
+
+def unused_arguments(fn: Callable[..., Any], args: tuple[Any, ...]) -> list[int]:
+    """Return the arguments that the result doesn't need; refuse a function that needs none."""
+    import jax
+    from jax.interpreters.partial_eval import dce_jaxpr
+
+    sizes = [len(jax.tree.leaves(arg)) for arg in args]
+    if not any(hasattr(leaf, "nbytes") for leaf in jax.tree.leaves(args)):
+        raise BadType(
+            "at least one array is needed among the arguments: XLA would compute a result"
+        )
+    with tracing_errors(fn):
+        traced = trace_function(fn, Arguments(args), {})[0].jaxpr.jaxpr
+    if not traced.outvars:
+        raise BadValue("the function returns nothing: there is no result to wait for")
+    _, needed = dce_jaxpr(traced, [True] * len(traced.outvars))
+    if not any(needed):
+        raise BadValue("the result doesn't depend on any argument: nothing to time")
+    arguments = {id(var) for var in traced.invars}
+    if all(id(var) in arguments or hasattr(var, "val") for var in traced.outvars):
+        raise BadValue("the function hands its arguments back as they are: nothing to time")
+    ends = list(itertools.accumulate(sizes, initial=0))
+    spans = itertools.pairwise(ends)
+    return [n for n, (low, high) in enumerate(spans) if high > low and not any(needed[low:high])]
+
+
+# --- JAX functions as something that the clock can time ------------------------------------------
+
+
+def time(
+    fn: Callable[..., Any],
+    *args: Any,
+    jit: bool = True,
+    cold: bool = True,
+    donate: bool = True,
+    inplace: bool = False,
+    seconds: float = 0.5,
+    compiler_options: Mapping[str, Any] | None = None,
+) -> Timing:
+    """Return the seconds that one call of a JAX function takes on the default device.
+
+    Parameters
+    ----------
+    fn : callable
+        The function. It is compiled with `jax.jit` here, and must not be a generator or have
+        side effects: it runs many times.
+    *args : arrays, numbers, or pytrees of them
+        NumPy arrays are moved to the device first.
+    jit : bool
+        False calls `fn` as it is, on copies of the arguments: operation by operation, each result
+        in fresh memory. A function that donates an argument can't be timed so: at the second call
+        it finds it deleted.
+    cold : bool
+        Whether to copy the arguments until all sets together are twice the last cache (32 sets at
+        most), and use them in turn. False lets small arguments stay in the cache.
+    donate : bool
+        Whether each call writes into the memory of the results of the call before. False asks for
+        fresh memory at each call, as a bare loop would.
+    inplace : bool
+        Whether the result, which must be like the first argument, replaces it at the next call.
+    seconds : float
+        About how long to measure, after compiling and warm-up.
+    compiler_options : mapping, optional
+        XLA options for this function, as `jax.jit` takes them.
+
+    Returns
+    -------
+    Timing
+
+    Raises
+    ------
+    BadValue
+        The function returns nothing, or doesn't depend on its arguments, or hands them back: its
+        time would be that of nothing.
+    BadType
+        Not a function; no array among the arguments, or one on several devices; `inplace` with a
+        result unlike it.
+    CannotTime
+        JAX couldn't trace, compile or run it: the message gives the reason, memory included.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> time(lambda x: x + 1, jnp.zeros(1000), seconds=0.01).median < 1
+    True
+    >>> time(lambda x: 2.0, jnp.zeros(1000))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    roofline_helpers.common.checks.BadValue: the result doesn't depend on any argument...
+    """
+    begun = perf_counter()
+    program = jax_program(
+        fn,
+        args,
+        jit=jit,
+        cold=cold,
+        donate=donate,
+        inplace=inplace,
+        compiler_options=compiler_options,
+    )
+    timing = clock(program, seconds=seconds, begun=begun)
+    return replace(timing, notes=(*timing.notes, *program.notes))
+
+
+class JaxProgram:
+    """A compiled JAX function with its arguments, its spare buffers, and what XLA says of it.
+
+    Parameters
+    ----------
+    call : callable
+        What is launched.
+    sets : list of tuple
+        Arguments, used in turn.
+    spare : pytree of arrays
+        The first buffers for a result; None in mode "plain".
+    mode : {"plain", "donate", "inplace"}
+        Whether a call gets the last result as well, to write into, or in place of the first
+        argument.
+    """
+
+    def __init__(self, call: Callable[..., Any], sets: list[Any], spare: Any, mode: str) -> None:
+        self.sets = sets
+        self.result = spare
+        self.notes: tuple[str, ...] = ()
+        self.xla_bytes: float | None = None
+        self.compiled: Any = None
+        self._call, self._mode, self._turn = call, mode, 0
+
+    def launch(self, calls: int) -> None:
+        """Queue the calls, each on the next set of arguments."""
+        call, out, sets, turn = self._call, self.result, self.sets, self._turn
+        try:
+            if self._mode == "inplace":
+                rest = sets[0][1:]
+                for _ in range(calls):
+                    out = call(out, *rest)
+            elif self._mode == "donate":
+                for n in range(calls):
+                    out = call(out, *sets[(turn + n) % len(sets)])
+            else:
+                for n in range(calls):
+                    out = call(*sets[(turn + n) % len(sets)])
+        except Exception as error:
+            raise CannotTime(f"it failed when it was called: {reason(error)}") from error
+        self.result, self._turn = out, (turn + calls) % len(sets)
+
+    def wait(self) -> None:
+        """Return when the last call has ended."""
+        import jax
+
+        try:
+            jax.block_until_ready(self.result)
+        except Exception as error:
+            raise CannotTime(f"it failed while it ran: {reason(error)}") from error
+
+
+def jax_program(
+    fn: Callable[..., Any],
+    args: Sequence[Any],
+    *,
+    jit: bool = True,
+    cold: bool = True,
+    donate: bool = True,
+    inplace: bool = False,
+    compiler_options: Mapping[str, Any] | None = None,
+    compiled: Any = None,
+) -> JaxProgram:
+    """Return a JAX function and its arguments as something that `clock` can time.
+
+    Parameters and errors as in `time`. `compiled` is what an earlier program of the same function
+    and shapes has in its `compiled`: it saves compiling again. `xla_bytes` of the result is what
+    XLA counts as bytes accessed.
+
+    Examples
+    --------
+    >>> jax_program(lambda x: x + 1, [1.0]).launch()  # doctest: +SKIP
+    """
+    import jax
+
+    if not callable(fn):
+        raise BadType(f"the first argument must be a function, got {shown(fn)}")
+    try:
+        args = tuple(jax.tree.map(_on_device, tuple(args)))
+    except (TypeError, ValueError) as error:
+        raise BadType(f"JAX can't take these arguments: {reason(error)}") from error
+    for leaf in jax.tree.leaves(args):
+        if isinstance(leaf, jax.Array) and len(leaf.devices()) > 1:
+            raise BadType(
+                f"arguments must lie on one device, got {leaf.dtype}{list(leaf.shape)} on "
+                f"{len(leaf.devices())}: a program over several devices can't be timed here"
+            )
+    if jit:
+        with tracing_errors(fn):
+            fn, taken = without_objects(fn, Arguments(args, {}), {})
+        args = taken.positional
+    unused = unused_arguments(fn, args)
+    turns = _sets_needed(args) if cold and not inplace else 1
+    try:
+        # a function called as it is may donate: the caller's own arrays are not given away
+        first = args if jit else jax.tree.map(_copied, args)
+        sets = [first, *(jax.tree.map(_copied, args) for _ in range(turns - 1))]
+        if not jit:
+            program = JaxProgram(fn, sets, None, "plain")
+        else:
+            program = _compile(fn, sets, donate, inplace, compiler_options or {}, compiled)
+    except RooflineError:
+        raise
+    except Exception as error:
+        raise CannotTime(f"JAX couldn't compile it: {reason(error)}") from error
+    if unused:
+        numbers = ", ".join(str(n) for n in unused)
+        program.notes = (f"argument {numbers} isn't used",)
+    return program
+
+
+def _sets_needed(args: tuple[Any, ...]) -> int:
+    """Return how many copies of the arguments are together twice the last cache: 32 at most."""
+    import jax
+
+    size = sum(leaf.nbytes for leaf in jax.tree.leaves(args) if hasattr(leaf, "nbytes"))
+    return min(max(math.ceil(2 * last_cache() / size), 1), 32) if size else 1
+
+
+def _compile(
+    fn: Callable[..., Any],
+    sets: list[Any],
+    donate: bool,
+    inplace: bool,
+    options: Mapping[str, Any],
+    compiled: Any,
+) -> JaxProgram:
+    import jax
+    import jax.numpy as jnp
+
+    args = sets[0]
+    out = jax.eval_shape(fn, *args)
+    if inplace:
+        first = jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), args[0])
+        if first != jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), out):
+            raise BadType(f"inplace needs a result like the first argument, got {shown(out)}")
+        jitted = jax.jit(fn, donate_argnums=0)
+        spare = jax.tree.map(_copied, args[0])  # the caller's own array is not given away
+        operands, mode = args, "inplace"
+    elif donate:
+
+        def into(spare: Any, *args: Any) -> Any:
+            del spare  # only its memory is wanted
+            return fn(*args)
+
+        jitted = jax.jit(into, donate_argnums=0, keep_unused=True)
+        spare = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), out)
+        operands, mode = (spare, *args), "donate"
+    else:
+        jitted, spare, operands, mode = fn, None, args, "plain"
+    if compiled is None:
+        compiled = executable_of(lower(jitted, Arguments(operands), {}), options)
+    program = JaxProgram(compiled, sets, spare, mode)
+    program.compiled, program.xla_bytes = compiled, _bytes_accessed(compiled)
+    return program
+
+
+def _bytes_accessed(compiled: Any) -> float | None:
+    """Return the bytes that XLA counts; None where the backend has no analysis."""
+    with contextlib.suppress(Exception):
+        analysis = compiled.cost_analysis()
+        analysis = analysis[0] if isinstance(analysis, list | tuple) else analysis
+        counted = float(analysis["bytes accessed"])
+        # a custom call that doesn't say what it moves is counted as less than nothing
+        return counted if counted > 0 else None
+    return None
+
+
+def _on_device(leaf: Any) -> Any:
+    import jax
+
+    return jax.device_put(leaf) if isinstance(leaf, np.ndarray | np.generic) else leaf
+
+
+def _copied(leaf: Any) -> Any:
+    return leaf.copy() if hasattr(leaf, "copy") else leaf

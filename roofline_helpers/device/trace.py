@@ -1,0 +1,532 @@
+"""What the profiler wrote: events, runs, transfers, and the programs that a trace carries."""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import functools
+import math
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from roofline_helpers.common.checks import RooflineError, shown
+from roofline_helpers.device.program import Program
+from roofline_helpers.xla.pallas import PallasKernel
+
+# --- What the profiler wrote: events of kernels, runs and transfers, read with JAX's own reader --
+
+RUN = "roofline_helpers.explain"
+"""The annotation of a run that `explain` makes: its events in the host's plane are the windows."""
+
+
+class CannotProfile(RooflineError, RuntimeError):
+    """The profiler gave nothing that kernels could be read from.
+
+    Examples
+    --------
+    >>> issubclass(CannotProfile, RooflineError)
+    True
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One kernel, copy or thunk that ran, in seconds since the trace began.
+
+    `op` is the instruction of the compiled program (empty where the trace doesn't tell), `label`
+    what the device calls the kernel, `line` its stream or thread, `details` what else is known.
+    """
+
+    op: str
+    program: str
+    start: float
+    end: float
+    line: str
+    label: str = ""
+    number: int | None = None
+    details: str = ""
+
+
+class Span(NamedTuple):
+    """Something on the host's side, in seconds since the trace began."""
+
+    name: str
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Everything that is read from one trace.
+
+    Parameters
+    ----------
+    platform : {"cpu", "gpu", "tpu"}
+        What ran.
+    devices : mapping of str to list of Event
+        Events by plane, in the order in which they began.
+    runs : list of Span
+        Windows that the tracer marked as steps.
+    host : list of Span
+        What the host did, on the threads of Python.
+    file : Path
+        Where it comes from.
+    data : bytes
+        What the file holds.
+    facts : mapping of str to str
+        What the trace says of its device: its name, its multiprocessors.
+    """
+
+    platform: str
+    devices: Mapping[str, list[Event]]
+    runs: list[Span]
+    host: list[Span]
+    file: Path
+    data: bytes = field(default=b"", repr=False)
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def device(self) -> str:
+        """The plane with the most time: the one that is explained."""
+        return max(self.devices, key=lambda name: sum(e.end - e.start for e in self.devices[name]))
+
+    @property
+    def events(self) -> list[Event]:
+        """The events of `device`."""
+        return self.devices[self.device]
+
+
+_DERIVED = re.compile(r"^(XLA (Modules|TraceMe)|Steps|Framework|TensorFlow|Source|Launch Stats)")
+_TRANSFER = re.compile(r"^(MemcpyH2D|MemcpyD2H|MemcpyP2P)")
+
+
+def read_trace(path: str | os.PathLike[str]) -> Trace:
+    """Return what a trace says: a file, or a folder that holds one.
+
+    Raises
+    ------
+    CannotProfile
+        No trace there, one that can't be read, or one without any event of a device.
+    """
+    file = find_trace(path)
+    data = _opened(file)
+    devices: dict[str, list[Event]] = {}
+    facts: dict[str, dict[str, str]] = {}
+    thunks = _Thunks()
+    runs: list[Span] = []
+    host: list[Span] = []
+    for plane in data.planes:
+        if plane.name.startswith("/device:") and "CUSTOM" not in plane.name:
+            events = list(_of_device(plane))
+            if events:
+                devices[plane.name] = events
+                facts[plane.name] = {name: str(value) for name, value in _stats(plane).items()}
+        elif plane.name == "/host:CPU":
+            for line in plane.lines:
+                _of_host(line, thunks, runs, host)
+    platform = "cpu"
+    if devices:
+        platform = "tpu" if any("TPU" in name for name in devices) else "gpu"
+    else:
+        devices = _by_ordinal(thunks.ended())
+    if not devices:
+        raise CannotProfile(
+            f"{file}: the trace has no event of a device. Trace a program that runs, on a device "
+            "that JAX's profiler knows (CPU, NVIDIA GPU, TPU)"
+        )
+    ordered = {name: sorted(events, key=_begins) for name, events in devices.items()}
+    runs = sorted((r for r in runs), key=lambda run: run.start)
+    own = [run for run in runs if run.name == RUN]
+    trace = Trace(platform, ordered, own or runs, host, file, file.read_bytes())
+    return replace(trace, facts=facts.get(trace.device, {}))
+
+
+def concatenated(traces: Sequence[Trace]) -> Trace:
+    """Return several traces of one program as one: each begins where the one before ended."""
+    first, *others = traces
+    devices = {name: list(events) for name, events in first.devices.items()}
+    runs, host = list(first.runs), list(first.host)
+    for trace in others:
+        ends = [event.end for events in devices.values() for event in events]
+        last = max([*ends, *(span.end for span in (*runs, *host))])
+        for name, events in trace.devices.items():
+            devices.setdefault(name, []).extend(
+                replace(each, start=each.start + last, end=each.end + last) for each in events
+            )
+        runs += (Span(name, start + last, end + last) for name, start, end in trace.runs)
+        host += (Span(name, start + last, end + last) for name, start, end in trace.host)
+    return replace(first, devices=devices, runs=runs, host=host)
+
+
+def typical_runs(seconds: Sequence[float], goal: float) -> list[int]:
+    """Return the places of half of some runs: of neighbours in length, those nearest to a goal.
+
+    Their mean is as near as it can be, and the one that is nearest by itself comes first.
+    """
+    order = sorted(range(len(seconds)), key=lambda n: seconds[n])
+    many = max(len(order) // 2, 1)
+    halves = [order[n : n + many] for n in range(len(order) - many + 1)]
+    best = min(halves, key=lambda half: abs(math.fsum(seconds[n] for n in half) / many - goal))
+    return sorted(best, key=lambda n: abs(seconds[n] - goal))
+
+
+def find_trace(path: str | os.PathLike[str]) -> Path:
+    """Return the newest trace in a folder, or the file itself.
+
+    Raises
+    ------
+    CannotProfile
+        There is none.
+    """
+    where = Path(path)
+    if where.is_file():
+        return where
+    files = sorted(where.rglob("*.xplane.pb"), key=lambda each: each.stat().st_mtime)
+    if not files:
+        what = "no such file or folder" if not where.exists() else "no *.xplane.pb in this folder"
+        raise CannotProfile(f"{where}: {what}. jax.profiler.trace(FOLDER) writes one")
+    return files[-1]
+
+
+def _opened(file: Path) -> Any:
+    try:
+        from jax.profiler import ProfileData
+    except ImportError:
+        raise CannotProfile(
+            "reading a trace needs jax.profiler.ProfileData: JAX 0.7 or newer (pip install -U jax)"
+        ) from None
+    try:
+        return ProfileData.from_file(str(file))
+    except Exception as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise CannotProfile(f"{file}: damaged or no trace: {reason}") from None
+
+
+def _begins(event: Event) -> tuple[float, float]:
+    return event.start, -event.end
+
+
+def _stats(event: Any) -> dict[str, Any]:
+    return {str(name): value for name, value in event.stats if name is not None}
+
+
+def _of_device(plane: Any) -> Iterable[Event]:
+    """Yield the events of a GPU or a TPU, each once."""
+    tpu = "TPU" in plane.name
+    for line in plane.lines:
+        if _DERIVED.match(line.name) or (tpu and "XLA Ops" not in line.name):
+            continue
+        if not tpu and line.name.startswith("XLA"):
+            continue
+        for event in line.events:
+            stats = _stats(event)
+            yield _event(event, stats, line.name, tpu)
+
+
+def _event(event: Any, stats: Mapping[str, Any], line: str, tpu: bool = False) -> Event:
+    op, label = str(stats.get("hlo_op", "")), str(event.name)
+    if not op and tpu:  # the name is the instruction's text: %fusion.3 = bf16[…] fusion(…)
+        named = re.match(r"%?([\w.\-]+)(?: =|$)", label)
+        op, label = (named.group(1), "") if named else ("", label)
+    number = stats.get("program_id")
+    details = str(stats.get("kernel_details") or stats.get("memcpy_details") or "")
+    return Event(
+        op,
+        str(stats.get("hlo_module", "")),
+        event.start_ns * 1e-9,
+        (event.start_ns + event.duration_ns) * 1e-9,
+        line,
+        label if label != op else "",
+        int(number) if isinstance(number, int) else None,
+        details,
+    )
+
+
+@dataclass
+class _Thunks:
+    """What a CPU ran: events with their numbers, and when the work of each number ended."""
+
+    begun: list[tuple[Event, Any]] = field(default_factory=list)
+    ends: dict[Any, float] = field(default_factory=dict)
+
+    def ended(self) -> list[Event]:
+        """Return the events, each until its work ended, or until the next one began.
+
+        The mark of the end may come late, from a thread that waits for a processor: what has
+        begun since has the time.
+        """
+        begun = sorted(self.begun, key=lambda pair: pair[0].start)
+        starts = [event.start for event, _ in begun]
+        events = []
+        for event, number in begun:
+            after = bisect.bisect_left(starts, event.end)
+            latest = starts[after] if after < len(starts) else math.inf
+            end = min(self.ends.get(number, event.end), latest)
+            events.append(replace(event, end=max(event.end, end)))
+        return events
+
+
+def _of_host(line: Any, thunks: _Thunks, runs: list[Span], host: list[Span]) -> None:
+    """Sort the events of a thread: thunks, marked runs, and what else the host did."""
+    python = line.name.startswith("python") or line.name.isdigit()
+    for event in line.events:
+        name = str(event.name)
+        if name.startswith("ThreadpoolListener"):
+            continue
+        stats = _stats(event)
+        if name.startswith("end: "):
+            thunks.ends[stats.get("_c")] = event.start_ns * 1e-9
+            continue
+        if "hlo_op" in stats:
+            place = f"{stats.get('device_ordinal', 0)}|{line.name}"
+            thunks.begun.append((_event(event, stats, place), stats.get("_p", object())))
+            continue
+        start = event.start_ns * 1e-9
+        span = Span(name, start, start + event.duration_ns * 1e-9)
+        if "step_num" in stats or name == RUN:
+            runs.append(span)
+        elif python or _of_interest(name):
+            host.append(span)
+
+
+_INTEREST = re.compile(r"compile|Transfer|BufferFromHost|ToLiteral|CopyRawTo|Memcpy", re.IGNORECASE)
+
+
+def _of_interest(name: str) -> bool:
+    return _INTEREST.search(name) is not None
+
+
+def _by_ordinal(events: Iterable[Event]) -> dict[str, list[Event]]:
+    """Return the thunks of each CPU device: several share the host's plane."""
+    devices: dict[str, list[Event]] = {}
+    for event in events:
+        ordinal, _, _line = event.line.partition("|")
+        devices.setdefault(f"/device:CPU:{ordinal}", []).append(event)
+    return devices
+
+
+def is_transfer(event: Event) -> bool:
+    """Return whether an event moves data between the host and the device."""
+    return not event.op and _TRANSFER.match(event.label) is not None
+
+
+def check_space(folder: Path) -> None:
+    """Raise CannotProfile where a folder has no room for a trace.
+
+    Raises
+    ------
+    CannotProfile
+        Less than 64 MB free, or not a folder.
+    """
+    import shutil
+
+    with contextlib.suppress(OSError):
+        free = shutil.disk_usage(folder).free
+        if free < 64 * 2**20:
+            raise CannotProfile(
+                f"{folder} has {free >> 20} MB free, and a trace may take 64: give another folder "
+                f"with trace=, or set TMPDIR; got {shown(str(folder))}"
+            )
+
+
+# --- The compiled programs that a trace carries along, or that lie in a folder of XLA's dumps ----
+
+# Numbers of fields: XSpace.planes, XPlane.name and .event_metadata, XEventMetadata.name and .stats,
+# a map entry's value, XStat.bytes_value, HloProto.hlo_module
+_PLANES, _PLANE_NAME, _METADATA, _VALUE = 1, 2, 4, 2
+_NAME, _STATS, _BYTES, _MODULE = 2, 5, 6, 1
+# HloModuleProto.computations; of a computation its instructions and id; of an instruction its name,
+# opcode and called computations
+_COMPUTATIONS, _INSTRUCTIONS, _ID = 3, 2, 5
+_INSTRUCTION, _OPCODE, _CALLED = 1, 2, 38
+
+
+def programs_in(trace: Trace) -> dict[str, Program]:
+    """Return the programs that a trace carries, by name: "jit_f(8)" and, of the last, "jit_f"."""
+    programs: dict[str, Program] = {}
+    for name, proto in _protos(trace.data):
+        module = _first(proto, _MODULE)
+        text = _hlo_text(module) if module else None
+        if text is not None:
+            program = Program(text, trace.platform, wrapped_names(module))
+            programs[name] = programs[name.partition("(")[0]] = program
+    return programs
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What an executable of JAX's shows of itself: its text, and its module serialised."""
+
+    text: str
+    module: bytes
+    calls: tuple[PallasKernel, ...]
+    turns: Mapping[str, int]
+
+    def program(self, platform: str) -> Program:
+        """Return it as a program."""
+        return Program(self.text, platform, wrapped_names(self.module), self.calls, self.turns)
+
+
+def shown_by(
+    compiled: Any, calls: tuple[PallasKernel, ...], turns: Mapping[str, int]
+) -> Shown | None:
+    """Return what an executable shows of itself; None where there is no executable."""
+    if compiled is None:
+        return None
+    module = b""
+    with contextlib.suppress(Exception):  # an executable that doesn't show its modules
+        module = compiled.runtime_executable().hlo_modules()[0].as_serialized_hlo_module_proto()
+    return Shown(compiled.as_text(), module, calls, turns)
+
+
+def wrapped_names(module: bytes) -> dict[str, str]:
+    """Return which asynchronous instruction runs each instruction that its text doesn't show.
+
+    XLA prints an asynchronous fusion as ``%fusion-start = … fusion-start(…)``, and the profiler
+    names the fusion inside.
+    """
+    names: dict[int, list[str]] = {}
+    starts: list[tuple[str, list[int]]] = []
+    for number_of, content in _fields(module):
+        if number_of != _COMPUTATIONS or not isinstance(content, bytes):
+            continue
+        number, inside = 0, []
+        for part, value in _fields(content):
+            if part == _ID and isinstance(value, int):
+                number = value
+            elif part == _INSTRUCTIONS and isinstance(value, bytes):
+                name = _first(value, _INSTRUCTION).decode("utf-8", "replace")
+                inside.append(name)
+                if _first(value, _OPCODE) == b"async-start":
+                    starts.append((name, _numbers(value, _CALLED)))
+        names[number] = inside
+    return {
+        name: start
+        for start, called in starts
+        for number in called
+        for name in names.get(number, ())
+    }
+
+
+def _protos(data: bytes) -> Iterator[tuple[str, bytes]]:
+    """Yield the name and the serialised HloProto of each program."""
+    for plane in _all(data, _PLANES):
+        if _first(plane, _PLANE_NAME) != b"/host:metadata":
+            continue
+        for entry in _all(plane, _METADATA):
+            event = _first(entry, _VALUE)
+            name = _first(event, _NAME).decode("utf-8", "replace")
+            for stat in _all(event, _STATS):
+                proto = _first(stat, _BYTES)
+                if proto:
+                    yield name, proto
+
+
+def _all(data: bytes, field: int) -> list[bytes]:
+    return [value for n, value in _fields(data) if n == field and isinstance(value, bytes)]
+
+
+def _first(data: bytes, field: int) -> bytes:
+    return next(iter(_all(data, field)), b"")
+
+
+def _numbers(data: bytes, field: int) -> list[int]:
+    """Return a repeated number, packed or not."""
+    numbers: list[int] = []
+    for n, value in _fields(data):
+        if n != field:
+            continue
+        if isinstance(value, int):
+            numbers.append(value)
+            continue
+        at = 0
+        while at < len(value):
+            number, at = _number(value, at)
+            numbers.append(number)
+    return numbers
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yield the number and content of each field of a message."""
+    at = 0
+    try:
+        while at < len(data):
+            tag, at = _number(data, at)
+            kind = tag & 7
+            if kind == 0:
+                number, at = _number(data, at)
+                yield tag >> 3, number
+            elif kind == 2:
+                size, at = _number(data, at)
+                yield tag >> 3, data[at : at + size]
+                at += size
+            elif kind in (1, 5):
+                at += 8 if kind == 1 else 4
+            else:
+                return
+    except IndexError:  # cut short
+        return
+
+
+def _number(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        value |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 128:
+            return value, at
+
+
+def _hlo_text(module: bytes) -> str | None:
+    """Return a serialised HloModuleProto as text; None where this JAX can't."""
+    try:
+        return str(_kind().from_serialized_hlo_module_proto(module).to_string())
+    except Exception:
+        return None
+
+
+@functools.cache
+def _kind() -> Any:
+    """Return JAX's class of compiled modules, which nothing public names: that of one it made."""
+    import jax
+
+    compiled = jax.jit(lambda: 0).lower().compile()
+    return type(compiled.runtime_executable().hlo_modules()[0])
+
+
+_OPTIMIZED = re.compile(r"\.(?:sm_[\w.]+_gpu|cpu|gpu|tpu)?_?after_optimizations\.txt$")
+
+
+def programs_dumped(folder: str | os.PathLike[str], platform: str) -> dict[str, Program]:
+    """Return the programs that XLA dumped into a folder, or one file, by the name of their module.
+
+    Raises
+    ------
+    CannotProfile
+        No such folder, or no optimised program in it.
+    """
+    where = Path(folder)
+    if where.is_file():
+        files = [where]
+    else:
+        texts = sorted(where.rglob("*.txt"))
+        files = [each for each in texts if _OPTIMIZED.search(each.name)] or [
+            each for each in texts if each.read_text("utf-8", "replace").startswith("HloModule")
+        ]
+    programs = {}
+    for file in files:
+        text = file.read_text("utf-8", "replace")
+        if text.startswith("HloModule"):
+            program = Program(text, platform)
+            programs[program.module.name] = program
+    if not programs:
+        raise CannotProfile(
+            f"{where}: no compiled program there. XLA_FLAGS='--xla_dump_to=FOLDER "
+            "--xla_dump_hlo_as_text' writes *after_optimizations.txt, or save compiled.as_text()"
+        )
+    return programs

@@ -1,0 +1,660 @@
+"""What is measured: streams, products, multiply-adds and kernels; and the run over them."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from roofline_helpers import work
+from roofline_helpers.common import show
+from roofline_helpers.common.checks import (
+    BadType,
+    BadValue,
+    RooflineError,
+    name_of,
+    shown,
+    single,
+    whole,
+)
+from roofline_helpers.common.dtypes import dtype as dtype_of
+from roofline_helpers.common.show import si
+from roofline_helpers.device.machine import (
+    busy,
+    device_facts,
+    free_memory,
+    host_facts,
+    last_cache,
+    software_versions,
+)
+from roofline_helpers.device.record import Record, Sample
+from roofline_helpers.device.timing import RISING, Program, clock, jax_program, reason
+from roofline_helpers.work import Work
+
+# --- One thing to measure, and the arrays that it takes ------------------------------------------
+
+JAX_DTYPES = {
+    "fp64": "float64",
+    "fp32": "float32",
+    "bf16": "bfloat16",
+    "fp16": "float16",
+    "fp8": "float8_e4m3fn",
+    "int8": "int8",
+    "int32": "int32",
+}
+"""JAX's names of the data types that are measured."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One thing to measure.
+
+    Parameters
+    ----------
+    name : str
+        Unique within a record, together with `source`.
+    group : str
+        "memory", "levels", "compute" and "vector" are ceilings; any other name is a set of kernels.
+    work : Work
+        FLOPs and bytes, counted by hand.
+    make : callable
+        Returns the arguments. Called anew at each pass, so that they needn't stay in memory.
+    fn : callable, optional
+        A JAX function of those arguments.
+    start : callable, optional
+        For other frameworks, in place of `fn`: takes the arguments, returns a `Program`.
+    source : str
+        Whose code it is: "jax", or another framework's name.
+    needs : float
+        Bytes of memory that it takes at the same time. Twice `work.bytes` if not given.
+    loops : int
+        How often one call does the work, inside the compiled program.
+    warm : float
+        Seconds to run before the first sample (`clock`).
+    options : mapping
+        Further arguments of `jax_program`.
+
+    Examples
+    --------
+    >>> from roofline_helpers.device.workloads import matmul_case
+    >>> case = matmul_case(512, 512, 512)
+    >>> case.key, case.work.flops
+    (('matmul 512×512×512 bf16', 'jax'), 268435456)
+    """
+
+    name: str
+    group: str
+    work: Work
+    make: Callable[[], tuple[Any, ...]]
+    fn: Callable[..., Any] | None = None
+    start: Callable[..., Program] | None = None
+    source: str = "jax"
+    needs: float | None = None
+    loops: int = 1
+    warm: float = 0.0
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Name and source – what tells a case from the others of a record."""
+        return self.name, self.source
+
+    def program(self, args: tuple[Any, ...], compiled: Any = None) -> Any:
+        """Return these arguments' program: what `clock` times.
+
+        Parameters
+        ----------
+        args : tuple
+            What `make` returned.
+        compiled : optional
+            What an earlier program of this case has in its `compiled` (see `jax_program`).
+
+        Raises
+        ------
+        BadValue
+            The case has neither `fn` nor `start`.
+        """
+        if self.fn is not None:
+            return jax_program(self.fn, args, compiled=compiled, **self.options)
+        if self.start is not None:
+            return self.start(*args)
+        raise BadValue(f"nothing to run: {self.name} has neither fn nor start")
+
+
+def kind_of(dtype: Any) -> Any:
+    """Return JAX's data type of one of `JAX_DTYPES`."""
+    import jax.numpy as jnp
+
+    return jnp.dtype(JAX_DTYPES[name_of("data type to measure", dtype_of(dtype), JAX_DTYPES)])
+
+
+def array(*shape: int, dtype: str = "fp32", scale: float = 1.0) -> Any:
+    """Return an array of normally distributed numbers on the default device.
+
+    The numbers repeat after 1,048,583, a prime, so that no two rows are the same. Zeros would be
+    easier to make, and easier on the device: products of zeros take less power and run faster.
+
+    Examples
+    --------
+    >>> array(2, 3, dtype="bf16").shape
+    (2, 3)
+    """
+    import jax
+
+    kind = kind_of(dtype)
+    n = math.prod(shape)
+    pool = np.random.default_rng(0).standard_normal(min(1_048_583, n), np.float32) * scale
+    pool = (np.rint(pool * 20) if kind.kind in "iu" else pool).astype(kind)
+    if jax.devices()[0].platform == "cpu":
+        return jax.device_put(np.resize(pool, shape))
+    return _repeated()(jax.device_put(pool), shape)  # sent once, repeated there
+
+
+@functools.cache
+def _repeated() -> Callable[..., Any]:
+    import jax
+    import jax.numpy as jnp
+
+    def repeated(pool: Any, shape: tuple[int, ...]) -> Any:
+        n = math.prod(shape)
+        return jnp.tile(pool, -(-n // pool.size))[:n].reshape(shape)
+
+    jitted: Callable[..., Any] = jax.jit(repeated, static_argnums=1)
+    return jitted
+
+
+# --- What is measured: streams for the memory ceiling, products, multiply-adds, and kernels ------
+
+
+def _stream(name: str, n: int, dtype: str, tensors: int, flops: int) -> Work:
+    reads = {f"x{i}": dtype for i in range(tensors - 1)} if tensors > 1 else {}
+    return work.elementwise(n, reads, {"y": dtype}, flops, dtype, name=name)
+
+
+def memory_cases(size: int, dtype: str = "fp32") -> list[Case]:
+    """Return the streaming kernels whose best is the memory ceiling; tensors of `size` bytes.
+
+    Bytes are counted as STREAM does: each tensor once. A cache that fetches a line before it is
+    written moves more, which shows as a lower bandwidth of copy, add and triad; "scale in place"
+    writes what it has read, and so is free of that.
+
+    Examples
+    --------
+    >>> [case.name for case in memory_cases(2**20)][:3]
+    ['read 1 MiB fp32', 'write 1 MiB fp32', 'copy 1 MiB fp32']
+    """
+    import jax.numpy as jnp
+
+    kind = kind_of(dtype)
+    n = size // kind.itemsize
+    half = kind.type(0.5)
+
+    def vectors(count: int) -> Callable[[], tuple[Any, ...]]:
+        return lambda: tuple(array(n, dtype=dtype) for _ in range(count))
+
+    def one(name: str, count: int, tensors: int, flops: int, fn: Any, **options: Any) -> Case:
+        job = _stream(name, n, dtype, tensors, flops)
+        label = f"{name} {_bytes(size)} {dtype}"
+        return Case(label, "memory", job, vectors(count), fn, needs=4 * size, options=options)
+
+    read = replace(work.reduction(1, n, dtype), name="read")
+    write = Case(
+        f"write {_bytes(size)} {dtype}",
+        "memory",
+        Work("write", {}, {"y": n * kind.itemsize}, dtype=dtype),
+        lambda: (array(1, dtype=dtype),),
+        lambda s: jnp.broadcast_to(s, (n,)) + half,
+        needs=2 * size,
+    )
+    return [
+        Case(
+            f"read {_bytes(size)} {dtype}",
+            "memory",
+            read,
+            vectors(1),
+            lambda x: jnp.max(x),
+            needs=2 * size,
+        ),
+        write,
+        one("copy", 1, 2, 0, lambda x: jnp.copy(x)),
+        one("scale", 1, 2, 1, lambda x: x * half),
+        one("scale in place", 1, 2, 2, lambda x: x * half + half, inplace=True),
+        one("add", 2, 3, 1, lambda x, y: x + y),
+        one("triad", 2, 3, 2, lambda x, y: x + half * y),
+    ]
+
+
+def level_cases(sizes: Sequence[int], dtype: str = "fp32") -> list[Case]:
+    """Return "scale in place" over working sets of these bytes, repeated inside one program.
+
+    Each cache level shows as a step. The repetition keeps the launch, which takes longer than a
+    pass over a small cache, out of the result.
+
+    Raises
+    ------
+    BadType, BadValue
+        A size that isn't a whole number from 1.
+
+    Examples
+    --------
+    >>> [case.work.bytes for case in level_cases([2**20])]
+    [2097152]
+    """
+    import jax
+
+    kind = kind_of(dtype)
+    half = kind.type(0.5)
+
+    def body(_: Any, x: Any) -> Any:
+        return x * half + half
+
+    on_cpu = jax.devices()[0].platform == "cpu"
+
+    def looped(x: Any, turns: Any) -> Any:
+        # the number of turns is an argument, so that XLA can't merge them
+        return jax.lax.fori_loop(0, turns, body, x)
+
+    def fixed(turns: int, x: Any) -> Any:
+        # an accelerator takes microseconds to turn a loop: written out, with a barrier so that
+        # XLA can't merge the turns
+        for _ in range(turns):
+            x = jax.lax.optimization_barrier(body(0, x))
+        return x
+
+    def arguments(n: int, turns: int) -> tuple[Any, ...]:
+        return (array(n, dtype=dtype), *((np.int32(turns),) if on_cpu else ()))
+
+    cases = []
+    for size in (whole("a size of sizes", each) for each in sizes):
+        n = max(size // kind.itemsize, 1)
+        loops = min(max(2**26 // size, 1), 2**10 if on_cpu else 2**6)
+        job = _stream("scale in place, looped", n, dtype, 2, 2)
+        cases.append(
+            Case(
+                f"scale in place, looped {_bytes(size)} {dtype}",
+                "levels",
+                job,
+                functools.partial(arguments, n, loops),
+                looped if on_cpu else functools.partial(fixed, loops),
+                needs=3 * size,
+                loops=loops,
+                options={"inplace": True},
+            )
+        )
+    return cases
+
+
+def matmul_case(
+    m: int,
+    n: int,
+    k: int,
+    dtype: str = "bf16",
+    *,
+    batch: int = 1,
+    group: str = "compute",
+    turned: bool = False,
+    **options: Any,
+) -> Case:
+    """Return C[m, n] = A[m, k] · B[k, n], `batch` of them; `turned`: B is stored as [n, k].
+
+    In 8 bits B is always stored as [n, k]. The kernels of NVIDIA's library read it in that order,
+    and XLA would otherwise transpose it in every call: on an H100 half as long as the product.
+    int8 products sum in int32. "tf32" is fp32 at JAX's default precision, which means that on
+    GPUs of NVIDIA's; "fp32" asks for all of its bits.
+
+    Examples
+    --------
+    >>> matmul_case(512, 512, 512, "fp32").work.flops
+    268435456
+    >>> matmul_case(512, 512, 512, "fp8").name
+    'matmul 512×512×512 fp8, B transposed'
+    """
+    import jax
+    import jax.numpy as jnp
+
+    out = {"int8": "int32", "fp8": "bf16", "tf32": "fp32"}.get(dtype, dtype)
+    stored = "fp32" if dtype == "tf32" else dtype
+    preferred = kind_of(out)
+    # On accelerators JAX's default for fp32 is the matrix unit's tf32 or bf16
+    exact = jax.lax.Precision.HIGHEST if dtype in ("fp32", "fp64") else None
+
+    turned = turned or kind_of(stored).itemsize == 1
+
+    def product(a: Any, b: Any) -> Any:
+        b = jnp.swapaxes(b, -1, -2) if turned else b
+        return jnp.matmul(a, b, precision=exact, preferred_element_type=preferred)
+
+    lead = (batch,) if batch > 1 else ()
+    size = f"{batch} × " * (batch > 1) + f"{m}×{n}×{k}"
+    counted = work.matmul(m, n, k, dtype, out=out, batch=batch)
+    on_cpu = jax.devices()[0].platform == "cpu"
+    second = (n, k) if turned else (k, n)
+    return Case(
+        f"matmul {size} {dtype}" + ", B transposed" * turned,
+        group,
+        counted,
+        lambda: (array(*lead, m, k, dtype=stored), array(*lead, *second, dtype=stored)),
+        product,
+        warm=1.0 if counted.flops > 1e11 and not on_cpu else 0.0,
+        options=options,
+    )
+
+
+def vector_case(dtype: str = "fp32", n: int = 2**20, steps: int = 256) -> Case:
+    """Return a chain of multiply-adds on the vector unit: 2 · steps FLOPs for each element.
+
+    Where the compiler keeps multiply and add apart, half of a peak that counts a fused
+    multiply-add as two is the most that can come out: on an H100, 31.5 of 67 TFLOP/s in fp32.
+
+    Examples
+    --------
+    >>> vector_case(n=1024, steps=16).work.flops
+    32768
+    """
+
+    def chain(x: Any, a: Any, b: Any) -> Any:
+        for _ in range(steps):
+            x = x * a + b
+        return x
+
+    job = work.elementwise(n, {"x": dtype}, {"y": dtype}, 2 * steps, dtype, name="multiply-add")
+    numbers = np.array([0.5], np.float32)
+    return Case(
+        f"{steps} multiply-adds on {n} {dtype}",
+        "vector",
+        job,
+        lambda: (
+            array(n, dtype=dtype),
+            *(array(1, dtype=dtype) * 0 + v for v in numbers.repeat(2)),
+        ),
+        chain,
+        options={"cold": False},
+    )
+
+
+def kernel_cases(rows: int, columns: int, dtype: str = "fp32") -> list[Case]:
+    """Return a small set of kernels to place under the roof: rows × columns elements each.
+
+    Examples
+    --------
+    >>> kernel_cases(1024, 512)[0].name
+    'GELU 1024×512 fp32'
+    """
+    import jax
+
+    n = rows * columns
+    seq, width = min(columns, 1024), 64
+    heads = max(n // (seq * width * 4), 1)
+    scores = work.total(*work.naive_attention(1, seq, heads=heads, head_dim=width, dtype=dtype))
+
+    def one(name: str, job: Work, fn: Any, *shapes: tuple[int, ...]) -> Case:
+        return Case(
+            f"{name} {dtype}",
+            "kernels",
+            replace(job, dtype=dtype),
+            lambda: tuple(array(*shape, dtype=dtype) for shape in shapes),
+            fn,
+            needs=6.0 * float(job.bytes),
+        )
+
+    size, full, row = f"{rows}×{columns}", (rows, columns), (columns,)
+    sums, norm = work.reduction(rows, columns, dtype), work.layernorm(rows, columns, dtype)
+    product = work.matmul(1, columns, columns, dtype)
+    return [
+        one(f"GELU {size}", work.gelu(n, dtype), jax.nn.gelu, full),
+        one(f"row sums {size}", sums, lambda x: x.sum(1), full),
+        one(f"softmax {size}", work.softmax(rows, columns, dtype), jax.nn.softmax, full),
+        one(f"LayerNorm {size}", norm, _layernorm, full, row, row),
+        one(f"attention {heads}×{seq}×{width}", scores, _attention, *[(heads, seq, width)] * 3),
+        one(
+            f"matvec {columns}×{columns}", product, lambda x, w: x @ w, (1, columns), (columns,) * 2
+        ),
+    ]
+
+
+def _layernorm(x: Any, g: Any, b: Any) -> Any:
+    import jax
+
+    wide = x.astype("float32")
+    centred = wide - wide.mean(-1, keepdims=True)
+    scaled = centred * jax.lax.rsqrt((centred**2).mean(-1, keepdims=True) + 1e-6)
+    return (scaled * g + b).astype(x.dtype)
+
+
+def _attention(q: Any, k: Any, v: Any) -> Any:
+    import jax
+    import jax.numpy as jnp
+
+    scores = jnp.einsum("hqd,hkd->hqk", q, k) / math.sqrt(q.shape[-1])
+    return jnp.einsum("hqk,hkd->hqd", jax.nn.softmax(scores), v)
+
+
+def cases(quick: bool = False) -> list[Case]:
+    """Return what `run` measures on the default device, sized for it.
+
+    Parameters
+    ----------
+    quick : bool
+        Fewer sizes and data types.
+
+    Examples
+    --------
+    >>> cases(quick=True)[0].group
+    'memory'
+    """
+    import jax
+
+    on_cpu = jax.devices()[0].platform == "cpu"
+    budget = free_memory() or 4 * 2**30
+    # A launch leaves a gap of some 10 µs on a GPU: 4 GiB tensors make that less than a percent
+    size = max(4 * last_cache(), 2**27 if on_cpu else 2**32)
+    size = 2 ** math.ceil(math.log2(size))
+    while 4 * size > budget / 2 and size > 2**20:
+        size //= 2
+    chosen = memory_cases(size)
+    if not quick:
+        # half the size may still half fit the cache: it shows that, and is no ceiling
+        chosen += [replace(case, group="levels") for case in memory_cases(size // 2)]
+        chosen += level_cases(
+            [2**e for e in range(14, int(math.log2(size)) + 1, 1 if on_cpu else 2)]
+        )
+    if on_cpu:
+        side = [512, 1024, 2048] if quick else [256, 512, 1024, 2048, 3072]
+        chosen += [matmul_case(s, s, s, "fp32") for s in side]
+        chosen += [matmul_case(512, 512, 512, "fp32", batch=8)]
+        chosen += [] if quick else [matmul_case(s, s, s, "bf16") for s in (256, 512, 1024)]
+        chosen += [vector_case("fp32", 2**16)]
+        chosen += kernel_cases(2048, 2048) if quick else kernel_cases(4096, 4096)
+    else:
+        side = [4096, 8192] if quick else [1024, 2048, 4096, 8192]
+        for dtype in ("bf16", "fp32") if quick else ("bf16", "fp16", "fp8", "int8", "fp32"):
+            chosen += [matmul_case(s, s, s, dtype) for s in side]
+        chosen += [] if quick else [matmul_case(1024, 1024, 1024, "bf16", batch=64)]
+        chosen += [vector_case(dtype, 2**24) for dtype in ("fp32", "bf16")]
+        chosen += kernel_cases(16384, 8192, "bf16")
+    return chosen
+
+
+def _bytes(size: int) -> str:
+    for prefix, factor in (("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
+        if size >= factor and size % (factor // 8) == 0:
+            return f"{size / factor:g} {prefix}B"
+    return f"{size} B"
+
+
+# --- Go through the cases, several times if wanted, and return the record ------------------------
+
+SECONDS = {False: 0.3, True: 0.15}
+"""About how long each case is measured in each pass: usually, and where it must be quick."""
+
+
+def run(
+    quick: bool = False,
+    *,
+    chosen: Sequence[Case] | None = None,
+    passes: int = 1,
+    seconds: float | None = None,
+    deadline: float | None = None,
+    progress: bool = True,
+    command: str | None = None,
+    partial: str | os.PathLike[str] | None = None,
+    probe: Callable[[], Mapping[str, Any]] | None = None,
+    between: Callable[[int, Record], Record] | None = None,
+) -> Record:
+    """Measure the default device, and return the record.
+
+    A case that this device can't do (no memory, no such data type, a compiler that refuses) is
+    kept with its reason, and the rest goes on.
+
+    Parameters
+    ----------
+    quick : bool
+        Fewer cases, each measured for a shorter time.
+    chosen : sequence of Case, optional
+        In place of `cases(quick)`.
+    passes : int
+        Times that the whole list is gone through, back and forth: their difference is the spread
+        between runs.
+    seconds : float, optional
+        About how long to measure each case in each pass.
+    deadline : float, optional
+        Seconds after which no case is begun any more; the record says so.
+    progress : bool
+        Whether to show on a terminal what is being measured.
+    command : str, optional
+        What the record names as the command that made it.
+    probe : callable, optional
+        Returns the device's state; called while it is busy.
+
+    Returns
+    -------
+    Record
+
+    Raises
+    ------
+    BadType, BadValue
+        A budget that isn't a positive number; passes that aren't a whole number from 1.
+
+    Examples
+    --------
+    >>> run(quick=True).save("mine.json")  # doctest: +SKIP
+    """
+    begun = perf_counter()
+    todo = cases(quick) if chosen is None else chosen
+    if not isinstance(todo, Sequence) or not all(isinstance(case, Case) for case in todo):
+        raise BadType(f"chosen must be a sequence of Case, got {shown(chosen)}")
+    rounds = whole("passes", passes)
+    budget = single("seconds", SECONDS[bool(quick)] if seconds is None else seconds)
+    how = _How(budget, probe)
+    record = _empty(todo, command or "roofline_helpers.device.run()")
+    compiled: list[Any] = [None] * len(todo)
+    left_out = done = 0
+    with show.progress(progress) as say:
+        for number in range(rounds):
+            # Back and forth: what comes second may find the chip warm or slowed down
+            order = range(len(todo)) if number % 2 == 0 else range(len(todo) - 1, -1, -1)
+            for index in order:
+                case = todo[index]
+                passed = perf_counter() - begun
+                say(f"{done} of {rounds * len(todo)}, {passed:.0f} s: {case.name}")
+                done += 1
+                if deadline is not None and passed > deadline:
+                    left_out += 1
+                    continue
+                sample = record.samples[index]
+                sample, compiled[index] = _attempt(case, sample, compiled[index], how)
+                samples = (*record.samples[:index], sample, *record.samples[index + 1 :])
+                record = replace(record, samples=samples)
+    notes = [*record.notes]
+    if left_out:
+        notes.append(f"{left_out} measurements left out: the time was up after {deadline:.0f} s")
+    notes += [note for note in busy() if note not in notes]
+    return replace(record, notes=tuple(notes), complete=True)
+
+
+def _empty(todo: Sequence[Case], command: str) -> Record:
+    return Record(
+        device=device_facts(),
+        host=host_facts(),
+        software=software_versions(),
+        date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        command=command,
+        samples=tuple(unmeasured(case) for case in todo),
+        notes=tuple(busy()),
+        flags={k: os.environ[k] for k in ("XLA_FLAGS", "LIBTPU_INIT_ARGS") if os.environ.get(k)},
+        complete=False,
+    )
+
+
+def unmeasured(case: Case) -> Sample:
+    """Return the sample of a case before its first pass."""
+    return Sample(
+        name=case.name,
+        group=case.group,
+        source=case.source,
+        dtype=case.work.dtype,
+        flops=float(case.work.flops),
+        matrix_flops=float(case.work.matrix_flops),
+        bytes=float(case.work.bytes),
+        network=float(case.work.others["network"]) if "network" in case.work.others else None,
+    )
+
+
+class _How(NamedTuple):
+    """How each case is measured: about how long, and what tells the device's state meanwhile."""
+
+    seconds: float
+    probe: Callable[[], Mapping[str, Any]] | None
+
+
+def _attempt(case: Case, sample: Sample, compiled: Any, how: _How) -> tuple[Sample, Any]:
+    """Return the sample with one more pass, or why there is none, and the compiled program."""
+    if sample.error:
+        return sample, None
+    needs = 2 * float(case.work.bytes) if case.needs is None else case.needs
+    free = free_memory()
+    if free is not None and needs > 0.8 * free:
+        error = f"not enough memory: needs {si(needs, 'B')}, {si(free, 'B')} are free"
+        return replace(sample, error=error), None
+    try:
+        return _measured(case, sample, compiled, how)
+    except Exception as failure:  # one kernel that fails must not take the others with it
+        why = str(failure) if isinstance(failure, RooflineError) else reason(failure)
+        if sample.passes:  # it worked before
+            note = f"failed in a later pass: {why}"
+            return replace(sample, notes=(*sample.notes, note)), compiled
+        return replace(sample, error=why), None
+
+
+def _measured(case: Case, sample: Sample, compiled: Any, how: _How) -> tuple[Sample, Any]:
+    state: dict[str, Any] = {}
+
+    def look() -> None:
+        if how.probe is not None:
+            state.update(how.probe())
+
+    args = case.make()
+    begun = perf_counter()
+    program = case.program(args, compiled)
+    del args
+    timing = clock(program, seconds=how.seconds, warm=case.warm, begun=begun, probe=look)
+    xla_bytes = getattr(program, "xla_bytes", None)
+    notes = getattr(program, "notes", ())
+    if case.loops > 1:
+        timing = replace(timing, **{n: getattr(timing, n) / case.loops for n in RISING})
+        xla_bytes = None  # XLA does not know how often the loop turns
+    sample = replace(
+        sample,
+        passes=(*sample.passes, timing),
+        xla_bytes=sample.xla_bytes or xla_bytes,
+        state=state or sample.state,
+        notes=tuple(dict.fromkeys([*sample.notes, *notes])),
+    )
+    return sample, getattr(program, "compiled", None)

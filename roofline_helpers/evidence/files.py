@@ -1,0 +1,129 @@
+"""What the model's claims rest on: files that were made once, and are made anew by the tests.
+
+>>> residency()["v5e"]["512"] == residency()["v5e"]["256"] * 2  # the scores stay in VMEM
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from roofline_helpers.common import records
+from roofline_helpers.common.checks import name_of
+
+if TYPE_CHECKING:
+    import pandas
+
+SCHEMA = "roofline_helpers.evidence/1"
+"""What each file says of itself."""
+
+
+def load(name: str) -> dict[str, Any]:
+    """Return a file of evidence: "residency", "cycles", "decode", "constants" or "mlsysim".
+
+    Raises
+    ------
+    UnknownName, BadType
+        No such file.
+    BadRecord
+        A damaged one.
+
+    Examples
+    --------
+    >>> sorted(load("residency"))[:2]
+    ['hbm_bytes', 'schema']
+    """
+    there = records.files(records.committed("evidence"))
+    return records.load(there[name_of("file of evidence", name, there)], SCHEMA)
+
+
+def residency() -> Mapping[str, Mapping[str, int]]:
+    """Return the bytes that cross HBM in compiled attention, by chip and length.
+
+    Plain JAX, [4, 32, length, 64] in bf16, for one device of each TPU; `load` has the versions.
+
+    Examples
+    --------
+    >>> residency()["v5e"]["512"]
+    33554432
+    """
+    moved: Mapping[str, Mapping[str, int]] = load("residency")["hbm_bytes"]
+    return moved
+
+
+def decode() -> dict[str, Any]:
+    """Return measured decode steps: "device", "software", "context", and "steps" in seconds.
+
+    One row a batch, one number a program: kernels of our own, JAX with cuDNN's attention, PyTorch.
+    "race" has, on another day, two of them and PyTorch in each way it was compiled: seconds, and
+    the spread of five runs. "rungs" has the ladder of `examples/llama_decode`: what each changes,
+    and its seconds.
+    "roof" has the step's least seconds by batch: by the published bandwidth, by that of a copy
+    ("reached"), and by that of a stream that only reads. "prefill" has the seconds of PyTorch's
+    prefill, by tokens.
+
+    Examples
+    --------
+    >>> decode()["context"]
+    2048
+    """
+    return load("decode")
+
+
+HELD_FROM = 2 * 4096**3
+"""FLOPs of a product from which on the compiler's cycles were a constant times published times."""
+
+
+def cycles() -> pandas.DataFrame:
+    """Return the TPU compiler's cycles of programs that others timed, and of some that nobody did.
+
+    "µs" is the published time, "cycles per ns" what the cycles would tick at if they were exact:
+    about one number for all programs of a chip then. Without a published time there is the roof's,
+    which nothing goes below.
+
+    Examples
+    --------
+    >>> sorted(set(cycles()["chip"]))
+    ['v5e', 'v6e', 'v7x']
+    """
+    import pandas
+
+    rows = [
+        {
+            "program": row["program"],
+            "chip": row["chip"],
+            "cycles": row["cycles"],
+            "roof, µs": 1e6 * row["roof"],
+            "µs": 1e6 * row["published"] if row["published"] else None,
+            "cycles per ns": row["cycles"] / row["published"] / 1e9 if row["published"] else None,
+            "cycles per ns of the roof": row["cycles"] / row["roof"] / 1e9,
+        }
+        for row in load("cycles")["rows"]
+    ]
+    return pandas.DataFrame(rows).set_index("program")
+
+
+def worth_of_cycles() -> str:
+    """Return in a line what the TPU compiler's cycles are worth as a time.
+
+    Examples
+    --------
+    >>> worth_of_cycles().partition(" of ")[0]
+    'an estimate: 2.06 to 2.14 for each published ns'
+    """
+    timed = [row for row in load("cycles")["rows"] if row["chip"] == "v7x" and row["published"]]
+    large = [_ticks(row) for row in timed if row["kind"] == "matmul" and _flops(row) >= HELD_FROM]
+    copy = max(_ticks(row) for row in timed if row["kind"] == "copy")
+    return (
+        f"an estimate: {min(large):.2f} to {max(large):.2f} for each published ns of products from "
+        f"4096³ up (v7x), {copy:.1f} for copies; not held against other kernels"
+    )
+
+
+def _ticks(row: Mapping[str, Any]) -> float:
+    return float(row["cycles"] / row["published"] / 1e9)
+
+
+def _flops(row: Mapping[str, Any]) -> float:
+    return float(2 * int(row["program"].split()[1].split("×")[0]) ** 3)

@@ -1,0 +1,235 @@
+"""A roofline with a fixed cost, two plateaus and a rounded corner, fitted to measured kernels."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from roofline_helpers.chips import Chip
+from roofline_helpers.chips import chip as chip_of
+from roofline_helpers.common.checks import RooflineError, name_of
+from roofline_helpers.evidence.tables import FOLDER, reduced
+from roofline_helpers.network import Collective, Phase
+from roofline_helpers.work import Work
+
+MOST_DEVICES = 8
+"""Collectives were measured among so many GPUs of one host at most."""
+SAME_GPU = {"gb300": "b300"}
+"""Chips without kernels of their own here, and whose laws predictions of whole steps take."""
+COLLECTIVES = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all")
+FASTEST = "fastest"
+"""The `library` of a law that is fitted to the fastest library of each shape."""
+
+
+class NoData(RooflineError, LookupError):
+    """Nothing, or too little, was measured that is like what was asked for.
+
+    Examples
+    --------
+    >>> from roofline_helpers import typical, work
+    >>> typical(work.softmax(4096, 4096), "h100")
+    Traceback (most recent call last):
+        ...
+    roofline_helpers.evidence.law.NoData: no kernels like 'softmax' were measured. ...
+    """
+
+
+class Errors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Relative errors of predicted times on shapes that were left out of the fit.
+
+    `median` and `p90` are quantiles of ``|predicted / measured − 1|``.
+
+    Examples
+    --------
+    >>> law = laws("matmul", "h100", "bf16")
+    >>> law.law.median < law.law.p90 < law.roof.p90
+    True
+    """
+
+    median: float
+    p90: float
+
+
+class Law(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Constants of one family on one chip in one data type.
+
+    ``time = start + ((t_compute / compute)^q + (t_memory / memory)^q + (step · k)^q)^(1/q)`` with
+    t_compute and t_memory by the published peaks, q = `corner`, and k the length that one output
+    is summed over (of a matmul; the keys of attention). Of a collective, t_memory are the ring's
+    bytes over the rate of a GPU's links, and k the other GPUs.
+
+    Parameters
+    ----------
+    start : float
+        Fixed cost, seconds.
+    compute, memory : float
+        Plateaus: shares of the published peak and bandwidth that large kernels reach.
+    corner : float
+        How sharp the corner between them is: infinite for the roofline itself, 1 for a sum of
+        times, and below 1 where middle sizes take longer than that sum.
+    step : float
+        Seconds for each element of k: the steps of one sum wait for each other.
+    shapes : int
+        How many shapes were fitted, a part of those measured; `left_out` others were not. Of a
+        TPU's few points each was left out in turn.
+    law, roof, nearest : Errors
+        On shapes that were left out of the fit: of this law, of the bare roof, and of a look-up
+        of the nearest shape that was fitted.
+    unseen : Errors
+        On all shapes, with constants that are the geometric means of the other chips'.
+
+    Examples
+    --------
+    >>> law = laws("matmul", "h100", "bf16")
+    >>> 0.7 < law.compute < 0.9 and law.law.median < law.roof.median
+    True
+    """
+
+    family: str
+    chip: str
+    dtype: str
+    library: str
+    start: float
+    compute: float
+    memory: float
+    corner: float
+    step: float
+    shapes: int
+    left_out: int
+    law: Errors
+    roof: Errors
+    nearest: Errors
+    unseen: Errors | None = None
+
+    def time(self, t_compute: Any, t_memory: Any, k: Any) -> Any:
+        """Return seconds, for least times in seconds and a length in elements; arrays work too.
+
+        Examples
+        --------
+        >>> law = laws("matmul", "h100", "bf16")
+        >>> law.time(0.0, 0.0, 0) == law.start
+        True
+        """
+        q = self.corner
+        parts = (t_compute / self.compute) ** q + (t_memory / self.memory) ** q
+        return self.start + (parts + (self.step * k) ** q) ** (1 / q)
+
+    def seconds(self, job: Work) -> float:
+        """Return the predicted time of a kernel of this law's family, in seconds.
+
+        Examples
+        --------
+        >>> from roofline_helpers.work import matmul
+        >>> law = laws("matmul", "h100", "bf16")
+        >>> 80e-6 < law.seconds(matmul(4096, 4096, 4096)) < 400e-6
+        True
+        """
+        return float(self.time(*least(job, chip_of(self.chip)), reduced(job)))
+
+
+def least(job: Work, on: Chip) -> tuple[Any, Any]:
+    """Return a kernel's FLOPs over the published peak and its bytes over the bandwidth, seconds."""
+    roof = on.roofline(job.dtype)
+    return job.flops / roof.peak, job.bytes / roof.bandwidth
+
+
+@functools.cache
+def _all() -> dict[tuple[str, str, str, str], Law]:
+    path = Path(FOLDER) / "laws.json"
+    read = msgspec.json.decode(path.read_bytes(), type=list[Law])
+    return {(law.family, law.chip, law.dtype, law.library): law for law in read}
+
+
+def by_law(one: Collective, chip: Chip) -> Collective:
+    """Return a collective with the law's seconds for its part over the links of one host.
+
+    What has no law stays as it is: other networks and algorithms, more than `MOST_DEVICES`.
+
+    Examples
+    --------
+    >>> from roofline_helpers.network import all_reduce, topology
+    >>> place = topology("h100", 8, ceilings="reached")
+    >>> small = all_reduce(2**13, place.fast)
+    >>> by_law(small, place.chip).seconds < 0.7 * small.seconds
+    True
+    """
+
+    def phase_by_law(phase: Phase) -> Phase:
+        law = _all().get((one.kind, SAME_GPU.get(chip.key, chip.key), "fp16", FASTEST))
+        (axis, *more) = phase.axes
+        ring = phase.network == "nvlink" and phase.algorithm == "ring" and not more
+        if law is None or not ring or axis.size > MOST_DEVICES:
+            return phase
+        link = chip.links["nvlink"]
+        moved = phase.link_bytes / (link.count * link.rate.value)
+        latency = law.time(0.0, 0.0, axis.size - 1)
+        transfer = law.time(0.0, moved, axis.size - 1) - latency
+        return replace(phase, latency=latency, transfer=transfer)
+
+    return replace(one, phases=tuple(map(phase_by_law, one.phases)))
+
+
+def every_law() -> list[Law]:
+    """Return all laws, of each library and of the fastest one.
+
+    Examples
+    --------
+    >>> len(every_law()) > 200
+    True
+    """
+    return list(_all().values())
+
+
+def laws_of(family: str) -> list[Law]:
+    """Return the laws of a family's fastest kernels, one per chip and type.
+
+    Examples
+    --------
+    >>> {law.family for law in laws_of("matmul")}
+    {'matmul'}
+    """
+    return [law for law in _all().values() if (law.family, law.library) == (family, FASTEST)]
+
+
+def laws(family: str, chip: Any, dtype: str, library: str = FASTEST) -> Law:
+    """Return the law of a family of kernels on a chip.
+
+    Parameters
+    ----------
+    family : str
+        "matmul", "prefill_attention", …: a table of `table`; "all-reduce" or another collective;
+        "copy", of TPUs.
+    chip : str or Chip
+        One of the chips in the tables, or "v7x": its matmuls and copies as Google published them,
+        both devices at work on their own.
+    dtype : str
+        As the tables have it: "bf16", "fp8", "fp8 in blocks", "nvfp4", …; of collectives "fp16".
+    library : str
+        "sglang", "vllm", "trtllm", or "fastest": the best of them for each shape.
+
+    Raises
+    ------
+    UnknownName
+        No such chip, or no law under these names; the message says which there are.
+
+    Examples
+    --------
+    >>> laws("matmul", "b200", "nvfp4").compute < laws("matmul", "b200", "bf16").compute
+    True
+    """
+    known = _all()
+    where: tuple[str, ...] = ()
+    on = chip_of(chip).key
+    for kind, given in (
+        ("family", family),
+        ("chip with measured kernels", on),
+        ("measured type", dtype),
+        ("library", library),
+    ):
+        found = {key[len(where)] for key in known if key[: len(where)] == where}
+        where = (*where, name_of(kind, given, sorted(found)))
+    return known[where]  # type: ignore[index]

@@ -1,0 +1,151 @@
+"""Measured GPU kernels that others published: what each counts, and the tables of them."""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from roofline_helpers.common.checks import name_of
+from roofline_helpers.work import Work, flash_attention, grouped_matmul, latent_attention, matmul
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+# --- FLOPs and bytes of the measured kernels, by the same counts as any other kernel's -----------
+
+# What the tables call a type: type of A or of queries, and of weights or cache
+TYPES = {
+    "bf16": ("bf16", "bf16"),
+    "fp8": ("fp8", "fp8"),
+    "fp8 in blocks": ("fp8", "fp8"),
+    "nvfp4": ("nvfp4", "nvfp4"),
+    "int8": ("int8", "int8"),
+    "int8 weights": ("bf16", "int8"),
+    "int4 weights": ("bf16", "int4"),
+    "mxfp4 weights": ("bf16", "mxfp4"),
+    "mxfp4 weights, mxfp8": ("mxfp8", "mxfp4"),
+    "bf16, fp8 cache": ("bf16", "fp8"),
+}
+
+
+def count(family: str, rows: Any, dtype: str) -> Work:
+    """Return one `Work` whose counts are arrays, one element per measured kernel.
+
+    `rows` is a table or a mapping of columns.
+    """
+    a, weights = TYPES[dtype]
+    s = {name: np.asarray(rows[name]) for name in rows if name != "op"}
+    if family == "matmul":
+        return matmul(s["m"], s["n"], s["k"], a, b=weights, out="bf16")
+    if family == "prefill_attention":
+        n = s["kv_len"]
+        heads = (s["heads"], s["head_dim"], s["kv_heads"])
+        return flash_attention(s["batch"], n, n, *heads, a, kv_dtype=weights, causal=True)
+    if family == "decode_attention":
+        heads = (s["heads"], s["head_dim"], s["kv_heads"])
+        return flash_attention(s["batch"], 1, s["kv_len"], *heads, a, kv_dtype=weights)
+    if family in ("prefill_mla", "decode_mla"):
+        q_len = 1 if family == "decode_mla" else s["kv_len"]
+        return latent_attention(s["batch"], q_len, s["kv_len"], s["heads"], a, kv_dtype=weights)
+    sizes = {name: s[name] for name in ("tokens", "hidden", "inter", "experts", "top_k")}
+    return grouped_matmul(**sizes, dtype=a, local_experts=s["local_experts"], weights=weights)
+
+
+def reduced(job: Work) -> Any:
+    """Return the length that one output of a kernel is summed over, in elements."""
+    named = {"matmul": "k", "grouped_matmul": "hidden"}.get(job.kind, "kv_len")
+    return np.asarray(job.dims.get(named, 0), dtype=float)
+
+
+# --- Tables of measured GPU kernels, one file a family, each shape with its fastest library ------
+
+FOLDER = Path(__file__).parents[1] / "data/benchmarks"
+STEPS = 64
+"""Steps of an octave in which times are kept: 1.1 % apart."""
+
+
+def families() -> list[str]:
+    """Return the names of the tables.
+
+    Examples
+    --------
+    >>> "matmul" in families()
+    True
+    """
+    return sorted(path.stem for path in FOLDER.glob("*.npz"))
+
+
+@functools.cache
+def group(family: str, chip: str, dtype: str) -> dict[str, Any]:
+    """Return the columns of one chip's kernels in one type, as arrays."""
+    columns, steps = _columns(family)
+    here = np.ones(len(steps), bool)
+    for name, wanted in (("chip", chip), ("dtype", dtype)):
+        values, codes = columns.pop(name)
+        here &= (values == wanted)[codes]
+    rows = {name: values[codes[here]] for name, (values, codes) in columns.items()}
+    return {**rows, "seconds": _seconds(steps[here])}
+
+
+def _columns(family: str) -> tuple[dict[str, Any], Any]:
+    """Return each column as its values and the place of each row's value, and the times' steps."""
+    with np.load(FOLDER / f"{family}.npz") as arrays:
+        names = [name.removesuffix(".values") for name in arrays if name.endswith(".values")]
+        columns: dict[str, Any] = {name: (arrays[f"{name}.values"], arrays[name]) for name in names}
+        return columns, np.cumsum(arrays["seconds"].astype(np.int64))
+
+
+def _seconds(steps: Any) -> Any:
+    return 1e-9 * 2.0 ** (steps / STEPS)
+
+
+def table(family: str) -> pd.DataFrame:
+    """Return the measured kernels of a family, one row a shape.
+
+    Parameters
+    ----------
+    family : str
+        One of `families`.
+
+    Returns
+    -------
+    DataFrame
+        The shape's sizes in elements (`bytes` for collectives), `chip`, `dtype`, the fastest
+        `library`, and `seconds`.
+
+    Raises
+    ------
+    UnknownName
+        No such family; the message gives the nearest.
+
+    Examples
+    --------
+    >>> gemms = table("matmul")
+    >>> set(gemms.columns) == {"chip", "dtype", "m", "n", "k", "library", "seconds"}
+    True
+    """
+    import pandas as pd
+
+    columns, steps = _columns(name_of("family", family, families()))
+    frame = {}
+    for name, (values, codes) in columns.items():
+        text = values.dtype.kind == "U"
+        frame[name] = pd.Categorical.from_codes(codes, values) if text else values[codes]
+    return pd.DataFrame({**frame, "seconds": _seconds(steps)})
+
+
+def sources() -> dict[str, Any]:
+    """Return for each family its rows, shapes, library versions by chip, and what was dropped.
+
+    Examples
+    --------
+    >>> sources()["matmul"]["rows"] > 2_000_000
+    True
+    """
+    read: dict[str, Any] = json.loads((FOLDER / "sources.json").read_text("utf-8"))
+    return read

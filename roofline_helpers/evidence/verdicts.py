@@ -1,0 +1,450 @@
+"""Verdicts: what bounds a program, and what a change gains, held against what could overturn it.
+
+A bound is a bound: nothing measured may beat it. "Memory-bound" or "fuse this" is a verdict, and is
+given only if it is the same
+
+- under published ceilings and under those that were reached, which near a ridge need not agree,
+- with a floor for each kernel and without,
+- whether tensors travel between kernels, or those that fit stay on the chip,
+- and, where a compiled program is given, for its kernels as for those counted by hand.
+
+Where it isn't, the answer is "depends", and on what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from html import escape
+from itertools import product
+from typing import TYPE_CHECKING, Any, Protocol
+
+from roofline_helpers.chips import Chip, all_chips
+from roofline_helpers.chips import chip as chip_of
+from roofline_helpers.common.checks import BadType, BadValue, name_of, shown, single
+from roofline_helpers.common.show import si, significant, table, table_html
+from roofline_helpers.roofline import Kernel
+from roofline_helpers.work import Work, resident
+
+if TYPE_CHECKING:
+    import pandas
+
+    from roofline_helpers.serving import Step
+
+DEPENDS = "depends"
+"""The word of a verdict that not all cases share."""
+
+WORTH = 1.05
+"""A change that gains less than this is not worth a recommendation."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One way to look at it.
+
+    Parameters
+    ----------
+    ceilings : {"published", "reached"}
+    floor : {"without", "with"}
+        Whether each kernel costs at least the floor: what a launch takes in a row of small ones.
+    between : {"travels", "stays"}
+        Whether tensors between kernels go through memory, or those that fit stay on the chip.
+    counted : {"by hand", "compiled", "compiled, at most"}
+        Where FLOPs and bytes come from; of a compiled program also with the most bytes, where data
+        choose the blocks of a Pallas kernel.
+
+    Examples
+    --------
+    >>> from roofline_helpers.work import matmul
+    >>> case = next(iter(verdict(matmul(256, 8192, 8192), "h200").found))
+    >>> case.ceilings, case.floor
+    ('published', 'without')
+    """
+
+    ceilings: str = "published"
+    floor: str = "without"
+    between: str = "travels"
+    counted: str = "by hand"
+
+
+WORDS = {
+    "ceilings": "the ceilings",
+    "floor": "the floor",
+    "between": "what stays on the chip",
+    "counted": "what the compiler made of it",
+}
+"""What a verdict depends on, by the field of `Case`."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What one case says: what most of the time goes to, and the least seconds.
+
+    Examples
+    --------
+    >>> Found("memory", 2e-6).bound
+    'memory'
+    """
+
+    bound: str | None
+    seconds: float
+
+
+@dataclass(frozen=True, repr=False)
+class _Held:
+    """Cases, and what they say."""
+
+    name: str
+    chip: Chip
+    floor: float
+    found: dict[Case, Any]
+
+    def _overturned_by(self, words: dict[Case, Any]) -> tuple[str, ...]:
+        """Return the fields of `Case` that alone change the word of some case."""
+        return tuple(
+            axis
+            for axis in WORDS
+            if any(
+                words[a] != words[b]
+                for a, b in product(words, words)
+                if getattr(a, axis) != getattr(b, axis)
+                and all(getattr(a, f) == getattr(b, f) for f in WORDS if f != axis)
+            )
+        )
+
+    def _columns(self) -> list[str]:
+        """Return the fields in which the cases differ."""
+        return [f.name for f in fields(Case) if len({getattr(c, f.name) for c in self.found}) > 1]
+
+    def _rows(self) -> list[dict[str, Any]]:
+        raise NotImplementedError
+
+    def table(self) -> pandas.DataFrame:
+        """Return one row a case."""
+        return table(self._rows())
+
+    def _repr_html_(self) -> str:
+        return f"<p>{escape(repr(self).strip('<>'))}</p>\n{table_html(self.table())}"
+
+
+class Verdict(_Held):
+    """What bounds a program on a chip, in each case, and whether all agree.
+
+    Examples
+    --------
+    >>> from roofline_helpers.work import matmul
+    >>> verdict(matmul(8192, 8192, 8192), "h200").word
+    'compute'
+    """
+
+    @property
+    def word(self) -> str:
+        """ "memory", "compute", "network" or "latency" if all cases agree, else "depends"."""
+        words = {each.bound or "nothing" for each in self.found.values()}
+        return words.pop() if len(words) == 1 else DEPENDS
+
+    @property
+    def on(self) -> tuple[str, ...]:
+        """What it depends on: fields of `Case`; none where all agree."""
+        return self._overturned_by({case: each.bound for case, each in self.found.items()})
+
+    @property
+    def seconds(self) -> tuple[float, float]:
+        """The least seconds of the fastest case, and of the slowest."""
+        times = [each.seconds for each in self.found.values()]
+        return min(times), max(times)
+
+    def __repr__(self) -> str:
+        low, high = (si(each, "s") for each in self.seconds)
+        span = low if low == high else f"{low} to {high}"
+        why = f" on {' and '.join(WORDS[axis] for axis in self.on)}" if self.on else ""
+        return f"<{self.name} on {self.chip.name}: {self.word}{why}, at least {span}>"
+
+    def _rows(self) -> list[dict[str, Any]]:
+        names = self._columns()
+        return [
+            {name: getattr(case, name) for name in names}
+            | {"bound": each.bound or "nothing", "least time": si(each.seconds, "s")}
+            for case, each in self.found.items()
+        ]
+
+
+class Gain(_Held):
+    """How many times faster a change makes a program on a chip, in each case.
+
+    Examples
+    --------
+    >>> from roofline_helpers.work import fuse, fusion_chain
+    >>> four = fusion_chain(65536, 4096)
+    >>> gain(four, fuse(*four), "h100").word
+    'gains'
+    """
+
+    @property
+    def word(self) -> str:
+        """ "gains", "loses" or "neither" if all cases agree, else "depends".
+
+        Less than 5 % either way is neither.
+        """
+        words = {_worth(each) for each in self.found.values()}
+        return words.pop() if len(words) == 1 else DEPENDS
+
+    @property
+    def on(self) -> tuple[str, ...]:
+        """What it depends on: fields of `Case`; none where all agree."""
+        return self._overturned_by({case: _worth(each) for case, each in self.found.items()})
+
+    @property
+    def times(self) -> tuple[float, float]:
+        """The least and the most that it gains: seconds before over seconds after."""
+        return min(self.found.values()), max(self.found.values())
+
+    def __repr__(self) -> str:
+        low, high = (significant(each) for each in self.times)
+        span = low if low == high else f"{low} to {high}"
+        why = f" on {' and '.join(WORDS[axis] for axis in self.on)}" if self.on else ""
+        return f"<{self.name} on {self.chip.name}: {self.word}{why}, {span} times as fast>"
+
+    def _rows(self) -> list[dict[str, Any]]:
+        names = self._columns()
+        return [
+            {name: getattr(case, name) for name in names} | {"times as fast": significant(each)}
+            for case, each in self.found.items()
+        ]
+
+
+class Compiled(Protocol):
+    """What `compiled.analyze` returns, as far as a verdict needs it.
+
+    Examples
+    --------
+    >>> from roofline_helpers.xla import records
+    >>> program: Compiled = records()["ledger-matmul", "v6e"]
+    >>> from roofline_helpers.work import matmul
+    >>> verdict(matmul(2048, 2048, 2048), "v6e", compiled=program).word
+    'compute'
+    """
+
+    @property
+    def kernels(self) -> Sequence[Any]:
+        """Kernels that know their ceilings, published and reached."""
+
+
+def verdict(
+    program: Work | Kernel | Step | Sequence[Work | Kernel],
+    chip: Any = None,
+    *,
+    compiled: Compiled | None = None,
+    floor: float | None = None,
+    name: str | None = None,
+) -> Verdict:
+    """Return what bounds a program on a chip, and on what that depends.
+
+    Parameters
+    ----------
+    program : Work, roofline.Kernel, serving.Step, or a list of the first two
+        What runs, in order. A `Kernel` says how often; its own roof is not looked at.
+    chip : str, Chip or jax.Device
+        Where; a `Step` knows its own.
+    compiled : compiled.Report, optional
+        The same program as XLA compiled it for that chip.
+    floor : float, optional
+        Seconds that each launch costs at least; the chip's if not given. Where nobody measured one
+        it is assumed (`assumed_floor`).
+    name : str, optional
+        What to call it.
+
+    Raises
+    ------
+    BadType, BadValue, UnknownName
+        Not kernels; no such chip; a data type that the chip has no peak for.
+
+    Examples
+    --------
+    >>> from roofline_helpers.work import matmul
+    >>> verdict(matmul(256, 8192, 8192), "h200")
+    <matmul on NVIDIA H200 SXM: compute, at least 34.7 µs to 50.6 µs>
+    """
+    where = _place(program, chip)
+    least = _floor(where, floor)
+    by_case = {}
+    for case in _cases(program, where, compiled):
+        kernels = _kernels(program, where, case, least, compiled)
+        by_case[case] = Found(_busiest(kernels), sum(k.roof_seconds or 0.0 for k in kernels))
+    return Verdict(name or _name(program), where, least, by_case)
+
+
+def gain(
+    before: Work | Kernel | Step | Sequence[Work | Kernel],
+    after: Work | Kernel | Step | Sequence[Work | Kernel],
+    chip: Any = None,
+    *,
+    floor: float | None = None,
+    name: str = "the change",
+) -> Gain:
+    """Return how many times faster a change makes a program, and on what that depends.
+
+    Parameters
+    ----------
+    before, after : as `verdict` takes a program
+        The program without the change, and with it.
+    chip, floor : optional
+        As in `verdict`. Two steps may be on different chips: then each has its own floor.
+    name : str
+        What to call the change.
+
+    Raises
+    ------
+    BadType, BadValue, UnknownName
+        As `verdict`.
+
+    Examples
+    --------
+    >>> from roofline_helpers.work import fusion_chain, fuse
+    >>> four = fusion_chain(65536, 4096)
+    >>> gain(four, fuse(*four), "h100", name="fusion")
+    <fusion on NVIDIA H100 SXM: gains, 2.5 times as fast>
+    """
+    places = [_place(each, chip) for each in (before, after)]
+    floors = [_floor(where, floor) for where in places]
+    cases = [_cases(each, where, None) for each, where in zip((before, after), places, strict=True)]
+    by_case = {}
+    for case in dict.fromkeys([*cases[0], *cases[1]]):
+        seconds = [
+            sum(k.roof_seconds or 0.0 for k in _kernels(each, where, case, least, None))
+            for each, where, least in zip((before, after), places, floors, strict=True)
+        ]
+        by_case[case] = seconds[0] / seconds[1]
+    return Gain(name, places[0], floors[0], by_case)
+
+
+def assumed_floor(kind: str) -> float:
+    """Return the floor that a verdict takes for a chip on which nobody measured one, in seconds.
+
+    For a TPU the shortest matrix product that was published for one, for all others the longest
+    floor that is known.
+
+    Raises
+    ------
+    BadType, UnknownName
+        No such kind.
+
+    Examples
+    --------
+    >>> f"{assumed_floor('tpu') * 1e6:.2f} µs"
+    '1.62 µs'
+    """
+    kind = name_of("kind of chip", kind, sorted({chip.kind for chip in all_chips()}))
+    if kind == "tpu":
+        return min(
+            2 * side**3 / rate
+            for chip in all_chips()
+            if chip.kind == kind
+            for side, rate in chip.per_device().reached.sizes.get("bf16", {}).items()
+        )
+    return max(chip.floor.value for chip in all_chips() if chip.floor)
+
+
+def _worth(times: float) -> str:
+    if times >= WORTH:
+        return "gains"
+    return "loses" if times <= 1 / WORTH else "neither"
+
+
+def _is_step(program: Any) -> bool:
+    return hasattr(program, "setting") and hasattr(program, "but")
+
+
+def _place(program: Any, chip: Any) -> Chip:
+    if _is_step(program) and program.setting.chips > 1:
+        raise BadValue(
+            f"a verdict is one chip's, without a network: step.but(chips=1), "
+            f"got a step on {program.setting.chips}"
+        )
+    if chip is None and _is_step(program):
+        return program.setting.chip  # type: ignore[no-any-return]
+    if chip is None:
+        raise BadType("a chip is needed: its name, or a step, which has one")
+    return chip_of(chip)
+
+
+def _floor(chip: Chip, given: float | None) -> float:
+    if given is not None:
+        return single("floor", given, zero=True)
+    return chip.floor.value if chip.floor else assumed_floor(chip.kind)
+
+
+def _name(program: Any) -> str:
+    if _is_step(program):
+        return f"{program.setting.model.name}, {program.setting.phase}"
+    return " → ".join(job.name for job, _ in _jobs(program))
+
+
+def _jobs(program: Any) -> list[tuple[Work, int]]:
+    """Return the works of a program, and how often each runs."""
+    members = program if isinstance(program, Sequence) else [program]
+    jobs = []
+    for each in members:
+        job, launches = (each.work, each.launches) if isinstance(each, Kernel) else (each, 1)
+        if not isinstance(job, Work):
+            raise BadType(f"a Work, a Kernel of one, or a Step is needed, got {shown(each)}")
+        jobs.append((job, launches))
+    if not jobs:
+        raise BadType("at least one kernel is needed, got none")
+    return jobs
+
+
+def _cases(program: Any, chip: Chip, compiled: Compiled | None) -> list[Case]:
+    """Return the cases that can differ here."""
+    measured = chip.reached.matrix or chip.reached.vector or chip.reached.streams
+    ceilings = ("published", "reached") if measured else ("published",)
+    several = _is_step(program) or len(_jobs(program)) > 1
+    between = ("travels", "stays") if several else ("travels",)
+    floors = ("without", "with")
+    by_hand = [Case(*each) for each in product(ceilings, floors, between)]
+    if compiled is None:
+        return by_hand
+    ranges = any(getattr(each.work, "most_bytes", None) for each in compiled.kernels)
+    counted = ("compiled", "compiled, at most") if ranges else ("compiled",)
+    cases = product(ceilings, floors, counted)
+    return by_hand + [Case(c, f, "travels", ends) for c, f, ends in cases]
+
+
+def _kernels(
+    program: Any, chip: Chip, case: Case, floor: float, compiled: Compiled | None
+) -> list[Kernel]:
+    """Return the kernels of a program with their roofs in one case."""
+    reached = case.ceilings == "reached"
+    least = floor if case.floor == "with" else None
+    if case.counted != "by hand" and compiled is not None:
+        roofs = [(each, each.ceilings(reached=reached)) for each in compiled.kernels]
+        most = case.counted == "compiled, at most"
+        return [
+            Kernel(
+                each.work.at_most if most else each.work, replace(roof, floor=least), each.launches
+            )
+            for each, roof in roofs
+            if roof is not None
+        ]
+    if _is_step(program):
+        changes = {"reached": reached, "floor": False, "resident": case.between == "stays"}
+        step = program.but(chip=chip, **changes)
+        return [Kernel(k.work, replace(k.roof, floor=least), k.launches) for k in step.kernels]
+    jobs = _jobs(program)
+    works = [job for job, _ in jobs]
+    if case.between == "stays":
+        level, capacity = chip.on_chip
+        works = [*resident(*works, capacity=capacity, level=level)]
+    return [
+        Kernel(job, replace(chip.roofline(job.dtype, reached=reached), floor=least), launches)
+        for job, (_, launches) in zip(works, jobs, strict=True)
+    ]
+
+
+def _busiest(kernels: Sequence[Kernel]) -> str | None:
+    """Return the bound that most of the time goes to."""
+    share: dict[str, float] = {}
+    for kernel in kernels:
+        if kernel.bound is not None:
+            share[kernel.bound] = share.get(kernel.bound, 0.0) + (kernel.roof_seconds or 0.0)
+    return max(share, key=lambda bound: share[bound], default=None)

@@ -1,0 +1,405 @@
+"""Language models as shapes: the catalogue, and what a decoder's parts weigh."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, fields
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from roofline_helpers.common.checks import BadValue, UnknownName, flag, name_of, shown, text, whole
+from roofline_helpers.common.dtypes import nbytes
+
+# --- A decoder by its widths, and what follows from them -----------------------------------------
+
+CAUSAL = ("halved", "whole")
+"""How the FLOPs of causal attention are counted: what the mask leaves, or every product."""
+
+
+@dataclass(frozen=True)
+class Experts:
+    """A mixture of experts in the place of the feed-forward.
+
+    Parameters
+    ----------
+    count, active : int
+        Experts, and how many of them each token uses.
+    d_ff : int
+        Width of one.
+    shared : int
+        Further experts of that width, which every token uses.
+    every, dense : int
+        One layer in `every` has experts; the first `dense` have none.
+
+    Examples
+    --------
+    >>> Experts(count=8, active=2, d_ff=14336).count
+    8
+    """
+
+    count: int
+    active: int
+    d_ff: int
+    shared: int = 0
+    every: int = 1
+    dense: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("count", "active", "d_ff", "every"):
+            whole(name, getattr(self, name))
+        for name in ("shared", "dense"):
+            if getattr(self, name) != 0:
+                whole(name, getattr(self, name))
+        if self.active > self.count:
+            raise BadValue(f"active ({self.active}) must be at most count ({self.count})")
+
+
+@dataclass(frozen=True)
+class Latent:
+    """Multi-head latent attention: keys and values are kept as one short vector a token.
+
+    Source: DeepSeek-AI, "DeepSeek-V2", arXiv:2405.04434.
+
+    Examples
+    --------
+    >>> Latent(q_rank=1536, kv_rank=512, rope_dim=64, nope_dim=128, value_dim=128).kv_rank
+    512
+    """
+
+    q_rank: int
+    kv_rank: int
+    rope_dim: int
+    nope_dim: int
+    value_dim: int
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            whole(field.name, getattr(self, field.name))
+
+
+@dataclass(frozen=True)
+class Local:
+    """Layers that see only the last `window` keys: all but one in `every`.
+
+    Examples
+    --------
+    >>> Local(window=1024, every=6).window
+    1024
+    """
+
+    window: int
+    every: int
+
+    def __post_init__(self) -> None:
+        whole("window", self.window)
+        whole("every", self.every)
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """A decoder: attention with grouped queries or latent, a feed-forward dense or of experts.
+
+    Parameters
+    ----------
+    name : str
+    layers, d_model, heads, kv_heads, head_dim, d_ff, vocabulary : int
+        Depth and widths; d_ff that of dense layers.
+    gated, tied : bool
+        Three matrices in a feed-forward, not two; one matrix for embedding and output, not two.
+    experts, latent, local : optional
+        What it has of those.
+    source : str
+        Where the figures were read.
+
+    Raises
+    ------
+    BadType, BadValue
+        Not whole positive numbers; heads not a multiple of kv_heads; an odd head_dim, which rotary
+        embedding can't split into pairs.
+
+    Examples
+    --------
+    >>> from roofline_helpers.models import LLAMA_3_8B
+    >>> LLAMA_3_8B.parameters, LLAMA_3_8B.cache_per_token("bf16")
+    (8030261248, 131072)
+    """
+
+    name: str
+    layers: int
+    d_model: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    d_ff: int
+    vocabulary: int
+    gated: bool = True
+    tied: bool = False
+    experts: Experts | None = None
+    latent: Latent | None = None
+    local: Local | None = None
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        text("name", self.name)
+        for name in ("layers", "d_model", "heads", "kv_heads", "head_dim", "d_ff", "vocabulary"):
+            whole(name, getattr(self, name))
+        flag("gated", self.gated)
+        flag("tied", self.tied)
+        if self.heads % self.kv_heads:
+            raise BadValue(f"heads ({self.heads}) must be a multiple of kv_heads ({self.kv_heads})")
+        if self.head_dim % 2:
+            raise BadValue(f"head_dim must be even, got {self.head_dim}")
+
+    # --- weights ------------------------------------------------------------------------------
+
+    @property
+    def expert_layers(self) -> int:
+        """Layers with experts."""
+        if not self.experts:
+            return 0
+        return (self.layers - self.experts.dense) // self.experts.every
+
+    @property
+    def local_layers(self) -> int:
+        """Layers whose attention is local."""
+        return self.layers - self.layers // self.local.every if self.local else 0
+
+    @property
+    def q_width(self) -> int:
+        """Elements of all queries of one token – heads · head_dim."""
+        return self.heads * self.head_dim
+
+    @property
+    def kv_width(self) -> int:
+        """Elements of all keys of one token – kv_heads · head_dim."""
+        return self.kv_heads * self.head_dim
+
+    @property
+    def attention_parameters(self) -> int:
+        """Elements of one layer's matrices for queries, keys, values and output."""
+        if self.latent:
+            of = self.latent
+            queries = of.q_rank * (self.d_model + self.heads * (of.nope_dim + of.rope_dim))
+            down = self.d_model * (of.kv_rank + of.rope_dim)
+            up = of.kv_rank * self.heads * (of.nope_dim + of.value_dim)
+            return queries + down + up + self.heads * of.value_dim * self.d_model
+        return 2 * self.d_model * (self.q_width + self.kv_width)
+
+    def _feed_forward(self, d_ff: int) -> int:
+        return (3 if self.gated else 2) * self.d_model * d_ff
+
+    @property
+    def dense_parameters(self) -> int:
+        """Elements of one dense layer's feed-forward."""
+        return self._feed_forward(self.d_ff)
+
+    def expert_parameters(self, active: bool = False) -> int:
+        """Return the elements of one layer's experts and router; with `active`, of those used."""
+        if not self.experts:
+            return 0
+        used = (self.experts.active if active else self.experts.count) + self.experts.shared
+        return used * self._feed_forward(self.experts.d_ff) + self.d_model * self.experts.count
+
+    def _matrices(self, active: bool) -> int:
+        dense = (self.layers - self.expert_layers) * self.dense_parameters
+        experts = self.expert_layers * self.expert_parameters(active)
+        return self.layers * self.attention_parameters + dense + experts
+
+    @property
+    def matrices(self) -> int:
+        """Elements of all layers' matrices."""
+        return self._matrices(active=False)
+
+    @property
+    def active_matrices(self) -> int:
+        """Elements of the layers' matrices that one token meets."""
+        return self._matrices(active=True)
+
+    @property
+    def vocabulary_parameters(self) -> int:
+        """Elements of embedding and output matrix."""
+        return (1 if self.tied else 2) * self.vocabulary * self.d_model
+
+    @property
+    def parameters(self) -> int:
+        """Elements of all weights."""
+        norms = (2 * self.layers + 1) * self.d_model
+        return self.matrices + norms + self.vocabulary_parameters
+
+    @property
+    def active_parameters(self) -> int:
+        """Elements of the weights that one token meets."""
+        return self.parameters - self.matrices + self.active_matrices
+
+    def weights_bytes(self, weights: Any, rest: Any = "bf16") -> int:
+        """Return the bytes of all weights: the layers' matrices in one type, the rest in another.
+
+        Raises
+        ------
+        UnknownName, BadType
+            No such data type.
+        """
+        return int(nbytes(self.matrices, weights) + nbytes(self.parameters - self.matrices, rest))
+
+    # --- cache --------------------------------------------------------------------------------
+
+    @property
+    def cache_width(self) -> int:
+        """Elements that one token leaves in the cache of one layer."""
+        if self.latent:
+            return self.latent.kv_rank + self.latent.rope_dim
+        return 2 * self.kv_width
+
+    def cache_per_token(self, dtype: Any = "bf16") -> int:
+        """Return the bytes that one token leaves in the cache of all layers, local ones included.
+
+        Raises
+        ------
+        UnknownName, BadType
+            No such data type.
+        """
+        return int(nbytes(self.layers * self.cache_width, dtype))
+
+    def cache_bytes(self, context: Any, dtype: Any = "bf16") -> int:
+        """Return the bytes of one sequence's cache, in which local layers keep their window.
+
+        Raises
+        ------
+        UnknownName, BadType, BadValue
+            No such data type; not a whole positive context.
+        """
+        return int(nbytes(self.cache_width * self._keys(whole("context", context)), dtype))
+
+    def _keys(self, context: int) -> int:
+        """Return the keys that the last token sees, over all layers."""
+        near = min(context, self.local.window) if self.local else context
+        return (self.layers - self.local_layers) * context + self.local_layers * near
+
+    # --- FLOPs --------------------------------------------------------------------------------
+
+    @property
+    def score_width(self) -> int:
+        """Elements that attention multiplies for one query and key, scores and values together."""
+        if self.latent:
+            of = self.latent
+            return self.heads * (of.nope_dim + of.rope_dim + of.value_dim)
+        return 2 * self.q_width
+
+    def matrix_flops(self, tokens: Any = 1, *, head: bool = True) -> int:
+        """Return the FLOPs of the weights' products on tokens: two a weight that each meets.
+
+        Parameters
+        ----------
+        tokens : int
+            How many.
+        head : bool
+            Whether all of them go through the vocabulary's matrix.
+
+        Raises
+        ------
+        BadType, BadValue
+            Not a whole positive number.
+        """
+        out = self.vocabulary * self.d_model if head else 0
+        return 2 * whole("tokens", tokens) * (self.active_matrices + out)
+
+    def attention_flops(self, seq: Any, *, causal: str = "halved") -> int:
+        """Return the FLOPs of attention on one sequence: scores and weighted values.
+
+        Parameters
+        ----------
+        seq : int
+            Its tokens.
+        causal : {"halved", "whole"}
+            Whether only what the mask leaves is counted, S (S+1) / 2 pairs, or all S².
+
+        Raises
+        ------
+        BadType, BadValue, UnknownName
+            Not a whole positive number; no such count.
+        """
+        s = whole("seq", seq)
+        if causal not in CAUSAL:
+            raise UnknownName(f"causal must be one of {', '.join(CAUSAL)}, got {shown(causal)}")
+        window = min(self.local.window, s) if self.local else s
+        seen = window * (window + 1) // 2 + (s - window) * window
+        everything = s * s
+        far, near = (everything, seen) if causal == "whole" else (s * (s + 1) // 2, seen)
+        if causal == "whole" and window == s:
+            near = everything
+        pairs = (self.layers - self.local_layers) * far + self.local_layers * near
+        return 2 * self.score_width * pairs
+
+    def training_flops(self, tokens: Any, seq: Any, *, causal: str = "halved") -> int:
+        """Return the FLOPs of a training step: three times those of a forward pass.
+
+        Raises
+        ------
+        BadType, BadValue, UnknownName
+            As `attention_flops`; tokens that are no whole number of sequences.
+        """
+        n, s = whole("tokens", tokens), whole("seq", seq)
+        if n % s:
+            raise BadValue(f"tokens ({n}) must be whole sequences of {s}")
+        return 3 * (self.matrix_flops(n) + n // s * self.attention_flops(s, causal=causal))
+
+
+# --- The decoders of `data/models.toml` ----------------------------------------------------------
+
+
+def model(given: Any) -> Decoder:
+    """Return a decoder by its key or name.
+
+    Parameters
+    ----------
+    given : str or Decoder
+        "llama-3-8b", "Mixtral 8x7B". Case, spaces, "-" and "_" don't matter.
+
+    Raises
+    ------
+    UnknownName, BadType
+        No such model; the message gives the nearest and lists all. Not a name.
+
+    Examples
+    --------
+    >>> model("mixtral-8x7b").experts.active
+    2
+    """
+    if isinstance(given, Decoder):
+        return given
+    known = _catalogue()
+    return known[name_of("model", given, known, {each.name: key for key, each in known.items()})]
+
+
+def all_models() -> tuple[Decoder, ...]:
+    """Return every decoder of the catalogue.
+
+    Examples
+    --------
+    >>> "Llama 3 8B" in [each.name for each in all_models()]
+    True
+    """
+    return tuple(_catalogue().values())
+
+
+@cache
+def _catalogue() -> dict[str, Decoder]:
+    text = resources.files("roofline_helpers").joinpath("data", "models.toml").read_text("utf-8")
+    return {key: _decoder(entry) for key, entry in tomllib.loads(text).items()}
+
+
+def _decoder(entry: dict[str, Any]) -> Decoder:
+    parts = {"experts": Experts, "latent": Latent, "local": Local}
+    return Decoder(
+        name=entry["name"],
+        **entry["widths"],
+        gated=entry.get("gated", True),
+        tied=entry.get("tied", False),
+        source=entry["source"],
+        **{name: kind(**entry[name]) for name, kind in parts.items() if name in entry},
+    )
+
+
+LLAMA_3_8B = model("llama-3-8b")
+"""Llama 3 8B, trained on contexts of 8192 tokens; Llama 3.1 8B has the same shape, and 131 072."""

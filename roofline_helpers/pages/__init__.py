@@ -1,0 +1,30 @@
+"""What only the book's pages need: questions, instruments, labs. No other room imports it.
+
+A question is data, one file a chapter in `data/questions`; its cell passes the numbers. `questions`
+builds it, `element` is what a cell shows, `judge` says of a number whether it is right. Instruments
+and labs run on the page itself, by the scripts in `assets`.
+"""
+
+from __future__ import annotations
+
+from roofline_helpers.pages.element import Element, script, widest
+from roofline_helpers.pages.instruments import chain, matmul, point, ridges, sharding, your_kernel
+from roofline_helpers.pages.labs import design_challenge, memory_wall
+from roofline_helpers.pages.questions import answer, exercises, question
+
+__all__ = [
+    "Element",
+    "script",
+    "widest",
+    "chain",
+    "matmul",
+    "point",
+    "ridges",
+    "sharding",
+    "your_kernel",
+    "design_challenge",
+    "memory_wall",
+    "answer",
+    "exercises",
+    "question",
+]

@@ -1,0 +1,227 @@
+"""Briefs of the design challenge: a target, a budget, a price for every choice, and a score."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from roofline_helpers.serving import Step, chip_counts, step
+
+RENT: Mapping[str, float] = {
+    "l40s": 1.0,
+    "h100": 3.0,
+    "h200": 4.0,
+    "b200": 6.0,
+    "v5e": 1.2,
+    "v6e": 2.7,
+}
+"""US dollars per chip and hour: illustrative, in the range of on-demand prices in 2025."""
+
+DAYS: Mapping[str, Mapping[str, float]] = {
+    "fusion": {"none": 0, "epilogue": 4},
+    "attention": {"naive": 0, "flash": 2},
+    "weights": {"fp8": 3, "int8": 3, "int4": 6},
+    "activations": {"fp8": 4, "int8": 4},
+    "cache": {"fp8": 4, "int8": 4},
+}
+"""Days of work that each choice costs: illustrative. A type that isn't listed costs nothing."""
+
+SHARING = 2
+"""Days that several chips cost."""
+
+BATCHES = tuple(2**i for i in range(11))
+
+COUNTED: Mapping[str, Mapping[str, Any]] = {
+    "reached": {"reached": True, "floor": True, "resident": True, "reserve": 0.1},
+    "published": {"reached": False, "floor": False, "resident": False, "reserve": 0.1},
+}
+"""How a step is counted: by measured rates and the floor of a launch, or by published rates.
+
+A tenth of the memory is the runtime's, as vLLM has it unless told otherwise.
+"""
+
+
+class Brief(NamedTuple):
+    """What is to be served, within what, and the best design that a search found."""
+
+    name: str
+    story: str
+    model: str
+    context: int
+    chips: tuple[str, ...]
+    formats: tuple[tuple[str, str], ...]
+    caches: tuple[str, ...]
+    counted: str
+    per_token: float
+    first_token: float
+    dollars: float
+    days: float
+    best: Mapping[str, Any]
+
+
+class Verdict(NamedTuple):
+    """What a design comes to: SI units, US dollars, days."""
+
+    per_token: float
+    first_token: float
+    dollars: float
+    days: float
+    fits: bool
+    cost: float
+    """Dollars per million tokens."""
+    met: bool
+
+
+GPU_FORMATS = (("bf16", "bf16"), ("fp8", "bf16"), ("fp8", "fp8"), ("int4", "bf16"))
+TPU_FORMATS = (("bf16", "bf16"), ("int8", "bf16"), ("int8", "int8"), ("int4", "bf16"))
+
+BRIEFS: Mapping[str, Brief] = {
+    "chat": Brief(
+        name="Brief 1: chat",
+        story="Serve Llama 3 8B to people who chat. Prompts have 2,048 tokens.",
+        model="llama-3-8b",
+        context=2048,
+        chips=("l40s", "h100", "h200"),
+        formats=GPU_FORMATS,
+        caches=("bf16", "fp8"),
+        counted="reached",
+        per_token=0.012,
+        first_token=0.1,
+        dollars=3.5,
+        days=13,
+        best={
+            "chip": "h100",
+            "chips": 1,
+            "batch": 128,
+            "fusion": "epilogue",
+            "attention": "flash",
+            "weights": "fp8",
+            "activations": "bf16",
+            "cache": "fp8",
+        },
+    ),
+    "mixture": Brief(
+        name="Brief 2: a mixture of experts",
+        story="Serve Mixtral 8x7B, which reads 2 of its 8 experts for each token. Prompts have "
+        "4,096 tokens.",
+        model="mixtral-8x7b",
+        context=4096,
+        chips=("h100", "h200", "b200"),
+        formats=GPU_FORMATS,
+        caches=("bf16", "fp8"),
+        counted="reached",
+        per_token=0.015,
+        first_token=0.15,
+        dollars=5.0,
+        days=13,
+        best={
+            "chip": "h100",
+            "chips": 1,
+            "batch": 32,
+            "fusion": "epilogue",
+            "attention": "flash",
+            "weights": "int4",
+            "activations": "bf16",
+            "cache": "bf16",
+        },
+    ),
+    "assistant": Brief(
+        name="Brief 3: a quick assistant on TPUs",
+        story="Serve Llama 3 8B on TPUs to a program that waits for every token. Prompts have "
+        "8,192 tokens.",
+        model="llama-3-8b",
+        context=8192,
+        chips=("v5e", "v6e"),
+        formats=TPU_FORMATS,
+        caches=("bf16", "int8"),
+        counted="published",
+        per_token=0.004,
+        first_token=0.08,
+        dollars=12.0,
+        days=15,
+        best={
+            "chip": "v6e",
+            "chips": 4,
+            "batch": 16,
+            "fusion": "epilogue",
+            "attention": "flash",
+            "weights": "int8",
+            "activations": "bf16",
+            "cache": "int8",
+        },
+    ),
+}
+
+
+def days(design: Mapping[str, Any]) -> float:
+    """Return the days of work that a design's choices cost."""
+    chosen = sum(DAYS[what].get(design[what], 0) for what in DAYS)
+    return chosen + (SHARING if design["chips"] > 1 else 0)
+
+
+def served(brief: Brief, design: Mapping[str, Any]) -> Step:
+    """Return the decode step of a design."""
+    return step(brief.model, context=brief.context, **COUNTED[brief.counted], **design)
+
+
+def cost(decode: Step) -> float:
+    """Return the dollars per million tokens of a decode step's chips."""
+    rent = RENT[decode.setting.chip.key] * decode.setting.chips
+    return rent / 3600 / decode.tokens_per_second * 1e6
+
+
+def judge(brief: Brief, design: Mapping[str, Any]) -> Verdict:
+    """Return what a design comes to, and whether it meets the brief."""
+    return _judged(brief, design, served(brief, design))
+
+
+def _judged(brief: Brief, design: Mapping[str, Any], decode: Step) -> Verdict:
+    prefill = decode.but(phase="prefill", batch=1)
+    rent = RENT[design["chip"]] * design["chips"]
+    within = (
+        decode.seconds <= brief.per_token,
+        prefill.seconds <= brief.first_token,
+        rent <= brief.dollars,
+        days(design) <= brief.days,
+        decode.fits,
+    )
+    spent = (decode.seconds, prefill.seconds, rent, days(design))
+    return Verdict(*spent, decode.fits, cost(decode), all(within))
+
+
+def designs(brief: Brief) -> Iterator[dict[str, Any]]:
+    """Yield every design that the page offers, but for its batch."""
+    for chip in brief.chips:
+        for count in chip_counts(brief.model, chip):
+            every = itertools.product(
+                brief.formats, brief.caches, DAYS["fusion"], DAYS["attention"]
+            )
+            for (weights, activations), cache, fusion, attention in every:
+                types = {"weights": weights, "activations": activations, "cache": cache}
+                ways = {"fusion": fusion, "attention": attention}
+                yield {"chip": chip, "chips": count, **types, **ways}
+
+
+def search(brief: Brief) -> dict[str, Any]:
+    """Return the cheapest design that meets a brief, of all that the page offers.
+
+    Tokens per second never fall with the batch (`best_batch`), so of a design's batches the
+    largest that fits and is quick enough is the cheapest, and smaller ones need no look where a
+    larger one costs too much already. Designs over budget can't win at any batch.
+    """
+    best, cheapest = {}, math.inf
+    for design in reversed(list(designs(brief))):  # many chips first, which are often needed
+        if RENT[design["chip"]] * design["chips"] > brief.dollars or days(design) > brief.days:
+            continue
+        most = served(brief, {**design, "batch": 1}).largest_batch()
+        for batch in reversed([each for each in BATCHES if each <= most]):
+            tried = {**design, "batch": batch}
+            one = served(brief, tried)
+            if cost(one) >= cheapest:
+                break
+            if one.seconds <= brief.per_token and _judged(brief, tried, one).met:
+                best, cheapest = tried, cost(one)
+                break
+    return best

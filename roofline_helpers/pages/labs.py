@@ -1,0 +1,441 @@
+"""Two labs: measured matmuls under their roofs, and a model to serve."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from roofline_helpers import serving, work
+from roofline_helpers.chips import all_chips
+from roofline_helpers.chips import chip as chip_of
+from roofline_helpers.common.show import si, significant
+from roofline_helpers.evidence import files
+from roofline_helpers.evidence.tables import group
+from roofline_helpers.pages.briefs import BRIEFS, COUNTED, DAYS, RENT, SHARING, judge
+from roofline_helpers.pages.element import Element
+from roofline_helpers.pages.instruments import lab, percent, rate
+from roofline_helpers.pages.questions import question
+from roofline_helpers.roofline import Roofline
+from roofline_helpers.serving import LLAMA_3_8B, best_batch, step
+from roofline_helpers.work import Work
+
+# --- Lab 1: two measured matmuls, and which of them tuning can help -------------------------------
+
+SLOW, TUNABLE = (64, 8192, 8192), (512, 1024, 8192)
+"""M, N and K of the story's matmuls: 64 tokens under a low roof, 512 tokens far below theirs."""
+
+ROWS = [2**i for i in range(15)]
+SIDES = (1024, 2048, 4096, 8192, 16384)
+TIMED = {"h100": ("bf16", "fp8"), "h200": ("bf16", "fp8"), "b200": ("bf16", "fp8")}
+"""The measured matmuls that the lab shows: M, N and K, chips with their types."""
+
+WALL_EQUATIONS = [
+    "attainable(I) = min(peak, bandwidth · I)          ridge = peak / bandwidth",
+    "I of a matmul = FLOPs / bytes = 2·M·N·K / ((M·K + K·N) · input bytes + M·N · output bytes)",
+    "MFU = achieved / peak          roofline efficiency = achieved / attainable(I)",
+    "least time = max(FLOPs / peak, bytes / bandwidth)",
+]
+
+
+def timed(chip: str, dtype: str, m: int, n: int, k: int) -> float:
+    """Return the seconds of a measured matmul: the fastest library's."""
+    rows = group("matmul", chip, dtype)
+    here = (rows["m"] == m) & (rows["n"] == n) & (rows["k"] == k)
+    return float(rows["seconds"][here].item())
+
+
+def memory_wall() -> Element:
+    """Return lab 1, "The memory wall": two measured matmuls, and which of them to tune.
+
+    The reader predicts which kernel has more to gain, then plays with chip, shape and data type
+    under the roof, where measured kernels appear. Answers and the last setting stay in the
+    reader's ledger.
+
+    Examples
+    --------
+    >>> memory_wall().kind  # doctest: +SKIP
+    'memory-wall'
+    """
+    roof = chip_of("h100").roofline("bf16").without_floor()
+    slow, tunable = (_Measured.of("h100", "bf16", *shape) for shape in (SLOW, TUNABLE))
+    story = [
+        "Two bf16 matmuls of one model were timed on an H100. Kernel A multiplies 64 tokens by an "
+        f"8192 × 8192 weight matrix in {si(slow.seconds, 's')}. That is {rate(slow.achieved)}, or "
+        f"{percent(roof.mfu(slow.achieved))} of the peak of {rate(roof.peak)}. Kernel B multiplies "
+        f"512 tokens by an 8192 × 1024 matrix in {si(tunable.seconds, 's')}. That is "
+        f"{rate(tunable.achieved)}, or {percent(roof.mfu(tunable.achieved))} of the peak.",
+        "You have a week to tune one of the two kernels. The shape, the data type and the chip "
+        "stay the same. Commit to an answer; the roofline opens after that.",
+    ]
+    predict = question("lab-memory-wall", slow=slow, tunable=tunable, roof=roof)
+    data = {
+        "key": "memory-wall",
+        "keep": "Lab 1: your setting",
+        "title": "Lab report: the memory wall",
+        "story": story,
+        "predict": predict.data,
+        "locked": "The roofline opens when you have answered. A wrong answer opens it too.",
+        "start": {"chip": "h100", "dtype": "bf16", "m": 64, "n": "8192", "k": "8192"},
+        "measured": _times(),
+        "tasks": [one.data for one in _wall_tasks(slow)],
+        "reflect": _reflect_on_wall(slow).data,
+        "equations": WALL_EQUATIONS,
+    }
+    rows = [
+        {
+            "M, N, K": " × ".join(str(side) for side in shape),
+            "FLOP/byte": one.work.intensity,
+            "roof": rate(one.limit),
+            "measured": rate(one.achieved),
+            "of the peak": percent(roof.mfu(one.achieved)),
+            "of the roof": percent(one.of_roof),
+        }
+        for shape in (SLOW, TUNABLE, (512, 8192, 8192), (4096, 8192, 8192))
+        for one in [_Measured.of("h100", "bf16", *shape)]
+    ]
+    return lab("memory-wall", data, predict, rows)
+
+
+class _Measured(NamedTuple):
+    """A measured matmul under its roof, without the floor: many run one after the other."""
+
+    roof: Roofline
+    work: Work
+    seconds: float
+
+    @classmethod
+    def of(cls, chip: str, dtype: str, m: int, n: int, k: int) -> _Measured:
+        roof = chip_of(chip).roofline(dtype).without_floor()
+        job = work.matmul(m, n, k, dtype, out="bf16")
+        return cls(roof, job, timed(chip, dtype, m, n, k))
+
+    @property
+    def achieved(self) -> float:
+        return float(self.work.flops / self.seconds)
+
+    @property
+    def limit(self) -> float:
+        return float(self.roof.attainable(self.work))
+
+    @property
+    def of_roof(self) -> float:
+        return self.achieved / self.limit
+
+    @property
+    def room(self) -> float:
+        """How many times as fast the kernel could be at most."""
+        return self.limit / self.achieved
+
+
+def _times() -> dict[str, Any]:
+    """Return the measured matmuls for the page, in microseconds of three digits."""
+    times: dict[str, Any] = {}
+    for chip, dtypes in TIMED.items():
+        for dtype in dtypes:
+            rows = group("matmul", chip, dtype)
+            columns = zip(rows["m"], rows["n"], rows["k"], rows["seconds"], strict=True)
+            found = {(m, n, k): float(f"{1e6 * seconds:.3g}") for m, n, k, seconds in columns}
+            times.setdefault(chip, {})[dtype] = {
+                f"{n}x{k}": [found[m, n, k] for m in ROWS]
+                for n in SIDES
+                for k in SIDES
+                if (1, n, k) in found  # some shapes are kept for blind tests
+            }
+    return {"rows": ROWS, "sides": SIDES, "times": times}
+
+
+def _wall_tasks(slow: _Measured) -> list[Element]:
+    narrow = _Measured.of("h100", "fp8", *SLOW)
+    faster = _Measured.of("h200", "bf16", *SLOW)
+    _, n, k = SLOW
+    jobs = {m: work.matmul(m, n, k, "bf16") for m in ROWS}
+    wide = _Measured.of("h100", "bf16", TUNABLE[0], 8192, 8192)
+    return [
+        question(
+            "lab-wall-ridge",
+            first=next(m for m, job in jobs.items() if slow.roof.bound(job) == "compute"),
+            jobs=jobs,
+            roof=slow.roof,
+        ),
+        question(
+            "lab-wall-fp8",
+            gain=slow.seconds / narrow.seconds,
+            narrow=narrow,
+            slow=slow,
+            bytes=slow.work.bytes / narrow.work.bytes,
+        ),
+        question(
+            "lab-wall-h200",
+            gain=slow.seconds / faster.seconds,
+            faster=faster,
+            slow=slow,
+            bandwidths=faster.roof.bandwidth / slow.roof.bandwidth,
+        ),
+        question("lab-wall-wide", wide=wide, share=100 * wide.of_roof),
+    ]
+
+
+def _reflect_on_wall(slow: _Measured) -> Element:
+    def gain(one: _Measured) -> str:
+        times = one.limit / slow.limit
+        return f"{rate(one.limit)}, {significant(times)} times as high"
+
+    m, n, k = SLOW
+    return question(
+        "lab-memory-wall-back",
+        narrow=gain(_Measured.of("h100", "fp8", m, n, k)),
+        large=gain(_Measured.of("h100", "bf16", 4 * m, n, k)),
+        faster=gain(_Measured.of("h200", "bf16", m, n, k)),
+    )
+
+
+# --- Lab 2: serve Llama 3 8B from one chip, or from several, and its larger sister ---------------
+
+TODAY: Mapping[str, Any] = {
+    "phase": "decode",
+    "batch": 8,
+    "context": 2048,
+    "fusion": "none",
+    "attention": "naive",
+    **COUNTED["reached"],
+}
+"""The server of the story, counted by measured rates and the floor of a launch."""
+
+START: Mapping[str, Any] = {
+    **{name: TODAY[name] for name in ("phase", "batch", "context", "fusion", "attention")},
+    **{"brief": "free", "model": "llama-3-8b", "chip": "h100", "chips": "1"},
+    **{"format": "bf16/bf16", "cache": "bf16", "counted": "reached"},
+}
+"""What the fields say at first: the server of the story, in the fields' own words."""
+
+DESIGN_EQUATIONS = [
+    "time of a kernel = max(matrix FLOPs / peak, vector FLOPs / vector peak, bytes / bandwidth, "
+    "floor)",
+    "time of a step = sum over all kernels of runs · time, and of the all-reduces",
+    "all-reduces of n chips: 2 · layers, each of tokens · width · 2 bytes and, by a ring, of "
+    "2 · (n − 1) / n times that over each chip's links",
+    "decode:  time per token = step,  tokens per second = batch / step",
+    "prefill: time to the first token = step,  tokens per second = batch · context / step",
+    "bytes of a fused kernel = tensors that enter + tensors that leave",
+    "KV cache = 2 · layers · KV heads · head size · bytes per element · context · batch "
+    f"({LLAMA_3_8B.cache_per_token('bf16') // 1024} KiB a token in bf16)",
+    "memory needed = weights + KV cache + the most activations alive at once + what the runtime "
+    "keeps",
+]
+
+
+def design_challenge() -> Element:
+    """Return lab 2, "The design challenge": serve Llama 3 8B from one chip.
+
+    The reader predicts which kernels are memory-bound, then changes today's server freely or
+    designs one for a brief, which has a target, a budget, prices and a best known design. Answers
+    and the last design stay in the reader's ledger.
+
+    Examples
+    --------
+    >>> design_challenge().kind  # doctest: +SKIP
+    """
+    today = step(LLAMA_3_8B, "h100", **TODAY)
+    roof = today.setting.chip.roofline("bf16", reached=True)
+    between = _intensities(today)
+    story = [
+        f"You serve {LLAMA_3_8B.name} from one H100. Today's server decodes "
+        f"{TODAY['batch']} sequences at a time, each with {TODAY['context']:,} tokens of "
+        "context, in bf16, with every operation a kernel of its own. With each kernel as fast as "
+        "its bytes, its FLOPs and its launch allow, it gives "
+        f"{significant(today.tokens_per_second)} tokens per second.",
+        "There is time for one change. Half of the team wants to fuse the small kernels, the "
+        "other half to tune the matmuls. Look before you choose.",
+    ]
+    predict = _prediction(today, roof, between)
+    data = {
+        "key": "design",
+        "keep": "Lab 2: your design",
+        "story": story,
+        "predict": predict.data,
+        "locked": "The instruments open when you have answered. A wrong answer opens them too.",
+        "title": "Lab report: the design challenge",
+        "start": dict(START),
+        "measured": _measured(),
+        **_priced(),
+        "tasks": [one.data for one in _design_tasks(today)],
+        "reflect": _reflection(today).data,
+        "equations": DESIGN_EQUATIONS,
+    }
+    return lab("design", data, predict, _chip_rows())
+
+
+def _measured() -> dict[str, Any]:
+    """Return the measured steps for the page: milliseconds by program, for each batch."""
+    record = files.decode()
+    steps = [
+        {"batch": row["batch"], "ms": {n: 1e3 * row[n] for n in row if n != "batch"}}
+        for row in record["steps"]
+    ]
+    same = {"model": "llama-3-8b", "chip": record["device"]["chip"], "context": record["context"]}
+    return {**same, "steps": steps}
+
+
+def _priced() -> dict[str, Any]:
+    """Return the briefs for the page, with their prices and what the best known designs cost."""
+    every = {}
+    for key, brief in BRIEFS.items():
+        types = "/".join(brief.best[name] for name in ("weights", "activations"))
+        same = {
+            name: brief.best[name] for name in ("chip", "cache", "fusion", "attention", "batch")
+        }
+        fields = {**same, "chips": str(brief.best["chips"]), "format": types}
+        cost = judge(brief, brief.best).cost
+        every[key] = {**brief._asdict(), "fields": fields, "best_cost": cost}
+    words = (
+        f"{DAYS['fusion']['epilogue']} to fuse into matmuls, {DAYS['attention']['flash']} for "
+        f"flash attention, {DAYS['weights']['fp8']} for 8-bit and {DAYS['weights']['int4']} for "
+        f"4-bit weights, {DAYS['activations']['fp8']} more for 8-bit activations, "
+        f"{DAYS['cache']['fp8']} for an 8-bit cache, {SHARING} to share a model among chips"
+    )
+    prices = {"rent": RENT, "days": DAYS, "sharing": SHARING, "priced": words}
+    return {"briefs": every, "counted": COUNTED, **prices}
+
+
+def _design_tasks(today: serving.Step) -> list[Element]:
+    wide = today.but(batch=64)
+    prompt = today.but(phase="prefill", batch=1)
+    fused = prompt.but(fusion="epilogue")
+    large = step("llama-3-70b", "h100", **{**TODAY, "batch": 64})
+    record = files.decode()
+    row = record["steps"][1]
+    way = {"context": record["context"], "batch": row["batch"], "fusion": "epilogue"}
+    said = {
+        name: step(LLAMA_3_8B, record["device"]["chip"], **way, **counted).seconds
+        for name, counted in COUNTED.items()
+    }
+    clock = min(value for name, value in row.items() if name != "batch")
+    return [
+        question(
+            "lab-design-batch",
+            gain=wide.tokens_per_second / today.tokens_per_second,
+            today=today,
+            wide=wide,
+        ),
+        question(
+            "lab-design-norms",
+            floor=groups_of(today)["rest"][0].roof.floor,
+            longest=max(
+                kernel.seconds for kernel in groups_of(today.but(**COUNTED["published"]))["rest"]
+            ),
+        ),
+        question(
+            "lab-design-why",
+            gain=prompt.seconds / fused.seconds,
+            fused=fused,
+            prompt=prompt,
+        ),
+        question("lab-design-70b", fewest=large.fewest_chips(), large=large),
+        question(
+            "lab-design-clock",
+            right=min(said, key=lambda name: abs(said[name] - clock)),
+            clock=clock,
+            said=said,
+        ),
+    ]
+
+
+def _chip_rows() -> list[dict[str, Any]]:
+    """Return what each chip does with the model: its largest batch, and the best in time.
+
+    All by published ceilings and without a floor: few chips have measured ones.
+    """
+    way = COUNTED["published"]
+    return [
+        {
+            "chip": chip.name,
+            "largest batch": one.largest_batch(),
+            "within 20 ms per token": best.setting.batch if best else None,
+            "tokens per second": best.tokens_per_second if best else None,
+            "ms per token": best.seconds * 1e3 if best else None,
+        }
+        for chip in all_chips()
+        for one in [step(LLAMA_3_8B, chip, **way)]
+        for best in [best_batch(LLAMA_3_8B, chip, latency=0.02, **way)]
+    ]
+
+
+def _intensities(one: serving.Step) -> dict[str, str]:
+    """Return the range of FLOP/byte of the products, of attention and of the norms."""
+    groups = groups_of(one)
+    groups["norms"] = [k for k in groups.pop("rest") if "RMSNorm" in k.name]
+    return {
+        name: " to ".join(
+            dict.fromkeys(
+                significant(end([k.work.intensity for k in kernels if k.work.flops]), 2)
+                for end in (min, max)
+            )
+        )
+        for name, kernels in groups.items()
+    }
+
+
+def _prediction(today: serving.Step, roof: Roofline, between: Mapping[str, str]) -> Element:
+    groups = groups_of(today)
+    share = {
+        name: percent(sum(k.total for k in kernels) / today.seconds)
+        for name, kernels in groups.items()
+    }
+    apart = groups_of(today.but(resident=False, floor=False))
+    return question(
+        "lab-design",
+        launches=sum(kernel.count for kernel in groups["rest"]),
+        floor=si(groups["rest"][0].roof.floor, "s"),
+        longest=si(max(kernel.seconds for kernel in apart["rest"]), "s"),
+        batch=TODAY["batch"],
+        between=between,
+        ridge=significant(roof.ridge),
+        peak=rate(roof.peak),
+        share=share,
+        used=percent(today.mfu),
+    )
+
+
+def groups_of(one: serving.Step) -> dict[str, list[serving.StepKernel]]:
+    """Return the kernels of a step that the question asks about together."""
+    groups: dict[str, list[serving.StepKernel]] = {"products": [], "attention": [], "rest": []}
+    for kernel in one.kernels:
+        other = "products" if kernel.work.matrix_flops > 0 else "rest"
+        groups["attention" if _attends(kernel) else other].append(kernel)
+    return groups
+
+
+def _attends(kernel: serving.StepKernel) -> bool:
+    return bool({"Q·Kᵀ", "P·V", "flash attention"} & set(kernel.ops))
+
+
+def _reflection(today: serving.Step) -> Element:
+    h100 = today.setting.chip
+    doubled = {
+        name: replace(figure, value=2 * figure.value) for name, figure in h100.matrix.items()
+    }
+    reached = {
+        name: replace(figure, value=2 * figure.value)
+        for name, figure in h100.reached.matrix.items()
+    }
+    faster = replace(h100, matrix=doubled, reached=replace(h100.reached, matrix=reached))
+    changed = {
+        "cache": today.but(cache="fp8"),
+        "fused": today.but(fusion="epilogue", attention="flash"),
+        "tuned": today.but(chip=faster),
+        "narrow": today.but(weights="int4"),
+        "batch": today.but(batch=64),
+    }
+    gain = {k: one.tokens_per_second / today.tokens_per_second for k, one in changed.items()}
+    return question(
+        "lab-design-back",
+        right=max(gain, key=lambda name: gain[name]),
+        gain=gain,
+        launches={
+            name: sum(kernel.count for kernel in one.kernels)
+            for name, one in {"today": today, "fused": changed["fused"]}.items()
+        },
+        today=today,
+        batch=changed["batch"],
+    )

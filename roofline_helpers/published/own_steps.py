@@ -1,0 +1,146 @@
+"""Predictions of a reader's own steps, from a file."""
+
+from __future__ import annotations
+
+import csv
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from roofline_helpers.common.checks import BadValue, RooflineError, name_of, shown
+from roofline_helpers.published.board import scoreboard
+from roofline_helpers.published.decoding import PublishedDecode, published_decode
+from roofline_helpers.published.rivals import ratios, spread
+from roofline_helpers.published.steps import SETTING, PublishedStep, published_training
+
+if TYPE_CHECKING:
+    import pandas
+
+NEEDED = {
+    "training": ("chip", "shape", "model", "batch", "seq", "mesh"),
+    "decode": ("chip", "shape", "model", "batch", "context"),
+}
+ALLOWED = {
+    "training": (
+        *NEEDED["training"],
+        *SETTING,
+        *("id", "slices", "widths", "count", "seconds", "tflops", "tokens"),
+    ),
+    "decode": (*NEEDED["decode"], "id", "seconds"),
+}
+FEWEST = 10
+"""Recipes of the board that a range needs."""
+
+
+def predict(path: str | Path) -> pandas.DataFrame:
+    """Return what is predicted of the steps in a file: one row each.
+
+    A file is TOML, with the blocks ``[[row]]`` of `data/published`, or CSV with the same names as
+    columns. A row has "chip", "shape" (number of GPUs, or a slice such as 4x4), "model", "batch"
+    and, of training, "seq" and "mesh" (in CSV ``fsdp=8 tensor=4``), else "context": a decode step,
+    tensor-parallel over all chips. Whatever `training.step` takes may follow, and what was
+    measured: "seconds" of a step, or "tokens" (a second) or "tflops" of a chip.
+
+    Columns: "bound s", "predicted s" (by the laws of measured kernels where there are any), "low s"
+    and "high s", between which eight of ten published steps of that kind would lie, "measured s"
+    and "error"; missing where nothing was measured, or nothing like it is on the board.
+
+    Raises
+    ------
+    RooflineError
+        A file of another kind, or a row that can't be; the message names it.
+    OSError
+        No such file.
+
+    Examples
+    --------
+    >>> predict("steps.csv")  # doctest: +SKIP
+    """
+    import pandas
+
+    board = scoreboard(law=True)
+    found = []
+    for number, row in enumerate(_read(Path(path)), start=1):
+        title = f"{path}, row {number}" + (f" ({row['id']})" if "id" in row else "")
+        try:
+            found.append(_predicted(_step({"id": f"row {number}", **row}), board))
+        except (RooflineError, TypeError) as error:
+            raise BadValue(f"{title}: {error}") from None
+    if not found:
+        raise BadValue(f"{path} has no row. A TOML file has blocks [[row]], a CSV file lines")
+    return pandas.DataFrame(found).set_index("row")
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    text = path.read_text("utf-8")
+    if path.suffix == ".toml":
+        try:
+            data = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise BadValue(f"{path} is no TOML: {error}") from None
+        name_of("table of a file of steps", next(iter({*data} - {"row"}), "row"), ["row"])
+        return list(data.get("row", []))
+    if path.suffix == ".csv":
+        return [
+            {name: _cell(name, text) for name, text in line.items() if text}
+            for line in csv.DictReader(text.splitlines())
+        ]
+    raise BadValue(f"a file of steps ends in .toml or .csv, got {shown(str(path))}")
+
+
+def _cell(name: str, text: Any) -> Any:
+    """Return what a cell of a CSV file says."""
+    if name is None or isinstance(text, list):
+        raise BadValue(f"a line has more cells than the first one: {shown(text)}")
+    if name == "mesh":
+        pairs = (pair.partition("=") for pair in text.replace(",", " ").split())
+        return {role: _number(size) for role, _, size in pairs}
+    if name in ("recompute", "sharded") and (" " in text or name == "sharded"):
+        return text.split()
+    return _number(text)
+
+
+def _number(text: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _step(row: Mapping[str, Any]) -> PublishedStep | PublishedDecode:
+    kind = "decode" if "context" in row and "seq" not in row else "training"
+    for name in row:
+        name_of(f"field of a {kind} step", name, ALLOWED[kind])
+    missing = [name for name in NEEDED[kind] if name not in row]
+    if missing:
+        raise BadValue(
+            f"{', '.join(missing)} missing: a {kind} step needs {', '.join(NEEDED[kind])}"
+        )
+    source = {"title": ""}
+    if kind == "decode":
+        source, nothing = source | {"url": ""}, {"page": "", "seconds": None, "mean": None}
+        return published_decode(source, nothing | dict(row))
+    return published_training(source, {"count": "halved", "url": str(row["id"])} | dict(row))
+
+
+def _predicted(one: PublishedStep | PublishedDecode, board: pandas.DataFrame) -> dict[str, Any]:
+    training = isinstance(one, PublishedStep)
+    seconds = one.by_law.seconds
+    experts = "mixture of experts" if one.model.experts else "dense"
+    like = board[(board.kind == experts) & (board.step == ("training" if training else "decode"))]
+    known = ratios(like)
+    low, high = spread(known, one.place.chip.key) if len(known) >= FEWEST else (None, None)
+    said = isinstance(one, PublishedDecode) or bool(one.printed)
+    measured = one.seconds if said else None
+    return {
+        "row": one.key,
+        "bound s": one.published.bound,
+        "predicted s": seconds,
+        "low s": low and low * seconds,
+        "high s": high and high * seconds,
+        "measured s": measured,
+        "error": seconds / measured - 1 if measured else None,
+    }

@@ -1,0 +1,117 @@
+"""How good predictions are on recipes that were left out, beside a sceptic's rivals.
+
+A recipe is one chip, model and type: the middle one of its rows counts, so a sweep over sizes of a
+slice counts once. A factor is by how much *other* recipes took longer than predicted, their middle
+one; a recipe is never judged by a factor that it had a part in.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pandas
+
+PREDICTIONS = {
+    "the model": "law s",
+    "the model without laws": "reached s",
+    "the bound": "bound s",
+    "the envelope": "rule of thumb s",
+}
+
+
+def ratios(board: pandas.DataFrame, column: str = "reached s") -> pandas.Series:
+    """Return published over predicted seconds, one number a recipe.
+
+    Parameters
+    ----------
+    board : DataFrame
+        Rows of `scoreboard`.
+    column : str
+        Which of its predictions, in seconds.
+
+    Examples
+    --------
+    >>> from roofline_helpers.published import scoreboard
+    >>> bool(ratios(scoreboard())["h200", "Llama 3 70B", "bf16"] > 1)
+    True
+    """
+    over = board["published s"] / board[column]
+    return over.groupby([board.chip, board.model, board.type]).median()
+
+
+def factor(known: pandas.Series, chip: str | None = None) -> float:
+    """Return the middle ratio of a chip's recipes; of all, where it has none or none is named.
+
+    Examples
+    --------
+    >>> from roofline_helpers.published import scoreboard
+    >>> known = ratios(scoreboard())
+    >>> factor(known, "v6e") > factor(known, "v5p"), factor(known) == factor(known, "no chip")
+    (True, True)
+    """
+    own = known[known.index.get_level_values(0) == chip]
+    return float((own if len(own) else known).median())
+
+
+def skill(board: pandas.DataFrame) -> pandas.DataFrame:
+    """Return the errors of `PREDICTIONS` on recipes that were left out.
+
+    Columns are pairs of a way ("as it is", "one factor", "a factor a chip") and "median" or
+    "nine in ten", the error that so many recipes stay within.
+
+    Parameters
+    ----------
+    board : DataFrame
+        Rows of `scoreboard`, with "law s": the prediction by the laws of measured kernels.
+
+    Examples
+    --------
+    >>> from roofline_helpers.published import scoreboard
+    >>> both = scoreboard().assign(**{"law s": scoreboard(law=True)["reached s"]})
+    >>> errors = skill(both[both.kind == "dense"])["as it is", "median"]
+    >>> bool(errors["the model"] < errors["the envelope"])
+    True
+    """
+    import pandas
+
+    rows = {}
+    for title, column in PREDICTIONS.items():
+        every = ratios(board, column)
+        ways = {
+            "as it is": [1.0 for _ in every],
+            "one factor": [factor(every.drop(one)) for one in every.index],
+            "a factor a chip": [factor(every.drop(one), _chip(one)) for one in every.index],
+        }
+        off = {way: (each / every - 1).abs() for way, each in ways.items()}
+        rows[title] = {
+            (way, name): each.quantile(q)
+            for way, each in off.items()
+            for name, q in (("median", 0.5), ("nine in ten", 0.9))
+        }
+    return pandas.DataFrame(rows).T
+
+
+def _chip(recipe: Any) -> str:
+    return str(recipe[0])
+
+
+def spread(known: pandas.Series, chip: str) -> tuple[float, float]:
+    """Return between which multiples of a prediction eight of ten published times lie.
+
+    Each recipe's ratio over its chip's factor without it, of which the lowest and the highest
+    tenth are cut off (positions over n + 1, as one more recipe is meant), times the chip's factor.
+
+    Examples
+    --------
+    >>> from roofline_helpers.published import scoreboard
+    >>> board = scoreboard(law=True)
+    >>> low, high = spread(ratios(board[board.kind == "dense"]), "v5e")
+    >>> low < 1 < high < 1.5
+    True
+    """
+    apart = [ratio / factor(known.drop(one), _chip(one)) for one, ratio in known.items()]
+    low, high = np.quantile(apart, (0.1, 0.9), method="weibull") * factor(known, chip)
+    return float(low), float(high)

@@ -1,0 +1,115 @@
+"""Ask the compiler: FLOPs, HBM bytes and kernels of any JAX function, for TPUs you don't own.
+
+    report = analyze(jax.nn.softmax, jax.ShapeDtypeStruct((8192, 8192), "bfloat16"), chip="v6e")
+
+`analyze` compiles the function with XLA and reads the compiled program by the rules below. On
+Linux x86-64 the TPU compiler (the package `libtpu`, which `jax[tpu]` brings) compiles for TPU v4,
+v5e, v5p, v6e and v7x without any TPU. Where it can't be installed, a committed record of the same
+compilation takes its place.
+
+A report gives three times: the roofline's over the bytes and FLOPs counted here; the compiler's own
+cycle estimate of each kernel at the chip's clock; and XLA's `optimal_seconds`, which exists for the
+whole program only.
+
+Tested with JAX 0.7.2, 0.10.2 and 0.12.0.1, each with the libtpu that it pins. JAX and Matplotlib
+are imported when they are needed.
+
+One file a topic: `lower` (from a function to a lowered program), `compiler` (in this process or in
+another), `targets` (what can be compiled for), `analysis` (all of it, and records in the compiler's
+place); `module` and `metadata` (HLO as data, lines of the reader's code), `flops`, `traffic`,
+`loops`, `collectives`, `pallas` and `body` (what is counted), `ledger` (a walk over a program),
+`roles` (kernels in words); `kernel` (a roofline over one, groups, when they run), `report`,
+`changes`, `display`.
+
+How a compiled program is read
+------------------------------
+Read a program as XLA compiled it, and count the FLOPs and bytes of each kernel.
+
+XLA prints a compiled program as HLO text. It is a list of computations; one is the ENTRY. A
+computation is a list of instructions in the order in which they run:
+
+    %fusion = bf16[2048,2048]{1,0:T(8,128)(2,1)} fusion(%a, %b), kind=kOutput, calls=%body
+     name     type and shape  layout, tiles      opcode  operands    attributes
+
+In the layout, `S(1)` means that the value is in a TPU's VMEM; without `S(…)` it is in HBM.
+Everything here follows from four rules:
+
+1. What the entry (or a loop's body) lists is a **kernel**; what a fusion calls is inside one. A
+   kernel reads its operands and writes its results, each once, in the memory that their layouts
+   name. What happens inside a fusion touches no memory.
+2. Of an operand that is only sliced, gathered from or updated in place, the slice, the gathered
+   rows or the update count, not the whole buffer. This holds inside fusions too.
+3. A loop's body counts as often as the loop turns, a conditional as its most expensive branch, an
+   asynchronous pair (`copy-start`, `copy-done`) once.
+4. FLOPs follow from shapes. A multiply-add is two. Products of matrices (dot, convolution) are
+   matrix FLOPs; of a convolution only the taps count that meet data, so that a batched product,
+   which TPUs write as a dilated convolution, costs what it should, and padding costs nothing.
+   Everything else is vector FLOPs: one per element for each arithmetic, comparing or selecting
+   operation, on integers too; n for a sum over n elements; transcendentals (exp, tanh, rsqrt …)
+   one each, and listed apart as well. Moving and converting data costs none.
+
+These are the rules of `roofline_helpers.work`. Scalars (loop counters, predicates, indices of one
+slice) are left out: neither their bytes nor the instructions on them alone count.
+
+The package is plain Python and needs no JAX. JAX 0.7.2 to 0.12 give access to the names, opcodes
+and operands of instructions (`executable.hlo_modules()[0].computations()`), but to no shapes or
+attributes, so the text is read. Tested with the text of JAX 0.7.2, 0.10.2 and 0.12.0.1 for TPUs
+and CPUs, and of JAX 0.11.2 for an NVIDIA H100, where calls of cuBLAS and cuDNN state what they do.
+
+Source: the operation semantics and HloCostAnalysis of OpenXLA, https://openxla.org/xla.
+"""
+
+from __future__ import annotations
+
+from roofline_helpers.xla.analysis import RECORD_TO, USE, RecordUsed, analyze, recording, records
+from roofline_helpers.xla.collectives import Collective, axes_of_mesh, whole
+from roofline_helpers.xla.compiler import CannotCompile, DoesNotFit
+from roofline_helpers.xla.flops import Flops
+from roofline_helpers.xla.ledger import Ledger, Row, kernels, with_axes
+from roofline_helpers.xla.lower import CannotTrace, pallas_kernels
+from roofline_helpers.xla.module import (
+    Module,
+    Shape,
+    UnknownInstruction,
+    UnreadableProgram,
+    brief,
+    is_tiled,
+    parse,
+)
+from roofline_helpers.xla.report import Report
+from roofline_helpers.xla.targets import TOPOLOGIES, NoCompiler, can_compile
+
+TESTED_WITH = ("0.7.2", "0.10.2", "0.12.0.1")
+"""JAX versions whose HLO text the tests hold this reader against."""
+
+__all__ = [
+    "RECORD_TO",
+    "USE",
+    "RecordUsed",
+    "analyze",
+    "recording",
+    "records",
+    "Collective",
+    "axes_of_mesh",
+    "whole",
+    "CannotCompile",
+    "DoesNotFit",
+    "Flops",
+    "Ledger",
+    "Row",
+    "kernels",
+    "with_axes",
+    "CannotTrace",
+    "pallas_kernels",
+    "Module",
+    "Shape",
+    "UnknownInstruction",
+    "UnreadableProgram",
+    "brief",
+    "is_tiled",
+    "parse",
+    "Report",
+    "TOPOLOGIES",
+    "NoCompiler",
+    "can_compile",
+]

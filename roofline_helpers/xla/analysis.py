@@ -1,0 +1,453 @@
+"""Compile a function for a chip, and count what came out."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import os
+import re
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from roofline_helpers import chips
+from roofline_helpers.common.checks import BadType, BadValue, mapping, name_of, shown, text, whole
+from roofline_helpers.common.records import committed, files, write
+from roofline_helpers.common.show import si
+from roofline_helpers.xla.collectives import axes_of_mesh
+from roofline_helpers.xla.compiler import (
+    CannotCompile,
+    Compiled,
+    DoesNotFit,
+    compile_program,
+    read_executable,
+)
+from roofline_helpers.xla.display import compiled_by
+from roofline_helpers.xla.kernel import CompiledKernel
+from roofline_helpers.xla.ledger import Row, kernels, with_axes
+from roofline_helpers.xla.lower import (
+    Arguments,
+    Lowered,
+    function_name,
+    is_compiled,
+    is_stage,
+    lower,
+)
+from roofline_helpers.xla.module import is_tiled
+from roofline_helpers.xla.report import Report, dumps_refusal, load_refusal, load_report
+from roofline_helpers.xla.targets import (
+    NoCompiler,
+    can_compile,
+    chip_key,
+    chip_of,
+    compiler_version,
+    device_of,
+    environment,
+    is_chip,
+    jax_version,
+    platform_of,
+    slice_of,
+)
+
+# --- Records that stand in for the compiler: those that the package brings along, and new ones ---
+
+RECORD_TO = "ROOFLINE_RECORD_TO"
+"""Environment variable: a directory that every `analyze(..., record=name)` writes its record to."""
+
+USE = "ROOFLINE_USE"
+"""Environment variable: "compiler" or "record" for what calls that name a record mean by "auto".
+
+"whole" compiles for calls with "record", too: programs that take minutes, and nothing else does.
+"""
+
+REFUSED = "-refused"
+"""How the name of a record ends whose program doesn't fit."""
+
+
+@contextlib.contextmanager
+def recording(directory: str | Path) -> Iterator[Path]:
+    """Write a record of every `analyze(..., record=name)` inside the block (`RECORD_TO`).
+
+    Parameters
+    ----------
+    directory : path
+        Where ``NAME.CHIP.json`` goes; made if it is not there.
+
+    Examples
+    --------
+    >>> with recording("/tmp/records") as where:  # doctest: +SKIP
+    ...     analyze(f, x, chip="v6e", record="softmax")
+    """
+    where = Path(directory)
+    where.mkdir(parents=True, exist_ok=True)
+    with environment({RECORD_TO: str(where)}):
+        yield where
+
+
+def folder_to_write() -> Path | None:
+    """Return the directory that records are written to; None where none is named.
+
+    Raises
+    ------
+    BadValue
+        `RECORD_TO` names something that is no directory.
+    """
+    folder = os.environ.get(RECORD_TO)
+    if folder and not Path(folder).is_dir():
+        raise BadValue(f"{RECORD_TO} must name a folder that is there, got {shown(folder)}")
+    return Path(folder) if folder else None
+
+
+def write_record(report: Report, name: str, folder: Path) -> None:
+    """Write the record of a report, whole or not at all."""
+    write(folder / f"{name}.{report.target}.json", report.to_json())
+
+
+def write_refusal(error: DoesNotFit, name: str, chip: str, folder: Path) -> None:
+    """Write the record of a program that doesn't fit."""
+    write(folder / f"{name}.{chip}{REFUSED}.json", dumps_refusal(str(error)))
+
+
+def records() -> dict[tuple[str, str], Report]:
+    """Return the committed records by name and chip, those of refused programs left out.
+
+    Examples
+    --------
+    >>> records()["ledger-matmul", "v6e"].name
+    'matmul'
+    """
+    return {key: Report(**load_report(file)) for key, file in _files().items()}
+
+
+def find_record(name: str, chip: str) -> Report | None:
+    """Return the committed record of this name for a chip; None if there is none.
+
+    Raises
+    ------
+    DoesNotFit
+        The record is of a program that the compiler refused.
+    """
+    refused = files(records_folder()).get(f"{name}.{chip}{REFUSED}")
+    if refused is not None:
+        raise DoesNotFit(load_refusal(refused))
+    file = _files().get((name, chip))
+    return None if file is None else Report(**load_report(file))
+
+
+def record_names(chip: str) -> list[str]:
+    """Return the names of the committed records for a chip."""
+    return [name for name, target in _files() if target == chip]
+
+
+def _files() -> dict[tuple[str, str], Any]:
+    """Return the files of the committed records by name and chip."""
+    by_key = {}
+    for stem, file in files(records_folder()).items():
+        if not stem.endswith(REFUSED):
+            name, chip = stem.rsplit(".", 1)
+            by_key[name, chip] = file
+    return by_key
+
+
+def records_folder() -> Any:
+    """Return the folder of the committed records."""
+    return committed("compiled")
+
+
+# --- Compile a function for a chip, and count what came out --------------------------------------
+
+SLOW = 60
+"""Seconds of processor time from which on a report says what compiling took."""
+
+
+class RecordUsed(UserWarning):
+    """A committed record takes the compiler's place.
+
+    Examples
+    --------
+    >>> issubclass(RecordUsed, UserWarning)
+    True
+    """
+
+
+def analyze(
+    fn: Any,
+    *args: Any,
+    chip: Any = None,
+    record: str | None = None,
+    use: str = "auto",
+    topology: str | None = None,
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Sequence[str] | None = None,
+    donate_argnums: int | Sequence[int] | None = None,
+    turns: Mapping[str, int] | None = None,
+    name: str | None = None,
+    **kwargs: Any,
+) -> Report:
+    """Compile a JAX function for a chip and return its FLOPs, bytes and kernels.
+
+    Parameters
+    ----------
+    fn : callable
+        A plain function, or one that `jax.jit`, `equinox.filter_jit` or `flax.nnx.jit` made; or
+        what its `trace`, `lower` or `lower(...).compile()` returns, then without arguments.
+    *args, **kwargs
+        Its arguments: arrays, `jax.ShapeDtypeStruct` objects, pytrees of them, Equinox and NNX
+        modules. What is spread over a mesh (arguments, `in_shardings`, `jax.set_mesh`,
+        `jax.shard_map`) gives a program for all its devices, and a report for one of them; the
+        mesh may be of any devices, also an abstract one.
+    chip : str, hardware.Chip or jax.Device, optional
+        "v4", "v5e", "v5p", "v6e" or "v7x", from any Linux x86-64 machine; a slice of them by its
+        cloud's name, such as "v6e-8"; or the device that JAX has here. By default the latter, be
+        it a CPU.
+    record : str, optional
+        Name of the committed record to use where the compiler for `chip` is not available.
+    use : {"auto", "compiler", "record"}
+        "auto" compiles where it can, else takes the record. The environment variable
+        ROOFLINE_USE overrides it where a record is named; ROOFLINE_RECORD_TO names a directory
+        that records are written to. "record" is for programs that take minutes: only
+        ROOFLINE_USE=whole compiles them.
+    topology : str, optional
+        Layout of the chips, for instance "4x4x4", or "4*16x16" for four slices, between which the
+        mesh's first axis exchanges over hosts. By default the smallest slice that holds the mesh.
+    static_argnums, static_argnames, donate_argnums : optional
+        As for `jax.jit`; for a function that is jitted already, give them there.
+    turns : mapping of str to int, optional
+        How often such loops turn, one by one: by the loop's name, or by its line ("model.py:30").
+    name : str, optional
+        What the report calls the function.
+
+    Returns
+    -------
+    Report
+
+    Raises
+    ------
+    UnknownName
+        No such chip; the message gives the nearest.
+    BadType, BadValue
+        An option, such as `name`, that the function takes too: bind the function's own first. An
+        option of another type, or outside what is allowed.
+    NoCompiler
+        The compiler for this chip is not here, and no record: the message says what to install.
+    CannotTrace
+        JAX can't trace the function with these arguments: wrong shapes, missing arguments.
+    DoesNotFit
+        The program needs more memory than a device has; the error knows how much.
+    CannotCompile
+        The compiler refused the program, or died of it.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp
+    >>> x = jax.ShapeDtypeStruct((2048, 2048), jnp.bfloat16)
+    >>> report = analyze(jnp.matmul, x, x, chip="v6e")  # doctest: +SKIP
+    >>> report.flops, report.hbm_bytes, report.bound  # doctest: +SKIP
+    (17179869184.0, 25165824, 'compute')
+    """
+    own = {key: value for key, value in locals().items() if key not in ("fn", "args", "kwargs")}
+    refuse_ambiguous(analyze, fn, args, own)
+    use = _way(use, record)
+    chip, layout = slice_of(chip)
+    topology = topology if topology is not None else layout
+    known = chips.chip(chip) if chip is not None else None
+    if not (callable(fn) or is_stage(fn)):
+        raise BadType(f"the function must be callable, got {fn!r} ({type(fn).__name__})")
+    for option, value in (("name", name), ("record", record), ("topology", topology)):
+        if value is not None:
+            text(option, value)
+    if record is not None and not re.fullmatch(r"[\w\-]+", record):
+        raise BadValue(f"a record's name has letters, digits, '-' and '_', got {record!r}")
+    options = {
+        "static_argnums": static_argnums,
+        "static_argnames": static_argnames,
+        "donate_argnums": donate_argnums,
+    }
+    stored = _stand_in(known, record, use)
+    if stored is not None:
+        return stored
+    jit = {option: value for option, value in options.items() if value is not None}
+    folder = folder_to_write() if record is not None else None
+    try:
+        report = report_of(fn, Arguments(args, kwargs), known, jit, topology, turns_of(turns), name)
+    except DoesNotFit as error:
+        if record is not None and folder is not None and known is not None:
+            write_refusal(error, record, known.key, folder)
+        raise
+    if record is not None and folder is not None:
+        write_record(report, record, folder)
+    return report
+
+
+def turns_of(given: Any) -> dict[str, int]:
+    """Return how often loops turn, checked."""
+    return {key: whole(f"turns of {key}", n) for key, n in mapping("turns", given or {}).items()}
+
+
+def refuse_ambiguous(
+    entry: Callable[..., Any], fn: Any, args: tuple[Any, ...], own: Mapping[str, Any]
+) -> None:
+    """Raise BadType where an option of `analyze` or `explain` could be meant for the function."""
+    plain = inspect.unwrap(fn)
+    bound = plain.keywords if isinstance(plain, functools.partial) else {}
+    try:
+        signature = inspect.signature(fn)
+        filled = {*bound, *signature.bind_partial(*args).arguments}
+    except (TypeError, ValueError):  # no signature; or too many arguments, which JAX will say
+        return
+    parameters, defaults = signature.parameters, inspect.signature(entry).parameters
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    for key, value in own.items():
+        theirs = key in parameters and parameters[key].kind in named and key not in filled
+        if theirs and value is not defaults[key].default:
+            raise BadType(
+                f"{key}={shown(value)} is an option of {entry.__name__}, and the function takes "
+                f"{key!r} too: bind the function's with functools.partial(fn, {key}=...)"
+            )
+
+
+def _stand_in(chip: chips.Chip | None, record: str | None, use: str) -> Report | None:
+    """Return the record to show, None where the compiler is to be used; raise without either."""
+    missing = can_compile(chip) if use != "record" else "the record was asked for"
+    if missing is None:
+        return None
+    if use == "compiler":
+        raise NoCompiler(missing)
+    there = f", and there is no record {record!r} of it" if record else ""
+    if chip is None:
+        raise NoCompiler(f"{missing}{there}")
+    stored = find_record(record, chip.key) if record is not None else None
+    if stored is None:
+        names = record_names(chip.key)
+        listed = f". Records for {chip.name}: {', '.join(names)}" if names else ""
+        raise NoCompiler(f"{missing}{there}{listed}")
+    if use == "auto":
+        message = f"showing the record {record!r} for {chip.name}, compiled by "
+        message += f"{compiled_by(stored)}: {missing}"
+        warnings.warn(message, RecordUsed, stacklevel=3)
+    return stored
+
+
+def _way(use: str, record: str | None) -> str:
+    """Return which way to analyse, with what the environment says where a record is named."""
+    if record is not None:
+        asked = os.environ.get(USE, "")
+        if asked == "whole":
+            use = "compiler"
+        elif use == "auto" and asked:
+            use = asked
+    return name_of("way to analyse", use, ["auto", "compiler", "record"])
+
+
+def report_of(
+    fn: Any,
+    arguments: Arguments,
+    chip: chips.Chip | None,
+    jit: Mapping[str, Any],
+    topology: str | None = None,
+    turns: Mapping[str, int] | None = None,
+    name: str | None = None,
+) -> Report:
+    """Compile a function for a chip (None: the device here), and return what came out."""
+    import jax
+
+    started, busy = time.perf_counter(), sum(os.times()[:4])
+    name = name or function_name(fn)
+    if is_compiled(fn):
+        lowered, devices, program = _given(fn, arguments, chip, name)
+    else:
+        lowered = lower(fn, arguments, jit, chip, topology, name)
+        devices, program = lowered.partitions, compile_program(lowered)
+    took = sum(os.times()[:4]) - busy
+    platform = lowered.platform
+    checked(program.text, platform, name)
+    price = _price(lowered.target)
+    ledger = kernels(program.text, platform, turns=turns, calls=lowered.calls, price=price)
+    mesh = {} if is_compiled(fn) else lowered.mesh
+    axes = axes_of_mesh(mesh)
+    slow = [f"compiling took {took:.0f} s of processor time"] if took > SLOW else []
+    return Report(
+        name=name,
+        target=lowered.target,
+        platform=platform,
+        arguments=arguments.described(),
+        rows=tuple(with_axes(row, axes) for row in ledger.rows),
+        notes=(*lost(lowered), *ledger.notes, *slow, *_notes(lowered)),
+        xla=program.costs,
+        jax_version=jax.__version__,
+        compiler=compiler_version(platform),
+        devices=devices,
+        mesh=mesh,
+        topology=lowered.topology,
+        memory=program.memory,
+        requested_flops=lowered.requested,
+        calls=lowered.calls,
+        seconds=time.perf_counter() - started,
+        text=program.text,
+    )
+
+
+def _given(
+    fn: Any, arguments: Arguments, chip: chips.Chip | None, name: str
+) -> tuple[Lowered, int, Compiled]:
+    """Return what an executable is for, over how many devices, and what it holds."""
+    executable = getattr(fn, "compiled", fn)  # of Equinox and of NNX
+    program, device = read_executable(executable), device_of(executable)
+    if chip is not None and not is_chip(device, chip):
+        raise BadValue(
+            f"the executable was compiled for {chip_key(device)}, and chip= is "
+            f"{chip.key}: leave chip= out, or give the function and its arguments"
+        )
+    count = int((re.findall(r"num_partitions=(\d+)", program.text[:20000]) or ["1"])[0])
+    return Lowered(fn, arguments, name, platform_of(device), chip_key(device)), count, program
+
+
+def _notes(lowered: Lowered) -> list[str]:
+    notes = []
+    if lowered.devices and jax_version() < (0, 8):
+        notes.append("this JAX's optimal_seconds does not depend on the chip")
+    if lowered.platform == "cpu":
+        notes.append("a CPU has no separate HBM: bytes are those that cross kernels, caches or not")
+    return notes
+
+
+MOST_UNUSED = 0.5
+"""Share of the products' FLOPs that may be needed by nothing: a gradient without its value needs no
+last product of the forward pass, which is half of a program of one layer."""
+
+
+def lost(lowered: Lowered) -> tuple[str, ...]:
+    """Return a note where most products that a function asks for aren't in the program."""
+    if lowered.unused <= MOST_UNUSED or not lowered.requested:
+        return ()
+    asked = si(lowered.requested, "FLOP")
+    return (
+        f"{lowered.unused:.0%} of the {asked} of products asked for are NOT in this program: "
+        "nothing that the function returns needs them, so the compiler leaves them out. Return "
+        "what they are for (gradients, updated parameters); what a function only writes into its "
+        "arguments is lost under jax.jit",
+    )
+
+
+def checked(text: str, platform: str, called: str) -> None:
+    """Raise CannotCompile unless a program is one for this platform.
+
+    Only TPUs have tiled layouts, and each array and scalar of a TPU's program has one.
+    """
+    if is_tiled(text) is not None and is_tiled(text) != (platform == "tpu"):
+        raise CannotCompile(
+            f"what came out for {called} is no program for a {platform.upper()}: nothing is "
+            "reported. Please report this call"
+        )
+
+
+def _price(target: str) -> Callable[[Sequence[Row]], float] | None:
+    """Return what rows cost on a chip, to find the most expensive branch; None without a chip."""
+    chip = chip_of(target)
+    if chip is None:
+        return None
+    device = chip.per_device()
+    return lambda rows: sum(CompiledKernel.of(row, device).roof_seconds or 0.0 for row in rows)

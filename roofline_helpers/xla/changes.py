@@ -1,0 +1,304 @@
+"""What changed between two programs: kernels, exchanges, tensors, time by the roof."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from roofline_helpers.common.show import si
+from roofline_helpers.evidence.verdicts import assumed_floor
+from roofline_helpers.xla.kernel import CompiledKernel, Group, grouped
+
+if TYPE_CHECKING:
+    from roofline_helpers.xla.compiler import Memory
+    from roofline_helpers.xla.kernel import Exchange
+    from roofline_helpers.xla.report import Report
+
+NOTICED = 0.01
+"""By how much bytes or FLOPs of a place have to differ to be a change."""
+
+
+KEPT = "; donated arguments are kept"
+"""How the words of a change of memory end that comes first: a call copies what it could reuse."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One difference: what happened to the kernels of a place, or to an exchange.
+
+    `kind` is "appeared", "gone", "split", "joined", "unrolled", "rolled", "grew", "shrank",
+    "exchange", "memory" or "arguments"; `seconds` how much longer it takes by the roof, `hbm_bytes`
+    and `flops` how much more it moves and computes.
+
+    Examples
+    --------
+    >>> print(Change("grew", "mlp.up", "model.py:18", "HBM 134 MB → 403 MB"))
+    mlp.up (model.py:18): HBM 134 MB → 403 MB
+    """
+
+    kind: str
+    place: str
+    line: str
+    text: str
+    seconds: float = 0.0
+    hbm_bytes: float = 0.0
+    flops: float = 0.0
+
+    def __str__(self) -> str:
+        where = f" ({self.line})" if self.line else ""
+        return f"{self.place}{where}: {self.text}"
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What changed from one program to another, what costs most first.
+
+    `same_compiler` says whether one version compiled both: another one changes programs too.
+
+    Examples
+    --------
+    >>> print(Changes((), (1e-3, 1e-3), ("libtpu 1", "libtpu 1")))
+    nothing changed
+    """
+
+    changes: tuple[Change, ...]
+    seconds: tuple[float | None, float | None]
+    compilers: tuple[str, str]
+
+    def __bool__(self) -> bool:
+        return bool(self.changes)
+
+    @property
+    def same_compiler(self) -> bool:
+        """Whether one version compiled both."""
+        return self.compilers[0] == self.compilers[1]
+
+    def __str__(self) -> str:
+        before, after = self.seconds
+        count = len(self.changes)
+        lines = [f"{count} change{'s' if count > 1 else ''}" if count else "nothing changed"]
+        if before and after is not None and abs(after - before) > NOTICED / 10 * before:
+            lines[0] += f": {si(before, 's')} by the roof became {si(after, 's')}"
+            lines[0] += f" ({after / before - 1:+.1%})"
+        lines += [f"  {change}" for change in self.changes]
+        if not self.same_compiler:
+            lines.append(f"  compiled by {self.compilers[0]}, then by {self.compilers[1]}")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def changes(before: Report, after: Report) -> Changes:
+    """Return what changed from one report to another.
+
+    Kernels are compared place by place (scope and pass, else the function they come from), since
+    their names change with every compilation. One that is the same at another place, because a
+    function was renamed or code moved, is no change.
+    """
+    old = {group.name: group for group in grouped(before.kernels, "scope")}
+    new = {group.name: group for group in grouped(after.kernels, "scope")}
+    places = {name: (_own(old.get(name)), _own(new.get(name))) for name in [*old, *new]}
+    _leave_out_moved(list(places.values()))
+    changes = []
+    for name, (was, now) in places.items():
+        change = _of_place(name, was, now)
+        if change is not None:
+            changes.append(replace(change, line=(new.get(name) or old[name]).line))
+    changes += _of_exchanges(before.exchanges, after.exchanges)
+    changes.sort(key=lambda change: (-abs(change.seconds), -abs(change.hbm_bytes)))
+    memory = _of_memory(before.memory, after.memory)
+    lost = [change for change in memory if change.text.endswith(KEPT)]
+    changes = [*lost, *changes, *_of_arguments(before, after)]
+    changes += [change for change in memory if change not in lost]
+    made = (f"{before.jax_version}, {before.compiler}", f"{after.jax_version}, {after.compiler}")
+    return Changes(tuple(changes), (before.time_at_roof, after.time_at_roof), made)
+
+
+def _own(group: Group | None) -> list[CompiledKernel]:
+    """Return the kernels of a place, without those that exchange."""
+    members = group.kernels if group is not None else ()
+    return [kernel for kernel in members if kernel.row.collective is None]
+
+
+def _what(kernel: CompiledKernel) -> tuple[object, ...]:
+    """Return what makes a kernel the same in two programs."""
+    row = kernel.row
+    moved = tuple(sorted(row.traffic.items()))
+    return row.role, row.launches, row.flops.matrix, row.flops.vector, moved
+
+
+def _leave_out_moved(places: Sequence[tuple[list[CompiledKernel], list[CompiledKernel]]]) -> None:
+    """Take out of each place the kernels that only went to another one, or came from there."""
+
+    def surplus(side: int) -> list[tuple[tuple[object, ...], CompiledKernel, int]]:
+        extra = []
+        for number, place in enumerate(places):
+            left = Counter(map(_what, place[1 - side]))
+            for kernel in place[side]:
+                if left[_what(kernel)]:
+                    left[_what(kernel)] -= 1
+                else:
+                    extra.append((_what(kernel)[1:], kernel, number))
+        return extra
+
+    came = surplus(1)
+    for key, kernel, number in surplus(0):
+        same = next((each for each in came if each[0] == key and each[2] != number), None)
+        if same is not None:
+            came.remove(same)
+            places[number][0].remove(kernel)
+            places[same[2]][1].remove(same[1])
+
+
+def _of_place(
+    name: str, was: Sequence[CompiledKernel], now: Sequence[CompiledKernel]
+) -> Change | None:
+    if Counter(map(_what, was)) == Counter(map(_what, now)):
+        return None
+    flops = [sum(k.matrix_flops + k.vector_flops for k in side) for side in (was, now)]
+    moved = [sum(k.hbm_bytes for k in side) for side in (was, now)]
+    nearer = [sum(k.traffic.get("vmem", 0) for k in side) for side in (was, now)]
+    times = [sum(k.roof_seconds or 0.0 for k in side) for side in (was, now)]
+    kind = _kind(was, now, (moved, nearer, flops))
+    if kind is None:
+        return None
+    gone, fresh = Counter(map(_what, was)), Counter(map(_what, now))
+    parts = [_words(kind, was, now)]
+    if was and now:
+        parts += _differ("HBM", moved, "B") + _differ("VMEM", nearer, "B")
+        parts += _differ("FLOPs", flops, "FLOP")
+    roles = [str(role[0]) for role in (fresh - gone)]
+    if roles and kind in ("grew", "split", "appeared"):
+        parts.append(f"new: {', '.join(dict.fromkeys(roles))}")
+    parts += _tensors(was, now) + _differ("by the roof", times, "s")
+    text = "; ".join(part for part in parts if part)
+    return Change(
+        kind, name, "", text, times[1] - times[0], moved[1] - moved[0], flops[1] - flops[0]
+    )
+
+
+def _kind(
+    was: Sequence[CompiledKernel], now: Sequence[CompiledKernel], pairs: Sequence[Sequence[float]]
+) -> str | None:
+    """Return what happened to a place; None where it isn't worth a word.
+
+    `pairs` are HBM bytes, bytes of nearer memories, and FLOPs, before and after.
+    """
+    if not was or not now:
+        return "appeared" if now else "gone"
+    for before, after in pairs:
+        if abs(after - before) > NOTICED * max(before, after):
+            return "grew" if after > before else "shrank"
+    if len(now) == len(was):
+        return None
+    if sum(k.launches for k in now) == sum(k.launches for k in was):
+        return "unrolled" if len(now) > len(was) else "rolled"
+    return "split" if len(now) > len(was) else "joined"
+
+
+def _words(kind: str, was: Sequence[CompiledKernel], now: Sequence[CompiledKernel]) -> str:
+    count = f"{len(was)} kernels → {len(now)}" if len(was) != len(now) else ""
+    if kind == "appeared":
+        moved = si(sum(k.hbm_bytes for k in now), "B")
+        return f"{_kernels(now)} appeared, {moved} of HBM"
+    if kind == "gone":
+        return f"{_kernels(was)} gone"
+    if kind in ("unrolled", "rolled"):
+        turns = max(k.launches for k in (was if kind == "unrolled" else now))
+        word = "unrolled" if kind == "unrolled" else "now a loop"
+        return f"{word}, {turns} turns: {count}"
+    return f"{kind}: {count}{_launching(was, now)}" if count else kind
+
+
+def _launching(was: Sequence[CompiledKernel], now: Sequence[CompiledKernel]) -> str:
+    """Return what more launches cost at least; "" where there are no more, or nobody knows."""
+    more = sum(k.launches for k in now) - sum(k.launches for k in was)
+    chip = now[0].chip
+    if more <= 0 or chip is None:
+        return ""
+    floor = chip.floor.value if chip.floor else assumed_floor(chip.kind)
+    return f", {more:,} more launches of {si(floor, 's')} or longer"
+
+
+def _kernels(side: Sequence[CompiledKernel]) -> str:
+    return f"{len(side)} kernel{'s' if len(side) > 1 else ''}"
+
+
+def _differ(what: str, pair: Sequence[float], unit: str) -> list[str]:
+    before, after = pair
+    if abs(after - before) <= NOTICED * max(before, after):
+        return []
+    return [f"{what} {si(before, unit)} → {si(after, unit)}"]
+
+
+def _tensors(was: Sequence[CompiledKernel], now: Sequence[CompiledKernel]) -> list[str]:
+    """Return which arguments are read more often than they were."""
+
+    def read(side: Sequence[CompiledKernel]) -> Counter[str]:
+        return Counter(
+            name for k in side if k.row.read.get("hbm") for name in k.row.tensors * k.launches
+        )
+
+    more = read(now) - read(was)
+    return [f"{', '.join(sorted(more))} read more often"] if more and was else []
+
+
+def _of_memory(old: Memory | None, new: Memory | None) -> list[Change]:
+    """Return how much more memory a program needs, and whether arguments are donated no more."""
+    if old is None or new is None or abs(new.total - old.total) <= NOTICED * old.total:
+        return []
+    text = f"{si(old.total, 'B')} → {si(new.total, 'B')} at most"
+    parts = {
+        "arguments": (old.arguments, new.arguments),
+        "temporaries": (old.temporaries, new.temporaries),
+        "results": (old.results, new.results),
+        "the program and its constants": (old.code, new.code),
+        "results in the place of donated arguments": (old.aliased, new.aliased),
+    }
+    for name, (before, after) in parts.items():
+        if abs(after - before) > NOTICED * old.total:
+            text += f"; {name} {si(before, 'B')} → {si(after, 'B')}"
+    if new.aliased < old.aliased:
+        text += KEPT
+    return [Change("memory", "memory", "", text)]
+
+
+def _of_arguments(before: Report, after: Report) -> list[Change]:
+    """Return whether a program takes other arguments, or is for another target."""
+    changes = []
+    for what, old, new in (
+        ("chip", before.target, after.target),
+        ("topology", before.topology, after.topology),
+        ("mesh", dict(before.mesh), dict(after.mesh)),
+        ("arguments", ", ".join(before.arguments), ", ".join(after.arguments)),
+    ):
+        if old != new:
+            changes.append(Change("arguments", what, "", f"{old or 'none'} → {new or 'none'}"))
+    return changes
+
+
+def _of_exchanges(old: Sequence[Exchange], new: Sequence[Exchange]) -> list[Change]:
+    """Return the exchanges that came in, and those that are gone."""
+
+    def key(exchange: Exchange) -> tuple[object, ...]:
+        each = exchange.collective
+        return each.kind, each.axis, each.bytes_in, each.bytes_out, each.launches
+
+    changes = []
+    was, now = Counter(map(key, old)), Counter(map(key, new))
+    for sign, side, surplus in ((1, new, now - was), (-1, old, was - now)):
+        for exchange in side:
+            if surplus[key(exchange)] <= 0:
+                continue
+            surplus[key(exchange)] -= 1
+            each = exchange.collective
+            axis = f" along {each.axis}" if each.axis else ""
+            verb = "came in" if sign > 0 else "is gone"
+            text = f"{each.kind}{axis} {verb}: {si(each.bytes_in, 'B')} in, "
+            text += f"{si(each.bytes_out, 'B')} out, {each.launches} ×, {si(exchange.seconds, 's')}"
+            changes.append(
+                Change("exchange", exchange.role, exchange.source, text, sign * exchange.exposed)
+            )
+    return changes

@@ -1,0 +1,428 @@
+"""Exchanges between devices: what they move, among whom, when they start and end."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+from roofline_helpers.xla.flops import results
+from roofline_helpers.xla.module import (
+    COLLECTIVES,
+    PRODUCTS,
+    Computation,
+    Instruction,
+    Module,
+    Site,
+)
+
+# --- Exchanges between devices: what they move, and among whom -----------------------------------
+
+Groups: TypeAlias = "tuple[tuple[int, ...], ...]"
+"""Devices that exchange with one another, group by group."""
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One exchange between devices, as one device sees it.
+
+    `link_bytes` is what a device sends when the exchange runs as a ring: 2(n−1)/n of the operand
+    for an all-reduce, (n−1)/n of the larger side for gathers and scatters, all for a permute.
+    `hops` is how far a permute sends, along its group. A permute that runs alongside a
+    product of matrices, `step_of`, is one step of a larger exchange, of the kind `windowed`: XLA
+    turns an all-gather or a reduce-scatter into a loop of them, to hide it behind the product.
+
+    Examples
+    --------
+    >>> one = Collective("gather", "all-gather", 1024, 4096, 4, None)
+    >>> one.link_bytes
+    3072.0
+    """
+
+    name: str
+    kind: str
+    bytes_in: int
+    bytes_out: int
+    group_size: int
+    groups: tuple[tuple[int, ...], ...] | None
+    launches: int = 1
+    axis: str | None = None
+    channel: str = ""
+    hops: int = 1
+    windowed: str = ""
+    step_of: str = ""
+
+    @property
+    def key(self) -> tuple[Any, ...] | None:
+        """What steps of one windowed exchange have in common; None for others."""
+        if not self.windowed:
+            return None
+        return self.windowed, self.bytes_in, self.groups, self.step_of
+
+    @property
+    def link_bytes(self) -> float:
+        """Bytes that one device sends, once."""
+        n = max(self.group_size, 1)
+        share = (n - 1) / n
+        if self.kind == "all-reduce":
+            return 2 * share * self.bytes_in
+        if self.kind in ("collective-permute", "collective-broadcast"):
+            return float(self.bytes_in)
+        return share * max(self.bytes_in, self.bytes_out)
+
+
+_MEGASCALE = {
+    "ALL_REDUCE": "all-reduce",
+    "ALL_GATHER": "all-gather",
+    "REDUCE_SCATTER": "reduce-scatter",
+    "ALL_TO_ALL": "all-to-all",
+    "ONE_TO_ONE": "collective-permute",
+}
+"""What a TPU's hosts do between slices with an array that a program sends them."""
+
+
+def meeting(each: Instruction) -> str | None:
+    """Return what a send to the hosts and its recv have in common; None for what is neither."""
+    if each.opcode not in ("send", "recv"):
+        return None
+    notes = each.attributes.get("frontend_attributes", "")
+    found = re.search(r'_xla_host_transfer_rendezvous="([^"]*)"', notes)
+    return found[1] if found and "_xla_megascale_transfer_type" in notes else None
+
+
+def _between_slices(site: Site, launches: int) -> Collective:
+    """Return what hosts exchange between slices: devices of one place in each, where it says so."""
+    each = site.instruction
+    notes = each.attributes["frontend_attributes"]
+    named = re.search(r'_xla_megascale_transfer_type="(\w+)"', notes)
+    target = re.search(r'_xla_megascale_target="\{([\d,]+)\}x\{0:(\d+)\}"', notes)
+    kind = _MEGASCALE.get(named[1] if named else "", "collective-permute")
+    into, inside = site.operands[0].bytes, site.program.partitions
+    slices = len(target[1].split(",")) if target and int(target[2]) + 1 == inside else None
+    groups = slices and tuple(tuple(range(i, slices * inside, inside)) for i in range(inside))
+    n = slices or 1
+    out = {"all-gather": n * into, "reduce-scatter": into // n}.get(kind, into)
+    return Collective(each.name, kind, into, out, n, groups or None, launches)
+
+
+def collective_of(site: Site, launches: int) -> Collective | None:
+    """Return the exchange that a kernel starts or holds, the first of them; None without one."""
+    if site.instruction.opcode == "send" and meeting(site.instruction):
+        return _between_slices(site, launches)
+    exchanges = (part for part in site.parts() if part.instruction.base in COLLECTIVES)
+    part = next(exchanges, None)
+    if part is None:
+        return None
+    each, exchange = site.instruction, part.instruction
+    kind = exchange.base
+    into = sum(shape.bytes for shape in part.operands)
+    out = results(exchange).bytes
+    if kind == "all-reduce" and each.opcode == "fusion" and each.shape.bytes < out:
+        kind, out = "reduce-scatter", each.shape.bytes  # summed, and each keeps its part
+    groups, hops = groups_of(exchange), 1
+    if kind == "collective-permute" and groups:
+        groups, hops = rings(groups)
+    size = len(groups[0]) if groups else site.program.partitions
+    channel = exchange.attributes.get("channel_id", "")
+    return Collective(each.name, kind, into, out, size, groups, launches, None, channel, hops)
+
+
+def rings(pairs: Groups) -> tuple[Groups, int]:
+    """Return the devices that a permute's pairs (source, target) join, and how far each sends.
+
+    It counts along the sorted devices of a group, the shorter way round; backwards is negative.
+    """
+    following: dict[int, set[int]] = {}
+    for source, target in pairs:
+        joined = following.get(source, {source}) | following.get(target, {target})
+        for device in joined:
+            following[device] = joined
+    groups = {min(group): tuple(sorted(group)) for group in following.values()}
+    first = min(groups)
+    place = {device: i for i, device in enumerate(groups[first])}
+    n = len(place)
+    far = [(place[t] - place[s]) % n for s, t in pairs if s in place]
+    hops = max((hop if hop <= n - hop else hop - n for hop in far), key=abs, default=1)
+    return tuple(groups[each] for each in sorted(groups)), hops
+
+
+def whole(collectives: Iterable[Collective]) -> tuple[Collective, ...]:
+    """Return the exchanges of a program, each once: steps of a windowed one as the one they make.
+
+    Such a one has its own bytes, not those of its permutes, of which XLA often makes one or two
+    more than it needs.
+
+    Examples
+    --------
+    >>> one = Collective("gather", "all-gather", 1024, 4096, 4, None)
+    >>> len(whole([one]))
+    1
+    """
+    kept: dict[Any, Collective] = {}
+    steps: dict[Any, int] = {}
+    for place, each in enumerate(collectives):
+        if not each.windowed:
+            kept[place] = each
+            continue
+        shard, n = each.bytes_in, each.group_size
+        key = each.key
+        steps[key] = steps.get(key, 0) + each.launches
+        sides = (shard, n * shard) if each.windowed == "all-gather" else (n * shard, shard)
+        times = max(1, round(steps[key] / n))
+        kept[key] = replace(
+            kept.get(key, each),
+            kind=each.windowed,
+            bytes_in=sides[0],
+            bytes_out=sides[1],
+            launches=times,
+            hops=1,
+        )
+    return tuple(kept.values())
+
+
+def feeds_product(site: Site, operand: str) -> bool:
+    """Return whether a kernel multiplies what an operand holds, and doesn't only add it."""
+    for part in site.parts():
+        if part.instruction.opcode not in PRODUCTS:
+            continue
+        if part.where is site.where:
+            return operand in part.instruction.operands[:2]
+        if site.fused is not None and part.where is site.fused:
+            todo, seen = list(part.instruction.operands[:2]), set()
+            while todo:
+                name = todo.pop()
+                if name in seen:
+                    continue
+                seen.add(name)
+                inner = site.fused.by_name[name]
+                todo += inner.operands
+                if inner.opcode == "parameter":
+                    place = site.fused.parameters.index(inner)
+                    if site.instruction.operands[place] == operand:
+                        return True
+    return False
+
+
+def groups_of(each: Instruction) -> Groups | None:
+    """Read replica_groups: {{0,1},{2,3}}, [2,2]<=[4], [2,2]<=[2,2]T(1,0), or a mesh's axes.
+
+    None where there are none, or where they can't be read.
+    """
+    text = each.attributes.get("replica_groups", "")
+    if each.opcode.startswith("collective-permute"):
+        text = each.attributes.get("source_target_pairs", "")
+    if text.startswith("{{"):
+        return tuple(
+            tuple(int(n) for n in group.split(",")) for group in re.findall(r"\{([\d,\s]+)\}", text)
+        )
+    if text.startswith("["):
+        stated = re.match(r"\[(\d+),(\d+)\]<=(.*)", text)
+        if not stated:
+            return None
+        numbers, size = _iota(stated.group(3)), int(stated.group(2))
+        return tuple(tuple(numbers[i : i + size]) for i in range(0, len(numbers), size))
+    if text.startswith("mesh["):
+        return _of_named_axes(text, each.attributes.get("device_ids", ""))
+    return None
+
+
+def _of_named_axes(text: str, placement: str) -> Groups | None:
+    """Read mesh['a'=2,'b'=2] {'b'}, or the same with device_ids=([2,2]T(1,0)) {'b'}."""
+    axes = {name: int(n) for name, n in re.findall(r"'([^']+)'=(\d+)", text)}
+    placed, _, chosen = placement.partition("{")
+    if not placed.strip() and "{" in text:
+        chosen = text.partition("{")[2]
+    devices = _iota(placed.strip(" ()")) if placed.strip() else None
+    return mesh_groups(axes, re.findall(r"'([^']+)'", chosen), devices)
+
+
+def _iota(text: str) -> list[int]:
+    """Read [2,2]T(1,0): the numbers 0, 1, 2 … in that shape, its dimensions permuted."""
+    shape = re.match(r"\[([\d,]+)\](?:T\(([\d,]+)\)?)?", text.strip())
+    if not shape:
+        return []
+    dims = [int(n) for n in shape.group(1).split(",")]
+    order = [int(n) for n in shape.group(2).split(",")] if shape.group(2) else [*range(len(dims))]
+    strides = [math.prod(dims[i + 1 :]) for i in range(len(dims))]
+    numbers = [0]
+    for axis in order:
+        numbers = [n + i * strides[axis] for n in numbers for i in range(dims[axis])]
+    return numbers
+
+
+def mesh_groups(
+    axes: Mapping[str, int], names: Sequence[str], devices: Sequence[int] | None = None
+) -> Groups | None:
+    """Return the groups of devices that differ only along the named axes of a mesh.
+
+    Parameters
+    ----------
+    axes : mapping of str to int
+        The mesh: the size of each axis.
+    names : sequence of str
+        The axes along which devices exchange.
+    devices : sequence of int, optional
+        The device at each place of the mesh; 0, 1, 2 … if not given.
+
+    Returns
+    -------
+    tuple of tuples of int, or None
+        None without an axis, or where there are not as many devices as places.
+    """
+    total = math.prod(axes.values())
+    numbers = list(devices) if devices else list(range(total))
+    if len(numbers) != total or not names:
+        return None
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for place, device in enumerate(numbers):
+        rest, key = place, []
+        for name, n in reversed(list(axes.items())):
+            rest, index = divmod(rest, n)
+            key.append(-1 if name in names else index)
+        groups.setdefault(tuple(key), []).append(device)
+    return tuple(tuple(group) for group in groups.values())
+
+
+Axes: TypeAlias = "Mapping[frozenset[frozenset[int]], str]"
+"""The mesh axes that groups of devices run along, by the groups."""
+
+
+def axes_of_mesh(mesh: Mapping[str, int]) -> Axes:
+    """Return the groups of devices that each axis, or pair of axes …, of a mesh makes.
+
+    Parameters
+    ----------
+    mesh : mapping of str to int
+        The size of each axis. Where two choices of axes make the same groups, the fewest count.
+
+    Examples
+    --------
+    >>> for groups, name in axes_of_mesh({"x": 2, "y": 2}).items():
+    ...     print(name, sorted(sorted(group) for group in groups))
+    x, y [[0, 1, 2, 3]]
+    y [[0, 1], [2, 3]]
+    x [[0, 2], [1, 3]]
+    """
+    names, by_groups = list(mesh), {}
+    for chosen in range(2 ** len(names) - 1, 0, -1):
+        axes = [name for i, name in enumerate(names) if chosen >> i & 1]
+        groups = mesh_groups(mesh, axes)
+        if groups is not None and len(groups[0]) > 1:
+            by_groups[_unordered(groups)] = ", ".join(axes)
+    return by_groups
+
+
+def axis_of(collective: Collective, axes: Axes) -> str | None:
+    """Return the name of the mesh axes that an exchange runs along; None where it has none.
+
+    The program of one of several slices numbers its own devices: the others' groups are alike.
+    """
+    groups = collective.groups
+    if groups is None:
+        return None
+    own = sum(map(len, groups))
+    total = max((len(each) for key in axes for each in key), default=own)
+    if total > own and total % own == 0 and {*range(own)} == {d for each in groups for d in each}:
+        groups = tuple(tuple(d + i for d in each) for i in range(0, total, own) for each in groups)
+    return axes.get(_unordered(groups))
+
+
+def _unordered(groups: Groups) -> frozenset[frozenset[int]]:
+    return frozenset(frozenset(group) for group in groups)
+
+
+# --- When asynchronous work starts and ends, and which exchanges are steps of a larger one -------
+
+STARTS, DONE = "AsyncCollectiveStart", "AsyncCollectiveDone"
+"""Calls by which a TPU's fusion starts an exchange, or waits for it. Fusions between the two carry
+it on alongside their own work."""
+
+
+def chain_part(site: Site) -> str | None:
+    """Return which part of a chain of fusions around one exchange a kernel is.
+
+    "start", "between" or "done"; None for kernels that are no such part.
+    """
+    if site.fused is None:
+        return None
+    targets = {part.target for part in site.fused.instructions if part.opcode == "custom-call"}
+    if STARTS in targets:
+        return "start"
+    if DONE in targets:
+        return "done"
+    exchange = collective_of(site, 1)
+    return None if exchange is None or not aliased(site.instruction)[0] else "between"
+
+
+def aliased(each: Instruction) -> tuple[set[int], set[int]]:
+    """Return the results of a kernel that are its operands, and those operands, by number."""
+    text = each.attributes.get("output_to_operand_aliasing", "")
+    pairs = re.findall(r"\{(\d*)\}: \((\d+), \{[^}]*\}\)", text)
+    return {int(out or 0) for out, _ in pairs}, {int(operand) for _, operand in pairs}
+
+
+def traced_as(each: Instruction) -> str:
+    """Return what tells the operations of a traced function apart: its name and its frame."""
+    frame = re.search(r"stack_frame_id=\d+|source_line=\d+", each.metadata)
+    return f"{each.op_name} {frame.group()}" if frame else each.op_name
+
+
+def windowed_products(program: Module) -> dict[str, str]:
+    """Return the products that XLA takes apart into steps, with the exchange that they hide.
+
+    By their `place`, which XLA also gives to the permutes that run alongside the steps. It is an
+    all-gather where what arrives is multiplied, a reduce-scatter where it is added to what was.
+    """
+    kinds: dict[str, str] = {}
+    for where in program.computations.values():
+        named: dict[str, list[Instruction]] = {}
+        for each in where.instructions:
+            if each.base == "collective-permute" and each.op_name:
+                named.setdefault(traced_as(each), []).append(each)
+        for site in _products(program, where) if named else ():
+            for name in {traced_as(part.instruction) for part in _multiplying(site)} & named.keys():
+                passed = {value for each in named[name] for value in _values(where, each)}
+                multiplied = any(feeds_product(site, value) for value in passed)
+                kinds[name] = "all-gather" if multiplied else kinds.get(name, "reduce-scatter")
+    return kinds
+
+
+def _products(program: Module, where: Computation) -> list[Site]:
+    """Return the kernels of a computation that hold a product."""
+    sites = (Site(program, where, each) for each in where.instructions)
+    kept = (site for site in sites if site.instruction.opcode in ("fusion", *PRODUCTS))
+    return [site for site in kept if _multiplying(site)]
+
+
+def _multiplying(site: Site) -> list[Site]:
+    return [part for part in site.parts() if part.instruction.opcode in PRODUCTS]
+
+
+def _values(where: Computation, each: Instruction) -> list[str]:
+    """Return the names of what a permute takes and leaves, and of views of it."""
+    names, todo = list(each.operands), [each.name]
+    while todo:
+        name = todo.pop()
+        names.append(name)
+        for user in where.users.get(name, []):
+            if user.opcode in ("collective-permute-done", "bitcast", "copy", "reshape"):
+                todo.append(user.name)
+    return names
+
+
+@dataclass
+class Pending:
+    """What has started and hasn't ended: which row starts it, by instruction."""
+
+    starts: dict[str, int] = field(default_factory=dict)
+
+    def ended(self, each: Instruction) -> int | None:
+        """Return the row whose work an instruction waits for; None if it waits for none."""
+        first = each.operands[0] if each.operands else ""
+        place = self.starts.get(first)
+        if place is not None and each.opcode.endswith("-update"):
+            self.starts[each.name] = place
+            return None
+        return place

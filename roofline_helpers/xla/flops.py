@@ -1,0 +1,611 @@
+"""FLOPs of an instruction: custom calls, products, the share of a fusion that is needed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from roofline_helpers.common.checks import ceil_div
+from roofline_helpers.xla.module import (
+    APPLYING,
+    ARITHMETIC,
+    FREE,
+    FREE_CALLS,
+    MOVING,
+    PRODUCTS,
+    SLICES,
+    TRANSCENDENTAL,
+    UPDATES,
+    VIEWS,
+    Computation,
+    Instruction,
+    Module,
+    Shape,
+    Site,
+    UnknownInstruction,
+)
+from roofline_helpers.xla.pallas import PallasKernel
+
+# --- Custom calls: what their authors declare, and what the calls of NVIDIA's libraries state ----
+
+
+def declared(each: Instruction) -> dict[str, Any] | None:
+    """Return the cost that the author of a custom call declares; None where there is none."""
+    if each.base != "custom-call":
+        return None
+    estimate = each.config.get("custom_call_config", {}).get("cost_estimate")
+    return estimate if isinstance(estimate, dict) else None
+
+
+def library_product(site: Site) -> tuple[Instruction, Shape, Shape] | None:
+    """Return the dot or convolution that a call of cuBLAS or cuDNN states that it does.
+
+    Also the shapes of its operands. None for every other call.
+    """
+    each, operands = site.instruction, site.operands
+    result = each.shape.parts[0] if each.shape.parts else each.shape
+    if each.target.startswith("__cublas$") and len(operands) >= 2:
+        stated = each.config.get("gemm_backend_config", each.config)
+        inner = stated.get("dot_dimension_numbers", {}).get("lhs_contracting_dimensions")
+        if inner is None:
+            return None
+        attributes = {"lhs_contracting_dims": ",".join(map(str, inner))}
+        return Instruction(each.name, "dot", result, (), attributes), operands[0], operands[1]
+    if "dim_labels" not in each.attributes or len(operands) < 2:
+        return None
+    first, second = operands[:2]
+    roles = {  # input, kernel and result of the forward convolution, whose window and labels count
+        "__cudnn$convForward": (first, second, result),
+        "__cudnn$convBackwardInput": (result, second, first),
+        "__cudnn$convBackwardFilter": (first, result, second),
+    }
+    for name, (lhs, rhs, out) in roles.items():
+        if each.target.startswith(name):
+            return Instruction(each.name, "convolution", out, (), each.attributes), lhs, rhs
+    return None
+
+
+def is_product(site: Site) -> bool:
+    """Return whether an instruction is a product of its first two operands: also a library's."""
+    opcode = site.instruction.opcode
+    return (opcode in PRODUCTS and len(site.operands) >= 2) or library_product(site) is not None
+
+
+def results(each: Instruction) -> Shape:
+    """Return what an instruction writes.
+
+    The instruction that starts an asynchronous pair also names its source, and a call of a library
+    also its scratch memory: both are left out.
+    """
+    parts = each.shape.parts
+    if each.opcode == "send":
+        return Shape(parts=())
+    if each.target.startswith(("__cublas$", "__cudnn$")) and parts and len(parts) > 1:
+        return Shape(parts=parts[:-1])  # the last is the library's scratch memory
+    if not each.opcode.endswith("-start") or not parts:
+        return each.shape
+    if each.opcode == "copy-start":  # (destination, source, context)
+        return parts[0]
+    if each.opcode == "all-reduce-start":  # results only
+        return each.shape
+    return parts[1] if len(parts) > 1 else parts[0]  # (sources, results, context …)
+
+
+PALLAS = ("tpu_custom_call", "mosaic_gpu", "mosaic_gpu_v2", "__gpu$xla.gpu.triton")
+"""Targets of custom calls that are Pallas kernels."""
+
+
+def counted_as(site: Site, kernels: Sequence[PallasKernel]) -> PallasKernel | None:
+    """Return the count of a Pallas kernel; None for other calls, and where there is none."""
+    each = site.instruction
+    if each.target not in PALLAS:
+        return None
+    dims = [shape.dims for shape in site.operands if shape.dims]
+    same = [
+        kernel
+        for kernel in kernels
+        if [one.shape for one in kernel.operands if one.shape and not one.result] == dims
+    ]
+    named = [
+        kernel for kernel in same if kernel.name and kernel.name in f"{each.name} {each.op_name}"
+    ]
+    counts = {(k.matrix_flops, k.vector_flops, k.reads, k.writes): k for k in named or same}
+    return next(iter(counts.values())) if len(counts) == 1 else None
+
+
+# --- FLOPs of products of matrices: dots, and convolutions of which some taps meet only padding --
+
+
+@dataclass(frozen=True)
+class Window:
+    """The window of one dimension: `low` is the padding before it, `base` spreads the input."""
+
+    size: int = 1
+    stride: int = 1
+    low: int = 0
+    base: int = 1
+    dilation: int = 1
+
+    def taps(self, size: int, out: int) -> int:
+        """Count the pairs (output position, window position) that meet an element of the input.
+
+        Parameters
+        ----------
+        size, out : int
+            Elements of the input and of the output along this dimension.
+        """
+        return _taps(size, out, self.size, self.stride, self.low, self.base, self.dilation)
+
+
+@lru_cache(maxsize=4096)
+def _taps(size: int, out: int, window: int, stride: int, low: int, base: int, dilation: int) -> int:
+    """Count taps: output o and tap k meet position o·stride + k·dilation − low of the input.
+
+    The input is spread out by `base`: an element at each multiple of it, zeros between and around.
+    """
+    total, last = 0, (size - 1) * base
+    step = math.gcd(stride, base)
+    period = base // step
+    inverse = pow(stride // step, -1, period) if period > 1 else 0
+    for k in range(window):
+        offset = k * dilation - low
+        if offset % step:
+            continue
+        first = (-offset // step * inverse) % period if period > 1 else 0  # smallest o that fits
+        least = max(0, -(offset // stride))  # o·stride + offset ≥ 0
+        most = min(out - 1, (last - offset) // stride)
+        if least > first:
+            first += ceil_div(least - first, period) * period
+        if most >= first:
+            total += (most - first) // period + 1
+    return total
+
+
+def windows_of(each: Instruction, dims: int) -> list[Window]:
+    """Read `window={size=3x3 stride=1x1 pad=1_1x1_1 lhs_dilate=1x1 rhs_dilate=1x1}`."""
+    text = each.attributes.get("window", "")
+    stated = dict(part.split("=", 1) for part in text.strip("{} ").split() if "=" in part)
+
+    def numbers(key: str, default: int) -> list[int]:
+        return [int(n) for n in stated[key].split("x")] if key in stated else [default] * dims
+
+    pads = stated["pad"].split("x") if "pad" in stated else ["0_0"] * dims
+    columns = (
+        numbers("size", 1),
+        numbers("stride", 1),
+        [int(pad.split("_")[0]) for pad in pads],
+        numbers("lhs_dilate", 1),
+        numbers("rhs_dilate", 1),
+    )
+    return [Window(*row) for row in zip(*columns, strict=True)]
+
+
+def dim_labels(each: Instruction) -> tuple[str, str, str]:
+    """Split `dim_labels=bf0_io0->bf0`: what each dimension of input, kernel and output is."""
+    operands, _, out = each.attributes["dim_labels"].partition("->")
+    lhs, _, rhs = operands.partition("_")
+    return lhs, rhs, out
+
+
+def spatial_windows(each: Instruction) -> dict[str, Window]:
+    """Return the window of each spatial dimension of a convolution, by its label.
+
+    A window's sizes are in the order of the labels' numbers, whatever the output's order is.
+    """
+    spatial = sorted(label for label in dim_labels(each)[2] if label.isdigit())
+    return dict(zip(spatial, windows_of(each, len(spatial)), strict=True))
+
+
+def slides(each: Instruction, operands: Sequence[Shape]) -> bool:
+    """Return whether a window has more than one tap at a position: then windows may overlap.
+
+    A dimension of the batch, which TPUs write as a window too, has one tap at each position.
+    """
+    if each.opcode != "convolution":
+        return False
+    left, _, out = dim_labels(each)
+    for label, window in spatial_windows(each).items():
+        size, positions = operands[0].dims[left.index(label)], each.shape.dims[out.index(label)]
+        if window.taps(size, positions) != positions:
+            return True
+    return False
+
+
+def matrix_flops(each: Instruction, lhs: Shape, rhs: Shape) -> int:
+    """Return the FLOPs of a dot or a convolution: two for each multiply-add that meets data.
+
+    Examples
+    --------
+    >>> from roofline_helpers.xla.module import parse
+    >>> dot = parse('''HloModule t
+    ... ENTRY %m (a: f32[4,8], b: f32[8,2]) -> f32[4,2] {
+    ...   %a = f32[4,8] parameter(0)
+    ...   %b = f32[8,2] parameter(1)
+    ...   ROOT %c = f32[4,2] dot(%a, %b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+    ... }''').entry
+    >>> matrix_flops(dot.root, *(each.shape for each in dot.parameters))
+    128
+    """
+    if each.opcode == "dot":
+        inner = math.prod(lhs.dims[d] for d in each.numbers("lhs_contracting_dims"))
+        return 2 * each.shape.elements * inner
+    left, right, out = dim_labels(each)
+    macs = lhs.dims[left.index("b")] // int(each.attributes.get("batch_group_count", 1))
+    macs *= rhs.dims[right.index("i")] * rhs.dims[right.index("o")]
+    for label, window in spatial_windows(each).items():
+        macs *= window.taps(lhs.dims[left.index(label)], each.shape.dims[out.index(label)])
+    return 2 * macs
+
+
+def sides(each: Instruction, lhs: Shape, rhs: Shape) -> tuple[int, ...]:
+    """Return m, n and k of a dot of two matrices; nothing for batches and convolutions."""
+    if each.opcode != "dot":
+        return ()
+    k = math.prod(lhs.dims[d] for d in each.numbers("lhs_contracting_dims"))
+    m, n = lhs.elements // k, rhs.elements // k
+    return (m, n, k) if m * n == each.shape.elements else ()
+
+
+def operand_types(each: Instruction, operands: Iterable[Shape]) -> str:
+    """Return the types and the precision of a product: "bf16", "f32 highest", "bf16×s8"."""
+    types = "×".join(dict.fromkeys(shape.dtype for shape in operands))
+    precision = each.attributes.get("operand_precision", "").strip("{}").split(",")[0]
+    return f"{types} {precision}".strip()
+
+
+# --- Which share of each value inside a fusion has to be computed or read ------------------------
+
+_HALVES = ("X64SplitLow", "X64SplitHigh")
+
+
+@dataclass(frozen=True)
+class InPlace:
+    """A result of a fusion that updates one of its parameters in place.
+
+    `update` is the name of the updating instruction ("" where a fusion inside does it), `buffer`
+    that of the parameter, and `share` is how much of the buffer is written.
+    """
+
+    update: str
+    buffer: str
+    share: float
+
+
+def in_place(program: Module, inner: Computation) -> dict[str, InPlace]:
+    """Return the results of a fusion that update a parameter in place, by name."""
+    updates = {}
+    for result in inner.results:
+        each = _through(result, program, inner)
+        if each.opcode == "fusion":
+            called = program.called(each, "calls")[0]
+            for inside in list(in_place(program, called).values())[:1]:
+                place = [p.name for p in called.parameters].index(inside.buffer)
+                buffer = _through(each.operands[place], program, inner)
+                if buffer.opcode == "parameter" and called.root.opcode != "tuple":
+                    updates[result] = InPlace("", buffer.name, inside.share)
+            continue
+        if each.opcode not in UPDATES:
+            continue
+        buffer = _through(each.operands[0], program, inner)
+        if buffer.opcode == "parameter" and buffer.shape.elements == each.shape.elements:
+            share = elements_updated(each, inner) / max(each.shape.leaves[0].elements, 1)
+            updates[result] = InPlace(each.name, buffer.name, min(share, 1.0))
+    return updates
+
+
+def _through(name: str, program: Module, where: Computation) -> Instruction:
+    """Follow a value back through what keeps its order: bitcasts, copies, conversions.
+
+    A fusion of nothing else is one of them: XLA for v7x puts the change of a tile into one.
+    """
+    each = where.by_name[name]
+    while each.operands:
+        if each.opcode == "fusion":
+            [called, *_] = program.called(each, "calls")
+            if _through(called.root.name, program, called).name != called.parameters[0].name:
+                break
+        elif each.opcode not in VIEWS or _reorders(each, where):
+            break
+        each = where.by_name[each.operands[0]]
+    return each
+
+
+def _reorders(each: Instruction, where: Computation) -> bool:
+    """Return whether a transpose or copy changes the order in memory: then all of it moves."""
+    if each.opcode not in ("transpose", "copy"):
+        return False
+    before, after = where.by_name[each.operands[0]].shape, each.shape
+    if not before.order or not after.order:
+        return False
+    axes = each.numbers("dimensions") or tuple(range(len(after.dims)))
+    written = [axes[d] for d in after.order if after.dims[d] > 1]
+    return written != [d for d in before.order if before.dims[d] > 1]
+
+
+def elements_updated(each: Instruction, where: Computation) -> int:
+    """Return the elements that a dynamic-update-slice or scatter writes."""
+    update = 1 if each.opcode == "dynamic-update-slice" else -(len(each.operands) // 2)
+    return where.by_name[each.operands[update]].shape.elements
+
+
+def combines(program: Module, each: Instruction) -> bool:
+    """Return whether an update reads what it writes to: a scatter whose combiner uses it."""
+    if each.opcode != "scatter":
+        return False
+    inner = program.called(each, "to_apply", "scatter")[0]
+    return any(p.name in inner.users for p in inner.parameters[: len(inner.parameters) // 2])
+
+
+def parameter_shares(program: Module, inner: Computation, share: float = 1) -> list[float]:
+    """Return which share of each parameter of a fusion is read, for a `share` of its result."""
+    needed = shares_needed(program, inner, share)
+    return [needed[parameter.name] for parameter in inner.parameters]
+
+
+def operand_shares(site: Site) -> list[float]:
+    """Return which share of each operand a kernel reads, as far as its fusion tells."""
+    if site.fused is None:
+        half = site.instruction.target in _HALVES  # of complex numbers, or of a wide integer
+        return [0.5 if half else 1.0] * len(site.instruction.operands)
+    return parameter_shares(site.program, site.fused)
+
+
+def shares_needed(program: Module, inner: Computation, share: float = 1) -> dict[str, float]:
+    """Return which share of each value inside a fusion has to be computed or read.
+
+    From the result backwards: whoever uses a value needs as much of it as is needed of its own
+    result, but a slice needs only what it cuts out, and an update in place needs nothing of the
+    buffer that it updates (a scatter that adds needs what it adds to).
+    """
+    whole = dict.fromkeys(inner.by_name, 0.0)
+    cut: dict[str, dict[Any, float]] = {name: {} for name in inner.by_name}
+    updating = {update.update for update in in_place(program, inner).values()}
+    needed: dict[str, float] = {}
+    key: tuple[Any, ...]
+    whole[inner.root.name] = share
+    for each in reversed(inner.instructions):
+        mine = needed[each.name] = min(1.0, whole[each.name] + sum(cut[each.name].values()))
+        if mine == 0:
+            continue
+        for position, (operand, part) in enumerate(_asked(program, each, mine)):
+            elements = max(inner.by_name[operand].shape.leaves[0].elements, 1)
+            if position == 0 and each.opcode in SLICES:
+                key = (each.opcode, each.attributes.get("slice"), each.operands[1:])
+                piece = mine * min(1.0, each.shape.elements / elements)
+            elif position == 0 and each.name in updating:
+                key = (each.name,)
+                adds = combines(program, each)
+                piece = mine * min(1.0, elements_updated(each, inner) / elements) if adds else 0.0
+            else:
+                whole[operand] = max(whole[operand], part)
+                continue
+            cut[operand][key] = max(cut[operand].get(key, 0.0), piece)
+    # Views pass a share on unchanged, so they need nothing more
+    return needed
+
+
+def _asked(program: Module, each: Instruction, share: float) -> list[tuple[str, float]]:
+    """Return each operand, and the share of it that a share of the result asks for."""
+    parts = [share] * len(each.operands)
+    if each.opcode == "fusion":
+        parts = parameter_shares(program, program.called(each, "calls")[0], share)
+    elif each.opcode == "broadcast":
+        parts = [1.0]
+    return list(zip(each.operands, parts, strict=True))
+
+
+# --- FLOPs of one instruction, by unit -----------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Flops:
+    """FLOPs by unit. `declared` are those that a custom call states without naming a unit.
+
+    Examples
+    --------
+    >>> (Flops(matrix=8, vector=2) + Flops(vector=3)).vector
+    5
+    """
+
+    matrix: int | float = 0
+    vector: int | float = 0
+    transcendentals: int | float = 0
+    declared: int | float = 0
+    unknown: tuple[str, ...] = ()
+
+    def __add__(self, other: Flops) -> Flops:
+        return Flops(
+            self.matrix + other.matrix,
+            self.vector + other.vector,
+            self.transcendentals + other.transcendentals,
+            self.declared + other.declared,
+            self.unknown + other.unknown,
+        )
+
+    def __mul__(self, times: float) -> Flops:
+        return Flops(
+            self.matrix * times,
+            self.vector * times,
+            self.transcendentals * times,
+            self.declared * times,
+            self.unknown,
+        )
+
+
+def flops_of(site: Site, share: float = 1) -> Flops:
+    """Return the FLOPs of an instruction of which a `share` of the elements is needed.
+
+    Raises
+    ------
+    UnknownInstruction
+        Its opcode is not known here.
+    """
+    each, opcode = site.instruction, site.instruction.base
+    n = each.shape.leaves[0].elements if each.shape.leaves else 0
+    if opcode == "fusion":
+        return _fused(site, share)
+    if opcode in FREE or opcode in MOVING:
+        return Flops()
+    if opcode in ARITHMETIC:
+        return Flops(vector=n) * share
+    if opcode in TRANSCENDENTAL:
+        return Flops(vector=n, transcendentals=n) * share
+    if opcode in PRODUCTS:
+        lhs, rhs = site.operands[:2]
+        return Flops(matrix=matrix_flops(each, lhs, rhs)) * share
+    if opcode in APPLYING:
+        return _applied(site) * share
+    if opcode == "custom-call":
+        return _of_call(site)
+    return _of_algebra(site)
+
+
+def _products(site: Site) -> Iterator[tuple[Instruction, Shape, Shape]]:
+    for part in site.parts():
+        if part.instruction.opcode in PRODUCTS:
+            yield part.instruction, part.operands[0], part.operands[1]
+        elif part.instruction.opcode == "custom-call":
+            product = library_product(part)
+            if product is not None:
+                yield product
+
+
+def matrix_types(site: Site) -> tuple[str, ...]:
+    """Return the types and the precision of a kernel's products: "bf16", "f32 highest"."""
+    types = (operand_types(each, operands) for each, *operands in _products(site))
+    return tuple(dict.fromkeys(types))
+
+
+def matmul_sides(site: Site) -> tuple[int, ...]:
+    """Return m, n and k of a kernel's only product, if that is of two matrices."""
+    found = [sides(*product) for product in _products(site)]
+    return found[0] if len(found) == 1 else ()
+
+
+REAL = frozenset({"real", "imag", "complex"})  # these take complex numbers apart
+_COMPUTING = (ARITHMETIC | TRANSCENDENTAL | PRODUCTS | {"reduce", "reduce-window"}) - REAL
+
+
+def is_complex(site: Site) -> bool:
+    """Return whether it computes with complex numbers, whose real operations are not counted."""
+    leaves = (leaf for shape in site.operands for leaf in shape.leaves)
+    return site.instruction.opcode in _COMPUTING and any(
+        leaf.dtype in ("c64", "c128") for leaf in leaves
+    )
+
+
+def _fused(site: Site, share: float) -> Flops:
+    inner = site.program.called(site.instruction, "calls")[0]
+    needed = shares_needed(site.program, inner, share)
+    total = Flops()
+    for part in inner.instructions:
+        total += flops_of(Site(site.program, inner, part), needed[part.name])
+    return total
+
+
+def _once(site: Site, inner: Computation) -> Flops:
+    """Return the FLOPs of applying a small computation once."""
+    total = Flops()
+    for part in inner.instructions:
+        total += flops_of(Site(site.program, inner, part))
+    return total
+
+
+def _applied(site: Site) -> Flops:
+    """Return the FLOPs of an instruction that applies a small computation many times."""
+    each, operands = site.instruction, site.operands
+    operand = operands[0]
+    per = Flops()
+    for inner in site.program.called(each, "to_apply", "scatter"):
+        per += _once(site, inner)
+    if each.opcode == "reduce":
+        return per * operand.elements
+    if each.opcode == "map":
+        return per * each.shape.elements
+    if each.opcode == "scatter":  # operands, indices, updates
+        return per * operands[-(len(operands) // 2)].elements
+    if each.opcode == "reduce-window":
+        return per * _windowed(each, operand)
+    if each.opcode == "select-and-scatter":  # a compare for each tap, an add for each window
+        source = operands[1]
+        return Flops(vector=math.prod(_taps_of(each, operand, source))) + per * source.elements
+    axis = (each.numbers("dimensions") or (0,))[0]  # sort: ⌈log₂ n⌉ compares an element
+    return per * (operand.elements * math.ceil(math.log2(max(operand.dims[axis], 2))))
+
+
+def _taps_of(each: Instruction, operand: Shape, out: Shape) -> list[int]:
+    """Return the taps of each dimension of a window that moves over an operand."""
+    moving = windows_of(each, len(out.dims))
+    sizes = zip(moving, operand.dims, out.dims, strict=True)
+    return [window.taps(size, positions) for window, size, positions in sizes]
+
+
+def _windowed(each: Instruction, operand: Shape) -> int:
+    """Return the elements that a reduce-window takes in.
+
+    Where every window holds the whole dimension, it is one reduction, kept as a broadcast (v7x
+    writes the maximum of a softmax so): its elements count once.
+    """
+    out = each.shape.leaves[0]
+    sizes = zip(_taps_of(each, operand, out), operand.dims, out.dims, strict=True)
+    return math.prod(size if taps == size * positions else taps for taps, size, positions in sizes)
+
+
+_ALGEBRA: Mapping[str, Callable[[int, int, int], float]] = {
+    "Cholesky": lambda many, m, n: many * n**3 / 3,
+    "LuDecompositionBlock": lambda many, m, n: many * (m * n**2 - n**3 / 3),
+    "QrDecompositionBlock": lambda many, m, n: many * (2 * m * n**2 - 2 * n**3 / 3),
+    "CompactWyHelper": lambda many, m, n: many * n**3 / 3,
+    "InvertDiagBlocksLowerTriangular": lambda many, m, n: many * n**3 / 3,
+    "InvertDiagBlocksUpperTriangular": lambda many, m, n: many * n**3 / 3,
+}
+"""FLOPs of the TPU's own calls of linear algebra, for so many m × n matrices, by the textbooks:
+G. Golub, C. Van Loan, Matrix Computations, 4th ed., sections 3.2 (LU), 4.2 (Cholesky) and 5.2 (QR);
+a triangle of n takes n³/3 to invert, and n³/3 to become the T of a product of reflections."""
+
+
+def _sides(site: Site) -> tuple[int, int, int]:
+    """Return how many matrices a call of linear algebra takes, and their rows and columns."""
+    dims = max((shape.dims for shape in site.operands), key=lambda dims: (len(dims) > 1, dims))
+    *many, m, n = dims if len(dims) > 1 else (1, *dims)
+    return math.prod(many), max(m, n), min(m, n)
+
+
+def _of_call(site: Site) -> Flops:
+    """Return what a custom call declares; undeclared is unknown, never 0."""
+    each = site.instruction
+    if each.target in FREE_CALLS or each.target.startswith("X64"):  # X64…: split and join numbers
+        return Flops()
+    if each.target in _ALGEBRA:
+        return Flops(vector=_ALGEBRA[each.target](*_sides(site)))
+    cost = declared(each)
+    if cost is None:
+        product = library_product(site)
+        if product is not None:
+            return Flops(matrix=matrix_flops(*product))
+        return Flops(unknown=(each.name if each.target == "tpu_custom_call" else each.target,))
+    return Flops(
+        declared=float(cost.get("flops", 0)),
+        vector=float(cost.get("transcendentals", 0)),
+        transcendentals=float(cost.get("transcendentals", 0)),
+    )
+
+
+def _of_algebra(site: Site) -> Flops:
+    """Return the FLOPs of a Fourier transform or of linear algebra, by the textbooks' counts."""
+    each = site.instruction
+    first = site.operands[0] if site.operands else each.shape
+    side = first.dims[-1] if first.dims else 1
+    if each.opcode == "fft":  # 5 n log₂ n
+        points = math.prod(each.numbers("fft_length")) or 1
+        return Flops(vector=5 * each.shape.elements * math.log2(max(points, 1)))
+    if each.opcode == "cholesky":
+        return Flops(vector=first.elements * side / 3)
+    if each.opcode == "triangular-solve":
+        return Flops(vector=each.shape.elements * side)
+    raise UnknownInstruction(
+        f"opcode {each.base!r} of {each.name} is not known to roofline_helpers.xla"
+    )

@@ -1,0 +1,731 @@
+"""Kernels of a compiled program: the roofline over each, groups of them, when they run."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from roofline_helpers import chips, network
+from roofline_helpers.common.checks import BadValue, RooflineError, UnknownName, name_of
+from roofline_helpers.common.dtypes import dtype as dtype_of
+from roofline_helpers.evidence import files
+from roofline_helpers.roofline import Kernel, Roofline
+from roofline_helpers.roofline.model import NETWORK, bound_of
+from roofline_helpers.work import Work
+from roofline_helpers.xla.collectives import Collective, whole
+from roofline_helpers.xla.ledger import Row
+from roofline_helpers.xla.targets import assumed_vector_peak, clock_of, split_layout
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+# --- The least time of a program's exchanges on the links between its devices --------------------
+
+_ALIKE = {"ragged-all-to-all": "all-to-all", "collective-broadcast": "all-gather"}
+
+
+@dataclass(frozen=True)
+class Links:
+    """What joins the devices of a program: the chip, the layout of the slice, and its mesh.
+
+    Examples
+    --------
+    >>> from roofline_helpers.xla import records
+    >>> gather = records()["shard-fsdp-8192", "v5e"].collectives[0]
+    >>> Links("v5e", "4x4", {"data": 16}, 16).latency_bound(gather)
+    False
+    """
+
+    chip: str
+    topology: str
+    mesh: Mapping[str, int]
+    devices: int
+
+    def _axes(self, ceilings: str) -> dict[str, tuple[network.Axis, ...]]:
+        """Return the axes of the network that each axis of the mesh runs along; {} if unknown."""
+        slices, layout = split_layout(self.topology)
+        shapes = [layout or None, *([self.devices] if slices == 1 else [])]
+        for shape in shapes if self.mesh and self.devices > 1 else ():
+            for cores in (True, False):
+                with contextlib.suppress(RooflineError):
+                    slice_ = network.topology(
+                        self.chip, shape, slices=slices, cores=cores, ceilings=ceilings
+                    )
+                    laid = slice_.mesh(dict(self.mesh))
+                    split = any(axis.whole for axes in laid.values() for axis in axes)
+                    return _in_order(slice_, self.mesh) if split else laid
+        return {}
+
+    @cached_property
+    def _published(self) -> dict[str, tuple[network.Axis, ...]]:
+        return self._axes("published")
+
+    @cached_property
+    def _reached(self) -> dict[str, tuple[network.Axis, ...]]:
+        return self._axes("reached")
+
+    def seconds(self, exchange: Collective, *, reached: bool = False) -> float | None:
+        """Return the least seconds of one launch, by published or reached rates, where known."""
+        timed = _timed(exchange, self._reached if reached else self._published)
+        return None if timed is None else timed.seconds
+
+    def latency_bound(self, exchange: Collective) -> bool:
+        """Return whether steps take longer than bytes, by what links really reach."""
+        timed = _timed(exchange, self._reached)
+        return timed is not None and timed.latency > timed.transfer
+
+
+def _in_order(
+    slice_: network.Topology, mesh: Mapping[str, int]
+) -> dict[str, tuple[network.Axis, ...]]:
+    """Return the axes of a mesh that JAX can't keep on whole axes of the torus.
+
+    Its devices are in the layout's own order (`targets.placed`): hosts of 2 × 2 chips, along the
+    first axis, then along the next.
+    """
+    cores = [axis for axis in slice_.axes if axis.network == "core"]
+    torus = [axis for axis in slice_.fast if axis.kind in ("ring", "line")]
+    plane = [axis for axis in torus[:2] if axis.size % 2 == 0]
+    runs = [axis.outer(axis.size // 2) if axis in plane else axis for axis in slice_.axes]
+    hosts = [axis.inner(2) for axis in plane]
+    runs = [*cores, *hosts, *(axis for axis in runs if axis not in cores)]
+    laid: dict[str, tuple[network.Axis, ...]] = {}
+    for name, size in reversed(list(mesh.items())):
+        laid[name] = ()
+        for at, run in enumerate(runs):
+            part = math.gcd(size, run.size)
+            laid[name] += (run.inner(part),) if part > 1 else ()
+            runs[at] = run.outer(run.size // part)
+            size //= part
+    return laid
+
+
+def _timed(
+    exchange: Collective, axes: Mapping[str, tuple[network.Axis, ...]]
+) -> network.Collective | None:
+    names = exchange.axis.split(", ") if exchange.axis else []
+    over = tuple(axis for name in names for axis in axes.get(name, ()))
+    if not over or any(name not in axes for name in names):
+        return None
+    if exchange.kind == "collective-permute":
+        if len(over) > 1 or abs(exchange.hops) >= over[0].size:  # a ring that bends: one link each
+            return network.send(exchange.bytes_in, over[0])
+        return network.permute(exchange.bytes_in, over[0], hops=abs(exchange.hops) or 1)
+    whole = {
+        "all-gather": exchange.bytes_out,
+        "all-to-all": exchange.bytes_in * exchange.group_size,
+    }
+    kind = _ALIKE.get(exchange.kind, exchange.kind)
+    return network.collective(kind, whole.get(kind, exchange.bytes_in), over)
+
+
+# --- One kernel of a compiled program, and the roofline over it ----------------------------------
+
+
+@dataclass(frozen=True)
+class CompiledKernel(Kernel):
+    """One kernel of a compiled program: totals over all its launches.
+
+    FLOPs are None where a custom call does not declare them; the times then hold what is known.
+    `read` and `written` are bytes by memory level. The three times are None where they are not
+    known: the roofline's (`roof_seconds`), that of the compiler's cycles, and XLA's.
+
+    Parameters
+    ----------
+    work : hlo.Row
+        What the program says of one launch.
+    roof : Roofline or None
+        The device's ceilings, for the types that its products run in.
+    launches : int
+        How often it runs – the product of the trip counts of the loops around it.
+    chip : hardware.Chip or None
+        One device.
+    xla_seconds : float, optional
+        XLA's `optimal_seconds`, which it gives for a program of a single kernel only.
+    link_seconds : float, optional
+        Least seconds of one launch's exchange on the links that it runs along. By default its
+        bytes over all links of the chip at once.
+
+    Examples
+    --------
+    >>> from roofline_helpers.xla import records
+    >>> kernel = records()["fuse-chain", "v6e"].kernels[0]
+    >>> kernel.name, kernel.hbm_bytes, kernel.bound
+    ('add_maximum_fusion', 402653184, 'memory')
+    """
+
+    work: Row
+    chip: chips.Chip | None = None
+    xla_seconds: float | None = None
+    link_seconds: float | None = None
+
+    @classmethod
+    def of(
+        cls,
+        row: Row,
+        chip: chips.Chip | None,
+        xla_seconds: float | None = None,
+        links: Links | None = None,
+    ) -> CompiledKernel:
+        """Return the kernel that a row of a program is on a device."""
+        roof = None if chip is None else chip_roofline(chip, row.matrix_types)
+        exchange = row.collective
+        seconds = None if exchange is None or links is None else links.seconds(exchange)
+        return cls(row, roof, row.launches, chip, xla_seconds, seconds)
+
+    @cached_property
+    def times(self) -> dict[str, float]:
+        """Seconds that each ceiling alone would take, by name; "network" by the links it uses."""
+        times = dict(super().times)
+        if self.link_seconds is not None and self.roof is not None:
+            times[NETWORK] = self.link_seconds * self.launches
+        return times
+
+    def ceilings(self, *, reached: bool = False) -> Roofline | None:
+        """Return the ceilings over it, as published or as they were reached."""
+        if self.chip is None or not reached:
+            return self.roof
+        return chip_roofline(self.chip, self.row.matrix_types, reached=True)
+
+    @property
+    def bound(self) -> str | None:
+        """What bounds it – "memory", "compute" or "network".
+
+        None where its FLOPs are unknown, and where it differs by `times_at_most`.
+        """
+        if self.work.flops.unknown or self.depends or self.limit is None:
+            return None
+        return bound_of(self.limit)
+
+    @property
+    def row(self) -> Row:
+        """What the program says of one launch."""
+        return self.work
+
+    @property
+    def name(self) -> str:
+        """Its name in the compiled program."""
+        return self.row.name
+
+    @property
+    def operations(self) -> Mapping[str, int]:
+        """What happens inside, opcode by opcode."""
+        return self.row.operations
+
+    @property
+    def matrix_flops(self) -> float:
+        """FLOPs of matrix products, and those that a custom call declares without a unit."""
+        return self.row.matrix_flops * self.launches
+
+    @property
+    def vector_flops(self) -> float:
+        """FLOPs of everything else, transcendentals included."""
+        return self.row.vector_flops * self.launches
+
+    @property
+    def transcendentals(self) -> float:
+        """Exponentials and their like."""
+        return self.row.flops.transcendentals * self.launches
+
+    @property
+    def flops(self) -> float | None:
+        """All FLOPs; None if some are unknown."""
+        return None if self.row.flops.unknown else self.matrix_flops + self.vector_flops
+
+    @property
+    def read(self) -> dict[str, int]:
+        """Bytes read, by memory level."""
+        return {level: n * self.launches for level, n in self.row.read.items()}
+
+    @property
+    def written(self) -> dict[str, int]:
+        """Bytes written, by memory level."""
+        return {level: n * self.launches for level, n in self.row.written.items()}
+
+    @property
+    def traffic(self) -> dict[str, float]:
+        """Bytes read and written, by memory level, and bytes sent to other devices."""
+        return {level: n * self.launches for level, n in self.row.traffic.items()}
+
+    @property
+    def hbm_bytes(self) -> int:
+        """Bytes read from and written to HBM, every operand counted once."""
+        return self.row.bytes * self.launches
+
+    @property
+    def most_bytes(self) -> int:
+        """Bytes of HBM at most: more than `hbm_bytes` where data choose blocks (Pallas)."""
+        most = self.row.most_bytes
+        return self.hbm_bytes if most is None else most * self.launches
+
+    @cached_property
+    def times_at_most(self) -> dict[str, float]:
+        """`times` with `most_bytes`, and vector work at an assumed peak where none is published."""
+        if self.roof is None or self.chip is None:
+            return self.times
+        times = {**self.times}
+        if self.row.most_bytes is not None:
+            times["hbm"] = self.most_bytes / self.roof.bandwidth
+        assumed = assumed_vector_peak(self.chip)
+        if assumed is not None and self.vector_flops:
+            times["vector"] = self.vector_flops / assumed[0]
+        return times
+
+    @property
+    def most_seconds(self) -> float | None:
+        """Least seconds by `times_at_most`; None where the device is not known."""
+        return None if self.roof is None else max(self.times_at_most.values(), default=0.0)
+
+    @property
+    def most_limit(self) -> str | None:
+        """The ceiling that it meets first by `times_at_most`."""
+        return max(self.times_at_most, key=lambda each: self.times_at_most[each], default=None)
+
+    @property
+    def depends(self) -> bool:
+        """Whether `limit` and `most_limit` are bounds of two kinds, so that there is no verdict."""
+        ends = {bound_of(limit) for limit in (self.limit, self.most_limit) if limit is not None}
+        return len(ends) > 1
+
+    @property
+    def limits(self) -> str:
+        """The ceilings that it may meet first: `limit`, and `most_limit` where it depends."""
+        return f"{self.limit} or {self.most_limit}" if self.depends else self.limit or ""
+
+    @property
+    def tiled_bytes(self) -> int:
+        """HBM bytes with the re-reads that the tiles imply, where they are known."""
+        again = self.row.tile_read
+        read = self.row.read.get("hbm", 0) if again is None else max(again, 0)
+        return (read + self.row.written.get("hbm", 0)) * self.launches
+
+    @property
+    def intensity(self) -> float | None:
+        """FLOPs over HBM bytes; None where FLOPs are unknown or nothing crosses HBM."""
+        return self.flops / self.hbm_bytes if self.flops is not None and self.hbm_bytes else None
+
+    @property
+    def cycle_seconds(self) -> float | None:
+        """The compiler's own estimate – its cycles at the chip's clock."""
+        ticks = clock_of(self.chip)
+        if self.row.cycles is None or ticks is None:
+            return None
+        return self.row.cycles * self.launches / ticks[0]
+
+    @property
+    def cycles_hold(self) -> bool:
+        """Whether cycles were held against published times of such kernels – large products."""
+        return self.row.cycles is not None and self.row.matrix_flops >= files.HELD_FROM
+
+    def as_work(self) -> Work:
+        """Return the kernel as a `Work`, for plots and rooflines.
+
+        Raises
+        ------
+        BadValue
+            It moves no bytes of HBM.
+        """
+        if not self.hbm_bytes:
+            raise BadValue(f"{self.name} moves no bytes of HBM: it has no place on this roofline")
+        read, written = self.read.get("hbm", 0), self.written.get("hbm", 0)
+        return Work(
+            self.name,
+            reads={"operands": read} if read else {},
+            writes={"results": written} if written else {},
+            matrix_flops=self.matrix_flops,
+            vector_flops=self.vector_flops,
+            transcendentals=self.transcendentals,
+            dtype=main_dtype(self.row.matrix_types) or "fp32",
+        )
+
+
+def chip_roofline(
+    chip: chips.Chip, matrix_types: Sequence[str], *, reached: bool = False
+) -> Roofline | None:
+    """Return the roofline of a device for products as HLO states them.
+
+    Parameters
+    ----------
+    chip : hardware.Chip
+        One device.
+    matrix_types : sequence of str
+        For instance ``["f32 highest"]``, six passes over a TPU's bf16 unit.
+    reached : bool
+        Measured ceilings where there are any, instead of published ones.
+
+    Returns
+    -------
+    Roofline or None
+        Its peak is that of the slowest of these products, and of bf16 where there is none. None
+        where the bandwidth of HBM is not published.
+    """
+    if reached:
+        chip = _reached(chip)
+    vector = chip.vector.get("fp32")
+    link = chip.links.get("ici") or chip.links.get("nvlink")
+    bandwidth = chip.memory["hbm"].bandwidth
+    if bandwidth is None:
+        return None
+    return Roofline(
+        peak=_matrix_peak(chip, matrix_types),
+        levels={"hbm": bandwidth.value},
+        vector=vector.value if vector else None,
+        network=float(link) if link else None,
+        floor=chip.floor.value if chip.floor else None,
+        name=" ".join([chip.name, *matrix_types]),
+    )
+
+
+def _reached(chip: chips.Chip) -> chips.Chip:
+    """Return a chip whose peaks and bandwidth are those that were reached, where any were."""
+    stream, hbm = chip.reached.stream(), chip.memory["hbm"]
+    matrix, measured = dict(chip.matrix), chip.reached.matrix
+    if "bf16" in measured and "fp32" in matrix and "tf32" not in matrix:  # passes over that unit
+        share = measured["bf16"].value / matrix["bf16"].value
+        matrix["fp32"] = replace(matrix["fp32"], value=matrix["fp32"].value * share)
+    return replace(
+        chip,
+        matrix={**matrix, **measured},
+        vector={**chip.vector, **chip.reached.vector},
+        memory={**chip.memory, "hbm": replace(hbm, bandwidth=stream or hbm.bandwidth)},
+    )
+
+
+def main_dtype(matrix_types: Sequence[str]) -> str | None:
+    """Return the type of the first product of a kernel, in this package's words; None without."""
+    return _dtypes(matrix_types[0])[0] if matrix_types else None
+
+
+def _matrix_peak(chip: chips.Chip, matrix_types: Sequence[str]) -> float:
+    """Return the FLOP/s of the slowest of these products."""
+    wide = chip.matrix["bf16" if "bf16" in chip.matrix else next(iter(chip.matrix))].value
+    table = {name: figure.value for name, figure in {**chip.vector, **chip.matrix}.items()}
+    peaks = []
+    for product in matrix_types:
+        names, precision = _dtypes(product), product.partition(" ")[2]
+        if chip.kind == "tpu" and "fp32" in names:
+            peaks.append(wide / {"high": 3, "highest": 6}.get(precision, 1))  # bf16 passes
+            continue
+        if names == ["fp32"] and not precision and "tf32" in chip.matrix:
+            names = ["tf32"]  # JAX's default on GPUs
+        peaks.append(min(table.get(name, wide) for name in names))
+    return min(peaks, default=wide)
+
+
+_HLO_DTYPES = {"u8": "int8", "u4": "int4", "u32": "int32", "u16": "int16", "u64": "int64"}
+
+
+def _dtypes(product: str) -> list[str]:
+    """Return the types of a product such as "bf16×s8 highest", in this package's words."""
+    return [_dtype(name) for name in product.split()[0].split("×")]
+
+
+def _dtype(name: str) -> str:
+    if name.startswith(("f8", "f4")):
+        return f"fp{name[1]}"
+    try:
+        return dtype_of(_HLO_DTYPES.get(name, name))
+    except UnknownName:
+        return "fp32"  # complex numbers and rarer types run as fp32
+
+
+# --- Kernels that belong together: by scope, by line of code, by what they do. Slow ones first ---
+
+NOWHERE = "(no scope)"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Kernels of one scope, line or role: totals over all their launches.
+
+    `seconds` is the roof's least time of those that nothing overlaps, `cycle_seconds` the
+    compiler's own where it gives one.
+
+    Examples
+    --------
+    >>> from roofline_helpers.xla import records
+    >>> group = records()["attention-1024", "v5e"].groups("role")[0]
+    >>> group.name, len(group.kernels)
+    ('matmul bqhd,bkhd->bhqk with k, q, with a reduction', 1)
+    """
+
+    name: str
+    kernels: tuple[CompiledKernel, ...]
+
+    @property
+    def seconds(self) -> float:
+        """Least seconds of the kernels that run by themselves."""
+        alone = (kernel for kernel in self.kernels if not kernel.row.overlaps)
+        return sum(kernel.roof_seconds or 0.0 for kernel in alone)
+
+    @property
+    def cycle_seconds(self) -> float:
+        """Seconds of the compiler's cycles, as far as it gives them."""
+        return sum(kernel.cycle_seconds or 0.0 for kernel in self.kernels)
+
+    @property
+    def longest(self) -> float:
+        """The larger of both times: neither alone tells of every kernel."""
+        return max(self.seconds, self.cycle_seconds)
+
+    @property
+    def flops(self) -> float:
+        """FLOPs, as far as they are known."""
+        return sum(kernel.matrix_flops + kernel.vector_flops for kernel in self.kernels)
+
+    @property
+    def matrix_flops(self) -> float:
+        """FLOPs of products of matrices."""
+        return sum(kernel.matrix_flops for kernel in self.kernels)
+
+    @property
+    def hbm_bytes(self) -> int:
+        """Bytes of the main memory."""
+        return sum(kernel.hbm_bytes for kernel in self.kernels)
+
+    @property
+    def limit(self) -> str:
+        """The ceiling that most of its time goes to; "" where nothing takes any."""
+        by_limit: dict[str, float] = {}
+        for kernel in self.kernels:
+            if kernel.limit and not kernel.row.overlaps:
+                by_limit[kernel.limit] = by_limit.get(kernel.limit, 0.0) + (
+                    kernel.roof_seconds or 0
+                )
+        return max(by_limit, key=lambda name: by_limit[name], default="")
+
+    @property
+    def line(self) -> str:
+        """The line of code that takes most of its time; "" where none is known."""
+        by_line: dict[str, float] = {}
+        for kernel in self.kernels:
+            if kernel.row.source is not None:
+                line = str(kernel.row.source)
+                by_line[line] = by_line.get(line, 0.0) + (kernel.roof_seconds or 0.0)
+        return max(by_line, key=lambda line: by_line[line], default="")
+
+
+def place_of(row: Row) -> str:
+    """Return where a kernel belongs, in words: its scope, else its function, and its pass."""
+    where = row.scope or (row.source.function if row.source is not None else "") or NOWHERE
+    return where if row.step == "forward" else f"{where} ({row.step})"
+
+
+_KEYS: Mapping[str, Callable[[Row], str]] = {
+    "scope": place_of,
+    "line": lambda row: str(row.source or "(no line)"),
+    "role": lambda row: row.role or row.name,
+}
+
+
+def grouped(kernels: Sequence[CompiledKernel], by: str) -> tuple[Group, ...]:
+    """Return the groups of a program's kernels, those that take longest first.
+
+    Parameters
+    ----------
+    kernels : sequence of CompiledKernel
+        A program's.
+    by : {"scope", "line", "role"}
+        What kernels of one group have in common.
+
+    Raises
+    ------
+    UnknownName
+        Another way to group.
+    """
+    key = _KEYS[name_of("way to group kernels", by, _KEYS)]
+    parts: dict[str, list[CompiledKernel]] = {}
+    for kernel in kernels:
+        parts.setdefault(key(kernel.row), []).append(kernel)
+    groups = [Group(name, tuple(members)) for name, members in parts.items()]
+    return tuple(sorted(groups, key=lambda group: (-group.longest, -group.hbm_bytes)))
+
+
+# --- When kernels and exchanges run, by the compiled schedule: what of the network hides, wha…
+
+COMPUTE = "compute"
+
+
+@dataclass(frozen=True)
+class Span:
+    """A kernel or an exchange from `start` to `end`, in seconds since the program began.
+
+    `lane` is "compute" or "network"; of a kernel in a loop all turns are drawn as one span.
+
+    Examples
+    --------
+    >>> Span("fusion.1", "matmul", "kernels", 0.0, 2e-6, 1).end
+    2e-06
+    """
+
+    name: str
+    role: str
+    lane: str
+    start: float
+    end: float
+    launches: int = 1
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One exchange of a program, over all its launches: its time, and how much of it shows.
+
+    `seconds` is its least time on the links, `exposed` what the program waits for it at least;
+    `latency_bound` says that its steps take longer than its bytes, by what links really reach.
+
+    Examples
+    --------
+    >>> from roofline_helpers.xla import records
+    >>> exchange = records()["shard-fsdp-8192", "v5e"].exchanges[0]
+    >>> exchange.collective.kind, exchange.hidden >= 0
+    ('all-gather', True)
+    """
+
+    collective: Collective
+    role: str
+    source: str
+    seconds: float
+    exposed: float
+    latency_bound: bool = False
+
+    @property
+    def hidden(self) -> float:
+        """Seconds that pass while other work is done."""
+        return max(self.seconds - self.exposed, 0.0)
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Spans in the order in which they start, and what each row of the program waits for.
+
+    `busy` are the seconds for which links are used, by axis and direction.
+
+    Examples
+    --------
+    >>> from roofline_helpers.xla import records
+    >>> timeline = records()["shard-fsdp-8192", "v5e"].timeline
+    >>> timeline.spans[0].start
+    0.0
+    """
+
+    spans: tuple[Span, ...]
+    exposed: tuple[float, ...]
+    busy: Mapping[str, float]
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw kernels and exchanges in time, what is exposed apart from what is hidden.
+
+        Raises
+        ------
+        BadValue
+            Nothing takes time: the device is not in the chip table.
+        """
+        from roofline_helpers import plot
+
+        return plot.timeline(self.spans, ax=ax)
+
+    @property
+    def seconds(self) -> float:
+        """When the last one ends."""
+        return max((span.end for span in self.spans), default=0.0)
+
+
+@dataclass
+class _Clock:
+    """The time of the program, and until when each lane of the network is busy."""
+
+    now: float = 0.0
+    free: dict[str, float] = field(default_factory=dict)
+    busy: dict[str, float] = field(default_factory=dict)
+    spans: list[Span] = field(default_factory=list)
+
+    def exchange(self, kernel: CompiledKernel) -> float:
+        """Start an exchange as soon as its links are free; return when it ends."""
+        collective = kernel.row.collective
+        lanes = _lanes(collective) if collective is not None else []
+        start = max([self.now, *(self.free.get(lane, 0.0) for lane in lanes)])
+        end = start + kernel.times.get(NETWORK, 0.0)
+        for lane in lanes:
+            self.free[lane] = end
+            self.busy[lane] = self.busy.get(lane, 0.0) + end - start
+        row = kernel.row
+        self.spans.append(Span(row.name, row.role, NETWORK, start, end, row.launches))
+        return end
+
+    def kernel(self, kernel: CompiledKernel) -> None:
+        """Run a kernel."""
+        row, end = kernel.row, self.now + (kernel.roof_seconds or 0.0)
+        if end > self.now:
+            self.spans.append(Span(row.name, row.role, COMPUTE, self.now, end, row.launches))
+        self.now = end
+
+
+def _lanes(collective: Collective) -> list[str]:
+    """Return the directions of links that an exchange uses: a permute one of its axis."""
+    axis = collective.axis or ""
+    if collective.kind == "collective-permute":
+        return [f"{axis}{'+' if collective.hops > 0 else '-'}"]
+    return [f"{axis}+", f"{axis}-"]
+
+
+def timeline_of(kernels: Sequence[CompiledKernel]) -> Timeline:
+    """Lay the kernels of a program out in time."""
+    clock, exposed = _Clock(), [0.0] * len(kernels)
+    awaited: dict[int, list[tuple[int, float]]] = {}
+    for place, kernel in enumerate([*kernels, None]):
+        for started, end in awaited.pop(place, []):
+            exposed[started] += max(end - clock.now, 0.0)
+            clock.now = max(clock.now, end)
+        if kernel is None:
+            break
+        row = kernel.row
+        if row.collective is None:
+            if not row.overlaps:
+                clock.kernel(kernel)
+            continue
+        end = clock.exchange(kernel)
+        if row.overlaps:
+            awaited.setdefault(place + row.behind + 1, []).append((place, end))
+        else:
+            exposed[place] = end - clock.now
+            clock.now = end
+    return Timeline(tuple(clock.spans), tuple(exposed), clock.busy)
+
+
+def exchanges_of(
+    kernels: Sequence[CompiledKernel], links: Links | None = None
+) -> tuple[Exchange, ...]:
+    """Return the exchanges of a program, each once: steps of a windowed one together."""
+    exposed = timeline_of(kernels).exposed
+    kept: dict[object, list[int]] = {}
+    for place, kernel in enumerate(kernels):
+        each = kernel.row.collective
+        if each is not None:
+            kept.setdefault(each.key or place, []).append(place)
+    return tuple(
+        _joined([(kernels[i], exposed[i]) for i in places], links) for places in kept.values()
+    )
+
+
+def _joined(parts: Iterable[tuple[CompiledKernel, float]], links: Links | None) -> Exchange:
+    """Return the exchange that some rows make together."""
+    rows = list(parts)
+    first = rows[0][0].row
+    busy: dict[str, float] = {}  # steps in both directions run at the same time
+    for kernel, _ in rows:
+        for lane in _lanes(kernel.row.collective) if kernel.row.collective is not None else ():
+            busy[lane] = busy.get(lane, 0.0) + kernel.times.get(NETWORK, 0.0)
+    (collective,) = whole(k.row.collective for k, _ in rows if k.row.collective is not None)
+    return Exchange(
+        collective,
+        first.role,
+        str(first.source or ""),
+        max(busy.values(), default=0.0),
+        sum(seconds for _, seconds in rows),
+        links is not None and links.latency_bound(collective),
+    )

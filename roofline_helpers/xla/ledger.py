@@ -1,0 +1,622 @@
+"""The kernels of a program, in the order in which they run, each with its FLOPs and bytes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from roofline_helpers.common.checks import BadValue, flag
+from roofline_helpers.roofline.model import NETWORK
+from roofline_helpers.xla.collectives import (
+    Axes,
+    Collective,
+    Pending,
+    axis_of,
+    chain_part,
+    collective_of,
+    meeting,
+    traced_as,
+    windowed_products,
+)
+from roofline_helpers.xla.flops import (
+    PALLAS,
+    Flops,
+    counted_as,
+    declared,
+    flops_of,
+    is_complex,
+    matmul_sides,
+    matrix_types,
+)
+from roofline_helpers.xla.loops import Loop
+from roofline_helpers.xla.metadata import SourceLine, scope_of, source_of
+from roofline_helpers.xla.module import (
+    FREE,
+    FREE_CALLS,
+    SPACES,
+    VIEWS,
+    Computation,
+    Instruction,
+    Module,
+    Site,
+    UnknownInstruction,
+    parse,
+)
+from roofline_helpers.xla.pallas import PallasKernel
+from roofline_helpers.xla.roles import role_of
+from roofline_helpers.xla.traffic import (
+    Traffic,
+    cycles_of,
+    moved_by,
+    tile_read,
+    traffic_of,
+    window_config,
+)
+
+# --- Which of the program's arguments a kernel reads: weights keep their names in loops and copies
+
+Label: TypeAlias = "str | tuple[Label, ...] | None"
+"""The name of a value that is an argument of the program, a tuple of labels, None for others."""
+
+_PASSING = VIEWS | frozenset(
+    "copy-start copy-done slice slice-start slice-done dynamic-slice all-gather all-gather-start "
+    "all-gather-done optimization-barrier opt-barrier async-start async-done async-update pad "
+    "collective-permute collective-permute-start collective-permute-done reduce-precision".split()
+)
+
+
+def argument_names(entry: Computation) -> tuple[Label, ...]:
+    """Return the names of a program's parameters, as JAX noted them: "params['up']"."""
+    return tuple(each.op_name.replace("\\'", "'") or None for each in entry.parameters)
+
+
+def tensor_labels(program: Module, where: Computation, given: Sequence[Label]) -> dict[str, Label]:
+    """Return the label of each value of a computation whose parameters have those `given`."""
+    known: dict[str, Label] = {}
+    for each in where.instructions:
+        known[each.name] = _label(program, where, each, known, given)
+    return known
+
+
+def _label(
+    program: Module,
+    where: Computation,
+    each: Instruction,
+    known: Mapping[str, Label],
+    given: Sequence[Label],
+) -> Label:
+    operands = [known.get(name) for name in each.operands]
+    if each.opcode == "parameter":
+        place = int(each.literal or 0)
+        return given[place] if place < len(given) else None
+    if each.opcode == "tuple":
+        return tuple(operands)
+    first = operands[0] if operands else None
+    if each.opcode == "get-tuple-element":
+        index = each.numbers("index")[0]
+        if isinstance(first, tuple):
+            return first[index] if index < len(first) else None
+        return first
+    if each.opcode in _PASSING:
+        return first
+    if each.opcode == "while":
+        return loop_labels(program, each, first)
+    if each.opcode in ("fusion", "call") and any(operands):
+        inner = program.called(each, "calls", "to_apply")[0]
+        return tensor_labels(program, inner, operands).get(inner.root.name)
+    return None
+
+
+def loop_labels(program: Module, loop: Instruction, start: Label) -> Label:
+    """Return the label of a loop's tuple: an element that a turn changes has none."""
+    if not isinstance(start, tuple):
+        return None
+    body = program.called(loop, "body")[0]
+    ends = body.results
+    if len(ends) != len(start):
+        return None
+    return tuple(
+        label if _stays(body, name, place) else None
+        for place, (label, name) in enumerate(zip(start, ends, strict=True))
+    )
+
+
+def _stays(body: Computation, name: str, place: int) -> bool:
+    """Return whether an element of a loop's tuple is after a turn what it was before."""
+    each = body.by_name[name]
+    while each.opcode in ("copy", "bitcast", "copy-start", "copy-done"):
+        each = body.by_name[each.operands[0]]
+    if each.opcode != "get-tuple-element" or each.numbers("index")[0] != place:
+        return False
+    return body.by_name[each.operands[0]].opcode == "parameter"
+
+
+def arguments_read(site: Site, known: Mapping[str, Label]) -> tuple[str, ...]:
+    """Return the names of the program's arguments among the operands of a kernel."""
+    names: list[str] = []
+    for operand, shape in zip(site.instruction.operands, site.operands, strict=True):
+        if not shape.is_scalar:
+            names += _names(known.get(operand))
+    return tuple(dict.fromkeys(names))
+
+
+def _names(label: Label) -> list[str]:
+    if isinstance(label, tuple):
+        return [name for part in label for name in _names(part)]
+    return [label] if label else []
+
+
+# --- The kernels of a program, in the order in which they run, each with its FLOPs and bytes -----
+
+
+@dataclass(frozen=True)
+class Row:
+    """One kernel: what one launch of it does, and how often it is launched.
+
+    `role` is what it does in its author's words, `source` the line of theirs that it comes from,
+    `op_name` what JAX calls it, and `tensors` the program's arguments that it reads.
+    `read` and `written` are bytes by memory level. `tile_read` is what it reads from the main
+    memory when operands are fetched again as its tiles imply; None where that is not known.
+    `most_bytes` are those of the main memory at most, where data choose the blocks of a Pallas
+    kernel: `read` and `written` are then the least. `matmul` has m, n and k where it is the
+    product of two matrices, alone or with what is fused into it.
+    `matrix_types` are the types and the precision of its products of matrices. `overlaps` marks
+    an asynchronous copy or exchange, which runs at the same time as other kernels. `behind` is how
+    many of the rows that follow run before somebody waits for it. `loop` names the innermost loop
+    around it whose turns the program doesn't tell. A row can be held against a
+    `Roofline`.
+
+    Examples
+    --------
+    >>> row = Row("copy", "copy", read={"hbm": 4096}, written={"hbm": 4096})
+    >>> row.bytes, row.launches
+    (8192, 1)
+    """
+
+    name: str
+    opcode: str
+    role: str = ""
+    source: SourceLine | None = None
+    op_name: str = ""
+    tensors: tuple[str, ...] = ()
+    operations: Mapping[str, int] = field(default_factory=dict)
+    flops: Flops = field(default_factory=Flops)
+    read: Mapping[str, int] = field(default_factory=dict)
+    written: Mapping[str, int] = field(default_factory=dict)
+    launches: int = 1
+    cycles: int | None = None
+    windows: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    tile_read: int | None = None
+    padding: int = 0
+    matrix_types: tuple[str, ...] = ()
+    declared_bytes: int | None = None
+    declared_flops: float | None = None
+    overlaps: bool = False
+    uncounted: bool = False
+    collective: Collective | None = None
+    loop: str = ""
+    behind: int = 0
+    most_bytes: int | None = None
+    matmul: tuple[int, ...] = ()
+
+    @property
+    def scope(self) -> str:
+        """The named scopes that it is in, as people write them: "mlp.up"."""
+        return scope_of(self.op_name).name
+
+    @property
+    def step(self) -> str:
+        """Which pass it belongs to: "forward", "backward" or "recomputed"."""
+        return scope_of(self.op_name).step
+
+    @property
+    def bytes(self) -> int:
+        """Bytes read from and written to the main memory by one launch."""
+        return self.read.get("hbm", 0) + self.written.get("hbm", 0)
+
+    @property
+    def at_most(self) -> Row:
+        """The same with `most_bytes`, counted as reads; itself where its bytes are known."""
+        if self.most_bytes is None:
+            return self
+        read = {**self.read, "hbm": self.most_bytes - self.written.get("hbm", 0)}
+        return replace(self, read=read, most_bytes=None)
+
+    @property
+    def matrix_flops(self) -> float:
+        """FLOPs of matrix products, and those that a custom call declares without a unit."""
+        return self.flops.matrix + self.flops.declared
+
+    @property
+    def vector_flops(self) -> float:
+        """FLOPs of everything else, transcendentals included."""
+        return self.flops.vector
+
+    @property
+    def traffic(self) -> dict[str, float]:
+        """Bytes read and written, by memory level, and bytes sent to other devices."""
+        levels = dict.fromkeys(["hbm", *self.read, *self.written])
+        moved: dict[str, float] = {
+            level: self.read.get(level, 0) + self.written.get(level, 0) for level in levels
+        }
+        if self.collective is not None:
+            moved[NETWORK] = self.collective.link_bytes
+        return moved
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The kernels of a program in order, and what could not be known.
+
+    Examples
+    --------
+    >>> Ledger((Row("y", "tanh"),), ()).rows[0].opcode
+    'tanh'
+    """
+
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...]
+
+
+def kernels(
+    module: Module | str,
+    platform: str = "tpu",
+    *,
+    strict: bool = False,
+    turns: Mapping[str, int] | None = None,
+    calls: Sequence[PallasKernel] = (),
+    price: Callable[[Sequence[Row]], float] | None = None,
+) -> Ledger:
+    """Return the kernels of a compiled program, each with its FLOPs and bytes.
+
+    Parameters
+    ----------
+    module : Module or str
+        A program, or its HLO text.
+    platform : {"tpu", "gpu", "cpu"}
+        What it was compiled for: says what the memory spaces mean.
+    strict : bool
+        Whether an instruction that this reader doesn't know is an error. Otherwise it becomes a
+        row marked `uncounted`, with its operands and results as bytes and no FLOPs.
+    turns : mapping of str to int, optional
+        How often such loops turn, by their name or by their line of code ("model.py:30").
+    calls : sequence of PallasKernel, optional
+        Its Pallas kernels as counted from what JAX traced; without, what they declare counts.
+    price : callable, optional
+        What rows cost: picks the most expensive branch of a conditional. By default, bytes of the
+        main memory and FLOPs at 200 a byte.
+
+    Raises
+    ------
+    BadType, BadValue
+        An option of another type, or outside what is allowed.
+    UnreadableProgram
+        Not HLO text.
+    UnknownInstruction
+        An unknown opcode, in strict mode.
+
+    Examples
+    --------
+    >>> ledger = kernels('''HloModule tiny
+    ... ENTRY %main (x: f32[1024]) -> f32[1024] {
+    ...   %x = f32[1024]{0} parameter(0)
+    ...   ROOT %y = f32[1024]{0} tanh(%x)
+    ... }''')
+    >>> [(row.name, row.flops.vector, row.bytes) for row in ledger.rows]
+    [('y', 1024, 8192)]
+    """
+    if platform not in SPACES:
+        raise BadValue(f"platform must be one of {', '.join(SPACES)}, got {platform!r}")
+    strict = flag("strict", strict)
+    program = parse(module) if isinstance(module, str) else module
+    stated = dict(turns or {})
+    walk = _Walk(program, SPACES[platform], strict, price or _bytes_and_flops, stated, calls)
+    walk.windowed = windowed_products(program)
+    walk.enter(program.entry, 1, {}, argument_names(program.entry))
+    unused = stated.keys() - walk.used
+    if unused:
+        raise BadValue(
+            f"turns names {', '.join(sorted(map(repr, unused)))}; loops whose turns can't be told: "
+            + (", ".join(walk.untold) or "none")
+        )
+    notes = [*walk.notes, *(_undeclared(*each) for each in walk.undeclared.items())]
+    return Ledger(tuple(walk.rows), tuple(dict.fromkeys(notes)))
+
+
+def _undeclared(what: str, names: Sequence[str]) -> str:
+    """Return the note on kernels whose FLOPs nothing says."""
+    if len(names) == 1:
+        return f"{names[0]}: its FLOPs are unknown ({what} declares none)"
+    return f"{len(names)} calls of {what}: their FLOPs are unknown (it declares none)"
+
+
+def with_axes(row: Row, axes: Axes) -> Row:
+    """Return a row whose collective carries the name of the mesh axes that it runs along.
+
+    Examples
+    --------
+    >>> from roofline_helpers.xla.collectives import axes_of_mesh
+    >>> gather = Collective("gather", "all-gather", 1024, 2048, 2, ((0, 1), (2, 3)))
+    >>> row = Row("gather", "all-gather", collective=gather)
+    >>> with_axes(row, axes_of_mesh({"x": 2, "y": 2})).collective.axis
+    'y'
+    """
+    if row.collective is None or row.collective.groups is None:
+        return row
+    return replace(row, collective=replace(row.collective, axis=axis_of(row.collective, axes)))
+
+
+def _bytes_and_flops(rows: Sequence[Row]) -> float:
+    return sum((r.bytes + (r.flops.matrix + r.flops.vector) / 200) * r.launches for r in rows)
+
+
+@dataclass
+class _Walk:
+    """A walk over what a program runs, which collects rows and notes."""
+
+    program: Module
+    spaces: Mapping[int, str]
+    strict: bool
+    price: Callable[[Sequence[Row]], float]
+    stated: Mapping[str, int] = field(default_factory=dict)
+    calls: Sequence[PallasKernel] = ()
+    loop: str = ""
+    begun: dict[str, int] = field(default_factory=dict)
+    rows: list[Row] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    untold: list[str] = field(default_factory=list)
+    used: set[str] = field(default_factory=set)
+    windowed: Mapping[str, str] = field(default_factory=dict)
+    products: dict[str, int] = field(default_factory=dict)
+    undeclared: dict[str, list[str]] = field(default_factory=dict)
+
+    def enter(
+        self,
+        where: Computation,
+        times: int,
+        known: Mapping[int, int],
+        given: Sequence[Label] = (),
+    ) -> None:
+        """Add a row for each kernel of a computation that runs `times` times.
+
+        `known` holds the elements of its parameter tuple that are constants, `given` which
+        arguments of the program its parameters are.
+        """
+        labels = tensor_labels(self.program, where, given)
+        pending = Pending()
+        for each in where.instructions:
+            site = Site(self.program, where, each)
+            if each.opcode in FREE:
+                continue
+            if each.opcode.endswith(("-done", "-update")):
+                self._ends(pending.ended(each))
+                continue
+            if each.opcode == "while":
+                self._loop(Loop(site, known), times, labels)
+            elif each.opcode == "conditional":
+                self._branches(each, times, labels)
+            elif each.base in ("call", "async"):
+                first = len(self.rows)
+                for called in self.program.called(each, "calls", "to_apply"):
+                    self.enter(called, times, {}, [labels.get(name) for name in each.operands])
+                if each.opcode == "async-start":
+                    pending.starts[each.name] = first
+                    self.rows[first:] = [replace(row, overlaps=True) for row in self.rows[first:]]
+            elif each.base == "custom-call" and each.target in FREE_CALLS:
+                continue
+            elif self._is_refill(site):
+                self.notes.append(
+                    f"{each.name} fetches a value into fast memory for the next run of the "
+                    "program, which then finds it there: counted once, not twice"
+                )
+            elif not _is_scalar(site):
+                self._add(site, times, arguments_read(site, labels), pending)
+
+    def _add(
+        self,
+        site: Site,
+        times: int,
+        read: tuple[str, ...],
+        pending: Pending,
+    ) -> None:
+        """Add the row of a kernel, which may start an exchange, carry it on or wait for it."""
+        each, part = site.instruction, chain_part(site)
+        row = self._row(site, times, read, part)
+        exchange = row.collective
+        if part == "between" and (exchange is None or exchange.channel not in self.begun):
+            part = None  # it exchanges by itself
+        if part == "start":
+            row = replace(row, overlaps=True)
+            self.begun[exchange.channel if exchange is not None else ""] = len(self.rows)
+        elif part is not None:
+            row = replace(row, collective=None)
+        if part == "done" and exchange is not None:
+            self._ends(self.begun.pop(exchange.channel, None))
+            if not row.flops.matrix:
+                return
+        if exchange is not None and exchange.kind == "collective-permute":
+            place = traced_as(each)
+            windowed = self.windowed.get(place, "")
+            # a frame's own number depends on who called the program
+            step_of = f"{each.op_name} ({self.products.setdefault(place, len(self.products) + 1)})"
+            row = replace(row, collective=replace(exchange, windowed=windowed, step_of=step_of))
+        met = meeting(each)
+        if met is not None:  # what a send starts has ended when its recv has
+            row = replace(row, overlaps=True)
+            for other in site.where.instructions if each.opcode == "send" else ():
+                if other.opcode == "recv" and meeting(other) == met:
+                    pending.starts[other.name] = len(self.rows)
+        elif row.overlaps:
+            pending.starts[each.name] = len(self.rows)
+        self.rows.append(row)
+
+    def _ends(self, start: int | None) -> None:
+        """Note of the row that started something how many rows have run since."""
+        if start is not None and start < len(self.rows):
+            self.rows[start] = replace(self.rows[start], behind=len(self.rows) - 1 - start)
+
+    def _is_refill(self, site: Site) -> bool:
+        """Return whether a copy's result is never used: XLA refills VMEM before the end."""
+        each, where = site.instruction, site.where
+        if each.opcode not in ("copy-start", "slice-start") or where is not self.program.entry:
+            return False
+        return not each.is_root and all(
+            done.opcode.endswith("-done") and not done.is_root and done.name not in where.users
+            for done in where.users.get(each.name, [])
+        )
+
+    def _loop(self, loop: Loop, times: int, labels: Mapping[str, Label]) -> None:
+        name, trips, before = loop.site.instruction.name, loop.trips, self.loop
+        if trips is None:
+            trips, self.loop = self._told(loop.site), name
+        elif trips != 1:
+            self.notes.append(f"loop {name}: its body counts {trips} times")
+        start = labels.get(loop.site.instruction.operands[0])
+        carried = [loop_labels(self.program, loop.site.instruction, start)]
+        self.enter(loop.condition, times * (trips + 1), loop.constants, carried)
+        self.enter(loop.body, times * trips, loop.constants, carried)
+        self.loop = before
+
+    def _told(self, site: Site) -> int:
+        """Return how often a loop turns that doesn't say it itself: as the reader says."""
+        each = site.instruction
+        line = source_of(each.metadata, self.program.frames)
+        called = f"{each.name} ({line})" if line is not None else each.name
+        self.untold.append(called)
+        for key, trips in self.stated.items():
+            if key == each.name or (line is not None and str(line).endswith(key)):
+                self.used.add(key)
+                self.notes.append(f"loop {called}: its body counts {trips} times, as stated")
+                return trips
+        self.notes.append(
+            f"loop {called}: its trip count is unknown; counted once. State it with "
+            f"turns={{{each.name!r}: n}}"
+        )
+        return 1
+
+    def _branches(self, each: Instruction, times: int, labels: Mapping[str, Label]) -> None:
+        attributes = ("branch_computations", "true_computation", "false_computation")
+        before, choices = self.rows, []
+        branches = self.program.called(each, *attributes)
+        for branch, operand in zip(branches, each.operands[1:], strict=True):
+            self.rows = []
+            self.enter(branch, times, {}, [labels.get(operand)])
+            flops = sum((r.flops.matrix + r.flops.vector) * r.launches for r in self.rows)
+            choices.append(((self.price(self.rows), flops), branch.name, self.rows))
+        _, name, rows = max(choices, key=lambda choice: choice[0])
+        self.rows = before + rows
+        self.notes.append(
+            f"conditional {each.name}: the dearest of {len(choices)} branches counts ({name})"
+        )
+
+    def _row(self, site: Site, times: int, read: tuple[str, ...], part: str | None = None) -> Row:
+        each = site.instruction
+        uncounted = False
+        try:
+            flops = flops_of(site)
+        except UnknownInstruction:
+            if self.strict:
+                raise
+            uncounted, flops = True, Flops(unknown=(each.opcode,))
+        moved = traffic_of(site, self.spaces, part)
+        cost = declared(each)
+        known = counted_as(site, self.calls)
+        if known is not None:
+            flops = Flops(known.matrix_flops, known.vector_flops, known.transcendentals)
+            moved = moved_by(site, self.spaces, known)
+        role = role_of(site, self.spaces, read)
+        row = Row(
+            name=each.name,
+            opcode=each.base,
+            role=role.text,
+            source=role.source,
+            op_name=role.op_name,
+            tensors=read,
+            operations=_operations(site),
+            flops=flops,
+            read=moved.read,
+            written=moved.written,
+            launches=times,
+            cycles=cycles_of(each),
+            windows=window_config(each),
+            tile_read=tile_read(site, self.spaces),
+            padding=round(moved.padding),
+            matrix_types=known.types if known is not None else matrix_types(site),
+            declared_bytes=int(cost["bytes_accessed"]) if cost else None,
+            declared_flops=float(cost.get("flops", 0)) if cost else None,
+            overlaps=each.opcode.endswith("-start"),
+            uncounted=uncounted,
+            collective=collective_of(site, times),
+            loop=self.loop,
+            most_bytes=_most(each, moved, cost, known),
+            matmul=matmul_sides(site),
+        )
+        self._note(site, row, moved, blocks=known is not None)
+        if known is not None:
+            self._note_kernel(row, known)
+        return row
+
+    def _note_kernel(self, row: Row, known: PallasKernel) -> None:
+        """Add what isn't known of a Pallas kernel."""
+        for doubt in known.unsure:
+            self.notes.append(f"{row.name}: {doubt}: counted by the dearest, or one turn")
+        if known.machine != "tpu" and known.asked > 1.1 * known.bytes:
+            self.notes.append(
+                f"{row.name}: its programs ask the caches for {known.asked:,.0f} bytes; the main "
+                f"memory moves at least {known.bytes:,.0f} of them, which count"
+            )
+
+    def _note(self, site: Site, row: Row, moved: Traffic, blocks: bool) -> None:
+        """Add what a reader should know of how a row was counted."""
+        stated = row.declared_bytes
+        if row.most_bytes is not None:
+            whose = "as its author declares" if row.most_bytes == stated else "if each step does"
+            self.notes.append(
+                f"{row.name}: data choose its blocks, so its bytes are between {moved.bytes:,} "
+                f"(at least, which counts) and {row.most_bytes:,} ({whose})"
+            )
+        elif stated is not None and abs(stated - moved.bytes) > 0.01 * moved.bytes:
+            counted = "its blocks move" if blocks else "its operands and results have"
+            self.notes.append(
+                f"{row.name}: its author declares {stated:,} bytes, {counted} {moved.bytes:,}; the "
+                "latter count"
+            )
+        products, claimed = row.flops.matrix, row.declared_flops
+        if blocks and claimed is not None and abs(claimed - products) > 0.1 * products:
+            self.notes.append(
+                f"{row.name}: its author declares {claimed:.4g} FLOP, its products have "
+                f"{products:.4g} and all else {row.flops.vector:.4g}; the latter count"
+            )
+        if row.uncounted:
+            opcode = site.instruction.opcode
+            self.notes.append(f"{row.name}: opcode {opcode!r} is unknown; FLOPs uncounted")
+        for what in dict.fromkeys(row.flops.unknown if not row.uncounted else ()):
+            self.undeclared.setdefault(what, []).append(row.name)
+        if any(is_complex(part) for part in site.parts()):
+            self.notes.append("complex numbers: an operation on one counts as one FLOP")
+
+
+def _most(
+    each: Instruction, moved: Traffic, cost: Mapping[str, float] | None, known: PallasKernel | None
+) -> int | None:
+    """Return the bytes of a Pallas kernel at most; None where they are known."""
+    if each.target not in PALLAS:
+        return None
+    most = known.most if known is not None else (cost or {}).get("bytes_accessed")
+    return int(most) if most is not None and int(most) > 1.01 * moved.bytes else None
+
+
+def _is_scalar(site: Site) -> bool:
+    shapes = [site.instruction.shape, *site.operands]
+    return all(s.is_scalar for s in shapes) and "custom-call" not in site.instruction.opcode
+
+
+_UNLISTED = frozenset({"parameter", "constant", "bitcast", "tuple", "get-tuple-element"})
+
+
+def _operations(site: Site) -> dict[str, int]:
+    """Return what happens inside a kernel, opcode by opcode."""
+    opcodes = (part.instruction.base for part in site.parts())
+    return dict(Counter(opcode for opcode in opcodes if opcode not in _UNLISTED))

@@ -1,0 +1,677 @@
+"""From a function and its arguments to a lowered program, however its JAX code is written."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import re
+import sys
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+from roofline_helpers.chips import Chip
+from roofline_helpers.common.checks import BadType, BadValue, RooflineError, name_of
+from roofline_helpers.xla.pallas import PallasKernel, counted, requested, unused
+from roofline_helpers.xla.targets import (
+    chip_key,
+    first_device,
+    is_chip,
+    layout_for,
+    mesh_devices,
+    platform_of,
+)
+
+# --- Arguments of a function that is compiled: described in words, and moved to another chip -----
+
+
+class CannotTrace(RooflineError, TypeError):
+    """JAX could not trace the function with these arguments.
+
+    Examples
+    --------
+    >>> issubclass(CannotTrace, RooflineError)
+    True
+    """
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """What a function is called with: arrays, shapes, pytrees of them, and anything static."""
+
+    positional: tuple[Any, ...]
+    named: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def arrays(self) -> list[Any]:
+        """The arrays and shapes in all of them.
+
+        Raises
+        ------
+        CannotTrace
+            Something that JAX can't take apart.
+        """
+        import jax
+
+        try:
+            leaves = jax.tree.leaves((self.positional, dict(self.named)))
+        except (TypeError, ValueError) as error:  # such as a mapping whose keys have no order
+            raise CannotTrace(f"JAX can't take these arguments: {reason_of(error)}") from error
+        return [leaf for leaf in leaves if is_array(leaf)]
+
+    @property
+    def mesh(self) -> dict[str, int]:
+        """The axes of the mesh that they are sharded over, and their sizes; {} without one.
+
+        Raises
+        ------
+        BadValue
+            They are sharded over different meshes.
+        """
+        from jax.sharding import NamedSharding
+
+        shardings = (getattr(leaf, "sharding", None) for leaf in self.arrays)
+        meshes = {tuple(s.mesh.shape.items()) for s in shardings if isinstance(s, NamedSharding)}
+        if len(meshes) > 1:
+            raise BadValue(f"the arguments are sharded over different meshes: {sorted(meshes)}")
+        return dict(*meshes)
+
+    def set_mesh(self) -> Any:
+        """Return the context in which the mesh of the arguments is the one that is set."""
+        from jax.sharding import NamedSharding, use_abstract_mesh
+
+        shardings = (getattr(leaf, "sharding", None) for leaf in self.arrays)
+        mesh = next(each.mesh for each in shardings if isinstance(each, NamedSharding))
+        return use_abstract_mesh(getattr(mesh, "abstract_mesh", mesh))
+
+    def replicated(self, mesh: Mapping[str, int]) -> Arguments:
+        """Return the arguments, each whole on every device of an abstract mesh."""
+        import jax
+        from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
+
+        types = (AxisType.Auto,) * len(mesh)
+        devices = AbstractMesh(tuple(mesh.values()), tuple(mesh), axis_types=types)
+        spread = NamedSharding(devices, PartitionSpec())
+
+        def place(leaf: Any) -> Any:
+            if not is_array(leaf):
+                return leaf
+            return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=spread)
+
+        positional = tuple(jax.tree.map(place, each) for each in self.positional)
+        return Arguments(positional, {k: jax.tree.map(place, v) for k, v in self.named.items()})
+
+    def described(self) -> tuple[str, ...]:
+        """Return each as a reader would write it: bf16[2048,2048], {wo, w1}, k=3."""
+        named = (f"{name}={_described(each)}" for name, each in self.named.items())
+        return (*(_described(each) for each in self.positional), *named)
+
+    def shapes(self, static: set[int]) -> Arguments:
+        """Return the arguments as shapes, spread as they are: they may be on devices of any kind.
+
+        `static` are positions of arguments that stay as they are.
+        """
+        import jax
+        import numpy as np
+        from jax.sharding import NamedSharding, PartitionSpec
+
+        def shape(leaf: Any) -> Any:
+            if not is_array(leaf) or isinstance(leaf, np.generic):  # a scalar may be static
+                return leaf
+            sharding = getattr(leaf, "sharding", None)
+            if not isinstance(sharding, NamedSharding | PartitionSpec):
+                sharding = None
+            weak = bool(getattr(leaf, "weak_type", False))
+            kind = _dtype(leaf)
+            return jax.ShapeDtypeStruct(leaf.shape, kind, sharding=sharding, weak_type=weak)
+
+        positional = tuple(
+            each if place in static else jax.tree.map(shape, each)
+            for place, each in enumerate(self.positional)
+        )
+        named = {name: jax.tree.map(shape, each) for name, each in self.named.items()}
+        return Arguments(positional, named)
+
+
+LONGEST = 1200
+"""Characters of an error of JAX that are passed on: its first lines, which tell what is wrong."""
+
+_LOCATION = re.compile(r"\s*Suspected Python Code Location:.*", re.DOTALL)
+_NOISE = re.compile(r"^(For simplicity, JAX has removed|-{8,}|The stack trace below|See https?:)")
+
+
+def reason_of(error: BaseException) -> str:
+    """Return what an error says, without what JAX says below every one."""
+    lines = [line.rstrip() for line in _LOCATION.sub("", str(error)).strip().splitlines()]
+    kept = "\n".join(line for line in lines if line and not _NOISE.match(line)) or repr(error)
+    return kept if len(kept) <= LONGEST else kept[:LONGEST].rsplit("\n", 1)[0] + " …"
+
+
+def is_array(value: Any) -> bool:
+    """Return whether it is an array, or the shape of one."""
+    return hasattr(value, "shape") and hasattr(value, "dtype")
+
+
+def _dtype(value: Any) -> Any:
+    """Return the type that JAX gives an array: without x64, float64 is float32."""
+    import jax
+    import numpy as np
+
+    kind = value.dtype
+    return jax.dtypes.canonicalize_dtype(kind) if isinstance(kind, np.dtype) else kind
+
+
+_SHORT = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u"}
+
+
+def _described(value: Any) -> str:
+    if is_array(value):
+        kind = str(_dtype(value))
+        parts = re.fullmatch(r"(bfloat|float|uint|int)(\d+)(.*)", kind)
+        kind = f"{_SHORT[parts.group(1)]}{parts.group(2)}{parts.group(3)}" if parts else kind
+        return f"{kind}[{','.join(map(str, value.shape))}]"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(map(str, value))}}}" if len(value) <= 4 else f"{len(value)} arrays"
+    if isinstance(value, (list, tuple)):
+        inner = [_described(each) for each in value]
+        return f"({', '.join(inner)})" if len(inner) <= 3 else f"{len(inner)} values"
+    text = repr(value)
+    return text if len(text) <= 30 else type(value).__name__
+
+
+# --- From a function and its arguments to a traced program: every way in which JAX code is written
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A lowered program (`jax.stages.Lowered`), what is known of it, and what it is for.
+
+    `arguments` are what its executable is called with, `devices` those of a topology (none: the
+    device that JAX has here), `calls` its Pallas kernels, `requested` the FLOPs of the products it
+    asks for, `unused` the share of these that nothing it returns needs.
+    """
+
+    stage: Any
+    arguments: Arguments
+    name: str
+    platform: str
+    target: str
+    topology: str = ""
+    devices: tuple[Any, ...] = ()
+    calls: tuple[PallasKernel, ...] = ()
+    requested: float | None = None
+    unused: float = 0.0
+
+    @functools.cached_property
+    def module(self) -> Any:
+        """Its StableHLO."""
+        return self.stage.compiler_ir("stablehlo")
+
+    @functools.cached_property
+    def partitions(self) -> int:
+        """Devices that it is spread over."""
+        stated = self.module.operation.attributes
+        names = ("mhlo.num_partitions", "mhlo.num_replicas")
+        return math.prod(int(stated[name].value) for name in names if name in stated)
+
+    @functools.cached_property
+    def mesh(self) -> dict[str, int]:
+        """The axes of the mesh that it is spread over; {} where it names none."""
+        meshes = []
+        for operation in self.module.body.operations:
+            if operation.operation.name == "sdy.mesh":
+                axes = str(operation).partition("<[")[2].partition("]")[0]
+                meshes.append({name: int(size) for name, size in _AXIS.findall(axes)})
+        fitting = [mesh for mesh in meshes if math.prod(mesh.values()) == self.partitions]
+        return fitting[0] if fitting else meshes[0] if meshes and self.partitions == 1 else {}
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What `jax.jit` was told for the compiler."""
+        return dict(getattr(getattr(self.stage, "_lowering", None), "_compiler_options_kvs", ()))
+
+
+_AXIS = re.compile(r'"([^"]+)"=(\d+)')
+
+
+# --- the way in -----------------------------------------------------------------------------------
+
+
+def trace_function(fn: Any, arguments: Arguments, jit: Mapping[str, Any]) -> tuple[Any, Arguments]:
+    """Return a function as traced (`jax.stages.Traced`), and the arguments that this one takes.
+
+    Whatever is analysed, explained or timed comes in here. Modules of Equinox and of NNX are taken
+    apart: their arrays are arguments and results, and everything else is held fixed. What an NNX
+    function changes in its arguments is a result too, as it is under `flax.nnx.jit`.
+
+    Parameters
+    ----------
+    fn : callable
+        A plain function, one that `jax.jit`, `equinox.filter_jit` or `flax.nnx.jit` made, or what
+        `trace` of one returns.
+    arguments : Arguments
+        What it is called with.
+    jit : mapping
+        Options of `jax.jit`, for a plain function.
+    """
+    if is_traced(fn):
+        return fn, arguments
+    if isinstance(fn, functools.partial) and _jits_objects(fn.func):  # a method that is jitted
+        named_too = {**fn.keywords, **arguments.named}
+        fn, arguments = fn.func, Arguments((*fn.args, *arguments.positional), named_too)
+    if hasattr(fn, "lower") and jit:
+        raise BadType(f"{function_name(fn)} is jitted already: give {', '.join(jit)} to jax.jit")
+    with _donating():
+        if is_of_nnx(fn):
+            return _traced_by_nnx(fn, arguments)
+        fn, arguments = without_objects(fn, arguments, jit)
+        return fn.trace(*arguments.positional, **arguments.named), arguments
+
+
+@contextlib.contextmanager
+def tracing_errors(
+    fn: Any, described: Sequence[str] | None = None, advice: str = ""
+) -> Iterator[None]:
+    """Turn what JAX raises while it traces into a CannotTrace that names the call."""
+    try:
+        yield
+    except RooflineError:
+        raise
+    except Exception as error:
+        call = function_name(fn) + ("" if described is None else f"({', '.join(described)})")
+        values = "Tracer" in type(error).__name__ or "Concretization" in type(error).__name__
+        what = f"JAX can't trace {call}: {type(error).__name__}: {reason_of(error)}"
+        raise CannotTrace(what + (advice if values else "")) from error
+
+
+def lower(
+    fn: Any,
+    arguments: Arguments,
+    jit: Mapping[str, Any],
+    chip: Chip | None = None,
+    topology: str | None = None,
+    name: str | None = None,
+    advice: str = "",
+) -> Lowered:
+    """Lower a function for the device that JAX has here, or for TPUs that need not be here.
+
+    Parameters
+    ----------
+    fn, arguments, jit
+        As `trace_function` takes them; or what `lower` of a jitted function returns.
+    chip : Chip, optional
+        A TPU. By default, and where it is the one that is here, the device that JAX has.
+    topology : str, optional
+        The layout of the chips, by default the smallest that holds the mesh.
+    name : str, optional
+        What the function is called in messages.
+    advice : str
+        What to say where a function needs values while it is traced.
+    """
+    here, called = first_device(), name or function_name(fn)
+    with tracing_errors(fn, arguments.described(), advice):
+        if chip is not None and chip.kind == "tpu" and not is_chip(here, chip):
+            return _lower_ahead(fn, arguments, jit, chip, topology, called)
+        arguments.mesh  # noqa: B018 - refuses different meshes
+        return _lowered(fn, arguments, jit, called, platform_of(here), chip_key(here))
+
+
+def _lower_ahead(
+    fn: Any,
+    arguments: Arguments,
+    jit: Mapping[str, Any],
+    chip: Chip,
+    topology: str | None,
+    name: str,
+) -> Lowered:
+    mesh = arguments.mesh
+    layout = layout_for(chip, math.prod(mesh.values()), topology)
+    devices = mesh_devices(chip, layout, tuple(mesh.values()))
+    arguments = arguments.shapes(_positions(jit, "static_argnums"))
+    target = name, "tpu", chip.key
+    with pretend_devices(devices):
+        try:
+            lowered = _lowered(fn, arguments, jit, *target)
+        except RuntimeError as error:  # a bare PartitionSpec, and no mesh is set
+            if "requires a non-empty mesh" not in str(error) or not arguments.mesh:
+                raise
+            with arguments.set_mesh():
+                lowered = _lowered(fn, arguments, jit, *target)
+        if lowered.partitions == 1 < math.prod(lowered.mesh.values()):
+            # only a shard_map over an abstract mesh says how many devices there are
+            lowered = _lowered(fn, arguments.replicated(lowered.mesh), jit, *target)
+    layout = layout_for(chip, lowered.partitions, topology)
+    sizes = tuple(lowered.mesh.values()) or (lowered.partitions,)
+    return replace(lowered, topology=layout, devices=tuple(mesh_devices(chip, layout, sizes)))
+
+
+def _lowered(
+    fn: Any, arguments: Arguments, jit: Mapping[str, Any], name: str, platform: str, target: str
+) -> Lowered:
+    if is_lowered(fn):
+        return Lowered(fn, arguments, name, platform, target)
+    traced, arguments = trace_function(fn, arguments, jit)
+    ahead = {"lowering_platforms": ("tpu",)} if platform == "tpu" else {}
+    with _donating():
+        lowered = Lowered(traced.lower(**ahead), arguments, name, platform, target)
+    with contextlib.suppress(Exception):  # JAX may write kernels otherwise one day
+        return replace(
+            lowered,
+            calls=counted(traced.jaxpr, platform) if platform != "cpu" else (),
+            requested=requested(traced.jaxpr),
+            unused=unused(traced.jaxpr),
+        )
+    return lowered
+
+
+@contextlib.contextmanager
+def _donating() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
+        yield
+
+
+# --- modules of Equinox and of NNX ----------------------------------------------------------------
+
+
+def _traced_by_nnx(fn: Any, arguments: Arguments) -> tuple[Any, Arguments]:
+    """Return what `nnx.jit` traces, and the arguments that it makes of modules."""
+    inner, seen = fn.jitted_fn, []
+
+    def caught(*args: Any, **kwargs: Any) -> None:
+        seen.append((inner.trace(*args, **kwargs), Arguments(args, kwargs)))
+
+    # nnx.jit takes modules apart itself, in a context of its own: so it is asked to lower
+    with mock.patch.object(fn, "jitted_fn", SimpleNamespace(lower=caught)):
+        fn.lower(*arguments.positional, **arguments.named)
+    return seen[0]
+
+
+def without_objects(fn: Any, arguments: Arguments, jit: Mapping[str, Any]) -> tuple[Any, Arguments]:
+    """Return a function that `jax.jit` made, and arguments that are arrays and nothing else.
+
+    A module that is called holds arrays: it becomes the first argument, so that they aren't
+    constants of the program. Leaves that JAX can't trace (the activation function of an Equinox
+    module) are held fixed, and left out of the results.
+    """
+    import jax
+
+    foreign = _jits_objects(fn)
+    if hasattr(fn, "lower") and not foreign:
+        return fn, arguments
+    numbers = True
+    if foreign:
+        numbers = not hasattr(fn, "donate_first")  # Equinox holds numbers fixed
+        jit = {**jit, **_donated_by_equinox(fn, arguments)}
+        fn = fn.__wrapped__
+    if _holds_arrays(fn):
+
+        def called(module: Any, *args: Any, **kwargs: Any) -> Any:
+            return module(*args, **kwargs)
+
+        called.__name__ = function_name(fn)
+        fn, arguments = called, Arguments((fn, *arguments.positional), arguments.named)
+        jit = {
+            option: [place + 1 for place in _positions(jit, option)]
+            if option.endswith("nums")
+            else value
+            for option, value in jit.items()
+        }
+    apart = _Apart(arguments, jit, numbers)
+    if not (foreign or apart.fixed or apart.objects):
+        return jax.jit(fn, **jit), arguments
+
+    @functools.wraps(fn)
+    def merged(*args: Any, **kwargs: Any) -> Any:
+        return apart.called(fn, args, kwargs)
+
+    return jax.jit(merged, **jit), apart.free
+
+
+def _donated_by_equinox(fn: Any, arguments: Arguments) -> dict[str, Any]:
+    first, rest = getattr(fn, "donate_first", False), getattr(fn, "donate_rest", False)
+    places = [i for i in range(len(arguments.positional)) if (rest if i else first)]
+    names = list(arguments.named) if rest else []
+    return {"donate_argnums": places, "donate_argnames": names} if first or rest else {}
+
+
+class _Apart:
+    """Arguments in two parts: arrays, and what is held fixed. An NNX object's arrays are a state.
+
+    `free` are the arguments that JAX can trace, `objects` the NNX objects in all of them, `fixed`
+    says whether anything else was left out.
+    """
+
+    def __init__(self, arguments: Arguments, jit: Mapping[str, Any], numbers: bool) -> None:
+        import jax
+
+        names = jit.get("static_argnames", ())
+        self.static = _positions(jit, "static_argnums")
+        self.names = {names} if isinstance(names, str) else set(names)
+        self.numbers = numbers
+        everything = self._free(arguments.positional, arguments.named)
+        self.leaves, self.tree = jax.tree.flatten(everything, is_leaf=is_object)
+        self.objects = tuple(leaf for leaf in self.leaves if is_object(leaf))
+        self.fixed = not all(is_object(leaf) or self._traceable(leaf) for leaf in self.leaves)
+        self.free = arguments
+        if not (self.objects or self.fixed):
+            return
+        states = self._states()
+        traced = [
+            next(states) if is_object(leaf) else leaf if self._traceable(leaf) else None
+            for leaf in self.leaves
+        ]
+        positional, kept = jax.tree.unflatten(self.tree, traced)
+        self.free = self._whole(positional, kept, arguments.positional, arguments.named)
+
+    def _traceable(self, leaf: Any) -> bool:
+        return is_array(leaf) or (self.numbers and isinstance(leaf, bool | int | float | complex))
+
+    def _free(self, positional: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        """Return the arguments without the static ones."""
+        args = tuple(None if i in self.static else each for i, each in enumerate(positional))
+        return args, {key: value for key, value in named.items() if key not in self.names}
+
+    def _whole(self, args: Any, kept: Any, positional: Any, named: Any) -> Arguments:
+        """Return arguments with the static ones of others in their places."""
+        again = (positional[i] if i in self.static else each for i, each in enumerate(args))
+        return Arguments(tuple(again), {key: kept.get(key, named[key]) for key in named})
+
+    def _states(self) -> Iterator[Any]:
+        """Yield the arrays of each NNX object; those that two share are the first one's."""
+        if self.objects:
+            from flax import nnx
+
+            self.graph: Any
+            self.graph, state = nnx.split(self.objects)
+            pure: dict[Any, Any] = nnx.to_pure_dict(state)
+            yield from (pure.get(place, {}) for place in range(len(self.objects)))
+
+    def called(self, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Call a function with traced arguments; return its arrays, and those that it changed."""
+        import jax
+
+        given = self.tree.flatten_up_to(self._free(args, kwargs))
+        objects: Sequence[Any] = ()
+        if self.objects:
+            from flax import nnx
+
+            places = [n for n, leaf in enumerate(self.leaves) if is_object(leaf)]
+            state = {number: given[n] for number, n in enumerate(places) if given[n]}
+            objects = nnx.merge(self.graph, state)
+        before = {id(leaf) for leaf in jax.tree.leaves(given)}
+        waiting = iter(objects)
+        whole = [
+            next(waiting) if is_object(leaf) else new if self._traceable(leaf) else leaf
+            for leaf, new in zip(self.leaves, given, strict=True)
+        ]
+        positional, kept = jax.tree.unflatten(self.tree, whole)
+        call = self._whole(positional, kept, args, kwargs)
+        out = self._arrays(fn(*call.positional, **call.named))
+        after = jax.tree.leaves(self._arrays(list(objects)))
+        changed = [leaf for leaf in after if id(leaf) not in before]
+        return (out, changed) if changed else out
+
+    def _arrays(self, tree: Any) -> Any:
+        """Return a tree with its arrays and numbers only; of an NNX object, its state."""
+        import jax
+
+        def kept(leaf: Any) -> Any:
+            if is_object(leaf):
+                from flax import nnx
+
+                return nnx.to_pure_dict(nnx.state(leaf))
+            return (
+                leaf if is_array(leaf) or isinstance(leaf, bool | int | float | complex) else None
+            )
+
+        return jax.tree.map(kept, tree, is_leaf=is_object)
+
+
+def _positions(jit: Mapping[str, Any], option: str) -> set[int]:
+    positions = jit.get(option, ())
+    return {positions} if isinstance(positions, int) else set(positions)
+
+
+def _holds_arrays(fn: Any) -> bool:
+    import jax
+
+    return any(is_object(leaf) or is_array(leaf) for leaf in jax.tree.leaves(fn, is_leaf=is_object))
+
+
+def is_object(value: Any) -> bool:
+    """Return whether it is an object of NNX: a module, an optimiser, a variable."""
+    nnx = sys.modules.get("flax.nnx")
+    if nnx is None:
+        return False
+    return isinstance(value, (getattr(nnx, "Pytree", None) or nnx.Object, nnx.Variable))
+
+
+# --- what readers give ----------------------------------------------------------------------------
+
+
+def function_name(fn: Any) -> str:
+    """Return what a function is called."""
+    inner = fn.func if isinstance(fn, functools.partial) else fn
+    called = getattr(inner, "__name__", None) or getattr(inner, "fun_name", None)
+    called = str(called or type(inner).__name__)
+    return "function" if called in ("<lambda>", "Compiled", "Lowered", "Traced") else called
+
+
+def _is_of_jax(fn: Any, name: str) -> bool:
+    return type(fn).__name__ == name and type(fn).__module__.startswith("jax")
+
+
+def is_traced(fn: Any) -> bool:
+    """Return whether it is what `jax.jit(f).trace(...)` returns."""
+    return _is_of_jax(fn, "Traced")
+
+
+def is_lowered(fn: Any) -> bool:
+    """Return whether it is what `jax.jit(f).lower(...)` returns."""
+    return _is_of_jax(fn, "Lowered")
+
+
+def is_compiled(fn: Any) -> bool:
+    """Return whether it is what `jax.jit(f).lower(...).compile()` returns."""
+    shows = hasattr(fn, "as_text") and hasattr(fn, "cost_analysis") and not hasattr(fn, "compile")
+    return shows or type(fn).__name__ == "Compiled"
+
+
+def is_stage(fn: Any) -> bool:
+    """Return whether it is a function on its way to an executable, or an executable."""
+    return is_traced(fn) or is_lowered(fn) or is_compiled(fn)
+
+
+def is_of_nnx(fn: Any) -> bool:
+    """Return whether it is what `flax.nnx.jit` made."""
+    return _jits_objects(fn) and hasattr(fn, "jitted_fn")
+
+
+def _jits_objects(fn: Any) -> bool:
+    """Return whether it is what `equinox.filter_jit` or `flax.nnx.jit` made."""
+    return hasattr(fn, "lower") and not type(fn).__module__.startswith("jax")
+
+
+# --- the device that a function sees --------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def pretend_devices(devices: Sequence[Any]) -> Iterator[None]:
+    """Let traced code find these devices where it asks JAX for the ones that are here."""
+    import jax
+
+    there = list(devices)
+
+    def asked(*_: Any, **__: Any) -> list[Any]:
+        return list(there)
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(jax.default_device(there[0]))
+        stack.enter_context(mock.patch.object(jax, "devices", asked))
+        stack.enter_context(mock.patch.object(jax, "local_devices", asked))
+        stack.enter_context(mock.patch.object(jax, "default_backend", return_value="tpu"))
+        yield
+
+
+# --- Count the Pallas kernels of a function that is traced, and neither compiled nor run ---------
+
+
+def pallas_kernels(
+    fn: Any, *args: Any, platform: str = "tpu", **kwargs: Any
+) -> tuple[PallasKernel, ...]:
+    """Return the Pallas kernels that a function launches, counted; nothing is compiled or run.
+
+    FLOPs are the body's, over the grid. Bytes are what the block specs and their index maps fetch:
+    on a TPU, whose grid runs in order, a block whose index stays is not fetched again; on a GPU
+    each program asks for its own, and the caches keep what they can.
+
+    Parameters
+    ----------
+    fn : callable
+        A plain function, or one that `jax.jit` made. A kernel in a loop is counted once.
+    *args, **kwargs
+        Its arguments: arrays, `jax.ShapeDtypeStruct` objects, pytrees of them; what JAX can't
+        trace, such as a function, is held fixed.
+    platform : {"tpu", "gpu"}
+        Where kernels run that don't say it themselves, and what a function sees that asks.
+
+    Returns
+    -------
+    tuple of PallasKernel
+        In the order in which they are launched. A grid that depends on data, or has more than
+        `pallas.MOST_STEPS` steps, can't be counted: its kernel is left out.
+
+    Raises
+    ------
+    CannotTrace
+        JAX can't trace the function with these arguments.
+    UnknownName
+        No such platform.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp
+    >>> from jax.experimental import pallas as pl
+    >>> def double(x_ref, y_ref):
+    ...     y_ref[...] = 2 * x_ref[...]
+    >>> rows = pl.BlockSpec((8, 128), lambda i: (i, 0))
+    >>> x = jax.ShapeDtypeStruct((64, 128), jnp.float32)
+    >>> call = pl.pallas_call(double, grid=(8,), in_specs=[rows], out_specs=rows, out_shape=x)
+    >>> [kernel] = pallas_kernels(call, x)
+    >>> kernel.flops, kernel.bytes, kernel.operands[0].fetches
+    (8192.0, 65536.0, 8)
+    """
+    import jax
+
+    platform = name_of("platform", platform, ["tpu", "gpu"])
+    with (
+        tracing_errors(fn),
+        mock.patch.object(jax, "default_backend", return_value=platform),
+    ):
+        traced, _ = trace_function(fn, Arguments(args, kwargs), {})
+    return counted(traced.jaxpr, platform)

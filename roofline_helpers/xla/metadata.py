@@ -1,0 +1,256 @@
+"""Where an instruction comes from: the reader's own line, named scope and pass, as JAX noted them.
+
+Newer JAX prints tables before the computations (FileNames, FunctionNames, FileLocations and
+StackFrames), and an instruction refers to a frame of them; JAX 0.7.2 writes one file and line into
+each instruction:
+
+    metadata={op_name="jit(step)/transpose(jvp(mlp))/up/dot_general" stack_frame_id=27}
+    metadata={op_name="jit(step)/jit(main)/mlp/up/dot_general" source_file="a.py" source_line=3}
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+
+@dataclass(frozen=True)
+class SourceLine:
+    """A line of code: its file, shortened to what a person knows it by, and its function.
+
+    A line of a notebook has the file "cell", and counts from the top of its cell.
+
+    Examples
+    --------
+    >>> print(SourceLine("model.py", 18, "mlp"))
+    model.py:18
+    """
+
+    file: str
+    line: int
+    function: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+# --- lines of code --------------------------------------------------------------------------------
+
+_CALLERS = re.compile(r"[/\\]roofline_helpers[/\\](xla|device|compiled|explain)[/\\]")
+_OURS = re.compile(r"[/\\]roofline_helpers[/\\]")
+_LIBRARIES = re.compile(r"^.*[/\\](?:site|dist)-packages[/\\]|^.*[/\\]lib[/\\]python3\.\d+[/\\]|^<")
+_CELL = re.compile(r"[/\\]ipykernel_\d+[/\\]|^<ipython-input|^/tmp/ipython-input")
+_LOCATION = re.compile(r"(file_name_id|function_name_id|line)=(\d+)")
+
+
+@dataclass(frozen=True)
+class Frames:
+    """The tables of a module that lead from an instruction to lines of code.
+
+    Examples
+    --------
+    >>> line = {"file_name_id": 1, "function_name_id": 1, "line": 18}
+    >>> tables = Frames({1: "model.py"}, {1: "mlp"}, {1: line}, {1: (1, 0)})
+    >>> list(tables.stack(1))
+    [('model.py', 18, 'mlp')]
+    """
+
+    files: Mapping[int, str]
+    functions: Mapping[int, str]
+    locations: Mapping[int, Mapping[str, int]]
+    calls: Mapping[int, tuple[int, int]]
+
+    @cached_property
+    def _shift(self) -> int:
+        """By how much a printed parent is too large: JAX 0.10.2 prints the one after it."""
+        return int(any(parent >= frame for frame, (_, parent) in self.calls.items()))
+
+    def stack(self, frame: int) -> Iterator[tuple[str, int, str]]:
+        """Yield the file, line and function of a frame and of its callers, innermost first."""
+        while frame in self.calls:
+            location, parent = self.calls[frame]
+            place = self.locations.get(location, {})
+            yield (
+                self.files.get(place.get("file_name_id", 0), ""),
+                place.get("line", 0),
+                self.functions.get(place.get("function_name_id", 0), ""),
+            )
+            parent -= self._shift
+            frame = parent if parent < frame else 0
+
+
+def frames(text: str) -> Frames:
+    """Read the tables of a module; they are empty where it has none."""
+    return Frames(
+        {n: line.strip('"') for n, line in _table(text, "FileNames")},
+        {n: line.strip('"') for n, line in _table(text, "FunctionNames")},
+        {
+            n: {name: int(value) for name, value in _LOCATION.findall(line)}
+            for n, line in _table(text, "FileLocations")
+        },
+        {n: _frame(line) for n, line in _table(text, "StackFrames")},
+    )
+
+
+def _table(text: str, title: str) -> Iterator[tuple[int, str]]:
+    """Yield the number and the content of each line of a table."""
+    start = text.find(f"\n{title}\n")
+    if start < 0:
+        return
+    end = text.find("\n\n", start + 1)
+    for line in text[start:end].splitlines()[2:]:
+        number, _, rest = line.partition(" ")
+        if number.isdigit():
+            yield int(number), rest
+
+
+def _frame(line: str) -> tuple[int, int]:
+    place = re.search(r"file_location_id=(\d+)", line)
+    parent = re.search(r"parent_frame_id=(\d+)", line)
+    return int(place.group(1)) if place else 0, int(parent.group(1)) if parent else 0
+
+
+def source_of(metadata: str, tables: Frames) -> SourceLine | None:
+    """Return the reader's line that an instruction comes from; None where nothing says it.
+
+    It is the innermost line that is neither of this package nor of an installed one; of an
+    installed one where there is no other. Lines that only call `analyze` don't count.
+    """
+    frame = re.search(r"stack_frame_id=(\d+)", metadata)
+    if frame:
+        return _readers(list(tables.stack(int(frame.group(1)))))
+    file = re.search(r'source_file="([^"]+)"', metadata)
+    line = re.search(r"source_line=(\d+)", metadata)
+    return _readers([(file.group(1), int(line.group(1)), "")]) if file and line else None
+
+
+def _readers(stack: Sequence[tuple[str, int, str]]) -> SourceLine | None:
+    inside = []
+    for file, line, function in stack:
+        if _CALLERS.search(file):  # what called it is not what it does
+            break
+        if file and not _OURS.search(file):
+            inside.append((file, line, function))
+    theirs = [place for place in inside if not _LIBRARIES.match(place[0])]
+    for file, line, function in [*theirs, *inside][:1]:
+        return SourceLine(shortened(file), line, _plain(function))
+    return None
+
+
+@lru_cache(maxsize=1024)
+def shortened(file: str) -> str:
+    """Return the path of a file as a person writes it: below here, or below the packages."""
+    if _CELL.search(file):
+        return "cell"
+    if _LIBRARIES.match(file):
+        return _LIBRARIES.sub("", file).replace("\\", "/")
+    here = os.path.join(os.getcwd(), "")
+    if file.startswith(here):
+        return file[len(here) :].replace("\\", "/")
+    return "/".join(re.split(r"[/\\]", file)[-2:]) if os.path.isabs(file) else file
+
+
+def _plain(function: str) -> str:
+    """Return the name of a function without what is nested in it and has no name."""
+    named = [part for part in function.split(".") if not part.startswith("<")]
+    return named[-1] if named else ""
+
+
+# --- scopes ---------------------------------------------------------------------------------------
+
+_UNWRAPPED = frozenset(
+    "jvp transpose vmap pmap remat checkpoint custom_jvp custom_vjp shard_map pjit".split()
+)
+MARKS = frozenset(
+    "while body cond scan closed_call core_call checkpoint remat remat2 rematted_computation pjit "
+    "custom_jvp_call custom_vjp_call custom_vjp_call_jaxpr custom_lin shard_map pallas_call jit "
+    "xla_call main eval_jaxpr".split()
+)
+"""Parts of JAX's names that say which transformation an operation is in, and no more."""
+
+_LIBRARY = frozenset(
+    "clip where take dynamic_index_in_dim dynamic_update_index_in_dim dynamic_slice_in_dim gelu "
+    "silu swish relu relu6 elu selu softplus softmax log_softmax logsumexp one_hot sigmoid einsum "
+    "matmul dot tensordot norm var std mean sum max min argmax argmin sort argsort cumsum cumprod "
+    "floor_divide remainder mod power square sqrt tril triu isnan allclose linspace arange roll "
+    "split concatenate stack take_along_axis searchsorted unique nonzero iota main fn ravel "
+    "true_divide standardize dot_product_attention".split()
+)
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What JAX's name of an operation says.
+
+    `path` are the named scopes around it, and the reader's own jitted functions; `calls` the jitted
+    functions of JAX's library, such as "gelu"; `einsum` the formula of one; `step` is "forward",
+    "backward" or "recomputed"; `primitive` is the operation itself.
+    """
+
+    path: tuple[str, ...] = ()
+    calls: tuple[str, ...] = ()
+    einsum: str = ""
+    step: str = "forward"
+    primitive: str = ""
+
+    @property
+    def name(self) -> str:
+        """The named scopes as people write them: "mlp.up"."""
+        return ".".join(self.path)
+
+
+@lru_cache(maxsize=65536)
+def scope_of(op_name: str) -> Scope:
+    """Read JAX's name of an operation.
+
+    Examples
+    --------
+    >>> scope = scope_of("jit(step)/transpose(jvp(mlp))/up/jit(gelu)/mul")
+    >>> scope.name, scope.step, scope.calls, scope.primitive
+    ('mlp.up', 'backward', ('gelu',), 'mul')
+    """
+    parts = _split(op_name.split(";")[0])
+    if len(parts) < 2:
+        return Scope(primitive=parts[0] if parts else "")
+    path: list[str] = []
+    calls: list[str] = []
+    einsum, backward, again = "", False, "rematted_computation" in parts
+    for part in parts[:-1]:
+        backward = backward or part.startswith("transpose(")
+        for word in _words(part):
+            jitted = re.fullmatch(r"jit\((.*)\)", word)
+            name = jitted.group(1) if jitted else word
+            if not name or name in MARKS or re.fullmatch(r"branch_\d+_fun", name):
+                continue
+            if "->" in name:
+                einsum = name
+            elif jitted and (name in _LIBRARY or name.startswith(("_", "<"))):
+                calls.append(name)
+            elif not (jitted and part is parts[0]):
+                path.append(name)
+    step = "recomputed" if again else "backward" if backward else "forward"
+    return Scope(tuple(path), tuple(calls), einsum, step, parts[-1])
+
+
+def _split(name: str) -> list[str]:
+    """Split at the slashes outside of brackets."""
+    parts, depth, piece = [], 0, ""
+    for character in name:
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if character == "/" and depth == 0:
+            parts.append(piece)
+            piece = ""
+        else:
+            piece += character
+    return [part for part in [*parts, piece] if part]
+
+
+def _words(part: str) -> list[str]:
+    """Take the transformations off a part of a name: transpose(jvp(mlp)) is mlp."""
+    wrapped = re.fullmatch(r"(\w+)\((.*)\)", part)
+    if wrapped and wrapped.group(1) in _UNWRAPPED:
+        return [word for inner in _split(wrapped.group(2)) for word in _words(inner)]
+    return [part]

@@ -1,0 +1,560 @@
+"""Pallas kernels, counted from what JAX traced: FLOPs of their body, bytes of their blocks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from roofline_helpers.common.show import Facts, si, table
+from roofline_helpers.xla.body import Body, inside, item_bytes, small, space_of, value_of
+
+if TYPE_CHECKING:
+    import pandas
+
+
+# --- A Pallas kernel as its block specs tell it: operand by operand, what is fetched and how often
+
+MACHINES = {
+    "tpu": "TPU: a block is fetched when its index changes",
+    "triton": "GPU by Triton: each program loads what its body reads",
+    "mosaic_gpu": "GPU by Mosaic: each program copies its blocks, or what its body copies",
+}
+"""Who moves the blocks, by the backend that Pallas compiles with."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One operand or result of a Pallas kernel, and what its block spec makes of it.
+
+    Parameters
+    ----------
+    name : str
+        Of its reference, as the kernel's author calls it.
+    shape, dtype : tuple of int, str
+        Of the whole array; the type as JAX calls it.
+    size : float
+        Bytes of the whole array.
+    block : tuple of int, optional
+        Shape of a block; None where the array stays in the main memory, and the kernel's body
+        copies from it or to it.
+    fetches : int
+        How often a block is fetched, or written back; 0 without one.
+    moved : float
+        Bytes of all fetches and copies: across the main memory's boundary on a TPU, asked of the
+        caches on a GPU.
+    result : bool
+        Whether it is written rather than read.
+    most : float, optional
+        Bytes of all fetches where data choose the blocks, and every step may fetch another one;
+        `moved` is then the array once. None where the blocks are known. Of a kernel whose grid
+        depends on data, the array once, and `moved` one of those that it stacks.
+
+    Examples
+    --------
+    >>> size = 2.0 * 4096**2
+    >>> x = Operand("x", (4096, 4096), "bfloat16", size, (512, 512), 512, 512 * 2.0 * 512**2, False)
+    >>> x.moved / x.size
+    8.0
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    size: float
+    block: tuple[int, ...] | None
+    fetches: int
+    moved: float
+    result: bool
+    most: float | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class PallasKernel(Facts):
+    """A Pallas kernel as counted from what JAX traced of it, all steps of its grid together.
+
+    It can be held against a roofline as any count: ``rh.chip("v6e").roofline("bf16").bound(it)``.
+
+    Parameters
+    ----------
+    name : str
+        As its author called it.
+    machine : str
+        Who moves its blocks: one of `MACHINES`.
+    grid : tuple of int
+        Steps along each axis, the last one fastest.
+    operands : tuple of Operand
+        Operands, then results.
+    matrix_flops, vector_flops, transcendentals : float
+        Of all steps. `vector_flops` includes the transcendentals.
+    types : tuple of str
+        Data types of its products.
+    unsure : tuple of str
+        What wasn't known, so that the count is of the dearest branch, or of one turn.
+    vmem : float
+        Bytes on the chip that its blocks take, two buffers each unless the spec says otherwise,
+        and its scratch: before padding to registers, and before the compiler saves a buffer. 0 for
+        a GPU.
+    declared : mapping of str to float, optional
+        Its author's `CostEstimate`: "flops", "bytes_accessed", "transcendentals".
+
+    Examples
+    --------
+    >>> x = Operand("x", (64, 128), "float32", 32768.0, (8, 128), 8, 32768.0, False)
+    >>> y = Operand("y", (64, 128), "float32", 32768.0, (8, 128), 8, 32768.0, True)
+    >>> kernel = PallasKernel("double", "tpu", (8,), (x, y), 0.0, 8192.0, 0.0)
+    >>> kernel
+    <double, grid 8: 8.19 kFLOP, 65.5 kB, no cost declared>
+    >>> kernel.bytes, kernel.intensity
+    (65536.0, 0.125)
+    """
+
+    name: str
+    machine: str
+    grid: tuple[int, ...]
+    operands: tuple[Operand, ...]
+    matrix_flops: float
+    vector_flops: float
+    transcendentals: float
+    types: tuple[str, ...] = ()
+    unsure: tuple[str, ...] = ()
+    vmem: float = 0.0
+    declared: Mapping[str, float] | None = None
+
+    @property
+    def flops(self) -> float:
+        """All FLOPs."""
+        return self.matrix_flops + self.vector_flops
+
+    def _crossing(self, results: bool) -> tuple[float, ...]:
+        each = [one for one in self.operands if one.result == results]
+        if self.machine == "tpu":
+            return tuple(one.moved for one in each)
+        return tuple(min(one.moved, one.size) for one in each)
+
+    @property
+    def reads(self) -> tuple[float, ...]:
+        """Bytes read of each operand from the main memory: on a GPU each at most once."""
+        return self._crossing(results=False)
+
+    @property
+    def writes(self) -> tuple[float, ...]:
+        """Bytes written of each result to the main memory: on a GPU each at most once."""
+        return self._crossing(results=True)
+
+    @property
+    def bytes(self) -> float:
+        """Bytes across the main memory's boundary: exact on a TPU, the least on a GPU.
+
+        A GPU's caches keep what programs share, if they can: the truth is between `bytes` and
+        `asked`.
+        """
+        return sum(self.reads) + sum(self.writes)
+
+    @property
+    def most(self) -> float | None:
+        """Bytes at most where data choose its blocks: what its author declares, else every step's.
+
+        None where the blocks are known, so that `bytes` is all there is to say.
+        """
+        if all(one.most is None for one in self.operands):
+            return None
+        stated = (self.declared or {}).get("bytes_accessed", 0.0)
+        each = sum(one.moved if one.most is None else one.most for one in self.operands)
+        return stated if stated > self.bytes else max(each, self.bytes)
+
+    @property
+    def asked(self) -> float:
+        """Bytes that the steps ask for, whoever has them: what a GPU without caches would move."""
+        return sum(one.moved for one in self.operands)
+
+    @property
+    def intensity(self) -> float:
+        """FLOP/byte at the main memory."""
+        return self.flops / self.bytes if self.bytes else math.inf
+
+    @property
+    def traffic(self) -> dict[str, float]:
+        """Bytes by memory level, as a roofline wants them."""
+        return {"hbm": self.bytes}
+
+    def table(self) -> pandas.DataFrame:
+        """Return a table: what each operand's block spec makes of it."""
+        return table(
+            {
+                "operand": f"{one.name}, written" if one.result else one.name,
+                "array": _times(one.shape),
+                "block": "–" if one.block is None else _times(one.block),
+                "fetches": one.fetches or None,
+                "MB": one.moved / 1e6,
+                "× its size": one.moved / one.size if one.size else None,
+            }
+            for one in self.operands
+        )
+
+    def _title(self) -> str:
+        return f"{self.name or 'Pallas kernel'}, grid {_times(self.grid)}"
+
+    def _facts(self) -> dict[str, str]:
+        stated = self.declared
+        facts = {"FLOPs": si(self.flops, "FLOP"), "bytes": si(self.bytes, "B")}
+        if self.machine != "tpu":
+            facts["asked"] = f"{si(self.asked, 'B')} asked of the caches"
+        if self.vmem:
+            facts["VMEM"] = f"{si(self.vmem, 'B')} of VMEM"
+        facts["declared"] = "no cost declared"
+        if stated is not None:
+            both = si(stated["flops"], "FLOP"), si(stated["bytes_accessed"], "B")
+            facts["declared"] = f"{' and '.join(both)} declared"
+        return facts | ({"unsure": ", ".join(self.unsure)} if self.unsure else {})
+
+
+def _times(sizes: tuple[int, ...]) -> str:
+    return " × ".join(f"{size:,}" for size in sizes) or "1"
+
+
+# --- counted from what JAX traced: FLOPs of their body, bytes of their blocks ---------------------
+
+MOST_STEPS = 4_000_000
+"""Steps of a grid above which nothing is counted, and what the kernel declares is taken."""
+
+
+def counted(jaxpr: Any, platform: str = "tpu") -> tuple[PallasKernel, ...]:
+    """Return the Pallas kernels in a traced function, in order.
+
+    Parameters
+    ----------
+    jaxpr : jax.core.ClosedJaxpr
+        What ``jax.jit(f).trace(...).jaxpr`` is.
+    platform : {"tpu", "gpu"}
+        Where kernels run that don't say it themselves.
+    """
+    constants = [small(value) for value in jaxpr.consts]
+    known = dict(zip(jaxpr.jaxpr.constvars, constants, strict=True))
+    return tuple(_kernels(jaxpr.jaxpr, known, platform))
+
+
+def requested(jaxpr: Any) -> float | None:
+    """Return the FLOPs of the products of matrices that a traced function asks for, on all devices.
+
+    None where that isn't known: convolutions, loops and branches that depend on data.
+    """
+    walk = _products(jaxpr.jaxpr)
+    return None if walk.unsure else walk.matrix
+
+
+def unused(jaxpr: Any) -> float:
+    """Return the share of the products' FLOPs that nothing that a function returns needs.
+
+    What can't be counted (`requested`) is left out of both.
+    """
+    from jax.interpreters.partial_eval import dce_jaxpr
+
+    asked = _products(jaxpr.jaxpr).matrix
+    needed, _ = dce_jaxpr(jaxpr.jaxpr, [True] * len(jaxpr.jaxpr.outvars))
+    return 1 - _products(needed).matrix / asked if asked else 0.0
+
+
+def _products(jaxpr: Any) -> Body:
+    walk = Body((), np.zeros((0, 1)))
+    walk.run(jaxpr, {}, np.ones(1))
+    return walk
+
+
+def _kernels(jaxpr: Any, known: dict[Any, Any], platform: str) -> Iterator[PallasKernel]:
+    for each in jaxpr.eqns:
+        values = [value_of(var, known) for var in each.invars]
+        if each.primitive.name in _RULES:
+            kernel = _RULES[each.primitive.name](each, values, platform)
+            if kernel is not None:
+                yield kernel
+            continue
+        if each.primitive.name == "platform_index":
+            known[each.outvars[0]] = _platform_index(each.params["platforms"], platform)
+        within = list(inside(each))
+        if each.primitive.name == "cond" and values[0] is not None and np.ndim(values[0]) == 0:
+            within, values = [within[int(values[0])]], values[1:]
+        for inner, constants in within:
+            inputs = inner.invars
+            values_of = dict(zip(inner.constvars, map(small, constants), strict=False))
+            if len(inputs) == len(values):
+                values_of |= dict(zip(inputs, values, strict=True))
+            yield from _kernels(inner, values_of, platform)
+
+
+def _platform_index(platforms: Sequence[Any], platform: str) -> Any:
+    """Return which branch a platform takes of those that a program has for each; None for none."""
+    names = {"tpu": {"tpu"}, "gpu": {"cuda", "gpu"}}[platform]
+    for place, each in enumerate(platforms):
+        if each is None or names & set(each):
+            return np.asarray(place)
+    return None
+
+
+# --- one kernel -----------------------------------------------------------------------------------
+
+
+def _by_blocks(each: Any, values: Sequence[Any], platform: str) -> PallasKernel | None:
+    """Return the count of a `pallas_call`; None where its grid is too large, or isn't known."""
+    mapping = each.params["grid_mapping"]
+    grid = mapping.grid
+    if not all(isinstance(size, int) for size in grid):
+        return _by_declaration(each, mapping, platform)
+    if math.prod(grid) > MOST_STEPS:
+        return None
+    machine = _machine(each, platform)
+    steps = _steps(grid)
+    first = mapping.num_index_operands
+    prefetched = list(values[:first])
+    body = each.params["jaxpr"]
+    walk = Body(tuple(grid), steps, loads={"triton": "", "mosaic_gpu": "gmem"}.get(machine))
+    walk.run(body, dict(zip(body.invars, prefetched, strict=False)), np.ones(steps.shape[1]))
+    operands = [
+        Operand(
+            _name(body, at), _dims(aval), str(aval.dtype), _size(aval), None, 0, _size(aval), False
+        )
+        for at, aval in enumerate(var.aval for var in each.invars[:first])
+    ]
+    alone = _programs(each, machine, steps)
+    refs = body.invars[first:]
+    for place, (block, ref) in enumerate(zip(mapping.block_mappings, refs, strict=False)):
+        fetches, moved, most = 0, 0.0, None
+        stays = space_of(ref.aval) in ("any", "hbm", "gmem")  # the kernel copies itself
+        if not stays and machine != "triton":
+            fetches, moved, most = _fetched(block, steps, prefetched, walk, alone)
+        array = _array(block)
+        own = sum(walk.moved.get(ref, (0.0, 0.0)))
+        operands.append(
+            Operand(
+                _name(body, first + place),
+                _dims(array),
+                str(array.dtype),
+                _size(array),
+                None if stays else tuple(map(_length, block.block_shape)),
+                fetches,
+                moved + own,
+                place >= mapping.num_inputs,
+                most,
+            )
+        )
+    vmem = _vmem(mapping, refs) if machine == "tpu" else 0.0
+    return _kernel(each, machine, tuple(grid), operands, walk, vmem)
+
+
+def _by_declaration(each: Any, mapping: Any, platform: str) -> PallasKernel | None:
+    """Return the count of a `pallas_call` whose grid depends on data; None without a declared cost.
+
+    FLOPs are those that its author declares. Where data choose one of a stack of arrays, the least
+    is one of them, and every other array once; the most is what the author declares.
+    """
+    cost = each.params.get("cost_estimate")
+    if cost is None:
+        return None
+    grid = tuple(size if isinstance(size, int) else 1 for size in mapping.grid)
+    once, body = (1,) * len(grid), each.params["jaxpr"]
+    walk = Body(once, _steps(once))
+    walk.run(body, {}, np.ones(1))
+    bounds, first = mapping.num_dynamic_grid_bounds, mapping.num_index_operands
+    operands = []
+    for place, var in enumerate(each.invars[bounds : bounds + first]):
+        size = _size(var.aval)
+        whole = _dims(var.aval), str(var.aval.dtype), size, None, 0, size, False
+        operands.append(Operand(_name(body, place), *whole))
+    for place, block in enumerate(mapping.block_mappings):
+        array, size = _array(block), _size(_array(block))
+        chosen = _chosen(block, len(grid))
+        least = size / math.prod(n for n, one in zip(array.shape, chosen, strict=True) if one)
+        lengths = tuple(map(_length, block.block_shape))
+        operands.append(
+            Operand(
+                _name(body, first + place),
+                _dims(array),
+                str(array.dtype),
+                size,
+                lengths,
+                0,
+                least,
+                place >= mapping.num_inputs,
+                size,
+            )
+        )
+    walk.matrix, walk.vector, walk.transcendentals = float(cost.flops), 0.0, 0.0
+    walk.unsure.clear()
+    return _kernel(each, _machine(each, platform), grid, operands, walk, 0.0)
+
+
+def _chosen(block: Any, axes: int) -> list[bool]:
+    """Return along which axes of its array data choose a block of which there is one at a time."""
+    closed = block.index_map_jaxpr
+    inner = closed.jaxpr
+    known = dict(zip(inner.constvars, map(small, closed.consts), strict=False))
+    known |= {var: np.zeros(1) for var in inner.invars[:axes]}
+    once = (1,) * axes
+    Body(once, _steps(once)).run(inner, known, np.ones(1))
+    single = [
+        not hasattr(size, "block_size") and not isinstance(size, int) for size in block.block_shape
+    ]
+    return [
+        one and value_of(var, known) is None for one, var in zip(single, inner.outvars, strict=True)
+    ]
+
+
+def _by_program(each: Any, values: Sequence[Any], platform: str) -> PallasKernel | None:
+    """Return the count of what `mosaic_gpu.kernel` launches, whose body copies all by itself."""
+    meshes, bodies = each.params["meshes"], each.params["jaxprs"]
+    if len(meshes) != 1 or "mosaic_gpu" not in type(meshes[0]).__module__:
+        return None
+    axes = dict(meshes[0].shape)
+    grid = tuple(axes.values())
+    if math.prod(grid) > MOST_STEPS:
+        return None
+    body = bodies[0]
+    steps = _steps(grid)
+    walk = Body(grid, steps, axes, "gmem")
+    walk.run(body, dict(zip(body.invars, values, strict=False)), np.ones(steps.shape[1]))
+    count = len(each.invars)
+    operands = []
+    for place, ref in enumerate(body.invars[: count + len(each.outvars)]):
+        moved, aval = sum(walk.moved.get(ref, (0.0, 0.0))), ref.aval
+        shape, dtype = _dims(aval), str(aval.dtype)
+        name = _name(body, place)
+        operands.append(Operand(name, shape, dtype, _size(aval), None, 0, moved, place >= count))
+    return _kernel(each, "mosaic_gpu", grid, operands, walk, 0.0)
+
+
+_RULES = {"pallas_call": _by_blocks, "mpmd_map": _by_program}
+"""Equations that launch a kernel."""
+
+
+def _kernel(
+    each: Any, machine: str, grid: tuple[int, ...], operands: Any, walk: Body, vmem: float
+) -> PallasKernel:
+    """Return a kernel, whose operands and body are counted."""
+    named, cost = each.params.get("name_and_src_info"), each.params.get("cost_estimate")
+    keys = "flops", "bytes_accessed", "transcendentals"
+    return PallasKernel(
+        name=str(each.params.get("name") or getattr(named, "name", "") or ""),
+        machine=machine,
+        grid=grid,
+        operands=tuple(operands),
+        matrix_flops=walk.matrix,
+        vector_flops=walk.vector,
+        transcendentals=walk.transcendentals,
+        types=tuple(walk.types),
+        unsure=tuple(sorted(walk.unsure)),
+        vmem=vmem,
+        declared=None if cost is None else {key: float(getattr(cost, key)) for key in keys},
+    )
+
+
+def _machine(each: Any, platform: str) -> str:
+    """Return who moves a kernel's blocks: what its options are for, else the platform's default."""
+    options = each.params.get("compiler_params")
+    stated = [str(each.params.get("backend")), type(options).__module__]
+    stated += map(str, options) if isinstance(options, Mapping) else []
+    words = " ".join(stated)
+    for machine in ("triton", "mosaic_gpu"):
+        if machine in words:
+            return machine
+    if "mosaic" in words or platform == "tpu":
+        return "tpu"
+    import jax
+
+    return "mosaic_gpu" if getattr(jax.config, "jax_pallas_use_mosaic_gpu", False) else "triton"
+
+
+def _steps(grid: Sequence[int]) -> Any:
+    """Return the place of every step along each axis, the last axis fastest."""
+    return np.indices(grid, dtype=np.int64).reshape(len(grid), math.prod(grid))
+
+
+def _programs(each: Any, machine: str, steps: Any) -> Any:
+    """Return which steps begin a program, one that keeps nothing of the step before."""
+    begins = np.zeros(steps.shape[1], dtype=bool)
+    begins[0] = True
+    if machine == "tpu":
+        return begins
+    kinds = getattr(each.params.get("compiler_params"), "dimension_semantics", None)
+    kinds = kinds or ["parallel"] * steps.shape[0]
+    alone = steps[[place for place, kind in enumerate(kinds) if str(kind) == "parallel"]]
+    begins[1:] = (alone[:, 1:] != alone[:, :-1]).any(axis=0)
+    return begins
+
+
+def _dims(aval: Any) -> tuple[int, ...]:
+    return tuple(int(n) for n in aval.shape)
+
+
+def _size(aval: Any) -> float:
+    """Return the bytes of an array, or of what a reference points to."""
+    inner = getattr(aval, "inner_aval", aval)
+    return float(math.prod(inner.shape)) * item_bytes(inner.dtype)
+
+
+def _array(block: Any) -> Any:
+    """Return shape and type of the whole array that a block is of."""
+    return getattr(block, "array_aval", None) or block.array_shape_dtype
+
+
+def _name(body: Any, place: int) -> str:
+    """Return what the kernel's author calls an argument of a body, by its place if by no name."""
+    names = getattr(getattr(body, "debug_info", None), "arg_names", None) or ()
+    name = str(names[place]) if place < len(names) else ""
+    return name if name.isidentifier() else f"operand {place + 1}"
+
+
+def _length(size: Any) -> int:
+    """Return the length of a block along one axis."""
+    return int(getattr(size, "block_size", size if isinstance(size, int) else 1))
+
+
+def _vmem(mapping: Any, refs: Sequence[Any]) -> float:
+    """Return the bytes of the chip's memory that blocks and scratch take."""
+    total = 0.0
+    for block, ref in zip(mapping.block_mappings, refs, strict=False):
+        if space_of(ref.aval) not in ("any", "hbm", "smem", "semaphore"):
+            buffers = getattr(getattr(block, "pipeline_mode", None), "buffer_count", 2)
+            total += buffers * _size(ref.aval)
+    scratch = refs[len(mapping.block_mappings) :]
+    return total + sum(_size(ref.aval) for ref in scratch if space_of(ref.aval) == "vmem")
+
+
+def _fetched(
+    block: Any, steps: Any, prefetched: Sequence[Any], walk: Body, begins: Any
+) -> tuple[int, float, float | None]:
+    """Return how often a block is fetched or written back over the whole grid, and the bytes.
+
+    Where data choose the blocks, the least bytes and the most.
+    """
+    closed = block.index_map_jaxpr
+    inner = closed.jaxpr
+    known = dict(zip(inner.constvars, map(small, closed.consts), strict=False))
+    known |= dict(zip(inner.invars, [*steps, *prefetched], strict=False))
+    Body(walk.grid, steps).run(inner, known, np.ones(steps.shape[1]))
+    indices = []
+    for var in inner.outvars:
+        value = value_of(var, known)
+        if value is None:
+            walk.unsure.add("blocks chosen by data")
+            once = math.prod(map(_length, block.block_shape)) * item_bytes(_array(block).dtype)
+            most = float(steps.shape[1]) * once
+            return steps.shape[1], min(most, _size(_array(block))), most
+        indices.append(np.broadcast_to(value, steps.shape[1:]))
+    places = np.stack(indices) if indices else np.zeros((1, steps.shape[1]))
+    new = begins.copy()
+    new[1:] |= (places[:, 1:] != places[:, :-1]).any(axis=0)
+    return int(new.sum()), _clipped(block, places[:, new]), None
+
+
+def _clipped(block: Any, places: Any) -> float:
+    """Return the bytes of blocks at these places: what lies outside of the array isn't moved."""
+    array = _array(block)
+    elements = np.ones(places.shape[1])
+    for place, whole, size in zip(places, array.shape, block.block_shape, strict=True):
+        length = _length(size)
+        first = place * length if type(size).__name__ != "Element" else place
+        elements = elements * np.clip(whole - first, 0, length)
+    return float(elements.sum()) * item_bytes(array.dtype)

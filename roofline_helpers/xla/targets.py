@@ -1,0 +1,353 @@
+"""What can be compiled for: layouts of TPU chips, their clocks, and the compiler that is here."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.metadata
+import importlib.util
+import math
+import os
+import platform as host
+import re
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from roofline_helpers import chips
+from roofline_helpers.common.checks import BadValue, RooflineError, UnknownName
+
+# --- Keep the TPU compiler's C++ code quiet, and the environment as it was -----------------------
+
+_ENVIRONMENT = {
+    "TPU_SKIP_MDS_QUERY": "1",  # don't ask the cloud's metadata server
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # other processes may compile at the same time
+    "TPU_ACCELERATOR_TYPE": None,  # set, it makes cost_analysis of libtpu 0.0.23 abort
+}
+_lock = threading.RLock()
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep C++ code from writing to stderr, with the environment that the TPU compiler needs.
+
+    Afterwards the environment is what it was. On a machine with a TPU it is left alone.
+    """
+    with _lock, contextlib.ExitStack() as stack:
+        if not _has_tpu():
+            stack.enter_context(environment(_ENVIRONMENT))
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            sys.stderr.flush()
+        sink = stack.enter_context(tempfile.TemporaryFile())
+        with contextlib.suppress(OSError):  # no stderr to silence
+            saved = os.dup(2)
+            stack.callback(os.close, saved)
+            stack.callback(os.dup2, saved, 2)
+            os.dup2(sink.fileno(), 2)
+        yield
+
+
+@contextlib.contextmanager
+def environment(values: Mapping[str, str | None]) -> Iterator[None]:
+    """Set environment variables, None to unset one, and put them back afterwards."""
+    before = {name: os.environ.get(name) for name in values}
+    _set(values)
+    try:
+        yield
+    finally:
+        _set(before)
+
+
+def _set(values: Mapping[str, str | None]) -> None:
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+def _has_tpu() -> bool:
+    """Return whether this machine has a TPU of its own, without starting it."""
+    return any(Path("/dev").glob("accel[0-9]*")) or any(Path("/dev/vfio").glob("[0-9]*"))
+
+
+# --- What can be compiled for: layouts of TPU chips, their clocks, and the compiler that is here -
+
+TOPOLOGIES: Mapping[str, tuple[str, Sequence[str], Mapping[str, Any]]] = {
+    "v4": ("v4", ("2x2x1", "2x2x2", "2x2x4", "4x4x4"), {"chip_config_name": "megacore"}),
+    "v5e": ("v5e", ("2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16"), {}),
+    "v5p": ("v5p", ("2x2x1", "2x2x2", "2x2x4", "4x4x4", "4x4x8", "8x8x8", "16x16x16"), {}),
+    "v6e": ("v6e", ("2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16"), {}),
+    "v7x": ("tpu7x", ("2x2x1", "2x2x2", "2x2x4", "4x4x4", "4x4x8", "8x8x8", "16x16x16"), {}),
+}
+"""Of each TPU: libtpu's name, layouts of chips from small to large, and options. Without
+"megacore" a v4 chip would be two devices, which is not how JAX shows it."""
+
+DERIVED_CLOCKS: Mapping[str, tuple[float, str]] = {
+    "v6e": (918e12 / (2 * 4 * 256 * 256), "bf16 peak / (2 · 4 · 256²)"),
+    "v7x": (1153.5e12 / (2 * 4 * 256 * 256), "bf16 peak of a device / (2 · 4 · 256²)"),
+}
+"""Hz of chips whose clock is not published, and the formula. For large matmuls the compiler
+estimates more FLOPs a cycle than two 256 × 256 units can do (2 · 2 · 256²) and fewer than four can.
+So its clock is taken as the one at which four such units reach the published peak: 1.75 and
+2.20 GHz. Google prints two such units for v6e, which would put it at 3.5: they are not the units
+that the cycles count. Published products tick at 2.24 (v6e) and 2.06 to 2.14 cycles a ns (v7x,
+`evidence.cycles`), so the v6e's may be higher than the formula says."""
+
+
+_LANES = 8 * 128 * 4
+
+
+def assumed_vector_peak(chip: chips.Chip) -> tuple[float, str] | None:
+    """Return FLOP/s of a TPU device's vector unit where nobody publishes them, and the formula.
+
+    None where they are published, and where the clock isn't known. "How to Scale Your Model", part
+    2, gives 8 × 128 lanes of 4 ALUs for v5e and v5p, one operation per ALU and cycle. A later TPU
+    is taken to have the same, at its own clock.
+    """
+    ticks = clock_of(chip)
+    if ticks is None or "fp32" in chip.vector:
+        return None
+    return _LANES * ticks[0], "8 × 128 lanes × 4 ALUs a core, as v5e and v5p have, at its clock"
+
+
+class NoCompiler(RooflineError, RuntimeError):
+    """The compiler for this chip is not here.
+
+    Examples
+    --------
+    >>> issubclass(NoCompiler, RooflineError)
+    True
+    """
+
+
+def can_compile(chip: Any = None) -> str | None:
+    """Return why this machine can't compile for a chip; None if it can.
+
+    Parameters
+    ----------
+    chip : str, hardware.Chip, jax.Device or None
+        None means the device that JAX has here.
+
+    Examples
+    --------
+    >>> "only where there is one" in can_compile("h100")  # doctest: +SKIP
+    True
+    """
+    known = chips.chip(chip) if chip is not None else None
+    if importlib.util.find_spec("jax") is None:
+        return "JAX is not installed: install jax[tpu] (Linux x86-64) or jax"
+    if known is None:
+        return None
+    if known.kind != "tpu" or known.key not in TOPOLOGIES:
+        if is_chip(first_device(), known):
+            return None
+        return (
+            f"XLA compiles for {known.name} only where there is one. What can be had here: a hand "
+            "count (roofline_helpers.work), a report that was compiled there and saved with "
+            "to_json, or the program for a TPU"
+        )
+    if (sys.platform, host.machine()) != ("linux", "x86_64"):
+        return f"the TPU compiler exists for Linux on x86-64 only, this is {sys.platform} on " + (
+            host.machine() or "an unknown machine"
+        )
+    if importlib.util.find_spec("libtpu") is None:
+        return "the TPU compiler is not installed: pip install 'jax[tpu]'"
+    if known.key == "v7x" and jax_version() < (0, 8):
+        return f"JAX {'.'.join(map(str, jax_version()))} can't compile for v7x; 0.10.2 can"
+    return None
+
+
+def jax_version() -> tuple[int, ...]:
+    """Return the version of JAX that is here."""
+    import jax
+
+    return tuple(jax.__version_info__[:3])
+
+
+def first_device() -> Any:
+    """Return the device that JAX uses here."""
+    import jax
+
+    with quiet():
+        return jax.devices()[0]
+
+
+def is_chip(device: Any, chip: chips.Chip) -> bool:
+    """Return whether a JAX device is one of this chip."""
+    its_chip = chip_of(device)
+    return its_chip is not None and its_chip.key == chip.key
+
+
+def chip_of(device: Any) -> chips.Chip | None:
+    """Return the chip of a JAX device, or of a name; None where it is not in the table."""
+    try:
+        return chips.chip(device)
+    except UnknownName:
+        return None
+
+
+def device_of(program: Any) -> Any:
+    """Return a device that an executable is for."""
+    import jax
+
+    for shardings in (program.input_shardings, program.output_shardings):
+        for sharding in jax.tree.leaves(shardings):
+            return sorted(sharding.device_set, key=lambda device: device.id)[0]
+    return first_device()
+
+
+def platform_of(device: Any) -> str:
+    """Return "tpu", "gpu" or "cpu"."""
+    return {"cuda": "gpu", "rocm": "gpu"}.get(str(device.platform), str(device.platform))
+
+
+def chip_key(device: Any) -> str:
+    """Return the key of a device's chip; what JAX calls it where it is not in the table."""
+    chip = chip_of(device)
+    return str(device.device_kind) if chip is None else chip.key
+
+
+def layout_for(chip: chips.Chip, count: int, layout: str | None = None) -> str:
+    """Return the layout that has `count` devices: the one that is named, else the smallest.
+
+    Raises
+    ------
+    NoCompiler
+        The compiler that is here has no such layout.
+    BadValue
+        No known layout has so many devices.
+    """
+    for each in [layout] if layout is not None else TOPOLOGIES[chip.key][1]:
+        if len(all_devices(chip, each)) >= count:
+            return each
+    raise BadValue(f"no layout of {chip.name} with {count} devices is known here: give topology=")
+
+
+def all_devices(chip: chips.Chip, layout: str) -> list[Any]:
+    """Return the devices of a layout of TPU chips that need not exist.
+
+    Raises
+    ------
+    BadValue
+        A number of slices that is none.
+    NoCompiler
+        The compiler that is here has no such layout.
+    """
+    family = TOPOLOGIES[chip.key][0]
+    split_layout(layout)  # what is no layout is no missing one
+    try:
+        return list(_topology(chip.key, layout).devices)
+    except Exception as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+        raise NoCompiler(
+            f"this TPU compiler ({compiler_version('tpu')}) has no topology "
+            f"{family}:{layout}: {first}"
+        ) from error
+
+
+def mesh_devices(chip: chips.Chip, layout: str, mesh: Sequence[int]) -> list[Any]:
+    """Return the devices of a layout in the order in which JAX puts a mesh on them.
+
+    That is the order of `jax.make_mesh`, which keeps an axis of the mesh on as few axes of the
+    torus as it can; where it finds none, or the mesh doesn't fill the layout, the layout's own.
+    Of several slices one comes after the other: the mesh's first axis is the one that crosses them.
+    """
+    from jax.experimental import mesh_utils
+
+    slices, _ = split_layout(layout)
+    there, count = all_devices(chip, layout), math.prod(mesh)
+    if slices > 1 and len(there) == count and mesh[0] % slices == 0:
+        inner, each = (mesh[0] // slices, *mesh[1:]), count // slices
+        for first in range(0, count, each) if inner[0] > 1 or len(inner) > 2 else ():
+            with contextlib.suppress(Exception):
+                part = mesh_utils.create_device_mesh(inner, there[first : first + each])
+                there[first : first + each] = list(part.flat)
+        return there
+    if slices == 1 and len(there) == count and len(mesh) > 1:
+        with contextlib.suppress(Exception):
+            return list(mesh_utils.create_device_mesh(tuple(mesh), there).flat)
+    return there[:count]
+
+
+_SLICE = re.compile(r"(?:tpu[ -]?)?(v4|v5e|v5litepod|v5p|v6e|v7x|tpu7x)-(\d+)", re.IGNORECASE)
+_CORES = {"v4": 2, "v5p": 2, "v7x": 2}
+
+
+def split_layout(layout: str) -> tuple[int, str]:
+    """Return how many slices a layout has, and that of each: "4*16x16" is four of 16x16.
+
+    Raises
+    ------
+    BadValue
+        What is before the star is no number.
+    """
+    count, _, each = layout.rpartition("*")
+    if count and not count.strip().isdecimal():
+        raise BadValue(f"several slices are given as '4*16x16', got {layout!r}")
+    return int(count or 1), each.strip()
+
+
+def slice_of(name: Any) -> tuple[Any, str | None]:
+    """Return the chip and the layout that a cloud's name of a slice means: v6e-8 is a 2x4 of v6e.
+
+    The number counts chips of v5e and v6e, TensorCores (two a chip) of v4, v5p and v7x. What is
+    no such name comes back as it is, without a layout.
+
+    Raises
+    ------
+    BadValue
+        No layout has so many chips.
+    """
+    parts = _SLICE.fullmatch(name.strip()) if isinstance(name, str) else None
+    if parts is None:
+        return name, None
+    family = parts.group(1).lower()
+    key = {"v5litepod": "v5e", "tpu7x": "v7x"}.get(family, family)
+    chips, rest = divmod(int(parts.group(2)), _CORES.get(key, 1))
+    sizes = {math.prod(map(int, each.split("x"))): each for each in TOPOLOGIES[key][1]}
+    if rest == 0 and chips in sizes:
+        return key, sizes[chips]
+    if rest == 0 and 0 < chips < min(sizes):
+        return key, sizes[min(sizes)]  # a part of a host
+    names = ", ".join(f"{family}-{n * _CORES.get(key, 1)}" for n in sizes)
+    raise BadValue(f"no slice {name!r} is known here, but {names}; give topology= for another")
+
+
+@functools.lru_cache(maxsize=32)
+def _topology(key: str, layout: str) -> Any:
+    from jax.experimental import topologies
+
+    family, _, options = TOPOLOGIES[key]
+    slices, each = split_layout(layout)
+    several = {"num_slices": slices} if slices > 1 else {}
+    with quiet():
+        return topologies.get_topology_desc(
+            platform="tpu", topology_name=f"{family}:{each}", **options, **several
+        )
+
+
+def compiler_version(platform: str) -> str:
+    """Return the name and version of the package that compiles for a platform."""
+    names = {"tpu": ("libtpu", "libtpu-nightly")}.get(platform, ("jaxlib",))
+    for each in names:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return f"{each} {importlib.metadata.version(each)}"
+    return names[0]
+
+
+def clock_of(chip: chips.Chip | None) -> tuple[float, str] | None:
+    """Return the clock of a TPU in Hz, and where it comes from; None where it is not known."""
+    if chip is None or chip.kind != "tpu":
+        return None
+    if chip.clock is not None:
+        how = chip.clock.note or chip.clock.source.title
+        return chip.clock.value, f"{chip.clock.basis}: {how}"
+    if chip.key in DERIVED_CLOCKS:
+        value, formula = DERIVED_CLOCKS[chip.key]
+        return value, f"derived: {formula}"
+    return None

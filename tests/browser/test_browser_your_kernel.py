@@ -1,0 +1,90 @@
+"""Your chip, your kernel, in a real browser: what is given, what is said of it, and the link."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import parse_qs
+
+import pytest
+from browser import Serve, Visit, overflow, violations
+from labs import PAGE
+from playwright.sync_api import Locator, expect
+
+import roofline_helpers as rh
+from roofline_helpers.common.show import si
+
+KEY = "your-kernel"
+
+
+@pytest.fixture(scope="session")
+def home(serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A page with the instrument alone."""
+    folder = tmp_path_factory.mktemp("pasted")
+    (folder / "index.html").write_text(PAGE.format(rh.pages.your_kernel().html()), "utf-8")
+    return serve(folder)
+
+
+@pytest.fixture
+def host(visit: Visit, home: str) -> Locator:
+    """The instrument on a phone's width, where it is tightest."""
+    return visit(f"{home}index.html", width=390).locator(f"[data-kind={KEY}]")
+
+
+def card(host: Locator, name: str) -> str:
+    return host.locator("dl div").filter(has_text=name).locator("dd").first.inner_text()
+
+
+def link(host: Locator) -> dict[str, str]:
+    """The setting in the page's address."""
+    _, _, setting = host.page.evaluate("location.hash").partition("?")
+    return {name: values[0] for name, values in parse_qs(setting).items()}
+
+
+def choose(host: Locator, **wanted: str) -> None:
+    for label, value in wanted.items():
+        host.get_by_label(label.replace("_", " "), exact=True).select_option(value)
+
+
+def test_a_shape_has_the_verdict_that_python_gives(host: Locator) -> None:
+    expect(host.locator("svg")).to_be_visible()
+    verdict = rh.verdict(rh.work.matmul(512, 8192, 8192), "h100")
+    assert card(host, "verdict") == f"{verdict.word}-bound"
+    low, high = (si(each, "s") for each in verdict.seconds)
+    assert card(host, "least time") == f"{low} to {high}"
+    law = rh.evidence.laws("matmul", "h100", "bf16")
+    assert card(host, "measured kernels") == (
+        f"about {si(law.seconds(rh.work.matmul(512, 8192, 8192)), 's')}"
+    )
+    host.get_by_label("M", exact=True).fill("300")
+    verdict = rh.verdict(rh.work.matmul(300, 8192, 8192), "h100")
+    assert verdict.on == ("ceilings",)
+    expect(host.locator("dl")).to_contain_text("it depends")
+    assert "published or reached ceilings" in host.locator("dl").inner_text()
+    assert link(host)["m"] == "300"
+
+
+def test_counts_and_attention_are_read_and_a_link_carries_them(host: Locator, visit: Visit) -> None:
+    choose(host, Chip="v6e", What_you_have="counts")
+    host.get_by_label("FLOPs", exact=True).fill("1e12")
+    host.get_by_label("Bytes to and from memory").fill("1e9")
+    expect(host.locator("dl")).to_contain_text("1,000 FLOP/byte")
+    assert link(host)["flops"] == "1000000000000"
+    other = visit(host.page.url, width=390).locator(f"[data-kind={KEY}]")
+    expect(other.locator("dl")).to_contain_text("1,000 FLOP/byte")
+    choose(host, What_you_have="attention")
+    host.get_by_label("KV heads").fill("5")
+    expect(host).to_contain_text("must be a multiple of KV heads (5)")
+
+
+@pytest.mark.parametrize(("width", "theme"), [(390, "dark"), (1280, "light")])
+def test_it_is_sound(width: int, theme: Any, home: str, visit: Visit) -> None:
+    page = visit(f"{home}index.html", width=width, theme=theme)
+    expect(page.locator(f"[data-kind={KEY}] dl")).to_contain_text("measured matmuls")
+    assert overflow(page) <= 0
+    assert violations(page) == []
+
+
+def test_without_a_script_there_is_a_table(home: str, visit: Visit) -> None:
+    page = visit(f"{home}index.html", java_script_enabled=False)
+    expect(page.locator("main")).to_contain_text("512 × 8192 × 8192 matmul on NVIDIA H100 SXM")
+    assert page.locator("main table tbody tr").count() == 5
