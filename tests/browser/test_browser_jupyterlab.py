@@ -1,6 +1,7 @@
 """Questions in the real JupyterLab and Notebook 7, which must leave the keys to the question.
 
-A committed notebook has no script: its questions are plain until their cells are executed."""
+A committed notebook has no script: its questions are plain until their cells are executed. So
+there are three: as committed, as its reader saves it, and one that nobody trusts."""
 
 from __future__ import annotations
 
@@ -41,14 +42,16 @@ q.choice("Which?", options, right="the batch", key="lab-choice", then=[table, in
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Return the address of a JupyterLab with a trusted notebook and an untrusted one."""
+    """Return the address of a JupyterLab with a notebook as committed, executed and untrusted."""
     folder = tmp_path_factory.mktemp("lab")
     code = nbformat.v4.new_code_cell
     sources = {"before": "1", "asks": ASKS, "lab": "rh.pages.memory_wall()", "after": "2"}
     written = nbformat.v4.new_notebook(cells=[code(text, id=id) for id, text in sources.items()])
-    nbformat.write(written, folder / "trusted.ipynb")
-    text = notebooks.dump(notebooks.normalise(notebooks.execute(folder / "trusted.ipynb")))
-    (folder / "trusted.ipynb").write_text(text, "utf-8")
+    nbformat.write(written, folder / "executed.ipynb")
+    executed = notebooks.execute(folder / "executed.ipynb")
+    nbformat.write(executed, folder / "executed.ipynb")
+    text = notebooks.dump(notebooks.normalise(executed))
+    (folder / "committed.ipynb").write_text(text, "utf-8")
     # Trust goes by content: another one has none
     (folder / "untrusted.ipynb").write_text(text.replace('"2"', '"3"'), "utf-8")
     environment = dict(os.environ)
@@ -58,7 +61,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     environment["JUPYTERLAB_WORKSPACES_DIR"] = str(folder / "workspaces")
     (folder / "data_dir").mkdir()
     notary = NotebookNotary(data_dir=str(folder / "data_dir"))  # as `jupyter trust` does
-    notary.sign(nbformat.read(folder / "trusted.ipynb", as_version=4))
+    for name in ("committed", "executed"):
+        notary.sign(nbformat.read(folder / f"{name}.ipynb", as_version=4))
     notary.store.close()
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--port=0", "--allow-root"]
     command += [f"--IdentityProvider.token={TOKEN}", f"--ServerApp.root_dir={folder}"]
@@ -130,7 +134,7 @@ def run_all(page: Page) -> None:
 
 @pytest.mark.weekly
 def test_notebook_7_shows_it_too(opened: Opened) -> None:
-    page = opened("notebooks/trusted.ipynb")
+    page = opened("notebooks/committed.ipynb")
     run_all(page)
     page.get_by_label("4096").focus()
     page.keyboard.press("Space")
@@ -140,8 +144,8 @@ def test_notebook_7_shows_it_too(opened: Opened) -> None:
 
 
 def test_a_question_is_answered_by_keyboard_in_both_themes(opened: Opened) -> None:
-    page = opened("lab/tree/trusted.ipynb")
-    run_all(page)
+    page = opened("lab/tree/executed.ipynb")
+    expect(page.locator("[data-kind][data-look]")).to_have_count(3, timeout=1000 * SECONDS)
     cells = page.locator(".jp-Notebook-cell")
     expect(cells).to_have_count(4)
     answer(page, cells)
