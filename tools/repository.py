@@ -3,9 +3,9 @@
     python -m tools.repository https://github.com/OWNER/NAME [--ref TAG]
     python -m tools.repository --unset
 
-Only notebooks that are opened alone, as in Colab, need it: without an address they say how to get
-the package, and the pages have no Colab button. The site itself needs no address to be kept: a
-build on GitHub takes it from ``GITHUB_REPOSITORY``.
+Only notebooks that are opened alone, as in Colab, need it: without an address they install the
+package from the clone that they lie in, and the pages have no Colab button. The site itself needs
+no address to be kept: a build on GitHub takes it from ``GITHUB_REPOSITORY``.
 """
 
 from __future__ import annotations
@@ -21,22 +21,13 @@ ADDRESS = re.compile(r"(?:https://github\.com/[\w.-]+/[\w.-]+?|file:///[^\s\"'@#
 REF = re.compile(r"\w[\w./-]*")
 INSTALLED = re.compile(r'%pip install --quiet "roofline_helpers\[plots\] @ git\+(.*)"')
 
-SETUP_HERE = """\
-# The book's package: an environment made by `make lab` in a clone has it
-import importlib.util
+HERE = "..[plots]"  # the clone whose folder `notebooks` is
+SETUP = """\
+# The book's package, installed here if it's missing
+from importlib.util import find_spec
 
-if importlib.util.find_spec("roofline_helpers") is None:
-    raise ModuleNotFoundError(
-        "This notebook needs the package roofline_helpers, which comes with the "
-        "book. In a clone of it run `make lab` and open the notebook there, or run "
-        "`pip install 'PATH[plots]'`, where PATH is the clone's top folder."
-    )"""
-SETUP_FROM = """\
-# The book's package: there already in a clone, installed here where it is missing
-import importlib.util
-
-if importlib.util.find_spec("roofline_helpers") is None:
-    %pip install --quiet "roofline_helpers[plots] @ git+{source}\""""
+if find_spec("roofline_helpers") is None:
+    %pip install --quiet "{package}\""""
 
 
 def source(url: str, ref: str = "main") -> str:
@@ -57,7 +48,8 @@ def source(url: str, ref: str = "main") -> str:
 
 def setup_cell(source: str | None) -> str:
     """Return the source of every notebook's first code cell."""
-    return SETUP_FROM.format(source=source) if source else SETUP_HERE
+    package = f"roofline_helpers[plots] @ git+{source}" if source else HERE
+    return SETUP.format(package=package)
 
 
 def current(root: Path) -> str | None:
