@@ -15,15 +15,8 @@ from sphinx.application import Sphinx
 
 GLOSSARY = "book/glossary"
 LEFT_OUT = {GLOSSARY, "index", "book/api", "book/bibliography", "book/chips", "book/departures"}
-COMMON = {
-    "bound",
-    "chip",
-    "dense",
-    "peak",
-    "decode",
-    "tile",
-    "work",
-}  # plain words nearly everywhere
+# Plain words nearly everywhere
+COMMON = {"bound", "chip", "decode", "dense", "grid", "peak", "scale", "slice", "tile", "work"}
 CLOSED: tuple[type, ...] = (nodes.reference, nodes.literal, nodes.Titular, nodes.math, nodes.raw)
 CLOSED += (nodes.caption, addnodes.pending_xref, nodes.table, nodes.block_quote, nodes.strong)
 
