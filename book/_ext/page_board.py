@@ -19,6 +19,7 @@ from roofline_helpers.cli import main
 from roofline_helpers.common.show import significant
 from roofline_helpers.evidence import files
 from roofline_helpers.published import LARGE, PublishedDecode, PublishedStep
+from roofline_helpers.training.step import SLICES
 
 if TYPE_CHECKING:
     import pandas
@@ -103,6 +104,7 @@ def board() -> dict[str, str]:
             for what in ("dense", "experts")
         ),
         "board_scale": _scale(),
+        "board_slices": f"{SLICES:.1%}",
         "board_streamless": _listed(list(dict.fromkeys(rows.chip[_streamless(rows)]))),
         "board_streamless_rows": str(int(_streamless(rows).sum())),
         "board_laws": _laws(),
@@ -370,8 +372,8 @@ def _scale() -> str:
     times = (f"{rh.si(one.seconds, 's')}" for one in (few, many))
     predicted = (f"{rh.si(one.reached.seconds, 's')}" for one in (few, many))
     return (
-        f"From {few.place.chips} to {many.place.chips:,} chips of v5e a step of {few.model.name} "
-        f"went from {' to '.join(times)}; predicted are {' and '.join(predicted)}"
+        f"From {few.place.chips} to {many.place.chips:,} chips of v5e, a step of {few.model.name} "
+        f"goes from {' to '.join(times)} as published and {' to '.join(predicted)} as predicted"
     )
 
 

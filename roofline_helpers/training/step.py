@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 REACHED = 0.865
 """Share of the published matrix peak that is taken as reached where nobody measured it: the mean of
 what Google's own products of 8192³ and 32768³ reach on v6e and v7x, 0.901 and 0.829."""
+
+SLICES = 0.035
+"""By what share a step takes longer for each doubling of a TPU's slices, beyond its exchanges: the
+median of the 15 published sweeps on the board, each compared with its own smallest run."""
 
 MATRIX_SIDE = {"v4": 128, "v5e": 128, "v5p": 128, "v6e": 256, "v7x": 256}
 """Rows and columns of a TPU's matrix unit (Google, "TPU architecture"): products with a smaller
@@ -206,13 +211,30 @@ class Step(Facts):
     @property
     def serial(self) -> float:
         """Seconds where nothing overlaps."""
-        return self.compute + self.elementwise + self.update + self.hidden + self.exposed
+        parts = (self.compute, self.elementwise, self.update, self.hidden, self.exposed)
+        return sum(parts) + self.scale
 
     @property
     def seconds(self) -> float:
-        """Seconds expected: hidden exchanges behind compute, the rest one after the other."""
+        """Seconds expected: hidden exchanges behind compute, the rest one after the other.
+
+        At reached ceilings with what several slices were seen to add.
+        """
+        return self._of_a_slice + self.scale
+
+    @property
+    def _of_a_slice(self) -> float:
         busy = self.compute + self.elementwise
         return max(busy, self.hidden) + self.exposed + self.update
+
+    @property
+    def scale(self) -> float:
+        """Seconds that several slices add beyond their exchanges; none at published ceilings."""
+        place = self.setting.place
+        if place.ceilings == "published" or place.chip.key not in MATRIX_SIDE:
+            return 0.0
+        slices = place.chips / math.prod(place.shape)
+        return SLICES * math.log2(slices) * self._of_a_slice
 
     def waterfall(self) -> dict[str, float]:
         """Return what `seconds` is made of, in order."""
@@ -223,6 +245,7 @@ class Step(Facts):
             "exchanges that wait": self.exposed,
             "exchanges beyond compute": max(0.0, self.hidden - busy),
             "optimiser": self.update,
+            "several slices": self.scale,
         }
 
     # --- rates --------------------------------------------------------------------------------

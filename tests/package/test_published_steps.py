@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from statistics import median
+
+import numpy
 import pandas
 import pytest
 from row_by_row import row_by_row
@@ -9,6 +13,7 @@ from row_by_row import row_by_row
 import roofline_helpers as rh
 from roofline_helpers import published, serving
 from roofline_helpers.published import PublishedDecode, PublishedStep
+from roofline_helpers.training.step import MATRIX_SIDE, SLICES
 from roofline_helpers.xla.report import at_reached
 from tools.evidence import predictions
 
@@ -163,6 +168,29 @@ def test_rows_that_came_after_the_model_are_predicted_well(board: pandas.DataFra
     assert by_law.median() < 0.10 < 0.18 < board[own].error.abs().median()
     assert board[own]["rule of thumb error"].abs().median() > 0.27
     assert (by_law < 0.30).sum() == 22
+
+
+def test_the_term_for_slices_is_the_median_of_the_published_sweeps() -> None:
+    sweeps: dict[object, dict[float, float]] = {}
+    for one in (each for each in ROWS if each.place.chip.key in MATRIX_SIDE):
+        slices = one.place.chips / math.prod(one.place.shape)
+        alone = one.by_law.seconds - one.by_law.scale
+        sweeps.setdefault((one.chip, one.model.name, one.shape, one.dtype), {})[slices] = (
+            one.seconds / alone
+        )
+    growths = {}
+    for key, sweep in sweeps.items():
+        first = sweep[min(sweep)]
+        x = numpy.log2(numpy.array(list(sweep)) / min(sweep))
+        if x.any():
+            y = numpy.array(list(sweep.values())) / first - 1
+            growths[key] = (x @ y) / (x @ x)
+    assert len(growths) == 15
+    assert median(growths.values()) == pytest.approx(SLICES, abs=5e-4)
+    # It is no better known than this: without v5p's sweeps, and without v5e's
+    for chip, known in (("v5p", 0.023), ("v5e", 0.045)):
+        rest = [growth for key, growth in growths.items() if key[0] != chip]
+        assert median(rest) == pytest.approx(known, abs=1e-3)
 
 
 def test_a_row_opens_into_what_it_is_made_of() -> None:

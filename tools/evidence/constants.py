@@ -21,6 +21,7 @@ TOPOLOGY: Any = importlib.import_module("roofline_helpers.network.topology")
 STEP: Any = importlib.import_module("roofline_helpers.training.step")
 NVLINK = 450e9  # byte/s one way of an H100, whose own rates by a protocol or to a peer are these
 PUBLISHED = "published"
+STEPS = {"REACHED": "matrix", "SLICES": "slices"}
 
 
 def constants() -> Iterator[tuple[str, MutableMapping[str, Any], str]]:
@@ -71,11 +72,13 @@ def one_by_one(count: Callable[[], dict[str, float]] = errors) -> dict[str, Any]
             shown["without"][name] = {"value": value, **count()}
         finally:
             table[key] = value
-    value, STEP.REACHED = STEP.REACHED, 1.0
-    try:
-        shown["without"]["matrix"] = {"value": value, **count()}
-    finally:
-        STEP.REACHED = value
+    for name, other in (("REACHED", 1.0), ("SLICES", 0.0)):
+        value = getattr(STEP, name)
+        setattr(STEP, name, other)
+        try:
+            shown["without"][STEPS[name]] = {"value": value, **count()}
+        finally:
+            setattr(STEP, name, value)
     board._all.cache_clear()
     return shown
 
