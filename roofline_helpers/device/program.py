@@ -142,11 +142,6 @@ class Program:
         site = self.sites.get(name)
         return site is not None and site.where.name in self.loops
 
-    def opcodes(self, name: str) -> frozenset[str]:
-        """Return the opcodes in a kernel, views, constants and parameters left out."""
-        row = self.rows.get(name)
-        return frozenset(row.operations) if row is not None else frozenset()
-
     def instructions(self, name: str) -> Iterator[Site]:
         """Yield every instruction that a kernel consists of."""
         if name in self.sites:
@@ -241,24 +236,6 @@ class Program:
         head = self.text[: self.text.find("\n")]
         pairs = re.findall(r"\{([\d, ]*)\}: \((\d+), \{[\d, ]*\}, (?:may|must)-alias\)", head)
         return {int(number): place for place, number in pairs}
-
-    @cached_property
-    def replaceable(self) -> Mapping[str, xla.Shape]:
-        """Results in memory of their own though an argument is like them: by their kernel."""
-        entry = self.module.entry
-        left = [p.shape for p in entry.parameters if int(p.literal or 0) not in self.donated]
-        found, taken = {}, set(self.donated.values())
-        for place, value in enumerate(self._returned(entry)):
-            like = next((s for s in left if (s.dtype, s.dims) == _type(value.shape)), None)
-            own = taken.isdisjoint({str(place), "" if place == 0 else str(place)})
-            if value.kind == "kernel" and like is not None and own:
-                left.remove(like)
-                found[value.name] = value.shape
-        return found
-
-
-def _type(shape: xla.Shape) -> tuple[str, tuple[int, ...]]:
-    return shape.dtype, shape.dims
 
 
 _CALLING = (

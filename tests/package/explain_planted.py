@@ -126,11 +126,6 @@ def stacked_weights() -> Made:
     return stacked, (spec(16, 2048), spec(4, 2048, 2048))
 
 
-@planted("reshape", lambda: (jnp.tanh, (spec(4096, 64, 40),)), chip="v6e")
-def other_tiles() -> Made:
-    return lambda x: jnp.tanh(x.reshape(-1, 128)), (spec(4096, 64, 40),)
-
-
 @planted("scan-copy", unrolled)
 def loop_that_picks() -> Made:
     def f(x: Any, layers: Any) -> Any:
@@ -302,35 +297,6 @@ def attention() -> Made:
     return f, (spec(32, 4096, 128),) * 3
 
 
-@planted("logits", mlp, chip="v6e")
-def crossed_entropy() -> Made:
-    def f(x: Any, w: Any, labels: Any) -> Any:
-        logits = x @ w
-        hit = jnp.take_along_axis(logits, labels[:, None], 1)[:, 0]
-        return jnp.mean(jax.nn.logsumexp(logits, -1) - hit)
-
-    return f, (spec(8192, 2048), spec(2048, 65536), spec(8192, dtype=jnp.int32))
-
-
-def a_loss(remat: bool) -> Made:
-    def block(x: Any, w: Any) -> Any:
-        return jnp.sin(jnp.tanh(x @ w))
-
-    one = jax.checkpoint(block) if remat else block
-
-    def loss(ws: Any, x: Any) -> Any:
-        for w in ws:
-            x = one(x, w)
-        return jnp.sum(x * x)
-
-    return jax.grad(loss), ([spec(1024, 1024)] * 3, spec(1024, 1024))
-
-
-@planted("recomputed", lambda: a_loss(False), chip="v6e")
-def checkpointed() -> Made:
-    return a_loss(True)
-
-
 def few() -> Made:
     return lambda x: lax.top_k(x, 8), (spec(64, 2048, dtype=jnp.float32),)
 
@@ -451,23 +417,6 @@ def sharded(split: bool) -> Made:
 @planted("communication", lambda: sharded(False), chip="v5e")
 def summed_over_devices() -> Made:
     return sharded(True)
-
-
-def step_of_updates() -> tuple[Any, Any]:
-    def step(weights: Any, gradients: Any) -> Any:
-        return jax.tree.map(lambda w, g: w - 0.1 * g, weights, gradients)
-
-    return step, ([normal(2**22) for _ in range(4)], [normal(2**22) for _ in range(4)])
-
-
-def updated_in_place() -> Made:
-    step, args = step_of_updates()
-    return jax.jit(step, donate_argnums=0), args
-
-
-@planted("fresh-results", updated_in_place)
-def updated_anew() -> Made:
-    return step_of_updates()
 
 
 @functools.cache

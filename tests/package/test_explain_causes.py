@@ -134,56 +134,6 @@ def test_float64_is_named_and_has_a_roof_of_its_own(platform: str, chip: str | N
 # --- loops ----------------------------------------------------------------------------------------
 
 
-def appended(read: str) -> Callable[..., Any]:
-    """Write one row a turn into a carry, and read a part of it: sliced, or by index."""
-
-    def f(cache: Any, xs: Any) -> Any:
-        def body(carry: Any, x: Any) -> Any:
-            i, cache = carry
-            cache = lax.dynamic_update_slice(cache, x[None], (i, 0))
-            part = cache[:128] if read == "slice" else jnp.take(cache, jnp.arange(128), axis=0)
-            return (i + 1, cache), jnp.sum(part)
-
-        return lax.scan(body, (0, cache), xs)
-
-    return f
-
-
-def test_a_carry_that_is_updated_in_place_is_not_called_a_stack() -> None:
-    case = compiled(appended("slice"), spec(4096, 1024), spec(64, 1024), donate_argnums=0)
-    found = named(case)
-    assert set(found) == {"carry-copy"}
-    assert "copies its carry (f32[4096,1024])" in found["carry-copy"].evidence
-    # and what is advised is better: nothing of the whole carry is copied
-    other = compiled(appended("index"), spec(4096, 1024), spec(64, 1024), donate_argnums=0)
-    assert not named(other)
-    assert other.wall < 0.1 * case.wall
-
-
-def grown(x: Any) -> Any:
-    def body(carry: Any, i: Any) -> Any:
-        return jnp.concatenate([carry[1:], 2 * carry[:1]]), None
-
-    return lax.scan(body, x, None, length=50)[0]
-
-
-def in_a_ring(x: Any) -> Any:
-    def body(carry: Any, i: Any) -> Any:
-        last = lax.dynamic_slice(carry, (i, 0), (1, carry.shape[1]))
-        return lax.dynamic_update_slice(carry, 2 * last, (i, 0)), None
-
-    return lax.scan(body, x, jnp.arange(50))[0]
-
-
-def test_a_carry_that_grows_is_told_to_be_allocated_once() -> None:
-    case, ring = (compiled(f, spec(2048, 512), donate_argnums=0) for f in (grown, in_a_ring))
-    found = named(case)
-    assert set(found) == {"growing-carry"}
-    assert "Python loop" not in found["growing-carry"].advice
-    assert "growing-carry" not in named(ring)
-    assert ring.wall < 0.1 * case.wall
-
-
 def scanned(x: Any, layers: Any) -> Any:
     return lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, layers)[0]
 
@@ -196,39 +146,7 @@ def test_a_cpu_s_scan_is_blamed_for_slices_beyond_the_cache_only(
     assert ("scan-copy" in named(case)) == is_named
 
 
-# --- what is computed again -----------------------------------------------------------------------
-
-
-def loss(remat: bool, layers: int) -> Callable[..., Any]:
-    def layer(w: Any, x: Any) -> Any:
-        return jnp.sin(jnp.tanh(x @ w))
-
-    one = jax.checkpoint(layer) if remat else layer
-
-    def summed(w: Any, x: Any) -> Any:
-        for _ in range(layers):
-            x = one(w, x)
-        return jnp.sum(x)
-
-    return jax.grad(summed)
-
-
-SQUARE = (spec(512, 512), spec(512, 512))
-
-
-def matmuls(case: Case) -> int:
-    return round(sum(row.matrix_flops for row in case.rows) / (2 * 512**3))
-
-
-def test_what_the_forward_pass_made_too_is_computed_again() -> None:
-    """This machine's compiler drops the barriers, and one layer of three is computed twice less."""
-    case, without = (compiled(loss(remat, layers=3), *SQUARE) for remat in (True, False))
-    assert matmuls(case) == matmuls(without)
-    assert "recomputed" not in named(case)
-    assert "recomputed" not in named(without)
-
-
-# --- fresh memory, and a call's own cost ----------------------------------------------------------
+# --- a call's own cost ----------------------------------------------------------------------------
 
 
 def update(weights: Any, gradients: Any) -> Any:
@@ -272,43 +190,6 @@ def test_a_cast_inside_a_step_reads_float32_all_the_same() -> None:
         mixed, rel=0.02
     )
     assert moved(jnp.matmul, x, narrow, chip="v6e") < 0.55 * mixed
-
-
-def cross_entropy(chunks: int) -> Callable[..., Any]:
-    def part(w: Any, x: Any, labels: Any) -> Any:
-        logits = (x @ w).astype(F32)
-        hit = jnp.take_along_axis(logits, labels[:, None], 1)[:, 0]
-        return jnp.sum(jax.nn.logsumexp(logits, -1) - hit)
-
-    def loss(w: Any, x: Any, labels: Any) -> Any:
-        rows = x.reshape(chunks, -1, x.shape[1]), labels.reshape(chunks, -1)
-
-        def one(total: Any, chunk: Any) -> Any:
-            return total + jax.checkpoint(part)(w, *chunk), None
-
-        return lax.scan(one, jnp.float32(0), rows)[0] if chunks > 1 else part(w, x, labels)
-
-    return jax.grad(loss, (0, 1))
-
-
-@pytest.mark.parametrize(("width", "rows", "fewer"), [(1024, 8192, True), (4096, 2048, False)])
-def test_what_chunks_of_a_cross_entropy_gain_depends_on_its_sizes(
-    width: int, rows: int, fewer: bool
-) -> None:
-    """Each chunk reads the head's weights, and its gradient, again."""
-    if (missing := can_compile("v6e")) is not None:
-        pytest.skip(missing)
-    args = (
-        spec(width, 32768, dtype=BF16),
-        spec(rows, width, dtype=BF16),
-        spec(rows, dtype=jnp.int32),
-    )
-    whole, chunked = (rh.analyze(cross_entropy(n), *args, chip="v6e") for n in (1, 8))
-    moved = [sum(kernel.hbm_bytes for kernel in each.kernels) for each in (whole, chunked)]
-    assert (moved[1] < 0.8 * moved[0]) == fewer
-    assert (moved[1] > moved[0]) == (not fewer)
-    if fewer:
-        assert chunked.memory.temporaries < 0.5 * whole.memory.temporaries
 
 
 # --- seconds that somebody checked ----------------------------------------------------------------
@@ -379,25 +260,3 @@ def test_what_rounding_leaves_is_no_time() -> None:
     rows = tuple(TimedRow(f"k{n}", seconds=0.1, reachable=0.1, least=0.1) for n in range(3))
     assert waterfall(rows, wall=0.1 + 0.1 + 0.1)[-1].seconds == 0.0
     assert waterfall(rows, wall=0.4)[-1].seconds == pytest.approx(0.1)
-
-
-def test_layers_of_a_scan_are_computed_again() -> None:
-    """In a loop values come through stacks: there the line of code says what was made before."""
-
-    def step(remat: bool) -> Callable[..., Any]:
-        def layer(x: Any, w: Any) -> Any:
-            return jnp.sin(jnp.tanh(x @ w))
-
-        one = jax.checkpoint(layer) if remat else layer
-
-        def summed(layers: Any, x: Any) -> Any:
-            return jnp.sum(lax.scan(lambda x, w: (one(x, w), None), x, layers)[0])
-
-        return jax.grad(summed)
-
-    case, without = (
-        compiled(step(remat), spec(6, 512, 512), spec(512, 512)) for remat in (True, False)
-    )
-    assert (matmuls(case), matmuls(without)) == (24, 18)
-    assert "recomputed" in named(case)
-    assert "recomputed" not in named(without)

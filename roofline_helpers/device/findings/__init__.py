@@ -5,9 +5,9 @@ than was measured. Seconds are promised only as a range that pairs of programs g
 sorted by their estimates, and there is always one: where no cause explains the kernel that takes
 longest, it says how near its roof that is.
 
-One file a family of causes: `moving` (copies, layouts, carries), `numbers` (data types, units,
-shapes of matmuls), `fusing` (what is written and read again, sorts), `again` (what is computed
-twice), `waiting` (launches, the host, fresh memory, other devices).
+One file a family of causes, each with its detector: `moving` (copies, layouts, slices), `numbers`
+(data types, units, shapes of matmuls), `fusing` (what is written and read again, sorts), `waiting`
+(launches, the host, other devices); `detect` has their order.
 """
 
 from roofline_helpers.device.findings.causes import CAUSES, Case, Cause, Check, Finding, causes

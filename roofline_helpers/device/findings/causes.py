@@ -1,9 +1,8 @@
-"""What a finding is, and the closed list of causes."""
+"""What a cause, a finding and a claim are; the list of causes is in the detectors' files."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,13 +11,15 @@ from roofline_helpers import xla
 from roofline_helpers.device.ceilings import Ceilings
 from roofline_helpers.device.program import Program
 from roofline_helpers.device.rows import KERNEL, TimedRow
+from roofline_helpers.xla.flops import is_product
+from roofline_helpers.xla.module import Site
 
 if TYPE_CHECKING:
     import pandas
 
 
-LEAST_SHARE = 0.01
-"""Findings that cost less than this share of the call aren't made: they explain nothing."""
+CAUSES: dict[str, Cause] = {}
+"""The closed list, by key: each cause is in the file of its detector, and enters itself here."""
 
 
 class Check(NamedTuple):
@@ -51,6 +52,8 @@ class Cause:
         The page that teaches it, by its address in the book.
     checked : mapping of str to Check
         What removing it gained, by platform ("cpu", "gpu", "tpu"); empty where nobody tried.
+    named : bool
+        Whether it explains a loss; the last ones only say how near its roof the longest kernel is.
 
     Examples
     --------
@@ -63,253 +66,10 @@ class Cause:
     advice: str
     chapter: str
     checked: Mapping[str, Check] = field(default_factory=dict)
+    named: bool = True
 
-
-def _causes(*listed: Cause) -> Mapping[str, Cause]:
-    return {cause.key: cause for cause in listed}
-
-
-LAST = (
-    Cause(
-        "below-roof",
-        "a kernel is far below its roof",
-        "time it alone with these shapes, then change one thing: its layout, its type, its sizes, "
-        "or another way to write it (a library's kernel, Pallas)",
-        "notebooks/where-the-time-goes",
-    ),
-    Cause(
-        "memory-bound",
-        "a kernel is near its roof, bound by memory",
-        "move fewer bytes: fuse it with its neighbours, store a narrower type, or do more with "
-        "each byte (a larger batch)",
-        "notebooks/fusion",
-    ),
-    Cause(
-        "compute-bound",
-        "a kernel is near its roof, bound by the matrix unit",
-        "ask for fewer FLOPs, or a narrower type where this chip is faster in it",
-        "notebooks/hardware-comparison",
-    ),
-    Cause(
-        "vector-bound",
-        "a kernel is near its roof, bound by the vector unit",
-        "do less per element (fewer exponentials and divisions), or write sums of products as "
-        "matmuls",
-        "notebooks/limitations",
-    ),
-    Cause(
-        "depends",
-        "a kernel is near its roof, and what bounds it depends",
-        "time it on the chip: a note says what the program alone can't tell, the blocks that data "
-        "choose or a peak that nobody publishes",
-        "notebooks/compiler-fusion",
-    ),
-    Cause(
-        "launch-bound",
-        "a kernel does less than a launch takes",
-        "do more in each launch: fuse it, batch it, or unroll the loop around it",
-        "notebooks/limitations",
-    ),
-    Cause(
-        "no-roof",
-        "a kernel has no roof that is known here",
-        "give ceilings= for this device, or hlo= with the program of a trace",
-        "notebooks/where-the-time-goes",
-    ),
-)
-"""Last findings: what is left where no cause on the list explains the kernel that takes longest."""
-
-CAUSES = _causes(
-    Cause(
-        "layout-copy",
-        "an array is copied into another layout",
-        "store it in the order in which the matmul reads it, or write the matmul for the order "
-        "that is there (einsum names the axes)",
-        "notebooks/decode-step-made-fast",
-        {"gpu": Check(1.05, 1.08, "2 pairs of programs timed on an H200")},
-    ),
-    Cause(
-        "reshape",
-        "a reshape moves an array, since its tiles change",
-        "leave the last two dimensions as they are, or reshape the smaller array: the weights",
-        "notebooks/decode-step-made-fast",
-    ),
-    Cause(
-        "relaid-weights",
-        "stacked weights are laid out anew before the loop that slices them",
-        "unroll the loop: jax.lax.scan(…, unroll=True), or the layers as a Python loop",
-        "notebooks/decode-step-made-fast",
-    ),
-    Cause(
-        "scan-copy",
-        "a loop copies a slice of its stacked inputs or outputs at every turn",
-        "write the layers as a Python loop; keep what changes in the carry, updated in place, and "
-        "not among the stacked inputs and outputs",
-        "notebooks/decode-step-made-fast",
-        {"gpu": Check(0.83, 2.03, "6 pairs of programs timed on an H200")},
-    ),
-    Cause(
-        "carry-copy",
-        "a loop copies its carry at every turn",
-        "don't read a slice of a carry that the same turn changes: read it by index (jnp.take), "
-        "or all of it",
-        "notebooks/decode-step-made-fast",
-    ),
-    Cause(
-        "growing-carry",
-        "a loop writes its whole carry anew to append to it",
-        "allocate it at its full length before the loop, and write each turn's part at its place: "
-        "jax.lax.dynamic_update_slice",
-        "notebooks/decode-step-made-fast",
-    ),
-    Cause(
-        "not-donated",
-        "an argument is copied before it is updated",
-        "donate it: jax.jit(f, donate_argnums=…), and use the result in its place",
-        "notebooks/decode-step-made-fast",
-    ),
-    Cause(
-        "fresh-results",
-        "every call's results take fresh memory",
-        "donate the arguments that they replace, if the caller no longer needs them: "
-        "jax.jit(f, donate_argnums=…)",
-        "notebooks/where-the-time-goes",
-    ),
-    Cause(
-        "float32",
-        "a matmul runs in float32 though one side came as bfloat16",
-        "store the other side in bfloat16 (a cast inside the step still reads float32), and ask "
-        "for float32 sums with preferred_element_type",
-        "notebooks/low-precision",
-    ),
-    Cause(
-        "float64",
-        "arrays are float64",
-        "if the digits of float32 are enough, cast the arguments before the call: arrays from "
-        "NumPy are float64 unless you say otherwise",
-        "notebooks/where-the-time-goes",
-    ),
-    Cause(
-        "unfused",
-        "a chain of elementwise operations is more than one kernel",
-        "put it into one jit, without optimization_barrier and without returning what is between",
-        "notebooks/fusion",
-    ),
-    Cause(
-        "split-reduction",
-        "a reduction reads an array that the next kernel reads again",
-        "let one kernel keep the row on the chip: a fused library call, or a Pallas kernel",
-        "notebooks/fused-kernel",
-    ),
-    Cause(
-        "scores",
-        "attention scores are written to memory and read again",
-        "work through them block by block: fused attention",
-        "notebooks/fused-attention",
-    ),
-    Cause(
-        "logits",
-        "logits are written to memory and read again",
-        "a cross-entropy in chunks needs less memory; whether it takes less time depends on its "
-        "sizes, since each chunk reads the head's weights again: compile both",
-        "notebooks/where-the-time-goes",
-    ),
-    Cause(
-        "attention",
-        "attention runs as separate matmuls where one kernel could do it",
-        "jax.nn.dot_product_attention with implementation cudnn on an NVIDIA GPU, splash "
-        "attention on a TPU",
-        "notebooks/fused-attention",
-        {"gpu": Check(1.09, 1.14, "2 pairs of programs timed on an H200")},
-    ),
-    Cause(
-        "recomputed",
-        "values are computed again for the backward pass",
-        "if memory allows, keep more: a jax.checkpoint policy, or none on the costly parts",
-        "notebooks/where-the-time-goes",
-    ),
-    Cause(
-        "gather",
-        "a gather or scatter moves single rows below the memory's rate",
-        "gather longer rows, sort the indices, or say that they are sorted and unique",
-        "notebooks/where-the-time-goes",
-    ),
-    Cause(
-        "sort",
-        "a whole array is sorted for its first or last few elements",
-        "jax.lax.top_k (of the negated array for the smallest), or jax.lax.approx_max_k",
-        "notebooks/where-the-time-goes",
-    ),
-    Cause(
-        "one-hot",
-        "a matmul with a one-hot matrix looks rows up in a table",
-        "index the table: table[indices]",
-        "notebooks/where-the-time-goes",
-    ),
-    Cause(
-        "ragged",
-        "a ragged matmul multiplies every row by the weights of all groups",
-        "pad each group to one size and multiply in a batch, or call a grouped kernel",
-        "notebooks/where-the-time-goes",
-    ),
-    Cause(
-        "small-product",
-        "matmuls are too small for the matrix unit, or padded to its tiles",
-        "batch them into larger ones, and choose sizes that are multiples of the tile",
-        "notebooks/limitations",
-    ),
-    Cause(
-        "vector-product",
-        "a matmul is computed on the vector unit",
-        "write it as a dot or einsum instead of multiplying and summing",
-        "notebooks/where-the-time-goes",
-    ),
-    Cause(
-        "short-kernels",
-        "many kernels are shorter than it takes to launch them",
-        "fuse or batch them, or roll them into one larger array operation",
-        "notebooks/limitations",
-    ),
-    Cause(
-        "tail",
-        "the last wave of a kernel leaves most of the GPU idle",
-        "choose a block size, a batch or a split that fills whole waves",
-        "notebooks/where-the-time-goes",
-    ),
-    Cause(
-        "host",
-        "the device waits for the host",
-        "put the whole step into one jit, queue several steps before reading a result",
-        "notebooks/where-the-time-goes",
-    ),
-    Cause(
-        "dispatch",
-        "the device idles while the host starts and ends a call",
-        "do more in one call (several steps in a jax.lax.scan), and queue several calls before "
-        "reading a result",
-        "notebooks/where-the-time-goes",
-    ),
-    Cause(
-        "transfer",
-        "data moves between host and device at every call",
-        "keep it on the device: put it there once, and read results back seldom",
-        "notebooks/where-the-time-goes",
-    ),
-    Cause(
-        "compiling",
-        "a program is compiled again at every call",
-        "keep shapes, types and static arguments the same, and make the jitted function once",
-        "notebooks/where-the-time-goes",
-    ),
-    Cause(
-        "communication",
-        "devices wait for an exchange that nothing hides",
-        "shard so that less travels, or so that the exchange overlaps computation",
-        "notebooks/collectives",
-    ),
-    *LAST,
-)
-"""The closed list, by key."""
+    def __post_init__(self) -> None:
+        CAUSES[self.key] = self
 
 
 def causes() -> pandas.DataFrame:
@@ -375,7 +135,7 @@ class Finding:
     @property
     def named(self) -> bool:
         """Whether it names a cause; otherwise it says how near its roof the longest kernel is."""
-        return all(self.cause != cause.key for cause in LAST)
+        return CAUSES[self.cause].named
 
     @property
     def title(self) -> str:
@@ -400,7 +160,7 @@ class Claim:
     `more` are seconds that belong to no kernel: gaps, the host.
     """
 
-    cause: str
+    cause: Cause
     parts: tuple[tuple[TimedRow, float, float], ...]
     evidence: str
     more: float = 0.0
@@ -455,18 +215,20 @@ class Case:
         """Kernels by program and name."""
         return {(row.program, row.name): row for row in self.kernels}
 
-    def loops(self) -> list[list[TimedRow]]:
-        """Return the kernels of each loop's body."""
-        bodies: dict[tuple[str, str], list[TimedRow]] = {}
-        for row in self.kernels:
-            if self.program(row).in_loop(row.name):
-                where = self.program(row).sites[row.name].where.name
-                bodies.setdefault((row.program, where), []).append(row)
-        return list(bodies.values())
-
     def program(self, row: TimedRow) -> Program:
         """Return the program of a kernel."""
         return self.programs[row.program]
+
+    def parts(self) -> Iterator[tuple[TimedRow, Program, Site]]:
+        """Yield every instruction inside a kernel, with the kernel and its program."""
+        for row in self.kernels:
+            program = self.program(row)
+            for part in program.instructions(row.name):
+                yield row, program, part
+
+    def products(self) -> Iterator[tuple[TimedRow, Program, Site]]:
+        """Yield those that multiply matrices."""
+        return (each for each in self.parts() if is_product(each[2]))
 
     def makers(self, row: TimedRow) -> list[TimedRow]:
         """Return the kernels that make what a kernel reads."""
@@ -507,6 +269,7 @@ class Case:
         )
         return self.saved(row, like)
 
-    def enough(self, seconds: float) -> bool:
-        """Return whether so many seconds are worth a finding."""
-        return math.isfinite(seconds) and seconds >= LEAST_SHARE * self.wall
+
+def whole(cause: Cause, row: TimedRow, evidence: str, source: str = "") -> Claim:
+    """Return a claim on all of a kernel's time and bytes."""
+    return Claim(cause, ((row, row.seconds, row.bytes),), evidence, source=source)

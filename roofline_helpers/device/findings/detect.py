@@ -2,60 +2,95 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 
 from roofline_helpers.common.show import si
-from roofline_helpers.device.findings import moving, waiting
-from roofline_helpers.device.findings.causes import CAUSES, Case, Claim, Finding
-from roofline_helpers.device.findings.fusing import (
-    chains,
-    gathers,
-    recomputed,
-    scores,
-    sorts,
-    split_reductions,
-)
-from roofline_helpers.device.findings.numbers import (
-    dense_ragged,
-    emulated_float64,
-    float32,
-    float64,
-    one_hot,
-    padded_products,
-    small_products,
-    vector_products,
-)
+from roofline_helpers.device.findings import fusing, moving, numbers, waiting
+from roofline_helpers.device.findings.causes import Case, Cause, Claim, Finding
 from roofline_helpers.device.rows import KERNEL, TimedRow, grouped, kin
+
+LEAST_SHARE = 0.01
+"""Findings that cost less than this share of the call aren't made: they explain nothing."""
 
 _DETECTORS: tuple[Callable[[Case], Iterator[Claim]], ...] = (
     # A kernel's seconds go to the first cause that claims them: the most particular one
     waiting.compiling,
     waiting.transfers,
     waiting.communication,
-    recomputed,
-    moving.growing,
+    fusing.recomputed,
     moving.relaid_weights,
-    moving.reshapes,
     moving.copies,
     moving.turned_updates,
     moving.whole_updates,
-    vector_products,
-    one_hot,
-    dense_ragged,
-    float64,
-    float32,
-    scores,
-    padded_products,
-    small_products,
-    split_reductions,
-    chains,
-    gathers,
-    sorts,
+    numbers.vector_products,
+    numbers.one_hot,
+    numbers.dense_ragged,
+    numbers.float64,
+    numbers.float32,
+    fusing.scores,
+    numbers.padded_products,
+    numbers.small_products,
+    fusing.split_reductions,
+    fusing.chains,
+    fusing.gathers,
+    fusing.sorts,
     waiting.tails,
     waiting.short_kernels,
-    waiting.fresh_results,
     waiting.host,
-    emulated_float64,
+    numbers.emulated_float64,
+)
+
+_last = functools.partial(Cause, named=False)
+
+# What is left where no cause explains the kernel that takes longest
+BELOW_ROOF = _last(
+    "below-roof",
+    "a kernel is far below its roof",
+    "time it alone with these shapes, then change one thing: its layout, its type, its sizes, "
+    "or another way to write it (a library's kernel, Pallas)",
+    "notebooks/where-the-time-goes",
+)
+NEAR = {
+    "hbm": _last(
+        "memory-bound",
+        "a kernel is near its roof, bound by memory",
+        "move fewer bytes: fuse it with its neighbours, store a narrower type, or do more with "
+        "each byte (a larger batch)",
+        "notebooks/fusion",
+    ),
+    "matrix": _last(
+        "compute-bound",
+        "a kernel is near its roof, bound by the matrix unit",
+        "ask for fewer FLOPs, or a narrower type where this chip is faster in it",
+        "notebooks/hardware-comparison",
+    ),
+    "vector": _last(
+        "vector-bound",
+        "a kernel is near its roof, bound by the vector unit",
+        "do less per element (fewer exponentials and divisions), or write sums of products as "
+        "matmuls",
+        "notebooks/limitations",
+    ),
+}
+DEPENDS = _last(
+    "depends",
+    "a kernel is near its roof, and what bounds it depends",
+    "time it on the chip: a note says what the program alone can't tell, the blocks that data "
+    "choose or a peak that nobody publishes",
+    "notebooks/compiler-fusion",
+)
+LAUNCH_BOUND = _last(
+    "launch-bound",
+    "a kernel does less than a launch takes",
+    "do more in each launch: fuse it, batch it, or unroll the loop around it",
+    "notebooks/limitations",
+)
+NO_ROOF = _last(
+    "no-roof",
+    "a kernel has no roof that is known here",
+    "give ceilings= for this device, or hlo= with the program of a trace",
+    "notebooks/where-the-time-goes",
 )
 
 
@@ -76,9 +111,9 @@ def findings(case: Case) -> tuple[Finding, ...]:
                 left[id(row)] -= mine
                 seconds += mine
             if seconds > 0:
-                grouped.setdefault((claim.cause, _line(claim)), []).append((claim, seconds))
-    made = [_finding(case, *key, claims) for key, claims in grouped.items()]
-    kept = [finding for finding in made if case.enough(finding.seconds)]
+                grouped.setdefault((claim.cause.key, _line(claim)), []).append((claim, seconds))
+    made = [_finding(case, line, claims) for (_, line), claims in grouped.items()]
+    kept = [finding for finding in made if finding.seconds >= LEAST_SHARE * case.wall]
     kept += _longest(case, left, bool(kept))
     return tuple(sorted(kept, key=lambda finding: -finding.seconds))
 
@@ -100,26 +135,23 @@ def _longest(case: Case, left: Mapping[int, float], named: bool) -> list[Finding
     evidence = f"{row.what} takes {share:.0%} of the call{reaches}"
     names = tuple(dict.fromkeys(each.name for each in longest))
     lost = max(row.lost, 0.0) if row.reachable is not None else 0.0
-    return [Finding(cause, lost, names, evidence, row.source, row.bytes, share=share)]
+    return [Finding(cause.key, lost, names, evidence, row.source, row.bytes, share=share)]
 
 
-def _bound(case: Case, row: TimedRow) -> tuple[str, str]:
+def _bound(case: Case, row: TimedRow) -> tuple[Cause, str]:
     """Return the last cause that fits a kernel, and how near it is to its roof."""
     if row.reachable is None:
-        return "no-roof", ""
+        return NO_ROOF, ""
     unit = " or ".join(_UNITS.get(limit, limit) for limit in row.limit.split(" or "))
     part = row.reachable / row.seconds if row.seconds else 1.0
-    if not case.measured:
-        if part < 0.5:
-            each = si(row.seconds / max(row.launches, 1), "s")
-            return "launch-bound", f", by {each} for each of {row.launches:,.0f} launches"
-        return _near(row), f" by the roofline, bound by {unit}"
-    reaches = f" and reaches {part:.0%} of its roof, bound by {unit}"
-    return (_near(row) if part >= _CLOSE else "below-roof"), reaches
-
-
-def _near(row: TimedRow) -> str:
-    return "depends" if " or " in row.limit else _NEAR.get(row.limit, "memory-bound")
+    near = DEPENDS if " or " in row.limit else NEAR.get(row.limit, NEAR["hbm"])
+    if case.measured:
+        reaches = f" and reaches {part:.0%} of its roof, bound by {unit}"
+        return (near if part >= _CLOSE else BELOW_ROOF), reaches
+    if part < 0.5:
+        each = si(row.seconds / max(row.launches, 1), "s")
+        return LAUNCH_BOUND, f", by {each} for each of {row.launches:,.0f} launches"
+    return near, f" by the roofline, bound by {unit}"
 
 
 _WORTH = 0.1
@@ -129,31 +161,26 @@ _CLOSE = 0.6
 """Share of its roof from which on a kernel counts as near it."""
 
 _UNITS = {"hbm": "memory", "matrix": "the matrix unit", "vector": "the vector unit"}
-_NEAR = {"hbm": "memory-bound", "matrix": "compute-bound", "vector": "vector-bound"}
 
 
 def _line(claim: Claim) -> str:
     """Return the line of code that a claim is about: that of its dearest kernel."""
-    if claim.source:
-        return claim.source
     parts = sorted(claim.parts, key=lambda part: -part[1])
-    return next((row.source for row, _, _ in parts if row.source), "")
+    return claim.source or next((row.source for row, _, _ in parts if row.source), "")
 
 
-def _finding(case: Case, cause: str, line: str, claims: list[tuple[Claim, float]]) -> Finding:
+def _finding(case: Case, line: str, claims: list[tuple[Claim, float]]) -> Finding:
     dearest = max(claims, key=lambda pair: pair[1])[0]
-    kernels = dict.fromkeys(row.name for claim, _ in claims for row, _, _ in claim.parts)
     others = len({claim.evidence for claim, _ in claims}) - 1
-    more = f", and {others} more like it" if others else ""
     seconds = min(sum(seconds for _, seconds in claims), case.wall)
     rows = {id(row): row for claim, _ in claims for row, _, _ in claim.parts}
     inside = sum(row.seconds for row in rows.values()) + sum(claim.more for claim, _ in claims)
-    check = CAUSES[cause].checked.get(case.platform)
+    check = dearest.cause.checked.get(case.platform)
     return Finding(
-        cause,
+        dearest.cause.key,
         seconds,
-        tuple(kernels),
-        dearest.evidence + more,
+        tuple(dict.fromkeys(row.name for row in rows.values())),
+        dearest.evidence + (f", and {others} more like it" if others else ""),
         line,
         sum(n for claim, _ in claims for _, _, n in claim.parts),
         min(inside / case.wall, 1.0),

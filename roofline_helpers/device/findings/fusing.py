@@ -2,170 +2,77 @@
 
 from __future__ import annotations
 
-import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias
+from itertools import pairwise
 
 from roofline_helpers import xla
-from roofline_helpers.device.findings.causes import Case, Claim
+from roofline_helpers.device.findings.causes import Case, Cause, Check, Claim, whole
 from roofline_helpers.device.program import Program, Value
 from roofline_helpers.device.rows import TimedRow
-from roofline_helpers.xla.flops import is_product, results
-from roofline_helpers.xla.metadata import scope_of, source_of
-from roofline_helpers.xla.module import (
-    ARITHMETIC,
-    PRODUCTS,
-    TRANSCENDENTAL,
-    Computation,
-    Instruction,
-    Site,
+from roofline_helpers.xla.flops import results
+from roofline_helpers.xla.module import ARITHMETIC, TRANSCENDENTAL, Site
+
+RECOMPUTED = Cause(
+    "recomputed",
+    "values are computed again, since memory is short",
+    "give the program less to keep (a smaller batch, a jax.checkpoint policy of your own), or "
+    "donate what it replaces",
+    "notebooks/where-the-time-goes",
 )
-
-# --- What a program computes though it has the value already: it has the same operands -----------
-
-Number: TypeAlias = "Any"
-"""What a value is computed from, as one hashable; of a tuple, of each of its parts."""
-
 _REMAT = re.compile(r"\.remat\d*(\.|$)")
-_SAME = frozenset(
-    "copy convert bitcast reshape transpose broadcast copy-start copy-done opt-barrier "
-    "optimization-barrier".split()
-)
-_COMPUTING = ARITHMETIC | TRANSCENDENTAL | PRODUCTS
 
 
 def recomputed(case: Case) -> Iterator[Claim]:
-    """Yield kernels that compute again what was there: for the backward pass, or want of memory.
-
-    A `jax.checkpoint` around values that the forward pass never made costs nothing, and neither
-    does one around values that would take as long to write and read.
-    """
-    again = {row.program for row in case.kernels if row.step == "recomputed"}
-    made = {name: _Made(case.programs[name]) for name in again}
+    """Yield kernels that the compiler runs twice, since what they made took too much memory."""
     for row in case.kernels:
-        short = bool(_REMAT.search(row.name))
-        if not short and (row.step != "recomputed" or not made[row.program].before(row)):
-            continue
-        why = "since memory is short" if short else "in the backward pass"
-        seconds = row.seconds if short else _share(case, row) * row.seconds
-        yield Claim("recomputed", ((row, seconds, row.bytes),), f"{row.what} runs again {why}")
-
-
-def _share(case: Case, row: TimedRow) -> float:
-    """Return the share of a kernel's time that keeping what it computes again would save."""
-    program = case.program(row)
-    matmuls = [part for part in program.instructions(row.name) if is_product(part)]
-    if matmuls:
-        steps = [scope_of(part.instruction.op_name).step for part in matmuls]
-        return steps.count("recomputed") / len(steps)
-    kept = 2 * program.sites[row.name].instruction.shape.bytes * row.launches
-    return 1 - kept / (case.ceilings.bandwidth or math.inf) / (row.seconds or math.inf)
-
-
-class _Made:
-    """What a program computes: two instructions of one number have the same operands."""
-
-    def __init__(self, program: Program) -> None:
-        self.program = program
-        self.numbers: dict[tuple[str, str], Number] = {}
-        self._walk(program.module.entry, ())
-        self.forward = {
-            self._identity(name, part)
-            for name in program.rows
-            for part in self._parts(name, "forward")
-        }
-
-    def before(self, row: TimedRow) -> bool:
-        """Return whether the forward pass made what a kernel computes: its matmuls, if any."""
-        parts = self._parts(row.name, "recomputed")
-        parts = [part for part in parts if is_product(part)] or parts
-        return any(self._identity(row.name, part) in self.forward for part in parts)
-
-    def _parts(self, name: str, step: str) -> list[Site]:
-        return [
-            part
-            for part in self.program.instructions(name)
-            if part.instruction.opcode in _COMPUTING
-            and not part.instruction.shape.is_scalar
-            and scope_of(part.instruction.op_name).step == step
-        ]
-
-    def _identity(self, name: str, part: Site) -> Number:
-        """Return what is the same for two instructions that compute the same value.
-
-        In loops, where values come through carries and stacks, it is the line of code.
-        """
-        each = part.instruction
-        if self.program.in_loop(name):
-            line = source_of(each.metadata, self.program.module.frames)
-            return str(line), scope_of(each.op_name).primitive, _dims(each)
-        return self.numbers.get((part.where.name, each.name))
-
-    def _walk(self, where: Computation, given: Sequence[Number]) -> Number:
-        """Number a computation's values, where its parameters are as given; return its root's."""
-        for each in where.instructions:
-            operands = [self.numbers[where.name, name] for name in each.operands]
-            self.numbers[where.name, each.name] = self._number(where, each, operands, given)
-        return self.numbers[where.name, where.root.name]
-
-    def _number(
-        self,
-        where: Computation,
-        each: Instruction,
-        operands: Sequence[Number],
-        given: Sequence[Number],
-    ) -> Number:
-        if each.opcode == "parameter" and int(each.literal or 0) < len(given):
-            return given[int(each.literal or 0)]
-        if each.opcode == "tuple":
-            return tuple(operands)
-        if each.opcode == "get-tuple-element" and isinstance(operands[0], tuple):
-            return operands[0][each.numbers("index")[0]]
-        if each.opcode in _SAME:
-            return operands[0]
-        if each.opcode in ("fusion", "call"):
-            return self._walk(self.program.module.called(each, "calls", "to_apply")[0], operands)
-        if each.opcode in ("constant", "iota"):
-            return hash((each.opcode, each.literal, _dims(each)))
-        if each.opcode in _COMPUTING:  # types and layouts, and which side is first, don't matter
-            return hash((each.opcode, _dims(each), tuple(sorted(map(hash, operands)))))
-        return hash((where.name, each.name, tuple(operands)))
-
-
-def _dims(each: Instruction) -> tuple[int, ...]:
-    return tuple(sorted(d for leaf in each.shape.leaves for d in leaf.dims if d > 1))
-
-
-# --- What is written to memory and read again: chains, reductions, scores; and what is done twice
-
-_POINTWISE = ARITHMETIC | TRANSCENDENTAL | {"convert", "broadcast", "iota", "reshape", "copy"}
-_ON_CHIP = 2**18
-"""Bytes of a row that a kernel can keep on the chip between two passes over it."""
+        if _REMAT.search(row.name):
+            yield whole(RECOMPUTED, row, f"{row.what} runs again, since memory is short")
 
 
 # --- chains ---------------------------------------------------------------------------------------
 
+UNFUSED = Cause(
+    "unfused",
+    "a chain of elementwise operations is more than one kernel",
+    "put it into one jit, without optimization_barrier and without returning what is between",
+    "notebooks/fusion",
+)
+_POINTWISE = ARITHMETIC | TRANSCENDENTAL | {"convert", "broadcast", "iota", "reshape", "copy"}
+
 
 def chains(case: Case) -> Iterator[Claim]:
     """Yield elementwise kernels that only other elementwise kernels read: one would do."""
-    for row in case.kernels:
-        program = case.program(row)
-        if not _pointwise(row) or program.returned(row.name):
-            continue
-        names = program.readers.get(row.name, [])
-        readers = case.readers(row)
-        if not readers or len(readers) < len(names) or not all(map(_pointwise, readers)):
-            continue
-        size = program.sites[row.name].instruction.shape.bytes
-        parts = [(row, case.without_bytes(row, written=size), float(size) * row.launches)]
+    for row, readers in [*_within(case), *_between(case)]:
+        made = case.program(row).sites[row.name].instruction.shape
+        size = float(made.bytes)
+        parts = [(row, case.without_bytes(row, written=size), size * row.launches)]
         for reader in readers:
-            seconds = case.without_bytes(reader, read=size)
-            parts.append((reader, seconds, float(size) * reader.launches))
+            parts.append((reader, case.without_bytes(reader, read=size), size * reader.launches))
         after = ", ".join(reader.what for reader in readers[:2])
-        evidence = f"{program.sites[row.name].instruction.shape} is written for {after} to read"
-        yield Claim("unfused", tuple(parts), evidence, source=readers[-1].source or row.source)
-    yield from _separate_programs(case)
+        evidence = f"{made} is written for {after} to read"
+        yield Claim(UNFUSED, tuple(parts), evidence, source=readers[-1].source or row.source)
+
+
+def _within(case: Case) -> Iterator[tuple[TimedRow, list[TimedRow]]]:
+    """Yield elementwise kernels of a program, and those that read what they make."""
+    for row in filter(_pointwise, case.kernels):
+        program, readers = case.program(row), case.readers(row)
+        every = len(readers) == len(program.readers.get(row.name, []))
+        if readers and every and all(map(_pointwise, readers)) and not program.returned(row.name):
+            yield row, readers
+
+
+def _between(case: Case) -> Iterator[tuple[TimedRow, list[TimedRow]]]:
+    """Yield elementwise programs of one kernel each that follow on one another: no common jit."""
+    kernels = Counter(row.program for row in case.kernels)
+    for row, after in pairwise(case.kernels):
+        alone = kernels[row.program] == kernels[after.program] == 1
+        if alone and _pointwise(row) and _pointwise(after):
+            sites = (case.program(each).sites[each.name] for each in (row, after))
+            if len({site.instruction.shape.elements for site in sites}) == 1:
+                yield row, [after]
 
 
 def _pointwise(row: TimedRow) -> bool:
@@ -173,145 +80,100 @@ def _pointwise(row: TimedRow) -> bool:
     return opcodes <= _POINTWISE and bool(opcodes & (ARITHMETIC | TRANSCENDENTAL))
 
 
-def _separate_programs(case: Case) -> Iterator[Claim]:
-    """Yield elementwise programs of one kernel each that follow on one another: no common jit."""
-    alone = {row.program for row in case.kernels}
-    for row in case.kernels:
-        others = [other for other in case.kernels if other.program == row.program]
-        if len(others) > 1:
-            alone.discard(row.program)
-    chain: list[TimedRow] = []
-    for row in case.kernels:
-        follows = not chain or _elements(case, chain[-1]) == _elements(case, row)
-        if row.program in alone and _pointwise(row) and follows:
-            chain.append(row)
-            continue
-        if len(chain) > 1:
-            yield _chain(case, chain)
-        chain = []
-    if len(chain) > 1:
-        yield _chain(case, chain)
-
-
-def _elements(case: Case, row: TimedRow) -> int:
-    return case.program(row).sites[row.name].instruction.shape.elements
-
-
-def _chain(case: Case, chain: Sequence[TimedRow]) -> Claim:
-    parts = []
-    for place, row in enumerate(chain):
-        shape = case.program(row).sites[row.name].instruction.shape
-        last, first = place == len(chain) - 1, place == 0
-        written, read = 0 if last else shape.bytes, 0 if first else shape.bytes
-        seconds = case.without_bytes(row, read=read, written=written)
-        parts.append((row, seconds, float(read + written) * row.launches))
-    evidence = f"{len(chain)} programs of one elementwise kernel each, one after another"
-    return Claim("unfused", tuple(parts), evidence, source=chain[-1].source)
-
-
 # --- reductions -----------------------------------------------------------------------------------
+
+SPLIT = Cause(
+    "split-reduction",
+    "a reduction reads an array that the next kernel reads again",
+    "let one kernel keep the row on the chip: a fused library call, or a Pallas kernel",
+    "notebooks/fused-kernel",
+)
+_ON_CHIP = 2**18
+"""Bytes of a row that a kernel can keep on the chip between two passes over it."""
 
 
 def split_reductions(case: Case) -> Iterator[Claim]:
     """Yield reductions along rows whose input the kernel that uses their result reads again."""
     for row in case.kernels:
         program = case.program(row)
-        if not _reduces_rows(program, row) or row.matrix_types:
+        if row.matrix_types or not any(map(_reduces_rows, program.instructions(row.name))):
             continue
         for value in program.reads(row.name):
-            if value.kind == "constant" or value.shape.is_scalar:
-                continue
             again = _reads_again(case, row, value)
-            if again is None:
-                continue
-            size = value.shape.bytes
-            seconds = case.without_bytes(row, read=size)
-            evidence = f"{value.shape} is read for the reduction, and again by {again.what}"
-            part = (row, seconds, float(size) * row.launches)
-            yield Claim("split-reduction", (part,), evidence)
-            break
+            if again is not None:
+                size = value.shape.bytes
+                part = (row, case.without_bytes(row, read=size), float(size) * row.launches)
+                evidence = f"{value.shape} is read for the reduction, and again by {again.what}"
+                yield Claim(SPLIT, (part,), evidence)
+                break
 
 
-def _reduces_rows(program: Program, row: TimedRow) -> bool:
-    """Return whether a kernel reduces along its input's fastest dimension, rows that fit a chip."""
-    for part in program.instructions(row.name):
-        each = part.instruction
-        if each.opcode != "reduce" or not part.operands:
-            continue
-        taken = part.operands[0]
-        dims = set(each.numbers("dimensions"))
-        if not dims or taken.parts is not None or not taken.dims:
-            continue
-        order = [d for d in (taken.order or range(len(taken.dims))) if taken.dims[d] > 1]
-        length = taken.elements // max(each.shape.leaves[0].elements, 1)
-        many = each.shape.leaves[0].elements >= 8
-        fits = length >= 8 and length * taken.bits // 8 <= _ON_CHIP
-        if order and order[-1] in dims and many and fits:
-            return True
-    return False
+def _reduces_rows(part: Site) -> bool:
+    """Return whether it reduces along its input's fastest dimension, rows that fit a chip."""
+    each = part.instruction
+    if each.opcode != "reduce" or part.operands[0].parts is not None:
+        return False
+    taken, rows = part.operands[0], each.shape.leaves[0].elements
+    order = [d for d in (taken.order or range(len(taken.dims))) if taken.dims[d] > 1]
+    length = taken.elements // max(rows, 1)
+    fits = rows >= 8 and length >= 8 and length * taken.bits // 8 <= _ON_CHIP
+    return fits and bool(order) and order[-1] in each.numbers("dimensions")
 
 
 def _reads_again(case: Case, row: TimedRow, value: Value) -> TimedRow | None:
     """Return a kernel that reads a value again, and what the reduction over it made."""
-    program = case.program(row)
-    after = _descendants(case, row, hops=3)
-    for other in case.kernels:
-        if other.program != row.program or other.name == row.name or other.name not in after:
-            continue
-        if other.matrix_types:
-            continue
-        if any(v.name == value.name and v.index == value.index for v in program.reads(other.name)):
+    if value.kind == "constant" or value.shape.is_scalar:
+        return None
+    program, after, edge = case.program(row), set[str](), {row.name}
+    for _ in range(3):
+        edge = {name for each in edge for name in program.readers.get(each, ())} - after
+        after |= edge
+    for name in after - {row.name}:
+        other = case.by_name.get((row.program, name))
+        same = any((v.name, v.index) == (value.name, value.index) for v in program.reads(name))
+        if other is not None and not other.matrix_types and same:
             return other
     return None
 
 
-def _descendants(case: Case, row: TimedRow, hops: int) -> set[str]:
-    below, edge = set[str](), {row.name}
-    readers = case.program(row).readers
-    for _ in range(hops):
-        edge = {name for each in edge for name in readers.get(each, ())} - below
-        below |= edge
-    return below
-
-
 # --- scores ---------------------------------------------------------------------------------------
+
+SCORES = Cause(
+    "scores",
+    "attention scores are written to memory and read again",
+    "work through them block by block: fused attention",
+    "notebooks/fused-attention",
+)
+ATTENTION = Cause(
+    "attention",
+    "attention runs as separate matmuls where one kernel could do it",
+    "jax.nn.dot_product_attention with implementation cudnn on an NVIDIA GPU, splash "
+    "attention on a TPU",
+    "notebooks/fused-attention",
+    {"gpu": Check(1.09, 1.14, "2 pairs of programs timed on an H200")},
+)
 
 
 def scores(case: Case) -> Iterator[Claim]:
-    """Yield products whose result goes through a softmax in memory: attention, cross-entropy."""
-    for row in case.kernels:
-        program = case.program(row)
-        made = _large_product(program, row)
-        if made is None:
+    """Yield products whose result goes through a softmax in memory to another product."""
+    for row, _, part in case.products():
+        made = results(part.instruction)
+        if not made.elements or made.bytes <= 0.5 * sum(s.bytes for s in part.operands[:2]):
             continue
-        group = _through_softmax(case, row, made.elements)
-        if group is None:
-            continue
-        members, attention = group
+        members = _through_softmax(case, row, made.leaves[0].elements)
         parts = []
         for member in members:
-            read, written = _moved(case, member, made.elements, members)
+            read, written = _moved(case, member, made.leaves[0].elements, members)
             seconds = case.without_bytes(member, read, written)
             parts.append((member, seconds, (read + written) * member.launches))
-        fused = attention and case.platform == "gpu" and _half(case, row)
-        what = "scores" if attention else "logits"
-        evidence = f"{what} {made} pass through {len(members)} kernels"
-        yield Claim("attention" if fused else what, tuple(parts), evidence)
+        half = any(kind.startswith(("bf16", "f16")) for kind in row.matrix_types)
+        cause = ATTENTION if case.platform == "gpu" and half else SCORES
+        evidence = f"scores {made.leaves[0]} pass through {len(members)} kernels"
+        yield Claim(cause, tuple(parts), evidence)
 
 
-def _large_product(program: Program, row: TimedRow) -> xla.Shape | None:
-    """Return the result of a kernel's product that makes more than half of what it reads."""
-    for part in program.instructions(row.name):
-        if is_product(part):
-            inputs = sum(shape.bytes for shape in part.operands[:2])
-            made = results(part.instruction)
-            if made.elements and made.bytes > 0.5 * inputs:
-                return made.leaves[0]
-    return None
-
-
-def _through_softmax(case: Case, row: TimedRow, size: int) -> tuple[list[TimedRow], bool] | None:
-    """Return the kernels that a product's result passes through, and whether a product ends it.
+def _through_softmax(case: Case, row: TimedRow, size: int) -> list[TimedRow]:
+    """Return the kernels that scores pass through, from one product to the next.
 
     None unless there is an exponential and a reduction along rows among them.
     """
@@ -320,40 +182,32 @@ def _through_softmax(case: Case, row: TimedRow, size: int) -> tuple[list[TimedRo
     for _ in range(5):
         following: list[TimedRow] = []
         for each in edge:
-            if not _makes(program, each, size) and each is not row:
-                continue
-            following += [r for r in case.readers(each) if r not in members + following]
-        for each in following:
-            # the matmuls that end a loss are its gradient's
-            ends = ends or (bool(each.matrix_types) and each.step != "backward")
+            if size in _written(program, each) or each is row:
+                following += [r for r in case.readers(each) if r not in members + following]
+        # the matmuls that end a loss are its gradient's
+        ends = ends or any(each.matrix_types and each.step != "backward" for each in following)
         members += following
         edge = [each for each in following if not each.matrix_types]
-    touching = [m for m in members if _touches(program, m, size)]
-    if any("softmax" in program.sites[m.name].instruction.name for m in touching):
-        return touching, True  # libtpu's own kernel: it takes the second product along
+    touching = [m for m in members if size in _written(program, m) + _read(program, m)]
+    if any("softmax" in m.name for m in touching):
+        return touching  # libtpu's own kernel: it takes the second product along
     opcodes = set().union(*(set(m.operations) for m in touching))
-    reduced = any(_reduces_size(program, m, size) for m in touching)
-    if not opcodes & {"exponential", "exponential-minus-one"} or not reduced:
-        return None
-    return touching, ends
-
-
-def _makes(program: Program, row: TimedRow, size: int) -> bool:
-    shape = program.sites[row.name].instruction.shape
-    return any(leaf.elements == size for leaf in shape.leaves)
-
-
-def _touches(program: Program, row: TimedRow, size: int) -> bool:
-    reads = (leaf for value in program.reads(row.name) for leaf in value.shape.leaves)
-    return _makes(program, row, size) or any(leaf.elements == size for leaf in reads)
-
-
-def _reduces_size(program: Program, row: TimedRow, size: int) -> bool:
-    return any(
+    reduced = any(
         part.instruction.opcode == "reduce" and part.operands[0].elements == size
-        for part in program.instructions(row.name)
-        if part.operands
+        for m in touching
+        for part in program.instructions(m.name)
     )
+    exponential = opcodes & {"exponential", "exponential-minus-one"}
+    return touching if ends and exponential and reduced else []
+
+
+def _written(program: Program, row: TimedRow) -> list[int]:
+    """Return how many elements each array has that a kernel writes."""
+    return [leaf.elements for leaf in program.sites[row.name].instruction.shape.leaves]
+
+
+def _read(program: Program, row: TimedRow) -> list[int]:
+    return [leaf.elements for v in program.reads(row.name) for leaf in v.shape.leaves]
 
 
 def _moved(
@@ -375,54 +229,47 @@ def _moved(
     )
 
 
-def _half(case: Case, row: TimedRow) -> bool:
-    """Return whether a product's operands are of a type that fused attention takes."""
-    return any(kind.startswith(("bf16", "f16")) for kind in row.matrix_types)
-
-
 # --- moved by rows --------------------------------------------------------------------------------
+
+GATHER = Cause(
+    "gather",
+    "a gather or scatter moves single rows below the memory's rate",
+    "gather longer rows, sort the indices, or say that they are sorted and unique",
+    "notebooks/where-the-time-goes",
+)
 
 
 def gathers(case: Case) -> Iterator[Claim]:
     """Yield gathers and scatters that take more than twice their roof."""
-    for row in case.kernels:
-        wanted = {"gather", "scatter"} & set(row.operations)
-        if not wanted or row.reachable is None or row.lost < 0.5 * row.seconds:
-            continue
-        program = case.program(row)
-        for part in program.instructions(row.name):
-            if part.instruction.opcode in wanted:
-                evidence = f"{part.instruction.opcode} of {_rows(part)}"
-                yield Claim("gather", ((row, row.lost, 0.0),), evidence)
-                break
-
-
-def _rows(part: Site) -> str:
-    moved = part.operands[2] if part.instruction.opcode == "scatter" else part.instruction.shape
-    shape: xla.Shape = moved
-    return f"{shape} in {part.operands[0]}"
+    for row, _, part in case.parts():
+        each, slow = part.instruction, row.reachable is not None and row.lost >= 0.5 * row.seconds
+        if each.opcode in ("gather", "scatter") and slow:
+            moved: xla.Shape = part.operands[2] if each.opcode == "scatter" else each.shape
+            evidence = f"{each.opcode} of {moved} in {part.operands[0]}"
+            yield Claim(GATHER, ((row, row.lost, 0.0),), evidence)
 
 
 # --- more than was asked for ----------------------------------------------------------------------
 
+SORT = Cause(
+    "sort",
+    "a whole array is sorted for its first or last few elements",
+    "jax.lax.top_k (of the negated array for the smallest), or jax.lax.approx_max_k",
+    "notebooks/where-the-time-goes",
+)
+
 
 def sorts(case: Case) -> Iterator[Claim]:
     """Yield sorts of which the program uses a small part: the largest or smallest few."""
-    for row in case.kernels:
-        program = case.program(row)
-        if "sort" not in row.operations or program.returned(row.name):
+    for row, program, part in case.parts():
+        if part.instruction.opcode != "sort" or program.returned(row.name):
             continue
-        for part in program.instructions(row.name):
-            if part.instruction.opcode != "sort" or not part.operands:
-                continue
-            taken = part.operands[0]
-            (along,) = part.instruction.numbers("dimensions")[:1]
-            many, length = len(program.readers.get(row.name, [])), taken.dims[along]
-            used = [_used(program, reader.name, taken, along) for reader in case.readers(row)]
-            if used and len(used) == many and max(used) <= length / 4:
-                evidence = f"{taken} is sorted, and {max(used):,} of each {length:,} are used"
-                yield Claim("sort", ((row, row.seconds, row.bytes),), evidence)
-            break
+        taken, along = part.operands[0], part.instruction.numbers("dimensions")[0]
+        readers, length = program.readers.get(row.name, []), taken.dims[along]
+        used = [_used(program, reader.name, taken, along) for reader in case.readers(row)]
+        if used and len(used) == len(readers) and max(used) <= length / 4:
+            evidence = f"{taken} is sorted, and {max(used):,} of each {length:,} are used"
+            yield whole(SORT, row, evidence)
 
 
 def _used(program: Program, reader: str, taken: xla.Shape, along: int) -> int:

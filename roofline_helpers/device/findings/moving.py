@@ -1,4 +1,4 @@
-"""Data that moves for no reason of its own: layouts, carries of loops, arguments not given away."""
+"""Data that moves for no reason of its own: layouts, slices of loops, arguments not donated."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from roofline_helpers import xla
-from roofline_helpers.device.findings.causes import Case, Claim
+from roofline_helpers.device.findings.causes import Case, Cause, Check, Claim, whole
 from roofline_helpers.device.program import Program, Value
 from roofline_helpers.device.rows import TimedRow
 from roofline_helpers.xla.flops import results
-from roofline_helpers.xla.metadata import scope_of, source_of
+from roofline_helpers.xla.metadata import source_of
 from roofline_helpers.xla.module import ARITHMETIC, TRANSCENDENTAL, Site
 
 _PLACING = frozenset({"copy", "transpose", "convert", "bitcast-convert", "reshape", "bitcast"})
@@ -32,6 +32,30 @@ _SMALL = 2**14
 """Bytes below which what a loop copies is no array worth a word."""
 
 
+LAYOUT = Cause(
+    "layout-copy",
+    "an array is copied into another layout",
+    "store it in the order in which the matmul reads it, or write the matmul for the order "
+    "that is there (einsum names the axes)",
+    "notebooks/decode-step-made-fast",
+    {"gpu": Check(1.05, 1.08, "2 pairs of programs timed on an H200")},
+)
+SCAN = Cause(
+    "scan-copy",
+    "a loop copies a slice of its stacked inputs or outputs at every turn",
+    "write the layers as a Python loop; keep what changes in the carry, updated in place, and "
+    "not among the stacked inputs and outputs",
+    "notebooks/decode-step-made-fast",
+    {"gpu": Check(0.83, 2.03, "6 pairs of programs timed on an H200")},
+)
+DONATE = Cause(
+    "not-donated",
+    "an argument is copied before it is updated",
+    "donate it: jax.jit(f, donate_argnums=…), and use the result in its place",
+    "notebooks/decode-step-made-fast",
+)
+
+
 def copies(case: Case) -> Iterator[Claim]:
     """Yield kernels that only move: layout copies, copied arguments, and what loops copy."""
     for row in case.kernels:
@@ -45,21 +69,17 @@ def copies(case: Case) -> Iterator[Claim]:
         elif opcodes <= _PLACING and opcodes & {"copy", "transpose"}:
             if _changes_layout(program, row.name):
                 if not _is_the_job(program, row.name):
-                    yield _claim("layout-copy", row, _described(program, row))
+                    yield whole(LAYOUT, row, _described(program, row))
             elif _could_be_donated(program, row.name):
-                yield _claim("not-donated", row, _argument(program, row))
+                yield whole(DONATE, row, _argument(program, row))
             elif _of_a_new_layout(case, row):
                 kind = f"{_made(program, row.name)} is copied once more, to be changed in place:"
-                yield _claim("layout-copy", row, f"{kind} its new layout is still read elsewhere")
+                yield whole(LAYOUT, row, f"{kind} its new layout is still read elsewhere")
         elif opcodes <= _PLACING | ARITHMETIC | TRANSCENDENTAL | {"broadcast"} and _slowed(
             program, row
         ):
             claim = ((row, row.lost, row.bytes),)
-            yield Claim("layout-copy", claim, _described(program, row))
-
-
-def _claim(cause: str, row: TimedRow, evidence: str) -> Claim:
-    return Claim(cause, ((row, row.seconds, row.bytes),), evidence)
+            yield Claim(LAYOUT, claim, _described(program, row))
 
 
 def _only_moves(program: Program, name: str, opcodes: set[str]) -> bool:
@@ -150,55 +170,30 @@ _CACHE = 2**25
 
 
 def _in_a_loop(case: Case, row: TimedRow) -> Claim | None:
-    """Return what a loop copies at every turn; None where it has to, or it costs nothing."""
+    """Return what a loop slices out or stacks up at every turn; None if it costs nothing."""
     program, opcodes = case.program(row), set(row.operations)
-    cause, sort = "carry-copy", "its carry"
+    if case.platform == "cpu" and row.bytes < _CACHE * row.launches:
+        return None
+    sort = "a slice"
     if "dynamic-update-slice" in opcodes:
-        if any(_is_own(part) for part in program.instructions(row.name)):
-            return None  # the author's update of the carry, in place
-        cause, sort = "scan-copy", "a result into the stack of all turns"
-    elif opcodes & {"dynamic-slice", "slice"}:
-        cause, sort = "scan-copy", "a slice"
-    if cause == "scan-copy" and case.platform == "cpu" and row.bytes < _CACHE * row.launches:
+        # What `jax.lax.scan` adds to stack results is outside of the closed call of its body: what
+        # is inside is the author's own update of the carry, in place
+        parts = program.instructions(row.name)
+        if any(_updates(p) and "closed_call" in p.instruction.op_name for p in parts):
+            return None
+        sort = "a result into the stack of all turns"
+    elif not opcodes & {"dynamic-slice", "slice"}:
         return None
     shape = _made(program, row.name)
-    return _claim(cause, row, f"each of {row.launches:.0f} turns copies {sort} ({shape})")
+    return whole(SCAN, row, f"each of {row.launches:.0f} turns copies {sort} ({shape})")
 
 
-def _is_own(part: Site) -> bool:
-    """Return whether an update is one that the author wrote: the body of a scan is a closed call.
-
-    What `jax.lax.scan` adds itself, to stack the results of all turns, is outside of it.
-    """
-    return _updates(part) and "closed_call" in part.instruction.op_name
-
-
-def growing(case: Case) -> Iterator[Claim]:
-    """Yield kernels of loops that write a whole carry anew to append to it, and its copies."""
-    for rows in case.loops():
-        grown = {row.name: _appends(case.program(row), row.name) for row in rows}
-        shapes = {dims for dims in grown.values() if dims is not None}
-        for row in rows:
-            made = _made(case.program(row), row.name)
-            copied = set(row.operations) <= _PLACING and made.parts is None and made.dims in shapes
-            if (grown[row.name] or copied) and row.bytes >= _SMALL * row.launches:
-                evidence = f"each of {row.launches:.0f} turns writes {made} to append to it"
-                source = next(each.source for each in rows if grown[each.name])
-                parts = ((row, row.seconds, row.bytes),)
-                yield Claim("growing-carry", parts, evidence, source=source)
-
-
-def _appends(program: Program, name: str) -> tuple[int, ...] | None:
-    """Return the shape of the carry to which a kernel appends a little; None if it doesn't."""
-    carried = [leaf.dims for leaf in program.sites[name].where.root.shape.leaves]
-    for part in program.instructions(name):
-        each = part.instruction  # the TPU compiler writes a concatenation as a pad and a maximum
-        if each.opcode != "concatenate" and scope_of(each.op_name).primitive != "concatenate":
-            continue
-        sizes = [shape.elements / max(each.shape.elements, 1) for shape in part.operands]
-        if each.shape.dims in carried and any(0.75 <= size < 1 for size in sizes):
-            return each.shape.dims
-    return None
+RELAID = Cause(
+    "relaid-weights",
+    "stacked weights are laid out anew before the loop that slices them",
+    "unroll the loop: jax.lax.scan(…, unroll=True), or the layers as a Python loop",
+    "notebooks/decode-step-made-fast",
+)
 
 
 def relaid_weights(case: Case) -> Iterator[Claim]:
@@ -214,9 +209,8 @@ def relaid_weights(case: Case) -> Iterator[Claim]:
                     continue
                 if _slices(program, loop, value.shape):
                     evidence = f"argument {source.index} ({source.shape}) is written in other tiles"
-                    parts = ((row, row.seconds, row.bytes),)
                     line = source_of(loop.instruction.metadata, program.module.frames)
-                    yield Claim("relaid-weights", parts, evidence, source=str(line or ""))
+                    yield whole(RELAID, row, evidence, str(line or ""))
 
 
 def _placed(shape: xla.Shape) -> tuple[list[int], tuple[int, ...]]:
@@ -233,18 +227,6 @@ def _slices(program: Program, loop: Site, shape: xla.Shape) -> bool:
         for each in body.instructions
         for part in Site(program.module, body, each).parts()
     )
-
-
-def reshapes(case: Case) -> Iterator[Claim]:
-    """Yield kernels that only reshape, or turn an array for a reshape: on a TPU tiles change."""
-    for row in case.kernels if case.platform == "tpu" else ():
-        program, opcodes = case.program(row), set(row.operations)
-        if row.bytes < _SMALL * row.launches or not opcodes <= _PLACING:
-            continue
-        site = program.sites[row.name].instruction
-        asked = scope_of(site.op_name).primitive == "reshape"
-        if ("reshape" in opcodes or asked) and not _is_the_job(program, row.name):
-            yield _claim("reshape", row, f"{_made(program, row.name)} is written in other tiles")
 
 
 def _described(program: Program, row: TimedRow) -> str:
@@ -276,16 +258,16 @@ def whole_updates(case: Case) -> Iterator[Claim]:
         update = next((p for p in site.parts() if _updates(p)), None)
         if update is None:
             continue
-        whole = update.instruction.shape.bytes
-        value = _argument_of(program, row.name, whole)
+        size = update.instruction.shape.bytes
+        value = _argument_of(program, row.name, size)
         small = update.operands[1].bytes
-        if value is None or row.written / row.launches < 0.9 * whole or small > 0.5 * whole:
+        if value is None or row.written / row.launches < 0.9 * size or small > 0.5 * size:
             continue
         there = case.counted(row)
         like = replace(there, read={"hbm": small}, written={"hbm": small})
         evidence = f"argument {value.index} ({value.shape}) is written anew to change a part of it"
         saved = case.saved(row, like)
-        yield Claim("not-donated", ((row, saved, row.bytes),), evidence)
+        yield Claim(DONATE, ((row, saved, row.bytes),), evidence)
 
 
 def turned_updates(case: Case) -> Iterator[Claim]:
@@ -301,7 +283,7 @@ def turned_updates(case: Case) -> Iterator[Claim]:
         saved = case.without_bytes(row, read=moved, written=moved)
         shape = turned[0].operands[0]
         evidence = f"{shape} is changed in part, and all of it written in another order"
-        yield Claim("layout-copy", ((row, saved, 2.0 * moved * row.launches),), evidence)
+        yield Claim(LAYOUT, ((row, saved, 2.0 * moved * row.launches),), evidence)
 
 
 def _turns_an_update(part: Site) -> bool:
