@@ -388,17 +388,17 @@ class JaxProgram:
         argument.
     """
 
-    def __init__(self, call: Callable[..., Any], sets: list[Any], spare: Any, mode: str) -> None:
+    def __init__(self, call: Any, sets: list[Any], spare: Any, mode: str) -> None:
         self.sets = sets
         self.result = spare
         self.notes: tuple[str, ...] = ()
         self.xla_bytes: float | None = None
         self.compiled: Any = None
-        self._call, self._mode, self._turn = call, mode, 0
+        self.call, self._mode, self._turn = call, mode, 0
 
     def launch(self, calls: int) -> None:
         """Queue the calls, each on the next set of arguments."""
-        call, out, sets, turn = self._call, self.result, self.sets, self._turn
+        call, out, sets, turn = self.call, self.result, self.sets, self._turn
         try:
             if self._mode == "inplace":
                 rest = sets[0][1:]

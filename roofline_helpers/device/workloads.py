@@ -201,12 +201,12 @@ def memory_cases(size: int, dtype: str = "fp32") -> list[Case]:
 
     def one(name: str, count: int, tensors: int, flops: int, fn: Any, **options: Any) -> Case:
         job = _stream(name, n, dtype, tensors, flops)
-        label = f"{name} {_bytes(size)} {dtype}"
+        label = f"{name} {size_in_words(size)} {dtype}"
         return Case(label, "memory", job, vectors(count), fn, needs=4 * size, options=options)
 
     read = replace(work.reduction(1, n, dtype), name="read")
     write = Case(
-        f"write {_bytes(size)} {dtype}",
+        f"write {size_in_words(size)} {dtype}",
         "memory",
         Work("write", {}, {"y": n * kind.itemsize}, dtype=dtype),
         lambda: (array(1, dtype=dtype),),
@@ -215,7 +215,7 @@ def memory_cases(size: int, dtype: str = "fp32") -> list[Case]:
     )
     return [
         Case(
-            f"read {_bytes(size)} {dtype}",
+            f"read {size_in_words(size)} {dtype}",
             "memory",
             read,
             vectors(1),
@@ -278,7 +278,7 @@ def level_cases(sizes: Sequence[int], dtype: str = "fp32") -> list[Case]:
         job = _stream("scale in place, looped", n, dtype, 2, 2)
         cases.append(
             Case(
-                f"scale in place, looped {_bytes(size)} {dtype}",
+                f"scale in place, looped {size_in_words(size)} {dtype}",
                 "levels",
                 job,
                 functools.partial(arguments, n, loops),
@@ -482,7 +482,8 @@ def cases(quick: bool = False) -> list[Case]:
     return chosen
 
 
-def _bytes(size: int) -> str:
+def size_in_words(size: int) -> str:
+    """Return bytes with a binary prefix where they are a whole number of eighths: 4 KiB."""
     for prefix, factor in (("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
         if size >= factor and size % (factor // 8) == 0:
             return f"{size / factor:g} {prefix}B"

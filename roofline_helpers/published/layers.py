@@ -1,14 +1,20 @@
-"""Layers that we measured on several devices, and what the models predict of them."""
+"""Layers that we measured on several devices, and what the models predict of them.
+
+The programs that were timed are in the repository's history, `device/multi_device.py` of 30b8283.
+"""
 
 from __future__ import annotations
 
+import math
+import re
 import statistics
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from roofline_helpers import network, work
 from roofline_helpers.chips import chip as chip_of
-from roofline_helpers.device.multi_device import FSDP, TENSOR, Layer, exchanged, parse_name, ways
+from roofline_helpers.models import model
 from roofline_helpers.published.exchanges import LARGE, between
 
 if TYPE_CHECKING:
@@ -17,6 +23,64 @@ if TYPE_CHECKING:
 _CALL = 130e-6
 """Seconds that a call over four devices takes from Python, by `data/between`: an all-reduce of
 4 MiB takes 46 µs as one of several in a program, and 125 as the only one."""
+
+
+FSDP, TENSOR = "fsdp", "tensor"
+"""Axes of the mesh: over the first go the batch and a share of every weight, over the other the
+heads and the width of the MLP."""
+
+_NAMED = re.compile(
+    r"(?:MLP (?P<mlp>\d+×\d+×\d+)|(?P<model>.+) layer (?P<read>\d+×\d+)), (?P<way>[^,]+?)"
+    r"(?:, (?P<variant>arithmetic alone|exchanges alone|latency hiding))? over (?P<count>\d+)"
+)
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """A layer of given sizes.
+
+    `inputs` is the shape of its input and of its result, the width last; `matrices` are its
+    weights. Those of `closing` are cut along their first axis by tensor parallelism, the others
+    along their last: partial sums of a product with one of `closing` have to be added up. `heads`
+    are those of queries, of keys, and the width of one. `between` are the elements that a token
+    reads and writes between the products: of its whole width, and of widths that are cut.
+    """
+
+    name: str
+    inputs: tuple[int, ...]
+    matrices: Mapping[str, tuple[int, int]]
+    closing: tuple[str, ...] = ("down",)
+    heads: tuple[int, ...] = ()
+    between: tuple[int, int] = (0, 0)
+
+
+def _layer(found: re.Match[str]) -> _Layer:
+    """Return the layer that a sample's name is about."""
+    if found["mlp"]:
+        tokens, width, hidden = map(int, found["mlp"].split("×"))
+        matrices = {"up": (width, hidden), "down": (hidden, width)}
+        return _Layer("MLP", (tokens, width), matrices)
+    one = model(found["model"])
+    sequences, length = map(int, found["read"].split("×"))
+    d, q, kv, wide = one.d_model, one.q_width, one.kv_width, one.d_ff
+    matrices = {"q": (d, q), "k": (d, kv), "v": (d, kv), "o": (q, d)}
+    matrices |= {"gate": (d, wide), "up": (d, wide), "down": (wide, d)}
+    return _Layer(
+        one.name,
+        (sequences, length, d),
+        matrices,
+        closing=("o", "down"),
+        heads=(one.heads, one.kv_heads, one.head_dim),
+        # norms and sums of the residual stream; queries and keys turned; gate times up
+        between=(2 * 2 * d + 2 * 3 * d, 2 * (q + kv) + 3 * wide),
+    )
+
+
+def _cut(way: str, count: int) -> dict[str, int]:
+    """Return in how many parts each axis cuts a layer over so many devices."""
+    inner = max(n for n in range(1, math.isqrt(count) + 1) if count % n == 0)
+    tensor = {"tensor-parallel": count, "FSDP": 1, "both": inner}[way]
+    return {FSDP: count // tensor, TENSOR: tensor}
 
 
 def layers() -> pandas.DataFrame:
@@ -46,11 +110,11 @@ def layers() -> pandas.DataFrame:
 def _rows(record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     device = record["device"]
     for sample in record["samples"]:
-        named = parse_name(sample["name"]) if sample["group"] == "spread" else None
+        named = _NAMED.fullmatch(sample["name"]) if sample["group"] == "spread" else None
         if not named or not sample["passes"]:
             continue
-        layer, way, variant, count = named
-        cut = ways(count)[way]
+        layer, variant, count = _layer(named), named["variant"] or "", int(named["count"])
+        cut = _cut(named["way"], count)
         seconds = statistics.median(each["median"] for each in sample["passes"])
         own = arithmetic(device["chip"], layer, cut)
         between_them = exchanges(device["chip"], layer, cut)
@@ -59,9 +123,9 @@ def _rows(record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield {
             "device": device["name"],
             "devices": count,
-            "layer": "MLP" if layer.name.startswith("MLP") else layer.name.rpartition(" ")[0],
-            "tokens": layer.tokens,
-            "way": way,
+            "layer": f"{layer.name} layer" if layer.heads else layer.name,
+            "tokens": math.prod(layer.inputs[:-1]),
+            "way": named["way"],
             "variant": variant,
             "measured ms": seconds * 1e3,
             "arithmetic ms": own * 1e3,
@@ -79,12 +143,14 @@ def _reason(predicted: float, seconds: float, variant: str) -> str:
     return ""
 
 
-def arithmetic(chip: str, layer: Layer, cut: Mapping[str, int]) -> float:
+def arithmetic(chip: str, layer: _Layer, cut: Mapping[str, int]) -> float:
     """Return the seconds of what one device does of a layer, at reached ceilings."""
     roof = chip_of(chip).roofline("bf16", reached=True)
-    rows, tensor = layer.tokens // cut[FSDP], cut[TENSOR]
-    parts = [layer.part(name, {TENSOR: tensor}) for name in layer.matrices]
-    seconds = sum(float(roof.time(work.matmul(rows, wide, deep))) for deep, wide in parts)
+    rows, tensor = math.prod(layer.inputs[:-1]) // cut[FSDP], cut[TENSOR]
+    seconds = 0.0
+    for name, (deep, wide) in layer.matrices.items():
+        part = (deep // tensor, wide) if name in layer.closing else (deep, wide // tensor)
+        seconds += float(roof.time(work.matmul(rows, part[1], part[0])))
     if layer.heads:
         sequences, length, _ = layer.inputs
         heads, kv_heads, head_dim = layer.heads
@@ -104,12 +170,15 @@ def arithmetic(chip: str, layer: Layer, cut: Mapping[str, int]) -> float:
     return seconds + 2 * rows * (whole + split / tensor) / float(roof.bandwidth)
 
 
-def exchanges(chip: str, layer: Layer, cut: Mapping[str, int]) -> float:
+def exchanges(chip: str, layer: _Layer, cut: Mapping[str, int]) -> float:
     """Return the seconds of a layer's gathers and sums, at reached ceilings."""
     place = network.topology(chip, cut[FSDP] * cut[TENSOR], ceilings="reached")
     axes = place.mesh({name: size for name, size in cut.items() if size > 1})
-    of = {"all-gather": FSDP, "all-reduce": TENSOR}
+    gathered = [math.prod(shape) / cut[TENSOR] for shape in layer.matrices.values()]
+    summed = [math.prod(layer.inputs) / cut[FSDP] for _ in layer.closing]
+    of = {"all-gather": (FSDP, gathered), "all-reduce": (TENSOR, summed)}
     return sum(
-        network.collective(kind, nbytes, axes[of[kind]]).seconds
-        for kind, _, nbytes in exchanged(layer, cut)
+        network.collective(kind, 2 * elements, axes[axis]).seconds
+        for kind, (axis, sizes) in of.items()
+        for elements in (sizes if cut[axis] > 1 else ())
     )

@@ -1,4 +1,4 @@
-"""Collectives and spread layers on pretended devices: what is run, counted, kept and refused."""
+"""Collectives on pretended devices: what is run, counted, kept and refused."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from kernel_suite import QUICK
 
@@ -18,18 +17,13 @@ from roofline_helpers import BadValue, device
 from roofline_helpers.device.multi_device import (
     KINDS,
     collective_cases,
-    mlp_layer,
     network_bytes,
-    ways,
-    work_of,
 )
 
 pytest.importorskip("jax")
 
 PROGRAM = """
-import json, re, sys
-import jax, numpy as np
-from roofline_helpers import models
+import json, sys
 from roofline_helpers.cli import main
 from roofline_helpers.device import (multi_device as devices)
 
@@ -37,16 +31,7 @@ place, out = devices.device_mesh(), {}
 for kind in devices.KINDS:
     parts = devices._arrays(kind, 256, "fp32", place, 3)
     program = devices._started(kind, place, *parts)
-    out[kind] = [len(parts), program.compiled.as_text()]
-small = models.Decoder("Small", 1, 16, 4, 4, 4, 32, 64)
-for case in devices.layer_cases((devices.decoder_layer(small, 4, 6),), dtype="fp32"):
-    if re.search("tensor-parallel, |both, arithmetic|FSDP, exchanges", case.name):
-        continue  # others of the kind are looked at
-    program = case.start(*case.make())
-    program.launch(1)
-    program.wait()
-    values = [np.asarray(each).tolist() for each in jax.tree.leaves(program.result)]
-    out[case.name] = [values, program.compiled.as_text()]
+    out[kind] = [len(parts), program.call.as_text()]
 print(json.dumps(out))
 typed = ["measure", "--collectives", "--quick", "--out", sys.argv[1]]
 typed += ["--only", "all-reduce 64 KiB over 4"]
@@ -82,42 +67,6 @@ def test_each_collective_is_in_the_program_as_often_as_asked(ran: Any, kind: str
         assert f"source_target_pairs={{{pairs[kind]}}}" in text
 
 
-LAYER = "Small layer 4×6, "
-
-
-@pytest.mark.slow
-def test_a_layer_cut_in_any_way_is_the_layer(ran: Any) -> None:
-    made = {
-        way: ran[0][f"{LAYER}{way} over 4"][0][0] for way in ("tensor-parallel", "FSDP", "both")
-    }
-    first = np.array(made.pop("FSDP"))
-    assert first.shape == (4, 6, 16)
-    for each in made.values():
-        assert np.array(each) == pytest.approx(first, rel=1e-4, abs=1e-4)
-    alone = np.array(ran[0][f"{LAYER}FSDP, arithmetic alone over 4"][0][0])
-    assert alone == pytest.approx(first[:1], rel=1e-4, abs=1e-4)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("variant", "gathers", "sums"),
-    [
-        ("tensor-parallel", 0, 2),
-        ("FSDP", 7, 0),
-        ("FSDP, arithmetic alone", 0, 0),
-        ("both", 7, 2),
-        ("both, exchanges alone", 7, 2),
-    ],
-)
-def test_a_layers_exchanges(ran: Any, variant: str, gathers: int, sums: int) -> None:
-    text = ran[0][f"{LAYER}{variant} over 4"][1]
-    assert len(re.findall(r" all-gather\(", text)) == gathers
-    assert len(re.findall(r" all-reduce\(", text)) == sums
-    if variant == "both":
-        assert re.search(r"all-gather\(.*replica_groups=(\{\{0,2\}|\[2,2\]<=\[2,2\]T)", text)
-        assert re.search(r"all-reduce\(.*replica_groups=(\{\{0,1\}|\[2,2\]<=\[4\])", text)
-
-
 @pytest.mark.slow
 def test_the_command_writes_a_record_of_links(ran: Any) -> None:
     _, out, printed = ran
@@ -144,21 +93,6 @@ def test_the_command_writes_a_record_of_links(ran: Any) -> None:
 )
 def test_what_a_device_sends(kind: str, share: float) -> None:
     assert network_bytes(kind, 1024, 4) == 1024 * share
-
-
-def test_what_a_cut_layer_computes_and_sends() -> None:
-    mlp, cut = mlp_layer(64, 128, 256), ways(4)
-    parallel = work_of(mlp, cut["tensor-parallel"])
-    sharded = work_of(mlp, cut["FSDP"])
-    assert parallel.flops == sharded.flops == 4 * 64 * 128 * 256 / 4
-    assert parallel.others["network"] == 2 * 2 * 64 * 128 * 3 / 4  # an all-reduce of y
-    assert sharded.others["network"] == 2 * 2 * 128 * 256 * 3 / 4  # both matrices gathered
-    both = work_of(mlp, cut["both"])
-    assert both.others["network"] == 2 * 2 * 128 * 128 / 2 + 2 * 2 * 32 * 128 / 2
-    assert both.bytes == 2 * (2 * 32 * 128 + 2 * 128 * 128)
-    assert work_of(mlp, cut["FSDP"], "arithmetic alone").others == {}
-    alone = work_of(mlp, cut["FSDP"], "exchanges alone")
-    assert (alone.flops, alone.others) == (0, sharded.others)
 
 
 def test_one_device_is_refused_with_the_way_to_pretend() -> None:
