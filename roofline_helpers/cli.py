@@ -2,9 +2,10 @@
 
     roofline analyze model.py:step --chip v6e    what XLA makes of a function, kernel by kernel
     roofline explain model.py:step               where its time goes on this device
+    roofline explain FOLDER                      the same from a profile that JAX wrote there
     roofline measure --out mine.json             this device's ceilings
     roofline chip v6e h200                       published figures, side by side
-    roofline compare before.json after.json      what changed between two reports
+    roofline compare before.json after.json      what changed between two reports, or profiles
     roofline predict steps.csv                   seconds of training and decode steps in a file
     roofline doctor                              what this machine can do, and what to install
 
@@ -88,7 +89,9 @@ def _parser() -> argparse.ArgumentParser:
         ("explain", _explain, "where a function's time goes on this device, and why"),
     ):
         add = command(name, run, text)
-        add("what", metavar=SCRIPT, help="a function without arguments: return f, (x, y)")
+        what = "a function without arguments: return f, (x, y)"
+        more = "; or the folder of a profile" if name == "explain" else ""
+        add("what", metavar=SCRIPT, help=what + more)
         add("--chip", help="a TPU that need not be here, or a slice of them such as v6e-8")
         add("--topology", help="layout of the chips, for instance 4x4x4")
         add("--turns", metavar="LOOP=N", action="append", default=[], help=TURNS)
@@ -111,9 +114,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--deadline", type=float, metavar="SECONDS", help="begin nothing after so many seconds")
     add = command("chip", _chip, "published figures of chips, side by side")
     add("names", metavar="CHIP", nargs="*", help="v6e, h200, …; without, all names")
-    add = command("compare", _compare, "what changed between two reports")
-    add("before", metavar="BEFORE.json", help="of analyze --out, or a baseline")
-    add("after", metavar="AFTER.json")
+    add = command("compare", _compare, "what changed between two reports or profiles")
+    add("before", metavar="BEFORE", help="of analyze --out, a baseline, or a profile's folder")
+    add("after", metavar="AFTER")
     add = command("predict", _predict, "seconds of the training and decode steps in a file")
     add("file", metavar="FILE", help="CSV or TOML, as roofline_helpers.published.predict says")
     command("doctor", _doctor, "what this machine can do, and what to install")
@@ -238,6 +241,8 @@ def _explain(options: argparse.Namespace) -> int:
 def _compare(options: argparse.Namespace) -> int:
     from roofline_helpers.xla.report import Report, load_report
 
+    if any(Path(path).is_dir() or path.endswith(".pb") for path in (options.before, options.after)):
+        return _compare_profiles(options)
     before, after = (Report(**load_report(path)) for path in (options.before, options.after))
     difference = before.diff(after)
     if options.json:
@@ -253,6 +258,20 @@ def _compare(options: argparse.Namespace) -> int:
         _print(head, bold=True)
         _print(*lines)
     return int(bool(difference))
+
+
+def _compare_profiles(options: argparse.Namespace) -> int:
+    from roofline_helpers.common.show import significant
+    from roofline_helpers.device import explain
+
+    before, after = (explain(Path(path)) for path in (options.before, options.after))
+    found = before.compare(after)
+    if options.json:
+        print(found.to_json(orient="index", indent=1))
+        return 0
+    rows = [[str(cause), *map(significant, row)] for cause, row in found.iterrows()]
+    _print(_table(["cause", *map(str, found.columns)], rows))
+    return 0
 
 
 def _predict(options: argparse.Namespace) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from roofline_helpers.common.show import si, significant
 from roofline_helpers.device.findings.causes import Finding
 from roofline_helpers.device.rows import KERNEL, REST, TimedRow
+from roofline_helpers.device.trace import is_exchange
 from roofline_helpers.evidence.typical import beside
 from roofline_helpers.xla.kernel import main_dtype
 
@@ -141,6 +142,31 @@ def table(why: Explanation) -> pandas.DataFrame:
     rows = [*why.groups, *residue(why)]
     frame = pandas.DataFrame([cells(why, row) for row in rows])
     return frame.set_index("what") if len(frame) else frame
+
+
+def compared(before: Explanation, after: Explanation) -> pandas.DataFrame:
+    """Return the ms of a call by cause in two explanations, what changed most first."""
+    import pandas
+
+    sums = {"before ms": _by_cause(before), "after ms": _by_cause(after)}
+    frame = pandas.DataFrame(sums).fillna(0.0).rename_axis("cause") * 1e3
+    frame["change ms"] = frame["after ms"] - frame["before ms"]
+    frame = frame.sort_values("change ms", key=abs, ascending=False)
+    frame.loc["the call"] = frame.sum()
+    return frame
+
+
+def _by_cause(why: Explanation) -> dict[str, float]:
+    """Return the seconds of a call by cause: each row's go to the first finding that names it."""
+    causes = {name: f.title for f in reversed(why.findings) if f.named for name in f.kernels}
+    sums: dict[str, float] = {}
+    rest = 0.0 if abs(why.unexplained) < 1e-9 * why.wall else why.unexplained
+    for row in [*why.rows, TimedRow(REST, REST, rest)]:
+        kind = "other matmuls" if row.matrix_flops else "other kernels"
+        kind = "other exchanges" if is_exchange(row.name, row.label) else kind
+        name = causes.get(row.name, kind) if row.kind == KERNEL else row.name
+        sums[name] = sums.get(name, 0.0) + row.seconds
+    return sums
 
 
 def text(why: Explanation) -> str:

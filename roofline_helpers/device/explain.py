@@ -33,8 +33,8 @@ from roofline_helpers.device.runner import (
     run_in_turn,
     run_plain,
 )
+from roofline_helpers.device.steps import prepared
 from roofline_helpers.device.trace import (
-    CannotProfile,
     Shown,
     Trace,
     programs_dumped,
@@ -555,9 +555,14 @@ class Task:
         programs = programs_in(trace)
         if hlo is not None:
             programs |= programs_dumped(hlo, trace.platform)
+        trace, notes = prepared(trace, programs)
+        hosts = len(list(trace.file.parent.glob("*.xplane.pb")))
+        if hosts > 1 and folder.is_dir():
+            notes.append(f"{trace.file.name} is one of {hosts} traces there: name another's file")
         if not programs:
-            raise CannotProfile(
-                f"{trace.file} carries no compiled program: give hlo=, a folder of XLA's dumps"
+            notes.append(
+                "the trace carries no compiled program (HLO), so kernels have no FLOPs, bytes, "
+                "roof or line: give hlo=, a folder of XLA's dumps"
             )
         ceilings = ceilings_of(chip or _named(trace), dtypes(programs, trace), self.ceilings)
         queue = self.queue or 1
@@ -565,13 +570,8 @@ class Task:
         whole = [sum(row.seconds for row in joined.rows)]
         windows = [run.end - run.start for run in trace.runs] or whole
         runs = tuple(each / queue for each in windows)
-        notes = []
         if trace.platform == "tpu":
-            notes.append("read by the documented format of a TPU's trace; nobody ran it here")
-        if not trace.runs:
-            notes.append(
-                "no run is marked (jax.profiler.StepTraceAnnotation): all of the trace is one call"
-            )
+            notes.append("TPU traces are read by their format, which was tried on one of a v6e")
         told = Explanation(
             name=self.name or folder.name,
             arguments=(),
@@ -589,4 +589,6 @@ class Task:
 
 def _named(trace: Trace) -> str:
     """Return what a trace's device is called."""
-    return trace.facts.get("gpu_device_name") or trace.facts.get("device_type") or trace.device
+    return (
+        trace.facts.get("gpu_device_name") or trace.facts.get("device_type_string") or trace.device
+    )

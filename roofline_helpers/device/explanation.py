@@ -206,6 +206,26 @@ class Explanation:
         """
         return display.table(self)
 
+    def compare(self, after: Explanation) -> pandas.DataFrame:
+        """Return the ms of a call by cause, in this explanation and in a later one.
+
+        A kernel counts with all its time to the first finding that names it, and otherwise to its
+        kind; the last row, the call, is the sum of the others.
+
+        Parameters
+        ----------
+        after : Explanation
+            Of the same program, changed, or on another device.
+
+        Examples
+        --------
+        >>> from roofline_helpers.device import ladder
+        >>> steps = ladder.committed()["decode"].steps
+        >>> float(steps[0].why.compare(steps[1].why).loc["the call", "change ms"]) < 0
+        True
+        """
+        return display.compared(self, after)
+
     def plot(self, ax: Axes | None = None, kind: str = "waterfall") -> Axes:
         """Draw the waterfall, the timeline of one call, or its kernels on the roofline.
 

@@ -14,7 +14,7 @@ from typing import NamedTuple, overload
 
 from roofline_helpers.device.ceilings import Ceilings
 from roofline_helpers.device.program import Program
-from roofline_helpers.device.trace import Event, Span, Trace, is_transfer, typical_runs
+from roofline_helpers.device.trace import Event, Span, Trace, is_exchange, is_transfer, typical_runs
 
 # --- Who has each instant of a run: kernels, the gaps between them, the host ---------------------
 
@@ -53,7 +53,7 @@ class _Piece:
     start: float
     end: float
     key: str
-    inside: bool  # a loop's or call's own time, which counts only where nothing else runs
+    rank: int  # what counts only where nothing of a lower rank runs
 
 
 def shares(
@@ -61,7 +61,7 @@ def shares(
     start: float,
     end: float,
     key: Callable[[Event], str],
-    container: Callable[[Event], bool],
+    rank: Callable[[Event], int],
 ) -> Shares:
     """Return who has each instant between `start` and `end`.
 
@@ -73,8 +73,9 @@ def shares(
         The window, in seconds of the trace.
     key : callable
         What an event counts to.
-    container : callable
-        Whether an event contains others: a loop, a call, a branch.
+    rank : callable
+        0 of a kernel; 1 of what other kernels hide while they run, such as an exchange between
+        devices; 2 of what contains others: a loop, a call, a branch.
     """
     pieces: list[_Piece] = []
     lines: dict[str, list[Event]] = {}
@@ -82,7 +83,7 @@ def shares(
         if event.end > start and event.start < end:
             lines.setdefault(event.line, []).append(event)
     for line in lines.values():
-        pieces += _innermost(line, start, end, key, container)
+        pieces += _innermost(line, start, end, key, rank)
     return _swept(sorted(pieces, key=lambda piece: piece.start), Shares(end - start), start, end)
 
 
@@ -91,7 +92,7 @@ def _innermost(
     start: float,
     end: float,
     key: Callable[[Event], str],
-    container: Callable[[Event], bool],
+    rank: Callable[[Event], int],
 ) -> Iterable[_Piece]:
     """Yield the pieces of a line in which each event is the innermost."""
     stack: list[tuple[Event, float]] = []  # open events, and from when on they are innermost
@@ -99,7 +100,7 @@ def _innermost(
     def piece(event: Event, begun: float, until: float) -> Iterable[_Piece]:
         low, high = max(begun, start), min(until, end)
         if high > low:
-            yield _Piece(low, high, key(event), container(event))
+            yield _Piece(low, high, key(event), rank(event))
 
     for event in line:
         while stack and stack[-1][0].end <= event.start:
@@ -135,7 +136,8 @@ def _swept(pieces: Sequence[_Piece], result: Shares, start: float, end: float) -
             continue
         _close(result, idle, last, active[0])
         idle, last = 0.0, max(active, key=lambda piece: piece.end)
-        leaves = [piece for piece in active if not piece.inside] or active
+        lowest = min(piece.rank for piece in active)
+        leaves = [piece for piece in active if piece.rank == lowest]
         for piece in leaves:
             result.busy[piece.key] = result.busy.get(piece.key, 0.0) + (high - low) / len(leaves)
     if last is None:
@@ -390,6 +392,12 @@ class _Join:
             return False
         return self.key(event) not in self.alone
 
+    def rank(self, event: Event) -> int:
+        """Return 2 of what contains others, 1 of an exchange or a copy beside kernels, else 0."""
+        if self.container(event):
+            return 2
+        return int(is_exchange(event.op, event.label) or event.line.startswith("Async"))
+
     @cached_property
     def alone(self) -> frozenset[str]:
         """The loops and calls inside which the trace shows nothing: they are kernels.
@@ -409,7 +417,7 @@ class _Join:
     def joined(self, typical: float | None) -> Joined:
         inside = [self._inside(run) for run in self.runs]
         parts = [
-            shares(events, run.start, run.end, self.key, self.container)
+            shares(events, run.start, run.end, self.key, self.rank)
             for run, events in zip(self.runs, inside, strict=True)
         ]
         seen = statistics.median(part.window for part in parts)
@@ -498,21 +506,17 @@ class _Join:
         return drawn, tuple(lines)
 
     def _notes(self, rows: Mapping[str, TimedRow]) -> tuple[str, ...]:
-        notes = []
         unnamed = [row for row in rows.values() if row.kind == KERNEL and not row.known]
-        whole = sum(row.seconds for row in rows.values())
-        hidden = [row for row in unnamed if "command_buffer" in row.name]
-        if hidden:
-            notes.append(
-                "kernels inside CUDA graphs have no names in the trace: compile with "
-                "xla_gpu_enable_command_buffer='' to see them"
-            )
-        elif whole and sum(row.seconds for row in unnamed) > 0.05 * whole:
-            notes.append(
-                f"{len(unnamed)} kernels aren't in the compiled program that is known here, so "
-                "they have no FLOPs, bytes or roof"
-            )
-        return tuple(notes)
+        share = sum(row.seconds for row in unnamed) / (sum(r.seconds for r in rows.values()) or 1)
+        if not self.programs or share <= 0.05:
+            return ()
+        graphs = "; xla_gpu_enable_command_buffer='' shows what CUDA graphs hide"
+        return (
+            f"{len(unnamed)} kernels with {share:.0%} of the kernels' time aren't in a compiled "
+            "program that is known here, so they have their own names, and no FLOPs, bytes or roof"
+            + graphs
+            * (self.trace.platform == "gpu"),
+        )
 
 
 def with_program(row: TimedRow, program: Program, ceilings: Ceilings) -> TimedRow:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from roofline_helpers.common.checks import RooflineError, shown
 from roofline_helpers.device.program import Program
+from roofline_helpers.xla.module import COLLECTIVES
 from roofline_helpers.xla.pallas import PallasKernel
 
 # --- What the profiler wrote: events of kernels, runs and transfers, read with JAX's own reader --
@@ -91,8 +92,8 @@ class Trace:
 
     @property
     def device(self) -> str:
-        """The plane with the most time: the one that is explained."""
-        return max(self.devices, key=lambda name: sum(e.end - e.start for e in self.devices[name]))
+        """The plane that is busy for longest: the one that is explained."""
+        return max(self.devices, key=lambda name: union(self.devices[name]))
 
     @property
     def events(self) -> list[Event]:
@@ -100,6 +101,7 @@ class Trace:
         return self.devices[self.device]
 
 
+_DEVICE = re.compile(r"/device:(GPU|TPU):\d+")  # without sparse cores and custom planes
 _DERIVED = re.compile(r"^(XLA (Modules|TraceMe)|Steps|Framework|TensorFlow|Source|Launch Stats)")
 _TRANSFER = re.compile(r"^(MemcpyH2D|MemcpyD2H|MemcpyP2P)")
 
@@ -120,7 +122,7 @@ def read_trace(path: str | os.PathLike[str]) -> Trace:
     runs: list[Span] = []
     host: list[Span] = []
     for plane in data.planes:
-        if plane.name.startswith("/device:") and "CUSTOM" not in plane.name:
+        if _DEVICE.fullmatch(plane.name):
             events = list(_of_device(plane))
             if events:
                 devices[plane.name] = events
@@ -143,6 +145,23 @@ def read_trace(path: str | os.PathLike[str]) -> Trace:
     own = [run for run in runs if run.name == RUN]
     trace = Trace(platform, ordered, own or runs, host, file, file.read_bytes())
     return replace(trace, facts=facts.get(trace.device, {}))
+
+
+def union(events: Iterable[Event], start: float = -math.inf, end: float = math.inf) -> float:
+    """Return the seconds of a window in which at least one of some events runs.
+
+    Parameters
+    ----------
+    events : iterable of Event
+        In the order in which they began.
+    start, end : float
+        The window, in seconds of the trace.
+    """
+    seconds, last = 0.0, start
+    for event in events:
+        seconds += max(min(event.end, end) - max(event.start, last), 0.0)
+        last = max(last, event.end)
+    return seconds
 
 
 def concatenated(traces: Sequence[Trace]) -> Trace:
@@ -217,14 +236,22 @@ def _stats(event: Any) -> dict[str, Any]:
 def _of_device(plane: Any) -> Iterable[Event]:
     """Yield the events of a GPU or a TPU, each once."""
     tpu = "TPU" in plane.name
+    modules = [line.events for line in plane.lines if line.name == "XLA Modules"]
+    runs = [Span(e.name, e.start_ns * 1e-9, e.end_ns * 1e-9) for each in modules for e in each]
+    runs.sort(key=lambda run: run.start)
     for line in plane.lines:
         if _DERIVED.match(line.name) or (tpu and "XLA Ops" not in line.name):
             continue
         if not tpu and line.name.startswith("XLA"):
             continue
         for event in line.events:
-            stats = _stats(event)
-            yield _event(event, stats, line.name, tpu)
+            read = _event(event, _stats(event), line.name, tpu)
+            at = bisect.bisect_right(runs, read.start, key=lambda run: run.start) - 1
+            if read.program or at < 0 or read.start >= runs[at].end:
+                yield read
+                continue
+            name, _, number = runs[at].name.rstrip(")").partition("(")
+            yield replace(read, program=name, number=int(number) if number.isdigit() else None)
 
 
 def _event(event: Any, stats: Mapping[str, Any], line: str, tpu: bool = False) -> Event:
@@ -232,6 +259,7 @@ def _event(event: Any, stats: Mapping[str, Any], line: str, tpu: bool = False) -
     if not op and tpu:  # the name is the instruction's text: %fusion.3 = bf16[…] fusion(…)
         named = re.match(r"%?([\w.\-]+)(?: =|$)", label)
         op, label = (named.group(1), "") if named else ("", label)
+        label = line if line.startswith("Async") else label  # from its start to its end
     number = stats.get("program_id")
     details = str(stats.get("kernel_details") or stats.get("memcpy_details") or "")
     return Event(
@@ -312,6 +340,14 @@ def _by_ordinal(events: Iterable[Event]) -> dict[str, list[Event]]:
 def is_transfer(event: Event) -> bool:
     """Return whether an event moves data between the host and the device."""
     return not event.op and _TRANSFER.match(event.label) is not None
+
+
+_EXCHANGE = re.compile("|".join([*COLLECTIVES, "async-collective", "nccl", "rccl"]), re.IGNORECASE)
+
+
+def is_exchange(op: str, label: str) -> bool:
+    """Return whether a kernel exchanges data between devices, by its names."""
+    return _EXCHANGE.search(f"{op} {label}") is not None
 
 
 def check_space(folder: Path) -> None:

@@ -1,0 +1,187 @@
+"""A trace that somebody else recorded: its steps, its kernels' names, and what its devices did."""
+
+from __future__ import annotations
+
+import bisect
+import math
+import re
+import statistics
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from roofline_helpers.common.show import si
+from roofline_helpers.device.program import Program
+from roofline_helpers.device.trace import RUN, Event, Span, Trace, is_exchange, typical_runs, union
+
+
+def prepared(trace: Trace, programs: Mapping[str, Program]) -> tuple[Trace, list[str]]:
+    """Return a trace whose runs are complete steps of its device, and notes that say so.
+
+    Where steps are marked, but the host only queued them there (the usual training loop), and
+    where none is marked, a step is what the device does from one start of its main program to
+    the next.
+
+    Parameters
+    ----------
+    trace : Trace
+        As it was read.
+    programs : mapping of str to Program
+        By the name of their modules.
+    """
+    trace = named(trace, programs)
+    device = trace.device
+    steps, how = _steps(trace, device, programs)
+    trace = replace(trace, runs=steps)
+    if not steps:
+        return trace, [f"no step is marked in {device}, or repeats: all of the trace is one call"]
+    took = [step.end - step.start for step in steps]
+    middle = typical_runs(took, statistics.median(took))
+    notes = [
+        f"{len(steps)} complete steps on {device}, {how}, of {si(min(took), 's')} to "
+        f"{si(max(took), 's')}: rows are of the {len(middle)} nearest the median, the timeline is "
+        f"of step {middle[0] + 1}"
+    ]
+    idle = {name: _idle(trace, name, _steps(trace, name, programs)[0]) for name in trace.devices}
+    text = f"{device} is idle for {idle[device]:.1%} of its steps, by the union of its timelines"
+    if len(idle) > 1:
+        text += (
+            f"; all {len(idle)} devices for {min(idle.values()):.1%} to {max(idle.values()):.1%}"
+        )
+    return trace, [*notes, text, *_exchanges(trace, device)]
+
+
+def named(trace: Trace, programs: Mapping[str, Program]) -> Trace:
+    """Return a trace whose kernels have the instructions that their own names give away.
+
+    Inside a CUDA graph the profiler knows no instruction, but XLA names a kernel after it, with _
+    for what CUDA doesn't allow: ``loop_add_fusion_3`` is ``loop_add_fusion.3``.
+    """
+    if trace.platform != "gpu":
+        return trace
+    ran = {(e.program, e.number) for events in trace.devices.values() for e in events if e.op}
+    known: dict[str, set[tuple[str, int | None, str]]] = {}
+    for program, number in ran:
+        there = programs.get(f"{program}({number})") or programs.get(program)
+        for op in there.rows if there is not None else ():
+            known.setdefault(re.sub(r"\W", "_", op), set()).add((program, number, op))
+
+    def of(event: Event) -> Event:
+        if event.op and "command_buffer" not in event.op:
+            return event
+        found = known.get(event.label.removesuffix(".kd"), set())
+        found = {each for each in found if event.program in ("", each[0])}
+        if len(found) != 1:
+            return replace(event, op="")
+        ((program, number, op),) = found
+        return replace(event, op=op, program=program, number=number)
+
+    devices = {name: [of(event) for event in each] for name, each in trace.devices.items()}
+    return replace(trace, devices=devices)
+
+
+def _steps(trace: Trace, device: str, programs: Mapping[str, Program]) -> tuple[list[Span], str]:
+    """Return the complete steps of a device, and how they were told."""
+    events = trace.devices[device]
+    first, last = events[0].start, max(event.end for event in events)
+    marked = [run for run in trace.runs if run.end > first and run.start < last]
+    if marked and (marked[0].name == RUN or _whole(events, marked)):
+        return marked, "as they are marked"
+    name, starts = _starts(events, programs)
+    periods = [Span(name, start, end) for start, end in pairwise(starts)]
+    periods = periods[1 - len(periods) % 2 :]  # the median is a step; the first is often slow
+    if periods:
+        return periods, f"from one start of {name or 'its kernels'} to the next"
+    return marked, "as they are marked"
+
+
+def _whole(events: Sequence[Event], marked: Sequence[Span]) -> bool:
+    """Return whether each marked step holds the same kernels, each as a whole."""
+    held = []
+    for run in marked:
+        inside = _inside(events, run)
+        if any(event.end > run.end for event in inside):
+            return False
+        held.append(Counter(event.op or event.label for event in inside if event.op))
+    return bool(held[0]) and all(each == held[0] for each in held)
+
+
+def _starts(events: Sequence[Event], programs: Mapping[str, Program]) -> tuple[str, list[float]]:
+    """Return the program that takes longest, and when each run of it begins.
+
+    Of the kernels that it launches least often, which no loop repeats, the first is the one that
+    the device waits for longest.
+    """
+    seconds: dict[str, float] = {}
+    for event in events:
+        seconds[event.program] = seconds.get(event.program, 0.0) + event.end - event.start
+    name = max(seconds, key=lambda each: (bool(each), seconds[each]))
+    idle: dict[str, list[float]] = {}
+    starts: dict[str, list[float]] = {}
+    busy = events[0].start
+    for event in events:
+        if event.program == name:
+            op = event.op or event.label
+            starts.setdefault(op, []).append(event.start)
+            idle.setdefault(op, []).append(event.start - busy)
+        busy = max(busy, event.end)
+    program = programs.get(name)
+    entry = {each.name for each in program.module.entry.instructions} if program else set()
+    once = {op for op in starts if program and program.wrapped.get(op, op) in entry} or set(starts)
+    fewest = min((len(starts[op]) for op in once if len(starts[op]) > 1), default=0)
+    first = max(
+        (op for op in starts if op in once and len(starts[op]) == fewest),
+        key=lambda op: statistics.median(idle[op]),
+        default="",
+    )
+    return name, starts.get(first, [])
+
+
+def _inside(events: Sequence[Event], run: Span) -> Sequence[Event]:
+    begun: Callable[[Event], float] = lambda event: event.start  # noqa: E731
+    low, high = (bisect.bisect_left(events, at, key=begun) for at in (run.start, run.end))
+    return events[low:high]
+
+
+def _leaves(events: Sequence[Event]) -> list[Event]:
+    """Return events without those that contain others: a loop isn't busy where its kernels wait."""
+    last: dict[str, Event] = {}
+    containers = set()
+    for event in events:
+        before = last.get(event.line)
+        if before is not None and event.start < before.end and event.end <= before.end:
+            containers.add(id(before))
+        last[event.line] = event
+    return [event for event in events if id(event) not in containers]
+
+
+def _idle(trace: Trace, device: str, steps: Sequence[Span]) -> float:
+    """Return the share of a device's steps, or of all its time, in which nothing runs."""
+    events = _leaves(trace.devices[device])
+    steps = steps or [Span("", events[0].start, max(event.end for event in events))]
+    busy = math.fsum(union(_inside(events, step), step.start, step.end) for step in steps)
+    return 1 - busy / math.fsum(step.end - step.start for step in steps)
+
+
+def _exchanges(trace: Trace, device: str) -> list[str]:
+    """Return a note on how much of the exchanges between devices other kernels hide."""
+    leaves = _leaves(trace.devices[device])
+    events = [event for run in trace.runs for event in _inside(leaves, run)]
+    ours = [event for event in events if is_exchange(event.op, event.label)]
+    if not ours or trace.platform == "cpu":
+        return []
+    others = [event for event in events if not is_exchange(event.op, event.label)]
+    each = 1 / len(trace.runs)
+    all_of, rest, together = (each * union(some) for some in (ours, others, events))
+    lines = Counter(event.line for event in others)
+    main = max(lines, key=lambda line: lines[line], default="")
+    text = (
+        f"exchanges take {si(all_of, 's')} of a step, and {si(together - rest, 's')} of that "
+        "nothing else runs: rows have that part alone"
+    )
+    if any(event.line == main for event in ours):
+        share = sum(e.end - e.start for e in ours if e.line == main)
+        share /= sum(e.end - e.start for e in ours)
+        text += f"; {share:.0%} runs on the stream of the other kernels, where nothing overlaps it"
+    return [text]
