@@ -47,7 +47,6 @@ from roofline_helpers.device.record import (
     load,
     measured,
     report,
-    trial,
 )
 from roofline_helpers.device.runner import CannotRun
 from roofline_helpers.device.timing import CannotTime, Timing, clock, time
@@ -73,7 +72,6 @@ __all__ = [
     "load",
     "measured",
     "report",
-    "trial",
     "CannotRun",
     "CannotTime",
     "Timing",

@@ -527,9 +527,6 @@ def _one_device(runs: Sequence[Record]) -> None:
 COMPARED = "roofline_helpers.compared/1"
 """What a comparison with independent programs says of itself."""
 
-TRIAL = "roofline_helpers.trial/1"
-"""What a trial of one kernel in several ways says of itself."""
-
 
 def measured() -> dict[str, Record]:
     """Return the committed records, by name: "h100", "h200", …
@@ -560,25 +557,6 @@ def compared(name: str = "cpu") -> dict[str, Any]:
     ['command', 'date', 'device']
     """
     return dict(records.load(records.committed("compared", f"{name}.json"), COMPARED))
-
-
-def trial(name: str) -> dict[str, Any]:
-    """Return a committed trial: seconds of one kernel in several ways, on one device in one run.
-
-    "h200-tma" is that of `tools/gpu/hopper_chain.py`. `error` is the largest difference between the
-    results. It holds medians only, without the passes and spreads of a `Record`.
-
-    Raises
-    ------
-    BadRecord
-        No such file, or a damaged one.
-
-    Examples
-    --------
-    >>> trial("h200-tma")["device"]["chip"]
-    'h200'
-    """
-    return dict(records.load(records.committed("trials", f"{name}.json"), TRIAL))
 
 
 def beside(record: Record | None = None) -> Record | None:

@@ -1,7 +1,7 @@
 """What is run on an NVIDIA GPU.
 
-`measure_gpu` measures experiments by name and writes one record; `hopper_chain` is a trial of its
-own. An experiment is a function that adds cases to a `suite.Suite`; `experiments` lists them.
+`measure_gpu` measures experiments by name and writes one record. An experiment is a function that
+adds cases to a `suite.Suite`; `experiments` lists them.
 
 XLA's settings are made here, before any module of this folder imports JAX.
 """
