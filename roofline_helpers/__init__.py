@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from roofline_helpers.device.explain import explain as explain
     from roofline_helpers.evidence import gain as gain, verdict as verdict
     from roofline_helpers.evidence.typical import typical as typical
-    from roofline_helpers.pages.judge import check as check
     from roofline_helpers.published import scoreboard as scoreboard
     from roofline_helpers.roofline import Roofline as Roofline
     from roofline_helpers.work import Work as Work, fuse as fuse, total as total
@@ -62,7 +61,6 @@ _FROM = {
     "common.show": ["si", "table"],
     "device": ["explain"],
     "evidence": ["gain", "typical", "verdict"],
-    "pages.judge": ["check"],
     "published": ["scoreboard"],
     "roofline": ["Roofline"],
     "work": ["Work", "fuse", "total"],

@@ -27,7 +27,6 @@ from __future__ import annotations
 from roofline_helpers.kernels.flash import attention
 from roofline_helpers.kernels.launch import Blocks
 from roofline_helpers.kernels.layernorm import (
-    chain_work,
     layernorm_gelu,
     layernorm_gelu_dropout_residual,
 )
@@ -36,6 +35,5 @@ __all__ = [
     "Blocks",
     "layernorm_gelu",
     "layernorm_gelu_dropout_residual",
-    "chain_work",
     "attention",
 ]

@@ -15,16 +15,13 @@ from jax.experimental import pallas as pl
 from roofline_helpers import work
 from roofline_helpers.common.checks import BadType, BadValue, flag
 from roofline_helpers.kernels.launch import (
-    FLOATS,
     Blocks,
     Options,
-    array_argument,
     by_platform,
     call_options,
     float_argument,
     options_of,
     quotient,
-    static_number,
 )
 from roofline_helpers.kernels.tiles import (
     Tiles,
@@ -42,13 +39,11 @@ def attention(
     v: Any,
     *,
     causal: bool = False,
-    scale: float | None = None,
-    mask: Any = None,
     layout: str | None = None,
     interpret: bool | None = None,
     blocks: Blocks | None = None,
 ) -> Any:
-    """Return softmax(scale · Q·Kᵀ + mask) · V in one kernel: no score reaches the memory.
+    """Return softmax(Q·Kᵀ / √head_dim) · V in one kernel: no score reaches the memory.
 
     For each block of queries, the kernel walks over the keys with a running maximum m and sum l
     of each row, and rescales what it has by exp(m − m') whenever the maximum grows to m'. The
@@ -63,12 +58,8 @@ def attention(
         Of q's type. Each KV head serves heads / kv_heads query heads. Lengths may be any; those
         that are no multiple of a block are padded, which costs a copy.
     causal : bool
-        Hide keys that come later than the query. The last query sees every key.
-    scale : float, optional
-        1 / √head_dim if not given. Part of the program: no `jax.jit` around may trace it.
-    mask : array that broadcasts to [batch, heads, q_len, kv_len], optional
-        bool (True may be seen), or floats that are added to the scores, −∞ to hide. A query that
-        sees no key gives zeros. A constant to the gradient.
+        Hide keys that come later than the query. The last query sees every key; one that sees
+        none gives zeros.
     layout, interpret, blocks
         As in `layernorm_gelu`.
 
@@ -97,9 +88,9 @@ def attention(
     Source: T. Dao et al., arXiv:2205.14135; M. Milakov, N. Gimelshein, arXiv:1805.02867.
     """
     q, k, v = _checked(q, k, v)
-    factor = 1 / math.sqrt(q.shape[3]) if scale is None else static_number("scale", scale)
-    options = options_of(layout, interpret, blocks, scale=factor, causal=flag("causal", causal))
-    return _attention(q, k, v, _mask_array(mask, q, k), options)
+    scale = 1 / math.sqrt(q.shape[3])
+    options = options_of(layout, interpret, blocks, scale=scale, causal=flag("causal", causal))
+    return _attention(q, k, v, options)
 
 
 def _checked(q: Any, k: Any, v: Any) -> tuple[Any, Any, Any]:
@@ -122,57 +113,39 @@ def _checked(q: Any, k: Any, v: Any) -> tuple[Any, Any, Any]:
     return q, k, v
 
 
-def _mask_array(mask: Any, q: Any, k: Any) -> Any:
-    """Return the mask as floats [batch or 1, heads or 1, q_len, kv_len], or None."""
-    if mask is None:
-        return None
-    mask = array_argument("mask", mask)
-    full = (*q.shape[:3], k.shape[2])
-    shape = (1,) * (4 - mask.ndim) + mask.shape
-    if len(shape) != 4 or any(
-        have not in (1, want) for have, want in zip(shape, full, strict=True)
-    ):
-        raise BadValue(f"mask must broadcast to {full}, got shape {mask.shape}")
-    if mask.dtype == jnp.bool_:
-        mask = jnp.where(mask, 0.0, -jnp.inf).astype(q.dtype)
-    elif mask.dtype.name not in FLOATS:
-        raise BadType(f"mask must be bool or one of {', '.join(FLOATS)}, got {mask.dtype}")
-    return jnp.broadcast_to(mask.reshape(shape), (*shape[:2], *full[2:]))
+@functools.partial(jax.jit, static_argnums=3)
+def _attention(q: Any, k: Any, v: Any, options: Options) -> Any:
+    return _attention_vjp(q, k, v, options)
 
 
-@functools.partial(jax.jit, static_argnums=4)
-def _attention(q: Any, k: Any, v: Any, mask: Any, options: Options) -> Any:
-    return _attention_vjp(q, k, v, mask, options)
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
-def _attention_vjp(q: Any, k: Any, v: Any, mask: Any, options: Options) -> Any:
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+def _attention_vjp(q: Any, k: Any, v: Any, options: Options) -> Any:
     call = functools.partial(_attention_call, options=options, save=False)
-    return by_platform(call, options, q, k, v, *([] if mask is None else [mask]))
+    return by_platform(call, options, q, k, v)
 
 
-def _attention_forward(q: Any, k: Any, v: Any, mask: Any, options: Options) -> Any:
+def _attention_forward(q: Any, k: Any, v: Any, options: Options) -> Any:
     call = functools.partial(_attention_call, options=options, save=True)
-    o, lse = by_platform(call, options, q, k, v, *([] if mask is None else [mask]))
-    return o, (q, k, v, mask, o, lse)
+    o, lse = by_platform(call, options, q, k, v)
+    return o, (q, k, v, o, lse)
 
 
 def _attention_backward(options: Options, saved: Any, do: Any) -> Any:
-    q, k, v, mask, o, lse = saved
+    q, k, v, o, lse = saved
     delta = jnp.sum(do.astype(jnp.float32) * o.astype(jnp.float32), axis=-1)[:, :, None, :]
-    arrays = (q, k, v, do, lse, delta, *([] if mask is None else [mask]))
+    arrays = q, k, v, do, lse, delta
     dq = by_platform(functools.partial(_dq_call, options=options), options, *arrays)
     dk, dv = by_platform(functools.partial(_dkv_call, options=options), options, *arrays)
-    return dq, dk, dv, None
+    return dq, dk, dv
 
 
 _attention_vjp.defvjp(_attention_forward, _attention_backward)
 
 
 def _attention_call(
-    q: Any, k: Any, v: Any, *mask: Any, options: Options, save: bool, layout: str, interpret: bool
+    q: Any, k: Any, v: Any, *, options: Options, save: bool, layout: str, interpret: bool
 ) -> Any:
-    tile = cut_tiles(options, layout, q, k, bool(mask), "forward")
+    tile = cut_tiles(options, layout, q, k, "forward")
     batch, heads, q_len, head_dim = q.shape
     block, keys = _block(tile.q, tile), _whole(tile.kv_padded, tile, q, k)
     shapes = [jax.ShapeDtypeStruct((batch, heads, tile.q_padded, tile.head_dim), q.dtype)]
@@ -183,38 +156,37 @@ def _attention_call(
     o, *lse = pl.pallas_call(
         functools.partial(attention_kernel, tile=tile),
         grid=(batch, heads, tile.q_padded // tile.q),
-        in_specs=[block, keys, keys, *_mask_specs(mask, (tile.q, tile.kv_padded), False)],
+        in_specs=[block, keys, keys],
         out_specs=results,
         out_shape=shapes,
         name="attention_kernel",
         **_attention_options(options, layout, interpret, tile, q, k),
-    )(*_padded(tile, (q,), (k, v)), *_padded_masks(tile, mask))
+    )(*_padded(tile, (q,), (k, v)))
     o = o[:, :, :q_len, :head_dim]
     return (o, lse[0][..., :q_len]) if save else o
 
 
 def _dq_call(*arrays: Any, options: Options, layout: str, interpret: bool) -> Any:
-    q, k, v, do, lse, delta, *mask = arrays
-    tile = cut_tiles(options, layout, q, k, bool(mask), "dq")
+    q, k, v, do, lse, delta = arrays
+    tile = cut_tiles(options, layout, q, k, "dq")
     batch, heads, q_len, head_dim = q.shape
     block, keys, row = _block(tile.q, tile), _whole(tile.kv_padded, tile, q, k), _row_of(tile)
     queries, d_out, keys_, values = _padded(tile, (q, do), (k, v))
     dq = pl.pallas_call(
         functools.partial(dq_kernel, tile=tile),
         grid=(batch, heads, tile.q_padded // tile.q),
-        in_specs=[block, keys, keys, block, row, row]
-        + _mask_specs(mask, (tile.q, tile.kv_padded), False),
+        in_specs=[block, keys, keys, block, row, row],
         out_specs=block,
         out_shape=jax.ShapeDtypeStruct(queries.shape, q.dtype),
         name="attention_dq_kernel",
         **_attention_options(options, layout, interpret, tile, q, k, "dq"),
-    )(queries, keys_, values, d_out, *_padded_rows(tile, lse, delta), *_padded_masks(tile, mask))
+    )(queries, keys_, values, d_out, *_padded_rows(tile, lse, delta))
     return dq[:, :, :q_len, :head_dim]
 
 
 def _dkv_call(*arrays: Any, options: Options, layout: str, interpret: bool) -> Any:
-    q, k, v, do, lse, delta, *mask = arrays
-    tile = cut_tiles(options, layout, q, k, bool(mask), "dkv")
+    q, k, v, do, lse, delta = arrays
+    tile = cut_tiles(options, layout, q, k, "dkv")
     batch, kv_heads, kv_len, head_dim = k.shape
     heads, group = q.shape[1], q.shape[1] // kv_heads
     block = pl.BlockSpec(
@@ -229,13 +201,12 @@ def _dkv_call(*arrays: Any, options: Options, layout: str, interpret: bool) -> A
     results = pl.pallas_call(
         functools.partial(dkv_kernel, tile=tile),
         grid=(batch, heads, tile.kv_padded // tile.kv),
-        in_specs=[whole, block, block, whole, row, row]
-        + _mask_specs(mask, (tile.q_padded, tile.kv), True),
+        in_specs=[whole, block, block, whole, row, row],
         out_specs=[_block(tile.kv, tile)] * 2,
         out_shape=[shares, shares],
         name="attention_dkv_kernel",
         **_attention_options(options, layout, interpret, tile, q, k, "dkv"),
-    )(queries, keys, values, d_out, *_padded_rows(tile, lse, delta), *_padded_masks(tile, mask))
+    )(queries, keys, values, d_out, *_padded_rows(tile, lse, delta))
     if group > 1:
         grouped = (each.reshape(batch, kv_heads, group, *shape[2:]) for each in results)
         results = [jnp.sum(each, axis=2).astype(k.dtype) for each in grouped]
@@ -260,18 +231,6 @@ def _row_of(tile: Tiles) -> Any:
     return pl.BlockSpec((None, None, 1, tile.q), lambda b, h, i: (b, h, 0, i))
 
 
-def _mask_specs(masks: Sequence[Any], block: tuple[int, int], by_key: bool) -> list[Any]:
-    def spec(mask: Any) -> Any:
-        batch, heads = mask.shape[0] > 1, mask.shape[1] > 1
-
-        def place(b: Any, h: Any, i: Any) -> Any:
-            return b if batch else 0, h if heads else 0, 0 if by_key else i, i if by_key else 0
-
-        return pl.BlockSpec((None, None, *block), place)
-
-    return [spec(mask) for mask in masks]
-
-
 def _padded(tile: Tiles, queries: Sequence[Any], keys: Sequence[Any]) -> list[Any]:
     """Return them with whole blocks of rows and columns, zeros where there was nothing."""
     lengths = [tile.q_padded] * len(queries) + [tile.kv_padded] * len(keys)
@@ -283,10 +242,6 @@ def _padded(tile: Tiles, queries: Sequence[Any], keys: Sequence[Any]) -> list[An
 
 def _padded_rows(tile: Tiles, *rows: Any) -> list[Any]:
     return [_grown(each, 1, tile.q_padded) for each in rows]
-
-
-def _padded_masks(tile: Tiles, masks: Sequence[Any]) -> list[Any]:
-    return [_grown(each, tile.q_padded, tile.kv_padded) for each in masks]
 
 
 def _grown(array: Any, rows: int, columns: int) -> Any:

@@ -17,7 +17,6 @@ from jax.experimental import pallas as pl
 from roofline_helpers.common.checks import (
     BadType,
     BadValue,
-    finite,
     flag,
     name_of,
     shown,
@@ -178,15 +177,6 @@ def array_argument(name: str, value: Any) -> Any:
     if not isinstance(value, jax.Array | np.ndarray):
         raise BadType(f"{name} must be a JAX or NumPy array, got {shown(value)}")
     return jnp.asarray(value)
-
-
-def static_number(name: str, value: Any) -> float:
-    """Return one finite number that isn't traced; raise BadType or BadValue for anything else."""
-    try:
-        return finite(name, value)
-    except TypeError:  # BadType is one, and so is JAX's for a traced value
-        wanted = "one number, static under jax.jit"
-        raise BadType(f"{name} must be {wanted}, got {shown(value)}") from None
 
 
 def float_argument(name: str, value: Any) -> Any:

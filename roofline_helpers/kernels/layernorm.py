@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
 from roofline_helpers import work
-from roofline_helpers.common.checks import BadValue, flag, single
+from roofline_helpers.common.checks import BadValue, single
 from roofline_helpers.kernels.launch import (
     Blocks,
     Options,
@@ -150,33 +150,6 @@ def layernorm_gelu_dropout_residual(
     return _chain(x, gamma, beta, mask, residual, options)
 
 
-def chain_work(
-    rows: Any, columns: Any, dtype: Any = "bf16", *, mask: Any = None, fused: bool = True
-) -> work.Work | tuple[work.Work, ...]:
-    """Return the work of `layernorm_gelu_dropout_residual`: one kernel, or its four operations.
-
-    Parameters
-    ----------
-    rows, columns, dtype, mask
-        As in `work.fusion_chain`.
-    fused : bool
-        One kernel of 4 tensors, or a tuple of four kernels that move 10.
-
-    Raises
-    ------
-    BadType, BadValue, UnknownName
-        As in `roofline_helpers.work`.
-
-    Examples
-    --------
-    >>> four = chain_work(65536, 4096, fused=False)
-    >>> round(sum(job.bytes for job in four) / chain_work(65536, 4096).bytes, 3)
-    2.5
-    """
-    four = work.fusion_chain(rows, columns, dtype, mask=mask)
-    return work.fuse(*four) if flag("fused", fused) else four
-
-
 @functools.partial(jax.jit, static_argnums=3)
 def _layernorm_gelu(x: Any, gamma: Any, beta: Any, options: Options) -> Any:
     return _layernorm_gelu_vjp(_as_rows(x), gamma, beta, options).reshape(x.shape)
@@ -213,7 +186,7 @@ def _chain(x: Any, gamma: Any, beta: Any, mask: Any, residual: Any, options: Opt
 @functools.partial(jax.custom_vjp, nondiff_argnums=(5,))
 def _chain_vjp(x: Any, gamma: Any, beta: Any, mask: Any, residual: Any, options: Options) -> Any:
     rows, columns = x.shape
-    job = chain_work(rows, columns, x.dtype, mask=mask.dtype)
+    job = work.fuse(*work.fusion_chain(rows, columns, x.dtype, mask=mask.dtype))
     call = functools.partial(_forward_call, kernel=chain_kernel, options=options, job=job)
     return by_platform(call, options, x, gamma, beta, mask, residual)
 

@@ -24,16 +24,15 @@ from roofline_helpers.kernels.launch import (
 _GPU_TILES = {"forward": (128, 64), "dq": (128, 32), "dkv": (64, 64)}  # fastest on an H100
 
 
-def attention_kernel(q: Any, k: Any, v: Any, *refs: Any, tile: Tiles) -> None:
+def attention_kernel(q: Any, k: Any, v: Any, o: Any, *lse: Any, tile: Tiles) -> None:
     """Walk over the keys of one block of queries; write O, and log-sum-exp where it is wanted."""
-    mask, o, *lse = refs if tile.mask else (None, *refs)
     queries = q[...]
     first = tile.first_query
 
     def step(j: Any, carry: Any, hide: bool) -> Any:
         highest, total, sums = carry
         keys = tile.slice(k, j, tile.kv)
-        scores = tile.scores(queries, keys, first, j * tile.kv, tile.mask_at(mask, j), hide)
+        scores = tile.scores(queries, keys, first, j * tile.kv, hide)
         higher = jnp.maximum(highest, jnp.max(scores, axis=1, keepdims=True))
         origin = jnp.where(higher == -jnp.inf, 0.0, higher)  # nothing seen so far: −∞ − −∞ is NaN
         weights = jnp.exp2(scores - origin)
@@ -53,17 +52,16 @@ def attention_kernel(q: Any, k: Any, v: Any, *refs: Any, tile: Tiles) -> None:
 
 
 def dq_kernel(
-    q: Any, k: Any, v: Any, do: Any, lse: Any, delta: Any, *refs: Any, tile: Tiles
+    q: Any, k: Any, v: Any, do: Any, lse: Any, delta: Any, dq: Any, *, tile: Tiles
 ) -> None:
     """Write dQ of one block of queries: P = 2^(S − lse), dS = P ∘ (dO·Vᵀ − δ), dQ = dS·K."""
-    mask, dq = refs if tile.mask else (None, *refs)
     queries, d_out = q[...], do[...]
     log_sum, offset = lse[...].T, delta[...].T
     first = tile.first_query
 
     def step(j: Any, sums: Any, hide: bool) -> Any:
         keys, values = tile.slice(k, j, tile.kv), tile.slice(v, j, tile.kv)
-        scores = tile.scores(queries, keys, first, j * tile.kv, tile.mask_at(mask, j), hide)
+        scores = tile.scores(queries, keys, first, j * tile.kv, hide)
         weights = jnp.exp2(scores - log_sum)
         d_scores = weights * (_dot(d_out, values, (1, 1)) - offset)
         return sums + _dot(d_scores.astype(keys.dtype), keys)
@@ -74,10 +72,9 @@ def dq_kernel(
 
 
 def dkv_kernel(
-    q: Any, k: Any, v: Any, do: Any, lse: Any, delta: Any, *refs: Any, tile: Tiles
+    q: Any, k: Any, v: Any, do: Any, lse: Any, delta: Any, dk: Any, dv: Any, *, tile: Tiles
 ) -> None:
     """Write dK and dV of one block of keys, with the scores transposed: dV = Pᵀ·dO, dK = dSᵀ·Q."""
-    mask, dk, dv = refs if tile.mask else (None, *refs)
     keys, values = k[...], v[...]
     first = tile.first_key
 
@@ -85,8 +82,7 @@ def dkv_kernel(
         sums_k, sums_v = carry
         queries, d_out = tile.slice(q, i, tile.q), tile.slice(do, i, tile.q)
         at = (slice(None), pl.ds(pl.multiple_of(i * tile.q, tile.q), tile.q))
-        hidden = None if mask is None else tile.slice(mask, i, tile.q)
-        scores = tile.scores_transposed(keys, queries, i * tile.q, first, hidden, hide)
+        scores = tile.scores(keys, queries, i * tile.q, first, hide, q_axis=1)
         weights = jnp.exp2(scores - lse[at])
         sums_v += _dot(weights.astype(d_out.dtype), d_out)
         d_scores = weights * (_dot(values, d_out, (1, 1)) - delta[at])
@@ -131,7 +127,6 @@ class Tiles:
     head_dim: int  # padded
     scale: float
     causal: bool
-    mask: bool
 
     @property
     def q_padded(self) -> int:
@@ -187,31 +182,16 @@ class Tiles:
         """Load block `index` of rows."""
         return ref[pl.ds(pl.multiple_of(index * length, length), length), :]
 
-    def mask_at(self, ref: Any, j: Any) -> Any:
-        """Load the mask of block j of keys; None where there is no mask."""
-        if ref is None:
-            return None
-        return ref[:, pl.ds(pl.multiple_of(j * self.kv, self.kv), self.kv)]
-
     def scores(
-        self, queries: Any, keys: Any, q_first: Any, kv_first: Any, mask: Any, hide: bool
+        self, a: Any, b: Any, q_first: Any, kv_first: Any, hide: bool, q_axis: int = 0
     ) -> Any:
-        """Return (scale · Q·Kᵀ + mask) · log₂ e [q, kv]: −∞ for a key hidden or past the end."""
-        scores = _dot(queries, keys, (1, 1)) * (self.scale * LOG2E)
-        if mask is not None:
-            scores += mask.astype(jnp.float32) * LOG2E
-        return self._hide(scores, q_first, kv_first, 0) if hide else scores
+        """Return scale · log₂ e · A·Bᵀ: −∞, if `hide`, for a key hidden or past the end.
 
-    def scores_transposed(
-        self, keys: Any, queries: Any, q_first: Any, kv_first: Any, mask: Any, hide: bool
-    ) -> Any:
-        """Return the same as [kv, q]."""
-        scores = _dot(keys, queries, (1, 1)) * (self.scale * LOG2E)
-        if mask is not None:
-            scores += mask.astype(jnp.float32).T * LOG2E
-        return self._hide(scores, q_first, kv_first, 1) if hide else scores
-
-    def _hide(self, scores: Any, q_first: Any, kv_first: Any, q_axis: int) -> Any:
+        A is Q and B is K, or with q_axis=1 the other way round.
+        """
+        scores = _dot(a, b, (1, 1)) * (self.scale * LOG2E)
+        if not hide:
+            return scores
         key = lax.broadcasted_iota(jnp.int32, scores.shape, 1 - q_axis) + kv_first
         if self.kv_padded != self.kv_len:
             scores = jnp.where(key < self.kv_len, scores, -jnp.inf)
@@ -221,7 +201,7 @@ class Tiles:
         return scores
 
 
-def cut_tiles(options: Options, layout: str, q: Any, k: Any, mask: bool, kind: str) -> Tiles:
+def cut_tiles(options: Options, layout: str, q: Any, k: Any, kind: str) -> Tiles:
     """Choose how to cut attention, for the "forward", "dq" or "dkv" kernel."""
     if layout == "gpu":
         head_dim, least = max(16, pl.next_power_of_2(q.shape[3])), 16
@@ -238,7 +218,6 @@ def cut_tiles(options: Options, layout: str, q: Any, k: Any, mask: bool, kind: s
         head_dim=head_dim,
         scale=options.scale,
         causal=options.causal,
-        mask=mask,
     )
 
 
@@ -248,4 +227,4 @@ def vmem_of_tiles(tile: Tiles, q: Any) -> int:
     itemsize: int = q.dtype.itemsize
     whole = 2 * 2 * longest * lanes * itemsize + 4 * longest * SUBLANES * 4
     blocks = 8 * max(tile.q, tile.kv) * lanes * 4 + 6 * tile.q * tile.kv * 4
-    return whole + blocks + (2 * longest * max(tile.q, tile.kv) * 4 if tile.mask else 0)
+    return whole + blocks

@@ -11,6 +11,8 @@ from html import escape
 from importlib import resources
 from typing import Any
 
+from markupsafe import Markup
+
 from roofline_helpers.common.checks import name_of
 from roofline_helpers.pages import judge
 
@@ -84,6 +86,22 @@ def to_json(value: Any) -> str:
     return re.sub("[<>&'\u2028\u2029]", lambda found: f"\\u{ord(found[0]):04x}", dumped)
 
 
+@functools.cache
+def _templates() -> Any:
+    from jinja2 import Environment, PackageLoader
+
+    def finalize(value: Any) -> str:
+        return value if isinstance(value, Markup) else escape(str(value))
+
+    loader = PackageLoader("roofline_helpers", "pages/assets")
+    return Environment(loader=loader, finalize=finalize).get_template("elements.html").module
+
+
+def fragment(macro: str, *values: Any) -> Markup:
+    """Return what a macro of `assets/elements.html` makes of values."""
+    return Markup(getattr(_templates(), macro)(*values))
+
+
 # --- elements ------------------------------------------------------------------------------------
 
 
@@ -124,13 +142,8 @@ class Element:
 
     def markup(self) -> str:
         """Return the element's HTML without its script, for use inside another one."""
-        below = f'\n<div class="then">\n{self.then}\n</div>' if self.then else ""
-        return (
-            f'<roofline-{self.bundle} data-kind="{escape(self.kind)}" '
-            # JupyterLab's command mode takes the arrow keys unless this is here
-            f"data-lm-suppress-shortcuts=\"true\" data-json='{to_json(self.data)}'>\n"
-            f"{self.fallback}\n</roofline-{self.bundle}>{below}"
-        )
+        parts = (Markup(each) for each in (to_json(self.data), self.fallback, self.then))
+        return str(fragment("element", self.kind, self.bundle, *parts))
 
     def html(self) -> str:
         """Return the element's HTML with its script, as a cell shows it.

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from typing import Any
 
+from markupsafe import Markup
+
 from roofline_helpers import evidence, network, training, work
-from roofline_helpers.chips import Chip
 from roofline_helpers.chips import chip as chip_of
-from roofline_helpers.common.checks import BadType, BadValue, name_of, quantity, shown, whole
+from roofline_helpers.common.checks import BadValue, name_of, shown
 from roofline_helpers.common.dtypes import BITS
-from roofline_helpers.common.dtypes import dtype as dtype_of
 from roofline_helpers.common.show import si, significant, table, table_html
 from roofline_helpers.evidence import verdicts
 from roofline_helpers.network import Topology
-from roofline_helpers.pages.element import Element
-from roofline_helpers.pages.questions import filled, key_of
+from roofline_helpers.pages.element import Element, fragment
 from roofline_helpers.roofline import Roofline
 
 # --- What instruments and labs share: the element that each becomes, and how numbers are written -
@@ -24,23 +22,21 @@ from roofline_helpers.roofline import Roofline
 
 def instrument(
     kind: str,
-    key: str,
     title: str,
     start: Mapping[str, Any],
     plain: str,
     rows: Sequence[Mapping[str, Any]],
-    bundle: str = "lab",
+    key: str = "",
     **more: Any,
 ) -> Element:
     """Return an instrument: its starting values, and text and table where no script runs.
 
-    `more` is what else its script needs.
+    `key` is its name in the page's address, `more` what else its script needs.
     """
-    data = {"key": key_of(key), "title": filled("title", title), "start": dict(start)}
-    data |= more
-    listed = table_html(table(rows))
-    fallback = f"<p><strong>{escape(title)}</strong></p>\n<p>{escape(plain)}.</p>\n{listed}"
-    return Element(kind, data, fallback, plain, bundle=bundle)
+    data = {"key": key or kind, "title": title, "start": dict(start)} | more
+    listed = Markup(table_html(table(rows)))
+    fallback = fragment("instrument", title, plain, listed)
+    return Element(kind, data, str(fallback), plain, bundle="lab")
 
 
 def first_compute_bound(roof: Roofline, dtype: str) -> int:
@@ -84,125 +80,84 @@ def lab(
     kind: str, data: Mapping[str, Any], predict: Element, rows: Sequence[Mapping[str, Any]]
 ) -> Element:
     """Return a lab; where no script runs: story, question, table and equations."""
-    story = "".join(f"<p>{escape(paragraph)}</p>" for paragraph in data["story"])
-    equations = escape("\n".join(data["equations"]))
-    listed = table_html(table(rows))
-    fallback = f"{story}\n{predict.fallback}\n{listed}\n<pre>{equations}</pre>"
+    listed = Markup(table_html(table(rows)))
+    parts = (Markup(predict.fallback), listed, "\n".join(data["equations"]))
     plain = "\n".join([*data["story"], predict.plain])
-    return Element(kind, data, fallback, plain, bundle="lab")
+    return Element(kind, data, str(fragment("lab", data["story"], *parts)), plain, bundle="lab")
 
 
 # --- Four instruments: any kernel, one matmul on several chips, any matmul, the chain cut anywhere
 
-LARGEST_SIDE = 1_000_000
-"""No side of a matmul above this is accepted in a field."""
 
-
-def point(
-    chip: Any = "v7x",
-    intensity: float = 200.0,
-    dtype: Any = None,
-    *,
-    flops: float = 1e12,
-    key: str = "point",
-    title: str = "Any kernel, any chip",
-) -> Element:
+def point(chip: str = "v7x", intensity: float = 200.0, *, key: str = "point") -> Element:
     """Return an instrument: a kernel of any intensity under the roof of any chip.
 
-    Shows what it can attain, what bounds it, and its least time.
+    Shows what it can attain, what bounds it, and its least time. It starts with these.
 
     Parameters
     ----------
-    chip : str, Chip or jax.Device
-        What it starts with, as the next three.
+    chip : str
+        As `roofline_helpers.chip` takes it.
     intensity : float
-        FLOP/byte, 0.01 to 100,000.
-    dtype : str or data type, optional
-        The chip's 16-bit type if not given.
-    flops : float
-        FLOPs of the kernel.
+        FLOP/byte.
     key : str
         Its name in the page's address.
-    title : str
-        The bold line above it.
 
     Raises
     ------
-    BadType, BadValue, UnknownName
-        No such chip or type, or a changed chip; an intensity outside the range; not a positive
-        number.
+    UnknownName
+        No such chip.
 
     Examples
     --------
     >>> point("v7x", intensity=200).kind
     'point'
     """
-    start = start_of(chip, dtype)
-    value = one_number("intensity", quantity("intensity", intensity))
-    if not 0.01 <= value <= 1e5:
-        raise BadValue(f"intensity must be from 0.01 to 100,000, got {shown(intensity)}")
-    amount = one_number("flops", quantity("flops", flops))
-    roof = chip_of(chip).roofline(start["dtype"])
+    start, roof = start_of(chip)
     rows = [
         {
             "FLOP/byte": f"{significant(i)}",
             "attainable": rate(roof.attainable(i)),
             "bound": roof.bound(i),
         }
-        for i in sorted({value, roof.ridge, *(10.0**p for p in range(0, 5))})
+        for i in sorted({intensity, roof.ridge, *(10.0**p for p in range(0, 5))})
     ]
     plain = (
-        f"{significant(value)} FLOP/byte on {roof.name}: {roof.bound(value)}-bound, "
-        f"at most {rate(roof.attainable(value))}"
+        f"{significant(intensity)} FLOP/byte on {roof.name}: {roof.bound(intensity)}-bound, "
+        f"at most {rate(roof.attainable(intensity))}"
     )
-    return instrument(
-        "point", key, title, {**start, "intensity": value, "flops": amount}, plain, rows
-    )
+    start |= {"intensity": intensity, "flops": 1e12}
+    return instrument("point", "Any kernel, any chip", start, plain, rows, key)
 
 
-def ridges(
-    chips: Sequence[Any] = ("v5p", "v6e", "v7x"),
-    dtype: Any = None,
-    *,
-    n: int = 600,
-    key: str = "ridges",
-    title: str = "One matmul, several chips",
-) -> Element:
+def ridges(chips: Sequence[str] = ("v5p", "v6e", "v7x"), *, n: int = 600) -> Element:
     """Return an instrument: roofs of up to four chips, and a square matmul under each of them.
 
-    Shows each ridge, and from which N on the chip is compute-bound.
+    Shows each ridge, and from which N on the chip is compute-bound, in the first chip's 16-bit
+    type.
 
     Parameters
     ----------
-    chips : sequence of str, Chip or jax.Device
+    chips : sequence of str
         One to four to start with.
-    dtype : str or data type, optional
-        The first chip's 16-bit type if not given.
     n : int
         Size of the matmul.
-    key, title : str
-        As in `point`.
 
     Raises
     ------
-    BadType, BadValue, UnknownName
-        No such chip or type, or a changed chip; not one to four chips; a size that is not a whole
-        positive number.
+    UnknownName
+        No such chip.
 
     Examples
     --------
     >>> ridges(["v5p", "v6e"]).kind
     'ridges'
     """
-    if isinstance(chips, str) or not isinstance(chips, Sequence) or not 1 <= len(chips) <= 4:
-        raise BadType(f"chips must be a sequence of one to four chips, got {shown(chips)}")
-    listed = [listed_chip(each) for each in chips]
-    kind = dtype_of(listed[0].half if dtype is None else dtype)
-    listed[0].peak(kind)
-    side = whole("n", n, LARGEST_SIDE)
+    listed = [chip_of(each) for each in chips]
+    kind = listed[0].half
     slots = dict(zip("abcd", [*(each.key for each in listed), *[""] * 3], strict=False))
-    job = work.matmul(side, side, side, kind)
-    roofs = [each.roofline(kind) for each in listed if kind in (*each.matrix, *each.vector)]
+    job = work.matmul(n, n, n, kind)
+    roofs = [each.roofline(kind) for each in listed]
     rows: list[dict[str, Any]] = [
         {
             "chip": roof.name,
@@ -210,110 +165,71 @@ def ridges(
             "memory": si(roof.bandwidth, "B/s", digits=4),
             "ridge": significant(roof.ridge),
             "compute-bound from N": first_compute_bound(roof, kind),
-            f"N = {side}": f"{roof.bound(job.intensity)}-bound",
+            f"N = {n}": f"{roof.bound(job.intensity)}-bound",
         }
         for roof in roofs
     ]
-    plain = f"{kind} matmul of size {side}, {significant(job.intensity)} FLOP/byte: " + ", ".join(
+    plain = f"{kind} matmul of size {n}, {significant(job.intensity)} FLOP/byte: " + ", ".join(
         f"{roof.bound(job.intensity)}-bound on {roof.name} (ridge {significant(roof.ridge)})"
         for roof in roofs
     )
-    return instrument("ridges", key, title, {**slots, "dtype": kind, "n": side}, plain, rows)
+    start = {**slots, "dtype": kind, "n": n}
+    return instrument("ridges", "One matmul, several chips", start, plain, rows)
 
 
-def matmul(
-    chip: Any = "h100",
-    m: int = 512,
-    n: int | None = None,
-    k: int | None = None,
-    dtype: Any = None,
-    *,
-    key: str = "matmul",
-    title: str = "Any matmul, any chip",
-) -> Element:
+def matmul(chip: str = "h100", side: int = 512) -> Element:
     """Return an instrument: C[m, n] = A[m, k] · B[k, n] under the roof of any chip.
 
     Shows intensity, attainable FLOP/s, share of the peak, regime, and the formula with the
-    numbers put in.
-
-    Parameters
-    ----------
-    chip : str, Chip or jax.Device
-        What it starts with, as the next four.
-    m, n, k : int
-        Sides, 1 to `LARGEST_SIDE`; n and k are m if not given.
-    dtype : str or data type, optional
-        The chip's 16-bit type if not given.
-    key, title : str
-        As in `point`.
+    numbers put in. It starts with square matrices of this side.
 
     Raises
     ------
-    BadType, BadValue, UnknownName
-        No such chip or type, or a changed chip; a side that is not a whole number in the range.
+    UnknownName
+        No such chip.
 
     Examples
     --------
-    >>> matmul("h100", m=512).data["key"]
+    >>> matmul("h100", 512).data["key"]
     'matmul'
     """
-    start = start_of(chip, dtype)
-    sides = {
-        side: whole(side, m if length is None else length, LARGEST_SIDE)
-        for side, length in (("m", m), ("n", n), ("k", k))
-    }
-    roof = chip_of(chip).roofline(start["dtype"])
-    job = work.matmul(sides["m"], sides["n"], sides["k"], start["dtype"])
+    start, roof = start_of(chip)
+    job = work.matmul(side, side, side, start["dtype"])
     plain = (
-        f"{' × '.join(str(v) for v in sides.values())} matmul in {start['dtype']} on "
+        f"{side} × {side} × {side} matmul in {start['dtype']} on "
         f"{chip_of(chip).name}: {significant(job.intensity)} FLOP/byte, "
         f"{roof.bound(job.intensity)}-bound, at most {rate(roof.attainable(job.intensity))}"
     )
-    rows = [matmul_row(roof, start["dtype"], side) for side in (128, 512, 1024, 2048, 8192)]
-    return instrument("matmul", key, title, {**start, **sides}, plain, rows)
+    rows = [matmul_row(roof, start["dtype"], each) for each in (128, 512, 1024, 2048, 8192)]
+    start |= dict.fromkeys("mnk", side)
+    return instrument("matmul", "Any matmul, any chip", start, plain, rows)
 
 
-def chain(
-    chip: Any = "v7x",
-    rows: int = 65536,
-    width: int = 4096,
-    dtype: Any = None,
-    *,
-    key: str = "chain",
-    title: str = "Cut the chain where you like",
-) -> Element:
+def chain(chip: str = "v7x", rows: int = 65536, width: int = 4096) -> Element:
     """Return an instrument: LayerNorm, GELU, dropout and residual add, fused as the reader likes.
 
     Shows bytes, time and the ratio to four kernels: the bytes are those that enter and leave each
-    kernel.
+    kernel. All tensors, the mask included, have the chip's 16-bit type.
 
     Parameters
     ----------
-    chip : str, Chip or jax.Device
-        What it starts with, as the next three.
+    chip : str
+        What it starts with, as the next two.
     rows, width : int
         Tokens, and elements of each.
-    dtype : {"bf16", "fp16", "fp32"}, optional
-        Type of every tensor, the mask included; the chip's 16-bit type if not given.
-    key, title : str
-        As in `point`.
 
     Raises
     ------
-    BadType, BadValue, UnknownName
-        No such chip or type, or a changed chip; sizes that are not whole numbers in the range.
+    UnknownName
+        No such chip.
 
     Examples
     --------
     >>> chain("h100").kind
     'chain'
     """
-    start = start_of(chip, dtype)
-    if start["dtype"] not in ("bf16", "fp16", "fp32"):
-        raise BadValue(f"dtype must be bf16, fp16 or fp32, got {shown(dtype)}")
-    tokens, wide = whole("rows", rows, 1e8), whole("width", width, LARGEST_SIDE)
-    roof = chip_of(chip).roofline(start["dtype"])
-    apart = work.fusion_chain(tokens, wide, start["dtype"])
+    start, roof = start_of(chip)
+    apart = work.fusion_chain(rows, width, start["dtype"])
     cuts = {
         "4 kernels": apart,
         "2 kernels": [work.fuse(*apart[:2]), work.fuse(*apart[2:])],
@@ -332,35 +248,14 @@ def chain(
     plain = f"On {roof.name}: " + "; ".join(
         f"{row['as']}: {row['bytes']}, {row['least time']}" for row in listed
     )
-    joints = dict.fromkeys(("ab", "bc", "cd"), "no")
-    start |= {"rows": tokens, "width": wide, **joints}
-    return instrument("chain", key, title, start, plain, listed)
+    start |= {"rows": rows, "width": width, **dict.fromkeys(("ab", "bc", "cd"), "no")}
+    return instrument("chain", "Cut the chain where you like", start, plain, listed)
 
 
-def listed_chip(chip: Any) -> Chip:
-    """Return a chip as the catalogue has it: the script shows no other."""
+def start_of(chip: str) -> tuple[dict[str, Any], Roofline]:
+    """Return what all instruments start with, a chip and its 16-bit type, and their roof."""
     wanted = chip_of(chip)
-    if wanted != chip_of(wanted.key):
-        raise BadValue(
-            f"a chip of the catalogue is needed, such as rh.chip({wanted.key!r}), "
-            f"got a changed one: {shown(wanted.name)}"
-        )
-    return wanted
-
-
-def start_of(chip: Any, dtype: Any) -> dict[str, Any]:
-    """Return the starting values that all instruments have: chip and data type."""
-    wanted = listed_chip(chip)
-    kind = dtype_of(wanted.half if dtype is None else dtype)
-    wanted.peak(kind)
-    return {"chip": wanted.key, "dtype": kind}
-
-
-def one_number(name: str, value: Any) -> float:
-    """Return one number; raise BadType for several."""
-    if not isinstance(value, int | float):
-        raise BadType(f"{name} must be one number, got {shown(value)}")
-    return value
+    return {"chip": wanted.key, "dtype": wanted.half}, wanted.roofline(wanted.half)
 
 
 # --- An instrument: a layer cut over a slice, and the network's roof over it ---------------------
@@ -376,19 +271,11 @@ SLICES: Mapping[str, Any] = {
 }
 """What the instrument offers: a slice or a host of each chip."""
 
-D_MODEL = 8192
+D_MODEL, D_FF = 8192, 28672
 DTYPE = "bf16"
 
 
-def sharding(
-    chip: str = "v5e",
-    tensor: int = 1,
-    tokens: int = 256,
-    d_ff: int = 28672,
-    *,
-    key: str = "sharding",
-    title: str = "Drag until the roof breaks",
-) -> Element:
+def sharding(chip: str = "v5e", tensor: int = 1, tokens: int = 256) -> Element:
     """Return an instrument: a feed-forward layer cut over a slice, under the network's roof.
 
     Shows what the chips can attain and what bounds them, over tokens a chip. In bf16, at published
@@ -402,16 +289,12 @@ def sharding(
     tensor : int
         Chips that split the width, a power of two; the others share the weights.
     tokens : int
-        Tokens a chip, 1 to 65536.
-    d_ff : int
-        The width that is split, 1024 to 131072.
-    key, title : str
-        As in `point`.
+        Tokens a chip.
 
     Raises
     ------
-    BadType, BadValue, UnknownName
-        No such chip; chips that the slice can't be cut into; a number outside its range.
+    BadValue, UnknownName
+        No such chip; chips that the slice can't be cut into.
 
     Examples
     --------
@@ -420,20 +303,18 @@ def sharding(
     """
     name = name_of("chip", chip, SLICES)
     place = network.topology(name, SLICES[name])
-    split, each, inner = whole("tensor", tensor), whole("tokens", tokens), whole("d_ff", d_ff)
-    if split not in _ways(place):
+    if tensor not in _ways(place):
         raise BadValue(f"tensor must be one of {_ways(place)}, got {shown(tensor)}")
-    if each > 65536 or not 1024 <= inner <= 131072:
-        raise BadValue(f"tokens are 1 to 65536, d_ff 1024 to 131072, got {each} and {inner}")
-    rows = [_row(place, ways, each, inner) for ways in _ways(place)]
-    at = rows[_ways(place).index(split)]
+    rows = [_row(place, ways, tokens, D_FF) for ways in _ways(place)]
+    at = rows[_ways(place).index(tensor)]
     plain = (
-        f"{place.chips} {place.chip.name}, {at['mesh']}, {each} tokens a chip, width {inner}: "
+        f"{place.chips} {place.chip.name}, {at['mesh']}, {tokens} tokens a chip, width {D_FF}: "
         f"bound by {at['bound']}, at most {at['of the peak']} of the peak"
     )
-    start = {"chip": name, "tensor": str(split), "tokens": each, "inner": inner}
+    start = {"chip": name, "tensor": str(tensor), "tokens": tokens, "inner": D_FF}
     places = {one: _place(network.topology(one, shape)) for one, shape in SLICES.items()}
-    return instrument("sharding", key, title, start, plain, rows, places=places, model=D_MODEL)
+    title = "Drag until the roof breaks"
+    return instrument("sharding", title, start, plain, rows, places=places, model=D_MODEL)
 
 
 def _ways(place: Topology) -> list[int]:
@@ -497,46 +378,29 @@ YOUR_KERNEL: dict[str, Any] = {
 """What the fields begin with, those of every kind of kernel."""
 
 
-def your_kernel(
-    chip: Any = "h100",
-    dtype: Any = None,
-    *,
-    key: str = "your-kernel",
-    title: str = "Your chip, your kernel",
-) -> Element:
+def your_kernel() -> Element:
     """Return an instrument: a reader's kernel under the roof of any chip, with a verdict.
 
     Takes FLOPs and bytes, or the shape of a matmul, of an elementwise kernel or of attention. The
     verdict says on what it depends.
 
-    Parameters
-    ----------
-    chip, dtype, key, title : optional
-        As in `point`.
-
-    Raises
-    ------
-    BadType, BadValue, UnknownName
-        No such chip or type, or a changed chip.
-
     Examples
     --------
-    >>> your_kernel("v6e").kind
+    >>> your_kernel().kind
     'your-kernel'
     """
-    start = {**YOUR_KERNEL, **start_of(chip, dtype), "kind": "matmul"}
-    roof = chip_of(chip).roofline(start["dtype"])
-    job = work.matmul(YOUR_KERNEL["m"], YOUR_KERNEL["n"], YOUR_KERNEL["k"], start["dtype"])
-    verdict = verdicts.verdict(
-        job, chip, name=f"{YOUR_KERNEL['m']} × {YOUR_KERNEL['n']} × {YOUR_KERNEL['k']} matmul"
-    )
+    chosen, roof = start_of("h100")
+    start = {**YOUR_KERNEL, **chosen, "kind": "matmul"}
+    sides = [YOUR_KERNEL[side] for side in "mnk"]
+    job = work.matmul(*sides, dtype=start["dtype"])
+    verdict = verdicts.verdict(job, "h100", name=f"{' × '.join(map(str, sides))} matmul")
     rows = [matmul_row(roof, start["dtype"], side) for side in (128, 512, 1024, 2048, 8192)]
     floors = {"tpu": verdicts.assumed_floor("tpu"), "other": verdicts.assumed_floor("gpu")}
     plain = (
         f"{repr(verdict).strip('<>')}. Square ones, N × N × N, on {roof.name}, published ceilings"
     )
     more: dict[str, Any] = {"floors": floors, "laws": _laws()}
-    return instrument("your-kernel", key, title, start, plain, rows, **more)
+    return instrument("your-kernel", "Your chip, your kernel", start, plain, rows, **more)
 
 
 def _laws() -> dict[str, dict[str, list[float]]]:

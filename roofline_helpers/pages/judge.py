@@ -1,21 +1,8 @@
-"""Is a reader's number right, and if not, what has probably gone wrong?
-
-One rule for notebooks (`check`), for questions without JavaScript, and for those with it: the
-script takes `SLIPS` and `UPSIDE_DOWN` from here.
-
->>> check(240, 240.5, "FLOP/byte"), check(120, 240.5, "FLOP/byte")
-(Right: 240 FLOP/byte., Not yet. Half of it: a multiply-add counts two FLOPs, bf16 has two bytes.)
->>> check(None, 240.5, "FLOP/byte")
-The solution is 240 FLOP/byte.
-"""
+"""Is a number right, and if not, what has probably gone wrong? The script takes it from here."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
-
-from roofline_helpers.common.checks import BadValue, finite, quantity, real, shown, whole
-from roofline_helpers.common.show import Text, significant
 
 _PREFIX = "look at the unit prefixes (kilo, mega, giga, tera)."
 _BYTES = "look at the bytes of an element: 4 in fp32, 2 in bf16, 1 in fp8 and int8."
@@ -74,87 +61,3 @@ def slack(solution: float, tolerance: float = 0.02, digits: int = 3) -> float:
     if solution:
         last = 10.0 ** (math.floor(math.log10(abs(solution))) + 1 - digits)
     return max(tolerance * abs(solution), last / 2)
-
-
-def slip(answer: float, solution: float, unit: str = "", *, estimate: bool = False) -> str:
-    """Return what a wrong answer probably got wrong: one of a closed list.
-
-    Parameters
-    ----------
-    answer, solution : float
-        In the same unit.
-    unit : str
-        "%" has a slip of its own.
-    estimate : bool
-        Whether only the power of ten is asked for: then it is too large or too small.
-
-    Examples
-    --------
-    >>> slip(2000, 2, "FLOP/byte")
-    'A thousand times as much: look at the unit prefixes (kilo, mega, giga, tera).'
-    """
-    if not estimate and solution:
-        ratio = answer / solution
-        percent = ratio if unit == "%" else math.nan
-        measures = {"ratio": ratio, "product": answer * solution, "percent": percent}
-        for measure, low, high, words in SLIPS:
-            if low <= measures[measure] <= high:
-                return words
-    return TOO_LARGE if answer > solution else TOO_SMALL
-
-
-def check(
-    answer: Any,
-    solution: Any,
-    unit: str = "",
-    tolerance: float = 0.02,
-    smallest: float = 0.0,
-    *,
-    digits: int = 3,
-    decades: float | None = None,
-) -> Text:
-    """Compare the reader's number with the solution that a cell has computed.
-
-    Parameters
-    ----------
-    answer : number or None
-        The reader's number; None is "not answered", and shows the solution.
-    solution : number
-        The computed one, in the same unit.
-    unit : str
-        Shown behind the numbers.
-    tolerance : float
-        Largest relative difference that counts as right; see `slack`.
-    smallest : float
-        Least number that an answer can be.
-    digits : int
-        Significant digits in which the solution is printed.
-    decades : float, optional
-        For estimates, in place of `tolerance`: largest distance in powers of ten.
-
-    Raises
-    ------
-    BadType, BadValue
-        An answer that is not a finite number of at least `smallest`; a solution that is not finite.
-
-    Examples
-    --------
-    >>> check(15, 15.4, "%", digits=2), check(15, 15.4, "%")
-    (Right: 15 %., Not yet. Close: is an input rounded too far, or a small term left out?)
-    """
-    exact, least = finite("the solution", solution), finite("smallest", smallest)
-    digits = whole("digits", digits, 17)
-    within = slack(exact, real("tolerance", quantity("tolerance", tolerance)), digits)
-    correct = f"{significant(exact, digits)} {unit}".rstrip()
-    if answer is None:
-        return Text(f"The solution is {correct}.")
-    typed = finite("your answer", answer)
-    if typed < least:
-        raise BadValue(f"your answer must be at least {least:g}, got {shown(answer)}")
-    if decades is None:
-        right = abs(typed - exact) <= within * (1 + 1e-12)
-    else:
-        right = typed > 0 and abs(math.log10(typed / exact)) <= decades + 1e-12
-    if right:
-        return Text(f"Right: {correct}.")
-    return Text(f"Not yet. {slip(typed, exact, unit, estimate=decades is not None)}")

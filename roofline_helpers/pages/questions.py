@@ -7,31 +7,28 @@ import re
 import string
 import tomllib
 from base64 import b64encode
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from html import escape
 from importlib import resources
 from io import BytesIO
 from typing import Any, NamedTuple
 
 import msgspec
+from markupsafe import Markup
 
 from roofline_helpers.common.checks import (
     BadType,
     BadValue,
     RooflineError,
     finite,
-    flag,
     name_of,
     shown,
-    single,
     text,
-    whole,
 )
 from roofline_helpers.common.show import PREFIXES, Text, cell, reading, si, significant, table_html
-from roofline_helpers.pages.element import Element
-from roofline_helpers.pages.judge import check, slack
+from roofline_helpers.pages.element import Element, fragment
+from roofline_helpers.pages.judge import slack
 
 # --- What a question asks about – tables, figures, texts, other pieces – as HTML and as text -----
 
@@ -89,7 +86,6 @@ def picture(figure: Any, alt: str | None, caption: str | None = None) -> str:
             "a figure in then needs alt=, a sentence of at least 40 characters that says what the "
             f"figure shows, got {shown(alt)}"
         )
-    below = f"<figcaption>{escape(filled('caption', caption))}</figcaption>" if caption else ""
     import matplotlib.pyplot as plt
 
     buffer = BytesIO()
@@ -99,10 +95,9 @@ def picture(figure: Any, alt: str | None, caption: str | None = None) -> str:
     data = buffer.getvalue()
     # Width and height stand in a PNG's first chunk
     width, height = (int.from_bytes(data[at : at + 4], "big") for at in (16, 20))
-    return (
-        f'<figure><img src="data:image/png;base64,{b64encode(data).decode()}" alt="{escape(alt)}" '
-        f'width="{round(width / 2)}" height="{round(height / 2)}">{below}</figure>'
-    )
+    half = [round(pixels / 2) for pixels in (width, height)]
+    below = caption and filled("caption", caption)
+    return str(fragment("figure", b64encode(data).decode(), alt, half, below))
 
 
 # --- What a question is made from: choices, numbers, sheets of exercises, and the reader's ledger
@@ -155,13 +150,9 @@ def choice(
     question: str,
     options: Mapping[str, str],
     *,
-    right: str | Sequence[str],
-    key: str,
-    then: Any = None,
-    alt: str | None = None,
-    caption: str | None = None,
+    right: str | Collection[str],
     multi: bool = False,
-    lead: str | None = None,
+    **more: Any,
 ) -> Element:
     """Return a question with answers to choose from.
 
@@ -171,24 +162,20 @@ def choice(
         Plain text.
     options : mapping of str to str
         Each answer and what is said to those who choose it: why it is right, or which
-        misunderstanding leads to it. At least two; no two feedbacks are the same.
-    right : str or sequence of str
+        misunderstanding leads to it. No two feedbacks are the same.
+    right : str or collection of str
         The right answer; several where ``multi``.
-    key : str
-        Its name in the reader's ledger, unique in the book: "ai-decode".
-    then : table, figure, element, text, or a list of these
-        What it asks about: it stands open below the question.
-    alt, caption : str
-        What the figure in `then` shows, for those who don't see it; and the caption below it.
     multi : bool
         Whether several may be chosen: check boxes.
-    lead : str, optional
-        The bold word before it: "Predict." where there is `then`.
+    **more
+        What every question has: ``key``, its name in the reader's ledger; ``then``, what it asks
+        about; ``alt`` and ``caption`` of a figure in that; ``lead``, the bold word before it,
+        "Predict." where there is `then`.
 
     Raises
     ------
     BadType, BadValue, UnknownName
-        Something missing or empty; a right answer that is no option; a figure without `alt`.
+        Something empty; a right answer that is no option; a figure without `alt`.
 
     Examples
     --------
@@ -198,83 +185,44 @@ def choice(
       - 1
     The answer: rh.pages.answer("larger")
     """
-    question = filled("question", question)
-    if not isinstance(options, Mapping) or len(options) < 2:
-        raise BadType(
-            f"options must map at least two answers to what is said of each, got {shown(options)}"
-        )
     feedback = {
         filled("an option", option): filled(f"the feedback of {option!r}", words)
         for option, words in options.items()
     }
     if len(set(feedback.values())) < len(options):
         raise BadValue("each option needs its own feedback: two of these are the same")
-    many = flag("multi", multi)
-    correct = _right(right, many, feedback)
-    later = rendered(then, alt, caption)
+    wanted = [filled("right", one) for one in ([right] if isinstance(right, str) else right)]
+    correct = [name_of("right answer", one, feedback) for one in wanted]
+    if not correct or (len(correct) > 1 and not multi):
+        raise BadValue(f"one option must be right, got {', '.join(correct) or 'none'}")
     data: dict[str, Any] = {
-        "type": "choice",
-        "key": key_of(key),
-        "question": question,
-        "lead": _lead(lead, later[0]),
-        "multi": many,
+        "multi": multi,
         "options": [
             {"text": option, "feedback": words, "right": option in correct}
             for option, words in feedback.items()
         ],
     }
-    answers = [
-        (
-            f"<p><strong>{escape(option)}.</strong>"
-            if option in correct
-            else f"<p>Not “{escape(option)}”:"
-        )
-        + f" {escape(feedback[option])}</p>"
-        for option in sorted(feedback, key=lambda one: one not in correct)
-    ]
-    listed = [question, *(f"  - {one}" for one in feedback)]
+    answers = [(f"{one}.", f" {feedback[one]}") for one in feedback if one in correct]
+    answers += [("", f"Not “{one}”: {feedback[one]}") for one in feedback if one not in correct]
     reply = " ".join(f"{one}. {feedback[one]}" for one in correct)
-    return _made(data, _folded(data, answers), listed, reply, later)
-
-
-def _right(right: Any, many: bool, options: Iterable[str]) -> list[str]:
-    """Return the right ones among the options."""
-    if isinstance(right, str) and not many:
-        wanted = [right]
-    elif not many or isinstance(right, str) or not isinstance(right, Iterable):
-        raise BadType(
-            f"right must be one option, or a list of options with multi=True, got {shown(right)}"
-        )
-    else:
-        wanted = list(right)
-    folded = [" ".join(one.split()) if isinstance(one, str) else one for one in wanted]
-    correct = [name_of("right answer", one, options) for one in folded]
-    if not correct:
-        raise BadValue("right must name at least one option")
-    return correct
+    return _made("choice", question, data, answers, reply, **more)
 
 
 def number(
     question: str,
     *,
     solution: Any,
-    key: str,
     unit: str = "",
     tolerance: float | None = None,
     decades: float | None = None,
     feedback: Iterable[tuple[Any, str]] = (),
     hint: str = "",
     why: str = "",
-    then: Any = None,
-    alt: str | None = None,
-    caption: str | None = None,
-    answer: Any = None,
-    smallest: float = 0.0,
     integer: bool = False,
     digits: int = 3,
-    lead: str | None = None,
+    **more: Any,
 ) -> Element:
-    """Return a question whose answer is a number.
+    """Return a question whose answer is a number of at least 0.
 
     Parameters
     ----------
@@ -282,8 +230,6 @@ def number(
         Plain text; say the unit.
     solution : number
         Computed, in `unit`.
-    key : str
-        Its name in the reader's ledger, unique in the book.
     unit : str
         Shown behind the field and the solution.
     tolerance : float
@@ -293,30 +239,23 @@ def number(
         For estimates, in place of `tolerance`: largest distance in powers of ten.
     feedback : iterable of (value, text) or ((low, high), text)
         What is said to known wrong answers, the first that fits. A single value is met within
-        `tolerance` (2 % for estimates). Any other is told what `judge.slip` makes of it.
+        `tolerance` (2 % for estimates). Any other is told which of `judge.SLIPS` fits.
     hint : str
         Said after a wrong answer.
     why : str
         Said with the solution.
-    then, alt, caption
-        As in `choice`.
-    answer : number, optional
-        What the reader has put into the notebook; None is "not answered".
-    smallest : float
-        Least number that the field accepts.
     integer : bool
         Whether the field accepts whole numbers only.
     digits : int
         Significant digits of the solution as the page shows it; a whole one is shown whole.
-    lead : str, optional
-        The bold word before it: "Predict." where there is `then`.
+    **more
+        As in `choice`.
 
     Raises
     ------
     BadType, BadValue
-        Something missing or empty; a solution or an answer that is no finite number, that is less
-        than `smallest`; with ``integer``, an answer that is not whole, or a solution that no whole
-        number meets; both tolerances.
+        Something empty; a solution that is no finite number of at least 0, or with ``integer`` not
+        near a whole one; both tolerances.
 
     Examples
     --------
@@ -326,110 +265,79 @@ def number(
     >>> answer("multiply-add")
     2.
     """
-    question = filled("question", question)
-    of = _Solution.of(solution, unit, tolerance, decades, smallest, integer, digits)
-    typed = None if answer is None else finite("answer", answer)
-    if of.whole and typed is not None and not typed.is_integer():
-        raise BadValue(f"answer must be a whole number with integer=True, got {typed:g}")
-    why = " ".join(text("why", why).split())
-    later = rendered(then, alt, caption)
-    data = {
-        "type": "number",
-        "key": key_of(key),
-        "question": question,
-        "lead": _lead(lead, later[0]),
-        "solution": of.exact,
-        "answer": of.worded,
-        "unit": of.unit,
-        "slack": of.slack,
-        "decades": of.decades,
-        "min": of.least,
-        "max": LARGEST_ANSWER,
-        "integer": of.whole,
-        "feedback": _known(feedback, of.exact, of.within, 0.0 if of.decades else of.slack),
-        "hint": " ".join(text("hint", hint).split()),
-        "why": why,
-        "value": typed,
-    }
-    answers = [
-        f"<p><strong>{escape(of.worded)}</strong>" + escape(f": {why}" if why else "") + "</p>"
-    ]
-    listed = [question]
-    if typed is not None:
-        place = (of.exact, of.unit, of.within, of.least)
-        verdict = check(typed, *place, digits=of.digits, decades=of.decades)
-        answers.insert(0, f"<p>{escape(verdict)}</p>")
-        listed.append(verdict)
-    reply = f"{of.worded}." + (f" {why}" if why else "")
-    return _made(data, _folded(data, answers), listed, reply, later)
-
-
-@dataclass(frozen=True)
-class _Solution:
-    """The solution of a question, checked, and what counts as right."""
-
-    exact: float
-    unit: str
-    within: float
-    decades: float | None
-    least: float
-    whole: bool
-    digits: int
-
-    @classmethod
-    def of(
-        cls,
-        solution: Any,
-        unit: str,
-        tolerance: float | None,
-        decades: float | None,
-        smallest: float,
-        integer: bool,
-        digits: int,
-    ) -> _Solution:
-        """Check the arguments of `number`."""
-        exact = finite("solution", solution)
-        if tolerance is not None and decades is not None:
-            raise BadValue("give tolerance or decades, not both")
-        within = single("tolerance", 0.02 if tolerance is None else tolerance)
-        spread = None if decades is None else single("decades", decades)
-        if spread is not None and exact <= 0:
-            raise BadValue(f"decades needs a solution above zero, got {shown(solution)}")
-        least = finite("smallest", smallest)
-        if not least <= exact <= LARGEST_ANSWER:
-            raise BadValue(f"solution must be from {least:g} to {LARGEST_ANSWER:g}, got {exact:g}")
-        behind = " ".join(text("unit", unit).split())
-        only = flag("integer", integer)
-        if only and spread is None and abs(round(exact) - exact) > within * abs(exact):
+    exact = finite("solution", solution)
+    if tolerance is not None and decades is not None:
+        raise BadValue("give tolerance or decades, not both")
+    if not 0 <= exact <= LARGEST_ANSWER:
+        raise BadValue(f"solution must be from 0 to {LARGEST_ANSWER:g}, got {exact:g}")
+    within = tolerance or 0.02
+    if integer:
+        digits = min(len(f"{exact:.0f}"), 17)
+        if decades is None and abs(round(exact) - exact) > within * exact:
             raise BadValue(f"solution must be near a whole number with integer=True, got {exact:g}")
-        shown_as = min(len(f"{exact:.0f}"), 17) if only else whole("digits", digits, 17)
-        return cls(exact, behind, within, spread, least, only, shown_as)
-
-    @property
-    def worded(self) -> str:
-        """As the page shows it."""
-        return f"{significant(self.exact, self.digits)} {self.unit}".rstrip()
-
-    @property
-    def slack(self) -> float:
-        """How far from it an answer may be."""
-        return slack(self.exact, self.within, self.digits)
+    worded, spare = f"{significant(exact, digits)} {unit}".rstrip(), slack(exact, within, digits)
+    why = " ".join(why.split())
+    data = {
+        "solution": exact,
+        "answer": worded,
+        "unit": unit,
+        "slack": spare,
+        "decades": decades,
+        "min": 0.0,
+        "max": LARGEST_ANSWER,
+        "integer": integer,
+        "feedback": _known(feedback, exact, within, 0.0 if decades else spare),
+        "hint": " ".join(hint.split()),
+        "why": why,
+        "value": None,
+    }
+    reply = f"{worded}." + (f" {why}" if why else "")
+    return _made("number", question, data, [(worded, why and f": {why}")], reply, **more)
 
 
 def _known(
-    feedback: Any, exact: float, tolerance: float, near: float
+    feedback: Iterable[tuple[Any, str]], exact: float, within: float, near: float
 ) -> list[tuple[float, float, str]]:
     """Return the range of each known wrong answer, and what is said to it."""
     known = []
-    for one in feedback if isinstance(feedback, Iterable) else [feedback]:
-        if not isinstance(one, tuple | list) or len(one) != 2:
-            raise BadType(f"feedback must be pairs of value and text, got {shown(one)}")
-        low, high = _range(one[0], tolerance)
-        apart = isinstance(one[0], tuple | list) or abs(one[0] - exact) > near * (1 + 1e-12)
-        if low <= exact <= high or not apart:
-            raise BadValue(f"feedback for {shown(one[0])} would also meet the solution, {exact:g}")
-        known.append((low, high, filled("a feedback", one[1])))
+    for wrong, words in feedback:
+        if isinstance(wrong, tuple):
+            low, high = (finite("an end of a range", one) for one in wrong)
+        else:
+            spare = abs(finite("a feedback's value", wrong)) * min(within, 0.02)
+            low, high = wrong - spare, wrong + spare
+            near_it = abs(wrong - exact) <= near * (1 + 1e-12)
+        if low <= exact <= high or (not isinstance(wrong, tuple) and near_it):
+            raise BadValue(f"feedback for {shown(wrong)} would also meet the solution, {exact:g}")
+        known.append((low, high, filled("a feedback", words)))
     return known
+
+
+def _made(
+    kind: str,
+    question: str,
+    data: Mapping[str, Any],
+    answers: list[tuple[str, str]],
+    reply: str,
+    *,
+    key: str,
+    then: Any = None,
+    alt: str | None = None,
+    caption: str | None = None,
+    lead: str | None = None,
+) -> Element:
+    """Return a question, and keep its answer for those who ask for it."""
+    html, below, inner = rendered(then, alt, caption)
+    question = filled("question", question)
+    bold = ("Predict." if html else "") if lead is None else lead
+    data = {"type": kind, "key": key_of(key), "question": question, "lead": bold, **data}
+    options = data.get("options", ())
+    folded = fragment("question", bold, question, options, answers)
+    _ANSWERS[key] = reply
+    listed = [question, *(f"  - {one['text']}" for one in options)]
+    words = [*listed, f'The answer: rh.pages.answer("{key}")', below]
+    plain = "\n".join(filter(None, words))
+    return Element("question", data, str(folded), plain, then=html, inner=inner)
 
 
 def sheet(*exercises: Element) -> Element:
@@ -440,11 +348,6 @@ def sheet(*exercises: Element) -> Element:
     exercises : Element
         What `choice` and `number` return, without `then`.
 
-    Raises
-    ------
-    BadType, BadValue
-        None at all, something else, one with `then`, or two with one key.
-
     Examples
     --------
     >>> first = number("Of 6 FLOPs and 3 bytes?", solution=2, key="first")
@@ -452,19 +355,10 @@ def sheet(*exercises: Element) -> Element:
     1. Of 6 FLOPs and 3 bytes?
     The answer: rh.pages.answer("first")
     """
-    for one in exercises:
-        if not isinstance(one, Element) or one.kind != "question":
-            raise BadType(f"a sheet holds what choice and number return, got {shown(one)}")
-        if one.then:
-            raise BadValue(f"exercise {one.data['key']!r} has then=: that is for questions alone")
-    keys = [one.data["key"] for one in exercises]
-    if not exercises or len(set(keys)) < len(keys):
-        raise BadValue(f"a sheet needs exercises, each with its own key, got {keys}")
-    items = "".join(f"<li>{one.fallback}</li>" for one in exercises)
     return Element(
         "sheet",
         {"exercises": [one.data for one in exercises]},
-        f"<ol>{items}</ol>",
+        str(fragment("sheet", [Markup(one.fallback) for one in exercises])),
         "\n".join(f"{i}. {one.plain}" for i, one in enumerate(exercises, 1)),
     )
 
@@ -479,46 +373,6 @@ def ledger() -> Element:
     """
     words = "Your answers in this book are shown here, in a browser that runs its scripts."
     return Element("ledger", {}, f"<p>{words}</p>", words)
-
-
-# --- what they share -----------------------------------------------------------------------------
-
-
-def _made(data: Mapping[str, Any], folded: str, plain: list[str], reply: str, then: Any) -> Element:
-    """Return the question, and keep its answer for those who ask for it."""
-    html, below, inner = then
-    _ANSWERS[data["key"]] = reply
-    words = [*plain, f'The answer: rh.pages.answer("{data["key"]}")', below]
-    return Element("question", data, folded, "\n".join(filter(None, words)), then=html, inner=inner)
-
-
-def _folded(data: Mapping[str, Any], answers: Iterable[str]) -> str:
-    """Return a question as readers without JavaScript see it, its answer folded."""
-    options = "".join(f"<li>{escape(one['text'])}</li>" for one in data.get("options", ()))
-    lead = f"<strong>{escape(data['lead'])}</strong> " if data["lead"] else ""
-    return (
-        f"<p>{lead}{escape(data['question'])}</p>\n"
-        + (f"<ul>{options}</ul>\n" if options else "")
-        + f"<details><summary>Show the answer</summary>\n{''.join(answers)}\n</details>"
-    )
-
-
-def _lead(lead: str | None, later: str) -> str:
-    return ("Predict." if later else "") if lead is None else text("lead", lead)
-
-
-def _range(wrong: Any, tolerance: float) -> tuple[float, float]:
-    """Return the least and the largest number that a feedback is for."""
-    if isinstance(wrong, tuple | list):
-        if len(wrong) != 2:
-            raise BadType(f"a range is (low, high), got {shown(wrong)}")
-        low, high = (finite("an end of a range", one) for one in wrong)
-        if low > high:
-            raise BadValue(f"a range is (low, high), got {shown(wrong)}")
-        return low, high
-    value = finite("a feedback's value", wrong)
-    spare = abs(value) * min(tolerance, 0.02)
-    return value - spare, value + spare
 
 
 # --- The book's questions, which are data: one file a chapter, one table a question --------------
@@ -596,7 +450,6 @@ class NumberEntry(Entry, forbid_unknown_fields=True, kw_only=True):
     decades: float | None = None
     digits: int = 3
     integer: bool = False
-    smallest: float = 0.0
     wrong: list[Wrong] = []
     hint: str = ""
     why: str = ""
@@ -625,7 +478,6 @@ def question(
     then: Any = None,
     alt: str | None = None,
     caption: str | None = None,
-    answer: Any = None,
     right: str | Collection[str] = (),
     **values: Any,
 ) -> Element:
@@ -639,8 +491,6 @@ def question(
         What it asks about: it stands open below the question.
     alt, caption : str
         What the figure in `then` shows, for those who don't see it; and the caption below it.
-    answer : number, optional
-        The reader's own, judged at once, for those who read without a browser.
     right : str, or several
         Text or key of the options that are right, where its file marks none.
     **values
@@ -660,9 +510,8 @@ def question(
     """
     asked = bank()[name_of("question", key, bank())]
     _check_values({key: asked}, values)
-    own = {"answer": answer} if isinstance(asked.entry, NumberEntry) else {}
     said = [right] if isinstance(right, str) else right
-    return _build(key, asked, values, said, then=then, alt=alt, caption=caption, **own)
+    return _build(key, asked, values, said, then=then, alt=alt, caption=caption)
 
 
 def exercises(chapter: str, **values: Any) -> Element:
@@ -884,13 +733,8 @@ def _choice_parts(
         raise BadValue(f"right= is given, and {marked[0]!r} is marked as right")
     keys = {one.key or text: text for text, one in options.items()}
     said = marked or [keys[name_of("option", one, keys)] for one in right]
-    if not entry.multi and len(said) != 1:
-        raise BadValue(f"one option must be right, got {', '.join(said) or 'none'}")
-    return {
-        "options": {text: _text(one.feedback, values) for text, one in options.items()},
-        "right": said if entry.multi else said[0],
-        "multi": entry.multi,
-    }
+    feedback = {text: _text(one.feedback, values) for text, one in options.items()}
+    return {"options": feedback, "right": said, "multi": entry.multi}
 
 
 def _number_parts(entry: NumberEntry, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -901,7 +745,7 @@ def _number_parts(entry: NumberEntry, values: Mapping[str, Any]) -> dict[str, An
         known.append(
             (low_high[0] if len(low_high) == 1 else tuple(low_high), _text(one.feedback, values))
         )
-    plain = ("unit", "tolerance", "decades", "digits", "integer", "smallest")
+    plain = ("unit", "tolerance", "decades", "digits", "integer")
     return {
         **{name: getattr(entry, name) for name in plain},
         "solution": values["solution"],

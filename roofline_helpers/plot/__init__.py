@@ -1,5 +1,4 @@
-"""Pictures: rooflines, kernels on them, fusion arrows, memory levels, heatmaps, traffic,
-timelines.
+"""Pictures: rooflines, kernels on them, fusion arrows, memory levels, traffic, timelines.
 
 Every function takes ``ax=None``, draws in SI units (FLOP/s against FLOP/byte; only the tick labels
 are scaled), returns the Axes and never calls ``show``. Names find their places each time that the
@@ -13,7 +12,7 @@ from roofline_helpers.common.checks import needed
 
 needed("drawing", "matplotlib", "seaborn")
 
-from roofline_helpers.plot.charts import heatmap, lines, timeline, traffic
+from roofline_helpers.plot.charts import lines, timeline, traffic
 from roofline_helpers.plot.labels import place_labels
 from roofline_helpers.plot.rooflines import compare, fusion, hierarchical, roofline
 from roofline_helpers.plot.style import PALETTE, use_style
@@ -25,7 +24,6 @@ __all__ = [
     "compare",
     "fusion",
     "hierarchical",
-    "heatmap",
     "lines",
     "traffic",
     "timeline",

@@ -1,136 +1,35 @@
-"""Bars, lines, maps of cells, and kernels in time."""
+"""Bars, lines, and kernels in time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
-import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import LogNorm
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
-from numpy.typing import NDArray
 
-from roofline_helpers.chips import Chip
-from roofline_helpers.chips import chip as chip_of
 from roofline_helpers.common.checks import BadType, BadValue, mapping, quantity, single
-from roofline_helpers.common.dtypes import dtype as dtype_of
 from roofline_helpers.common.show import PREFIXES, si
 from roofline_helpers.plot.rooflines import legend_below, name_at_margin, name_bars
 from roofline_helpers.plot.style import (
     LINES,
     PALETTE,
     SMALL,
-    Job,
-    Jobs,
     axes_for,
-    contrast,
     log_scale,
     look_of,
-    named_jobs,
-    percent_text,
-    position,
-    short_names,
+    several,
     short_number,
     tint,
-    works_of,
 )
-from roofline_helpers.roofline import Roofline
 from roofline_helpers.work import Work
 
-# --- Charts that are no rooflines: shares as a heatmap, lines, bytes as bars ---------------------
+# --- Charts that are no rooflines: lines, and bytes as bars --------------------------------------
 
 BAR = 0.62
-"""Height of a bar of `traffic`, in rows."""
-
-
-def heatmap(
-    jobs: Jobs,
-    chips: Iterable[Chip | Roofline | str],
-    *,
-    dtype: Any = "bf16",
-    ax: Axes | None = None,
-) -> Axes:
-    """Draw the attainable share of peak, in percent, of each kernel (column) on each chip (row).
-
-    Parameters
-    ----------
-    jobs : jobs
-        Kernels, or plain intensities.
-    chips : sequence of Chip, Roofline, or names of chips
-        A chip without a peak for `dtype` gets "–".
-    dtype : str or data type
-        The peak that chips are held against. A Roofline brings its own.
-
-    Raises
-    ------
-    BadType, BadValue, UnknownName
-        No job or no chip; an unknown chip or data type; a kernel with matrix work in another data
-        type than the chips' peak, whose bytes would be wrong.
-
-    Examples
-    --------
-    >>> from roofline_helpers.work import matmul
-    >>> heatmap({"matmul": matmul(512, 512, 512)}, ["v5e", "v6e"]).get_xticklabels()[0].get_text()
-    'matmul'
-    """
-    import seaborn as sns  # here, as it brings SciPy's statistics with it: a second
-
-    kind = dtype_of(dtype)
-    named = named_jobs(jobs)
-    many = isinstance(chips, Iterable) and not isinstance(chips, str)
-    rows: list[Any] = list(chips) if many else [chips]
-    if not named or not rows:
-        raise BadValue(f"a heatmap needs kernels and chips, got {len(named)} and {len(rows)}")
-    known = [row if isinstance(row, Roofline) else chip_of(row) for row in rows]
-    shares = _shares(named, known, kind)
-    ax = axes_for(ax)
-    names, shared = short_names([entry.name for entry in known])
-    floor = max(float(np.nanmin(shares, initial=1.0)), 1e-4)
-    norm = LogNorm(min(floor, 0.1), 1)
-    colors = sns.color_palette("crest", as_cmap=True)
-    sns.heatmap(
-        shares,
-        norm=norm,
-        cmap=colors,
-        cbar=False,
-        linewidths=1.5,
-        linecolor=PALETTE["paper"],
-        xticklabels=[label for label, _ in named],
-        yticklabels=names,
-        ax=ax,
-    )
-    for (i, j), share in np.ndenumerate(shares):
-        cell = PALETTE["paper"] if np.isnan(share) else colors(norm(share))
-        color = "black" if contrast("black", cell) > contrast("white", cell) else "white"
-        ax.text(j + 0.5, i + 0.5, percent_text(share), ha="center", va="center", fontsize=9,
-                color=color, gid=f"cell:{i}:{j}")  # fmt: skip
-    ax.tick_params(length=0)
-    plt.setp(ax.get_yticklabels(), rotation=0)
-    plt.setp(ax.get_xticklabels(), rotation=40, ha="right", rotation_mode="anchor")
-    if not shared and all(isinstance(entry, Chip) for entry in known):
-        shared = kind
-    ax.set_xlabel(" ".join(["attainable, % of", shared, "peak"]).replace("  ", " "))
-    return ax
-
-
-def _shares(
-    named: Sequence[tuple[str, Job]], known: Sequence[Chip | Roofline], dtype: str
-) -> NDArray[np.float64]:
-    """Return attainable over peak of each job (column) on each chip (row); NaN without a peak."""
-    shares = np.full((len(known), len(named)), np.nan)
-    for i, entry in enumerate(known):
-        if isinstance(entry, Chip) and dtype not in {*entry.matrix, *entry.vector}:
-            continue
-        roof = entry.roofline(dtype) if isinstance(entry, Chip) else entry
-        for j, (label, job) in enumerate(named):
-            matrix = isinstance(job, Work) and np.any(np.greater(job.matrix_flops, 0))
-            if isinstance(entry, Chip) and isinstance(job, Work) and matrix and job.dtype != dtype:
-                raise BadValue(f"{label} is {job.dtype} work, held against {dtype} peaks")
-            shares[i, j] = position(label, job, roof)[1] / roof.peak
-    return shares
+"""Height of a bar, in rows."""
 
 
 def lines(
@@ -265,10 +164,9 @@ class _Piece(NamedTuple):
 
 
 def _pieces(kernels: Work | Sequence[Work]) -> list[_Piece]:
-    works = [kernels] if isinstance(kernels, Work) else works_of(kernels)
     return [
         _Piece(tensor, single(tensor, n * passes.get(tensor, 1)), hatch, i)
-        for i, job in enumerate(works)
+        for i, job in enumerate(several(kernels, Work))
         for group, passes, hatch in ((job.reads, job.passes, ""), (job.writes, {}, "////"))
         for tensor, n in group.items()
     ]
@@ -284,8 +182,7 @@ def _draw_bar(
         if j and row[j - 1].kernel != kernel:
             ax.plot([end, end], [i - 0.42, i + 0.42], color=PALETTE["ink"], lw=1.6,
                     gid=f"kernel:{name}:{kernel}")  # fmt: skip
-        ax.barh(i, n, left=end, height=BAR, facecolor=color, hatch=hatch, lw=0.6,
-                edgecolor=PALETTE["muted"], gid=f"bytes:{name}:{tensor}")  # fmt: skip
+        _bar(ax, i, end, end + n, color, hatch, f"bytes:{name}:{tensor}")
         if tensor in tints:
             named.append((i, end, end + n, tensor))
         end += n
@@ -296,34 +193,11 @@ def _draw_bar(
 
 # --- A compiled program in time: kernels in one row, exchanges between devices in the other ------
 
-BAR_HEIGHT = 0.62
-"""Height of a bar, in rows."""
-
 WIDE = 0.1
 """Share of the whole time from which on a bar gets a name."""
 
 
-class Span(Protocol):
-    """A kernel or an exchange from `start` to `end`, in seconds."""
-
-    @property
-    def role(self) -> str:
-        """What it does."""
-
-    @property
-    def lane(self) -> str:
-        """ "compute" or "network"."""
-
-    @property
-    def start(self) -> float:
-        """Seconds since the program began."""
-
-    @property
-    def end(self) -> float:
-        """Seconds since the program began."""
-
-
-def timeline(spans: Sequence[Span], *, ax: Axes | None = None) -> Axes:
+def timeline(spans: Sequence[Any], *, ax: Axes | None = None) -> Axes:
     """Draw when kernels and exchanges run: what of the network hides behind kernels, what shows.
 
     Parameters
@@ -366,7 +240,7 @@ def timeline(spans: Sequence[Span], *, ax: Axes | None = None) -> Axes:
     ax.set_xlim(0, length)
     _below(ax, length, "least time", "s", ticks=6)
     wide = [piece for piece in named if piece[2] - piece[1] > WIDE * length]
-    name_bars(ax, list({piece[:3]: piece for piece in wide}.values()), BAR_HEIGHT)
+    name_bars(ax, list({piece[:3]: piece for piece in wide}.values()), BAR)
     edge: dict[str, Any] = {"ec": PALETTE["muted"], "lw": 0.6}
     legend_below(
         ax,
@@ -380,11 +254,11 @@ def timeline(spans: Sequence[Span], *, ax: Axes | None = None) -> Axes:
 
 
 def _bar(ax: Axes, row: int, start: float, end: float, color: Any, hatch: str, gid: str) -> None:
-    ax.barh(row, end - start, left=start, height=BAR_HEIGHT, facecolor=color, hatch=hatch, lw=0.6,
+    ax.barh(row, end - start, left=start, height=BAR, facecolor=color, hatch=hatch, lw=0.6,
             edgecolor=PALETTE["muted"], gid=gid)  # fmt: skip
 
 
-def _parts(span: Span, busy: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float, bool]]:
+def _parts(span: Any, busy: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float, bool]]:
     """Yield the parts of an exchange: start, end, and whether no kernel runs meanwhile."""
     now = span.start
     for start, end in busy:

@@ -185,20 +185,8 @@ class Scene:
     frame: Pixels
     point: float
 
-    def key(self) -> tuple[bytes, ...]:
-        """Return what two scenes share if the same solution fits both."""
-        arrays = (
-            self.anchors,
-            self.sizes,
-            self.markers,
-            self.writing,
-            self.strokes,
-            self.frame,
-        )
-        return tuple(np.round(each, 6).tobytes() for each in arrays)
 
-
-class Places(NamedTuple):
+class Candidates(NamedTuple):
     """The candidate places of one name: their boxes, the leaders to them (NaN: none), the costs."""
 
     boxes: Pixels
@@ -234,7 +222,7 @@ def solve(scene: Scene) -> Outcome:
     return min(outcomes.values(), key=lambda outcome: float(outcome.costs.sum()))
 
 
-def greedy(order: Sequence[int], places: Sequence[Places], point: float) -> Outcome:
+def greedy(order: Sequence[int], places: Sequence[Candidates], point: float) -> Outcome:
     """Give each name, in this order, the cheapest place that is left."""
     taken = np.empty((0, 4))
     leads = np.empty((0, 4))
@@ -257,7 +245,7 @@ def greedy(order: Sequence[int], places: Sequence[Places], point: float) -> Outc
     return Outcome(paid, boxes)
 
 
-def _places(scene: Scene, n: int) -> Places:
+def _places(scene: Scene, n: int) -> Candidates:
     """Return the places of one name and what each costs, whatever the other names do."""
     anchor, (w, h), point, frame = scene.anchors[n], scene.sizes[n], scene.point, scene.frame
     boxes, order = _around(anchor, w, h, point)
@@ -284,7 +272,7 @@ def _places(scene: Scene, n: int) -> Places:
         + HARD * touches(boxes + pad, forbidden).sum(axis=1)
         + HARD * hits(leaders, np.vstack([scene.writing, foreign])).sum(axis=1)
     )
-    return Places(boxes, leaders, costs)
+    return Candidates(boxes, leaders, costs)
 
 
 def _around(anchor: Pixels, w: float, h: float, point: float) -> tuple[Pixels, Pixels]:
@@ -329,8 +317,6 @@ class Placer(AtDraw):
         self._key: Annotation | None = None
         self._numbered: list[int] = []  # labels for whose names there is no room
         self._inches: tuple[float, ...] = ()  # the figure's size for which that holds
-        self._solved_for: tuple[bytes, ...] = ()  # what was solved last, and how
-        self._solved = Outcome(np.empty(0), np.empty((0, 4)))
 
     def add(
         self, ax: Axes, x: float, y: float, text: str, shift: tuple[float, float]
@@ -420,7 +406,7 @@ class Placer(AtDraw):
     def _solve(
         self, ax: Axes, renderer: Any, groups: list[list[Label]], texts: list[str]
     ) -> Outcome:
-        """Return the cost and the box of each group's names; as before if nothing has moved."""
+        """Return the cost and the box of each group's names."""
         point = figure_of(ax).dpi / 72
         sizes = self._sizes(renderer, groups, texts)
         own = [label.made for label in self._labels]
@@ -434,9 +420,7 @@ class Placer(AtDraw):
             frame=np.array(ax.bbox.extents) + np.array([2, 2, -2, -2]) * point,
             point=point,
         )
-        if scene.key() != self._solved_for:
-            self._solved_for, self._solved = scene.key(), solve(scene)
-        return self._solved
+        return solve(scene)
 
     def _sizes(self, renderer: Any, groups: list[list[Label]], texts: list[str]) -> list[Pixels]:
         """Write each group's names into its first label; return their widths and heights."""

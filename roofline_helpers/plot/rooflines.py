@@ -41,12 +41,11 @@ from roofline_helpers.plot.style import (
     loose_line,
     named_jobs,
     need,
-    on_vector_only,
     percent_text,
     position,
     positions,
     rate_text,
-    roofs_of,
+    several,
     short_names,
     short_number,
 )
@@ -309,7 +308,8 @@ def roofline(
     points = positions(jobs, roof)
     measured = _measured(achieved, [name for name, _, _ in points])
     if vector is None:
-        vector = roof.vector is not None and any(on_vector_only(job) for _, job, _ in points)
+        only = [isinstance(job, Work) and not job.matrix_flops > 0 for _, job, _ in points]
+        vector = roof.vector is not None and any(only)
     if vector and roof.vector is None:
         raise BadValue(f"{roof.name} has no vector ceiling: make it with vector=")
     ax = axes_for(ax)
@@ -408,7 +408,7 @@ def compare(
     >>> compare([chip("v5e").roofline(), chip("v6e").roofline()]).get_xscale()
     'log'
     """
-    roofs = roofs_of(rooflines)
+    roofs = several(rooflines, Roofline)
     named = named_jobs(jobs)
     points = [[position(label, job, roof) for roof in roofs] for label, job in named]
     ax = axes_for(ax)

@@ -139,8 +139,6 @@ def rate_text(value: float) -> str:
 
 def percent_text(share: float) -> str:
     """Return a share in percent without its sign: "42", "4.2", "<0.1"."""
-    if np.isnan(share):
-        return "–"
     percent = 100 * share
     return f"{percent:.0f}" if percent >= 9.95 else f"{percent:.1f}" if percent >= 0.05 else "<0.1"
 
@@ -149,18 +147,6 @@ def tint(color: str, strength: float) -> tuple[float, ...]:
     """Return a colour mixed with paper."""
     mix = np.array(to_rgb(color)) * strength + np.array(to_rgb(PALETTE["paper"])) * (1 - strength)
     return tuple(float(c) for c in mix)
-
-
-def contrast(a: Any, b: Any) -> float:
-    """Return the contrast of two colours as WCAG 2 defines it, 1 to 21."""
-
-    def luminance(color: Any) -> float:
-        c = np.array(to_rgb(color))
-        linear = np.where(c <= 0.04045, c / 12.92, ((c + 0.055) / 1.055) ** 2.4)
-        return float(linear @ [0.2126, 0.7152, 0.0722])
-
-    high, low = sorted((luminance(a), luminance(b)), reverse=True)
-    return (high + 0.05) / (low + 0.05)
 
 
 # --- What the pictures take: kernels and intensities in any of their forms, and where they belong
@@ -234,36 +220,21 @@ def level_positions(
     return across, float(job.flops) / longest, stopping
 
 
-def on_vector_only(job: Job) -> bool:
-    """Tell whether a kernel has FLOPs for the vector unit and none for the matrix unit."""
-    return isinstance(job, Work) and bool(job.vector_flops > 0) and bool(job.matrix_flops == 0)
-
-
-def several(entries: Any, kind: type[T], what: str) -> list[T]:
+def several(entries: Any, kind: type[T]) -> list[T]:
     """Return one or several of a type as a list; raise for anything else, and for none."""
     members = list(entries) if isinstance(entries, Iterable) else [entries]
     for member in members:
         need(member, kind)
     if not members:
-        raise BadValue(f"at least one {what} is needed, got none")
+        raise BadValue(f"at least one {kind.__name__} is needed, got none")
     return members
-
-
-def works_of(entries: Any) -> list[Work]:
-    """Return one kernel or several as a list."""
-    return several(entries, Work, "kernel")
 
 
 def labelled_work(end: Any, label: str) -> tuple[str, Work]:
     """Return one end of a fusion arrow as (label, work): `label` where it brings none."""
     if isinstance(end, tuple) and len(end) == 2 and isinstance(end[0], str):
         label, end = end
-    return label, end if isinstance(end, Work) else total(*works_of(end))
-
-
-def roofs_of(entries: Any) -> list[Roofline]:
-    """Return one roofline or several as a list."""
-    return several(entries, Roofline, "roofline")
+    return label, end if isinstance(end, Work) else total(*several(end, Work))
 
 
 def short_names(names: Sequence[str]) -> tuple[list[str], str]:

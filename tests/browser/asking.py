@@ -53,7 +53,7 @@ def sheet() -> pages.Element:
             key="t-ex", hint="Count three matrices.", why="N/3", feedback=[(1024, "That is N.")]
         ),
         multi(),
-        questions.number("How many tokens?", solution=7, key="t-whole", integer=True, answer=8),
+        questions.number("How many tokens?", solution=7, key="t-whole", integer=True),
     )
 
 

@@ -70,7 +70,6 @@ PICTURES = {
         real("h100"), CHAIN, FUSED, steps={"2 kernels": rh.total(*HALVES)}, ax=ax
     ),
     "hierarchical": lambda ax: plot.hierarchical(DEEP, TILED, ax=ax),
-    "heatmap": lambda ax: plot.heatmap(JOBS, CHIPS[:12], ax=ax),
     "lines": lambda ax: plot.lines(
         N,
         {"square": SQUARE, "8 rows": rh.work.matmul(8, N, N).intensity},

@@ -7,7 +7,6 @@ import re
 from html import escape
 from typing import Any
 
-import numpy as np
 import pytest
 
 import roofline_helpers as rh
@@ -39,10 +38,9 @@ def sent(html: str) -> Any:
     ("changes", "error", "text"),
     [
         ({"question": " "}, BadValue, "question must not be empty"),
-        ({"options": {"a": "b"}}, BadType, "at least two answers"),
         ({"options": {"a": "b", "c": "b"}, "right": "a"}, BadValue, "its own feedback"),
         ({"right": "the badge"}, UnknownName, "Nearest: 'the batch'"),
-        ({"right": "the batch", "multi": True}, BadType, "multi=True"),
+        ({"right": ["the batch", "4096"]}, BadValue, "one option must be right"),
         ({"key": "Ai decode"}, BadValue, "'ai-decode', got 'Ai decode'"),
         ({"then": 3}, BadType, "then must be a table, a figure"),
     ],
@@ -55,13 +53,10 @@ def test_a_bad_choice_is_refused(changes: Any, error: type[Exception], text: str
 @pytest.mark.parametrize(
     ("changes", "error", "text"),
     [
-        ({"solution": "240"}, BadType, "solution must be a real number, got '240'"),
         ({"solution": float("nan")}, BadValue, "solution must be a finite number"),
         ({"tolerance": 0.1, "decades": 1}, BadValue, "tolerance or decades"),
         ({"feedback": [(240, "Close.")]}, BadValue, "would also meet the solution"),
-        ({"feedback": [120]}, BadType, "pairs of value and text"),
         ({"integer": True, "solution": 2.5}, BadValue, r"solution must be near a whole .* 2\.5"),
-        ({"answer": -1}, BadValue, "your answer must be at least 0, got -1"),
     ],
 )
 def test_a_bad_number_is_refused(changes: Any, error: type[Exception], text: str) -> None:
@@ -79,7 +74,7 @@ def test_text_is_escaped_everywhere() -> None:
     assert "<b onclick" not in html
     assert sent(number(why="It's >'> &.").markup())["why"] == "It's >'> &."
     assert f"<li>{escape(evil)}</li>" in html
-    assert "<b" not in number(unit="<b>", why="<b>", hint="<b>", answer=3).markup()
+    assert "<b" not in number(unit="<b>", why="<b>", hint="<b>").markup()
 
 
 def test_the_notebook_stores_html_and_text() -> None:
@@ -113,19 +108,6 @@ def test_the_answer_is_folded_with_the_reasons_and_not_in_the_text() -> None:
     assert pages.answer("t-number") == "240. Half of 481."
     with pytest.raises(UnknownName, match="Nearest: 't-number'"):
         pages.answer("t-numbers")
-
-
-def test_an_answer_from_the_notebook_is_checked_there_too() -> None:
-    assert "Right: 240 FLOP/byte." in number(answer=241, unit="FLOP/byte").plain
-    assert "Not yet. Half of it" in number(answer=240.5 / 2).plain
-    assert "Right" in number(answer=100, decades=0.5).plain
-    assert "Not yet" in number(answer=10, decades=0.5).plain
-    assert "Not yet" in number(answer=10_000, decades=0.5).plain
-    assert "Right" in number(answer=240.5, decades=0.5).plain
-    assert sent(number(answer=np.float32(2)).markup())["value"] == 2.0
-    assert "Right: 4." in number(solution=4.001, answer=4, integer=True).plain
-    assert "Right: -3." in number(solution=-3, answer=-3, smallest=-5, integer=True).plain
-    assert "Too small" in number(solution=0, answer=-3, smallest=-5).plain
 
 
 def test_the_script_is_plain_and_asks_for_nothing() -> None:

@@ -14,12 +14,9 @@ from roofline_helpers import kernels
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("hasty")]  # kernels are interpreted
 
 
-def visible(q_len: int, kv_len: int, causal: bool, mask: Any) -> Any:
-    seen = np.zeros((q_len, kv_len)) if mask is None else mask
-    if not causal:
-        return seen
+def visible(q_len: int, kv_len: int, causal: bool) -> Any:
     later = np.arange(kv_len) > np.arange(q_len)[:, None] + kv_len - q_len
-    return np.where(later, -np.inf, seen)
+    return np.where(later & causal, -np.inf, 0)
 
 
 def plain_attention(q: Any, k: Any, v: Any, hidden: Any) -> tuple[Any, Any]:
@@ -34,37 +31,29 @@ def plain_attention(q: Any, k: Any, v: Any, hidden: Any) -> tuple[Any, Any]:
     return jnp.einsum("bhqk,bhkd->bhqd", weights, v), scores
 
 
-# layout, (batch, heads, kv_heads, q_len, kv_len, head_dim), type, causal, mask, blocks
+# layout, (batch, heads, kv_heads, q_len, kv_len, head_dim), type, causal, blocks
 ATTENTIONS = [
-    ("tpu", (1, 1, 1, 1, 1, 1), "float32", False, None, None),
-    ("gpu", (1, 2, 1, 1, 17, 5), "bfloat16", True, None, None),
-    ("gpu", (2, 4, 2, 37, 51, 20), "float32", True, "bool", kernels.Blocks(q=16, kv=16)),
-    ("tpu", (1, 2, 2, 130, 140, 8), "float32", True, None, kernels.Blocks(q=128, kv=128)),
-    ("tpu", (2, 2, 1, 33, 200, 16), "bfloat16", False, "heads", kernels.Blocks(q=128, kv=128)),
-    ("gpu", (1, 1, 1, 70, 20, 16), "float16", True, None, kernels.Blocks(q=16, kv=16)),
+    ("tpu", (1, 1, 1, 1, 1, 1), "float32", False, None),
+    ("gpu", (1, 2, 1, 1, 17, 5), "bfloat16", True, None),
+    ("gpu", (2, 4, 2, 37, 51, 20), "float32", True, kernels.Blocks(q=16, kv=16)),
+    ("tpu", (1, 2, 2, 130, 140, 8), "float32", True, kernels.Blocks(q=128, kv=128)),
+    ("tpu", (2, 2, 1, 33, 200, 16), "bfloat16", False, kernels.Blocks(q=128, kv=128)),
+    ("gpu", (1, 1, 1, 70, 20, 16), "float16", True, kernels.Blocks(q=16, kv=16)),
     # blocks before the diagonal, on it and beyond; wider than high, and higher than wide
-    ("gpu", (1, 1, 1, 100, 133, 16), "float32", True, None, kernels.Blocks(q=16, kv=32)),
-    ("gpu", (1, 1, 1, 133, 133, 16), "float32", True, None, kernels.Blocks(q=64, kv=16)),
+    ("gpu", (1, 1, 1, 100, 133, 16), "float32", True, kernels.Blocks(q=16, kv=32)),
+    ("gpu", (1, 1, 1, 133, 133, 16), "float32", True, kernels.Blocks(q=64, kv=16)),
 ]
 
 
-@pytest.mark.parametrize(("layout", "shape", "dtype", "causal", "masked", "blocks"), ATTENTIONS)
+@pytest.mark.parametrize(("layout", "shape", "dtype", "causal", "blocks"), ATTENTIONS)
 def test_attention_and_its_gradients(
-    layout: str, shape: Any, dtype: str, causal: bool, masked: str | None, blocks: Any
+    layout: str, shape: Any, dtype: str, causal: bool, blocks: Any
 ) -> None:
     batch, heads, kv_heads, q_len, kv_len, width = shape
     rng = np.random.default_rng(shape)
     q, do = (jnp.asarray(rng.normal(size=(batch, heads, q_len, width)), dtype) for _ in range(2))
     k, v = (jnp.asarray(rng.normal(size=(batch, kv_heads, kv_len, width)), dtype) for _ in "kv")
-    mask, added = None, None
-    if masked == "bool":
-        seen = rng.random((batch, 1, q_len, kv_len)) > 0.4
-        seen[:, :, 3] = False  # a row that sees nothing
-        mask, added = jnp.asarray(seen), np.where(seen, 0, -np.inf)
-    elif masked == "heads":  # one for each head, floats, the same for all queries
-        added = np.where(rng.random((heads, 1, kv_len)) > 0.4, 0.5, -np.inf)
-        mask = jnp.asarray(added, dtype)
-    hidden = visible(q_len, kv_len, causal, added)
+    hidden = visible(q_len, kv_len, causal)
 
     def reference(q: Any, k: Any, v: Any, do: Any) -> Any:
         def run(*qkv: Any) -> Any:
@@ -76,7 +65,7 @@ def test_attention_and_its_gradients(
     def both(q: Any, k: Any, v: Any, do: Any) -> Any:
         def run(*qkv: Any) -> Any:
             return kernels.attention(
-                *qkv, causal=causal, mask=mask, layout=layout, blocks=blocks, interpret=True
+                *qkv, causal=causal, layout=layout, blocks=blocks, interpret=True
             )
 
         o, pull = jax.vjp(run, q, k, v)
@@ -87,7 +76,7 @@ def test_attention_and_its_gradients(
         scores, *wanted = map(np.asarray, every)
     results = compiled_quickly(both, q, k, v, do)
     blind = ~np.isfinite(scores).any(axis=-1)
-    assert blind.any() == (masked == "bool" or q_len > kv_len)
+    assert blind.any() == (causal and q_len > kv_len)
     assert not wide(results[0])[blind].any()
     assert not wide(results[1])[blind].any()
     for result, reference in zip(results, wanted, strict=True):

@@ -19,7 +19,6 @@ from kernel_suite import (
     x64,
 )
 
-import roofline_helpers as rh
 from roofline_helpers import kernels
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("hasty")]  # kernels are interpreted
@@ -122,14 +121,3 @@ def test_bool_and_integer_masks_agree() -> None:
         for m in (mask, mask.astype(bool), mask.astype("bfloat16"))
     ]
     assert all(np.array_equal(first, each) for each in others)
-
-
-def test_work_of_the_chain() -> None:
-    four, one = kernels.chain_work(1024, 512, fused=False), kernels.chain_work(1024, 512)
-    assert isinstance(four, tuple)
-    assert isinstance(one, rh.Work)
-    tensor, vectors = 1024 * 512 * 2, 2 * 512 * 2
-    assert [job.bytes for job in four] == [2 * tensor + vectors, 2 * tensor, *[3 * tensor] * 2]
-    assert one.bytes == 4 * tensor + vectors
-    assert one.flops == sum(job.flops for job in four)
-    assert kernels.chain_work(1024, 512, mask="int8").bytes == one.bytes - tensor // 2

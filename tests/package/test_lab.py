@@ -5,13 +5,11 @@ from __future__ import annotations
 import functools
 import re
 from importlib import resources
-from typing import Any
 
 import pytest
 
 import roofline_helpers as rh
 from roofline_helpers import pages, plot, serving
-from roofline_helpers.common.checks import BadType, BadValue, UnknownName
 from roofline_helpers.common.show import significant
 from roofline_helpers.pages.briefs import BRIEFS, COUNTED, judge, search
 from roofline_helpers.pages.instruments import first_compute_bound
@@ -33,29 +31,6 @@ def made(kind: str) -> pages.Element:
     """An element, made once for all tests: a lab takes seconds."""
     element: pages.Element = ALL[kind]()
     return element
-
-
-HALF = rh.chip("v7x").per_device()
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "says"),
-    [
-        (lambda: pages.point("h1000"), UnknownName, "Nearest"),
-        (lambda: pages.point("v7x", [1, 2]), BadType, "one number"),
-        (lambda: pages.point("v7x", dtype="int4"), UnknownName, "int4"),
-        (lambda: pages.matmul("h100", 0), BadValue, "whole number"),
-        (lambda: pages.ridges("v7x"), BadType, "one to four"),
-        (lambda: pages.chain(rows=1.5), BadValue, "whole"),
-        (lambda: pages.sharding("t4"), UnknownName, "v5e, v5p"),
-        (lambda: pages.sharding("h200", 3), BadValue, "one of [1, 2, 4, 8], got 3"),
-        (lambda: pages.matmul(key="Not a key"), BadValue, "key"),
-        (lambda: pages.point(HALF), BadValue, "needed, such as rh.chip('v7x'), got a changed one"),
-    ],
-)
-def test_bad_arguments_say_what_is_allowed(call: Any, error: type[Exception], says: str) -> None:
-    with pytest.raises(error, match=re.escape(says)):
-        call()
 
 
 def test_the_story_of_the_memory_wall_is_measured() -> None:

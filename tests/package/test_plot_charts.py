@@ -1,4 +1,4 @@
-"""The numbers that heatmaps, lines and traffic draw."""
+"""The numbers that lines and traffic draw."""
 
 from __future__ import annotations
 
@@ -6,35 +6,11 @@ import itertools
 
 import numpy as np
 import pytest
-from plot_suite import CHAIN, CHIPS, FUSED, JOBS, ROOF, SQUARE, TWINS, N, by_gid, real, shown
+from plot_suite import CHAIN, FUSED, SQUARE, N, by_gid, shown
 
 from roofline_helpers import BadType, BadValue, plot
-from roofline_helpers.plot.style import contrast
 
 pytestmark = pytest.mark.usefixtures("own_style")
-
-
-def test_heatmap_writes_the_share_of_peak():
-    axes = plot.heatmap({"matmul": TWINS["matmul 600"], "ai 1": 1.0}, ["v7x", "t4", ROOF])
-    cells = {text.get_gid(): text.get_text() for text in axes.texts}
-    v7x = real("v7x")
-    assert cells["cell:0:0"] == f"{100 * v7x.attainable(TWINS['matmul 600']) / v7x.peak:.0f}"
-    assert cells["cell:0:1"] == f"{100 / v7x.ridge:.1f}"
-    assert (cells["cell:1:0"], cells["cell:1:1"]) == ("–", "–")  # the T4 has no bf16
-    assert (cells["cell:2:0"], cells["cell:2:1"]) == ("100", "1.0")
-    assert axes.collections[0].get_array().size == 6
-    assert plot.heatmap(JOBS, CHIPS).get_xlabel() == "attainable, % of bf16 peak"
-
-
-def test_heatmap_cells_can_be_read():
-    axes = plot.heatmap(JOBS, CHIPS)
-    mesh = axes.collections[0]
-    colors = mesh.cmap(mesh.norm(mesh.get_array()))
-    flat = colors.reshape(len(CHIPS), len(JOBS), 4)
-    for text in axes.texts:
-        _, i, j = text.get_gid().split(":")
-        if text.get_text() != "–":
-            assert contrast(text.get_color(), flat[int(i), int(j)]) >= 4.5
 
 
 def test_lines_draw_the_values_and_name_them():

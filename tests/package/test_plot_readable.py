@@ -55,8 +55,8 @@ def test_pictures_make_their_own_axes_and_leave_the_defaults_alone():
     before = dict(mpl.rcParams)
     overlaps = {
         name: text_overlaps(PICTURES[name](None).figure)
-        for name in ("roofline, one job", "compare three", "fusion", "hierarchical", "heatmap",
-                     "lines", "traffic")
+        for name in ("roofline, one job", "compare three", "fusion", "hierarchical", "lines",
+                     "traffic")
     }  # fmt: skip
     assert not any(overlaps.values()), overlaps
     assert dict(mpl.rcParams) == before

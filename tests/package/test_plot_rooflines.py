@@ -150,7 +150,7 @@ def test_hierarchical_draws_each_level_at_its_own_intensity():
         (lambda: plot.roofline(ROOF, {"a": [1, 2]}), BadType, "one number"),
         (lambda: plot.roofline(ROOF, rh.work.elementwise(9, flops=0)), BadValue, "no FLOPs"),
         (lambda: plot.roofline(ROOF, ax="ax"), BadType, "Axes is needed"),
-        (lambda: plot.compare([]), BadValue, "at least one roofline"),
+        (lambda: plot.compare([]), BadValue, "at least one Roofline"),
         (lambda: plot.fusion(ROOF, 3, FUSED), BadType, "Work is needed, got 3"),
         (lambda: plot.traffic({"a": [1]}), BadType, "Work is needed"),
     ],
