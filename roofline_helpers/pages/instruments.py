@@ -391,9 +391,9 @@ def your_kernel() -> Element:
     """
     chosen, roof = start_of("h100")
     start = {**YOUR_KERNEL, **chosen, "kind": "matmul"}
-    sides = [YOUR_KERNEL[side] for side in "mnk"]
-    job = work.matmul(*sides, dtype=start["dtype"])
-    verdict = verdicts.verdict(job, "h100", name=f"{' × '.join(map(str, sides))} matmul")
+    m, n, k = (YOUR_KERNEL[side] for side in "mnk")
+    job = work.matmul(m, n, k, start["dtype"])
+    verdict = verdicts.verdict(job, "h100", name=f"{m} × {n} × {k} matmul")
     rows = [matmul_row(roof, start["dtype"], side) for side in (128, 512, 1024, 2048, 8192)]
     floors = {"tpu": verdicts.assumed_floor("tpu"), "other": verdicts.assumed_floor("gpu")}
     plain = (
