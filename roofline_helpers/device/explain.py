@@ -366,7 +366,8 @@ def explain(
     fn : callable or path
         What `analyze` takes: a plain function, one that `jax.jit`, `equinox.filter_jit` or
         `flax.nnx.jit` made, or an executable (``.lower(…).compile()``). Or the folder of a trace
-        from elsewhere (``jax.profiler.trace``), which needs no arguments.
+        from elsewhere (``jax.profiler.trace``), which needs no arguments: its complete steps are
+        explained, on the device that is busy for longest.
     *args, **kwargs
         What it is called with: arrays, pytrees of them, Equinox and NNX modules.
     work : Work or sequence of Work, optional
@@ -571,7 +572,7 @@ class Task:
         windows = [run.end - run.start for run in trace.runs] or whole
         runs = tuple(each / queue for each in windows)
         if trace.platform == "tpu":
-            notes.append("TPU traces are read by their format, which was tried on one of a v6e")
+            notes.append("a TPU's trace: reading them was tried on one of a single v6e")
         told = Explanation(
             name=self.name or folder.name,
             arguments=(),

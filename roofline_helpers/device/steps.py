@@ -64,7 +64,7 @@ def named(trace: Trace, programs: Mapping[str, Program]) -> Trace:
     known: dict[str, set[tuple[str, int | None, str]]] = {}
     for program, number in ran:
         there = programs.get(f"{program}({number})") or programs.get(program)
-        for op in there.rows if there is not None else ():
+        for op in (*there.sites, *there.wrapped) if there is not None else ():
             known.setdefault(re.sub(r"\W", "_", op), set()).add((program, number, op))
 
     def of(event: Event) -> Event:

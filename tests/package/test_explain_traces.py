@@ -1,17 +1,38 @@
-"""Traces from elsewhere: real ones of an H200, broken ones, and what they carry along."""
+"""Traces from elsewhere: real ones of an H200, plain ones of this CPU, made up and broken ones."""
 
 from __future__ import annotations
 
 import gzip
+import math
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
+from jax.profiler import ProfileData
 
 import roofline_helpers as rh
-from roofline_helpers.device import CannotProfile, Explanation
+from roofline_helpers import cli
+from roofline_helpers.device import CannotProfile, Explanation, explain
+from roofline_helpers.device.ceilings import Ceilings
 from roofline_helpers.device.explain import dtypes
 from roofline_helpers.device.program import Program
-from roofline_helpers.device.trace import programs_dumped, programs_in, read_trace
+from roofline_helpers.device.rows import join
+from roofline_helpers.device.steps import named, prepared
+from roofline_helpers.device.trace import (
+    Event,
+    Span,
+    Trace,
+    programs_dumped,
+    programs_in,
+    read_trace,
+)
 
 TRACES = Path(__file__).parent / "data" / "traces"
 
@@ -105,3 +126,157 @@ def test_what_is_no_trace_says_so(tmp_path: Path, content: bytes | None, reason:
         file.write_bytes(content)
     with pytest.raises(CannotProfile, match=reason):
         rh.explain(file)
+
+
+# --- what others record: loops that only queue their steps, many devices, graphs, no program ------
+
+
+def test_kernels_in_cuda_graphs_get_their_instructions_back(traces: Path) -> None:
+    trace = read_trace(traces / "h200-scan.xplane.pb")
+    programs = programs_in(trace)
+    hidden = [
+        replace(event, op="command_buffer_1", label=event.label or event.op)
+        for event in trace.events
+    ]
+    graphs = replace(trace, devices={trace.device: hidden})
+    found = named(graphs, programs).events
+    fused = [(a, b) for a, b in zip(trace.events, found, strict=True) if b.label == a.op]
+    assert len(fused) > 80
+    assert all(a.op == b.op for a, b in fused)
+    trace, notes = prepared(graphs, programs)
+    assert "complete steps" in notes[0]
+    joined = join(trace, programs, Ceilings(None, None), 3)
+    assert any(row.name.startswith("nvjet") for row in joined.rows)
+    assert "xla_gpu_enable_command_buffer" in joined.notes[0]
+
+
+def test_a_trace_without_programs_has_times_and_says_so(
+    traces: Path, scan: Explanation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = sys.modules["roofline_helpers.device.explain"]
+    monkeypatch.setattr(module, "programs_in", lambda trace: {})
+    why = rh.explain(traces / "h200-scan.xplane.pb", queue=3)
+    assert why.wall == scan.wall
+    assert why.covered == pytest.approx(scan.covered)
+    assert why.roof is None
+    assert any("no compiled program (HLO)" in note for note in why.notes)
+
+
+def loop_of_steps(devices: int = 2, steps: int = 6) -> Trace:
+    """Return steps of 10 s that a host has queued within the first second.
+
+    A matmul takes 4 s, and so does an exchange that begins in its middle; 1 s after the exchange
+    a kernel of 2 s runs, followed by a sum on its own stream. The second device computes slower.
+    """
+    planes = {}
+    for device in range(devices):
+        kernels = [
+            ("fusion.1", 0.0, 4.0 + device, "compute"),
+            ("all-gather-start.2", 2.0, 6.0, "exchange"),
+            ("fusion.3", 7.0, 9.0 - device, "compute"),
+            ("all-reduce.4", 9.0, 9.5, "compute"),
+        ]
+        planes[f"/device:GPU:{device}"] = [
+            Event(op, "jit_step", 5 + 10 * n + start, 5 + 10 * n + end, line)
+            for n in range(steps)
+            for op, start, end, line in kernels
+        ][1:]  # recording began within a step
+    marked = [Span("train", 0.2 * n, 0.2 * n + 0.1) for n in range(50)]
+    return Trace("gpu", planes, marked, [], Path("loop.xplane.pb"))
+
+
+def test_steps_of_a_loop_that_only_queues_them_are_those_of_the_device() -> None:
+    trace, (which, idle, exchanges) = prepared(loop_of_steps(), {})
+    assert [run.end - run.start for run in trace.runs] == pytest.approx([10] * len(trace.runs))
+    assert len(trace.runs) % 2 == 1
+    assert "from one start of jit_step to the next" in which
+    # 1.5 s of 10 by the union, though kernels' own times add up to more than the step
+    assert "/device:GPU:0 is idle for 15.0% of its steps" in idle
+    assert "all 2 devices for 15.0% to 25.0%" in idle
+    # 4 s of the all-gather and 0.5 s of the all-reduce; 2 s and 0.5 s nothing else runs
+    assert "4.5 s of a step, and 2.5 s of that nothing else runs" in exchanges
+    assert "11% runs on the stream of the other kernels" in exchanges
+    rows = {row.name: row for row in join(trace, {}, Ceilings(None, None), 1).rows}
+    assert rows["all-gather-start.2"].seconds == pytest.approx(2)
+    assert rows["all-gather-start.2"].busy == pytest.approx(4)
+    assert rows["fusion.1"].seconds == pytest.approx(4)
+    assert math.fsum(row.seconds for row in rows.values()) == pytest.approx(10)
+
+
+TPU = """planes { name: "%s"
+  event_metadata { key: 1 value { id: 1 name: "jit_step(77)" } }
+  event_metadata { key: 2 value { id: 2 name: "%%fusion.3 = bf16[8]{0} fusion(%%p), kind=kLoop" } }
+  event_metadata { key: 3 value { id: 3 name: "%%copy-start.1 = (bf16[8]) copy-start(%%p)" } }
+  lines { name: "XLA Modules" events { metadata_id: 1 offset_ps: 0 duration_ps: 9000000 }
+                              events { metadata_id: 1 offset_ps: 10000000 duration_ps: 9000000 } }
+  lines { name: "XLA Ops" events { metadata_id: 2 offset_ps: 0 duration_ps: 4000000 }
+                          events { metadata_id: 2 offset_ps: 10000000 duration_ps: 4000000 } }
+  lines { name: "Async XLA Ops" events { metadata_id: 3 offset_ps: 1000000 duration_ps: 5000000 }
+                          events { metadata_id: 3 offset_ps: 11000000 duration_ps: 5000000 } } }
+"""
+"""As JAX 0.10 writes it on a v6e: another line than that of the instructions has their program."""
+
+
+def test_instructions_of_a_tpu_belong_to_the_program_that_runs(tmp_path: Path) -> None:
+    names = ("/device:TPU:0", "/device:TPU:1", "/device:TPU:0 SparseCore 0")
+    text = "".join(TPU % name for name in names)
+    file = tmp_path / "host.xplane.pb"
+    file.write_bytes(ProfileData.text_proto_to_serialized_xspace(text))
+    trace = read_trace(tmp_path)
+    assert list(trace.devices) == list(names[:2])
+    assert {(e.op, e.program, e.number) for e in trace.events} == {
+        ("fusion.3", "jit_step", 77),
+        ("copy-start.1", "jit_step", 77),
+    }
+    why = explain(tmp_path)
+    assert why.wall == pytest.approx(10e-6)
+    seconds = {row.name: row.seconds for row in why.rows}
+    assert seconds["fusion.3"] == pytest.approx(4e-6)
+    assert seconds["copy-start.1"] == pytest.approx(2e-6)  # 3 of its 5 µs are hidden
+
+
+def sleeping(seconds: float) -> Callable[[Any], Any]:
+    def nap(x: Any) -> Any:
+        time.sleep(seconds)
+        return np.asarray(x)
+
+    return lambda x: jax.pure_callback(nap, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+
+def naps(x: Any) -> Any:
+    """Return something after 0.15 s that a busy machine doesn't make longer."""
+    return sleeping(0.05)(jnp.tanh(sleeping(0.1)(x) @ x))
+
+
+def matmuls(x: Any) -> Any:
+    for _ in range(8):
+        x = jnp.tanh(x @ x)
+    return x
+
+
+@pytest.mark.parametrize(
+    ("f", "side"), [(naps, 64), pytest.param(matmuls, 1024, marks=pytest.mark.weekly)]
+)
+def test_a_plain_trace_reads_as_a_live_run(
+    f: Callable[[Any], Any], side: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    x = jnp.full((side, side), 1e-3)
+    run = jax.jit(f)
+    run(x).block_until_ready()
+    with jax.profiler.trace(str(tmp_path)):
+        for _ in range(8):
+            run(x).block_until_ready()
+    roof = rh.Roofline(1e11, 1e10)
+    plain, live = explain(tmp_path), explain(f, x, ceilings=roof, queue=1, progress=False)
+    assert "7 complete steps" in plain.notes[0]
+    assert plain.covered == pytest.approx(live.covered, rel=0.02)
+    assert [row.name for row in plain.kernels] == [row.name for row in live.kernels]
+    for ours, theirs in zip(plain.kernels, live.kernels, strict=True):
+        assert (ours.flops, ours.bytes, ours.source) == (theirs.flops, theirs.bytes, theirs.source)
+        if ours.seconds > 0.05 * plain.wall:
+            assert ours.seconds == pytest.approx(theirs.seconds, rel=0.02)
+    table = plain.compare(live)
+    assert table.loc["the call", "before ms"] == pytest.approx(plain.wall * 1e3)
+    assert table.iloc[:-1].sum()["after ms"] == pytest.approx(live.wall * 1e3)
+    assert cli.main(["compare", str(tmp_path), str(tmp_path)]) == 0
+    assert "the call" in capsys.readouterr().out
