@@ -5,19 +5,16 @@ more memory levels (byte/s) and, where they are known, a second peak for the vec
 bandwidth of the network, and the floor: seconds that a launch costs. Anything `Counted` can be held
 against it: FLOPs by unit, and bytes by memory level, as `roofline_helpers.work` counts them by hand
 and `roofline_helpers.xla` reads them from a compiled program. A `Kernel` is such a count on a
-roofline, launched once or many times. An `EnergyRoofline` adds what FLOPs, bytes and seconds cost
-in joules.
+roofline, launched once or many times.
 
 Source: S. Williams, A. Waterman, D. Patterson, "Roofline: an insightful visual performance model
 for multicore architectures", Communications of the ACM 52(4), 2009, doi:10.1145/1498765.1498785.
 """
 
-from roofline_helpers.roofline.energy import EnergyRoofline
 from roofline_helpers.roofline.model import Counted, Kernel, Roofline
 
 __all__ = [
     "Counted",
     "Roofline",
     "Kernel",
-    "EnergyRoofline",
 ]

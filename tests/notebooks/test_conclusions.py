@@ -18,7 +18,6 @@ from roofline_helpers.common.show import significant
 from roofline_helpers.device import ladder
 from roofline_helpers.models import LLAMA_3_8B
 from roofline_helpers.pages.labs import TODAY
-from roofline_helpers.roofline import EnergyRoofline
 from tools import books
 from tools.notebooks import run as notebooks
 
@@ -313,47 +312,37 @@ def test_fp8_is_a_fast_kernel_behind_a_slow_transpose() -> None:
     assert not {"fp8", "int8"} & {*rh.chip("h200").reached.matrix}
 
 
-def test_an_fp8_flop_costs_half_of_a_bf16_flop_and_the_transpose_half_as_much_again() -> None:
-    record = rh.device.measured()["h100"]
+def test_energy_is_time_at_the_power_limit_by_type_by_size_and_by_contents() -> None:
+    record = rh.device.measured()["h200"]
 
-    def joules(name: str) -> float:
-        sample = record.sample(f"matmul 8192×8192×8192 {name}")
-        return float(sample.state["power"] * sample.seconds)
+    def read(name: str) -> tuple[float, float, float]:
+        """Joules per FLOP, watts, and the clock that the SMs counted."""
+        one = record.sample(f"matmul {name}, clock counted", "jax")
+        power = one.state["power"]
+        return power * one.seconds / one.flops, power, one.state["clock"]
 
-    stored = joules("fp8, B transposed, compiler's choice")
-    for bf16 in ("bf16", "bf16, B transposed, cuBLASLt"):
-        assert 0.45 < stored / joules(bf16) < 0.55
-    assert joules("fp8") == pytest.approx(1.5 * stored, rel=0.02)
-    assert f"{joules('fp8'):.2f} J in place of {stored:.2f}" in prose("what-a-joule-buys")
-
-
-def test_matmuls_around_the_ridge_all_run_at_the_power_limit() -> None:
-    record, chip = rh.device.measured()["h200"], rh.chip("h200")
-    assert chip.clock
-    rows = {
-        (int(s.name.split()[1].split("×")[0]), s.source): s
-        for s in record.group("clocks")
-        if "×8192×8192 bf16" in s.name and not s.name.startswith("matmul 8192")
+    large = read("8192×8192×8192 bf16")
+    for dtype in ("fp8", "int8"):
+        assert 0.45 < read(f"8192×8192×8192 {dtype}, B transposed")[0] / large[0] < 0.55
+    assert read("4096×4096×4096 fp32")[0] > 10 * large[0]
+    rows = {m: read(f"{m}×8192×8192 bf16") for m in (64, 128, 192, 256, 384, 512, 1024)}
+    assert all(watts > 0.97 * 700 for _, watts, _ in rows.values())
+    assert min(rows, key=lambda m: rows[m][2]) == 192
+    assert f"{rows[192][2] / 1e9:.2f} GHz" in prose("measure")
+    contents = {
+        step.rung.removeprefix("product of "): step.why.energy
+        for step in ladder.committed()["contents"].steps
+        if step.why
     }
-    assert {size for size, _ in rows} == {64, 128, 192, 256, 384, 512, 1024}
-    assert all(s.state["power"] > 0.97 * 700 for s in rows.values())
-    lowest = min(rows, key=lambda key: rows[key].state["clock"])
-    assert lowest == (192, "torch")
-    assert f"{rows[lowest].state['clock'] / 1e9:.2f} GHz" in prose("what-a-joule-buys")
-
-    def busy(size: int, source: str) -> float:
-        one = rows[size, source]
-        return float(one.rate / chip.peak("bf16").value * chip.clock.value / one.state["clock"])
-
-    assert 0.78 < busy(192, "torch") < 0.82
-    assert all(0.9 < busy(size, "torch") < 0.95 for size in (512, 1024))
-    # a call from Python takes as long as a matmul of 64 rows
-    assert 0.9 < record.sample("matmul 64×64×64 bf16").seconds / rows[64, "jax"].seconds < 1.2
-    stream = record.sample("read 4 GiB fp32, clock counted")
-    assert stream.state["power"] == pytest.approx(700, rel=0.01)
-    limited = EnergyRoofline(record.roofline("bf16"), 0.792e-12, 136e-12, 123, limit=700)
-    above = [s.rate / limited.flops_per_second(s.intensity) for s in rows.values()]
-    assert min(above) > 1
+    random, zeros = contents["random"], contents["zeros"]
+    assert random
+    assert zeros
+    assert 0.45 < zeros.joules / random.joules < 0.55
+    assert zeros.watts < 0.7 * 700 < 0.97 * 700 < random.watts
+    chip = rh.chip("h200")
+    assert chip.clock
+    assert zeros.clock == pytest.approx(chip.clock.value, rel=0.02)
+    assert chip.peak("bf16").value == pytest.approx(132 * 4096 * chip.clock.value, rel=1e-3)
 
 
 def test_fp8_steps_on_h100s_agreed_better_with_the_wrong_ceiling() -> None:

@@ -1,55 +1,18 @@
-"""Joules: the model's identities, and whose joules they are."""
+"""Joules of a call: whose they are, and how they are counted by what stands in for NVML."""
 
 from __future__ import annotations
 
 import ctypes
 import sys
 import types
+from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 
-from roofline_helpers.device import ladder
+from roofline_helpers.device import ladder, runner
 from roofline_helpers.device.machine import open_nvml
-from roofline_helpers.device.runner import _counter, _joules
-from roofline_helpers.roofline import EnergyRoofline, Roofline
-
-ROOF = Roofline(100e12, {"hbm": 1e12})
-COST = EnergyRoofline(ROOF, per_flop=2e-12, per_byte=100e-12, idle=50.0)
-CAPPED = EnergyRoofline(ROOF, 2e-12, 100e-12, 50.0, limit=200.0)
-
-
-def test_joules_add_up_where_times_overlap() -> None:
-    flops, moved = 100e12, 1e12
-    assert COST.seconds(flops, moved) == 1
-    assert COST.joules(flops, moved) == pytest.approx(200 + 100 + 50)
-    assert COST.joules(flops, moved, 2.0) == pytest.approx(200 + 100 + 100)
-    assert COST.joules(0, moved) == pytest.approx(100 + 50)
-    assert COST.balance == 50  # FLOP/byte: half the ridge
-
-
-def test_the_arch_has_no_corner_and_half_its_height_at_the_balance() -> None:
-    still = EnergyRoofline(ROOF, 2e-12, 100e-12, idle=0.0)
-    most = 1 / still.per_flop
-    assert still.flops_per_joule(still.balance) == pytest.approx(most / 2)
-    intensity = np.geomspace(0.1, 1e5, 200)
-    arch = COST.flops_per_joule(intensity)
-    assert (np.diff(arch) > 0).all()
-    assert arch[-1] < 1 / (COST.per_flop + COST.idle / ROOF.peak)
-    rate = COST.flops_per_second(intensity)
-    assert rate == pytest.approx(ROOF.attainable(intensity))
-    assert COST.watts(intensity) == pytest.approx(rate / arch)
-
-
-def test_power_is_most_at_the_ridge_and_the_limit_cuts_it_there() -> None:
-    intensity = np.geomspace(1, 1e4, 401)
-    watts = COST.watts(intensity)
-    assert intensity[watts.argmax()] == pytest.approx(ROOF.ridge, rel=0.03)
-    assert COST.watts(ROOF.ridge) == pytest.approx(50 + 200 + 100)
-    assert CAPPED.watts(intensity).max() == pytest.approx(200)
-    assert CAPPED.flops_per_second(ROOF.ridge) == pytest.approx(50e12)  # 150 W above idle, not 300
-    assert CAPPED.flops_per_second(1.0) == ROOF.attainable(1.0)  # far from the ridge it never binds
+from roofline_helpers.device.runner import _counter, _idle_watts, _joules, energy_of
 
 
 class Driver:
@@ -123,3 +86,45 @@ def test_a_busy_gpu_takes_more_than_an_idle_one() -> None:
     ]
     assert len(readings) >= 7
     assert all(one.watts > 3 * one.idle for one in readings)
+
+
+class Meter:
+    """NVML's counter and power meter: each call of the program costs three joules."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.asked = 0
+
+    def run(self, queue: int) -> None:
+        self.calls += queue
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle: Any) -> int:
+        return 3000 * self.calls
+
+    def nvmlDeviceGetPowerUsage(self, handle: Any) -> int:
+        self.asked += 1
+        return 75_000
+
+
+@pytest.fixture
+def meter(monkeypatch: pytest.MonkeyPatch) -> Iterator[Meter]:
+    meter = Meter()
+    handle = ctypes.pointer(ctypes.c_int(0))  # as pynvml's: it can't be hashed
+    monkeypatch.setattr(runner, "open_nvml", lambda: (meter, handle))
+    monkeypatch.setattr(runner, "LOOP", 0.05)
+    now = iter(range(10**6))
+    monkeypatch.setattr(runner, "perf_counter", lambda: next(now) / 100)
+    monkeypatch.setattr(runner, "sleep", lambda seconds: None)
+    _idle_watts.cache_clear()
+    yield meter
+    _idle_watts.cache_clear()
+
+
+def test_joules_of_a_call_and_the_idle_power_asked_once(meter: Meter) -> None:
+    called: Any = types.SimpleNamespace(run=meter.run)
+    first, again = energy_of(called, 4), energy_of(called, 4)
+    assert first is not None
+    assert again is not None
+    assert first.joules == pytest.approx(3)
+    assert first.idle == pytest.approx(75)
+    assert meter.asked == 10
