@@ -13,7 +13,7 @@ from typing import Any
 
 from roofline_helpers import chips
 from roofline_helpers.common import show
-from roofline_helpers.common.checks import BadType, flag, shown, single, text
+from roofline_helpers.common.checks import BadType, flag, shown, single, text, whole
 from roofline_helpers.common.show import si
 from roofline_helpers.device.ceilings import Ceilings, ceilings_of
 from roofline_helpers.device.explanation import Explanation
@@ -26,25 +26,22 @@ from roofline_helpers.device.runner import (
     UNGRAPHED,
     Runner,
     Turns,
-    checked_queue,
     compiled_runner,
     energy_of,
     run_counts,
     run_in_turn,
-    run_plain,
 )
 from roofline_helpers.device.steps import prepared
 from roofline_helpers.device.trace import (
-    Shown,
     Trace,
+    program_of,
     programs_dumped,
     programs_in,
     read_trace,
-    shown_by,
 )
 from roofline_helpers.work import Work
 from roofline_helpers.xla.analysis import refuse_ambiguous, report_of, turns_of
-from roofline_helpers.xla.kernel import main_dtype
+from roofline_helpers.xla.kernel import CompiledKernel, main_dtype
 from roofline_helpers.xla.lower import Arguments, function_name, is_stage
 from roofline_helpers.xla.report import Report
 from roofline_helpers.xla.targets import (
@@ -88,38 +85,7 @@ def doubt_ceilings(rows: Sequence[TimedRow]) -> tuple[str, ...]:
     )
 
 
-# --- What a device told of a function that ran on it, and how that is read ------------------------
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """One function's runs, as they were measured, before anything is read out of them.
-
-    `told` is the explanation as far as the clock knows it, without rows and causes. Reading costs
-    processor time that a device need not wait for: `explained` does it, here or in another process.
-    """
-
-    told: Explanation
-    device: Any
-    turns: Turns
-    executable: Shown | None
-    work: Sequence[Work] = ()
-    ceilings: Any = None
-
-    def explained(self) -> Explanation:
-        """Return where the time goes: kernels joined with the program, roofs and causes."""
-        begun = perf_counter()
-        trace = self.turns.trace
-        programs = programs_in(trace)
-        if self.executable is not None:
-            program = self.executable.program(trace.platform)
-            programs = {program.module.name: program}
-        ceilings = ceilings_of(self.device, dtypes(programs, trace), self.ceilings)
-        joined = join(trace, programs, ceilings, self.told.queue, self.turns.goal)
-        doubts = (*doubt_clocks(self.turns), *doubt_ceilings(joined.rows))
-        told = replace(self.told, notes=(*self.told.notes, *doubts))
-        why = _read(told, joined, programs, ceilings, trace, self.work)
-        return replace(why, seconds=told.seconds + perf_counter() - begun)
+# --- What a trace and its programs say: kernels joined with the program, roofs and causes ---------
 
 
 def _read(
@@ -229,10 +195,7 @@ def explain_ahead(
     if assumed is not None:
         vector, how = assumed
         notes.append(f"vector work at {si(vector, 'FLOP/s')}, which nobody publishes: {how}")
-    ceilings = Ceilings(known.per_device(), None, vector)
-    case = case_ahead(program, ceilings, floor)
-    rows = as_analyzed(case.rows, report)
-    case = replace(case, rows=rows, wall=sum(row.seconds for row in rows) or 1e-12)
+    case = case_ahead(program, Ceilings(known.per_device(), None, vector), floor, report)
     told = Explanation(
         name=report.name,
         arguments=report.arguments,
@@ -247,71 +210,21 @@ def explain_ahead(
     return _with_causes(told, case, work)
 
 
-def as_analyzed(rows: Sequence[TimedRow], report: Report) -> tuple[TimedRow, ...]:
-    """Return rows that take no less than a report counts for their kernels and for all together.
+def case_ahead(
+    program: Program, ceilings: Ceilings, floor: float = 0.0, report: Report | None = None
+) -> Case:
+    """Return a program that didn't run as a case for findings: rows take what their roofs do.
 
-    An exchange takes the time of the links that it runs along, and what runs beside other kernels
-    shows as far as it isn't hidden. `high` holds the seconds where data choose more bytes.
+    What runs at the same time as other kernels is taken to be hidden. With a report, rows take no
+    less than it counts for their kernels and for all together: an exchange takes the time of the
+    links that it runs along, and what runs beside other kernels shows as far as it isn't hidden.
+    `high` holds the seconds where data choose more bytes.
     """
-    waited: dict[str, float] = {}
-    for kernel, seconds in zip(report.kernels, report.timeline.exposed, strict=True):
-        waited[kernel.name] = waited.get(kernel.name, 0.0) + seconds
-    listed = []
-    for row in rows:
-        kernels = [kernel for kernel in report.kernels if kernel.name == row.name]
-        least = sum(kernel.roof_seconds or 0.0 for kernel in kernels)
-        most = sum(kernel.most_seconds or 0.0 for kernel in kernels)
-        beside = all(kernel.row.overlaps for kernel in kernels)
-        seconds = waited[row.name] if beside else max(row.seconds, least)
-        reachable = seconds if beside else max(row.reachable or 0.0, least)
-        roof = short(min(least, reachable))
-        listed.append(
-            replace(
-                row,
-                seconds=seconds,
-                busy=max(seconds, least),
-                low=max(seconds, least),
-                high=max(seconds, most),
-                least=roof,
-                tiled=roof if beside else max(row.tiled or 0.0, roof),
-                reachable=short(reachable),
-                limit=" or ".join(dict.fromkeys(k.limits for k in kernels if k.limits)),
-            )
-        )
-    return _not_hidden(listed, report)
-
-
-def _not_hidden(rows: Sequence[TimedRow], report: Report) -> tuple[TimedRow, ...]:
-    """Return rows in which copies beside other kernels show what these can't hide.
-
-    The memory is one: a program takes at least the time of all its bytes.
-    """
-    more = (report.time_at_roof or 0.0) - sum(row.seconds for row in rows)
-    beside = {kernel.name for kernel in report.kernels if kernel.row.overlaps}
-    hidden = {row.name: row.busy - row.seconds for row in rows if row.name in beside}
-    total = sum(hidden.values())
-    if more <= 0 or not total:
-        return tuple(rows)
-    shown = {name: more * each / total for name, each in hidden.items()}
-    return tuple(
-        replace(
-            row,
-            seconds=row.seconds + shown[row.name],
-            least=(row.least or 0.0) + shown[row.name],
-            tiled=(row.tiled or 0.0) + shown[row.name],
-            reachable=(row.reachable or 0.0) + shown[row.name],
-        )
-        if row.name in shown
-        else row
-        for row in rows
-    )
-
-
-def case_ahead(program: Program, ceilings: Ceilings, floor: float = 0.0) -> Case:
-    """Return a program that didn't run as a case for findings: rows take what their roofs do."""
-    rows = tuple(_row(name, program, ceilings, floor) for name in program.rows)
+    rows = [_row(name, program, ceilings, floor) for name in program.rows]
+    if report is not None:
+        rows = _as_analyzed(rows, report)
     return Case(
-        rows=rows,
+        rows=tuple(rows),
         programs={program.module.name: program},
         ceilings=ceilings,
         platform=program.platform,
@@ -324,10 +237,46 @@ def _row(name: str, program: Program, ceilings: Ceilings, floor: float) -> Timed
     there = program.rows[name]
     bare = TimedRow(name, launches=float(there.launches), program=program.module.name)
     row = with_program(bare, program, ceilings)
+    if there.overlaps:
+        return replace(row, least=0.0, tiled=0.0, reachable=0.0)
     seconds = max(row.reachable or 0.0, floor * there.launches)
-    if there.overlaps:  # it runs at the same time as other kernels, and is taken to be hidden
-        row, seconds = replace(row, least=0.0, tiled=0.0, reachable=0.0), 0.0
     return replace(row, seconds=seconds, busy=seconds, low=seconds, high=seconds)
+
+
+def _as_analyzed(rows: Sequence[TimedRow], report: Report) -> list[TimedRow]:
+    by_name: dict[str, list[tuple[CompiledKernel, float]]] = {}
+    for kernel, exposed in zip(report.kernels, report.timeline.exposed, strict=True):
+        by_name.setdefault(kernel.name, []).append((kernel, exposed))
+    listed, beside = [], set[str]()
+    for row in rows:
+        kernels = [kernel for kernel, _ in by_name[row.name]]
+        least = sum(kernel.roof_seconds or 0.0 for kernel in kernels)
+        most = sum(kernel.most_seconds or 0.0 for kernel in kernels)
+        limit = " or ".join(dict.fromkeys(k.limits for k in kernels if k.limits))
+        if all(kernel.row.overlaps for kernel in kernels):
+            beside.add(row.name)
+            row = _lasting(row, sum(exposed for _, exposed in by_name[row.name]))
+        else:
+            reachable = short(max(row.reachable or 0.0, least))
+            tiled = max(row.tiled or 0.0, least)
+            seconds = max(row.seconds, least)
+            row = replace(row, seconds=seconds, least=least, tiled=tiled, reachable=reachable)
+        busy = max(row.seconds, least)
+        listed.append(replace(row, busy=busy, low=busy, high=max(busy, most), limit=limit))
+    # The memory is one: a program takes at least the time of all its bytes, and what copies beside
+    # other kernels take of it these can't hide
+    more = (report.time_at_roof or 0.0) - sum(row.seconds for row in listed)
+    hidden = sum(row.busy - row.seconds for row in listed if row.name in beside)
+    share = more / hidden if more > 0 and hidden else 0.0
+    return [
+        _lasting(row, row.seconds + share * (row.busy - row.seconds)) if row.name in beside else row
+        for row in listed
+    ]
+
+
+def _lasting(row: TimedRow, seconds: float) -> TimedRow:
+    """Return a row of what runs beside kernels, and shows for so many seconds."""
+    return replace(row, seconds=seconds, least=seconds, tiled=seconds, reachable=seconds)
 
 
 # --- Explain a function: compile once, time it, trace it, join, and name what costs --------------
@@ -448,7 +397,7 @@ def explain(
         consume=flag("consume", consume),
         ceilings=ceilings,
         seconds=single("seconds", seconds),
-        queue=checked_queue(queue),
+        queue=None if queue is None else whole("queue", queue),
         energy=flag("energy", energy),
         turns=turns_of(turns),
         trace=None if trace is None else os.fspath(trace),
@@ -464,9 +413,7 @@ def explain(
             return explain_ahead(fn, task.arguments, chip, task.work, topology, **asked)
         if topology is not None:
             raise BadType("topology= is the layout of chips that need not be here: give chip= too")
-        measurement = task.taken(say)
-        say("reading, against the ceilings")
-        return measurement.explained()
+        return task.measured(say)
 
 
 def _works(given: Any) -> tuple[Work, ...]:
@@ -495,8 +442,8 @@ class Task:
     trace: str | None = None
     name: str | None = None
 
-    def taken(self, say: Callable[[str], None]) -> Measurement:
-        """Run it here, with and without the profiler, and return all that the device told."""
+    def measured(self, say: Callable[[str], None]) -> Explanation:
+        """Run it here, with and without the profiler, and say where the time goes."""
         begun = perf_counter()
         device = first_device()
         gpu = device.platform == "gpu"
@@ -510,10 +457,19 @@ class Task:
         turns = run_in_turn(runner, runs, traced, queue, self.seconds, self.trace)
         say("CUDA graphs")
         graphs = self._graphed(runs, queue) if gpu and self.compiled and not runner.given else ()
+        energy = energy_of(runner, queue) if self.energy else None
+        say("reading, against the ceilings")
+        trace = turns.trace
+        programs = programs_in(trace)
+        if runner.compiled is not None:
+            program = program_of(runner.compiled, trace.platform, runner.calls, self.turns)
+            programs = {program.module.name: program}
+        ceilings = ceilings_of(device, dtypes(programs, trace), self.ceilings)
+        joined = join(trace, programs, ceilings, queue, turns.goal)
         told = Explanation(
             name=self.name or runner.name,
             arguments=self.arguments.described(),
-            platform=turns.trace.platform,
+            platform=trace.platform,
             device=str(device.device_kind) if gpu else device_facts()["name"],
             origin="measured",
             runs=turns.plain,
@@ -521,14 +477,13 @@ class Task:
             graphs=graphs,
             queue=queue,
             compiling=runner.seconds,
-            energy=energy_of(runner, queue) if self.energy else None,
-            notes=tuple(runner.notes),
+            energy=energy,
+            notes=(*runner.notes, *doubt_clocks(turns), *doubt_ceilings(joined.rows)),
             software=software_versions(),
             date=now(),
-            seconds=perf_counter() - begun,
         )
-        executable = shown_by(runner.compiled, runner.calls, self.turns)
-        return Measurement(told, device, turns, executable, self.work, self.ceilings)
+        why = _read(told, joined, programs, ceilings, trace, self.work)
+        return replace(why, seconds=perf_counter() - begun)
 
     def _runner(self, options: Mapping[str, str]) -> Runner:
         if self.compiled:
@@ -545,8 +500,8 @@ class Task:
     def _graphed(self, runs: int, queue: int) -> tuple[float, ...]:
         """Return the seconds of a call as JAX runs it by default on a GPU."""
         runner = self._runner({})
-        run_plain(runner, 3, queue)
-        return tuple(run_plain(runner, max(runs // 2, 3), queue))
+        times = [runner.run(queue) for _ in range(3 + max(runs // 2, 3))]
+        return tuple(times[3:])
 
     def of_trace(self, folder: Path, hlo: Any, chip: Any) -> Explanation:
         """Explain a trace from elsewhere."""

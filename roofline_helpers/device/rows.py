@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import re
 import statistics
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import NamedTuple, overload
+from typing import Any, NamedTuple, overload
+
+import numpy as np
 
 from roofline_helpers.device.ceilings import Ceilings
 from roofline_helpers.device.program import Program
@@ -29,27 +31,25 @@ class Shares:
         Its length.
     busy : dict
         Seconds by key; an instant with n events counts 1/n to each.
-    before, between, after : float
-        Seconds with no event: before the first, between two, after the last.
-    gaps : list of (float, key, key)
-        Each gap between two events: seconds, what ran before it, what after.
+    before, after : float
+        Seconds before the first event, and after the last.
+    gaps : list of float
+        Seconds of each gap between two events.
     """
 
     window: float
     busy: dict[str, float] = field(default_factory=dict)
     before: float = 0.0
-    between: float = 0.0
     after: float = 0.0
-    gaps: list[tuple[float, str, str]] = field(default_factory=list)
+    gaps: list[float] = field(default_factory=list)
 
     @property
     def total(self) -> float:
         """All of it: the window's length, but for rounding."""
-        return sum(self.busy.values()) + self.before + self.between + self.after
+        return sum(self.busy.values()) + self.before + sum(self.gaps) + self.after
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
+class _Piece(NamedTuple):
     start: float
     end: float
     key: str
@@ -77,85 +77,56 @@ def shares(
         0 of a kernel; 1 of what other kernels hide while they run, such as an exchange between
         devices; 2 of what contains others: a loop, a call, a branch.
     """
-    pieces: list[_Piece] = []
     lines: dict[str, list[Event]] = {}
     for event in events:
         if event.end > start and event.start < end:
             lines.setdefault(event.line, []).append(event)
-    for line in lines.values():
-        pieces += _innermost(line, start, end, key, rank)
-    return _swept(sorted(pieces, key=lambda piece: piece.start), Shares(end - start), start, end)
+    pieces = [
+        _Piece(max(low, start), min(high, end), key(event), rank(event))
+        for line in lines.values()
+        for event, low, high in _innermost(line)
+        if min(high, end) > max(low, start)
+    ]
+    return _swept(sorted(pieces, key=lambda piece: piece.start), start, end)
 
 
-def _innermost(
-    line: Sequence[Event],
-    start: float,
-    end: float,
-    key: Callable[[Event], str],
-    rank: Callable[[Event], int],
-) -> Iterable[_Piece]:
-    """Yield the pieces of a line in which each event is the innermost."""
-    stack: list[tuple[Event, float]] = []  # open events, and from when on they are innermost
-
-    def piece(event: Event, begun: float, until: float) -> Iterable[_Piece]:
-        low, high = max(begun, start), min(until, end)
-        if high > low:
-            yield _Piece(low, high, key(event), rank(event))
-
-    for event in line:
-        while stack and stack[-1][0].end <= event.start:
-            top, begun = stack.pop()
-            yield from piece(top, begun, top.end)
+def _innermost(line: Sequence[Event]) -> Iterator[tuple[Event, float, float]]:
+    """Yield the stretches of a line in which each event is the innermost."""
+    stack: list[Event] = []
+    at = 0.0  # until when the line is told
+    for event in [*line, None]:
+        until = math.inf if event is None else event.start
+        while stack and stack[-1].end <= until:
+            yield stack[-1], at, stack[-1].end
+            at = max(at, stack.pop().end)
+        if event is not None:
             if stack:
-                stack[-1] = (stack[-1][0], max(top.end, stack[-1][1]))
-        if stack:
-            top, begun = stack[-1]
-            yield from piece(top, begun, event.start)
-        stack.append((event, event.start))
-    while stack:
-        top, begun = stack.pop()
-        yield from piece(top, begun, top.end)
-        if stack:
-            stack[-1] = (stack[-1][0], max(top.end, stack[-1][1]))
+                yield stack[-1], at, event.start
+            stack.append(event)
+            at = event.start
 
 
-def _swept(pieces: Sequence[_Piece], result: Shares, start: float, end: float) -> Shares:
-    edges = sorted({start, end, *(p.start for p in pieces), *(p.end for p in pieces)})
+def _swept(pieces: Sequence[_Piece], start: float, end: float) -> Shares:
+    result, idle = Shares(end - start), 0.0
     active: list[_Piece] = []
-    waiting = iter(pieces)
-    coming = next(waiting, None)
-    last: _Piece | None = None
-    idle = 0.0
-    for low, high in pairwise(edges):
+    waiting = deque(pieces)
+    for low, high in pairwise(sorted({start, end, *(at for p in pieces for at in p[:2])})):
         active = [piece for piece in active if piece.end > low]
-        while coming is not None and coming.start <= low:
-            active.append(coming)
-            coming = next(waiting, None)
+        while waiting and waiting[0].start <= low:
+            active.append(waiting.popleft())
         if not active:
             idle += high - low
             continue
-        _close(result, idle, last, active[0])
-        idle, last = 0.0, max(active, key=lambda piece: piece.end)
-        lowest = min(piece.rank for piece in active)
+        if idle and result.busy:
+            result.gaps.append(idle)
+        elif idle:
+            result.before = idle
+        idle, lowest = 0.0, min(piece.rank for piece in active)
         leaves = [piece for piece in active if piece.rank == lowest]
         for piece in leaves:
             result.busy[piece.key] = result.busy.get(piece.key, 0.0) + (high - low) / len(leaves)
-    if last is None:
-        result.before += idle
-    else:
-        result.after += idle
+    result.before, result.after = (result.before, idle) if result.busy else (idle, 0.0)
     return result
-
-
-def _close(result: Shares, idle: float, last: _Piece | None, coming: _Piece) -> None:
-    """Count the idle seconds that end where `coming` begins."""
-    if not idle:
-        return
-    if last is None:
-        result.before += idle
-    else:
-        result.between += idle
-        result.gaps.append((idle, last.key, coming.key))
 
 
 # --- Rows of an explanation: what ran, joined with what the compiled program says of it ----------
@@ -305,19 +276,18 @@ def grouped(rows: Sequence[TimedRow]) -> tuple[TimedRow, ...]:
     return tuple(_together(family) for family in families.values())
 
 
+_TIMES = ("seconds", "busy", "low", "high", "launches", "inside")
+_WORK = ("flops", "matrix_flops", "read", "written", "least", "tiled", "reachable")
+
+
 def _together(family: Sequence[TimedRow]) -> TimedRow:
-    first = family[0]
     if len(family) == 1:
-        return first
-
-    def total(name: str) -> float | None:
+        return family[0]
+    sums: dict[str, Any] = {}
+    for name in (*_TIMES, *_WORK):
         values = [getattr(row, name) for row in family]
-        return None if None in values else math.fsum(values)
-
-    summed = "seconds busy low high launches matrix_flops read written inside".split()
-    known = {name: total(name) or 0.0 for name in summed}
-    unsure = {name: total(name) for name in ("flops", "least", "tiled", "reachable")}
-    return replace(first, **known, **unsure, kernels=len(family))  # type: ignore[arg-type]
+        sums[name] = None if None in values else math.fsum(values)
+    return replace(family[0], **sums, kernels=len(family))
 
 
 class Joined(NamedTuple):
@@ -352,17 +322,20 @@ def join(
         Seconds of a call without the profiler: the runs that are nearest to it are taken. By
         default those nearest to the median.
     """
-    return _Join(trace, programs, ceilings, calls).joined(typical)
+    return _Join(trace, programs, ceilings, calls, _windows(trace)).joined(typical)
 
 
+@dataclass(frozen=True)
 class _Join:
-    def __init__(
-        self, trace: Trace, programs: Mapping[str, Program], ceilings: Ceilings, calls: int
-    ) -> None:
-        self.trace, self.programs, self.ceilings, self.calls = trace, programs, ceilings, calls
-        self.events = trace.events
-        self.runs = _windows(trace)
-        self.counts = len(self.runs) * calls
+    trace: Trace
+    programs: Mapping[str, Program]
+    ceilings: Ceilings
+    calls: int
+    runs: list[Span]
+
+    @cached_property
+    def events(self) -> list[Event]:
+        return self.trace.events
 
     def name_of(self, event: Event) -> str:
         """Return the name under which an event's program is known, if it is."""
@@ -431,7 +404,7 @@ class _Join:
                 seconds[key] = seconds.get(key, 0.0) + value / mean
         by_key = self._by_key(inside)
         rows = {key: self._row(seconds.get(key, 0.0), mine) for key, mine in by_key.items()}
-        listed = [*rows.values(), *self._idle(chosen, mean)]
+        listed = [*rows.values(), *self._idle(chosen)]
         timeline, lines = self._timeline(inside[middle[0]], self.runs[middle[0]], list(rows))
         return Joined(tuple(listed), timeline, lines, self._notes(rows))
 
@@ -450,17 +423,14 @@ class _Join:
     def _row(self, seconds: float, mine: Sequence[Sequence[Event]]) -> TimedRow:
         """Return the row of a kernel from its events, run by run."""
         one = next(event for events in mine for event in events)
-        busy = sorted(sum(e.end - e.start for e in events) / self.calls for events in mine)
-        low, middle, high = map(short, _quartiles(busy))
+        busy = [sum(e.end - e.start for e in events) / self.calls for events in mine]
         labels = Counter(event.label for events in mine for event in events)
-        launches = min(labels.values()) / self.counts
+        launches = min(labels.values()) / (len(self.runs) * self.calls)
         plain = TimedRow(
             self.op_of(one),
             LOOP if self.container(one) else TRANSFER if is_transfer(one) else KERNEL,
             short(seconds),
-            middle,
-            low,
-            high,
+            *_quartiles(busy),
             launches=launches,
             program=self.name_of(one),
             label=", ".join(sorted(label for label in labels if label)),
@@ -469,22 +439,19 @@ class _Join:
         program = self.program_of(one)
         return plain if program is None else with_program(plain, program, self.ceilings)
 
-    def _idle(self, chosen: Sequence[Shares], mean: int) -> list[TimedRow]:
+    def _idle(self, chosen: Sequence[Shares]) -> list[TimedRow]:
         """Return the rows in which no kernel runs."""
         rows = []
-        gaps = [[seconds for seconds, _, _ in part.gaps] for part in chosen]
-        short = [[gap for gap in each if gap < LONG_GAP] for each in gaps]
-        long = [[gap for gap in each if gap >= LONG_GAP] for each in gaps]
         for name, kind, each in (
             (BEFORE, HOST, [[part.before] for part in chosen]),
-            (BETWEEN, GAP, short),
-            (WAITING, HOST, long),
+            (BETWEEN, GAP, [[gap for gap in part.gaps if gap < LONG_GAP] for part in chosen]),
+            (WAITING, HOST, [[gap for gap in part.gaps if gap >= LONG_GAP] for part in chosen]),
             (AFTER, HOST, [[part.after] for part in chosen]),
         ):
-            sums = [sum(gaps) for gaps in each]
-            low, middle, high = _quartiles(sorted(value / self.calls for value in sums))
-            many = sum(len(gaps) for gaps in each) / mean
-            rows.append(TimedRow(name, kind, sum(sums) / mean, middle, low, high, launches=many))
+            sums = [sum(gaps) / self.calls for gaps in each]
+            many = sum(len(gaps) for gaps in each) / len(each) / self.calls
+            times = statistics.fmean(sums), *_quartiles(sums)
+            rows.append(TimedRow(name, kind, *times, launches=many))
         return [row for row in rows if row.seconds > 0]
 
     def _timeline(
@@ -552,31 +519,20 @@ def with_program(row: TimedRow, program: Program, ceilings: Ceilings) -> TimedRo
 
 def _whole(row: TimedRow, program: Program, ceilings: Ceilings) -> TimedRow:
     """Return a row with what the kernels inside a loop or call do together."""
-    inside = program.inside(row.name)
     each = [
         with_program(TimedRow(k.name, launches=float(k.launches)), program, ceilings)
-        for k in inside
+        for k in program.inside(row.name)
     ]
-    known = all(one.flops is not None for one in each)
-
-    def total(values: Iterable[float | None]) -> float | None:
-        terms = list(values)
-        return None if None in terms else sum(value or 0.0 for value in terms)
-
-    largest = max(each, key=lambda one: one.reachable or 0.0, default=row)
+    if not each:
+        return replace(row, known=True)
+    both, largest = _together(each), max(each, key=lambda one: one.reachable or 0.0)
     return replace(
         row,
-        flops=sum(one.flops or 0.0 for one in each) if known else None,
-        matrix_flops=sum(one.matrix_flops for one in each),
-        read=sum(one.read for one in each),
-        written=sum(one.written for one in each),
-        inside=sum(one.launches for one in each),
+        **{name: getattr(both, name) for name in _WORK},
+        inside=both.launches,
         known=True,
-        least=total(one.least for one in each),
-        tiled=total(one.tiled for one in each),
-        reachable=total(one.reachable for one in each),
         limit=largest.limit,
-        role=f"loop around {largest.what}" if each else "",
+        role=f"loop around {largest.what}",
         source=largest.source,
     )
 
@@ -589,10 +545,9 @@ def _windows(trace: Trace) -> list[Span]:
 
 
 def _quartiles(values: Sequence[float]) -> tuple[float, float, float]:
-    if len(values) < 2:
-        return values[0], values[0], values[0]
-    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
-    return low, middle, high
+    """Return the median, and the quartiles below and above it."""
+    low, middle, high = (short(float(np.quantile(values, at))) for at in (0.25, 0.5, 0.75))
+    return middle, low, high
 
 
 # --- From the least time to the clock's, step by step: bars that add up exactly ------------------

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import statistics
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter, sleep
 from typing import Any, NamedTuple
 
-from roofline_helpers.common.checks import BadType, BadValue, RooflineError, shown
+from roofline_helpers.common.checks import BadType, BadValue, RooflineError
 from roofline_helpers.device.explanation import Energy
 from roofline_helpers.device.machine import open_nvml
 from roofline_helpers.device.trace import (
@@ -352,22 +353,6 @@ def run_counts(one: float, seconds: float, queue: int | None, cpu: bool) -> tupl
     return min(max(runs, 4), 40), queue
 
 
-def checked_queue(queue: Any) -> int | None:
-    """Return how many calls to queue; raise for what is no number of calls."""
-    if queue is None:
-        return None
-    if isinstance(queue, bool) or not isinstance(queue, int):
-        raise BadType(f"queue must be a whole number of calls, got {shown(queue)}")
-    if not 1 <= queue <= 1000:
-        raise BadValue(f"queue must be 1 to 1000 calls, got {queue}")
-    return queue
-
-
-def run_plain(runner: Runner, runs: int, queue: int) -> Sequence[float]:
-    """Return the seconds of a call without the profiler, run by run."""
-    return [runner.run(queue) for _ in range(runs)]
-
-
 AGREE = 0.03
 """Share of a call by which its rows may differ from the clock before more runs are taken."""
 
@@ -429,14 +414,14 @@ def run_in_turn(
     """
     begun = perf_counter()
     parts = 1 if folder is not None else _PARTS
-    clock = [*run_plain(runner, max(runs // (2 * parts), 1), queue)]
+    clock = [runner.run(queue) for _ in range(max(runs // (2 * parts), 1))]
     profiled: list[float] = []
     traces: list[Trace] = []
     while True:
         trace, times = runner.traced(max(traced // parts, 2), queue, folder)
         traces.append(trace)
         profiled += times
-        clock += run_plain(runner, max(runs // parts, 2), queue)
+        clock += [runner.run(queue) for _ in range(max(runs // parts, 2))]
         goal = statistics.median(clock)
         near = statistics.fmean(profiled[n] for n in typical_runs(profiled, goal))
         late = perf_counter() - begun > 3 * seconds
@@ -461,46 +446,35 @@ def energy_of(runner: Runner, queue: int) -> Energy | None:
     queue : int
         Calls that are queued before one is awaited.
     """
-    counter = _counter()
-    if counter is None:
+    opened = open_nvml()
+    if opened is None:
         return None
     try:
-        return _measured(runner, queue, *counter)
+        return _measured(runner, queue, *opened)
     except CannotRun:
         raise
-    except Exception:  # NVML fell silent: a call's joules are no reason to lose its times
+    except Exception:  # an older GPU has no counter: joules are no reason to lose a call's times
         return None
 
 
 def _measured(runner: Runner, queue: int, library: Any, handle: Any) -> Energy | None:
+    def joules() -> float:
+        return float(library.nvmlDeviceGetTotalEnergyConsumption(handle)) / 1e3
+
+    joules()
     idle = _idle_watts()
     warm = perf_counter() + 0.5
     while perf_counter() < warm:
         runner.run(queue)
-    calls, begun, before = 0, perf_counter(), _joules(library, handle)
+    calls, begun, before = 0, perf_counter(), joules()
     while perf_counter() - begun < LOOP:
         runner.run(queue)
         calls += queue
-    took, used = perf_counter() - begun, _joules(library, handle) - before
-    clock = _clock(library, handle)
-    if used <= 0:
-        return None
-    return Energy(used / calls, idle, took / calls, took, clock or None)
-
-
-def _counter() -> tuple[Any, Any] | None:
-    """Return NVML and the GPU's handle; None where nothing counts joules."""
-    there = open_nvml()
-    if there is not None:
-        try:
-            _joules(*there)
-        except Exception:  # older GPUs have power, but no counter
-            return None
-    return there
-
-
-def _joules(library: Any, handle: Any) -> float:
-    return float(library.nvmlDeviceGetTotalEnergyConsumption(handle)) / 1e3
+    took, used = perf_counter() - begun, joules() - before
+    clock = 0.0
+    with contextlib.suppress(Exception):
+        clock = float(library.nvmlDeviceGetClockInfo(handle, library.NVML_CLOCK_SM)) * 1e6
+    return Energy(used / calls, idle, took / calls, took, clock or None) if used > 0 else None
 
 
 @functools.cache
@@ -518,10 +492,3 @@ def _idle_watts() -> float:
         seen.append(float(library.nvmlDeviceGetPowerUsage(handle)) / 1e3)
         sleep(0.05)
     return sum(seen) / len(seen)
-
-
-def _clock(library: Any, handle: Any) -> float:
-    try:
-        return float(library.nvmlDeviceGetClockInfo(handle, library.NVML_CLOCK_SM)) * 1e6
-    except Exception:
-        return 0.0

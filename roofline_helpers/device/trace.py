@@ -393,30 +393,14 @@ def programs_in(trace: Trace) -> dict[str, Program]:
     return programs
 
 
-@dataclass(frozen=True)
-class Shown:
-    """What an executable of JAX's shows of itself: its text, and its module serialised."""
-
-    text: str
-    module: bytes
-    calls: tuple[PallasKernel, ...]
-    turns: Mapping[str, int]
-
-    def program(self, platform: str) -> Program:
-        """Return it as a program."""
-        return Program(self.text, platform, wrapped_names(self.module), self.calls, self.turns)
-
-
-def shown_by(
-    compiled: Any, calls: tuple[PallasKernel, ...], turns: Mapping[str, int]
-) -> Shown | None:
-    """Return what an executable shows of itself; None where there is no executable."""
-    if compiled is None:
-        return None
+def program_of(
+    compiled: Any, platform: str, calls: tuple[PallasKernel, ...], turns: Mapping[str, int]
+) -> Program:
+    """Return an executable of JAX's as a program, with the names that only its module knows."""
     module = b""
     with contextlib.suppress(Exception):  # an executable that doesn't show its modules
         module = compiled.runtime_executable().hlo_modules()[0].as_serialized_hlo_module_proto()
-    return Shown(compiled.as_text(), module, calls, turns)
+    return Program(compiled.as_text(), platform, wrapped_names(module), calls, turns)
 
 
 def wrapped_names(module: bytes) -> dict[str, str]:

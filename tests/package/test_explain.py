@@ -171,7 +171,7 @@ def _raises(x: Any) -> Any:
     [
         ({"seconds": 0}, BadValue, "seconds"),
         ({"queue": 0}, BadValue, "queue"),
-        ({"queue": 1.5}, BadType, "queue"),
+        ({"queue": 1.5}, BadValue, "queue"),
         ({"jit": "no"}, BadType, "jit"),
         ({"work": 3}, BadType, "work"),
         ({"name": 3}, BadType, "name"),
