@@ -5,10 +5,10 @@
     python -m tools.programs live       compile all of them anew, which takes minutes
 
 A program is found by what determines it: the lowered program (StableHLO, Mosaic kernels included,
-with the names of its operations and the reader's lines that they come from), the chip, the layout
-of its devices, and the versions of JAX and of the compiler. `install` makes
-`roofline_helpers.xla.analyze` look there first; whatever isn't there is compiled, so nobody's
-change goes unseen. What counts FLOPs and bytes in a program's text runs every time.
+with the names of its operations), the chip, the layout of its devices, and the versions of JAX and
+of the compiler. The lines of code that it comes from don't count: moving a test compiles nothing.
+`install` makes `roofline_helpers.xla.analyze` look there first; whatever isn't there is compiled,
+so nobody's change goes unseen. What counts FLOPs and bytes in a program's text runs every time.
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ HLO_KERNEL = re.compile(r'("body": ?")[A-Za-z0-9+/=]+"')
 ROOT = "/the/book"  # in what is kept, for this repository's folder
 HASTY = "jax_disable_most_optimizations"
 """Option of JAX: compile quickly for this machine's processor."""
-OURS = re.compile(r"/(?:roofline_helpers|tools)/")
 
 _ahead = compiler.compile_ahead
 used: dict[str, Any] = {}
@@ -75,40 +74,28 @@ DEFINED = re.compile(r"^(#loc\d*) = loc\((.*)\)$", re.MULTILINE)
 REFERRED = re.compile(r"#loc\d*")
 
 
-def sources(noted: str) -> list[str]:
-    """Return the names in a lowered program with its notes, each with the lines that it is from.
-
-    Lines of this package, and of what calls it, don't count: they say nothing of the program.
-    """
+def scopes(noted: str) -> list[str]:
+    """Return the names of operations in a lowered program with its notes, without its lines."""
     defined = dict(DEFINED.findall(noted))
 
-    @functools.cache
-    def stack(place: str) -> tuple[str, ...]:
-        text = defined.get(place, "")
-        if re.match(r'"[^"]*":\d', text):
-            return (":".join(text.split(":")[:2]),)
-        return tuple(line for inner in REFERRED.findall(text) for line in stack(inner))
+    def is_line(text: str) -> bool:
+        return re.match(r'"[^"]*":\d', text) is not None
 
-    named = []
-    for text in defined.values():
-        if re.match(r'"[^"]*":\d', text) or not text.startswith('"'):
-            continue
-        if any(re.match(r'"[^"]*":\d', defined.get(one, "")) for one in REFERRED.findall(text)):
-            continue  # a function of the stack
-        lines: list[str] = []
-        for line in (one for inner in REFERRED.findall(text) for one in stack(inner)):
-            if OURS.search(line):
-                break
-            lines.append(line)
-        named.append(moved(" ".join([text.split("(#")[0], *lines])))
-    return named
+    return [
+        text.split("(#")[0]
+        for text in defined.values()
+        if text.startswith('"')
+        and not is_line(text)
+        # nor a function of the stack, which stands at a line
+        and not any(is_line(defined.get(one, "")) for one in REFERRED.findall(text))
+    ]
 
 
 def key_of(module: Any, target: Mapping[str, str]) -> str:
     """Return what a lowered program is found by."""
     plain = KERNEL.sub(plain_kernel, str(module))
     noted = module.operation.get_asm(enable_debug_info=True)
-    parts = [plain, *sources(noted), target["chip"], target["layout"], *made_by()]
+    parts = [plain, *scopes(noted), target["chip"], target["layout"], *made_by()]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
 
 

@@ -72,23 +72,12 @@ def answer_by_keyboard(page: Page, host: Locator, downs: int, right: bool) -> No
 
 BAD = {
     "": "Type a number.",
-    "   ": "Type a number.",
     "abc": "Not a number",
-    "12 apples": "Not a number",
-    "1.2.3": "Not a number",
-    "1e": "Not a number",
-    "NaN": "Not a number",
-    "Infinity": "Not a number",
-    "0x10": "Not a number",
     "<b>1</b>": "Not a number",
     "0,56": "A decimal comma?",
     "0,012": "A decimal comma?",  # not twelve
-    "12,5": "A decimal comma?",
-    "1,2345": "A decimal comma?",
     "-3": "Not below zero.",
-    "−3": "Not below zero.",
     "1e99": "At most 1e30.",
-    "1e999": "At most 1e30.",
 }
 
 
@@ -177,14 +166,6 @@ def test_answers_come_back_and_can_be_forgotten(show: Show) -> None:
     expect(host).to_contain_text("Nothing answered yet")
 
 
-def test_it_works_where_storage_is_refused(show: Show) -> None:
-    frame = framed(show, choice(then=TABLE), questions.ledger())
-    assert frame.evaluate("try { localStorage } catch (e) { e.name }") == "SecurityError"
-    frame.get_by_label("16384").check()
-    frame.get_by_role("button", name="Check").press("Enter")
-    expect(piece(frame, "ledger")).to_contain_text("0 of 1 right")
-
-
 def test_a_sandboxed_frame_as_in_colab(show: Show) -> None:
     frame = framed(show, choice(then=TABLE), sheet())
     assert frame.evaluate("origin") == "null"
@@ -213,21 +194,7 @@ def core(page: Page, code: str, argument: Any = None) -> Any:
 
 def test_numbers_read_as_python_writes_them(visit: Visit) -> None:
     chance = random.Random(5)
-    values = [
-        0.0,
-        1.0,
-        999.5,
-        999.4999,
-        9995.0,
-        0.125,
-        2.5,
-        12.5,
-        1125.0,
-        1135.0,
-        1e22,
-        1e-12,
-        1e21,
-    ]
+    values = [0.0, 999.5, 999.4999, 0.125, 1135.0, 1e-12, 1e21]
     values += [10.0**n for n in range(-12, 23)] + [9.995 * 10.0**n for n in range(-10, 20)]
     values += [chance.choice((1, -1)) * 10 ** chance.uniform(-11, 22) for _ in range(2000)]
     values += [round(10 ** chance.uniform(-3, 9), chance.randint(0, 4)) for _ in range(2000)]

@@ -60,13 +60,6 @@ def test_rungs_in_plain_jax_compute_the_same_step(monkeypatch: pytest.MonkeyPatc
     assert distance(other, wanted) > 0.02  # the position matters: the bounds above can fail
 
 
-@pytest.mark.parametrize("batch", [12, 72])
-def test_a_batch_that_the_kernels_cannot_take_is_refused(batch: int) -> None:
-    weights = {"layers": []}
-    with pytest.raises(ValueError, match=f"1 to 8 sequences, or 16, 24, … 64; got {batch}"):
-        steps.RUNGS[-1].step(SHAPE)(weights, [], *steps.places(batch, TOKENS))
-
-
 def test_the_record_has_the_numbers_of_the_readme() -> None:
     folder = Path(steps.__file__).parent
     record, text = (

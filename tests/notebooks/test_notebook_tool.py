@@ -24,15 +24,6 @@ def outputs(path: Path) -> list[Any]:
     return [cell.outputs for cell in notebooks.load(path).cells]
 
 
-def test_two_runs_give_the_same_bytes(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.ipynb", "print('one')\nprint('two')", "hash('x')  ")
-    notebooks.execute_all([path], refresh=False)
-    first = path.read_bytes()
-    notebooks.execute_all([path], refresh=False)
-    assert path.read_bytes() == first
-    assert notebooks.check([path]) == []
-
-
 def test_machine_values_stay_until_asked_for(tmp_path: Path) -> None:
     path = write(tmp_path / "a.ipynb", "import time\n\ntime.time_ns()", tags=[notebooks.MACHINE])
     notebooks.execute_all([path], refresh=False)
@@ -53,21 +44,6 @@ def test_a_failing_cell_changes_no_file(tmp_path: Path, capfd: pytest.CaptureFix
     for part in ("bad.ipynb", "code cell 2", "ZeroDivisionError", "x / 0"):
         assert part in str(error.value)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.ipynb", "good.ipynb"]
-
-
-def test_times_notes_and_foreign_metadata_go() -> None:
-    cell = nbformat.v4.new_code_cell(
-        "1  ",
-        id="a",
-        execution_count=7,
-        metadata={"execution": {"iopub.status.busy": "now"}, "tags": ["b", "a"], "collapsed": True},
-        outputs=[nbformat.v4.new_output("stream", name="stdout", text=text) for text in "ab"],
-    )
-    notebook = notebooks.normalise(nbformat.v4.new_notebook(cells=[cell], metadata={"x": 1}))
-    (left,) = notebook.cells
-    assert left.metadata == {"tags": ["a", "b"]}
-    assert (left.source, left.execution_count) == ("1", 1)
-    assert sorted(notebook.metadata) == ["kernelspec", "language_info"]
 
 
 UNFIT = {

@@ -8,23 +8,6 @@ from typing import Any
 from compiled_programs import array, attention, layernorm
 
 
-def _mlp_step() -> Any:
-    import jax
-    import jax.numpy as jnp
-
-    def loss(weights: Any, x: Any, y: Any) -> Any:
-        for w in weights[:-1]:
-            x = jax.nn.relu(x @ w)
-        return ((x @ weights[-1] - y).astype(jnp.float32) ** 2).mean()
-
-    def step(weights: Any, x: Any, y: Any) -> Any:
-        gradients = jax.grad(loss)(weights, x, y)
-        return jax.tree.map(lambda w, g: (w - 0.01 * g).astype(w.dtype), weights, gradients)
-
-    weights = [array(512, 1024), array(1024, 1024), array(1024, 256)]
-    return step, (weights, array(512, 512), array(512, 256)), {}
-
-
 def _block_step() -> Any:
     import jax
     import jax.numpy as jnp
@@ -98,13 +81,7 @@ def _convnet_matrix(chip: str, version: str) -> float:
     return 2 * first + 3 * second + 3 * dense  # no gradient of the picture
 
 
-def _mlp_matrix(chip: str, version: str) -> float:
-    layers = [512 * 1024, 1024 * 1024, 1024 * 256]
-    return 2 * 512 * (3 * sum(layers) - layers[0])  # no gradient of the input
-
-
 MODELS: dict[str, tuple[Callable[[], Any], Callable[[str, str], float]]] = {
-    "mlp-step": (_mlp_step, _mlp_matrix),
     "transformer-block-step": (_block_step, _block_matrix),
     "convnet-gradient": (_convnet_step, _convnet_matrix),
 }

@@ -67,25 +67,19 @@ def conv() -> Any:
     return convolution, (array(16, 28, 28, 128), array(3, 3, 128, 128)), {}
 
 
-def gather(width: int) -> Any:
-    def make() -> Any:
-        def embedding(table: Any, rows: Any) -> Any:
-            return table[rows]
+def gather() -> Any:
+    def embedding(table: Any, rows: Any) -> Any:
+        return table[rows]
 
-        return embedding, (array(32000, width), array(2048, dtype="int32")), {}
-
-    return make
+    return embedding, (array(32000, 4096), array(2048, dtype="int32")), {}
 
 
-def scatter(donated: bool) -> Any:
-    def make() -> Any:
-        def scatter_add(table: Any, rows: Any, updates: Any) -> Any:
-            return table.at[rows].add(updates)
+def scatter() -> Any:
+    def scatter_add(table: Any, rows: Any, updates: Any) -> Any:
+        return table.at[rows].add(updates)
 
-        args = (array(32000, 1024), array(2048, dtype="int32"), array(2048, 1024))
-        return scatter_add, args, {"donate_argnums": 0} if donated else {}
-
-    return make
+    args = (array(32000, 1024), array(2048, dtype="int32"), array(2048, 1024))
+    return scatter_add, args, {"donate_argnums": 0}
 
 
 def cache(donated: bool) -> Any:
@@ -99,15 +93,6 @@ def cache(donated: bool) -> Any:
         return append, args, {"donate_argnums": 0} if donated else {}
 
     return make
-
-
-def slice_of_cache() -> Any:
-    import jax
-
-    def window(cache: Any, at: Any) -> Any:
-        return jax.lax.dynamic_slice(cache, (at, 0), (512, 1024)) * 2
-
-    return window, (array(32768, 1024), array(dtype="int32")), {}
 
 
 def scan(layers: int) -> Any:
@@ -147,23 +132,19 @@ def while_loop() -> Any:
     return until, (array(512, 512), array(512, 512)), {}
 
 
-def remat(checkpointed: bool) -> Any:
-    def make() -> Any:
-        import jax
-        import jax.numpy as jnp
+def remat() -> Any:
+    import jax
+    import jax.numpy as jnp
 
-        def block(x: Any, w: Any) -> Any:
-            return jnp.tanh(jnp.tanh(x @ w) @ w)
+    @jax.checkpoint
+    def block(x: Any, w: Any) -> Any:
+        return jnp.tanh(jnp.tanh(x @ w) @ w)
 
-        inner = jax.checkpoint(block) if checkpointed else block
+    def value_and_gradient(x: Any, w: Any) -> Any:
+        value, pull = jax.vjp(block, x, w)
+        return value, pull(value)[0]
 
-        def value_and_gradient(x: Any, w: Any) -> Any:
-            value, pull = jax.vjp(inner, x, w)
-            return value, pull(value)[0]
-
-        return value_and_gradient, (array(512, 512), array(512, 512)), {}
-
-    return make
+    return value_and_gradient, (array(512, 512), array(512, 512)), {}
 
 
 def pallas(declared: bool) -> Any:

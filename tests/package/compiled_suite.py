@@ -27,7 +27,6 @@ from compiled_programs import (
     scan,
     scatter,
     sharded_product,
-    slice_of_cache,
     while_loop,
 )
 
@@ -97,10 +96,8 @@ def _attention_hand(chip: str) -> Hand:
     )
 
 
-def _sorted_scatter(copied: bool) -> Callable[[str], Hand]:
-    table = BF16 * 32000 * 1024 if copied else 0
-    read, written = 2 * BF16 * ROWS + 4 * 2048 + table, BF16 * ROWS + table
-    return lambda chip: Hand(0, ROWS + 48 * 2048, read, written)
+def _sorted_scatter(chip: str) -> Hand:
+    return Hand(0, ROWS + 48 * 2048, 2 * BF16 * ROWS + 4 * 2048, BF16 * ROWS)
 
 
 def _scan_hand(n: int) -> Callable[[str], Hand]:
@@ -143,11 +140,6 @@ SUITE: dict[str, Case] = {
         product(8, 8192, 2048),
         lambda chip: Hand(2 * 8 * 8192 * 2048, 0, BF16 * (8 * 2048 + 2048 * 8192), BF16 * 8 * 8192),
         "a decode step: the weights are nearly all the bytes",
-    ),
-    "matmul-batched": Case(
-        lambda: (lambda a, b: a @ b, (array(16, 512, 512), array(16, 512, 512)), {}),
-        lambda chip: Hand(2 * 16 * 512**3, 0, 2 * BF16 * 16 * 512**2, BF16 * 16 * 512**2),
-        "on a TPU a convolution with its base dilated: all but one tap in 16 meet zeros",
     ),
     "matmul-fp32": Case(product(1024, 1024, 1024, "float32"), _square(1024, F32, F32)),
     "matmul-fp8": Case(
@@ -208,36 +200,16 @@ SUITE: dict[str, Case] = {
         "first",
     ),
     "gather": Case(
-        gather(4096),
+        gather,
         lambda chip: Hand(0, None, BF16 * 4 * ROWS + 4 * 2048, BF16 * 4 * ROWS),
         "the rows that are looked up, not the table",
     ),
-    "gather-small": Case(
-        gather(1024),
-        lambda chip: Hand(
-            0,
-            None,
-            (BF16 * ROWS if chip in ("v5p", "v7x") else BF16 * 32000 * 1024) + 4 * 2048,
-            BF16 * ROWS,
-        ),
-        "a table of 66 MB fits VMEM, and v4, v5e and v6e fetch all of it there, 16 times the rows. "
-        "JAX 0.12 leaves it to v6e's SparseCore, which gathers",
-        {("v6e", "0.12.0.1"): lambda chip: Hand(0, None, BF16 * ROWS + 4 * 2048, BF16 * ROWS)},
-    ),
     "scatter-add": Case(
-        scatter(True),
+        scatter,
         lambda chip: Hand(0, ROWS, 2 * BF16 * ROWS + 4 * 2048, BF16 * ROWS),
         "in place: the touched rows are read and written, the updates read. With JAX 0.12 the rows "
         "are sorted first on v6e and v7x: ⌈log₂ 2048⌉ = 11 comparisons of 4 operations, and 4 more",
-        {(chip, "0.12.0.1"): _sorted_scatter(False) for chip in ("v6e", "v7x")},
-    ),
-    "scatter-add-copied": Case(
-        scatter(False),
-        lambda chip: Hand(
-            0, ROWS, 2 * BF16 * ROWS + 4 * 2048 + BF16 * 32000 * 1024, BF16 * (ROWS + 32000 * 1024)
-        ),
-        "not donated, the table has to be copied first",
-        {(chip, "0.12.0.1"): _sorted_scatter(True) for chip in ("v6e", "v7x")},
+        {(chip, "0.12.0.1"): _sorted_scatter for chip in ("v6e", "v7x")},
     ),
     "cache-append": Case(
         cache(True),
@@ -248,9 +220,6 @@ SUITE: dict[str, Case] = {
         cache(False),
         lambda chip: Hand(0, None, BF16 * (16 + 32768) * 1024, BF16 * (16 + 32768) * 1024),
         "not donated, the cache has to be copied first",
-    ),
-    "dynamic-slice": Case(
-        slice_of_cache, lambda chip: Hand(0, 512 * 1024, BF16 * 512 * 1024, BF16 * 512 * 1024)
     ),
     **{
         f"scan-{n}": Case(scan(n), _scan_hand(n), _SCAN_WHY, {("cpu", "0.10.2"): _scan_on_cpu(n)})
@@ -280,7 +249,7 @@ SUITE: dict[str, Case] = {
         "reads the state; so do the first copy, a copy before the product and, on two chips, after",
     ),
     "remat": Case(
-        remat(True),
+        remat,
         lambda chip: Hand(
             6 * 2 * 512**3,
             None,
@@ -300,16 +269,6 @@ SUITE: dict[str, Case] = {
             for chip in CHIPS
             for version in ("0.7.2", "0.12.0.1")
         },
-    ),
-    "no-remat": Case(
-        remat(False),
-        lambda chip: Hand(
-            4 * 2 * 512**3,
-            None,
-            BF16 * 512**2 * (5 if _v5p(chip) else 2),
-            BF16 * 512**2 * (3 if _v5p(chip) else 2),
-        ),
-        "two products forward, two backward; on v5p an intermediate passes through HBM",
     ),
     "pallas": Case(
         pallas(False),

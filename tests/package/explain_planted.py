@@ -78,26 +78,6 @@ def cache_by_token() -> Made:
     return f, (normal(4, 16, 64), cache, cache)
 
 
-@planted("layout-copy", lambda: (lambda x, w: x @ w.T, (normal(256, 2048), normal(2048, 2048))))
-def transposed_between() -> Made:
-    def f(x: Any, w: Any) -> Any:
-        y = lax.optimization_barrier(jnp.transpose((2 * x).reshape(64, 64, 512), (1, 0, 2)))
-        y = lax.optimization_barrier(jnp.transpose(y, (2, 1, 0)))
-        return jnp.sum(y * w)
-
-    return f, (normal(4096, 512), normal(512, 64, 64))
-
-
-@planted(
-    "layout-copy", lambda: (lambda x, w: jnp.tanh(x) @ w, (normal(4096, 512), normal(512, 64)))
-)
-def turned_while_computed() -> Made:
-    # Only two numbers keep their neighbour, so this takes 20 times its roof. Were it 128, it would
-    # take 10 to 16, by the machine; up to 10 is what an exponential may cost in any layout
-    args = normal(2048, 512, 2), normal(2048, 64)
-    return lambda x, w: jnp.moveaxis(jnp.tanh(x), 0, -1) @ w, args
-
-
 def one_by_one(x: Any, layers: Any) -> Any:
     for w in layers:
         x = jnp.tanh(x @ w)
@@ -126,18 +106,6 @@ def stacked_weights() -> Made:
     return stacked, (spec(16, 2048), spec(4, 2048, 2048))
 
 
-@planted("scan-copy", unrolled)
-def loop_that_picks() -> Made:
-    def f(x: Any, layers: Any) -> Any:
-        def turn(i: Any, x: Any) -> Any:
-            w = lax.dynamic_index_in_dim(layers["w"], i, keepdims=False)
-            return jnp.sin(x @ w) + x
-
-        return lax.fori_loop(0, 3, turn, x)
-
-    return f, (normal(8, 4096), {"w": normal(3, 4096, 4096) / 64})
-
-
 def appended(cache: Any, new: Any, i: Any) -> Any:
     cache = lax.dynamic_update_slice(cache, new, (0, i, 0))
     return jnp.sum(cache[:, :64], axis=(1, 2)), cache
@@ -152,19 +120,6 @@ def kept_cache() -> Made:
     return appended, a_cache()
 
 
-def counted(table: Any, rows: Any) -> Any:
-    return table.at[rows].add(1.0)
-
-
-def a_table() -> tuple[Any, ...]:
-    return normal(2**22), jnp.arange(64)
-
-
-@planted("not-donated", lambda: (jax.jit(counted, donate_argnums=0), a_table()))
-def kept_table() -> Made:
-    return counted, a_table()
-
-
 # --- numbers --------------------------------------------------------------------------------------
 
 
@@ -173,59 +128,10 @@ def promoted() -> Made:
     return jnp.matmul, (spec(64, 8192), spec(8192, 8192, dtype=jnp.float32))
 
 
-def narrow() -> Made:
-    def f(q: Any, k: Any) -> Any:
-        wide = jnp.float32
-        return jnp.einsum("bqd,bkd->bqk", q, k, preferred_element_type=wide).max(-1)
-
-    return f, (spec(8, 256, 128), spec(8, 8192, 128))
-
-
-@planted("float32", narrow, chip="v6e")
-def widened_both() -> Made:
-    def f(q: Any, k: Any) -> Any:
-        q, k = lax.optimization_barrier((q.astype(jnp.float32), k.astype(jnp.float32)))
-        return jnp.einsum("bqd,bkd->bqk", q, k, precision="highest").max(-1)
-
-    return f, (spec(8, 256, 128), spec(8, 8192, 128))
-
-
 @planted("vector-product", lambda: (jnp.matmul, (spec(1024, 512), spec(512, 1024))), chip="v5e")
 def multiplied_and_summed() -> Made:
     wide = functools.partial(spec, dtype=jnp.float32)
     return lambda a, b: jnp.sum(a[:, :, None] * b[None], axis=1), (wide(1024, 512), wide(512, 1024))
-
-
-@planted("vector-product", lambda: (jnp.matmul, (spec(2048, 2048), spec(2048, 2048))), chip="v5e")
-def outer_on_tpu() -> Made:
-    def f(a: Any, b: Any) -> Any:
-        return jnp.sum(a[:, None, :] * b.T[None, :, :], axis=-1)
-
-    return f, (spec(2048, 2048), spec(2048, 2048))
-
-
-def scores_of(q: Any, k: Any, product: Any) -> Any:
-    return jax.grad(lambda q: jnp.sum(jax.nn.softmax(product(q, k)) ** 2))(q)
-
-
-def scores_by_einsum() -> Made:
-    product = functools.partial(jnp.einsum, "btd,bsd->bts")
-    return functools.partial(scores_of, product=product), (normal(2, 128, 32), normal(2, 128, 32))
-
-
-@planted("vector-product", scores_by_einsum)
-def broadcast_in_kernels_of_their_own() -> Made:
-    """The backward pass needs both factors again, so they are written as large as the product."""
-
-    def product(q: Any, k: Any) -> Any:
-        return (q[:, :, None] * k[:, None]).sum(-1)
-
-    return functools.partial(scores_of, product=product), (normal(2, 128, 32), normal(2, 128, 32))
-
-
-@planted("small-product", lambda: (jnp.matmul, (normal(1024, 1024), normal(1024, 1024))))
-def tiny_batches() -> Made:
-    return jnp.matmul, (normal(10000, 6, 6), normal(10000, 6, 6))
 
 
 @planted("small-product", lambda: (jnp.matmul, (spec(2**18, 256), spec(256, 256))), chip="v5e")
@@ -249,36 +155,11 @@ def barriers() -> Made:
     return functools.partial(chain, barrier=True), (spec(2**28),)
 
 
-def one_jit() -> Made:
-    return jax.jit(functools.partial(chain, barrier=False)), (normal(2**22),)
-
-
-@planted("unfused", one_jit, jit=False)
-def op_by_op() -> Made:
-    parts = [jax.jit(jnp.tanh), jax.jit(lambda y: y * 3 + 1), jax.jit(lambda y: jnp.abs(y) - 2)]
-
-    def f(x: Any) -> Any:
-        for part in parts:
-            x = part(x)
-        return x
-
-    return f, (normal(2**22),)
-
-
 @planted(
     "split-reduction", lambda: (lambda x: jnp.sum(x * x, -1), (spec(65536, 4096),)), chip="v5e"
 )
 def softmaxed() -> Made:
     return lambda x: jax.nn.softmax(x, -1), (spec(65536, 4096),)
-
-
-@planted("split-reduction", lambda: (lambda x: jnp.tanh(x) * 2, (spec(65536, 8192),)), chip="v6e")
-def normalised() -> Made:
-    def f(x: Any, g: Any) -> Any:
-        centred = x - x.mean(-1, keepdims=True)
-        return centred * lax.rsqrt((centred**2).mean(-1, keepdims=True) + 1e-6) * g
-
-    return f, (spec(65536, 8192), spec(8192))
 
 
 def mlp() -> Made:
@@ -324,16 +205,6 @@ def single_numbers() -> Made:
     return lambda t, i: t[i], (normal(2**24), jnp.asarray(rows))
 
 
-@planted("gather", lambda: (lambda t: jnp.cumsum(t) * 2, (normal(2**20),)))
-def scattered() -> Made:
-    rows = np.random.default_rng(0).integers(0, 2**22, 2**20).astype(np.int32)
-
-    def f(t: Any, i: Any, u: Any) -> Any:
-        return jnp.zeros_like(t).at[i].add(u)
-
-    return f, (normal(2**22), jnp.asarray(rows), normal(2**20))
-
-
 # --- waiting --------------------------------------------------------------------------------------
 
 
@@ -343,18 +214,6 @@ def many_turns() -> Made:
         return lax.fori_loop(0, 3000, lambda i, x: jnp.sin(x) @ jnp.eye(4), x)
 
     return f, (normal(4, 4),)
-
-
-@planted("short-kernels", lambda: (lambda x: jnp.tanh(x @ x), (normal(512, 512),)))
-def steps_in_time() -> Made:
-    def f(h: Any, xs: Any, w: Any) -> Any:
-        def step(h: Any, x: Any) -> Any:
-            h = jnp.tanh(h @ w + x)
-            return h, jnp.sum(h)
-
-        return lax.scan(step, h, xs)
-
-    return f, (normal(4, 64), normal(100, 4, 64), normal(64, 64) / 8)
 
 
 def long_program() -> Made:

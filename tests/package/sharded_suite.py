@@ -121,47 +121,12 @@ def kept(fn: Any, mesh: Any, *spec: Any) -> Any:
     return lambda *args: jax.lax.with_sharding_constraint(fn(*args), place)
 
 
-def tensor_parallel(mesh: Any) -> Any:
-    weights = {
-        "up": array(mesh, (D, F), None, "model"),
-        "down": array(mesh, (F, D), "model", None),
-    }
-    return kept(multilayer, mesh), (weights, array(mesh, (ROWS, D)))
-
-
-def fully_sharded(mesh: Any) -> Any:
-    weights = {"up": array(mesh, (D, F), "data", None), "down": array(mesh, (F, D), "data", None)}
-    return kept(multilayer, mesh, "data"), (weights, array(mesh, (8 * ROWS, D), "data"))
-
-
 def both(mesh: Any) -> Any:
     weights = {
         "up": array(mesh, (D, F), "data", "model"),
         "down": array(mesh, (F, D), "model", "data"),
     }
     return kept(multilayer, mesh, "data"), (weights, array(mesh, (8 * ROWS, D), "data"))
-
-
-def layers(mesh: Any) -> Any:
-    import jax
-
-    def stack(w: Any, x: Any) -> Any:
-        return jax.lax.scan(lambda h, w: (h + multilayer(w, h), None), x, w)[0]
-
-    weights = {
-        "up": array(mesh, (6, D, F), None, None, "model"),
-        "down": array(mesh, (6, F, D), None, "model", None),
-    }
-    return kept(stack, mesh), (weights, array(mesh, (ROWS, D)))
-
-
-def gradient(mesh: Any) -> Any:
-    import jax
-
-    def loss(w: Any, x: Any) -> Any:
-        return ((x @ w).astype("float32") ** 2).mean()
-
-    return jax.grad(loss), (array(mesh, (D, F)), array(mesh, (8 * ROWS, D), "data"))
 
 
 def across_slices(mesh: Any) -> Any:
@@ -196,62 +161,41 @@ def _window(n: int) -> list[Hand]:
 W = BF16 * D * F  # one matrix of weights
 
 SHARDED: dict[str, Sharded] = {
-    **{
-        f"all-reduce, {chip}": Sharded(
-            chip,
-            {"data": 4},
-            mapped(reduced("data"), "data", out=()),
-            [("all-reduce", LOCAL, LOCAL, "data", 1)],
-        )
-        for chip in ("v5e", "v5p", "v6e", "v7x")
-    },
-    **{
-        f"all-gather, {chip}": Sharded(
-            chip,
-            {"data": 8},
-            mapped(gathered("data"), "data", out=()),
-            [("all-gather", LOCAL, 8 * LOCAL, "data", 1)],
-        )
-        for chip in ("v5e", "v5p", "v6e", "v7x")
-    },
-    **{
-        f"reduce-scatter, {chip}": Sharded(
-            chip,
-            {"data": 4},
-            mapped(scattered("data"), "data"),
-            [("reduce-scatter", LOCAL, LOCAL // 4, "data", 1)],
-        )
-        for chip in ("v5e", "v5p", "v6e", "v7x")
-    },
-    **{
-        f"all-to-all, {chip}": Sharded(
-            chip,
-            {"expert": 4},
-            mapped(exchanged("expert"), "expert"),
-            [("all-to-all", LOCAL, LOCAL, "expert", 1)],
-        )
-        for chip in ("v5e", "v6e")
-    },
-    **{
-        f"permute, {chip}": Sharded(
-            chip,
-            {"stage": 4},
-            mapped(passed("stage", 4), "stage"),
-            [("collective-permute", LOCAL, LOCAL, "stage", 1)],
-        )
-        for chip in ("v5p", "v7x")
-    },
+    "all-reduce, v5e": Sharded(
+        "v5e",
+        {"data": 4},
+        mapped(reduced("data"), "data", out=()),
+        [("all-reduce", LOCAL, LOCAL, "data", 1)],
+    ),
+    "all-gather, v5p": Sharded(
+        "v5p",
+        {"data": 8},
+        mapped(gathered("data"), "data", out=()),
+        [("all-gather", LOCAL, 8 * LOCAL, "data", 1)],
+    ),
+    "reduce-scatter, v7x": Sharded(
+        "v7x",
+        {"data": 4},
+        mapped(scattered("data"), "data"),
+        [("reduce-scatter", LOCAL, LOCAL // 4, "data", 1)],
+    ),
+    "all-to-all, v6e": Sharded(
+        "v6e",
+        {"expert": 4},
+        mapped(exchanged("expert"), "expert"),
+        [("all-to-all", LOCAL, LOCAL, "expert", 1)],
+    ),
+    "permute, v5p": Sharded(
+        "v5p",
+        {"stage": 4},
+        mapped(passed("stage", 4), "stage"),
+        [("collective-permute", LOCAL, LOCAL, "stage", 1)],
+    ),
     "one of two axes": Sharded(
         "v5e",
         {"data": 4, "model": 4},
         mapped(reduced("model"), ("data", "model"), out=("data",)),
         [("all-reduce", LOCAL, LOCAL, "model", 1)],
-    ),
-    "both axes": Sharded(
-        "v5p",
-        {"data": 2, "model": 4},
-        mapped(reduced(("data", "model")), ("data", "model"), out=()),
-        [("all-reduce", LOCAL, LOCAL, "data, model", 1)],
     ),
     "in a loop": Sharded(
         "v6e",
@@ -259,21 +203,6 @@ SHARDED: dict[str, Sharded] = {
         mapped(looped("data", 5), "data"),
         [("all-reduce", LOCAL, LOCAL, "data", 5)],
     ),
-    **{
-        f"tensor parallel, {chip}": Sharded(
-            chip,
-            {"model": 4},
-            tensor_parallel,
-            [("all-reduce", BF16 * ROWS * D, BF16 * ROWS * D, "model", 1)],
-        )
-        for chip in ("v5e", "v5p", "v6e", "v7x")
-    },
-    **{
-        f"fully sharded, {chip}": Sharded(
-            chip, {"data": 8}, fully_sharded, [("all-gather", W // 8, W, "data", 1)] * 2
-        )
-        for chip in ("v5e", "v5p", "v6e")
-    },
     "both, v5e": Sharded(
         "v5e",
         {"data": 4, "model": 4},
@@ -284,13 +213,6 @@ SHARDED: dict[str, Sharded] = {
             ("all-reduce", BF16 * 2 * ROWS * D, BF16 * 2 * ROWS * D, "model", 1),
         ],
     ),
-    "layers, v5p": Sharded(
-        "v5p",
-        {"model": 8},
-        layers,
-        [("all-reduce", BF16 * ROWS * D, BF16 * ROWS * D, "model", 6)],
-    ),
-    "gradient, v6e": Sharded("v6e", {"data": 4}, gradient, [("all-reduce", W, W, "data", 1)]),
     "across slices, v6e": Sharded(
         "v6e",
         {"slice": 2, "data": 8},

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import roofline_helpers as rh
-from roofline_helpers import BadType, BadValue, UnknownName, pages
+from roofline_helpers import BadValue, UnknownName, pages
 from roofline_helpers.pages import element, questions
 from tools.notebooks import run
 
@@ -40,9 +40,6 @@ def sent(html: str) -> Any:
         ({"question": " "}, BadValue, "question must not be empty"),
         ({"options": {"a": "b", "c": "b"}, "right": "a"}, BadValue, "its own feedback"),
         ({"right": "the badge"}, UnknownName, "Nearest: 'the batch'"),
-        ({"right": ["the batch", "4096"]}, BadValue, "one option must be right"),
-        ({"key": "Ai decode"}, BadValue, "'ai-decode', got 'Ai decode'"),
-        ({"then": 3}, BadType, "then must be a table, a figure"),
     ],
 )
 def test_a_bad_choice_is_refused(changes: Any, error: type[Exception], text: str) -> None:
@@ -53,10 +50,8 @@ def test_a_bad_choice_is_refused(changes: Any, error: type[Exception], text: str
 @pytest.mark.parametrize(
     ("changes", "error", "text"),
     [
-        ({"solution": float("nan")}, BadValue, "solution must be a finite number"),
         ({"tolerance": 0.1, "decades": 1}, BadValue, "tolerance or decades"),
         ({"feedback": [(240, "Close.")]}, BadValue, "would also meet the solution"),
-        ({"integer": True, "solution": 2.5}, BadValue, r"solution must be near a whole .* 2\.5"),
     ],
 )
 def test_a_bad_number_is_refused(changes: Any, error: type[Exception], text: str) -> None:

@@ -90,11 +90,7 @@ def test_exercises_are_a_sheet() -> None:
     [
         ("t-rigde", {}, "unknown question 't-rigde' (str). Nearest: 't-ridge'"),
         ("t-ridge", {"n": 1}, "pass by name: parts (for t-ridge), roof (for t-ridge), words"),
-        ("t-which", {"m": 1}, "unknown value for t-which: 'm' (str). Allowed: n"),
         ("t-which", {"n": 1}, "t.toml, t-which: one option must be right, got none"),
-        ("t-which", {"n": 1, "right": "a"}, "t-which: unknown option 'a' (str). Allowed: first, b"),
-        ("t-ridge", VALUES | {"right": "a"}, "t-ridge: it asks for a number: right= is for opt"),
-        ("t-ridge", VALUES | {"words": []}, "t-ridge: 'words[0]': IndexError: list index out of"),
         ("t-ridge", VALUES | {"roof": 1}, "t-ridge: 'roof.ridge': AttributeError: 'int' obj"),
     ],
 )
@@ -107,14 +103,9 @@ def test_what_a_cell_passes_is_checked(key: str, values: dict[str, Any], says: s
     ("text", "says"),
     [
         ("[questions.a]\nprompt=", "t.toml: TOMLDecodeError: Invalid value"),
-        ("[question.a]", "t.toml: unknown kind of table 'question' (str). Nearest: 'questions'"),
         ("[questions.a]\nsolution=3", "t.toml, a: Object missing required field `prompt`"),
-        ("[questions.a]\nprompt=3\nsolution=3", "a: Expected `str`, got `int` - at `$.prompt`"),
         ('[questions.a]\nprompt="x"\nsolutoin=3', "unknown key 'solutoin' (str). Nearest: 'sol"),
         ('[questions.a]\nprompt="x"\nsolution="a + b"', "'a + b' is no name with attributes"),
-        ('[questions.a]\nprompt="{f(x)}"\nsolution=3', "'f(x)' is no name with attributes and in"),
-        ('[questions.a]\nprompt="{x"\nsolution=3', "t.toml, a: ValueError: expected '}'"),
-        ('[questions.a]\nprompt="{}"\nsolution=3', "t.toml, a: '' is no name"),
     ],
 )
 def test_a_faulty_file_is_refused_with_its_place(text: str, says: str) -> None:
@@ -126,10 +117,8 @@ def test_a_faulty_file_is_refused_with_its_place(text: str, says: str) -> None:
     ("form", "says"),
     [
         ("", "1,234"),
-        (".1f", "1234.0"),
         (".2f kB", "1.23 kB"),
         ("si B", "1.23 kB"),
-        (" kB", "1.23 kB"),
     ],
 )
 def test_a_format_may_end_with_a_unit(form: str, says: str) -> None:

@@ -64,10 +64,3 @@ def test_more_launches_have_a_cost() -> None:
     assert {change.kind for change in changes} == {"split"}
     floor = si(assumed_floor("tpu"), "s")
     assert all(f"more launches of {floor} or longer" in change.text for change in changes)
-
-
-def test_another_target_or_other_arguments_are_said() -> None:
-    other = replace(REPORT, arguments=("f32[8]",), topology="4x4")
-    changed = {change.place: change.text for change in REPORT.diff(other).changes}
-    assert set(changed) == {"arguments", "topology"}
-    assert changed["arguments"].endswith("→ f32[8]")

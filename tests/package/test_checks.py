@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,8 @@ import pytest
 
 import roofline_helpers as rh
 from roofline_helpers import BadType, BadValue, Roofline, RooflineError, UnknownName, Work, work
-from roofline_helpers.common.checks import name_of, quantity, size, sizes
-from roofline_helpers.common.dtypes import dtype, nbytes
+from roofline_helpers.common.checks import size
+from roofline_helpers.common.dtypes import nbytes
 
 ROOF = Roofline(100.0, {"hbm": 10.0, "vmem": 20.0})
 CHIP = rh.chip("h100")
@@ -65,57 +64,34 @@ def test_no_number_gives_a_wrong_one(name: str) -> None:
 CALLS: list[tuple[Callable[[], Any], type[RooflineError], list[str]]] = [
     # near misses
     (lambda: rh.chip("v7z"), UnknownName, ["unknown chip 'v7z'", "Nearest: 'v7x'", "mi300x"]),
-    (lambda: dtype("bf17"), UnknownName, ["data type 'bf17'", "Nearest: 'bf16'", "int4"]),
-    (lambda: work.matmul(8, 8, 8, b="int9"), UnknownName, ["Nearest: 'int8'"]),
     (lambda: CHIP.peak("bf16", "vectro"), UnknownName, ["unit", "Nearest: 'vector'"]),
     (lambda: CHIP.roofline(levels=["hmb"]), UnknownName, ["NVIDIA H100 SXM", "Nearest: 'hbm'"]),
-    (lambda: CHIP.roofline(network="nvlnk"), UnknownName, ["Nearest: 'nvlink'", "nic"]),
     (lambda: ROOF.attainable(1, "hbn"), UnknownName, ["memory level", "Nearest: 'hbm'"]),
-    (lambda: JOB.reading(aa=2), UnknownName, ["read by matmul", "Nearest: 'a'"]),
     (lambda: work.fuse(JOB, keep=["cc"]), UnknownName, ["made in this chain", "Nearest: 'c'"]),
     # no names, no flags
     (lambda: rh.chip(5), BadType, ["5", "Allowed: v2"]),
-    (lambda: rh.chip(SimpleNamespace(device_kind="cpu")), UnknownName, ["'cpu'"]),
-    (lambda: dtype({}), BadType, ["{} (dict)", "Allowed: fp64"]),
     (lambda: work.matmul(8, 8, 8, shared_b=1), BadType, ["shared_b must be True or False"]),
-    (lambda: work.relu(8, x=3), BadType, ["3 (int)"]),
     # sizes
     (lambda: work.matmul(1.5, 8, 8), BadValue, ["m must be a whole number", "1.5"]),
     (lambda: work.matmul(0, 8, 8), BadValue, ["from 1", "0 (int)"]),
     (lambda: nbytes(1e61, "bf16"), BadValue, ["elements", "1e+61"]),
     (lambda: work.matmul(TWO, THREE, 8), BadValue, ["broadcast", "m (2,)", "n (3,)"]),
-    (lambda: work.total(work.relu(TWO), work.relu(THREE)), BadValue, ["(2,)", "(3,)"]),
     (lambda: work.matmul(8, 8, 8, splits=9), BadValue, ["splits", "at most k (8", "9"]),
-    (lambda: work.matmul(8, 8, 8, tile=(1, 2, 3)), BadType, ["sequence of 2", "(1, 2, 3)"]),
-    (lambda: work.attention_scores(1, 8, heads=8, kv_heads=3), BadValue, ["multiple", "3"]),
     (lambda: work.flash_attention(1, 9, 8, causal=True), BadValue, ["q_len ≤ kv_len"]),
     (lambda: work.transformer_block(1, 8, 9, 2, 8), BadValue, ["d_model (9)", "heads (2)"]),
-    (lambda: work.all_reduce(8, 1), BadValue, ["at least 2", "1"]),
     # tensors
     (lambda: Work("w", {}, {}), BadValue, ["at least one byte", "none"]),
-    (lambda: Work("w", 5, {}), BadType, ["reads must be a mapping", "5"]),
-    (lambda: Work("w", {"x": 1}, {}, passes={"z": 2}), UnknownName, ["'z'", "Allowed: x"]),
     (lambda: Work("w", {"x": 1}, {}, others={"hbm": 2}), BadValue, ["reads and writes"]),
-    (lambda: work.elementwise(8, flops=1, transcendentals=2), BadValue, ["16", "8"]),
-    (lambda: work.elementwise(8, 1001), BadValue, ["reads", "0 to 1000", "1001"]),
-    (lambda: JOB.reading(a=0.5), BadValue, ["at least 1", "0.5"]),
     (lambda: work.fuse(), BadType, ["at least one kernel is needed"]),
-    (lambda: work.total(5), BadType, ["must be a Work", "5"]),
     # rooflines
     (lambda: Roofline(1, {}), BadValue, ["at least one memory level"]),
     (lambda: Roofline([1, 2], 1), BadType, ["peak", "one number"]),
-    (lambda: ROOF.measured(), BadType, ["at least one of peak, levels"]),
-    (lambda: ROOF.attainable({"l2": 1}), UnknownName, ["'l2'", "Allowed: hbm, vmem"]),
     (lambda: ROOF.attainable(JOB, "hbm"), BadValue, ["plain intensity", "Work"]),
-    (lambda: ROOF.efficiency(1, 0), BadValue, ["intensity 0"]),
     (lambda: ROOF.time(rh.Work), BadType, ["a kernel (roofline_helpers.work) is needed"]),
     # what a chip hasn't
     (lambda: CHIP.peak("int4"), UnknownName, ["H100", "int4", "Allowed: fp64"]),
-    (lambda: rh.chip("v7x").roofline("int8"), UnknownName, ["v7x", "int8", "bf16, fp8"]),
-    (lambda: CHIP.roofline(network="ici"), UnknownName, ["'ici'", "Allowed: nvlink"]),
     # showing
     (lambda: rh.si("5", "s"), BadType, ["value", "real number", "'5'"]),
-    (lambda: rh.si(1, "s", digits=0), BadValue, ["digits", "0"]),
     (lambda: rh.table([1]), BadType, ["rows", "[1]"]),
 ]
 
@@ -142,29 +118,3 @@ def test_sizes_stay_exact():
         BadValue, match=r"n must be a whole number from 1 to 1e\+18, got 1000000000"
     ):
         size("n", 10**18 + 1)
-    assert size("n", 17, 17) == 17
-    assert [value if np.ndim(value) == 0 else value.tolist() for value in sizes(a=1, b=[2, 3])] == [
-        1,
-        [2, 3],
-    ]
-
-
-def test_an_array_given_is_never_changed():
-    array = np.array([1.0, 2.0])
-    kept = quantity("x", array)
-    kept[0] = 5
-    assert array.tolist() == [1, 2]
-
-
-def test_names_go_by_spelling_and_exact_ones_first():
-    assert name_of("level", "x_1", ["x1", "x_1"]) == "x_1"
-    assert name_of("level", "X-1", ["x_1"]) == "x_1"
-    assert name_of("level", "Two Words", ["b"], {"two_words": "b"}) == "b"
-    with pytest.raises(UnknownName, match=r"unknown level 'zzz' \(str\)\. Allowed: a, b$"):
-        name_of("level", "zzz", ["a", "b"])
-    with pytest.raises(UnknownName, match=r"Allowed: \(none\)"):
-        name_of("level", "zzz", [])
-    with pytest.raises(
-        UnknownName, match=r"level 'X 1' \(str\) may be any of x1, x_1: spell it out"
-    ):
-        name_of("level", "X 1", ["x1", "x_1", "x2"])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,19 +24,6 @@ def saved(path: Path, report: xla.Report) -> str:
     return str(path)
 
 
-def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as done:
-        main(["--help"])
-    assert done.value.code == 0
-    text = capsys.readouterr().out
-    for name in ("analyze", "explain", "measure", "chip", "compare", "predict", "doctor"):
-        assert name in text
-    for wrong in ([], ["analyse"], ["compare", "a.json"]):
-        with pytest.raises(SystemExit) as done:
-            main(wrong)
-        assert done.value.code == 2
-
-
 def test_chips_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["chip", "v6e", "h200"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -50,8 +35,6 @@ def test_chips_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
     peak = data["v6e"]["figures"]["matrix.bf16"]
     assert peak["value"] == float(rh.chip("v6e").peak("bf16"))
     assert peak["source"].startswith("https://")
-    assert main(["chip"]) == 0
-    assert all(chip.key in capsys.readouterr().out for chip in rh.all_chips()[:1])
 
 
 def test_two_reports_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,11 +45,6 @@ def test_two_reports_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[
     after = saved(tmp_path / "after.json", replace(REPORT, rows=rows))
     assert main(["compare", before, after]) == 1
     assert "grew" in capsys.readouterr().out
-    assert main(["compare", before, after, "--json"]) == 1
-    data = json.loads(capsys.readouterr().out)
-    assert data["same_compiler"] is True
-    assert data["seconds"][1] > data["seconds"][0]
-    assert {change["kind"] for change in data["changes"]} <= {"grew", "exchange"}
 
 
 def test_a_script_is_analyzed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,13 +65,9 @@ def test_a_script_is_analyzed(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert main(["analyze", f"{script}:case", "--json"]) == 0
     report = xla.Report.from_json(capsys.readouterr().out)
     assert report.matrix_flops == 2 * 64 * 32 * 16
-    assert main(["compare", str(out), str(out)]) == 0
-    capsys.readouterr()
     for words, message in (
         ([f"{script}:cose"], "Nearest: 'case'"),
         ([f"{script}:case", "--chip", "v6f"], "Nearest: 'v6e'"),
-        ([f"{script}:case", "--by", "colour"], "scope, line, role"),
-        ([f"{script}:case", "--out", "report.txt"], "must end in .json"),
         (["nothing.py:case"], "no such file"),
     ):
         assert main(["analyze", *words]) == 1
@@ -123,7 +97,6 @@ def spread():
     ("name", "chip", "options"),
     [
         ("turning", "v6e", {"turns": {"s.py:9": 5}}),
-        ("spread", "v6e-8", {}),
         ("spread", "v6e", {"topology": "4x4"}),
     ],
 )
@@ -171,14 +144,3 @@ def test_doctor_says_what_to_install(
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     assert main(["doctor"]) == 1
     assert "pip install jax" in capsys.readouterr().out
-
-
-def test_help_and_chips_load_nothing_heavy() -> None:
-    code = (
-        "import sys\nfrom roofline_helpers.cli import main\nmain(['chip', 'v6e'])\n"
-        "print(*{m.partition('.')[0] for m in sys.modules})"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = set(done.stdout.splitlines()[-1].split())
-    assert "rich" in loaded
-    assert not loaded & {"jax", "jaxlib", "matplotlib", "pandas", "seaborn", "pygments"}

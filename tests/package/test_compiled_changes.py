@@ -61,13 +61,6 @@ def test_an_upcast_is_seen_where_it_is() -> None:
     assert {change.kind for change in back.changes} == {"shrank", "memory"}
 
 
-def test_a_broken_fusion_is_a_kernel_that_appeared() -> None:
-    needs("v6e")
-    difference = of().diff(of(split=True))
-    assert any(change.kind in ("appeared", "split", "grew") for change in difference.changes)
-    assert any("act" in change.place for change in difference.changes)
-
-
 def test_an_exchange_comes_in() -> None:
     needs("v6e")
 

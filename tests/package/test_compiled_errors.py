@@ -8,7 +8,6 @@ from compiled_reports import jax, needs, spec
 from roofline_helpers import xla
 from roofline_helpers.common.checks import BadType, BadValue, UnknownName
 from roofline_helpers.xla import targets
-from roofline_helpers.xla.analysis import records_folder
 from roofline_helpers.xla.module import TRANSCENDENTAL
 
 jnp = jax.numpy
@@ -31,34 +30,13 @@ def test_a_chip_without_a_compiler_here(monkeypatch: pytest.MonkeyPatch) -> None
         )
         with pytest.raises(xla.NoCompiler, match=r"pip install 'jax\[tpu\]'"):
             xla.analyze(jnp.sin, spec(8), chip="v6e")
-        with pytest.raises(xla.NoCompiler, match="no record 'nothing-of-the-kind'"):
-            xla.analyze(jnp.sin, spec(8), chip="v6e", record="nothing-of-the-kind")
-        for path in list(records_folder().iterdir())[:1]:
-            name, chip, _ = path.name.rsplit(".", 2)
-            with pytest.raises(xla.NoCompiler, match=f"Records for TPU .*{name}"):
-                xla.analyze(jnp.sin, spec(8), chip=chip)
-    with monkeypatch.context() as patch:
-        patch.setattr(targets.sys, "platform", "darwin")
-        patch.setattr(targets.host, "machine", lambda: "arm64")
-        with pytest.raises(xla.NoCompiler, match="Linux on x86-64 only, this is darwin on arm"):
-            xla.analyze(jnp.sin, spec(8), chip="v6e")
-
-
-def test_no_jax(monkeypatch: pytest.MonkeyPatch) -> None:
-    find = targets.importlib.util.find_spec
-    monkeypatch.setattr(
-        targets.importlib.util, "find_spec", lambda n: None if n == "jax" else find(n)
-    )
-    assert "JAX is not installed" in xla.can_compile("v6e")
 
 
 def test_functions_that_do_not_trace() -> None:
     x = spec(3, 4)
     for fn, args, message in (
         (lambda a, b: a @ b, (x, spec(5, 6)), r"bf16\[3,4\], bf16\[5,6\].*contracting"),
-        (lambda a, b: a @ b, (x,), "missing 1 required positional argument"),
         (lambda a: 1 if a.sum() > 0 else 2, (x,), "TracerBoolConversionError"),
-        (lambda a: a.no_such_thing, (x,), "no_such_thing"),
         (lambda a: a, ({1: x, "a": x},), r"take these arguments: .*sorting"),
     ):
         with pytest.raises(xla.CannotTrace, match=message):
@@ -78,13 +56,6 @@ def test_bad_options() -> None:
         xla.analyze(jnp.sin, spec(8), use="live")
     with pytest.raises(BadValue, match="a record's name"):
         xla.analyze(jnp.sin, spec(8), record="../x")
-    for option, value, error in (
-        ("name", 3, BadType),
-        ("record", 3, BadType),
-        ("topology", 3, BadType),
-    ):
-        with pytest.raises(error, match=rf"^{option} must be .*, got {value!r} "):
-            xla.analyze(jnp.sin, spec(8), **{option: value})
     with pytest.raises(BadType, match="jitted already: give static_argnums"):
         xla.analyze(jax.jit(jnp.sin), spec(8), static_argnums=1)
 

@@ -13,7 +13,6 @@ from roofline_helpers.common.show import si
 from roofline_helpers.device import explain
 from roofline_helpers.evidence.verdicts import assumed_floor
 from roofline_helpers.xla.pallas import counted, requested
-from roofline_helpers.xla.targets import assumed_vector_peak
 
 jnp = jax.numpy
 BF16 = 2
@@ -74,18 +73,6 @@ def test_a_product_in_blocks_fetches_each_operand_once_for_each_block_of_the_oth
     assert roof.bound(kernel) == ("memory" if kernel.intensity < roof.ridge else "compute")
 
 
-def test_what_an_author_declares_is_kept_apart() -> None:
-    from jax.experimental import pallas as pl
-
-    cost = pl.CostEstimate(flops=7, bytes_accessed=11, transcendentals=3)
-    fn, args = matmul(1024, 1024, 1024, 512, 512, 512, cost_estimate=cost)
-    assert only(fn, *args).declared == {"flops": 7, "bytes_accessed": 11, "transcendentals": 3}
-    assert "7 FLOP and 11 B declared" in repr(only(fn, *args))
-    fn, args = matmul(1024, 1024, 1024, 512, 512, 512)
-    assert only(fn, *args).declared is None
-    assert "no cost declared" in repr(only(fn, *args))
-
-
 @pytest.mark.slow
 def test_the_compiler_accepts_the_vmem_that_was_counted_and_no_less() -> None:
     from jax.experimental.pallas import tpu as pltpu
@@ -128,33 +115,6 @@ def test_flash_attention_that_ships_with_jax(causal: bool) -> None:
     assert kernel.unsure == ()
 
 
-def test_splash_attention_skips_what_its_mask_forbids() -> None:
-    name = "jax.experimental.pallas.ops.tpu.splash_attention"
-    splash = pytest.importorskip(f"{name}.splash_attention_kernel")
-    masks = pytest.importorskip(f"{name}.splash_attention_mask")
-    mask = masks.MultiHeadMask([masks.CausalMask((S, S)) for _ in range(H)])
-    attend = splash.make_splash_mha(mask=mask, head_shards=1, q_seq_shards=1)
-    kernel = only(lambda q, k, v: attend(q, k, v), *[spec(H, S, D)] * 3)
-    blocks = S // BLOCK
-    assert kernel.matrix_flops == H * blocks * (blocks + 1) // 2 * 4 * BLOCK**2 * D
-    assert kernel.unsure == ()
-
-
-def test_paged_attention_says_what_depends_on_data() -> None:
-    paged = pytest.importorskip("jax.experimental.pallas.ops.tpu.paged_attention")
-
-    def attend(*args: Any) -> Any:
-        return paged.paged_attention(*args, pages_per_compute_block=4)
-
-    def numbers(*shape: int) -> Any:
-        return spec(*shape, dtype="int32")
-
-    pages = spec(8, 64, 16, 128)
-    kernel = only(attend, spec(8, 8, 128), pages, pages, numbers(8), numbers(8, 16))
-    assert "loops whose turns depend on data" in kernel.unsure
-    assert sum(kernel.reads) > 0
-
-
 def grouped_matmul(m: int, k: int, n: int, groups: int) -> tuple[Any, tuple[Any, ...]]:
     megablox = pytest.importorskip("jax.experimental.pallas.ops.tpu.megablox")
     args = spec(m, k), spec(groups, k, n), spec(groups, dtype="int32")
@@ -194,46 +154,6 @@ def test_bytes_of_blocks_that_data_choose_are_a_range_and_no_verdict() -> None:
     assert (row.seconds, row.high) == pytest.approx(ends, rel=1e-5)
     most = si(why.wall + row.high - row.seconds, "s")
     assert f"{si(why.wall, 's')} to {most} a call by the roofline" in str(why)
-
-
-def test_blocks_that_data_choose_count_once_and_at_most_at_every_step() -> None:
-    from jax.experimental import pallas as pl
-    from jax.experimental.pallas import tpu as pltpu
-
-    def body(rows: Any, x: Any, out: Any) -> None:
-        del rows
-        out[...] = x[...]
-
-    picked = pltpu.PrefetchScalarGridSpec(
-        num_scalar_prefetch=1,
-        grid=(64,),
-        in_specs=[pl.BlockSpec((8, 128), lambda i, rows: (rows[i], 0))],
-        out_specs=pl.BlockSpec((8, 128), lambda i, rows: (i, 0)),
-    )
-    result = jax.ShapeDtypeStruct((512, 128), "float32")
-    call = pl.pallas_call(body, grid_spec=picked, out_shape=result)
-    kernel = only(call, spec(64, dtype="int32"), spec(128, 128, dtype="float32"))
-    (x,) = [one for one in kernel.operands if one.name == "x"]
-    assert (x.moved, x.most) == (4 * 128 * 128, 64 * 4 * 8 * 128)
-    assert kernel.most == pytest.approx(kernel.bytes - x.moved + x.most)
-
-
-def test_each_turn_of_a_loop_takes_the_floor_and_vector_work_the_vector_peak() -> None:
-    needs("v6e")
-
-    def turns(n: int) -> Any:
-        return lambda x: jax.lax.fori_loop(0, n, lambda _, c: jnp.tanh(c) * 1.01 + 0.1, x)
-
-    small = explain(turns(400), spec(8, 128, dtype="float32"), chip="v6e", progress=False)
-    assert small.wall == pytest.approx(400 * assumed_floor("tpu"), rel=0.01)
-    assert "each turn of a loop, takes 1.62 µs at least" in str(small)
-    large = explain(turns(4), spec(1024, 1024, dtype="float32"), chip="v6e", progress=False)
-    (row,) = [row for row in large.rows if row.flops]
-    assert row.limit == "vector"
-    peak, formula = assumed_vector_peak(rh.chip("v6e"))
-    assert row.reachable == pytest.approx(row.flops / peak, rel=1e-3)
-    assert peak < 0.01 * rh.chip("v6e").matrix["bf16"].value
-    assert formula in str(large)
 
 
 def test_a_verdict_survives_the_floor_of_each_turn_and_an_assumed_vector_peak() -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-from typing import Any
-
 import pytest
 from compiled_reports import spec
 
@@ -58,61 +55,6 @@ def test_each_program_of_our_attention_asks_for_all_keys_again() -> None:
     assert kernel.reads == (once, once, once)
     assert kernel.asked == (2 + 2 * length // queries) * once
     assert "570 MB asked of the caches" in repr(kernel)
-
-
-@pytest.mark.parametrize("causal", [False, True])
-def test_attention_that_ships_with_jax(causal: bool) -> None:
-    attention = pytest.importorskip(f"{OPS}.attention")
-    length, block, heads = 1024, 128, 8
-    (kernel,) = pallas_kernels(
-        lambda *qkv: attention.mha(*qkv, None, causal=causal),
-        *[spec(2, length, heads, 64)] * 3,
-        platform="gpu",
-    )
-    blocks = length // block
-    steps = blocks * (blocks + 1) // 2 if causal else blocks**2
-    assert kernel.matrix_flops == 2 * heads * steps * 4 * block**2 * 64
-    q, k, v, o = kernel.operands
-    assert (q.moved, o.moved) == (q.size, o.size)
-    assert k.moved == v.moved == steps / blocks * k.size
-    assert [one.name for one in kernel.operands] == ["q_ref", "k_ref", "v_ref", "o_ref"]
-
-
-@pytest.fixture
-def hopper(monkeypatch: pytest.MonkeyPatch) -> Any:
-    matmul = pytest.importorskip(f"{OPS}.hopper_matmul_mgpu")
-    if not hasattr(matmul, "TuningConfig") or not hasattr(matmul, "get_num_sms"):
-        pytest.skip("NOT TESTED: this JAX's Hopper matmul has another form")
-    monkeypatch.setattr(matmul, "get_num_sms", lambda *_: 132)
-    return matmul
-
-
-@pytest.mark.parametrize("cluster", [False, True])
-def test_the_hopper_matmul_that_ships_with_jax(hopper: Any, cluster: bool) -> None:
-    n, tile = 4096, 128
-    config = hopper.TuningConfig(
-        tile_m=tile,
-        tile_n=tile,
-        tile_k=64,
-        max_concurrent_steps=4,
-        cluster_dimension=hopper.MatmulDimension.M if cluster else None,
-    )
-    added = [None] if "c" in inspect.signature(hopper.matmul).parameters else []
-    (kernel,) = pallas_kernels(
-        lambda a, b: hopper.matmul(a, b, *added, config),
-        *[spec(n, n, dtype="float16")] * 2,
-        platform="gpu",
-    )
-    assert kernel.machine == "mosaic_gpu"
-    assert kernel.matrix_flops == 2 * n**3
-    assert kernel.types == ("f16",)
-    a, b, out = kernel.operands
-    # two warpgroups share a tile of A, each with its own columns: 256 a block; and two blocks of
-    # a cluster share what one of them fetches of B
-    assert a.moved / a.size == n / (2 * tile)
-    assert b.moved / b.size == n / tile / (2 if cluster else 1)
-    assert out.moved == out.size
-    assert kernel.bytes == 3 * a.size
 
 
 @pytest.mark.parametrize("gpu", ["h100", "h200"])

@@ -72,21 +72,6 @@ def test_a_refusal_takes_the_compilers_place_too(
     assert (caught.value.needed, caught.value.capacity) == (48.5 * 2**30, 31.25 * 2**30)
 
 
-def test_what_takes_minutes_is_compiled_only_where_that_is_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    needs("v6e")
-    monkeypatch.setattr(analysis, "records_folder", lambda: tmp_path)
-    options: dict[str, Any] = {"chip": "v6e", "record": "tanh", "use": "record"}
-    with pytest.raises(xla.NoCompiler, match="no record 'tanh'"):
-        xla.analyze(jnp.tanh, spec(256, 256), **options)
-    monkeypatch.setenv(xla.USE, "whole")
-    with xla.recording(tmp_path):
-        assert xla.analyze(jnp.tanh, spec(256, 256), **options).origin == "compiled"
-    monkeypatch.delenv(xla.USE)
-    assert xla.analyze(jnp.tanh, spec(256, 256), **options).origin == "record"
-
-
 def test_committed_records_are_what_the_compiler_says_now() -> None:
     """Rebuilding is the chapters' business: here, that each can be read and shown."""
     for (name, chip), report in xla.records().items():

@@ -28,28 +28,6 @@ def test_three_times_of_a_product(chip: str) -> None:
     assert how.partition(":")[0] in ("vendor", "secondary", "derived")
 
 
-@pytest.mark.parametrize("chip", ["v6e", "v7x"])
-def test_clocks_are_derived_from_what_the_compiler_says(chip: str) -> None:
-    needs(chip)
-    x = spec(2048, 2048)
-    report = xla.analyze(jnp.matmul, x, x, chip=chip)
-    (product,) = [kernel for kernel in report.kernels if kernel.matrix_flops]
-    each = product.matrix_flops / product.row.cycles
-    assert 2 * 2 * 256**2 < each < 2 * 4 * 256**2  # more than two 256² units, less than four
-
-
-def test_precision_costs_passes() -> None:
-    needs("v6e")
-    x = spec(256, 256, dtype="float32")
-    chip = chips.chip("v6e")
-
-    def seconds(precision: str | None) -> float:
-        report = xla.analyze(lambda a, b: jnp.matmul(a, b, precision=precision), x, x, chip=chip)
-        return max(kernel.times.get("matrix", 0) for kernel in report.kernels)
-
-    assert seconds("highest") == pytest.approx(6 * seconds(None))
-
-
 def test_a_large_product_fetches_operands_again() -> None:
     needs("v5e")
     x = spec(8192, 8192)
@@ -64,12 +42,8 @@ def test_products_meet_the_peak_of_their_type() -> None:
     peaks = {  # of v6e
         "bf16": bf16,
         "f32": bf16,
-        "f32 high": bf16 / 3,
         "f32 highest": bf16 / 6,
-        "bf16×f32 highest": bf16 / 6,
         "s8": float(v6e.peak("int8")),
-        "u8×s8": float(v6e.peak("int8")),
-        "c64": bf16,
         "f4e2m1fn": bf16,  # it has no such peak
     }
     assert {types: chip_roofline(v6e, [types]).peak for types in peaks} == peaks
@@ -79,13 +53,12 @@ def test_products_meet_the_peak_of_their_type() -> None:
         "f32": "tf32",  # JAX's default
         "f32 highest": "fp32",
         "f8e4m3fn": "fp8",
-        "f8e5m2×f8e4m3fn": "fp8",
         "bf16": "bf16",
     }
     assert {types: chip_roofline(h100, [types]).peak for types in ours} == {
         types: float(h100.peak(dtype)) for types, dtype in ours.items()
     }
-    assert [main_dtype([types]) for types in ours] == ["fp32", "fp32", "fp8", "fp8", "bf16"]
+    assert [main_dtype([types]) for types in ours] == ["fp32", "fp32", "fp8", "bf16"]
     assert main_dtype([]) is None
 
 

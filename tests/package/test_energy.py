@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import sys
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -11,69 +10,7 @@ from typing import Any
 import pytest
 
 from roofline_helpers.device import ladder, runner
-from roofline_helpers.device.machine import open_nvml
 from roofline_helpers.device.runner import _idle_watts, energy_of
-
-
-class Driver:
-    """CUDA's driver on a machine with several GPUs, of which it sees some."""
-
-    def __init__(self, seen: list[bytes]) -> None:
-        self.seen = seen
-
-    def cuInit(self, flags: int) -> int:
-        return 0
-
-    def cuDeviceGetPCIBusId(self, text: Any, size: int, ordinal: int) -> int:
-        if ordinal >= len(self.seen):
-            return 101
-        text.value = self.seen[ordinal]
-        return 0
-
-
-class Library(types.ModuleType):
-    """NVML, which sees all GPUs, by the bus: the second has used twice as many joules."""
-
-    ALL = (b"0000:18:00.0", b"0000:2A:00.0")
-
-    def __init__(self) -> None:
-        super().__init__("pynvml")
-
-    def nvmlInit(self) -> None:
-        pass
-
-    def nvmlDeviceGetHandleByPciBusId(self, address: bytes) -> int:
-        return self.ALL.index(address)
-
-    def nvmlDeviceGetTotalEnergyConsumption(self, handle: int) -> int:
-        return 1000 * (handle + 1)
-
-
-@pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Two GPUs, of which the process sees the second: its number 0."""
-    import jax
-
-    gpu = types.SimpleNamespace(platform="gpu", id=0, local_hardware_id=0)
-    monkeypatch.setattr(jax, "devices", lambda: [gpu])
-    monkeypatch.setitem(sys.modules, "pynvml", Library())
-    driver = Driver([Library.ALL[1]])
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: driver)
-    open_nvml.cache_clear()
-    yield driver
-    open_nvml.cache_clear()
-
-
-def test_the_joules_are_those_of_the_gpu_that_jax_uses(machine: Driver) -> None:
-    opened = open_nvml()
-    assert opened is not None
-    library, handle = opened
-    assert library.nvmlDeviceGetTotalEnergyConsumption(handle) == 2000
-
-
-def test_no_joules_rather_than_those_of_another_gpu(machine: Driver) -> None:
-    machine.seen.clear()
-    assert open_nvml() is None
 
 
 def test_a_busy_gpu_takes_more_than_an_idle_one() -> None:

@@ -9,16 +9,7 @@ import pytest
 from roofline_helpers import serving
 from roofline_helpers.evidence import files
 from roofline_helpers.xla import can_compile
-from tools.evidence import cycles, decode, residency
-
-
-@pytest.mark.parametrize(("chip", "length"), [("v5e", 512), ("v6e", 768)])
-def test_scores_are_placed_as_the_file_says(chip: str, length: int) -> None:
-    pytest.importorskip("jax")
-    why = can_compile(chip)
-    if why:
-        pytest.skip(f"the placement of scores was NOT compiled again: {why}")
-    assert residency.hbm_bytes(chip, length) == files.residency()[chip][str(length)]
+from tools.evidence import cycles, decode
 
 
 def test_cycles_are_a_constant_for_large_products_only() -> None:
@@ -30,15 +21,6 @@ def test_cycles_are_a_constant_for_large_products_only() -> None:
     assert ticks["matmul 128×128×128 bf16"] > 1.5 * large.max()
     assert "2.06 to 2.14" in files.worth_of_cycles()
     assert "5.0 for copies" in files.worth_of_cycles()
-
-
-def test_reductions_without_exponentials_have_the_most_cycles_over_their_roof() -> None:
-    """So cycles can't say that exponentials make a kernel slow."""
-    table = files.cycles()
-    for chip in ("v5e", "v6e"):
-        over = table[table["chip"] == chip]["cycles per ns of the roof"]
-        shape = "of 4×32×2048×2048 bf16"
-        assert over[f"sum {shape}"] == over[f"max {shape}"] > 1.8 * over[f"sum of exp {shape}"]
 
 
 @pytest.mark.parametrize("side", [128, pytest.param(4096, marks=pytest.mark.weekly)])

@@ -20,12 +20,10 @@ from jax import lax
 import roofline_helpers as rh
 from roofline_helpers.device import ladder
 from roofline_helpers.device.ceilings import Ceilings, Reached
-from roofline_helpers.device.display import cost
 from roofline_helpers.device.explain import case_ahead
 from roofline_helpers.device.findings import CAUSES, Case, Finding, findings
 from roofline_helpers.device.program import Program
 from roofline_helpers.device.rows import HOST, TimedRow, waterfall
-from roofline_helpers.xla import can_compile
 
 BF16, F32 = jnp.bfloat16, jnp.float32
 CPU = Ceilings(None, Reached(1e10, {"fp32": 1e11}, vector=2e10))
@@ -93,22 +91,6 @@ def test_a_ragged_matmul_made_dense_is_named() -> None:
     assert "ragged" not in named(padded)
 
 
-def test_a_masked_matmul_is_not_called_ragged() -> None:
-    def causal(x: Any, w: Any) -> Any:
-        rows, columns = (lax.broadcasted_iota(jnp.int32, x.shape, d) for d in (0, 1))
-        return jnp.where(columns <= rows, x, 0) @ w
-
-    def row(x: Any, w: Any) -> Any:
-        return jnp.where(jnp.arange(256)[:, None] < 7, jnp.broadcast_to(x, (256, 256)), 0) @ w
-
-    def lengths(x: Any, w: Any) -> Any:
-        short = jnp.arange(256)[None] < jnp.sum(w, 1).astype(jnp.int32)[:, None]
-        return jnp.where(short, jnp.broadcast_to(x, (256, 256)), 0) @ w
-
-    for fn, first in ((causal, spec(256, 256)), (row, spec(256)), (lengths, spec(256))):
-        assert "ragged" not in named(compiled(fn, first, spec(256, 256)))
-
-
 WIDE = """HloModule wide, is_scheduled=true
 ENTRY %main (x: f64[1024,1024], w: f64[1024,1024]) -> f64[1024,1024] {
   %x = f64[1024,1024]{1,0} parameter(0)
@@ -131,21 +113,6 @@ def test_float64_is_named_and_has_a_roof_of_its_own(platform: str, chip: str | N
         assert wide.rows[0].reachable == pytest.approx(2 * 2 * 1024**3 / 1e11)
 
 
-# --- loops ----------------------------------------------------------------------------------------
-
-
-def scanned(x: Any, layers: Any) -> Any:
-    return lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, layers)[0]
-
-
-@pytest.mark.parametrize(("width", "is_named"), [(1024, False), (4096, True)])
-def test_a_cpu_s_scan_is_blamed_for_slices_beyond_the_cache_only(
-    width: int, is_named: bool
-) -> None:
-    case = compiled(scanned, spec(16, width), spec(6, width, width))
-    assert ("scan-copy" in named(case)) == is_named
-
-
 # --- a call's own cost ----------------------------------------------------------------------------
 
 
@@ -161,35 +128,6 @@ def test_several_programs_wait_for_the_host() -> None:
     rows = tuple(replace(row, launches=2.0) for row in one.rows)
     case = timed(replace(one, rows=rows), idle=1e-2)
     assert set(named(case)) == {"host"}
-
-
-# --- what advice depends on -----------------------------------------------------------------------
-
-
-def moved(fn: Any, *args: Any, chip: str) -> float:
-    """Return the bytes of main memory that a function moves as compiled for a chip."""
-    if (missing := can_compile(chip)) is not None:
-        pytest.skip(missing)
-    return sum(row.bytes for row in rh.explain(fn, *args, chip=chip, progress=False).rows)
-
-
-@pytest.mark.parametrize(("chip", "times"), [("v5e", 1), ("v5p", 1), ("v6e", 1), ("v7x", 3)])
-def test_what_a_scan_over_layers_moves_depends_on_the_target(chip: str, times: int) -> None:
-    args = spec(16, 2048, dtype=BF16), spec(8, 2048, 2048, dtype=BF16)
-    least = 2 * 8 * 2048 * 2048
-    assert moved(scanned, *args, chip=chip) == pytest.approx(times * least, rel=0.05)
-
-
-def test_a_cast_inside_a_step_reads_float32_all_the_same() -> None:
-    x, wide, narrow = (
-        spec(64, 4096, dtype=BF16),
-        *(spec(4096, 4096, dtype=t) for t in (F32, BF16)),
-    )
-    mixed = moved(jnp.matmul, x, wide, chip="v6e")
-    assert moved(lambda x, w: x @ w.astype(BF16), x, wide, chip="v6e") == pytest.approx(
-        mixed, rel=0.02
-    )
-    assert moved(jnp.matmul, x, narrow, chip="v6e") < 0.55 * mixed
 
 
 # --- seconds that somebody checked ----------------------------------------------------------------
@@ -226,18 +164,6 @@ def test_seconds_are_a_range_that_pairs_of_programs_gained() -> None:
         assert check.low == pytest.approx(min(shares[cause]), abs=0.01)
         assert check.high == pytest.approx(max(shares[cause]), abs=0.01)
         assert check.how == f"{len(shares[cause])} pairs of programs timed on an H200"
-
-
-def test_a_cause_that_nobody_checked_is_named_without_seconds() -> None:
-    found = named(timed(compiled(lambda x: jnp.sort(x)[-8:], spec(2**16))))["sort"]
-    assert found.saves is None
-    assert cost(found) == f"in kernels that take {found.share:.0%} of the call"
-    sure = Finding(
-        "attention", 2e-3, ("k",), "", share=0.5, saves=(2.18e-3, 2.28e-3), checked="2 pairs"
-    )
-    assert (
-        cost(sure) == "in kernels that take 50% of the call: costs 2.18 ms to 2.28 ms, by 2 pairs"
-    )
 
 
 # --- what a report says first ---------------------------------------------------------------------

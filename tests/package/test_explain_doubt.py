@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from roofline_helpers.device.ceilings import _shortest
 from roofline_helpers.device.explain import doubt_ceilings, doubt_clocks
 from roofline_helpers.device.rows import GAP, KERNEL, TimedRow
 from roofline_helpers.device.runner import Turns
-from roofline_helpers.device.timing import summary
 from roofline_helpers.device.trace import Trace
 
 NO_TRACE = Trace("cpu", {}, [], [], Path("none"))
@@ -32,10 +30,3 @@ def test_a_beaten_roof_is_noted() -> None:
     assert doubt_ceilings([slow, gap]) == ()
     (note,) = doubt_ceilings([slow, fast, gap])
     assert note.startswith("1 of 2 kernels, 500 ms of the call, run more than 1.2 times as fast")
-
-
-def test_a_ceiling_is_the_best_of_its_passes() -> None:
-    """A machine that is busy for a second slows a pass down, not what the device reaches."""
-    passes = [summary([slow, 2 * slow, slow], calls=1) for slow in (4e-3, 1e-3, 3e-3)]
-    (best,) = _shortest(passes)
-    assert best.median == best.low == 1e-3

@@ -43,18 +43,6 @@ ENTRY %main (q: T[32,4096,128], k: T[32,4096,128], v: T[32,4096,128]) -> T[32,40
 """.replace("BATCHED", "lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}")
 
 
-@pytest.mark.parametrize(("dtype", "cause"), [("bf16", "attention"), ("f32", "scores")])
-def test_attention_in_pieces_on_a_gpu(dtype: str, cause: str) -> None:
-    case = case_ahead(Program(ATTENTION.replace("T[", f"{dtype}["), "gpu"), H200)
-    by_cause = {each.cause: each for each in findings(case) if each.named}
-    assert set(by_cause) == {cause}
-    assert by_cause[cause].kernels == ("scores", "soft", "out")
-    # what remains is the roof of q, k, v and the result
-    assert 0 < by_cause[cause].seconds < case.wall
-    width = 2 if dtype == "bf16" else 4
-    assert by_cause[cause].bytes == 4 * 32 * 4096 * 4096 * width
-
-
 CUBLAS = (
     "%call.NAME = (RESULT, s8[33554432]{0}) custom-call(OPERANDS), custom_call_target="
     '"__cublas$gemm", backend_config={"gemm_backend_config":{"dot_dimension_numbers":{'
@@ -108,74 +96,6 @@ ENTRY %main (x: bf16[4096,4096], w: f32[4096,4096]) -> f32[4096,4096] {
         assert "wide" in by_cause["float32"].kernels
 
 
-CACHE = """HloModule step, is_scheduled=trueALIAS
-%turn (p: bf16[64,2048,8,128]) -> bf16[64,8,2048,128] {
-  %p = bf16[64,2048,8,128]{3,2,1,0} parameter(0)
-  ROOT %t = bf16[64,8,2048,128]{3,2,1,0} transpose(%p), dimensions={0,2,1,3}
-}
-%add (old: bf16[64,8,2048,128], new: bf16[64,8,1,128], at: s32[]) -> bf16[64,8,2048,128] {
-  %old = bf16[64,8,2048,128]{3,2,1,0} parameter(0)
-  %new = bf16[64,8,1,128]{3,2,1,0} parameter(1)
-  %at = s32[] parameter(2)
-  %zero = s32[] constant(0)
-  ROOT %u = bf16[64,8,2048,128]{3,2,1,0} dynamic-update-slice(%old, %new, %zero, %zero, %at, %zero)
-}
-%back (q: bf16[64,8,2048,128], n: bf16[64,8,1,128], at: s32[]) -> bf16[64,2048,8,128] {
-  %q = bf16[64,8,2048,128]{3,2,1,0} parameter(0)
-  %n = bf16[64,8,1,128]{3,2,1,0} parameter(1)
-  %at = s32[] parameter(2)
-  %zero = s32[] constant(0)
-  %v = bf16[64,8,2048,128]{3,2,1,0} dynamic-update-slice(%q, %n, %zero, %zero, %at, %zero)
-  ROOT %b = bf16[64,2048,8,128]{3,2,1,0} transpose(%v), dimensions={0,2,1,3}
-}
-"""
-
-BY_TOKEN = """ENTRY %main (cache: bf16[64,2048,8,128], one: bf16[64,8,1,128], q: bf16[64,8,4,128], \
-i: s32[]) -> (f32[64,8,4,2048], bf16[64,2048,8,128]) {
-  %cache = bf16[64,2048,8,128]{3,2,1,0} parameter(0)
-  %one = bf16[64,8,1,128]{3,2,1,0} parameter(1)
-  %q = bf16[64,8,4,128]{3,2,1,0} parameter(2)
-  %i = s32[] parameter(3)
-  %turned = bf16[64,8,2048,128]{3,2,1,0} fusion(%cache), kind=kLoop, calls=%turn
-  %mine = bf16[64,8,2048,128]{3,2,1,0} copy(%turned)
-  %keys = bf16[64,8,2048,128]{3,2,1,0} fusion(%mine, %one, %i), kind=kLoop, calls=%add
-  %s = f32[64,8,4,2048]{3,2,1,0} dot(%q, %keys), BATCHED
-  %after = bf16[64,2048,8,128]{3,2,1,0} fusion(%turned, %one, %i), kind=kLoop, calls=%back
-  ROOT %all = (f32[64,8,4,2048]{3,2,1,0}, bf16[64,2048,8,128]{3,2,1,0}) tuple(%s, %after)
-}
-"""
-
-BY_HEAD = """ENTRY %main (cache: bf16[64,8,2048,128], one: bf16[64,8,1,128], q: bf16[64,8,4,128], \
-i: s32[]) -> (f32[64,8,4,2048], bf16[64,8,2048,128]) {
-  %cache = bf16[64,8,2048,128]{3,2,1,0} parameter(0)
-  %one = bf16[64,8,1,128]{3,2,1,0} parameter(1)
-  %q = bf16[64,8,4,128]{3,2,1,0} parameter(2)
-  %i = s32[] parameter(3)
-  %keys = bf16[64,8,2048,128]{3,2,1,0} fusion(%cache, %one, %i), kind=kLoop, calls=%add
-  %s = f32[64,8,4,2048]{3,2,1,0} dot(%q, %keys), BATCHED
-  ROOT %all = (f32[64,8,4,2048]{3,2,1,0}, bf16[64,8,2048,128]{3,2,1,0}) tuple(%s, %keys)
-}
-"""
-
-
-def of_cache(entry: str) -> Case:
-    batched = "lhs_batch_dims={0,1}, rhs_batch_dims={0,1}, lhs_contracting_dims={3}"
-    entry = entry.replace("BATCHED", batched + ", rhs_contracting_dims={3}")
-    alias = ", input_output_alias={ {1}: (0, {}, may-alias) }, entry_computation_layout={}"
-    return case_ahead(Program(CACHE.replace("ALIAS", alias) + entry, "gpu"), H200)
-
-
-def test_a_cache_in_the_wrong_order_is_named_with_all_that_it_costs() -> None:
-    """As XLA for GPUs does it: into the product's order, once more for the update, and back."""
-    case = of_cache(BY_TOKEN)
-    copies = [each for each in findings(case) if each.cause == "layout-copy"]
-    assert {name for each in copies for name in each.kernels} == {"turned", "mine", "after"}
-    rows = {row.name: row.seconds for row in case.rows}
-    wanted = rows["turned"] + rows["mine"] + rows["after"]
-    assert sum(each.seconds for each in copies) == pytest.approx(wanted, rel=0.01)
-    assert [each.cause for each in findings(of_cache(BY_HEAD))] == ["memory-bound"]
-
-
 def kernel(blocks: int, seconds: float = 1e-4, reachable: float = 4e-5) -> TimedRow:
     details = (
         f"regs:128 static_shared:0 dynamic_shared:0 grid:{blocks},1,1 block:256,1,1 occ_pct:25"
@@ -194,12 +114,6 @@ def test_a_last_wave_that_is_nearly_empty() -> None:
     assert tails(kernel(270, reachable=7e-5)) == [pytest.approx(3e-5)]  # no more than it loses
     assert tails(kernel(528)) == []
     assert tails(kernel(100_000)) == []
-
-
-def test_a_second_is_claimed_once() -> None:
-    program = Program(ATTENTION.replace("T[", "bf16["), "gpu")
-    case = case_ahead(program, H200)
-    assert sum(each.seconds for each in findings(case)) <= case.wall * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(("types", "peak"), [(("f32",), 4e14), (("f32 highest",), 5e13)])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from pathlib import Path
 
 import pytest
 
@@ -15,11 +14,10 @@ from roofline_helpers.device.rows import (
     LOOP,
     Shares,
     TimedRow,
-    grouped,
     shares,
     waterfall,
 )
-from roofline_helpers.device.trace import RUN, Event, Span, Trace, concatenated, typical_runs
+from roofline_helpers.device.trace import Event
 
 
 def event(op: str, start: float, end: float, line: str = "1") -> Event:
@@ -62,38 +60,6 @@ def test_shares_always_add_up(seed: int) -> None:
                 events.append(event("inner", start + 0.1 * (at - start), at, line))
     parts = of(events)
     assert parts.total == pytest.approx(10, abs=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "goal", "taken"),
-    [
-        ([1.0, 1.3, 1.2, 1.1], 1.15, {2, 3}),
-        ([1.0, 1.3, 1.2, 1.1], 0.5, {0, 3}),
-        ([2.0, 1.0, 1.5], 9.0, {0}),
-        ([1.0], 3.0, {0}),
-        # each of two is far away, and their mean is not
-        ([1.0, 0.0, 3.0, 3.1], 2.0, {0, 2}),
-    ],
-)
-def test_typical_runs_come_near_a_goal_together(
-    seconds: list[float], goal: float, taken: set[int]
-) -> None:
-    assert set(typical_runs(seconds, goal)) == taken
-
-
-def test_traces_in_a_row_keep_their_order_and_lengths() -> None:
-    def trace(begin: float) -> Trace:
-        events = {"/device:CPU:0": [event("a", begin + 1, begin + 2)]}
-        run, host = Span(RUN, begin, begin + 3), Span("compile", begin, begin + 4)
-        return Trace("cpu", events, [run], [host], Path("a.xplane.pb"))
-
-    joined = concatenated([trace(100), trace(5), trace(50)])
-    assert [run.end - run.start for run in joined.runs] == pytest.approx([3, 3, 3])
-    ends = [-math.inf, *(span.end for span in joined.host)]
-    for run, each, before in zip(joined.runs, joined.events, ends, strict=False):
-        assert before <= run.start
-        assert each.start - run.start == pytest.approx(1)
-        assert each.end - each.start == pytest.approx(1)
 
 
 # --- the waterfall --------------------------------------------------------------------------------
@@ -146,15 +112,3 @@ def test_each_step_is_what_it_says() -> None:
             "nothing explains it": 0.5,
         }
     )
-
-
-def test_layers_are_grouped_and_nothing_is_lost() -> None:
-    rows = [
-        TimedRow(
-            f"dot.{n}", KERNEL, 1.0 + n, source="m.py:3", role=f"matmul with w[{n}]", reachable=1.0
-        )
-        for n in range(4)
-    ]
-    groups = grouped([*rows, TimedRow("other", KERNEL, 2.0)])
-    assert [(g.name, g.kernels, g.seconds) for g in groups] == [("dot.0", 4, 10.0), ("other", 1, 2)]
-    assert groups[0].reachable == 4.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import roofline_helpers as rh
-from roofline_helpers import BadType, UnknownName, chips
+from roofline_helpers import UnknownName, chips
 
 
 @pytest.fixture(autouse=True)
@@ -31,10 +31,6 @@ def test_peaks_by_unit():
         UnknownName, match=r"matrix unit of NVIDIA H100 SXM has no fp32 peak. Allowed: fp64, tf32"
     ):
         h100.peak("fp32", "matrix")
-    with pytest.raises(UnknownName, match=r"TPU v7x has no int8 peak. Allowed: bf16, fp8, fp32"):
-        rh.chip("v7x").peak("int8")
-    with pytest.raises(UnknownName, match=r"vector unit of TPU v7x has no bf16 peak. Allowed: -"):
-        rh.chip("v7x").peak("bf16", "vector")
 
 
 def test_rooflines():
@@ -58,31 +54,9 @@ def test_one_v7x_device_is_half_a_chip():
     assert half.memory["hbm"].printed.value == 96 * 2**30
     assert half.memory["vmem"].capacity.value == 64 * 2**20
     assert half.memory["vmem"].bandwidth is None
-    assert half.memory["hbm"].technology == "HBM"
-    assert half.memory["hbm"].capacity.unit == "byte"
     assert float(half.links["ici"]) == 300e9
     assert half.power is None
     assert half.roofline().ridge == chip.roofline().ridge
-    assert half.per_device() is half
-    assert half.matrix["bf16"].basis == "derived"
-    assert half.matrix["bf16"].note == "JAX: 2310; the chip's figure / 2"
-    assert half.matrix["bf16"].source == chip.matrix["bf16"].source
-
-
-def test_every_figure_by_its_path():
-    figures = rh.chip("h100").figures()
-    assert figures["matrix.bf16"].value == 989e12
-    assert figures["vector.fp32"].value == 67e12
-    assert figures["memory.hbm.capacity"].value == 2 * 42_509_271_040
-    assert figures["memory.hbm.printed"].value == 80e9
-    assert figures["reached.streams.read"].value == 3.178e12
-    assert (figures["floor"].value, figures["floor"].unit) == (3.168e-6, "s")
-    assert figures["memory.l2.bandwidth"].value == 5.5e12
-    assert figures["links.nvlink"].value == 450e9
-    assert (figures["clock"].value, figures["power"].value) == (1.83e9, 700)
-    v7x = rh.chip("v7x").figures()
-    assert not {"clock", "power", "memory.vmem.bandwidth"} & set(v7x)
-    assert len(v7x) == 3 + 3 + 1 + 3 + 2
 
 
 # --- what was reached ---------------------------------------------------------------------------
@@ -108,10 +82,6 @@ def test_the_memory_s_ceiling_is_reading_or_the_stream_that_is_named():
     assert h200.roofline(reached="copy").bandwidth == h200.reached.streams["copy"].value
     with pytest.raises(UnknownName, match=r"stream that was measured 'cpy'.*Nearest: 'copy'"):
         h200.roofline(reached="cpy")
-    with pytest.raises(UnknownName, match="stream that was measured"):
-        rh.chip("v5e").roofline(reached="copy")
-    with pytest.raises(BadType, match="reached must be True or False"):
-        h100.roofline(reached=1)
 
 
 def test_what_nobody_measured_stays_published_and_the_name_says_so():
@@ -126,13 +96,6 @@ def test_what_nobody_measured_stays_published_and_the_name_says_so():
     assert nothing.origin == "published"
     assert nothing.name == "TPU v5e bf16 (as published: nothing was measured)"
     assert nothing.ridge == v5e.roofline().ridge
-
-
-def test_a_type_of_the_vector_unit_is_held_against_what_that_reached():
-    h100 = rh.chip("h100")
-    assert h100.roofline("fp32", reached=True).peak == h100.reached.vector["fp32"].value
-    vector = h100.roofline("bf16", "vector", reached=True)
-    assert vector.peak == vector.vector == h100.reached.vector["bf16"].value
 
 
 def test_the_level_that_holds_most_on_the_chip():

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-from hlo_programs import ADD, BF16, fixture, one, program
+from hlo_programs import ADD, one, program
 
 from roofline_helpers import xla
 
@@ -55,15 +54,6 @@ def test_axes_of_a_mesh_are_named_by_the_groups_that_they_make() -> None:
     } == named
     assert xla.with_axes(xla.Row("y", "add"), axes).collective is None
     assert xla.axes_of_mesh({}) == {}
-
-
-@pytest.mark.parametrize("version", ["0.7.2", "0.10.2"])
-def test_the_all_reduce_of_a_sharded_product(version: str) -> None:
-    ledger = xla.kernels(fixture(f"sharded-matmul.v6e.jax-{version}"), strict=True)
-    (each,) = [row.collective for row in ledger.rows if row.collective]
-    assert (each.kind, each.group_size) == ("all-reduce", 2)
-    assert each.bytes_in == each.bytes_out == BF16 * 2048**2
-    assert {frozenset(group) for group in each.groups} == {frozenset({0, 1}), frozenset({2, 3})}
 
 
 def test_what_a_ring_of_four_sends() -> None:

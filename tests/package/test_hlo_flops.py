@@ -56,30 +56,10 @@ CONVOLUTIONS = {
         "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f",
         2 * 2 * 7 * (3 * 5 - 2) ** 2,
     ),
-    "strides": (
-        ("f32[1,9,1]", "f32[3,1,1]", "f32[1,4,1]"),
-        "window={size=3 stride=2}, dim_labels=b0f_0io->b0f",
-        2 * 4 * 3,
-    ),
-    "a window with holes": (
-        ("f32[1,9,1]", "f32[3,1,1]", "f32[1,5,1]"),
-        "window={size=3 rhs_dilate=2}, dim_labels=b0f_0io->b0f",
-        2 * 5 * 3,
-    ),
     "groups: each output channel sees its group's inputs only (the kernel's i)": (
         ("f32[1,4,8]", "f32[1,1,8]", "f32[1,4,8]"),
         "window={size=1}, dim_labels=b0f_0io->b0f, feature_group_count=8",
         2 * 4 * 8,
-    ),
-    "groups of the batch": (
-        ("f32[6,4,3]", "f32[1,3,8]", "f32[3,4,8]"),
-        "window={size=1}, dim_labels=b0f_0io->b0f, batch_group_count=2",
-        2 * 3 * 4 * 3 * 8,
-    ),
-    "an output that lists its spatial dimensions out of order": (
-        ("bf16[8,1024,16,128]", "bf16[8,1024,2048,1]", "bf16[16,128,2048,1]"),
-        "window={size=8x1}, dim_labels=0f1b_0io1->1bf0",
-        2 * 8 * 1024 * 16 * 128 * 2048,
     ),
 }
 
@@ -105,13 +85,3 @@ def test_taps_are_counted_as_by_enumeration() -> None:
         if moving.taps(size, out) != by_hand:
             wrong.append((size, moving, by_hand))
     assert wrong == []
-
-
-def test_a_window_that_holds_everything_is_one_reduction() -> None:
-    text = program(
-        "  %x = f32[4,100]{1,0} parameter(0)\n  %z = f32[] constant(0)\n"
-        "  ROOT %y = f32[4,100]{1,0} reduce-window(%x, %z), window={size=1x199 pad=0_0x99_99}, "
-        "to_apply=%add",
-        ADD,
-    )
-    assert one(text).flops.vector == 400

@@ -8,7 +8,6 @@ import pytest
 from hlo_programs import program, shape
 
 from roofline_helpers import xla
-from roofline_helpers.xla.module import read_instruction
 
 
 def test_a_shape_has_type_size_memory_and_tiles() -> None:
@@ -46,30 +45,6 @@ def test_bytes_of_a_shape() -> None:
 def test_text_that_is_no_program_is_refused(text: Any) -> None:
     with pytest.raises(xla.UnreadableProgram, match="HLO"):
         xla.parse(text)
-
-
-def test_attributes_are_split_outside_of_brackets_and_quotes() -> None:
-    line = (
-        '  ROOT %f = f32[8]{0} fusion(%a, %b), kind=kLoop, calls=%c, metadata={op_name="x, (y"}, '
-        'backend_config={"k":[{"n":"1, }"}]}'
-    )
-    each = read_instruction(line)
-    assert each is not None
-    assert (each.name, each.opcode, each.operands, each.is_root) == (
-        "f",
-        "fusion",
-        ("a", "b"),
-        True,
-    )
-    assert each.config == {"k": [{"n": "1, }"}]}
-    assert each.op_name == "x, (y"
-    assert each.called("calls") == ("c",)
-
-
-def test_operands_may_carry_shapes_and_names_without_percent() -> None:
-    each = read_instruction("  y = f32[8]{0} add(f32[8]{0} a, f32[8]{0} %b)")
-    assert each is not None
-    assert each.operands == ("a", "b")
 
 
 # as XLA prints a kernel that JAX gave metadata, splash attention for instance

@@ -43,21 +43,3 @@ def test_tiles_say_how_often_operands_are_fetched() -> None:
     # n not cut: everything once
     row = tiled('"1","4","1"', ('"128","16"', '"256","8"', '"128","8"'))
     assert row.tile_read == a + b
-
-
-def test_batches_are_fetched_one_after_another() -> None:
-    windows = (
-        '"input_window_bounds":["1","1","32","8"],"kernel_window_bounds":["1","1","128","4"],'
-        '"output_window_bounds":["1","1","32","4"],"iteration_bounds":["4","2","2","2","1"]'
-    )
-    row = one(
-        program(
-            "  %a = bf16[4,2,512,1024]{3,2,1,0:T(8,128)(2,1)} parameter(0)\n"
-            "  %b = bf16[4,2,1024,1024]{3,2,1,0:T(8,128)(2,1)} parameter(1)\n"
-            "  ROOT %y = bf16[2,4,512,1024]{3,2,0,1:T(8,128)(2,1)} convolution(%a, %b), "
-            "window={size=4x2 stride=3x1 lhs_dilate=4x2}, dim_labels=01bf_01io->10bf, "
-            f'backend_config={{"window_config":{{{windows}}}}}'
-        )
-    )
-    assert row.flops.matrix == 2 * 8 * 512 * 1024 * 1024
-    assert row.tile_read == BF16 * 8 * (2 * 512 * 1024 + 1024 * 1024)  # a again for each n

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import functools
 import re
-from importlib import resources
 
 import pytest
 
 import roofline_helpers as rh
-from roofline_helpers import pages, plot, serving
+from roofline_helpers import pages, serving
 from roofline_helpers.common.show import significant
 from roofline_helpers.pages.briefs import BRIEFS, COUNTED, judge, search
-from roofline_helpers.pages.instruments import first_compute_bound
 from roofline_helpers.pages.labs import SLOW, TODAY, TUNABLE, groups_of
 
 INSTRUMENTS = {
@@ -66,15 +64,6 @@ def test_the_wall_s_tasks_are_answered_by_measured_kernels() -> None:
     wide = times["h100"]["bf16"]["8192x8192"][rows.index(512)] * 1e-6
     share = 100 * 2 * 512 * 8192 * 8192 / wide / rh.chip("h100").roofline("bf16").peak
     assert solution["lab-wall-wide"] == pytest.approx(share, rel=0.01)
-
-
-def test_the_first_matmul_that_is_compute_bound() -> None:
-    for chip, dtype in (("h100", "bf16"), ("v6e", "int8"), ("t4", "fp16")):
-        roof = rh.chip(chip).roofline(dtype)
-        first = first_compute_bound(roof, dtype)
-        sides = (first - 1, first)
-        bounds = [roof.bound(rh.work.matmul(n, n, n, dtype).intensity) for n in sides]
-        assert bounds == ["memory", "compute"], chip
 
 
 def test_the_design_challenge_asks_what_is_so() -> None:
@@ -140,11 +129,3 @@ def test_the_wall_s_last_question_is_right_about_roofs() -> None:
         assert bool(times) == option["right"]
         if times:
             assert float(times[1]) > 1
-
-
-def test_colours_of_marks_are_those_of_the_static_figures() -> None:
-    code = (resources.files("roofline_helpers") / "pages/assets" / "chart.js").read_text("utf-8")
-    light = dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", code.split(":host([data-look=dark])")[0]))
-    assert light["memory"] == plot.PALETTE["memory"]
-    assert light["compute"] == plot.PALETTE["compute"]
-    assert [light[f"s{i}"] for i in range(7)] == list(plot.PALETTE["series"])

@@ -35,18 +35,6 @@ def test_every_kind_of_case_is_measured_and_kept(tmp_path: Path) -> None:
     assert device.load(record.save(tmp_path / "a.json")) == record
 
 
-def test_products_in_8_bits_store_the_second_matrix_by_its_columns() -> None:
-    case = device.matmul_case(4, 6, 8, "int8")
-    a, b = case.make()
-    assert case.fn is not None
-    assert (a.shape, b.shape) == ((4, 8), (6, 8))
-    assert (case.fn(a, b) == a.astype("int32") @ b.astype("int32").T).all()
-    assert case.name == "matmul 4×6×8 int8, B transposed"
-    straight = device.matmul_case(4, 6, 8, "bf16", batch=2)
-    turned = device.matmul_case(4, 6, 8, "bf16", batch=2, turned=True)
-    assert [one.make()[1].shape for one in (straight, turned)] == [(2, 8, 6), (2, 6, 8)]
-
-
 def test_bytes_of_streams_are_stream_s() -> None:
     n = 2**12
     moved = {each.work.name: each.work.bytes for each in device.memory_cases(4 * n)}

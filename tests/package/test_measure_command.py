@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from measure_suite import record
@@ -60,14 +59,3 @@ def test_the_command_destroys_nothing(
         assert main(["measure", "--out", str(out)]) == 1
         assert says in capsys.readouterr().err
     assert {file: file.read_bytes() for file in before} == before
-
-
-def test_a_machine_without_a_device_is_told(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def none() -> Any:
-        raise RuntimeError("no backend\nand a long trace")
-
-    monkeypatch.setattr(jax, "devices", none)
-    assert main(["measure"]) == 1
-    assert capsys.readouterr().err == "measure: JAX finds no device: no backend\n"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import roofline_helpers as rh
-from roofline_helpers.device.machine import free_memory, last_cache
+from roofline_helpers.device.machine import last_cache
 
 jax = pytest.importorskip("jax")
 
@@ -33,12 +33,3 @@ def test_the_last_cache_is_the_chip_table_s(monkeypatch: pytest.MonkeyPatch) -> 
     ):
         monkeypatch.setattr(jax, "devices", lambda device=device: [device])
         assert last_cache() == size, device.device_kind
-
-
-def test_free_memory_is_what_the_device_reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    stats = {"bytes_limit": 80 * 2**30, "bytes_in_use": 30 * 2**30}
-    for reported, free in ((stats, 50 * 2**30), ({}, None), (None, None)):
-        monkeypatch.setattr(
-            jax, "devices", lambda reported=reported: [Device("gpu", "H100", reported)]
-        )
-        assert free_memory() == free

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from measure_suite import record, timed
 
 from roofline_helpers import device
 from roofline_helpers.common.checks import BadType, BadValue, UnknownName
-from roofline_helpers.common.records import BadRecord
 from roofline_helpers.device import record as module
 from roofline_helpers.device.record import combine, merge
-from roofline_helpers.device.timing import summary
 
 pytest.importorskip("jax")
 MADE = record()
@@ -52,47 +47,6 @@ def test_ceilings_are_the_best_of_their_samples() -> None:
     assert roof.vector == MADE.vector_peaks["fp32"] == pytest.approx(5e11)
     with pytest.raises(UnknownName, match="fp64"):
         MADE.roofline("fp64")
-    with pytest.raises(UnknownName, match="Nearest"):
-        MADE.sample("read 16 KiB fp33")
-    with pytest.raises(UnknownName, match="group"):
-        MADE.group("nonsense")
-    with pytest.raises(BadRecord, match="no memory ceiling"):
-        _ = replace(MADE, samples=()).bandwidth
-
-
-def test_a_doubtful_ceiling_says_so() -> None:
-    kinds = (("memory", {"bytes": 1.0}), ("compute", {"flops": 1.0}), ("vector", {"flops": 1.0}))
-    steady, shaky = summary([2.0] * 6), summary([1.0, 2.0] * 3)
-    samples = [
-        replace(timed(f"{name} {n}", group=name, **counts), passes=(result,))
-        for name, counts in kinds
-        for n, result in enumerate((steady, shaky))
-    ]
-    lines = device.report(record(*samples)).splitlines()
-    for start in ("memory ceiling: ", "compute ceiling, fp32: ", "vector ceiling, fp32: "):
-        (line,) = [line for line in lines if line.startswith(start)]
-        assert line.endswith("/s; unstable: quartiles 67 % apart")
-    assert "unstable" not in device.report(record(*samples[::2]))
-
-
-DAMAGED: dict[str, Callable[[Any], Any]] = {
-    "the record lacks 'device'; it has schema, ": lambda data: data.pop("device"),
-    "samples[0].bytes: expected `float` > 0.0, got -1 (int)": (
-        lambda data: data["samples"][0].update(bytes=-1)
-    ),
-    "an older record: version 0": lambda data: data.update(schema="roofline_helpers.measured/0"),
-}
-
-
-def test_a_damaged_record_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "bad.json"
-    for message, damage in DAMAGED.items():
-        data = json.loads(json.dumps(MADE.to_dict()))
-        damage(data)
-        path.write_text(json.dumps(data), "utf-8")
-        with pytest.raises(BadRecord) as caught:
-            device.load(path)
-        assert str(caught.value).startswith(f"{path}: {message}")
 
 
 # --- the committed ones ---------------------------------------------------------------------------
@@ -138,10 +92,6 @@ def test_runs_are_combined(tmp_path: Path) -> None:
     assert math.isnan(b.between)
     assert "one" in joined.notes
     assert device.load(joined.save(tmp_path / "two.json")) == joined
-    other = replace(first, device={**first.device, "kind": "another"})
-    for wrong, says in (([], "at least one record"), ([first, other], "of one device")):
-        with pytest.raises(BadValue, match=says):
-            combine(wrong)
 
 
 def test_records_are_merged() -> None:

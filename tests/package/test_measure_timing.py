@@ -18,7 +18,6 @@ from roofline_helpers import device
 from roofline_helpers.common.checks import BadType, BadValue
 from roofline_helpers.device import CannotTime, timing
 from roofline_helpers.device.timing import jax_program, summary, unused_arguments
-from roofline_helpers.xla import CannotCompile, CannotTrace
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
@@ -36,10 +35,7 @@ def test_a_result_that_does_not_depend_on_the_inputs_is_refused() -> None:
     for fn in (
         lambda x: 2.0,
         lambda x: jnp.ones(1000),
-        lambda x: jnp.zeros_like(x),
-        lambda x: jnp.ones(x.shape) @ jnp.ones(x.shape),
         lambda x: hidden(x)[0],
-        lambda x: jax.jit(lambda y: jnp.ones(3))(x),
     ):
         with pytest.raises(BadValue, match="doesn't depend on any argument"):
             quick(fn, numbers())
@@ -64,29 +60,11 @@ def test_bad_arguments() -> None:
         device.time(3, numbers())  # type: ignore[arg-type]
     with pytest.raises(BadType, match="at least one array"):
         quick(lambda: jnp.ones(3))
-    with pytest.raises(BadType, match="at least one array"):
-        quick(lambda x: x * 2, 3.0)
     with pytest.raises(BadType, match="inplace needs a result like the first"):
         quick(lambda x: x.sum(), numbers(), inplace=True)
     for seconds in (0, -1, math.nan):
         with pytest.raises(BadValue, match="seconds must be"):
             device.time(lambda x: x + 1, numbers(), seconds=seconds)
-    with pytest.raises(BadValue, match=r"repeats must be a whole number from 1 .*got 2\.5"):
-        device.clock(jax_program(lambda x: x + 1, (numbers(),)), repeats=2.5)
-
-
-def test_a_function_that_fails_says_why() -> None:
-    def fails(x: Any) -> Any:
-        raise ZeroDivisionError("on purpose")
-
-    with pytest.raises(CannotTrace, match=r"can't trace fails: ZeroDivisionError: on purpose"):
-        quick(fails, numbers())
-    with pytest.raises(CannotTrace, match="can't trace"):
-        quick(lambda x: float(x[0]) + x, numbers())
-    with pytest.raises(CannotTrace, match="can't trace"):
-        quick(lambda x, y: x @ y, numbers(3), numbers(4))
-    with pytest.raises(CannotCompile, match=r"compiler refused.*no_such_option"):
-        quick(lambda x: x + 1, numbers(), compiler_options={"no_such_option": True})
 
 
 # --- time(): what it does -------------------------------------------------------------------------

@@ -91,8 +91,6 @@ SMALL: dict[str, Any] = {
     [
         ({"kv_heads": 3}, rh.BadValue),
         ({"layers": 0}, rh.BadValue),
-        ({"d_ff": 1.5}, rh.BadValue),
-        ({"gated": 1}, rh.BadType),
         ({"name": 3}, rh.BadType),
     ],
 )

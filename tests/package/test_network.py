@@ -24,15 +24,10 @@ from roofline_helpers.network.collectives import lanes_of
     [
         ("v5e", "4x4", ["line", "line"]),
         ("v5e", "8x16", ["line", "ring"]),  # the whole pod's axis closes
-        ("v6e", "16x16", ["ring", "ring"]),
         ("v5p", "2x2x4", ["line", "line", "line"]),  # less than a cube of 4 x 4 x 4
         ("v5p", "4x4x8", ["ring", "ring", "ring"]),
-        ("v7x", "4x8x8", ["ring", "ring", "ring"]),
-        ("v4", "2x2x1", ["line", "line", "line"]),
-        ("h100", 8, ["switch"]),
         ("h100", 16, ["switch", "switch"]),
         ("mi300x", 8, ["mesh"]),
-        ("gb200", 72, ["switch"]),  # one switch for a rack
     ],
 )
 def test_axes_close_to_rings_by_the_generation_s_rule(
@@ -44,16 +39,9 @@ def test_axes_close_to_rings_by_the_generation_s_rule(
 @pytest.mark.parametrize(
     ("chip", "chips", "shape"),
     [
-        ("v5e", 1, (1, 1)),
         ("v5e", 8, (2, 4)),
-        ("v6e", 32, (4, 8)),
-        ("v6e", 256, (16, 16)),
         ("v5p", 4, (2, 2, 1)),
-        ("v5p", 8, (2, 2, 2)),
-        ("v7x", 32, (2, 4, 4)),
-        ("v7x", 64, (4, 4, 4)),
         ("v5p", 256, (4, 8, 8)),
-        ("v4", 4096, (16, 16, 16)),
     ],
 )
 def test_a_number_of_chips_has_the_vendor_s_usual_shape(
@@ -99,17 +87,9 @@ def test_a_mesh_is_laid_on_whole_axes_first_and_then_on_parts() -> None:
     assert {axis.network for axis in gpus["data"]} == {"nvlink", "nic"}
     slices = net.topology("v6e", "16x16", slices=2).mesh({"data": 2, "fsdp": 256})
     assert [axis.name for axis in slices["data"]] == ["dcn"]
-    for chip, shape, slices, outside, inside in (
-        ("h100", 16, 1, {"fsdp": 8}, {"tensor": 2}),
-        ("h100", 32, 1, {"data": 8}, {"tensor": 4}),
-        ("v6e", "16x16", 4, {"fsdp": 256}, {"tensor": 4}),
-    ):  # as many hosts or slices as the last axis has members
-        laid = net.topology(chip, shape, slices=slices).mesh(outside | inside)
-        assert not {axis.network for axis in laid["tensor"]} & set(net.OUTER)
-    for size in (1, 2, 4, 8, 16):
-        laid = pod.mesh({"a": 512 // size, "b": size})
-        for name, wanted in (("a", 512 // size), ("b", size)):
-            assert math.prod(axis.size for axis in laid[name]) == wanted
+    # as many slices as the last axis has members, which stays inside one all the same
+    laid = net.topology("v6e", "16x16", slices=4).mesh({"fsdp": 256, "tensor": 4})
+    assert not {axis.network for axis in laid["tensor"]} & set(net.OUTER)
 
 
 def test_gpus_are_spread_evenly_over_hosts_or_refused() -> None:
@@ -120,17 +100,6 @@ def test_gpus_are_spread_evenly_over_hosts_or_refused() -> None:
         net.topology("h100", 100)
     with pytest.raises(rh.BadValue, match=r"at most 72 chips of NVIDIA GB200"):
         net.topology("gb200", 256)
-
-
-def test_parts_of_an_axis_have_its_links_between_them() -> None:
-    [x] = net.topology("v5e", "16x16")["x"]
-    pairs = x.outer(8).inner(2)  # with x.inner(2) a row of four
-    row = net.all_gather(1e9, [x.inner(2), pairs])
-    assert row.transfer == net.all_gather(1e9, x.inner(4)).transfer
-    for twice in ([x, x.inner(4)], [x.inner(4), x.outer(8)]):
-        with pytest.raises(rh.BadValue, match="each axis once"):
-            net.all_gather(1e9, twice)
-    assert net.share_links([x.inner(4)], [x.outer(4)])
 
 
 def test_tokens_of_a_host_are_exchanged_inside_it_and_only_its_share() -> None:
@@ -197,16 +166,6 @@ def axis(chip: str, shape: Any, name: str, **options: Any) -> Any:
         ),
         (lambda: net.all_reduce(8000, axis("h100", 8, "nvlink")), 8000, 2),  # the switch adds
         (lambda: net.all_reduce(8000, axis("h100", 8, "nvlink"), algorithm="tree"), 16000, 6),
-        (
-            lambda: net.all_reduce(8000, axis("h100", 8, "nvlink"), algorithm="one-shot"),
-            56000,
-            1,
-        ),
-        (
-            lambda: net.all_reduce(8000, axis("h100", 8, "nvlink"), algorithm="two-shot"),
-            14000,
-            2,
-        ),
         (lambda: net.all_to_all(8000, axis("h100", 8, "nvlink")), 875, 7),
         (lambda: net.permute(1000, axis("h100", 8, "nvlink")), 1000, 1),
         # one link to each of seven others
@@ -331,23 +290,6 @@ def test_no_device_receives_faster_than_its_links(where: tuple[str, Any], nbytes
     assert received / gathered.transfer <= float(rh.chip(chip).links["ici"]) * (1 + 1e-9)
 
 
-@settings(max_examples=40, deadline=None)
-@given(
-    nbytes=st.floats(1e3, 1e10),
-    kind=st.sampled_from(list(net.COLLECTIVES)),
-    size=st.sampled_from([2, 4, 8]),
-)
-def test_what_is_reached_is_never_faster_than_what_is_published(
-    nbytes: float, kind: str, size: int
-) -> None:
-    for chip, shape, name in (("h100", size, "nvlink"), ("v7x", "2x2x2", "x")):
-        published, reached = (
-            net.collective(kind, nbytes, net.topology(chip, shape, ceilings=each)[name])
-            for each in net.CEILINGS
-        )
-        assert reached.seconds > published.seconds
-
-
 # --- what is refused ------------------------------------------------------------------------------
 
 
@@ -355,32 +297,16 @@ def test_what_is_reached_is_never_faster_than_what_is_published(
     ("asked", "error", "words"),
     [
         (lambda: net.topology("t4"), rh.UnknownName, "T4 has no links.*Allowed: v4"),
-        (lambda: net.topology("v5p", "5x5"), None, ""),
         (lambda: net.topology("v5e", "4x4x4"), rh.BadValue, "at most 16x16"),
-        (lambda: net.topology("v5e", "4by4"), rh.BadValue, "joined by x"),
-        (lambda: net.topology("v5e", 12), rh.BadValue, "usual shape"),
         (lambda: net.topology("mi300x", 16), rh.BadValue, "at most 8 chips"),
-        (lambda: net.topology("v5e", "4x4", ceilings="measured"), rh.UnknownName, "reached"),
-        (lambda: net.topology("v5e", "4x4")["z"], rh.UnknownName, "Allowed: x, y"),
         (lambda: net.all_gather(0, axis("v5e", "4x4", "x")), rh.BadValue, "nbytes"),
         (lambda: net.all_gather(1, "x"), rh.BadType, "over must be"),
         (lambda: net.collective("gather", 1, ()), rh.UnknownName, "Nearest: 'all-gather'"),
-        (
-            lambda: net.all_reduce(1, axis("a100", 8, "nvlink"), algorithm="nvls"),
-            rh.BadValue,
-            "a switch that adds",
-        ),
-        (lambda: net.permute(1, axis("v5e", "4x4", "x"), hops=4), rh.BadValue, "under the axis"),
     ],
 )
-def test_what_no_network_is_refused_with_what_is_allowed(
-    asked: Any, error: type[Exception] | None, words: str
-) -> None:
-    if error is None:
+def test_what_no_network_is_refused(asked: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
         asked()
-    else:
-        with pytest.raises(error, match=words):
-            asked()
 
 
 @pytest.mark.parametrize("ceilings", net.CEILINGS)
@@ -392,9 +318,3 @@ def test_the_least_of_its_lines_is_a_collective_s_time(kind: str, ceilings: str)
         for nbytes in (1, 4096, 10**6, 3 * 10**7, 10**9):
             least = min(start + nbytes * each for start, each in lines)
             assert least == pytest.approx(net.collective(kind, nbytes, over).seconds, rel=1e-12)
-    two = net.topology("h100", 2, slices=2)
-    assert net.lines(kind, two.fast)
-    with pytest.raises(rh.BadValue, match="one network, got nic, nvlink"):
-        net.lines(kind, two.axes)
-    with pytest.raises(rh.UnknownName, match="permute"):
-        net.lines("permute", two.fast)

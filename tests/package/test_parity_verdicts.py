@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from importlib import resources
 from typing import Any
 
-import pytest
 from parity_suite import faults
 from playwright.sync_api import Browser
 
@@ -100,16 +99,3 @@ def test_the_page_says_what_python_says(chromium: Browser) -> None:
     assert wrong == []
     assert {each["word"] for each in answers} == {"memory", "compute", "depends"}
     assert {tuple(each["on"]) for each in answers} >= {(), ("ceilings",), ("floor",)}
-
-
-@pytest.mark.parametrize(
-    ("change", "word"),
-    [({"kvHeads": 5}, "multiple of KV heads"), ({"queries": 4096}, "as many keys as queries")],
-)
-def test_attention_that_cannot_be_is_refused(
-    chromium: Browser, change: dict[str, int], word: str
-) -> None:
-    names = ("batch", "heads", "kvHeads", "queries", "keys", "dim")
-    shape = {**dict(zip(names, SHAPES[0], strict=True)), "causal": True, **change}
-    (answer,) = asked(chromium, [["attention", shape, "h100", "bf16"]])
-    assert word in answer["error"]

@@ -12,7 +12,6 @@ from plot_suite import (
     ROOF,
     ROOFS,
     TILED,
-    TWINS,
     at,
     by_gid,
     real,
@@ -20,7 +19,7 @@ from plot_suite import (
 )
 
 import roofline_helpers as rh
-from roofline_helpers import BadType, BadValue, Roofline, UnknownName, plot
+from roofline_helpers import BadType, BadValue, plot
 
 pytestmark = pytest.mark.usefixtures("own_style")
 
@@ -41,27 +40,6 @@ def test_roofline_draws_the_model(name):
     assert drawn == ([roof.vector] if roof.vector else [])
 
 
-def test_the_vector_ceiling_shows_when_a_job_needs_it_or_on_request():
-    def drawn(*args, **kwargs):
-        axes = plot.roofline(*args, **kwargs)
-        return [line.get_gid() for line in axes.lines].count("roof:vector")
-
-    assert drawn(ROOF, JOBS["GELU"]) == 1
-    assert drawn(ROOF, TWINS["matmul 600"]) == 0
-    assert drawn(ROOF, vector=True) == 1
-    assert drawn(ROOF, JOBS["GELU"], vector=False) == 0
-    with pytest.raises(BadValue, match="no vector ceiling"):
-        plot.roofline(Roofline(1e14, 1e12), vector=True)
-
-
-def test_a_vector_job_sits_on_the_vector_ceiling():
-    busy = rh.work.elementwise(10**6, flops=1000, dtype="fp32")
-    axes = plot.roofline(ROOF, {"busy": busy})
-    assert at(axes, "job:busy") == (busy.intensity, ROOF.vector)
-    (line,) = (line for line in axes.lines if line.get_gid() == "roof:vector")
-    assert line.get_xdata()[0] == ROOF.vector / ROOF.bandwidth
-
-
 def test_achieved_points_hang_below_the_roof():
     axes = plot.roofline(ROOF, {"a": 10, "b": 1000}, achieved={"a": 4e12})
     assert at(axes, "job:a") == (10.0, 1e13)
@@ -70,10 +48,6 @@ def test_achieved_points_hang_below_the_roof():
     assert "a, 40 %" in shown(axes)
     assert axes.get_ylabel() == "attainable, achieved (TFLOP/s)"
     assert "b" in shown(axes)
-    with pytest.raises(UnknownName, match="Nearest: 'a1'"):
-        plot.roofline(ROOF, {"a1": 10}, achieved={"a2": 1e12})
-    with pytest.raises(BadValue, match="achieved"):
-        plot.roofline(ROOF, {"a": 10}, achieved={"a": -1})
 
 
 def test_compare_draws_each_model():
@@ -129,11 +103,6 @@ def test_hierarchical_draws_each_level_at_its_own_intensity():
         limit = DEEP.limit(job)
         if limit in rates:
             assert rates[limit] == pytest.approx(bandwidths[limit] * job.intensity_at(limit))
-    named = [text.get_text() for text in axes.get_legend().get_texts()]
-    seen = {level for job in TILED.values() for level in job.traffic}
-    assert named == [
-        level.upper() if level != "network" else level for level in bandwidths if level in seen
-    ]
     assert DEEP.limit(TILED["layernorm"]) == "hbm"
     assert DEEP.limit(TILED["matmul"]) not in TILED["matmul"].traffic
 
@@ -146,13 +115,8 @@ def test_hierarchical_draws_each_level_at_its_own_intensity():
     [
         (lambda: plot.roofline("v7x"), BadType, "Roofline is needed, got 'v7x'"),
         (lambda: plot.roofline(ROOF, {"a": "b"}), BadType, "intensity of a"),
-        (lambda: plot.roofline(ROOF, [0]), BadValue, "intensity"),
-        (lambda: plot.roofline(ROOF, {"a": [1, 2]}), BadType, "one number"),
         (lambda: plot.roofline(ROOF, rh.work.elementwise(9, flops=0)), BadValue, "no FLOPs"),
-        (lambda: plot.roofline(ROOF, ax="ax"), BadType, "Axes is needed"),
         (lambda: plot.compare([]), BadValue, "at least one Roofline"),
-        (lambda: plot.fusion(ROOF, 3, FUSED), BadType, "Work is needed, got 3"),
-        (lambda: plot.traffic({"a": [1]}), BadType, "Work is needed"),
     ],
 )
 def test_bad_input_gets_a_clear_error(call, error, message):

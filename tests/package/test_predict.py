@@ -38,25 +38,6 @@ def test_a_line_is_predicted_as_the_board_s_row(tmp_path: Path) -> None:
     assert decode[["low s", "high s", "measured s", "error"]].isna().all()
 
 
-def test_toml_says_the_same(tmp_path: Path) -> None:
-    block = """
-    [[row]]
-    id = "ours"
-    chip = "h100"
-    shape = 8
-    model = "llama-3-8b"
-    batch = 128
-    seq = 8192
-    mesh = { fsdp = 8 }
-    dtype = "fp8"
-    recompute = []
-    microbatches = 16
-    tokens = 14451
-    """
-    toml = published.predict(file(tmp_path, block, "steps.toml"))
-    assert toml.equals(published.predict(file(tmp_path, HEAD + OURS)))
-
-
 def test_the_command_prints_and_gives_json(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -78,15 +59,8 @@ def test_the_command_prints_and_gives_json(
     [
         ("a.csv", HEAD.replace("model", "models") + OURS, ["row 1 (ours)", "Nearest: 'model'"]),
         ("a.csv", HEAD + OURS + OURS.replace("fsdp=8", "fdsp=8"), ["row 2", "Nearest: 'fsdp'"]),
-        ("a.csv", HEAD + OURS.replace("h100", "h1000"), ["Nearest: 'h100'"]),
         ("a.csv", HEAD + OURS.replace("8192,fsdp=8", ","), ["seq, mesh missing"]),
-        ("a.csv", HEAD + OURS.replace("128,", "many,", 1), ["batch", "'many'"]),
-        ("a.csv", HEAD + OURS.replace("fsdp=8", "fsdp=4"), ["has 4 members, the topology 8"]),
-        ("a.csv", HEAD + OURS.strip() + ",7\n", ["more cells"]),
-        ("a.csv", HEAD, ["no row"]),
-        ("a.toml", "[[rows]]\n", ["Nearest: 'row'"]),
         ("a.toml", "row = [", ["no TOML"]),
-        ("a.json", "{}", [".toml or .csv"]),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, name: str, text: str, parts: list[Any]) -> None:

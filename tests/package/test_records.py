@@ -11,8 +11,6 @@ from typing import Any, NotRequired, TypedDict
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from roofline_helpers.common import records
 from roofline_helpers.common.records import BadRecord
@@ -37,20 +35,6 @@ class Good(TypedDict):
 
 GOOD: dict[str, Any] = {"schema": SCHEMA, "name": "µ", "seconds": 0.5, "samples": [{"n": 1}]}
 
-scalars = (
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
-)
-# All that UTF-8 can write, as by default, which Hypothesis would find out character by character
-words = st.text(st.characters(exclude_categories=["Cs"]))
-values = st.recursive(
-    scalars | words, lambda v: st.lists(v) | st.dictionaries(words, v), max_leaves=12
-)
-
-
-@given(st.dictionaries(words, values))
-def test_text_holds_what_was_given(data: dict[str, Any]) -> None:
-    assert json.loads(records.dumps(data)) == data
-
 
 def test_saved_and_loaded(tmp_path: Path) -> None:
     path = records.save(tmp_path / "a.json", GOOD)
@@ -59,62 +43,33 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
     assert records.load(str(path), SCHEMA) == GOOD
 
 
-def test_what_cannot_be_json_leaves_the_earlier_record(tmp_path: Path) -> None:
-    path = records.save(tmp_path / "a.json", GOOD)
-    for bad in (float("nan"), float("inf"), {1, 2}, object()):
-        with pytest.raises(BadRecord, match="can't be recorded"):
-            records.save(path, {**GOOD, "bad": bad})
-    with pytest.raises(BadRecord, match="no schema"):
-        records.save(path, {"name": "x"})
-    with pytest.raises(BadRecord, match=r"the record to save must be an object, got \[1\]"):
-        records.save(path, [1])  # type: ignore[arg-type]
-    assert records.load(path, SCHEMA, Good) == GOOD
-
-
 @pytest.mark.parametrize("point", ["fsync", "replace"])
-@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
 def test_an_interruption_leaves_the_earlier_record(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, error: type[BaseException]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     path = records.save(tmp_path / "a.json", GOOD)
 
     def stop(*_: Any) -> None:
-        raise error
+        raise KeyboardInterrupt
 
     monkeypatch.setattr(os, point, stop)
-    with pytest.raises(error):
+    with pytest.raises(KeyboardInterrupt):
         records.save(path, {**GOOD, "name": "new"})
     monkeypatch.undo()
     assert records.load(path, SCHEMA, Good) == GOOD
     assert os.listdir(tmp_path) == ["a.json"], "a half-written file is left behind"
 
 
-def test_every_truncation_is_noticed(tmp_path: Path) -> None:
-    text = records.dumps(GOOD)
-    path = tmp_path / "a.json"
-    for end in range(len(text) - 2):  # without the last line break it is still whole
-        path.write_text(text[:end], "utf-8")
-        with pytest.raises(BadRecord, match=r"a\.json"):
-            records.load(path, SCHEMA, Good)
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "not JSON"),
         ("{", "not JSON"),
         ("[]", "must be a JSON object"),
-        ("3", "must be a JSON object"),
         ("{}", "no schema"),
-        ('{"schema": 3}', "no schema"),
-        ('{"schema": "tests"}', "no schema"),
         ('{"schema": "other.family/2"}', "another kind: 'other.family'"),
         ('{"schema": "roofline_helpers.tests/1"}', "an older record: version 1.*Measure again"),
         ('{"schema": "roofline_helpers.tests/3"}', "a newer record: version 3.*Update"),
         ('{"schema": "roofline_helpers.tests/2"}', "lacks 'name'"),
-        ('{"schema": "roofline_helpers.tests/2", "name": NaN}', "not JSON .*invalid character"),
-        ('{"schema": "roofline_helpers.tests/2", "name": 1e999}', "not JSON .*out of range"),
-        pytest.param("[" * 100_000, "not JSON|nested too deeply", id="nested"),
     ],
 )
 def test_what_is_no_record_is_said(tmp_path: Path, text: str, said: str) -> None:
@@ -140,11 +95,6 @@ class Sampled:
     rates: Mapping[str, records.Natural] = field(default_factory=dict)
     shape: tuple[int, ...] = ()
     part: Part | None = None
-
-    @property
-    def rate(self) -> float:
-        """What no record holds."""
-        return 1 / self.seconds
 
 
 class Kept(msgspec.Struct):
@@ -181,12 +131,8 @@ def test_a_record_becomes_what_it_is_a_record_of(tmp_path: Path) -> None:
 def test_a_field_that_is_wrong_is_named_with_its_value() -> None:
     wrong: dict[str, dict[str, Any]] = {
         "samples[1].name: expected `str`, got 3 (int)": {"name": 3},
-        "samples[1].seconds: expected `float` > 0.0, got 0 (int)": {"seconds": 0},
         "samples[1].seconds: expected `float`, got '1' (str)": {"seconds": "1"},
-        "samples[1].seconds: expected `float`, got True (bool)": {"seconds": True},
         "samples[1].rates.b: expected `float` >= 0.0, got -2 (int)": {"rates": {"a": 0, "b": -2}},
-        "samples[1].shape[1]: expected `int`, got 2.5 (float)": {"shape": [1, 2.5]},
-        "samples[1].shape: expected `array`, got {} (dict)": {"shape": {}},
         "samples[1].part lacks 'n'; it has note": {"part": {"note": "x"}},
         "samples[1].part.n: expected `int` >= 1, got 0 (int)": {"part": {"n": 0}},
     }
@@ -194,29 +140,14 @@ def test_a_field_that_is_wrong_is_named_with_its_value() -> None:
         with pytest.raises(BadRecord) as caught:
             records.loads(kept(change), SCHEMA, Kept)
         assert str(caught.value) == message
-    with pytest.raises(BadRecord, match="the record lacks 'samples'; it has schema"):
-        records.loads(json.dumps({"schema": SCHEMA}), SCHEMA, Kept)
 
 
 def test_members_that_nobody_knows_are_refused() -> None:
     unknown: dict[str, dict[str, Any]] = {
         "samples[1] has an unknown member 'colour'": {"colour": 1},
-        "samples[1] has an unknown member 'rate'": {"rate": 1},
         "samples[1].part has an unknown member 'm'": {"part": {"n": 1, "m": 2}},
     }
     for message, change in unknown.items():
         with pytest.raises(BadRecord) as caught:
             records.loads(kept(change), SCHEMA, Kept)
         assert str(caught.value) == message
-
-
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(BadRecord, match=r"nowhere\.json: can't be read: No such file"):
-        records.load(tmp_path / "nowhere.json", SCHEMA)
-    with pytest.raises(BadRecord, match="can't be read"):
-        records.load(tmp_path, SCHEMA)
-    (tmp_path / "a.json").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(BadRecord, match="not UTF-8"):
-        records.load(tmp_path / "a.json", SCHEMA)
-    with pytest.raises(OSError, match="there is no folder"):
-        records.save(tmp_path / "no folder" / "a.json", GOOD)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from roofline_helpers import Roofline, Work
-from roofline_helpers.roofline import Counted, Kernel
+from roofline_helpers.roofline import Kernel
 
 ROOF = Roofline(peak=1000.0, levels={"hbm": 10.0, "vmem": 100.0}, vector=50.0, network=2.0)
 
@@ -41,17 +41,3 @@ def test_each_ceiling_bounds_what_it_is_the_slowest_part_of() -> None:
     assert {(kernel.limit, kernel.bound) for kernel in kernels.values()} == set(bounds)
     assert all((k.limit, k.bound) == wanted for wanted, k in kernels.items())
     assert all(list(k.times) == [wanted[0]] for wanted, k in kernels.items())
-
-
-def test_what_costs_nothing_takes_no_time() -> None:
-    nothing = Counts()
-    assert isinstance(nothing, Counted)
-    assert (ROOF.times(nothing), ROOF.time(nothing), ROOF.time(nothing, overlap=False)) == (
-        {},
-        0.0,
-        0.0,
-    )
-    assert (ROOF.limit(nothing), ROOF.bound(nothing)) == (None, None)
-    kernel = Kernel(nothing, ROOF, 7)
-    assert (kernel.roof_seconds, kernel.limit, kernel.attainable) == (0.0, None, None)
-    assert ROOF.time(nothing, Counts(traffic={"hbm": 20})) == 2.0

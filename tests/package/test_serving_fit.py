@@ -30,18 +30,6 @@ def test_the_largest_batch_and_context_fit_and_one_more_does_not(phase: str) -> 
     assert wrong == []
 
 
-def test_narrower_types_come_least_change_first() -> None:
-    one = llama("v6e", batch=160, context=2048)
-    assert not one.fits
-    types = [(s.setting.weights, s.setting.cache) for s in one.narrower()]
-    wanted = [("bf16", "int4"), ("fp8", "fp8"), ("fp8", "int4"), ("int4", "fp8"), ("int4", "int4")]
-    assert types == wanted
-    both = llama("v6e", weights="fp8", activations="fp8").narrower()
-    assert {s.setting.activations for s in both if s.setting.weights == "fp8"} == {"fp8"}
-    assert {s.setting.activations for s in both if s.setting.weights == "int4"} == {"bf16"}
-    assert llama(weights="int4", cache="int4").narrower() == []
-
-
 @pytest.mark.parametrize("phase", serving.PHASES)
 def test_the_best_batch_is_the_one_that_trying_all_finds(phase: str) -> None:
     tried = [llama("h100", phase=phase, batch=b, context=6000) for b in range(1, 100)]
@@ -111,17 +99,8 @@ def test_all_chips_together_do_the_work_of_one_and_each_its_norms(fusion: str, p
     row_costs = rh.total(rh.work.rmsnorm(one.setting.tokens, one.setting.model.d_model)).flops
     each = 65 * row_costs + 64 * rows  # all norms and residuals: they stay whole
     assert 4 * (flops(four, "vector") - each) == flops(one, "vector") - each
-    names = [op for kernel in four.kernels for op in kernel.ops]
-    whole = {"RMSNorm 1", "next RMSNorm 1"}
-    assert set(names) - whole == {op for kernel in one.kernels for op in kernel.ops} - whole
     for kernel in four.kernels:  # nothing waits for the sum inside a kernel
         assert not {"output projection", "down projection"} & set(kernel.ops[:-1])
-
-
-def test_doubling_the_chips_stops_paying() -> None:
-    times = {n: llama(chips=n, reached=True, fusion="epilogue").seconds for n in (1, 2, 4, 8)}
-    assert times[1] > 1.3 * times[2] > 1.3 * times[4]
-    assert times[8] > times[4]
 
 
 def test_the_fewest_chips_that_have_room() -> None:
@@ -139,9 +118,7 @@ def test_the_fewest_chips_that_have_room() -> None:
     [
         ("h100", 0, rh.BadValue, "chips must be"),
         ("h100", 3, rh.BadValue, "must divide the heads of keys of Llama 3 8B, 8, got 3"),
-        ("h100", 16, rh.BadValue, "must divide the heads of keys"),
         ("t4", 2, rh.UnknownName, "no links that are known"),
-        ("h100", 2.5, rh.BadValue, "chips must be"),
     ],
 )
 def test_chips_that_cannot_share_are_refused(

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import math
-import re
 import subprocess
 import sys
 
 import numpy as np
-import pandas
 import pytest
 
 import roofline_helpers as rh
-from roofline_helpers import BadType, BadValue, UnknownName
 from roofline_helpers.common import show
 from roofline_helpers.common.show import significant
 
@@ -22,24 +18,12 @@ from roofline_helpers.common.show import significant
     [
         (2307e12, "2.31 PB"),
         (7380e9, "7.38 TB"),
-        (1.5e18, "1.5 EB"),
-        (1e22, "10,000 EB"),
         (3.35e9, "3.35 GB"),
-        (12e6, "12 MB"),
         (1000, "1 kB"),
         (999.9999, "1 kB"),
-        (999, "999 B"),
-        (1, "1 B"),
         (0.5, "500 mB"),
         (1.3e-5, "13 µB"),
-        (4.56e-9, "4.56 nB"),
-        (1e-12, "0.001 nB"),
         (0, "0 B"),
-        (-5e3, "-5 kB"),
-        (math.inf, "inf B"),
-        (math.nan, "nan B"),
-        (np.float32(2), "2 B"),
-        (np.int64(2000), "2 kB"),
     ],
 )
 def test_the_prefix_leaves_one_to_a_thousand(value, text):
@@ -53,12 +37,6 @@ def test_the_prefix_leaves_one_to_a_thousand(value, text):
         (1234.5, 3, "1,230"),
         (1234.5, 6, "1,234.5"),
         (9.9999, 3, "10"),
-        (2.50, 3, "2.5"),
-        (100, 1, "100"),
-        (0, 3, "0"),
-        (-0.5, 3, "-0.5"),
-        (math.inf, 3, "inf"),
-        (1 / 3, 17, "0.33333333333333331"),
     ],
 )
 def test_significant_digits(value, digits, text):
@@ -80,15 +58,6 @@ def test_a_table_for_reading():
     assert frame.loc["c"].tolist() == ["–", "2.5", "–", "–"]
 
 
-def test_a_table_as_html_is_whole_and_without_style():
-    long = "a text of more than the fifty characters at which pandas would cut it"
-    html = show.table_html(pandas.DataFrame({"a": ["x", "y"], "b": [long, None]}))
-    assert long in html
-    assert "style" not in html
-    assert "border" not in html
-    assert re.findall(r"<th>(.*?)</th>", html) == ["a", "b", "x", "y"]
-
-
 def test_every_table_of_a_notebook_reads_so():
     """In a kernel, once `use_tables` was called; and nothing happens outside of one."""
     show.use_tables()
@@ -105,12 +74,3 @@ print("<td>0.333</td>" in data["text/html"], "<td>–</td>" in data["text/html"]
     command = [sys.executable, "-c", code]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     assert run.stdout.splitlines() == ["N          x", "64     0.333", "2,048      –", "True True"]
-
-
-def test_errors_say_what_is_allowed():
-    with pytest.raises(UnknownName, match=r"SI prefix 'kilo'.*Allowed: , n, µ, m, k"):
-        rh.si(1, "s", "kilo")
-    with pytest.raises(BadType, match=r"rows must be one or more mappings.*\[\]"):
-        rh.table([])
-    with pytest.raises(BadValue, match="digits must be a whole number from 1 to"):
-        significant(1.0, 0)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +12,7 @@ from kept_records import kept_report
 from roofline_helpers import xla
 from roofline_helpers.common.checks import BadValue
 from roofline_helpers.testing import fixture
-from roofline_helpers.testing.fixture import METRICS, Budget, Limit, memory_over
-from roofline_helpers.xla.compiler import Memory
+from roofline_helpers.testing.fixture import Budget, Limit
 
 REPORT = kept_report("chain-xla", "v6e")
 PLUGIN = "roofline_helpers.testing.plugin"
@@ -58,12 +55,9 @@ def step(x: Any, y: Any = None) -> Any:
     ("metric", "text", "value"),
     [
         ("hbm_bytes", "<= 1.2 GB", 1.2e9),
-        ("hbm_bytes", "<=1,000 kB", 1e6),
         ("memory", "< 2 GiB", 2.0**31),
-        ("seconds", "<= 450 us", 450e-6),
         ("seconds", "<= 0.45 ms", 450e-6),
         ("exposed", "<= 5 %", 0.05),
-        ("flops", ">= 1e3 GFLOP", 1e12),
         ("kernels", "== 7", 7),
         ("hbm_bytes", 3e6, 3e6),
     ],
@@ -72,30 +66,10 @@ def test_a_limit_is_read(metric: str, text: Any, value: float) -> None:
     assert Limit.of(metric, text).value == pytest.approx(value)
 
 
-@pytest.mark.parametrize("wrong", ["1.2 GB", "<= 1.2", "=< 1 GB", "<= 3 ms", "<= -1 B"])
+@pytest.mark.parametrize("wrong", ["1.2 GB", "<= 1.2", "<= 3 ms"])
 def test_a_wrong_limit_says_how_one_is_written(wrong: str) -> None:
     with pytest.raises(BadValue, match=r'hbm_bytes must be a limit such as "<= 5 GB".*got'):
         Limit.of("hbm_bytes", wrong)
-
-
-def test_every_metric_can_hold_and_break() -> None:
-    for metric, (_, value) in METRICS.items():
-        its = value(REPORT)
-        if its is None:
-            assert "not known" in str(Limit.of(metric, 1).broken(REPORT))
-            continue
-        assert Limit.of(metric, its).broken(REPORT) is None
-        if its:
-            broken = Limit.of(metric, its / 2).broken(REPORT)
-            assert broken is not None
-            assert broken.startswith(f"{metric} <= ")
-            assert ": it is " in broken
-
-
-def test_what_fits() -> None:
-    assert memory_over(replace(REPORT, memory=Memory(arguments=10**9))) is None
-    assert "40 GB of" in str(memory_over(replace(REPORT, memory=Memory(arguments=40 * 10**9))))
-    assert "not known" in str(memory_over(replace(REPORT, memory=None)))
 
 
 # --- limits and baselines of a test ---------------------------------------------------------------
@@ -170,30 +144,7 @@ def test_two_calls_need_names(tmp_path: Path, made: list[Any]) -> None:
     assert names == {"test_a.json", "test_a.wide.json"}
 
 
-def test_without_a_compiler_it_skips_and_says_how_to_get_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    why = "the TPU compiler is not installed: pip install 'jax[tpu]'"
-    monkeypatch.setattr(fixture, "can_compile", lambda _: why)
-    with pytest.raises(pytest.skip.Exception, match="pip install"):
-        of(tmp_path)(step, 1, chip="v6e")
-
-
 # --- what pytest loads ----------------------------------------------------------------------------
-
-
-def test_the_plugin_loads_nothing_heavy() -> None:
-    code = (
-        "import sys, pytest; before = set(sys.modules); import roofline_helpers.testing.plugin;"
-        "print(*sorted(set(sys.modules) - before))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert set(done.stdout.split()) <= {
-        "importlib",
-        "roofline_helpers",
-        "roofline_helpers.testing",
-        "roofline_helpers.testing.plugin",
-    }
 
 
 def test_pytest_writes_baselines_and_says_so(

@@ -14,7 +14,6 @@ import roofline_helpers as rh
 from roofline_helpers import models, serving, training
 from roofline_helpers import network as net
 from roofline_helpers.training import Step, step
-from roofline_helpers.training.step import matrix_rate as rate
 
 LLAMA = models.model("llama-3-70b")
 approx = pytest.approx
@@ -54,41 +53,6 @@ def test_recomputation_is_a_forward_pass_but_for_the_last_product() -> None:
     assert full.compute > some.compute > llama(recompute="none").compute
     assert full.memory.activations < some.memory.activations
     assert some.memory.activations < llama(recompute="none").memory.activations
-
-
-@pytest.mark.parametrize(
-    ("model", "chip", "chips", "batch", "seq", "seconds", "printed", "causal"),
-    [  # tpu-recipes, training/ironwood and training/trillium; gpu-recipes
-        ("llama-3-70b", "v7x", 64, 256, 8192, 12.20, 1207.05, "halved"),
-        ("llama-3-405b", "v7x", 256, 1536, 8192, 98.34, 1261.40, "halved"),
-        ("deepseek-v3", "v7x", 128, 2048, 4096, 27.02, 607.53, "halved"),
-        ("gpt-oss-120b", "v7x", 64, 1280, 8192, 17.10, 330.25, "halved"),
-        ("qwen3-235b", "v7x", 256, 8192, 4096, 30.87, 629.79, "halved"),
-        ("llama-3-8b", "v6e", 8, 24, 8192, 3.443, 413.4, "whole"),
-        ("llama-3-70b", "v6e", 256, 1280, 8192, 42.656, 462.3, "whole"),
-        ("llama-3-70b", "h200", 256, 512, 8192, 15.516, 508.0, "whole"),
-    ],
-)
-def test_printed_rates_tell_which_count_they_use(
-    model: str,
-    chip: str,
-    chips: int,
-    batch: int,
-    seq: int,
-    seconds: float,
-    printed: float,
-    causal: str,
-) -> None:
-    place = net.topology(chip, chips)
-    one = step(model, place, {"fsdp": chips}, batch=batch, seq=seq)
-    rate = {each: one.model_flops(causal=each) / seconds / chips / 1e12 for each in models_counts()}
-    assert rate[causal] == pytest.approx(printed, rel=0.005)
-    assert min(rate, key=lambda each: abs(rate[each] - printed)) == causal
-    assert one.bound < seconds  # nothing beats its bound
-
-
-def models_counts() -> tuple[str, ...]:
-    return ("halved", "whole")
 
 
 # --- exchanges ------------------------------------------------------------------------------------
@@ -333,43 +297,6 @@ def test_a_bound_counts_a_token_once_for_each_host() -> None:
     assert inside.transfer < 0.1 * between.transfer
 
 
-def test_widths_are_split_inside_a_slice_and_not_across_slices() -> None:
-    place = net.topology("v6e", "16x16", slices=4)
-    setting = {"batch": 2048, "seq": 4096}
-    across = {"fsdp": ("x", "y"), "tensor": "dcn"}  # what four slices and a group of four once got
-    slow, quick = (
-        step("llama-3-8b", place, mesh, **setting) for mesh in (across, {"fsdp": 256, "tensor": 4})
-    )
-    assert slow.seconds > 5 * quick.seconds
-    assert slow.networks["dcn"] > 100 * quick.networks["dcn"]
-
-
-def test_networks_are_busy_for_as_long_as_their_bytes_take() -> None:
-    one = llama(mesh={"fsdp": ("x", "y"), "tensor": "z"})
-    tensor = sum(e.transfer for e in one.exchanges if e.role == "tensor")
-    assert one.networks["z"] == pytest.approx(tensor)
-    assert set(one.networks) == {"x", "y", "z"}
-    slices = net.topology("v6e", "16x16", slices=2)
-    two = step(LLAMA, slices, {"data": "dcn", "fsdp": ("x", "y")}, batch=512, seq=8192)
-    assert two.networks["dcn"] == pytest.approx(
-        sum(e.transfer for e in two.exchanges if e.role == "data")
-    )
-
-
-def test_what_was_reached_stands_for_narrow_types_and_chips_nobody_measured() -> None:
-    v7x, v5p = rh.chip("v7x"), rh.chip("v5p")
-    half = v7x.reached.matrix["bf16"].value / v7x.peak("bf16").value
-
-    assert rate(v7x, "fp8", "reached") == pytest.approx(half * v7x.peak("fp8").value)
-    assert rate(v5p, "bf16", "reached") == pytest.approx(0.865 * 459e12)
-    assert rate(v5p, "bf16", "published") == 459e12
-    shares = [
-        each.reached.matrix["bf16"].value / each.peak("bf16").value
-        for each in (rh.chip("v6e"), v7x)
-    ]
-    assert sum(shares) / 2 == pytest.approx(0.865, abs=0.001)
-
-
 # --- one layer ------------------------------------------------------------------------------------
 
 
@@ -444,61 +371,6 @@ def test_fsdp_of_a_mixture_and_across_hosts_needs_more_tokens() -> None:
     assert training.least_tokens(hosts, hosts["nic"]) == approx(peak / 50e9 * 7 / 8)
 
 
-@pytest.mark.parametrize(
-    ("chip", "shape", "largest", "alone"),
-    [
-        ("v5e", "16x16", 8, {8: 16.6, 16: 15.5}),
-        ("v5p", "4x4x4", 32, {32: 32.2}),
-        ("v6e", "16x16", 4, {4: 8.3, 8: 7.1}),  # 2 x 2 and 2 x 4
-        ("v7x", "4x4x4", 2, {2: 2.5, 4: 3.3}),
-        ("h100", 8, 8, {8: 14.9}),
-        ("h200", 8, 8, {8: 14.9}),
-    ],
-)
-def test_the_table_the_instrument_and_a_step_agree_on_the_largest_group(
-    chip: str, shape: Any, largest: int, alone: dict[int, float]
-) -> None:
-    place = net.topology(chip, shape)
-    assert training.largest_tensor(place, 28672) == largest
-    llama_70b = models.model("llama-3-70b")
-    for size in (2, 4, 8, 16, 32, 64):
-        if size > place.chips:
-            continue
-        mesh = place.mesh({"fsdp": place.chips // size, "tensor": size})
-        limit = training.most_tensor(place, mesh["tensor"], 28672)
-        if size in alone:
-            assert limit == approx(alone[size], abs=0.05)
-        # the instrument's layer, with so many tokens that weights are hidden
-        layer = training.layer(place, mesh, tokens=65536, d_model=8192, d_ff=28672)
-        assert (layer.sums <= layer.products) == (limit >= size)
-        assert layer.products / layer.sums == approx(limit / size)
-        # a step's sums: two blocks a layer, of 4 exchanges each in both passes
-        one = step(llama_70b, place, mesh, batch=256, seq=8192, recompute="none")
-        sums = sum(e.transfer for e in one.exchanges if e.role == "tensor")
-        tokens = 256 * 8192 / place.chips
-        of_layer = training.layer(place, mesh, tokens=tokens, d_model=8192, d_ff=28672)
-        assert sums == approx(80 * 2 * 2 * of_layer.sums)
-        weights = sum(e.transfer for e in one.exchanges if e.role == "fsdp")
-        fsdp, tensor = ({axis.links for axis in mesh[role]} for role in ("fsdp", "tensor"))
-        assert of_layer.shared == bool(fsdp & tensor)
-        for links, busy in one.networks.items():
-            assert busy == approx(sums * (links in tensor) + weights * (links in fsdp))
-
-
-def test_a_line_of_four_has_half_the_links_of_a_square() -> None:
-    place = net.topology("v6e", "16x16")
-    [x], [y] = place["x"], place["y"]
-    line, square = (x.inner(4),), (x.inner(2), y.inner(2))
-    assert training.most_tensor(place, square, 28672) == approx(8.3, abs=0.05)
-    assert training.most_tensor(place, line, 28672) == approx(4.2, abs=0.05)
-    assert place.mesh({"fsdp": 64, "tensor": 4})["tensor"] == square
-    mesh = {"fsdp": (x.outer(4), y), "tensor": line}
-    slow = step(LLAMA, place, mesh, batch=256, seq=8192)
-    assert slow.exposed > step(LLAMA, place, {"fsdp": 64, "tensor": 4}, batch=256, seq=8192).exposed
-    with pytest.raises(rh.BadValue, match="each axis once"):
-        place.mesh({"fsdp": (x, y), "tensor": line})
-
-
 # --- what is refused ------------------------------------------------------------------------------
 
 
@@ -507,18 +379,15 @@ def test_a_line_of_four_has_half_the_links_of_a_square() -> None:
     [
         (lambda: llama(mesh={"fsdp": 32}), rh.BadValue, "32 members"),
         (lambda: llama(mesh={"shards": 64}), rh.UnknownName, "Allowed: data, pipeline"),
-        (lambda: llama(mesh={"fsdp": 8, "expert": 8}), rh.BadValue, "has 1 experts"),
         (lambda: llama(shape="8x8x8", mesh={"tensor": 512}), rh.BadValue, "64 heads"),
         (lambda: llama(recompute="some"), rh.UnknownName, "none, attention, full"),
-        (lambda: llama(dtype="int4", chip="v7x"), rh.UnknownName, "no int4 peak"),
         (
             lambda: llama(batch=8),
             rh.BadValue,
             "each of 64 groups.*batch=64, or 8 groups with context=8",
         ),
         (lambda: llama(batch=64, microbatches=2), rh.BadValue, "batch=128, or microbatches=1"),
-        (lambda: llama().model_flops(causal="half"), rh.UnknownName, "halved, whole"),
-        (lambda: cut("v5e", 256, 1, d_ff=128), rh.BadValue, "can't split a width of 128"),
+        (lambda: mixtral(capacity=1.25, tile=512), rh.RooflineError, "capacity or tile"),
         (lambda: step("llama-3-70b", "v5p", {}, batch=1, seq=1), rh.BadType, "topology"),
     ],
 )
@@ -558,19 +427,6 @@ def test_a_tile_between_two_experts_is_computed_for_both() -> None:
     assert mixtral(tile=512, microbatches=2).routing_flops == pytest.approx(2 * one.routing_flops)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"capacity": 1.25, "tile": 512}, "capacity or tile"),
-        ({"capacity": -1}, "capacity"),
-        ({"tile": 0.5}, "tile"),
-    ],
-)
-def test_impossible_mixtures_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(rh.RooflineError, match=message):
-        mixtral(**options)
-
-
 # --- by the laws of measured kernels --------------------------------------------------------------
 
 
@@ -596,19 +452,6 @@ def test_products_take_what_their_laws_say() -> None:
     assert again == approx(attention, rel=1e-6)
 
 
-def test_experts_take_what_grouped_matmuls_do() -> None:
-    place = net.topology("h100", 8, ceilings="reached")
-    options = {"batch": 64, "seq": 4096, "recompute": "none"}
-    roof, law = (
-        step("qwen3-30b-a3b", place, {"expert": 8}, law=each, **options) for each in (False, True)
-    )
-    job = rh.work.grouped_matmul(64 * 4096, 2048, 768, 128, 8, local_experts=16)
-    grouped = 3 * 48 * rh.evidence.laws("grouped_matmul", "h100", "bf16").seconds(job)
-    assert grouped < law.compute < 2.5 * grouped
-    assert law.compute > 1.3 * roof.compute
-    assert law.bound == roof.bound
-
-
 def test_exchanges_within_a_host_take_what_their_laws_say() -> None:
     mesh = {"fsdp": 2, "tensor": 4}
     roof, law = (on_gpus(mesh=mesh, law=each) for each in (False, True))
@@ -617,21 +460,3 @@ def test_exchanges_within_a_host_take_what_their_laws_say() -> None:
     assert law.hidden + law.exposed == approx(sum(taken))
     assert law.exposed != approx(roof.exposed, rel=0.01)
     assert law.table()["ms in all"].sum() == approx(1e3 * sum(taken))
-
-
-def test_a_chip_without_laws_keeps_its_ceilings() -> None:
-    """A TPU has none of attention, an H100 none of int8, and a GB300 has the B300's."""
-    gb300, b300 = (
-        on_gpus(chip, law=True, dtype="fp8", moments="bf16") for chip in ("gb300", "b300")
-    )
-    peaks = [one.setting.place.chip.peak("fp8").value for one in (gb300, b300)]
-    assert gb300.compute == approx(b300.compute * peaks[1] / peaks[0], rel=0.1)
-    for chip, dtype in (("v7x", "bf16"), ("h100", "int8")):
-        shape = "2x2x2" if chip == "v7x" else 8
-        place = net.topology(chip, shape, ceilings="reached")
-        options: dict[str, Any] = {"batch": 64, "seq": 4096, "dtype": dtype}
-        roof, law = (
-            step("llama-3-8b", place, {"fsdp": place.members}, law=each, **options)
-            for each in (False, True)
-        )
-        assert law.seconds == roof.seconds

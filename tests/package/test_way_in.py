@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +11,13 @@ import jax
 import jax.numpy as jnp
 import optax
 import pytest
-from compiled_models import MODELS
 from compiled_reports import needs
-from compiled_suite import SUITE
 from flax import nnx
 
-from roofline_helpers import device, xla
+from roofline_helpers import xla
 from roofline_helpers.cli import made
 from roofline_helpers.common.checks import BadType, BadValue
 from roofline_helpers.device import explain
-from roofline_helpers.xla.analysis import MOST_UNUSED
-from roofline_helpers.xla.pallas import unused
 
 N, ROWS = 512, 256
 ONE = 2 * ROWS * N * 4 * N
@@ -108,14 +102,6 @@ def test_a_training_step_is_counted_whole(name: str) -> None:
     assert (report.memory.aliased > moments_too) == ("donating" in name)
 
 
-@pytest.mark.parametrize("name", ["Equinox, filter_jit"])
-def test_a_training_step_is_explained_for_a_chip_that_is_not_here(name: str) -> None:
-    needs("v6e")
-    fn, make = STEPS[name]
-    why = explain(fn, *make(), chip="v6e", progress=False)
-    assert sum(row.matrix_flops for row in why.rows) == STEP
-
-
 @steps
 def test_a_training_step_is_explained_here_and_leaves_its_arguments(name: str) -> None:
     fn, make = STEPS[name]
@@ -125,33 +111,6 @@ def test_a_training_step_is_explained_here_and_leaves_its_arguments(name: str) -
     assert sum(row.matrix_flops for row in why.rows) == pytest.approx(STEP, rel=0.01)
     after = [leaf for leaf in jax.tree.leaves(arguments) if hasattr(leaf, "shape")]
     assert all((old == new).all() for old, new in zip(before, after, strict=True))
-
-
-@pytest.mark.weekly
-@pytest.mark.parametrize("name", ["NNX, nnx.jit", "Equinox, filter_jit"])
-def test_a_training_step_is_timed(name: str) -> None:
-    fn, make = STEPS[name]
-    assert 1e-4 < device.time(fn, *make(), seconds=0.05).median < 10
-
-
-def test_a_module_that_nothing_changes_is_not_written_back() -> None:
-    needs("v6e")
-    x = jax.ShapeDtypeStruct((ROWS, N), jnp.float32)
-    report = xla.analyze(lambda model, x: model(x), Block(), x, chip="v6e")
-    assert report.matrix_flops == 2 * ONE
-    assert report.memory is not None
-    assert report.memory.results == 4 * ROWS * N
-
-
-def test_variables_that_two_arguments_share_are_one() -> None:
-    model = Block()
-
-    def twice(model: Any, same: Any) -> Any:
-        model.up.bias[...] = model.up.bias[...] + 1
-        return same.up.bias[...].sum()
-
-    why = explain(twice, model, model, **FAST)
-    assert why.rows
 
 
 # --- work that vanished ---------------------------------------------------------------------------
@@ -169,28 +128,6 @@ def test_work_that_nothing_returns_is_told() -> None:
     why = explain(jax.jit(nnx_step), model, optimiser, x, y, **FAST)
     for shown in (str(why), why._repr_html_(), why.to_json()):
         assert said in shown
-
-
-@pytest.mark.parametrize("name", [*SUITE, *MODELS])
-def test_no_program_of_the_suites_is_said_to_lose_work(name: str) -> None:
-    fn, args, options = (MODELS[name][0] if name in MODELS else SUITE[name].make)()
-    fn = fn if hasattr(fn, "trace") else jax.jit(fn, **options)
-    assert unused(fn.trace(*args).jaxpr) <= MOST_UNUSED
-
-
-def test_what_a_gradient_without_its_value_leaves_out_is_no_loss() -> None:
-    x, w = jnp.ones((8, 16)), jnp.ones((16, 16))
-
-    def one(w: Any) -> Any:
-        return (x @ w).sum()
-
-    def three(w: Any) -> Any:
-        return (x @ w @ w @ w).sum()
-
-    shares = [unused(jax.jit(jax.grad(f)).trace(w).jaxpr) for f in (one, three)]
-    assert shares[0] == MOST_UNUSED  # forward and backward are alike: it is just not told
-    assert 0 < shares[1] < shares[0]
-    assert unused(jax.jit(jax.value_and_grad(three)).trace(w).jaxpr) < shares[1]
 
 
 # --- executables, slices, keyword arguments -------------------------------------------------------
@@ -219,20 +156,6 @@ def test_an_executable_for_a_chip_is_explained_as_that_chip_s_only() -> None:
         explain(executable, jnp.ones((N, N)), **FAST)
 
 
-def test_an_executable_of_another_library_is_refused_by_name() -> None:
-    fn, make = STEPS["Equinox, filter_jit"]
-    arguments = make()
-    with pytest.raises(BadType, match="an executable of equinox: give the function"):
-        explain(fn.lower(*arguments).compile(), *arguments, **FAST)
-
-
-def test_options_for_what_is_jitted_already_are_refused() -> None:
-    for name in ("NNX, nnx.jit", "Equinox, filter_jit"):
-        fn, make = STEPS[name]
-        with pytest.raises(BadType, match=r"is jitted already: give donate_argnums to jax\.jit"):
-            explain(fn, *make(), donate_argnums=0, **FAST)
-
-
 def test_keyword_arguments_are_explained() -> None:
     def power(x: Any, *, times: int) -> Any:
         for _ in range(times):
@@ -248,17 +171,6 @@ def test_keyword_arguments_are_explained() -> None:
         explain(lambda x, seconds: x * seconds, x, seconds=2)
 
 
-def test_a_slice_is_explained() -> None:
-    from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
-
-    needs("v6e")
-    over = NamedSharding(AbstractMesh((8,), ("data",)), PartitionSpec("data"))
-    x = jax.ShapeDtypeStruct((8 * N, N), jnp.bfloat16, sharding=over)
-    why = explain(lambda x: x @ x.T[:, :N], x, chip="v6e-8", progress=False)
-    assert why.device == "TPU v6e"
-    assert sum(row.matrix_flops for row in why.rows) == 2 * N**3
-
-
 def test_a_script_may_return_keyword_arguments(tmp_path: Path) -> None:
     script = tmp_path / "s.py"
     script.write_text("def f(x, k): return x\ndef main(): return f, (1,), {'k': 3}\n", "utf-8")
@@ -270,26 +182,3 @@ def test_a_script_may_return_keyword_arguments(tmp_path: Path) -> None:
     script.write_text("def main(): return print, 1, 2\n", "utf-8")
     with pytest.raises(BadType, match=r"f, \(x, y\) or f, \(x, y\), {'k': 3}"):
         made(str(script))
-
-
-def test_a_loop_that_the_trace_counted_is_not_asked_for() -> None:
-    def turn(x: Any, n: int) -> Any:
-        return jax.lax.fori_loop(0, n, lambda _, c: jnp.tanh(c @ c), x)
-
-    x = jnp.ones((512, 512))
-    why = explain(turn, x, 3, **FAST)
-    assert any(row.kind == "loop" for row in why.rows)
-    assert not [note for note in why.notes if "trip count is unknown" in note]
-    assert "trip count is unknown" in str(xla.analyze(turn, x, 3))
-
-
-def test_compiling_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-
-    @contextlib.contextmanager
-    def heard() -> Iterator[Callable[[str], None]]:
-        yield said.append
-
-    monkeypatch.setattr("roofline_helpers.xla.compiler.progress", heard)
-    xla.analyze(lambda x: x @ x, jnp.ones((64, 64)), name="square")
-    assert said == ["compiling square"]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-from roofline_helpers import BadValue
 from roofline_helpers.work import attention_scores, flash_attention, naive_attention
 
 B, S, T, H, D, K = 2, 8, 16, 4, 32, 2  # batch, queries, keys, heads, head size, KV heads
@@ -59,18 +56,3 @@ def test_keys_are_read_once_a_block_of_queries():
     assert flash_attention(B, S, T, H, D, K, block_q=S).passes["k"] == 1
     blocks = flash_attention(B, S, T, H, D, K, block_q=[1, 8])
     assert blocks.passes["v"].tolist() == [8, 1]
-
-
-def test_llama_3_8b_reads_128_kib_of_cache_a_token():
-    decode = flash_attention(64, 1, 2048, heads=32, head_dim=128, kv_heads=8, dtype="bf16")
-    cache = 32 * (decode.reads["k"] + decode.reads["v"])  # 32 layers
-    assert cache == 17_179_869_184
-    assert cache // (64 * 2048) == 128 * 1024
-
-
-def test_grouped_queries_change_bytes_and_not_flops():
-    many, few = flash_attention(1, 64, heads=32), flash_attention(1, 64, heads=32, kv_heads=8)
-    assert many.flops == few.flops
-    assert many.reads["k"] == 4 * few.reads["k"]
-    with pytest.raises(BadValue, match=r"heads \(32\) must be a multiple of kv_heads \(5\)"):
-        attention_scores(1, 64, heads=32, kv_heads=5)

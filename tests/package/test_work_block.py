@@ -8,21 +8,6 @@ from roofline_helpers.work import fuse, transformer_block
 def test_a_block_of_the_original_kind():
     b, s, d, h, f = 2, 16, 64, 4, 256
     n = b * s
-    names = [kernel.name for kernel in transformer_block(b, s, d, h, f, flash=False)]
-    assert names == [
-        "layernorm",
-        "QKV projection",
-        "Q·Kᵀ",
-        "scale+softmax",
-        "P·V",
-        "output projection",
-        "add",
-        "layernorm",
-        "up projection",
-        "gelu",
-        "down projection",
-        "add",
-    ]
     block = transformer_block(b, s, d, h, f)
     norm, qkv, attention, out, add1, norm2, up, act, down, add2 = block
     assert [kernel.matrix_flops for kernel in (qkv, attention, out, up, down)] == [
@@ -50,32 +35,6 @@ def test_a_block_of_the_original_kind():
     assert down.dtype == "bf16"
 
 
-def test_tensors_of_a_block():
-    def tensors(**options):
-        block = transformer_block(1, 4, 8, 2, 16, **options)
-        return [(" ".join(kernel.reads), " ".join(kernel.writes)) for kernel in block]
-
-    assert tensors() == [
-        ("x γ1 β1", "n1"),
-        ("n1 W QKV projection", "q k, new v, new"),
-        ("q k v", "o"),
-        ("o W output projection", "a"),
-        ("x a", "x'"),
-        ("x' γ2 β2", "n2"),
-        ("n2 W up projection", "u"),
-        ("u", "h"),
-        ("h W down projection", "f"),
-        ("x' f", "x''"),
-    ]
-    gated = tensors(gated=True)
-    assert gated[0] == ("x γ1", "n1")
-    assert gated[6:9] == [
-        ("n2 W gate projection", "g"),
-        ("n2 W up projection", "u"),
-        ("g u", "h"),
-    ]
-
-
 def test_tensors_of_a_block_lead_from_one_kernel_to_the_next():
     for gated in (False, True):
         block = transformer_block(1, 4, 8, 2, 16, gated=gated)
@@ -93,13 +52,7 @@ def test_a_decode_step_of_llama_3_8b():
     block = transformer_block(
         4, 1, 4096, 32, 14336, kv_heads=8, kv_len=1000, gated=True, weights="int8"
     )
-    norm, qkv, attention, out, _, norm2, gate, up, act, down, _ = block
-    assert [kernel.name for kernel in (norm, gate, up, act)] == [
-        "rmsnorm",
-        "gate projection",
-        "up projection",
-        "swiglu",
-    ]
+    _, qkv, attention, out, _, norm2, gate, up, act, down, _ = block
     widths = [(4096, 6144), (4096, 4096), (4096, 14336), (4096, 14336), (14336, 4096)]
     for kernel, (k, n) in zip((qkv, out, gate, up, down), widths, strict=True):
         assert kernel.matrix_flops == 2 * 4 * k * n

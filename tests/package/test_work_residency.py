@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
 import roofline_helpers as rh
@@ -55,13 +53,6 @@ def test_the_lower_end_is_at_least_what_one_kernel_would_move() -> None:
         assert ends == sorted(ends, reverse=True)
         assert ends[0] == sum(moved(*three))
         assert ends[-1] == fuse(*three).bytes
-
-
-def test_a_kernel_that_moves_nothing_has_no_intensity_at_memory() -> None:
-    softmax = resident(*naive_attention(1, 64), capacity=2**20)[1]
-    assert (softmax.bytes, softmax.intensity) == (0, math.inf)
-    roof = rh.Roofline(1e12, 1e9, floor=1e-6)
-    assert set(roof.times(softmax)) == {"matrix" if softmax.matrix_flops else "vector", "floor"}
 
 
 def test_the_ends_hold_what_the_compiler_placed() -> None:

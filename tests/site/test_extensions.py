@@ -9,21 +9,8 @@ import chapters
 import figures
 import mathml
 import outputs
-import roofline_helpers as rh
 import table_widths
 from tools import books
-
-SERIES = [*rh.plot.PALETTE["series"], rh.plot.PALETTE["memory"], rh.plot.PALETTE["compute"]]
-
-
-def rgb(colours: list[str]) -> np.ndarray:
-    return np.array([[int(one[i : i + 2], 16) for i in (1, 3, 5)] for one in colours])
-
-
-def luminance(colour: np.ndarray) -> float:
-    scaled = colour / 255
-    linear = np.where(scaled <= 0.04045, scaled / 12.92, ((scaled + 0.055) / 1.055) ** 2.4)
-    return float(linear @ [0.2126, 0.7152, 0.0722])
 
 
 def test_white_becomes_the_dark_ground_and_black_its_ink() -> None:
@@ -32,27 +19,13 @@ def test_white_becomes_the_dark_ground_and_black_its_ink() -> None:
     assert np.abs(made[1].astype(int) - figures.LIGHT).max() <= 1
 
 
-def test_lines_stand_out_from_the_dark_ground_and_from_each_other() -> None:
-    made = figures.darkened(rgb(SERIES))
-    ground = luminance(np.array(figures.DARK)) + 0.05
-    for name, colour in zip(SERIES, made, strict=True):
-        assert (luminance(colour) + 0.05) / ground >= 4.5, name
-    lab = figures.oklab(made[: len(rh.plot.PALETTE["series"])] / 255)
-    apart = np.linalg.norm(lab[:, None] - lab[None], axis=2)
-    assert apart[~np.eye(len(lab), dtype=bool)].min() > 0.05
-
-
 @pytest.mark.parametrize(
     ("formula", "part"),
     [
         ("N/3", '<mo lspace="0" rspace="0">/</mo>'),
         (r"\frac{a}{b}", "<mfrac><mrow><mi>a</mi></mrow><mrow><mi>b</mi></mrow></mfrac>"),
-        (r"\mathrm{relu}(x)", "<mi>relu</mi>"),
         (r"\max(a)", "<mi>max</mi>"),
         (r"\begin{aligned}a&=b\\c&=d\end{aligned}", '<mtd class="right"><mi>a</mi></mtd>'),
-        ("a = b\n\nc = d", "<mtr>"),
-        ("x < 1", "&lt;"),
-        (r"-\infty", "<mi>∞</mi>"),
     ],
 )
 def test_formulas(formula: str, part: str) -> None:
@@ -100,10 +73,7 @@ def test_every_chapter_says_how_long_it_takes_and_why_to_read_it() -> None:
     ("head", "row", "cards"),
     [
         (["chip", "ridge"], ["a very long name " * 9, "312"], False),  # two columns always fit
-        (["chip", "bf16", "ridge"], ["TPU v5e", "197", "241"], False),
-        (["chip", "what it says"] * 3, ["H100", "a text that breaks at spaces"] * 3, False),
         (["chip", "bandwidth"] * 5, ["NVIDIA", "3,350 GB/s"] * 5, True),
-        (["a", "b", "c"], ["x" * 30, "y" * 10, "z"], True),
         (["a", "b", "c"], ["_".join(["xxxxx"] * 6), "y" * 10, "z"], False),  # it breaks at signs
     ],
 )

@@ -19,12 +19,3 @@ def test_the_files_that_the_page_names_are_there() -> None:
         if not (books.ROOT / name).exists() and not (books.ROOT / f"{name}.py").is_file()
     ]
     assert missing == []
-
-
-def test_modules_and_targets_that_the_page_says_to_run_exist() -> None:
-    text = PAGE.read_text("utf-8")
-    makefile = (books.ROOT / "Makefile").read_text("utf-8")
-    for target in set(re.findall(r"`make (\w+)`", text)):
-        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
-    for module in set(re.findall(r"`python -m ([\w.]+)`", text)):
-        assert (books.ROOT / f"{module.replace('.', '/')}.py").is_file(), module
