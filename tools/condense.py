@@ -4,7 +4,7 @@
 
 Needs pyarrow. For each shape the fastest of the libraries is kept, with its name; what is left out,
 and why, is written beside the tables in `sources.json`. Times become 1/64 of an octave, so they are
-within 0.6 % of what was measured.
+within 0.6% of what was measured.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
     python -m tools.laws ../shared/measured
 
-Needs pyarrow and scipy, and the tables of `tools.condense`. Left out of a fit are 30 % of the
+Needs pyarrow and scipy, and the tables of `tools.condense`. Left out of a fit are 30% of the
 weights (pairs of n and k; heads and their size; experts), at random, with all their shapes. On
 these the law is compared with the bare roof and with the nearest shape that was fitted. Of
-collectives, all sizes of 30 % of the messages are left out. Of what Google published for v7x, each
+collectives, all sizes of 30% of the messages are left out. Of what Google published for v7x, each
 of the few points in turn; there only what so few points can tell is fitted.
 """
 
@@ -118,7 +118,7 @@ def inputs(rows: pd.DataFrame, family: str, on: str, dtype: str) -> Any:
 
 
 def judged(rows: pd.DataFrame, names: tuple[str, ...]) -> Law | None:
-    """Fit one law on 70 % of the weights, judge it on the others."""
+    """Fit one law on 70% of the weights, judge it on the others."""
     family, on, dtype, _ = names
     exchange = family in COLLECTIVES.values()
     groups = rows.groupby("bytes" if exchange else WEIGHTS[family]).ngroup().to_numpy()

@@ -100,7 +100,7 @@ def facts(why: Explanation) -> list[tuple[str, str]]:
 
 def _against(seconds: float, wall: float) -> str:
     share = 100 * (seconds / wall - 1)
-    return f"{abs(share):.1f} % {'more' if share > 0 else 'less'} than"
+    return f"{abs(share):.1f}% {'more' if share > 0 else 'less'} than"
 
 
 def cells(why: Explanation, row: TimedRow) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def cells(why: Explanation, row: TimedRow) -> dict[str, Any]:
         "what": row.what,
         "line": row.source,
         "ms": row.seconds * 1e3,
-        "share": f"{100 * row.seconds / why.wall:.1f} %",
+        "share": f"{100 * row.seconds / why.wall:.1f}%",
         "lost ms": row.lost * 1e3 if kernel and row.reachable is not None else None,
         "roof ms": None if row.reachable is None else row.reachable * 1e3,
         "launches": round(row.launches, 2) if kernel else None,
@@ -236,7 +236,7 @@ def _milli(seconds: float) -> str:
 
 def _findings(why: Explanation) -> list[str]:
     if not why.findings:
-        return ["  no cause on the list costs as much as 1 % of the call"]
+        return ["  no cause on the list costs as much as 1% of the call"]
     lines = ["  causes, the largest loss first"]
     for number, each in enumerate(why.findings, 1):
         where = f" ({each.source})" if each.source else ""

@@ -65,7 +65,7 @@ def doubt_clocks(turns: Turns) -> tuple[str, ...]:
     plain, traced = (statistics.median(each) for each in (turns.plain, turns.traced))
     return (
         f"a call takes {si(plain, 's')} without the profiler and {si(traced, 's')} with it, more "
-        f"than {100 * APART:.0f} % apart: rows are of typical runs with it, and don't add up to "
+        f"than {100 * APART:.0f}% apart: rows are of typical runs with it, and don't add up to "
         "the clock's time; explain it again when the machine is quiet, or for longer",
     )
 
@@ -338,7 +338,7 @@ def explain(
         What the device reaches. By default what the chip table has of it; a CPU is measured.
     seconds : float
         About how long to time it without the profiler; with it takes about as long. Both are run
-        in turn, up to four times, until the two agree within 3 %; no turn begins after three times
+        in turn, up to four times, until the two agree within 3%; no turn begins after three times
         as long.
     queue : int, optional
         Calls that are queued before one is awaited. By default 1 on a CPU, and elsewhere what

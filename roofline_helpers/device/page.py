@@ -91,7 +91,7 @@ def _row(why: Explanation, row: TimedRow, columns: list[str]) -> dict[str, Any]:
     cells = [
         {
             "kind": _kind(name),
-            "value": "" if values[name] is None else str(values[name]).removesuffix(" %"),
+            "value": "" if values[name] is None else str(values[name]).removesuffix("%"),
             "text": "" if values[name] is None else cell(values[name]),
         }
         for name in columns

@@ -629,7 +629,7 @@ def report(record: Record) -> str:
         ceiling = f"compute ceiling, {dtype}: {si(best.rate, 'FLOP/s')}"
         if published is not None and dtype in published.matrix:
             share = 100 * best.rate / float(published.peak(dtype))
-            ceiling += f", {share:.1f} % of the published peak"
+            ceiling += f", {share:.1f}% of the published peak"
         ceilings.append((ceiling, best))
     for dtype, best in record.best("vector").items():
         ceilings.append((f"vector ceiling, {dtype}: {si(best.rate, 'FLOP/s')}", best))

@@ -240,10 +240,10 @@ def summary(samples: Sequence[float], calls: int = 1, compiled: float = 0.0) -> 
     drift = statistics.median(values[-third:]) / statistics.median(values[:third]) - 1
     notes = []
     if len(values) >= 3 and (q3 - q1) / median > UNSTABLE:
-        notes.append(f"unstable: quartiles {100 * (q3 - q1) / median:.0f} % apart")
+        notes.append(f"unstable: quartiles {100 * (q3 - q1) / median:.0f}% apart")
     if len(values) >= 6 and abs(drift) > DRIFT:
         faster = "slower" if drift > 0 else "faster"
-        notes.append(f"drifting: {100 * abs(drift):.0f} % {faster} at the end")
+        notes.append(f"drifting: {100 * abs(drift):.0f}% {faster} at the end")
     return Timing(
         median=median,
         low=min(values),

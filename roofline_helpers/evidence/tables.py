@@ -66,7 +66,7 @@ def reduced(job: Work) -> Any:
 
 FOLDER = Path(__file__).parents[1] / "data/benchmarks"
 STEPS = 64
-"""Steps of an octave in which times are kept: 1.1 % apart."""
+"""Steps of an octave in which times are kept: 1.1% apart."""
 
 
 def families() -> list[str]:

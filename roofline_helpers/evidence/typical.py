@@ -181,8 +181,8 @@ def typical(job: Work, chip: str | Chip, *, dtype: str | None = None) -> Typical
     times = _over_law(law)[like] * law.seconds(job)
     why = (
         f"{job.name} in {law.dtype} on {on.name}, each of {shape} within a factor of {factor:g}; "
-        "of up to three libraries the fastest for each shape; a benchmark's grid of shapes, with "
-        "warm caches"
+        "of up to three libraries the fastest for each shape; a benchmark's grid of shapes, whose "
+        "small activations often come from a cache"
     )
     return Typical(np.sort(times), float(max(least(job, on))), why)
 

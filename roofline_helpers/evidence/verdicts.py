@@ -184,7 +184,7 @@ class Gain(_Held):
     def word(self) -> str:
         """ "gains", "loses" or "neither" if all cases agree, else "depends".
 
-        Less than 5 % either way is neither.
+        Less than 5% either way is neither.
         """
         words = {_worth(each) for each in self.found.values()}
         return words.pop() if len(words) == 1 else DEPENDS

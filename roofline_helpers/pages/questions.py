@@ -239,7 +239,7 @@ def number(
         For estimates, in place of `tolerance`: largest distance in powers of ten.
     feedback : iterable of (value, text) or ((low, high), text)
         What is said to known wrong answers, the first that fits. A single value is met within
-        `tolerance` (2 % for estimates). Any other is told which of `judge.SLIPS` fits.
+        `tolerance` (2% for estimates). Any other is told which of `judge.SLIPS` fits.
     hint : str
         Said after a wrong answer.
     why : str
@@ -275,7 +275,8 @@ def number(
         digits = min(len(f"{exact:.0f}"), 17)
         if decades is None and abs(round(exact) - exact) > within * exact:
             raise BadValue(f"solution must be near a whole number with integer=True, got {exact:g}")
-    worded, spare = f"{significant(exact, digits)} {unit}".rstrip(), slack(exact, within, digits)
+    worded = f"{significant(exact, digits)} {unit}".replace(" %", "%").rstrip()
+    spare = slack(exact, within, digits)
     why = " ".join(why.split())
     data = {
         "solution": exact,

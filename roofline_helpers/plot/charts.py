@@ -130,11 +130,9 @@ def traffic(variants: Mapping[str, Work | Sequence[Work]], *, ax: Axes | None = 
     most: dict[str, float] = {}
     for piece in (piece for row in bars.values() for piece in row):
         most[piece.tensor] = max(piece.bytes, most.get(piece.tensor, 0))
-    thin = [tensor for tensor, n in most.items() if n < 0.004 * largest]
-    tensors = [tensor for tensor in most if tensor not in thin]
-    tints = {
-        t: tint(PALETTE["series"][i % 7], 0.35 + 0.3 * (i // 7)) for i, t in enumerate(tensors)
-    }
+    tensors = [tensor for tensor, n in most.items() if n >= 0.004 * largest]  # others aren't seen
+    colors = (*PALETTE["series"][:5], "#d9a400", PALETTE["series"][6])  # one blue among the tints
+    tints = {t: tint(colors[i % 7], 0.35 + 0.3 * (i // 7)) for i, t in enumerate(tensors)}
     ax = axes_for(ax)
     named = []
     for i, (name, row) in enumerate(bars.items()):
@@ -146,8 +144,6 @@ def traffic(variants: Mapping[str, Work | Sequence[Work]], *, ax: Axes | None = 
     name_bars(ax, named, BAR)
     edge: dict[str, Any] = {"ec": PALETTE["muted"], "lw": 0.6}
     handles = [Patch(fc=color, label=tensor, **edge) for tensor, color in tints.items()]
-    if thin:
-        handles += [Patch(fc=PALETTE["muted"], label=f"{', '.join(thin)} (thin)", **edge)]
     handles += [Patch(fc=PALETTE["paper"], label="read", **edge)]
     handles += [Patch(fc=PALETTE["paper"], label="written", hatch="////", **edge)]
     legend_below(ax, handles)

@@ -260,7 +260,7 @@ def _places(scene: Scene, n: int) -> Candidates:
     foreign = scene.markers
     if len(foreign):
         foreign = foreign[distances(foreign, anchor) > 0]
-    pad = np.array([-1, -1, 1, 1]) * point
+    pad = np.array([-4, -1, 4, 1]) * point
     forbidden = np.vstack([scene.markers, scene.writing])
     costs = (
         gap / point * 0.06
@@ -417,7 +417,7 @@ class Placer(AtDraw):
             markers=markers,
             writing=writing,
             strokes=strokes_of(ax),
-            frame=np.array(ax.bbox.extents) + np.array([2, 2, -2, -2]) * point,
+            frame=np.array(ax.bbox.extents) + np.array([3, 2, -6, -2]) * point,
             point=point,
         )
         return solve(scene)

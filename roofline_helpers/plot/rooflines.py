@@ -58,7 +58,7 @@ from roofline_helpers.work import Work
 
 def name_ceiling(ax: Axes, text: str, x: float, y: float, part: str) -> None:
     """Write above the right end of a ceiling."""
-    ax.annotate(text, (x, y), (-3, 4), textcoords="offset points", ha="right", va="bottom",
+    ax.annotate(text, (x, y), (-6, 4), textcoords="offset points", ha="right", va="bottom",
                 fontsize=SMALL, color=PALETTE[part], path_effects=halo(),
                 gid="ceiling")  # fmt: skip
 
@@ -227,7 +227,7 @@ def name_at_margin(ax: Axes, entries: Sequence[tuple[float, str, Mapping[str, An
         point = figure_of(ax).dpi / 72
         ends = np.array([ax.transData.transform((1, y))[1] for y, _, _ in entries])
         height = max(text.get_window_extent(renderer).height for text, _ in made)
-        ys = spread(ends, height * 1.02, ax.bbox.y0 + height / 2, ax.bbox.y1 - height / 2)
+        ys = spread(ends, height * 1.2, ax.bbox.y0 + height / 2, ax.bbox.y1 - height / 2)
         right = ax.bbox.x1
         for (text, path), end, y in zip(made, ends, ys, strict=True):
             text.set_position((18, (y - (ax.bbox.y0 + ax.bbox.y1) / 2) / point))
@@ -385,7 +385,7 @@ def _draw_kernels(
         if rate is None:
             labels.append((x, y, label))
         else:
-            labels.append((x, rate, f"{label}, {percent_text(rate / y)} %"))
+            labels.append((x, rate, f"{label}, {percent_text(rate / y)}%"))
     return labels
 
 
@@ -480,8 +480,8 @@ def fusion(
     )
     points = [(name0, first), *named_jobs(steps), (name1, last)]
     xs = [x for _, _, (x, _) in positions(points, roof)]
-    low, high = intensity_range(xs, [roof.ridge])
-    ax = roofline(roof, points, intensity=(min(low, min(xs) / 8), high), ax=ax)
+    ends = min(xs) / 24, 20 * max(roof.ridge, *xs)  # at the left, room for the arrow's name
+    ax = roofline(roof, points, intensity=ends, ax=ax)
     bend = y1 / roof.bandwidth  # where the slope reaches the height of the last point
     bent = min(x0, x1) * 1.001 < bend < max(x0, x1) * 0.999
     path = [(x0, y0), *([(bend, y1)] if bent else []), (x1, y1)]
@@ -493,7 +493,7 @@ def fusion(
     ax.annotate("", path[-1], path[-2], xycoords=lifted, textcoords=lifted, arrowprops=head)
     (xa, ya), (xb, yb) = path[:2]
     ratio = float(first.bytes) / float(last.bytes)
-    text = f"traffic {'÷' if ratio >= 1 else '×'} {significant(max(ratio, 1 / ratio), 2)}"
+    text = f"bytes {'÷' if ratio >= 1 else '×'} {significant(max(ratio, 1 / ratio), 2)}"
     place(ax, [(math.sqrt(xa * xb), math.sqrt(ya * yb), text)], shift=(-LIFT, LIFT))
     return ax
 

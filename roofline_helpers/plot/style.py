@@ -134,7 +134,7 @@ def short_number(value: float) -> str:
 def rate_text(value: float) -> str:
     """Return FLOP/s as the axes have it: TFLOP/s, or GFLOP/s below one of them."""
     prefix = "T" if value >= 1e12 else "G"
-    return si(value, "FLOP/s", prefix, 4).replace(",", "")
+    return si(value, "FLOP/s", prefix, 4)
 
 
 def percent_text(share: float) -> str:

@@ -143,13 +143,13 @@ def reason(row: Mapping[str, Any]) -> str:
     Examples
     --------
     >>> reason(collectives().iloc[0])
-    '59 % of what four links carry: one axis after the other would be 50 %'
+    '59% of what four links carry: one axis after the other would be 50%'
     """
     kind = row["collective"]
     if not row["judged"]:
         return "its own curve contradicts it, or it set a constant"
     if row["chip"] == "v6e":
-        return "59 % of what four links carry: one axis after the other would be 50 %"
+        return "59% of what four links carry: one axis after the other would be 50%"
     if kind == "permute":
         return "channels to one peer: few below 128 MiB in the H100's table, more in later NCCL"
     if kind == "all-to-all" and row["devices"] < 8:

@@ -2,7 +2,7 @@
 
     def test_block(roofline):
         roofline(block, params, x, chip="v6e")                        # against the baseline
-        roofline(step, state, batch, chip="v5p", hbm_bytes="<= 1.2 GB", exposed="<= 5 %", fits=True)
+        roofline(step, state, batch, chip="v5p", hbm_bytes="<= 1.2 GB", exposed="<= 5%", fits=True)
 
 The function is compiled for the chip, which need not exist here, and held against limits, or
 against a baseline that is committed next to the tests. `pytest --roofline-update` writes baselines.

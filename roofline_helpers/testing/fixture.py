@@ -34,7 +34,7 @@ from roofline_helpers.xla.display import compiled_by
 from roofline_helpers.xla.report import Report, counted_by
 from roofline_helpers.xla.targets import can_compile, slice_of
 
-# --- Limits as tests write them: ``hbm_bytes="<= 1.2 GB"``, ``exposed="<= 5 %"``, ``fits=True`` --
+# --- Limits as tests write them: ``hbm_bytes="<= 1.2 GB"``, ``exposed="<= 5%"``, ``fits=True`` --
 
 _SIGNS: Mapping[str, Callable[[float, float], bool]] = {
     "<=": operator.le,
@@ -141,13 +141,13 @@ class Limit:
 
 def _example(metric: str) -> str:
     unit = METRICS[metric][0]
-    return {"B": " GB", "FLOP": " GFLOP", "s": " ms", "%": " %"}.get(unit, "")
+    return {"B": " GB", "FLOP": " GFLOP", "s": " ms", "%": "%"}.get(unit, "")
 
 
 def _shown(metric: str, value: float) -> str:
     unit = METRICS[metric][0]
     if unit == "%":
-        return f"{100 * value:.3g} %"
+        return f"{100 * value:.3g}%"
     return si(value, unit) if unit else f"{value:g}"
 
 

@@ -44,7 +44,7 @@ def roofline(request: pytest.FixtureRequest) -> Budget:
 
     ``roofline(fn, *args, chip="v6e")`` compares with the committed baseline, which
     ``pytest --roofline-update`` writes; ``hbm_bytes="<= 1.2 GB"``, ``flops``, ``seconds``,
-    ``exposed="<= 5 %"``, ``memory``, ``kernels`` and ``fits=True`` are limits.
+    ``exposed="<= 5%"``, ``memory``, ``kernels`` and ``fits=True`` are limits.
     """
     from roofline_helpers.testing.fixture import Budget
 

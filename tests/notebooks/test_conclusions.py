@@ -684,7 +684,7 @@ def test_two_axes_of_a_torus_reached_a_little_more_than_one_after_the_other_coul
     rows = rh.published.collectives()
     [row] = rows[rows.chip == "v6e"].to_dict("records")
     assert row["bound µs"] / row["measured µs"] == pytest.approx(0.59, abs=0.005)
-    assert "reached 59 % of their links" in prose("collectives")
+    assert "reached 59% of their links" in prose("collectives")
 
 
 def test_what_is_not_judged_is_further_off_and_printed() -> None:

@@ -332,7 +332,7 @@ def test_others_measured_kernels_are_those_of_the_tables() -> None:
 
 # ------------------------------------------------------------------------------ JAX's own table
 
-# Differences above 1 % between our figure (per chip) and JAX's. A new one fails, and so does
+# Differences above 1% between our figure (per chip) and JAX's. A new one fails, and so does
 # one that is listed here but no longer there.
 KNOWN_DIFFERENCES = {
     ("v8i", "memory.hbm.printed"): "printed as 288 GB, in JAX's table 309e9 bytes: 288 GiB",

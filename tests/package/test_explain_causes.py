@@ -170,7 +170,7 @@ def test_seconds_are_a_range_that_pairs_of_programs_gained() -> None:
 
 
 def test_a_report_leads_with_the_largest_loss_named_or_not() -> None:
-    """A matmul that loses most of the call comes before two causes of 2 % each."""
+    """A matmul that loses most of the call comes before two causes of 2% each."""
     why = next(step.why for step in ladder.committed()["decode"].steps if step.why)
     lost = Finding("below-roof", 0.8 * why.wall, ("dot",), "matmul takes 94% of the call")
     small = [Finding(cause, 0.02 * why.wall, ("k",), "") for cause in ("unfused", "tail")]

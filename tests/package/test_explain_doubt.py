@@ -20,7 +20,7 @@ def test_clocks_that_contradict_each_other_are_noted_and_choose_nothing(traced: 
     assert turns.goal is None
     (note,) = doubt_clocks(turns)
     assert "53.9 ms without the profiler" in note
-    assert "25 % apart" in note
+    assert "25% apart" in note
 
 
 def test_a_beaten_roof_is_noted() -> None:

@@ -109,7 +109,7 @@ def tails(row: TimedRow) -> list[float]:
 
 
 def test_a_last_wave_that_is_nearly_empty() -> None:
-    # 25 % of 2048 threads are two blocks of 256: 264 blocks a wave
+    # 25% of 2048 threads are two blocks of 256: 264 blocks a wave
     assert tails(kernel(270)) == [pytest.approx(1e-4 * (1 - 270 / 264 / 2))]
     assert tails(kernel(270, reachable=7e-5)) == [pytest.approx(3e-5)]  # no more than it loses
     assert tails(kernel(528)) == []

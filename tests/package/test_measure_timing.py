@@ -157,7 +157,7 @@ def test_drift_and_instability_are_noted() -> None:
     assert summary([1.0] * 12).notes == ()
     assert summary([1.0, 1.02, 0.99, 1.01, 1.0, 0.98]).notes == ()
     (note,) = summary([1.0 + 0.01 * n for n in range(12)]).notes
-    assert note == "drifting: 8 % slower at the end"
+    assert note == "drifting: 8% slower at the end"
     notes = summary([1.0, 2.0] * 6).notes
     assert any(note.startswith("unstable: quartiles") for note in notes)
     with pytest.raises(BadValue, match="at least one sample"):

@@ -45,7 +45,7 @@ def test_achieved_points_hang_below_the_roof():
     assert at(axes, "job:a") == (10.0, 1e13)
     assert at(axes, "achieved:a") == (10.0, 4e12)
     assert by_gid(axes, "gap:a").get_xydata().tolist() == [[10, 4e12], [10, 1e13]]
-    assert "a, 40 %" in shown(axes)
+    assert "a, 40%" in shown(axes)
     assert axes.get_ylabel() == "attainable, achieved (TFLOP/s)"
     assert "b" in shown(axes)
 
@@ -74,11 +74,11 @@ def test_fusion_draws_the_ratio_of_the_bytes():
     assert at(axes, "job:after") == (FUSED.intensity, roof.attainable(FUSED))
     assert at(axes, "job:2 kernels") == (steps["2 kernels"].intensity, pytest.approx(
         roof.attainable(steps["2 kernels"])))  # fmt: skip
-    assert f"traffic ÷ {before.bytes / FUSED.bytes:.1f}" in shown(axes)
+    assert f"bytes ÷ {before.bytes / FUSED.bytes:.1f}" in shown(axes)
     arrow = by_gid(axes, "arrow").get_xydata()
     assert arrow[0].tolist() == [before.intensity, roof.attainable(before)]
     assert arrow[-1].tolist() == [FUSED.intensity, roof.attainable(FUSED)]
-    assert "traffic × 2.5" in shown(plot.fusion(roof, FUSED, CHAIN))
+    assert "bytes × 2.5" in shown(plot.fusion(roof, FUSED, CHAIN))
 
 
 PAPER = plot.PALETTE["paper"]

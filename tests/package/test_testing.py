@@ -57,7 +57,7 @@ def step(x: Any, y: Any = None) -> Any:
         ("hbm_bytes", "<= 1.2 GB", 1.2e9),
         ("memory", "< 2 GiB", 2.0**31),
         ("seconds", "<= 0.45 ms", 450e-6),
-        ("exposed", "<= 5 %", 0.05),
+        ("exposed", "<= 5%", 0.05),
         ("kernels", "== 7", 7),
         ("hbm_bytes", 3e6, 3e6),
     ],

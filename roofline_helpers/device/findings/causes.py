@@ -117,7 +117,7 @@ class Finding:
 
     Examples
     --------
-    >>> finding = Finding("host", 1e-3, ("fusion",), "calls differ by 40 %")
+    >>> finding = Finding("host", 1e-3, ("fusion",), "calls differ by 40%")
     >>> finding.title
     'the device waits for the host'
     """

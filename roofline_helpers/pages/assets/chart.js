@@ -152,11 +152,11 @@ const chart = (() => {
         }
         if (knee > x0) line(`M${X(knee)},${Y(r.peak)}V${box.bottom}`, { stroke: "var(--muted)", "stroke-dasharray": "2 3" });
         const ceiling = `${terms.top} ${rate(r.peak, 4)}`, second = r.vector && (terms.above || r.vector < r.peak);
-        // Of two ceilings that are close, the lower one's name is below it
-        const near = second && Math.abs(Y(r.vector) - Y(r.peak)) < 18;
+        // A name is above the ridge's marker, and of two ceilings that are close the lower one's is below it
+        const near = second && Math.abs(Y(r.vector) - Y(r.peak)) < 18, up = box.right - size(ceiling) < X(knee) + 8 ? -11 : -7;
         const named = (v, up) => Y(v) + (near && v === Math.min(r.peak, r.vector) ? 16 : up);
-        text(box.right - 3, named(r.peak, -7), ceiling, { "text-anchor": "end", class: `${terms.flat === "compute" ? "compute" : "memory"} halo` });
-        claim(box.right - 3 - size(ceiling), named(r.peak, -7), size(ceiling));
+        text(box.right - 3, named(r.peak, up), ceiling, { "text-anchor": "end", class: `${terms.flat === "compute" ? "compute" : "memory"} halo` });
+        claim(box.right - 3 - size(ceiling), named(r.peak, up), size(ceiling));
         if (second) {
           const lower = `${narrow ? terms.other.split(" ")[0] : terms.other} ${rate(r.vector)}`;
           line(`M${X(Math.max(r.vector / r.bandwidth, x0))},${Y(r.vector)}H${box.right}`, { stroke: "var(--compute)", "stroke-width": 1.5, "stroke-dasharray": "6 4" });

@@ -242,7 +242,7 @@ const core = (() => {
       write: (value) => { one.set(value); return !one.read().error; },
       clear: () => one.set(""),
       complain: one.complain,
-      given: (value) => `${significant(value, 6)}${data.unit && ` ${data.unit}`}`,
+      given: (value) => `${significant(value, 6)}${data.unit && ` ${data.unit}`}`.replace(" %", "%"),
       answer: data.answer,
       reasons: el("p", {}, bold(data.answer), data.why && `: ${data.why}`),
       judge: (value) => {

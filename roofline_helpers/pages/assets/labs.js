@@ -17,7 +17,7 @@
     .facts .bad { color: var(--bad); } .facts .memory { color: var(--memory); } .facts .compute { color: var(--compute); }
     pre { font: .86em/1.6 ui-monospace, monospace; white-space: pre-wrap; margin: .6rem 0 0; overflow-wrap: anywhere; }
     .num td, .num thead th { text-align: right; } .num th { font-weight: 400; } .num thead th { font-weight: 600; }
-    .num td { white-space: nowrap; } .key { margin-right: .9em; display: inline-block; }
+    @container (min-width: 30rem) { .num td { white-space: nowrap; } } @container (max-width: 30rem) { .num :is(th, td) { padding-right: .4rem; } } .key { margin-right: .9em; display: inline-block; }
     .num thead th:first-child { text-align: left; } .num { font-variant-numeric: tabular-nums; }
     .bar { display: flex; position: relative; height: 1.5rem; margin-top: .6rem; border: 1px solid var(--line); border-radius: 4px; overflow: hidden; }
     .bar > span { border-right: 1px solid var(--ground); } .bar > i { position: absolute; height: 100%; border-left: 3px dashed var(--ink); }
@@ -152,8 +152,8 @@
         facts([["attainable", rate(top), `${percent(top / roof.peak)} of the peak`],
           ["bound", word(bound), `ridge ${number(roof.ridge)} FLOP/byte`, bound],
           ["least time", si(now.flops / top, "s"), `${si(now.flops / intensity, "B")} to move`]]),
-        el("pre", {}, `min(peak, bandwidth · I) = min(${rate(roof.peak, 4)}, ${si(roof.bandwidth, "B/s", 4)} · ${number(intensity)} FLOP/byte)\n`
-          + `= min(${rate(roof.peak, 4)}, ${rate(roof.bandwidth * intensity, 4)}) = ${rate(top, 4)}`));
+        el("pre", {}, `min(peak, bandwidth · I) = min(${rate(roof.peak)}, ${si(roof.bandwidth, "B/s", 4)} · ${number(intensity)} FLOP/byte)\n`
+          + `= min(${rate(roof.peak)}, ${rate(roof.bandwidth * intensity)}) = ${rate(top)}`));
       return say;
     });
     ui.root.append(heading(data.title), form.node, picture.node, below);
@@ -178,11 +178,11 @@
       const say = `A ${now.dtype} matmul of size ${number(now.n, 7)} does ${number(job.intensity)} FLOP/byte. Compute-bound on: ${on("compute")}. Memory-bound on: ${on("memory")}.`;
       picture.draw({ say, roofs: roofs.map((r, i) => ({ ...r, name: able[i].name })), points: roofs.map((r, i) =>
         ({ key: able[i].key, x: job.intensity, y: model.attainable(r, job.intensity), series: i, drop: i === 0, label: i ? "" : label })) });
-      below.replaceChildren(grid("The chips compared", ["chip", "peak", "memory", "ridge", "compute-bound from N", label],
+      below.replaceChildren(grid("The chips compared", ["chip", "peak, memory", "compute-bound from N", `bound at ${label}`],
         keys.map((c) => {
           const i = able.indexOf(c), r = roofs[i];
-          return r ? [c.name, rate(r.peak), si(r.bandwidth, "B/s", 4), number(r.ridge), number(model.firstComputeBound(r, now.dtype), 7), word(bounds[i])]
-            : [c.name, `no ${now.dtype}`, si(c.bandwidth, "B/s", 4), "–", "–", "–"];
+          return r ? [c.name, `${rate(r.peak)}, ${si(r.bandwidth, "B/s", 4)}`, number(model.firstComputeBound(r, now.dtype), 7), bounds[i]]
+            : [c.name, `no ${now.dtype}, ${si(c.bandwidth, "B/s", 4)}`, "–", "–"];
         })));
       return say;
     });
@@ -224,9 +224,9 @@
         el("pre", {}, `FLOPs = 2 · M · N · K = 2 · ${[m, n, k].join(" · ")} = ${si(job.flops, "FLOP")}\n`
           + `bytes = (M·K + K·N) · ${bytes} + M·N · ${tables.bits[out] / 8} = ${si(job.bytes, "B")}\n`
           + `I = ${si(job.flops, "FLOP")} / ${si(job.bytes, "B")} = ${number(job.intensity)} FLOP/byte\n`
-          + `ridge = ${rate(roof.peak, 4)} / ${si(roof.bandwidth, "B/s", 4)} = ${number(roof.ridge)} FLOP/byte\n`
-          + `attainable = min(${rate(roof.peak, 4)}, ${si(roof.bandwidth, "B/s", 4)} · ${number(job.intensity)} FLOP/byte)\n`
-          + `= min(${rate(roof.peak, 4)}, ${rate(roof.bandwidth * job.intensity, 4)}) = ${rate(top, 4)}`));
+          + `ridge = ${rate(roof.peak)} / ${si(roof.bandwidth, "B/s", 4)} = ${number(roof.ridge)} FLOP/byte\n`
+          + `attainable = min(${rate(roof.peak)}, ${si(roof.bandwidth, "B/s", 4)} · ${number(job.intensity)} FLOP/byte)\n`
+          + `= min(${rate(roof.peak)}, ${rate(roof.bandwidth * job.intensity)}) = ${rate(top)}`));
       return say;
     }, keep);
     const square = el("button", { type: "button", class: "quiet", onclick: () => { const { m } = form.now; form.set({ n: m, k: m }); } }, "Square: N and K as M");
@@ -268,12 +268,12 @@
         ...(kernels.length < 4 ? [{ key: "n", ...at(after), label: `${kernels.length} kernel${kernels.length > 1 ? "s" : ""}` }] : [])] });
       below.replaceChildren(
         facts([["bytes", si(moved(kernels), "B"), `${tensors(moved(kernels))} tensors of ${si(tensor, "B")}`],
-          ["least time", si(spent(kernels), "s"), `${si(spent(apart), "s")} as four kernels${roof.floor ? "" : "; no floor known for this chip"}`],
+          ["least time", si(spent(kernels), "s"), `${si(spent(apart), "s")} as four kernels`],
           ["four kernels ÷ yours", `${number(moved(apart) / moved(kernels))}× the bytes`, `${number(gain)}× the time`],
           ["intensity", `${number(after.intensity)} FLOP/byte`, `ridge ${number(roof.ridge)}`]]),
-        grid("The kernels", ["kernel", "tensors", "least time", "reads", "writes"], kernels.map((w, i) => [
+        grid("The kernels", ["kernel", "tensors", "least time", "reads → writes"], kernels.map((w, i) => [
           groups[i].map((op) => titles[op]).join(" + "), tensors(w.bytes), si(model.time(roof, w).seconds, "s"),
-          Object.keys(w.reads).join(", "), Object.keys(w.writes).join(", ")])));
+          `${Object.keys(w.reads).join(", ")} → ${Object.keys(w.writes)}`])));
       return say;
     });
     ui.root.append(heading(data.title), form.node, picture.node, below);
