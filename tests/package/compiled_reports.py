@@ -6,7 +6,6 @@ from functools import cache
 from typing import Any
 
 import pytest
-from compiled_models import MODELS
 from compiled_suite import CHIPS, SUITE
 
 from roofline_helpers import xla
@@ -30,7 +29,7 @@ def needs(chip: str) -> None:
 def report_of(name: str, chip: str) -> xla.Report:
     """Compile a kernel of the suite, once a session."""
     needs(chip)
-    fn, args, options = (MODELS[name][0] if name in MODELS else SUITE[name].make)()
+    fn, args, options = SUITE[name].make()
     return xla.analyze(fn, *args, chip=chip, **options)
 
 

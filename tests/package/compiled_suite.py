@@ -15,6 +15,7 @@ from typing import Any
 from compiled_programs import (
     array,
     attention,
+    block_step,
     cache,
     conv,
     elementwise,
@@ -40,8 +41,8 @@ class Hand:
 
     matrix: float | None = 0
     vector: float | None = 0
-    read: float = 0
-    written: float = 0
+    read: float | None = 0
+    written: float | None = 0
     transcendentals: float | None = None
     unknown: bool = False
 
@@ -134,7 +135,16 @@ _SCAN_WHY = (
 )
 
 
+def _block_hand(chip: str) -> Hand:
+    tokens, size = 512, 512
+    linear = 3 * 2 * tokens * 12 * size * size  # forward, and two products for each backward
+    product = 2 * tokens * tokens * size  # QKᵀ, or PV, which "online-softmax" hides but on v4
+    inside = chip != "v4"
+    return Hand(linear + (5 if inside else 6) * product, None, None, None, None, inside)
+
+
 SUITE: dict[str, Case] = {
+    "transformer-block-step": Case(block_step, _block_hand),
     "matmul-square": Case(product(1024, 1024, 1024), _square(1024, BF16, BF16)),
     "matmul-skinny": Case(
         product(8, 8192, 2048),

@@ -70,10 +70,3 @@ def test_a_refusal_takes_the_compilers_place_too(
     with pytest.raises(xla.DoesNotFit, match=r"Used 48\.50G") as caught:
         xla.analyze(jnp.tanh, spec(8), chip="v6e", record="big", use="record")
     assert (caught.value.needed, caught.value.capacity) == (48.5 * 2**30, 31.25 * 2**30)
-
-
-def test_committed_records_are_what_the_compiler_says_now() -> None:
-    """Rebuilding is the chapters' business: here, that each can be read and shown."""
-    for (name, chip), report in xla.records().items():
-        assert (report.origin, report.target) == ("record", chip), name
-        assert str(report)

@@ -92,6 +92,7 @@ def test_a_kernel_is_as_slow_as_its_slowest_ceiling() -> None:
     assert kernel.traffic == {"hbm": 3.3e6, "vmem": 3e9, "network": 9e6}
 
 
+@pytest.mark.weekly
 def test_no_end_of_a_time_is_under_the_least() -> None:
     reports = [report for report in xla.records().values() if report.time_at_roof]
     assert len(reports) > 100
