@@ -37,7 +37,7 @@ def test_the_picture() -> None:
     import matplotlib
 
     matplotlib.use("Agg")
-    for name in ("layernorm", "matmul-square", "mlp-step"):
+    for name in ("layernorm", "matmul-square", "transformer-block-step"):
         report = report_of(name, "v6e")
         axes = report.plot()
         (dots,) = [c for c in axes.collections if c.get_gid() == "kernels"]
