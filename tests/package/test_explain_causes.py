@@ -25,7 +25,6 @@ from roofline_helpers.device.findings import CAUSES, Case, Finding, findings
 from roofline_helpers.device.program import Program
 from roofline_helpers.device.rows import HOST, TimedRow, waterfall
 
-BF16, F32 = jnp.bfloat16, jnp.float32
 CPU = Ceilings(None, Reached(1e10, {"fp32": 1e11}, vector=2e10))
 
 
@@ -111,6 +110,16 @@ def test_float64_is_named_and_has_a_roof_of_its_own(platform: str, chip: str | N
     assert "float64" not in named(narrow)
     if chip is None:
         assert wide.rows[0].reachable == pytest.approx(2 * 2 * 1024**3 / 1e11)
+
+
+def test_a_cache_that_is_kept_is_copied_first() -> None:
+    def append(cache: Any, new: Any, i: Any) -> Any:
+        cache = lax.dynamic_update_slice(cache, new, (0, i, 0))
+        return jnp.sum(cache[:, :64], axis=(1, 2)), cache
+
+    args = spec(8, 4096, 256), spec(8, 1, 256), spec(dtype=jnp.int32)
+    assert set(named(compiled(append, *args))) == {"not-donated"}
+    assert not named(compiled(append, *args, donate_argnums=0))
 
 
 # --- a call's own cost ----------------------------------------------------------------------------
