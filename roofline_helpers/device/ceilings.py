@@ -242,16 +242,9 @@ def _of_this_cpu(dtypes: tuple[str, ...]) -> Reached:
         vector_case("fp32", 2**20, steps=64),
     ]
     record = _at_best(run(chosen=chosen, passes=3, seconds=0.03, progress=False))
-    levels = record.group("levels")
-    return Reached(
-        bandwidth=record.bandwidth,
-        peaks=record.peaks,
-        vector=record.vector_peaks.get("fp32"),
-        caches=tuple(
-            (float(size), sample.bandwidth) for size, sample in zip(cached, levels, strict=True)
-        ),
-        origin=f"measured here, {record.date[:10]}",
-    )
+    levels = (sample.bandwidth for sample in record.group("levels"))
+    caches = tuple(zip(map(float, cached), levels, strict=True))
+    return replace(_of_record(record), caches=caches, origin=f"measured here, {record.date[:10]}")
 
 
 def _at_best(record: Record) -> Record:

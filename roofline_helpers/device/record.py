@@ -7,7 +7,7 @@ import math
 import os
 import re
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from roofline_helpers.common.checks import BadType, BadValue, name_of, shown
 from roofline_helpers.common.dtypes import dtype as dtype_of
 from roofline_helpers.common.records import BadRecord, Natural, Positive
 from roofline_helpers.common.show import si, table
-from roofline_helpers.device.machine import Device, Host, device_facts, host_facts
+from roofline_helpers.device.machine import Device, Host
 from roofline_helpers.device.timing import Timing
 from roofline_helpers.roofline import Roofline
 
@@ -134,9 +134,22 @@ class Sample:
         counted = self.counters or {}
         return counted.get("dram_read", math.nan) + counted.get("dram_written", math.nan)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as a record holds it."""
-        return asdict(self)
+    def _cells(self, between: bool) -> dict[str, Any]:
+        """Return its row of a table; `between` devices, with the links' bytes for memory's."""
+        measured = bool(self.passes)
+        sent = self.link_bandwidth / 1e9 if measured and self.network else None
+        memory = self.bandwidth / 1e9 if measured else None
+        notes = [*([self.error] if self.error else []), *self.remarks]
+        notes = [note.removeprefix("unstable: ").removeprefix("drifting: ") for note in notes]
+        return {
+            "": self.name if self.source == "jax" else f"{self.name} ({self.source})",
+            "type": self.dtype,
+            "time": si(self.seconds, "s") if measured else None,
+            **({"link GB/s": sent} if between else {"GB/s": memory}),
+            "GFLOP/s": self.rate / 1e9 if measured and self.flops else None,
+            **({} if between else {"FLOP/byte": self.intensity}),
+            "note": ", ".join(dict.fromkeys(notes)),
+        }
 
     @property
     def remarks(self) -> list[str]:
@@ -145,96 +158,8 @@ class Sample:
         return list(dict.fromkeys([*self.notes, *passed]))
 
 
-def best(samples: Iterable[Sample], group: str) -> dict[str, Sample]:
-    """Return the best sample of each stream of "memory", of each data type elsewhere.
-
-    Only those that were measured, from `OURS`, count.
-    """
-    streams = group == "memory"
-    chosen: dict[str, Sample] = {}
-    for each in samples:
-        if each.group == group and each.source in OURS and each.passes:
-            key = re.sub(r" [\d.]+ [KMG]?i?B .*", "", each.name) if streams else each.dtype
-            rivals = (chosen.get(key, each), each)
-            chosen[key] = max(rivals, key=lambda one: one.bandwidth if streams else one.rate)
-    return chosen
-
-
-# --- Samples as a table and as a picture ---------------------------------------------------------
-
-
-def sample_table(samples: Iterable[Sample]) -> pandas.DataFrame:
-    """Return samples as a table for reading."""
-    samples = list(samples)
-    between = any(each.network for each in samples)
-    return table(_row(each, between) for each in samples)
-
-
-def _row(sample: Sample, between: bool) -> dict[str, Any]:
-    """Return a sample's cells; `between` devices, with what crosses the links in place of bytes."""
-    measured = bool(sample.passes)
-    sent = sample.link_bandwidth / 1e9 if measured and sample.network else None
-    memory = sample.bandwidth / 1e9 if measured else None
-    return {
-        "": sample.name if sample.source == "jax" else f"{sample.name} ({sample.source})",
-        "type": sample.dtype,
-        "time": si(sample.seconds, "s") if measured else None,
-        **({"link GB/s": sent} if between else {"GB/s": memory}),
-        "GFLOP/s": sample.rate / 1e9 if measured and sample.flops else None,
-        **({} if between else {"FLOP/byte": sample.intensity}),
-        "note": ", ".join(
-            dict.fromkeys(
-                note.removeprefix("unstable: ").removeprefix("drifting: ")
-                for note in [*([sample.error] if sample.error else []), *sample.remarks]
-            )
-        ),
-    }
-
-
-def kernels_of(samples: Iterable[Sample], dtype: str) -> dict[str, Sample]:
-    """Return the samples of a data type that are no ceilings and can be placed, by name."""
-    return {
-        each.name: each
-        for each in samples
-        if each.group not in CEILINGS and each.dtype == dtype and each.passes and each.flops
-    }
-
-
-def draw_samples(
-    roof: Roofline, kernels: dict[str, Sample], dtype: str, ax: Axes | None = None
-) -> Axes:
-    """Draw a measured roofline, and the kernels of its data type where they were measured."""
-    from roofline_helpers import plot
-
-    suffix = f" {dtype}"  # the roof's name says it for all
-    points = {name.removesuffix(suffix): each.intensity for name, each in kernels.items()}
-    achieved = {name.removesuffix(suffix): each.rate for name, each in kernels.items()}
-    return plot.roofline(roof, points, achieved=achieved, ax=ax)
-
-
-def add_other(
-    ax: Axes, label: str, roof: Roofline, samples: Sequence[Sample], kernels: dict[str, Sample]
-) -> None:
-    """Add another record to such a picture: its roof dashed, its samples of `kernels` as crosses.
-
-    The axes keep their limits.
-    """
-    from roofline_helpers import plot
-
-    grey = {"color": plot.PALETTE["muted"], "zorder": 2}
-    low, high = ax.get_xlim()
-    across = [low, *([roof.ridge] if low < roof.ridge < high else []), high]
-    heights = [roof.attainable(x) for x in across]
-    ax.plot(across, heights, ls="--", label=label, gid="beside:roof", **grey)
-    spots = [
-        (each.intensity, each.rate)
-        for each in samples
-        if each.name in kernels and each.source == kernels[each.name].source and each.passes
-    ]
-    if spots:
-        ax.plot(*zip(*spots, strict=True), "x", gid="beside:kernels", **grey)
-    ax.set(xlim=(low, high))
-    ax.legend(loc="lower right", fontsize="small")
+def _ceiling(sample: Sample) -> float:
+    return sample.bandwidth if sample.group == "memory" else sample.rate
 
 
 # --- A measurement of one device, and the file that keeps it -------------------------------------
@@ -341,8 +266,17 @@ class Record:
         return {dtype: each.rate for dtype, each in self.best("vector").items()}
 
     def best(self, group: str) -> dict[str, Sample]:
-        """Return the best sample of each stream of "memory", of each data type elsewhere."""
-        return best(self.samples, group)
+        """Return the best sample of each stream of "memory", of each data type elsewhere.
+
+        Only those that were measured, from `OURS`, count.
+        """
+        chosen: dict[str, Sample] = {}
+        for each in self.samples:
+            if each.group == group and each.source in OURS and each.passes:
+                stream = re.sub(r" [\d.]+ [KMG]?i?B .*", "", each.name)
+                key = stream if group == "memory" else each.dtype
+                chosen[key] = max(chosen.get(key, each), each, key=_ceiling)
+        return chosen
 
     def roofline(self, dtype: Any = "bf16") -> Roofline:
         """Return the measured roofline for a data type.
@@ -373,7 +307,8 @@ class Record:
         if group is not None:
             self.group(group)
             chosen = tuple(each for each in self.samples if each.group == group)
-        return sample_table(chosen)
+        between = any(each.network for each in chosen)
+        return table(each._cells(between) for each in chosen)
 
     def draw(
         self, dtype: Any = None, ax: Axes | None = None, *, beside: Record | None = None
@@ -388,6 +323,8 @@ class Record:
             Another record, such as `beside` gives: its roof is drawn dashed, and its samples of
             the same kernels as crosses. A data type that it lacks leaves it out.
         """
+        from roofline_helpers import plot
+
         if beside is not None and not isinstance(beside, Record):
             raise BadType(f"beside must be a Record, got {shown(beside)}")
         peaks = self.peaks
@@ -395,12 +332,29 @@ class Record:
             order = sorted(peaks, key=lambda name: name not in ("bf16", "fp32"))
             dtype = max(order[:2], key=lambda name: peaks[name]) if peaks else "fp32"
         roof, wanted = self.roofline(dtype), dtype_of(dtype)
-        kernels = kernels_of(self.samples, wanted)
-        drawn = draw_samples(roof, kernels, wanted, ax)
-        if beside is not None and wanted in beside.peaks:
-            label = f"the record of {beside.date[:10]}"
-            add_other(drawn, label, beside.roofline(wanted), beside.samples, kernels)
-        return drawn
+        kernels = {
+            each.name.removesuffix(f" {wanted}"): each  # the roof's name says it for all
+            for each in self.samples
+            if each.group not in CEILINGS and each.dtype == wanted and each.passes and each.flops
+        }
+        points = {name: each.intensity for name, each in kernels.items()}
+        achieved = {name: each.rate for name, each in kernels.items()}
+        ax = plot.roofline(roof, points, achieved=achieved, ax=ax)
+        if beside is None or wanted not in beside.peaks:
+            return ax
+        grey = {"color": plot.PALETTE["muted"], "zorder": 2}
+        other, (low, high) = beside.roofline(wanted), ax.get_xlim()
+        across = sorted({low, min(max(other.ridge, low), high), high})
+        label = f"the record of {beside.date[:10]}"
+        heights = [other.attainable(x) for x in across]
+        ax.plot(across, heights, ls="--", label=label, gid="beside:roof", **grey)
+        drawn = {(each.name, each.source) for each in kernels.values()}
+        spots = [s for s in beside.samples if s.passes and (s.name, s.source) in drawn]
+        where = [s.intensity for s in spots], [s.rate for s in spots]
+        ax.plot(*where, "x", gid="beside:kernels", **grey)
+        ax.set(xlim=(low, high))
+        ax.legend(loc="lower right", fontsize="small")
+        return ax
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as its file holds it."""
@@ -559,20 +513,11 @@ def compared(name: str = "cpu") -> dict[str, Any]:
     return dict(records.load(records.committed("compared", f"{name}.json"), COMPARED))
 
 
-def beside(record: Record | None = None) -> Record | None:
-    """Return the committed record of the same device, to hold one's own against.
+def beside(record: Record) -> Record | None:
+    """Return the committed record of the device of one's own record; None if there is none.
 
-    Parameters
-    ----------
-    record : Record, optional
-        One's own; the default device if not given.
-
-    Returns
-    -------
-    Record or None
-        The latest of those whose device calls itself the same: by JAX's name of it
-        (`device_kind`), or on a CPU, where that is only "cpu", by the processor's name and the
-        number of cores. None if there is none.
+    The latest of those whose device calls itself the same: by JAX's name of it (`device_kind`), or
+    on a CPU, where that is only "cpu", by the processor's name and the number of cores.
 
     Raises
     ------
@@ -586,21 +531,16 @@ def beside(record: Record | None = None) -> Record | None:
     >>> beside(mine).name
     'NVIDIA H200 SXM'
     """
-    if record is not None and not isinstance(record, Record):
+    if not isinstance(record, Record):
         raise BadType(f"record must be a Record, got {shown(record)}")
-    own = (
-        _identity(device_facts(), host_facts())
-        if record is None
-        else _identity(record.device, record.host)
-    )
-    same = [each for each in measured().values() if _identity(each.device, each.host) == own]
+    same = [each for each in measured().values() if _identity(each) == _identity(record)]
     return max(same, key=lambda each: each.date, default=None)
 
 
-def _identity(device: Device, host: Host) -> tuple[Any, ...]:
-    if device["platform"] == "cpu":
-        return "cpu", device["name"], host["cores"]
-    return device["platform"], device["kind"]
+def _identity(record: Record) -> tuple[Any, ...]:
+    if record.device["platform"] == "cpu":
+        return "cpu", record.device["name"], record.host["cores"]
+    return record.device["platform"], record.device["kind"]
 
 
 def report(record: Record) -> str:

@@ -389,27 +389,24 @@ class JaxProgram:
     """
 
     def __init__(self, call: Any, sets: list[Any], spare: Any, mode: str) -> None:
-        self.sets = sets
-        self.result = spare
+        self.call, self.sets, self.result = call, sets, spare
         self.notes: tuple[str, ...] = ()
         self.xla_bytes: float | None = None
         self.compiled: Any = None
-        self.call, self._mode, self._turn = call, mode, 0
+        self._mode, self._turn = mode, 0
 
     def launch(self, calls: int) -> None:
         """Queue the calls, each on the next set of arguments."""
         call, out, sets, turn = self.call, self.result, self.sets, self._turn
+        if self._mode == "inplace":
+            sets = [sets[0][1:]]
         try:
-            if self._mode == "inplace":
-                rest = sets[0][1:]
-                for _ in range(calls):
-                    out = call(out, *rest)
-            elif self._mode == "donate":
-                for n in range(calls):
-                    out = call(out, *sets[(turn + n) % len(sets)])
-            else:
+            if self._mode == "plain":
                 for n in range(calls):
                     out = call(*sets[(turn + n) % len(sets)])
+            else:
+                for n in range(calls):
+                    out = call(out, *sets[(turn + n) % len(sets)])
         except Exception as error:
             raise CannotTime(f"it failed when it was called: {reason(error)}") from error
         self.result, self._turn = out, (turn + calls) % len(sets)
@@ -453,8 +450,9 @@ def jax_program(
         args = tuple(jax.tree.map(_on_device, tuple(args)))
     except (TypeError, ValueError) as error:
         raise BadType(f"JAX can't take these arguments: {reason(error)}") from error
-    for leaf in jax.tree.leaves(args):
-        if isinstance(leaf, jax.Array) and len(leaf.devices()) > 1:
+    leaves = [leaf for leaf in jax.tree.leaves(args) if isinstance(leaf, jax.Array)]
+    for leaf in leaves:
+        if len(leaf.devices()) > 1:
             raise BadType(
                 f"arguments must lie on one device, got {leaf.dtype}{list(leaf.shape)} on "
                 f"{len(leaf.devices())}: a program over several devices can't be timed here"
@@ -464,7 +462,9 @@ def jax_program(
             fn, taken = without_objects(fn, Arguments(args, {}), {})
         args = taken.positional
     unused = unused_arguments(fn, args)
-    turns = _sets_needed(args) if cold and not inplace else 1
+    size = sum(leaf.nbytes for leaf in leaves) if cold and not inplace else 0
+    # together twice the last cache, but 32 sets at most
+    turns = min(max(math.ceil(2 * last_cache() / size), 1), 32) if size else 1
     try:
         # a function called as it is may donate: the caller's own arrays are not given away
         first = args if jit else jax.tree.map(_copied, args)
@@ -472,7 +472,8 @@ def jax_program(
         if not jit:
             program = JaxProgram(fn, sets, None, "plain")
         else:
-            program = _compile(fn, sets, donate, inplace, compiler_options or {}, compiled)
+            mode = "inplace" if inplace else "donate" if donate else "plain"
+            program = _compile(fn, sets, mode, compiler_options or {}, compiled)
     except RooflineError:
         raise
     except Exception as error:
@@ -483,61 +484,43 @@ def jax_program(
     return program
 
 
-def _sets_needed(args: tuple[Any, ...]) -> int:
-    """Return how many copies of the arguments are together twice the last cache: 32 at most."""
-    import jax
-
-    size = sum(leaf.nbytes for leaf in jax.tree.leaves(args) if hasattr(leaf, "nbytes"))
-    return min(max(math.ceil(2 * last_cache() / size), 1), 32) if size else 1
-
-
 def _compile(
     fn: Callable[..., Any],
     sets: list[Any],
-    donate: bool,
-    inplace: bool,
+    mode: str,
     options: Mapping[str, Any],
     compiled: Any,
 ) -> JaxProgram:
     import jax
     import jax.numpy as jnp
 
+    def into(spare: Any, *args: Any) -> Any:
+        del spare  # only its memory is wanted
+        return fn(*args)
+
     args = sets[0]
     out = jax.eval_shape(fn, *args)
-    if inplace:
-        first = jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), args[0])
-        if first != jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), out):
+    jitted, spare, operands = fn, None, args
+    if mode == "inplace":
+        like = jax.eval_shape(lambda first: first, args[0])
+        if like != out:
             raise BadType(f"inplace needs a result like the first argument, got {shown(out)}")
         jitted = jax.jit(fn, donate_argnums=0)
         spare = jax.tree.map(_copied, args[0])  # the caller's own array is not given away
-        operands, mode = args, "inplace"
-    elif donate:
-
-        def into(spare: Any, *args: Any) -> Any:
-            del spare  # only its memory is wanted
-            return fn(*args)
-
+    elif mode == "donate":
         jitted = jax.jit(into, donate_argnums=0, keep_unused=True)
         spare = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), out)
-        operands, mode = (spare, *args), "donate"
-    else:
-        jitted, spare, operands, mode = fn, None, args, "plain"
+        operands = (spare, *args)
     if compiled is None:
         compiled = executable_of(lower(jitted, Arguments(operands), {}), options)
     program = JaxProgram(compiled, sets, spare, mode)
-    program.compiled, program.xla_bytes = compiled, _bytes_accessed(compiled)
-    return program
-
-
-def _bytes_accessed(compiled: Any) -> float | None:
-    """Return the bytes that XLA counts; None where the backend has no analysis."""
-    with contextlib.suppress(Exception):
+    program.compiled = compiled
+    with contextlib.suppress(Exception):  # a backend may have no analysis
         analysis = compiled.cost_analysis()
         analysis = analysis[0] if isinstance(analysis, list | tuple) else analysis
-        counted = float(analysis["bytes accessed"])
         # a custom call that doesn't say what it moves is counted as less than nothing
-        return counted if counted > 0 else None
-    return None
+        program.xla_bytes = max(float(analysis["bytes accessed"]), 0.0) or None
+    return program
 
 
 def _on_device(leaf: Any) -> Any:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -173,11 +173,6 @@ def _repeated() -> Callable[..., Any]:
 # --- What is measured: streams for the memory ceiling, products, multiply-adds, and kernels ------
 
 
-def _stream(name: str, n: int, dtype: str, tensors: int, flops: int) -> Work:
-    reads = {f"x{i}": dtype for i in range(tensors - 1)} if tensors > 1 else {}
-    return work.elementwise(n, reads, {"y": dtype}, flops, dtype, name=name)
-
-
 def memory_cases(size: int, dtype: str = "fp32") -> list[Case]:
     """Return the streaming kernels whose best is the memory ceiling; tensors of `size` bytes.
 
@@ -196,38 +191,25 @@ def memory_cases(size: int, dtype: str = "fp32") -> list[Case]:
     n = size // kind.itemsize
     half = kind.type(0.5)
 
-    def vectors(count: int) -> Callable[[], tuple[Any, ...]]:
-        return lambda: tuple(array(n, dtype=dtype) for _ in range(count))
+    def one(fn: Any, count: int, job: Work, **options: Any) -> Case:
+        def make() -> tuple[Any, ...]:
+            return tuple(array(n if job.reads else 1, dtype=dtype) for _ in range(count))
 
-    def one(name: str, count: int, tensors: int, flops: int, fn: Any, **options: Any) -> Case:
-        job = _stream(name, n, dtype, tensors, flops)
-        label = f"{name} {size_in_words(size)} {dtype}"
-        return Case(label, "memory", job, vectors(count), fn, needs=4 * size, options=options)
+        name, needs = f"{job.name} {size_in_words(size)} {dtype}", 4.0 * size
+        return Case(name, "memory", job, make, fn, needs=needs, options=options)
 
-    read = replace(work.reduction(1, n, dtype), name="read")
-    write = Case(
-        f"write {size_in_words(size)} {dtype}",
-        "memory",
-        Work("write", {}, {"y": n * kind.itemsize}, dtype=dtype),
-        lambda: (array(1, dtype=dtype),),
-        lambda s: jnp.broadcast_to(s, (n,)) + half,
-        needs=2 * size,
-    )
+    def stream(name: str, flops: int, reads: int = 1) -> Work:
+        return work.elementwise(n, reads, 1, flops, dtype, name=name)
+
+    write = Work("write", {}, {"y": n * kind.itemsize}, dtype=dtype)
     return [
-        Case(
-            f"read {size_in_words(size)} {dtype}",
-            "memory",
-            read,
-            vectors(1),
-            lambda x: jnp.max(x),
-            needs=2 * size,
-        ),
-        write,
-        one("copy", 1, 2, 0, lambda x: jnp.copy(x)),
-        one("scale", 1, 2, 1, lambda x: x * half),
-        one("scale in place", 1, 2, 2, lambda x: x * half + half, inplace=True),
-        one("add", 2, 3, 1, lambda x, y: x + y),
-        one("triad", 2, 3, 2, lambda x, y: x + half * y),
+        one(lambda x: jnp.max(x), 1, replace(work.reduction(1, n, dtype), name="read")),
+        one(lambda s: jnp.broadcast_to(s, (n,)) + half, 1, write),
+        one(lambda x: jnp.copy(x), 1, stream("copy", 0)),
+        one(lambda x: x * half, 1, stream("scale", 1)),
+        one(lambda x: x * half + half, 1, stream("scale in place", 2), inplace=True),
+        one(lambda x, y: x + y, 2, stream("add", 1, 2)),
+        one(lambda x, y: x + half * y, 2, stream("triad", 2, 2)),
     ]
 
 
@@ -275,7 +257,7 @@ def level_cases(sizes: Sequence[int], dtype: str = "fp32") -> list[Case]:
     for size in (whole("a size of sizes", each) for each in sizes):
         n = max(size // kind.itemsize, 1)
         loops = min(max(2**26 // size, 1), 2**10 if on_cpu else 2**6)
-        job = _stream("scale in place, looped", n, dtype, 2, 2)
+        job = work.elementwise(n, 1, 1, 2, dtype, name="scale in place, looped")
         cases.append(
             Case(
                 f"scale in place, looped {size_in_words(size)} {dtype}",
@@ -505,9 +487,7 @@ def run(
     deadline: float | None = None,
     progress: bool = True,
     command: str | None = None,
-    partial: str | os.PathLike[str] | None = None,
     probe: Callable[[], Mapping[str, Any]] | None = None,
-    between: Callable[[int, Record], Record] | None = None,
 ) -> Record:
     """Measure the default device, and return the record.
 
@@ -553,8 +533,7 @@ def run(
         raise BadType(f"chosen must be a sequence of Case, got {shown(chosen)}")
     rounds = whole("passes", passes)
     budget = single("seconds", SECONDS[bool(quick)] if seconds is None else seconds)
-    how = _How(budget, probe)
-    record = _empty(todo, command or "roofline_helpers.device.run()")
+    samples, notes = [unmeasured(case) for case in todo], list(busy())
     compiled: list[Any] = [None] * len(todo)
     left_out = done = 0
     with show.progress(progress) as say:
@@ -569,28 +548,20 @@ def run(
                 if deadline is not None and passed > deadline:
                     left_out += 1
                     continue
-                sample = record.samples[index]
-                sample, compiled[index] = _attempt(case, sample, compiled[index], how)
-                samples = (*record.samples[:index], sample, *record.samples[index + 1 :])
-                record = replace(record, samples=samples)
-    notes = [*record.notes]
+                samples[index], compiled[index] = _attempt(
+                    case, samples[index], compiled[index], budget, probe
+                )
     if left_out:
         notes.append(f"{left_out} measurements left out: the time was up after {deadline:.0f} s")
-    notes += [note for note in busy() if note not in notes]
-    return replace(record, notes=tuple(notes), complete=True)
-
-
-def _empty(todo: Sequence[Case], command: str) -> Record:
     return Record(
         device=device_facts(),
         host=host_facts(),
         software=software_versions(),
         date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        command=command,
-        samples=tuple(unmeasured(case) for case in todo),
-        notes=tuple(busy()),
+        command=command or "roofline_helpers.device.run()",
+        samples=tuple(samples),
+        notes=tuple(dict.fromkeys([*notes, *busy()])),
         flags={k: os.environ[k] for k in ("XLA_FLAGS", "LIBTPU_INIT_ARGS") if os.environ.get(k)},
-        complete=False,
     )
 
 
@@ -608,14 +579,13 @@ def unmeasured(case: Case) -> Sample:
     )
 
 
-class _How(NamedTuple):
-    """How each case is measured: about how long, and what tells the device's state meanwhile."""
-
-    seconds: float
-    probe: Callable[[], Mapping[str, Any]] | None
-
-
-def _attempt(case: Case, sample: Sample, compiled: Any, how: _How) -> tuple[Sample, Any]:
+def _attempt(
+    case: Case,
+    sample: Sample,
+    compiled: Any,
+    seconds: float,
+    probe: Callable[[], Mapping[str, Any]] | None,
+) -> tuple[Sample, Any]:
     """Return the sample with one more pass, or why there is none, and the compiled program."""
     if sample.error:
         return sample, None
@@ -624,30 +594,21 @@ def _attempt(case: Case, sample: Sample, compiled: Any, how: _How) -> tuple[Samp
     if free is not None and needs > 0.8 * free:
         error = f"not enough memory: needs {si(needs, 'B')}, {si(free, 'B')} are free"
         return replace(sample, error=error), None
+    state: dict[str, Any] = {}
+    look = None if probe is None else lambda: state.update(probe())
     try:
-        return _measured(case, sample, compiled, how)
+        args = case.make()
+        begun = perf_counter()
+        program = case.program(args, compiled)
+        del args
+        timing = clock(program, seconds=seconds, warm=case.warm, begun=begun, probe=look)
     except Exception as failure:  # one kernel that fails must not take the others with it
         why = str(failure) if isinstance(failure, RooflineError) else reason(failure)
         if sample.passes:  # it worked before
             note = f"failed in a later pass: {why}"
             return replace(sample, notes=(*sample.notes, note)), compiled
         return replace(sample, error=why), None
-
-
-def _measured(case: Case, sample: Sample, compiled: Any, how: _How) -> tuple[Sample, Any]:
-    state: dict[str, Any] = {}
-
-    def look() -> None:
-        if how.probe is not None:
-            state.update(how.probe())
-
-    args = case.make()
-    begun = perf_counter()
-    program = case.program(args, compiled)
-    del args
-    timing = clock(program, seconds=how.seconds, warm=case.warm, begun=begun, probe=look)
     xla_bytes = getattr(program, "xla_bytes", None)
-    notes = getattr(program, "notes", ())
     if case.loops > 1:
         timing = replace(timing, **{n: getattr(timing, n) / case.loops for n in RISING})
         xla_bytes = None  # XLA does not know how often the loop turns
@@ -656,6 +617,6 @@ def _measured(case: Case, sample: Sample, compiled: Any, how: _How) -> tuple[Sam
         passes=(*sample.passes, timing),
         xla_bytes=sample.xla_bytes or xla_bytes,
         state=state or sample.state,
-        notes=tuple(dict.fromkeys([*sample.notes, *notes])),
+        notes=tuple(dict.fromkeys([*sample.notes, *getattr(program, "notes", ())])),
     )
     return sample, getattr(program, "compiled", None)
