@@ -5,7 +5,7 @@
     roofline explain FOLDER                      the same from a profile that JAX wrote there
     roofline measure --out mine.json             this device's ceilings
     roofline chip v6e h200                       published figures, side by side
-    roofline compare before.json after.json      what changed between two reports, or profiles
+    roofline compare before.json after.json      what changed between two reports
     roofline predict steps.csv                   seconds of training and decode steps in a file
     roofline doctor                              what this machine can do, and what to install
 
@@ -114,9 +114,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--deadline", type=float, metavar="SECONDS", help="begin nothing after so many seconds")
     add = command("chip", _chip, "published figures of chips, side by side")
     add("names", metavar="CHIP", nargs="*", help="v6e, h200, …; without, all names")
-    add = command("compare", _compare, "what changed between two reports or profiles")
-    add("before", metavar="BEFORE", help="of analyze --out, a baseline, or a profile's folder")
-    add("after", metavar="AFTER")
+    add = command("compare", _compare, "what changed between two reports")
+    add("before", metavar="BEFORE.json", help="of analyze --out, or a baseline")
+    add("after", metavar="AFTER.json")
     add = command("predict", _predict, "seconds of the training and decode steps in a file")
     add("file", metavar="FILE", help="CSV or TOML, as roofline_helpers.published.predict says")
     command("doctor", _doctor, "what this machine can do, and what to install")
@@ -241,8 +241,6 @@ def _explain(options: argparse.Namespace) -> int:
 def _compare(options: argparse.Namespace) -> int:
     from roofline_helpers.xla.report import Report, load_report
 
-    if any(Path(path).is_dir() or path.endswith(".pb") for path in (options.before, options.after)):
-        return _compare_profiles(options)
     before, after = (Report(**load_report(path)) for path in (options.before, options.after))
     difference = before.diff(after)
     if options.json:
@@ -258,20 +256,6 @@ def _compare(options: argparse.Namespace) -> int:
         _print(head, bold=True)
         _print(*lines)
     return int(bool(difference))
-
-
-def _compare_profiles(options: argparse.Namespace) -> int:
-    from roofline_helpers.common.show import significant
-    from roofline_helpers.device import explain
-
-    before, after = (explain(Path(path)) for path in (options.before, options.after))
-    found = before.compare(after)
-    if options.json:
-        print(found.to_json(orient="index", indent=1))
-        return 0
-    rows = [[str(cause), *map(significant, row)] for cause, row in found.iterrows()]
-    _print(_table(["cause", *map(str, found.columns)], rows))
-    return 0
 
 
 def _predict(options: argparse.Namespace) -> int:

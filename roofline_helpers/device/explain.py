@@ -523,9 +523,7 @@ class Task:
         ceilings = ceilings_of(chip or _named(trace), dtypes(programs, trace), self.ceilings)
         queue = self.queue or 1
         joined = join(trace, programs, ceilings, queue)
-        whole = [sum(row.seconds for row in joined.rows)]
-        windows = [run.end - run.start for run in trace.runs] or whole
-        runs = tuple(each / queue for each in windows)
+        runs = tuple((run.end - run.start) / queue for run in trace.runs)
         if trace.platform == "tpu":
             notes.append("a TPU's trace: reading them was tried on one of a single v6e")
         told = Explanation(

@@ -322,7 +322,7 @@ def join(
         Seconds of a call without the profiler: the runs that are nearest to it are taken. By
         default those nearest to the median.
     """
-    return _Join(trace, programs, ceilings, calls, _windows(trace)).joined(typical)
+    return _Join(trace, programs, ceilings, calls).joined(typical)
 
 
 @dataclass(frozen=True)
@@ -331,7 +331,6 @@ class _Join:
     programs: Mapping[str, Program]
     ceilings: Ceilings
     calls: int
-    runs: list[Span]
 
     @cached_property
     def events(self) -> list[Event]:
@@ -388,10 +387,10 @@ class _Join:
         return frozenset(key for key, holds in shown.items() if not holds)
 
     def joined(self, typical: float | None) -> Joined:
-        inside = [self._inside(run) for run in self.runs]
+        inside = [self._inside(run) for run in self.trace.runs]
         parts = [
             shares(events, run.start, run.end, self.key, self.rank)
-            for run, events in zip(self.runs, inside, strict=True)
+            for run, events in zip(self.trace.runs, inside, strict=True)
         ]
         seen = statistics.median(part.window for part in parts)
         goal = seen if typical is None else typical * self.calls
@@ -405,7 +404,7 @@ class _Join:
         by_key = self._by_key(inside)
         rows = {key: self._row(seconds.get(key, 0.0), mine) for key, mine in by_key.items()}
         listed = [*rows.values(), *self._idle(chosen)]
-        timeline, lines = self._timeline(inside[middle[0]], self.runs[middle[0]], list(rows))
+        timeline, lines = self._timeline(inside[middle[0]], self.trace.runs[middle[0]], list(rows))
         return Joined(tuple(listed), timeline, lines, self._notes(rows))
 
     def _inside(self, run: Span) -> list[Event]:
@@ -425,7 +424,7 @@ class _Join:
         one = next(event for events in mine for event in events)
         busy = [sum(e.end - e.start for e in events) / self.calls for events in mine]
         labels = Counter(event.label for events in mine for event in events)
-        launches = min(labels.values()) / (len(self.runs) * self.calls)
+        launches = min(labels.values()) / (len(self.trace.runs) * self.calls)
         plain = TimedRow(
             self.op_of(one),
             LOOP if self.container(one) else TRANSFER if is_transfer(one) else KERNEL,
@@ -535,13 +534,6 @@ def _whole(row: TimedRow, program: Program, ceilings: Ceilings) -> TimedRow:
         role=f"loop around {largest.what}",
         source=largest.source,
     )
-
-
-def _windows(trace: Trace) -> list[Span]:
-    """Return the runs of a trace: those that are marked, else all of it as one."""
-    first, last = trace.events[0].start, max(event.end for event in trace.events)
-    marked = [run for run in trace.runs if run.end > first and run.start < last]
-    return marked or [Span("all", first, last)]
 
 
 def _quartiles(values: Sequence[float]) -> tuple[float, float, float]:

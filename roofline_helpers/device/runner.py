@@ -20,7 +20,6 @@ from roofline_helpers.device.trace import (
     RUN,
     CannotProfile,
     Trace,
-    check_space,
     concatenated,
     read_trace,
     typical_runs,
@@ -162,12 +161,9 @@ class Runner:
             where = Path(folder) if folder is not None else Path(spare)
             try:
                 where.mkdir(parents=True, exist_ok=True)
-                check_space(where)
                 with quiet():
                     jax.profiler.start_trace(str(where), profiler_options=options)
             except (OSError, RuntimeError) as error:
-                if isinstance(error, CannotProfile):
-                    raise
                 raise CannotProfile(f"the profiler can't start: {_useful(error)}") from error
             try:
                 self.run(calls)  # the first one after the start is slow

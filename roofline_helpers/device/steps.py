@@ -33,23 +33,21 @@ def prepared(trace: Trace, programs: Mapping[str, Program]) -> tuple[Trace, list
     trace = named(trace, programs)
     device = trace.device
     steps, how = _steps(trace, device, programs)
-    trace = replace(trace, runs=steps)
-    if not steps:
-        return trace, [f"no step is marked in {device}, or repeats: all of the trace is one call"]
     took = [step.end - step.start for step in steps]
     middle = typical_runs(took, statistics.median(took))
-    notes = [
+    which = (
         f"{len(steps)} complete steps on {device}, {how}, of {si(min(took), 's')} to "
         f"{si(max(took), 's')}: rows are of the {len(middle)} nearest the median, the timeline is "
         f"of step {middle[0] + 1}"
-    ]
+    )
     idle = {name: _idle(trace, name, _steps(trace, name, programs)[0]) for name in trace.devices}
+    trace = replace(trace, runs=steps)
     text = f"{device} is idle for {idle[device]:.1%} of its steps, by the union of its timelines"
     if len(idle) > 1:
         text += (
             f"; all {len(idle)} devices for {min(idle.values()):.1%} to {max(idle.values()):.1%}"
         )
-    return trace, [*notes, text, *_exchanges(trace, device)]
+    return trace, [which, text, *_exchanges(trace, device)]
 
 
 def named(trace: Trace, programs: Mapping[str, Program]) -> Trace:
@@ -86,14 +84,15 @@ def _steps(trace: Trace, device: str, programs: Mapping[str, Program]) -> tuple[
     events = trace.devices[device]
     first, last = events[0].start, max(event.end for event in events)
     marked = [run for run in trace.runs if run.end > first and run.start < last]
-    if marked and (marked[0].name == RUN or _whole(events, marked)):
+    if not marked or not (marked[0].name == RUN or _whole(events, marked)):
+        name, starts = _starts(events, programs)
+        periods = [Span(name, start, end) for start, end in pairwise(starts)]
+        if periods:  # an odd number, so that the median is a step; the first is often slow
+            how = f"from one start of {name or 'its kernels'} to the next"
+            return periods[1 - len(periods) % 2 :], how
+    if marked:
         return marked, "as they are marked"
-    name, starts = _starts(events, programs)
-    periods = [Span(name, start, end) for start, end in pairwise(starts)]
-    periods = periods[1 - len(periods) % 2 :]  # the median is a step; the first is often slow
-    if periods:
-        return periods, f"from one start of {name or 'its kernels'} to the next"
-    return marked, "as they are marked"
+    return [Span("all", first, last)], "which is all of it: none is marked, and none repeats"
 
 
 def _whole(events: Sequence[Event], marked: Sequence[Span]) -> bool:
@@ -157,9 +156,8 @@ def _leaves(events: Sequence[Event]) -> list[Event]:
 
 
 def _idle(trace: Trace, device: str, steps: Sequence[Span]) -> float:
-    """Return the share of a device's steps, or of all its time, in which nothing runs."""
+    """Return the share of a device's steps in which nothing runs."""
     events = _leaves(trace.devices[device])
-    steps = steps or [Span("", events[0].start, max(event.end for event in events))]
     busy = math.fsum(union(_inside(events, step), step.start, step.end) for step in steps)
     return 1 - busy / math.fsum(step.end - step.start for step in steps)
 
@@ -172,16 +170,12 @@ def _exchanges(trace: Trace, device: str) -> list[str]:
     if not ours or trace.platform == "cpu":
         return []
     others = [event for event in events if not is_exchange(event.op, event.label)]
-    each = 1 / len(trace.runs)
-    all_of, rest, together = (each * union(some) for some in (ours, others, events))
-    lines = Counter(event.line for event in others)
-    main = max(lines, key=lambda line: lines[line], default="")
-    text = (
+    all_of, rest, together = (union(some) / len(trace.runs) for some in (ours, others, events))
+    main = statistics.mode(event.line for event in others) if others else ""
+    there = [event for event in ours if event.line == main]
+    share = sum(e.end - e.start for e in there) / sum(e.end - e.start for e in ours)
+    return [
         f"exchanges take {si(all_of, 's')} of a step, and {si(together - rest, 's')} of that "
-        "nothing else runs: rows have that part alone"
-    )
-    if any(event.line == main for event in ours):
-        share = sum(e.end - e.start for e in ours if e.line == main)
-        share /= sum(e.end - e.start for e in ours)
-        text += f"; {share:.0%} runs on the stream of the other kernels, where nothing overlaps it"
-    return [text]
+        f"nothing else runs: rows have that part alone; {share:.0%} of their time is on the stream "
+        "of the other kernels, where nothing hides it"
+    ]

@@ -6,6 +6,7 @@ import bisect
 import contextlib
 import functools
 import math
+import operator
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from roofline_helpers.common.checks import RooflineError, shown
+from roofline_helpers.common.checks import RooflineError
 from roofline_helpers.device.program import Program
 from roofline_helpers.xla.module import COLLECTIVES
 from roofline_helpers.xla.pallas import PallasKernel
@@ -73,7 +74,7 @@ class Trace:
     runs : list of Span
         Windows that the tracer marked as steps.
     host : list of Span
-        What the host did, on the threads of Python.
+        What the host compiled.
     file : Path
         Where it comes from.
     data : bytes
@@ -102,8 +103,9 @@ class Trace:
 
 
 _DEVICE = re.compile(r"/device:(GPU|TPU):\d+")  # without sparse cores and custom planes
-_DERIVED = re.compile(r"^(XLA (Modules|TraceMe)|Steps|Framework|TensorFlow|Source|Launch Stats)")
+_DERIVED = re.compile(r"XLA|Steps|Framework|TensorFlow|Source|Launch Stats")  # from streams
 _TRANSFER = re.compile(r"^(MemcpyH2D|MemcpyD2H|MemcpyP2P)")
+_EXCHANGE = re.compile("|".join([*COLLECTIVES, "async-collective", "nccl", "rccl"]), re.IGNORECASE)
 
 
 def read_trace(path: str | os.PathLike[str]) -> Trace:
@@ -141,7 +143,7 @@ def read_trace(path: str | os.PathLike[str]) -> Trace:
             "that JAX's profiler knows (CPU, NVIDIA GPU, TPU)"
         )
     ordered = {name: sorted(events, key=_begins) for name, events in devices.items()}
-    runs = sorted((r for r in runs), key=lambda run: run.start)
+    runs.sort(key=lambda run: run.start)
     own = [run for run in runs if run.name == RUN]
     trace = Trace(platform, ordered, own or runs, host, file, file.read_bytes())
     return replace(trace, facts=facts.get(trace.device, {}))
@@ -236,22 +238,19 @@ def _stats(event: Any) -> dict[str, Any]:
 def _of_device(plane: Any) -> Iterable[Event]:
     """Yield the events of a GPU or a TPU, each once."""
     tpu = "TPU" in plane.name
-    modules = [line.events for line in plane.lines if line.name == "XLA Modules"]
-    runs = [Span(e.name, e.start_ns * 1e-9, e.end_ns * 1e-9) for each in modules for e in each]
-    runs.sort(key=lambda run: run.start)
+    modules = [line.events for line in plane.lines if tpu and line.name == "XLA Modules"]
+    runs = sorted((e.start_ns, e.end_ns, e.name) for each in modules for e in each)
+    runs = [run for run in runs if re.search(r"\(\d+\)$", run[2])]
     for line in plane.lines:
-        if _DERIVED.match(line.name) or (tpu and "XLA Ops" not in line.name):
-            continue
-        if not tpu and line.name.startswith("XLA"):
+        if "XLA Ops" not in line.name if tpu else _DERIVED.match(line.name):
             continue
         for event in line.events:
-            read = _event(event, _stats(event), line.name, tpu)
-            at = bisect.bisect_right(runs, read.start, key=lambda run: run.start) - 1
-            if read.program or at < 0 or read.start >= runs[at].end:
-                yield read
-                continue
-            name, _, number = runs[at].name.rstrip(")").partition("(")
-            yield replace(read, program=name, number=int(number) if number.isdigit() else None)
+            stats = _stats(event)
+            at = bisect.bisect_right(runs, event.start_ns, key=operator.itemgetter(0)) - 1
+            if at >= 0 and event.start_ns < runs[at][1]:  # a TPU's program has a line of its own
+                name, _, number = runs[at][2].rstrip(")").rpartition("(")
+                stats = {"hlo_module": name, "program_id": int(number), **stats}
+            yield _event(event, stats, line.name, tpu)
 
 
 def _event(event: Any, stats: Mapping[str, Any], line: str, tpu: bool = False) -> Event:
@@ -299,12 +298,9 @@ class _Thunks:
 
 
 def _of_host(line: Any, thunks: _Thunks, runs: list[Span], host: list[Span]) -> None:
-    """Sort the events of a thread: thunks, marked runs, and what else the host did."""
-    python = line.name.startswith("python") or line.name.isdigit()
+    """Sort the events of a thread: thunks, marked runs, and what the host compiled."""
     for event in line.events:
         name = str(event.name)
-        if name.startswith("ThreadpoolListener"):
-            continue
         stats = _stats(event)
         if name.startswith("end: "):
             thunks.ends[stats.get("_c")] = event.start_ns * 1e-9
@@ -317,15 +313,8 @@ def _of_host(line: Any, thunks: _Thunks, runs: list[Span], host: list[Span]) -> 
         span = Span(name, start, start + event.duration_ns * 1e-9)
         if "step_num" in stats or name == RUN:
             runs.append(span)
-        elif python or _of_interest(name):
+        elif "backend_compile" in name:
             host.append(span)
-
-
-_INTEREST = re.compile(r"compile|Transfer|BufferFromHost|ToLiteral|CopyRawTo|Memcpy", re.IGNORECASE)
-
-
-def _of_interest(name: str) -> bool:
-    return _INTEREST.search(name) is not None
 
 
 def _by_ordinal(events: Iterable[Event]) -> dict[str, list[Event]]:
@@ -342,31 +331,9 @@ def is_transfer(event: Event) -> bool:
     return not event.op and _TRANSFER.match(event.label) is not None
 
 
-_EXCHANGE = re.compile("|".join([*COLLECTIVES, "async-collective", "nccl", "rccl"]), re.IGNORECASE)
-
-
 def is_exchange(op: str, label: str) -> bool:
     """Return whether a kernel exchanges data between devices, by its names."""
     return _EXCHANGE.search(f"{op} {label}") is not None
-
-
-def check_space(folder: Path) -> None:
-    """Raise CannotProfile where a folder has no room for a trace.
-
-    Raises
-    ------
-    CannotProfile
-        Less than 64 MB free, or not a folder.
-    """
-    import shutil
-
-    with contextlib.suppress(OSError):
-        free = shutil.disk_usage(folder).free
-        if free < 64 * 2**20:
-            raise CannotProfile(
-                f"{folder} has {free >> 20} MB free, and a trace may take 64: give another folder "
-                f"with trace=, or set TMPDIR; got {shown(str(folder))}"
-            )
 
 
 # --- The compiled programs that a trace carries along, or that lie in a folder of XLA's dumps ----
