@@ -183,7 +183,7 @@ def test_what_a_page_prints_is_accepted(path: Path) -> None:
     for _, data in pieces(path):
         for asked in questions(data):
             if asked["type"] == "number" and not asked["decades"]:
-                printed = float(asked["answer"].split()[0].replace(",", ""))
+                printed = float(asked["answer"].split()[0].replace(",", "").rstrip("%"))
                 if abs(printed - asked["solution"]) > asked["slack"] * (1 + 1e-12):
                     faults.append(asked["key"])
     assert faults == []
@@ -201,7 +201,7 @@ FOLLOWS = [
     ("co-axes", r"([\d.]+) times the time", 0.45, 0.6),
     ("co-ways", r"(\d+) µs, where one shot takes (\d+)", 1.1, 100),
     ("co-ways", r"and (\d+) µs\..*everyone: ([\d,]+) µs", 0, 0.9),
-    ("co-errors", r"Half are within ([\d.]+) %, but", 5, 10),
+    ("co-errors", r"Half are within ([\d.]+)%, but", 5, 10),
     ("lab-design-prefill", r"([\d.]+)× as many", 1.22, 1.3),
     ("lab-design-chips", r"([\d.]+) ms with four, ([\d.]+) ms with eight", 0, 1.03),
     ("lab-wall-orin", r"ridge is at ([\d,]+) FLOP/byte, the matmul at ([\d,]+)", 0, 0.99),
@@ -212,10 +212,10 @@ FOLLOWS = [
     ("sv-split", r"weights: ([\d.]+) ms instead of\s+([\d.]+) ms", 1.1, 10),
     ("sv-guess", r"factor of ([\d.]+)", 0.97, 1.03),
     ("sh-experts", r"farther.*: ([\d.]+) times", 3.5, 4.5),
-    ("sh-compiler", r"([\d.]+) % is exposed there", 50, 100),
-    ("sh-compiler", r"and ([\d.]+) % on v5p", 0, 50),
-    ("sh-split", r"It is ([\d.]+) % there", 50, 100),
-    ("sh-split", r"and ([\d.]+) % on v5p", 0, 50),
+    ("sh-compiler", r"([\d.]+)% is exposed there", 50, 100),
+    ("sh-compiler", r"and ([\d.]+)% on v5p", 0, 50),
+    ("sh-split", r"It is ([\d.]+)% there", 50, 100),
+    ("sh-split", r"and ([\d.]+)% on v5p", 0, 50),
     ("sh-clock", r"(\d+) times", 10, 100),
     ("first-triad", r"It is (\d+) times", 30, 300),
     ("first-batch", r"([\d.]+) times as long\. Both", 1.15, 1.25),
