@@ -34,20 +34,24 @@ def prepared(trace: Trace, programs: Mapping[str, Program]) -> tuple[Trace, list
     device = trace.device
     steps, how = _steps(trace, device, programs)
     took = [step.end - step.start for step in steps]
-    middle = typical_runs(took, statistics.median(took))
+    middle = _typical(steps)
     which = (
         f"{len(steps)} complete steps on {device}, {how}, of {si(min(took), 's')} to "
         f"{si(max(took), 's')}: rows are of the {len(middle)} nearest the median, the timeline is "
-        f"of step {middle[0] + 1}"
+        f"of step {steps.index(middle[0]) + 1}"
     )
-    idle = {name: _idle(trace, name, _steps(trace, name, programs)[0]) for name in trace.devices}
-    trace = replace(trace, runs=steps)
-    text = f"{device} is idle for {idle[device]:.1%} of its steps, by the union of its timelines"
+    idle = [_idle(trace, name, _steps(trace, name, programs)[0]) for name in trace.devices]
+    text = f"{device} is idle for {_idle(trace, device, steps):.1%} of these steps, by the union "
+    text += "of its timelines"
     if len(idle) > 1:
-        text += (
-            f"; all {len(idle)} devices for {min(idle.values()):.1%} to {max(idle.values()):.1%}"
-        )
-    return trace, [which, text, *_exchanges(trace, device)]
+        text += f"; all {len(idle)} devices for {min(idle):.1%} to {max(idle):.1%}"
+    return replace(trace, runs=steps), [which, text, *_exchanges(trace, device, middle)]
+
+
+def _typical(steps: Sequence[Span]) -> list[Span]:
+    """Return the half of some steps that rows are of."""
+    took = [step.end - step.start for step in steps]
+    return [steps[n] for n in typical_runs(took, statistics.median(took))]
 
 
 def named(trace: Trace, programs: Mapping[str, Program]) -> Trace:
@@ -156,21 +160,21 @@ def _leaves(events: Sequence[Event]) -> list[Event]:
 
 
 def _idle(trace: Trace, device: str, steps: Sequence[Span]) -> float:
-    """Return the share of a device's steps in which nothing runs."""
-    events = _leaves(trace.devices[device])
+    """Return the share of a device's typical steps in which nothing runs."""
+    events, steps = _leaves(trace.devices[device]), _typical(steps)
     busy = math.fsum(union(_inside(events, step), step.start, step.end) for step in steps)
     return 1 - busy / math.fsum(step.end - step.start for step in steps)
 
 
-def _exchanges(trace: Trace, device: str) -> list[str]:
+def _exchanges(trace: Trace, device: str, steps: Sequence[Span]) -> list[str]:
     """Return a note on how much of the exchanges between devices other kernels hide."""
     leaves = _leaves(trace.devices[device])
-    events = [event for run in trace.runs for event in _inside(leaves, run)]
+    events = [e for step in sorted(steps, key=lambda s: s.start) for e in _inside(leaves, step)]
     ours = [event for event in events if is_exchange(event.op, event.label)]
     if not ours or trace.platform == "cpu":
         return []
     others = [event for event in events if not is_exchange(event.op, event.label)]
-    all_of, rest, together = (union(some) / len(trace.runs) for some in (ours, others, events))
+    all_of, rest, together = (union(some) / len(steps) for some in (ours, others, events))
     main = statistics.mode(event.line for event in others) if others else ""
     there = [event for event in ours if event.line == main]
     share = sum(e.end - e.start for e in there) / sum(e.end - e.start for e in ours)
