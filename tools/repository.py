@@ -23,10 +23,9 @@ INSTALLED = re.compile(r'%pip install --quiet "roofline_helpers\[plots\] @ git\+
 
 HERE = "..[plots]"  # the clone whose folder `notebooks` is
 SETUP = """\
-# The book's package, installed here if it's missing
 from importlib.util import find_spec
 
-if find_spec("roofline_helpers") is None:
+if find_spec("roofline_helpers") is None:  # the book's package
     %pip install --quiet "{package}\""""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import string
+import sys
 import tomllib
 from base64 import b64encode
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -495,7 +496,8 @@ def question(
     right : str, or several
         Text or key of the options that are right, where its file marks none.
     **values
-        What its texts show, and its solution, by name.
+        What its texts show, and its solution, by name. Those that aren't passed are the notebook's
+        variables of that name.
 
     Raises
     ------
@@ -510,8 +512,8 @@ def question(
       - a straight line, equally steep for every memory
     """
     asked = bank()[name_of("question", key, bank())]
-    _check_values({key: asked}, values)
     said = [right] if isinstance(right, str) else right
+    values = _valued({key: asked}, values)
     return _build(key, asked, values, said, then=then, alt=alt, caption=caption)
 
 
@@ -523,7 +525,7 @@ def exercises(chapter: str, **values: Any) -> Element:
     chapter : str
         The name of its file in ``data/questions``: "fusion".
     **values
-        What their texts show, and their solutions, by name.
+        As `question` takes them.
 
     Raises
     ------
@@ -543,7 +545,7 @@ def exercises(chapter: str, **values: Any) -> Element:
     chapters = dict.fromkeys(asked.chapter for asked in bank().values() if asked.exercise)
     name = name_of("chapter with exercises", chapter, chapters)
     mine = {k: asked for k, asked in bank().items() if asked.exercise and asked.chapter == name}
-    _check_values(mine, values)
+    values = _valued(mine, values)
     return sheet(*(_build(key, asked, values) for key, asked in mine.items()))
 
 
@@ -671,17 +673,22 @@ def _names(entry: ChoiceEntry | NumberEntry) -> set[str]:
     return names - {"solution"}
 
 
-def _check_values(asked: Mapping[str, Asked], values: Mapping[str, Any]) -> None:
-    """Raise unless just those values are given that these questions take from their cell."""
+def _valued(asked: Mapping[str, Asked], passed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of these questions: those passed, and the notebook's own variables."""
     needed: dict[str, str] = {}
     for key, (_, _, entry) in asked.items():
         for name in _names(entry):
             needed.setdefault(name, key)
-    for name in values:
+    for name in passed:
         name_of(f"value for {', '.join(asked)}:", name, needed)
+    ipython = sys.modules.get("IPython")
+    shell = ipython and ipython.get_ipython()
+    own = shell.user_ns if shell else {}
+    values = {name: own[name] for name in needed if name in own} | dict(passed)
     missing = sorted(f"{name} (for {key})" for name, key in needed.items() if name not in values)
     if missing:
-        raise BadValue(f"pass by name: {', '.join(missing)}; got {', '.join(values) or 'none'}")
+        raise BadValue(f"pass by name: {', '.join(missing)}; got {', '.join(passed) or 'none'}")
+    return values
 
 
 def _build(
