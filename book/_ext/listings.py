@@ -1,4 +1,4 @@
-"""Sphinx extension: the search index, ``sitemap.xml``, and ``llms.txt``."""
+"""Sphinx extension: the search index and ``sitemap.xml``."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import Any
 
 from bs4 import BeautifulSoup, Tag
 from sphinx.application import Sphinx
-
-import chapters
 
 SILENT = "script, style, svg, button, .cell_input, .headerlink, .section-number"
 HEADING = re.compile("h[1-4]")
@@ -26,8 +24,6 @@ def sections(page: str) -> list[tuple[str, str, str]]:
     soup = BeautifulSoup(page, "html.parser")
     for one in soup.select(SILENT):
         one.decompose()
-    for one in soup.find_all("wbr"):
-        one.unwrap()
     soup.smooth()
     found = []
     for section in reversed(soup.select("article section")):  # inner ones before outer ones
@@ -49,17 +45,6 @@ def search_index(site: Path, names: list[str]) -> str:
     return f"window.searchIndex = [\n{body}\n];\n"
 
 
-def llms(app: Sphinx, names: list[str]) -> str:
-    """Return ``llms.txt``: what the book is, and a line for each page."""
-    about, config = chapters.about(Path(app.srcdir)), app.config
-    described = {name: about.get(name, {}).get("description", "") for name in names}
-    lines = [f"# {config.html_title}", "", f"> {described[config.root_doc]}", "", "## Pages", ""]
-    for name in names:
-        link = f"[{app.env.titles[name].astext()}]({config.html_baseurl}{name}.html)"
-        lines.append(f"- {link}: {described[name]}".removesuffix(": "))
-    return "\n".join(lines) + "\n"
-
-
 def sitemap(app: Sphinx, names: list[str]) -> str:
     """Return the addresses of all pages, as search engines take them."""
     places = [f"{name}.html".removeprefix(f"{app.config.root_doc}.html") for name in names]
@@ -73,7 +58,6 @@ def finish(app: Sphinx, error: Exception | None) -> None:
         return
     site, names = Path(app.outdir), sorted(app.env.found_docs)
     (site / "_static/search-index.js").write_text(search_index(site, names), "utf-8")
-    (site / "llms.txt").write_text(llms(app, names), "utf-8")
     if app.config.html_baseurl:
         (site / "sitemap.xml").write_text(sitemap(app, names), "utf-8")
 

@@ -8,7 +8,6 @@ columns of numbers and a box to scroll in, and pictures inside them become files
 from __future__ import annotations
 
 import hashlib
-import re
 from base64 import b64decode
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +15,6 @@ from typing import Any
 
 from bs4 import BeautifulSoup, Tag
 from bs4.dammit import EntitySubstitution
-from bs4.element import NavigableString
 from bs4.formatter import HTMLFormatter
 from docutils import nodes
 from myst_nb.sphinx_ import HideCodeCellNode
@@ -44,20 +42,8 @@ def texts(row: Sequence[Tag]) -> list[str]:
     return [cell.get_text().strip() for cell in row]
 
 
-def soften(text: NavigableString, soup: BeautifulSoup) -> None:
-    """Let the long words of a text break at their signs."""
-    parts: list[str | Tag] = []
-    for word in re.split(r"(\s+)", text):
-        first, *others = table_widths.pieces(word)
-        parts.append(first)
-        for other in others:
-            parts += [soup.new_tag("wbr"), other]
-    if any(isinstance(part, Tag) for part in parts):
-        text.replace_with(*parts)
-
-
-def fit(table: Tag, soup: BeautifulSoup) -> None:
-    """Mark columns of numbers; let long names break, and rows become cards on a phone."""
+def fit(table: Tag) -> None:
+    """Mark columns of numbers; let rows become cards on a phone."""
     rows = [row.find_all(["th", "td"]) for row in table.find_all("tr")]
     head = [row.find_all(["th", "td"]) for row in table.select("thead tr")]
     body = rows[len(head) :]
@@ -72,8 +58,6 @@ def fit(table: Tag, soup: BeautifulSoup) -> None:
         for row in body:
             for name, cell in zip(texts(head[0])[1:], row[1:], strict=True):
                 cell["data-name"] = name
-    for text in [one for row in rows for cell in row for one in cell.find_all(string=True)]:
-        soften(text, soup)
 
 
 def lift_picture(image: Tag, builder: Builder, docname: str) -> None:
@@ -101,7 +85,7 @@ def cleaned(html: str, builder: Builder, docname: str) -> str:
     for image in soup.select(f'img[src^="{INLINE_PICTURE}"]'):
         lift_picture(image, builder, docname)
     for table in soup.find_all("table"):
-        fit(table, soup)
+        fit(table)
         for cell in table.find_all("th"):
             if not cell.get_text().strip():
                 cell.name = "td"

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from html import escape
-from io import StringIO
-from pathlib import Path
 from statistics import median
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import roofline_helpers as rh
-from page_tables import markdown
 from roofline_helpers import evidence, published
-from roofline_helpers.cli import main
 from roofline_helpers.common.show import significant
 from roofline_helpers.evidence import files
 from roofline_helpers.published import LARGE, PublishedDecode, PublishedStep
@@ -25,12 +19,6 @@ if TYPE_CHECKING:
     import pandas
 
 
-STEPS = """\
-id,chip,shape,model,batch,seq,mesh,dtype,recompute,microbatches,context,tokens
-8B in fp8,h100,8,llama-3-8b,128,8192,fsdp=8,fp8,none,16,,14451
-70B,v6e,16x16,llama-3-70b,512,8192,fsdp=256,,full,,,
-70B decode,h100,8,llama-3-70b,64,,,,,,2048,
-"""
 PUBLISHED = "published."  # how a constant's name begins that NCCL's own source has
 KINDS = {"dense": "dense", "mixture of experts": "experts"}
 
@@ -47,6 +35,14 @@ def frame() -> pandas.DataFrame:
     return board.assign(what=what, **{"law s": by_law, "reached s": reached})
 
 
+def markdown(header: Sequence[str], rows: Iterable[Sequence[str]], numbers: int = 0) -> str:
+    """Return a table; its last columns, as many as `numbers`, are right-aligned."""
+    texts = len(header) - numbers
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * texts + "---:|" * numbers]
+    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return "\n".join(lines)
+
+
 def board() -> dict[str, str]:
     """Return the texts of the page, by name."""
     rows = frame()
@@ -59,7 +55,14 @@ def board() -> dict[str, str]:
     with_all = files.load("constants")["all"]["steps"]
     moving = [name for name, row in constants.items() if abs(row["steps"] - with_all) > 5e-4]
     own = [name for name in constants if not name.startswith(PUBLISHED)]
+    streamless = rows.chip[rows.chip.map(lambda key: rh.chip(key).reached.stream() is None)]
     dense = rows.what == "dense"
+    chips = [rh.chip(key).name for key in streamless.unique()]
+    every, of_dense, alone = (
+        published.skill(trained),
+        published.skill(rows[dense]),
+        ("as it is", "median"),
+    )
     ours, theirs = (each[dense].groupby(rows.chip).median() for each in (off, rule))
     return {
         "board_rows": str(len(rows)),
@@ -89,12 +92,12 @@ def board() -> dict[str, str]:
         "board_peer_median": f"{peer.abs().median():.0%}",
         "board_peer_ours": f"{off[peer.index].median():.0%}",
         "board_groups": _groups(rows),
-        "board_skill": _skill(trained),
-        "board_skill_dense": _skill(rows[dense]),
+        "board_skill": _skill(every),
+        "board_skill_dense": _skill(of_dense),
         "board_training_recipes": str(len(published.ratios(trained))),
         "board_dense_recipes": str(len(published.ratios(rows[dense]))),
-        "board_dense_alone": _alone(rows[dense]),
-        "board_alone": _alone(trained),
+        "board_dense_alone": f"{of_dense[alone]['the model']:.0%}",
+        "board_alone": f"{every[alone]['the model']:.0%}",
         "board_lawful": str(int(lawful.sum())),
         "board_lawful_dense": _before(ceilings[lawful & dense], off[lawful & dense]),
         "board_lawful_experts": _before(ceilings[lawful & ~dense], off[lawful & ~dense]),
@@ -103,10 +106,9 @@ def board() -> dict[str, str]:
             f"{_covered(published.ratios(rows[rows.what == what], 'law s')):.0%}"
             for what in ("dense", "experts")
         ),
-        "board_scale": _scale(),
         "board_slices": f"{SLICES:.1%}",
-        "board_streamless": _listed(list(dict.fromkeys(rows.chip[_streamless(rows)]))),
-        "board_streamless_rows": str(int(_streamless(rows).sum())),
+        "board_streamless": ", ".join(chips[:-1]) + f" and {chips[-1]}",
+        "board_streamless_rows": str(len(streamless)),
         "board_laws": _laws(),
         **dict(zip(("board_network_small", "board_network_large"), _network(), strict=True)),
         "board_worst": "\n\n".join(map(_worst, published.worst())),
@@ -116,8 +118,6 @@ def board() -> dict[str, str]:
         "board_constant_moving": str(len(moving)),
         "board_collectives": str(int(published.collectives().judged.sum())),
         "board_collectives_median": f"{files.load('constants')['all']['collectives']:.0%}",
-        "board_csv": f"```text\n{STEPS}```",
-        "board_predicted": _own_steps(),
         "board_programs": _programs(rows),
         "board_table": _table(),
     }
@@ -136,17 +136,11 @@ def percent(error: float) -> str:
 
 def _groups(rows: pandas.DataFrame) -> str:
     """Return errors by kind of step and, of dense models, by chip."""
-    groups = {"all": rows}
-    for what, title in (
-        ("dense", "training, dense"),
-        ("experts", "training, mixtures of experts"),
-        ("decode", "decode"),
-    ):
-        groups[title] = rows[rows.what == what]
-    for key in dict.fromkeys(chip.key for chip in rh.all_chips()):
-        own = rows[(rows.what == "dense") & (rows.chip == key)]
-        if len(own):
-            groups[f"dense on {key}"] = own
+    kinds = {"training, dense": "dense", "training, mixtures of experts": "experts"}
+    kinds["decode"] = "decode"
+    groups = {"all": rows} | {title: rows[rows.what == what] for title, what in kinds.items()}
+    on = dict(iter(rows[rows.what == "dense"].groupby("chip")))
+    groups |= {f"dense on {chip.key}": on[chip.key] for chip in rh.all_chips() if chip.key in on}
 
     def row(name: str, own: pandas.DataFrame) -> list[str]:
         off, rule = own.error.abs(), own["rule of thumb error"].abs()
@@ -228,21 +222,9 @@ def _programs(rows: pandas.DataFrame) -> str:
         return [one.key, memory, again, *seconds, *errors]
 
     steps = (one for one in published.steps() if isinstance(one, PublishedStep) and one.recipe)
-    heads = [
-        "row",
-        "memory",
-        "FLOPs over the count's",
-        "published s",
-        "predicted s",
-    ]
+    heads = ["row", "memory", "FLOPs over the count's", "published s", "predicted s"]
     heads += ["compiled s", "error, %", "compiled, %"]
     return markdown(heads, [row(one, rows.loc[one.key]) for one in steps], numbers=7)
-
-
-def _listed(keys: Sequence[str]) -> str:
-    """Return chips by name, as a sentence lists them."""
-    names = [rh.chip(key).name for key in keys]
-    return " and ".join([*[", ".join(names[:-1])][: len(names) - 1], names[-1]])
 
 
 def _worst(one: PublishedStep | PublishedDecode) -> str:
@@ -257,58 +239,33 @@ def _worst(one: PublishedStep | PublishedDecode) -> str:
 
 
 def _constants() -> str:
-    """Return every constant with its value, and the errors without it."""
+    """Return every constant, and the errors without it."""
     kept = files.load("constants")
 
     def errors(row: Mapping[str, float]) -> list[str]:
         return [f"{100 * row[name]:.1f}" for name in ("steps", "collectives")]
 
-    rows = [["all of them", "", *errors(kept["all"])]]
-    for name, row in kept["without"].items():
-        value = _value(name.rpartition(".")[2], row)
-        rows.append([f"`{name.removeprefix(PUBLISHED)}`", value, *errors(row)])
-    heads = ["constant", "value", "median error without it, %", "of collectives, %"]
+    without = kept["without"].items()
+    rows = [["all of them", *errors(kept["all"])]]
+    rows += [[f"`{name.removeprefix(PUBLISHED)}`", *errors(row)] for name, row in without]
+    heads = ["constant", "median error without it, %", "of collectives, %"]
     return markdown(heads, rows, numbers=2)
 
 
-def _value(key: str, row: Mapping[str, float]) -> str:
-    if key == "peer_limit":
-        return rh.si(row["value"], "B")
-    if key.endswith("_rate"):
-        return rh.si(row["value"], "B/s")
-    return rh.si(row["value"], "s") if row["value"] < 1e-3 else significant(row["value"], 4)
-
-
-def _skill(rows: pandas.DataFrame) -> str:
+def _skill(errors: pandas.DataFrame) -> str:
     """Return the errors of the model and its rivals on recipes that were left out."""
-    errors = published.skill(rows)
     heads = [", ".join(column) for column in errors.columns]
     lines = ([str(name), *(f"{each:.1%}" for each in row)] for name, row in errors.iterrows())
     return markdown(["leaving one recipe out", *heads], lines, numbers=len(heads))
 
 
-def _own_steps() -> str:
-    """Return what `roofline predict` prints of `STEPS`."""
-    with TemporaryDirectory() as folder:
-        path = Path(folder, "steps.csv")
-        path.write_text(STEPS, "utf-8")
-        with redirect_stdout(StringIO()) as printed:
-            main(["predict", str(path)])
-    lines = (line.rstrip() for line in printed.getvalue().splitlines())
-    return "\n".join(["```text", *lines, "```"])
-
-
-LAWS = {
-    **{
-        ("matmul", dtype): f"matmul, {dtype}" for dtype in ("bf16", "fp8", "fp8 in blocks", "nvfp4")
-    },
-    ("prefill_attention", "bf16"): "attention, prefill, bf16",
-    ("decode_attention", "bf16"): "attention, decode, bf16",
-    **{
-        ("grouped_matmul", dtype): f"grouped matmul, {dtype}" for dtype in ("bf16", "fp8 in blocks")
-    },
-    **{(kind, "fp16"): f"{kind}, 16 bits" for kind in evidence.COLLECTIVES},
-}
+LAWS = [
+    *(("matmul", dtype) for dtype in ("bf16", "fp8", "fp8 in blocks", "nvfp4")),
+    *((f"{phase}_attention", "bf16") for phase in ("prefill", "decode")),
+    *(("grouped_matmul", dtype) for dtype in ("bf16", "fp8 in blocks")),
+    *((kind, "fp16") for kind in evidence.COLLECTIVES),
+]
+"""Family and type of the laws that the page judges."""
 
 
 def _laws() -> str:
@@ -319,12 +276,13 @@ def _laws() -> str:
         return f"{median(getattr(each, name) for each in errors):.0%}" if errors else "–"
 
     rows = []
-    for (family, dtype), title in LAWS.items():
+    for family, dtype in LAWS:
         own = [law for law in evidence.every_law() if (law.family, law.dtype) == (family, dtype)]
         best = [law for law in own if law.library == evidence.FASTEST]
         known = [law for law in own if law.library != evidence.FASTEST]
         row = [middle(best, "law", name) for name in ("median", "p90")]
         row += [middle(best, which, "median") for which in ("roof", "nearest", "unseen")]
+        title = f"{family.replace('_', ' ')}, {dtype}"
         rows.append([title, str(len(best)), *row, middle(known, "law", "median")])
     heads = ["kernels", "chips", "median", "nine in ten", "the bare roof", "nearest shape"]
     heads += ["chip left out", "library known"]
@@ -345,11 +303,6 @@ def _network() -> list[str]:
     return [f"{median(each):.0%}" for each in off.values()]
 
 
-def _alone(rows: pandas.DataFrame) -> str:
-    """Return the median error of the model as it is, recipe by recipe."""
-    return f"{published.skill(rows)['as it is', 'median']['the model']:.0%}"
-
-
 def _before(before: pandas.Series, now: pandas.Series) -> str:
     return f"{before.median():.0%} to {now.median():.0%}"
 
@@ -362,21 +315,3 @@ def _covered(known: pandas.Series) -> float:
         low, high = published.spread(known.drop(one), chip)
         inside += low <= known[one] <= high
     return inside / len(known)
-
-
-def _scale() -> str:
-    """Return what is predicted and published of one model on the fewest and on the most chips."""
-    steps = [one for one in published.steps() if one.key.endswith("-16b") and one.chip == "v5e"]
-    few, many = steps[0], steps[-1]
-    assert isinstance(few, PublishedStep)
-    times = (f"{rh.si(one.seconds, 's')}" for one in (few, many))
-    predicted = (f"{rh.si(one.reached.seconds, 's')}" for one in (few, many))
-    return (
-        f"From {few.place.chips} to {many.place.chips:,} chips of v5e, a step of {few.model.name} "
-        f"goes from {' to '.join(times)} as published and {' to '.join(predicted)} as predicted"
-    )
-
-
-def _streamless(rows: pandas.DataFrame) -> pandas.Series:
-    """Return which rows have no sustained rate of memory that anybody published."""
-    return rows.chip.map(lambda key: rh.chip(key).reached.stream() is None)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 import roofline_helpers as rh
-from page_board import board
+from page_board import board, markdown
 from page_figures import slow_step
-from page_tables import markdown
 from roofline_helpers import xla
-from roofline_helpers.chips import Chip, Figure, Source
+from roofline_helpers.chips import Chip, Figure
 from roofline_helpers.common.show import significant
 from roofline_helpers.device import CAUSES
 
@@ -73,11 +72,15 @@ def _slow_step() -> dict[str, str]:
 
 def _cause_table() -> str:
     """Return one row a cause that `explain` can name, with the chapter that teaches it."""
-    rows = []
-    for cause in CAUSES.values():
-        title = f"{cause.title[0].upper()}{cause.title[1:]}"
-        rows.append(f"| {title} | {cause.advice} | [](../{cause.chapter}.ipynb) |")
-    return "\n".join(["| What is wrong | What to try | Read |", "|---|---|---|", *rows])
+    rows = [
+        [
+            f"{cause.title[0].upper()}{cause.title[1:]}",
+            cause.advice,
+            f"[](../{cause.chapter}.ipynb)",
+        ]
+        for cause in CAUSES.values()
+    ]
+    return markdown(["What is wrong", "What to try", "Read"], rows)
 
 
 def _ridges() -> dict[str, str]:
@@ -87,6 +90,8 @@ def _ridges() -> dict[str, str]:
     named["peak_v7x_bf16"] = rh.si(rh.chip("v7x").peak("bf16").value, "FLOP/s", "T", 4)
     for chip in ("h100", "h200", "b200"):
         named[f"ridge_{chip}"] = f"{rh.chip(chip).roofline('bf16').ridge:.0f}"
+    for chip in ("v7x", "v6e", "v5p"):
+        named[f"hbm_{chip}"] = rh.si(rh.chip(chip).roofline().bandwidth, "B/s", "T", 4)
     return named
 
 
@@ -131,8 +136,7 @@ def _departures() -> dict[str, str]:
         rh.work.elementwise(n, {"t1": "fp32", "bias": "fp32"}, {"t2": "fp32"}),
         rh.work.elementwise(n, {"t2": "fp32"}, {"y": "fp32"}),
     ]
-    llama = {"kv_heads": 8, "head_dim": 128, "layers": 32}
-    kv_token = 2 * llama["kv_heads"] * llama["head_dim"] * llama["layers"] * 2
+    kv_token = rh.models.LLAMA_3_8B.cache_per_token("bf16")
     scores = rh.work.attention_scores(32, 2048, heads=32, head_dim=128)
     return named | {
         "h100_vector_ridge": f"{h100.roofline('fp32', unit='vector').ridge:.0f}",
@@ -149,9 +153,6 @@ def _departures() -> dict[str, str]:
         "orin_ridge": f"{orin.ridge:.0f}",
         "orin_peak": rh.si(orin.peak, "FLOP/s"),
         "tail_ratio_unmasked": f"{unmasked:.0f}",
-        "hbm_v7x": rh.si(rh.chip("v7x").roofline().bandwidth, "B/s", "T", 4),
-        "hbm_v6e": rh.si(rh.chip("v6e").roofline().bandwidth, "B/s", "T", 4),
-        "hbm_v5p": rh.si(rh.chip("v5p").roofline().bandwidth, "B/s", "T", 4),
         "matmul2048_bytes": rh.si(rh.work.matmul(2048, 2048, 2048).bytes, "B"),
     }
 
@@ -181,8 +182,6 @@ def _chip_summary() -> str:
 
 
 def _value(figure: Figure) -> str:
-    if figure.unit == "byte":
-        return f"{rh.si(figure.value, 'B', digits=4)}"
     return rh.si(figure.value, figure.unit.replace("byte", "B"), digits=4)
 
 
@@ -199,7 +198,7 @@ def _chip_figures() -> str:
                 _value(figure),
                 figure.basis,
                 f"[{figure.source.key}](#source-{figure.source.key})",
-                "; ".join(filter(None, [_value_of_sparse(figure), figure.note])),
+                _notes(figure),
             ]
             for path, figure in chip.figures().items()
         ]
@@ -207,23 +206,15 @@ def _chip_figures() -> str:
     return "\n".join(parts)
 
 
-def _value_of_sparse(figure: Figure) -> str:
-    if not figure.sparse:
-        return ""
-    return f"with 2:4 sparsity {rh.si(figure.sparse, figure.unit, digits=4)}"
-
-
-def _linked(source: Source) -> str:
-    return f"[{source.title}]({source.url})" if source.public else source.title
+def _notes(figure: Figure) -> str:
+    sparse = "" if not figure.sparse else rh.si(figure.sparse, figure.unit, digits=4)
+    return "; ".join(filter(None, [sparse and f"with 2:4 sparsity {sparse}", figure.note]))
 
 
 def _chip_sources() -> str:
-    sources = {}
-    for chip in rh.all_chips():
-        for figure in chip.figures().values():
-            sources[figure.source.key] = figure.source
-    return "\n".join(
-        f"(source-{key})=\n- `{key}` ({source.kind}): {_linked(source)}, "
-        f"read {source.read:%Y-%m-%d}.\n"
-        for key, source in sorted(sources.items())
-    )
+    figures = [figure for chip in rh.all_chips() for figure in chip.figures().values()]
+    lines = []
+    for key, source in sorted({each.source.key: each.source for each in figures}.items()):
+        page = f"[{source.title}]({source.url})" if source.public else source.title
+        lines.append(f"(source-{key})=\n- `{key}` ({source.kind}): {page}, read {source.read}.\n")
+    return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""How a table fits: what of it may break, and whether a phone shows its rows as cards instead.
+"""How a table fits: which columns are numbers, and whether a phone shows its rows as cards.
 
 A card is a row with its first cell as title and a line for each other cell, after the name of the
 cell's column (``data-name``). ``book/theme/static/book.css.jinja`` draws them on narrow pages only.
@@ -14,8 +14,6 @@ from collections.abc import Sequence
 PHONE = 333  # CSS pixels of a row on a page that is 375 wide
 LETTER, PADDING = 8.7, 12.0  # CSS pixels there of a character, and of a cell around its text
 LONG_NUMBER = 24  # characters of a number with its unit; what is longer is a text
-LONG_WORD = 12  # characters from which on a word may break at its signs
-SEAM = re.compile(r"(?<=[_./×+])(?=\w)")
 NUMBER = re.compile(r"[-−+~≈]?\d|[–-]$|(?:nan|NaN|inf|∞)$")
 
 
@@ -35,15 +33,10 @@ def is_numbers(texts: Sequence[str], names: bool = False) -> bool:
     return bool(full) and all(NUMBER.match(one) and len(one) <= LONG_NUMBER for one in full)
 
 
-def pieces(word: str) -> list[str]:
-    """Return the parts of a word between which a line may break, in addition to hyphens."""
-    return SEAM.split(word) if len(word) > LONG_WORD else [word]
-
-
 def longest(text: str) -> int:
     """Return the characters of a text's longest part that can't break."""
     words = re.split(r"\s+|(?<=[-–])(?=\w)", text)
-    return max(len(piece) for word in words for piece in pieces(word))
+    return max(map(len, words))
 
 
 def as_cards(head: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:

@@ -62,13 +62,8 @@ class BookTranslator(HTML5Translator):  # type: ignore[misc]
     # --- text ---------------------------------------------------------------------------------
 
     def visit_Text(self, node: nodes.Text) -> None:
-        """Write text, that of literals too, without an element for each of its words.
-
-        In a table a long literal may break at its signs.
-        """
-        text = node.astext()
-        parts = table_widths.pieces(text) if self.in_table and self.protect_literal_text else [text]
-        self.body.append("<wbr>".join(map(self.encode, parts)))
+        """Write text, that of literals too, without an element for each of its words."""
+        self.body.append(self.encode(node.astext()))
 
     def visit_inline(self, node: nodes.inline) -> None:
         """Write an element only where it looks different, or is a target."""
@@ -79,21 +74,6 @@ class BookTranslator(HTML5Translator):  # type: ignore[misc]
     def depart_inline(self, node: nodes.inline) -> None:
         """Close what was opened."""
         self.body.append(self.context.pop())
-
-    def visit_desc_parameterlist(self, node: nodes.Element) -> None:
-        """Open a signature's parameters with a plain bracket."""
-        at = len(self.body)
-        super().visit_desc_parameterlist(node)
-        self.body[at] = "("
-
-    def depart_desc_parameterlist(self, node: nodes.Element) -> None:
-        """Close them so, too."""
-        super().depart_desc_parameterlist(node)
-        self.body[-1] = ")"
-
-    def depart_field_name(self, node: nodes.Element) -> None:
-        """End a field's name with a plain colon."""
-        self.body.append(":</dt>\n")
 
     def add_permalink_ref(self, node: nodes.Element, title: str) -> None:
         """Write a heading's link to itself: for the mouse, silent for everybody else."""

@@ -74,7 +74,6 @@ def test_every_chapter_says_how_long_it_takes_and_why_to_read_it() -> None:
     [
         (["chip", "ridge"], ["a very long name " * 9, "312"], False),  # two columns always fit
         (["chip", "bandwidth"] * 5, ["NVIDIA", "3,350 GB/s"] * 5, True),
-        (["a", "b", "c"], ["_".join(["xxxxx"] * 6), "y" * 10, "z"], False),  # it breaks at signs
     ],
 )
 def test_a_table_becomes_cards_where_a_phone_is_too_narrow(
@@ -83,13 +82,12 @@ def test_a_table_becomes_cards_where_a_phone_is_too_narrow(
     assert table_widths.as_cards(head, [row]) is cards
 
 
-def test_cards_say_whose_value_each_cell_is_and_long_names_may_break() -> None:
+def test_cards_say_whose_value_each_cell_is() -> None:
     names = [f"column {number}" for number in range(9)]
     head = "".join(f"<th>{name}</th>" for name in names)
     row = "<th>reduce_sum_fusion.1</th>" + "<td>12,345 GB/s</td>" * 8
     table = f"<table><thead><tr>{head}</tr></thead><tbody><tr>{row}</tr></tbody></table>"
     made = outputs.cleaned(table, None, "")
     assert '<table class="cards">' in made
-    assert "<th>reduce_<wbr>sum_<wbr>fusion.<wbr>1</th>" in made
     assert made.count("data-name=") == 8
     assert '<td class="number" data-name="column 1">12,345 GB/s</td>' in made

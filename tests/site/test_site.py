@@ -205,7 +205,6 @@ def test_with_an_address_the_pages_say_where_they_are(book: Book) -> None:
     places = re.findall("<loc>(.*?)</loc>", (book.site / "sitemap.xml").read_text("utf-8"))
     names = ("cells", "one", "two")
     assert places == [*(f"{base}book/{name}.html" for name in names), base]
-    assert f"]({base}book/two.html)" in (book.site / "llms.txt").read_text("utf-8")
 
 
 # What Sphinx warns of: (file, text to append, what is said)
