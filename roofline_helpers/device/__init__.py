@@ -35,7 +35,7 @@ one job); `display`, `page` and `pictures` show it.
 from __future__ import annotations
 
 from roofline_helpers.device.explain import explain
-from roofline_helpers.device.explanation import Explanation, explanations, load_explanation
+from roofline_helpers.device.explanation import Explanation, load_explanation
 from roofline_helpers.device.findings import CAUSES, causes
 from roofline_helpers.device.machine import busy, device_facts, host_facts, software_versions
 from roofline_helpers.device.record import (
@@ -56,7 +56,6 @@ from roofline_helpers.device.workloads import Case, cases, matmul_case, memory_c
 __all__ = [
     "explain",
     "Explanation",
-    "explanations",
     "load_explanation",
     "CAUSES",
     "causes",

@@ -191,7 +191,9 @@ def _rows(why: Explanation) -> list[str]:
     listed = []
     for row in [*rows[:SHOWN], *residue(why)]:
         each = cells(why, row)
-        listed.append([_short(each["what"]), *(_shown(each[name]) for name in head), each["line"]])
+        listed.append(
+            [shortened(each["what"]), *(_shown(each[name]) for name in head), each["line"]]
+        )
     columns = [["", *head, "line"], *listed]
     widths = [max(len(line[n]) for line in columns) for n in range(len(head) + 1)]
     lines = []
@@ -211,20 +213,21 @@ def _shown(value: Any) -> str:
     return significant(value) if isinstance(value, float) else str(value)
 
 
-def _short(text: str, most: int = 48) -> str:
+def shortened(text: str, most: int = 48) -> str:
+    """Return a text of so many characters at most."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _bars(why: Explanation) -> list[str]:
     bars = why.waterfall
-    width = max(len(_short(bar.name)) for bar in bars)
+    width = max(len(shortened(bar.name)) for bar in bars)
     lines, begun = [], 0.0
     for bar in bars:
         low, high = sorted((begun, begun + bar.seconds))
         left = round(_WIDTH * max(low, 0) / why.wall)
         mark = "#" if bar.seconds >= 0 else "-"
         drawn = " " * left + mark * max(round(_WIDTH * (high - low) / why.wall), 0)
-        lines.append(f"  {_short(bar.name).ljust(width)}  {_milli(bar.seconds)}  {drawn}")
+        lines.append(f"  {shortened(bar.name).ljust(width)}  {_milli(bar.seconds)}  {drawn}")
         begun += bar.seconds
     lines.append(f"  {'the call'.ljust(width)}  {_milli(why.wall)}  {'#' * _WIDTH}")
     return lines

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import os
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -18,9 +17,9 @@ from roofline_helpers.common.show import si
 from roofline_helpers.device.ceilings import Ceilings, ceilings_of
 from roofline_helpers.device.explanation import Explanation
 from roofline_helpers.device.findings import Case, findings
-from roofline_helpers.device.machine import device_facts, software_versions
+from roofline_helpers.device.machine import device_facts, now, software_versions
 from roofline_helpers.device.program import Program
-from roofline_helpers.device.rows import KERNEL, LOOP, Joined, TimedRow, join, short, with_program
+from roofline_helpers.device.rows import KERNEL, LOOP, TimedRow, join, short, with_program
 from roofline_helpers.device.runner import (
     APART,
     UNGRAPHED,
@@ -90,15 +89,16 @@ def doubt_ceilings(rows: Sequence[TimedRow]) -> tuple[str, ...]:
 
 def _read(
     told: Explanation,
-    joined: Joined,
+    joined: tuple[Sequence[TimedRow], Sequence[str]],
     programs: Mapping[str, Program],
     ceilings: Ceilings,
     trace: Trace,
     work: Sequence[Work],
 ) -> Explanation:
     """Return an explanation with what its trace and its programs say."""
+    rows, notes = joined
     case = Case(
-        rows=joined.rows,
+        rows=tuple(rows),
         programs=programs,
         ceilings=ceilings,
         platform=trace.platform,
@@ -107,8 +107,7 @@ def _read(
         processors=int(trace.facts.get("core_count", 0)),
         unsteady=told.wall - min(told.runs),
     )
-    notes = (*told.notes, *joined.notes, *ledger_notes(programs, joined))
-    told = replace(told, timeline=joined.timeline, lines=joined.lines, notes=notes)
+    told = replace(told, notes=(*told.notes, *notes, *ledger_notes(programs, rows)))
     return _with_causes(told, case, work)
 
 
@@ -146,18 +145,13 @@ def _compiling(trace: Trace, queue: int) -> float:
     return sum(inside) / max(len(trace.runs) * queue, 1)
 
 
-def ledger_notes(programs: Mapping[str, Program], joined: Joined) -> list[str]:
+def ledger_notes(programs: Mapping[str, Program], rows: Sequence[TimedRow]) -> list[str]:
     """Return what could not be known of the programs that ran, nor seen in the trace."""
-    ran = dict.fromkeys(row.program for row in joined.rows if row.program in programs)
-    loops = {row.name for row in joined.rows if row.kind == LOOP}
+    ran = dict.fromkeys(row.program for row in rows if row.program in programs)
+    loops = {row.name for row in rows if row.kind == LOOP}
     seen = tuple(f"loop {name}{end}" for name in loops for end in (" (", ":"))
     notes = (note for name in ran for note in programs[name].ledger.notes)
     return list(dict.fromkeys(note for note in notes if not note.startswith(seen)))[:12]
-
-
-def now() -> str:
-    """Return the moment, as records say it."""
-    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 # --- What the compiled program alone tells: for a chip that is not here, nothing runs ------------
@@ -478,7 +472,7 @@ class Task:
             queue=queue,
             compiling=runner.seconds,
             energy=energy,
-            notes=(*runner.notes, *doubt_clocks(turns), *doubt_ceilings(joined.rows)),
+            notes=(*runner.notes, *doubt_clocks(turns), *doubt_ceilings(joined[0])),
             software=software_versions(),
             date=now(),
         )

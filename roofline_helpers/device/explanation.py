@@ -16,15 +16,13 @@ from roofline_helpers.common.records import write
 from roofline_helpers.device import display, page
 from roofline_helpers.device.ceilings import Roofs
 from roofline_helpers.device.findings import Finding
-from roofline_helpers.device.rows import KERNEL, Bar, TimedRow, grouped, kin, waterfall
+from roofline_helpers.device.rows import KERNEL, Bar, TimedRow, grouped, waterfall
 from roofline_helpers.roofline import Roofline
 from roofline_helpers.xla.kernel import main_dtype
 
 if TYPE_CHECKING:
     import pandas
     from matplotlib.axes import Axes
-
-    pass
 
 
 # --- What `explain` returns: where the time of one call goes, and why ----------------------------
@@ -120,8 +118,6 @@ class Explanation:
     hand: float | None = None
     roofs: Roofs = field(default_factory=Roofs)
     energy: Energy | None = None
-    timeline: tuple[tuple[float, float, int, int], ...] = ()
-    lines: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     software: Mapping[str, str] = field(default_factory=dict)
     date: str = ""
@@ -227,13 +223,13 @@ class Explanation:
         return display.compared(self, after)
 
     def plot(self, ax: Axes | None = None, kind: str = "waterfall") -> Axes:
-        """Draw the waterfall, the timeline of one call, or its kernels on the roofline.
+        """Draw the waterfall of one call, or its kernels on the roofline.
 
         Parameters
         ----------
         ax : matplotlib Axes, optional
             Where to draw.
-        kind : {"waterfall", "timeline", "roofline"}
+        kind : {"waterfall", "roofline"}
             Which picture.
         """
         from roofline_helpers.device import pictures
@@ -248,26 +244,9 @@ class Explanation:
     def _repr_html_(self) -> str:
         return page.html(self, whole=False)
 
-    def brief(self, events: int = 400) -> Explanation:
-        """Return it with one row a group, and a shorter timeline: small enough to be committed.
-
-        Parameters
-        ----------
-        events : int
-            Events that the timeline keeps.
-        """
-        groups = grouped(self.rows)
-        place = {kin(row): number for number, row in enumerate(groups)}
-        kept = tuple(
-            (start, took, line, place[kin(self.rows[row])])
-            for start, took, line, row in self.timeline[:events]
-        )
-        findings = tuple(replace(f, kernels=f.kernels[:8]) for f in self.findings)
-        return replace(self, rows=groups, timeline=kept, findings=findings)
-
     def to_json(self) -> str:
         """Return it as the text of a record."""
-        return dumps_explanation(self)
+        return records.dumps({"schema": SCHEMA, **record_fields(self)})
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write it to a file: ``why.html``, one page that needs no network, or ``why.json``.
@@ -293,21 +272,16 @@ SCHEMA = "roofline_helpers.explained/1"
 """What a record says of itself."""
 
 
-def dumps_explanation(why: Explanation) -> str:
-    """Return an explanation as the text of a record."""
-    return records.dumps({"schema": SCHEMA, **record_fields(why)})
-
-
 def record_fields(why: Explanation) -> dict[str, Any]:
-    """Return an explanation as a record holds it, without its schema."""
-    kept = asdict(why)
-    kept["rows"] = [_unusual(row, asdict(TimedRow(""))) for row in kept["rows"]]
+    """Return an explanation as a record holds it, without its schema.
+
+    Rows leave out what has its usual value: most of a record is rows.
+    """
+    kept, usual = asdict(why), asdict(TimedRow(""))
+    kept["rows"] = [
+        {k: v for k, v in row.items() if k == "name" or v != usual[k]} for row in kept["rows"]
+    ]
     return kept
-
-
-def _unusual(each: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out what has its usual value: most of a record is rows."""
-    return {k: v for k, v in each.items() if k == "name" or k not in usual or v != usual[k]}
 
 
 # --- Explanations from records: texts, files, and those that the package brings along ------------
@@ -347,15 +321,3 @@ def load_explanation(path: Any) -> Explanation:
     roofline_helpers.common.records.BadRecord: why.json: can't be read: No such file or directory
     """
     return records.load(path, SCHEMA, Explanation)
-
-
-def explanations() -> dict[str, Explanation]:
-    """Return the explanations that the package brings along, by name.
-
-    Examples
-    --------
-    >>> [name for name in explanations() if "training" in name]
-    []
-    """
-    files = records.files(records.committed("explained"))
-    return {name: load_explanation(file) for name, file in files.items()}

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from roofline_helpers.common import records
-from roofline_helpers.device.explanation import Explanation, record_fields
+from roofline_helpers.device.explanation import Explanation
 
 SCHEMA = "roofline_helpers.ladder/1"
 """What a record says of itself."""
@@ -70,29 +70,6 @@ class Ladder(msgspec.Struct, frozen=True):
         """Return the steps of these sizes: ``ladder.of(batch=16)``."""
         wanted = setting.items()
         return tuple(s for s in self.steps if all(s.setting.get(k) == v for k, v in wanted))
-
-
-def dumps(ladder: Ladder) -> str:
-    """Return a ladder as the text of a record.
-
-    Examples
-    --------
-    >>> ladder = committed()["decode"]
-    >>> dumps(ladder).splitlines()[1]
-    '"schema": "roofline_helpers.ladder/1",'
-    """
-    steps = [
-        {
-            "rung": step.rung,
-            "change": step.change,
-            "setting": dict(step.setting),
-            "failed": step.failed,
-            "explained": None if step.why is None else record_fields(step.why),
-        }
-        for step in ladder.steps
-    ]
-    head = {"schema": SCHEMA, "name": ladder.name, "command": ladder.command}
-    return records.dumps({**head, "steps": steps})
 
 
 def load(path: Any) -> Ladder:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import datetime
 import functools
 import importlib
 import importlib.metadata
@@ -181,6 +182,17 @@ def _cores() -> int:
     with contextlib.suppress(AttributeError):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def now() -> str:
+    """Return the moment, as records say it.
+
+    Examples
+    --------
+    >>> now()[-1]
+    'Z'
+    """
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def software_versions() -> dict[str, str]:

@@ -130,9 +130,6 @@ def _pictures(why: Explanation, whole: bool) -> list[tuple[str, str]]:
         for kind, width in (("narrow", 7.5), ("slim", 4.2))
     )
     drawn = [("From the roof to the clock", steps)]
-    if whole and why.timeline:
-        label = f"Timeline of one call on {len(why.lines)} lines"
-        drawn.append(("One call", _svg(why, "timeline", label, "wide", (9, 2.4))))
     if whole and pictures.placed(why):
         label = f"{len(pictures.placed(why))} kernels where they were measured, under the roofline"
         named = "Kernels under the roofline"

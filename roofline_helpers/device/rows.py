@@ -139,9 +139,6 @@ BETWEEN, WAITING = "between kernels", "waiting for the host"
 BEFORE, AFTER = "before the first kernel", "after the last kernel"
 """Names of the rows that are no kernels."""
 
-TIMELINE = 4000
-"""Events that the timeline of a call keeps."""
-
 LONG_GAP = 20e-6
 """Seconds from which on a gap between two kernels is the host's: a launch takes a few µs."""
 
@@ -290,23 +287,14 @@ def _together(family: Sequence[TimedRow]) -> TimedRow:
     return replace(family[0], **sums, kernels=len(family))
 
 
-class Joined(NamedTuple):
-    """The rows of a trace, and one run's events: start, seconds, line and row of each."""
-
-    rows: tuple[TimedRow, ...]
-    timeline: tuple[tuple[float, float, int, int], ...]
-    lines: tuple[str, ...]
-    notes: tuple[str, ...]
-
-
 def join(
     trace: Trace,
     programs: Mapping[str, Program],
     ceilings: Ceilings,
     calls: int,
     typical: float | None = None,
-) -> Joined:
-    """Return the rows of a trace: what ran, a call, in the half of its runs that is typical.
+) -> tuple[tuple[TimedRow, ...], tuple[str, ...]]:
+    """Return the rows of a trace, and notes: what ran, in the half of its runs that is typical.
 
     Parameters
     ----------
@@ -386,7 +374,7 @@ class _Join:
             shown[self.key(event)] = shown.get(self.key(event), False) or holds
         return frozenset(key for key, holds in shown.items() if not holds)
 
-    def joined(self, typical: float | None) -> Joined:
+    def joined(self, typical: float | None) -> tuple[tuple[TimedRow, ...], tuple[str, ...]]:
         inside = [self._inside(run) for run in self.trace.runs]
         parts = [
             shares(events, run.start, run.end, self.key, self.rank)
@@ -394,8 +382,7 @@ class _Join:
         ]
         seen = statistics.median(part.window for part in parts)
         goal = seen if typical is None else typical * self.calls
-        middle = typical_runs([part.window for part in parts], goal)
-        chosen = [parts[n] for n in middle]
+        chosen = [parts[n] for n in typical_runs([part.window for part in parts], goal)]
         mean = len(chosen) * self.calls
         seconds: dict[str, float] = {}
         for part in chosen:
@@ -403,9 +390,7 @@ class _Join:
                 seconds[key] = seconds.get(key, 0.0) + value / mean
         by_key = self._by_key(inside)
         rows = {key: self._row(seconds.get(key, 0.0), mine) for key, mine in by_key.items()}
-        listed = [*rows.values(), *self._idle(chosen)]
-        timeline, lines = self._timeline(inside[middle[0]], self.trace.runs[middle[0]], list(rows))
-        return Joined(tuple(listed), timeline, lines, self._notes(rows))
+        return (*rows.values(), *self._idle(chosen)), self._notes(rows)
 
     def _inside(self, run: Span) -> list[Event]:
         return [e for e in self.events if run.start <= e.start < run.end]
@@ -452,24 +437,6 @@ class _Join:
             times = statistics.fmean(sums), *_quartiles(sums)
             rows.append(TimedRow(name, kind, *times, launches=many))
         return [row for row in rows if row.seconds > 0]
-
-    def _timeline(
-        self, events: Sequence[Event], run: Span, keys: Sequence[str]
-    ) -> tuple[tuple[tuple[float, float, int, int], ...], tuple[str, ...]]:
-        one = (run.end - run.start) / self.calls
-        place = {key: number for number, key in enumerate(keys)}
-        lines = list(dict.fromkeys(event.line for event in events))
-        drawn = tuple(
-            (
-                round(e.start - run.start, 9),
-                round(e.end - e.start, 9),
-                lines.index(e.line),
-                place[self.key(e)],
-            )
-            for e in events
-            if e.start - run.start < one
-        )[:TIMELINE]
-        return drawn, tuple(lines)
 
     def _notes(self, rows: Mapping[str, TimedRow]) -> tuple[str, ...]:
         unnamed = [row for row in rows.values() if row.kind == KERNEL and not row.known]

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from roofline_helpers.common.checks import BadType, BadValue, RooflineError
 from roofline_helpers.device.explanation import Energy
 from roofline_helpers.device.machine import open_nvml
+from roofline_helpers.device.timing import reason
 from roofline_helpers.device.trace import (
     RUN,
     CannotProfile,
@@ -136,7 +137,7 @@ class Runner:
             jax.block_until_ready(out)
             return (perf_counter() - begun) / calls
         except Exception as error:
-            raise CannotRun(f"{self.name} failed where it ran: {_useful(error)}") from error
+            raise CannotRun(f"{self.name} failed where it ran: {reason(error)}") from error
 
     @property
     def alone(self) -> bool:
@@ -164,7 +165,7 @@ class Runner:
                 with quiet():
                     jax.profiler.start_trace(str(where), profiler_options=options)
             except (OSError, RuntimeError) as error:
-                raise CannotProfile(f"the profiler can't start: {_useful(error)}") from error
+                raise CannotProfile(f"the profiler can't start: {reason(error)}") from error
             try:
                 self.run(calls)  # the first one after the start is slow
                 times = []
@@ -177,7 +178,7 @@ class Runner:
                         jax.profiler.stop_trace()
                 except Exception as error:
                     raise CannotProfile(
-                        f"the trace can't be written to {where}: {_useful(error)}"
+                        f"the trace can't be written to {where}: {reason(error)}"
                     ) from error
             return read_trace(where), times
 
@@ -321,12 +322,6 @@ def _copied(leaf: Any) -> Any:
                 "originals away with consume=True"
             ) from error
         raise
-
-
-def _useful(error: Exception) -> str:
-    """Return the line of an error that says something."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
 
 
 def run_counts(one: float, seconds: float, queue: int | None, cpu: bool) -> tuple[int, int]:

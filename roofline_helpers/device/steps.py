@@ -37,8 +37,7 @@ def prepared(trace: Trace, programs: Mapping[str, Program]) -> tuple[Trace, list
     middle = _typical(steps)
     which = (
         f"{len(steps)} complete steps on {device}, {how}, of {si(min(took), 's')} to "
-        f"{si(max(took), 's')}: rows are of the {len(middle)} nearest the median, the timeline is "
-        f"of step {steps.index(middle[0]) + 1}"
+        f"{si(max(took), 's')}: rows are of the {len(middle)} nearest the median"
     )
     idle = [_idle(trace, name, _steps(trace, name, programs)[0]) for name in trace.devices]
     text = f"{device} is idle for {_idle(trace, device, steps):.1%} of these steps, by the union "

@@ -260,10 +260,10 @@ def summary(samples: Sequence[float], calls: int = 1, compiled: float = 0.0) -> 
 
 def reason(error: Exception) -> str:
     """Return the first line of an error, which is the part that says something."""
-    text = str(error).strip().split("\n")[0] or type(error).__name__
+    text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     if "RESOURCE_EXHAUSTED" in text or isinstance(error, MemoryError):
         return f"not enough memory ({text[:120]})"
-    return f"{type(error).__name__}: {text[:300]}"
+    return f"{type(error).__name__}: {text[:300]}".removesuffix(": ")
 
 
 # --- Which arguments a JAX function's result depends on: what doesn't, XLA leaves out ------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import functools
 import math
 import os
@@ -32,6 +31,7 @@ from roofline_helpers.device.machine import (
     free_memory,
     host_facts,
     last_cache,
+    now,
     software_versions,
 )
 from roofline_helpers.device.record import Record, Sample
@@ -557,7 +557,7 @@ def run(
         device=device_facts(),
         host=host_facts(),
         software=software_versions(),
-        date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        date=now(),
         command=command or "roofline_helpers.device.run()",
         samples=tuple(samples),
         notes=tuple(dict.fromkeys([*notes, *busy()])),

@@ -142,9 +142,9 @@ def test_kernels_in_cuda_graphs_get_their_instructions_back(traces: Path) -> Non
     assert all(a.op == b.op for a, b in fused)
     trace, notes = prepared(graphs, programs)
     assert "complete steps" in notes[0]
-    joined = join(trace, programs, Ceilings(None, None), 3)
-    assert any(row.name.startswith("nvjet") for row in joined.rows)
-    assert "xla_gpu_enable_command_buffer" in joined.notes[0]
+    rows, notes = join(trace, programs, Ceilings(None, None), 3)
+    assert any(row.name.startswith("nvjet") for row in rows)
+    assert "xla_gpu_enable_command_buffer" in notes[0]
 
 
 def test_a_trace_without_programs_has_times_and_says_so(
@@ -193,7 +193,7 @@ def test_steps_of_a_loop_that_only_queues_them_are_those_of_the_device() -> None
     # 4 s of the all-gather and 0.5 s of the all-reduce; 2 s and 0.5 s nothing else runs
     assert "4.5 s of a step, and 2.5 s of that nothing else runs" in exchanges
     assert "11% of their time is on the stream of the other kernels" in exchanges
-    rows = {row.name: row for row in join(trace, {}, Ceilings(None, None), 1).rows}
+    rows = {row.name: row for row in join(trace, {}, Ceilings(None, None), 1)[0]}
     assert rows["all-gather-start.2"].seconds == pytest.approx(2)
     assert rows["all-gather-start.2"].busy == pytest.approx(4)
     assert rows["fusion.1"].seconds == pytest.approx(4)
