@@ -239,9 +239,9 @@ def _explain(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from roofline_helpers.xla.report import Report, load_report
+    from roofline_helpers.xla.report import load_report
 
-    before, after = (Report(**load_report(path)) for path in (options.before, options.after))
+    before, after = (load_report(path) for path in (options.before, options.after))
     difference = before.diff(after)
     if options.json:
         data = {

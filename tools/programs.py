@@ -22,12 +22,13 @@ import os
 import re
 import sys
 from base64 import b64decode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
 from roofline_helpers.xla import compiler
-from roofline_helpers.xla.compiler import Compiled, Memory
+from roofline_helpers.xla.compiler import CompilerOutput, MemoryStats
+from roofline_helpers.xla.lower import Lowered
 from roofline_helpers.xla.targets import can_compile, compiler_version
 from tools import books
 
@@ -91,11 +92,11 @@ def scopes(noted: str) -> list[str]:
     ]
 
 
-def key_of(module: Any, target: Mapping[str, str]) -> str:
+def key_of(lowered: Lowered) -> str:
     """Return what a lowered program is found by."""
-    plain = KERNEL.sub(plain_kernel, str(module))
-    noted = module.operation.get_asm(enable_debug_info=True)
-    parts = [plain, *scopes(noted), target["chip"], target["layout"], *made_by()]
+    plain = KERNEL.sub(plain_kernel, str(lowered.module))
+    noted = lowered.module.operation.get_asm(enable_debug_info=True)
+    parts = [plain, *scopes(noted), lowered.target, lowered.topology, *made_by()]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
 
 
@@ -120,18 +121,18 @@ def kept() -> dict[str, Any]:
     return programs
 
 
-def entry_of(program: Compiled) -> dict[str, Any]:
+def entry_of(program: CompilerOutput) -> dict[str, Any]:
     """Return what is kept of a program: nothing of this machine, no bytes of kernels."""
     text = HLO_KERNEL.sub(r'\1"', moved(program.text))
     memory = asdict(program.memory) if program.memory else None
     return {"text": text, "costs": dict(program.costs), "memory": memory}
 
 
-def program_of(entry: Mapping[str, Any]) -> Compiled:
+def program_of(entry: Mapping[str, Any]) -> CompilerOutput:
     """Return the program of what is kept."""
-    memory = Memory(**entry["memory"]) if entry["memory"] else None
+    memory = MemoryStats(**entry["memory"]) if entry["memory"] else None
     text = entry["text"].replace(ROOT, str(books.ROOT))
-    return Compiled(text, entry["costs"], memory)
+    return CompilerOutput(text, entry["costs"], memory)
 
 
 @contextlib.contextmanager
@@ -147,13 +148,13 @@ def optimised() -> Iterator[None]:
         jax.config.update(HASTY, before)
 
 
-def ahead(lowered: Any, devices: Sequence[Any], target: Mapping[str, str]) -> Compiled:
-    """Stand in for `compiling.ahead`."""
-    key = key_of(lowered.module, target)
+def ahead(lowered: Lowered) -> CompilerOutput:
+    """Stand in for `compiler.compile_ahead`."""
+    key = key_of(lowered)
     entry = kept().get(key)
     if entry is None:
         with optimised():
-            entry = entry_of(_ahead(lowered, devices, target))
+            entry = entry_of(_ahead(lowered))
     used[key] = entry
     return program_of(entry)
 

@@ -201,9 +201,9 @@ def _compiled(one: PublishedStep | PublishedDecode, its: Any) -> str:
     """Return the error of XLA's own program, which opens into what it is made of."""
     if one.compiled is None:
         return "doesn't fit" if isinstance(one, PublishedStep) and one.refused else ""
-    parts = one.compiled.waterfall().items()
+    parts = one.compiled.items()
     lines = "<br>".join(f"{name} {rh.si(seconds, 's')}" for name, seconds in parts if seconds)
-    shown = f"{percent(its['compiled error'])}: {rh.si(one.compiled.seconds, 's')}"
+    shown = f"{percent(its['compiled error'])}: {rh.si(sum(one.compiled.values()), 's')}"
     return f"<details><summary>{shown}</summary>{lines}</details>"
 
 

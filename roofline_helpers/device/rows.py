@@ -461,7 +461,7 @@ def with_program(row: TimedRow, program: Program, ceilings: Ceilings) -> TimedRo
         # work on scalars isn't listed: it is known to be next to nothing
         return replace(row, known=row.name in program.sites)
     n = row.launches
-    known = not there.flops.unknown and not there.uncounted
+    known = not there.flops.unknown
     return replace(
         row,
         flops=(there.matrix_flops + there.vector_flops) * n if known else None,

@@ -106,7 +106,7 @@ def _rows(law: bool) -> Iterator[dict[str, Any]]:
     peer = files.load("mlsysim")["seconds"]
     for one in _all():
         predicted = (one.by_law if law else one.reached).seconds
-        compiled = one.compiled.seconds if one.compiled else None
+        compiled = sum(one.compiled.values()) if one.compiled else None
         experts = "mixture of experts" if one.model.experts else "dense"
         yield {
             "key": one.key,

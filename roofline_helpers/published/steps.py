@@ -12,7 +12,7 @@ from roofline_helpers.models import Decoder, model
 from roofline_helpers.training import Step
 from roofline_helpers.xla import DoesNotFit, Report
 from roofline_helpers.xla.analysis import find_record
-from roofline_helpers.xla.report import AtReached, at_reached
+from roofline_helpers.xla.report import at_reached
 
 
 @dataclass(frozen=True)
@@ -103,8 +103,8 @@ class PublishedStep:
         return self._answer if isinstance(self._answer, DoesNotFit) else None
 
     @cached_property
-    def compiled(self) -> AtReached | None:
-        """What that program takes at reached ceilings: its `seconds` are a third prediction.
+    def compiled(self) -> dict[str, float] | None:
+        """What that program takes at reached ceilings, in parts: a third prediction.
 
         Its attention fills as much of a matrix unit as heads are wide, as in `reached`.
         """

@@ -31,7 +31,7 @@ from roofline_helpers.xla.analysis import analyze
 from roofline_helpers.xla.changes import Changes
 from roofline_helpers.xla.compiler import DoesNotFit
 from roofline_helpers.xla.display import compiled_by
-from roofline_helpers.xla.report import Report, counted_by
+from roofline_helpers.xla.report import Report
 from roofline_helpers.xla.targets import can_compile, slice_of
 
 # --- Limits as tests write them: ``hbm_bytes="<= 1.2 GB"``, ``exposed="<= 5%"``, ``fits=True`` --
@@ -209,8 +209,8 @@ def load_baseline(path: Path) -> Baseline | None:
     if not path.is_file():
         return None
     try:
-        text = path.read_text("utf-8")
-        return Baseline(Report.from_json(text), counted_by(text))
+        report = Report.from_json(path.read_text("utf-8"))
+        return Baseline(report, report.package)
     except (BadRecord, UnicodeDecodeError) as error:
         raise BadRecord(f"{path}: {error}") from None
 

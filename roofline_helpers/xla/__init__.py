@@ -14,12 +14,11 @@ whole program only.
 Tested with JAX 0.7.2, 0.10.2 and 0.12.0.1, each with the libtpu that it pins. JAX and Matplotlib
 are imported when they are needed.
 
-One file a topic: `lower` (from a function to a lowered program), `compiler` (in this process or in
-another), `targets` (what can be compiled for), `analysis` (all of it, and records in the compiler's
-place); `module` and `metadata` (HLO as data, lines of the reader's code), `flops`, `traffic`,
-`loops`, `collectives`, `pallas` and `body` (what is counted), `ledger` (a walk over a program),
-`roles` (kernels in words); `kernel` (a roofline over one, groups, when they run), `report`,
-`changes`, `display`.
+One file a topic: `lower` (from a function to a lowered program), `compiler`, `targets` (what can be
+compiled for), `analysis` (all of it, and records in the compiler's place); `module` and `metadata`
+(HLO as data, lines of the reader's code), `flops`, `traffic`, `loops`, `collectives`, `pallas` and
+`body` (what is counted), `ledger` (a walk over a program), `roles` (kernels in words); `kernel` (a
+roofline over one, groups, when they run), `report`, `changes`, `display`.
 
 How a compiled program is read
 ------------------------------
@@ -61,55 +60,45 @@ Source: the operation semantics and HloCostAnalysis of OpenXLA, https://openxla.
 
 from __future__ import annotations
 
-from roofline_helpers.xla.analysis import RECORD_TO, USE, RecordUsed, analyze, recording, records
-from roofline_helpers.xla.collectives import Collective, axes_of_mesh, whole
-from roofline_helpers.xla.compiler import CannotCompile, DoesNotFit
-from roofline_helpers.xla.flops import Flops
-from roofline_helpers.xla.ledger import Ledger, Row, kernels, with_axes
-from roofline_helpers.xla.lower import CannotTrace, pallas_kernels
-from roofline_helpers.xla.module import (
-    Module,
-    Shape,
-    UnknownInstruction,
-    UnreadableProgram,
-    brief,
-    is_tiled,
-    parse,
+from roofline_helpers.xla.analysis import (
+    RECORD_TO as RECORD_TO,
 )
+from roofline_helpers.xla.analysis import (
+    USE as USE,
+)
+from roofline_helpers.xla.analysis import (
+    RecordUsed as RecordUsed,
+)
+from roofline_helpers.xla.analysis import (
+    analyze,
+    records,
+)
+from roofline_helpers.xla.collectives import Collective as Collective
+from roofline_helpers.xla.collectives import axes_of_mesh as axes_of_mesh
+from roofline_helpers.xla.compiler import CannotCompile, DoesNotFit
+from roofline_helpers.xla.flops import Flops as Flops
+from roofline_helpers.xla.ledger import Ledger as Ledger
+from roofline_helpers.xla.ledger import Row as Row
+from roofline_helpers.xla.ledger import kernels as kernels
+from roofline_helpers.xla.lower import CannotTrace, pallas_kernels
+from roofline_helpers.xla.module import Module as Module
+from roofline_helpers.xla.module import Shape as Shape
+from roofline_helpers.xla.module import parse as parse
+from roofline_helpers.xla.pallas import PallasKernel
 from roofline_helpers.xla.report import Report
-from roofline_helpers.xla.targets import TOPOLOGIES, NoCompiler, can_compile
+from roofline_helpers.xla.targets import TOPOLOGIES as TOPOLOGIES
+from roofline_helpers.xla.targets import NoCompiler, can_compile
 
-TESTED_WITH = ("0.7.2", "0.10.2", "0.12.0.1")
-"""JAX versions whose HLO text the tests hold this reader against."""
-
+# What users need; what else is imported here is for the rooms beside this one
 __all__ = [
-    "RECORD_TO",
-    "USE",
-    "RecordUsed",
-    "analyze",
-    "recording",
-    "records",
-    "Collective",
-    "axes_of_mesh",
-    "whole",
     "CannotCompile",
-    "DoesNotFit",
-    "Flops",
-    "Ledger",
-    "Row",
-    "kernels",
-    "with_axes",
     "CannotTrace",
-    "pallas_kernels",
-    "Module",
-    "Shape",
-    "UnknownInstruction",
-    "UnreadableProgram",
-    "brief",
-    "is_tiled",
-    "parse",
-    "Report",
-    "TOPOLOGIES",
+    "DoesNotFit",
     "NoCompiler",
+    "PallasKernel",
+    "Report",
+    "analyze",
     "can_compile",
+    "pallas_kernels",
+    "records",
 ]

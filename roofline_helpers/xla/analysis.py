@@ -15,19 +15,17 @@ from typing import Any
 
 from roofline_helpers import chips
 from roofline_helpers.common.checks import BadType, BadValue, mapping, name_of, shown, text, whole
-from roofline_helpers.common.records import committed, files, write
+from roofline_helpers.common.records import committed, files, save, write
 from roofline_helpers.common.show import si
 from roofline_helpers.xla.collectives import axes_of_mesh
 from roofline_helpers.xla.compiler import (
-    CannotCompile,
-    Compiled,
+    CompilerOutput,
     DoesNotFit,
     compile_program,
     read_executable,
 )
 from roofline_helpers.xla.display import compiled_by
-from roofline_helpers.xla.kernel import CompiledKernel
-from roofline_helpers.xla.ledger import Row, kernels, with_axes
+from roofline_helpers.xla.ledger import kernels, with_axes
 from roofline_helpers.xla.lower import (
     Arguments,
     Lowered,
@@ -36,16 +34,14 @@ from roofline_helpers.xla.lower import (
     is_stage,
     lower,
 )
-from roofline_helpers.xla.module import is_tiled
-from roofline_helpers.xla.report import Report, dumps_refusal, load_refusal, load_report
+from roofline_helpers.xla.report import REFUSED as REFUSAL
+from roofline_helpers.xla.report import Report, load_refusal, load_report
 from roofline_helpers.xla.targets import (
     NoCompiler,
     can_compile,
     chip_key,
-    chip_of,
     compiler_version,
     device_of,
-    environment,
     is_chip,
     jax_version,
     platform_of,
@@ -67,50 +63,6 @@ REFUSED = "-refused"
 """How the name of a record ends whose program doesn't fit."""
 
 
-@contextlib.contextmanager
-def recording(directory: str | Path) -> Iterator[Path]:
-    """Write a record of every `analyze(..., record=name)` inside the block (`RECORD_TO`).
-
-    Parameters
-    ----------
-    directory : path
-        Where ``NAME.CHIP.json`` goes; made if it is not there.
-
-    Examples
-    --------
-    >>> with recording("/tmp/records") as where:  # doctest: +SKIP
-    ...     analyze(f, x, chip="v6e", record="softmax")
-    """
-    where = Path(directory)
-    where.mkdir(parents=True, exist_ok=True)
-    with environment({RECORD_TO: str(where)}):
-        yield where
-
-
-def folder_to_write() -> Path | None:
-    """Return the directory that records are written to; None where none is named.
-
-    Raises
-    ------
-    BadValue
-        `RECORD_TO` names something that is no directory.
-    """
-    folder = os.environ.get(RECORD_TO)
-    if folder and not Path(folder).is_dir():
-        raise BadValue(f"{RECORD_TO} must name a folder that is there, got {shown(folder)}")
-    return Path(folder) if folder else None
-
-
-def write_record(report: Report, name: str, folder: Path) -> None:
-    """Write the record of a report, whole or not at all."""
-    write(folder / f"{name}.{report.target}.json", report.to_json())
-
-
-def write_refusal(error: DoesNotFit, name: str, chip: str, folder: Path) -> None:
-    """Write the record of a program that doesn't fit."""
-    write(folder / f"{name}.{chip}{REFUSED}.json", dumps_refusal(str(error)))
-
-
 def records() -> dict[tuple[str, str], Report]:
     """Return the committed records by name and chip, those of refused programs left out.
 
@@ -119,7 +71,13 @@ def records() -> dict[tuple[str, str], Report]:
     >>> records()["ledger-matmul", "v6e"].name
     'matmul'
     """
-    return {key: Report(**load_report(file)) for key, file in _files().items()}
+    there = files(records_folder()).items()
+    return {_key(stem): load_report(file) for stem, file in there if not stem.endswith(REFUSED)}
+
+
+def _key(stem: str) -> tuple[str, str]:
+    name, _, chip = stem.rpartition(".")
+    return name, chip
 
 
 def find_record(name: str, chip: str) -> Report | None:
@@ -130,31 +88,27 @@ def find_record(name: str, chip: str) -> Report | None:
     DoesNotFit
         The record is of a program that the compiler refused.
     """
-    refused = files(records_folder()).get(f"{name}.{chip}{REFUSED}")
+    there = files(records_folder())
+    refused = there.get(f"{name}.{chip}{REFUSED}")
     if refused is not None:
         raise DoesNotFit(load_refusal(refused))
-    file = _files().get((name, chip))
-    return None if file is None else Report(**load_report(file))
-
-
-def record_names(chip: str) -> list[str]:
-    """Return the names of the committed records for a chip."""
-    return [name for name, target in _files() if target == chip]
-
-
-def _files() -> dict[tuple[str, str], Any]:
-    """Return the files of the committed records by name and chip."""
-    by_key = {}
-    for stem, file in files(records_folder()).items():
-        if not stem.endswith(REFUSED):
-            name, chip = stem.rsplit(".", 1)
-            by_key[name, chip] = file
-    return by_key
+    file = there.get(f"{name}.{chip}")
+    return None if file is None else load_report(file)
 
 
 def records_folder() -> Any:
     """Return the folder of the committed records."""
     return committed("compiled")
+
+
+@contextlib.contextmanager
+def refusal_recorded(name: str, chip: str, folder: Path) -> Iterator[None]:
+    """Write the record of a program that doesn't fit."""
+    try:
+        yield
+    except DoesNotFit as error:
+        save(folder / f"{name}.{chip}{REFUSED}.json", {"schema": REFUSAL, "message": str(error)})
+        raise
 
 
 # --- Compile a function for a chip, and count what came out --------------------------------------
@@ -238,7 +192,7 @@ def analyze(
     DoesNotFit
         The program needs more memory than a device has; the error knows how much.
     CannotCompile
-        The compiler refused the program, or died of it.
+        The compiler refused the program.
 
     Examples
     --------
@@ -270,15 +224,13 @@ def analyze(
     if stored is not None:
         return stored
     jit = {option: value for option, value in options.items() if value is not None}
-    folder = folder_to_write() if record is not None else None
-    try:
-        report = report_of(fn, Arguments(args, kwargs), known, jit, topology, turns_of(turns), name)
-    except DoesNotFit as error:
-        if record is not None and folder is not None and known is not None:
-            write_refusal(error, record, known.key, folder)
-        raise
-    if record is not None and folder is not None:
-        write_record(report, record, folder)
+    what = fn, Arguments(args, kwargs), known, jit, topology, turns_of(turns), name
+    folder = Path(os.environ.get(RECORD_TO, "")) if os.environ.get(RECORD_TO) else None
+    if record is None or folder is None:
+        return report_of(*what)
+    with refusal_recorded(record, known.key if known else "", folder):
+        report = report_of(*what)
+    write(folder / f"{record}.{report.target}.json", report.to_json())
     return report
 
 
@@ -321,7 +273,8 @@ def _stand_in(chip: chips.Chip | None, record: str | None, use: str) -> Report |
         raise NoCompiler(f"{missing}{there}")
     stored = find_record(record, chip.key) if record is not None else None
     if stored is None:
-        names = record_names(chip.key)
+        stems = (stem for stem in files(records_folder()) if stem.endswith(f".{chip.key}"))
+        names = [_key(stem)[0] for stem in stems]
         listed = f". Records for {chip.name}: {', '.join(names)}" if names else ""
         raise NoCompiler(f"{missing}{there}{listed}")
     if use == "auto":
@@ -363,9 +316,7 @@ def report_of(
         devices, program = lowered.partitions, compile_program(lowered)
     took = sum(os.times()[:4]) - busy
     platform = lowered.platform
-    checked(program.text, platform, name)
-    price = _price(lowered.target)
-    ledger = kernels(program.text, platform, turns=turns, calls=lowered.calls, price=price)
+    ledger = kernels(program.text, platform, turns=turns, calls=lowered.calls)
     mesh = {} if is_compiled(fn) else lowered.mesh
     axes = axes_of_mesh(mesh)
     slow = [f"compiling took {took:.0f} s of processor time"] if took > SLOW else []
@@ -392,7 +343,7 @@ def report_of(
 
 def _given(
     fn: Any, arguments: Arguments, chip: chips.Chip | None, name: str
-) -> tuple[Lowered, int, Compiled]:
+) -> tuple[Lowered, int, CompilerOutput]:
     """Return what an executable is for, over how many devices, and what it holds."""
     executable = getattr(fn, "compiled", fn)  # of Equinox and of NNX
     program, device = read_executable(executable), device_of(executable)
@@ -430,24 +381,3 @@ def lost(lowered: Lowered) -> tuple[str, ...]:
         "what they are for (gradients, updated parameters); what a function only writes into its "
         "arguments is lost under jax.jit",
     )
-
-
-def checked(text: str, platform: str, called: str) -> None:
-    """Raise CannotCompile unless a program is one for this platform.
-
-    Only TPUs have tiled layouts, and each array and scalar of a TPU's program has one.
-    """
-    if is_tiled(text) is not None and is_tiled(text) != (platform == "tpu"):
-        raise CannotCompile(
-            f"what came out for {called} is no program for a {platform.upper()}: nothing is "
-            "reported. Please report this call"
-        )
-
-
-def _price(target: str) -> Callable[[Sequence[Row]], float] | None:
-    """Return what rows cost on a chip, to find the most expensive branch; None without a chip."""
-    chip = chip_of(target)
-    if chip is None:
-        return None
-    device = chip.per_device()
-    return lambda rows: sum(CompiledKernel.of(row, device).roof_seconds or 0.0 for row in rows)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from roofline_helpers.common.show import si
 from roofline_helpers.evidence.verdicts import assumed_floor
-from roofline_helpers.xla.kernel import CompiledKernel, Group, grouped
+from roofline_helpers.xla.kernel import CompiledKernel, grouped, line_of
 
 if TYPE_CHECKING:
-    from roofline_helpers.xla.compiler import Memory
+    from roofline_helpers.xla.compiler import MemoryStats
     from roofline_helpers.xla.kernel import Exchange
     from roofline_helpers.xla.report import Report
 
@@ -97,15 +97,14 @@ def changes(before: Report, after: Report) -> Changes:
     their names change with every compilation. One that is the same at another place, because a
     function was renamed or code moved, is no change.
     """
-    old = {group.name: group for group in grouped(before.kernels, "scope")}
-    new = {group.name: group for group in grouped(after.kernels, "scope")}
-    places = {name: (_own(old.get(name)), _own(new.get(name))) for name in [*old, *new]}
+    old, new = grouped(before.kernels, "scope"), grouped(after.kernels, "scope")
+    places = {name: (_own(old.get(name, ())), _own(new.get(name, ()))) for name in [*old, *new]}
     _leave_out_moved(list(places.values()))
     changes = []
     for name, (was, now) in places.items():
         change = _of_place(name, was, now)
         if change is not None:
-            changes.append(replace(change, line=(new.get(name) or old[name]).line))
+            changes.append(replace(change, line=line_of(new.get(name) or old[name])))
     changes += _of_exchanges(before.exchanges, after.exchanges)
     changes.sort(key=lambda change: (-abs(change.seconds), -abs(change.hbm_bytes)))
     memory = _of_memory(before.memory, after.memory)
@@ -116,10 +115,9 @@ def changes(before: Report, after: Report) -> Changes:
     return Changes(tuple(changes), (before.time_at_roof, after.time_at_roof), made)
 
 
-def _own(group: Group | None) -> list[CompiledKernel]:
+def _own(kernels: Sequence[CompiledKernel]) -> list[CompiledKernel]:
     """Return the kernels of a place, without those that exchange."""
-    members = group.kernels if group is not None else ()
-    return [kernel for kernel in members if kernel.row.collective is None]
+    return [kernel for kernel in kernels if kernel.row.collective is None]
 
 
 def _what(kernel: CompiledKernel) -> tuple[object, ...]:
@@ -245,7 +243,7 @@ def _tensors(was: Sequence[CompiledKernel], now: Sequence[CompiledKernel]) -> li
     return [f"{', '.join(sorted(more))} read more often"] if more and was else []
 
 
-def _of_memory(old: Memory | None, new: Memory | None) -> list[Change]:
+def _of_memory(old: MemoryStats | None, new: MemoryStats | None) -> list[Change]:
     """Return how much more memory a program needs, and whether arguments are donated no more."""
     if old is None or new is None or abs(new.total - old.total) <= NOTICED * old.total:
         return []

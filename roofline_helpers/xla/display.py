@@ -1,21 +1,24 @@
-"""A report for people: as text, as HTML, as a table, on a roofline."""
+"""A report for people: as text, as HTML, as a table."""
 
 from __future__ import annotations
 
-import html as markup
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from roofline_helpers.common.checks import BadValue
 from roofline_helpers.common.show import si, significant
 from roofline_helpers.evidence import files
-from roofline_helpers.evidence.typical import beside
-from roofline_helpers.xla.kernel import CompiledKernel, Group, main_dtype
+from roofline_helpers.xla.kernel import (
+    CompiledKernel,
+    cycle_seconds_of,
+    line_of,
+    longest_of,
+    seconds_of,
+)
 from roofline_helpers.xla.targets import assumed_vector_peak
 
 if TYPE_CHECKING:
     import pandas
-    from matplotlib.axes import Axes
 
     from roofline_helpers.xla.kernel import Exchange
     from roofline_helpers.xla.report import Report
@@ -55,20 +58,9 @@ def summary(report: Report) -> list[tuple[str, str]]:
         *_counts(report),
         ("intensity", intensity),
         *_times(report),
-        *_like(report),
         ("cost_analysis", _cost_analysis(report)),
         *_exchanges(report),
     ]
-
-
-def _like(report: Report) -> list[tuple[str, str]]:
-    """Return what measured kernels like the longest matmul take, on GPUs that have such data."""
-    products = [kernel for kernel in report.kernels if kernel.row.matmul]
-    if report.chip is None or not products:
-        return []
-    longest = max(products, key=lambda kernel: kernel.roof_seconds or 0.0)
-    line = beside(longest.row.matmul, main_dtype(longest.row.matrix_types), report.chip)
-    return [("kernels like it", line)] if line else []
 
 
 def _because(report: Report) -> str:
@@ -189,9 +181,6 @@ def _exchanges(report: Report) -> list[tuple[str, str]]:
             seconds = sum(exchange.seconds for exchange in same)
             exposed = sum(exchange.exposed for exchange in same)
             text += f", {si(seconds, 's')}, of which {si(exposed, 's')} exposed"
-            slow = sum(exchange.collective.launches for exchange in same if exchange.latency_bound)
-            if slow:
-                text += ", bound by latency" + (": one would do for all" if slow > 3 else "")
         lines.append((kind, text))
     return lines
 
@@ -216,37 +205,32 @@ def tables(report: Report) -> list[Table]:
     if len(report.kernels) > LONG:
         listed.append(groups_listed(report.groups()))
     head, cells = _listed(report)
-    return [*listed, (head, cells, _cheaper(report) or "")] if cells else listed
+    more = len(report.kernels) - SHOWN
+    below = f"… and {more} cheaper kernels" if more > 0 else ""
+    return [*listed, (head, cells, below)] if cells else listed
 
 
-def groups_listed(groups: Sequence[Group]) -> Table:
+def groups_listed(groups: Mapping[str, Sequence[CompiledKernel]]) -> Table:
     """Return groups as they are listed, those that take longest first."""
-    rows = [[_shown(cell) for cell in _group_cells(group).values()] for group in groups[:PAGE]]
+    rows = [_group_cells(name, kernels) for name, kernels in list(groups.items())[:PAGE]]
     more = len(groups) - PAGE
     below = f"… and {more} groups that take less" if more > 0 else ""
-    return (list(_group_cells(groups[0])) if groups else []), rows, below
+    cells = [[_shown(cell) for cell in row.values()] for row in rows]
+    return (list(rows[0]) if rows else []), cells, below
 
 
-def _group_cells(group: Group) -> dict[str, Any]:
-    """Return one row of a table of groups."""
+def _group_cells(name: str, kernels: Sequence[CompiledKernel]) -> dict[str, Any]:
+    """Return one row of a table of groups: totals over all launches."""
     return {
-        "where": group.name,
-        "kernels": len(group.kernels),
-        "limit": group.limit,
-        "roof µs": group.seconds * 1e6,
-        "cycles µs": group.cycle_seconds * 1e6 or None,
-        "HBM MB": group.hbm_bytes / 1e6,
-        "matrix MFLOP": group.matrix_flops / 1e6,
-        "line": group.line,
+        "where": name,
+        "kernels": len(kernels),
+        "limit": longest_of(kernels, lambda each: "" if each.row.overlaps else each.limit or ""),
+        "roof µs": seconds_of(kernels) * 1e6,
+        "cycles µs": cycle_seconds_of(kernels) * 1e6 or None,
+        "HBM MB": sum(kernel.hbm_bytes for kernel in kernels) / 1e6,
+        "matrix MFLOP": sum(kernel.matrix_flops for kernel in kernels) / 1e6,
+        "line": line_of(kernels),
     }
-
-
-def group_table(groups: Sequence[Group]) -> pandas.DataFrame:
-    """Return one row a group, those that take longest first."""
-    import pandas
-
-    frame = pandas.DataFrame([_group_cells(group) for group in groups])
-    return frame.set_index("where") if len(frame) else frame
 
 
 def _costliest(report: Report) -> list[CompiledKernel]:
@@ -285,7 +269,6 @@ def _cells(kernel: CompiledKernel) -> dict[str, Any]:
         "matrix MFLOP": unknown or kernel.matrix_flops / 1e6,
         "vector MFLOP": unknown or kernel.vector_flops / 1e6,
         "cycles µs": micro(kernel.cycle_seconds),
-        "XLA µs": micro(kernel.xla_seconds),
         "line": str(row.source or ""),
         "role": row.role,
         "inside": inside if row.opcode == "fusion" else row.opcode,
@@ -299,12 +282,6 @@ def _shown(value: Any) -> str:
         return significant(value)
     text = str(value)
     return text if len(text) <= 44 else text[:43] + "…"
-
-
-def _cheaper(report: Report) -> str | None:
-    """Return how many kernels are not listed; None if all are."""
-    more = len(report.kernels) - SHOWN
-    return f"… and {more} cheaper kernels" if more > 0 else None
 
 
 # --- the whole ------------------------------------------------------------------------------------
@@ -330,28 +307,13 @@ def text(report: Report) -> str:
 
 def html(report: Report) -> str:
     """Return a report as HTML."""
-    above = "".join(_html_row(name, [line]) for name, line in summary(report))
-    parts = [f"<p><strong>{markup.escape(title(report))}</strong></p>"]
-    parts.append(f'<table class="dataframe"><tbody>{above}</tbody></table>')
-    for head, rows, below in tables(report):
-        columns = "".join(f'<th scope="col">{markup.escape(name)}</th>' for name in head)
-        body = "".join(_html_row(first, rest) for first, *rest in rows)
-        parts.append(
-            f'<table class="dataframe"><thead><tr>{columns}</tr></thead>'
-            f"<tbody>{body}</tbody></table>"
-        )
-        if below:
-            parts.append(f"<p>{markup.escape(below)}</p>")
-    if report.notes:
-        noted = "".join(f"<li>{markup.escape(note)}</li>" for note in report.notes)
-        parts.append(f"<ul>{noted}</ul>")
-    parts.append(f"<p><small>{markup.escape(compiled_by(report))}</small></p>")
-    return "".join(parts)
+    from jinja2 import Environment
 
-
-def _html_row(label: str, values: Sequence[str]) -> str:
-    cells = "".join(f"<td>{markup.escape(value)}</td>" for value in values)
-    return f'<tr><th scope="row">{markup.escape(label)}</th>{cells}</tr>'
+    page = resources.files("roofline_helpers.xla").joinpath("report.html").read_text("utf-8")
+    template = Environment(autoescape=True).from_string(page)
+    shown = {"title": title(report), "summary": summary(report), "tables": tables(report)}
+    shown |= {"notes": report.notes, "compiled_by": compiled_by(report)}
+    return str(template.render(shown))
 
 
 def table(report: Report) -> pandas.DataFrame:
@@ -361,30 +323,3 @@ def table(report: Report) -> pandas.DataFrame:
     frame = pandas.DataFrame([_cells(kernel) for kernel in report.kernels])
     frame.attrs["notes"] = list(report.notes)
     return frame.set_index("kernel") if len(frame) else frame
-
-
-def plot(report: Report, ax: Axes | None, labels: int) -> Axes:
-    """Draw every kernel on the chip's roofline; see `Report.plot`."""
-    roof = report.roofline()
-    from roofline_helpers import plot as pictures
-
-    drawn = [k for k in report.kernels if k.flops and k.hbm_bytes and k.roof_seconds]
-    if not drawn:
-        raise BadValue(f"no kernel of {report.name} has both FLOPs and HBM bytes to be drawn")
-    drawn.sort(key=lambda kernel: -(kernel.roof_seconds or 0))
-    works = [kernel.as_work() for kernel in drawn]
-    span = [work.intensity for work in works]
-    low, high = min([*span, roof.ridge]) / 4, max([*span, roof.ridge]) * 4
-    labelled = {work.name: work for work in works[:labels]}
-    axes = pictures.roofline(roof, labelled, intensity=(low, high), ax=ax)
-    whole = sum(kernel.roof_seconds or 0 for kernel in drawn)
-    axes.scatter(
-        span,
-        [(kernel.flops or 0) / (kernel.roof_seconds or 1) for kernel in drawn],
-        s=[30 + 600 * (kernel.roof_seconds or 0) / whole for kernel in drawn],
-        alpha=0.35,
-        color="#595959",
-        linewidths=0,
-        gid="kernels",
-    )
-    return axes

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from roofline_helpers import chips, network
-from roofline_helpers.common.checks import BadValue, RooflineError, UnknownName, name_of
+from roofline_helpers.common.checks import RooflineError, UnknownName, name_of
 from roofline_helpers.common.dtypes import dtype as dtype_of
 from roofline_helpers.evidence import files
 from roofline_helpers.roofline import Kernel, Roofline
@@ -37,8 +37,8 @@ class Links:
     --------
     >>> from roofline_helpers.xla import records
     >>> gather = records()["shard-fsdp-8192", "v5e"].collectives[0]
-    >>> Links("v5e", "4x4", {"data": 16}, 16).latency_bound(gather)
-    False
+    >>> Links("v5e", "4x4", {"data": 16}, 16).seconds(gather) > 0
+    True
     """
 
     chip: str
@@ -62,22 +62,14 @@ class Links:
         return {}
 
     @cached_property
-    def _published(self) -> dict[str, tuple[network.Axis, ...]]:
-        return self._axes("published")
-
-    @cached_property
-    def _reached(self) -> dict[str, tuple[network.Axis, ...]]:
-        return self._axes("reached")
+    def _by_ceilings(self) -> dict[bool, dict[str, tuple[network.Axis, ...]]]:
+        """The axes by published and by reached rates."""
+        return {False: self._axes("published"), True: self._axes("reached")}
 
     def seconds(self, exchange: Collective, *, reached: bool = False) -> float | None:
         """Return the least seconds of one launch, by published or reached rates, where known."""
-        timed = _timed(exchange, self._reached if reached else self._published)
+        timed = _timed(exchange, self._by_ceilings[reached])
         return None if timed is None else timed.seconds
-
-    def latency_bound(self, exchange: Collective) -> bool:
-        """Return whether steps take longer than bytes, by what links really reach."""
-        timed = _timed(exchange, self._reached)
-        return timed is not None and timed.latency > timed.transfer
 
 
 def _in_order(
@@ -132,8 +124,8 @@ class CompiledKernel(Kernel):
     """One kernel of a compiled program: totals over all its launches.
 
     FLOPs are None where a custom call does not declare them; the times then hold what is known.
-    `read` and `written` are bytes by memory level. The three times are None where they are not
-    known: the roofline's (`roof_seconds`), that of the compiler's cycles, and XLA's.
+    `read` and `written` are bytes by memory level. The two times are None where they are not
+    known: the roofline's (`roof_seconds`), and that of the compiler's cycles.
 
     Parameters
     ----------
@@ -145,8 +137,6 @@ class CompiledKernel(Kernel):
         How often it runs – the product of the trip counts of the loops around it.
     chip : hardware.Chip or None
         One device.
-    xla_seconds : float, optional
-        XLA's `optimal_seconds`, which it gives for a program of a single kernel only.
     link_seconds : float, optional
         Least seconds of one launch's exchange on the links that it runs along. By default its
         bytes over all links of the chip at once.
@@ -161,22 +151,15 @@ class CompiledKernel(Kernel):
 
     work: Row
     chip: chips.Chip | None = None
-    xla_seconds: float | None = None
     link_seconds: float | None = None
 
     @classmethod
-    def of(
-        cls,
-        row: Row,
-        chip: chips.Chip | None,
-        xla_seconds: float | None = None,
-        links: Links | None = None,
-    ) -> CompiledKernel:
+    def of(cls, row: Row, chip: chips.Chip | None, links: Links | None = None) -> CompiledKernel:
         """Return the kernel that a row of a program is on a device."""
         roof = None if chip is None else chip_roofline(chip, row.matrix_types)
         exchange = row.collective
         seconds = None if exchange is None or links is None else links.seconds(exchange)
-        return cls(row, roof, row.launches, chip, xla_seconds, seconds)
+        return cls(row, roof, row.launches, chip, seconds)
 
     @cached_property
     def times(self) -> dict[str, float]:
@@ -323,23 +306,13 @@ class CompiledKernel(Kernel):
         return self.row.cycles is not None and self.row.matrix_flops >= files.HELD_FROM
 
     def as_work(self) -> Work:
-        """Return the kernel as a `Work`, for plots and rooflines.
-
-        Raises
-        ------
-        BadValue
-            It moves no bytes of HBM.
-        """
-        if not self.hbm_bytes:
-            raise BadValue(f"{self.name} moves no bytes of HBM: it has no place on this roofline")
-        read, written = self.read.get("hbm", 0), self.written.get("hbm", 0)
+        """Return the kernel as a `Work`, for plots."""
         return Work(
             self.name,
-            reads={"operands": read} if read else {},
-            writes={"results": written} if written else {},
+            reads={"operands": self.read.get("hbm", 0)},
+            writes={"results": self.written.get("hbm", 0)},
             matrix_flops=self.matrix_flops,
             vector_flops=self.vector_flops,
-            transcendentals=self.transcendentals,
             dtype=main_dtype(self.row.matrix_types) or "fp32",
         )
 
@@ -439,77 +412,6 @@ def _dtype(name: str) -> str:
 NOWHERE = "(no scope)"
 
 
-@dataclass(frozen=True)
-class Group:
-    """Kernels of one scope, line or role: totals over all their launches.
-
-    `seconds` is the roof's least time of those that nothing overlaps, `cycle_seconds` the
-    compiler's own where it gives one.
-
-    Examples
-    --------
-    >>> from roofline_helpers.xla import records
-    >>> group = records()["attention-1024", "v5e"].groups("role")[0]
-    >>> group.name, len(group.kernels)
-    ('matmul bqhd,bkhd->bhqk with k, q, with a reduction', 1)
-    """
-
-    name: str
-    kernels: tuple[CompiledKernel, ...]
-
-    @property
-    def seconds(self) -> float:
-        """Least seconds of the kernels that run by themselves."""
-        alone = (kernel for kernel in self.kernels if not kernel.row.overlaps)
-        return sum(kernel.roof_seconds or 0.0 for kernel in alone)
-
-    @property
-    def cycle_seconds(self) -> float:
-        """Seconds of the compiler's cycles, as far as it gives them."""
-        return sum(kernel.cycle_seconds or 0.0 for kernel in self.kernels)
-
-    @property
-    def longest(self) -> float:
-        """The larger of both times: neither alone tells of every kernel."""
-        return max(self.seconds, self.cycle_seconds)
-
-    @property
-    def flops(self) -> float:
-        """FLOPs, as far as they are known."""
-        return sum(kernel.matrix_flops + kernel.vector_flops for kernel in self.kernels)
-
-    @property
-    def matrix_flops(self) -> float:
-        """FLOPs of products of matrices."""
-        return sum(kernel.matrix_flops for kernel in self.kernels)
-
-    @property
-    def hbm_bytes(self) -> int:
-        """Bytes of the main memory."""
-        return sum(kernel.hbm_bytes for kernel in self.kernels)
-
-    @property
-    def limit(self) -> str:
-        """The ceiling that most of its time goes to; "" where nothing takes any."""
-        by_limit: dict[str, float] = {}
-        for kernel in self.kernels:
-            if kernel.limit and not kernel.row.overlaps:
-                by_limit[kernel.limit] = by_limit.get(kernel.limit, 0.0) + (
-                    kernel.roof_seconds or 0
-                )
-        return max(by_limit, key=lambda name: by_limit[name], default="")
-
-    @property
-    def line(self) -> str:
-        """The line of code that takes most of its time; "" where none is known."""
-        by_line: dict[str, float] = {}
-        for kernel in self.kernels:
-            if kernel.row.source is not None:
-                line = str(kernel.row.source)
-                by_line[line] = by_line.get(line, 0.0) + (kernel.roof_seconds or 0.0)
-        return max(by_line, key=lambda line: by_line[line], default="")
-
-
 def place_of(row: Row) -> str:
     """Return where a kernel belongs, in words: its scope, else its function, and its pass."""
     where = row.scope or (row.source.function if row.source is not None else "") or NOWHERE
@@ -523,15 +425,8 @@ _KEYS: Mapping[str, Callable[[Row], str]] = {
 }
 
 
-def grouped(kernels: Sequence[CompiledKernel], by: str) -> tuple[Group, ...]:
-    """Return the groups of a program's kernels, those that take longest first.
-
-    Parameters
-    ----------
-    kernels : sequence of CompiledKernel
-        A program's.
-    by : {"scope", "line", "role"}
-        What kernels of one group have in common.
+def grouped(kernels: Sequence[CompiledKernel], by: str) -> dict[str, list[CompiledKernel]]:
+    """Return a program's kernels by what they have in common, those that take longest first.
 
     Raises
     ------
@@ -539,11 +434,39 @@ def grouped(kernels: Sequence[CompiledKernel], by: str) -> tuple[Group, ...]:
         Another way to group.
     """
     key = _KEYS[name_of("way to group kernels", by, _KEYS)]
-    parts: dict[str, list[CompiledKernel]] = {}
+    groups: dict[str, list[CompiledKernel]] = {}
     for kernel in kernels:
-        parts.setdefault(key(kernel.row), []).append(kernel)
-    groups = [Group(name, tuple(members)) for name, members in parts.items()]
-    return tuple(sorted(groups, key=lambda group: (-group.longest, -group.hbm_bytes)))
+        groups.setdefault(key(kernel.row), []).append(kernel)
+
+    def cost(name: str) -> tuple[float, int]:
+        roof, cycles = seconds_of(groups[name]), cycle_seconds_of(groups[name])
+        return -max(roof, cycles), -sum(kernel.hbm_bytes for kernel in groups[name])
+
+    return {name: groups[name] for name in sorted(groups, key=cost)}
+
+
+def seconds_of(kernels: Iterable[CompiledKernel]) -> float:
+    """Return the least seconds of the kernels that run by themselves."""
+    return sum(kernel.roof_seconds or 0.0 for kernel in kernels if not kernel.row.overlaps)
+
+
+def cycle_seconds_of(kernels: Iterable[CompiledKernel]) -> float:
+    """Return the seconds of the compiler's cycles, as far as it gives them."""
+    return sum(kernel.cycle_seconds or 0.0 for kernel in kernels)
+
+
+def longest_of(kernels: Iterable[CompiledKernel], what: Callable[[CompiledKernel], str]) -> str:
+    """Return the word for which kernels take most of the time; "" where none has one."""
+    seconds: dict[str, float] = {}
+    for kernel in kernels:
+        if what(kernel):
+            seconds[what(kernel)] = seconds.get(what(kernel), 0.0) + (kernel.roof_seconds or 0.0)
+    return max(seconds, key=lambda word: seconds[word], default="")
+
+
+def line_of(kernels: Iterable[CompiledKernel]) -> str:
+    """Return the line of code that takes most of the time; "" where none is known."""
+    return longest_of(kernels, lambda kernel: str(kernel.row.source or ""))
 
 
 # --- When kernels and exchanges run, by the compiled schedule: what of the network hides, wha…
@@ -575,8 +498,7 @@ class Span:
 class Exchange:
     """One exchange of a program, over all its launches: its time, and how much of it shows.
 
-    `seconds` is its least time on the links, `exposed` what the program waits for it at least;
-    `latency_bound` says that its steps take longer than its bytes, by what links really reach.
+    `seconds` is its least time on the links, `exposed` what the program waits for it at least.
 
     Examples
     --------
@@ -591,7 +513,6 @@ class Exchange:
     source: str
     seconds: float
     exposed: float
-    latency_bound: bool = False
 
     @property
     def hidden(self) -> float:
@@ -697,9 +618,7 @@ def timeline_of(kernels: Sequence[CompiledKernel]) -> Timeline:
     return Timeline(tuple(clock.spans), tuple(exposed), clock.busy)
 
 
-def exchanges_of(
-    kernels: Sequence[CompiledKernel], links: Links | None = None
-) -> tuple[Exchange, ...]:
+def exchanges_of(kernels: Sequence[CompiledKernel]) -> tuple[Exchange, ...]:
     """Return the exchanges of a program, each once: steps of a windowed one together."""
     exposed = timeline_of(kernels).exposed
     kept: dict[object, list[int]] = {}
@@ -708,24 +627,17 @@ def exchanges_of(
         if each is not None:
             kept.setdefault(each.key or place, []).append(place)
     return tuple(
-        _joined([(kernels[i], exposed[i]) for i in places], links) for places in kept.values()
+        _joined([kernels[i] for i in places], sum(exposed[i] for i in places))
+        for places in kept.values()
     )
 
 
-def _joined(parts: Iterable[tuple[CompiledKernel, float]], links: Links | None) -> Exchange:
-    """Return the exchange that some rows make together."""
-    rows = list(parts)
-    first = rows[0][0].row
+def _joined(kernels: Sequence[CompiledKernel], exposed: float) -> Exchange:
+    """Return the exchange that some kernels make together."""
     busy: dict[str, float] = {}  # steps in both directions run at the same time
-    for kernel, _ in rows:
+    for kernel in kernels:
         for lane in _lanes(kernel.row.collective) if kernel.row.collective is not None else ():
             busy[lane] = busy.get(lane, 0.0) + kernel.times.get(NETWORK, 0.0)
-    (collective,) = whole(k.row.collective for k, _ in rows if k.row.collective is not None)
-    return Exchange(
-        collective,
-        first.role,
-        str(first.source or ""),
-        max(busy.values(), default=0.0),
-        sum(seconds for _, seconds in rows),
-        links is not None and links.latency_bound(collective),
-    )
+    (collective,) = whole(k.row.collective for k in kernels if k.row.collective is not None)
+    first, seconds = kernels[0].row, max(busy.values(), default=0.0)
+    return Exchange(collective, first.role, str(first.source or ""), seconds, exposed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -52,7 +52,6 @@ from roofline_helpers.xla.traffic import (
     moved_by,
     tile_read,
     traffic_of,
-    window_config,
 )
 
 # --- Which of the program's arguments a kernel reads: weights keep their names in loops and copies
@@ -187,14 +186,10 @@ class Row:
     written: Mapping[str, int] = field(default_factory=dict)
     launches: int = 1
     cycles: int | None = None
-    windows: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     tile_read: int | None = None
     padding: int = 0
     matrix_types: tuple[str, ...] = ()
-    declared_bytes: int | None = None
-    declared_flops: float | None = None
     overlaps: bool = False
-    uncounted: bool = False
     collective: Collective | None = None
     loop: str = ""
     behind: int = 0
@@ -267,7 +262,6 @@ def kernels(
     strict: bool = False,
     turns: Mapping[str, int] | None = None,
     calls: Sequence[PallasKernel] = (),
-    price: Callable[[Sequence[Row]], float] | None = None,
 ) -> Ledger:
     """Return the kernels of a compiled program, each with its FLOPs and bytes.
 
@@ -284,9 +278,6 @@ def kernels(
         How often such loops turn, by their name or by their line of code ("model.py:30").
     calls : sequence of PallasKernel, optional
         Its Pallas kernels as counted from what JAX traced; without, what they declare counts.
-    price : callable, optional
-        What rows cost: picks the most expensive branch of a conditional. By default, bytes of the
-        main memory and FLOPs at 200 a byte.
 
     Raises
     ------
@@ -312,7 +303,7 @@ def kernels(
     strict = flag("strict", strict)
     program = parse(module) if isinstance(module, str) else module
     stated = dict(turns or {})
-    walk = _Walk(program, SPACES[platform], strict, price or _bytes_and_flops, stated, calls)
+    walk = _Walk(program, SPACES[platform], strict, stated, calls)
     walk.windowed = windowed_products(program)
     walk.enter(program.entry, 1, {}, argument_names(program.entry))
     unused = stated.keys() - walk.used
@@ -348,7 +339,8 @@ def with_axes(row: Row, axes: Axes) -> Row:
     return replace(row, collective=replace(row.collective, axis=axis_of(row.collective, axes)))
 
 
-def _bytes_and_flops(rows: Sequence[Row]) -> float:
+def _cost(rows: Sequence[Row]) -> float:
+    """Return bytes of the main memory, and FLOPs at 200 a byte: what a branch costs."""
     return sum((r.bytes + (r.flops.matrix + r.flops.vector) / 200) * r.launches for r in rows)
 
 
@@ -359,7 +351,6 @@ class _Walk:
     program: Module
     spaces: Mapping[int, str]
     strict: bool
-    price: Callable[[Sequence[Row]], float]
     stated: Mapping[str, int] = field(default_factory=dict)
     calls: Sequence[PallasKernel] = ()
     loop: str = ""
@@ -503,23 +494,22 @@ class _Walk:
         for branch, operand in zip(branches, each.operands[1:], strict=True):
             self.rows = []
             self.enter(branch, times, {}, [labels.get(operand)])
-            flops = sum((r.flops.matrix + r.flops.vector) * r.launches for r in self.rows)
-            choices.append(((self.price(self.rows), flops), branch.name, self.rows))
-        _, name, rows = max(choices, key=lambda choice: choice[0])
+            choices.append((branch.name, self.rows))
+        name, rows = max(choices, key=lambda choice: _cost(choice[1]))
         self.rows = before + rows
         self.notes.append(
-            f"conditional {each.name}: the dearest of {len(choices)} branches counts ({name})"
+            f"conditional {each.name}: the most expensive of {len(choices)} branches, "
+            f"{name}, counts"
         )
 
     def _row(self, site: Site, times: int, read: tuple[str, ...], part: str | None = None) -> Row:
         each = site.instruction
-        uncounted = False
         try:
             flops = flops_of(site)
         except UnknownInstruction:
             if self.strict:
                 raise
-            uncounted, flops = True, Flops(unknown=(each.opcode,))
+            flops = Flops(unknown=(f"the opcode {each.opcode}",))
         moved = traffic_of(site, self.spaces, part)
         cost = declared(each)
         known = counted_as(site, self.calls)
@@ -540,26 +530,22 @@ class _Walk:
             written=moved.written,
             launches=times,
             cycles=cycles_of(each),
-            windows=window_config(each),
             tile_read=tile_read(site, self.spaces),
             padding=round(moved.padding),
             matrix_types=known.types if known is not None else matrix_types(site),
-            declared_bytes=int(cost["bytes_accessed"]) if cost else None,
-            declared_flops=float(cost.get("flops", 0)) if cost else None,
             overlaps=each.opcode.endswith("-start"),
-            uncounted=uncounted,
             collective=collective_of(site, times),
             loop=self.loop,
             most_bytes=_most(each, moved, cost, known),
             matmul=matmul_sides(site),
         )
-        self._note(site, row, moved, blocks=known is not None)
+        self._note(site, row, moved, cost or {})
         if known is not None:
-            self._note_kernel(row, known)
+            self._note_kernel(row, known, cost or {})
         return row
 
-    def _note_kernel(self, row: Row, known: PallasKernel) -> None:
-        """Add what isn't known of a Pallas kernel."""
+    def _note_kernel(self, row: Row, known: PallasKernel, cost: Mapping[str, float]) -> None:
+        """Add what isn't known of a Pallas kernel, and what its author declares otherwise."""
         for doubt in known.unsure:
             self.notes.append(f"{row.name}: {doubt}: counted by the dearest, or one turn")
         if known.machine != "tpu" and known.asked > 1.1 * known.bytes:
@@ -567,32 +553,28 @@ class _Walk:
                 f"{row.name}: its programs ask the caches for {known.asked:,.0f} bytes; the main "
                 f"memory moves at least {known.bytes:,.0f} of them, which count"
             )
+        products, claimed = row.flops.matrix, cost.get("flops", row.flops.matrix)
+        if abs(claimed - products) > 0.1 * products:
+            self.notes.append(
+                f"{row.name}: its author declares {claimed:.4g} FLOP, its products have "
+                f"{products:.4g} and all else {row.flops.vector:.4g}; the latter count"
+            )
 
-    def _note(self, site: Site, row: Row, moved: Traffic, blocks: bool) -> None:
+    def _note(self, site: Site, row: Row, moved: Traffic, cost: Mapping[str, float]) -> None:
         """Add what a reader should know of how a row was counted."""
-        stated = row.declared_bytes
+        stated = int(cost.get("bytes_accessed", moved.bytes))
         if row.most_bytes is not None:
             whose = "as its author declares" if row.most_bytes == stated else "if each step does"
             self.notes.append(
                 f"{row.name}: data choose its blocks, so its bytes are between {moved.bytes:,} "
                 f"(at least, which counts) and {row.most_bytes:,} ({whose})"
             )
-        elif stated is not None and abs(stated - moved.bytes) > 0.01 * moved.bytes:
-            counted = "its blocks move" if blocks else "its operands and results have"
+        elif abs(stated - moved.bytes) > 0.01 * moved.bytes:
             self.notes.append(
-                f"{row.name}: its author declares {stated:,} bytes, {counted} {moved.bytes:,}; the "
+                f"{row.name}: its author declares {stated:,} bytes, it moves {moved.bytes:,}; the "
                 "latter count"
             )
-        products, claimed = row.flops.matrix, row.declared_flops
-        if blocks and claimed is not None and abs(claimed - products) > 0.1 * products:
-            self.notes.append(
-                f"{row.name}: its author declares {claimed:.4g} FLOP, its products have "
-                f"{products:.4g} and all else {row.flops.vector:.4g}; the latter count"
-            )
-        if row.uncounted:
-            opcode = site.instruction.opcode
-            self.notes.append(f"{row.name}: opcode {opcode!r} is unknown; FLOPs uncounted")
-        for what in dict.fromkeys(row.flops.unknown if not row.uncounted else ()):
+        for what in row.flops.unknown:
             self.undeclared.setdefault(what, []).append(row.name)
         if any(is_complex(part) for part in site.parts()):
             self.notes.append("complex numbers: an operation on one counts as one FLOP")

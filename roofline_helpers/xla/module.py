@@ -204,20 +204,6 @@ class Shape:
         return f"{self.dtype}[{','.join(map(str, self.dims))}]"
 
 
-def is_tiled(text: str) -> bool | None:
-    """Return whether the layouts of a program are tiled, as those of TPUs alone are.
-
-    None where no layout says: a program without arrays.
-
-    Examples
-    --------
-    >>> is_tiled("bf16[8,128]{1,0:T(8,128)(2,1)}")
-    True
-    """
-    layouts = re.search(r"\[[\d,]*\]\{[\d,]*(:T\()?", text)
-    return None if layouts is None else ":T(" in text
-
-
 def read_shape(text: str, at: int = 0) -> tuple[Shape, int]:
     """Read the shape that starts at `at`; return it and where it ends.
 

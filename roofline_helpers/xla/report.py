@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-import json
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,31 +14,27 @@ from roofline_helpers import __version__, chips
 from roofline_helpers.common import records
 from roofline_helpers.common.checks import single
 from roofline_helpers.evidence.verdicts import assumed_floor
-from roofline_helpers.roofline import Roofline
-from roofline_helpers.roofline.model import bound_of
+from roofline_helpers.roofline.model import FLOOR, bound_of
 from roofline_helpers.xla import display
 from roofline_helpers.xla.changes import Changes, changes
 from roofline_helpers.xla.collectives import Collective, whole
-from roofline_helpers.xla.compiler import Memory
+from roofline_helpers.xla.compiler import MemoryStats
 from roofline_helpers.xla.kernel import (
     CompiledKernel,
     Exchange,
-    Group,
     Links,
     Timeline,
     exchanges_of,
     grouped,
-    main_dtype,
     timeline_of,
 )
 from roofline_helpers.xla.ledger import Row
 from roofline_helpers.xla.module import brief
 from roofline_helpers.xla.pallas import PallasKernel
-from roofline_helpers.xla.targets import NoCompiler, chip_of, clock_of
+from roofline_helpers.xla.targets import chip_of, clock_of
 
 if TYPE_CHECKING:
     import pandas
-    from matplotlib.axes import Axes
 
 
 # --- What a compiled program does in all: FLOPs, bytes and seconds, the sums of its kernels' -----
@@ -54,7 +49,8 @@ class Report:
     `requested_flops` what the function's products ask of all devices together. `xla` holds
     what `cost_analysis` said, unchanged. `origin` is "compiled" or "record"; it is not printed, so
     that a page shows the same values either way. `seconds` is how long compiling and analysing
-    took, `calls` are its Pallas kernels as traced, which a record doesn't keep.
+    took, `calls` are its Pallas kernels as traced, which a record doesn't keep. A brief record has
+    the version of this `package` that counted, and `totals` for people who read it.
 
     Examples
     --------
@@ -73,15 +69,17 @@ class Report:
     xla: Mapping[str, float]
     jax_version: str
     compiler: str
-    devices: int = 1
+    devices: records.Count = 1
     mesh: Mapping[str, int] = field(default_factory=dict)
     topology: str = ""
-    memory: Memory | None = None
+    memory: MemoryStats | None = None
     requested_flops: float | None = None
     origin: str = field(default="compiled", compare=False)
     seconds: float = field(default=0.0, compare=False)
     text: str = field(default="", compare=False, repr=False)
     calls: tuple[PallasKernel, ...] = field(default=(), compare=False, repr=False)
+    package: str = field(default="", compare=False, repr=False)
+    totals: Mapping[str, float] = field(default_factory=dict, compare=False, repr=False)
 
     @functools.cached_property
     def chip(self) -> chips.Chip | None:
@@ -92,10 +90,7 @@ class Report:
     @functools.cached_property
     def kernels(self) -> tuple[CompiledKernel, ...]:
         """The kernels in the order in which they run."""
-        alone = None
-        if len(self.rows) == 1 and self.xla_seconds is not None:
-            alone = self.xla_seconds * self.rows[0].launches
-        return tuple(CompiledKernel.of(row, self.chip, alone, self._links) for row in self.rows)
+        return tuple(CompiledKernel.of(row, self.chip, self._links) for row in self.rows)
 
     @functools.cached_property
     def _links(self) -> Links | None:
@@ -192,27 +187,36 @@ class Report:
     # -- seconds ---------------------------------------------------------------------------------
 
     @functools.cached_property
-    def _parts(self) -> dict[str, float]:
-        """Seconds by what bounds them – see `time_at_roof`."""
+    def _cases(self) -> tuple[tuple[float, str], ...]:
+        """Least seconds, and what most go to: by the roof, by `times_at_most`, with `floor`."""
+        if self.chip is None:
+            return ((0.0, ""),) * 3
+        alone = [kernel for kernel in self.kernels if not kernel.row.overlaps]
+        roof = [(kernel.roof_seconds or 0.0, kernel.limit or "") for kernel in alone]
+        most = [(kernel.most_seconds or 0.0, kernel.most_limit or "") for kernel in alone]
+        floors = [((self.floor or 0.0) * kernel.launches, FLOOR) for kernel in alone]
+        longer = [max(pair, key=lambda end: end[0]) for pair in zip(roof, floors, strict=True)]
+        return self._whole(roof), self._whole(most, more=True), self._whole(longer)
+
+    def _whole(self, ends: Sequence[tuple[float, str]], more: bool = False) -> tuple[float, str]:
+        """Return the seconds of all kernels, and what most of them go to.
+
+        Kernels run one after another; asynchronous copies and exchanges at the same time, as far as
+        HBM and links allow.
+        """
         parts = dict.fromkeys(("memory", "compute", "network", "latency"), 0.0)
-        for kernel in self._alone:
-            parts[bound_of(kernel.limit or "")] += kernel.roof_seconds or 0.0
+        for seconds, limit in ends:
+            parts[bound_of(limit)] += seconds
         waited = zip(self.kernels, self.timeline.exposed, strict=True)
         parts["network"] += sum(seconds for kernel, seconds in waited if kernel.row.overlaps)
-        return parts
-
-    @property
-    def _alone(self) -> list[CompiledKernel]:
-        """Return the kernels that run while no other does."""
-        return [each for each in self.kernels if not each.row.overlaps]
-
-    @property
-    def _streams(self) -> dict[str, float]:
-        """Seconds that each shared resource needs for the whole program."""
-        return {
-            "memory": sum(kernel.times.get("hbm", 0.0) for kernel in self.kernels),
-            "network": max(self.timeline.busy.values(), default=0.0),
-        }
+        times = [kernel.times_at_most if more else kernel.times for kernel in self.kernels]
+        memory = sum(each.get("hbm", 0.0) for each in times)
+        shared = {"memory": memory, "network": max(self.timeline.busy.values(), default=0.0)}
+        whole = sum(parts.values())
+        busiest = max(shared, key=lambda name: shared[name])
+        if shared[busiest] > whole:
+            return shared[busiest], busiest
+        return whole, max(parts, key=lambda name: parts[name])
 
     @property
     def time_at_roof(self) -> float | None:
@@ -221,9 +225,7 @@ class Report:
         Asynchronous copies and exchanges run at the same time, as far as HBM and links allow. None
         where the chip is not in the table.
         """
-        if self.chip is None:
-            return None
-        return max(sum(self._parts.values()), *self._streams.values())
+        return None if self.chip is None else self._cases[0][0]
 
     @property
     def time_at_most(self) -> float | None:
@@ -231,21 +233,7 @@ class Report:
 
         "Known" means published: see `targets.assumed_vector_peak`.
         """
-        if self.chip is None:
-            return None
-        parts, streams = self._at_most
-        return max(sum(parts.values()), *streams.values())
-
-    @property
-    def _at_most(self) -> tuple[dict[str, float], dict[str, float]]:
-        """Return `_parts` and `_streams` by `CompiledKernel.times_at_most`."""
-        parts, streams = dict(self._parts), dict(self._streams)
-        for kernel in self._alone:
-            parts[bound_of(kernel.limit or "")] -= kernel.roof_seconds or 0.0
-            parts[bound_of(kernel.most_limit or "")] += kernel.most_seconds or 0.0
-            if kernel.roof is not None:
-                streams["memory"] += (kernel.most_bytes - kernel.hbm_bytes) / kernel.roof.bandwidth
-        return parts, streams
+        return None if self.chip is None else self._cases[1][0]
 
     @property
     def floor(self) -> float | None:
@@ -257,20 +245,7 @@ class Report:
     @property
     def time_with_floor(self) -> float | None:
         """Seconds of all kernels, each launch and each turn of a loop no less than `floor`."""
-        if self.floor is None:
-            return None
-        return max(sum(self._with_floor.values()), *self._streams.values())
-
-    @property
-    def _with_floor(self) -> dict[str, float]:
-        """Return `_parts` with the kernels that are shorter than their floors as "latency"."""
-        parts = dict(self._parts)
-        for kernel in self._alone:
-            floor = (self.floor or 0.0) * kernel.launches
-            if floor > (kernel.roof_seconds or 0.0):
-                parts[bound_of(kernel.limit or "")] -= kernel.roof_seconds or 0.0
-                parts["latency"] += floor
-        return parts
+        return None if self.chip is None else self._cases[2][0]
 
     @property
     def bounds(self) -> tuple[str, ...]:
@@ -284,8 +259,7 @@ class Report:
         unknown = (kernel.roof_seconds or 0.0 for kernel in self.kernels if kernel.flops is None)
         if not whole or sum(unknown) > 0.1 * whole:
             return ()
-        ends = ((self._parts, self._streams), self._at_most, (self._with_floor, self._streams))
-        return tuple(dict.fromkeys(_busiest(*end) for end in ends))
+        return tuple(dict.fromkeys(bound for _, bound in self._cases))
 
     @property
     def bound(self) -> str | None:
@@ -323,7 +297,7 @@ class Report:
     @functools.cached_property
     def exchanges(self) -> tuple[Exchange, ...]:
         """Exchanges between devices, each once, with their least time and what of it shows."""
-        return exchanges_of(self.kernels, self._links)
+        return exchanges_of(self.kernels)
 
     # -- what XLA says ---------------------------------------------------------------------------
 
@@ -347,7 +321,7 @@ class Report:
         optimal = self.xla.get("optimal_seconds")
         return optimal if optimal is not None and optimal >= 0 else None
 
-    def groups(self, by: str = "scope") -> tuple[Group, ...]:
+    def groups(self, by: str = "scope") -> dict[str, list[CompiledKernel]]:
         """Return its kernels by what they have in common, those that take longest first.
 
         Parameters
@@ -383,57 +357,9 @@ class Report:
 
     # -- shown, drawn, kept ----------------------------------------------------------------------
 
-    def roofline(self, dtype: Any = None) -> Roofline:
-        """Return the roofline of the device, for its main data type unless one is given.
-
-        Raises
-        ------
-        NoCompiler
-            The device is not in the chip table.
-        """
-        if self.chip is None:
-            raise NoCompiler(f"{self.target} is not in the chip table: it has no roofline here")
-        return self.chip.roofline(self._main_dtype(self.chip) if dtype is None else dtype)
-
-    def _main_dtype(self, chip: chips.Chip) -> str:
-        """Return the type of the largest products, as far as the chip has a peak for it."""
-        busiest = max(self.kernels, key=lambda kernel: kernel.matrix_flops, default=None)
-        types = busiest.row.matrix_types if busiest is not None else ()
-        dtype = main_dtype(types) or "bf16"
-        known = {**chip.vector, **chip.matrix}
-        default_passes = dtype == "fp32" and chip.kind == "tpu"
-        if dtype not in known or (default_passes and "highest" not in types[0]):
-            return "bf16" if "bf16" in known else next(iter(chip.matrix))
-        return dtype
-
-    def table(self, by: str | None = None) -> pandas.DataFrame:
-        """Return one row a kernel, in the order in which they run; units in the column names.
-
-        Parameters
-        ----------
-        by : {"scope", "line", "role"}, optional
-            One row a group instead, as `groups` makes them.
-        """
-        return display.table(self) if by is None else display.group_table(self.groups(by))
-
-    def plot(self, ax: Axes | None = None, labels: int = 5) -> Axes:
-        """Draw every kernel on the chip's roofline, sized by its share of the time.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-            Where to draw.
-        labels : int
-            How many kernels get a name: those that take longest.
-
-        Raises
-        ------
-        NoCompiler
-            The device is not in the chip table.
-        BadValue
-            No kernel has both FLOPs and HBM bytes.
-        """
-        return display.plot(self, ax, labels)
+    def table(self) -> pandas.DataFrame:
+        """Return one row a kernel, in the order in which they run; units in the column names."""
+        return display.table(self)
 
     def __str__(self) -> str:
         return display.text(self)
@@ -462,20 +388,12 @@ class Report:
         BadRecord
             Not a record, or one of another version: the message says what is wrong.
         """
-        return cls(**loads_report(text))
-
-
-def _busiest(parts: Mapping[str, float], streams: Mapping[str, float]) -> str:
-    """Return what most time goes to: a shared resource, or what bounds the kernels."""
-    busiest = max(streams, key=lambda name: streams[name])
-    if streams[busiest] > sum(parts.values()):
-        return busiest
-    return max(parts, key=lambda name: parts[name])
+        return replace(records.loads(text, SCHEMA, cls), origin="record")
 
 
 # --- A report as the text of a record, and back --------------------------------------------------
 
-SCHEMA = "roofline_helpers.compiled/2"
+SCHEMA = "roofline_helpers.compiled/3"
 """What a record says of itself."""
 
 REFUSED = "roofline_helpers.refused/1"
@@ -488,86 +406,25 @@ by their axis."""
 LONGEST_PROGRAM = 8000
 """Characters of a program that a record keeps; of a longer one it keeps none."""
 
+_LEFT_OUT = {"origin", "seconds", "calls", "package", "totals"}
+"""Fields of a report that a whole record does without."""
 
-class Stored(msgspec.Struct):
-    """What a record holds: the fields of a `Report`, and the program without notes."""
-
-    schema: str
-    name: str
-    target: str
-    platform: str
-    devices: records.Count
-    arguments: tuple[str, ...]
-    jax_version: str
-    compiler: str
-    xla: dict[str, float]
-    notes: tuple[str, ...]
-    program: str
-    rows: tuple[Row, ...]
-    mesh: dict[str, int] = {}
-    topology: str = ""
-    memory: Memory | None = None
-    requested_flops: float | None = None
-    totals: dict[str, float] = {}  # for people who read it
-    package: str = ""  # the version of this package that counted, in brief records
-
-
-class Refusal(msgspec.Struct):
-    """What a record holds of a program that doesn't fit."""
-
-    schema: str
-    message: str
+_UNREAD: dict[str, Any] = {"operations": {}, "cycles": None, "tile_read": None, "padding": 0}
+"""Fields of a row that a brief record does without, and what they are then."""
 
 
 def dumps_report(report: Report, *, brief: bool = False) -> str:
-    """Return a report as the text of a record; briefly, what `changes` needs, a kernel a line."""
-    kept: dict[str, Any] = {
-        "schema": SCHEMA,
-        "name": report.name,
-        "target": report.target,
-        "platform": report.platform,
-        "devices": report.devices,
-        "arguments": list(report.arguments),
-        "jax_version": report.jax_version,
-        "compiler": report.compiler,
-        "xla": {} if brief else dict(sorted(report.xla.items())),
-        "notes": [] if brief else list(report.notes),
-        "program": "" if brief or len(report.program) > LONGEST_PROGRAM else report.program,
-        "mesh": dict(report.mesh),
-        "topology": report.topology,
-        "memory": None if report.memory is None else asdict(report.memory),
-        "requested_flops": report.requested_flops,
-    }
+    """Return a report as the text of a record; briefly, what `changes` needs."""
+    kept = {field.name: getattr(report, field.name) for field in fields(report)}
+    kept = {"schema": SCHEMA} | {key: kept[key] for key in kept if key not in _LEFT_OUT}
+    rows = [replace(row, **_UNREAD) for row in report.rows] if brief else report.rows
+    kept["rows"] = [_unusual(row) for row in rows]
+    kept["text"] = report.program if len(report.program) <= LONGEST_PROGRAM else ""
     if brief:
-        totals = {"hbm_bytes": report.hbm_bytes, "flops": report.flops}
-        kept["package"] = __version__
-        kept["totals"] = totals | {"seconds": float(f"{report.time_at_roof or 0:.4g}")}
-        kept["rows"] = [_brief(row) for row in report.rows]
-        return records.dumps(kept)
-    kept["rows"] = [_unusual(row) for row in report.rows]
-    return json.dumps(kept, indent=1, ensure_ascii=False) + "\n"
-
-
-_UNREAD: dict[str, Any] = {
-    "operations": {},
-    "cycles": None,
-    "windows": {},
-    "tile_read": None,
-    "padding": 0,
-    "declared_bytes": None,
-    "declared_flops": None,
-}
-"""Fields of a row that a brief record does without."""
-
-
-_USUAL = Row("", "")
-
-
-def _brief(row: Row) -> dict[str, Any]:
-    told = _unusual(replace(row, **_UNREAD))
-    if "flops" in told:
-        told["flops"] = {name: n for name, n in told["flops"].items() if n}
-    return told
+        seconds = float(f"{report.time_at_roof or 0:.4g}")
+        totals = {"hbm_bytes": report.hbm_bytes, "flops": report.flops, "seconds": seconds}
+        kept |= {"xla": {}, "notes": [], "text": "", "package": __version__, "totals": totals}
+    return records.dumps(msgspec.to_builtins(kept))
 
 
 def _unusual(row: Row) -> dict[str, Any]:
@@ -575,98 +432,37 @@ def _unusual(row: Row) -> dict[str, Any]:
     each = row.collective
     if each is not None and each.axis and sum(map(len, each.groups or ())) > LARGEST_GROUPS:
         row = replace(row, collective=replace(each, groups=None))
-    held = {field.name: getattr(row, field.name) for field in fields(row)}
-    return {
-        name: asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
-        for name, value in held.items()
-        if value != getattr(_USUAL, name)
-    }
+    usual = Row("", "")
+    values = {field.name: getattr(row, field.name) for field in fields(row)}
+    return {name: value for name, value in values.items() if value != getattr(usual, name)}
 
 
-def dumps_refusal(message: str) -> str:
-    """Return what the compiler said of a program that doesn't fit as the text of a record."""
-    return records.dumps({"schema": REFUSED, "message": message})
+def load_report(path: Any) -> Report:
+    """Return the report that a record's file holds; its `origin` is "record".
+
+    Raises
+    ------
+    BadRecord
+        Not a record, or one of another version: the message says what is wrong, and names the file.
+    """
+    return replace(records.load(path, SCHEMA, Report), origin="record")
+
+
+class Refusal(msgspec.Struct):
+    """What a record holds of a program that doesn't fit."""
+
+    message: str
 
 
 def load_refusal(path: Any) -> str:
-    """Return what the compiler said; raise as `load`."""
+    """Return what the compiler said of a program that doesn't fit; raise as `load_report`."""
     return records.load(path, REFUSED, Refusal).message
-
-
-def loads_report(text: str) -> dict[str, Any]:
-    """Return the fields of the report that the text of a record holds.
-
-    Raises
-    ------
-    BadRecord
-        Not a record, or one of another version: the message says what is wrong.
-    """
-    return _fields(records.loads(text, SCHEMA, Stored))
-
-
-def counted_by(text: str) -> str:
-    """Return the version of this package that made a brief record; "" where it doesn't say."""
-    return str(records.loads(text, SCHEMA).get("package", ""))
-
-
-def load_report(path: Any) -> dict[str, Any]:
-    """Return the fields of the report that a record's file holds.
-
-    Raises
-    ------
-    BadRecord
-        As in `loads`; the message names the file.
-    """
-    return _fields(records.load(path, SCHEMA, Stored))
-
-
-def _fields(stored: Stored) -> dict[str, Any]:
-    fields = msgspec.structs.asdict(stored)
-    del fields["schema"], fields["totals"], fields["package"]
-    fields["text"] = fields.pop("program")
-    return {**fields, "origin": "record"}
 
 
 # --- A compiled program at the ceilings that were reached, in the place of published ones --------
 
 
-@dataclass(frozen=True)
-class AtReached:
-    """Seconds of a program, one kernel after another, by what bounds each.
-
-    `compute` are kernels that FLOPs bound, `fed` products that bytes bound, `memory` other kernels
-    that bytes bound. `attention` are Pallas kernels, `network` what the program waits for exchanges
-    by its own schedule.
-
-    Examples
-    --------
-    >>> AtReached(compute=2e-3, attention=1e-3, memory=1e-3, network=0.0).seconds
-    0.004
-    """
-
-    compute: float
-    attention: float
-    memory: float
-    network: float
-    fed: float = 0.0
-
-    @property
-    def seconds(self) -> float:
-        """Seconds of all."""
-        return sum(self.waterfall().values())
-
-    def waterfall(self) -> Mapping[str, float]:
-        """Return what `seconds` is made of, in order."""
-        return {
-            "products": self.compute,
-            "products that wait for memory": self.fed,
-            "Pallas kernels": self.attention,
-            "passes over memory": self.memory,
-            "exchanges that wait": self.network,
-        }
-
-
-def at_reached(report: Report, *, filled: float = 1.0) -> AtReached:
+def at_reached(report: Report, *, filled: float = 1.0) -> dict[str, float]:
     """Return the time of a program for a TPU at reached ceilings, exchanges by its schedule.
 
     Parameters
@@ -677,6 +473,11 @@ def at_reached(report: Report, *, filled: float = 1.0) -> AtReached:
         Share of the matrix unit that products of Pallas kernels fill, which the program doesn't
         say.
 
+    Returns
+    -------
+    dict of str to float
+        Seconds, one kernel after another: by what bounds each.
+
     Raises
     ------
     BadType, BadValue
@@ -684,27 +485,29 @@ def at_reached(report: Report, *, filled: float = 1.0) -> AtReached:
     """
     share = single("filled", filled)
     links = Links(report.target, report.topology, report.mesh, report.devices)
-    kernels = [_reached(kernel, links) for kernel in report.kernels]
-    parts = dict.fromkeys(("compute", "fed", "memory", "network", "attention"), 0.0)
-    slowed = []
-    for kernel in kernels:
+    names = ("products", _FED, "Pallas kernels", "passes over memory", _WAITING)
+    parts, kernels = dict.fromkeys(names, 0.0), []
+    for kernel in (_reached(each, links) for each in report.kernels):
         if kernel.row.opcode == "custom-call" and kernel.bound == "compute" and kernel.roof:
             kernel = replace(kernel, roof=replace(kernel.roof, peak=kernel.roof.peak * share))
-        slowed.append(kernel)
+        kernels.append(kernel)
         if not kernel.row.overlaps and kernel.limit is not None:
             parts[_part(kernel)] += kernel.roof_seconds or 0.0
-    exposed = timeline_of(slowed).exposed
-    waited = zip(slowed, exposed, strict=True)
-    parts["network"] += sum(seconds for kernel, seconds in waited if kernel.row.overlaps)
-    return AtReached(**parts)
+    waited = zip(kernels, timeline_of(kernels).exposed, strict=True)
+    parts[_WAITING] += sum(seconds for kernel, seconds in waited if kernel.row.overlaps)
+    return parts
+
+
+_FED, _WAITING = "products that wait for memory", "exchanges that wait"
 
 
 def _part(kernel: CompiledKernel) -> str:
-    """Return the part of `AtReached` that a kernel's time belongs to."""
+    """Return the part of `at_reached` that a kernel's time belongs to."""
     if kernel.row.opcode == "custom-call":
-        return "attention"
-    bound = kernel.bound or "memory"
-    return "fed" if bound == "memory" and kernel.row.matrix_flops else bound
+        return "Pallas kernels"
+    if kernel.bound in ("compute", "network"):
+        return "products" if kernel.bound == "compute" else _WAITING
+    return _FED if kernel.row.matrix_flops else "passes over memory"
 
 
 def _reached(kernel: CompiledKernel, links: Links) -> CompiledKernel:

@@ -58,10 +58,6 @@ def test_the_device_that_is_here() -> None:
         assert (report.chip, report.time_at_roof, report.bound) == (None, None, None)
         assert any("CPU" in note for note in report.notes)
         assert "compiled for cpu" in str(report)
-        with pytest.raises(xla.NoCompiler, match="not in the chip table"):
-            report.roofline()
-        with pytest.raises(xla.NoCompiler, match="not in the chip table"):
-            report.plot()
 
 
 def test_bad_layouts_and_meshes() -> None:

@@ -31,8 +31,8 @@ def test_a_record_takes_the_compilers_place(
 ) -> None:
     needs("v6e")
     x = spec(256, 256)
-    with xla.recording(tmp_path):
-        live = xla.analyze(jnp.tanh, x, chip="v6e", record="tanh")
+    monkeypatch.setenv(xla.RECORD_TO, str(tmp_path))
+    live = xla.analyze(jnp.tanh, x, chip="v6e", record="tanh")
     assert [path.name for path in tmp_path.iterdir()] == ["tanh.v6e.json"]
     monkeypatch.setattr(analysis, "records_folder", lambda: tmp_path)
     assert list(xla.records()) == [("tanh", "v6e")]
@@ -62,7 +62,8 @@ def test_a_refusal_takes_the_compilers_place_too(
         raise DoesNotFit(message)
 
     monkeypatch.setattr(analysis, "report_of", refuse)
-    with xla.recording(tmp_path), pytest.raises(xla.DoesNotFit):
+    monkeypatch.setenv(xla.RECORD_TO, str(tmp_path))
+    with pytest.raises(xla.DoesNotFit):
         xla.analyze(jnp.tanh, spec(8), chip="v6e", record="big")
     assert [path.name for path in tmp_path.iterdir()] == ["big.v6e-refused.json"]
     assert xla.records() == {}

@@ -21,7 +21,6 @@ def test_three_times_of_a_product(chip: str) -> None:
         max(product.roof_seconds, report.hbm_bytes / float(device.memory["hbm"].bandwidth))
     )
     assert product.cycle_seconds >= 0.95 * product.times["matrix"]
-    assert product.xla_seconds is None  # two kernels: XLA's time is the program's
     assert report.xla_seconds > 0
     clock, how = report.clock
     assert 0.9e9 < clock < 2.5e9

@@ -9,16 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compiled_reports import jax, needs, spec
+from compiled_reports import needs, spec
 from compiled_ways import N
 
 from roofline_helpers import xla
 from roofline_helpers.common.checks import BadValue
-from roofline_helpers.xla import compiler
-from roofline_helpers.xla.analysis import checked
-from roofline_helpers.xla.compiler import DoesNotFit, main
+from roofline_helpers.xla.compiler import DoesNotFit
 from roofline_helpers.xla.targets import slice_of
-from tools import programs
 
 SCRIPT = Path(__file__).with_name("compiled_ways.py")
 
@@ -55,22 +52,6 @@ def test_a_way(name: str, came_out: dict[str, Any]) -> None:
     assert outcome["memory"] > 0
 
 
-def test_a_program_for_another_device_is_never_reported() -> None:
-    tpu, cpu = (
-        "HloModule m\nENTRY %main () -> f32[8] {\n  ROOT %x = f32[8]{0" + tile + "} iota()\n}"
-        for tile in (":T(128)", "")
-    )
-    assert (xla.is_tiled(tpu), xla.is_tiled(cpu), xla.is_tiled("HloModule m")) == (
-        True,
-        False,
-        None,
-    )
-    for text, platform in ((tpu, "cpu"), (cpu, "tpu")):
-        with pytest.raises(xla.CannotCompile, match="nothing is reported"):
-            checked(text, platform, "f")
-    checked(tpu, "tpu", "f")
-
-
 def test_names_of_slices() -> None:
     assert slice_of("v6e-8") == ("v6e", "2x4")
     assert slice_of("v5litepod-16") == ("v5e", "4x4")
@@ -102,31 +83,3 @@ def test_memory_of_a_program() -> None:
         assert report.memory.arguments == 2 * 2 * 1024**2
         assert report.memory.results == 2 * 1024**2
         assert report.memory.aliased == aliased
-
-
-@pytest.fixture
-def live(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compile, whatever programs are kept."""
-    monkeypatch.setattr(compiler, "compile_ahead", programs._ahead)
-
-
-# --- in a process apart ---------------------------------------------------------------------------
-
-
-@pytest.mark.weekly
-@pytest.mark.usefixtures("live")
-def test_a_process_apart_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    needs("v6e")
-    args = spec(512, 512), spec(512, 512)
-    inside = xla.analyze(jax.numpy.matmul, *args, chip="v6e")
-    monkeypatch.setattr(compiler, "LONG", 0)
-    assert xla.analyze(jax.numpy.matmul, *args, chip="v6e") == inside
-
-    def here(asked: Path, answer: Path, *_: Any) -> int:
-        main(str(asked), str(answer))
-        return 0
-
-    # what it is asked and answers is the same; that it is a process of its own is seen above
-    monkeypatch.setattr(compiler, "_run", here)
-    with pytest.raises(xla.DoesNotFit):
-        xla.analyze(lambda a: a * 2, spec(2**34), chip="v6e")

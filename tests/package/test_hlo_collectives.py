@@ -5,6 +5,7 @@ from __future__ import annotations
 from hlo_programs import ADD, one, program
 
 from roofline_helpers import xla
+from roofline_helpers.xla.ledger import with_axes
 
 
 def exchange(line: str, *others: str) -> xla.Collective:
@@ -49,10 +50,8 @@ def test_axes_of_a_mesh_are_named_by_the_groups_that_they_make() -> None:
         groups: xla.Row("y", "all-reduce", collective=exchange(line.replace("GROUPS", groups)))
         for groups in named
     }
-    assert {
-        groups: xla.with_axes(row, axes).collective.axis for groups, row in rows.items()
-    } == named
-    assert xla.with_axes(xla.Row("y", "add"), axes).collective is None
+    assert {groups: with_axes(row, axes).collective.axis for groups, row in rows.items()} == named
+    assert with_axes(xla.Row("y", "add"), axes).collective is None
     assert xla.axes_of_mesh({}) == {}
 
 

@@ -88,4 +88,4 @@ def test_the_dearest_branch_counts() -> None:
     )
     ledger = xla.kernels(text, strict=True)
     assert [row.name for row in ledger.rows] == ["dear_y"]
-    assert ledger.notes == ("conditional c: the dearest of 2 branches counts (dear)",)
+    assert ledger.notes == ("conditional c: the most expensive of 2 branches, dear, counts",)

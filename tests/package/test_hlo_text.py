@@ -8,6 +8,7 @@ import pytest
 from hlo_programs import program, shape
 
 from roofline_helpers import xla
+from roofline_helpers.xla.module import UnreadableProgram, brief
 
 
 def test_a_shape_has_type_size_memory_and_tiles() -> None:
@@ -43,7 +44,7 @@ def test_bytes_of_a_shape() -> None:
 
 @pytest.mark.parametrize("text", ["", "hello", "HloModule empty\n", None, 3])
 def test_text_that_is_no_program_is_refused(text: Any) -> None:
-    with pytest.raises(xla.UnreadableProgram, match="HLO"):
+    with pytest.raises(UnreadableProgram, match="HLO"):
         xla.parse(text)
 
 
@@ -65,7 +66,7 @@ def test_a_line_that_is_broken_inside_brackets_is_one_instruction() -> None:
         ("y", 0, 8),
     ]
     assert ledger.rows[0].op_name == "jit(f)/pallas_call"
-    short = xla.brief(program(BROKEN))
+    short = brief(program(BROKEN))
     assert short.splitlines() == [
         "ENTRY %main () -> f32[] {",
         "  %x = f32[8]{0} parameter(0)",
@@ -73,4 +74,4 @@ def test_a_line_that_is_broken_inside_brackets_is_one_instruction() -> None:
         "  ROOT %y = f32[8]{0} tanh(%k)",
         "}",
     ]
-    assert xla.brief(short) == short
+    assert brief(short) == short

@@ -7,12 +7,11 @@ from hlo_programs import BF16, fixture, one, program
 from roofline_helpers import xla
 
 
-def test_cycles_and_windows_are_read() -> None:
+def test_cycles_are_read() -> None:
     rows = xla.kernels(fixture("matmul-square.v6e.jax-0.10.2"), strict=True).rows
     (product,) = [row for row in rows if row.matrix_types]
     assert product.matrix_types == ("bf16",)
     assert product.cycles > 1024**3 * 2 / (2 * 4 * 256**2)  # not faster than four 256² units
-    assert len(product.windows["iteration_bounds"]) == 3
 
 
 def tiled(iteration: str, windows: tuple[str, str, str], k: int = 2048) -> xla.Row:

@@ -49,7 +49,7 @@ def test_a_tpu_runs_the_chain_in_one_kernel(chip: str) -> None:
     report = xla.analyze(chain, x, vector, vector, x, x, chip=chip)
     job = rh.fuse(*rh.work.fusion_chain(rows, columns, "bf16"))
     assert report.hbm_bytes == pytest.approx(job.bytes, rel=0.001)
-    declared = sum(row.declared_flops or 0 for row in report.rows)
+    declared = sum((call.declared or {})["flops"] for call in report.calls)
     assert declared == pytest.approx(job.flops, rel=0.001)
     # counted in the kernel's own body, which also scales what dropout keeps
     assert job.flops <= report.flops <= 1.06 * job.flops

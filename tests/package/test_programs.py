@@ -14,7 +14,7 @@ from roofline_helpers import xla
 from roofline_helpers.xla import compiler
 from tools import programs
 
-Asked = tuple[Any, Any, Any]  # what `compiling.ahead` is asked: lowered, devices, target
+Asked = tuple[Any]  # what `compiler.compile_ahead` is asked
 # Who called the function: another one in each test
 STACKS = re.compile(
     r"^(?:FileNames|FunctionNames|FileLocations|StackFrames)\n(?:\d+ .*\n)*\n?"
@@ -44,8 +44,7 @@ def asked(fn: Callable[..., Any], *args: Any, chip: str = "v6e") -> Asked:
 
 
 def found_by(each: Asked) -> str:
-    lowered, _, target = each
-    return programs.key_of(lowered.module, target)
+    return programs.key_of(*each)
 
 
 @per_chip

@@ -167,10 +167,11 @@ def test_a_program_does_what_its_recipe_asks_for(one: PublishedStep) -> None:
     assert fits or (one.recipe or {}).get("offload")
     # attention's backward pass works its scores out again, which recomputation doesn't count
     assert 1.0 <= program.flops * members / one.reached.flops < 1.3
-    assert one.published.bound < one.compiled.seconds
-    assert sum(one.compiled.waterfall().values()) == pytest.approx(one.compiled.seconds)
-    assert (one.compiled.fed > 0) == (one.chip == "v6e")  # a v7x has the bytes for its products
-    assert one.compiled.seconds > (program.time_at_roof or 0)
-    assert one.reached.seconds < one.compiled.seconds  # what is done besides
-    assert abs(one.compiled.seconds / one.seconds - 1) < published.LARGE
+    seconds = sum(one.compiled.values())
+    assert one.published.bound < seconds
+    # a v7x has the bytes for its products
+    assert (one.compiled["products that wait for memory"] > 0) == (one.chip == "v6e")
+    assert seconds > (program.time_at_roof or 0)
+    assert one.reached.seconds < seconds  # what is done besides
+    assert abs(seconds / one.seconds - 1) < published.LARGE
     assert program.notes[-1].startswith("compiling took ")

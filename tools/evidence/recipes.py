@@ -33,7 +33,7 @@ from roofline_helpers.common import records
 from roofline_helpers.models import Decoder
 from roofline_helpers.published import PublishedStep
 from roofline_helpers.xla import DoesNotFit, Report
-from roofline_helpers.xla.analysis import write_refusal
+from roofline_helpers.xla.analysis import refusal_recorded
 from tools import books
 from tools.notebooks.records import KEPT
 
@@ -209,17 +209,11 @@ def brief(report: Report) -> str:
 def keep(one: PublishedStep) -> None:
     """Compile a row's step, and write its record, or what the compiler said."""
     fn, arguments = program(one)
+    options = {"chip": one.chip, "topology": one.shape, "donate_argnums": 0, "name": "step"}
     try:
-        report = xla.analyze(
-            fn,
-            *arguments,
-            chip=one.chip,
-            topology=one.shape,
-            donate_argnums=0,
-            name="step",
-        )
+        with refusal_recorded(one.record, one.chip, KEPT):
+            report = xla.analyze(fn, *arguments, **options)
     except DoesNotFit as error:
-        write_refusal(error, one.record, one.chip, KEPT)
         print(f"{one.key}: {error}")
         return
     records.write(KEPT / f"{one.record}.{one.chip}.json", brief(report))
