@@ -553,7 +553,7 @@ class _Walk:
                 f"{row.name}: its programs ask the caches for {known.asked:,.0f} bytes; the main "
                 f"memory moves at least {known.bytes:,.0f} of them, which count"
             )
-        products, claimed = row.flops.matrix, cost.get("flops", row.flops.matrix)
+        products, claimed = row.flops.matrix, float(cost.get("flops", row.flops.matrix))
         if abs(claimed - products) > 0.1 * products:
             self.notes.append(
                 f"{row.name}: its author declares {claimed:.4g} FLOP, its products have "

@@ -400,10 +400,9 @@ def without_objects(fn: Any, arguments: Arguments, jit: Mapping[str, Any]) -> tu
     """
     import jax
 
-    foreign = _jits_objects(fn)
-    if hasattr(fn, "lower") and not foreign:
+    if hasattr(fn, "lower") and not _jits_objects(fn):
         return fn, arguments
-    numbers = True
+    foreign, numbers = _jits_objects(fn), True
     if foreign:
         numbers = not hasattr(fn, "donate_first")  # Equinox holds numbers fixed
         jit = {**jit, **_donated_by_equinox(fn, arguments)}
@@ -421,15 +420,11 @@ def without_objects(fn: Any, arguments: Arguments, jit: Mapping[str, Any]) -> tu
             else value
             for option, value in jit.items()
         }
-    apart = _Apart(arguments, jit, numbers)
-    if not (foreign or apart.fixed or apart.objects):
+    leaves = jax.tree.leaves((arguments.positional, dict(arguments.named)), is_leaf=is_object)
+    plain = (is_array(leaf) or isinstance(leaf, _NUMBERS) for leaf in leaves)
+    if not foreign and not any(map(is_object, leaves)) and all(plain):
         return jax.jit(fn, **jit), arguments
-
-    @functools.wraps(fn)
-    def merged(*args: Any, **kwargs: Any) -> Any:
-        return apart.called(fn, args, kwargs)
-
-    return jax.jit(merged, **jit), apart.free
+    return _apart(fn, arguments, jit, numbers)
 
 
 def _donated_by_equinox(fn: Any, arguments: Arguments) -> dict[str, Any]:
@@ -439,97 +434,94 @@ def _donated_by_equinox(fn: Any, arguments: Arguments) -> dict[str, Any]:
     return {"donate_argnums": places, "donate_argnames": names} if first or rest else {}
 
 
-class _Apart:
-    """Arguments in two parts: arrays, and what is held fixed. An NNX object's arrays are a state.
+_NUMBERS = (bool, int, float, complex)
 
-    `free` are the arguments that JAX can trace, `objects` the NNX objects in all of them, `fixed`
-    says whether anything else was left out.
+
+def _apart(
+    fn: Any, arguments: Arguments, jit: Mapping[str, Any], numbers: bool
+) -> tuple[Any, Arguments]:
+    """Return a function that takes and returns arrays alone, and those arrays.
+
+    An NNX object's arrays are a state; what the function changes in them is a result. Everything
+    else, static arguments too, is held fixed.
     """
+    import jax
 
-    def __init__(self, arguments: Arguments, jit: Mapping[str, Any], numbers: bool) -> None:
-        import jax
+    static, names = _positions(jit, "static_argnums"), jit.get("static_argnames", ())
+    names = {names} if isinstance(names, str) else set(names)
 
-        names = jit.get("static_argnames", ())
-        self.static = _positions(jit, "static_argnums")
-        self.names = {names} if isinstance(names, str) else set(names)
-        self.numbers = numbers
-        everything = self._free(arguments.positional, arguments.named)
-        self.leaves, self.tree = jax.tree.flatten(everything, is_leaf=is_object)
-        self.objects = tuple(leaf for leaf in self.leaves if is_object(leaf))
-        self.fixed = not all(is_object(leaf) or self._traceable(leaf) for leaf in self.leaves)
-        self.free = arguments
-        if not (self.objects or self.fixed):
-            return
-        states = self._states()
-        traced = [
-            next(states) if is_object(leaf) else leaf if self._traceable(leaf) else None
-            for leaf in self.leaves
-        ]
-        positional, kept = jax.tree.unflatten(self.tree, traced)
-        self.free = self._whole(positional, kept, arguments.positional, arguments.named)
+    def traced(leaf: Any) -> bool:
+        return is_object(leaf) or is_array(leaf) or (numbers and isinstance(leaf, _NUMBERS))
 
-    def _traceable(self, leaf: Any) -> bool:
-        return is_array(leaf) or (self.numbers and isinstance(leaf, bool | int | float | complex))
+    def marked(tree: Any, fixed: bool) -> Any:
+        return jax.tree.map(lambda leaf: not fixed and traced(leaf), tree, is_leaf=is_object)
 
-    def _free(self, positional: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        """Return the arguments without the static ones."""
-        args = tuple(None if i in self.static else each for i, each in enumerate(positional))
-        return args, {key: value for key, value in named.items() if key not in self.names}
+    everything = arguments.positional, dict(arguments.named)
+    leaves, tree = jax.tree.flatten(everything, is_leaf=is_object)
+    kept = [marked(each, place in static) for place, each in enumerate(arguments.positional)]
+    named = {key: marked(each, key in names) for key, each in arguments.named.items()}
+    is_traced = jax.tree.leaves((kept, named))
+    objects = tuple(leaf for leaf in leaves if is_object(leaf))
+    graph, states = _split(objects)
+    waiting = iter(states)
+    free = [
+        next(waiting) if is_object(leaf) else leaf if traces else None
+        for leaf, traces in zip(leaves, is_traced, strict=True)
+    ]
 
-    def _whole(self, args: Any, kept: Any, positional: Any, named: Any) -> Arguments:
-        """Return arguments with the static ones of others in their places."""
-        again = (positional[i] if i in self.static else each for i, each in enumerate(args))
-        return Arguments(tuple(again), {key: kept.get(key, named[key]) for key in named})
-
-    def _states(self) -> Iterator[Any]:
-        """Yield the arrays of each NNX object; those that two share are the first one's."""
-        if self.objects:
-            from flax import nnx
-
-            self.graph: Any
-            self.graph, state = nnx.split(self.objects)
-            pure: dict[Any, Any] = nnx.to_pure_dict(state)
-            yield from (pure.get(place, {}) for place in range(len(self.objects)))
-
-    def called(self, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Call a function with traced arguments; return its arrays, and those that it changed."""
-        import jax
-
-        given = self.tree.flatten_up_to(self._free(args, kwargs))
-        objects: Sequence[Any] = ()
-        if self.objects:
-            from flax import nnx
-
-            places = [n for n, leaf in enumerate(self.leaves) if is_object(leaf)]
-            state = {number: given[n] for number, n in enumerate(places) if given[n]}
-            objects = nnx.merge(self.graph, state)
-        before = {id(leaf) for leaf in jax.tree.leaves(given)}
-        waiting = iter(objects)
+    @functools.wraps(fn)
+    def merged(*args: Any, **kwargs: Any) -> Any:
+        given = tree.flatten_up_to((args, kwargs))
+        states = [new for old, new in zip(leaves, given, strict=True) if is_object(old)]
+        merged_objects = _merged(graph, states)
+        waiting = iter(merged_objects)
         whole = [
-            next(waiting) if is_object(leaf) else new if self._traceable(leaf) else leaf
-            for leaf, new in zip(self.leaves, given, strict=True)
+            next(waiting) if is_object(old) else new if traces else old
+            for old, new, traces in zip(leaves, given, is_traced, strict=True)
         ]
-        positional, kept = jax.tree.unflatten(self.tree, whole)
-        call = self._whole(positional, kept, args, kwargs)
-        out = self._arrays(fn(*call.positional, **call.named))
-        after = jax.tree.leaves(self._arrays(list(objects)))
+        args, kwargs = tree.unflatten(whole)
+        out = _arrays(fn(*args, **kwargs))
+        before = {id(leaf) for leaf in jax.tree.leaves(given)}
+        after = jax.tree.leaves(_arrays(merged_objects))
         changed = [leaf for leaf in after if id(leaf) not in before]
         return (out, changed) if changed else out
 
-    def _arrays(self, tree: Any) -> Any:
-        """Return a tree with its arrays and numbers only; of an NNX object, its state."""
-        import jax
+    plain = {option: value for option, value in jit.items() if not option.startswith("static")}
+    return jax.jit(merged, **plain), Arguments(*tree.unflatten(free))
 
-        def kept(leaf: Any) -> Any:
-            if is_object(leaf):
-                from flax import nnx
 
-                return nnx.to_pure_dict(nnx.state(leaf))
-            return (
-                leaf if is_array(leaf) or isinstance(leaf, bool | int | float | complex) else None
-            )
+def _split(objects: tuple[Any, ...]) -> tuple[Any, list[Any]]:
+    """Return how NNX objects belong together, and the arrays of each: what two share, once."""
+    if not objects:
+        return None, []
+    from flax import nnx
 
-        return jax.tree.map(kept, tree, is_leaf=is_object)
+    graph, state = nnx.split(objects)
+    pure: dict[Any, Any] = nnx.to_pure_dict(state)
+    return graph, [pure.get(place, {}) for place in range(len(objects))]
+
+
+def _merged(graph: Any, states: Sequence[Any]) -> list[Any]:
+    """Return the NNX objects that have these arrays."""
+    if not states:
+        return []
+    from flax import nnx
+
+    return list(nnx.merge(graph, {place: each for place, each in enumerate(states) if each}))
+
+
+def _arrays(tree: Any) -> Any:
+    """Return a tree with its arrays and numbers only; of an NNX object, its state."""
+    import jax
+
+    def kept(leaf: Any) -> Any:
+        if is_object(leaf):
+            from flax import nnx
+
+            return nnx.to_pure_dict(nnx.state(leaf))
+        return leaf if is_array(leaf) or isinstance(leaf, _NUMBERS) else None
+
+    return jax.tree.map(kept, tree, is_leaf=is_object)
 
 
 def _positions(jit: Mapping[str, Any], option: str) -> set[int]:

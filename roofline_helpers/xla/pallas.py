@@ -18,13 +18,6 @@ if TYPE_CHECKING:
 
 # --- A Pallas kernel as its block specs tell it: operand by operand, what is fetched and how often
 
-MACHINES = {
-    "tpu": "TPU: a block is fetched when its index changes",
-    "triton": "GPU by Triton: each program loads what its body reads",
-    "mosaic_gpu": "GPU by Mosaic: each program copies its blocks, or what its body copies",
-}
-"""Who moves the blocks, by the backend that Pallas compiles with."""
-
 
 @dataclass(frozen=True)
 class Operand:
@@ -82,8 +75,9 @@ class PallasKernel(Facts):
     ----------
     name : str
         As its author called it.
-    machine : str
-        Who moves its blocks: one of `MACHINES`.
+    machine : {"tpu", "triton", "mosaic_gpu"}
+        Who moves its blocks. A TPU fetches a block when its index changes; on a GPU each program
+        loads what its body reads (Triton), or copies its blocks (Mosaic).
     grid : tuple of int
         Steps along each axis, the last one fastest.
     operands : tuple of Operand
@@ -130,10 +124,9 @@ class PallasKernel(Facts):
         return self.matrix_flops + self.vector_flops
 
     def _crossing(self, results: bool) -> tuple[float, ...]:
+        cached = self.machine != "tpu"
         each = [one for one in self.operands if one.result == results]
-        if self.machine == "tpu":
-            return tuple(one.moved for one in each)
-        return tuple(min(one.moved, one.size) for one in each)
+        return tuple(min(one.moved, one.size) if cached else one.moved for one in each)
 
     @property
     def reads(self) -> tuple[float, ...]:
@@ -312,12 +305,8 @@ def _by_blocks(each: Any, values: Sequence[Any], platform: str) -> PallasKernel 
     body = each.params["jaxpr"]
     walk = Body(tuple(grid), steps, loads={"triton": "", "mosaic_gpu": "gmem"}.get(machine))
     walk.run(body, dict(zip(body.invars, prefetched, strict=False)), np.ones(steps.shape[1]))
-    operands = [
-        Operand(
-            _name(body, at), _dims(aval), str(aval.dtype), _size(aval), None, 0, _size(aval), False
-        )
-        for at, aval in enumerate(var.aval for var in each.invars[:first])
-    ]
+    inputs = [var.aval for var in each.invars[:first]]
+    operands = [_operand(body, at, aval, _size(aval)) for at, aval in enumerate(inputs)]
     alone = _programs(each, machine, steps)
     refs = body.invars[first:]
     for place, (block, ref) in enumerate(zip(mapping.block_mappings, refs, strict=False)):
@@ -325,21 +314,10 @@ def _by_blocks(each: Any, values: Sequence[Any], platform: str) -> PallasKernel 
         stays = space_of(ref.aval) in ("any", "hbm", "gmem")  # the kernel copies itself
         if not stays and machine != "triton":
             fetches, moved, most = _fetched(block, steps, prefetched, walk, alone)
-        array = _array(block)
-        own = sum(walk.moved.get(ref, (0.0, 0.0)))
-        operands.append(
-            Operand(
-                _name(body, first + place),
-                _dims(array),
-                str(array.dtype),
-                _size(array),
-                None if stays else tuple(map(_length, block.block_shape)),
-                fetches,
-                moved + own,
-                place >= mapping.num_inputs,
-                most,
-            )
-        )
+        moved += sum(walk.moved.get(ref, (0.0, 0.0)))
+        result, lengths = place >= mapping.num_inputs, None if stays else _lengths(block)
+        at = first + place
+        operands.append(_operand(body, at, _array(block), moved, result, lengths, fetches, most))
     vmem = _vmem(mapping, refs) if machine == "tpu" else 0.0
     return _kernel(each, machine, tuple(grid), operands, walk, vmem)
 
@@ -358,29 +336,15 @@ def _by_declaration(each: Any, mapping: Any, platform: str) -> PallasKernel | No
     walk = Body(once, _steps(once))
     walk.run(body, {}, np.ones(1))
     bounds, first = mapping.num_dynamic_grid_bounds, mapping.num_index_operands
-    operands = []
-    for place, var in enumerate(each.invars[bounds : bounds + first]):
-        size = _size(var.aval)
-        whole = _dims(var.aval), str(var.aval.dtype), size, None, 0, size, False
-        operands.append(Operand(_name(body, place), *whole))
+    inputs = [var.aval for var in each.invars[bounds : bounds + first]]
+    operands = [_operand(body, at, aval, _size(aval)) for at, aval in enumerate(inputs)]
     for place, block in enumerate(mapping.block_mappings):
-        array, size = _array(block), _size(_array(block))
-        chosen = _chosen(block, len(grid))
-        least = size / math.prod(n for n, one in zip(array.shape, chosen, strict=True) if one)
-        lengths = tuple(map(_length, block.block_shape))
-        operands.append(
-            Operand(
-                _name(body, first + place),
-                _dims(array),
-                str(array.dtype),
-                size,
-                lengths,
-                0,
-                least,
-                place >= mapping.num_inputs,
-                size,
-            )
+        array, chosen = _array(block), _chosen(block, len(grid))
+        least = _size(array) / math.prod(
+            n for n, one in zip(array.shape, chosen, strict=True) if one
         )
+        result, lengths, most = place >= mapping.num_inputs, _lengths(block), _size(array)
+        operands.append(_operand(body, first + place, array, least, result, lengths, 0, most))
     walk.matrix, walk.vector, walk.transcendentals = float(cost.flops), 0.0, 0.0
     walk.unsure.clear()
     return _kernel(each, _machine(each, platform), grid, operands, walk, 0.0)
@@ -388,18 +352,21 @@ def _by_declaration(each: Any, mapping: Any, platform: str) -> PallasKernel | No
 
 def _chosen(block: Any, axes: int) -> list[bool]:
     """Return along which axes of its array data choose a block of which there is one at a time."""
+    indices = _indices(block, (1,) * axes, np.zeros((axes, 1)), ())
+    return [
+        index is None and not hasattr(size, "block_size") and not isinstance(size, int)
+        for index, size in zip(indices, block.block_shape, strict=True)
+    ]
+
+
+def _indices(block: Any, grid: tuple[int, ...], steps: Any, prefetched: Sequence[Any]) -> list[Any]:
+    """Return the index of a block along each axis, at all steps; None where data choose it."""
     closed = block.index_map_jaxpr
     inner = closed.jaxpr
     known = dict(zip(inner.constvars, map(small, closed.consts), strict=False))
-    known |= {var: np.zeros(1) for var in inner.invars[:axes]}
-    once = (1,) * axes
-    Body(once, _steps(once)).run(inner, known, np.ones(1))
-    single = [
-        not hasattr(size, "block_size") and not isinstance(size, int) for size in block.block_shape
-    ]
-    return [
-        one and value_of(var, known) is None for one, var in zip(single, inner.outvars, strict=True)
-    ]
+    known |= dict(zip(inner.invars, [*steps, *prefetched], strict=False))
+    Body(grid, steps).run(inner, known, np.ones(steps.shape[1]))
+    return [value_of(var, known) for var in inner.outvars]
 
 
 def _by_program(each: Any, values: Sequence[Any], platform: str) -> PallasKernel | None:
@@ -416,12 +383,10 @@ def _by_program(each: Any, values: Sequence[Any], platform: str) -> PallasKernel
     walk = Body(grid, steps, axes, "gmem")
     walk.run(body, dict(zip(body.invars, values, strict=False)), np.ones(steps.shape[1]))
     count = len(each.invars)
-    operands = []
-    for place, ref in enumerate(body.invars[: count + len(each.outvars)]):
-        moved, aval = sum(walk.moved.get(ref, (0.0, 0.0))), ref.aval
-        shape, dtype = _dims(aval), str(aval.dtype)
-        name = _name(body, place)
-        operands.append(Operand(name, shape, dtype, _size(aval), None, 0, moved, place >= count))
+    operands = [
+        _operand(body, at, ref.aval, sum(walk.moved.get(ref, (0.0, 0.0))), at >= count)
+        for at, ref in enumerate(body.invars[: count + len(each.outvars)])
+    ]
     return _kernel(each, "mosaic_gpu", grid, operands, walk, 0.0)
 
 
@@ -484,10 +449,6 @@ def _programs(each: Any, machine: str, steps: Any) -> Any:
     return begins
 
 
-def _dims(aval: Any) -> tuple[int, ...]:
-    return tuple(int(n) for n in aval.shape)
-
-
 def _size(aval: Any) -> float:
     """Return the bytes of an array, or of what a reference points to."""
     inner = getattr(aval, "inner_aval", aval)
@@ -499,11 +460,27 @@ def _array(block: Any) -> Any:
     return getattr(block, "array_aval", None) or block.array_shape_dtype
 
 
-def _name(body: Any, place: int) -> str:
-    """Return what the kernel's author calls an argument of a body, by its place if by no name."""
+def _operand(
+    body: Any,
+    at: int,
+    aval: Any,
+    moved: float,
+    result: bool = False,
+    block: tuple[int, ...] | None = None,
+    fetches: int = 0,
+    most: float | None = None,
+) -> Operand:
+    """Return an argument of a body: as its author calls it, by its place if by no name."""
     names = getattr(getattr(body, "debug_info", None), "arg_names", None) or ()
-    name = str(names[place]) if place < len(names) else ""
-    return name if name.isidentifier() else f"operand {place + 1}"
+    name = str(names[at]) if at < len(names) else ""
+    name = name if name.isidentifier() else f"operand {at + 1}"
+    shape, dtype, size = tuple(int(n) for n in aval.shape), str(aval.dtype), _size(aval)
+    return Operand(name, shape, dtype, size, block, fetches, moved, result, most)
+
+
+def _lengths(block: Any) -> tuple[int, ...]:
+    """Return the shape of a block."""
+    return tuple(map(_length, block.block_shape))
 
 
 def _length(size: Any) -> int:
@@ -529,21 +506,13 @@ def _fetched(
 
     Where data choose the blocks, the least bytes and the most.
     """
-    closed = block.index_map_jaxpr
-    inner = closed.jaxpr
-    known = dict(zip(inner.constvars, map(small, closed.consts), strict=False))
-    known |= dict(zip(inner.invars, [*steps, *prefetched], strict=False))
-    Body(walk.grid, steps).run(inner, known, np.ones(steps.shape[1]))
-    indices = []
-    for var in inner.outvars:
-        value = value_of(var, known)
-        if value is None:
-            walk.unsure.add("blocks chosen by data")
-            once = math.prod(map(_length, block.block_shape)) * item_bytes(_array(block).dtype)
-            most = float(steps.shape[1]) * once
-            return steps.shape[1], min(most, _size(_array(block))), most
-        indices.append(np.broadcast_to(value, steps.shape[1:]))
-    places = np.stack(indices) if indices else np.zeros((1, steps.shape[1]))
+    indices = _indices(block, walk.grid, steps, prefetched)
+    if any(index is None for index in indices):
+        walk.unsure.add("blocks chosen by data")
+        most = float(steps.shape[1]) * math.prod(_lengths(block)) * item_bytes(_array(block).dtype)
+        return steps.shape[1], min(most, _size(_array(block))), most
+    everywhere = [np.broadcast_to(index, steps.shape[1:]) for index in indices]
+    places = np.stack(everywhere) if everywhere else np.zeros((1, steps.shape[1]))
     new = begins.copy()
     new[1:] |= (places[:, 1:] != places[:, :-1]).any(axis=0)
     return int(new.sum()), _clipped(block, places[:, new]), None

@@ -52,5 +52,5 @@ def without_example(names: Iterator[tuple[str, Any]]) -> list[str]:
 
 def test_every_name_of_the_reference_has_an_example() -> None:
     names = dict(documented())
-    assert len(names) > 260, "the pages are read"
+    assert len(names) > 100, "the pages are read"
     assert without_example(iter(names.items())) == []
