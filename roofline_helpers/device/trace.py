@@ -136,16 +136,18 @@ def read_trace(path: str | os.PathLike[str]) -> Trace:
     if devices:
         platform = "tpu" if any("TPU" in name for name in devices) else "gpu"
     else:
-        devices = _by_ordinal(thunks.ended())
+        for event in thunks.ended():  # several devices share the host's plane
+            devices.setdefault(f"/device:CPU:{event.line.partition('|')[0]}", []).append(event)
     if not devices:
         raise CannotProfile(
             f"{file}: the trace has no event of a device. Trace a program that runs, on a device "
             "that JAX's profiler knows (CPU, NVIDIA GPU, TPU)"
         )
-    ordered = {name: sorted(events, key=_begins) for name, events in devices.items()}
+    for events in devices.values():
+        events.sort(key=lambda event: (event.start, -event.end))
     runs.sort(key=lambda run: run.start)
     own = [run for run in runs if run.name == RUN]
-    trace = Trace(platform, ordered, own or runs, host, file, file.read_bytes())
+    trace = Trace(platform, devices, own or runs, host, file, file.read_bytes())
     return replace(trace, facts=facts.get(trace.device, {}))
 
 
@@ -214,21 +216,13 @@ def find_trace(path: str | os.PathLike[str]) -> Path:
 
 
 def _opened(file: Path) -> Any:
-    try:
-        from jax.profiler import ProfileData
-    except ImportError:
-        raise CannotProfile(
-            "reading a trace needs jax.profiler.ProfileData: JAX 0.7 or newer (pip install -U jax)"
-        ) from None
+    from jax.profiler import ProfileData
+
     try:
         return ProfileData.from_file(str(file))
     except Exception as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise CannotProfile(f"{file}: damaged or no trace: {reason}") from None
-
-
-def _begins(event: Event) -> tuple[float, float]:
-    return event.start, -event.end
 
 
 def _stats(event: Any) -> dict[str, Any]:
@@ -315,15 +309,6 @@ def _of_host(line: Any, thunks: _Thunks, runs: list[Span], host: list[Span]) -> 
             runs.append(span)
         elif "backend_compile" in name:
             host.append(span)
-
-
-def _by_ordinal(events: Iterable[Event]) -> dict[str, list[Event]]:
-    """Return the thunks of each CPU device: several share the host's plane."""
-    devices: dict[str, list[Event]] = {}
-    for event in events:
-        ordinal, _, _line = event.line.partition("|")
-        devices.setdefault(f"/device:CPU:{ordinal}", []).append(event)
-    return devices
 
 
 def is_transfer(event: Event) -> bool:
@@ -425,15 +410,13 @@ def _numbers(data: bytes, field: int) -> list[int]:
     """Return a repeated number, packed or not."""
     numbers: list[int] = []
     for n, value in _fields(data):
-        if n != field:
-            continue
-        if isinstance(value, int):
+        if n == field and isinstance(value, int):
             numbers.append(value)
-            continue
-        at = 0
-        while at < len(value):
-            number, at = _number(value, at)
-            numbers.append(number)
+        elif n == field and isinstance(value, bytes):
+            at = 0
+            while at < len(value):
+                number, at = _number(value, at)
+                numbers.append(number)
     return numbers
 
 
