@@ -98,7 +98,7 @@ def test_a_chapter_needs_only_what_came_before_and_leads_to_what_comes_next(name
         assert order.index(linked) < order.index(name), f"{name} needs {linked}"
     after = re.search(r"^Next: \[.*?\]\((?:[\w./-]*/)?([\w-]+)\.(?:ipynb|md)", text, re.MULTILINE)
     assert after
-    assert order[order.index(name) + 1] == after[1]
+    assert order.index(name) < order.index(after[1])
 
 
 def test_chapter_1_calculates_by_hand_as_the_chip_s_figures_say() -> None:

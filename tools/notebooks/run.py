@@ -2,7 +2,7 @@
 
     python -m tools.notebooks.run execute [NOTEBOOK ...] [--refresh]
     python -m tools.notebooks.run check   [NOTEBOOK ...]
-    python -m tools.notebooks.run new NOTEBOOK --title TITLE
+    python -m tools.notebooks.run new NOTEBOOK --title TITLE --after CHAPTER
 
 Two runs of ``execute`` leave no difference: ids stay, no times and no paths are kept, and a cell
 tagged ``nbval-ignore-output`` keeps its committed output while its source is unchanged
@@ -262,13 +262,18 @@ def check(paths: list[Path]) -> list[str]:
     return problems
 
 
-def new(path: Path, title: str) -> None:
-    """Start a notebook with the parts that every chapter has."""
+def new(path: Path, title: str, after: str) -> None:
+    """Start a notebook with the parts that every chapter has, and enter it after a chapter."""
     from tools import repository
 
-    if path.exists():
-        raise Refused(f"{path} exists already")
-    overview = f"# {title}\n\n## What you'll learn\n\n- \n\n## What you need\n\n- "
+    toc = books.ROOT / "_toc.yml"
+    contents = toc.read_text("utf-8")
+    place = re.search(rf"^( *)- file: notebooks/{after}\n", contents, re.MULTILINE)
+    if path.exists() or not place:
+        raise Refused(f"{path} exists already" if place else f"no chapter {after} in _toc.yml")
+    line = f"{place[1]}- file: notebooks/{path.stem}\n"
+    records.write(toc, contents[: place.end()] + line + contents[place.end() :])
+    overview = f"# {title}\n\n**What you'll learn**\n\n- \n\n**What you need:** "
     markdown, code = nbformat.v4.new_markdown_cell, nbformat.v4.new_code_cell
     first = code(repository.setup_cell(repository.current(books.ROOT)), id=SETUP_ID)
     first.metadata["tags"] = ["hide-cell"]
@@ -277,7 +282,8 @@ def new(path: Path, title: str) -> None:
         first,
         code("import roofline_helpers as rh", id="imports"),
         markdown("## Take-away\n\n- ", id="take-away"),
-        markdown("## Exercises\n\n1. ", id="exercises"),
+        markdown("## Exercises\n\nType a number; the solution is one click away.", id="exercises"),
+        markdown("Next: [the next chapter](NAME.ipynb).", id="next"),
     ]
     records.write(path, dump(normalise(nbformat.v4.new_notebook(cells=cells))))
 
@@ -294,10 +300,11 @@ def main() -> int:
     start = verbs.add_parser("new")
     start.add_argument("notebook", type=Path)
     start.add_argument("--title", required=True)
+    start.add_argument("--after", required=True, help="the chapter before it, as in _toc.yml")
     options = parser.parse_args()
     try:
         if options.verb == "new":
-            new(options.notebook, options.title)
+            new(options.notebook, options.title, options.after)
             return 0
         paths = [path.resolve() for path in options.notebooks] or books.notebooks()
         if options.verb == "execute":
