@@ -271,8 +271,6 @@ def new(path: Path, title: str, after: str) -> None:
     place = re.search(rf"^( *)- file: notebooks/{after}\n", contents, re.MULTILINE)
     if path.exists() or not place:
         raise Refused(f"{path} exists already" if place else f"no chapter {after} in _toc.yml")
-    line = f"{place[1]}- file: notebooks/{path.stem}\n"
-    records.write(toc, contents[: place.end()] + line + contents[place.end() :])
     overview = f"# {title}\n\n**What you'll learn**\n\n- \n\n**What you need:** "
     markdown, code = nbformat.v4.new_markdown_cell, nbformat.v4.new_code_cell
     first = code(repository.setup_cell(repository.current(books.ROOT)), id=SETUP_ID)
@@ -286,6 +284,8 @@ def new(path: Path, title: str, after: str) -> None:
         markdown("Next: [the next chapter](NAME.ipynb).", id="next"),
     ]
     records.write(path, dump(normalise(nbformat.v4.new_notebook(cells=cells))))
+    line = f"{place[1]}- file: notebooks/{path.stem}\n"
+    records.write(toc, contents[: place.end()] + line + contents[place.end() :])
 
 
 def main() -> int:
