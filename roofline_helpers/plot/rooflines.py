@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.collections import PathCollection
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.text import Text
@@ -117,16 +116,13 @@ def name_slope(ax: Axes, text: str, bandwidth: float, color: str, *, below: bool
 
 def _spots(ax: Axes) -> tuple[Pixels, Pixels]:
     """Return where markers and arrows are, in pixels, and what covering each of them costs."""
-    found = [
-        (line.get_transform().transform(line.get_xydata()), 1.0 if has_marker(line) else 50.0)
-        for line in ax.lines
-        if line.get_gid() == "arrow" or has_marker(line)
+    lines = [line for line in ax.lines if line.get_gid() == "arrow" or has_marker(line)]
+    spots = [line.get_transform().transform(line.get_xydata()) for line in lines]
+    worth = [
+        np.full(len(each), 1.0 if has_marker(line) else 50.0)
+        for line, each in zip(lines, spots, strict=True)
     ]
-    for each in ax.collections:
-        if isinstance(each, PathCollection):
-            found += [(each.get_offset_transform().transform(each.get_offsets()), 1.0)]
-    worth = [np.full(len(spots), cost) for spots, cost in found]
-    return np.vstack([np.empty((0, 2)), *(s for s, _ in found)]), np.hstack([np.empty(0), *worth])
+    return np.vstack([np.empty((0, 2)), *spots]), np.hstack([np.empty(0), *worth])
 
 
 def name_region(ax: Axes, text: str, left: float, right: float, part: str) -> None:
