@@ -208,8 +208,8 @@ def timeline(spans: Sequence[Any], *, ax: Axes | None = None) -> Axes:
 
     Examples
     --------
-    >>> from roofline_helpers.xla.kernel import Span
-    >>> timeline([Span("matmul", "matmul", "kernels", 0.0, 2e-6, 1)]).get_xlabel()
+    >>> from roofline_helpers.xla.kernel import TimelineSpan
+    >>> timeline([TimelineSpan("matmul", "matmul", "kernels", 0.0, 2e-6, 1)]).get_xlabel()
     'least time (µs)'
     """
     length = max((span.end for span in spans), default=0.0)

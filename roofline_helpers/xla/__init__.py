@@ -45,7 +45,8 @@ Everything here follows from four rules:
    which TPUs write as a dilated convolution, costs what it should, and padding costs nothing.
    Everything else is vector FLOPs: one per element for each arithmetic, comparing or selecting
    operation, on integers too; n for a sum over n elements; transcendentals (exp, tanh, rsqrt …)
-   one each, and listed apart as well. Moving and converting data costs none.
+   one each, and listed apart as well. An operation on complex numbers counts as one. Moving and
+   converting data costs none.
 
 These are the rules of `roofline_helpers.work`. Scalars (loop counters, predicates, indices of one
 slice) are left out: neither their bytes nor the instructions on them alone count.
@@ -73,7 +74,7 @@ from roofline_helpers.xla.analysis import (
     analyze,
     records,
 )
-from roofline_helpers.xla.collectives import Collective as Collective
+from roofline_helpers.xla.collectives import CollectiveOp as CollectiveOp
 from roofline_helpers.xla.collectives import axes_of_mesh as axes_of_mesh
 from roofline_helpers.xla.compiler import CannotCompile, DoesNotFit
 from roofline_helpers.xla.flops import Flops as Flops

@@ -204,7 +204,10 @@ def analyze(
     """
     own = {key: value for key, value in locals().items() if key not in ("fn", "args", "kwargs")}
     refuse_ambiguous(analyze, fn, args, own)
-    use = _way(use, record)
+    asked = os.environ.get(USE, "") if record is not None else ""
+    if asked and (use == "auto" or asked == "whole"):
+        use = "compiler" if asked == "whole" else asked
+    use = name_of("way to analyse", use, ["auto", "compiler", "record"])
     chip, layout = slice_of(chip)
     topology = topology if topology is not None else layout
     known = chips.chip(chip) if chip is not None else None
@@ -282,17 +285,6 @@ def _stand_in(chip: chips.Chip | None, record: str | None, use: str) -> Report |
         message += f"{compiled_by(stored)}: {missing}"
         warnings.warn(message, RecordUsed, stacklevel=3)
     return stored
-
-
-def _way(use: str, record: str | None) -> str:
-    """Return which way to analyse, with what the environment says where a record is named."""
-    if record is not None:
-        asked = os.environ.get(USE, "")
-        if asked == "whole":
-            use = "compiler"
-        elif use == "auto" and asked:
-            use = asked
-    return name_of("way to analyse", use, ["auto", "compiler", "record"])
 
 
 def report_of(

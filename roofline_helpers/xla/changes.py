@@ -13,7 +13,7 @@ from roofline_helpers.xla.kernel import CompiledKernel, grouped, line_of
 
 if TYPE_CHECKING:
     from roofline_helpers.xla.compiler import MemoryStats
-    from roofline_helpers.xla.kernel import Exchange
+    from roofline_helpers.xla.kernel import TimedCollective
     from roofline_helpers.xla.report import Report
 
 NOTICED = 0.01
@@ -170,7 +170,7 @@ def _of_place(
     roles = [str(role[0]) for role in (fresh - gone)]
     if roles and kind in ("grew", "split", "appeared"):
         parts.append(f"new: {', '.join(dict.fromkeys(roles))}")
-    parts += _tensors(was, now) + _differ("by the roof", times, "s")
+    parts += _differ("by the roof", times, "s")
     text = "; ".join(part for part in parts if part)
     return Change(
         kind, name, "", text, times[1] - times[0], moved[1] - moved[0], flops[1] - flops[0]
@@ -231,18 +231,6 @@ def _differ(what: str, pair: Sequence[float], unit: str) -> list[str]:
     return [f"{what} {si(before, unit)} → {si(after, unit)}"]
 
 
-def _tensors(was: Sequence[CompiledKernel], now: Sequence[CompiledKernel]) -> list[str]:
-    """Return which arguments are read more often than they were."""
-
-    def read(side: Sequence[CompiledKernel]) -> Counter[str]:
-        return Counter(
-            name for k in side if k.row.read.get("hbm") for name in k.row.tensors * k.launches
-        )
-
-    more = read(now) - read(was)
-    return [f"{', '.join(sorted(more))} read more often"] if more and was else []
-
-
 def _of_memory(old: MemoryStats | None, new: MemoryStats | None) -> list[Change]:
     """Return how much more memory a program needs, and whether arguments are donated no more."""
     if old is None or new is None or abs(new.total - old.total) <= NOTICED * old.total:
@@ -277,10 +265,10 @@ def _of_arguments(before: Report, after: Report) -> list[Change]:
     return changes
 
 
-def _of_exchanges(old: Sequence[Exchange], new: Sequence[Exchange]) -> list[Change]:
+def _of_exchanges(old: Sequence[TimedCollective], new: Sequence[TimedCollective]) -> list[Change]:
     """Return the exchanges that came in, and those that are gone."""
 
-    def key(exchange: Exchange) -> tuple[object, ...]:
+    def key(exchange: TimedCollective) -> tuple[object, ...]:
         each = exchange.collective
         return each.kind, each.axis, each.bytes_in, each.bytes_out, each.launches
 

@@ -25,7 +25,7 @@ Groups: TypeAlias = "tuple[tuple[int, ...], ...]"
 
 
 @dataclass(frozen=True)
-class Collective:
+class CollectiveOp:
     """One exchange between devices, as one device sees it.
 
     `link_bytes` is what a device sends when the exchange runs as a ring: 2(n−1)/n of the operand
@@ -36,7 +36,7 @@ class Collective:
 
     Examples
     --------
-    >>> one = Collective("gather", "all-gather", 1024, 4096, 4, None)
+    >>> one = CollectiveOp("gather", "all-gather", 1024, 4096, 4, None)
     >>> one.link_bytes
     3072.0
     """
@@ -92,7 +92,7 @@ def meeting(each: Instruction) -> str | None:
     return found[1] if found and "_xla_megascale_transfer_type" in notes else None
 
 
-def _between_slices(site: Site, launches: int) -> Collective:
+def _between_slices(site: Site, launches: int) -> CollectiveOp:
     """Return what hosts exchange between slices: devices of one place in each, where it says so."""
     each = site.instruction
     notes = each.attributes["frontend_attributes"]
@@ -104,10 +104,10 @@ def _between_slices(site: Site, launches: int) -> Collective:
     groups = slices and tuple(tuple(range(i, slices * inside, inside)) for i in range(inside))
     n = slices or 1
     out = {"all-gather": n * into, "reduce-scatter": into // n}.get(kind, into)
-    return Collective(each.name, kind, into, out, n, groups or None, launches)
+    return CollectiveOp(each.name, kind, into, out, n, groups or None, launches)
 
 
-def collective_of(site: Site, launches: int) -> Collective | None:
+def collective_of(site: Site, launches: int) -> CollectiveOp | None:
     """Return the exchange that a kernel starts or holds, the first of them; None without one."""
     if site.instruction.opcode == "send" and meeting(site.instruction):
         return _between_slices(site, launches)
@@ -126,7 +126,7 @@ def collective_of(site: Site, launches: int) -> Collective | None:
         groups, hops = rings(groups)
     size = len(groups[0]) if groups else site.program.partitions
     channel = exchange.attributes.get("channel_id", "")
-    return Collective(each.name, kind, into, out, size, groups, launches, None, channel, hops)
+    return CollectiveOp(each.name, kind, into, out, size, groups, launches, None, channel, hops)
 
 
 def rings(pairs: Groups) -> tuple[Groups, int]:
@@ -148,7 +148,7 @@ def rings(pairs: Groups) -> tuple[Groups, int]:
     return tuple(groups[each] for each in sorted(groups)), hops
 
 
-def whole(collectives: Iterable[Collective]) -> tuple[Collective, ...]:
+def whole(collectives: Iterable[CollectiveOp]) -> tuple[CollectiveOp, ...]:
     """Return the exchanges of a program, each once: steps of a windowed one as the one they make.
 
     Such a one has its own bytes, not those of its permutes, of which XLA often makes one or two
@@ -156,11 +156,11 @@ def whole(collectives: Iterable[Collective]) -> tuple[Collective, ...]:
 
     Examples
     --------
-    >>> one = Collective("gather", "all-gather", 1024, 4096, 4, None)
+    >>> one = CollectiveOp("gather", "all-gather", 1024, 4096, 4, None)
     >>> len(whole([one]))
     1
     """
-    kept: dict[Any, Collective] = {}
+    kept: dict[Any, CollectiveOp] = {}
     steps: dict[Any, int] = {}
     for place, each in enumerate(collectives):
         if not each.windowed:
@@ -314,7 +314,7 @@ def axes_of_mesh(mesh: Mapping[str, int]) -> Axes:
     return by_groups
 
 
-def axis_of(collective: Collective, axes: Axes) -> str | None:
+def axis_of(collective: CollectiveOp, axes: Axes) -> str | None:
     """Return the name of the mesh axes that an exchange runs along; None where it has none.
 
     The program of one of several slices numbers its own devices: the others' groups are alike.

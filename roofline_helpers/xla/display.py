@@ -20,7 +20,7 @@ from roofline_helpers.xla.targets import assumed_vector_peak
 if TYPE_CHECKING:
     import pandas
 
-    from roofline_helpers.xla.kernel import Exchange
+    from roofline_helpers.xla.kernel import TimedCollective
     from roofline_helpers.xla.report import Report
 
 SHOWN = 12
@@ -38,6 +38,18 @@ def title(report: Report) -> str:
     where = report.chip.name if report.chip is not None else report.target
     many = f", one of {report.devices} devices" if report.devices > 1 else ""
     return f"{report.name}({', '.join(report.arguments)}) compiled for {where}{many}"
+
+
+def headline(report: Report) -> str:
+    """Return a report in a line: what it is for, FLOPs, bytes, seconds, kernels."""
+    parts = [f"{si(report.flops, 'FLOP')}, {si(report.hbm_bytes, 'B')} of HBM"]
+    if report.time_at_roof is not None:
+        parts.append(f"{si(report.time_at_roof, 's')} by the roof")
+    if report.bound:
+        parts.append(f"bound by {report.bound}")
+    kernels = len(report.kernels)
+    parts.append(f"{kernels} kernel{'' if kernels == 1 else 's'}")
+    return f"{report.name} for {report.target}: {', '.join(parts)}"
 
 
 def compiled_by(report: Report) -> str:
@@ -159,15 +171,15 @@ def _times(report: Report) -> list[tuple[str, str]]:
 
 def _cost_analysis(report: Report) -> str:
     parts = []
-    if report.xla_flops is not None:
-        parts.append(si(report.xla_flops, "FLOP"))
+    if "flops" in report.xla:
+        parts.append(si(report.xla["flops"], "FLOP"))
     if report.xla_bytes is not None:
         parts.append(f"{si(report.xla_bytes, 'B')} accessed")
     return ", ".join(parts) or "nothing"
 
 
 def _exchanges(report: Report) -> list[tuple[str, str]]:
-    alike: dict[tuple[Any, ...], list[Exchange]] = {}
+    alike: dict[tuple[Any, ...], list[TimedCollective]] = {}
     for exchange in report.exchanges:
         each = exchange.collective
         key = (each.kind, each.axis, each.group_size, each.bytes_in, each.bytes_out)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -485,18 +485,6 @@ def matmul_sides(site: Site) -> tuple[int, ...]:
     return found[0] if len(found) == 1 else ()
 
 
-REAL = frozenset({"real", "imag", "complex"})  # these take complex numbers apart
-_COMPUTING = (ARITHMETIC | TRANSCENDENTAL | PRODUCTS | {"reduce", "reduce-window"}) - REAL
-
-
-def is_complex(site: Site) -> bool:
-    """Return whether it computes with complex numbers, whose real operations are not counted."""
-    leaves = (leaf for shape in site.operands for leaf in shape.leaves)
-    return site.instruction.opcode in _COMPUTING and any(
-        leaf.dtype in ("c64", "c128") for leaf in leaves
-    )
-
-
 def _fused(site: Site, share: float) -> Flops:
     inner = site.program.called(site.instruction, "calls")[0]
     needed = shares_needed(site.program, inner, share)
@@ -554,33 +542,11 @@ def _windowed(each: Instruction, operand: Shape) -> int:
     return math.prod(size if taps == size * positions else taps for taps, size, positions in sizes)
 
 
-_ALGEBRA: Mapping[str, Callable[[int, int, int], float]] = {
-    "Cholesky": lambda many, m, n: many * n**3 / 3,
-    "LuDecompositionBlock": lambda many, m, n: many * (m * n**2 - n**3 / 3),
-    "QrDecompositionBlock": lambda many, m, n: many * (2 * m * n**2 - 2 * n**3 / 3),
-    "CompactWyHelper": lambda many, m, n: many * n**3 / 3,
-    "InvertDiagBlocksLowerTriangular": lambda many, m, n: many * n**3 / 3,
-    "InvertDiagBlocksUpperTriangular": lambda many, m, n: many * n**3 / 3,
-}
-"""FLOPs of the TPU's own calls of linear algebra, for so many m × n matrices, by the textbooks:
-G. Golub, C. Van Loan, Matrix Computations, 4th ed., sections 3.2 (LU), 4.2 (Cholesky) and 5.2 (QR);
-a triangle of n takes n³/3 to invert, and n³/3 to become the T of a product of reflections."""
-
-
-def _sides(site: Site) -> tuple[int, int, int]:
-    """Return how many matrices a call of linear algebra takes, and their rows and columns."""
-    dims = max((shape.dims for shape in site.operands), key=lambda dims: (len(dims) > 1, dims))
-    *many, m, n = dims if len(dims) > 1 else (1, *dims)
-    return math.prod(many), max(m, n), min(m, n)
-
-
 def _of_call(site: Site) -> Flops:
     """Return what a custom call declares; undeclared is unknown, never 0."""
     each = site.instruction
     if each.target in FREE_CALLS or each.target.startswith("X64"):  # X64…: split and join numbers
         return Flops()
-    if each.target in _ALGEBRA:
-        return Flops(vector=_ALGEBRA[each.target](*_sides(site)))
     cost = declared(each)
     if cost is None:
         product = library_product(site)

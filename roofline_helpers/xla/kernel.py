@@ -16,7 +16,7 @@ from roofline_helpers.evidence import files
 from roofline_helpers.roofline import Kernel, Roofline
 from roofline_helpers.roofline.model import NETWORK, bound_of
 from roofline_helpers.work import Work
-from roofline_helpers.xla.collectives import Collective, whole
+from roofline_helpers.xla.collectives import CollectiveOp, whole
 from roofline_helpers.xla.ledger import Row
 from roofline_helpers.xla.targets import assumed_vector_peak, clock_of, split_layout
 
@@ -66,7 +66,7 @@ class Links:
         """The axes by published and by reached rates."""
         return {False: self._axes("published"), True: self._axes("reached")}
 
-    def seconds(self, exchange: Collective, *, reached: bool = False) -> float | None:
+    def seconds(self, exchange: CollectiveOp, *, reached: bool = False) -> float | None:
         """Return the least seconds of one launch, by published or reached rates, where known."""
         timed = _timed(exchange, self._by_ceilings[reached])
         return None if timed is None else timed.seconds
@@ -98,7 +98,7 @@ def _in_order(
 
 
 def _timed(
-    exchange: Collective, axes: Mapping[str, tuple[network.Axis, ...]]
+    exchange: CollectiveOp, axes: Mapping[str, tuple[network.Axis, ...]]
 ) -> network.Collective | None:
     names = exchange.axis.split(", ") if exchange.axis else []
     over = tuple(axis for name in names for axis in axes.get(name, ()))
@@ -337,57 +337,33 @@ def chip_roofline(
         Its peak is that of the slowest of these products, and of bf16 where there is none. None
         where the bandwidth of HBM is not published.
     """
-    if reached:
-        chip = _reached(chip)
-    vector = chip.vector.get("fp32")
-    link = chip.links.get("ici") or chip.links.get("nvlink")
-    bandwidth = chip.memory["hbm"].bandwidth
-    if bandwidth is None:
+    if chip.memory["hbm"].bandwidth is None:
         return None
-    return Roofline(
-        peak=_matrix_peak(chip, matrix_types),
-        levels={"hbm": bandwidth.value},
-        vector=vector.value if vector else None,
-        network=float(link) if link else None,
-        floor=chip.floor.value if chip.floor else None,
-        name=" ".join([chip.name, *matrix_types]),
-    )
+    wide = "bf16" if "bf16" in chip.matrix else next(iter(chip.matrix))
+    roof = chip.roofline(wide, reached=reached)
 
+    def peak(product: str) -> float:
+        names, precision = _dtypes(product), product.partition(" ")[2]
+        if chip.kind == "tpu" and "fp32" in names:
+            return roof.peak / {"high": 3, "highest": 6}.get(precision, 1)  # bf16 passes
+        if names == ["fp32"] and not precision and "tf32" in chip.matrix:
+            names = ["tf32"]  # JAX's default on GPUs
+        known = [name for name in names if name in chip.matrix or name in chip.vector]
+        peaks = [chip.roofline(name, reached=reached).peak for name in known]
+        return min([*peaks, roof.peak] if len(known) < len(names) else peaks)
 
-def _reached(chip: chips.Chip) -> chips.Chip:
-    """Return a chip whose peaks and bandwidth are those that were reached, where any were."""
-    stream, hbm = chip.reached.stream(), chip.memory["hbm"]
-    matrix, measured = dict(chip.matrix), chip.reached.matrix
-    if "bf16" in measured and "fp32" in matrix and "tf32" not in matrix:  # passes over that unit
-        share = measured["bf16"].value / matrix["bf16"].value
-        matrix["fp32"] = replace(matrix["fp32"], value=matrix["fp32"].value * share)
+    link = chip.links.get("ici") or chip.links.get("nvlink")
     return replace(
-        chip,
-        matrix={**matrix, **measured},
-        vector={**chip.vector, **chip.reached.vector},
-        memory={**chip.memory, "hbm": replace(hbm, bandwidth=stream or hbm.bandwidth)},
+        roof,
+        peak=min(map(peak, matrix_types), default=roof.peak),
+        network=float(link) if link else None,
+        name=" ".join([chip.name, *matrix_types]),
     )
 
 
 def main_dtype(matrix_types: Sequence[str]) -> str | None:
     """Return the type of the first product of a kernel, in this package's words; None without."""
     return _dtypes(matrix_types[0])[0] if matrix_types else None
-
-
-def _matrix_peak(chip: chips.Chip, matrix_types: Sequence[str]) -> float:
-    """Return the FLOP/s of the slowest of these products."""
-    wide = chip.matrix["bf16" if "bf16" in chip.matrix else next(iter(chip.matrix))].value
-    table = {name: figure.value for name, figure in {**chip.vector, **chip.matrix}.items()}
-    peaks = []
-    for product in matrix_types:
-        names, precision = _dtypes(product), product.partition(" ")[2]
-        if chip.kind == "tpu" and "fp32" in names:
-            peaks.append(wide / {"high": 3, "highest": 6}.get(precision, 1))  # bf16 passes
-            continue
-        if names == ["fp32"] and not precision and "tf32" in chip.matrix:
-            names = ["tf32"]  # JAX's default on GPUs
-        peaks.append(min(table.get(name, wide) for name in names))
-    return min(peaks, default=wide)
 
 
 _HLO_DTYPES = {"u8": "int8", "u4": "int4", "u32": "int32", "u16": "int16", "u64": "int64"}
@@ -475,14 +451,14 @@ COMPUTE = "compute"
 
 
 @dataclass(frozen=True)
-class Span:
+class TimelineSpan:
     """A kernel or an exchange from `start` to `end`, in seconds since the program began.
 
     `lane` is "compute" or "network"; of a kernel in a loop all turns are drawn as one span.
 
     Examples
     --------
-    >>> Span("fusion.1", "matmul", "kernels", 0.0, 2e-6, 1).end
+    >>> TimelineSpan("fusion.1", "matmul", "kernels", 0.0, 2e-6, 1).end
     2e-06
     """
 
@@ -495,7 +471,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Exchange:
+class TimedCollective:
     """One exchange of a program, over all its launches: its time, and how much of it shows.
 
     `seconds` is its least time on the links, `exposed` what the program waits for it at least.
@@ -508,7 +484,7 @@ class Exchange:
     ('all-gather', True)
     """
 
-    collective: Collective
+    collective: CollectiveOp
     role: str
     source: str
     seconds: float
@@ -534,7 +510,7 @@ class Timeline:
     0.0
     """
 
-    spans: tuple[Span, ...]
+    spans: tuple[TimelineSpan, ...]
     exposed: tuple[float, ...]
     busy: Mapping[str, float]
 
@@ -563,7 +539,7 @@ class _Clock:
     now: float = 0.0
     free: dict[str, float] = field(default_factory=dict)
     busy: dict[str, float] = field(default_factory=dict)
-    spans: list[Span] = field(default_factory=list)
+    spans: list[TimelineSpan] = field(default_factory=list)
 
     def exchange(self, kernel: CompiledKernel) -> float:
         """Start an exchange as soon as its links are free; return when it ends."""
@@ -575,18 +551,20 @@ class _Clock:
             self.free[lane] = end
             self.busy[lane] = self.busy.get(lane, 0.0) + end - start
         row = kernel.row
-        self.spans.append(Span(row.name, row.role, NETWORK, start, end, row.launches))
+        self.spans.append(TimelineSpan(row.name, row.role, NETWORK, start, end, row.launches))
         return end
 
     def kernel(self, kernel: CompiledKernel) -> None:
         """Run a kernel."""
         row, end = kernel.row, self.now + (kernel.roof_seconds or 0.0)
         if end > self.now:
-            self.spans.append(Span(row.name, row.role, COMPUTE, self.now, end, row.launches))
+            self.spans.append(
+                TimelineSpan(row.name, row.role, COMPUTE, self.now, end, row.launches)
+            )
         self.now = end
 
 
-def _lanes(collective: Collective) -> list[str]:
+def _lanes(collective: CollectiveOp) -> list[str]:
     """Return the directions of links that an exchange uses: a permute one of its axis."""
     axis = collective.axis or ""
     if collective.kind == "collective-permute":
@@ -618,7 +596,7 @@ def timeline_of(kernels: Sequence[CompiledKernel]) -> Timeline:
     return Timeline(tuple(clock.spans), tuple(exposed), clock.busy)
 
 
-def exchanges_of(kernels: Sequence[CompiledKernel]) -> tuple[Exchange, ...]:
+def exchanges_of(kernels: Sequence[CompiledKernel]) -> tuple[TimedCollective, ...]:
     """Return the exchanges of a program, each once: steps of a windowed one together."""
     exposed = timeline_of(kernels).exposed
     kept: dict[object, list[int]] = {}
@@ -632,7 +610,7 @@ def exchanges_of(kernels: Sequence[CompiledKernel]) -> tuple[Exchange, ...]:
     )
 
 
-def _joined(kernels: Sequence[CompiledKernel], exposed: float) -> Exchange:
+def _joined(kernels: Sequence[CompiledKernel], exposed: float) -> TimedCollective:
     """Return the exchange that some kernels make together."""
     busy: dict[str, float] = {}  # steps in both directions run at the same time
     for kernel in kernels:
@@ -640,4 +618,4 @@ def _joined(kernels: Sequence[CompiledKernel], exposed: float) -> Exchange:
             busy[lane] = busy.get(lane, 0.0) + kernel.times.get(NETWORK, 0.0)
     (collective,) = whole(k.row.collective for k in kernels if k.row.collective is not None)
     first, seconds = kernels[0].row, max(busy.values(), default=0.0)
-    return Exchange(collective, first.role, str(first.source or ""), seconds, exposed)
+    return TimedCollective(collective, first.role, str(first.source or ""), seconds, exposed)

@@ -11,7 +11,7 @@ from roofline_helpers.common.checks import BadValue, flag
 from roofline_helpers.roofline.model import NETWORK
 from roofline_helpers.xla.collectives import (
     Axes,
-    Collective,
+    CollectiveOp,
     Pending,
     axis_of,
     chain_part,
@@ -26,7 +26,6 @@ from roofline_helpers.xla.flops import (
     counted_as,
     declared,
     flops_of,
-    is_complex,
     matmul_sides,
     matrix_types,
 )
@@ -190,7 +189,7 @@ class Row:
     padding: int = 0
     matrix_types: tuple[str, ...] = ()
     overlaps: bool = False
-    collective: Collective | None = None
+    collective: CollectiveOp | None = None
     loop: str = ""
     behind: int = 0
     most_bytes: int | None = None
@@ -329,7 +328,7 @@ def with_axes(row: Row, axes: Axes) -> Row:
     Examples
     --------
     >>> from roofline_helpers.xla.collectives import axes_of_mesh
-    >>> gather = Collective("gather", "all-gather", 1024, 2048, 2, ((0, 1), (2, 3)))
+    >>> gather = CollectiveOp("gather", "all-gather", 1024, 2048, 2, ((0, 1), (2, 3)))
     >>> row = Row("gather", "all-gather", collective=gather)
     >>> with_axes(row, axes_of_mesh({"x": 2, "y": 2})).collective.axis
     'y'
@@ -539,7 +538,7 @@ class _Walk:
             most_bytes=_most(each, moved, cost, known),
             matmul=matmul_sides(site),
         )
-        self._note(site, row, moved, cost or {})
+        self._note(row, moved, cost or {})
         if known is not None:
             self._note_kernel(row, known, cost or {})
         return row
@@ -560,7 +559,7 @@ class _Walk:
                 f"{products:.4g} and all else {row.flops.vector:.4g}; the latter count"
             )
 
-    def _note(self, site: Site, row: Row, moved: Traffic, cost: Mapping[str, float]) -> None:
+    def _note(self, row: Row, moved: Traffic, cost: Mapping[str, float]) -> None:
         """Add what a reader should know of how a row was counted."""
         stated = int(cost.get("bytes_accessed", moved.bytes))
         if row.most_bytes is not None:
@@ -576,8 +575,6 @@ class _Walk:
             )
         for what in row.flops.unknown:
             self.undeclared.setdefault(what, []).append(row.name)
-        if any(is_complex(part) for part in site.parts()):
-            self.notes.append("complex numbers: an operation on one counts as one FLOP")
 
 
 def _most(

@@ -17,12 +17,12 @@ from roofline_helpers.evidence.verdicts import assumed_floor
 from roofline_helpers.roofline.model import FLOOR, bound_of
 from roofline_helpers.xla import display
 from roofline_helpers.xla.changes import Changes, changes
-from roofline_helpers.xla.collectives import Collective, whole
+from roofline_helpers.xla.collectives import CollectiveOp, whole
 from roofline_helpers.xla.compiler import MemoryStats
 from roofline_helpers.xla.kernel import (
     CompiledKernel,
-    Exchange,
     Links,
+    TimedCollective,
     Timeline,
     exchanges_of,
     grouped,
@@ -49,8 +49,8 @@ class Report:
     `requested_flops` what the function's products ask of all devices together. `xla` holds
     what `cost_analysis` said, unchanged. `origin` is "compiled" or "record"; it is not printed, so
     that a page shows the same values either way. `seconds` is how long compiling and analysing
-    took, `calls` are its Pallas kernels as traced, which a record doesn't keep. A brief record has
-    the version of this `package` that counted, and `totals` for people who read it.
+    took, `calls` are its Pallas kernels as traced, which a record doesn't keep. A record begins
+    with a `summary` for people who read it; a brief one has the version of this `package`.
 
     Examples
     --------
@@ -79,7 +79,7 @@ class Report:
     text: str = field(default="", compare=False, repr=False)
     calls: tuple[PallasKernel, ...] = field(default=(), compare=False, repr=False)
     package: str = field(default="", compare=False, repr=False)
-    totals: Mapping[str, float] = field(default_factory=dict, compare=False, repr=False)
+    summary: str = field(default="", compare=False, repr=False)
 
     @functools.cached_property
     def chip(self) -> chips.Chip | None:
@@ -98,7 +98,7 @@ class Report:
         return None if chip is None else Links(chip.key, self.topology, self.mesh, self.devices)
 
     @property
-    def collectives(self) -> tuple[Collective, ...]:
+    def collectives(self) -> tuple[CollectiveOp, ...]:
         """Exchanges between devices, each once, in order."""
         return whole(row.collective for row in self.rows if row.collective is not None)
 
@@ -295,16 +295,11 @@ class Report:
         return timeline_of(self.kernels)
 
     @functools.cached_property
-    def exchanges(self) -> tuple[Exchange, ...]:
+    def exchanges(self) -> tuple[TimedCollective, ...]:
         """Exchanges between devices, each once, with their least time and what of it shows."""
         return exchanges_of(self.kernels)
 
     # -- what XLA says ---------------------------------------------------------------------------
-
-    @property
-    def xla_flops(self) -> float | None:
-        """What `cost_analysis` calls "flops"; None where it says nothing."""
-        return self.xla.get("flops")
 
     @property
     def xla_bytes(self) -> float | None:
@@ -406,7 +401,7 @@ by their axis."""
 LONGEST_PROGRAM = 8000
 """Characters of a program that a record keeps; of a longer one it keeps none."""
 
-_LEFT_OUT = {"origin", "seconds", "calls", "package", "totals"}
+_LEFT_OUT = {"origin", "seconds", "calls", "package", "summary"}
 """Fields of a report that a whole record does without."""
 
 _UNREAD: dict[str, Any] = {"operations": {}, "cycles": None, "tile_read": None, "padding": 0}
@@ -416,14 +411,13 @@ _UNREAD: dict[str, Any] = {"operations": {}, "cycles": None, "tile_read": None, 
 def dumps_report(report: Report, *, brief: bool = False) -> str:
     """Return a report as the text of a record; briefly, what `changes` needs."""
     kept = {field.name: getattr(report, field.name) for field in fields(report)}
-    kept = {"schema": SCHEMA} | {key: kept[key] for key in kept if key not in _LEFT_OUT}
+    kept = {key: kept[key] for key in kept if key not in _LEFT_OUT}
+    kept = {"schema": SCHEMA, "summary": display.headline(report), **kept}
     rows = [replace(row, **_UNREAD) for row in report.rows] if brief else report.rows
     kept["rows"] = [_unusual(row) for row in rows]
     kept["text"] = report.program if len(report.program) <= LONGEST_PROGRAM else ""
     if brief:
-        seconds = float(f"{report.time_at_roof or 0:.4g}")
-        totals = {"hbm_bytes": report.hbm_bytes, "flops": report.flops, "seconds": seconds}
-        kept |= {"xla": {}, "notes": [], "text": "", "package": __version__, "totals": totals}
+        kept |= {"xla": {}, "notes": [], "text": "", "package": __version__}
     return records.dumps(msgspec.to_builtins(kept))
 
 

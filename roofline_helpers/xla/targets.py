@@ -16,6 +16,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from roofline_helpers import chips
 from roofline_helpers.common.checks import BadValue, RooflineError, UnknownName
@@ -26,7 +27,6 @@ _ENVIRONMENT = {
     "TPU_SKIP_MDS_QUERY": "1",  # don't ask the cloud's metadata server
     "TPU_WORKER_HOSTNAMES": "localhost",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # other processes may compile at the same time
-    "TPU_ACCELERATOR_TYPE": None,  # set, it makes cost_analysis of libtpu 0.0.23 abort
 }
 _lock = threading.RLock()
 
@@ -39,7 +39,9 @@ def quiet() -> Iterator[None]:
     """
     with _lock, contextlib.ExitStack() as stack:
         if not _has_tpu():
-            stack.enter_context(environment(_ENVIRONMENT))
+            stack.enter_context(mock.patch.dict(os.environ, _ENVIRONMENT))
+            # set, it makes cost_analysis of libtpu 0.0.23 abort
+            os.environ.pop("TPU_ACCELERATOR_TYPE", None)
         with contextlib.suppress(OSError, ValueError, AttributeError):
             sys.stderr.flush()
         sink = stack.enter_context(tempfile.TemporaryFile())
@@ -49,25 +51,6 @@ def quiet() -> Iterator[None]:
             stack.callback(os.dup2, saved, 2)
             os.dup2(sink.fileno(), 2)
         yield
-
-
-@contextlib.contextmanager
-def environment(values: Mapping[str, str | None]) -> Iterator[None]:
-    """Set environment variables, None to unset one, and put them back afterwards."""
-    before = {name: os.environ.get(name) for name in values}
-    _set(values)
-    try:
-        yield
-    finally:
-        _set(before)
-
-
-def _set(values: Mapping[str, str | None]) -> None:
-    for name, value in values.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
 
 
 def _has_tpu() -> bool:

@@ -64,7 +64,7 @@ def test_loops_multiply(chip: str) -> None:
     if chip != "v7x":  # there the weights of 100 layers are rewritten first: see the suite
         assert hundred.hbm_bytes == pytest.approx(10 * ten.hbm_bytes, rel=0.05)
     # XLA's own totals count a loop's body once
-    assert hundred.xla_flops == pytest.approx(ten.xla_flops, rel=0.2)
+    assert hundred.xla["flops"] == pytest.approx(ten.xla["flops"], rel=0.2)
     assert any("counts 100 times" in note for note in hundred.notes)
 
 

@@ -67,7 +67,7 @@ def row(**fields: object) -> xla.Row:
 
 def test_a_kernel_is_as_slow_as_its_slowest_ceiling() -> None:
     v5p, v6e = chips.chip("v5p"), chips.chip("v6e")
-    exchange = xla.Collective("k", "all-gather", 10**6, 4 * 10**6, 4, None)
+    exchange = xla.CollectiveOp("k", "all-gather", 10**6, 4 * 10**6, 4, None)
     full = row(
         flops=xla.Flops(matrix=10**9, vector=10**7, declared=10**8),
         read={"hbm": 10**6, "vmem": 10**9},

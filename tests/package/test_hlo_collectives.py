@@ -8,7 +8,7 @@ from roofline_helpers import xla
 from roofline_helpers.xla.ledger import with_axes
 
 
-def exchange(line: str, *others: str) -> xla.Collective:
+def exchange(line: str, *others: str) -> xla.CollectiveOp:
     """Return the exchange of a program of one instruction on 64 numbers."""
     text = program(f"  %x = f32[64]{{0}} parameter(0)\n  ROOT %y = {line}", ADD, *others)
     collective = one(text).collective

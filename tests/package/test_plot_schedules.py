@@ -6,7 +6,7 @@ import pytest
 from plot_suite import shown
 
 from roofline_helpers import plot
-from roofline_helpers.xla.kernel import Span
+from roofline_helpers.xla.kernel import TimelineSpan as Span
 
 pytestmark = pytest.mark.usefixtures("own_style")
 
