@@ -9,7 +9,7 @@ model with the fastest: q, k and v in one product, gate and up in one, logits of
 from __future__ import annotations
 
 import argparse
-import contextlib
+import functools
 import json
 import statistics
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn.attention import sdpa_kernel
 
 from .model import Llama
-from .torch_step import BACKENDS, clock, graph, rotate
+from .torch_step import BACKENDS, clock, graph, rotate, tried
 
 WAYS = tuple(f"{how} {name}" for how in ("gqa", "repeated") for name in BACKENDS)
 """With `enable_gqa`, or with keys and values repeated for each head of a group."""
@@ -31,8 +31,7 @@ WAYS = tuple(f"{how} {name}" for how in ("gqa", "repeated") for name in BACKENDS
 def attend(way: str, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Return causal attention of q [1, H, T, D] over k and v [1, G, T, D]."""
     how, _, backend = way.partition(" ")
-    chosen = sdpa_kernel(BACKENDS[backend]) if backend else contextlib.nullcontext()
-    with chosen:
+    with sdpa_kernel(BACKENDS[backend]):
         if how == "gqa":
             return nnf.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
         many = q.shape[1] // k.shape[1]
@@ -103,18 +102,8 @@ def attentions(shape: Llama, tokens: int) -> dict[str, float | str]:
     def draw(heads: int) -> Tensor:
         return torch.randn(1, heads, tokens, shape.head, device="cuda", dtype=torch.bfloat16)
 
-    q, k, v = draw(shape.heads), draw(shape.groups), draw(shape.groups)
-    results: dict[str, float | str] = {}
-    for way in WAYS:
-
-        def run(way: str = way) -> None:
-            attend(way, q, k, v)
-
-        try:
-            results[way] = statistics.median(clock(graph(run), warm=0.02, queue=0.01)["seconds"])
-        except Exception as error:
-            results[way] = f"{type(error).__name__}: {error}"[:200]
-    return results
+    qkv = draw(shape.heads), draw(shape.groups), draw(shape.groups)
+    return tried({way: functools.partial(attend, way, *qkv) for way in WAYS})
 
 
 def timed(reader: Reader, tokens: int, mode: str) -> dict[str, Any]:

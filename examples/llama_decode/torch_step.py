@@ -11,11 +11,11 @@ graph. `--whole BATCH` also compiles the whole model at once, with PyTorch's own
 from __future__ import annotations
 
 import argparse
-import contextlib
+import functools
 import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,8 +52,7 @@ def attend(way: str, q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         return (torch.softmax(scores.float(), -1).to(q.dtype) @ values).view(batch, heads, width)
     if how == "flex":
         return flex_attention(q[:, :, None], keys, values, enable_gqa=True)[:, :, 0]
-    chosen = sdpa_kernel(BACKENDS[backend]) if backend else contextlib.nullcontext()
-    with chosen:
+    with sdpa_kernel(BACKENDS[backend]):
         if how == "gqa":
             many = q[:, :, None]
             return nnf.scaled_dot_product_attention(many, keys, values, enable_gqa=True)[:, :, 0]
@@ -205,24 +204,30 @@ class Setting:
         return f"{self.mode}, {'whole model' if self.whole else 'layer by layer'}{early}"
 
 
+def tried(ways: Mapping[str, Callable[[], Any]]) -> dict[str, float | str]:
+    """Return seconds of each way to attention, or why it failed."""
+    results: dict[str, float | str] = {}
+    for way, run in ways.items():
+        try:
+            results[way] = statistics.median(clock(graph(run), warm=0.02, queue=0.01)["seconds"])
+        except Exception as error:
+            results[way] = f"{type(error).__name__}: {error}"[:200]
+    return results
+
+
 def attentions(decoder: Decoder, batch: int) -> dict[str, float | str]:
     """Return seconds a layer of each way to attention, or why it failed."""
     shape, caches = decoder.shape, decoder.caches()
     q = torch.randn(batch, shape.heads, shape.head, device="cuda", dtype=torch.bfloat16)
-    results: dict[str, float | str] = {}
-    for way in WAYS:
-        call = torch.compile(attend, dynamic=False) if way in ("flex", "matmul") else attend
 
-        def run(way: str = way, call: Any = call) -> None:
-            for cache in caches:
-                call(way, q, *cache)
+    def through(way: str, call: Any) -> None:
+        for cache in caches:
+            call(way, q, *cache)
 
-        try:
-            seconds = clock(graph(run), warm=0.02, queue=0.01)["seconds"]
-            results[way] = statistics.median(seconds) / len(caches)
-        except Exception as error:
-            results[way] = f"{type(error).__name__}: {error}"[:200]
-    return results
+    compiled = dict.fromkeys(("flex", "matmul"), torch.compile(attend, dynamic=False))
+    runs = {way: functools.partial(through, way, compiled.get(way, attend)) for way in WAYS}
+    took = tried(runs)
+    return {way: t if isinstance(t, str) else t / len(caches) for way, t in took.items()}
 
 
 def timed(decoder: Decoder, setting: Setting, way: str, batch: int) -> tuple[Tensor, Any]:
