@@ -143,7 +143,7 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Reached:
+class ReachedRates:
     """What anybody measured on a chip: ceilings that software really reached.
 
     A ceiling is the fastest that was sustained, so that nothing of the same kind beats it.
@@ -187,7 +187,7 @@ class Reached:
         fastest = max(self.streams.values(), key=float, default=None)
         return self.streams.get("read", fastest)
 
-    def over(self, n: int) -> Reached:
+    def over(self, n: int) -> ReachedRates:
         """Return the share that one of `n` equal parts has of it."""
 
         def shares(figures: Mapping[str, Figure]) -> dict[str, Figure]:
@@ -197,14 +197,14 @@ class Reached:
             dtype: {side: rate / n for side, rate in by_side.items()}
             for dtype, by_side in self.sizes.items()
         }
-        return Reached(shares(self.matrix), shares(self.vector), shares(self.streams), sizes)
+        return ReachedRates(shares(self.matrix), shares(self.vector), shares(self.streams), sizes)
 
 
 # --- Chips: peaks, memory and links, each figure with the page that it was read on ---------------
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryLevel:
     """One memory level: capacity in bytes, bandwidth in byte/s where it is published.
 
     `capacity` of the main memory is what software can allocate, `printed` what the vendor's page
@@ -253,11 +253,11 @@ class Chip:
     devices: int
     matrix: Mapping[str, Figure]
     vector: Mapping[str, Figure]
-    memory: Mapping[str, Memory]
+    memory: Mapping[str, MemoryLevel]
     links: Mapping[str, Link]
     clock: Figure | None = None
     power: Figure | None = None
-    reached: Reached = field(default_factory=Reached)
+    reached: ReachedRates = field(default_factory=ReachedRates)
     floor: Figure | None = None
     dispatch: Figure | None = None
 
@@ -406,7 +406,7 @@ class Chip:
         if n == 1:
             return self
         memory = {
-            name: Memory(
+            name: MemoryLevel(
                 m.technology,
                 m.capacity.over(n),
                 m.bandwidth and m.bandwidth.over(n),
@@ -547,7 +547,7 @@ def _chip(name: str, entry: dict[str, Any], sources: Mapping[str, Source]) -> Ch
         return {name: figure(unit, each) for name, each in data.items()}
 
     memory = {
-        level: Memory(
+        level: MemoryLevel(
             technology=data.get("technology", level),
             capacity=figure("byte", data["capacity"]),
             bandwidth=optional("byte/s", data, "bandwidth"),
@@ -579,7 +579,7 @@ def _chip(name: str, entry: dict[str, Any], sources: Mapping[str, Source]) -> Ch
         links=links,
         clock=optional("Hz", entry, "clock"),
         power=optional("W", entry, "power"),
-        reached=Reached(
+        reached=ReachedRates(
             matrix=table("FLOP/s", measured.get("matrix", {})),
             vector=table("FLOP/s", measured.get("vector", {})),
             streams=table("byte/s", measured.get("streams", {})),

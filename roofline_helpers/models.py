@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from dataclasses import dataclass, fields
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from roofline_helpers.common.checks import BadValue, UnknownName, flag, name_of, shown, text, whole
 from roofline_helpers.common.dtypes import nbytes
+
+__all__ = ["Decoder", "model", "LLAMA_3_8B"]
 
 # --- A decoder by its widths, and what follows from them -----------------------------------------
 
@@ -349,17 +353,23 @@ class Decoder:
 
 
 def model(given: Any) -> Decoder:
-    """Return a decoder by its key or name.
+    """Return a decoder by its key or name, or that of a ``config.json`` on disk.
 
     Parameters
     ----------
-    given : str or Decoder
-        "llama-3-8b", "Mixtral 8x7B". Case, spaces, "-" and "_" don't matter.
+    given : str, Path or Decoder
+        "llama-3-8b", "Mixtral 8x7B". Case, spaces, "-" and "_" don't matter. Or the path of a
+        configuration as Hugging Face's transformers write it, of a decoder with gated
+        feed-forwards, dense or of experts in every layer.
 
     Raises
     ------
     UnknownName, BadType
         No such model; the message gives the nearest and lists all. Not a name.
+    BadValue
+        A configuration that lacks a width, or has another kind of attention.
+    OSError
+        No such file.
 
     Examples
     --------
@@ -368,19 +378,36 @@ def model(given: Any) -> Decoder:
     """
     if isinstance(given, Decoder):
         return given
+    if isinstance(given, Path) or str(given).endswith(".json"):
+        return _configured(Path(given))
     known = _catalogue()
     return known[name_of("model", given, known, {each.name: key for key, each in known.items()})]
 
 
-def all_models() -> tuple[Decoder, ...]:
-    """Return every decoder of the catalogue.
-
-    Examples
-    --------
-    >>> "Llama 3 8B" in [each.name for each in all_models()]
-    True
-    """
-    return tuple(_catalogue().values())
+def _configured(path: Path) -> Decoder:
+    data = json.loads(path.read_text("utf-8"))
+    data |= data.get("text_config", {})
+    if "kv_lora_rank" in data or data.get("sliding_window"):
+        raise BadValue(f"{path}: latent or local attention isn't read: make a Decoder")
+    try:
+        width, heads = data["hidden_size"], data["num_attention_heads"]
+        d_ff = data["intermediate_size"]
+        count = data.get("num_local_experts") or data.get("num_experts")
+        own = data.get("moe_intermediate_size", d_ff)
+        return Decoder(
+            name=path.parent.name or path.stem,
+            layers=data["num_hidden_layers"],
+            d_model=width,
+            heads=heads,
+            kv_heads=data.get("num_key_value_heads", heads),
+            head_dim=data.get("head_dim") or width // heads,
+            d_ff=d_ff,
+            vocabulary=data["vocab_size"],
+            tied=data.get("tie_word_embeddings", False),
+            experts=Experts(count, data["num_experts_per_tok"], own) if count else None,
+        )
+    except KeyError as error:
+        raise BadValue(f"{path}: no {error} in this configuration") from None
 
 
 @cache

@@ -25,14 +25,13 @@ from sphinx.util.docutils import SphinxDirective
 
 import outputs
 from page_questions import questions
-from roofline_helpers import pages
+from roofline_helpers.pages.element import script
 
 
 def address(bundle: str) -> str:
     """Return the script's place on the site: its name has its hash, so that it may be kept."""
-    return (
-        f"interactive/{bundle}-{hashlib.sha256(pages.script(bundle).encode()).hexdigest()[:8]}.js"
-    )
+    code = script(bundle).encode()
+    return f"interactive/{bundle}-{hashlib.sha256(code).hexdigest()[:8]}.js"
 
 
 def load(
@@ -45,7 +44,7 @@ def load(
         return
     path = Path(app.outdir) / address(bundle)
     path.parent.mkdir(exist_ok=True)
-    path.write_text(pages.script(bundle), "utf-8")
+    path.write_text(script(bundle), "utf-8")
     context["interactive"] = context["pathto"](address(bundle), 1)
 
 

@@ -12,7 +12,8 @@ import roofline_helpers as rh
 from roofline_helpers import evidence, published
 from roofline_helpers.common.show import significant
 from roofline_helpers.evidence import files
-from roofline_helpers.published import LARGE, PublishedDecode, PublishedStep
+from roofline_helpers.published import PublishedDecode, PublishedStep
+from roofline_helpers.published.exchanges import LARGE
 from roofline_helpers.training.step import SLICES
 
 if TYPE_CHECKING:
@@ -59,8 +60,8 @@ def board() -> dict[str, str]:
     dense = rows.what == "dense"
     chips = [rh.chip(key).name for key in streamless.unique()]
     every, of_dense, alone = (
-        published.skill(trained),
-        published.skill(rows[dense]),
+        published.rivals.skill(trained),
+        published.rivals.skill(rows[dense]),
         ("as it is", "median"),
     )
     ours, theirs = (each[dense].groupby(rows.chip).median() for each in (off, rule))
@@ -263,7 +264,7 @@ LAWS = [
     *(("matmul", dtype) for dtype in ("bf16", "fp8", "fp8 in blocks", "nvfp4")),
     *((f"{phase}_attention", "bf16") for phase in ("prefill", "decode")),
     *(("grouped_matmul", dtype) for dtype in ("bf16", "fp8 in blocks")),
-    *((kind, "fp16") for kind in evidence.COLLECTIVES),
+    *((kind, "fp16") for kind in evidence.law.COLLECTIVES),
 ]
 """Family and type of the laws that the page judges."""
 
@@ -271,15 +272,17 @@ LAWS = [
 def _laws() -> str:
     """Return the laws' errors by family: of each chip's, the middle one."""
 
-    def middle(found: Sequence[evidence.Law], which: str, name: str) -> str:
+    def middle(found: Sequence[evidence.law.Law], which: str, name: str) -> str:
         errors = [getattr(law, which) for law in found if getattr(law, which)]
         return f"{median(getattr(each, name) for each in errors):.0%}" if errors else "–"
 
     rows = []
     for family, dtype in LAWS:
-        own = [law for law in evidence.every_law() if (law.family, law.dtype) == (family, dtype)]
-        best = [law for law in own if law.library == evidence.FASTEST]
-        known = [law for law in own if law.library != evidence.FASTEST]
+        own = [
+            law for law in evidence.law.every_law() if (law.family, law.dtype) == (family, dtype)
+        ]
+        best = [law for law in own if law.library == evidence.law.FASTEST]
+        known = [law for law in own if law.library != evidence.law.FASTEST]
         row = [middle(best, "law", name) for name in ("median", "p90")]
         row += [middle(best, which, "median") for which in ("roof", "nearest", "unseen")]
         title = f"{family.replace('_', ' ')}, {dtype}"
@@ -312,6 +315,6 @@ def _covered(known: pandas.Series) -> float:
     inside = 0
     chips = known.index.get_level_values("chip")
     for one, chip in zip(known.index, chips, strict=True):
-        low, high = published.spread(known.drop(one), chip)
+        low, high = published.rivals.spread(known.drop(one), chip)
         inside += low <= known[one] <= high
     return inside / len(known)

@@ -61,7 +61,7 @@ def _front() -> dict[str, str]:
 def _slow_step() -> dict[str, str]:
     """The front page's waterfall: what it begins and ends with."""
     why = slow_step()
-    model = rh.serving.LLAMA_3_8B
+    model = rh.models.LLAMA_3_8B
     moved = 2 * model.parameters + 64 * model.cache_bytes(2048)
     return {
         "front_why_least": rh.si(why.hand, "s"),

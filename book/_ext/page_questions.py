@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import roofline_helpers as rh
-from roofline_helpers.pages import Element
+from roofline_helpers.pages.element import Element
 from roofline_helpers.pages.questions import ledger
 
 

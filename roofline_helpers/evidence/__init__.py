@@ -7,37 +7,19 @@ claims made anew by the tests; `verdicts` hold what bounds a program against wha
 from __future__ import annotations
 
 from roofline_helpers.evidence.files import cycles, decode
-from roofline_helpers.evidence.law import (
-    COLLECTIVES,
-    FASTEST,
-    Errors,
-    Law,
-    NoData,
-    by_law,
-    every_law,
-    laws,
-    laws_of,
-)
-from roofline_helpers.evidence.tables import families, sources, table
-from roofline_helpers.evidence.typical import Typical, typical
+from roofline_helpers.evidence.law import NoData, laws, laws_of
+from roofline_helpers.evidence.tables import families, table
+from roofline_helpers.evidence.typical import typical
 from roofline_helpers.evidence.verdicts import gain, verdict
 
 __all__ = [
+    "laws_of",
     "cycles",
     "decode",
-    "COLLECTIVES",
-    "FASTEST",
-    "every_law",
-    "Errors",
-    "Law",
     "NoData",
-    "by_law",
     "laws",
-    "laws_of",
     "families",
-    "sources",
     "table",
-    "Typical",
     "typical",
     "gain",
     "verdict",

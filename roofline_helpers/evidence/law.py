@@ -13,7 +13,8 @@ from roofline_helpers.chips import Chip
 from roofline_helpers.chips import chip as chip_of
 from roofline_helpers.common.checks import RooflineError, name_of
 from roofline_helpers.evidence.tables import FOLDER, reduced
-from roofline_helpers.network import Collective, Phase
+from roofline_helpers.network import Collective
+from roofline_helpers.network.collectives import Phase
 from roofline_helpers.work import Work
 
 MOST_DEVICES = 8

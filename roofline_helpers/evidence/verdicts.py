@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from html import escape
 from itertools import product
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from roofline_helpers.chips import Chip, all_chips
 from roofline_helpers.chips import chip as chip_of
@@ -29,7 +29,7 @@ from roofline_helpers.work import Work, resident
 if TYPE_CHECKING:
     import pandas
 
-    from roofline_helpers.serving import Step
+    from roofline_helpers.serving import ServingStep
 
 DEPENDS = "depends"
 """The word of a verdict that not all cases share."""
@@ -39,7 +39,7 @@ WORTH = 1.05
 
 
 @dataclass(frozen=True)
-class Case:
+class Scenario:
     """One way to look at it.
 
     Parameters
@@ -73,7 +73,7 @@ WORDS = {
     "between": "what stays on the chip",
     "counted": "what the compiler made of it",
 }
-"""What a verdict depends on, by the field of `Case`."""
+"""What a verdict depends on, by the field of `Scenario`."""
 
 
 @dataclass(frozen=True)
@@ -97,10 +97,10 @@ class _Held:
     name: str
     chip: Chip
     floor: float
-    found: dict[Case, Any]
+    found: dict[Scenario, Any]
 
-    def _overturned_by(self, words: dict[Case, Any]) -> tuple[str, ...]:
-        """Return the fields of `Case` that alone change the word of some case."""
+    def _overturned_by(self, words: dict[Scenario, Any]) -> tuple[str, ...]:
+        """Return the fields of `Scenario` that alone change the word of some case."""
         return tuple(
             axis
             for axis in WORDS
@@ -114,7 +114,9 @@ class _Held:
 
     def _columns(self) -> list[str]:
         """Return the fields in which the cases differ."""
-        return [f.name for f in fields(Case) if len({getattr(c, f.name) for c in self.found}) > 1]
+        return [
+            f.name for f in fields(Scenario) if len({getattr(c, f.name) for c in self.found}) > 1
+        ]
 
     def _rows(self) -> list[dict[str, Any]]:
         raise NotImplementedError
@@ -145,7 +147,7 @@ class Verdict(_Held):
 
     @property
     def on(self) -> tuple[str, ...]:
-        """What it depends on: fields of `Case`; none where all agree."""
+        """What it depends on: fields of `Scenario`; none where all agree."""
         return self._overturned_by({case: each.bound for case, each in self.found.items()})
 
     @property
@@ -191,7 +193,7 @@ class Gain(_Held):
 
     @property
     def on(self) -> tuple[str, ...]:
-        """What it depends on: fields of `Case`; none where all agree."""
+        """What it depends on: fields of `Scenario`; none where all agree."""
         return self._overturned_by({case: _worth(each) for case, each in self.found.items()})
 
     @property
@@ -213,28 +215,11 @@ class Gain(_Held):
         ]
 
 
-class Compiled(Protocol):
-    """What `compiled.analyze` returns, as far as a verdict needs it.
-
-    Examples
-    --------
-    >>> from roofline_helpers.xla import records
-    >>> program: Compiled = records()["ledger-matmul", "v6e"]
-    >>> from roofline_helpers.work import matmul
-    >>> verdict(matmul(2048, 2048, 2048), "v6e", compiled=program).word
-    'compute'
-    """
-
-    @property
-    def kernels(self) -> Sequence[Any]:
-        """Kernels that know their ceilings, published and reached."""
-
-
 def verdict(
-    program: Work | Kernel | Step | Sequence[Work | Kernel],
+    program: Work | Kernel | ServingStep | Sequence[Work | Kernel],
     chip: Any = None,
     *,
-    compiled: Compiled | None = None,
+    compiled: Any = None,
     floor: float | None = None,
     name: str | None = None,
 ) -> Verdict:
@@ -242,10 +227,10 @@ def verdict(
 
     Parameters
     ----------
-    program : Work, roofline.Kernel, serving.Step, or a list of the first two
+    program : Work, roofline.Kernel, serving.ServingStep, or a list of the first two
         What runs, in order. A `Kernel` says how often; its own roof is not looked at.
     chip : str, Chip or jax.Device
-        Where; a `Step` knows its own.
+        Where; a `ServingStep` knows its own.
     compiled : compiled.Report, optional
         The same program as XLA compiled it for that chip.
     floor : float, optional
@@ -275,8 +260,8 @@ def verdict(
 
 
 def gain(
-    before: Work | Kernel | Step | Sequence[Work | Kernel],
-    after: Work | Kernel | Step | Sequence[Work | Kernel],
+    before: Work | Kernel | ServingStep | Sequence[Work | Kernel],
+    after: Work | Kernel | ServingStep | Sequence[Work | Kernel],
     chip: Any = None,
     *,
     floor: float | None = None,
@@ -387,32 +372,30 @@ def _jobs(program: Any) -> list[tuple[Work, int]]:
     for each in members:
         job, launches = (each.work, each.launches) if isinstance(each, Kernel) else (each, 1)
         if not isinstance(job, Work):
-            raise BadType(f"a Work, a Kernel of one, or a Step is needed, got {shown(each)}")
+            raise BadType(f"a Work, a Kernel of one, or a ServingStep is needed, got {shown(each)}")
         jobs.append((job, launches))
     if not jobs:
         raise BadType("at least one kernel is needed, got none")
     return jobs
 
 
-def _cases(program: Any, chip: Chip, compiled: Compiled | None) -> list[Case]:
+def _cases(program: Any, chip: Chip, compiled: Any) -> list[Scenario]:
     """Return the cases that can differ here."""
     measured = chip.reached.matrix or chip.reached.vector or chip.reached.streams
     ceilings = ("published", "reached") if measured else ("published",)
     several = _is_step(program) or len(_jobs(program)) > 1
     between = ("travels", "stays") if several else ("travels",)
     floors = ("without", "with")
-    by_hand = [Case(*each) for each in product(ceilings, floors, between)]
+    by_hand = [Scenario(*each) for each in product(ceilings, floors, between)]
     if compiled is None:
         return by_hand
     ranges = any(getattr(each.work, "most_bytes", None) for each in compiled.kernels)
     counted = ("compiled", "compiled, at most") if ranges else ("compiled",)
     cases = product(ceilings, floors, counted)
-    return by_hand + [Case(c, f, "travels", ends) for c, f, ends in cases]
+    return by_hand + [Scenario(c, f, "travels", ends) for c, f, ends in cases]
 
 
-def _kernels(
-    program: Any, chip: Chip, case: Case, floor: float, compiled: Compiled | None
-) -> list[Kernel]:
+def _kernels(program: Any, chip: Chip, case: Scenario, floor: float, compiled: Any) -> list[Kernel]:
     """Return the kernels of a program with their roofs in one case."""
     reached = case.ceilings == "reached"
     least = floor if case.floor == "with" else None

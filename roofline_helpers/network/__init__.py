@@ -25,50 +25,33 @@ in MPICH", IJHPCA 19(1), 2005 (α–β, rings, trees); jax-ml/scaling-book, "Sha
 multiply them" (tori); B. Klenk et al., ISCA 2020 (reductions in the switch).
 """
 
-from roofline_helpers.network.axes import OUTER, Axis, Protocol, share_links
+from roofline_helpers.network.axes import Axis
 from roofline_helpers.network.collectives import (
-    COLLECTIVES,
     Collective,
-    Phase,
     all_gather,
     all_reduce,
     all_to_all,
     collective,
-    copies,
     distinct,
-    least_busy,
-    lines,
     permute,
     reduce_scatter,
-    send,
 )
-from roofline_helpers.network.sharding import Plan, Sharded, matmul, sharded
+from roofline_helpers.network.sharding import matmul, sharded
 from roofline_helpers.network.topology import CEILINGS, Topology, topology
 
 __all__ = [
+    "CEILINGS",
     "topology",
     "Topology",
     "Axis",
-    "Protocol",
-    "share_links",
-    "OUTER",
-    "least_busy",
-    "copies",
     "distinct",
-    "CEILINGS",
     "collective",
-    "lines",
     "all_gather",
     "reduce_scatter",
     "all_reduce",
     "all_to_all",
     "permute",
-    "send",
     "Collective",
-    "Phase",
-    "COLLECTIVES",
     "sharded",
-    "Sharded",
     "matmul",
-    "Plan",
 ]

@@ -7,15 +7,11 @@ and labs run on the page itself, by the scripts in `assets`.
 
 from __future__ import annotations
 
-from roofline_helpers.pages.element import Element, script, widest
 from roofline_helpers.pages.instruments import chain, matmul, point, ridges, sharding, your_kernel
 from roofline_helpers.pages.labs import design_challenge, memory_wall
 from roofline_helpers.pages.questions import answer, exercises, question
 
 __all__ = [
-    "Element",
-    "script",
-    "widest",
     "chain",
     "matmul",
     "point",

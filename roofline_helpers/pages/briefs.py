@@ -7,7 +7,8 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from roofline_helpers.serving import Step, chip_counts, step
+from roofline_helpers.serving import ServingStep, step
+from roofline_helpers.serving.chips import chip_counts
 
 RENT: Mapping[str, float] = {
     "l40s": 1.0,
@@ -61,7 +62,7 @@ class Brief(NamedTuple):
     best: Mapping[str, Any]
 
 
-class Verdict(NamedTuple):
+class Outcome(NamedTuple):
     """What a design comes to: SI units, US dollars, days."""
 
     per_token: float
@@ -161,23 +162,23 @@ def days(design: Mapping[str, Any]) -> float:
     return chosen + (SHARING if design["chips"] > 1 else 0)
 
 
-def served(brief: Brief, design: Mapping[str, Any]) -> Step:
+def served(brief: Brief, design: Mapping[str, Any]) -> ServingStep:
     """Return the decode step of a design."""
     return step(brief.model, context=brief.context, **COUNTED[brief.counted], **design)
 
 
-def cost(decode: Step) -> float:
+def cost(decode: ServingStep) -> float:
     """Return the dollars per million tokens of a decode step's chips."""
     rent = RENT[decode.setting.chip.key] * decode.setting.chips
     return rent / 3600 / decode.tokens_per_second * 1e6
 
 
-def judge(brief: Brief, design: Mapping[str, Any]) -> Verdict:
+def judge(brief: Brief, design: Mapping[str, Any]) -> Outcome:
     """Return what a design comes to, and whether it meets the brief."""
     return _judged(brief, design, served(brief, design))
 
 
-def _judged(brief: Brief, design: Mapping[str, Any], decode: Step) -> Verdict:
+def _judged(brief: Brief, design: Mapping[str, Any], decode: ServingStep) -> Outcome:
     prefill = decode.but(phase="prefill", batch=1)
     rent = RENT[design["chip"]] * design["chips"]
     within = (
@@ -188,7 +189,7 @@ def _judged(brief: Brief, design: Mapping[str, Any], decode: Step) -> Verdict:
         decode.fits,
     )
     spent = (decode.seconds, prefill.seconds, rent, days(design))
-    return Verdict(*spent, decode.fits, cost(decode), all(within))
+    return Outcome(*spent, decode.fits, cost(decode), all(within))
 
 
 def designs(brief: Brief) -> Iterator[dict[str, Any]]:

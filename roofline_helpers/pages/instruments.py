@@ -362,7 +362,7 @@ def _cut(place: Topology, tensor: int) -> dict[str, float]:
         "tensor": tensor,
         "gather": gathered.transfer / many,
         "sums": (network.all_gather(many, split).transfer + back) / many,
-        "shared": network.share_links(mesh["fsdp"], split),
+        "shared": network.axes.share_links(mesh["fsdp"], split),
     }
 
 

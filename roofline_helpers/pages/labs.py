@@ -12,12 +12,14 @@ from roofline_helpers.chips import chip as chip_of
 from roofline_helpers.common.show import si, significant
 from roofline_helpers.evidence import files
 from roofline_helpers.evidence.tables import group
+from roofline_helpers.models import LLAMA_3_8B
 from roofline_helpers.pages.briefs import BRIEFS, COUNTED, DAYS, RENT, SHARING, judge
 from roofline_helpers.pages.element import Element
 from roofline_helpers.pages.instruments import lab, percent, rate
 from roofline_helpers.pages.questions import question
 from roofline_helpers.roofline import Roofline
-from roofline_helpers.serving import LLAMA_3_8B, best_batch, step
+from roofline_helpers.serving import best_batch, step
+from roofline_helpers.serving.steps import StepKernel
 from roofline_helpers.work import Work
 
 # --- Lab 1: two measured matmuls, and which of them tuning can help -------------------------------
@@ -298,7 +300,7 @@ def _priced() -> dict[str, Any]:
     return {"briefs": every, "counted": COUNTED, **prices}
 
 
-def _design_tasks(today: serving.Step) -> list[Element]:
+def _design_tasks(today: serving.ServingStep) -> list[Element]:
     wide = today.but(batch=64)
     prompt = today.but(phase="prefill", batch=1)
     fused = prompt.but(fusion="epilogue")
@@ -361,7 +363,7 @@ def _chip_rows() -> list[dict[str, Any]]:
     ]
 
 
-def _intensities(one: serving.Step) -> dict[str, str]:
+def _intensities(one: serving.ServingStep) -> dict[str, str]:
     """Return the range of FLOP/byte of the products, of attention and of the norms."""
     groups = groups_of(one)
     groups["norms"] = [k for k in groups.pop("rest") if "RMSNorm" in k.name]
@@ -376,7 +378,7 @@ def _intensities(one: serving.Step) -> dict[str, str]:
     }
 
 
-def _prediction(today: serving.Step, roof: Roofline, between: Mapping[str, str]) -> Element:
+def _prediction(today: serving.ServingStep, roof: Roofline, between: Mapping[str, str]) -> Element:
     groups = groups_of(today)
     share = {
         name: percent(sum(k.total for k in kernels) / today.seconds)
@@ -397,20 +399,24 @@ def _prediction(today: serving.Step, roof: Roofline, between: Mapping[str, str])
     )
 
 
-def groups_of(one: serving.Step) -> dict[str, list[serving.StepKernel]]:
+def groups_of(one: serving.ServingStep) -> dict[str, list[StepKernel]]:
     """Return the kernels of a step that the question asks about together."""
-    groups: dict[str, list[serving.StepKernel]] = {"products": [], "attention": [], "rest": []}
+    groups: dict[str, list[StepKernel]] = {
+        "products": [],
+        "attention": [],
+        "rest": [],
+    }
     for kernel in one.kernels:
         other = "products" if kernel.work.matrix_flops > 0 else "rest"
         groups["attention" if _attends(kernel) else other].append(kernel)
     return groups
 
 
-def _attends(kernel: serving.StepKernel) -> bool:
+def _attends(kernel: StepKernel) -> bool:
     return bool({"Q·Kᵀ", "P·V", "flash attention"} & set(kernel.ops))
 
 
-def _reflection(today: serving.Step) -> Element:
+def _reflection(today: serving.ServingStep) -> Element:
     h100 = today.setting.chip
     doubled = {
         name: replace(figure, value=2 * figure.value) for name, figure in h100.matrix.items()

@@ -9,16 +9,15 @@ block of `data/published`.
 
 from roofline_helpers.published.board import published_step, scoreboard, steps, worst
 from roofline_helpers.published.decoding import PublishedDecode
-from roofline_helpers.published.exchanges import LARGE, collectives, reason
+from roofline_helpers.published.exchanges import LARGE, collectives
 from roofline_helpers.published.layers import layers
 from roofline_helpers.published.own_steps import predict
-from roofline_helpers.published.rivals import ratios, skill, spread
+from roofline_helpers.published.rivals import ratios
 from roofline_helpers.published.steps import PublishedStep
 
 __all__ = [
-    "collectives",
-    "reason",
     "LARGE",
+    "collectives",
     "layers",
     "scoreboard",
     "steps",
@@ -26,8 +25,6 @@ __all__ = [
     "worst",
     "predict",
     "ratios",
-    "skill",
-    "spread",
     "PublishedStep",
     "PublishedDecode",
 ]

@@ -9,7 +9,7 @@ from typing import Any
 
 from roofline_helpers import network, training
 from roofline_helpers.models import Decoder, model
-from roofline_helpers.training import Step
+from roofline_helpers.training import TrainingStep
 from roofline_helpers.xla import DoesNotFit, Report
 from roofline_helpers.xla.analysis import find_record
 from roofline_helpers.xla.report import at_reached
@@ -58,22 +58,22 @@ class PublishedStep:
             self.chip, self.shape, slices=self.slices, ceilings=ceilings, cores=True
         )
 
-    def _step(self, ceilings: str, *, law: bool = False) -> Step:
+    def _step(self, ceilings: str, *, law: bool = False) -> TrainingStep:
         setting = {"batch": self.batch, "seq": self.seq, "law": law, **self.setting}
         return training.step(self.model, self._place(ceilings), self.mesh, **setting)
 
     @cached_property
-    def published(self) -> Step:
+    def published(self) -> TrainingStep:
         """The step at published ceilings: no such step is shorter than its `bound`."""
         return self._step("published")
 
     @cached_property
-    def reached(self) -> Step:
+    def reached(self) -> TrainingStep:
         """The step at reached ceilings: its `seconds` are the prediction."""
         return self._step("reached")
 
     @cached_property
-    def by_law(self) -> Step:
+    def by_law(self) -> TrainingStep:
         """The step at reached ceilings, but by the laws of measured kernels where there are any."""
         return self._step("reached", law=True)
 

@@ -34,16 +34,97 @@ FLOOR = "floor"
 UNITS = ("matrix", "vector")
 
 
-@dataclass(frozen=True, repr=False)
-class Ceilings:
-    """The figures of a `Roofline`, which says what each is and what they allow together.
+# --- Ceilings, and how fast anything counted may go under them -----------------------------------
+
+
+def bound_of(limit: str) -> str:
+    """Return what a kernel is bound by that meets this ceiling first, as `Roofline.bound` says."""
+    words = {**dict.fromkeys(UNITS, "compute"), NETWORK: NETWORK, FLOOR: "latency"}
+    return words.get(limit, "memory")
+
+
+@runtime_checkable
+class Counted(Protocol):
+    """What can be held against a roofline: FLOPs by unit, and bytes by memory level.
+
+    FLOPs that nobody could count are left out, so that every time is a lower bound.
 
     Examples
     --------
-    >>> from roofline_helpers.roofline import Roofline
-    >>> roof = Roofline(peak=100e12, levels={"hbm": 1e12}, name="a chip")
-    >>> roof.bandwidth, roof.ridge
-    (1000000000000.0, 100.0)
+    >>> from roofline_helpers.work import matmul
+    >>> isinstance(matmul(8, 8, 8), Counted)
+    True
+    """
+
+    @property
+    def matrix_flops(self) -> Number:
+        """FLOPs on the matrix unit."""
+
+    @property
+    def vector_flops(self) -> Number:
+        """FLOPs on the vector unit."""
+
+    @property
+    def traffic(self) -> Mapping[str, Number]:
+        """Bytes across each boundary, by memory level; "network" for what is sent."""
+
+
+def is_counted(value: Any) -> TypeGuard[Counted]:
+    """Return whether a value is `Counted`; where its class says so, nothing is worked out."""
+    kind: Any = type(value)
+    return not isinstance(value, type) and (_counts(kind) or isinstance(value, Counted))
+
+
+@cache
+def _counts(kind: type) -> bool:
+    fields = getattr(kind, "__dataclass_fields__", ())
+    names = ("matrix_flops", "vector_flops", "traffic")
+    return all(name in fields or hasattr(kind, name) for name in names)
+
+
+@dataclass(frozen=True, repr=False)
+class Roofline:
+    """The ceilings of one device for one data type.
+
+    Parameters
+    ----------
+    peak : float
+        The compute ceiling, FLOP/s: the unit that the data type runs on.
+    levels : float or mapping of str to float
+        Bandwidth of each memory level, byte/s, outermost first. A number is short for
+        ``{"hbm": number}``: the main memory is called "hbm" whatever its technology. Names are
+        kept in lower case, without space, "-" and "_".
+    vector : float, optional
+        The vector unit's own ceiling, FLOP/s. Without it, vector work is held against `peak`,
+        which makes the bound looser but never wrong.
+    network : float, optional
+        Byte/s that the device can send to others: a ceiling for kernels that communicate.
+    floor : float, optional
+        Seconds that one launch costs in a row of them, however little it does: from a small
+        kernel's start to the next one's. No limit of its duration, and no bound: a profiler shows
+        shorter kernels. Launching overlaps with the work, so the floor is one more of the times of
+        which the longest counts; it says nothing about a plain intensity, which has no size. 0 is
+        none.
+    name : str
+        Shown in plots and tables.
+    origin : {"published", "measured"}
+        Where the ceilings come from.
+
+    Raises
+    ------
+    BadType, BadValue
+        A ceiling that is not a positive finite number; no memory level at all, or one under two
+        spellings.
+
+    Examples
+    --------
+    >>> roof = Roofline(peak=100e12, levels=1e12)
+    >>> roof.ridge
+    100.0
+    >>> roof.attainable(25)
+    25000000000000.0
+    >>> roof.bound([25, 400]).tolist()
+    ['memory', 'compute']
     """
 
     peak: float
@@ -164,100 +245,6 @@ class Ceilings:
                 "at least one of peak, levels, vector, network, floor is needed, got none"
             )
         return replace(self, name=f"{self.name}, measured", origin="measured", **changes)
-
-
-# --- Ceilings, and how fast anything counted may go under them -----------------------------------
-
-
-def bound_of(limit: str) -> str:
-    """Return what a kernel is bound by that meets this ceiling first, as `Roofline.bound` says."""
-    words = {**dict.fromkeys(UNITS, "compute"), NETWORK: NETWORK, FLOOR: "latency"}
-    return words.get(limit, "memory")
-
-
-@runtime_checkable
-class Counted(Protocol):
-    """What can be held against a roofline: FLOPs by unit, and bytes by memory level.
-
-    FLOPs that nobody could count are left out, so that every time is a lower bound.
-
-    Examples
-    --------
-    >>> from roofline_helpers.work import matmul
-    >>> isinstance(matmul(8, 8, 8), Counted)
-    True
-    """
-
-    @property
-    def matrix_flops(self) -> Number:
-        """FLOPs on the matrix unit."""
-
-    @property
-    def vector_flops(self) -> Number:
-        """FLOPs on the vector unit."""
-
-    @property
-    def traffic(self) -> Mapping[str, Number]:
-        """Bytes across each boundary, by memory level; "network" for what is sent."""
-
-
-def is_counted(value: Any) -> TypeGuard[Counted]:
-    """Return whether a value is `Counted`; where its class says so, nothing is worked out."""
-    kind: Any = type(value)
-    return not isinstance(value, type) and (_counts(kind) or isinstance(value, Counted))
-
-
-@cache
-def _counts(kind: type) -> bool:
-    fields = getattr(kind, "__dataclass_fields__", ())
-    names = ("matrix_flops", "vector_flops", "traffic")
-    return all(name in fields or hasattr(kind, name) for name in names)
-
-
-@dataclass(frozen=True, repr=False)
-class Roofline(Ceilings):
-    """The ceilings of one device for one data type.
-
-    Parameters
-    ----------
-    peak : float
-        The compute ceiling, FLOP/s: the unit that the data type runs on.
-    levels : float or mapping of str to float
-        Bandwidth of each memory level, byte/s, outermost first. A number is short for
-        ``{"hbm": number}``: the main memory is called "hbm" whatever its technology. Names are
-        kept in lower case, without space, "-" and "_".
-    vector : float, optional
-        The vector unit's own ceiling, FLOP/s. Without it, vector work is held against `peak`,
-        which makes the bound looser but never wrong.
-    network : float, optional
-        Byte/s that the device can send to others: a ceiling for kernels that communicate.
-    floor : float, optional
-        Seconds that one launch costs in a row of them, however little it does: from a small
-        kernel's start to the next one's. No limit of its duration, and no bound: a profiler shows
-        shorter kernels. Launching overlaps with the work, so the floor is one more of the times of
-        which the longest counts; it says nothing about a plain intensity, which has no size. 0 is
-        none.
-    name : str
-        Shown in plots and tables.
-    origin : {"published", "measured"}
-        Where the ceilings come from.
-
-    Raises
-    ------
-    BadType, BadValue
-        A ceiling that is not a positive finite number; no memory level at all, or one under two
-        spellings.
-
-    Examples
-    --------
-    >>> roof = Roofline(peak=100e12, levels=1e12)
-    >>> roof.ridge
-    100.0
-    >>> roof.attainable(25)
-    25000000000000.0
-    >>> roof.bound([25, 400]).tolist()
-    ['memory', 'compute']
-    """
 
     def attainable(self, intensity: Any, level: str | None = None) -> Any:
         """Return the highest FLOP/s that the ceilings allow: min(peak, bandwidth · intensity).

@@ -29,47 +29,24 @@ Sources: A. Grattafiori et al., "The Llama 3 Herd of Models", arXiv:2407.21783; 
 arXiv:2305.13245 (grouped-query attention); J. Su et al., arXiv:2104.09864 (rotary embedding).
 """
 
-from roofline_helpers.models import LLAMA_3_8B
-from roofline_helpers.serving.chips import COUNTS, chip_counts
-from roofline_helpers.serving.operations import COSTS
-from roofline_helpers.serving.page import MODELS, script, tables
-from roofline_helpers.serving.setting import ATTENTION, NARROW, PHASES, Setting
 from roofline_helpers.serving.slices import (
     ROLES,
     SliceStep,
-    Speculation,
     frontier,
     layouts,
     on_slice,
     speculative,
 )
-from roofline_helpers.serving.steps import Footprint, Step, StepKernel, best_batch, step
-from roofline_helpers.serving.strategies import STRATEGIES, Fused
+from roofline_helpers.serving.steps import ServingStep, best_batch, step
 
 __all__ = [
+    "ROLES",
     "step",
     "best_batch",
-    "chip_counts",
-    "COUNTS",
-    "Step",
-    "StepKernel",
-    "Footprint",
-    "Setting",
-    "LLAMA_3_8B",
-    "Fused",
-    "STRATEGIES",
-    "ATTENTION",
-    "COSTS",
-    "NARROW",
-    "PHASES",
-    "MODELS",
-    "tables",
-    "script",
+    "ServingStep",
     "on_slice",
     "layouts",
-    "ROLES",
     "SliceStep",
     "frontier",
     "speculative",
-    "Speculation",
 ]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from roofline_helpers import work
 from roofline_helpers.common.dtypes import nbytes
-from roofline_helpers.serving.setting import Setting, Sizes
+from roofline_helpers.serving.setting import ServingSetting, Sizes
 from roofline_helpers.serving.strategies import SPLIT, STRATEGIES
 from roofline_helpers.work import Work
 
@@ -36,7 +36,7 @@ class Job(NamedTuple):
     work: Work
 
 
-def jobs(setting: Setting) -> list[Job]:
+def jobs(setting: ServingSetting) -> list[Job]:
     """Return the kernels of a step, each once, in the order of their first run."""
     chosen = list(_fused(setting.sizes))
     return _staying(chosen, setting) if setting.resident else chosen
@@ -59,7 +59,7 @@ def _fused(sizes: Sizes) -> tuple[Job, ...]:
     return tuple(chosen)
 
 
-def _staying(chosen: list[Job], setting: Setting) -> list[Job]:
+def _staying(chosen: list[Job], setting: ServingSetting) -> list[Job]:
     """Return the kernels with the activations that fit between them on the chip there.
 
     Weights and cache never stay: each layer has its own. What a layer hands to the next stays.

@@ -16,6 +16,7 @@ from roofline_helpers.serving.chips import COUNTS, chip_counts
 from roofline_helpers.serving.operations import COSTS, HANDED_ON, STORED
 from roofline_helpers.serving.setting import NARROW
 from roofline_helpers.serving.strategies import SPLIT, STRATEGIES, Fused
+from roofline_helpers.work import operations
 
 MODEL = (
     "name",
@@ -50,8 +51,11 @@ def tables() -> dict[str, Any]:
     ['bits', 'chips']
     """
     costs = {
-        op: {"element": sum(steps.values()), "row": sum(work.ROW_COSTS.get(op, {}).values())}
-        for op, steps in {**work.COSTS, **COSTS}.items()
+        op: {
+            "element": sum(steps.values()),
+            "row": sum(operations.ROW_COSTS.get(op, {}).values()),
+        }
+        for op, steps in {**operations.COSTS, **COSTS}.items()
     }
     scaled = work.naive_attention(1, 1)[1].vector_flops
     costs["scale+softmax"] = {"element": int(scaled), "row": 0}
@@ -84,7 +88,9 @@ def _sums(chip: Chip) -> dict[int, list[Any]]:
     """Return the lines of an all-reduce for each number of chips: published, and reached."""
     return {
         count: [
-            network.lines("all-reduce", network.topology(chip, count, ceilings=each).fast)
+            network.collectives.lines(
+                "all-reduce", network.topology(chip, count, ceilings=each).fast
+            )
             for each in network.CEILINGS
         ]
         for count in chip_counts(LLAMA_3_8B, chip)

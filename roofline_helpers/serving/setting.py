@@ -87,7 +87,7 @@ class Sizes(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Setting:
+class ServingSetting:
     """What a step is asked for, checked and with every default filled in. See `step`.
 
     Examples

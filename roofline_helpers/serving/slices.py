@@ -303,9 +303,11 @@ class SliceStep(Facts):
             least: tuple[Collective, ...] = (planned,)
             if name == _ROUTED and self.model.experts:
                 narrow = self._routed * min(2.0, _width(self.activations))
-                least = network.copies(narrow, self.model.experts.active, self.mesh["expert"])
+                least = network.collectives.copies(
+                    narrow, self.model.experts.active, self.mesh["expert"]
+                )
             phases += [(phase, count) for each in least for phase in each.phases]
-        return max(flops, nbytes, network.least_busy(phases))
+        return max(flops, nbytes, network.collectives.least_busy(phases))
 
     @property
     def tokens_per_second(self) -> float:

@@ -11,8 +11,7 @@ from typing import Any
 from roofline_helpers.chips import chip as chip_of
 from roofline_helpers.common.checks import BadType, BadValue, flag, name_of, shown, single, whole
 from roofline_helpers.common.dtypes import BITS, nbytes
-from roofline_helpers.evidence import Law
-from roofline_helpers.evidence.law import by_law
+from roofline_helpers.evidence.law import Law, by_law
 from roofline_helpers.evidence.typical import law_of
 from roofline_helpers.models import Decoder
 from roofline_helpers.models import model as model_of
@@ -20,7 +19,13 @@ from roofline_helpers.network import Collective, all_reduce, topology
 from roofline_helpers.roofline import Kernel, Roofline
 from roofline_helpers.serving.chips import chip_counts, together
 from roofline_helpers.serving.operations import Job, jobs, stored
-from roofline_helpers.serving.setting import ATTENTION, PHASES, Setting, computed_in, stored_as
+from roofline_helpers.serving.setting import (
+    ATTENTION,
+    PHASES,
+    ServingSetting,
+    computed_in,
+    stored_as,
+)
 from roofline_helpers.serving.strategies import STRATEGIES
 from roofline_helpers.work import Work
 
@@ -104,7 +109,7 @@ class Footprint:
 
 
 @dataclass(frozen=True)
-class Step:
+class ServingStep:
     """One step: its kernels and what follows from them.
 
     A step that does not fit has times all the same: what they would be with memory enough. On
@@ -117,7 +122,7 @@ class Step:
     (True, 0.1)
     """
 
-    setting: Setting
+    setting: ServingSetting
 
     @cached_property
     def _apart(self) -> list[Job]:
@@ -228,7 +233,7 @@ class Step:
         """FLOPs of the step, as its kernels do them, over seconds and `peak`."""
         return self.flops / self.seconds / self.peak
 
-    def but(self, **changes: Any) -> Step:
+    def but(self, **changes: Any) -> ServingStep:
         """Return the same step with some of `step`'s arguments changed.
 
         Raises
@@ -236,7 +241,7 @@ class Step:
         BadType, BadValue, UnknownName
             As `step`; also no such argument.
         """
-        now = {name: getattr(self.setting, name) for name in Setting.__dataclass_fields__}
+        now = {name: getattr(self.setting, name) for name in ServingSetting.__dataclass_fields__}
         new = {name_of("argument of step", name, now): value for name, value in changes.items()}
         return step(**{**now, **new})
 
@@ -258,7 +263,7 @@ class Step:
         counts = chip_counts(self.setting.model, self.setting.chip)
         return next((n for n in counts if self.but(chips=n).fits), 0)
 
-    def narrower(self) -> list[Step]:
+    def narrower(self) -> list[ServingStep]:
         """Return the steps with narrower weights or cache that fit, the least change first.
 
         Of the 8-bit types fp8 is tried where the chip's matrix unit has it, else int8.
@@ -296,7 +301,7 @@ def step(
     resident: bool = False,
     reserve: float = 0.0,
     chips: int = 1,
-) -> Step:
+) -> ServingStep:
     """Return one step of serving a model on one chip, or on some with a fast network.
 
     Parameters
@@ -357,7 +362,7 @@ def step(
 
     Examples
     --------
-    >>> from roofline_helpers.serving import LLAMA_3_8B
+    >>> from roofline_helpers.models import LLAMA_3_8B
     >>> one = step(LLAMA_3_8B, "h100", batch=64, context=2048)
     >>> f"{one.tokens_per_second:.0f} tokens/s, {one.seconds * 1e3:.1f} ms, {one.fits}"
     '6324 tokens/s, 10.1 ms, True'
@@ -375,8 +380,8 @@ def step(
     device = chip_of(chip)
     several = together(decoder, device, chips)
     weights = stored_as(device, "weights", weights)
-    return Step(
-        Setting(
+    return ServingStep(
+        ServingSetting(
             model=decoder,
             chip=device,
             phase=name_of("phase", phase, PHASES),
@@ -414,7 +419,9 @@ def _dense(decoder: Decoder) -> Decoder:
     return decoder
 
 
-def best_batch(model: Decoder | str, chip: Any, *, latency: float, **setting: Any) -> Step | None:
+def best_batch(
+    model: Decoder | str, chip: Any, *, latency: float, **setting: Any
+) -> ServingStep | None:
     """Return the step with the most tokens per second that fits and takes at most `latency`.
 
     In decode that is the time between two tokens of a sequence, in prefill the time to the first
@@ -430,7 +437,7 @@ def best_batch(model: Decoder | str, chip: Any, *, latency: float, **setting: An
 
     Returns
     -------
-    Step or None
+    ServingStep or None
         None if batch 1 is too slow or does not fit.
 
     Raises

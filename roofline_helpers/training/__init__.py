@@ -7,12 +7,12 @@ What is counted
     norms, residuals, rotary embedding and the gate; one over weights, gradients and moments for the
     optimiser. Each exchange that the mesh asks for, on the links it runs over.
 Two ends, and between them
-    `Step.bound`: published or reached ceilings, as the topology has them, with everything that can
-    run side by side doing so: compute, memory and each network are busy at once, and the slowest
-    decides. Nothing is faster. `Step.serial`: nothing overlaps. `Step.seconds`: what waits for
-    nothing is hidden behind compute (weights gathered ahead, gradients reduced behind), what the
-    next operation needs is not (tensor and expert parallelism), and passes over memory follow the
-    products. The truth lies between the ends.
+    `TrainingStep.bound`: published or reached ceilings, as the topology has them, with everything
+    that can run side by side doing so: compute, memory and each network are busy at once, and the
+    slowest decides. Nothing is faster. `serial`: nothing overlaps. `seconds`: an exchange that
+    nothing waits for is hidden behind compute (weights gathered ahead, gradients reduced behind),
+    one that the next operation needs is not (tensor and expert parallelism), and passes over memory
+    follow the products. The truth lies between the ends.
 What is left out
     The input pipeline, activations that are moved to the host, padding, the launch of kernels, and
     how far a compiler splits an exchange to hide it. Of mixtures of experts, what sorting tokens,
@@ -33,8 +33,7 @@ parallelism with sharded activations, recomputation); jax-ml/scaling-book, "How 
 Transformer for training".
 """
 
-from roofline_helpers.training.exchanges import Exchange
-from roofline_helpers.training.layer import CUTS, Layer, layer
+from roofline_helpers.training.layer import Layer, layer
 from roofline_helpers.training.limits import (
     best_split,
     largest_tensor,
@@ -43,28 +42,18 @@ from roofline_helpers.training.limits import (
     least_width,
     most_tensor,
 )
-from roofline_helpers.training.memory import Footprint
-from roofline_helpers.training.setting import PRODUCTS, RECOMPUTE, ROLES, Setting
-from roofline_helpers.training.step import REACHED, Step, filled, step
+from roofline_helpers.training.step import TrainingStep, filled, step
 
 __all__ = [
-    "step",
-    "Step",
-    "REACHED",
     "filled",
-    "Setting",
-    "Exchange",
-    "Footprint",
+    "step",
+    "TrainingStep",
     "layer",
     "Layer",
-    "CUTS",
     "least_tokens",
     "most_tensor",
     "largest_tensor",
     "least_tokens_mixed",
     "least_width",
     "best_split",
-    "ROLES",
-    "RECOMPUTE",
-    "PRODUCTS",
 ]

@@ -9,11 +9,11 @@ from typing import NamedTuple
 from roofline_helpers import network
 from roofline_helpers.network import Axis, Collective
 from roofline_helpers.training.memory import width
-from roofline_helpers.training.setting import Setting
+from roofline_helpers.training.setting import TrainingSetting
 
 
 @dataclass(frozen=True)
-class Exchange:
+class Transfer:
     """A collective of a step: for whom, how often, and whether compute can hide it.
 
     `hidden` is whether the next operation can do without it: weights can be gathered ahead and
@@ -47,7 +47,7 @@ class Exchange:
         return self.count * self.collective.transfer
 
 
-def exchanges(one: Setting) -> tuple[Exchange, ...]:
+def exchanges(one: TrainingSetting) -> tuple[Transfer, ...]:
     """Return every exchange of a step."""
     return (
         *_weights(one),
@@ -71,7 +71,7 @@ class _Weights(NamedTuple):
     apart: bool = False
 
 
-def _layer_weights(one: Setting) -> list[_Weights]:
+def _layer_weights(one: TrainingSetting) -> list[_Weights]:
     """Return the weights of a stage, as a tensor-parallel group has them."""
     model, spread = one.model, one.size("expert")
     dense = model.layers - model.expert_layers
@@ -93,19 +93,19 @@ def _layer_weights(one: Setting) -> list[_Weights]:
     ]
 
 
-def _sharded_over(one: Setting) -> tuple[Axis, ...]:
+def _sharded_over(one: TrainingSetting) -> tuple[Axis, ...]:
     """Return the axes that weights are sharded over and gathered from."""
     return tuple(axis for role in one.sharded for axis in one.mesh.get(role, ()))
 
 
-def _whole_over(one: Setting, apart: bool) -> tuple[Axis, ...]:
+def _whole_over(one: TrainingSetting, apart: bool) -> tuple[Axis, ...]:
     """Return the axes that split the batch or its positions and keep the same weights."""
     splitting = ("data", "fsdp", *([] if apart else ["expert"]), "context")
     roles = [role for role in splitting if role not in one.sharded]
     return tuple(axis for role in roles for axis in one.mesh.get(role, ()))
 
 
-def _weights(one: Setting) -> Iterator[Exchange]:
+def _weights(one: TrainingSetting) -> Iterator[Transfer]:
     """Weights gathered before each forward and each backward pass over a layer."""
     over = _sharded_over(one)
     if one.size(*one.sharded) == 1:
@@ -113,10 +113,10 @@ def _weights(one: Setting) -> Iterator[Exchange]:
     for name, count, elements, _ in _layer_weights(one):
         gathered = network.all_gather(elements * width(one.dtype), over)
         # once for the forward pass, once for the backward one, in which recomputation shares it
-        yield Exchange("fsdp", f"weights of a {name}", 2 * count * one.microbatches, gathered, True)
+        yield Transfer("fsdp", f"weights of a {name}", 2 * count * one.microbatches, gathered, True)
 
 
-def _gradients(one: Setting) -> Iterator[Exchange]:
+def _gradients(one: TrainingSetting) -> Iterator[Transfer]:
     """Gradients: scattered to whoever keeps the weight, added up where several keep it."""
     over = _sharded_over(one)
     for name, count, elements, apart in _layer_weights(one):
@@ -124,14 +124,14 @@ def _gradients(one: Setting) -> Iterator[Exchange]:
         what = f"gradients of a {name}"
         if one.size(*one.sharded) > 1:
             scattered = network.reduce_scatter(nbytes, over)
-            yield Exchange("fsdp", what, count * one.microbatches, scattered, True)
+            yield Transfer("fsdp", what, count * one.microbatches, scattered, True)
         whole = _whole_over(one, apart)
         if whole:
             share = nbytes / one.size(*one.sharded)
-            yield Exchange("data", what, count, network.all_reduce(share, whole), True)
+            yield Transfer("data", what, count, network.all_reduce(share, whole), True)
 
 
-def _widths(one: Setting) -> Iterator[Exchange]:
+def _widths(one: TrainingSetting) -> Iterator[Transfer]:
     """Activations around each block of a layer, where its widths are split.
 
     Sharded between blocks, gathered before and scattered after: V. Korthikanti et al., figure 5.
@@ -145,11 +145,11 @@ def _widths(one: Setting) -> Iterator[Exchange]:
     passes = 2 * layers * one.microbatches  # two blocks a layer
     over = one.mesh["tensor"]
     gathered, scattered = network.all_gather(nbytes, over), network.reduce_scatter(nbytes, over)
-    yield Exchange("tensor", "activations gathered", (2 + again) * passes, gathered, False)
-    yield Exchange("tensor", "sums scattered", 2 * passes, scattered, False)
+    yield Transfer("tensor", "activations gathered", (2 + again) * passes, gathered, False)
+    yield Transfer("tensor", "sums scattered", 2 * passes, scattered, False)
 
 
-def _experts(one: Setting) -> Iterator[Exchange]:
+def _experts(one: TrainingSetting) -> Iterator[Transfer]:
     """Tokens to their experts and back, in both passes.
 
     Between hosts a token goes once to each that has some of its experts, and on from there, as in
@@ -163,18 +163,18 @@ def _experts(one: Setting) -> Iterator[Exchange]:
     again = 1 if "up" in one.recompute else 0
     count = (4 + again) * layers * one.microbatches
     narrow = sent * min(width("bf16"), width(one.dtype))
-    least = network.copies(narrow, active, over)
+    least = network.collectives.copies(narrow, active, over)
     what = "tokens to experts and back"
     if len({axis.network for axis in over}) > 1:
-        copies = network.copies(sent * width("bf16"), active, over)
+        copies = network.collectives.copies(sent * width("bf16"), active, over)
         for moved, must in zip(copies, least, strict=True):
-            yield Exchange("expert", what, count, moved, False, (must,))
+            yield Transfer("expert", what, count, moved, False, (must,))
     else:
         moved = network.all_to_all(sent * active * width("bf16") * one.size("expert"), over)
-        yield Exchange("expert", what, count, moved, False, least)
+        yield Transfer("expert", what, count, moved, False, least)
 
 
-def _positions(one: Setting) -> Iterator[Exchange]:
+def _positions(one: TrainingSetting) -> Iterator[Transfer]:
     """Keys and values of the other positions, and their gradients."""
     if one.size("context") == 1:
         return
@@ -184,11 +184,11 @@ def _positions(one: Setting) -> Iterator[Exchange]:
     over = one.mesh["context"]
     count = layers * one.microbatches
     gathered, scattered = network.all_gather(nbytes, over), network.reduce_scatter(nbytes, over)
-    yield Exchange("context", "keys and values", 2 * count, gathered, True)
-    yield Exchange("context", "gradients of keys and values", count, scattered, True)
+    yield Transfer("context", "keys and values", 2 * count, gathered, True)
+    yield Transfer("context", "gradients of keys and values", count, scattered, True)
 
 
-def _stages(one: Setting) -> Iterator[Exchange]:
+def _stages(one: TrainingSetting) -> Iterator[Transfer]:
     """Activations to the next stage, and gradients back."""
     if one.size("pipeline") == 1:
         return
@@ -202,4 +202,4 @@ def _stages(one: Setting) -> Iterator[Exchange]:
         key=lambda hop: hop.transfer,
     )
     count = 2 * one.microbatches * one.interleave
-    yield Exchange("pipeline", "activations to the next stage", count, slowest, True, (least,))
+    yield Transfer("pipeline", "activations to the next stage", count, slowest, True, (least,))

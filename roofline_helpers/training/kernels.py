@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 from roofline_helpers import work
 from roofline_helpers.chips import Chip
-from roofline_helpers.evidence import Law, laws
-from roofline_helpers.evidence.law import SAME_GPU, least
+from roofline_helpers.evidence import laws
+from roofline_helpers.evidence.law import SAME_GPU, Law, least
 from roofline_helpers.evidence.tables import reduced
 from roofline_helpers.evidence.typical import dtype_in_tables, law_of
 from roofline_helpers.training import mixture
-from roofline_helpers.training.setting import Setting
+from roofline_helpers.training.setting import TrainingSetting
 from roofline_helpers.work import Work
 
 
@@ -21,12 +21,12 @@ def known(chip: Chip, dtype: str) -> bool:
     return all(law_of(job, _measured(chip)) for job in jobs)
 
 
-def compute(one: Setting, forward: Mapping[str, float], flops: float) -> float:
+def compute(one: TrainingSetting, forward: Mapping[str, float], flops: float) -> float:
     """Return the seconds of all products on one device, without a pipeline's bubble.
 
     Parameters
     ----------
-    one : Setting
+    one : TrainingSetting
         On a chip whose laws are `known`.
     forward : mapping of str to float
         FLOPs of one forward pass by product.
@@ -66,7 +66,7 @@ def compute(one: Setting, forward: Mapping[str, float], flops: float) -> float:
     return seconds / one.place.members
 
 
-def _of_experts(one: Setting, rows: int) -> float:
+def _of_experts(one: TrainingSetting, rows: int) -> float:
     """Return the seconds a FLOP of a grouped matmul, in the faster of the ways to scale fp8."""
     of, spread, chip = one.model.experts, one.size("expert"), one.place.chip
     assert of is not None

@@ -135,5 +135,5 @@ def layer(
         flops / matrix_rate(place.chip, kind, place.ceilings),
         2 * matrix.transfer,
         gathered.transfer + scattered.transfer,
-        network.share_links(weights, split),
+        network.axes.share_links(weights, split),
     )

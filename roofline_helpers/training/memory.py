@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from roofline_helpers.common.dtypes import BITS
-from roofline_helpers.training.setting import Setting
+from roofline_helpers.training.setting import TrainingSetting
 
 
 @dataclass(frozen=True)
-class Footprint:
+class TrainingMemory:
     """Bytes of one device: weights, gradients, the optimiser's moments, saved activations.
 
     Left out: a layer's working set, gathered weights in flight, the runtime's own.
 
     Examples
     --------
-    >>> Footprint(weights=4e9, gradients=4e9, moments=8e9, activations=2e9, capacity=32e9).fits
+    >>> TrainingMemory(weights=4e9, gradients=4e9, moments=8e9, activations=2e9, capacity=32e9).fits
     True
     """
 
@@ -37,10 +37,10 @@ class Footprint:
         return self.total <= self.capacity
 
 
-def footprint(one: Setting) -> Footprint:
+def footprint(one: TrainingSetting) -> TrainingMemory:
     """Return what each device holds."""
     held = parameters_held(one)
-    return Footprint(
+    return TrainingMemory(
         weights=held * width(one.weights),
         gradients=held * width(one.gradients),
         moments=2 * held * width(one.moments),
@@ -54,7 +54,7 @@ def width(dtype: str) -> float:
     return BITS[dtype] / 8
 
 
-def parameters_held(one: Setting) -> float:
+def parameters_held(one: TrainingSetting) -> float:
     """Return the weights that one device keeps."""
     model = one.model
     shared = one.size(*one.sharded, "tensor", "pipeline")
@@ -63,7 +63,7 @@ def parameters_held(one: Setting) -> float:
     return (others + experts / one.size("expert")) / shared
 
 
-def saved_elements(one: Setting) -> float:
+def saved_elements(one: TrainingSetting) -> float:
     """Return the elements that wait for the backward pass, on one device.
 
     A layer's input always; of its products' results those that are not computed again.
@@ -80,7 +80,7 @@ def saved_elements(one: Setting) -> float:
     return per_token * layers * one.group_tokens / one.size("tensor") * in_flight
 
 
-def kept_widths(one: Setting) -> dict[str, float]:
+def kept_widths(one: TrainingSetting) -> dict[str, float]:
     """Return the elements a token that each product of a layer leaves for the backward pass."""
     model = one.model
     if model.latent:

@@ -12,19 +12,19 @@ arXiv:2211.15841; JAX, `pallas/ops/tpu/megablox/gmm.py`, `make_group_metadata`.
 from __future__ import annotations
 
 from roofline_helpers.models import Experts
-from roofline_helpers.training.setting import Setting
+from roofline_helpers.training.setting import TrainingSetting
 
 _MASKED = 5
 """Products with a mask in both passes: tokens to their seats and back; the gradients of the tokens,
 of the experts' results, and of the weights in the second mask."""
 
 
-def routed(one: Setting, which: str) -> float:
+def routed(one: TrainingSetting, which: str) -> float:
     """Return the FLOPs of the routed experts in one forward pass, of all layers and tokens.
 
     Parameters
     ----------
-    one : Setting
+    one : TrainingSetting
     which : {"up", "down"}
         Their first products, or the last.
     """
@@ -41,7 +41,7 @@ def routed(one: Setting, which: str) -> float:
     )
 
 
-def rows(one: Setting) -> float:
+def rows(one: TrainingSetting) -> float:
     """Return the rows that experts multiply, over those that tokens were sent to."""
     if one.capacity is not None:
         return one.capacity
@@ -52,14 +52,14 @@ def rows(one: Setting) -> float:
     return 1 + one.tile / each
 
 
-def seats(one: Setting) -> float:
+def seats(one: TrainingSetting) -> float:
     """Return the seats of all experts for one sequence; none where tokens are sorted."""
     if one.capacity is None:
         return 0.0
     return one.capacity * _experts(one).active * one.seq
 
 
-def routing_flops(one: Setting) -> float:
+def routing_flops(one: TrainingSetting) -> float:
     """Return the FLOPs of rows that no token fills, and of products with a mask."""
     if not one.model.experts:
         return 0.0
@@ -68,6 +68,6 @@ def routing_flops(one: Setting) -> float:
     return (rows(one) - 1) * products + masked * (_MASKED + ("up" in one.recompute))
 
 
-def _experts(one: Setting) -> Experts:
+def _experts(one: TrainingSetting) -> Experts:
     assert one.model.experts is not None
     return one.model.experts

@@ -33,7 +33,7 @@ the router's gradient: where experts' results are weighed after it, "down" is co
 
 
 @dataclass(frozen=True)
-class Setting:
+class TrainingSetting:
     """What a step is asked for, with every default filled in. See `step`.
 
     Examples
@@ -92,7 +92,7 @@ def setting_of(
     tile: Any,
     law: Any,
     **dtypes: Any,
-) -> Setting:
+) -> TrainingSetting:
     """Return a checked setting; raise as `step` says."""
     decoder = model_of(model)
     if not isinstance(place, Topology):
@@ -105,7 +105,7 @@ def setting_of(
         raise BadValue(f"the mesh must use all {place.members} members of {place!r}")
     names = {name: dtype_of(value) for name, value in dtypes.items()}
     place.chip.peak(names["dtype"], "matrix")
-    one = Setting(
+    one = TrainingSetting(
         model=decoder,
         place=place,
         mesh=laid,
@@ -141,7 +141,7 @@ def _recomputed(asked: Any) -> tuple[str, ...]:
     return tuple(name_of("product", each, PRODUCTS) for each in asked)
 
 
-def _fits_model(one: Setting) -> None:
+def _fits_model(one: TrainingSetting) -> None:
     """Raise where a mesh axis splits what the model doesn't have that much of."""
     model, limits = one.model, {}
     if one.capacity is not None and one.tile is not None:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from roofline_helpers import network
 from roofline_helpers.chips import Chip
 from roofline_helpers.common.show import Facts, si
-from roofline_helpers.evidence import by_law
+from roofline_helpers.evidence.law import by_law
 from roofline_helpers.models import Decoder
 from roofline_helpers.network import Topology
 from roofline_helpers.training import kernels, mixture
-from roofline_helpers.training.exchanges import Exchange, exchanges
-from roofline_helpers.training.memory import Footprint, footprint, parameters_held, width
-from roofline_helpers.training.setting import SHARDED, Setting, setting_of
+from roofline_helpers.training.exchanges import Transfer, exchanges
+from roofline_helpers.training.memory import TrainingMemory, footprint, parameters_held, width
+from roofline_helpers.training.setting import SHARDED, TrainingSetting, setting_of
 
 if TYPE_CHECKING:
     import pandas
@@ -37,7 +37,7 @@ dimension leave the rest of it idle."""
 
 
 @dataclass(frozen=True, repr=False)
-class Step(Facts):
+class TrainingStep(Facts):
     """One step of training. Figures are of the whole mesh unless they say "a device".
 
     Examples
@@ -49,7 +49,7 @@ class Step(Facts):
     '7.9 s, 80%, True'
     """
 
-    setting: Setting
+    setting: TrainingSetting
 
     def _title(self) -> str:
         return f"{self.setting.model.name}, one step"
@@ -96,12 +96,12 @@ class Step(Facts):
         return self.model_flops() + self.recomputed_flops + self.routing_flops
 
     @cached_property
-    def exchanges(self) -> tuple[Exchange, ...]:
+    def exchanges(self) -> tuple[Transfer, ...]:
         """Every exchange of the step."""
         return exchanges(self.setting)
 
     @cached_property
-    def memory(self) -> Footprint:
+    def memory(self) -> TrainingMemory:
         """Bytes of a device."""
         return footprint(self.setting)
 
@@ -176,7 +176,7 @@ class Step(Facts):
         one = self.setting
         return one.law and kernels.known(one.place.chip, one.dtype)
 
-    def _taken(self, each: Exchange) -> float:
+    def _taken(self, each: Transfer) -> float:
         one = each.collective
         return each.count * (by_law(one, self.setting.place.chip) if self._by_law else one).seconds
 
@@ -206,7 +206,7 @@ class Step(Facts):
             for collective in each.least or (each.collective,)
             for phase in collective.phases
         ]
-        return max(compute / place.members, self.update, network.least_busy(phases))
+        return max(compute / place.members, self.update, network.collectives.least_busy(phases))
 
     @property
     def serial(self) -> float:
@@ -306,7 +306,7 @@ def step(
     capacity: float | None = None,
     tile: int | None = None,
     law: bool = False,
-) -> Step:
+) -> TrainingStep:
     """Return one step of training a decoder with Adam on a mesh.
 
     Parameters
@@ -362,7 +362,7 @@ def step(
     >>> f"{one.bound:.1f} s at least"
     '7.9 s at least'
     """
-    return Step(
+    return TrainingStep(
         setting_of(
             model,
             place,
@@ -415,7 +415,7 @@ def _memory_rate(place: Topology) -> float:
     return stream.value if stream else place.chip.roofline(place.chip.half).bandwidth
 
 
-def _product_flops(one: Setting) -> dict[str, float]:
+def _product_flops(one: TrainingSetting) -> dict[str, float]:
     """Return the FLOPs of one forward pass by product, of all layers and tokens."""
     model, tokens = one.model, one.tokens
     if model.latent:
@@ -434,7 +434,7 @@ def _product_flops(one: Setting) -> dict[str, float]:
     }
 
 
-def _activation_bytes(one: Setting) -> float:
+def _activation_bytes(one: TrainingSetting) -> float:
     """Return the bytes of the passes between the products of a forward pass, on one device.
 
     Each residual with the norm after it reads two tensors and writes two; the rotary embedding

@@ -24,9 +24,6 @@ from roofline_helpers.work.attention import (
 from roofline_helpers.work.block import fusion_chain, grouped_matmul, transformer_block
 from roofline_helpers.work.fusion import fuse, resident, total
 from roofline_helpers.work.operations import (
-    COSTS,
-    ROW_COSTS,
-    TRANSCENDENTAL,
     add,
     all_gather,
     all_reduce,
@@ -44,9 +41,6 @@ from roofline_helpers.work.operations import (
 from roofline_helpers.work.work import Work
 
 __all__ = [
-    "COSTS",
-    "ROW_COSTS",
-    "TRANSCENDENTAL",
     "Work",
     "fuse",
     "resident",

@@ -106,7 +106,7 @@ def _timed(
         return None
     if exchange.kind == "collective-permute":
         if len(over) > 1 or abs(exchange.hops) >= over[0].size:  # a ring that bends: one link each
-            return network.send(exchange.bytes_in, over[0])
+            return network.collectives.send(exchange.bytes_in, over[0])
         return network.permute(exchange.bytes_in, over[0], hops=abs(exchange.hops) or 1)
     whole = {
         "all-gather": exchange.bytes_out,

@@ -31,23 +31,23 @@ DARK = (
 )
 
 
-def choice(**more: Any) -> pages.Element:
+def choice(**more: Any) -> pages.element.Element:
     options = {"right": "the batch", "key": "t-choice"} | more
     return questions.choice("Which decides?", OPTIONS, **options)
 
 
-def number(**more: Any) -> pages.Element:
+def number(**more: Any) -> pages.element.Element:
     options = {"solution": 1024 / 3, "unit": "FLOP/byte", "key": "t-number"} | more
     return questions.number("What is the intensity?", **options)
 
 
-def multi() -> pages.Element:
+def multi() -> pages.element.Element:
     options = {"reads": "They cross.", "writes": "They cross too.", "adds": "They stay inside."}
     right = ["reads", "writes"]
     return questions.choice("What moves bytes?", options, right=right, multi=True, key="t-multi")
 
 
-def sheet() -> pages.Element:
+def sheet() -> pages.element.Element:
     return questions.sheet(
         number(
             key="t-ex", hint="Count three matrices.", why="N/3", feedback=[(1024, "That is N.")]
@@ -64,7 +64,9 @@ Show = Callable[..., Page]
 def show(visit: Visit, serve: Serve, tmp_path: Path) -> Show:
     """Return a function that opens a page with these elements."""
 
-    def open_page(*elements: pages.Element, head: str = "", body: str = "", **options: Any) -> Page:
+    def open_page(
+        *elements: pages.element.Element, head: str = "", body: str = "", **options: Any
+    ) -> Page:
         html = "\n".join(element.html() for element in elements)
         text = HEAD.format(head=DARK + head) + f"<body><main><h1>Questions</h1>{html}{body}</main>"
         (tmp_path / "index.html").write_text(text, "utf-8")
@@ -86,7 +88,7 @@ def stored(page: Page) -> dict[str, Any]:
     return {key: json.loads(value) for key, value in kept.items()}
 
 
-def framed(show: Show, *elements: pages.Element) -> Frame:
+def framed(show: Show, *elements: pages.element.Element) -> Frame:
     """The elements as Colab shows an output: in a frame of its own, without the page's rights."""
     html = (
         HEAD.format(head="<meta name='color-scheme' content='light dark'>")

@@ -14,10 +14,10 @@ import roofline_helpers as rh
 from roofline_helpers import serving
 from roofline_helpers.common.dtypes import BITS
 from roofline_helpers.common.show import significant
+from roofline_helpers.models import LLAMA_3_8B
 from roofline_helpers.pages.briefs import BRIEFS, COUNTED, judge
 from roofline_helpers.pages.instruments import first_compute_bound
 from roofline_helpers.pages.labs import ROWS, SIDES, TIMED, timed
-from roofline_helpers.serving import LLAMA_3_8B
 
 
 def wall_settings() -> list[dict[str, Any]]:

@@ -652,7 +652,7 @@ def test_a_dense_ragged_matmul_costs_up_to_71_times_a_batched_one() -> None:
 
 def test_launches_gain_more_than_a_narrow_cache_and_bytes_do_not() -> None:
     plain: dict[str, Any] = {"fusion": "none", "attention": "naive"}
-    today = rh.serving.step(rh.serving.LLAMA_3_8B, "h100", batch=8, context=2048, **plain)
+    today = rh.serving.step(rh.models.LLAMA_3_8B, "h100", batch=8, context=2048, **plain)
     fused = {"fusion": "epilogue", "attention": "flash"}
 
     def gain(start: Any, **change: Any) -> float:
@@ -834,7 +834,7 @@ def test_the_design_lab_s_python_has_the_settings_of_the_page() -> None:
     (source,) = (cell.source for cell in cells if "server = {" in cell.source)
     told: dict[str, Any] = {"rh": rh}
     exec(source, told)
-    step = rh.serving.step(rh.serving.LLAMA_3_8B, "h100", **TODAY)
+    step = rh.serving.step(rh.models.LLAMA_3_8B, "h100", **TODAY)
     assert told["today"].seconds == step.seconds
     assert told["today"].memory.reserve == step.memory.reserve
     story = significant(step.tokens_per_second)

@@ -14,7 +14,10 @@ from playwright.sync_api import Browser
 
 import roofline_helpers as rh
 from roofline_helpers import serving
-from roofline_helpers.serving import LLAMA_3_8B, NARROW, STRATEGIES, Step
+from roofline_helpers.models import LLAMA_3_8B
+from roofline_helpers.serving import ServingStep
+from roofline_helpers.serving.setting import NARROW
+from roofline_helpers.serving.strategies import STRATEGIES
 
 TOLERANCE = 1e-12
 THOROUGH = bool(os.environ.get("ROOFLINE_THOROUGH"))
@@ -60,12 +63,12 @@ def settings() -> Iterator[dict[str, Any]]:
         every = itertools.product(
             formats(chip),
             (chip.half, *NARROW),
-            serving.PHASES,
+            serving.setting.PHASES,
             STRATEGIES,
-            serving.ATTENTION,
+            serving.setting.ATTENTION,
         )
         third = [each for each in every if chance.random() < 1 / 3]
-        counts = serving.chip_counts(LLAMA_3_8B, chip)
+        counts = serving.chips.chip_counts(LLAMA_3_8B, chip)
         for (weights, activations), cache, phase, fusion, attention in third:
             batch, context = next(shapes)
             reached, floor, resident = next(flags)
@@ -74,7 +77,7 @@ def settings() -> Iterator[dict[str, Any]]:
                 **{"weights": weights, "activations": activations, "cache": cache},
                 **{"fusion": fusion, "attention": attention},
                 **{"reached": reached, "floor": floor, "resident": resident},
-                **{"reserve": next(reserves), "model": chance.choice(serving.MODELS)},
+                **{"reserve": next(reserves), "model": chance.choice(serving.page.MODELS)},
                 "chips": chance.choice(counts),
             }
 
@@ -137,7 +140,7 @@ def product_data(
     }
 
 
-def step_data(step: Step) -> dict[str, Any]:
+def step_data(step: ServingStep) -> dict[str, Any]:
     memory = step.memory
     return {
         "kernels": [

@@ -6,10 +6,10 @@ from typing import Any
 
 import roofline_helpers as rh
 from roofline_helpers.models import LLAMA_3_8B
-from roofline_helpers.serving import Step, step
+from roofline_helpers.serving import ServingStep, step
 
 CHIPS = [chip.key for chip in rh.all_chips()]
 
 
-def llama(chip: Any = "h100", **setting: Any) -> Step:
+def llama(chip: Any = "h100", **setting: Any) -> ServingStep:
     return step(LLAMA_3_8B, chip, **setting)

@@ -17,14 +17,14 @@ from tools.notebooks import run
 OPTIONS = {"the batch": "The smallest decides.", "4096": "It is large.", "16384": "It is larger."}
 
 
-def choice(**changes: Any) -> pages.Element:
+def choice(**changes: Any) -> pages.element.Element:
     options: dict[str, Any] = {"right": "the batch", "key": "t-choice"} | changes
     return questions.choice(
         options.pop("question", "Which?"), options.pop("options", OPTIONS), **options
     )
 
 
-def number(**changes: Any) -> pages.Element:
+def number(**changes: Any) -> pages.element.Element:
     options: dict[str, Any] = {"solution": 240.5, "key": "t-number"} | changes
     return questions.number(options.pop("question", "How much?"), **options)
 
@@ -107,7 +107,7 @@ def test_the_answer_is_folded_with_the_reasons_and_not_in_the_text() -> None:
 
 def test_the_script_is_plain_and_asks_for_nothing() -> None:
     for bundle in element.BUNDLES:
-        code = pages.script(bundle)
+        code = pages.element.script(bundle)
         forbidden = r"innerHTML|outerHTML|insertAdjacentHTML|\beval\(|new Function|document\.write"
         requests = r"fetch\(|XMLHttpRequest|import\(|^import |setAttribute\(\"style\"|https?://(?!www\.w3\.org/2000/svg)"
         assert re.findall(f"{forbidden}|{requests}", code, re.MULTILINE) == []

@@ -143,7 +143,7 @@ def by_table(kind: str, chip: str) -> tuple[Any, Any, Any]:
         whole = size * gpus if kind == "all-to-all" else size
         one = rh.network.collective(kind, float(whole), place.fast)
         found["network"].append(one.seconds)
-        found["law"].append(evidence.by_law(one, place.chip).seconds)
+        found["law"].append(evidence.law.by_law(one, place.chip).seconds)
     return rows["seconds"].to_numpy(), np.array(found["law"]), np.array(found["network"])
 
 
@@ -171,10 +171,10 @@ def test_the_law_leaves_what_it_does_not_know() -> None:
     ):
         place = rh.network.topology(chip, devices, ceilings="reached", **options)
         one = rh.network.all_reduce(2**25, place.fast)
-        assert evidence.by_law(one, place.chip) == one
+        assert evidence.law.by_law(one, place.chip) == one
     place = rh.network.topology("h100", 64, ceilings="reached")
     one = rh.network.all_reduce(2**25, place.axes)
-    inner, outer = evidence.by_law(one, place.chip).phases
+    inner, outer = evidence.law.by_law(one, place.chip).phases
     assert outer == one.phases[1]
     assert inner != one.phases[0]
 

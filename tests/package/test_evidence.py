@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from roofline_helpers import serving
+from roofline_helpers import models, serving
 from roofline_helpers.evidence import files
 from roofline_helpers.xla import can_compile
 from tools.evidence import cycles, decode
@@ -41,7 +41,7 @@ def test_the_decode_steps_are_those_of_the_example() -> None:
     assert {**decode.steps(), "schema": files.SCHEMA} == kept
     for row in kept["steps"]:  # no step beats the model's, with all that it knows
         way: dict[str, Any] = {"reached": True, "resident": True, "fusion": "epilogue"}
-        one = serving.step(serving.LLAMA_3_8B, kept["device"]["chip"], batch=row["batch"], **way)
+        one = serving.step(models.LLAMA_3_8B, kept["device"]["chip"], batch=row["batch"], **way)
         assert 1 < row["kernels of our own"] / one.seconds < 1.2
         bare = one.but(reached=False, resident=False, floor=False)
         assert bare.seconds < one.seconds

@@ -8,7 +8,7 @@ import re
 import pytest
 
 import roofline_helpers as rh
-from roofline_helpers import pages, serving
+from roofline_helpers import models, pages, serving
 from roofline_helpers.common.show import significant
 from roofline_helpers.pages.briefs import BRIEFS, COUNTED, judge, search
 from roofline_helpers.pages.labs import SLOW, TODAY, TUNABLE, groups_of
@@ -25,9 +25,9 @@ ALL = {**INSTRUMENTS, **LABS}
 
 
 @functools.cache
-def made(kind: str) -> pages.Element:
+def made(kind: str) -> pages.element.Element:
     """An element, made once for all tests: a lab takes seconds."""
-    element: pages.Element = ALL[kind]()
+    element: pages.element.Element = ALL[kind]()
     return element
 
 
@@ -68,7 +68,7 @@ def test_the_wall_s_tasks_are_answered_by_measured_kernels() -> None:
 
 def test_the_design_challenge_asks_what_is_so() -> None:
     data = made("design").data
-    today = serving.step(serving.LLAMA_3_8B, "h100", **TODAY)
+    today = serving.step(models.LLAMA_3_8B, "h100", **TODAY)
     right = [option["right"] for option in data["predict"]["options"]]
     assert right == [True, True, False, False]
     groups = groups_of(today)
@@ -80,7 +80,7 @@ def test_the_design_challenge_asks_what_is_so() -> None:
     last = {option["text"]: option["right"] for option in data["reflect"]["options"]}
     assert last["Batch 64 in place of 8"]
     assert sum(last.values()) == 1
-    assert serving.step(serving.LLAMA_3_8B, "h100", **{**TODAY, "batch": 64}).fits
+    assert serving.step(models.LLAMA_3_8B, "h100", **{**TODAY, "batch": 64}).fits
 
 
 def test_the_design_s_tasks_have_one_answer_each() -> None:
@@ -96,7 +96,7 @@ def test_the_design_s_tasks_have_one_answer_each() -> None:
     assert right["lab-design-why"] == ["less memory traffic"]
     assert right["lab-design-clock"] == ["measured rates, with a launch's floor"]
     assert tasks["lab-design-70b"]["solution"] == 4
-    today = serving.step(serving.LLAMA_3_8B, "h100", **TODAY)
+    today = serving.step(models.LLAMA_3_8B, "h100", **TODAY)
     free = groups_of(today.but(**COUNTED["published"]))
     assert {one.bound for one in groups_of(today)["rest"]} == {"latency"}  # on the floor it depends
     assert {one.bound for one in free["rest"]} == {"memory"}

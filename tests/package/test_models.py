@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +11,8 @@ from typing import Any
 import pytest
 
 import roofline_helpers as rh
-from roofline_helpers import models
-from roofline_helpers.models import Decoder, Local, all_models, model
+from roofline_helpers import BadValue, models
+from roofline_helpers.models import Decoder, Local, model
 
 DATA = tomllib.loads((Path(models.__file__).parent / "data" / "models.toml").read_text("utf-8"))
 
@@ -30,7 +31,6 @@ def test_parameters_are_those_that_the_authors_print(key: str) -> None:
 
 def test_models_by_key_and_name() -> None:
     assert model("Mixtral 8x7B") is model("mixtral-8x7b") is model(model("mixtral_8x7b"))
-    assert len(all_models()) == len(DATA)
     with pytest.raises(rh.UnknownName, match="Nearest: 'llama-3-70b'"):
         model("llama-3-71b")
 
@@ -97,3 +97,23 @@ SMALL: dict[str, Any] = {
 def test_a_bad_decoder_is_refused(change: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
         Decoder(**{**SMALL, **change})
+
+
+def test_a_configuration_on_disk_is_a_model(tmp_path: Path) -> None:
+    llama = model("mixtral-8x7b")
+    written = {
+        "hidden_size": 4096,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "intermediate_size": 14336,
+        "num_hidden_layers": 32,
+        "vocab_size": 32000,
+        "num_local_experts": 8,
+        "num_experts_per_tok": 2,
+    }
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(written))
+    assert model(str(path)).parameters == llama.parameters
+    path.write_text(json.dumps(written | {"sliding_window": 4096}))
+    with pytest.raises(BadValue, match="make a Decoder"):
+        model(path)

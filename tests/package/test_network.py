@@ -89,7 +89,7 @@ def test_a_mesh_is_laid_on_whole_axes_first_and_then_on_parts() -> None:
     assert [axis.name for axis in slices["data"]] == ["dcn"]
     # as many slices as the last axis has members, which stays inside one all the same
     laid = net.topology("v6e", "16x16", slices=4).mesh({"fsdp": 256, "tensor": 4})
-    assert not {axis.network for axis in laid["tensor"]} & set(net.OUTER)
+    assert not {axis.network for axis in laid["tensor"]} & set(net.axes.OUTER)
 
 
 def test_gpus_are_spread_evenly_over_hosts_or_refused() -> None:
@@ -120,7 +120,7 @@ def test_a_token_has_to_reach_each_host_and_device_once(active: int) -> None:
         crossed += bool(other)
         received += len(own - {0}) + max(0, len(other) - 1)
     ways = (hosts * inside) ** active
-    fast, slow = net.copies(1e6, active, place.axes)[::-1]
+    fast, slow = net.collectives.copies(1e6, active, place.axes)[::-1]
     assert slow.link_bytes == pytest.approx(1e6 * crossed / ways)
     assert fast.link_bytes == pytest.approx(1e6 * received / ways)
     sent = net.all_to_all(1e6 * active * hosts * inside, place.axes)
@@ -218,7 +218,7 @@ def test_more_bytes_never_take_less_and_the_transfer_is_proportional(
     where: tuple[str, Any], nbytes: float, more: float
 ) -> None:
     axes = net.topology(*where).axes
-    for kind in net.COLLECTIVES:
+    for kind in net.collectives.COLLECTIVES:
         over = axes[:1] if kind == "permute" else axes
         small, large = (net.collective(kind, n, over) for n in (nbytes, nbytes * more))
         assert large.transfer == pytest.approx(small.transfer * more)
@@ -254,7 +254,7 @@ def test_links_are_busy_at_least_as_long_as_the_best_schedule_needs(
     mesh = cube.mesh({"a": 512 // math.prod(sizes[1:]), "b": sizes[1], "c": sizes[2]})
     groups = [[axis for role in sorted(each) for axis in mesh[role]] for each in roles]
     phases = [net.all_gather(v, over).phases[0] for v, over in zip(nbytes, groups, strict=False)]
-    found = net.least_busy((phase, 1) for phase in phases)
+    found = net.collectives.least_busy((phase, 1) for phase in phases)
     # the linear program: how long each phase has each axis, so that all end soonest
     lanes = [lanes_of(phase.axes) for phase in phases]
     pairs = [(i, name) for i, each in enumerate(lanes) for name in each]
@@ -314,7 +314,7 @@ def test_what_no_network_is_refused(asked: Any, error: type[Exception], words: s
 def test_the_least_of_its_lines_is_a_collective_s_time(kind: str, ceilings: str) -> None:
     for chip, shape in (("h100", 8), ("b200", 4), ("v5p", "4x4x4"), ("v6e", "2x4"), ("mi300x", 8)):
         over = net.topology(chip, shape, ceilings=ceilings).fast
-        lines = net.lines(kind, over)
+        lines = net.collectives.lines(kind, over)
         for nbytes in (1, 4096, 10**6, 3 * 10**7, 10**9):
             least = min(start + nbytes * each for start, each in lines)
             assert least == pytest.approx(net.collective(kind, nbytes, over).seconds, rel=1e-12)

@@ -18,7 +18,7 @@ MESH = {axis.name: (axis,) for axis in PLACE.axes}
 SIZES = {"I": 512, "J": 1024, "K": 2048}
 
 
-def plans(spec: str, **sizes: int) -> tuple[net.Plan, ...]:
+def plans(spec: str, **sizes: int) -> tuple[net.sharding.Plan, ...]:
     return net.matmul(spec, {**SIZES, **sizes}, MESH, "v5p")
 
 

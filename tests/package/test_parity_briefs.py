@@ -26,7 +26,9 @@ def test_the_page_judges_as_python_does(chromium: Browser, key: str) -> None:
     folder = resources.files("roofline_helpers") / "pages/assets"
     names = ("numbers.js", "briefs.js")
     files = "".join((folder / name).read_text("utf-8") for name in names)
-    script = f"{serving.script()}\n{files}\nconst data = {to_json(pages.design_challenge().data)};"
+    script = (
+        f"{serving.page.script()}\n{files}\nconst data = {to_json(pages.design_challenge().data)};"
+    )
     page = chromium.new_page()
     asked = [key, [{**each, **served} for each in tried]]
     answers = json.loads(page.evaluate(f"(given) => {{ {script}\nreturn ({RUN})(given) }}", asked))

@@ -77,7 +77,7 @@ def asked(chromium: Browser, questions: list[list[Any]]) -> Any:
     folder = resources.files("roofline_helpers") / "pages/assets"
     floors = {"tpu": verdicts.assumed_floor("tpu"), "other": verdicts.assumed_floor("gpu")}
     script = (
-        f"{serving.script()}\nconst floors = {to_json(floors)};\n"
+        f"{serving.page.script()}\nconst floors = {to_json(floors)};\n"
         f"{(folder / 'verdicts.js').read_text('utf-8')}"
     )
     tab = chromium.new_page()

@@ -11,7 +11,7 @@ import pandas
 import pytest
 
 from roofline_helpers import network, published
-from roofline_helpers.published import LARGE
+from roofline_helpers.published.exchanges import LARGE
 
 DATA = Path(network.__file__).parents[1] / "data"
 CONSTANTS = tomllib.loads((DATA / "network.toml").read_text("utf-8"))

@@ -11,7 +11,8 @@ from serving_suite import CHIPS, llama
 import roofline_helpers as rh
 from roofline_helpers import serving
 from roofline_helpers.models import LLAMA_3_8B, Decoder
-from roofline_helpers.serving import STRATEGIES, step
+from roofline_helpers.serving import step
+from roofline_helpers.serving.strategies import STRATEGIES
 
 # --- the model ------------------------------------------------------------------------------------
 
@@ -42,7 +43,7 @@ def test_decode_of_one_sequence_takes_as_long_as_weights_and_cache_take_to_read(
     assert {chip for chip in CHIPS if seconds[chip] <= least[chip]} == set()
 
 
-@pytest.mark.parametrize("phase", serving.PHASES)
+@pytest.mark.parametrize("phase", serving.setting.PHASES)
 def test_no_step_beats_its_roofs(phase: str) -> None:
     for chip in CHIPS:
         one = llama(chip, phase=phase, batch=4, context=1024, fusion="epilogue")
@@ -84,7 +85,7 @@ def bytes_by_hand(batch: int, context: int, fusion: str, attention: str) -> int:
 
 
 @pytest.mark.parametrize("fusion", STRATEGIES)
-@pytest.mark.parametrize("attention", serving.ATTENTION)
+@pytest.mark.parametrize("attention", serving.setting.ATTENTION)
 @pytest.mark.parametrize(("batch", "context"), [(1, 1), (64, 2048), (3, 777)])
 def test_bytes_of_a_decode_step_by_hand(
     fusion: str, attention: str, batch: int, context: int
@@ -93,7 +94,7 @@ def test_bytes_of_a_decode_step_by_hand(
     assert one.bytes == bytes_by_hand(batch, context, fusion, attention)
 
 
-@pytest.mark.parametrize("phase", serving.PHASES)
+@pytest.mark.parametrize("phase", serving.setting.PHASES)
 def test_matrix_flops_are_two_per_weight_and_token_and_those_of_attention(phase: str) -> None:
     one = llama(phase=phase, batch=3, context=500)
     rows, new = (3, 1) if phase == "decode" else (1500, 500)
@@ -106,7 +107,7 @@ def test_matrix_flops_are_two_per_weight_and_token_and_those_of_attention(phase:
 # --- what changes do ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("phase", serving.PHASES)
+@pytest.mark.parametrize("phase", serving.setting.PHASES)
 @pytest.mark.parametrize("chip", ["h100", "v7x", "t4"])
 def test_more_work_takes_longer_and_larger_batches_never_cost_throughput(
     chip: str, phase: str
@@ -122,9 +123,9 @@ def test_more_work_takes_longer_and_larger_batches_never_cost_throughput(
         assert short.memory.total < long.memory.total
 
 
-@pytest.mark.parametrize("phase", serving.PHASES)
+@pytest.mark.parametrize("phase", serving.setting.PHASES)
 def test_fusion_saves_bytes_and_time_and_no_flops(phase: str) -> None:
-    for chip, attention in product(CHIPS, serving.ATTENTION):
+    for chip, attention in product(CHIPS, serving.setting.ATTENTION):
         steps = [
             llama(chip, phase=phase, batch=8, context=512, fusion=fusion, attention=attention)
             for fusion in ("none", "pointwise", "epilogue")

@@ -12,12 +12,13 @@ from serving_suite import CHIPS, llama
 import roofline_helpers as rh
 from roofline_helpers import serving
 from roofline_helpers.models import LLAMA_3_8B
-from roofline_helpers.serving import STRATEGIES, Step, best_batch, step
+from roofline_helpers.serving import ServingStep, best_batch, step
+from roofline_helpers.serving.strategies import STRATEGIES
 
 # --- memory, and what would fit -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("phase", serving.PHASES)
+@pytest.mark.parametrize("phase", serving.setting.PHASES)
 def test_the_largest_batch_and_context_fit_and_one_more_does_not(phase: str) -> None:
     wrong = []
     for chip, (attention, cache) in product(CHIPS, (("flash", None), ("naive", "int8"))):
@@ -30,7 +31,7 @@ def test_the_largest_batch_and_context_fit_and_one_more_does_not(phase: str) -> 
     assert wrong == []
 
 
-@pytest.mark.parametrize("phase", serving.PHASES)
+@pytest.mark.parametrize("phase", serving.setting.PHASES)
 def test_the_best_batch_is_the_one_that_trying_all_finds(phase: str) -> None:
     tried = [llama("h100", phase=phase, batch=b, context=6000) for b in range(1, 100)]
     for latency in (0.004, 0.0055, 0.008, 0.05, 10):
@@ -86,12 +87,12 @@ def test_chips_that_share_a_model_exchange_what_a_slice_does(reached: bool) -> N
 
 
 @pytest.mark.parametrize("fusion", STRATEGIES)
-@pytest.mark.parametrize("phase", serving.PHASES)
+@pytest.mark.parametrize("phase", serving.setting.PHASES)
 def test_all_chips_together_do_the_work_of_one_and_each_its_norms(fusion: str, phase: str) -> None:
     setting = {"phase": phase, "fusion": fusion, "batch": 2, "context": 512}
     one, four = (step("llama-3-8b", "h100", chips=chips, **setting) for chips in (1, 4))
 
-    def flops(of: Step, unit: str) -> float:
+    def flops(of: ServingStep, unit: str) -> float:
         return sum(k.count * getattr(k.work, f"{unit}_flops") for k in of.kernels)
 
     assert 4 * flops(four, "matrix") == flops(one, "matrix")
@@ -109,8 +110,8 @@ def test_the_fewest_chips_that_have_room() -> None:
     assert not large.fits
     assert large.but(chips=2).fits
     assert step("llama-3-70b", "l4").fewest_chips() == 0
-    assert serving.chip_counts("llama-3-8b", "l4") == [1]
-    assert serving.chip_counts("llama-3-8b", "gb200") == [1, 2, 4, 8]
+    assert serving.chips.chip_counts("llama-3-8b", "l4") == [1]
+    assert serving.chips.chip_counts("llama-3-8b", "gb200") == [1, 2, 4, 8]
 
 
 @pytest.mark.parametrize(

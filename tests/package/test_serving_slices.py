@@ -116,7 +116,7 @@ def test_a_mixture_reads_the_experts_that_its_tokens_choose() -> None:
 
 
 def test_models_of_every_kind_can_be_served() -> None:
-    for model in models.all_models():
+    for model in models._catalogue().values():
         place = net.topology("h200", 8)
         mesh = {"expert": 8} if model.experts and model.experts.count % 8 == 0 else {"tensor": 8}
         for phase in ("decode", "prefill"):

@@ -13,19 +13,21 @@ from hypothesis import strategies as st
 import roofline_helpers as rh
 from roofline_helpers import models, serving, training
 from roofline_helpers import network as net
-from roofline_helpers.training import Step, step
+from roofline_helpers.training import TrainingStep, step
 
 LLAMA = models.model("llama-3-70b")
 approx = pytest.approx
 
 
-def llama(chip: str = "v5p", shape: Any = "4x4x4", mesh: Any = None, **options: Any) -> Step:
+def llama(
+    chip: str = "v5p", shape: Any = "4x4x4", mesh: Any = None, **options: Any
+) -> TrainingStep:
     place = net.topology(chip, shape, ceilings=options.pop("ceilings", "published"))
     setting = {"batch": 256, "seq": 8192, **options}
     return step("llama-3-70b", place, mesh or {"fsdp": place.members}, **setting)
 
 
-def found(one: Step) -> dict[tuple[str, str], tuple[float, float]]:
+def found(one: TrainingStep) -> dict[tuple[str, str], tuple[float, float]]:
     """Count and bytes of each exchange."""
     return {(e.role, e.what): (e.count, e.collective.nbytes) for e in one.exchanges}
 
@@ -208,7 +210,7 @@ MESHES: list[dict[str, int]] = [
     mesh=st.sampled_from(MESHES),
     chip=st.sampled_from(["v4", "v5p", "v7x"]),
     batch=st.sampled_from([256, 512, 1024]),
-    recompute=st.sampled_from(list(training.RECOMPUTE)),
+    recompute=st.sampled_from(list(training.setting.RECOMPUTE)),
     ceilings=st.sampled_from(list(net.CEILINGS)),
 )
 def test_the_bound_is_least_and_the_sum_most(
@@ -258,7 +260,7 @@ def slower(place: net.Topology, what: str, by: float) -> net.Topology:
     what=st.sampled_from(["peak", "memory", "rings", "links"]),
     by=st.floats(1, 8),
     ceilings=st.sampled_from(list(net.CEILINGS)),
-    recompute=st.sampled_from(list(training.RECOMPUTE)),
+    recompute=st.sampled_from(list(training.setting.RECOMPUTE)),
 )
 def test_fewer_links_or_a_slower_chip_make_no_step_faster(
     mesh: dict[str, int], chip: str, what: str, by: float, ceilings: str, recompute: str
@@ -399,7 +401,7 @@ def test_what_no_step_is_refused(asked: Any, error: type[Exception], words: str)
 # --- mixtures of experts --------------------------------------------------------------------------
 
 
-def mixtral(**options: Any) -> Step:
+def mixtral(**options: Any) -> TrainingStep:
     place = net.topology("v6e", "16x16")
     setting = {"batch": 3072, "seq": 4096, "recompute": ["attention", "up", "down"], **options}
     return step("mixtral-8x7b", place, {"fsdp": 256}, **setting)
@@ -430,7 +432,7 @@ def test_a_tile_between_two_experts_is_computed_for_both() -> None:
 # --- by the laws of measured kernels --------------------------------------------------------------
 
 
-def on_gpus(chip: str = "h100", count: int = 8, **options: Any) -> Step:
+def on_gpus(chip: str = "h100", count: int = 8, **options: Any) -> TrainingStep:
     place = net.topology(chip, count, ceilings="reached")
     mesh = options.pop("mesh", {"fsdp": count})
     return step(
@@ -456,7 +458,9 @@ def test_exchanges_within_a_host_take_what_their_laws_say() -> None:
     mesh = {"fsdp": 2, "tensor": 4}
     roof, law = (on_gpus(mesh=mesh, law=each) for each in (False, True))
     place = roof.setting.place
-    taken = [e.count * rh.evidence.by_law(e.collective, place.chip).seconds for e in law.exchanges]
+    taken = [
+        e.count * rh.evidence.law.by_law(e.collective, place.chip).seconds for e in law.exchanges
+    ]
     assert law.hidden + law.exposed == approx(sum(taken))
     assert law.exposed != approx(roof.exposed, rel=0.01)
     assert law.table()["ms in all"].sum() == approx(1e3 * sum(taken))

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 import roofline_helpers as rh
-from roofline_helpers import gain, serving, verdict, work
-from roofline_helpers.evidence.verdicts import Case, assumed_floor
+from roofline_helpers import gain, models, serving, verdict, work
+from roofline_helpers.evidence.verdicts import Scenario, assumed_floor
 from roofline_helpers.roofline import Kernel
 
 H100 = rh.chip("h100")
 TODAY = {"batch": 8, "context": 2048, "fusion": "none", "attention": "naive"}
 
 
-def today(**changes: object) -> serving.Step:
-    return serving.step(serving.LLAMA_3_8B, "h100", **{**TODAY, **changes})  # type: ignore[arg-type]
+def today(**changes: object) -> serving.ServingStep:
+    return serving.step(models.LLAMA_3_8B, "h100", **{**TODAY, **changes})  # type: ignore[arg-type]
 
 
 # --- the verdicts of the book that were wrong ---------------------------------------------------
@@ -26,7 +26,7 @@ def test_a_step_of_241_flop_per_byte_depends_on_the_ceilings_of_an_h100() -> Non
     on_h100, on_h200 = verdict(job, "h100"), verdict(job, "h200")
     assert (on_h100.word, on_h100.on) == ("depends", ("ceilings",))
     assert (on_h200.word, on_h200.on) == ("compute", ())
-    reached = Case("reached", "with")
+    reached = Scenario("reached", "with")
     assert on_h100.found[reached].bound == "compute"
     # and by what was reached, the H200 is the slower one: 47.3 µs and 50.6 µs
     assert on_h100.found[reached].seconds == pytest.approx(47.3e-6, rel=2e-3)
@@ -40,7 +40,10 @@ def test_a_step_of_241_flop_per_byte_depends_on_the_ceilings_of_an_h100() -> Non
 def test_scores_of_up_to_512_tokens_may_stay_on_a_v5e(length: int, word: str, on: object) -> None:
     reached = verdict(work.naive_attention(4, length, heads=32, head_dim=64), "v5e")
     assert (reached.word, reached.on) == (word, on)
-    stays, travels = Case("published", "without", "stays"), Case("published", "without")
+    stays, travels = (
+        Scenario("published", "without", "stays"),
+        Scenario("published", "without"),
+    )
     same = reached.found[stays].seconds == reached.found[travels].seconds
     assert same == (length > 512)
 
@@ -95,7 +98,7 @@ def test_no_kernel_that_was_profiled_beats_published_roof_and_floor() -> None:
 
 def test_the_floor_is_the_chip_s_the_one_given_or_an_assumed_one() -> None:
     small = work.add(1000)
-    with_floor = Case(floor="with")
+    with_floor = Scenario(floor="with")
     assert verdict(small, "h100").found[with_floor].seconds == 3.168e-6
     assert verdict(small, "h100", floor=5e-6).found[with_floor].seconds == 5e-6
     assert verdict(small, "a100").found[with_floor].seconds == assumed_floor("gpu") == 4.431e-6
@@ -107,10 +110,10 @@ def test_a_list_is_bound_by_what_most_of_its_time_goes_to() -> None:
     large, small = work.matmul(4096, 4096, 4096), work.add(10**6)
     assert verdict([large, small], "h100").word == "compute"
     many = [large, Kernel(small, launches=10**4)]
-    assert verdict(many, "h100").found[Case()].bound == "memory"
-    assert verdict(many, "h100").found[Case(floor="with")].bound == "latency"
+    assert verdict(many, "h100").found[Scenario()].bound == "memory"
+    assert verdict(many, "h100").found[Scenario(floor="with")].bound == "latency"
     seconds = H100.roofline().without_floor().time(large) + 1e4 * 6e6 / 3350e9
-    assert verdict(many, "h100").found[Case()].seconds == pytest.approx(seconds)
+    assert verdict(many, "h100").found[Scenario()].seconds == pytest.approx(seconds)
 
 
 def test_gains() -> None:

@@ -6,16 +6,7 @@ import numpy as np
 import pytest
 
 from roofline_helpers import UnknownName, Work
-from roofline_helpers.work import (
-    all_reduce,
-    fuse,
-    fusion_chain,
-    gelu,
-    matmul,
-    relu,
-    softmax,
-    total,
-)
+from roofline_helpers.work import all_reduce, fuse, fusion_chain, gelu, matmul, relu, softmax, total
 
 M = 10**6
 SIDE = 4096

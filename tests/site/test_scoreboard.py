@@ -38,7 +38,7 @@ def test_skill_is_as_the_page_says() -> None:
     """A better model makes this fail, and the page change."""
     rows = page_board.frame()
     trained, dense = rows[rows.step == "training"], rows[rows.what == "dense"]
-    every, some = published.skill(trained), published.skill(dense)
+    every, some = published.rivals.skill(trained), published.rivals.skill(dense)
     chip, alone = "a factor a chip", ("as it is", "median")
     for name in ("median", "nine in ten"):
         assert every[chip, name].idxmin() == "the model"
