@@ -83,5 +83,10 @@ def one_by_one(count: Callable[[], dict[str, float]] = errors) -> dict[str, Any]
     return shown
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Write the record anew."""
     keep("constants", {"command": "python -m tools.evidence.constants", **one_by_one()})
+
+
+if __name__ == "__main__":
+    main()

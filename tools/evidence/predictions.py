@@ -1,7 +1,7 @@
 """Every prediction of the scoreboard as it was last accepted, so that a diff shows what changes.
 
     python -m tools.evidence.predictions             say which differ
-    python -m tools.evidence.predictions --update    write tests/data/predictions.csv anew
+    python -m tools.evidence.predictions --update    write it anew, and what each constant is worth
 
 One line a row of the scoreboard, seconds in ten digits. A change of the model that moves a
 prediction is meant or it isn't; `tests/package/test_published_steps.py` makes somebody say so.
@@ -16,6 +16,7 @@ import pandas as pd
 
 import roofline_helpers as rh
 from tools import books
+from tools.evidence import constants
 
 KEPT = books.ROOT / "tests/data/predictions.csv"
 COLUMNS = ["bound s", "reached s", "law s", "compiled s", "rule of thumb s", "mlsysim s"]
@@ -51,6 +52,7 @@ def main() -> int:
     predicted = now()
     if sys.argv[1:] == ["--update"]:
         predicted.to_csv(KEPT, float_format="%.10g")
+        constants.main()
         return 0
     lines = differing(kept(), predicted)
     print("\n".join(lines) or "all predictions as accepted")
