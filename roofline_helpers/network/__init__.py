@@ -27,6 +27,7 @@ multiply them" (tori); B. Klenk et al., ISCA 2020 (reductions in the switch).
 
 from roofline_helpers.network.axes import Axis
 from roofline_helpers.network.collectives import (
+    COLLECTIVES,
     Collective,
     all_gather,
     all_reduce,
@@ -40,6 +41,7 @@ from roofline_helpers.network.sharding import matmul, sharded
 from roofline_helpers.network.topology import CEILINGS, Topology, topology
 
 __all__ = [
+    "COLLECTIVES",
     "CEILINGS",
     "topology",
     "Topology",
