@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -162,20 +163,21 @@ class Ceilings:
         stream = None if self.chip is None else self.chip.reached.stream()
         if self.chip is None or stream is None:
             return Roofs(published)
-        measured = {dtype: figure.value for dtype, figure in self.chip.reached.matrix.items()}
-        fp32 = self.chip.reached.vector.get("fp32")
-        vector = {} if fp32 is None else {"vector": fp32.value}
-        reached = {**published, **measured, **vector, "hbm": stream.value}
-        return Roofs(published, reached, stream.source.title)
+        reached = _units(self.chip.reached.matrix, self.chip.reached.vector)
+        return Roofs(published, published | reached | {"hbm": stream.value}, stream.source.title)
 
 
 def _figures(chip: chips.Chip) -> dict[str, float]:
     """Return a chip's published peaks and bandwidth."""
-    figures = {dtype: figure.value for dtype, figure in chip.matrix.items()}
     bandwidth = chip.memory["hbm"].bandwidth
-    fp32 = chip.vector.get("fp32")
-    figures |= {} if bandwidth is None else {"hbm": bandwidth.value}
-    return figures | ({} if fp32 is None else {"vector": fp32.value})
+    return _units(chip.matrix, chip.vector) | (
+        {} if bandwidth is None else {"hbm": bandwidth.value}
+    )
+
+
+def _units(matrix: Mapping[str, Any], vector: Mapping[str, Any]) -> dict[str, float]:
+    figures = {dtype: figure.value for dtype, figure in matrix.items()}
+    return figures | ({"vector": vector["fp32"].value} if "fp32" in vector else {})
 
 
 def _seconds(
@@ -204,10 +206,8 @@ def ceilings_of(device: Any, dtypes: Sequence[str], given: Any = None) -> Ceilin
         here, once, in a few seconds.
     """
     chip = None
-    try:
+    with contextlib.suppress(RooflineError):
         chip = chips.chip(device).per_device()
-    except RooflineError:
-        chip = None
     if isinstance(given, Roofline):
         peaks = dict.fromkeys(dtypes or ["fp32"], given.peak)
         return Ceilings(chip, Reached(given.bandwidth, peaks, given.vector, (), given.name))
@@ -241,26 +241,21 @@ def _of_this_cpu(dtypes: tuple[str, ...]) -> Reached:
         *(matmul_case(1024, 1024, 1024, dtype) for dtype in dtypes),
         vector_case("fp32", 2**20, steps=64),
     ]
-    record = _at_best(run(chosen=chosen, passes=3, seconds=0.03, progress=False))
+    record = run(chosen=chosen, passes=3, seconds=0.03, progress=False)
+    best = (replace(sample, passes=_shortest(sample.passes)) for sample in record.samples)
+    record = replace(record, samples=tuple(best))
     levels = (sample.bandwidth for sample in record.group("levels"))
     caches = tuple(zip(map(float, cached), levels, strict=True))
     return replace(_of_record(record), caches=caches, origin=f"measured here, {record.date[:10]}")
 
 
-def _at_best(record: Record) -> Record:
-    """Return a record in which each sample took its shortest time: a ceiling is what was reached.
+def _shortest(passes: Sequence[Timing]) -> tuple[Timing, ...]:
+    """Return the shortest time of some passes: a ceiling is what was reached.
 
     Whatever else the machine does meanwhile only makes the median longer, and may last a second:
     so the passes go through all samples in turn, and the best of them counts.
     """
-    samples = tuple(
-        replace(sample, passes=_shortest(sample.passes)) if sample.passes else sample
-        for sample in record.samples
+    return tuple(
+        replace(best, q1=best.low, median=best.low, q3=best.low, high=best.low)
+        for best in sorted(passes, key=lambda each: each.low)[:1]
     )
-    return replace(record, samples=samples)
-
-
-def _shortest(passes: Sequence[Timing]) -> tuple[Timing, ...]:
-    best = min(passes, key=lambda each: each.low)
-    low = best.low
-    return (replace(best, q1=low, median=low, q3=low, high=low),)

@@ -96,21 +96,7 @@ def _row(why: Explanation, row: TimedRow, columns: list[str]) -> dict[str, Any]:
         }
         for name in columns
     ]
-    return {"kind": row.kind, "tip": _tip(row), "what": values["what"], "cells": cells}
-
-
-def _tip(row: TimedRow) -> str:
-    """Return what else is known of a row."""
-    inside = ", ".join(f"{n} {op}" if n > 1 else op for op, n in row.operations.items())
-    facts = [
-        f"spread {si(row.low, 's')} to {si(row.high, 's')}" if row.busy else "",
-        f"{si(row.read, 'B')} read, {si(row.written, 'B')} written" if row.bytes else "",
-        f"inside: {inside}" if inside else "",
-        f"scope {row.scope}" if row.scope else "",
-        row.label,
-        row.details,
-    ]
-    return "\n".join(fact for fact in facts if fact)
+    return {"kind": row.kind, "what": values["what"], "cells": cells}
 
 
 # --- pictures -------------------------------------------------------------------------------------

@@ -213,11 +213,6 @@ class Program:
                     readers[value.name].append(name)
         return readers
 
-    @cached_property
-    def results(self) -> frozenset[str]:
-        """The kernels whose values the program returns."""
-        return frozenset(v.name for v in self._returned(self.module.entry) if v.kind == "kernel")
-
     def returned(self, name: str) -> bool:
         """Return whether what a kernel makes leaves its computation, as a result or a carry."""
         site = self.sites[name]
