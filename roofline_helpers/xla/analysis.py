@@ -218,15 +218,11 @@ def analyze(
             text(option, value)
     if record is not None and not re.fullmatch(r"[\w\-]+", record):
         raise BadValue(f"a record's name has letters, digits, '-' and '_', got {record!r}")
-    options = {
-        "static_argnums": static_argnums,
-        "static_argnames": static_argnames,
-        "donate_argnums": donate_argnums,
-    }
     stored = _stand_in(known, record, use)
     if stored is not None:
         return stored
-    jit = {option: value for option, value in options.items() if value is not None}
+    names = ("static_argnums", "static_argnames", "donate_argnums")
+    jit = {option: own[option] for option in names if own[option] is not None}
     what = fn, Arguments(args, kwargs), known, jit, topology, turns_of(turns), name
     folder = Path(os.environ.get(RECORD_TO, "")) if os.environ.get(RECORD_TO) else None
     if record is None or folder is None:

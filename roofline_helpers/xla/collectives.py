@@ -381,23 +381,15 @@ def windowed_products(program: Module) -> dict[str, str]:
         for each in where.instructions:
             if each.base == "collective-permute" and each.op_name:
                 named.setdefault(traced_as(each), []).append(each)
-        for site in _products(program, where) if named else ():
-            for name in {traced_as(part.instruction) for part in _multiplying(site)} & named.keys():
-                passed = {value for each in named[name] for value in _values(where, each)}
+        for each in where.instructions if named else ():
+            site = Site(program, where, each)
+            parts = site.parts() if each.opcode in ("fusion", *PRODUCTS) else ()
+            products = (part.instruction for part in parts if part.instruction.opcode in PRODUCTS)
+            for name in set(map(traced_as, products)) & named.keys():
+                passed = {value for sent in named[name] for value in _values(where, sent)}
                 multiplied = any(feeds_product(site, value) for value in passed)
                 kinds[name] = "all-gather" if multiplied else kinds.get(name, "reduce-scatter")
     return kinds
-
-
-def _products(program: Module, where: Computation) -> list[Site]:
-    """Return the kernels of a computation that hold a product."""
-    sites = (Site(program, where, each) for each in where.instructions)
-    kept = (site for site in sites if site.instruction.opcode in ("fusion", *PRODUCTS))
-    return [site for site in kept if _multiplying(site)]
-
-
-def _multiplying(site: Site) -> list[Site]:
-    return [part for part in site.parts() if part.instruction.opcode in PRODUCTS]
 
 
 def _values(where: Computation, each: Instruction) -> list[str]:

@@ -480,7 +480,7 @@ class TimedCollective:
     --------
     >>> from roofline_helpers.xla import records
     >>> exchange = records()["shard-fsdp-8192", "v5e"].exchanges[0]
-    >>> exchange.collective.kind, exchange.hidden >= 0
+    >>> exchange.collective.kind, exchange.seconds >= exchange.exposed
     ('all-gather', True)
     """
 
@@ -489,11 +489,6 @@ class TimedCollective:
     source: str
     seconds: float
     exposed: float
-
-    @property
-    def hidden(self) -> float:
-        """Seconds that pass while other work is done."""
-        return max(self.seconds - self.exposed, 0.0)
 
 
 @dataclass(frozen=True)
@@ -525,11 +520,6 @@ class Timeline:
         from roofline_helpers import plot
 
         return plot.timeline(self.spans, ax=ax)
-
-    @property
-    def seconds(self) -> float:
-        """When the last one ends."""
-        return max((span.end for span in self.spans), default=0.0)
 
 
 @dataclass
