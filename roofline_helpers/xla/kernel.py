@@ -153,14 +153,6 @@ class CompiledKernel(Kernel):
     chip: chips.Chip | None = None
     link_seconds: float | None = None
 
-    @classmethod
-    def of(cls, row: Row, chip: chips.Chip | None, links: Links | None = None) -> CompiledKernel:
-        """Return the kernel that a row of a program is on a device."""
-        roof = None if chip is None else chip_roofline(chip, row.matrix_types)
-        exchange = row.collective
-        seconds = None if exchange is None or links is None else links.seconds(exchange)
-        return cls(row, roof, row.launches, chip, seconds)
-
     @cached_property
     def times(self) -> dict[str, float]:
         """Seconds that each ceiling alone would take, by name; "network" by the links it uses."""
@@ -315,6 +307,14 @@ class CompiledKernel(Kernel):
             vector_flops=self.vector_flops,
             dtype=main_dtype(self.row.matrix_types) or "fp32",
         )
+
+
+def kernel_of(row: Row, chip: chips.Chip | None, links: Links | None = None) -> CompiledKernel:
+    """Return the kernel that a row of a program is on a device."""
+    roof = None if chip is None else chip_roofline(chip, row.matrix_types)
+    exchange = row.collective
+    seconds = None if exchange is None or links is None else links.seconds(exchange)
+    return CompiledKernel(row, roof, row.launches, chip, seconds)
 
 
 def chip_roofline(

@@ -26,6 +26,7 @@ from roofline_helpers.xla.kernel import (
     Timeline,
     exchanges_of,
     grouped,
+    kernel_of,
     timeline_of,
 )
 from roofline_helpers.xla.ledger import Row
@@ -90,7 +91,7 @@ class Report:
     @functools.cached_property
     def kernels(self) -> tuple[CompiledKernel, ...]:
         """The kernels in the order in which they run."""
-        return tuple(CompiledKernel.of(row, self.chip, self._links) for row in self.rows)
+        return tuple(kernel_of(row, self.chip, self._links) for row in self.rows)
 
     @functools.cached_property
     def _links(self) -> Links | None:

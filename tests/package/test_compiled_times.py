@@ -6,7 +6,7 @@ import pytest
 from compiled_reports import jax, needs, per_chip, report_of, spec
 
 from roofline_helpers import chips, xla
-from roofline_helpers.xla.kernel import CompiledKernel, chip_roofline, main_dtype
+from roofline_helpers.xla.kernel import chip_roofline, kernel_of, main_dtype
 
 jnp = jax.numpy
 
@@ -75,7 +75,7 @@ def test_a_kernel_is_as_slow_as_its_slowest_ceiling() -> None:
         launches=3,
         collective=exchange,
     )
-    kernel = CompiledKernel.of(full, v5p)
+    kernel = kernel_of(full, v5p)
     assert kernel.times == pytest.approx(
         {
             "matrix": 3 * 1.1e9 / float(v5p.peak("bf16")),
@@ -84,7 +84,7 @@ def test_a_kernel_is_as_slow_as_its_slowest_ceiling() -> None:
             "network": 3 * 3e6 / float(v5p.links["ici"]),
         }
     )
-    unpublished = CompiledKernel.of(full, v6e).times["vector"]
+    unpublished = kernel_of(full, v6e).times["vector"]
     assert unpublished == pytest.approx(3 * 1e7 / float(v6e.peak("bf16")))
     assert (kernel.limit, kernel.bound) == ("network", "network")
     assert kernel.roof_seconds == kernel.times["network"]
