@@ -101,7 +101,6 @@ def _parser() -> argparse.ArgumentParser:
             continue
         add("--seconds", type=float, default=1.0, help="about how long to time it")
         add("--as-it-is", action="store_true", help="call it without jax.jit")
-        add("--energy", action="store_true", help="also measure joules")
         add("--trace", metavar="FOLDER", help="keep the profiler's trace")
         add("--hlo", metavar="FOLDER", help="XLA's dumps, for a trace from elsewhere")
     add = command("measure", _measure, "find this device's ceilings, and place kernels")
@@ -230,7 +229,7 @@ def _explain(options: argparse.Namespace) -> int:
     if call[0].suffix == ".py" or ":" in options.what:
         call = made(options.what)
     fn, args, kwargs = call
-    own = {name: getattr(options, name) for name in ("seconds", "energy", "trace", "hlo")}
+    own = {name: getattr(options, name) for name in ("seconds", "trace", "hlo")}
     why = explain(fn, *args, jit=not options.as_it_is, **asked, **own, **kwargs)
     print(why.to_json() if options.json else why)
     if out is not None:

@@ -83,16 +83,8 @@ def facts(why: Explanation) -> list[tuple[str, str]]:
         like = beside(longest.matmul, main_dtype(longest.matrix_types), why.device, each)
         lines += [("kernels like it", like)] if like else []
     if why.energy is not None:
-        joules = why.energy
-        text = f"{si(joules.joules, 'J')} a call at {joules.watts:.0f} W, "
-        text += f"{si(joules.above_idle, 'J')} above idle ({joules.idle:.0f} W)"
-        flops = sum(row.flops or 0 for row in why.rows)
-        moved = sum(row.bytes for row in why.rows)
-        if flops:
-            text += f", {si(joules.joules / flops * 1e12, 'pJ', '')}/FLOP"
-        if moved:
-            text += f", {si(joules.joules / moved * 1e12, 'pJ', '')}/byte"
-        lines.append(("energy", text))
+        text = f"{si(why.energy.joules, 'J')} a call at {why.energy.watts:.0f} W"
+        lines.append(("energy", f"{text} ({why.energy.idle:.0f} W idle)"))
     if why.roofs.origin:
         lines.append(("ceilings", why.roofs.origin))
     return lines

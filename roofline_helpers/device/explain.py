@@ -26,7 +26,6 @@ from roofline_helpers.device.runner import (
     Runner,
     Turns,
     compiled_runner,
-    energy_of,
     run_counts,
     run_in_turn,
 )
@@ -290,7 +289,6 @@ def explain(
     ceilings: Any = None,
     seconds: float = 1.0,
     queue: int | None = None,
-    energy: bool = False,
     turns: Mapping[str, int] | None = None,
     trace: str | os.PathLike[str] | None = None,
     hlo: str | os.PathLike[str] | None = None,
@@ -337,8 +335,6 @@ def explain(
     queue : int, optional
         Calls that are queued before one is awaited. By default 1 on a CPU, and elsewhere what
         takes some 20 ms, as in a loop that doesn't look at every result.
-    energy : bool
-        Whether to measure joules, for some 3 s more, where the device reports them.
     turns : mapping of str to int, optional
         How often loops turn whose trip counts neither the program nor a trace tells, as in
         `analyze`.
@@ -392,7 +388,6 @@ def explain(
         ceilings=ceilings,
         seconds=single("seconds", seconds),
         queue=None if queue is None else whole("queue", queue),
-        energy=flag("energy", energy),
         turns=turns_of(turns),
         trace=None if trace is None else os.fspath(trace),
         name=name,
@@ -431,7 +426,6 @@ class Task:
     ceilings: Any = None
     seconds: float = 1.0
     queue: int | None = None
-    energy: bool = False
     turns: Mapping[str, int] = field(default_factory=dict)
     trace: str | None = None
     name: str | None = None
@@ -451,7 +445,6 @@ class Task:
         turns = run_in_turn(runner, runs, traced, queue, self.seconds, self.trace)
         say("CUDA graphs")
         graphs = self._graphed(runs, queue) if gpu and self.compiled and not runner.given else ()
-        energy = energy_of(runner, queue) if self.energy else None
         say("reading, against the ceilings")
         trace = turns.trace
         programs = programs_in(trace)
@@ -471,7 +464,6 @@ class Task:
             graphs=graphs,
             queue=queue,
             compiling=runner.seconds,
-            energy=energy,
             notes=(*runner.notes, *doubt_clocks(turns), *doubt_ceilings(joined[0])),
             software=software_versions(),
             date=now(),

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Energy:
-    """What a call costs in joules, as the device reports it while calls follow on one another.
+    """What a call cost in joules, as the device reported it while calls followed on one another.
+
+    The book's records have it; nothing measures it any more.
 
     Parameters
     ----------
@@ -48,8 +50,8 @@ class Energy:
     Examples
     --------
     >>> energy = Energy(joules=0.9, idle=75.0, seconds=2e-3, loop=1.0)
-    >>> round(energy.watts), round(energy.above_idle, 2)
-    (450, 0.75)
+    >>> round(energy.watts)
+    450
     """
 
     joules: float
@@ -62,11 +64,6 @@ class Energy:
     def watts(self) -> float:
         """Mean power while it ran."""
         return self.joules / self.seconds
-
-    @property
-    def above_idle(self) -> float:
-        """Joules of one call above what the idle device would have taken."""
-        return max(self.joules - self.idle * self.seconds, 0.0)
 
 
 @dataclass(frozen=True, repr=False)

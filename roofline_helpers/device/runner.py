@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import math
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import perf_counter, sleep
+from time import perf_counter
 from typing import Any, NamedTuple
 
 from roofline_helpers.common.checks import BadType, BadValue, RooflineError
-from roofline_helpers.device.explanation import Energy
-from roofline_helpers.device.machine import open_nvml
 from roofline_helpers.device.timing import reason
 from roofline_helpers.device.trace import (
     RUN,
@@ -419,67 +415,3 @@ def run_in_turn(
         agree = len(traces) >= parts and abs(near / goal - 1) <= AGREE
         if folder is not None or late or agree or len(traces) == _MOST * parts:
             return Turns(tuple(clock), tuple(profiled), concatenated(traces))
-
-
-# --- Joules of a call, where the device reports them: NVIDIA's NVML, through pynvml --------------
-
-LOOP = 2.0
-"""Seconds that the loop takes: the counter is refreshed ten to fifty times a second."""
-
-
-def energy_of(runner: Runner, queue: int) -> Energy | None:
-    """Return what a call costs while calls follow on one another; None where nothing reports it.
-
-    Parameters
-    ----------
-    runner : Runner
-        What is called.
-    queue : int
-        Calls that are queued before one is awaited.
-    """
-    opened = open_nvml()
-    if opened is None:
-        return None
-    try:
-        return _measured(runner, queue, *opened)
-    except CannotRun:
-        raise
-    except Exception:  # an older GPU has no counter: joules are no reason to lose a call's times
-        return None
-
-
-def _measured(runner: Runner, queue: int, library: Any, handle: Any) -> Energy | None:
-    def joules() -> float:
-        return float(library.nvmlDeviceGetTotalEnergyConsumption(handle)) / 1e3
-
-    joules()
-    idle = _idle_watts()
-    warm = perf_counter() + 0.5
-    while perf_counter() < warm:
-        runner.run(queue)
-    calls, begun, before = 0, perf_counter(), joules()
-    while perf_counter() - begun < LOOP:
-        runner.run(queue)
-        calls += queue
-    took, used = perf_counter() - begun, joules() - before
-    clock = 0.0
-    with contextlib.suppress(Exception):
-        clock = float(library.nvmlDeviceGetClockInfo(handle, library.NVML_CLOCK_SM)) * 1e6
-    return Energy(used / calls, idle, took / calls, took, clock or None) if used > 0 else None
-
-
-@functools.cache
-def _idle_watts() -> float:
-    """Return the mean power of a device that has done nothing for a second: once a process.
-
-    It takes no argument, since NVML's handle is a pointer of ctypes and can't be a cache's key.
-    """
-    opened = open_nvml()
-    assert opened is not None  # whoever asks has the counter
-    library, handle = opened
-    sleep(1.0)
-    seen = []
-    for _ in range(10):
-        seen.append(float(library.nvmlDeviceGetPowerUsage(handle)) / 1e3)
-        sleep(0.05)
-    return sum(seen) / len(seen)

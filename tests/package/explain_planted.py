@@ -134,7 +134,7 @@ def multiplied_and_summed() -> Made:
     return lambda a, b: jnp.sum(a[:, :, None] * b[None], axis=1), (wide(1024, 512), wide(512, 1024))
 
 
-@planted("small-product", lambda: (jnp.matmul, (spec(2**18, 256), spec(256, 256))), chip="v5e")
+@planted("padded", lambda: (jnp.matmul, (spec(2**18, 256), spec(256, 256))), chip="v5e")
 def padded() -> Made:
     return jnp.matmul, (spec(65536, 24, 40), spec(65536, 40, 24))
 
@@ -153,13 +153,6 @@ def chain(x: Any, barrier: bool) -> Any:
 @planted("unfused", lambda: (functools.partial(chain, barrier=False), (spec(2**28),)), chip="v5e")
 def barriers() -> Made:
     return functools.partial(chain, barrier=True), (spec(2**28),)
-
-
-@planted(
-    "split-reduction", lambda: (lambda x: jnp.sum(x * x, -1), (spec(65536, 4096),)), chip="v5e"
-)
-def softmaxed() -> Made:
-    return lambda x: jax.nn.softmax(x, -1), (spec(65536, 4096),)
 
 
 def mlp() -> Made:

@@ -30,8 +30,6 @@ _DETECTORS: tuple[Callable[[Case], Iterator[Claim]], ...] = (
     numbers.float32,
     fusing.scores,
     numbers.padded_products,
-    numbers.small_products,
-    fusing.split_reductions,
     fusing.chains,
     fusing.gathers,
     fusing.sorts,

@@ -9,10 +9,10 @@ from itertools import pairwise
 
 from roofline_helpers import xla
 from roofline_helpers.device.findings.causes import Case, Cause, Check, Claim, whole
-from roofline_helpers.device.program import Program, Value
+from roofline_helpers.device.program import Program
 from roofline_helpers.device.rows import TimedRow
 from roofline_helpers.xla.flops import results
-from roofline_helpers.xla.module import ARITHMETIC, TRANSCENDENTAL, Site
+from roofline_helpers.xla.module import ARITHMETIC, TRANSCENDENTAL
 
 RECOMPUTED = Cause(
     "recomputed",
@@ -78,62 +78,6 @@ def _between(case: Case) -> Iterator[tuple[TimedRow, list[TimedRow]]]:
 def _pointwise(row: TimedRow) -> bool:
     opcodes = set(row.operations)
     return opcodes <= _POINTWISE and bool(opcodes & (ARITHMETIC | TRANSCENDENTAL))
-
-
-# --- reductions -----------------------------------------------------------------------------------
-
-SPLIT = Cause(
-    "split-reduction",
-    "a reduction reads an array that the next kernel reads again",
-    "let one kernel keep the row on the chip: a fused library call, or a Pallas kernel",
-    "notebooks/fused-kernel",
-)
-_ON_CHIP = 2**18
-"""Bytes of a row that a kernel can keep on the chip between two passes over it."""
-
-
-def split_reductions(case: Case) -> Iterator[Claim]:
-    """Yield reductions along rows whose input the kernel that uses their result reads again."""
-    for row in case.kernels:
-        program = case.program(row)
-        if row.matrix_types or not any(map(_reduces_rows, program.instructions(row.name))):
-            continue
-        for value in program.reads(row.name):
-            again = _reads_again(case, row, value)
-            if again is not None:
-                size = value.shape.bytes
-                part = (row, case.without_bytes(row, read=size), float(size) * row.launches)
-                evidence = f"{value.shape} is read for the reduction, and again by {again.what}"
-                yield Claim(SPLIT, (part,), evidence)
-                break
-
-
-def _reduces_rows(part: Site) -> bool:
-    """Return whether it reduces along its input's fastest dimension, rows that fit a chip."""
-    each = part.instruction
-    if each.opcode != "reduce" or part.operands[0].parts is not None:
-        return False
-    taken, rows = part.operands[0], each.shape.leaves[0].elements
-    order = [d for d in (taken.order or range(len(taken.dims))) if taken.dims[d] > 1]
-    length = taken.elements // max(rows, 1)
-    fits = rows >= 8 and length >= 8 and length * taken.bits // 8 <= _ON_CHIP
-    return fits and bool(order) and order[-1] in each.numbers("dimensions")
-
-
-def _reads_again(case: Case, row: TimedRow, value: Value) -> TimedRow | None:
-    """Return a kernel that reads a value again, and what the reduction over it made."""
-    if value.kind == "constant" or value.shape.is_scalar:
-        return None
-    program, after, edge = case.program(row), set[str](), {row.name}
-    for _ in range(3):
-        edge = {name for each in edge for name in program.readers.get(each, ())} - after
-        after |= edge
-    for name in after - {row.name}:
-        other = case.by_name.get((row.program, name))
-        same = any((v.name, v.index) == (value.name, value.index) for v in program.reads(name))
-        if other is not None and not other.matrix_types and same:
-            return other
-    return None
 
 
 # --- scores ---------------------------------------------------------------------------------------

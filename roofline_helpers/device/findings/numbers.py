@@ -1,4 +1,4 @@
-"""Products in the wrong type, on the wrong unit, or of the wrong size."""
+"""Products in the wrong type, on the wrong unit, or padded."""
 
 from __future__ import annotations
 
@@ -296,29 +296,12 @@ def _bounded(program: Program, compare: Origin, axes: set[int]) -> int | None:
 
 # --- sizes ----------------------------------------------------------------------------------------
 
-SMALL = Cause(
-    "small-product",
-    "matmuls are too small for the matrix unit, or padded to its tiles",
-    "batch them into larger ones, and choose sizes that are multiples of the tile",
+PADDED = Cause(
+    "padded",
+    "a matmul's arrays take more memory than they hold, padded to tiles",
+    "choose sizes that are multiples of the tile, or batch small matmuls into larger ones",
     "notebooks/limitations",
 )
-_SIDE = {"cpu": 48, "gpu": 64, "tpu": 128}
-"""Below this length of every side a product doesn't fill a platform's unit, however many."""
-
-
-def small_products(case: Case) -> Iterator[Claim]:
-    """Yield products that are small, many, and slower than their roof by more than half."""
-    for row, _, part in case.products():
-        each, (left, right) = part.instruction, part.operands[:2]
-        if each.opcode != "dot" or row.reachable is None or row.lost <= 0.5 * row.seconds:
-            continue
-        k = math.prod(left.dims[d] for d in each.numbers("lhs_contracting_dims"))
-        batch = math.prod(left.dims[d] for d in each.numbers("lhs_batch_dims"))
-        m, n = left.elements // (batch * k), right.elements // (batch * k)
-        many = batch * row.launches
-        if max(m, n, k) < _SIDE[case.platform] and many >= 8:
-            evidence = f"{many:,.0f} products of {m}×{k} · {k}×{n}"
-            yield Claim(SMALL, ((row, row.lost, 0.0),), evidence)
 
 
 def padded_products(case: Case) -> Iterator[Claim]:
@@ -332,7 +315,7 @@ def padded_products(case: Case) -> Iterator[Claim]:
         shapes = [s for part in case.program(row).instructions(row.name) for s in part.operands]
         widest = max(shapes, key=lambda s: s.padded_bytes - s.bytes)
         times = widest.padded_bytes / max(widest.bytes, 1)
-        yield Claim(SMALL, ((row, seconds, moved),), f"{widest} takes {times:.1f} times its bytes")
+        yield Claim(PADDED, ((row, seconds, moved),), f"{widest} takes {times:.1f} times its bytes")
 
 
 # --- the unit -------------------------------------------------------------------------------------
