@@ -129,7 +129,7 @@ class CompiledKernel(Kernel):
 
     Parameters
     ----------
-    work : hlo.Row
+    work : Row
         What the program says of one launch.
     roof : Roofline or None
         The device's ceilings, for the types that its products run in.

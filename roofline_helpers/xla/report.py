@@ -345,7 +345,7 @@ class Report:
 
     @property
     def program(self) -> str:
-        """The compiled program as HLO text, without the compiler's notes (`hlo.brief`).
+        """The compiled program as HLO text, without the compiler's notes (`module.brief`).
 
         Records keep short programs only: of a long one it is empty there.
         """

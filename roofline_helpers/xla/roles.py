@@ -55,7 +55,7 @@ def role_of(site: Site, spaces: Mapping[int, str], tensors: Sequence[str] = ()) 
     site : Site
         The kernel.
     spaces : mapping of int to str
-        What the memory spaces of its platform mean (`shapes.SPACES`).
+        What the memory spaces of its platform mean (`module.SPACES`).
     tensors : sequence of str
         The program's arguments that it reads.
     """

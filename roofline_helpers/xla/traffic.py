@@ -57,10 +57,10 @@ def traffic_of(site: Site, spaces: Mapping[int, str], part: str | None = None) -
     site : Site
         The kernel.
     spaces : mapping of int to str
-        What the memory spaces of its platform mean (`shapes.SPACES`).
+        What the memory spaces of its platform mean (`module.SPACES`).
     part : {"start", "between", "done"}, optional
-        Its part in a chain around an exchange (`schedule.chain`): what it only hands on counts
-        where the exchange starts.
+        Its part in a chain around an exchange (`collectives.chain_part`): what it only hands on
+        counts where the exchange starts.
     """
     written = results(site.instruction).leaves
     reads, writes = _shares(site, written)
