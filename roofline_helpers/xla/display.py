@@ -117,8 +117,6 @@ def _counts(report: Report) -> list[tuple[str, str]]:
         lines.append(("memory", _memory(report)))
     if report.tiled_bytes != report.hbm_bytes:
         lines.append(("with the tiles' re-reads", si(report.tiled_bytes, "B")))
-    if report.padding_bytes > 0.01 * report.hbm_bytes:
-        lines.append(("padding of tiles adds", si(report.padding_bytes, "B")))
     others = {k: v for k, v in report.traffic.items() if k != "hbm" and v >= 1024}
     if others:
         listed = ", ".join(f"{level} {si(n, 'B')}" for level, n in sorted(others.items()))

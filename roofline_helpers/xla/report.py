@@ -176,11 +176,6 @@ class Report:
         return sum(kernel.tiled_bytes for kernel in self.kernels)
 
     @property
-    def padding_bytes(self) -> int:
-        """Bytes that the padding of tiles in HBM adds to `hbm_bytes`."""
-        return sum(row.padding * row.launches for row in self.rows)
-
-    @property
     def intensity(self) -> float:
         """Arithmetic intensity at HBM, FLOP/byte; infinite where nothing crosses HBM."""
         return self.flops / self.hbm_bytes if self.hbm_bytes else math.inf
