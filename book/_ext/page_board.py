@@ -276,11 +276,9 @@ def _laws() -> str:
         errors = [getattr(law, which) for law in found if getattr(law, which)]
         return f"{median(getattr(each, name) for each in errors):.0%}" if errors else "–"
 
-    rows = []
+    rows, every = [], evidence.law.every_law()
     for family, dtype in LAWS:
-        own = [
-            law for law in evidence.law.every_law() if (law.family, law.dtype) == (family, dtype)
-        ]
+        own = [law for law in every if (law.family, law.dtype) == (family, dtype)]
         best = [law for law in own if law.library == evidence.law.FASTEST]
         known = [law for law in own if law.library != evidence.law.FASTEST]
         row = [middle(best, "law", name) for name in ("median", "p90")]
