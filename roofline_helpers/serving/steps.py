@@ -11,6 +11,7 @@ from typing import Any
 from roofline_helpers.chips import chip as chip_of
 from roofline_helpers.common.checks import BadType, BadValue, flag, name_of, shown, single, whole
 from roofline_helpers.common.dtypes import BITS, nbytes
+from roofline_helpers.common.show import Facts, si
 from roofline_helpers.evidence.law import Law, by_law
 from roofline_helpers.evidence.typical import law_of
 from roofline_helpers.models import Decoder
@@ -108,8 +109,8 @@ class Footprint:
         return self.room >= 0
 
 
-@dataclass(frozen=True)
-class ServingStep:
+@dataclass(frozen=True, repr=False)
+class ServingStep(Facts):
     """One step: its kernels and what follows from them.
 
     A step that does not fit has times all the same: what they would be with memory enough. On
@@ -123,6 +124,18 @@ class ServingStep:
     """
 
     setting: ServingSetting
+
+    def _title(self) -> str:
+        s = self.setting
+        return f"{s.model.name}, {s.phase} of {s.batch} × {s.context:,} on {s.chips} {s.chip.name}"
+
+    def _facts(self) -> dict[str, str]:
+        return {
+            "seconds": f"{si(self.seconds, 's')} a step",
+            "throughput": f"{si(self.tokens_per_second, 'tokens/s')}",
+            "MFU": f"{self.mfu:.0%} MFU",
+            "memory": f"{si(self.memory.total, 'B')}, {'fits' if self.fits else 'does not fit'}",
+        }
 
     @cached_property
     def _apart(self) -> list[Job]:

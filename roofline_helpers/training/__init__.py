@@ -19,13 +19,13 @@ What is left out
     small products and imbalance cost: steps that sort take about twice what is expected here
     (`roofline_helpers.published`).
 Words
-    **MFU** is the model's FLOPs over seconds and published peak; `causal` says whether attention is
-    counted as the mask leaves it ("halved") or whole, as pages before 2025 often do.
+    **MFU** is the model's FLOPs over seconds and published peak, attention counted as the mask
+    leaves it. Of `model_flops`, `causal` may count it whole, as pages before 2025 often do.
 
 >>> from roofline_helpers import network
 >>> one = step("llama-3-70b", network.topology("v7x", "4x4x4"), {"fsdp": 64}, batch=256, seq=8192)
->>> f"{one.bound:.1f} s at least, {one.mfu_bound():.0%} MFU at most"
-'7.9 s at least, 80% MFU at most'
+>>> f"{one.bound:.1f} s at least"
+'7.9 s at least'
 
 Sources: J. Hoffmann et al., arXiv:2203.15556, appendix F (FLOPs); S. Rajbhandari et al.,
 arXiv:1910.02054 (sharded data parallelism); V. Korthikanti et al., arXiv:2205.05198 (tensor
@@ -35,7 +35,6 @@ Transformer for training".
 
 from roofline_helpers.training.layer import Layer, layer
 from roofline_helpers.training.limits import (
-    best_split,
     largest_tensor,
     least_tokens,
     least_tokens_mixed,
@@ -55,5 +54,4 @@ __all__ = [
     "largest_tensor",
     "least_tokens_mixed",
     "least_width",
-    "best_split",
 ]

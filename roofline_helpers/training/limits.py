@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -186,42 +185,3 @@ def least_tokens_mixed(
     """
     a, b = (least_tokens(place, over, dtype=dtype) for over in (fsdp, tensor))
     return 4 * a * b / single("d_ff", d_ff)
-
-
-def best_split(
-    place: Topology,
-    fsdp: Axis | Iterable[Axis],
-    tensor: Axis | Iterable[Axis],
-    tokens: float,
-    d_ff: float,
-    *,
-    chips: int | None = None,
-) -> float:
-    """Return how many chips should share weights (the rest split widths) to exchange the least.
-
-    X = √(tokens / F · b_X / b_Y · N), b the byte/s of a gather over the axes of each.
-
-    Parameters
-    ----------
-    fsdp, tensor : Axis or axes
-        Those for each.
-    tokens : float
-        Tokens of the whole batch.
-    d_ff : float
-        F.
-    chips : int, optional
-        N; those of the topology if not given.
-    place
-        As in `least_tokens`; the same errors and source.
-
-    Examples
-    --------
-    >>> from roofline_helpers.network import topology
-    >>> place = topology("v5p", "4x4x4")
-    >>> round(best_split(place, place["x", "y"], place["z"], tokens=1e6, d_ff=28672))
-    60
-    """
-    n = place.chips if chips is None else chips
-    share, split = (network.all_gather(1e9, over).transfer for over in (fsdp, tensor))
-    ratio = split / share
-    return math.sqrt(single("tokens", tokens) / single("d_ff", d_ff) * ratio * n)

@@ -45,8 +45,8 @@ class TrainingStep(Facts):
     >>> from roofline_helpers import network
     >>> place = network.topology("v7x", "4x4x4")
     >>> one = step("llama-3-70b", place, {"fsdp": 64}, batch=256, seq=8192)
-    >>> f"{one.bound:.1f} s, {one.mfu_bound():.0%}, {one.fits}"
-    '7.9 s, 80%, True'
+    >>> f"{one.bound:.1f} s, {one.fits}"
+    '7.9 s, True'
     """
 
     setting: TrainingSetting
@@ -59,7 +59,7 @@ class TrainingStep(Facts):
         return {
             "seconds": si(self.seconds, "s"),
             "bound": f"{si(self.bound, 's')} at least",
-            "MFU": f"{self.mfu():.0%} MFU",
+            "MFU": f"{self.mfu:.0%} MFU",
             "memory": f"{si(self.memory.total, 'B')} a device, {room}",
         }
 
@@ -250,17 +250,11 @@ class TrainingStep(Facts):
 
     # --- rates --------------------------------------------------------------------------------
 
-    def _mfu(self, seconds: float, causal: str) -> float:
+    @property
+    def mfu(self) -> float:
+        """The model's FLOPs over `seconds` and published peak; attention as the mask leaves it."""
         place = self.setting.place
-        return self.model_flops(causal=causal) / seconds / place.flops(self.setting.dtype)
-
-    def mfu(self, *, causal: str = "halved") -> float:
-        """Return the model's FLOPs over `seconds` and published peak; raise as `model_flops`."""
-        return self._mfu(self.seconds, causal)
-
-    def mfu_bound(self, *, causal: str = "halved") -> float:
-        """Return the model's FLOPs over `bound` and published peak; raise as `model_flops`."""
-        return self._mfu(self.bound, causal)
+        return self.model_flops() / self.seconds / place.flops(self.setting.dtype)
 
     @property
     def tokens_per_second(self) -> float:
