@@ -229,7 +229,7 @@ def loads(text: str, schema: str, kind: Any = None) -> Any:
     >>> loads('{"schema": "copies/1", "seconds": -1}', "copies/1", Copy)
     Traceback (most recent call last):
     ...
-    roofline_helpers.common.records.BadRecord: seconds: expected `float` > 0.0, got -1 (int)
+    roofline_helpers.common.records.BadRecord: seconds: expected `float` > 0.0
     """
     try:
         data = msgspec.json.decode(text)
@@ -247,7 +247,7 @@ def _converted(data: dict[str, Any], kind: Any) -> Any:
     try:
         value = msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
-        raise BadRecord(_explained(data, kind, error)) from None
+        raise BadRecord(_explained(error)) from None
     fields = _fields(value.__class__)
     if fields is not None and "schema" not in fields:
         del data["schema"]
@@ -257,49 +257,10 @@ def _converted(data: dict[str, Any], kind: Any) -> Any:
     return value
 
 
-def _explained(data: Any, kind: type[Any], error: msgspec.ValidationError) -> str:
-    """Return what is wrong with data, where, and what is there: msgspec says neither key nor value.
-
-    The key of an object that may have any is the one that alone gives the same error.
-    """
+def _explained(error: msgspec.ValidationError) -> str:
+    """Return what is wrong with a record, and where."""
     what, _, path = str(error).partition(" - at `$")
-    place: tuple[Any, ...] = ()
-    for name, index in re.findall(r"\.([^.\[\]`]+)|\[(\d+|\.\.\.)\]", path):
-        if index == "...":
-            keys = [k for k in _at(data, place) if _fails(_only(data, place, k), kind, str(error))]
-            place = (*place, *keys[:1])
-        else:
-            place = (*place, int(index) if index else name)
-    value = _at(data, place)
-    missing = re.fullmatch(r"Object missing required field `(.*)`", what)
-    if missing:
-        return f"{_named(place)} lacks {missing[1]!r}; it has {', '.join(value) or 'nothing'}"
-    expected = what.partition(", got ")[0]
-    return f"{_named(place)}: {expected[:1].lower()}{expected[1:]}, got {shown(value)}"
-
-
-def _fails(data: Any, kind: type[Any], message: str) -> bool:
-    try:
-        msgspec.convert(data, kind)
-    except msgspec.ValidationError as error:
-        return str(error) == message
-    return False
-
-
-def _at(data: Any, place: Sequence[Any]) -> Any:
-    for key in place:
-        data = data[key]
-    return data
-
-
-def _only(data: Any, place: Sequence[Any], key: Any) -> Any:
-    """Return data in which the object at `place` has one member."""
-    if not place:
-        return {key: data[key]}
-    inner = _only(data[place[0]], place[1:], key)
-    if isinstance(data, list):
-        return [*data[: place[0]], inner, *data[place[0] + 1 :]]
-    return {**data, place[0]: inner}
+    return f"{path.strip('.`') or 'the record'}: {what[:1].lower()}{what[1:]}"
 
 
 def _named(place: Sequence[Any]) -> str:

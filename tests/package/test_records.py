@@ -69,7 +69,7 @@ def test_an_interruption_leaves_the_earlier_record(
         ('{"schema": "other.family/2"}', "another kind: 'other.family'"),
         ('{"schema": "roofline_helpers.tests/1"}', "an older record: version 1.*Measure again"),
         ('{"schema": "roofline_helpers.tests/3"}', "a newer record: version 3.*Update"),
-        ('{"schema": "roofline_helpers.tests/2"}', "lacks 'name'"),
+        ('{"schema": "roofline_helpers.tests/2"}', "missing required field `name`"),
     ],
 )
 def test_what_is_no_record_is_said(tmp_path: Path, text: str, said: str) -> None:
@@ -128,13 +128,13 @@ def test_a_record_becomes_what_it_is_a_record_of(tmp_path: Path) -> None:
     assert records.loads('{"schema": "a/1", "samples": []}', "a/1", Kept).samples == ()
 
 
-def test_a_field_that_is_wrong_is_named_with_its_value() -> None:
+def test_a_field_that_is_wrong_is_named() -> None:
     wrong: dict[str, dict[str, Any]] = {
-        "samples[1].name: expected `str`, got 3 (int)": {"name": 3},
-        "samples[1].seconds: expected `float`, got '1' (str)": {"seconds": "1"},
-        "samples[1].rates.b: expected `float` >= 0.0, got -2 (int)": {"rates": {"a": 0, "b": -2}},
-        "samples[1].part lacks 'n'; it has note": {"part": {"note": "x"}},
-        "samples[1].part.n: expected `int` >= 1, got 0 (int)": {"part": {"n": 0}},
+        "samples[1].name: expected `str`, got `int`": {"name": 3},
+        "samples[1].seconds: expected `float`, got `str`": {"seconds": "1"},
+        "samples[1].rates[...]: expected `float` >= 0.0": {"rates": {"a": 0, "b": -2}},
+        "samples[1].part: object missing required field `n`": {"part": {"note": "x"}},
+        "samples[1].part.n: expected `int` >= 1": {"part": {"n": 0}},
     }
     for message, change in wrong.items():
         with pytest.raises(BadRecord) as caught:
