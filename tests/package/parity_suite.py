@@ -16,6 +16,7 @@ import roofline_helpers as rh
 from roofline_helpers import serving
 from roofline_helpers.models import LLAMA_3_8B
 from roofline_helpers.serving import ServingStep
+from roofline_helpers.serving.page import MODELS
 from roofline_helpers.serving.setting import NARROW
 from roofline_helpers.serving.strategies import STRATEGIES
 
@@ -77,7 +78,7 @@ def settings() -> Iterator[dict[str, Any]]:
                 **{"weights": weights, "activations": activations, "cache": cache},
                 **{"fusion": fusion, "attention": attention},
                 **{"reached": reached, "floor": floor, "resident": resident},
-                **{"reserve": next(reserves), "model": chance.choice(serving.page.MODELS)},
+                **{"reserve": next(reserves), "model": chance.choice(MODELS)},
                 "chips": chance.choice(counts),
             }
 

@@ -17,13 +17,13 @@ from parity_suite import (
 )
 from playwright.sync_api import Browser
 
-from roofline_helpers import serving
+from roofline_helpers.serving.page import script as model_script
 
 
 def test_javascript_agrees_with_python(chromium: Browser) -> None:
     few = {"product": 17, "step": 17, "instead": 4, "best": 4}
     asked = points() if THOROUGH else one_in_a_few(few)
-    answers = in_browser(chromium, serving.page.script(), asked)
+    answers = in_browser(chromium, model_script(), asked)
     found = [
         fault
         for point, answer in zip(asked, answers, strict=True)
@@ -44,7 +44,7 @@ BAD = [
 
 def test_bad_arguments_are_refused_in_javascript(chromium: Browser) -> None:
     tried = ", ".join(f"() => {call}" for call in BAD)
-    code = f"() => {{ {serving.page.script()}\nreturn [{tried}].map((call) => "
+    code = f"() => {{ {model_script()}\nreturn [{tried}].map((call) => "
     code += "{ try { return String(call()) } catch (e) { return e.name } }) }"
     page = chromium.new_page()
     answers = page.evaluate(code)

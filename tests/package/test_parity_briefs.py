@@ -9,9 +9,10 @@ from importlib import resources
 import pytest
 from playwright.sync_api import Browser
 
-from roofline_helpers import pages, serving
+from roofline_helpers import pages
 from roofline_helpers.pages.briefs import BATCHES, BRIEFS, COUNTED, designs, judge
 from roofline_helpers.pages.element import to_json
+from roofline_helpers.serving.page import script as model_script
 
 RUN = """([key, settings]) => JSON.stringify(settings.map((setting) =>
   briefs.judge(data, data.briefs[key], setting)))"""
@@ -26,9 +27,7 @@ def test_the_page_judges_as_python_does(chromium: Browser, key: str) -> None:
     folder = resources.files("roofline_helpers") / "pages/assets"
     names = ("numbers.js", "briefs.js")
     files = "".join((folder / name).read_text("utf-8") for name in names)
-    script = (
-        f"{serving.page.script()}\n{files}\nconst data = {to_json(pages.design_challenge().data)};"
-    )
+    script = f"{model_script()}\n{files}\nconst data = {to_json(pages.design_challenge().data)};"
     page = chromium.new_page()
     asked = [key, [{**each, **served} for each in tried]]
     answers = json.loads(page.evaluate(f"(given) => {{ {script}\nreturn ({RUN})(given) }}", asked))

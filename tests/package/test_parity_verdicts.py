@@ -12,9 +12,9 @@ from parity_suite import faults
 from playwright.sync_api import Browser
 
 import roofline_helpers as rh
-from roofline_helpers import serving
 from roofline_helpers.evidence import verdicts
 from roofline_helpers.pages.element import to_json
+from roofline_helpers.serving.page import script as model_script
 
 RUN = """(points) => JSON.stringify(points.map(([kind, given, chip, dtype]) => {
   try {
@@ -77,7 +77,7 @@ def asked(chromium: Browser, questions: list[list[Any]]) -> Any:
     folder = resources.files("roofline_helpers") / "pages/assets"
     floors = {"tpu": verdicts.assumed_floor("tpu"), "other": verdicts.assumed_floor("gpu")}
     script = (
-        f"{serving.page.script()}\nconst floors = {to_json(floors)};\n"
+        f"{model_script()}\nconst floors = {to_json(floors)};\n"
         f"{(folder / 'verdicts.js').read_text('utf-8')}"
     )
     tab = chromium.new_page()
