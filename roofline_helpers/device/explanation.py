@@ -214,7 +214,7 @@ class Explanation:
         --------
         >>> from roofline_helpers.device import ladder
         >>> steps = ladder.committed()["decode"].steps
-        >>> float(steps[0].why.compare(steps[1].why).loc["the call", "change ms"]) < 0
+        >>> float(steps[0].why.compare(steps[3].why).loc["the call", "change ms"]) < 0
         True
         """
         return display.compared(self, after)

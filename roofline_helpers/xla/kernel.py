@@ -37,7 +37,7 @@ class Links:
     --------
     >>> from roofline_helpers.xla import records
     >>> gather = records()["shard-fsdp-8192", "v5e"].collectives[0]
-    >>> Links("v5e", "4x4", {"data": 16}, 16).seconds(gather) > 0
+    >>> Links("v5e", "4x4", {"x": 4, "y": 4}, 16).seconds(gather) > 0
     True
     """
 

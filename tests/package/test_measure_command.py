@@ -54,7 +54,7 @@ def test_the_command_destroys_nothing(
     for out, says in (
         (tmp_path / "a.png", "--out must end in .json, got 'a.png'"),
         (foreign, "another kind: 'other'"),
-        (broken, "lacks 'device'"),
+        (broken, "missing required field `device`"),
     ):
         assert main(["measure", "--out", str(out)]) == 1
         assert says in capsys.readouterr().err
