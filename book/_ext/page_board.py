@@ -151,7 +151,7 @@ def _groups(rows: pandas.DataFrame) -> str:
         shares = [f"{(each <= LARGE).mean():.0%}" for each in (off, rule)]
         return [name, str(len(own)), *medians, *shares]
 
-    heads = ["of", "rows", "middle error, %", "median error", "without laws"]
+    heads = ["of", "rows", "median, signed, %", "median error", "without laws"]
     heads += ["of the rule of thumb", "within 30%", "of the rule of thumb"]
     return markdown(heads, [row(name, own) for name, own in groups.items()], numbers=7)
 
@@ -161,7 +161,7 @@ def waterfall(one: PublishedStep | PublishedDecode) -> Mapping[str, float]:
     if isinstance(one, PublishedStep):
         return one.by_law.waterfall()
     network = one.reached.comms
-    return {"reading and products": one.reached.seconds - network, "exchanges": network}
+    return {"reading and matmuls": one.reached.seconds - network, "exchanges": network}
 
 
 def _parts(one: PublishedStep | PublishedDecode) -> str:

@@ -240,7 +240,7 @@ class TrainingStep(Facts):
         """Return what `seconds` is made of, in order."""
         busy = self.compute + self.elementwise
         return {
-            "products": self.compute,
+            "matmuls": self.compute,
             "passes over activations": self.elementwise,
             "exchanges that wait": self.exposed,
             "exchanges beyond compute": max(0.0, self.hidden - busy),

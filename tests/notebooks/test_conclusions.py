@@ -943,7 +943,7 @@ def test_no_part_of_a_dense_step_costs_most_on_every_chip() -> None:
                 own[part] = own.get(part, 0.0) + share
     largest = {chip: max(own, key=lambda part: own[part]) for chip, own in shares.items()}
     assert set(largest.values()) == {
-        *("computed a second time", "ceilings below the peak", "network in sight"),
+        *("computed a second time", "ceilings below the peak", "exposed network"),
         "not predicted",
     }
 
