@@ -1196,3 +1196,22 @@ def test_outliers_ruin_int8_per_tensor_and_not_fp8() -> None:
     assert errors["fp8 per tensor"][1] < 1.1 * errors["fp8 per tensor"][0]
     assert errors["nvfp4"][1] < errors["mxfp4"][1]
     assert 11 < errors["nvfp4"][1] < errors["mxfp4"][1] < 18
+
+
+def test_servers_small_all_reduces_are_faster_than_any_prediction() -> None:
+    """Chapter 18: NVIDIA's rows on 8 H100s; of large arrays they repeat NCCL's times."""
+    sums, own = (rh.evidence.table(name) for name in ("collective", "custom_all_reduce"))
+    sums, own = (
+        rows[(rows.chip == "h100") & (rows.gpus == 8) & (rows.op == "all_reduce")]
+        for rows in (sums[sums.dtype == "fp16"], own)
+    )
+    nccl, server = (rows.set_index("bytes").seconds for rows in (sums, own))
+    over = rh.network.topology("h100", 8, ceilings="reached").fast
+    for size in (2**10, 2**17, 2**20):
+        ways = (
+            rh.network.all_reduce(size, over, algorithm=way).seconds
+            for way in ("ring", "one-shot", "two-shot")
+        )
+        assert server[size] < nccl[size]
+        assert server[size] < 0.5 * min(ways)
+    assert server[2**27] == nccl[2**27]
