@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import tempfile
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
+import nbval.kernel
 import pytest
 
 from tools.notebooks import run
@@ -16,6 +20,15 @@ os.environ.setdefault("PYTHONHASHSEED", "0")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
 os.environ.pop("MPLBACKEND", None)  # kernels draw into the notebook
+
+# Two workers' kernels can be promised the same TCP port: jupyter_client asks for a free one, and
+# the kernel binds it a second later. Sockets in a folder of the worker's own can't clash.
+SOCKETS = tempfile.TemporaryDirectory(prefix="nbval-")
+nbval.kernel.KernelManager = functools.partial(
+    nbval.kernel.KernelManager,
+    transport="ipc",
+    connection_file=str(Path(SOCKETS.name) / "kernel.json"),
+)
 
 
 def pytest_collectstart(collector: Any) -> None:
