@@ -122,7 +122,5 @@ RUNGS = (
     Rung("in bfloat16", "queries, keys and values enter attention as they are", NARROW),
     Rung("last token", "logits of the last token only", LAST),
     Rung("cuDNN", "attention is one kernel: no scores in memory", FUSED),
-    Rung(
-        "side by side", "a loop over the layers; q, k and v, gate and up in one product", UNROLLED
-    ),
+    Rung("side by side", "a loop over the layers; q, k and v, gate and up in one matmul", UNROLLED),
 )

@@ -180,7 +180,7 @@ RUNGS = (
     Rung("donated", "the cache's buffers are handed over, not copied", UNROLLED),
     Rung("in bfloat16", "keys and values enter attention as they are", NARROW),
     Rung("by head", "the cache is [B, G, T, 128]: no transposes before the products", BY_HEAD),
-    Rung("side by side", "one product for q, k and v, one for gate and up", FUSED),
+    Rung("side by side", "one matmul for q, k and v, one for gate and up", FUSED),
     Rung(
         "cuDNN",
         "attention is one kernel, on a cache [B, T, G, 128]",

@@ -3,7 +3,7 @@
     python -m examples.llama_decode.torch_prefill --tokens 2048 8192 --out torch-prefill.json
 
 For each length, PyTorch's ways to causal attention are timed on one layer's shapes, then the whole
-model with the fastest: q, k and v in one product, gate and up in one, logits of the last token.
+model with the fastest: q, k and v in one matmul, gate and up in one, logits of the last token.
 """
 
 from __future__ import annotations

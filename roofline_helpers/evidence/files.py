@@ -116,8 +116,8 @@ def worth_of_cycles() -> str:
     large = [_ticks(row) for row in timed if row["kind"] == "matmul" and _flops(row) >= HELD_FROM]
     copy = max(_ticks(row) for row in timed if row["kind"] == "copy")
     return (
-        f"an estimate: {min(large):.2f} to {max(large):.2f} for each published ns of products from "
-        f"4096³ up (v7x), {copy:.1f} for copies; not held against other kernels"
+        f"an estimate: {min(large):.2f} to {max(large):.2f} for each published ns of matmuls from "
+        f"4096³ up (v7x), {copy:.1f} for copies; not compared with other kernels"
     )
 
 

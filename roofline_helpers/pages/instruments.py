@@ -50,7 +50,7 @@ def first_compute_bound(roof: Roofline, dtype: str) -> int:
 def matmul_row(roof: Roofline, dtype: str, side: int) -> dict[str, Any]:
     """Return a square matmul's row of a table: N, intensity, attainable, share, regime.
 
-    As the charts have it, of many such products: under the roof alone, without the floor.
+    As the charts have it, of many such matmuls: under the roof alone, without the floor.
     """
     job = work.matmul(side, side, side, dtype)
     top = roof.attainable(job.intensity)
@@ -332,7 +332,7 @@ def _row(place: Topology, tensor: int, tokens: int, d_ff: int) -> dict[str, Any]
     one = training.layer(place, mesh, tokens=tokens, d_model=D_MODEL, d_ff=d_ff)
     return {
         "mesh": f"{place.chips // tensor} FSDP × {tensor} tensor",
-        "products": si(one.products, "s"),
+        "matmuls": si(one.products, "s"),
         "weights": si(one.gathers, "s"),
         "sums": si(one.sums, "s"),
         "bound": one.bound,

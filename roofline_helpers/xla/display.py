@@ -110,7 +110,7 @@ def _counts(report: Report) -> list[tuple[str, str]]:
     if report.extra is not None and report.extra > 1.02:
         asked = si((report.requested_flops or 0) / report.devices, "FLOP")
         extra = (
-            f"{report.extra:.2f} times the {asked} of products asked for: some are computed again"
+            f"{report.extra:.2f} times the {asked} of matmuls asked for: some are computed again"
         )
         lines.append(("of these", extra))
     if report.memory is not None:

@@ -132,7 +132,7 @@ class CompiledKernel(Kernel):
     work : Row
         What the program says of one launch.
     roof : Roofline or None
-        The device's ceilings, for the types that its products run in.
+        The device's ceilings, for the types that its matmuls run in.
     launches : int
         How often it runs – the product of the trip counts of the loops around it.
     chip : hardware.Chip or None
@@ -194,7 +194,7 @@ class CompiledKernel(Kernel):
 
     @property
     def matrix_flops(self) -> float:
-        """FLOPs of matrix products, and those that a custom call declares without a unit."""
+        """FLOPs of matmuls, and those that a custom call declares without a unit."""
         return self.row.matrix_flops * self.launches
 
     @property
@@ -294,7 +294,7 @@ class CompiledKernel(Kernel):
 
     @property
     def cycles_hold(self) -> bool:
-        """Whether cycles were held against published times of such kernels – large products."""
+        """Whether cycles were held against published times of such kernels – large matmuls."""
         return self.row.cycles is not None and self.row.matrix_flops >= files.HELD_FROM
 
     def as_work(self) -> Work:

@@ -220,7 +220,7 @@ class Row:
 
     @property
     def matrix_flops(self) -> float:
-        """FLOPs of matrix products, and those that a custom call declares without a unit."""
+        """FLOPs of matmuls, and those that a custom call declares without a unit."""
         return self.flops.matrix + self.flops.declared
 
     @property
@@ -555,7 +555,7 @@ class _Walk:
         products, claimed = row.flops.matrix, float(cost.get("flops", row.flops.matrix))
         if abs(claimed - products) > 0.1 * products:
             self.notes.append(
-                f"{row.name}: its author declares {claimed:.4g} FLOP, its products have "
+                f"{row.name}: its author declares {claimed:.4g} FLOP, its matmuls have "
                 f"{products:.4g} and all else {row.flops.vector:.4g}; the latter count"
             )
 

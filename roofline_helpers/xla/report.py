@@ -47,7 +47,7 @@ class Report:
 
     Everything is per device and per run of the program. `mesh` are the axes of the mesh that it is
     spread over, `topology` the layout of the chips, `memory` what it needs of a device,
-    `requested_flops` what the function's products ask of all devices together. `xla` holds
+    `requested_flops` what the function's matmuls ask of all devices together. `xla` holds
     what `cost_analysis` said, unchanged. `origin` is "compiled" or "record"; it is not printed, so
     that a page shows the same values either way. `seconds` is how long compiling and analysing
     took, `calls` are its Pallas kernels as traced, which a record doesn't keep. A record begins
@@ -107,14 +107,14 @@ class Report:
 
     @property
     def matrix_flops(self) -> float:
-        """FLOPs of matrix products, and those that custom calls declare."""
+        """FLOPs of matmuls, and those that custom calls declare."""
         return sum(kernel.matrix_flops for kernel in self.kernels)
 
     @property
     def extra(self) -> float | None:
-        """How many times the FLOPs of the products that were asked for the program computes.
+        """How many times the FLOPs of the matmuls that were asked for the program computes.
 
-        More than 1 where XLA computes a product again, or where devices do the same work; None
+        More than 1 where XLA computes a matmul again, or where devices do the same work; None
         where it isn't known what was asked for.
         """
         if not self.requested_flops or self.unknown or any(row.loop for row in self.rows):
@@ -172,7 +172,7 @@ class Report:
 
     @property
     def tiled_bytes(self) -> int:
-        """HBM bytes with the re-reads that the tiles of matrix products imply."""
+        """HBM bytes with the re-reads that the tiles of matmuls imply."""
         return sum(kernel.tiled_bytes for kernel in self.kernels)
 
     @property
@@ -460,7 +460,7 @@ def at_reached(report: Report, *, filled: float = 1.0) -> dict[str, float]:
     report : Report
         Of one device.
     filled : float
-        Share of the matrix unit that products of Pallas kernels fill, which the program doesn't
+        Share of the matrix unit that matmuls of Pallas kernels fill, which the program doesn't
         say.
 
     Returns
@@ -475,7 +475,7 @@ def at_reached(report: Report, *, filled: float = 1.0) -> dict[str, float]:
     """
     share = single("filled", filled)
     links = Links(report.target, report.topology, report.mesh, report.devices)
-    names = ("products", _FED, "Pallas kernels", "passes over memory", _WAITING)
+    names = ("matmuls", _FED, "Pallas kernels", "passes over memory", _WAITING)
     parts, kernels = dict.fromkeys(names, 0.0), []
     for kernel in (_reached(each, links) for each in report.kernels):
         if kernel.row.opcode == "custom-call" and kernel.bound == "compute" and kernel.roof:
@@ -488,7 +488,7 @@ def at_reached(report: Report, *, filled: float = 1.0) -> dict[str, float]:
     return parts
 
 
-_FED, _WAITING = "products that wait for memory", "exchanges that wait"
+_FED, _WAITING = "matmuls that wait for memory", "exchanges that wait"
 
 
 def _part(kernel: CompiledKernel) -> str:
@@ -496,7 +496,7 @@ def _part(kernel: CompiledKernel) -> str:
     if kernel.row.opcode == "custom-call":
         return "Pallas kernels"
     if kernel.bound in ("compute", "network"):
-        return "products" if kernel.bound == "compute" else _WAITING
+        return "matmuls" if kernel.bound == "compute" else _WAITING
     return _FED if kernel.row.matrix_flops else "passes over memory"
 
 

@@ -212,7 +212,7 @@ def test_a_report_counts_and_says_what_was_declared() -> None:
     assert kernel.row.matrix_types == ("bf16",)
     notes = " ".join(report.notes)
     assert "declares 11 bytes, it moves" in notes
-    assert "declares 7 FLOP, its products have" in notes
+    assert "declares 7 FLOP, its matmuls have" in notes
     assert report.unknown == ()
 
 

@@ -85,7 +85,7 @@ def test_a_layer_is_dragged_until_the_network_s_roof_breaks(chromium: Browser) -
         layer = training.layer(place, {"fsdp": place.fast}, tokens=tokens, d_model=8192, d_ff=28672)
         assert layer.bound == bound
         assert card("bound").startswith("compute" if bound == "compute" else "network")
-        assert card("products") == si(layer.products, "s")
+        assert card("matmuls") == si(layer.products, "s")
         assert card("weights gathered") == si(layer.gathers, "s")
     assert slider.get_attribute("aria-valuetext") == "1,024"
     page.get_by_label("FSDP × tensor").select_option("256")

@@ -315,7 +315,7 @@
       picture.draw({ roofs: [roof], say, terms: sums ? { ...terms, flat: "network", top: "sums", above: true } : terms, points: [{ key: "p", x: tokens, y: one.attainable, label: `${percent(one.attainable / peak)} of the peak`, drop: true }] });
       below.replaceChildren(
         facts([["bound", BOUND[one.bound], `${percent(one.attainable / peak)} of the peak at most`, one.bound === "compute" ? "compute" : "memory"],
-          ["products", si(one.products, "s"), `4 · ${[tokens, data.model, inner].join(" · ")} FLOPs`],
+          ["matmuls", si(one.products, "s"), `4 · ${[tokens, data.model, inner].join(" · ")} FLOPs`],
           ["weights gathered", one.gathers ? si(one.gathers, "s") : "none", `over ${among(cut.fsdp)}`],
           ["sums", one.sums ? si(one.sums, "s") : "none", `over ${among(cut.tensor)}`],
           ["batch in all", `${number(tokens * chips, 3)} tokens`, one.gathers ? `weights hide from ${number(ridge)} a chip` : "no weights to gather"]]));
