@@ -102,19 +102,15 @@ class Arguments:
                 return leaf
             return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=spread)
 
-        positional = tuple(jax.tree.map(place, each) for each in self.positional)
-        return Arguments(positional, {k: jax.tree.map(place, v) for k, v in self.named.items()})
+        return Arguments(*jax.tree.map(place, (self.positional, dict(self.named))))
 
     def described(self) -> tuple[str, ...]:
         """Return each as a reader would write it: bf16[2048,2048], {wo, w1}, k=3."""
         named = (f"{name}={_described(each)}" for name, each in self.named.items())
         return (*(_described(each) for each in self.positional), *named)
 
-    def shapes(self, static: set[int]) -> Arguments:
-        """Return the arguments as shapes, spread as they are: they may be on devices of any kind.
-
-        `static` are positions of arguments that stay as they are.
-        """
+    def shapes(self) -> Arguments:
+        """Return the arguments as shapes, spread as they are: they may be on devices of any kind."""
         import jax
         import numpy as np
         from jax.sharding import NamedSharding, PartitionSpec
@@ -129,12 +125,7 @@ class Arguments:
             kind = _dtype(leaf)
             return jax.ShapeDtypeStruct(leaf.shape, kind, sharding=sharding, weak_type=weak)
 
-        positional = tuple(
-            each if place in static else jax.tree.map(shape, each)
-            for place, each in enumerate(self.positional)
-        )
-        named = {name: jax.tree.map(shape, each) for name, each in self.named.items()}
-        return Arguments(positional, named)
+        return Arguments(*jax.tree.map(shape, (self.positional, dict(self.named))))
 
 
 LONGEST = 1200
@@ -331,7 +322,7 @@ def _lower_ahead(
     mesh = arguments.mesh
     layout = layout_for(chip, math.prod(mesh.values()), topology)
     devices = mesh_devices(chip, layout, tuple(mesh.values()))
-    arguments = arguments.shapes(_positions(jit, "static_argnums"))
+    arguments = arguments.shapes()
     target = name, "tpu", chip.key
     with pretend_devices(devices):
         try:
@@ -394,145 +385,66 @@ def _traced_by_nnx(fn: Any, arguments: Arguments) -> tuple[Any, Arguments]:
 def without_objects(fn: Any, arguments: Arguments, jit: Mapping[str, Any]) -> tuple[Any, Arguments]:
     """Return a function that `jax.jit` made, and arguments that are arrays and nothing else.
 
-    A module that is called holds arrays: it becomes the first argument, so that they aren't
-    constants of the program. Leaves that JAX can't trace (the activation function of an Equinox
-    module) are held fixed, and left out of the results.
+    A module that is called holds arrays: it becomes an argument, so that they aren't constants of
+    the program. Leaves that JAX can't trace (the activation function of an Equinox module) are
+    held fixed, and left out of the results.
     """
     import jax
 
     if hasattr(fn, "lower") and not _jits_objects(fn):
         return fn, arguments
-    foreign, numbers = _jits_objects(fn), True
+    foreign = _jits_objects(fn)
     if foreign:
-        numbers = not hasattr(fn, "donate_first")  # Equinox holds numbers fixed
-        jit = {**jit, **_donated_by_equinox(fn, arguments)}
+        jit = _donated_by_equinox(fn, arguments)
         fn = fn.__wrapped__
-    if _holds_arrays(fn):
+    if any(map(is_array, jax.tree.leaves(fn))):
 
-        def called(module: Any, *args: Any, **kwargs: Any) -> Any:
+        def called(*args: Any, module: Any, **kwargs: Any) -> Any:
             return module(*args, **kwargs)
 
         called.__name__ = function_name(fn)
-        fn, arguments = called, Arguments((fn, *arguments.positional), arguments.named)
-        jit = {
-            option: [place + 1 for place in _positions(jit, option)]
-            if option.endswith("nums")
-            else value
-            for option, value in jit.items()
-        }
+        fn, arguments = called, Arguments(arguments.positional, {**arguments.named, "module": fn})
     leaves = jax.tree.leaves((arguments.positional, dict(arguments.named)), is_leaf=is_object)
     plain = (is_array(leaf) or isinstance(leaf, _NUMBERS) for leaf in leaves)
     if not foreign and not any(map(is_object, leaves)) and all(plain):
         return jax.jit(fn, **jit), arguments
-    return _apart(fn, arguments, jit, numbers)
+    return _apart(fn, arguments, jit)
 
 
 def _donated_by_equinox(fn: Any, arguments: Arguments) -> dict[str, Any]:
     first, rest = getattr(fn, "donate_first", False), getattr(fn, "donate_rest", False)
     places = [i for i in range(len(arguments.positional)) if (rest if i else first)]
-    names = list(arguments.named) if rest else []
-    return {"donate_argnums": places, "donate_argnames": names} if first or rest else {}
+    return {"donate_argnums": places, "donate_argnames": list(arguments.named) if rest else []}
 
 
 _NUMBERS = (bool, int, float, complex)
 
 
-def _apart(
-    fn: Any, arguments: Arguments, jit: Mapping[str, Any], numbers: bool
-) -> tuple[Any, Arguments]:
+def _apart(fn: Any, arguments: Arguments, jit: Mapping[str, Any]) -> tuple[Any, Arguments]:
     """Return a function that takes and returns arrays alone, and those arrays.
 
-    An NNX object's arrays are a state; what the function changes in them is a result. Everything
-    else, static arguments too, is held fixed.
+    What a function changes in its arguments (NNX) is a result. Everything but arrays is held fixed.
     """
     import jax
 
-    static, names = _positions(jit, "static_argnums"), jit.get("static_argnames", ())
-    names = {names} if isinstance(names, str) else set(names)
-
-    def traced(leaf: Any) -> bool:
-        return is_object(leaf) or is_array(leaf) or (numbers and isinstance(leaf, _NUMBERS))
-
-    def marked(tree: Any, fixed: bool) -> Any:
-        return jax.tree.map(lambda leaf: not fixed and traced(leaf), tree, is_leaf=is_object)
-
-    everything = arguments.positional, dict(arguments.named)
-    leaves, tree = jax.tree.flatten(everything, is_leaf=is_object)
-    kept = [marked(each, place in static) for place, each in enumerate(arguments.positional)]
-    named = {key: marked(each, key in names) for key, each in arguments.named.items()}
-    is_traced = jax.tree.leaves((kept, named))
-    objects = tuple(leaf for leaf in leaves if is_object(leaf))
-    graph, states = _split(objects)
-    waiting = iter(states)
-    free = [
-        next(waiting) if is_object(leaf) else leaf if traces else None
-        for leaf, traces in zip(leaves, is_traced, strict=True)
-    ]
+    leaves, tree = jax.tree.flatten((arguments.positional, dict(arguments.named)))
 
     @functools.wraps(fn)
     def merged(*args: Any, **kwargs: Any) -> Any:
-        given = tree.flatten_up_to((args, kwargs))
-        states = [new for old, new in zip(leaves, given, strict=True) if is_object(old)]
-        merged_objects = _merged(graph, states)
-        waiting = iter(merged_objects)
-        whole = [
-            next(waiting) if is_object(old) else new if traces else old
-            for old, new, traces in zip(leaves, given, is_traced, strict=True)
-        ]
-        args, kwargs = tree.unflatten(whole)
-        out = _arrays(fn(*args, **kwargs))
-        before = {id(leaf) for leaf in jax.tree.leaves(given)}
-        after = jax.tree.leaves(_arrays(merged_objects))
-        changed = [leaf for leaf in after if id(leaf) not in before]
-        return (out, changed) if changed else out
+        given = jax.tree.leaves((args, kwargs))
+        free = iter(given)
+        args, kwargs = tree.unflatten(next(free) if is_array(old) else old for old in leaves)
+        out = fn(*args, **kwargs)
+        known = {id(leaf) for leaf in given}
+        changed = [leaf for leaf in jax.tree.leaves((args, kwargs)) if id(leaf) not in known]
+        return jax.tree.map(_array_alone, (out, changed) if any(map(is_array, changed)) else out)
 
     plain = {option: value for option, value in jit.items() if not option.startswith("static")}
-    return jax.jit(merged, **plain), Arguments(*tree.unflatten(free))
+    return jax.jit(merged, **plain), Arguments(*tree.unflatten(map(_array_alone, leaves)))
 
 
-def _split(objects: tuple[Any, ...]) -> tuple[Any, list[Any]]:
-    """Return how NNX objects belong together, and the arrays of each: what two share, once."""
-    if not objects:
-        return None, []
-    from flax import nnx
-
-    graph, state = nnx.split(objects)
-    pure: dict[Any, Any] = nnx.to_pure_dict(state)
-    return graph, [pure.get(place, {}) for place in range(len(objects))]
-
-
-def _merged(graph: Any, states: Sequence[Any]) -> list[Any]:
-    """Return the NNX objects that have these arrays."""
-    if not states:
-        return []
-    from flax import nnx
-
-    return list(nnx.merge(graph, {place: each for place, each in enumerate(states) if each}))
-
-
-def _arrays(tree: Any) -> Any:
-    """Return a tree with its arrays and numbers only; of an NNX object, its state."""
-    import jax
-
-    def kept(leaf: Any) -> Any:
-        if is_object(leaf):
-            from flax import nnx
-
-            return nnx.to_pure_dict(nnx.state(leaf))
-        return leaf if is_array(leaf) or isinstance(leaf, _NUMBERS) else None
-
-    return jax.tree.map(kept, tree, is_leaf=is_object)
-
-
-def _positions(jit: Mapping[str, Any], option: str) -> set[int]:
-    positions = jit.get(option, ())
-    return {positions} if isinstance(positions, int) else set(positions)
-
-
-def _holds_arrays(fn: Any) -> bool:
-    import jax
-
-    return any(is_object(leaf) or is_array(leaf) for leaf in jax.tree.leaves(fn, is_leaf=is_object))
+def _array_alone(leaf: Any) -> Any:
+    return leaf if is_array(leaf) else None
 
 
 def is_object(value: Any) -> bool:
