@@ -3,7 +3,7 @@
 Branches (`pl.when`) that depend on the place in the grid, or on constants, count where they are
 taken; loops as often as they turn. What depends on data counts as its dearest branch, or as one
 turn, and the walk remembers that. Bytes are those that the body itself moves: copies that it starts
-(`make_async_copy` on a TPU, `copy_gmem_to_smem` on a GPU), and on a GPU what it loads and stores.
+(`make_async_copy`) on a TPU, and what it loads and stores on a GPU.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def short(dtype: Any) -> str:
 
 
 def space_of(aval: Any) -> str:
-    """Return the memory space of a reference: "vmem", "smem", "any", "gmem" …, "none" for none."""
+    """Return the memory space of a reference: "vmem", "smem", "any" …, "none" for none."""
     return str(getattr(aval, "memory_space", None)).rpartition(".")[2].lower()
 
 
@@ -110,17 +110,12 @@ _SPECIAL = {
     "scan": "_scan",
     "while": "_while",
     "run_scoped": "_scoped",
-    "core_map": "_warps",
     "shard_map": "_everywhere",
     "program_id": "_place",
     "num_programs": "_place",
-    "axis_index": "_place",
     "dma_start": "_copy",
-    "copy_gmem_to_smem": "_copy_in",
-    "copy_smem_to_gmem": "_copy_out",
     **dict.fromkeys(("get", "load", "masked_load"), "_load"),
     **dict.fromkeys(("swap", "masked_swap", "addupdate", "atomic_rmw", "atomic_cas"), "_store"),
-    **dict.fromkeys(("wgmma_ref", "tcgen05_mma"), "_product"),
     **dict.fromkeys(
         ("pallas_call", "mpmd_map", "conv_general_dilated", "ragged_dot_general"), "_uncounted"
     ),
@@ -140,17 +135,6 @@ def _ends(copy: Any) -> list[tuple[Any, Sequence[Any]]]:
     if len(parts) >= 8:  # before JAX 0.8: each reference, then its parts
         return [(parts[0], parts[1]), (parts[2], parts[3])]
     return [(getattr(part, "ref", part), getattr(part, "transforms", ())) for part in parts[:2]]
-
-
-def _parts(each: Any, refs: int, *trees: str) -> list[Sequence[Any]]:
-    """Return the transforms that follow the references of an operation, one list a tree."""
-    leaves, transforms = list(each.invars[refs:]), []
-    for name in trees:
-        tree = each.params.get(name)
-        count = 0 if tree is None else tree.num_leaves
-        transforms.append(() if tree is None else tree.unflatten(leaves[:count]))
-        leaves = leaves[count:]
-    return transforms
 
 
 def _scalar(each: Any, values: Sequence[Any]) -> Any:
@@ -196,15 +180,13 @@ class Body:
     """A walk over a kernel's body, at all steps of its grid at once.
 
     Known scalars are arrays with one number for each step, or one for all; `weight` says how often
-    a part runs in each step. `axes` are the axes that the body knows by name, `loads` the memory
-    space whose references it reads and writes itself ("" for every space, None for no space), and
-    `moved` what it read and wrote of each.
+    a part runs in each step. `loads` is whether the body itself reads and writes the main memory
+    wherever it uses a reference, and `moved` what it read and wrote of each.
     """
 
     grid: tuple[int, ...]
     steps: Any
-    axes: Mapping[str, int] = field(default_factory=dict)
-    loads: str | None = None
+    loads: bool = False
     matrix: float = 0.0
     vector: float = 0.0
     transcendentals: float = 0.0
@@ -212,7 +194,6 @@ class Body:
     unsure: set[str] = field(default_factory=set)
     types: dict[str, None] = field(default_factory=dict)
     refs: dict[Any, Any] = field(default_factory=dict)
-    warp: dict[str, int] = field(default_factory=dict)
 
     def run(self, jaxpr: Any, known: dict[Any, Any], weight: Any) -> None:
         """Count what a jaxpr does."""
@@ -251,13 +232,6 @@ class Body:
 
     def _place(self, each: Any, _: Any, known: dict[Any, Any], __: Any) -> None:
         """Note where in the grid a step is, or how large that is."""
-        if each.primitive.name == "axis_index":
-            name = each.params["axis_name"]
-            if name in self.warp:
-                known[each.outvars[0]] = np.asarray(self.warp[name])
-            elif name in self.axes:
-                known[each.outvars[0]] = self.steps[list(self.axes).index(name)]
-            return
         axis, whole = each.params["axis"], each.primitive.name == "num_programs"
         known[each.outvars[0]] = np.asarray(self.grid[axis]) if whole else self.steps[axis]
 
@@ -271,18 +245,6 @@ class Body:
         jaxpr = each.params["jaxpr"]
         results = self._enter(jaxpr.constvars, jaxpr, each.invars, values, weight)
         known |= {v: r for v, r in zip(each.outvars, results, strict=False) if r is not None}
-
-    def _warps(self, each: Any, values: Any, _: Any, weight: Any) -> None:
-        """Count what each warp of a program does, where they do different things."""
-        jaxpr, sizes = each.params["jaxpr"], dict(each.params["mesh"].shape)
-        if len(sizes) != 1:
-            self.unsure.add(each.primitive.name)
-            return
-        ((name, size),) = sizes.items()
-        for number in range(size):
-            self.warp[name] = number
-            self._enter(jaxpr.constvars, jaxpr, each.invars, values, weight)
-        del self.warp[name]
 
     def _call(self, each: Any, values: Sequence[Any], known: dict[Any, Any], weight: Any) -> None:
         jaxpr, _ = next(inside(each))
@@ -305,7 +267,7 @@ class Body:
 
     def _cost(self, jaxpr: Any) -> float:
         """Return the FLOPs and bytes of a branch on its own."""
-        alone = Body(self.grid, self.steps, self.axes, self.loads)
+        alone = Body(self.grid, self.steps, self.loads)
         alone.run(jaxpr, {}, np.ones(1))
         return alone.matrix + alone.vector + sum(map(sum, alone.moved.values()))
 
@@ -353,17 +315,6 @@ class Body:
             if space_of(ref.aval) in ("any", "hbm"):
                 self._move(ref, _elements(ref, places), weight, side)
 
-    def _copy_in(self, each: Any, _: Any, __: Any, weight: Any) -> None:
-        """Count a copy of a GPU's kernel to shared memory: once for all that it is cast to."""
-        (places,) = _parts(each, 3, "src_transforms_treedef")
-        shared = math.prod(self.axes[axis] for axis in each.params.get("collective_axes") or ())
-        self._move(each.invars[0], _elements(each.invars[0], places) / shared, weight, 0)
-
-    def _copy_out(self, each: Any, _: Any, __: Any, weight: Any) -> None:
-        trees = "src_transforms_treedef", "dst_transforms_treedef"
-        *_, places = _parts(each, 2, *trees)
-        self._move(each.invars[1], _elements(each.invars[1], places), weight, 1)
-
     def _load(self, each: Any, _: Any, __: Any, weight: Any) -> None:
         self._touch(each, weight, 0)
 
@@ -374,23 +325,9 @@ class Body:
     def _touch(self, each: Any, weight: Any, *sides: int) -> None:
         """Count what a GPU's program loads and stores; empty lanes count as if they were full."""
         ref = each.invars[0]
-        if self.loads is not None and self.loads in space_of(ref.aval):
+        if self.loads:
             value = (each.outvars or each.invars[1:])[0]
             self._move(ref, math.prod(value.aval.shape), weight, *sides)
-
-    def _product(self, each: Any, _: Any, __: Any, weight: Any) -> None:
-        """Count a product of two references into a third: 2·m·n·k from m·n, m·k and k·n."""
-        if each.params.get("collective_axis") is not None:
-            self.unsure.add("products that two processors share")
-        refs, extra = each.invars[:3], 3
-        if each.primitive.name == "tcgen05_mma":
-            scales = 2 * each.params["scaled"] + each.params["sparse"]
-            extra = 4 + each.params["arrive"] + scales
-        trees = (f"{which}_transforms_tree" for which in ("acc", "a", "b"))
-        places = _parts(each, extra, *trees)
-        sizes = [_elements(ref, part) for ref, part in zip(refs, places, strict=True)]
-        self.matrix += 2 * math.sqrt(math.prod(sizes)) * self._times(weight)
-        self.types["×".join(dict.fromkeys(short(ref.aval.dtype) for ref in refs[1:]))] = None
 
     def _count(self, each: Any, weight: Any) -> None:
         """Add the FLOPs of an operation on arrays."""

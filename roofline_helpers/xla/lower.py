@@ -110,7 +110,7 @@ class Arguments:
         return (*(_described(each) for each in self.positional), *named)
 
     def shapes(self) -> Arguments:
-        """Return the arguments as shapes, spread as they are: they may be on devices of any kind."""
+        """Return the arguments as shapes, spread as they are, on devices of any kind."""
         import jax
         import numpy as np
         from jax.sharding import NamedSharding, PartitionSpec
@@ -547,8 +547,8 @@ def pallas_kernels(
     Returns
     -------
     tuple of PallasKernel
-        In the order in which they are launched. A grid that depends on data, or has more than
-        `pallas.MOST_STEPS` steps, can't be counted: its kernel is left out.
+        In the order in which they are launched. A grid that depends on data or has more than
+        `pallas.MOST_STEPS` steps can't be counted, nor can Mosaic GPU: such a kernel is left out.
 
     Raises
     ------

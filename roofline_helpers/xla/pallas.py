@@ -75,9 +75,9 @@ class PallasKernel(Facts):
     ----------
     name : str
         As its author called it.
-    machine : {"tpu", "triton", "mosaic_gpu"}
+    machine : {"tpu", "triton"}
         Who moves its blocks. A TPU fetches a block when its index changes; on a GPU each program
-        loads what its body reads (Triton), or copies its blocks (Mosaic).
+        loads what its body reads.
     grid : tuple of int
         Steps along each axis, the last one fastest.
     operands : tuple of Operand
@@ -260,8 +260,8 @@ def _products(jaxpr: Any) -> Body:
 def _kernels(jaxpr: Any, known: dict[Any, Any], platform: str) -> Iterator[PallasKernel]:
     for each in jaxpr.eqns:
         values = [value_of(var, known) for var in each.invars]
-        if each.primitive.name in _RULES:
-            kernel = _RULES[each.primitive.name](each, values, platform)
+        if each.primitive.name == "pallas_call":
+            kernel = _by_blocks(each, values, platform)
             if kernel is not None:
                 yield kernel
             continue
@@ -291,29 +291,31 @@ def _platform_index(platforms: Sequence[Any], platform: str) -> Any:
 
 
 def _by_blocks(each: Any, values: Sequence[Any], platform: str) -> PallasKernel | None:
-    """Return the count of a `pallas_call`; None where its grid is too large, or isn't known."""
+    """Return the count of a `pallas_call`; None where its grid is too large, or isn't known.
+
+    None for Mosaic GPU too: its kernels copy and multiply by operations of their own.
+    """
     mapping = each.params["grid_mapping"]
     grid = mapping.grid
     if not all(isinstance(size, int) for size in grid):
         return _by_declaration(each, mapping, platform)
-    if math.prod(grid) > MOST_STEPS:
-        return None
     machine = _machine(each, platform)
+    if math.prod(grid) > MOST_STEPS or machine == "mosaic_gpu":
+        return None
     steps = _steps(grid)
     first = mapping.num_index_operands
     prefetched = list(values[:first])
     body = each.params["jaxpr"]
-    walk = Body(tuple(grid), steps, loads={"triton": "", "mosaic_gpu": "gmem"}.get(machine))
+    walk = Body(tuple(grid), steps, loads=machine == "triton")
     walk.run(body, dict(zip(body.invars, prefetched, strict=False)), np.ones(steps.shape[1]))
     inputs = [var.aval for var in each.invars[:first]]
     operands = [_operand(body, at, aval, _size(aval)) for at, aval in enumerate(inputs)]
-    alone = _programs(each, machine, steps)
     refs = body.invars[first:]
     for place, (block, ref) in enumerate(zip(mapping.block_mappings, refs, strict=False)):
         fetches, moved, most = 0, 0.0, None
-        stays = space_of(ref.aval) in ("any", "hbm", "gmem")  # the kernel copies itself
-        if not stays and machine != "triton":
-            fetches, moved, most = _fetched(block, steps, prefetched, walk, alone)
+        stays = space_of(ref.aval) in ("any", "hbm")  # the kernel copies itself
+        if not stays and machine == "tpu":
+            fetches, moved, most = _fetched(block, steps, prefetched, walk)
         moved += sum(walk.moved.get(ref, (0.0, 0.0)))
         result, lengths = place >= mapping.num_inputs, None if stays else _lengths(block)
         at = first + place
@@ -369,31 +371,6 @@ def _indices(block: Any, grid: tuple[int, ...], steps: Any, prefetched: Sequence
     return [value_of(var, known) for var in inner.outvars]
 
 
-def _by_program(each: Any, values: Sequence[Any], platform: str) -> PallasKernel | None:
-    """Return the count of what `mosaic_gpu.kernel` launches, whose body copies all by itself."""
-    meshes, bodies = each.params["meshes"], each.params["jaxprs"]
-    if len(meshes) != 1 or "mosaic_gpu" not in type(meshes[0]).__module__:
-        return None
-    axes = dict(meshes[0].shape)
-    grid = tuple(axes.values())
-    if math.prod(grid) > MOST_STEPS:
-        return None
-    body = bodies[0]
-    steps = _steps(grid)
-    walk = Body(grid, steps, axes, "gmem")
-    walk.run(body, dict(zip(body.invars, values, strict=False)), np.ones(steps.shape[1]))
-    count = len(each.invars)
-    operands = [
-        _operand(body, at, ref.aval, sum(walk.moved.get(ref, (0.0, 0.0))), at >= count)
-        for at, ref in enumerate(body.invars[: count + len(each.outvars)])
-    ]
-    return _kernel(each, "mosaic_gpu", grid, operands, walk, 0.0)
-
-
-_RULES = {"pallas_call": _by_blocks, "mpmd_map": _by_program}
-"""Equations that launch a kernel."""
-
-
 def _kernel(
     each: Any, machine: str, grid: tuple[int, ...], operands: Any, walk: Body, vmem: float
 ) -> PallasKernel:
@@ -434,19 +411,6 @@ def _machine(each: Any, platform: str) -> str:
 def _steps(grid: Sequence[int]) -> Any:
     """Return the place of every step along each axis, the last axis fastest."""
     return np.indices(grid, dtype=np.int64).reshape(len(grid), math.prod(grid))
-
-
-def _programs(each: Any, machine: str, steps: Any) -> Any:
-    """Return which steps begin a program, one that keeps nothing of the step before."""
-    begins = np.zeros(steps.shape[1], dtype=bool)
-    begins[0] = True
-    if machine == "tpu":
-        return begins
-    kinds = getattr(each.params.get("compiler_params"), "dimension_semantics", None)
-    kinds = kinds or ["parallel"] * steps.shape[0]
-    alone = steps[[place for place, kind in enumerate(kinds) if str(kind) == "parallel"]]
-    begins[1:] = (alone[:, 1:] != alone[:, :-1]).any(axis=0)
-    return begins
 
 
 def _size(aval: Any) -> float:
@@ -500,7 +464,7 @@ def _vmem(mapping: Any, refs: Sequence[Any]) -> float:
 
 
 def _fetched(
-    block: Any, steps: Any, prefetched: Sequence[Any], walk: Body, begins: Any
+    block: Any, steps: Any, prefetched: Sequence[Any], walk: Body
 ) -> tuple[int, float, float | None]:
     """Return how often a block is fetched or written back over the whole grid, and the bytes.
 
@@ -513,8 +477,7 @@ def _fetched(
         return steps.shape[1], min(most, _size(_array(block))), most
     everywhere = [np.broadcast_to(index, steps.shape[1:]) for index in indices]
     places = np.stack(everywhere) if everywhere else np.zeros((1, steps.shape[1]))
-    new = begins.copy()
-    new[1:] |= (places[:, 1:] != places[:, :-1]).any(axis=0)
+    new = np.append(True, (places[:, 1:] != places[:, :-1]).any(axis=0))
     return int(new.sum()), _clipped(block, places[:, new]), None
 
 
