@@ -122,13 +122,13 @@ class Ceilings:
         assumed = self.vector if reached else None
         return replace(roof, floor=None, vector=roof.vector or assumed)
 
-    def least(self, row: xla.Row, launches: float, tiled: bool = False) -> float | None:
+    def least(self, row: xla.Row, launches: float) -> float | None:
         """Return the least seconds of a kernel's launches by published ceilings."""
-        return _seconds(row, self.roof(row, False), launches, tiled)
+        return _seconds(row, self.roof(row, False), launches)
 
-    def reachable(self, row: xla.Row, launches: float, tiled: bool = False) -> float | None:
+    def reachable(self, row: xla.Row, launches: float) -> float | None:
         """Return the least seconds by what the device was seen to reach."""
-        return _seconds(row, self.roof(row, True), launches, tiled)
+        return _seconds(row, self.roof(row, True), launches)
 
     def limit(self, row: xla.Row) -> str:
         """Return the ceiling that a kernel meets first; empty without ceilings."""
@@ -180,16 +180,10 @@ def _units(matrix: Mapping[str, Any], vector: Mapping[str, Any]) -> dict[str, fl
     return figures | ({"vector": vector["fp32"].value} if "fp32" in vector else {})
 
 
-def _seconds(
-    row: xla.Row, roof: Roofline | None, launches: float, tiled: bool = False
-) -> float | None:
+def _seconds(row: xla.Row, roof: Roofline | None, launches: float) -> float | None:
     if roof is None:
         return None
-    seconds = max(Kernel(row, roof).times.values(), default=0.0)
-    if tiled and row.tile_read is not None and row.tile_read > row.read.get("hbm", 0):
-        again = (row.tile_read + row.written.get("hbm", 0)) / roof.bandwidth
-        seconds = max(seconds, again)
-    return seconds * launches
+    return max(Kernel(row, roof).times.values(), default=0.0) * launches
 
 
 def ceilings_of(device: Any, dtypes: Sequence[str], given: Any = None) -> Ceilings:

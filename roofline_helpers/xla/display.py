@@ -115,8 +115,6 @@ def _counts(report: Report) -> list[tuple[str, str]]:
         lines.append(("of these", extra))
     if report.memory is not None:
         lines.append(("memory", _memory(report)))
-    if report.tiled_bytes != report.hbm_bytes:
-        lines.append(("with the tiles' re-reads", si(report.tiled_bytes, "B")))
     others = {k: v for k, v in report.traffic.items() if k != "hbm" and v >= 1024}
     if others:
         listed = ", ".join(f"{level} {si(n, 'B')}" for level, n in sorted(others.items()))
@@ -265,7 +263,6 @@ def _cells(kernel: CompiledKernel) -> dict[str, Any]:
 
     row = kernel.row
     unknown = "unknown" if kernel.flops is None else None
-    again = row.tile_read is not None and kernel.tiled_bytes != kernel.hbm_bytes
     inside = ", ".join(f"{n} {op}" if n > 1 else op for op, n in row.operations.items())
     return {
         "kernel": kernel.name,
@@ -275,7 +272,6 @@ def _cells(kernel: CompiledKernel) -> dict[str, Any]:
         "FLOP/byte": kernel.intensity,
         "read MB": kernel.read.get("hbm", 0) / 1e6,
         "written MB": kernel.written.get("hbm", 0) / 1e6,
-        "with re-reads MB": kernel.tiled_bytes / 1e6 if again else None,
         "matrix MFLOP": unknown or kernel.matrix_flops / 1e6,
         "vector MFLOP": unknown or kernel.vector_flops / 1e6,
         "cycles µs": micro(kernel.cycle_seconds),

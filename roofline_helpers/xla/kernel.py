@@ -273,13 +273,6 @@ class CompiledKernel(Kernel):
         return f"{self.limit} or {self.most_limit}" if self.depends else self.limit or ""
 
     @property
-    def tiled_bytes(self) -> int:
-        """HBM bytes with the re-reads that the tiles imply, where they are known."""
-        again = self.row.tile_read
-        read = self.row.read.get("hbm", 0) if again is None else max(again, 0)
-        return (read + self.row.written.get("hbm", 0)) * self.launches
-
-    @property
     def intensity(self) -> float | None:
         """FLOPs over HBM bytes; None where FLOPs are unknown or nothing crosses HBM."""
         return self.flops / self.hbm_bytes if self.flops is not None and self.hbm_bytes else None

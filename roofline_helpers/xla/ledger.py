@@ -49,7 +49,6 @@ from roofline_helpers.xla.traffic import (
     Traffic,
     cycles_of,
     moved_by,
-    tile_read,
     traffic_of,
 )
 
@@ -155,11 +154,10 @@ class Row:
 
     `role` is what it does in its author's words, `source` the line of theirs that it comes from,
     `op_name` what JAX calls it, and `tensors` the program's arguments that it reads.
-    `read` and `written` are bytes by memory level. `tile_read` is what it reads from the main
-    memory when operands are fetched again as its tiles imply; None where that is not known.
-    `most_bytes` are those of the main memory at most, where data choose the blocks of a Pallas
-    kernel: `read` and `written` are then the least. `matmul` has m, n and k where it is the
-    product of two matrices, alone or with what is fused into it.
+    `read` and `written` are bytes by memory level. `most_bytes` are those of the main memory at
+    most, where data choose the blocks of a Pallas kernel: `read` and `written` are then the least.
+    `matmul` has m, n and k where it is the product of two matrices, alone or with what is fused
+    into it.
     `matrix_types` are the types and the precision of its products of matrices. `overlaps` marks
     an asynchronous copy or exchange, which runs at the same time as other kernels. `behind` is how
     many of the rows that follow run before somebody waits for it. `loop` names the innermost loop
@@ -185,7 +183,6 @@ class Row:
     written: Mapping[str, int] = field(default_factory=dict)
     launches: int = 1
     cycles: int | None = None
-    tile_read: int | None = None
     padding: int = 0
     matrix_types: tuple[str, ...] = ()
     overlaps: bool = False
@@ -529,7 +526,6 @@ class _Walk:
             written=moved.written,
             launches=times,
             cycles=cycles_of(each),
-            tile_read=tile_read(site, self.spaces),
             padding=round(moved.padding),
             matrix_types=known.types if known is not None else matrix_types(site),
             overlaps=each.opcode.endswith("-start"),

@@ -171,11 +171,6 @@ class Report:
         return sum(kernel.most_bytes for kernel in self.kernels)
 
     @property
-    def tiled_bytes(self) -> int:
-        """HBM bytes with the re-reads that the tiles of matmuls imply."""
-        return sum(kernel.tiled_bytes for kernel in self.kernels)
-
-    @property
     def intensity(self) -> float:
         """Arithmetic intensity at HBM, FLOP/byte; infinite where nothing crosses HBM."""
         return self.flops / self.hbm_bytes if self.hbm_bytes else math.inf
@@ -400,7 +395,7 @@ LONGEST_PROGRAM = 8000
 _LEFT_OUT = {"origin", "seconds", "calls", "package", "summary"}
 """Fields of a report that a whole record does without."""
 
-_UNREAD: dict[str, Any] = {"operations": {}, "cycles": None, "tile_read": None, "padding": 0}
+_UNREAD: dict[str, Any] = {"operations": {}, "cycles": None, "padding": 0}
 """Fields of a row that a brief record does without, and what they are then."""
 
 
