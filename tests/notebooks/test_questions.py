@@ -220,8 +220,6 @@ FOLLOWS = [
     ("first-triad", r"It is (\d+) times", 30, 300),
     ("first-batch", r"([\d.]+) times as long\. Both", 1.15, 1.25),
     ("wt-healthy", r"([\d.]+) ms, less what .* miss their roofs by ([\d.]+) ms", 1.1, 100),
-    ("we-jit", r"([\d.]+): on this GPU", 3.9, 4.1),
-    ("we-softmax", r"([\d.]+)\. It moves no byte", 1.9, 2.1),
     ("yf-bytes", r"([\d.]+) GB, between ([\d.]+)", 1.1, 10),
     ("yf-bytes", r"([\d.]+) GB, between [\d.]+ and ([\d.]+):", 0, 0.9),
 ]
