@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import tomllib
 from dataclasses import dataclass, fields
 from functools import cache
@@ -57,6 +58,18 @@ class Experts:
                 whole(name, getattr(self, name))
         if self.active > self.count:
             raise BadValue(f"active ({self.active}) must be at most count ({self.count})")
+
+    def chosen_by(self, tokens: int) -> float:
+        """Return the share of the experts that any of these tokens uses, if they choose at random.
+
+        Of E experts, 1 − (1 − k/E)ᵗ where each of t tokens chooses k.
+
+        Examples
+        --------
+        >>> Experts(count=8, active=2, d_ff=14336).chosen_by(2)
+        0.4375
+        """
+        return 1 - math.pow(1 - self.active / self.count, tokens)
 
 
 @dataclass(frozen=True)

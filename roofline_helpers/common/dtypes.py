@@ -139,6 +139,17 @@ def nbytes(elements: Number, given: Any) -> Number:
     return each(lambda n: -(-n * quarters // 32), size("elements", elements, LARGEST))
 
 
+def width(given: str) -> float:
+    """Return the bytes of one element, of the type of that name.
+
+    Examples
+    --------
+    >>> width("bf16"), width("int4")
+    (2.0, 0.5)
+    """
+    return BITS[given] / 8
+
+
 def computed_as(given: Any) -> str:
     """Return the type that a matrix unit multiplies a data type as: that of `COMPUTED`, or itself.
 

@@ -341,10 +341,9 @@ def _is_step(program: Any) -> bool:
 
 
 def _place(program: Any, chip: Any) -> Chip:
-    if _is_step(program) and program.setting.chips > 1:
+    if _is_step(program) and program.setting.axes:
         raise BadValue(
-            f"a verdict is one chip's, without a network: step.but(chips=1), "
-            f"got a step on {program.setting.chips}"
+            f"a verdict is one chip's, without a network: step.but(chips=1), got {program!r}"
         )
     if chip is None and _is_step(program):
         return program.setting.chip  # type: ignore[no-any-return]
@@ -411,7 +410,7 @@ def _kernels(program: Any, chip: Chip, case: Scenario, floor: float, compiled: A
         ]
     if _is_step(program):
         changes = {"reached": reached, "floor": False, "resident": case.between == "stays"}
-        step = program.but(chip=chip, **changes)
+        step = program.but(place=chip, **changes)
         return [Kernel(k.work, replace(k.roof, floor=least), k.launches) for k in step.kernels]
     jobs = _jobs(program)
     works = [job for job, _ in jobs]

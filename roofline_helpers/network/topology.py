@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
@@ -51,8 +51,7 @@ class Topology(Facts):
 
     def _title(self) -> str:
         shape = "x".join(str(n) for n in self.shape)
-        outer = self.chips // math.prod(self.shape)
-        return f"{f'{outer} × ' if outer > 1 else ''}{self.chip.name} {shape}"
+        return f"{f'{self.slices} × ' if self.slices > 1 else ''}{self.chip.name} {shape}"
 
     def _facts(self) -> dict[str, str]:
         return {each.name: repr(each).strip("<>") for each in self.axes} | {
@@ -79,6 +78,11 @@ class Topology(Facts):
     def chips(self) -> int:
         """How many chips there are."""
         return math.prod(each.size for each in self.axes if each.network != "core")
+
+    @property
+    def slices(self) -> int:
+        """How many slices, or hosts, of that shape."""
+        return self.chips // math.prod(self.shape)
 
     @property
     def devices(self) -> int:
@@ -232,6 +236,45 @@ def topology(
     if inside > 1:
         axes.append(Axis("core", inside, "switch", "core", (Protocol(math.inf),)))
     return Topology(device, sizes, tuple(axes), ceilings)
+
+
+def axes_of_roles(
+    place: Any, mesh: Any, roles: Sequence[str], most: Mapping[str, tuple[int, str]], model: str
+) -> dict[str, tuple[Axis, ...]]:
+    """Return the axes of each role of a mesh that uses every member of a topology.
+
+    Parameters
+    ----------
+    place : Topology
+    mesh : mapping of str to int or to axes
+        As `Topology.mesh` takes it, with roles as names.
+    roles : sequence of str
+        What there is, from the slowest links to the fastest.
+    most : mapping of str to (int, str)
+        How finely a role can split the model, and what it splits.
+    model : str
+        Its name, for the error.
+
+    Raises
+    ------
+    BadType, BadValue, UnknownName
+        Not a topology; no such role; members left out; more devices than there is to split.
+    """
+    if not isinstance(place, Topology):
+        raise BadType(f"place must be a topology (network.topology), got {shown(place)}")
+    if not isinstance(mesh, Mapping):
+        raise BadType(f"mesh must be a mapping of roles to sizes or axes, got {shown(mesh)}")
+    asked = {name_of("role of a mesh axis", role, roles): size for role, size in mesh.items()}
+    laid = place.mesh({role: asked[role] for role in roles if role in asked})
+    size = {role: math.prod(axis.size for axis in axes) for role, axes in laid.items()}
+    if math.prod(size.values()) != place.members:
+        raise BadValue(f"the mesh must use all {place.members} members of {place!r}")
+    for role, (largest, what) in most.items():
+        if size.get(role, 1) > largest:
+            raise BadValue(
+                f"{role} parallelism over {size[role]} devices: {model} has {largest} {what}"
+            )
+    return laid
 
 
 @cache

@@ -164,7 +164,9 @@ def days(design: Mapping[str, Any]) -> float:
 
 def served(brief: Brief, design: Mapping[str, Any]) -> ServingStep:
     """Return the decode step of a design."""
-    return step(brief.model, context=brief.context, **COUNTED[brief.counted], **design)
+    chosen = dict(design)
+    place = chosen.pop("chip")
+    return step(brief.model, place, context=brief.context, **COUNTED[brief.counted], **chosen)
 
 
 def cost(decode: ServingStep) -> float:

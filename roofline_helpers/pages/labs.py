@@ -429,7 +429,7 @@ def _reflection(today: serving.ServingStep) -> Element:
     changed = {
         "cache": today.but(cache="fp8"),
         "fused": today.but(fusion="epilogue", attention="flash"),
-        "tuned": today.but(chip=faster),
+        "tuned": today.but(place=faster),
         "narrow": today.but(weights="int4"),
         "batch": today.but(batch=64),
     }

@@ -9,7 +9,7 @@ from typing import Any
 
 from roofline_helpers import network
 from roofline_helpers.models import Decoder, model
-from roofline_helpers.serving.slices import SliceStep, on_slice
+from roofline_helpers.serving import ServingStep, step
 
 
 @dataclass(frozen=True)
@@ -45,23 +45,23 @@ class PublishedDecode:
         """Where it ran, at published ceilings."""
         return network.topology(self.chip, self.shape)
 
-    def _step(self, ceilings: str) -> SliceStep:
+    def _step(self, ceilings: str) -> ServingStep:
         place = network.topology(self.chip, self.shape, ceilings=ceilings)
         mesh = {"tensor": place.members}  # the recipe's tensor_parallel_size
-        return on_slice(self.model, place, mesh, batch=self.batch, context=self.context)
+        return step(self.model, place, mesh, batch=self.batch, context=self.context)
 
     @cached_property
-    def published(self) -> SliceStep:
+    def published(self) -> ServingStep:
         """The step at published ceilings: no such step is shorter than its `bound`."""
         return self._step("published")
 
     @cached_property
-    def reached(self) -> SliceStep:
+    def reached(self) -> ServingStep:
         """The step at reached ceilings: its `seconds` are the prediction."""
         return self._step("reached")
 
     @property
-    def by_law(self) -> SliceStep:
+    def by_law(self) -> ServingStep:
         """As `reached`: no law is of a slice of TPUs."""
         return self.reached
 
@@ -73,12 +73,12 @@ class PublishedDecode:
     @property
     def dtype(self) -> str:
         """What its products compute in."""
-        return self.published.activations
+        return self.published.setting.activations
 
     @property
     def model_flops(self) -> float:
         """FLOPs that the model asks for."""
-        return sum(part.flops for part in self.published.parts) * self.place.chips
+        return self.published.flops * self.place.chips
 
     @property
     def rule_of_thumb(self) -> float:

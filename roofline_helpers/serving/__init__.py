@@ -1,8 +1,12 @@
-"""One step of serving a language model on one chip or some: kernels, seconds, memory.
+"""One step of serving a language model on a chip, some chips or a mesh: kernels, seconds, memory.
 
 A step is a forward pass of a decoder in the manner of Llama: *decode* makes one token for each
 sequence of a batch, *prefill* reads prompts. Every kernel is a `Work`, its time the roofline's,
 and the step takes the sum of them. What the chip has to hold for it is counted too.
+
+On a topology (`network.topology`) the count is coarser, of whole groups of kernels and without
+norms and residuals, and takes decoders of every kind: `serving/groups.py` describes it. What
+follows is of single kernels.
 
 What is counted
     Norms, projections, rotary embedding, cache, attention, SwiGLU and residuals of each layer; the
@@ -12,10 +16,10 @@ What is counted
 Types
     Activations are in the chip's 16-bit type. Narrow *weights* are those of the layers' products;
     embedding, norms and the vocabulary's matrix stay 16 bits wide, as quantised checkpoints keep
-    them. Narrow weights alone save bytes, not FLOPs: they are unpacked on the way to the matrix
-    unit, which computes in 16 bits, so every chip can have them. A product runs at a narrow
-    type's peak only where its *activations* are narrow too, and the chip must have that peak.
-    Attention computes in 16 bits whatever the cache's type.
+    them, unless `vocabulary` gives them another type. Narrow weights alone save bytes, not FLOPs:
+    they are unpacked on the way to the matrix unit, which computes in 16 bits, so every chip can
+    have them. A product runs at a narrow type's peak only where its *activations* are narrow too,
+    and the chip must have that peak. Attention computes in 16 bits whatever the cache's type.
 Not counted, so that times by rates alone are lower bounds
     Unpacking narrow weights and caches, their scales, sampling, gaps between kernels. A chip is a
     whole one (a v7x: both of its JAX devices). Several are counted by tensor parallelism: each has
@@ -29,24 +33,8 @@ Sources: A. Grattafiori et al., "The Llama 3 Herd of Models", arXiv:2407.21783; 
 arXiv:2305.13245 (grouped-query attention); J. Su et al., arXiv:2104.09864 (rotary embedding).
 """
 
-from roofline_helpers.serving.slices import (
-    ROLES,
-    SliceStep,
-    frontier,
-    layouts,
-    on_slice,
-    speculative,
-)
-from roofline_helpers.serving.steps import ServingStep, best_batch, step
+from roofline_helpers.serving.setting import ROLES
+from roofline_helpers.serving.speculation import speculative
+from roofline_helpers.serving.steps import ServingStep, best_batch, frontier, step
 
-__all__ = [
-    "ROLES",
-    "step",
-    "best_batch",
-    "ServingStep",
-    "on_slice",
-    "layouts",
-    "SliceStep",
-    "frontier",
-    "speculative",
-]
+__all__ = ["ROLES", "step", "best_batch", "ServingStep", "frontier", "speculative"]

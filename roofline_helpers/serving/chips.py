@@ -53,5 +53,5 @@ def together(decoder: Decoder, device: Chip, chips: Any) -> int:
     place = topology(device, count)
     if place.fast != place.axes:
         most = place.chips // place.axes[-1].size
-        raise BadValue(f"a host has {most} {device.name}, got {count} chips: on_slice()")
+        raise BadValue(f"a host has {most} {device.name}, got {count} chips: give their topology")
     return count

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -46,7 +45,7 @@ def jobs(setting: ServingSetting) -> list[Job]:
 def _fused(sizes: Sizes) -> tuple[Job, ...]:
     """Return the kernels whatever the chip, its ceilings and its memory: many steps share them."""
     ops = operations(sizes)
-    layers = sizes.model.layers
+    layers = sizes.share.layers
     counts = {"once": 1, "layers": layers, "between": layers - 1}
     chosen = []
     for kernel in (SPLIT if sizes.chips > 1 else STRATEGIES)[sizes.fusion]:
@@ -87,18 +86,20 @@ def operations(sizes: Sizes) -> dict[str, Work]:
     Tensors that stay in memory begin with a letter of `STORED`: W and γ weights, K and V the cache.
     """
     layer = _Layer(sizes)
-    model, half, rows = sizes.model, sizes.half, sizes.tokens
+    model, half, rows = sizes.share, sizes.half, sizes.tokens
     d = model.d_model
     taken = nbytes(rows * d, half)
-    gathered = {"ids": nbytes(rows, "int32"), "W embedding, rows": taken}
+    looked_up = nbytes(rows * d, sizes.vocabulary)
+    gathered = {"ids": nbytes(rows, "int32"), "W embedding, rows": looked_up}
     layer.ops["embedding"] = Work("embedding", gathered, {"x": taken}, dtype=half)
     layer.mix_tokens()
     layer.feed_forward()
     layer.norm("next RMSNorm 1", "x''", "next n1", "1")
     layer.quantise("next quantise 1", "next n1", d)
     layer.norm("final RMSNorm", "x''", "n", "")
-    names = ("n", "W head", "logits")  # of n, the last row of each sequence
-    layer.ops["LM head"] = work.matmul(sizes.batch, model.vocabulary, d, half, names=names)
+    names = ("n", "W head", "logits")  # of n, only the rows whose next token is asked for
+    rows, narrow = sizes.ends, sizes.vocabulary
+    layer.ops["LM head"] = work.matmul(rows, model.vocabulary, d, half, b=narrow, names=names)
     return layer.ops
 
 
@@ -116,7 +117,7 @@ class _Layer:
     def norm(self, op: str, x: str, y: str, tag: str) -> None:
         """Add a norm of the tokens."""
         s = self.sizes
-        self.ops[op] = work.rmsnorm(s.tokens, s.model.d_model, s.half, x=x, y=y, tag=tag)
+        self.ops[op] = work.rmsnorm(s.tokens, s.share.d_model, s.half, x=x, y=y, tag=tag)
 
     def quantise(self, op: str, tensor: str, width: int) -> None:
         """Add the quantisation of a tensor, where activations are narrow."""
@@ -133,14 +134,15 @@ class _Layer:
         job = work.matmul(s.tokens, n, k, s.activations, b=s.weights, out=s.half, names=names)
         writes = {y: nbytes(s.tokens * width, s.half) for y, width in outs.items()}
         reads: dict[str, Any] = dict(job.reads)
-        if weight in ("gate+up", "down") and s.model.experts:
-            reads[f"W {weight}"] = _experts_read(s, reads[f"W {weight}"])
+        if weight in ("gate+up", "down") and s.share.experts:
+            used = s.share.experts.count * s.share.experts.chosen_by(s.tokens)
+            reads[f"W {weight}"] = round(reads[f"W {weight}"] * used / s.share.experts.active)
         self.ops[op] = replace(job, reads=reads, writes=writes)
 
     def mix_tokens(self) -> None:
         """Add the first half: attention, up to the first residual."""
         s = self.sizes
-        model, half, rows = s.model, s.half, s.tokens
+        model, half, rows = s.share, s.half, s.tokens
         d, q_width, kv_width = model.d_model, model.q_width, model.kv_width
         self.norm("RMSNorm 1", "x", "n1", "1")
         self.quantise("quantise 1", "n1", d)
@@ -170,7 +172,7 @@ class _Layer:
 
     def feed_forward(self) -> None:
         """Add the second half, up to the second residual."""
-        model, half, rows = self.sizes.model, self.sizes.half, self.sizes.tokens
+        model, half, rows = self.sizes.share, self.sizes.half, self.sizes.tokens
         d, d_ff = model.d_model, model.d_ff
         self.norm("RMSNorm 2", "x'", "n2", "2")
         self.quantise("quantise 2", "n2", d)
@@ -184,19 +186,9 @@ class _Layer:
         self.ops["residual 2"] = work.add(rows * d, half, x="x'", other="f", y="x''")
 
 
-def _experts_read(s: Sizes, one: int) -> int:
-    """Return the bytes of the experts that a layer's tokens use, from those that one token uses.
-
-    Of E experts, E (1 − (1 − k/E)ᵗ) are read where t tokens choose k each at random.
-    """
-    assert s.model.experts
-    count, active = s.model.experts.count, s.model.experts.active
-    return round(one * (count * (1 - math.pow(1 - active / count, s.tokens))) / active)
-
-
 def _attention(s: Sizes) -> dict[str, Work]:
     """Return the kernels of attention, which read K and V from the cache in its type."""
-    model = s.model
+    model = s.share
     new = s.tokens // s.batch
     dims = (s.batch, new, s.context, model.heads, model.head_dim, model.kv_heads, s.half)
     cached = nbytes(s.batch * s.context * model.kv_width, s.cache)

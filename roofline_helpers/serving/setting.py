@@ -1,8 +1,11 @@
-"""What a step is asked for."""
+"""What a step is asked for, and one device's share of it."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from roofline_helpers.chips import Chip
@@ -10,9 +13,13 @@ from roofline_helpers.common.checks import BadValue, name_of
 from roofline_helpers.common.dtypes import COMPUTED, computed_as
 from roofline_helpers.common.dtypes import dtype as dtype_of
 from roofline_helpers.models import Decoder
+from roofline_helpers.network import Axis, Topology, topology
 
 PHASES = ("decode", "prefill")
 ATTENTION = ("naive", "flash")
+ROLES = ("data", "expert", "batch", "context", "tensor")
+"""What a mesh axis is for, from the slowest links to the fastest."""
+
 NARROW = ("fp8", "int8", "int4")
 """Types that weights and cache may have instead of the chip's 16-bit one, on any chip."""
 
@@ -59,7 +66,7 @@ def computed_in(chip: Chip, weights: str, given: Any) -> str:
 class Sizes(NamedTuple):
     """What of a setting its operations depend on; of the chip only its 16-bit type, `half`.
 
-    `model` is what one chip has of it: the whole of its depth, a share of its widths.
+    `share` is what one chip has of the model: the whole of its depth, a share of its widths.
 
     Examples
     --------
@@ -68,22 +75,19 @@ class Sizes(NamedTuple):
     64
     """
 
-    model: Decoder
+    share: Decoder
     half: str
-    phase: str
+    tokens: int
+    ends: int
     batch: int
     context: int
     weights: str
+    vocabulary: str
     activations: str
     cache: str
     fusion: str
     attention: str
     chips: int
-
-    @property
-    def tokens(self) -> int:
-        """Tokens that the step works on – new ones of all sequences."""
-        return self.batch * (1 if self.phase == "decode" else self.context)
 
 
 @dataclass(frozen=True)
@@ -99,21 +103,51 @@ class ServingSetting:
     """
 
     model: Decoder
-    chip: Chip
+    place: Chip | Topology
+    mesh: Mapping[str, tuple[Axis, ...]] | None
     phase: str
     batch: int
     context: int
+    new: int
     weights: str
+    vocabulary: str
     activations: str
     cache: str
-    fusion: str
-    attention: str
+    fusion: str = "pointwise"
+    attention: str = "flash"
     reached: bool = False
     law: bool = False
     floor: bool = True
     resident: bool = False
     reserve: float = 0.0
     chips: int = 1
+
+    @property
+    def chip(self) -> Chip:
+        """The chip, or one of the slice's."""
+        return self.place.chip if isinstance(self.place, Topology) else self.place
+
+    @property
+    def half(self) -> str:
+        """The chip's 16-bit type."""
+        return self.chip.half
+
+    @property
+    def new_tokens(self) -> int:
+        """Tokens that the step works on of each sequence."""
+        return self.new if self.phase == "decode" else self.context
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that the step works on, of all sequences."""
+        return self.batch * self.new_tokens
+
+    @property
+    def ends(self) -> int:
+        """Those of them that go through the vocabulary's matrix: of a prompt only the last."""
+        return self.tokens if self.phase == "decode" else self.batch
+
+    # --- kernels of a chip, or of some that share a model by tensor parallelism ---------------
 
     @property
     def share(self) -> Decoder:
@@ -126,12 +160,69 @@ class ServingSetting:
         return replace(self.model, **part, experts=experts)
 
     @property
-    def tokens(self) -> int:
-        """Tokens that the step works on – new ones of all sequences."""
-        return self.sizes.tokens
-
-    @property
     def sizes(self) -> Sizes:
         """What the operations depend on."""
-        same = (getattr(self, name) for name in Sizes._fields if name not in ("model", "half"))
-        return Sizes(self.share, self.chip.half, *same)
+        return Sizes(*(getattr(self, name) for name in Sizes._fields))
+
+    # --- devices on a mesh --------------------------------------------------------------------
+
+    @cached_property
+    def axes(self) -> Mapping[str, tuple[Axis, ...]]:
+        """Axes of each role; none on a single chip."""
+        if self.mesh is not None:
+            return self.mesh
+        if self.chips == 1:
+            return {}
+        ceilings = "reached" if self.reached else "published"
+        return {"tensor": topology(self.chip, self.chips, ceilings=ceilings).fast}
+
+    def size(self, *roles: str) -> int:
+        """Return how many devices lie along these roles."""
+        return math.prod(axis.size for role in roles for axis in self.axes.get(role, ()))
+
+    def sequences(self, *roles: str) -> int:
+        """Return the sequences of a device, where those of all are split over these roles.
+
+        A sequence isn't split, so that of 16 over 64 devices those that have any have one.
+        """
+        return -(-self.batch // self.size(*roles))
+
+    @property
+    def widths(self) -> int:
+        """How many devices share each matrix."""
+        return self.size("tensor", "context", "batch")
+
+    @property
+    def group_tokens(self) -> int:
+        """New tokens of the devices that share each matrix."""
+        return self.sequences("data", "expert") * self.new_tokens
+
+    @property
+    def attended(self) -> int:
+        """Elements of one token's queries and of what attention returns, of one layer.
+
+        Where keys and values are latent, their weights are absorbed into queries and output.
+        """
+        model = self.model
+        if model.latent:
+            return model.heads * (2 * model.latent.kv_rank + model.latent.rope_dim)
+        return model.score_width
+
+    @property
+    def cache_copies(self) -> float:
+        """How often one cache is kept: splitting heads finer than keys have them copies those."""
+        heads = 1 if self.model.latent else self.model.kv_heads
+        return max(1.0, self.size("tensor") / heads)
+
+    @property
+    def cache_bytes(self) -> float:
+        """Bytes of cache that one device keeps."""
+        one = self.model.cache_bytes(self.context, self.cache)
+        part = one * self.cache_copies / self.size("tensor", "context")
+        return part * self.sequences("data", "expert", "batch")
+
+    @property
+    def routed(self) -> float:
+        """Elements of new tokens that one device sends to experts."""
+        tokens = self.tokens / self.size("data", "expert")
+        return tokens * self.model.d_model / self.widths

@@ -1,28 +1,34 @@
-"""Steps: the kernels of a setting on a chip, their seconds, and the memory that they need."""
+"""Steps: the kernels of a setting, their seconds, and the memory that they need."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 from typing import Any
 
+from roofline_helpers import network
 from roofline_helpers.chips import chip as chip_of
 from roofline_helpers.common.checks import BadType, BadValue, flag, name_of, shown, single, whole
-from roofline_helpers.common.dtypes import BITS, nbytes
+from roofline_helpers.common.dtypes import BITS, width
 from roofline_helpers.common.show import Facts, si
 from roofline_helpers.evidence.law import Law, by_law
 from roofline_helpers.evidence.typical import law_of
 from roofline_helpers.models import Decoder
 from roofline_helpers.models import model as model_of
-from roofline_helpers.network import Collective, all_reduce, topology
+from roofline_helpers.network import Axis, Collective, Topology
+from roofline_helpers.network.topology import axes_of_roles
 from roofline_helpers.roofline import Kernel, Roofline
 from roofline_helpers.serving.chips import chip_counts, together
+from roofline_helpers.serving.groups import ROUTED, exchanges, groups, weight_bytes
 from roofline_helpers.serving.operations import Job, jobs, stored
 from roofline_helpers.serving.setting import (
     ATTENTION,
     PHASES,
+    ROLES,
     ServingSetting,
     computed_in,
     stored_as,
@@ -33,7 +39,7 @@ from roofline_helpers.work import Work
 
 @dataclass(frozen=True)
 class StepKernel(Kernel):
-    """A kernel of a step.
+    """A kernel of a step, or on a mesh a group of kernels of one kind.
 
     `ops` are the operations fused into it. `law`, where there is one, takes the roof's place in
     its seconds: it was fitted to measured kernels.
@@ -78,7 +84,8 @@ class Footprint:
     """Bytes that a step needs at once, and that the chip has.
 
     `activations` is the most that is alive during any kernel: what it reads and writes, and what
-    a later kernel still needs. `reserve` is what the runtime keeps for itself.
+    a later kernel still needs; on a mesh it is left out. `reserve` is what the runtime keeps for
+    itself.
 
     Examples
     --------
@@ -87,14 +94,14 @@ class Footprint:
     (True, 33)
     """
 
-    weights: int
-    cache: int
+    weights: float
+    cache: float
     activations: int
     capacity: float
     reserve: float = 0.0
 
     @property
-    def total(self) -> int:
+    def total(self) -> float:
         """Bytes needed."""
         return self.weights + self.cache + self.activations
 
@@ -114,7 +121,7 @@ class ServingStep(Facts):
     """One step: its kernels and what follows from them.
 
     A step that does not fit has times all the same: what they would be with memory enough. On
-    several chips `kernels`, `memory`, `flops` and `bytes` are those of each of them.
+    several devices `kernels`, `memory`, `flops` and `bytes` are those of each of them.
 
     Examples
     --------
@@ -127,15 +134,20 @@ class ServingStep(Facts):
 
     def _title(self) -> str:
         s = self.setting
-        return f"{s.model.name}, {s.phase} of {s.batch} × {s.context:,} on {s.chips} {s.chip.name}"
+        where = s.place._title() if isinstance(s.place, Topology) else f"{s.chips} {s.chip.name}"
+        return f"{s.model.name}, {s.phase} of {s.batch} × {s.context:,} on {where}"
 
     def _facts(self) -> dict[str, str]:
-        return {
+        room = "fits" if self.fits else "does not fit"
+        facts = {
             "seconds": f"{si(self.seconds, 's')} a step",
             "throughput": f"{si(self.tokens_per_second, 'tokens/s')}",
             "MFU": f"{self.mfu:.0%} MFU",
-            "memory": f"{si(self.memory.total, 'B')}, {'fits' if self.fits else 'does not fit'}",
+            "memory": f"{si(self.memory.total, 'B')}, {room}",
         }
+        if self.exchanges:
+            facts["network"] = f"{self.comms / self.seconds:.0%} of the time in the network"
+        return facts
 
     @cached_property
     def _apart(self) -> list[Job]:
@@ -143,15 +155,14 @@ class ServingStep(Facts):
         return jobs(replace(self.setting, resident=False))
 
     @cached_property
-    def _jobs(self) -> list[Job]:
-        return jobs(self.setting)
-
-    @cached_property
     def kernels(self) -> tuple[StepKernel, ...]:
         """Each kernel once, in the order of their first run."""
-        dtypes = {job.work.dtype for job in self._jobs}
         s = self.setting
-        roofs = {dtype: s.chip.roofline(dtype, reached=s.reached) for dtype in dtypes}
+        found = groups(s) if s.mesh is not None else jobs(s)
+        roofs = {
+            dtype: s.chip.roofline(dtype, reached=s.reached)
+            for dtype in {job.work.dtype for job in found}
+        }
         if not s.floor:
             roofs = {dtype: roof.without_floor() for dtype, roof in roofs.items()}
         return tuple(
@@ -162,21 +173,20 @@ class ServingStep(Facts):
                 job.ops,
                 law_of(job.work, s.chip) if s.law else None,
             )
-            for job in self._jobs
+            for job in found
         )
 
     @cached_property
     def memory(self) -> Footprint:
-        """Weights, cache and activations against the chip's memory."""
+        """Weights, cache and activations against the memory of one device."""
         s = self.setting
         capacity = s.chip.memory["hbm"].capacity.value
-        return Footprint(
-            weights=s.share.weights_bytes(s.weights, s.chip.half),
-            cache=s.batch * s.context * s.share.cache_per_token(s.cache),
-            activations=_alive([job.work for job in self._apart]),
-            capacity=capacity,
-            reserve=s.reserve * capacity,
-        )
+        if s.mesh is not None:
+            weights, alive = weight_bytes(s), 0
+        else:
+            weights = s.share.weights_bytes(s.weights, s.vocabulary)
+            alive = _alive([job.work for job in self._apart])
+        return Footprint(weights, s.cache_bytes, alive, capacity, s.reserve * capacity)
 
     @property
     def fits(self) -> bool:
@@ -185,16 +195,12 @@ class ServingStep(Facts):
 
     @cached_property
     def exchanges(self) -> tuple[tuple[str, float, Collective], ...]:
-        """What the chips exchange, as `SliceStep` has it: name, how often, and the collective."""
+        """What the devices exchange: name, how often, and the collective."""
         s = self.setting
-        if s.chips == 1:
-            return ()
-        passed = nbytes(s.tokens * s.model.d_model, s.chip.half)
-        place = topology(s.chip, s.chips, ceilings="reached" if s.reached else "published")
-        summed = all_reduce(passed, place.fast)
-        if s.law:
-            summed = by_law(summed, s.chip)
-        return (("sums of attention and feed-forward", 2.0 * s.model.layers, summed),)
+        found = tuple(exchanges(s))
+        if not s.law:
+            return found
+        return tuple((name, count, by_law(each, s.chip)) for name, count, each in found)
 
     @property
     def comms(self) -> float:
@@ -218,8 +224,29 @@ class ServingStep(Facts):
 
     @property
     def time_per_token(self) -> float:
-        """Seconds per token of *one* sequence – decode: those of the step; prefill: / context."""
-        return self.seconds * self.setting.batch / self.setting.tokens
+        """Seconds of the step for each token that it works on of *one* sequence."""
+        return self.seconds / self.setting.new_tokens
+
+    @property
+    def bound(self) -> float:
+        """Seconds of this step at least: matmuls, bytes and exchanges side by side.
+
+        Not of a token: speculative decoding makes several in a step. A token counts once for each
+        device that has some of its experts, and once for their host.
+        """
+        s = self.setting
+        roof = s.chip.roofline(s.activations, reached=s.reached)
+        flops = sum(float(k.count * k.work.matrix_flops) for k in self.kernels)
+        phases = []
+        for name, count, planned in self.exchanges:
+            least: tuple[Collective, ...] = (planned,)
+            if name == ROUTED and s.model.experts:
+                narrow = s.routed * min(2.0, width(s.activations))
+                copied = s.model.experts.active
+                least = network.collectives.copies(narrow, copied, s.axes["expert"])
+            phases += [(phase, count) for each in least for phase in each.phases]
+        busy = network.collectives.least_busy(phases)
+        return max(flops / roof.peak, self.bytes / roof.bandwidth, busy)
 
     @property
     def flops(self) -> int:
@@ -247,7 +274,9 @@ class ServingStep(Facts):
         return self.flops / self.seconds / self.peak
 
     def but(self, **changes: Any) -> ServingStep:
-        """Return the same step with some of `step`'s arguments changed.
+        """Return the same step, in its layout, with some of `step`'s arguments changed.
+
+        Another place has a layout of its own: `mesh`, or the fastest.
 
         Raises
         ------
@@ -256,13 +285,16 @@ class ServingStep(Facts):
         """
         now = {name: getattr(self.setting, name) for name in ServingSetting.__dataclass_fields__}
         new = {name_of("argument of step", name, now): value for name, value in changes.items()}
+        if "place" in new:
+            now["mesh"] = None
         return step(**{**now, **new})
 
     def largest_batch(self) -> int:
         """Return the largest batch that fits at this context; 0 if none does."""
         one = self.but(batch=1).memory  # cache and activations are those of a sequence, times batch
-        room = int(one.capacity - one.reserve - one.weights)
-        return max(0, room // (one.cache + one.activations))
+        room = one.capacity - one.reserve - one.weights
+        most = max(0, math.floor(room / (one.cache + one.activations)))
+        return most * self.setting.size("data", "expert", "batch")
 
     def largest_context(self) -> int:
         """Return the largest context that fits at this batch; 0 if none does.
@@ -298,12 +330,15 @@ class ServingStep(Facts):
 
 def step(
     model: Decoder | str,
-    chip: Any,
+    place: Any,
+    mesh: Any = None,
     *,
     phase: str = "decode",
     batch: int = 1,
     context: int = 2048,
+    new: int = 1,
     weights: Any = None,
+    vocabulary: Any = None,
     activations: Any = None,
     cache: Any = None,
     fusion: str = "pointwise",
@@ -315,26 +350,35 @@ def step(
     reserve: float = 0.0,
     chips: int = 1,
 ) -> ServingStep:
-    """Return one step of serving a model on one chip, or on some with a fast network.
+    """Return one step of serving a model: on a chip kernel by kernel, on a topology more coarsely.
+
+    On a chip, or on `chips` of one host, every kernel is counted that a fusion strategy makes of
+    the step's operations. On a topology the kernels of each kind are one group, and norms,
+    residuals and floors are left out; models of every kind can be laid out on a mesh.
 
     Parameters
     ----------
     model : Decoder or str
-        As `roofline_helpers.models.model` takes it: grouped queries over the whole context, and a
-        feed-forward that is dense or has experts in each layer. Of the experts those are read that
-        the step's tokens choose at random. `on_slice` counts the others, with less detail.
-    chip : str, Chip or jax.Device
-        As `roofline_helpers.chip` takes it.
+        As `roofline_helpers.models.model` takes it. Counted by kernel it has grouped queries over
+        the whole context, and a feed-forward that is dense or has experts in each layer. Of the
+        experts those are read that the step's tokens choose at random.
+    place : str, Chip, jax.Device or Topology
+        A chip as `roofline_helpers.chip` takes it; or devices of `network.topology`, whose
+        ceilings are those of compute and memory too.
+    mesh : mapping of str to int or axes, optional
+        Devices of the topology for each of `ROLES`; if not given, the fastest layout that fits.
     phase : {"decode", "prefill"}
-        One new token a sequence, or whole prompts.
+        `new` tokens a sequence, or whole prompts.
     batch : int
-        Sequences.
+        Sequences, those of all replicas.
     context : int
         Tokens of each sequence in the cache, those of this step included: what the new token of a
         decode step sees, or the length of the prompts.
-    weights, cache : str or data type, optional
-        The chip's 16-bit type (the default), fp8, int8, int4, fp4, or a type with a scale for each
-        block (mxfp8, mxfp4, nvfp4).
+    new : int
+        Tokens that a decode step adds to each sequence: more than one where drafts are verified.
+    weights, vocabulary, cache : str or data type, optional
+        Of the layers' weights, of embedding and LM head, of the cache: the chip's 16-bit type (the
+        default), fp8, int8, int4, fp4, or a type with a scale for each block (mxfp8, mxfp4, nvfp4).
     activations : str or data type, optional
         Type in which activations enter the layers' products: the chip's 16-bit type (the
         default), or fp8, int8 or fp4 with weights of that type, on a chip that has such a peak.
@@ -367,11 +411,13 @@ def step(
     Raises
     ------
     UnknownName
-        No such chip, type, phase, strategy; activations in a type that the chip has no peak for;
-        several chips whose links are not known.
+        No such chip, type, phase, role, strategy; activations in a type that the chip has no peak
+        for; several chips whose links are not known.
     BadType, BadValue
         Not a model; not a whole positive number; narrow activations with other weights; chips that
-        don't divide the model's heads of keys, or are more than a host has.
+        don't divide the model's heads of keys, or are more than a host has; a mesh that isn't the
+        topology's, or that splits more heads or experts than there are; on a topology, an argument
+        that is of single kernels.
 
     Examples
     --------
@@ -385,33 +431,91 @@ def step(
     >>> four = step("llama-3-70b", "h100", batch=64, chips=4, reached=True)
     >>> f"{four.seconds * 1e3:.1f} ms, {four.comms * 1e3:.1f} of them in all-reduces"
     '20.9 ms, 5.3 of them in all-reduces'
+
+    A slice, with each matrix over all of its chips:
+
+    >>> place = network.topology("v5e", "4x2")
+    >>> kept = {"weights": "int8", "vocabulary": "int8", "cache": "int8"}
+    >>> one = step("llama-3-70b", place, {"tensor": 8}, batch=32, context=8192, **kept)
+    >>> f"{one.memory.total * 8 / 1e9:.0f} GB on 8 chips, {one.bound * 1e3:.0f} ms at least"
+    '114 GB on 8 chips, 17 ms at least'
     """
+    decoder, measured = model_of(model), flag("reached", reached)
+    on_mesh, several, laid = isinstance(place, Topology), 1, None
+    if on_mesh:
+        chip, measured = place.chip, place.ceilings == "reached"
+        laid = _laid({"data": place.members} if mesh is None else mesh, decoder, place)
+    elif mesh is None:
+        place = chip = chip_of(place)
+        several = together(_dense(decoder), chip, chips)
+    else:
+        raise BadType(f"a mesh is laid on a topology (network.topology), got {shown(place)}")
     kept = single("reserve", reserve, zero=True)
     if kept >= 1:
         raise BadValue(f"reserve must be a share of the memory below 1, got {shown(reserve)}")
-    decoder = _dense(model_of(model))
-    device = chip_of(chip)
-    several = together(decoder, device, chips)
-    weights = stored_as(device, "weights", weights)
-    return ServingStep(
-        ServingSetting(
-            model=decoder,
-            chip=device,
-            phase=name_of("phase", phase, PHASES),
-            batch=whole("batch", batch),
-            context=whole("context", context),
-            weights=weights,
-            activations=computed_in(device, weights, activations),
-            cache=stored_as(device, "cache", cache),
-            fusion=name_of("fusion", fusion, STRATEGIES),
-            attention=name_of("attention", attention, ATTENTION),
-            reached=flag("reached", reached),
-            law=flag("law", law),
-            floor=flag("floor", floor),
-            resident=flag("resident", resident),
-            reserve=kept,
-            chips=several,
-        )
+    weights = stored_as(chip, "weights", weights)
+    setting = ServingSetting(
+        model=decoder,
+        place=place,
+        mesh=laid,
+        phase=name_of("phase", phase, PHASES),
+        batch=whole("batch", batch),
+        context=whole("context", context),
+        new=whole("new", new),
+        weights=weights,
+        vocabulary=stored_as(chip, "vocabulary", vocabulary),
+        activations=computed_in(chip, weights, activations),
+        cache=stored_as(chip, "cache", cache),
+        fusion=name_of("fusion", fusion, STRATEGIES),
+        attention=name_of("attention", attention, ATTENTION),
+        reached=measured,
+        law=flag("law", law),
+        floor=flag("floor", floor) and not on_mesh,
+        resident=flag("resident", resident),
+        reserve=kept,
+        chips=several,
+    )
+    if on_mesh:
+        _refuse_kernels_only(setting, chips, reached)
+    return ServingStep(setting) if mesh is not None or not on_mesh else _fastest(setting)
+
+
+def _refuse_kernels_only(s: ServingSetting, chips: Any, reached: bool) -> None:
+    """Raise BadValue where a step on a topology is asked for what only single kernels have."""
+    others = ("fusion", "attention", "law", "resident")
+    asked = [name for name in others if getattr(s, name) != getattr(ServingSetting, name)]
+    if chips != 1:
+        asked.append("chips")
+    if asked:
+        raise BadValue(f"on a topology kernels are counted in groups, without {', '.join(asked)}")
+    if reached and not s.reached:
+        raise BadValue("reached=True: ask the topology for them, with ceilings='reached'")
+
+
+def _laid(mesh: Any, model: Decoder, place: Topology) -> dict[str, tuple[Axis, ...]]:
+    """Return the axes of each role; raise as `step`."""
+    experts = model.experts.count if model.experts else 1
+    most = {"tensor": (model.heads, "heads"), "expert": (experts, "experts")}
+    return axes_of_roles(place, mesh, ROLES, most, model.name)
+
+
+def _fastest(s: ServingSetting) -> ServingStep:
+    """Return the step in the fastest layout that fits, else in that with the least memory.
+
+    A layout gives each of `ROLES` a whole number of devices.
+    """
+    assert isinstance(s.place, Topology)
+    members, found = s.place.members, []
+    sizes = [n for n in range(1, members + 1) if members % n == 0]
+    for each in product(sizes, repeat=len(ROLES)):
+        if math.prod(each) == members:
+            mesh = {role: n for role, n in zip(ROLES, each, strict=True) if n > 1}
+            with suppress(BadValue):
+                laid = _laid(mesh or {"tensor": 1}, s.model, s.place)
+                found.append(ServingStep(replace(s, mesh=laid)))
+    return min(
+        found,
+        key=lambda one: (not one.fits, one.seconds if one.fits else 0.0, one.memory.total),
     )
 
 
@@ -427,13 +531,14 @@ def _dense(decoder: Decoder) -> Decoder:
     names = [name for name, has in other.items() if has]
     if names:
         raise BadValue(
-            f"step counts kernels as Llama has them; {decoder.name} has {names[0]}: on_slice()"
+            f"on a chip kernels are counted as Llama has them, and {decoder.name} has {names[0]}: "
+            "give a topology"
         )
     return decoder
 
 
 def best_batch(
-    model: Decoder | str, chip: Any, *, latency: float, **setting: Any
+    model: Decoder | str, place: Any, *, latency: float, **setting: Any
 ) -> ServingStep | None:
     """Return the step with the most tokens per second that fits and takes at most `latency`.
 
@@ -466,10 +571,53 @@ def best_batch(
     if "batch" in setting:
         raise BadType(f"best_batch() looks for the batch: none can be given, got {setting}")
     limit = single("latency", latency)
-    one = step(model, chip, **setting)
+    one = step(model, place, **setting)
     most = one.largest_batch()
     batch = _largest(lambda n: limit - one.but(batch=n).seconds, most)
     return one.but(batch=batch) if batch else None
+
+
+def frontier(
+    step: ServingStep, batches: Iterable[int] | None = None, *, latency: float | None = None
+) -> list[ServingStep]:
+    """Return the steps between the quickest and the one with the most tokens a second.
+
+    Parameters
+    ----------
+    step : ServingStep
+        Whose batch is varied.
+    batches : sequence of int, optional
+        Powers of two up to the largest that fits, and that one, if not given.
+    latency : float, optional
+        Seconds that a step may take: a service's target.
+
+    Returns
+    -------
+    list of ServingStep
+        Those that fit and keep to the latency, each with more tokens a second than the one before.
+
+    Raises
+    ------
+    BadType, BadValue
+        Not whole positive batches; not a positive number of seconds.
+
+    Examples
+    --------
+    >>> one = step("llama-3-8b", network.topology("v5e", "4x2"), batch=1)
+    >>> [each.setting.batch for each in frontier(one, [1, 8, 64])]
+    [1, 8, 64]
+    """
+    most = step.largest_batch()
+    if batches is None:
+        batches = [2**n for n in range(max(most, 1).bit_length())] + [most]
+    limit = math.inf if latency is None else single("latency", latency)
+    kept: list[ServingStep] = []
+    for batch in sorted({whole("batch", n) for n in batches if n}):
+        one = step.but(batch=batch)
+        better = not kept or one.tokens_per_second > kept[-1].tokens_per_second
+        if one.fits and one.time_per_token <= limit and better:
+            kept.append(one)
+    return kept
 
 
 def _largest(room: Callable[[int], float], most: float = math.inf) -> int:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from roofline_helpers import network
+from roofline_helpers.common.dtypes import width
 from roofline_helpers.network import Axis, Collective
-from roofline_helpers.training.memory import width
 from roofline_helpers.training.setting import TrainingSetting
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from roofline_helpers.common.dtypes import BITS
+from roofline_helpers.common.dtypes import width
 from roofline_helpers.training.setting import TrainingSetting
 
 
@@ -47,11 +47,6 @@ def footprint(one: TrainingSetting) -> TrainingMemory:
         activations=saved_elements(one) * width("bf16"),
         capacity=one.place.chip.memory["hbm"].capacity.value,
     )
-
-
-def width(dtype: str) -> float:
-    """Return the bytes of one element."""
-    return BITS[dtype] / 8
 
 
 def parameters_held(one: TrainingSetting) -> float:

@@ -12,6 +12,7 @@ from roofline_helpers.common.dtypes import dtype as dtype_of
 from roofline_helpers.models import Decoder
 from roofline_helpers.models import model as model_of
 from roofline_helpers.network import Axis, Topology
+from roofline_helpers.network.topology import axes_of_roles
 
 ROLES = ("data", "pipeline", "fsdp", "expert", "context", "tensor")
 """What a mesh axis is for, from the slowest links to the fastest: batch with whole weights; layers;
@@ -95,14 +96,13 @@ def setting_of(
 ) -> TrainingSetting:
     """Return a checked setting; raise as `step` says."""
     decoder = model_of(model)
-    if not isinstance(place, Topology):
-        raise BadType(f"place must be a topology (network.topology), got {shown(place)}")
-    if not isinstance(mesh, Mapping):
-        raise BadType(f"mesh must be a mapping of roles to sizes or axes, got {shown(mesh)}")
-    asked = {name_of("role of a mesh axis", role, ROLES): size for role, size in mesh.items()}
-    laid = place.mesh({role: asked[role] for role in ROLES if role in asked})
-    if math.prod(axis.size for axes in laid.values() for axis in axes) != place.members:
-        raise BadValue(f"the mesh must use all {place.members} members of {place!r}")
+    most = {
+        "expert": (decoder.experts.count if decoder.experts else 1, "experts"),
+        "pipeline": (decoder.layers, "layers"),
+        "tensor": (decoder.heads, "heads"),
+        "context": (whole("seq", seq), "positions"),
+    }
+    laid = axes_of_roles(place, mesh, ROLES, most, decoder.name)
     names = {name: dtype_of(value) for name, value in dtypes.items()}
     place.chip.peak(names["dtype"], "matrix")
     one = TrainingSetting(
@@ -143,20 +143,11 @@ def _recomputed(asked: Any) -> tuple[str, ...]:
 
 def _fits_model(one: TrainingSetting) -> None:
     """Raise where a mesh axis splits what the model doesn't have that much of."""
-    model, limits = one.model, {}
+    model = one.model
     if one.capacity is not None and one.tile is not None:
         raise BadValue("capacity or tile: experts have seats, or as many rows as they get")
     if (one.capacity or one.tile) and not model.experts:
         raise BadValue(f"capacity and tile are of experts, and {model.name} has none")
-    limits["expert"] = (one.model.experts.count if one.model.experts else 1, "experts")
-    limits["pipeline"] = (model.layers, "layers")
-    limits["tensor"] = (model.heads, "heads")
-    limits["context"] = (one.seq, "positions")
-    for role, (most, what) in limits.items():
-        if one.size(role) > most:
-            raise BadValue(
-                f"{role} parallelism over {one.size(role)} devices: {model.name} has {most} {what}"
-            )
     groups, passes = one.size("data", "fsdp", "expert"), one.microbatches
     if groups * passes > one.batch:
         if one.batch >= groups:

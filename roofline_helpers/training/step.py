@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from roofline_helpers import network
 from roofline_helpers.chips import Chip
+from roofline_helpers.common.dtypes import width
 from roofline_helpers.common.show import Facts, si
 from roofline_helpers.evidence.law import by_law
 from roofline_helpers.models import Decoder
 from roofline_helpers.network import Topology
 from roofline_helpers.training import kernels, mixture
 from roofline_helpers.training.exchanges import Transfer, exchanges
-from roofline_helpers.training.memory import TrainingMemory, footprint, parameters_held, width
+from roofline_helpers.training.memory import TrainingMemory, footprint, parameters_held
 from roofline_helpers.training.setting import SHARDED, TrainingSetting, setting_of
 
 if TYPE_CHECKING:
@@ -231,10 +232,9 @@ class TrainingStep(Facts):
     def scale(self) -> float:
         """Seconds that several slices add beyond their exchanges; none at published ceilings."""
         place = self.setting.place
-        if place.ceilings == "published" or place.chip.key not in MATRIX_SIDE:
+        if place.ceilings == "published" or place.chip.kind != "tpu":
             return 0.0
-        slices = place.chips / math.prod(place.shape)
-        return SLICES * math.log2(slices) * self._of_a_slice
+        return SLICES * math.log2(place.slices) * self._of_a_slice
 
     def waterfall(self) -> dict[str, float]:
         """Return what `seconds` is made of, in order."""

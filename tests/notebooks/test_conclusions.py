@@ -790,7 +790,7 @@ def test_the_count_tells_apart_what_is_well_away_from_its_number_and_only_that()
 def test_speculative_decoding_makes_a_token_in_less_than_the_least_time_of_a_step() -> None:
     place = rh.network.topology("v6e", "2x4")
     large, small = (
-        rh.serving.on_slice(name, place, {"tensor": 8}, batch=64, context=1500)
+        rh.serving.step(name, place, {"tensor": 8}, batch=64, context=1500)
         for name in ("llama-3-70b", "llama-3-8b")
     )
     ahead = rh.serving.speculative(large, small, draft_tokens=3, acceptance=0.8)
@@ -803,9 +803,9 @@ def test_latent_attention_with_whole_heads_is_compute_bound_in_decode_on_an_h200
     host = rh.network.topology("h200", 8)
     intensity = {}
     for way in ("tensor", "expert"):
-        one = rh.serving.on_slice(model, host, {way: 8}, batch=256, context=1500, weights="int8")
-        part = next(part for part in one.parts if part.name == "attention")
-        intensity[way] = part.flops / part.cache
+        one = rh.serving.step(model, host, {way: 8}, batch=256, context=1500, weights="int8")
+        (attention,) = (each for each in one.kernels if each.name == "attention")
+        intensity[way] = attention.work.intensity
     # 2 (512 + 512 + 64) FLOPs for each head, over 576 elements of 2 bytes
     assert intensity == pytest.approx({"tensor": 16 * 2176 / 1152, "expert": 128 * 2176 / 1152})
     ridges = {
@@ -822,8 +822,8 @@ def test_few_sequences_want_heads_split_and_many_want_positions_and_replicas() -
     place = rh.network.topology("v6e", "8x8", ceilings="reached")
     found = {}
     for batch in (1, 16, 512, 1024):
-        one = rh.serving.on_slice("llama-3-70b", place, batch=batch, context=1500)
-        found[batch] = (one.size("data"), one.size("tensor"))
+        one = rh.serving.step("llama-3-70b", place, batch=batch, context=1500)
+        found[batch] = (one.setting.size("data"), one.setting.size("tensor"))
     assert found[1] == (1, 64)
     assert found[16] == (2, 32)
     assert all(found[many][0] > 2 and found[many][1] == 8 for many in (512, 1024))

@@ -170,6 +170,7 @@ def expected(point: list[Any]) -> Any:
     if what == "product":
         return product_data(*arguments)
     setting = dict(arguments[0])
+    setting["place"] = setting.pop("chip")
     if what == "best":
         del setting["batch"]
         best = serving.best_batch(latency=arguments[1], **setting)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from statistics import median
 
 import numpy
@@ -13,7 +12,7 @@ from row_by_row import row_by_row
 import roofline_helpers as rh
 from roofline_helpers import published
 from roofline_helpers.published import PublishedStep
-from roofline_helpers.training.step import MATRIX_SIDE, SLICES
+from roofline_helpers.training.step import SLICES
 from tools.evidence import predictions
 
 ALL = published.steps()
@@ -109,8 +108,8 @@ def test_the_prediction_beats_the_rule_of_thumb(board: pandas.DataFrame) -> None
 
 def test_the_term_for_slices_is_the_median_of_the_published_sweeps() -> None:
     sweeps: dict[object, dict[float, float]] = {}
-    for one in (each for each in ROWS if each.place.chip.key in MATRIX_SIDE):
-        slices = one.place.chips / math.prod(one.place.shape)
+    for one in (each for each in ROWS if each.place.chip.kind == "tpu"):
+        slices = one.place.slices
         alone = one.by_law.seconds - one.by_law.scale
         sweeps.setdefault((one.chip, one.model.name, one.shape, one.dtype), {})[slices] = (
             one.seconds / alone

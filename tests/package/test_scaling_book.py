@@ -13,7 +13,7 @@ import pytest
 
 from roofline_helpers import models, training
 from roofline_helpers import network as net
-from roofline_helpers.serving import on_slice
+from roofline_helpers.serving import step
 
 approx = pytest.approx
 TENTH = 0.1
@@ -147,9 +147,9 @@ INVENTED = models.Decoder("the book's", 64, 4096, 32, 8, 256, 16384, 32128, tied
 def test_7_2_the_largest_batch_on_16_v5e() -> None:
     slice_ = net.topology("v5e", "4x4")
     mesh = {"context": 2, "tensor": 8}
-    one = on_slice(INVENTED, slice_, mesh, context=128 * 1024, **INT8)
+    one = step(INVENTED, slice_, mesh, context=128 * 1024, **INT8)
     one_head = models.Decoder("one key head", *(64, 4096, 32, 1, 256, 16384, 32128), tied=True)
-    fewer = on_slice(one_head, slice_, {"context": 16, "tensor": 1}, context=128 * 1024, **INT8)
+    fewer = step(one_head, slice_, {"context": 16, "tensor": 1}, context=128 * 1024, **INT8)
     free = slice_.memory - INVENTED.parameters
     assert one.largest_batch() == int(free / (262144 * 128 * 1024))
     assert fewer.largest_batch() == approx(8 * free / (262144 * 128 * 1024), rel=0.05)
@@ -160,17 +160,15 @@ def test_7_2_the_largest_batch_on_16_v5e() -> None:
 
 def test_8_a_step_in_int8_on_8_and_16_chips() -> None:
     options = {"batch": 32, "context": 8192, **INT8}
-    steps = [
-        on_slice("llama-3-70b", net.topology("v5e", n), {"tensor": n}, **options) for n in (8, 16)
-    ]
-    total = steps[0].memory * 8
+    steps = [step("llama-3-70b", net.topology("v5e", n), {"tensor": n}, **options) for n in (8, 16)]
+    total = steps[0].memory.total * 8
     assert total == approx(112e9, rel=0.03)
     assert steps[0].bound == approx(17e-3, rel=0.02)
     # splitting heads 16 ways keeps each of 8 key heads twice: no half, unless positions are split
-    assert steps[1].cache_copies == 2
+    assert steps[1].setting.cache_copies == 2
     place = net.topology("v5e", 16)
     for mesh in ({"context": 2, "tensor": 8}, {"batch": 2, "tensor": 8}, None):
-        split = on_slice("llama-3-70b", place, mesh, **options)
+        split = step("llama-3-70b", place, mesh, **options)
         assert split.bound == approx(8.5e-3, rel=0.03)
 
 
@@ -186,7 +184,7 @@ def test_8_the_smallest_slice_by_type(dtype: str, chips: int, caches: int) -> No
     def fitting(n: int) -> Any:
         one = {"weights": dtype, "vocabulary": dtype, "cache": dtype}
         mesh = {"context": max(1, n // 8), "tensor": min(n, 8)}
-        return on_slice("llama-3-70b", net.topology("v5e", n), mesh, context=8192, **one)
+        return step("llama-3-70b", net.topology("v5e", n), mesh, context=8192, **one)
 
     smallest = next(n for n in (2, 4, 8, 16, 32) if fitting(n).largest_batch() > 1)
     assert smallest == chips

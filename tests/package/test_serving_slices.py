@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from itertools import product
 from typing import Any
 
 import pytest
@@ -11,24 +13,24 @@ from hypothesis import strategies as st
 import roofline_helpers as rh
 from roofline_helpers import models
 from roofline_helpers import network as net
-from roofline_helpers.serving import SliceStep, frontier, layouts, on_slice, speculative, step
+from roofline_helpers.serving import ROLES, ServingStep, frontier, speculative, step
 
 LLAMA = models.model("llama-3-70b")
 INT8 = {"weights": "int8", "vocabulary": "int8", "cache": "int8"}
 
 
-def llama(mesh: Any = None, chip: str = "v6e", shape: Any = "2x4", **options: Any) -> SliceStep:
+def llama(mesh: Any = None, chip: str = "v6e", shape: Any = "2x4", **options: Any) -> ServingStep:
     place = net.topology(chip, shape, ceilings=options.pop("ceilings", "published"))
-    return on_slice("llama-3-70b", place, mesh, **options)
+    return step("llama-3-70b", place, mesh, **options)
 
 
 def test_one_chip_agrees_with_the_step_of_kernels() -> None:
     for batch, context in ((1, 100), (64, 2048), (8, 30_000)):
         whole = step("llama-3-8b", "h100", batch=batch, context=context, fusion="epilogue")
-        one = on_slice("llama-3-8b", net.topology("h100", 1), batch=batch, context=context)
+        one = step("llama-3-8b", net.topology("h100", 1), batch=batch, context=context)
         assert one.comms == 0
-        assert one.weight_bytes == pytest.approx(whole.memory.weights, rel=1e-4)  # norms
-        assert one.cache_bytes == whole.memory.cache
+        assert one.memory.weights == pytest.approx(whole.memory.weights, rel=1e-4)  # norms
+        assert one.memory.cache == whole.memory.cache
         # norms, residuals, activations and the floor of small kernels are left out here
         assert one.seconds == pytest.approx(whole.seconds, rel=0.08)
         assert one.seconds < whole.seconds
@@ -36,24 +38,24 @@ def test_one_chip_agrees_with_the_step_of_kernels() -> None:
 
 def test_shares_of_a_device_by_hand() -> None:
     one = llama({"context": 2, "tensor": 4}, batch=32, context=4096)
-    assert one.weight_bytes == pytest.approx(2 * LLAMA.parameters / 8, rel=1e-4)
-    assert one.cache_bytes == 32 * 4096 * 327680 / 8
-    assert one.cache_copies == 1
+    assert one.memory.weights == pytest.approx(2 * LLAMA.parameters / 8, rel=1e-4)
+    assert one.memory.cache == 32 * 4096 * 327680 / 8
+    assert one.setting.cache_copies == 1
     copied = llama({"tensor": 16}, shape="4x4", batch=32, context=4096)
-    assert copied.cache_copies == 2  # 16 devices, 8 key heads
-    assert copied.cache_bytes == one.cache_bytes
+    assert copied.setting.cache_copies == 2  # 16 devices, 8 key heads
+    assert copied.memory.cache == one.memory.cache
     for role in ("batch", "context"):
         half = llama({role: 2, "tensor": 8}, shape="4x4", batch=32, context=4096)
-        assert half.cache_bytes == one.cache_bytes / 2
-        assert half.weight_bytes == copied.weight_bytes
-        attention = [part for part in half.parts if part.name == "attention"]
+        assert half.memory.cache == one.memory.cache / 2
+        assert half.memory.weights == copied.memory.weights
+        attention = [each.work for each in half.kernels if each.name == "attention"]
         assert attention[0].flops == 2 * 32 * LLAMA.score_width * 80 * 4096 / 16
     alone = llama({"batch": 2, "tensor": 8}, shape="4x4", batch=1, context=4096)
-    assert alone.cache_bytes == 4096 * 327680 / 8  # a sequence isn't split by "batch"
+    assert alone.memory.cache == 4096 * 327680 / 8  # a sequence isn't split by "batch"
     replicas = llama({"data": 2, "tensor": 4}, batch=32, context=4096)
-    assert replicas.weight_bytes == pytest.approx(2 * LLAMA.parameters / 4, rel=1e-4)
-    assert replicas.cache_bytes == one.cache_bytes
-    by_name = {part.name: part for part in one.parts}
+    assert replicas.memory.weights == pytest.approx(2 * LLAMA.parameters / 4, rel=1e-4)
+    assert replicas.memory.cache == one.memory.cache
+    by_name = {each.name: each.work for each in one.kernels}
     assert by_name["feed-forward"].flops == 2 * 32 * 80 * LLAMA.dense_parameters / 8
     assert by_name["attention"].flops == 2 * 32 * LLAMA.score_width * 80 * 4096 / 8
 
@@ -75,7 +77,7 @@ def test_exchanges_by_hand() -> None:
     assert turned[1] * turned[2].nbytes == 80 * 64 * (64 + 8 + 8 + 64) * 128 * 2 / 4
     prompt = llama({"context": 2, "tensor": 4}, phase="prefill", context=1000).exchanges[1]
     assert (prompt[2].kind, prompt[2].nbytes) == ("all-to-all", 1000 * 2 * 1024 * 2 / 4)
-    mixture = on_slice("mixtral-8x7b", net.topology("v6e", "2x4"), {"expert": 8}, batch=64)
+    mixture = step("mixtral-8x7b", net.topology("v6e", "2x4"), {"expert": 8}, batch=64)
     [(name, count, moved)] = mixture.exchanges
     assert (count, moved.kind, moved.nbytes) == (64, "all-to-all", 8 * 2 * 4096 * 2 * 8)
     assert "experts" in name
@@ -90,16 +92,16 @@ def test_the_fastest_layout_that_fits_is_found(phase: str) -> None:
         ("mixtral-8x7b", 64, 1500),
     ):
         options = {"phase": phase, "batch": batch, "context": context}
-        found = layouts(model, place, **options)
-        meshes = [{role: one.size(role) for role in one.mesh} for one in found]
-        assert {"tensor": 16} in meshes
-        assert {"data": 16} in meshes
-        best = on_slice(model, place, **options)
+        best = step(model, place, **options)
+        tried = []
+        for sizes in product((1, 2, 4, 8, 16), repeat=len(ROLES)):
+            mesh = dict(zip(ROLES, sizes, strict=True))
+            with suppress(rh.BadValue):
+                tried.append(step(model, place, mesh, **options))
         assert best.fits
-        assert best.mesh == found[0].mesh
-        assert best.seconds == min(one.seconds for one in found if one.fits)
-        for mesh, one in zip(meshes, found, strict=True):
-            assert on_slice(model, place, mesh, **options) == one
+        assert best.seconds == min(one.seconds for one in tried if one.fits)
+        assert step(model, place, best.setting.mesh, **options).seconds == best.seconds
+        assert best.but(batch=1).setting.axes == best.setting.axes
 
 
 def test_a_mixture_reads_the_experts_that_its_tokens_choose() -> None:
@@ -107,12 +109,12 @@ def test_a_mixture_reads_the_experts_that_its_tokens_choose() -> None:
     whole = mixture.expert_parameters() * 32 * 2
     read = {}
     for batch in (1, 4, 64):
-        one = on_slice(mixture, net.topology("v6e", "1x1"), batch=batch)
-        read[batch] = next(p.weights for p in one.parts if p.name == "experts") / whole
+        one = step(mixture, net.topology("v6e", "1x1"), batch=batch)
+        read[batch] = next(k.work.bytes for k in one.kernels if k.name == "experts") / whole
     assert read == pytest.approx({1: 1 / 4, 4: 1 - 0.75**4, 64: 1 - 0.75**64}, rel=1e-3)
-    shared = on_slice("deepseek-v3", net.topology("h200", 8), {"expert": 8}, batch=8, **INT8)
-    used = next(p for p in shared.parts if p.name == "experts")
-    assert 0 < used.weights < shared.weight_bytes
+    shared = step("deepseek-v3", net.topology("h200", 8), {"expert": 8}, batch=8, **INT8)
+    used = next(k.work.bytes for k in shared.kernels if k.name == "experts")
+    assert 0 < used < shared.memory.weights
 
 
 def test_models_of_every_kind_can_be_served() -> None:
@@ -120,11 +122,11 @@ def test_models_of_every_kind_can_be_served() -> None:
         place = net.topology("h200", 8)
         mesh = {"expert": 8} if model.experts and model.experts.count % 8 == 0 else {"tensor": 8}
         for phase in ("decode", "prefill"):
-            one = on_slice(model, place, mesh, phase=phase, batch=8, context=1024, **INT8)
+            one = step(model, place, mesh, phase=phase, batch=8, context=1024, **INT8)
             assert 0 < one.bound <= one.seconds
-    gemma = on_slice("gemma-3-12b", net.topology("v6e", 1), batch=4, context=32768)
+    gemma = step("gemma-3-12b", net.topology("v6e", 1), batch=4, context=32768)
     whole = 4 * 32768 * models.model("gemma-3-12b").cache_per_token()
-    assert gemma.cache_bytes < whole / 4  # local layers keep 1024
+    assert gemma.memory.cache < whole / 4  # local layers keep 1024
 
 
 @settings(max_examples=40, deadline=None)
@@ -142,7 +144,7 @@ def test_more_sequences_take_longer_and_no_step_beats_its_bound(
     one = llama(mesh, batch=batch, context=context, ceilings=ceilings)
     more = one.but(batch=2 * batch)
     assert one.bound <= one.seconds <= more.seconds
-    assert one.memory < more.memory or batch < one.size("data", "batch")
+    assert one.memory.total < more.memory.total or batch < one.setting.size("data", "batch")
     assert more.tokens_per_second >= one.tokens_per_second * (1 - 1e-9)
     reached = llama(mesh, batch=batch, context=context, ceilings="reached")
     assert one.seconds <= reached.seconds * (1 + 1e-9)
@@ -151,8 +153,8 @@ def test_more_sequences_take_longer_and_no_step_beats_its_bound(
 def test_frontier_and_a_service_s_target() -> None:
     one = llama(context=2048)
     steps = frontier(one)
-    assert steps[0].batch == 1
-    assert steps[-1].batch == one.largest_batch()
+    assert steps[0].setting.batch == 1
+    assert steps[-1].setting.batch == one.largest_batch()
     assert not one.but(batch=one.largest_batch() + 1).fits
     rates = [each.tokens_per_second for each in steps]
     assert rates == sorted(rates)
@@ -160,13 +162,13 @@ def test_frontier_and_a_service_s_target() -> None:
     assert target
     assert all(each.time_per_token <= 18e-3 for each in target)
     assert frontier(one, latency=1e-6) == []
-    assert [each.batch for each in frontier(one, [4, 2])] == [2, 4]
+    assert [each.setting.batch for each in frontier(one, [4, 2])] == [2, 4]
 
 
 def test_speculation_by_the_paper_s_formula() -> None:
     place = net.topology("v6e", "2x4")
     target, draft = (
-        on_slice(name, place, batch=4, context=2048) for name in ("llama-3-70b", "llama-3-8b")
+        step(name, place, batch=4, context=2048) for name in ("llama-3-70b", "llama-3-8b")
     )
     round_ = speculative(target, draft, draft_tokens=4, acceptance=0.8)
     assert round_.tokens == pytest.approx(1 + 0.8 + 0.8**2 + 0.8**3 + 0.8**4)
@@ -183,8 +185,10 @@ def test_speculation_by_the_paper_s_formula() -> None:
     [
         (lambda: llama({"tensor": 4}), rh.BadValue, "4 members"),
         (lambda: llama({"fsdp": 8}), rh.UnknownName, "data, expert, batch, context, tensor"),
-        (lambda: step("deepseek-v3", "h100"), rh.BadValue, "has shared experts.*on_slice"),
-        (lambda: on_slice("llama-3-70b", "v6e"), rh.BadType, "topology"),
+        (lambda: step("deepseek-v3", "h100"), rh.BadValue, "has shared experts.*topology"),
+        (lambda: step("llama-3-70b", "v6e", {"tensor": 8}), rh.BadType, "topology"),
+        (lambda: llama(law=True, chips=2), rh.BadValue, "groups, without law, chips"),
+        (lambda: llama(reached=True), rh.BadValue, "ceilings='reached'"),
         (
             lambda: speculative(llama(), llama(), draft_tokens=2, acceptance=1.5),
             rh.BadValue,

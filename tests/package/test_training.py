@@ -271,7 +271,7 @@ def test_fewer_links_or_a_slower_chip_make_no_step_faster(
     for name in ("seconds", "bound", "serial"):
         assert getattr(less, name) >= getattr(one, name) * (1 - 1e-9)
     served = [
-        serving.on_slice(LLAMA, at, {"data": 8, "tensor": 8}, batch=64, context=8192)
+        serving.step(LLAMA, at, {"data": 8, "tensor": 8}, batch=64, context=8192)
         for at in (place, slower(place, what, by))
     ]
     for name in ("seconds", "bound"):

@@ -1,0 +1,130 @@
+"""A step on a mesh: groups of kernels of one device, its weights, and what devices exchange.
+
+A coarser count than that of single kernels: whole groups of matmuls, with norms and residuals left
+out, for decoders of every kind of `models` and for meshes. The axes "tensor", "context" and "batch"
+together split every matrix. They differ in what each splits of the cache: "tensor" its key heads,
+"context" its positions (context parallelism), and "batch" its sequences. Experts are split over
+"expert", which splits the sequences of everything else, and "data" are whole replicas.
+
+Sources: R. Pope et al., "Efficiently Scaling Transformer Inference", arXiv:2211.05102, section 3.3
+(the cache split by sequences); N. Bhatia et al., "Helix Parallelism", arXiv:2507.07120 (by
+positions); jax-ml/scaling-book, "All about Transformer inference"; DeepSeek-AI, arXiv:2412.19437,
+section 3.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from roofline_helpers import network
+from roofline_helpers.common.dtypes import width
+from roofline_helpers.network import Collective
+from roofline_helpers.serving.operations import Job
+from roofline_helpers.serving.setting import ROLES, ServingSetting
+from roofline_helpers.work import Work
+
+ROUTED = "tokens to experts and back"
+
+# --- kernels --------------------------------------------------------------------------------------
+
+
+def groups(s: ServingSetting) -> list[Job]:
+    """Return the kernels of one device by kind, all layers together."""
+    model, tokens = s.model, s.group_tokens
+    attention = model.layers * model.attention_parameters / s.widths
+    found = [_matmuls(s, "attention's projections", attention, tokens), _attention(s)]
+    dense = (model.layers - model.expert_layers) * model.dense_parameters / s.widths
+    if dense:
+        found.append(_matmuls(s, "feed-forward", dense, tokens))
+    if model.experts:
+        used = model.expert_layers * model.expert_parameters(active=True) / s.widths
+        chosen = s.tokens / s.size("data", "expert")
+        found.append(_matmuls(s, "experts", used, chosen, _experts_read(s)))
+    ends = tokens if s.phase == "decode" else s.sequences("data", "expert")
+    flops = 2 * model.vocabulary * model.d_model / s.widths * ends
+    read = model.vocabulary * model.d_model / s.widths * width(s.vocabulary)
+    found.append(_group("vocabulary", "W", read, flops, s.half))
+    return found
+
+
+def _matmuls(
+    s: ServingSetting, name: str, used: float, tokens: float, read: float | None = None
+) -> Job:
+    """Return the products of tokens with elements of the layers' weights, all of which are read."""
+    nbytes = (used if read is None else read) * width(s.weights)
+    return _group(name, "W", nbytes, 2 * used * tokens, s.activations)
+
+
+def _attention(s: ServingSetting) -> Job:
+    model = s.model
+    if s.phase == "prefill":  # each device has heads of its own, all positions of them
+        flops = s.sequences("data", "expert") * model.attention_flops(s.context) / s.widths
+    else:
+        tokens = s.sequences("data", "expert", "batch") * s.new
+        keys = model.cache_bytes(s.context, "int8") / model.cache_width
+        flops = 2 * tokens * s.attended * keys / s.size("tensor", "context")
+    return _group("attention", "KV cache", s.cache_bytes, flops, s.half)
+
+
+def _group(name: str, tensor: str, nbytes: float, flops: float, dtype: str) -> Job:
+    return Job((name,), 1, Work(name, {tensor: nbytes}, {}, matrix_flops=flops, dtype=dtype))
+
+
+def _experts_read(s: ServingSetting) -> float:
+    """Return the elements of experts that a step reads on one device, those that any token uses."""
+    experts = s.model.experts
+    assert experts
+    hit = experts.chosen_by(s.sequences("data") * s.new_tokens)
+    always = experts.shared / (experts.shared + experts.count)
+    share = hit * (1 - always) + always
+    kept = s.model.expert_parameters() * share / s.widths / s.size("expert")
+    return s.model.expert_layers * kept
+
+
+def weight_bytes(s: ServingSetting) -> float:
+    """Return the bytes of weights that one device keeps, without the norms'."""
+    model = s.model
+    dense = (model.layers - model.expert_layers) * model.dense_parameters
+    others = (model.layers * model.attention_parameters + dense) / s.widths
+    experts = model.expert_layers * model.expert_parameters() / (s.widths * s.size("expert"))
+    vocabulary = model.vocabulary_parameters / s.widths
+    return (others + experts) * width(s.weights) + vocabulary * width(s.vocabulary)
+
+
+# --- exchanges ------------------------------------------------------------------------------------
+
+
+def exchanges(s: ServingSetting) -> Iterator[tuple[str, float, Collective]]:
+    """Yield what devices exchange: name, how often, and the collective."""
+    model = s.model
+    if s.widths > 1:
+        split = [axis for role in reversed(ROLES[2:]) for axis in s.axes.get(role, ())]
+        summed = network.all_reduce(s.group_tokens * model.d_model * 2, split)
+        yield "sums of attention and feed-forward", 2.0 * model.layers, summed
+    yield from _of_caches(s)
+    if s.size("expert") > 1 and model.experts:
+        sent = 2 * s.routed * model.experts.active * s.size("expert")
+        moved = network.all_to_all(sent, s.axes["expert"])
+        yield ROUTED, 2.0 * model.expert_layers, moved
+
+
+def _of_caches(s: ServingSetting) -> Iterator[tuple[str, float, Collective]]:
+    """Yield what devices exchange because the cache isn't split as the matrices are."""
+    layers, left = float(s.model.layers), s.group_tokens / s.size("tensor")
+    by_batch, by_position = (s.axes.get(role, ()) for role in ("batch", "context"))
+    if s.phase == "prefill":
+        if s.size("batch", "context") > 1:
+            moved = left * s.model.cache_width * width(s.cache)
+            found = network.all_to_all(moved, (*by_position, *by_batch))
+            yield "new keys and values to their place", layers, found
+        return
+    if s.size("batch") > 1:
+        both = (s.attended + s.model.cache_width) * 2  # bytes, there and back
+        moved = left * both / s.size("context") / 2
+        found = network.all_to_all(moved, by_batch)
+        yield "queries to their sequence's cache and back", 2 * layers, found
+    if s.size("context") > 1:
+        # queries are gathered, what comes of them is scattered, with its maximum and its sum
+        one_way = s.attended / 2 + 2 * s.model.heads
+        found = network.all_reduce(left / s.size("batch") * one_way * 2, by_position)
+        yield "parts of attention", layers, found
