@@ -13,7 +13,7 @@ from roofline_helpers.common.show import si, significant
 from roofline_helpers.evidence import files
 from roofline_helpers.evidence.tables import group
 from roofline_helpers.models import LLAMA_3_8B
-from roofline_helpers.pages.briefs import BRIEFS, COUNTED, DAYS, RENT, SHARING, judge
+from roofline_helpers.pages.briefs import BRIEFS, COUNTED, DAYS, MARGIN, RENT, SHARING, judge
 from roofline_helpers.pages.element import Element
 from roofline_helpers.pages.instruments import lab, percent, rate
 from roofline_helpers.pages.questions import question
@@ -296,7 +296,7 @@ def _priced() -> dict[str, Any]:
         f"4-bit weights, {DAYS['activations']['fp8']} more for 8-bit activations, "
         f"{DAYS['cache']['fp8']} for an 8-bit cache, {SHARING} to share a model among chips"
     )
-    prices = {"rent": RENT, "days": DAYS, "sharing": SHARING, "priced": words}
+    prices = {"rent": RENT, "days": DAYS, "sharing": SHARING, "priced": words, "margin": MARGIN}
     return {"briefs": every, "counted": COUNTED, **prices}
 
 

@@ -10,7 +10,8 @@ import pytest
 import roofline_helpers as rh
 from roofline_helpers import models, pages, serving
 from roofline_helpers.common.show import significant
-from roofline_helpers.pages.briefs import BRIEFS, COUNTED, judge, search
+from roofline_helpers.evidence import files
+from roofline_helpers.pages.briefs import BRIEFS, COUNTED, MARGIN, judge, search
 from roofline_helpers.pages.labs import SLOW, TODAY, TUNABLE, groups_of
 
 INSTRUMENTS = {
@@ -111,6 +112,26 @@ def test_no_design_beats_the_best_known_one(key: str) -> None:
     brief = BRIEFS[key]
     assert search(brief) == brief.best
     assert judge(brief, brief.best).met
+
+
+def test_every_measured_decode_step_is_within_the_margin() -> None:
+    record = files.decode()
+    took: list[tuple[str, str, dict[str, int], float]] = []
+    for row in record["steps"]:
+        way = {"batch": row["batch"], "context": record["context"]}
+        times = [seconds for name, seconds in row.items() if name != "batch"]
+        took += [("llama-3-8b", record["device"]["chip"], way, seconds) for seconds in times]
+    for batch in (64, 128):
+        way = {"batch": batch, "context": 1500, "chips": 8}
+        real = rh.published.published_step(f"v6e-8-llama-3.3-70b-decode-{batch}")
+        took.append(("llama-3-70b", "v6e", way, real.seconds))
+    for name, counted in COUNTED.items():
+        ratios = [
+            seconds / serving.step(model, chip, **way, **counted).seconds
+            for model, chip, way, seconds in took
+        ]
+        assert min(ratios) > 1
+        assert MARGIN[name] - 0.1 < max(ratios) < MARGIN[name]
 
 
 @pytest.mark.parametrize("key", BRIEFS)

@@ -554,17 +554,17 @@
       phone.textContent = `${result}${network}`;
       const within = (name, value, limit, text, what) => [name, text(value), `${what} ${text(limit)}: ${value <= limit ? "met" : "missed"}`, value <= limit ? "" : "bad"];
       const time = (v) => si(v, "s");
-      told.replaceChildren(...(brief ? [el("p", {}, brief.story, ` Each token may take ${time(brief.per_token)}, the first one ${time(brief.first_token)}. You may spend ${money(brief.dollars)} an hour on chips and ${brief.days} days of work. The score compares your dollars per million tokens with the best known design.`),
+      told.replaceChildren(...(brief ? [el("p", {}, brief.story, ` Each token may take ${time(brief.per_token)}, the first one ${time(brief.first_token)}. A real server is slower than a count, so the page judges ${number(data.margin[brief.counted])} times the counted times; no fused decode step in this book took longer. You may spend ${money(brief.dollars)} an hour on chips and ${brief.days} days of work. The score compares your dollars per million tokens with the best known design.`),
         el("p", { class: "muted" }, `Illustrative prices, not offers. Chips, per hour: ${brief.chips.map((c) => `${model.chip(c).name.replace("NVIDIA ", "")} ${money(data.rent[c])}`).join(", ")}. Days of work: ${data.priced}. Accuracy isn't scored: narrow types have to be tested on the task.`)] : []));
       result = scored || result;
       below.replaceChildren(
         facts([verdict && ["score", verdict.met ? `${number(100 * brief.best_cost / verdict.cost)} of 100` : "0 of 100", verdict.met ? `best known: ${money(brief.best_cost)} per million tokens` : `missed: ${briefs.missed(verdict, brief).join(", ")}`, verdict.met ? "" : "bad"],
-          verdict && ["per million tokens", money(verdict.cost), "output tokens, every sequence busy"],
+          verdict && ["per million tokens", money(verdict.cost), "output tokens, every sequence busy, with the margin"],
           verdict && within("chips, per hour", verdict.dollars, brief.dollars, money, "budget"),
           verdict && within("work", verdict.days, brief.days, (v) => `${number(v)} days`, "budget"),
           ["tokens per second", one.fits ? number(one.tokensPerSecond) : "–", one.fits ? `${number(one.tokens, 7)} tokens a step${n > 1 ? `; ${number(one.tokensPerSecond / n)} tokens/s per chip` : ""}` : "does not fit"],
-          verdict ? within("time per token", verdict.per_token, brief.per_token, time, "target") : decode && ["time per token", one.fits ? time(one.seconds) : "–", `batch ${number(batch, 7)}`],
-          verdict ? within("time to the first token", verdict.first_token, brief.first_token, time, "target") : ["time to the first token", time(decode ? first : one.seconds), decode ? `one prompt of ${number(context, 7)} tokens` : `batch ${number(batch, 7)}`],
+          verdict ? within("time per token, with the margin", verdict.per_token, brief.per_token, time, "target") : decode && ["time per token", one.fits ? time(one.seconds) : "–", `batch ${number(batch, 7)}`],
+          verdict ? within("time to the first token, with the margin", verdict.first_token, brief.first_token, time, "target") : ["time to the first token", time(decode ? first : one.seconds), decode ? `one prompt of ${number(context, 7)} tokens` : `batch ${number(batch, 7)}`],
           sums && ["all-reduces", `${si(sums.total, "s")}, ${percent(sums.total / one.seconds)}`, `of the step: ${number(sums.count)} of ${gb(sums.bytes)}, ${si(sums.seconds, "s")} each`, "memory"],
           lacks && ["ceilings and floor", missing.length > 1 ? "published" : missing.length ? "partly reached" : setting.reached ? "reached" : "published", lacks],
           ["memory-bound share of the time", percent(waiting), `${gb(one.bytes)} moved per step${n > 1 ? " by each chip" : ""}`, waiting > 0.5 ? "memory" : part("compute") > 0.5 ? "compute" : ""],
