@@ -265,7 +265,8 @@ def _cells(kernel: CompiledKernel) -> dict[str, Any]:
     unknown = "unknown" if kernel.flops is None else None
     inside = ", ".join(f"{n} {op}" if n > 1 else op for op, n in row.operations.items())
     return {
-        "kernel": kernel.name,
+        "role": row.role,
+        "inside": inside if row.opcode == "fusion" else row.opcode,
         "launches": kernel.launches,
         "limit": "unknown" if unknown else kernel.limits,
         "roof µs": micro(kernel.roof_seconds),
@@ -276,8 +277,7 @@ def _cells(kernel: CompiledKernel) -> dict[str, Any]:
         "vector MFLOP": unknown or kernel.vector_flops / 1e6,
         "cycles µs": micro(kernel.cycle_seconds),
         "line": str(row.source or ""),
-        "role": row.role,
-        "inside": inside if row.opcode == "fusion" else row.opcode,
+        "kernel": kernel.name,
     }
 
 

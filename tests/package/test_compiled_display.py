@@ -14,6 +14,7 @@ def test_text_and_table() -> None:
     )
     for part in ("HBM", "bound by memory", "compiler's cycles", "clock", "cost_analysis"):
         assert part in text
+    assert "\n  role " in text  # XLA's "fusion.33" tells a reader nothing
     frame = report.table()
     assert len(frame) == len(report.kernels)
     assert frame["read MB"].sum() == pytest.approx(report.read_bytes / 1e6)
