@@ -122,18 +122,18 @@ class Ceilings:
         assumed = self.vector if reached else None
         return replace(roof, floor=None, vector=roof.vector or assumed)
 
-    def least(self, row: xla.Row, launches: float) -> float | None:
-        """Return the least seconds of a kernel's launches by published ceilings."""
-        return _seconds(row, self.roof(row, False), launches)
+    def seconds(self, row: xla.Row, launches: float, *, reached: bool = True) -> float | None:
+        """Return the least seconds of a kernel's launches by reached, or published, ceilings."""
+        once = Kernel(row, self.roof(row, reached)).roof_seconds
+        return None if once is None else once * launches
 
-    def reachable(self, row: xla.Row, launches: float) -> float | None:
-        """Return the least seconds by what the device was seen to reach."""
-        return _seconds(row, self.roof(row, True), launches)
-
-    def limit(self, row: xla.Row) -> str:
-        """Return the ceiling that a kernel meets first; empty without ceilings."""
-        roof = self.roof(row, True)
-        return Kernel(row, roof).limit or "" if roof is not None else ""
+    def roofs(self, row: xla.Row, launches: float) -> dict[str, Any]:
+        """Return what a timed row says of its roofs: two times, and the ceiling met first."""
+        return {
+            "least": self.seconds(row, launches, reached=False),
+            "reachable": self.seconds(row, launches),
+            "limit": Kernel(row, self.roof(row, True)).limit or "",
+        }
 
     @property
     def bandwidth(self) -> float | None:
@@ -178,12 +178,6 @@ def _figures(chip: chips.Chip) -> dict[str, float]:
 def _units(matrix: Mapping[str, Any], vector: Mapping[str, Any]) -> dict[str, float]:
     figures = {dtype: figure.value for dtype, figure in matrix.items()}
     return figures | ({"vector": vector["fp32"].value} if "fp32" in vector else {})
-
-
-def _seconds(row: xla.Row, roof: Roofline | None, launches: float) -> float | None:
-    if roof is None:
-        return None
-    return max(Kernel(row, roof).times.values(), default=0.0) * launches
 
 
 def ceilings_of(device: Any, dtypes: Sequence[str], given: Any = None) -> Ceilings:

@@ -77,10 +77,11 @@ def facts(why: Explanation) -> list[tuple[str, str]]:
         lines.append(("with CUDA graphs", f"{si(middle, 's')} a call, as JAX runs it by default"))
     if why.compiling > 1e-3:  # an executable was compiled before
         lines.append(("compiled in", si(why.compiling, "s")))
-    longest = next((row for row in why.kernels if row.matmul and row.launches), None)
+    longest = next((row for row in why.kernels if row.kernel.matmul and row.launches), None)
     if longest is not None and why.origin != "modelled":
         each = longest.busy / longest.launches
-        like = beside(longest.matmul, main_dtype(longest.matrix_types), why.device, each)
+        product = longest.kernel
+        like = beside(product.matmul, main_dtype(product.matrix_types), why.device, each)
         lines += [("kernels like it", like)] if like else []
     if why.energy is not None:
         text = f"{si(why.energy.joules, 'J')} a call at {why.energy.watts:.0f} W"

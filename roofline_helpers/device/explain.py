@@ -19,7 +19,7 @@ from roofline_helpers.device.explanation import Explanation
 from roofline_helpers.device.findings import Case, findings
 from roofline_helpers.device.machine import device_facts, now, software_versions
 from roofline_helpers.device.program import Program
-from roofline_helpers.device.rows import KERNEL, LOOP, TimedRow, join, short, with_program
+from roofline_helpers.device.rows import KERNEL, LOOP, TimedRow, join, with_program
 from roofline_helpers.device.runner import (
     APART,
     UNGRAPHED,
@@ -83,41 +83,18 @@ def doubt_ceilings(rows: Sequence[TimedRow]) -> tuple[str, ...]:
     )
 
 
-# --- What a trace and its programs say: kernels joined with the program, roofs and causes ---------
+# --- What rows and their programs say: causes, roofs ---------------------------------------------
 
 
-def _read(
-    told: Explanation,
-    joined: tuple[Sequence[TimedRow], Sequence[str]],
-    programs: Mapping[str, Program],
-    ceilings: Ceilings,
-    trace: Trace,
-    work: Sequence[Work],
-) -> Explanation:
-    """Return an explanation with what its trace and its programs say."""
-    rows, notes = joined
-    case = Case(
-        rows=tuple(rows),
-        programs=programs,
-        ceilings=ceilings,
-        platform=trace.platform,
-        wall=told.wall,
-        compiling=_compiling(trace, told.queue),
-        processors=int(trace.facts.get("core_count", 0)),
-        unsteady=told.wall - min(told.runs),
-    )
-    told = replace(told, notes=(*told.notes, *notes, *ledger_notes(programs, rows)))
-    return _with_causes(told, case, work)
-
-
-def _with_causes(told: Explanation, case: Case, work: Sequence[Work]) -> Explanation:
-    """Return an explanation with the rows of a case, its causes and its ceilings."""
-    return replace(
-        told,
+def explained(case: Case, work: Sequence[Work], **run: Any) -> Explanation:
+    """Return a case as an explanation; `run` is what else is known of how it ran."""
+    return Explanation(
+        platform=case.platform,
         rows=case.rows,
         findings=findings(case),
         hand=case.ceilings.hand(work),
         roofs=case.ceilings.figures(),
+        **run,
     )
 
 
@@ -189,10 +166,11 @@ def explain_ahead(
         vector, how = assumed
         notes.append(f"vector work at {si(vector, 'FLOP/s')}, which nobody publishes: {how}")
     case = case_ahead(program, Ceilings(known.per_device(), None, vector), floor, report)
-    told = Explanation(
+    return explained(
+        case,
+        work,
         name=report.name,
         arguments=report.arguments,
-        platform=report.platform,
         device=known.name,
         origin="modelled",
         runs=(case.wall,),
@@ -200,7 +178,6 @@ def explain_ahead(
         notes=(*notes, *report.notes),
         software={"jax": report.jax_version, "compiler": report.compiler},
     )
-    return _with_causes(told, case, work)
 
 
 def case_ahead(
@@ -231,7 +208,7 @@ def _row(name: str, program: Program, ceilings: Ceilings, floor: float) -> Timed
     bare = TimedRow(name, launches=float(there.launches), program=program.module.name)
     row = with_program(bare, program, ceilings)
     if there.overlaps:
-        return replace(row, least=0.0, tiled=0.0, reachable=0.0)
+        return replace(row, least=0.0, reachable=0.0)
     seconds = max(row.reachable or 0.0, floor * there.launches)
     return replace(row, seconds=seconds, busy=seconds, low=seconds, high=seconds)
 
@@ -250,10 +227,9 @@ def _as_analyzed(rows: Sequence[TimedRow], report: Report) -> list[TimedRow]:
             beside.add(row.name)
             row = _lasting(row, sum(exposed for _, exposed in by_name[row.name]))
         else:
-            reachable = short(max(row.reachable or 0.0, least))
-            tiled = max(row.tiled or 0.0, least)
+            reachable = max(row.reachable or 0.0, least)
             seconds = max(row.seconds, least)
-            row = replace(row, seconds=seconds, least=least, tiled=tiled, reachable=reachable)
+            row = replace(row, seconds=seconds, least=least, reachable=reachable)
         busy = max(row.seconds, least)
         listed.append(replace(row, busy=busy, low=busy, high=max(busy, most), limit=limit))
     # The memory is one: a program takes at least the time of all its bytes, and what copies beside
@@ -269,7 +245,7 @@ def _as_analyzed(rows: Sequence[TimedRow], report: Report) -> list[TimedRow]:
 
 def _lasting(row: TimedRow, seconds: float) -> TimedRow:
     """Return a row of what runs beside kernels, and shows for so many seconds."""
-    return replace(row, seconds=seconds, least=seconds, tiled=seconds, reachable=seconds)
+    return replace(row, seconds=seconds, least=seconds, reachable=seconds)
 
 
 # --- Explain a function: compile once, time it, trace it, join, and name what costs --------------
@@ -451,12 +427,13 @@ class Task:
         if runner.compiled is not None:
             program = program_of(runner.compiled, trace.platform, runner.calls, self.turns)
             programs = {program.module.name: program}
-        ceilings = ceilings_of(device, dtypes(programs, trace), self.ceilings)
-        joined = join(trace, programs, ceilings, queue, turns.goal)
-        told = Explanation(
+        why = self._traced(
+            trace,
+            programs,
+            device,
+            turns.goal,
             name=self.name or runner.name,
             arguments=self.arguments.described(),
-            platform=trace.platform,
             device=str(device.device_kind) if gpu else device_facts()["name"],
             origin="measured",
             runs=turns.plain,
@@ -464,12 +441,37 @@ class Task:
             graphs=graphs,
             queue=queue,
             compiling=runner.seconds,
-            notes=(*runner.notes, *doubt_clocks(turns), *doubt_ceilings(joined[0])),
+            notes=(*runner.notes, *doubt_clocks(turns)),
             software=software_versions(),
-            date=now(),
         )
-        why = _read(told, joined, programs, ceilings, trace, self.work)
         return replace(why, seconds=perf_counter() - begun)
+
+    def _traced(
+        self,
+        trace: Trace,
+        programs: Mapping[str, Program],
+        chip: Any,
+        goal: float | None = None,
+        **run: Any,
+    ) -> Explanation:
+        """Return what a trace says, joined with its programs, its device's roofs and causes."""
+        runs, queue = run["runs"], run["queue"]
+        ceilings = ceilings_of(chip, dtypes(programs, trace), self.ceilings)
+        rows, notes = join(trace, programs, ceilings, queue, goal)
+        wall = statistics.median(runs)
+        case = Case(
+            rows=rows,
+            programs=programs,
+            ceilings=ceilings,
+            platform=trace.platform,
+            wall=wall,
+            compiling=_compiling(trace, queue),
+            processors=int(trace.facts.get("core_count", 0)),
+            unsteady=wall - min(runs),
+        )
+        notes = (*doubt_ceilings(rows), *notes, *ledger_notes(programs, rows))
+        run |= {"notes": (*run["notes"], *notes), "date": now()}
+        return explained(case, self.work, **run)
 
     def _runner(self, options: Mapping[str, str]) -> Runner:
         if self.compiled:
@@ -506,25 +508,23 @@ class Task:
                 "the trace carries no compiled program (HLO), so kernels have no FLOPs, bytes, "
                 "roof or line: give hlo=, a folder of XLA's dumps"
             )
-        ceilings = ceilings_of(chip or _named(trace), dtypes(programs, trace), self.ceilings)
         queue = self.queue or 1
-        joined = join(trace, programs, ceilings, queue)
         runs = tuple((run.end - run.start) / queue for run in trace.runs)
         if trace.platform == "tpu":
             notes.append("a TPU's trace: reading them was tried on one of a single v6e")
-        told = Explanation(
+        return self._traced(
+            trace,
+            programs,
+            chip or _named(trace),
             name=self.name or folder.name,
             arguments=(),
-            platform=trace.platform,
             device=_named(trace),
             origin="trace",
             runs=runs,
             traced=runs,
             queue=queue,
-            notes=tuple(notes),
-            date=now(),
+            notes=notes,
         )
-        return _read(told, joined, programs, ceilings, trace, self.work)
 
 
 def _named(trace: Trace) -> str:

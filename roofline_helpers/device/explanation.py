@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import statistics
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from roofline_helpers.common import records
 from roofline_helpers.common.checks import BadValue, shown
@@ -16,7 +18,7 @@ from roofline_helpers.common.records import write
 from roofline_helpers.device import display, page
 from roofline_helpers.device.ceilings import Roofs
 from roofline_helpers.device.findings import Finding
-from roofline_helpers.device.rows import KERNEL, Bar, TimedRow, grouped, waterfall
+from roofline_helpers.device.rows import KERNEL, NOTHING, Bar, TimedRow, grouped, waterfall
 from roofline_helpers.roofline import Roofline
 from roofline_helpers.xla.kernel import main_dtype
 
@@ -172,8 +174,8 @@ class Explanation:
     @property
     def dtype(self) -> str:
         """The data type of the products that take longest; empty without products."""
-        products = (row for row in self.kernels if row.matrix_types)
-        return next((main_dtype(row.matrix_types) or "" for row in products), "")
+        products = (row for row in self.kernels if row.kernel.matrix_types)
+        return next((main_dtype(row.kernel.matrix_types) or "" for row in products), "")
 
     def roofline(self, dtype: str | None = None) -> Roofline:
         """Return the reached roofline of the device, else the published one.
@@ -265,20 +267,27 @@ class Explanation:
 
 # --- An explanation as the text of a record ------------------------------------------------------
 
-SCHEMA = "roofline_helpers.explained/1"
+SCHEMA = "roofline_helpers.explained/2"
 """What a record says of itself."""
 
 
 def record_fields(why: Explanation) -> dict[str, Any]:
     """Return an explanation as a record holds it, without its schema.
 
-    Rows leave out what has its usual value: most of a record is rows.
+    Rows and their kernels leave out what has its usual value: most of a record is rows.
     """
-    kept, usual = asdict(why), asdict(TimedRow(""))
-    kept["rows"] = [
-        {k: v for k, v in row.items() if k == "name" or v != usual[k]} for row in kept["rows"]
-    ]
-    return kept
+    kept = {each.name: getattr(why, each.name) for each in fields(why)}
+    kept["rows"] = rows = [unusual(row, TimedRow("")) for row in why.rows]
+    for row in rows:
+        if "kernel" in row:
+            row["kernel"] = unusual(row["kernel"], NOTHING)
+    return dict(msgspec.to_builtins(kept))
+
+
+def unusual(value: Any, usual: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass that have another value than the usual one."""
+    pairs = {each.name: getattr(value, each.name) for each in fields(value)}
+    return {name: one for name, one in pairs.items() if one != getattr(usual, name)}
 
 
 # --- Explanations from records: texts, files, and those that the package brings along ------------

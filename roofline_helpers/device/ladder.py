@@ -9,7 +9,7 @@ import msgspec
 from roofline_helpers.common import records
 from roofline_helpers.device.explanation import Explanation
 
-SCHEMA = "roofline_helpers.ladder/1"
+SCHEMA = "roofline_helpers.ladder/2"
 """What a record says of itself."""
 
 

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from roofline_helpers import xla
 from roofline_helpers.device.ceilings import Ceilings
 from roofline_helpers.device.program import Program
 from roofline_helpers.device.trace import Event, Span, Trace, is_exchange, is_transfer, typical_runs
@@ -143,6 +144,10 @@ LONG_GAP = 20e-6
 """Seconds from which on a gap between two kernels is the host's: a launch takes a few µs."""
 
 
+NOTHING = xla.Row("", "")
+"""The kernel of a row of which the compiled program says nothing."""
+
+
 @dataclass(frozen=True)
 class TimedRow:
     """One kernel of one call, or a stretch without any: measured, and as compiled.
@@ -160,24 +165,18 @@ class TimedRow:
         Seconds of all its launches by their own clocks: the median over runs, and the quartiles.
     launches : float
         How often it ran.
-    flops, matrix_flops : float or None
-        As compiled, of all launches; None where they aren't known.
-    read, written : float
-        Bytes of the main memory, as compiled.
-    matmul : tuple of int
-        m, n and k where it is one product of two matrices, with what is fused into it.
-    known : bool
-        Whether the compiled program lists it.
+    program : str
+        The program that it belongs to.
+    kernel : xla.Row
+        What the compiled program says of one launch: its work, its role, its line of code, its
+        pass. Without a name where it says nothing.
     inside : float
         Launches of the kernels inside a loop that runs as one kernel.
-    least, tiled, reachable : float or None
-        Least seconds: by published ceilings; with the re-reads that tiles imply; and by what the
-        device was seen to reach. None without such ceilings. Of bytes alone where FLOPs aren't
-        known: a bound all the same.
+    least, reachable : float or None
+        Least seconds: by published ceilings, and by what the device was seen to reach. None
+        without such ceilings. Of bytes alone where FLOPs aren't known: a bound all the same.
     limit : str
         The ceiling that it meets first.
-    role, source, scope, step : str
-        What it does in its author's words, their line, named scope, and pass.
     label, details : str
         What the device calls it, and what else the profiler says of its launch.
     kernels : int
@@ -185,10 +184,10 @@ class TimedRow:
 
     Examples
     --------
-    >>> time = {"seconds": 2e-6, "busy": 2e-6, "low": 2e-6, "high": 2e-6}
-    >>> row = TimedRow("fusion", "kernel", **time, launches=1, read=4e6, written=2e6)
-    >>> row.bytes
-    6000000.0
+    >>> kernel = xla.Row("fusion", "fusion", read={"hbm": 4_000_000}, written={"hbm": 2_000_000})
+    >>> row = TimedRow("fusion", seconds=2e-6, busy=2e-6, low=2e-6, high=2e-6, kernel=kernel)
+    >>> row.bytes, row.bandwidth
+    (6000000.0, 3000000000000.0)
     """
 
     name: str
@@ -199,31 +198,31 @@ class TimedRow:
     high: float = 0.0
     launches: float = 1.0
     program: str = ""
-    flops: float | None = None
-    matrix_flops: float = 0.0
-    read: float = 0.0
-    written: float = 0.0
-    matrix_types: tuple[str, ...] = ()
-    matmul: tuple[int, ...] = ()
-    operations: Mapping[str, int] = field(default_factory=dict)
-    known: bool = False
+    kernel: xla.Row = NOTHING
     inside: float = 0.0
     least: float | None = None
-    tiled: float | None = None
     reachable: float | None = None
     limit: str = ""
-    role: str = ""
-    source: str = ""
-    scope: str = ""
-    step: str = ""
     label: str = ""
     details: str = ""
     kernels: int = 1
 
     @property
+    def matrix_flops(self) -> float:
+        """FLOPs of matrix products."""
+        return self.kernel.matrix_flops * self.launches
+
+    @property
+    def flops(self) -> float | None:
+        """All FLOPs; None if some are unknown."""
+        if self.kernel.flops.unknown:
+            return None
+        return self.matrix_flops + self.kernel.vector_flops * self.launches
+
+    @property
     def bytes(self) -> float:
         """Bytes of the main memory, read and written."""
-        return self.read + self.written
+        return self.kernel.bytes * self.launches
 
     @property
     def bandwidth(self) -> float | None:
@@ -243,26 +242,23 @@ class TimedRow:
     @property
     def what(self) -> str:
         """What it does: its role where that is known, else its name."""
-        return self.role or self.name
+        return self.kernel.role or self.name
 
-
-@overload
-def short(seconds: float) -> float: ...
-@overload
-def short(seconds: float | None) -> float | None: ...
-def short(seconds: float | None) -> float | None:
-    """Return seconds to six significant digits, as records keep them."""
-    return None if seconds is None else float(f"{seconds:.6g}")
+    @property
+    def source(self) -> str:
+        """The line of code that it comes from; empty where nothing says it."""
+        return str(self.kernel.source or "")
 
 
 def kin(row: TimedRow) -> tuple[str, ...]:
     """Return what a kernel has in common with that of another layer: line, role, scope, work."""
-    if row.kind != KERNEL or not row.role:
+    kernel = row.kernel
+    if row.kind != KERNEL or not kernel.role:
         return (row.program, row.name)
-    layerless = (re.sub(r"\d+", "#", text) for text in (row.role, row.scope))
-    once = (row.flops or 0.0, row.read, row.written) if row.launches else (0.0, 0.0, 0.0)
-    work = (f"{each / (row.launches or 1):.4g}" for each in once)
-    return (row.program, row.source, row.step, *layerless, *work, *row.operations)
+    layerless = (re.sub(r"\d+", "#", text) for text in (kernel.role, kernel.scope))
+    flops = kernel.matrix_flops + kernel.vector_flops
+    work = (f"{n:.4g}" for n in (flops, kernel.read.get("hbm", 0), kernel.written.get("hbm", 0)))
+    return (row.program, row.source, kernel.step, *layerless, *work, *kernel.operations)
 
 
 def grouped(rows: Sequence[TimedRow]) -> tuple[TimedRow, ...]:
@@ -273,15 +269,14 @@ def grouped(rows: Sequence[TimedRow]) -> tuple[TimedRow, ...]:
     return tuple(_together(family) for family in families.values())
 
 
-_TIMES = ("seconds", "busy", "low", "high", "launches", "inside")
-_WORK = ("flops", "matrix_flops", "read", "written", "least", "tiled", "reachable")
+_SUMMED = ("seconds", "busy", "low", "high", "launches", "inside", "least", "reachable")
 
 
 def _together(family: Sequence[TimedRow]) -> TimedRow:
     if len(family) == 1:
         return family[0]
     sums: dict[str, Any] = {}
-    for name in (*_TIMES, *_WORK):
+    for name in _SUMMED:
         values = [getattr(row, name) for row in family]
         sums[name] = None if None in values else math.fsum(values)
     return replace(family[0], **sums, kernels=len(family))
@@ -413,7 +408,7 @@ class _Join:
         plain = TimedRow(
             self.op_of(one),
             LOOP if self.container(one) else TRANSFER if is_transfer(one) else KERNEL,
-            short(seconds),
+            seconds,
             *_quartiles(busy),
             launches=launches,
             program=self.name_of(one),
@@ -439,7 +434,7 @@ class _Join:
         return [row for row in rows if row.seconds > 0]
 
     def _notes(self, rows: Mapping[str, TimedRow]) -> tuple[str, ...]:
-        unnamed = [row for row in rows.values() if row.kind == KERNEL and not row.known]
+        unnamed = [row for row in rows.values() if row.kind == KERNEL and not row.kernel.name]
         share = sum(row.seconds for row in unnamed) / (sum(r.seconds for r in rows.values()) or 1)
         if not self.programs or share <= 0.05:
             return ()
@@ -453,59 +448,56 @@ class _Join:
 
 
 def with_program(row: TimedRow, program: Program, ceilings: Ceilings) -> TimedRow:
-    """Return a row with what the compiled program says of its kernel."""
-    there = program.rows.get(row.name)
-    if there is None:
-        if row.kind == KERNEL and program.is_container(row.name):
-            return _whole(row, program, ceilings)
-        # work on scalars isn't listed: it is known to be next to nothing
-        return replace(row, known=row.name in program.sites)
-    n = row.launches
-    known = not there.flops.unknown
-    return replace(
-        row,
-        flops=(there.matrix_flops + there.vector_flops) * n if known else None,
-        matrix_flops=there.matrix_flops * n,
-        read=float(there.read.get("hbm", 0)) * n,
-        written=float(there.written.get("hbm", 0)) * n,
-        matrix_types=there.matrix_types,
-        matmul=there.matmul,
-        operations=dict(there.operations),
-        known=True,
-        least=short(ceilings.least(there, n)),
-        tiled=short(ceilings.least(there, n)),
-        reachable=short(ceilings.reachable(there, n)),
-        limit=ceilings.limit(there),
-        role=there.role,
-        source=str(there.source or ""),
-        scope=there.scope,
-        step=there.step,
-    )
+    """Return a row with what the compiled program says of its kernel, and with its roofs."""
+    kernel = program.rows.get(row.name)
+    if kernel is not None:
+        return replace(row, kernel=kernel, **ceilings.roofs(kernel, row.launches))
+    if row.kind == KERNEL and program.is_container(row.name):
+        return _whole(row, program, ceilings)
+    if row.name not in program.sites:
+        return row
+    # work on scalars isn't listed: it is known to be next to nothing
+    opcode = program.sites[row.name].instruction.opcode
+    return replace(row, kernel=xla.Row(row.name, opcode))
 
 
 def _whole(row: TimedRow, program: Program, ceilings: Ceilings) -> TimedRow:
     """Return a row with what the kernels inside a loop or call do together."""
-    each = [
-        with_program(TimedRow(k.name, launches=float(k.launches)), program, ceilings)
-        for k in program.inside(row.name)
-    ]
-    if not each:
-        return replace(row, known=True)
+    inside = program.inside(row.name)
+    if not inside:
+        return replace(row, kernel=xla.Row(row.name, "while"))
+    bare = [TimedRow(kernel.name, launches=float(kernel.launches)) for kernel in inside]
+    each = [with_program(one, program, ceilings) for one in bare]
     both, largest = _together(each), max(each, key=lambda one: one.reachable or 0.0)
+    often = row.launches or 1.0
+
+    def moved(way: str) -> dict[str, int]:
+        return {
+            "hbm": round(sum(getattr(k, way).get("hbm", 0) * k.launches for k in inside) / often)
+        }
+
+    kernel = xla.Row(
+        row.name,
+        "while",
+        role=f"loop around {largest.what}",
+        source=largest.kernel.source,
+        flops=sum((k.flops * (k.launches / often) for k in inside), xla.Flops()),
+        read=moved("read"),
+        written=moved("written"),
+    )
     return replace(
         row,
-        **{name: getattr(both, name) for name in _WORK},
+        kernel=kernel,
         inside=both.launches,
-        known=True,
+        least=both.least,
+        reachable=both.reachable,
         limit=largest.limit,
-        role=f"loop around {largest.what}",
-        source=largest.source,
     )
 
 
 def _quartiles(values: Sequence[float]) -> tuple[float, float, float]:
     """Return the median, and the quartiles below and above it."""
-    low, middle, high = (short(float(np.quantile(values, at))) for at in (0.25, 0.5, 0.75))
+    low, middle, high = (float(np.quantile(values, at)) for at in (0.25, 0.5, 0.75))
     return middle, low, high
 
 
@@ -516,6 +508,14 @@ REST = "nothing explains it"
 
 BARS = 5
 """Kernels that have a bar of their own; the others share one."""
+
+_IDLE = (
+    ("loops", LOOP),
+    ("transfers", TRANSFER),
+    ("gaps between kernels", GAP),
+    ("the host", HOST),
+)
+"""Bars of the kinds of rows in which no kernel runs."""
 
 
 @dataclass(frozen=True)
@@ -528,20 +528,17 @@ class Bar:
         What it is.
     seconds : float
         How much it adds; what makes the call faster than the step before is negative.
-    meaning : str
-        How it is worked out.
     row : str
         The kernel that it is about; empty where it is about several.
 
     Examples
     --------
-    >>> Bar("gaps", 1e-5, "nothing ran").seconds
+    >>> Bar("gaps", 1e-5).seconds
     1e-05
     """
 
     name: str
     seconds: float
-    meaning: str
     row: str = ""
 
 
@@ -551,7 +548,6 @@ def waterfall(rows: Sequence[TimedRow], wall: float, hand: float | None = None) 
     - *counted by hand*: least time of the work that was given, by the same ceilings.
     - *the compiled program*: least time of its kernels, by published ceilings; after a hand count
       only what it needs more than that.
-    - *tiles read again*: operands that matrix products fetch more than once.
     - *ceilings as reached*: the same by what the device was seen to reach.
     - a bar for each kernel that takes longest above that, and one for the others.
     - *faster than the roof*: kernels that beat it, because caches serve them or kernels overlap.
@@ -571,62 +567,26 @@ def waterfall(rows: Sequence[TimedRow], wall: float, hand: float | None = None) 
     """
     kernels = [row for row in rows if row.kind == KERNEL]
     roofed = [row for row in kernels if row.reachable is not None]
-    bars = [*_ideal(roofed, hand), *_losses(roofed)]
-    bars.append(
+    reachable = math.fsum(row.reachable or 0.0 for row in roofed)
+    published = all(row.least is not None for row in roofed)
+    least = math.fsum(row.least or 0.0 for row in roofed) if published else reachable
+    slow = sorted((row for row in roofed if row.lost > 0), key=lambda row: -row.lost)
+    program = "the compiled program" if hand is None else "the compiled program needs more"
+    bars = [
+        Bar("counted by hand", hand or 0.0),
+        Bar(program, least - (hand or 0.0)),
+        Bar("ceilings as reached", reachable - least),
+        *(Bar(row.what, row.lost, row.name) for row in slow[:BARS]),
+        Bar(f"{len(slow) - BARS} other kernels", math.fsum(row.lost for row in slow[BARS:])),
+        Bar("faster than the roof", math.fsum(row.lost for row in roofed if row.lost < 0)),
         Bar(
             "kernels without a roof",
             math.fsum(row.seconds for row in kernels if row.reachable is None),
-            "their place in the compiled program, or the device's ceilings, isn't known",
-        )
-    )
-    for name, kind, meaning in (
-        ("loops", LOOP, "loops and calls outside of the kernels inside them"),
-        ("transfers", TRANSFER, "copies between the host and the device"),
-        ("gaps between kernels", GAP, "no kernel runs: the next one isn't there yet"),
-        (
-            "the host",
-            HOST,
-            "before the first kernel, after the last, and where a kernel waits for it",
         ),
-    ):
-        bars.append(Bar(name, math.fsum(r.seconds for r in rows if r.kind == kind), meaning))
+    ]
+    for name, kind in _IDLE:
+        bars.append(Bar(name, math.fsum(row.seconds for row in rows if row.kind == kind)))
     seen = [bar for bar in bars if abs(bar.seconds) > 1e-9 * wall]  # less is rounding
     rest = wall - math.fsum(bar.seconds for bar in seen)
     rest = 0.0 if abs(rest) < 1e-12 * wall else rest  # what is left of rounding explains nothing
-    meaning = "the wall time without the profiler minus all of the above, measured with it"
-    return (*seen, Bar(REST, rest, meaning))
-
-
-def _ideal(rows: Sequence[TimedRow], hand: float | None) -> list[Bar]:
-    """Return the bars up to what the kernels could take."""
-    published = all(row.least is not None for row in rows)
-    reachable = math.fsum(row.reachable or 0.0 for row in rows)
-    least = math.fsum(row.least or 0.0 for row in rows) if published else reachable
-    bars = []
-    if hand is not None:
-        bars.append(Bar("counted by hand", hand, "least time of the work that was given"))
-    name = "the compiled program" + (" needs more" if hand is not None else "")
-    meaning = "FLOPs and bytes of its kernels under the roofline, one after another"
-    bars.append(Bar(name, least - (hand or 0.0), meaning))
-    if published:
-        tiled = math.fsum(row.tiled or 0.0 for row in rows)
-        meaning = "operands that the tiles of matrix products fetch more than once"
-        bars.append(Bar("tiles read again", tiled - least, meaning))
-        meaning = "what the device was seen to reach, in place of published figures"
-        bars.append(Bar("ceilings as reached", reachable - tiled, meaning))
-    return bars
-
-
-def _losses(rows: Sequence[TimedRow]) -> list[Bar]:
-    """Return the bars of what kernels take above their roof, and below it."""
-    slow = sorted((row for row in rows if row.lost > 0), key=lambda row: -row.lost)
-    meaning = "its measured time minus its roof by reached ceilings"
-    bars = [Bar(row.what, row.lost, meaning, row.name) for row in slow[:BARS]]
-    if slow[BARS:]:
-        name = f"{len(slow) - BARS} other kernels"
-        rest = math.fsum(row.lost for row in slow[BARS:])
-        bars.append(Bar(name, rest, "their measured times minus their roofs"))
-    fast = math.fsum(row.lost for row in rows if row.lost < 0)
-    meaning = "kernels that beat their roof: served by caches, or overlapping"
-    bars.append(Bar("faster than the roof", fast, meaning))
-    return bars
+    return (*seen, Bar(REST, rest))

@@ -55,10 +55,10 @@ def test_kernels_of_a_gpu_have_their_line_and_their_roof(scan: Explanation) -> N
         assert product.launches == 3
         assert product.flops == 3 * 2 * 4096 * 4096 * 14336
         assert product.source.endswith("explain_sample.py:14")
-        assert product.scope == "mlp"
+        assert product.kernel.scope == "mlp"
     published = 2 * 4096 * 4096 * 14336 * 3 / 989.4e12
     assert first.least == pytest.approx(published, rel=0.01)
-    assert first.matmul == (4096, 14336, 4096)
+    assert first.kernel.matmul == (4096, 14336, 4096)
     assert "measured matmuls like 4,096 × 14,336 × 4,096 in bf16" in str(scan)
 
 
@@ -92,13 +92,13 @@ def test_a_loop_of_calls_shows_transfers_and_the_host(traces: Path) -> None:
     assert transfers == {"MemcpyH2D": 1, "MemcpyD2H": pytest.approx(1)}
     assert why.findings[0].cause == "host"
     assert why.findings[0].seconds > 0.9 * why.wall
-    named = {row.program.split("(")[0] for row in why.rows if row.known}
+    named = {row.program.split("(")[0] for row in why.rows if row.kernel.name}
     assert {"jit_stage", "jit__lambda", "jit_convert_element_type"} <= named
 
 
 def test_a_call_of_a_library_has_a_bound_by_its_bytes(traces: Path) -> None:
     why = rh.explain(traces / "h200-cudnn.xplane.pb", queue=3)
-    attention = next(row for row in why.rows if row.role.startswith("cuDNN attention"))
+    attention = next(row for row in why.rows if row.kernel.role.startswith("cuDNN attention"))
     assert attention.flops is None
     assert attention.reachable is not None
     assert attention.reachable == pytest.approx(
@@ -256,7 +256,7 @@ def test_a_plain_trace_has_the_rows_of_a_live_run(
     ours, theirs = ({r.name: r for r in why.rows if r.kind == "kernel"} for why in (plain, live))
     assert ours.keys() == theirs.keys()
     for name, row in ours.items():
-        for what in ("flops", "bytes", "source", "role", "launches"):
+        for what in ("flops", "bytes", "source", "what", "launches"):
             assert getattr(row, what) == getattr(theirs[name], what)
     table = plain.compare(live)
     assert table.loc["the call", "before ms"] == pytest.approx(plain.wall * 1e3)

@@ -207,7 +207,7 @@ class Case:
     @cached_property
     def kernels(self) -> tuple[TimedRow, ...]:
         """The rows that are kernels of a known program."""
-        known = (row for row in self.rows if row.kind == KERNEL and row.operations)
+        known = (row for row in self.rows if row.kind == KERNEL and row.kernel.operations)
         return tuple(row for row in known if row.program in self.programs)
 
     @cached_property
@@ -243,31 +243,24 @@ class Case:
         pairs = ((row.program, name) for name in dict.fromkeys(names))
         return [self.by_name[pair] for pair in pairs if pair in self.by_name]
 
-    def counted(self, row: TimedRow) -> xla.Row:
-        """Return what the compiled program says of one launch of a kernel."""
-        return self.program(row).rows[row.name]
-
     def roof(self, row: TimedRow, like: xla.Row) -> float:
         """Return the least seconds that a kernel's launches would take if they were like this."""
-        return self.ceilings.reachable(like, row.launches) or 0.0
+        return self.ceilings.seconds(like, row.launches) or 0.0
 
     def saved(self, row: TimedRow, like: xla.Row) -> float:
         """Return the seconds that a kernel would save if its work were like this.
 
         Its time, less by as much as its roof would sink: what it loses elsewhere stays lost.
         """
-        now, then = self.roof(row, self.counted(row)), self.roof(row, like)
+        now, then = self.roof(row, row.kernel), self.roof(row, like)
         return row.seconds * max(1 - then / now, 0.0) if now else 0.0
 
     def without_bytes(self, row: TimedRow, read: float = 0.0, written: float = 0.0) -> float:
         """Return the seconds that a kernel would save without bytes, of one launch, in memory."""
-        there = self.counted(row)
-        like = replace(
-            there,
-            read={"hbm": round(max(there.read.get("hbm", 0) - read, 0))},
-            written={"hbm": round(max(there.written.get("hbm", 0) - written, 0))},
-        )
-        return self.saved(row, like)
+        now = row.kernel
+        left = {"hbm": round(max(now.read.get("hbm", 0) - read, 0))}
+        wrote = {"hbm": round(max(now.written.get("hbm", 0) - written, 0))}
+        return self.saved(row, replace(now, read=left, written=wrote))
 
 
 def whole(cause: Cause, row: TimedRow, evidence: str, source: str = "") -> Claim:

@@ -1,11 +1,9 @@
-"""What is written to memory and read again, and what is computed again."""
+"""What is written to memory and read again, what is computed again, sorts."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 
 from roofline_helpers import xla
 from roofline_helpers.device.findings.causes import Case, Cause, Check, Claim, whole
@@ -44,8 +42,14 @@ _POINTWISE = ARITHMETIC | TRANSCENDENTAL | {"convert", "broadcast", "iota", "res
 
 def chains(case: Case) -> Iterator[Claim]:
     """Yield elementwise kernels that only other elementwise kernels read: one would do."""
-    for row, readers in [*_within(case), *_between(case)]:
-        made = case.program(row).sites[row.name].instruction.shape
+    for row in filter(_pointwise, case.kernels):
+        program, readers = case.program(row), case.readers(row)
+        every = len(readers) == len(program.readers.get(row.name, []))
+        if not readers or not every or program.returned(row.name):
+            continue
+        if not all(map(_pointwise, readers)):
+            continue
+        made = program.sites[row.name].instruction.shape
         size = float(made.bytes)
         parts = [(row, case.without_bytes(row, written=size), size * row.launches)]
         for reader in readers:
@@ -55,28 +59,8 @@ def chains(case: Case) -> Iterator[Claim]:
         yield Claim(UNFUSED, tuple(parts), evidence, source=readers[-1].source or row.source)
 
 
-def _within(case: Case) -> Iterator[tuple[TimedRow, list[TimedRow]]]:
-    """Yield elementwise kernels of a program, and those that read what they make."""
-    for row in filter(_pointwise, case.kernels):
-        program, readers = case.program(row), case.readers(row)
-        every = len(readers) == len(program.readers.get(row.name, []))
-        if readers and every and all(map(_pointwise, readers)) and not program.returned(row.name):
-            yield row, readers
-
-
-def _between(case: Case) -> Iterator[tuple[TimedRow, list[TimedRow]]]:
-    """Yield elementwise programs of one kernel each that follow on one another: no common jit."""
-    kernels = Counter(row.program for row in case.kernels)
-    for row, after in pairwise(case.kernels):
-        alone = kernels[row.program] == kernels[after.program] == 1
-        if alone and _pointwise(row) and _pointwise(after):
-            sites = (case.program(each).sites[each.name] for each in (row, after))
-            if len({site.instruction.shape.elements for site in sites}) == 1:
-                yield row, [after]
-
-
 def _pointwise(row: TimedRow) -> bool:
-    opcodes = set(row.operations)
+    opcodes = set(row.kernel.operations)
     return opcodes <= _POINTWISE and bool(opcodes & (ARITHMETIC | TRANSCENDENTAL))
 
 
@@ -110,7 +94,7 @@ def scores(case: Case) -> Iterator[Claim]:
             read, written = _moved(case, member, made.leaves[0].elements, members)
             seconds = case.without_bytes(member, read, written)
             parts.append((member, seconds, (read + written) * member.launches))
-        half = any(kind.startswith(("bf16", "f16")) for kind in row.matrix_types)
+        half = any(kind.startswith(("bf16", "f16")) for kind in row.kernel.matrix_types)
         cause = ATTENTION if case.platform == "gpu" and half else SCORES
         evidence = f"scores {made.leaves[0]} pass through {len(members)} kernels"
         yield Claim(cause, tuple(parts), evidence)
@@ -129,13 +113,15 @@ def _through_softmax(case: Case, row: TimedRow, size: int) -> list[TimedRow]:
             if size in _written(program, each) or each is row:
                 following += [r for r in case.readers(each) if r not in members + following]
         # the matmuls that end a loss are its gradient's
-        ends = ends or any(each.matrix_types and each.step != "backward" for each in following)
+        ends = ends or any(
+            each.kernel.matrix_types and each.kernel.step != "backward" for each in following
+        )
         members += following
-        edge = [each for each in following if not each.matrix_types]
+        edge = [each for each in following if not each.kernel.matrix_types]
     touching = [m for m in members if size in _written(program, m) + _read(program, m)]
     if any("softmax" in m.name for m in touching):
         return touching  # libtpu's own kernel: it takes the second product along
-    opcodes = set().union(*(set(m.operations) for m in touching))
+    opcodes = set().union(*(set(m.kernel.operations) for m in touching))
     reduced = any(
         part.instruction.opcode == "reduce" and part.operands[0].elements == size
         for m in touching
@@ -158,7 +144,7 @@ def _moved(
     case: Case, row: TimedRow, size: int, members: Sequence[TimedRow]
 ) -> tuple[float, float]:
     """Return the bytes of score-sized arrays that a kernel reads and writes, a launch."""
-    program, there = case.program(row), case.counted(row)
+    program, there = case.program(row), row.kernel
     names = {member.name for member in members}
     read = sum(
         value.shape.bytes

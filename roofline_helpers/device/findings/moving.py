@@ -11,7 +11,7 @@ from roofline_helpers.device.program import Program, Value
 from roofline_helpers.device.rows import TimedRow
 from roofline_helpers.xla.flops import results
 from roofline_helpers.xla.metadata import source_of
-from roofline_helpers.xla.module import ARITHMETIC, TRANSCENDENTAL, Site
+from roofline_helpers.xla.module import Site
 
 _PLACING = frozenset({"copy", "transpose", "convert", "bitcast-convert", "reshape", "bitcast"})
 _SLICING = _PLACING | {
@@ -59,8 +59,8 @@ DONATE = Cause(
 def copies(case: Case) -> Iterator[Claim]:
     """Yield kernels that only move: layout copies, copied arguments, and what loops copy."""
     for row in case.kernels:
-        program, opcodes = case.program(row), set(row.operations)
-        if not row.written or row.bytes < _SMALL * row.launches:
+        program, opcodes = case.program(row), set(row.kernel.operations)
+        if not row.kernel.written.get("hbm") or row.kernel.bytes < _SMALL:
             continue
         if program.in_loop(row.name) and _only_moves(program, row.name, opcodes):
             copied = _in_a_loop(case, row)
@@ -72,14 +72,6 @@ def copies(case: Case) -> Iterator[Claim]:
                     yield whole(LAYOUT, row, _described(program, row))
             elif _could_be_donated(program, row.name):
                 yield whole(DONATE, row, _argument(program, row))
-            elif _of_a_new_layout(case, row):
-                kind = f"{_made(program, row.name)} is copied once more, to be changed in place:"
-                yield whole(LAYOUT, row, f"{kind} its new layout is still read elsewhere")
-        elif opcodes <= _PLACING | ARITHMETIC | TRANSCENDENTAL | {"broadcast"} and _slowed(
-            program, row
-        ):
-            claim = ((row, row.lost, row.bytes),)
-            yield Claim(LAYOUT, claim, _described(program, row))
 
 
 def _only_moves(program: Program, name: str, opcodes: set[str]) -> bool:
@@ -92,15 +84,6 @@ def _only_moves(program: Program, name: str, opcodes: set[str]) -> bool:
         part.instruction.opcode in arithmetic and not part.instruction.shape.is_scalar
         for part in program.instructions(name)
     )
-
-
-def _slowed(program: Program, row: TimedRow) -> bool:
-    """Return whether a kernel with a little arithmetic loses more than half to a new layout.
-
-    Exponentials and their like may cost a few times what the roof has for them, and not ten times.
-    """
-    slow = 0.9 if TRANSCENDENTAL & set(row.operations) else 0.5
-    return row.lost > slow * row.seconds and _changes_layout(program, row.name)
 
 
 def _changes_layout(program: Program, name: str) -> bool:
@@ -121,17 +104,6 @@ def _permutes(part: Site) -> bool:
     placed = [moved[d] for d in mine.order] if mine.order else list(moved)
     written = [d for d in placed if theirs.dims[d] > 1]
     return written != _order(theirs, theirs.dims)
-
-
-def _of_a_new_layout(case: Case, row: TimedRow) -> bool:
-    """Return whether a kernel copies what another one has just copied into another layout."""
-    makers = case.makers(row)
-    return bool(makers) and all(
-        set(maker.operations) <= _PLACING
-        and _changes_layout(case.program(maker), maker.name)
-        and not _is_the_job(case.program(maker), maker.name)
-        for maker in makers
-    )
 
 
 def _order(shape: xla.Shape, dims: tuple[int, ...]) -> list[int]:
@@ -171,8 +143,8 @@ _CACHE = 2**25
 
 def _in_a_loop(case: Case, row: TimedRow) -> Claim | None:
     """Return what a loop slices out or stacks up at every turn; None if it costs nothing."""
-    program, opcodes = case.program(row), set(row.operations)
-    if case.platform == "cpu" and row.bytes < _CACHE * row.launches:
+    program, opcodes = case.program(row), set(row.kernel.operations)
+    if case.platform == "cpu" and row.kernel.bytes < _CACHE:
         return None
     sort = "a slice"
     if "dynamic-update-slice" in opcodes:
@@ -202,7 +174,7 @@ def relaid_weights(case: Case) -> Iterator[Claim]:
         for loop in program.loops.values():
             for value in program.enters(loop):
                 row = case.by_name.get((name, value.name))
-                if row is None or not set(row.operations) <= _PLACING:
+                if row is None or not set(row.kernel.operations) <= _PLACING:
                     continue
                 source = next((v for v in program.reads(row.name) if v.kind == "argument"), None)
                 if source is None or _placed(source.shape) == _placed(value.shape):
@@ -250,10 +222,10 @@ def whole_updates(case: Case) -> Iterator[Claim]:
     """Yield kernels that write a whole argument anew to change a part of it."""
     for row in case.kernels:
         program = case.program(row)
-        if program.in_loop(row.name) or "dynamic-update-slice" not in row.operations:
+        if program.in_loop(row.name) or "dynamic-update-slice" not in row.kernel.operations:
             continue
         site = program.sites[row.name]
-        if site.fused is None or not row.written:
+        if site.fused is None:
             continue
         update = next((p for p in site.parts() if _updates(p)), None)
         if update is None:
@@ -261,10 +233,10 @@ def whole_updates(case: Case) -> Iterator[Claim]:
         size = update.instruction.shape.bytes
         value = _argument_of(program, row.name, size)
         small = update.operands[1].bytes
-        if value is None or row.written / row.launches < 0.9 * size or small > 0.5 * size:
+        written = row.kernel.written.get("hbm", 0)
+        if value is None or written < 0.9 * size or small > 0.5 * size:
             continue
-        there = case.counted(row)
-        like = replace(there, read={"hbm": small}, written={"hbm": small})
+        like = replace(row.kernel, read={"hbm": small}, written={"hbm": small})
         evidence = f"argument {value.index} ({value.shape}) is written anew to change a part of it"
         saved = case.saved(row, like)
         yield Claim(DONATE, ((row, saved, row.bytes),), evidence)
@@ -274,11 +246,11 @@ def turned_updates(case: Case) -> Iterator[Claim]:
     """Yield kernels that change a part of an array, and write all of it in another layout."""
     for row in case.kernels:
         program = case.program(row)
-        if "dynamic-update-slice" not in row.operations or _is_the_job(program, row.name):
+        if "dynamic-update-slice" not in row.kernel.operations or _is_the_job(program, row.name):
             continue
         turned = [part for part in program.instructions(row.name) if _turns_an_update(part)]
         moved = sum(part.instruction.shape.bytes for part in turned)
-        if not row.written or moved < 0.5 * row.written / row.launches:
+        if moved < 0.5 * max(row.kernel.written.get("hbm", 0), 1):
             continue
         saved = case.without_bytes(row, read=moved, written=moved)
         shape = turned[0].operands[0]

@@ -96,7 +96,7 @@ def float32(case: Case) -> Iterator[Claim]:
         widened = [side for side in sides if side is not None]
         if not widened:
             continue
-        there, shapes = case.counted(row), part.operands[:2]
+        there, shapes = row.kernel, part.operands[:2]
         wide = sum(2 * shape.elements for shape, side in zip(shapes, sides, strict=True) if side)
         wide += sum(
             shape.bytes // 2 for shape, side in zip(shapes, sides, strict=True) if side is None
@@ -106,7 +106,10 @@ def float32(case: Case) -> Iterator[Claim]:
         parts = [(row, case.saved(row, like), float(wide) * row.launches)]
         for name in widened:
             maker = case.by_name.get((row.program, name))
-            if maker is not None and set(maker.operations) <= _FOLLOWED | {"copy", "convert"}:
+            if maker is not None and set(maker.kernel.operations) <= _FOLLOWED | {
+                "copy",
+                "convert",
+            }:
                 parts.append((maker, maker.seconds, maker.bytes))
         if any(seconds for _, seconds, _ in parts):
             which = "both sides were" if len(widened) == 2 else "one side was"
@@ -145,7 +148,7 @@ def float64(case: Case) -> Iterator[Claim]:
         wide = next(_float64(case.program(row), row.name), None)
         if wide is None:
             continue
-        there = case.counted(row)
+        there = row.kernel
         narrow = tuple(kind.replace("f64", "f32") for kind in there.matrix_types)
         read, written = there.read.get("hbm", 0) // 2, there.written.get("hbm", 0) // 2
         like = replace(there, matrix_types=narrow, read={"hbm": read}, written={"hbm": written})
@@ -202,7 +205,7 @@ def one_hot(case: Case) -> Iterator[Claim]:
                 continue
             entries, maker = hot
             looked_up = shape.elements // entries * (table.bytes // entries)
-            there = case.counted(row)
+            there = row.kernel
             like = replace(there, flops=xla.Flops(), matrix_types=(), read={"hbm": looked_up})
             if case.roof(row, like) <= 0.25 * case.roof(row, there):
                 evidence = f"{shape} · {table}, where each row has a single 1"
@@ -241,7 +244,7 @@ def dense_ragged(case: Case) -> Iterator[Claim]:
             if found is None:
                 continue
             groups, maker = found
-            there, spread = case.counted(row), part.operands[side]
+            there, spread = row.kernel, part.operands[side]
             read = there.read.get("hbm", 0) - spread.bytes * (groups - 1) // groups
             like = replace(there, flops=there.flops * (1 / groups), read={"hbm": max(read, 0)})
             evidence = f"{spread}: each row {groups} times, {groups - 1} of them zeros"
@@ -307,8 +310,8 @@ PADDED = Cause(
 def padded_products(case: Case) -> Iterator[Claim]:
     """Yield products whose arrays take much more memory than they hold, padded to whole tiles."""
     for row in case.kernels:
-        there, bandwidth = case.counted(row), case.ceilings.bandwidth
-        if not row.matrix_types or there.padding < 0.25 * there.bytes or not bandwidth:
+        there, bandwidth = row.kernel, case.ceilings.bandwidth
+        if not row.kernel.matrix_types or there.padding < 0.25 * there.bytes or not bandwidth:
             continue
         moved = float(there.padding) * row.launches
         seconds = moved / bandwidth if not case.measured else min(moved / bandwidth, row.lost)
@@ -337,7 +340,7 @@ def vector_products(case: Case) -> Iterator[Claim]:
         if spread is None or part.instruction.op_name.endswith("dot_general"):
             continue
         products, makers = spread
-        there, dtype = case.counted(row), part.operands[0].dtype
+        there, dtype = row.kernel, part.operands[0].dtype
         flops = replace(there.flops, vector=0, transcendentals=0, matrix=2 * products)
         read = max(there.read.get("hbm", 0) - sum(makers.values()), 0)
         like = replace(there, flops=flops, matrix_types=(dtype,), operations={}, read={"hbm": read})

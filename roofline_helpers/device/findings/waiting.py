@@ -103,7 +103,7 @@ def host(case: Case) -> Iterator[Claim]:
     if not case.measured or seconds < max(_IDLE * case.wall, case.unsteady):
         return
     parts = [f"{row.seconds * 1e6:,.0f} µs {row.name}" for row in waiting if row.seconds > 0]
-    starts = [row.launches / case.counted(row).launches for row in case.kernels]
+    starts = [row.launches / row.kernel.launches for row in case.kernels]
     once = len({row.program for row in case.kernels}) == 1 and max(starts) < 1.5
     evidence = "no kernel runs: " + ", ".join(parts)
     yield Claim(DISPATCH if once else WAITS, (), evidence, more=seconds)
@@ -154,6 +154,6 @@ EXPOSED = Cause(
 def communication(case: Case) -> Iterator[Claim]:
     """Yield exchanges between devices that no kernel hides."""
     for row in case.kernels:
-        if any(op.removesuffix("-start") in COLLECTIVES for op in row.operations):
-            evidence = f"{', '.join(row.operations)} of {row.bytes / 1e6:,.1f} MB, by itself"
+        if any(op.removesuffix("-start") in COLLECTIVES for op in row.kernel.operations):
+            evidence = f"{', '.join(row.kernel.operations)} of {row.bytes / 1e6:,.1f} MB, by itself"
             yield whole(EXPOSED, row, evidence)
