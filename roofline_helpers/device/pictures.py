@@ -37,7 +37,7 @@ def _axes(ax: Axes | None, height: float) -> Axes:
 
 def waterfall(why: Explanation, ax: Axes | None = None) -> Axes:
     """Draw the steps from the least time to the clock's, top to bottom, names above their bars."""
-    from roofline_helpers.plot import PALETTE
+    from roofline_helpers.plot.style import PALETTE, SMALL
 
     bars = why.waterfall
     axes = _axes(ax, 1.2 + 0.4 * (len(bars) + 1))
@@ -49,7 +49,7 @@ def waterfall(why: Explanation, ax: Axes | None = None) -> Axes:
     def bar_of(place: int, name: str, seconds: float, left: float, **looks: Any) -> None:
         axes.barh(place, seconds, 0.5, left=left, gid=f"bar:{name}", **looks)
         label = si(seconds, "s") if abs(seconds) > 1e-12 else "0"
-        about: dict[str, Any] = {"textcoords": "offset points", "fontsize": "small"}
+        about: dict[str, Any] = {"textcoords": "offset points", "fontsize": SMALL}
         axes.annotate(label, (max(left, left + seconds), place), (4, 0), va="center", **about)
         where = axes.get_yaxis_transform()  # from the left edge, whatever the times
         axes.annotate(shortened(name, 44), (0, place - 0.27), (2, 0), where, va="bottom", **about)
@@ -63,7 +63,7 @@ def waterfall(why: Explanation, ax: Axes | None = None) -> Axes:
     bar_of(len(bars), "the call", why.wall, 0.0, color="#404040")
     axes.set_yticks([])
     axes.set_ylim(len(bars) + 0.5, -0.8)
-    axes.margins(x=0.16)
+    axes.margins(x=0.18)
     axes.set_xlabel("time of one call")
     _scaled(axes)
     return axes

@@ -353,7 +353,7 @@ class Record:
         where = [s.intensity for s in spots], [s.rate for s in spots]
         ax.plot(*where, "x", gid="beside:kernels", **grey)
         ax.set(xlim=(low, high))
-        ax.legend(loc="lower right", fontsize="small")
+        ax.legend(loc="lower right")
         return ax
 
     def to_dict(self) -> dict[str, Any]:
