@@ -289,8 +289,8 @@ def eight_bit(label: str, dtype: str = "fp8") -> Any:
 
 
 def test_fp8_is_a_fast_kernel_behind_a_slow_transpose() -> None:
-    """On an H100 8-bit products aren't at half rate: they gain about two over bf16."""
-    record, chip = rh.device.measured()["h100"], rh.chip("h100")
+    """On an H100 8-bit matmuls aren't at half rate: they gain about two over bf16."""
+    record = rh.device.measured()["h100"]
     for dtype in ("fp8", "int8"):
         first = eight_bit("compiler's choice", dtype)
         stored = eight_bit("B transposed, compiler's choice", dtype)
@@ -299,14 +299,6 @@ def test_fp8_is_a_fast_kernel_behind_a_slow_transpose() -> None:
         bf16 = eight_bit("B transposed, cuBLASLt", "bf16")
         assert 1.8 < stored.rate / record.peaks["bf16"] < stored.rate / bf16.rate < 2.2
         assert record.peaks[dtype] == stored.rate
-    labels = ("", ", fast sums", ", zeros")
-    ways = [eight_bit(f"B transposed, cuBLASLt{label}") for label in labels]
-    ways += [eight_bit("B transposed, compiler's choice")]
-    assert chip.clock
-    per_clock = chip.peak("fp8").value / chip.clock.value
-    shares = [s.rate / per_clock / s.state["clock"] for s in ways]
-    assert [round(100 * min(shares)), round(100 * max(shares))] == [81, 92]
-    assert per_clock == pytest.approx(132 * 8192, rel=1e-3)
     # nothing of the H200's two points is a ceiling: both have the transpose in them
     assert not {"fp8", "int8"} & {*rh.device.measured()["h200"].peaks}
     assert not {"fp8", "int8"} & {*rh.chip("h200").reached.matrix}
@@ -383,6 +375,8 @@ def test_quoted_fp8_programs_are_the_compilers() -> None:
         "%wrapped_transpose = f8e4m3fn[8192,8192]{0,1} fusion(%bitcast.7.0), kind=kLoop",
         "custom-call(%args_0_.1, %wrapped_transpose, %constant, %constant)",
         'custom_call_target="__cublas$lt$matmul$f8"',
+        "kind=kCustom",
+        '"kind":"__triton"',
     ):
         assert part in compiled_text
         assert part in prose("measure")
