@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from roofline_helpers.common.checks import BadValue, flag
 from roofline_helpers.roofline.model import NETWORK
@@ -29,7 +29,7 @@ from roofline_helpers.xla.flops import (
     matmul_sides,
     matrix_types,
 )
-from roofline_helpers.xla.loops import Loop
+from roofline_helpers.xla.loops import turns_of_loop
 from roofline_helpers.xla.metadata import SourceLine, scope_of, source_of
 from roofline_helpers.xla.module import (
     FREE,
@@ -301,7 +301,7 @@ def kernels(
     stated = dict(turns or {})
     walk = _Walk(program, SPACES[platform], strict, stated, calls)
     walk.windowed = windowed_products(program)
-    walk.enter(program.entry, 1, {}, argument_names(program.entry))
+    walk.enter(program.entry, 1, (), argument_names(program.entry))
     unused = stated.keys() - walk.used
     if unused:
         raise BadValue(
@@ -363,13 +363,13 @@ class _Walk:
         self,
         where: Computation,
         times: int,
-        known: Mapping[int, int],
+        known: Sequence[Any],
         given: Sequence[Label] = (),
     ) -> None:
         """Add a row for each kernel of a computation that runs `times` times.
 
-        `known` holds the elements of its parameter tuple that are constants, `given` which
-        arguments of the program its parameters are.
+        `known` holds the values of its parameters (`loops.value_of`), `given` which arguments of
+        the program they are.
         """
         labels = tensor_labels(self.program, where, given)
         pending = Pending()
@@ -381,13 +381,13 @@ class _Walk:
                 self._ends(pending.ended(each))
                 continue
             if each.opcode == "while":
-                self._loop(Loop(site, known), times, labels)
+                self._loop(site, times, known, labels)
             elif each.opcode == "conditional":
                 self._branches(each, times, labels)
             elif each.base in ("call", "async"):
                 first = len(self.rows)
                 for called in self.program.called(each, "calls", "to_apply"):
-                    self.enter(called, times, {}, [labels.get(name) for name in each.operands])
+                    self.enter(called, times, (), [labels.get(name) for name in each.operands])
                 if each.opcode == "async-start":
                     pending.starts[each.name] = first
                     self.rows[first:] = [replace(row, overlaps=True) for row in self.rows[first:]]
@@ -454,16 +454,19 @@ class _Walk:
             for done in where.users.get(each.name, [])
         )
 
-    def _loop(self, loop: Loop, times: int, labels: Mapping[str, Label]) -> None:
-        name, trips, before = loop.site.instruction.name, loop.trips, self.loop
+    def _loop(
+        self, site: Site, times: int, known: Sequence[Any], labels: Mapping[str, Label]
+    ) -> None:
+        each, before = site.instruction, self.loop
+        trips, constants = turns_of_loop(site, known)
         if trips is None:
-            trips, self.loop = self._told(loop.site), name
+            trips, self.loop = self._told(site), each.name
         elif trips != 1:
-            self.notes.append(f"loop {name}: its body counts {trips} times")
-        start = labels.get(loop.site.instruction.operands[0])
-        carried = [loop_labels(self.program, loop.site.instruction, start)]
-        self.enter(loop.condition, times * (trips + 1), loop.constants, carried)
-        self.enter(loop.body, times * trips, loop.constants, carried)
+            self.notes.append(f"loop {each.name}: its body counts {trips} times")
+        carried = [loop_labels(self.program, each, labels.get(each.operands[0]))]
+        for part, often in (("condition", trips + 1), ("body", trips)):
+            (inner,) = self.program.called(each, part)
+            self.enter(inner, times * often, [constants], carried)
         self.loop = before
 
     def _told(self, site: Site) -> int:
@@ -489,7 +492,7 @@ class _Walk:
         branches = self.program.called(each, *attributes)
         for branch, operand in zip(branches, each.operands[1:], strict=True):
             self.rows = []
-            self.enter(branch, times, {}, [labels.get(operand)])
+            self.enter(branch, times, (), [labels.get(operand)])
             choices.append((branch.name, self.rows))
         name, rows = max(choices, key=lambda choice: _cost(choice[1]))
         self.rows = before + rows

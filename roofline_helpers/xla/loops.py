@@ -3,183 +3,94 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
-from typing import NamedTuple, TypeAlias
+from collections.abc import Sequence
+from typing import Any
 
-from roofline_helpers.xla.module import Computation, Instruction, Module, Site
+from roofline_helpers.xla.module import Computation, Module, Site
+
+_PASSING = ("copy", "bitcast", "reshape", "convert", "copy-start", "copy-done")
 
 
-class Origin(NamedTuple):
-    """Where a scalar comes from: element `element` of the loop's tuple, plus `offset`.
+def value_of(program: Module, where: Computation, name: str, given: Sequence[Any]) -> Any:
+    """Return what an instruction makes of whole numbers, for parameters that are `given`.
 
-    Without an element it is the constant `offset`.
+    An int; a list of them for a tuple; both sides and the direction for a comparison; None for
+    everything else.
     """
-
-    element: int | None
-    offset: int
-
-    def value(self, constants: Mapping[int, int]) -> int | None:
-        """Return the number, where the tuple's elements that are `constants` determine it."""
-        if self.element is None:
-            return self.offset
-        known = constants.get(self.element)
-        return None if known is None else known + self.offset
-
-
-Passed: TypeAlias = "Mapping[str, Origin | None]"  # what the parameters of a fusion are
-
-
-def origin(
-    program: Module, where: Computation, name: str, passed: Passed | None = None
-) -> Origin | None:
-    """Follow a scalar to its origin; None where it can't be followed."""
-    if passed is not None and name in passed:
-        return passed[name]
     each = where.by_name[name]
+    if each.shape.parts is None and not each.shape.is_scalar:
+        return None
 
-    def follow(operand: str) -> Origin | None:
-        return origin(program, where, operand, passed)
+    def operands() -> list[Any]:
+        return [value_of(program, where, operand, given) for operand in each.operands]
 
-    if each.opcode == "constant" and each.shape.is_scalar:
+    if each.opcode == "parameter":
+        place = int(each.literal or 0)
+        return given[place] if place < len(given) else None
+    if each.opcode == "constant":
         number = re.fullmatch(r"\{?\s*(-?\d+)\s*\}?", each.literal)
-        return Origin(None, int(number.group(1))) if number else None
+        return int(number.group(1)) if number else None
+    if each.opcode == "tuple":
+        return operands()
     if each.opcode == "get-tuple-element":
-        index, source = each.numbers("index")[0], where.by_name[each.operands[0]]
-        if source.opcode == "tuple":
-            return follow(source.operands[index])
-        return Origin(index, 0) if source.opcode == "parameter" else None
-    if each.opcode in ("copy", "bitcast", "reshape", "convert", "copy-start", "copy-done"):
-        return follow(each.operands[0])
+        (elements,) = operands()
+        return elements[each.numbers("index")[0]] if elements else None
+    if each.opcode in _PASSING:
+        return operands()[0]
+    if each.opcode == "compare":
+        return (*operands(), each.attributes.get("direction", ""))
     if each.opcode in ("add", "subtract"):
-        return _sum(each, follow(each.operands[0]), follow(each.operands[1]))
+        first, second = operands()
+        if not isinstance(first, int) or not isinstance(second, int):
+            return None
+        return first + second if each.opcode == "add" else first - second
     if each.opcode in ("fusion", "call"):
-        inner, inside = _entered(program, where, each, passed)
-        return origin(program, inner, inner.root.name, inside)
+        inner = program.called(each, "calls", "to_apply")[0]
+        return value_of(program, inner, inner.root.name, operands())
     return None
 
 
-def _sum(each: Instruction, first: Origin | None, second: Origin | None) -> Origin | None:
-    if first is None or second is None:
-        return None
-    if each.opcode == "subtract":
-        minus = Origin(first.element, first.offset - second.offset)
-        return minus if second.element is None else None
-    if first.element is not None and second.element is not None:
-        return None
-    element = first.element if second.element is None else second.element
-    return Origin(element, first.offset + second.offset)
+def turns_of_loop(site: Site, given: Sequence[Any]) -> tuple[int | None, list[int | None]]:
+    """Return how often a `while` loop turns, and which elements of its tuple keep a known value.
 
-
-def _entered(
-    program: Module, where: Computation, each: Instruction, passed: Passed | None
-) -> tuple[Computation, Passed]:
-    """Return the computation that a fusion or a call enters, and what its parameters are."""
-    inner = program.called(each, "calls", "to_apply")[0]
-    values = [origin(program, where, operand, passed) for operand in each.operands]
-    return inner, {p.name: value for p, value in zip(inner.parameters, values, strict=True)}
-
-
-@dataclass(frozen=True)
-class Loop:
-    """A `while` loop.
-
-    `known` holds the elements of the enclosing loop's tuple that are constants.
+    None for a number of turns that can't be told, and for other elements. `given` are the values
+    of the parameters of the computation around it.
     """
-
-    site: Site
-    known: Mapping[int, int]
-
-    @cached_property
-    def body(self) -> Computation:
-        """What it repeats."""
-        return self.site.program.called(self.site.instruction, "body")[0]
-
-    @cached_property
-    def condition(self) -> Computation:
-        """What it tests before each turn."""
-        return self.site.program.called(self.site.instruction, "condition")[0]
-
-    @cached_property
-    def start(self) -> Instruction:
-        """The tuple that it begins with."""
-        return self.site.where.by_name[self.site.instruction.operands[0]]
-
-    @property
-    def _has_tuples(self) -> bool:
-        return self.start.opcode == "tuple" and self.body.root.opcode == "tuple"
-
-    def _before(self, element: int) -> int | None:
-        """Return the value of an element of the tuple before the first turn."""
-        site = self.site
-        value = origin(site.program, site.where, self.start.operands[element])
-        return None if value is None else value.value(self.known)
-
-    def _after(self, element: int) -> Origin | None:
-        """Return what an element of the tuple is after a turn."""
-        return origin(self.site.program, self.body, self.body.root.operands[element])
-
-    @cached_property
-    def constants(self) -> dict[int, int]:
-        """The elements of its tuple that keep one known value."""
-        values: dict[int, int] = {}
-        if not self._has_tuples:
-            return values
-        for element, part in enumerate(self.start.shape.parts or ()):
-            if part.is_scalar and self._after(element) == (element, 0):
-                before = self._before(element)
-                if before is not None:
-                    values[element] = before
-        return values
-
-    @cached_property
-    def trips(self) -> int | None:
-        """How often it turns; None where that can't be told."""
-        stated = self.site.instruction.config.get("known_trip_count")
-        if isinstance(stated, dict) and str(stated.get("n", "")).isdigit():
-            return int(stated["n"])
-        tested = self._tested()
-        if tested is None or not self._has_tuples:
-            return None
-        left, right, direction = tested
-        if left.element is None or left.element in self.constants:  # bound first: turn it round
-            left, right = right, left
-            direction = direction.translate(str.maketrans("LG", "GL"))
-        bound = right.value(self.constants)
-        if left.element is None or bound is None:
-            return None
-        first, after = self._before(left.element), self._after(left.element)
-        if first is None or after is None or after.element != left.element:
-            return None
-        return turns(first + left.offset, bound, after.offset, direction)
-
-    def _tested(self) -> tuple[Origin, Origin, str] | None:
-        """Return both sides of the comparison that ends the loop, and its direction."""
-        program, inner, test = self.site.program, self.condition, self.condition.root
-        passed: Passed | None = None
-        while test.opcode in ("fusion", "call", "copy", "bitcast", "convert"):
-            if test.opcode in ("fusion", "call"):
-                inner, passed = _entered(program, inner, test, passed)
-                test = inner.root
-            else:
-                test = inner.by_name[test.operands[0]]
-        if test.opcode != "compare":
-            return None
-        left, right = (origin(program, inner, operand, passed) for operand in test.operands)
-        if left is None or right is None:
-            return None
-        return left, right, test.attributes.get("direction", "")
+    program, each = site.program, site.instruction
+    start = value_of(program, site.where, each.operands[0], given)
+    start = [v if isinstance(v, int) else None for v in start] if start else []
+    steps = _steps(program, program.called(each, "body")[0], len(start))
+    constants = [v if step == 0 else None for v, step in zip(start, steps, strict=True)]
+    stated = each.config.get("known_trip_count")
+    if isinstance(stated, dict) and str(stated.get("n", "")).isdigit():
+        return int(stated["n"]), constants
+    condition, gaps = program.called(each, "condition")[0], []
+    for turn in (0, 1):
+        pairs = zip(start, steps, strict=True)
+        state = [None if v is None or step is None else v + turn * step for v, step in pairs]
+        test = value_of(program, condition, condition.root.name, [state])
+        if not isinstance(test, tuple) or None in test:
+            return None, constants
+        gaps.append(test[0] - test[1])
+    return turns(gaps[0], gaps[1] - gaps[0], test[2]), constants
 
 
-def turns(first: int, bound: int, step: int, direction: str) -> int | None:
-    """Return how often a counter from `first` by `step` passes the test against `bound`."""
-    if step > 0 and direction in ("LT", "LE", "NE"):
-        distance = bound + (direction == "LE") - first
-        if direction == "NE" and distance % step:
-            return None
-        return max(0, -(-distance // step))
-    if step < 0 and direction in ("GT", "GE", "NE"):
-        flipped = {"GT": "LT", "GE": "LE", "NE": "NE"}[direction]
-        return turns(-first, -bound, -step, flipped)
-    return None
+def _steps(program: Module, body: Computation, count: int) -> list[int | None]:
+    """Return what a turn adds to each element of a loop's tuple; None where that differs."""
+    found = []
+    for factor in (1009, 20011):  # any two states: a constant step is the same from both
+        state = [factor * (place + 1) for place in range(count)]
+        after = value_of(program, body, body.root.name, [state])
+        pairs = zip(state, after or [None] * count, strict=False)
+        found.append([new - old if isinstance(new, int) else None for old, new in pairs])
+    return [one if one == other else None for one, other in zip(*found, strict=True)]
+
+
+def turns(first: int, step: int, direction: str) -> int | None:
+    """Return how often first, first + step, … passes the test against 0."""
+    if direction in ("GT", "GE") or (direction == "NE" and step < 0):
+        opposite = {"GT": "LT", "GE": "LE", "NE": "NE"}[direction]
+        return turns(-first, -step, opposite)
+    if step <= 0 or direction not in ("LT", "LE", "NE") or (direction == "NE" and first % step):
+        return None
+    return max(0, -((first - (direction == "LE")) // step))
