@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from roofline_helpers.common.checks import BadValue, flag
+from roofline_helpers.common.checks import BadValue
 from roofline_helpers.roofline.model import NETWORK
 from roofline_helpers.xla.collectives import (
     Axes,
@@ -40,7 +40,6 @@ from roofline_helpers.xla.module import (
     Instruction,
     Module,
     Site,
-    UnknownInstruction,
     parse,
 )
 from roofline_helpers.xla.pallas import PallasKernel
@@ -255,7 +254,6 @@ def kernels(
     module: Module | str,
     platform: str = "tpu",
     *,
-    strict: bool = False,
     turns: Mapping[str, int] | None = None,
     calls: Sequence[PallasKernel] = (),
 ) -> Ledger:
@@ -267,9 +265,6 @@ def kernels(
         A program, or its HLO text.
     platform : {"tpu", "gpu", "cpu"}
         What it was compiled for: says what the memory spaces mean.
-    strict : bool
-        Whether an instruction that this reader doesn't know is an error. Otherwise it becomes a
-        row marked `uncounted`, with its operands and results as bytes and no FLOPs.
     turns : mapping of str to int, optional
         How often such loops turn, by their name or by their line of code ("model.py:30").
     calls : sequence of PallasKernel, optional
@@ -281,8 +276,6 @@ def kernels(
         An option of another type, or outside what is allowed.
     UnreadableProgram
         Not HLO text.
-    UnknownInstruction
-        An unknown opcode, in strict mode.
 
     Examples
     --------
@@ -296,10 +289,9 @@ def kernels(
     """
     if platform not in SPACES:
         raise BadValue(f"platform must be one of {', '.join(SPACES)}, got {platform!r}")
-    strict = flag("strict", strict)
     program = parse(module) if isinstance(module, str) else module
     stated = dict(turns or {})
-    walk = _Walk(program, SPACES[platform], strict, stated, calls)
+    walk = _Walk(program, SPACES[platform], stated, calls)
     walk.windowed = windowed_products(program)
     walk.enter(program.entry, 1, (), argument_names(program.entry))
     unused = stated.keys() - walk.used
@@ -346,7 +338,6 @@ class _Walk:
 
     program: Module
     spaces: Mapping[int, str]
-    strict: bool
     stated: Mapping[str, int] = field(default_factory=dict)
     calls: Sequence[PallasKernel] = ()
     loop: str = ""
@@ -503,12 +494,7 @@ class _Walk:
 
     def _row(self, site: Site, times: int, read: tuple[str, ...], part: str | None = None) -> Row:
         each = site.instruction
-        try:
-            flops = flops_of(site)
-        except UnknownInstruction:
-            if self.strict:
-                raise
-            flops = Flops(unknown=(f"the opcode {each.opcode}",))
+        flops = flops_of(site)
         moved = traffic_of(site, self.spaces, part)
         cost = declared(each)
         known = counted_as(site, self.calls)

@@ -244,16 +244,6 @@ def read_shape(text: str, at: int = 0) -> tuple[Shape, int]:
 # --- What each opcode of HLO costs: the sets that the counting goes by ---------------------------
 
 
-class UnknownInstruction(RooflineError, LookupError):
-    """An opcode, data type or attribute that this reader does not know (strict mode).
-
-    Examples
-    --------
-    >>> issubclass(UnknownInstruction, RooflineError)
-    True
-    """
-
-
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 

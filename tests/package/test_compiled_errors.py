@@ -8,7 +8,7 @@ from compiled_reports import jax, needs, spec
 from roofline_helpers import xla
 from roofline_helpers.common.checks import BadType, BadValue, UnknownName
 from roofline_helpers.xla import targets
-from roofline_helpers.xla.module import TRANSCENDENTAL, UnknownInstruction
+from roofline_helpers.xla.module import TRANSCENDENTAL
 
 jnp = jax.numpy
 
@@ -60,12 +60,10 @@ def test_bad_options() -> None:
         xla.analyze(jax.jit(jnp.sin), spec(8), static_argnums=1)
 
 
-def test_an_unknown_instruction_is_strict_or_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_instruction_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     needs("v6e")
     monkeypatch.setattr(xla.flops, "TRANSCENDENTAL", TRANSCENDENTAL - {"tanh"})
     report = xla.analyze(jnp.tanh, spec(64, 128), chip="v6e")
-    with pytest.raises(UnknownInstruction, match="tanh"):
-        xla.kernels(report.text, strict=True)
     assert report.unknown
     assert report.hbm_bytes == 2 * 2 * 64 * 128
     assert "FLOPs are unknown (the opcode tanh" in " ".join(report.notes)

@@ -6,15 +6,14 @@ import pytest
 from hlo_programs import fixture, one, program, shape
 
 from roofline_helpers import xla
-from roofline_helpers.xla.module import UnknownInstruction
 
 
 def test_what_a_custom_call_does_not_declare_is_unknown() -> None:
-    ledger = xla.kernels(fixture("pallas.v6e.jax-0.10.2"), strict=True)
+    ledger = xla.kernels(fixture("pallas.v6e.jax-0.10.2"))
     (row,) = ledger.rows
     assert row.flops.unknown
     assert "FLOPs are unknown" in ledger.notes[0]
-    (declared,) = xla.kernels(fixture("pallas-declared.v6e.jax-0.10.2"), strict=True).rows
+    (declared,) = xla.kernels(fixture("pallas-declared.v6e.jax-0.10.2")).rows
     assert (declared.flops.declared, declared.flops.unknown) == (2 * 1024**2, ())
 
 
@@ -42,10 +41,8 @@ def test_convolutions_of_cudnn_state_their_dimensions(target: str, result: str, 
     assert row.written["hbm"] == shape(result).bytes  # scratch memory is no result
 
 
-def test_an_unknown_instruction_is_an_error_or_a_named_row() -> None:
+def test_an_unknown_instruction_is_named() -> None:
     text = program("  %x = f32[64]{0} parameter(0)\n  ROOT %y = f32[64]{0} frobnicate(%x)")
-    with pytest.raises(UnknownInstruction, match="'frobnicate' of y"):
-        xla.kernels(text, strict=True)
     (row,) = xla.kernels(text).rows
     assert (row.flops.unknown, row.bytes) == (("the opcode frobnicate",), 512)
     assert xla.kernels(text).notes == (

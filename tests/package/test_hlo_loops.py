@@ -49,9 +49,7 @@ COUNTED = {
 
 
 def test_trip_counts() -> None:
-    ledgers = {
-        name: xla.kernels(loop(**changes), strict=True) for name, (changes, _) in COUNTED.items()
-    }
+    ledgers = {name: xla.kernels(loop(**changes)) for name, (changes, _) in COUNTED.items()}
     assert {
         name: [(row.name, row.launches) for row in ledger.rows] for name, ledger in ledgers.items()
     } == {name: [("u", turns)] for name, (_, turns) in COUNTED.items()}
@@ -66,7 +64,7 @@ UNKNOWN = {
 
 
 def test_a_trip_count_that_is_unknown_is_said_to_be() -> None:
-    ledgers = {name: xla.kernels(loop(**changes), strict=True) for name, changes in UNKNOWN.items()}
+    ledgers = {name: xla.kernels(loop(**changes)) for name, changes in UNKNOWN.items()}
     found = {name: ([r.launches for r in one.rows], one.notes) for name, one in ledgers.items()}
     hint = "State it with turns={'w': n}"
     once = ([1], (f"loop w: its trip count is unknown; counted once. {hint}",))
@@ -86,6 +84,6 @@ def test_the_dearest_branch_counts() -> None:
         "  ROOT %c = f32[64]{0} conditional(%i, %x, %x), branch_computations={%little, %dear}",
         *both,
     )
-    ledger = xla.kernels(text, strict=True)
+    ledger = xla.kernels(text)
     assert [row.name for row in ledger.rows] == ["dear_y"]
     assert ledger.notes == ("conditional c: the most expensive of 2 branches, dear, counts",)
