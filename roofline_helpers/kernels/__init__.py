@@ -25,14 +25,12 @@ Source: P. Tillet et al., "Triton" (2019); T. Dao et al., arXiv:2205.14135; the 
 from __future__ import annotations
 
 from roofline_helpers.kernels.flash import attention
-from roofline_helpers.kernels.launch import Blocks
 from roofline_helpers.kernels.layernorm import (
     layernorm_gelu,
     layernorm_gelu_dropout_residual,
 )
 
 __all__ = [
-    "Blocks",
     "layernorm_gelu",
     "layernorm_gelu_dropout_residual",
     "attention",

@@ -15,7 +15,6 @@ from jax.experimental import pallas as pl
 from roofline_helpers import work
 from roofline_helpers.common.checks import BadType, BadValue, flag
 from roofline_helpers.kernels.launch import (
-    Blocks,
     Options,
     by_platform,
     call_options,
@@ -41,7 +40,6 @@ def attention(
     causal: bool = False,
     layout: str | None = None,
     interpret: bool | None = None,
-    blocks: Blocks | None = None,
 ) -> Any:
     """Return softmax(Q·Kᵀ / √head_dim) · V in one kernel: no score reaches the memory.
 
@@ -60,7 +58,7 @@ def attention(
     causal : bool
         Hide keys that come later than the query. The last query sees every key; one that sees
         none gives zeros.
-    layout, interpret, blocks
+    layout, interpret
         As in `layernorm_gelu`.
 
     Returns
@@ -89,7 +87,7 @@ def attention(
     """
     q, k, v = _checked(q, k, v)
     scale = 1 / math.sqrt(q.shape[3])
-    options = options_of(layout, interpret, blocks, scale=scale, causal=flag("causal", causal))
+    options = options_of(layout, interpret, scale=scale, causal=flag("causal", causal))
     return _attention(q, k, v, options)
 
 
@@ -259,7 +257,7 @@ def _attention_options(
     kind: str = "forward",
 ) -> dict[str, Any]:
     job = attention_work(q, k, options, kind)
-    return call_options(options, layout, interpret, job, 4, vmem_of_tiles(tile, q))
+    return call_options(layout, interpret, job, 4, vmem_of_tiles(tile, q))
 
 
 def attention_work(q: Any, k: Any, options: Options, kind: str) -> work.Work:

@@ -16,12 +16,10 @@ from jax.experimental import pallas as pl
 
 from roofline_helpers.common.checks import (
     BadType,
-    BadValue,
     flag,
     name_of,
     shown,
     single,
-    size,
 )
 
 LAYOUTS = ("tpu", "gpu")
@@ -40,50 +38,6 @@ _VMEM_MOST = 100 * 2**20  # bytes that a TPU program may ask for
 
 
 @dataclass(frozen=True)
-class Blocks:
-    """How to cut a kernel, where the default is not wanted.
-
-    Parameters
-    ----------
-    rows, step : int, optional
-        Rows that one program owns, and how many of them it holds at a time (LayerNorm kernels).
-        `rows` is rounded up to a multiple of `step`, and on a GPU `step` to a power of two;
-        with layout="gpu" it must be one.
-    q, kv : int, optional
-        Queries, and keys, of one block of scores (attention).
-    warps, stages : int, optional
-        Warps of a GPU program, and depth of its software pipeline. A TPU has neither.
-
-    Raises
-    ------
-    BadType, BadValue
-        Not a whole number of at least 1; warps, stages, q or kv that the machine cannot have.
-
-    Examples
-    --------
-    >>> Blocks(rows=256).rows
-    256
-    """
-
-    rows: int | None = None
-    step: int | None = None
-    q: int | None = None
-    kv: int | None = None
-    warps: int | None = None
-    stages: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("rows", "step", "q", "kv", "warps", "stages"):
-            value = getattr(self, name)
-            if value is not None:
-                object.__setattr__(self, name, int(size(name, value, 2**31)))
-        for name, least in (("q", 16), ("kv", 16), ("warps", 1)):
-            value = getattr(self, name)
-            if value is not None and (value < least or value & (value - 1)):
-                raise BadValue(f"{name} must be a power of two from {least}, got {value}")
-
-
-@dataclass(frozen=True)
 class Options:
     """What is known when a kernel is traced: hashable, so that JAX caches by it."""
 
@@ -93,7 +47,6 @@ class Options:
     causal: bool = False
     layout: str | None = None
     interpret: bool | None = None
-    blocks: Blocks = Blocks()
 
 
 def by_platform(call: Any, options: Options, *arrays: Any) -> Any:
@@ -114,9 +67,7 @@ def by_platform(call: Any, options: Options, *arrays: Any) -> Any:
     )
 
 
-def call_options(
-    options: Options, layout: str, interpret: bool, job: Any, warps: int, vmem: int
-) -> dict[str, Any]:
+def call_options(layout: str, interpret: bool, job: Any, warps: int, vmem: int) -> dict[str, Any]:
     """Return what the compiler is told: cost, and how much of the machine a program takes."""
     cost = pl.CostEstimate(
         flops=int(job.flops),
@@ -127,9 +78,7 @@ def call_options(
     if interpret:
         return shared
     if layout == "gpu":
-        params = triton_backend().CompilerParams(
-            num_warps=options.blocks.warps or warps, num_stages=options.blocks.stages or 2
-        )
+        params = triton_backend().CompilerParams(num_warps=warps, num_stages=2)
     else:
         tpu = importlib.import_module("jax.experimental.pallas.tpu")
         limit = min(max(16 * 2**20, vmem + vmem // 2), _VMEM_MOST)
@@ -157,17 +106,12 @@ def sum_along(x: Any, axis: int) -> Any:
     return jnp.sum(x, axis=axis, keepdims=True)
 
 
-def options_of(
-    layout: Any, interpret: Any, blocks: Any, *, eps: Any = 1e-5, **others: Any
-) -> Options:
+def options_of(layout: Any, interpret: Any, *, eps: Any = 1e-5, **others: Any) -> Options:
     """Return the arguments of a kernel that aren't arrays, checked."""
-    if blocks is not None and not isinstance(blocks, Blocks):
-        raise BadType(f"blocks must be a Blocks, got {shown(blocks)}")
     return Options(
         eps=single("eps", eps, zero=True),
         layout=None if layout is None else name_of("layout", layout, LAYOUTS),
         interpret=None if interpret is None else flag("interpret", interpret),
-        blocks=blocks or Blocks(),
         **others,
     )
 

@@ -14,7 +14,6 @@ from jax.experimental import pallas as pl
 from roofline_helpers import work
 from roofline_helpers.common.checks import BadValue, single
 from roofline_helpers.kernels.launch import (
-    Blocks,
     Options,
     array_argument,
     by_platform,
@@ -25,7 +24,6 @@ from roofline_helpers.kernels.launch import (
 from roofline_helpers.kernels.rows import (
     Rows,
     backward_kernel,
-    chain_kernel,
     cut_rows,
     forward_kernel,
     located_at,
@@ -43,7 +41,6 @@ def layernorm_gelu(
     eps: float = 1e-5,
     layout: str | None = None,
     interpret: bool | None = None,
-    blocks: Blocks | None = None,
 ) -> Any:
     """Return gelu(γ · (x − mean) / √(variance + ε) + β) over the last axis, in one kernel.
 
@@ -63,8 +60,6 @@ def layernorm_gelu(
         How to cut the arrays. By default that of the platform that is compiled for.
     interpret : bool, optional
         Run the kernel step by step in JAX rather than compile it. By default on a CPU only.
-    blocks : Blocks, optional
-        Sizes other than the default.
 
     Returns
     -------
@@ -92,9 +87,9 @@ def layernorm_gelu(
 
     Source: J. L. Ba et al., arXiv:1607.06450; D. Hendrycks, K. Gimpel, arXiv:1606.08415.
     """
-    options = options_of(layout, interpret, blocks, eps=eps)
+    options = options_of(layout, interpret, eps=eps)
     x, gamma, beta = _row_arguments(x, gamma, beta)
-    return _layernorm_gelu(x, gamma, beta, options)
+    return _chain(x, gamma, beta, None, None, options)
 
 
 def layernorm_gelu_dropout_residual(
@@ -108,7 +103,6 @@ def layernorm_gelu_dropout_residual(
     eps: float = 1e-5,
     layout: str | None = None,
     interpret: bool | None = None,
-    blocks: Blocks | None = None,
 ) -> Any:
     """Return residual + gelu(layernorm(x)) · mask / (1 − rate), in one kernel.
 
@@ -138,7 +132,7 @@ def layernorm_gelu_dropout_residual(
     rate = single("rate", rate, zero=True)
     if rate >= 1:
         raise BadValue(f"rate must be from 0 to below 1, got {rate}")
-    options = options_of(layout, interpret, blocks, eps=eps, rate=rate)
+    options = options_of(layout, interpret, eps=eps, rate=rate)
     x, gamma, beta = _row_arguments(x, gamma, beta)
     residual = float_argument("residual", residual)
     mask = array_argument("mask", mask)
@@ -150,86 +144,57 @@ def layernorm_gelu_dropout_residual(
     return _chain(x, gamma, beta, mask, residual, options)
 
 
-@functools.partial(jax.jit, static_argnums=3)
-def _layernorm_gelu(x: Any, gamma: Any, beta: Any, options: Options) -> Any:
-    return _layernorm_gelu_vjp(_as_rows(x), gamma, beta, options).reshape(x.shape)
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
-def _layernorm_gelu_vjp(x: Any, gamma: Any, beta: Any, options: Options) -> Any:
-    rows, columns = x.shape
-    job = work.fuse(
-        work.layernorm(rows, columns, x.dtype, y="n"), work.gelu(x.size, x.dtype, x="n", y="y")
-    )
-    call = functools.partial(_forward_call, kernel=forward_kernel, options=options, job=job)
-    return by_platform(call, options, x, gamma, beta)
-
-
-def _layernorm_gelu_forward(x: Any, gamma: Any, beta: Any, options: Options) -> Any:
-    return _layernorm_gelu_vjp(x, gamma, beta, options), (x, gamma, beta)
-
-
-def _layernorm_gelu_backward(options: Options, saved: Any, dy: Any) -> Any:
-    x, gamma, beta = saved
-    return _gradients(options, x, gamma, beta, None, dy)
-
-
-_layernorm_gelu_vjp.defvjp(_layernorm_gelu_forward, _layernorm_gelu_backward)
-
-
 @functools.partial(jax.jit, static_argnums=5)
 def _chain(x: Any, gamma: Any, beta: Any, mask: Any, residual: Any, options: Options) -> Any:
-    rows = (_as_rows(each) for each in (mask, residual))
-    return _chain_vjp(_as_rows(x), gamma, beta, *rows, options).reshape(x.shape)
+    """Do the whole chain, or without mask and residual LayerNorm and GELU alone."""
+    ends = (None if each is None else _as_rows(each) for each in (mask, residual))
+    return _chain_vjp(_as_rows(x), gamma, beta, *ends, options).reshape(x.shape)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(5,))
 def _chain_vjp(x: Any, gamma: Any, beta: Any, mask: Any, residual: Any, options: Options) -> Any:
-    rows, columns = x.shape
-    job = work.fuse(*work.fusion_chain(rows, columns, x.dtype, mask=mask.dtype))
-    call = functools.partial(_forward_call, kernel=chain_kernel, options=options, job=job)
-    return by_platform(call, options, x, gamma, beta, mask, residual)
+    arrays = [each for each in (x, gamma, beta, mask, residual) if each is not None]
+    return by_platform(functools.partial(_forward_call, options=options), options, *arrays)
 
 
 def _chain_forward(
     x: Any, gamma: Any, beta: Any, mask: Any, residual: Any, options: Options
 ) -> Any:
     y = _chain_vjp(x, gamma, beta, mask, residual, options)
-    return y, (x, gamma, beta, mask, jnp.zeros((), residual.dtype))
+    like_residual = None if residual is None else jnp.zeros((), residual.dtype)
+    return y, (x, gamma, beta, mask, like_residual)
 
 
 def _chain_backward(options: Options, saved: Any, dy: Any) -> Any:
-    x, gamma, beta, mask, residual = saved
-    gradients = _gradients(options, x, gamma, beta, mask, dy)
-    return *gradients, None, dy.astype(residual.dtype)
+    x, gamma, beta, mask, like_residual = saved
+    arrays = [each for each in (x, gamma, beta, mask, dy) if each is not None]
+    call = functools.partial(_backward_call, options=options)
+    dx, dgamma, dbeta = by_platform(call, options, *arrays)
+    skipped = None if like_residual is None else dy.astype(like_residual.dtype)
+    return dx, dgamma.astype(gamma.dtype), dbeta.astype(beta.dtype), None, skipped
 
 
 _chain_vjp.defvjp(_chain_forward, _chain_backward)
 
 
-def _forward_call(
-    *arrays: Any, kernel: Any, options: Options, job: Any, layout: str, interpret: bool
-) -> Any:
-    x, gamma, beta, *others = arrays
-    tile = cut_rows(options, layout, interpret, [x, *others, x])
+def _forward_call(*arrays: Any, options: Options, layout: str, interpret: bool) -> Any:
+    x, gamma, beta, *ends = arrays
+    rows, columns = x.shape
+    if ends:
+        ops = work.fusion_chain(rows, columns, x.dtype, mask=ends[0].dtype)
+    else:
+        ops = work.layernorm(rows, columns, x.dtype, y="n"), work.gelu(x.size, x.dtype, x="n")
+    tile = cut_rows(options, layout, interpret, [x, *ends, x])
     whole, vector = row_specs(tile)
     return pl.pallas_call(
-        located_at(kernel, tile),
+        located_at(forward_kernel, tile),
         grid=(tile.programs,),
-        in_specs=[whole, vector, vector, *[whole] * len(others)],
+        in_specs=[whole, vector, vector, *[whole] * len(ends)],
         out_specs=whole,
         out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
-        name=kernel.__name__,
-        **_told(options, layout, interpret, job, tile, arrays),
-    )(x, gamma.reshape(1, -1), beta.reshape(1, -1), *others)
-
-
-def _gradients(options: Options, x: Any, gamma: Any, beta: Any, mask: Any, dy: Any) -> Any:
-    arrays = (x, gamma, beta, *([] if mask is None else [mask]), dy)
-    dx, dgamma, dbeta = by_platform(
-        functools.partial(_backward_call, options=options), options, *arrays
-    )
-    return dx, dgamma.astype(gamma.dtype), dbeta.astype(beta.dtype)
+        name="chain_kernel" if ends else "layernorm_gelu_kernel",
+        **_told(layout, interpret, work.fuse(*ops), tile, arrays),
+    )(x, gamma.reshape(1, -1), beta.reshape(1, -1), *ends)
 
 
 def _backward_call(*arrays: Any, options: Options, layout: str, interpret: bool) -> Any:
@@ -245,19 +210,17 @@ def _backward_call(*arrays: Any, options: Options, layout: str, interpret: bool)
         out_specs=[whole, share, share],
         out_shape=[jax.ShapeDtypeStruct(x.shape, x.dtype), shares, shares],
         name="chain_backward_kernel" if len(others) == 2 else "layernorm_gelu_backward_kernel",
-        **_told(
-            options, layout, interpret, backward_work(arrays, tile.programs), tile, [*arrays, x]
-        ),
+        **_told(layout, interpret, backward_work(arrays, tile.programs), tile, [*arrays, x]),
     )(x, gamma.reshape(1, -1), beta.reshape(1, -1), *others)
     return dx, jnp.sum(dgamma, axis=(0, 1)), jnp.sum(dbeta, axis=(0, 1))
 
 
 def _told(
-    options: Options, layout: str, interpret: bool, job: Any, tile: Rows, arrays: Sequence[Any]
+    layout: str, interpret: bool, job: Any, tile: Rows, arrays: Sequence[Any]
 ) -> dict[str, Any]:
     """Return the options of a kernel's call; `arrays` pass through VMEM."""
     warps, vmem = warps_of_rows(tile), vmem_of_rows(tile, arrays)
-    return call_options(options, layout, interpret, job, warps, vmem)
+    return call_options(layout, interpret, job, warps, vmem)
 
 
 def backward_work(arrays: Sequence[Any], programs: int) -> work.Work:

@@ -16,7 +16,6 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 
-from roofline_helpers.common.checks import BadValue
 from roofline_helpers.kernels.launch import (
     LANES,
     LOG2E,
@@ -31,31 +30,21 @@ _VMEM = 8 * 2**20  # bytes of blocks that a TPU program asks for where it has th
 _LEAST = float(jnp.finfo(jnp.float32).min)
 
 
-def forward_kernel(x: Any, gamma: Any, beta: Any, y: Any, *, tile: Rows) -> None:
-    """Write gelu(γ · x̂ + β), x̂ the normalised row."""
+def forward_kernel(*refs: Any, tile: Rows) -> None:
+    """Write g = gelu(γ · x̂ + β), x̂ the normalised row, or residual + g · mask / (1 − rate)."""
+    x, gamma, beta, *ends, y = refs
 
     def step(i: Any, loaded: Any, carry: Any) -> Any:
-        normal, _ = tile.standardise(loaded[0], i)
-        gelu, _ = gelu_and_slope(normal * tile.vector(gamma) + tile.vector(beta))
-        tile.store(y, i, gelu)
-        return carry
-
-    tile.walk([x], step, 0)
-
-
-def chain_kernel(
-    x: Any, gamma: Any, beta: Any, mask: Any, residual: Any, y: Any, *, tile: Rows
-) -> None:
-    """Write residual + gelu(γ · x̂ + β) · mask / (1 − rate)."""
-
-    def step(i: Any, loaded: Any, carry: Any) -> Any:
-        values, kept, skip = loaded
+        values, *others = loaded
         normal, _ = tile.standardise(values, i)
-        gelu, _ = gelu_and_slope(normal * tile.vector(gamma) + tile.vector(beta))
-        tile.store(y, i, skip + gelu * (kept * tile.keep))
+        result, _ = gelu_and_slope(normal * tile.vector(gamma) + tile.vector(beta))
+        if others:
+            kept, skip = others
+            result = skip + result * (kept * tile.keep)
+        tile.store(y, i, result)
         return carry
 
-    tile.walk([x, mask, residual], step, 0)
+    tile.walk([x, *ends], step, 0)
 
 
 def backward_kernel(*refs: Any, tile: Rows) -> None:
@@ -252,23 +241,18 @@ def cut_rows(
 ) -> Rows:
     """Choose how to cut [rows, columns] arrays, of which `arrays` pass through a program."""
     rows, columns = arrays[0].shape
-    chosen = options.blocks
     if layout == "gpu":
         width = pl.next_power_of_2(columns)
-        step = chosen.step or max(1, min(pl.next_power_of_2(rows), 512 // width))
-        if options.layout is None:  # traced for a CPU and a TPU too, which take any step
-            step = pl.next_power_of_2(step)
-        block = chosen.rows or (round_up(min(64, -(-rows // 528)), step) if backward else step)
-        if step & (step - 1):
-            raise BadValue(f"a GPU program holds a power of two of rows, got a step of {step}")
+        step = max(1, min(pl.next_power_of_2(rows), 512 // width))
+        block = round_up(min(64, -(-rows // 528)), step) if backward else step
     else:
         width = columns
         narrowest = min(each.dtype.itemsize for each in arrays)
         packed = SUBLANES * 4 // narrowest  # rows of one register: int8 must be read by these
-        step = chosen.step or (SUBLANES if narrowest > 1 and width > 2**15 else packed)
+        step = SUBLANES if narrowest > 1 and width > 2**15 else packed
         each_row = round_up(columns, LANES) * sum(each.dtype.itemsize for each in arrays)
         fitting = max(1, _VMEM // (2 * each_row * step))
-        block = chosen.rows or step * min(fitting, max(1, 512 // step))
+        block = step * min(fitting, max(1, 512 // step))
     return Rows(
         rows=rows,
         columns=columns,

@@ -211,8 +211,8 @@ def cut_tiles(options: Options, layout: str, q: Any, k: Any, kind: str) -> Tiles
         head_dim, least = q.shape[3], LANES
         most_q, most_kv = 256, 512 if kind == "forward" else 256
     return Tiles(
-        q=options.blocks.q or max(least, min(most_q, pl.next_power_of_2(q.shape[2]))),
-        kv=options.blocks.kv or max(least, min(most_kv, pl.next_power_of_2(k.shape[2]))),
+        q=max(least, min(most_q, pl.next_power_of_2(q.shape[2]))),
+        kv=max(least, min(most_kv, pl.next_power_of_2(k.shape[2]))),
         q_len=q.shape[2],
         kv_len=k.shape[2],
         head_dim=head_dim,

@@ -11,7 +11,7 @@ vendor's, and the time is a bound: nothing is faster. With ``ceilings="reached"`
 measured curves (`data/network.toml` says which rows), and the time is a prediction.
 
 What is left out
-    Contention with other traffic, unless `sharing` says it; the memory's own time; arithmetic of
+    Contention with other traffic; the memory's own time; arithmetic of
     reductions on TPUs; twisted tori; routing around failed links; in a published bound of a switch,
     its latency, which nobody prints.
 
@@ -37,7 +37,7 @@ from roofline_helpers.network.collectives import (
     permute,
     reduce_scatter,
 )
-from roofline_helpers.network.sharding import matmul, sharded
+from roofline_helpers.network.sharding import matmul
 from roofline_helpers.network.topology import CEILINGS, Topology, topology
 
 __all__ = [
@@ -54,6 +54,5 @@ __all__ = [
     "all_to_all",
     "permute",
     "Collective",
-    "sharded",
     "matmul",
 ]

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeAlias
 
-from roofline_helpers.common.checks import BadValue, name_of, shown, single, whole
+from roofline_helpers.common.checks import BadValue, name_of, single, whole
 from roofline_helpers.common.show import Facts, si
 from roofline_helpers.network.axes import OUTER, Axis, Load, axes_of
 
-ALGORITHMS = ("ring", "tree", "one-shot", "two-shot", "nvls")
+LoadOf: TypeAlias = Callable[[float, tuple[Axis, ...]], Load]
+"""What a collective of so many bytes asks of one network's axes."""
 
 
 @dataclass(frozen=True)
@@ -101,9 +102,7 @@ class Collective(Facts):
         return slowest.link_bytes if slowest else 0.0
 
 
-def all_gather(
-    nbytes: Any, over: Axis | Iterable[Axis], *, sharing: int = 1, algorithm: str | None = None
-) -> Collective:
+def all_gather(nbytes: Any, over: Axis | Iterable[Axis]) -> Collective:
     """Return the time until every device has the whole of an array that is sharded over axes.
 
     A ring of n sends each shard both ways round, ⌊n/2⌋ steps, V (n−1)/2n bytes a link one way; a
@@ -117,15 +116,11 @@ def all_gather(
         Bytes V of the whole array, as each device has it in the end.
     over : Axis or axes
         Of `topology(...)["x", "y"]` or `topology(...).mesh(...)["data"]`.
-    sharing : int
-        Collectives of this size that run over the same links at the same time.
-    algorithm : {"ring", "tree", "one-shot", "two-shot", "nvls"}, optional
-        "ring" if not given, or "nvls" where the axis has multicast.
 
     Raises
     ------
-    BadType, BadValue, UnknownName
-        Not a positive number of bytes; not axes; no such algorithm for this collective.
+    BadType, BadValue
+        Not a positive number of bytes; not axes.
 
     Source: jax-ml/scaling-book, "Sharded matrices"; R. Thakur et al., IJHPCA 19(1), 2005.
 
@@ -135,12 +130,10 @@ def all_gather(
     >>> f"{all_gather(2**26, topology('v5e', '4x4')['x', 'y']).seconds * 1e6:.0f} µs"
     '635 µs'
     """
-    return _timed("all-gather", nbytes, over, sharing, algorithm, {"ring": _passed_on})
+    return _timed("all-gather", nbytes, over, _passed_on)
 
 
-def reduce_scatter(
-    nbytes: Any, over: Axis | Iterable[Axis], *, sharing: int = 1, algorithm: str | None = None
-) -> Collective:
+def reduce_scatter(nbytes: Any, over: Axis | Iterable[Axis]) -> Collective:
     """Return the time to add arrays of all devices, each keeping a shard of the sum.
 
     An all-gather backwards: the same bytes and steps.
@@ -149,7 +142,7 @@ def reduce_scatter(
     ----------
     nbytes : float
         Bytes of the array that each device has a summand of.
-    over, sharing, algorithm
+    over
         As in `all_gather`; the same errors and sources.
 
     Examples
@@ -158,11 +151,11 @@ def reduce_scatter(
     >>> f"{reduce_scatter(2**26, topology('v5e', '4x4')['x', 'y']).seconds * 1e6:.0f} µs"
     '635 µs'
     """
-    return _timed("reduce-scatter", nbytes, over, sharing, algorithm, {"ring": _passed_on})
+    return _timed("reduce-scatter", nbytes, over, _passed_on)
 
 
 def all_reduce(
-    nbytes: Any, over: Axis | Iterable[Axis], *, sharing: int = 1, algorithm: str | None = None
+    nbytes: Any, over: Axis | Iterable[Axis], *, algorithm: str | None = None
 ) -> Collective:
     """Return the time to add arrays of all devices, each getting the whole sum.
 
@@ -177,8 +170,11 @@ def all_reduce(
     ----------
     nbytes : float
         Bytes of the array that each device has a summand of.
-    over, sharing, algorithm
+    over
         As in `all_gather`; the same errors and sources.
+    algorithm : {"ring", "tree", "one-shot", "two-shot", "nvls"}, optional
+        If not given the fastest of those that libraries choose among: "ring", between hosts
+        "tree", and "nvls" where the axis has multicast.
 
     Examples
     --------
@@ -186,37 +182,12 @@ def all_reduce(
     >>> f"{all_reduce(2**26, topology('v5e', '4x4')['x', 'y']).seconds * 1e6:.0f} µs"
     '1270 µs'
     """
-
-    def ring(v: float, axes: tuple[Axis, ...]) -> Load:
-        n = _size(axes)
-        return Load("ring", 2 * _gathered(v, axes), 2 * _steps(axes), 2 * v / n)
-
-    def tree(v: float, axes: tuple[Axis, ...]) -> Load:
-        _only_switch("tree", axes)
-        return Load("tree", 2 * v, 2 * math.ceil(math.log2(_size(axes))))
-
-    def one_shot(v: float, axes: tuple[Axis, ...]) -> Load:
-        n = _size(axes)
-        steps = 1 if _switched(axes) else _steps(axes)
-        return Load("one-shot", _gathered(n * v, axes), steps, own=n * v)
-
-    def two_shot(v: float, axes: tuple[Axis, ...]) -> Load:
-        steps = 2 if _switched(axes) else 2 * _steps(axes)
-        return Load("two-shot", 2 * _gathered(v, axes), steps, own=v + v / _size(axes))
-
-    def nvls(v: float, axes: tuple[Axis, ...]) -> Load:
-        if not all(each.multicast for each in axes):
-            raise BadValue("NVLS needs a switch that adds: topology(..., multicast=True)")
-        n = _size(axes)
-        return Load("nvls", min(v, 2 * v * (n - 1) / n), 2)
-
-    ways = {"ring": ring, "tree": tree, "one-shot": one_shot, "two-shot": two_shot, "nvls": nvls}
-    return _timed("all-reduce", nbytes, over, sharing, algorithm, ways)
+    if algorithm is not None:
+        algorithm = name_of("algorithm of all-reduce", algorithm, REDUCTIONS)
+    return _timed("all-reduce", nbytes, over, REDUCTIONS[algorithm] if algorithm else None)
 
 
-def all_to_all(
-    nbytes: Any, over: Axis | Iterable[Axis], *, sharing: int = 1, algorithm: str | None = None
-) -> Collective:
+def all_to_all(nbytes: Any, over: Axis | Iterable[Axis]) -> Collective:
     """Return the time until each device has its part of what every other one held.
 
     On a torus messages take the shortest way, axis after axis: a ring's links carry V n / 8N bytes
@@ -226,7 +197,7 @@ def all_to_all(
     ----------
     nbytes : float
         Bytes V of the whole array, of which each device holds a 1/N share.
-    over, sharing, algorithm
+    over
         As in `all_gather`; the same errors and sources.
 
     Examples
@@ -241,12 +212,10 @@ def all_to_all(
         link_bytes = max(_crossing(v, each, n) for each in axes)
         return Load("ring", link_bytes, _steps(axes), own=v / n**2, to="each")
 
-    return _timed("all-to-all", nbytes, over, sharing, algorithm, {"ring": load})
+    return _timed("all-to-all", nbytes, over, load)
 
 
-def permute(
-    nbytes: Any, over: Axis | Iterable[Axis], *, hops: int = 1, sharing: int = 1
-) -> Collective:
+def permute(nbytes: Any, over: Axis | Iterable[Axis], *, hops: int = 1) -> Collective:
     """Return the time in which every device sends its array to the one `hops` on, cyclically.
 
     On a ring the shorter way round, min(hops, n−hops) messages on each link; on a line the last
@@ -260,8 +229,6 @@ def permute(
         One axis.
     hops : int
         How far, from 1 to n − 1.
-    sharing : int
-        As in `all_gather`.
 
     Raises
     ------
@@ -289,91 +256,71 @@ def permute(
         steps = near if axis.kind == "ring" else max(far, axis.size - far)
         return Load("ring", near * v * axis.stride, steps * axis.stride, to="one")
 
-    return _timed("permute", nbytes, axes, sharing, None, {"ring": load})
+    return _timed("permute", nbytes, axes, load)
 
 
-def send(nbytes: Any, over: Axis | Iterable[Axis], hops: int | Sequence[int] = 1) -> Collective:
-    """Return the time to send an array from one device to another, with the network to itself.
-
-    Over the shortest ways, one link of each axis that leads there at once.
+def send(nbytes: Any, over: Axis) -> Collective:
+    """Return the time to send an array to the next device of an axis, with the network to itself.
 
     Parameters
     ----------
     nbytes : float
         Bytes.
-    over : Axis or axes
-        Those between the two.
-    hops : int or sequence of int
-        How far along each.
+    over : Axis
+        One axis.
 
     Raises
     ------
     BadType, BadValue
-        As `all_gather`; hops that an axis doesn't have.
+        As `all_gather`.
 
     Examples
     --------
     >>> from roofline_helpers.network import topology
-    >>> slice_ = topology("v5e", "4x4")
-    >>> one = send(2 * 8 * 128 * 8192, slice_["x", "y"], (3, 3))
+    >>> one = send(2 * 8 * 128 * 8192, topology("v5e", "4x4")["x"][0])
     >>> f"{one.latency * 1e6:.0f} µs, then {one.transfer * 1e6:.0f} µs"
-    '6 µs, then 168 µs'
+    '1 µs, then 336 µs'
     """
-    group = (over,) if isinstance(over, Axis) else tuple(over)
-    far = [hops] * len(group) if isinstance(hops, int) else list(hops)
-    if len(far) != len(group):
-        raise BadValue(f"hops must be one for each of {len(group)} axes, got {shown(hops)}")
-    axes_of(group)
-    steps = 0
-    for each, n in zip(group, far, strict=True):
-        whole("hops", n)
-        most = each.size // 2 if each.kind == "ring" else each.size - 1
-        if n > most:
-            raise BadValue(f"axis {each.name} has at most {most} hops, got {n}")
-        steps += 1 if each.kind in ("switch", "mesh") else n * each.stride
+    steps = 1 if over.kind in ("switch", "mesh") else over.stride
 
     def load(v: float, axes: tuple[Axis, ...]) -> Load:
-        return Load("ring", v / len(axes), steps, to="one")
+        return Load("ring", v, steps, to="one")
 
-    return _timed("send", nbytes, group, 1, None, {"ring": load})
+    return _timed("send", nbytes, over, load)
 
 
-def lines(kind: str, over: Axis | Iterable[Axis]) -> list[tuple[float, float]]:
-    """Return the straight lines, of which the least at each size is a collective's time.
+def lines(over: Axis | Iterable[Axis]) -> list[tuple[float, float]]:
+    """Return the straight lines, of which the least at each size is an all-reduce's time.
 
     One for each algorithm and protocol that no other beats at every size: the seconds it takes
     whatever the size, and those a byte.
 
     Parameters
     ----------
-    kind : str
-        One of `COLLECTIVES` but "permute", whose rate is another for large messages.
     over : Axis or axes
         As in `all_gather`, of one network.
 
     Raises
     ------
-    UnknownName, BadValue
-        No such collective; axes of several networks.
+    BadValue
+        Axes of several networks.
 
     Examples
     --------
     >>> from roofline_helpers.network import topology
-    >>> found = lines("all-reduce", topology("h100", 8, ceilings="reached").fast)
+    >>> found = lines(topology("h100", 8, ceilings="reached").fast)
     >>> [f"{start * 1e6:.1f} µs + V / {1e-9 / each:.0f} GB/s" for start, each in found]
     ['26.9 µs + V / 57 GB/s', '56.9 µs + V / 193 GB/s']
     """
-    allowed = [name for name in COLLECTIVES if name != "permute"]
-    named, axes = COLLECTIVES[name_of("collective", kind, allowed)], axes_of(over)
+    axes = axes_of(over)
     networks = {each.network for each in axes}
     if len(networks) > 1:
         raise BadValue(f"lines are those of one network, got {', '.join(sorted(networks))}")
-    ways = _usual(kind, axes[0].network, axes) if axes else []
     costs = set()
     for protocol in axes[0].protocols if axes else ():
         alone = [replace(each, protocols=(protocol,), whole=None) for each in axes]
-        for algorithm in ways:
-            one = named(1, alone, algorithm=algorithm)
+        for load in _usual(axes[0].network, axes):
+            one = _timed("all-reduce", 1, alone, load)
             costs.add((one.latency, one.transfer))
     return sorted(
         each
@@ -528,6 +475,44 @@ def _steps(axes: tuple[Axis, ...]) -> int:
     return _size(axes) - 1 if _switched(axes) else sum(each.steps for each in axes)
 
 
+def _ring(v: float, axes: tuple[Axis, ...]) -> Load:
+    n = _size(axes)
+    return Load("ring", 2 * _gathered(v, axes), 2 * _steps(axes), 2 * v / n)
+
+
+def _tree(v: float, axes: tuple[Axis, ...]) -> Load:
+    _only_switch("tree", axes)
+    return Load("tree", 2 * v, 2 * math.ceil(math.log2(_size(axes))))
+
+
+def _one_shot(v: float, axes: tuple[Axis, ...]) -> Load:
+    n = _size(axes)
+    steps = 1 if _switched(axes) else _steps(axes)
+    return Load("one-shot", _gathered(n * v, axes), steps, own=n * v)
+
+
+def _two_shot(v: float, axes: tuple[Axis, ...]) -> Load:
+    steps = 2 if _switched(axes) else 2 * _steps(axes)
+    return Load("two-shot", 2 * _gathered(v, axes), steps, own=v + v / _size(axes))
+
+
+def _nvls(v: float, axes: tuple[Axis, ...]) -> Load:
+    if not all(each.multicast for each in axes):
+        raise BadValue("NVLS needs a switch that adds: topology(..., multicast=True)")
+    n = _size(axes)
+    return Load("nvls", min(v, 2 * v * (n - 1) / n), 2)
+
+
+REDUCTIONS: dict[str, LoadOf] = {
+    "ring": _ring,
+    "tree": _tree,
+    "one-shot": _one_shot,
+    "two-shot": _two_shot,
+    "nvls": _nvls,
+}
+"""What each algorithm of an all-reduce asks of the links."""
+
+
 def _crossing(v: float, axis: Axis, devices: int) -> float:
     """Return the bytes on the busiest link of an axis in an all-to-all among `devices`."""
     n = axis.size
@@ -543,19 +528,12 @@ def _crossing(v: float, axis: Axis, devices: int) -> float:
 # --- time -------------------------------------------------------------------------------------
 
 
-def _timed(
-    kind: str,
-    nbytes: Any,
-    over: Axis | Iterable[Axis],
-    sharing: int,
-    algorithm: str | None,
-    ways: Mapping[str, Callable[[float, tuple[Axis, ...]], Load]],
-) -> Collective:
-    """Return a collective with the time of each network's part of it."""
-    v = single("nbytes", nbytes) * whole("sharing", sharing)
-    if algorithm is not None:
-        algorithm = name_of(f"algorithm of {kind}", algorithm, ways)
-    axes = axes_of(over)
+def _timed(kind: str, nbytes: Any, over: Axis | Iterable[Axis], load: LoadOf | None) -> Collective:
+    """Return a collective with the time of each network's part of it.
+
+    Without a load it is an all-reduce by the fastest algorithm that libraries choose among.
+    """
+    v, axes = single("nbytes", nbytes), axes_of(over)
     phases = []
     inside = 1
     for network, group in groupby(_inside_out(axes), key=lambda each: each.network):
@@ -563,11 +541,11 @@ def _timed(
         part = v if kind in ("permute", "send") else v / inside
         if kind == "all-to-all":  # each group has its devices' share, and exchanges all of it
             part = v * _size(members) / _size(axes)
-        names = [algorithm] if algorithm else _usual(kind, network, members)
-        ways_taken = [_phase(network, members, ways[name](part, members)) for name in names]
-        phases.append(min(ways_taken, key=lambda phase: phase.latency + phase.transfer))
+        ways = [load] if load else _usual(network, members)
+        found = [_phase(network, members, way(part, members)) for way in ways]
+        phases.append(min(found, key=lambda phase: phase.latency + phase.transfer))
         inside *= _size(members)
-    return Collective(kind, v / sharing, axes, tuple(phases))
+    return Collective(kind, v, axes, tuple(phases))
 
 
 def _inside_out(axes: tuple[Axis, ...]) -> list[Axis]:
@@ -575,13 +553,12 @@ def _inside_out(axes: tuple[Axis, ...]) -> list[Axis]:
     return sorted(axes, key=lambda each: (each.network in OUTER, each.network != "core"))
 
 
-def _usual(kind: str, network: str, axes: tuple[Axis, ...]) -> list[str]:
-    """Return the algorithms that libraries choose among."""
+def _usual(network: str, axes: tuple[Axis, ...]) -> list[LoadOf]:
+    """Return the algorithms of an all-reduce that libraries choose among."""
     names = ["ring"]
-    if kind == "all-reduce":
-        names += ["nvls"] if all(each.multicast for each in axes) else []
-        names += ["tree"] if network in OUTER else []
-    return names
+    names += ["nvls"] if all(each.multicast for each in axes) else []
+    names += ["tree"] if network in OUTER else []
+    return [REDUCTIONS[name] for name in names]
 
 
 def _phase(network: str, axes: tuple[Axis, ...], load: Load) -> Phase:

@@ -1,8 +1,8 @@
-"""Arrays sharded over a mesh, and the products of two of them.
+"""Products of two arrays that are sharded over a mesh.
 
 A sharding is written as scaling-book writes it: ``"I_x J"`` is an array of I × J whose first
-dimension is split over the mesh axis x; ``"I_xy J"`` splits it over both, ``"I_data+fsdp"`` where
-names are longer than a letter.
+dimension is split over the mesh axis x, and ``"I_fsdp J"`` over an axis of that name; ``"I_xy J"``
+splits it over both x and y.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any
 
 from roofline_helpers.chips import Chip
 from roofline_helpers.chips import chip as chip_of
-from roofline_helpers.common.checks import BadType, BadValue, UnknownName, shown, text, whole
-from roofline_helpers.common.dtypes import BITS
+from roofline_helpers.common.checks import BadType, BadValue, UnknownName, shown, text
 from roofline_helpers.common.dtypes import dtype as dtype_of
-from roofline_helpers.common.show import facts_html, si
+from roofline_helpers.common.dtypes import width
+from roofline_helpers.common.show import Facts, si
 from roofline_helpers.network.axes import Axis
 from roofline_helpers.network.collectives import (
     Collective,
@@ -32,24 +32,8 @@ Mesh = Mapping[str, tuple[Axis, ...]]
 Spec = dict[str, tuple[str, ...]]
 
 
-@dataclass(frozen=True)
-class Sharded:
-    """An array on a mesh: bytes that one device holds, those of all, and copies of the whole.
-
-    Examples
-    --------
-    >>> sharded({"I": 128, "J": 2048}, "I_x J", {"x": 2}, "int8").copies
-    1.0
-    """
-
-    device_bytes: float
-    total_bytes: float
-    copies: float
-    shape: tuple[float, ...]
-
-
 @dataclass(frozen=True, repr=False)
-class Plan:
+class Plan(Facts):
     """One way to multiply two sharded matrices.
 
     `flops` and `hbm_bytes` are those of one device, `steps` says what is exchanged, in order.
@@ -70,11 +54,8 @@ class Plan:
     math: float
     memory: float
 
-    def __repr__(self) -> str:
-        return f"<plan: {', '.join(self._facts().values())}>"
-
-    def _repr_html_(self) -> str:
-        return facts_html("product", self._facts())
+    def _title(self) -> str:
+        return "matmul"
 
     def _facts(self) -> dict[str, str]:
         return {
@@ -99,42 +80,6 @@ class Plan:
         """What takes longest: "compute", "memory" or "network"."""
         times = {"compute": self.math, "memory": self.memory, "network": self.comms}
         return max(times, key=lambda name: times[name])
-
-
-def sharded(sizes: Mapping[str, int], spec: str, mesh: Any, dtype: Any = "bf16") -> Sharded:
-    """Return what an array takes on each device of a mesh and on all.
-
-    Parameters
-    ----------
-    sizes : mapping of str to int
-        Of each dimension.
-    spec : str
-        As the module says: "I_xy J".
-    mesh : mapping of str to axes or int
-        `Topology.mesh(...)`, or sizes alone.
-    dtype : str or data type
-        Of its elements.
-
-    Raises
-    ------
-    BadType, BadValue, UnknownName
-        A dimension without a size, a mesh axis that isn't there or is used twice, no such type.
-
-    Examples
-    --------
-    >>> one = sharded({"I": 128, "J": 2048}, "I_xy J", {"x": 2, "y": 8, "z": 2}, "int8")
-    >>> one.device_bytes, one.total_bytes
-    (16384.0, 524288.0)
-    """
-    counts = {name: _count(axes) for name, axes in _mesh(mesh).items()}
-    parsed = _parsed(spec, sizes, counts)
-    shape = tuple(
-        sizes[dim] / math.prod(counts[name] for name in names) for dim, names in parsed.items()
-    )
-    per_device = math.prod(shape) * BITS[dtype_of(dtype)] / 8
-    total = per_device * math.prod(counts.values())
-    whole_array = math.prod(sizes[dim] for dim in parsed) * BITS[dtype_of(dtype)] / 8
-    return Sharded(per_device, total, total / whole_array, shape)
 
 
 def matmul(
@@ -168,7 +113,8 @@ def matmul(
     Raises
     ------
     BadType, BadValue, UnknownName
-        As `sharded`; a result with a dimension that neither has.
+        A dimension without a size, a mesh axis that isn't there or is used twice, no such type; a
+        result with a dimension that neither matrix has.
 
     Examples
     --------
@@ -179,11 +125,9 @@ def matmul(
     >>> best.steps, other.steps
     (('all-reduce C over x',), ('all-gather B over x',))
     """
-    axes_of_mesh = _mesh(mesh)
-    for name, axes in axes_of_mesh.items():
-        if isinstance(axes, int):
-            raise BadType(f"mesh axis {name} must be axes of a topology, got {shown(axes)}")
-    counts = {name: _count(axes) for name, axes in axes_of_mesh.items()}
+    if not isinstance(mesh, Mapping):
+        raise BadType(f"mesh must be a mapping of names to axes, got {shown(mesh)}")
+    counts = {name: math.prod(each.size for each in axes) for name, axes in mesh.items()}
     left, _, wanted = text("spec", spec).partition("->")
     parts = left.split(",")
     if len(parts) != 2 or not wanted:
@@ -192,20 +136,8 @@ def matmul(
     missing = [dim for dim in c if dim not in a and dim not in b]
     if missing:
         raise BadValue(f"the result's {', '.join(missing)} is in neither matrix: {shown(spec)}")
-    of = _Product(a, b, c, sizes, axes_of_mesh, counts, dtype_of(dtype), chip_of(chip))
+    of = _Product(a, b, c, sizes, mesh, counts, dtype_of(dtype), chip_of(chip))
     return tuple(sorted(of.plans(), key=lambda plan: (plan.seconds, plan.comms)))
-
-
-def _mesh(mesh: Any) -> dict[str, Any]:
-    if not isinstance(mesh, Mapping):
-        raise BadType(f"mesh must be a mapping of names to axes or sizes, got {shown(mesh)}")
-    return dict(mesh)
-
-
-def _count(axes: Any) -> int:
-    if isinstance(axes, int):
-        return whole("size of a mesh axis", axes)
-    return math.prod(each.size for each in axes)
 
 
 def _parsed(spec: str, sizes: Mapping[str, int], counts: Mapping[str, int]) -> Spec:
@@ -215,8 +147,7 @@ def _parsed(spec: str, sizes: Mapping[str, int], counts: Mapping[str, int]) -> S
         dim, _, names = word.partition("_")
         if dim not in sizes:
             raise UnknownName(f"dimension {dim!r} has no size. Allowed: {', '.join(sizes)}")
-        parts = [] if not names else [names] if names in counts else names.split("+")
-        split = [part for each in parts for part in ([each] if each in counts else each)]
+        split = [names] if names in counts else list(names)
         for name in split:
             if name not in counts:
                 raise UnknownName(f"no mesh axis {name!r}. Allowed: {', '.join(counts)}")
@@ -324,7 +255,7 @@ class _Product:
 
     def _bytes(self, array: Spec) -> float:
         elements = math.prod(self._length(dim, names) for dim, names in array.items())
-        return elements * BITS[self.dtype] / 8
+        return elements * width(self.dtype)
 
 
 def _without(array: Spec, names: set[str]) -> Spec:

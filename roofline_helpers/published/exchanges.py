@@ -114,9 +114,8 @@ def _curve(record: Mapping[str, Any], curve: Mapping[str, Any]) -> Iterator[dict
     ]
     points = curve["points"]
     for at, (nbytes, seconds) in enumerate(points):
-        published, reached = (
-            network.collective(kind, nbytes, over, sharing=curve.get("sharing", 1)) for over in axes
-        )
+        on_links = nbytes * curve.get("sharing", 1)  # so many run over the same links at once
+        published, reached = (network.collective(kind, on_links, over) for over in axes)
         floor = curve.get("floor", 0.0)
         predicted = max(reached.seconds, floor)
         least = min(later for _, later in points[at:])

@@ -88,9 +88,7 @@ def _sums(chip: Chip) -> dict[int, list[Any]]:
     """Return the lines of an all-reduce for each number of chips: published, and reached."""
     return {
         count: [
-            network.collectives.lines(
-                "all-reduce", network.topology(chip, count, ceilings=each).fast
-            )
+            network.collectives.lines(network.topology(chip, count, ceilings=each).fast)
             for each in network.CEILINGS
         ]
         for count in chip_counts(LLAMA_3_8B, chip)

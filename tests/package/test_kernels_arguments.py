@@ -28,12 +28,6 @@ Q = jnp.ones((1, 2, 4, 8))
         ),
         (lambda: kernels.attention(Q[0], Q, Q), BadValue, "batch, heads, length, head_dim"),
         (lambda: kernels.attention(Q, Q, Q[:, :1]), BadValue, "one shape"),
-        (
-            lambda: kernels.layernorm_gelu(X, V, V, layout="gpu", blocks=kernels.Blocks(step=24)),
-            BadValue,
-            "power of two of rows, got a step of 24",
-        ),
-        (lambda: kernels.Blocks(q=20), BadValue, "power of two from 16"),
     ],
 )
 def test_what_is_refused(call: Any, error: Any, match: str) -> None:

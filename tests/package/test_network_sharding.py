@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from itertools import product
 from typing import Any
 
@@ -65,17 +64,6 @@ def test_flops_of_all_devices_are_at_least_those_of_the_product(i: str, j: str, 
             assert plan.flops * 64 >= 2 * 512 * 1024 * 2048
             assert plan.seconds == max(plan.math, plan.memory, plan.comms)
             assert plan.bound in ("compute", "memory", "network")
-
-
-def test_bytes_of_a_sharded_array() -> None:
-    one = net.sharded(SIZES, "I_xy J_z", MESH)
-    assert one.shape == (32, 256)
-    assert one.device_bytes == 2 * 32 * 256
-    assert one.copies == 1
-    assert net.sharded(SIZES, "I_x", MESH, "int4").device_bytes == 512 / 4 / 2
-    named = net.sharded(SIZES, "I_data+fsdp J", {"data": 2, "fsdp": 8})
-    assert named.shape == (32, 1024)
-    assert named.total_bytes == math.prod((512, 1024)) * 2
 
 
 @pytest.mark.parametrize(
