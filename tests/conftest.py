@@ -7,10 +7,13 @@ from pathlib import Path
 
 import matplotlib as mpl
 import pytest
+from hypothesis import settings
 
 from tools import books
 
 mpl.use("agg")  # no window in the tests' own process; kernels draw into the notebook
+settings.register_profile("book", max_examples=60, deadline=None)  # a busy machine is no error
+settings.load_profile("book")
 pytest_plugins = ("browser", "asking", "labs")  # modules of tests/browser
 
 

@@ -6,16 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import roofline_helpers as rh
 from roofline_helpers import Roofline, Work, fuse, total, work
 from roofline_helpers.common.dtypes import BITS, COMPUTED
 from roofline_helpers.common.show import significant
-
-settings.register_profile("identities", deadline=None, max_examples=60)
-settings.load_profile("identities")
 
 positive = st.floats(1e-3, 1e18)
 intensities = st.just(0.0) | st.floats(1e-30, 1e9)

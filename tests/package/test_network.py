@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
@@ -212,7 +212,6 @@ some_slice = st.sampled_from(SLICES)
 some_bytes = st.floats(1, 1e12)
 
 
-@settings(max_examples=60, deadline=None)
 @given(where=some_slice, nbytes=some_bytes, more=st.floats(1, 100))
 def test_more_bytes_never_take_less_and_the_transfer_is_proportional(
     where: tuple[str, Any], nbytes: float, more: float
@@ -225,7 +224,6 @@ def test_more_bytes_never_take_less_and_the_transfer_is_proportional(
         assert large.latency == small.latency
 
 
-@settings(max_examples=60, deadline=None)
 @given(where=some_slice, nbytes=some_bytes, size=st.sampled_from([2, 4, 8, 16, 32]))
 def test_a_group_with_fewer_links_is_never_faster(
     where: tuple[str, Any], nbytes: float, size: int
@@ -241,7 +239,6 @@ def test_a_group_with_fewer_links_is_never_faster(
                 assert net.collective(kind, nbytes, few).transfer >= least * (1 - 1e-9)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     roles=st.lists(st.sets(st.sampled_from("abc"), min_size=1), min_size=1, max_size=4),
     sizes=st.lists(st.sampled_from([2, 4]), min_size=3, max_size=3),
@@ -267,7 +264,6 @@ def test_links_are_busy_at_least_as_long_as_the_best_schedule_needs(
     assert found <= best * (1 + 1e-6)
 
 
-@settings(max_examples=60, deadline=None)
 @given(where=some_slice, nbytes=some_bytes)
 def test_a_reduction_is_a_scatter_and_a_gather_and_a_gather_its_mirror(
     where: tuple[str, Any], nbytes: float
@@ -280,7 +276,6 @@ def test_a_reduction_is_a_scatter_and_a_gather_and_a_gather_its_mirror(
     assert net.all_to_all(nbytes, axes).link_bytes <= gather.link_bytes * (1 + 1e-9)
 
 
-@settings(max_examples=60, deadline=None)
 @given(where=st.sampled_from(SLICES[:-1]), nbytes=some_bytes)
 def test_no_device_receives_faster_than_its_links(where: tuple[str, Any], nbytes: float) -> None:
     chip, shape = where

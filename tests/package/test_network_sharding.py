@@ -6,7 +6,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import roofline_helpers as rh
@@ -56,7 +56,6 @@ def test_where_both_are_split_along_one_axis_one_is_gathered() -> None:
 SPLITS = ["", "_x", "_y", "_xy"]
 
 
-@settings(max_examples=60, deadline=None)
 @given(i=st.sampled_from(SPLITS), j=st.sampled_from(SPLITS), k=st.sampled_from(SPLITS))
 def test_flops_of_all_devices_are_at_least_those_of_the_product(i: str, j: str, k: str) -> None:
     for a, b, c in product((f"I{i} J", f"I J{j}"), (f"J K{k}", f"J{j} K"), ("I K", f"I{i} K")):

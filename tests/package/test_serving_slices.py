@@ -129,7 +129,7 @@ def test_models_of_every_kind_can_be_served() -> None:
     assert gemma.memory.cache < whole / 4  # local layers keep 1024
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     batch=st.integers(1, 512),
     context=st.integers(1, 16384),

@@ -205,7 +205,7 @@ MESHES: list[dict[str, int]] = [
 ]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     mesh=st.sampled_from(MESHES),
     chip=st.sampled_from(["v4", "v5p", "v7x"]),
@@ -253,7 +253,6 @@ def slower(place: net.Topology, what: str, by: float) -> net.Topology:
     return replace(place, chip=chip, axes=axes)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     mesh=st.sampled_from([*MESHES, {"fsdp": 32, "tensor": 2}, {"data": 2, "fsdp": 4, "tensor": 8}]),
     chip=st.sampled_from(["v4", "v5p", "v7x"]),
