@@ -35,7 +35,7 @@ def html(why: Explanation, whole: bool) -> str:
     from markupsafe import Markup
 
     if whole:
-        needed("a page with pictures", "matplotlib", "seaborn")
+        needed("a page with pictures", "matplotlib")
     listed = [*why.groups[:SHOWN], *display.residue(why)]
     more = why.groups[SHOWN:]
     columns = _columns(why)
@@ -104,7 +104,7 @@ def _row(why: Explanation, row: TimedRow, columns: list[str]) -> dict[str, Any]:
 
 def _pictures(why: Explanation, whole: bool) -> list[tuple[str, str]]:
     """Return the pictures with their titles: of a piece for a notebook, the waterfall alone."""
-    if importlib.util.find_spec("seaborn") is None:
+    if importlib.util.find_spec("matplotlib") is None:
         return []
     bars = why.waterfall
     largest = max(bars, key=lambda bar: bar.seconds)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from roofline_helpers.common.checks import needed
 
-needed("drawing", "matplotlib", "seaborn")
+needed("drawing", "matplotlib")
 
 from roofline_helpers.plot.charts import lines, timeline, traffic
 from roofline_helpers.plot.labels import place_labels
