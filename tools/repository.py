@@ -25,7 +25,7 @@ HERE = "..[plots]"  # the clone whose folder `notebooks` is
 SETUP = """\
 from importlib.util import find_spec
 
-if find_spec("roofline_helpers") is None:  # the book's package
+if find_spec("roofline_helpers") is None:  # from the book's repository
     %pip install --quiet "{package}\""""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import matplotlib.pyplot as plt
 
@@ -25,9 +26,13 @@ NAMES = {
 
 
 def slow_step() -> Explanation:
-    """Return what the front page explains: a decode step with its layers in a Python loop."""
+    """Return what the front page explains: a decode step with its layers in a Python loop.
+
+    The least time is the chapter's, by bandwidth alone: the record's has the floors of launches.
+    """
     steps = ladder.committed()["decode"].of(batch=64, context=2048)
-    return next(step.why for step in steps if step.why is not None)
+    why = next(step.why for step in steps if step.why is not None)
+    return replace(why, hand=rh.evidence.decode()["roof"]["64"]["published"])
 
 
 def waterfall() -> dict[str, float]:
