@@ -198,21 +198,6 @@ def spatial_windows(each: Instruction) -> dict[str, Window]:
     return dict(zip(spatial, windows_of(each, len(spatial)), strict=True))
 
 
-def slides(each: Instruction, operands: Sequence[Shape]) -> bool:
-    """Return whether a window has more than one tap at a position: then windows may overlap.
-
-    A dimension of the batch, which TPUs write as a window too, has one tap at each position.
-    """
-    if each.opcode != "convolution":
-        return False
-    left, _, out = dim_labels(each)
-    for label, window in spatial_windows(each).items():
-        size, positions = operands[0].dims[left.index(label)], each.shape.dims[out.index(label)]
-        if window.taps(size, positions) != positions:
-            return True
-    return False
-
-
 def matrix_flops(each: Instruction, lhs: Shape, rhs: Shape) -> int:
     """Return the FLOPs of a dot or a convolution: two for each multiply-add that meets data.
 

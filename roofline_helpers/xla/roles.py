@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from roofline_helpers.xla.flops import results, slides
+from roofline_helpers.xla.flops import results
 from roofline_helpers.xla.metadata import MARKS, Scope, SourceLine, scope_of, source_of
 from roofline_helpers.xla.module import (
     ARITHMETIC,
@@ -129,9 +129,7 @@ def _what(main: Site, parts: Sequence[Site], spaces: Mapping[int, str]) -> str:
 def _product(main: Site) -> str:
     """Return what a product is in the reader's program: a TPU writes each as a convolution."""
     primitive = scope_of(main.instruction.op_name).primitive
-    if primitive in ("dot_general", "conv_general_dilated"):
-        return "matmul" if primitive == "dot_general" else "convolution"
-    return "convolution" if slides(main.instruction, main.operands) else "matmul"
+    return "convolution" if primitive == "conv_general_dilated" else "matmul"
 
 
 def _copied(main: Site, spaces: Mapping[int, str]) -> str:
