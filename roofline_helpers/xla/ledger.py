@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 from roofline_helpers.common.checks import BadValue
 from roofline_helpers.roofline.model import NETWORK
@@ -29,13 +29,12 @@ from roofline_helpers.xla.flops import (
     matmul_sides,
     matrix_types,
 )
-from roofline_helpers.xla.loops import turns_of_loop
+from roofline_helpers.xla.loops import argument_names, carried, turns_of_loop, values_of
 from roofline_helpers.xla.metadata import SourceLine, scope_of, source_of
 from roofline_helpers.xla.module import (
     FREE,
     FREE_CALLS,
     SPACES,
-    VIEWS,
     Computation,
     Instruction,
     Module,
@@ -50,99 +49,6 @@ from roofline_helpers.xla.traffic import (
     moved_by,
     traffic_of,
 )
-
-# --- Which of the program's arguments a kernel reads: weights keep their names in loops and copies
-
-Label: TypeAlias = "str | tuple[Label, ...] | None"
-"""The name of a value that is an argument of the program, a tuple of labels, None for others."""
-
-_PASSING = VIEWS | frozenset(
-    "copy-start copy-done slice slice-start slice-done dynamic-slice all-gather all-gather-start "
-    "all-gather-done optimization-barrier opt-barrier async-start async-done async-update pad "
-    "collective-permute collective-permute-start collective-permute-done reduce-precision".split()
-)
-
-
-def argument_names(entry: Computation) -> tuple[Label, ...]:
-    """Return the names of a program's parameters, as JAX noted them: "params['up']"."""
-    return tuple(each.op_name.replace("\\'", "'") or None for each in entry.parameters)
-
-
-def tensor_labels(program: Module, where: Computation, given: Sequence[Label]) -> dict[str, Label]:
-    """Return the label of each value of a computation whose parameters have those `given`."""
-    known: dict[str, Label] = {}
-    for each in where.instructions:
-        known[each.name] = _label(program, where, each, known, given)
-    return known
-
-
-def _label(
-    program: Module,
-    where: Computation,
-    each: Instruction,
-    known: Mapping[str, Label],
-    given: Sequence[Label],
-) -> Label:
-    operands = [known.get(name) for name in each.operands]
-    if each.opcode == "parameter":
-        place = int(each.literal or 0)
-        return given[place] if place < len(given) else None
-    if each.opcode == "tuple":
-        return tuple(operands)
-    first = operands[0] if operands else None
-    if each.opcode == "get-tuple-element":
-        index = each.numbers("index")[0]
-        if isinstance(first, tuple):
-            return first[index] if index < len(first) else None
-        return first
-    if each.opcode in _PASSING:
-        return first
-    if each.opcode == "while":
-        return loop_labels(program, each, first)
-    if each.opcode in ("fusion", "call") and any(operands):
-        inner = program.called(each, "calls", "to_apply")[0]
-        return tensor_labels(program, inner, operands).get(inner.root.name)
-    return None
-
-
-def loop_labels(program: Module, loop: Instruction, start: Label) -> Label:
-    """Return the label of a loop's tuple: an element that a turn changes has none."""
-    if not isinstance(start, tuple):
-        return None
-    body = program.called(loop, "body")[0]
-    ends = body.results
-    if len(ends) != len(start):
-        return None
-    return tuple(
-        label if _stays(body, name, place) else None
-        for place, (label, name) in enumerate(zip(start, ends, strict=True))
-    )
-
-
-def _stays(body: Computation, name: str, place: int) -> bool:
-    """Return whether an element of a loop's tuple is after a turn what it was before."""
-    each = body.by_name[name]
-    while each.opcode in ("copy", "bitcast", "copy-start", "copy-done"):
-        each = body.by_name[each.operands[0]]
-    if each.opcode != "get-tuple-element" or each.numbers("index")[0] != place:
-        return False
-    return body.by_name[each.operands[0]].opcode == "parameter"
-
-
-def arguments_read(site: Site, known: Mapping[str, Label]) -> tuple[str, ...]:
-    """Return the names of the program's arguments among the operands of a kernel."""
-    names: list[str] = []
-    for operand, shape in zip(site.instruction.operands, site.operands, strict=True):
-        if not shape.is_scalar:
-            names += _names(known.get(operand))
-    return tuple(dict.fromkeys(names))
-
-
-def _names(label: Label) -> list[str]:
-    if isinstance(label, tuple):
-        return [name for part in label for name in _names(part)]
-    return [label] if label else []
-
 
 # --- The kernels of a program, in the order in which they run, each with its FLOPs and bytes -----
 
@@ -293,7 +199,7 @@ def kernels(
     stated = dict(turns or {})
     walk = _Walk(program, SPACES[platform], stated, calls)
     walk.windowed = windowed_products(program)
-    walk.enter(program.entry, 1, (), argument_names(program.entry))
+    walk.enter(program.entry, 1, argument_names(program.entry))
     unused = stated.keys() - walk.used
     if unused:
         raise BadValue(
@@ -354,15 +260,13 @@ class _Walk:
         self,
         where: Computation,
         times: int,
-        known: Sequence[Any],
-        given: Sequence[Label] = (),
+        given: Sequence[Any] = (),
     ) -> None:
         """Add a row for each kernel of a computation that runs `times` times.
 
-        `known` holds the values of its parameters (`loops.value_of`), `given` which arguments of
-        the program they are.
+        `given` is what is known of its parameters (`loops.values_of`).
         """
-        labels = tensor_labels(self.program, where, given)
+        values = values_of(self.program, where, given)
         pending = Pending()
         for each in where.instructions:
             site = Site(self.program, where, each)
@@ -372,13 +276,13 @@ class _Walk:
                 self._ends(pending.ended(each))
                 continue
             if each.opcode == "while":
-                self._loop(site, times, known, labels)
+                self._loop(each, times, values)
             elif each.opcode == "conditional":
-                self._branches(each, times, labels)
+                self._branches(each, times, values)
             elif each.base in ("call", "async"):
                 first = len(self.rows)
                 for called in self.program.called(each, "calls", "to_apply"):
-                    self.enter(called, times, (), [labels.get(name) for name in each.operands])
+                    self.enter(called, times, [values.get(name) for name in each.operands])
                 if each.opcode == "async-start":
                     pending.starts[each.name] = first
                     self.rows[first:] = [replace(row, overlaps=True) for row in self.rows[first:]]
@@ -390,7 +294,7 @@ class _Walk:
                     "program, which then finds it there: counted once, not twice"
                 )
             elif not _is_scalar(site):
-                self._add(site, times, arguments_read(site, labels), pending)
+                self._add(site, times, _arguments(site, values), pending)
 
     def _add(
         self,
@@ -445,24 +349,20 @@ class _Walk:
             for done in where.users.get(each.name, [])
         )
 
-    def _loop(
-        self, site: Site, times: int, known: Sequence[Any], labels: Mapping[str, Label]
-    ) -> None:
-        each, before = site.instruction, self.loop
-        trips, constants = turns_of_loop(site, known)
+    def _loop(self, each: Instruction, times: int, values: Mapping[str, Any]) -> None:
+        start, before = values.get(each.operands[0]), self.loop
+        trips = turns_of_loop(self.program, each, start)
         if trips is None:
-            trips, self.loop = self._told(site), each.name
+            trips, self.loop = self._told(each), each.name
         elif trips != 1:
             self.notes.append(f"loop {each.name}: its body counts {trips} times")
-        carried = [loop_labels(self.program, each, labels.get(each.operands[0]))]
         for part, often in (("condition", trips + 1), ("body", trips)):
             (inner,) = self.program.called(each, part)
-            self.enter(inner, times * often, [constants], carried)
+            self.enter(inner, times * often, [carried(self.program, each, start)])
         self.loop = before
 
-    def _told(self, site: Site) -> int:
+    def _told(self, each: Instruction) -> int:
         """Return how often a loop turns that doesn't say it itself: as the reader says."""
-        each = site.instruction
         line = source_of(each.metadata, self.program.frames)
         called = f"{each.name} ({line})" if line is not None else each.name
         self.untold.append(called)
@@ -477,13 +377,13 @@ class _Walk:
         )
         return 1
 
-    def _branches(self, each: Instruction, times: int, labels: Mapping[str, Label]) -> None:
+    def _branches(self, each: Instruction, times: int, values: Mapping[str, Any]) -> None:
         attributes = ("branch_computations", "true_computation", "false_computation")
         before, choices = self.rows, []
         branches = self.program.called(each, *attributes)
         for branch, operand in zip(branches, each.operands[1:], strict=True):
             self.rows = []
-            self.enter(branch, times, (), [labels.get(operand)])
+            self.enter(branch, times, [values.get(operand)])
             choices.append((branch.name, self.rows))
         name, rows = max(choices, key=lambda choice: _cost(choice[1]))
         self.rows = before + rows
@@ -570,6 +470,21 @@ def _most(
         return None
     most = known.most if known is not None else (cost or {}).get("bytes_accessed")
     return int(most) if most is not None and int(most) > 1.01 * moved.bytes else None
+
+
+def _arguments(site: Site, values: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of the program's arguments among the operands of a kernel."""
+    names: list[str] = []
+    for operand, shape in zip(site.instruction.operands, site.operands, strict=True):
+        if not shape.is_scalar:
+            names += _names(values.get(operand))
+    return tuple(dict.fromkeys(names))
+
+
+def _names(value: Any) -> list[str]:
+    if isinstance(value, list):
+        return [name for part in value for name in _names(part)]
+    return [value] if isinstance(value, str) else []
 
 
 def _is_scalar(site: Site) -> bool:

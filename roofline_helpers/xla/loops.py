@@ -1,4 +1,4 @@
-"""How often loops turn: as the backend says, or from the counter and the bound."""
+"""What is known of values before a program runs: names of its arguments, counters, loops' turns."""
 
 from __future__ import annotations
 
@@ -6,82 +6,98 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from roofline_helpers.xla.module import Computation, Module, Site
+from roofline_helpers.xla.module import VIEWS, Computation, Instruction, Module
 
-_PASSING = ("copy", "bitcast", "reshape", "convert", "copy-start", "copy-done")
+_COPIES = VIEWS | {"copy-start", "copy-done"}
+_PARTS = frozenset(
+    "slice slice-start slice-done dynamic-slice all-gather all-gather-start all-gather-done "
+    "optimization-barrier opt-barrier async-start async-done async-update pad collective-permute "
+    "collective-permute-start collective-permute-done reduce-precision".split()
+)
+"""Opcodes whose result is called as their operand, although it is another number."""
 
 
-def value_of(program: Module, where: Computation, name: str, given: Sequence[Any]) -> Any:
-    """Return what an instruction makes of whole numbers, for parameters that are `given`.
+def argument_names(entry: Computation) -> list[str | None]:
+    """Return the names of a program's parameters, as JAX noted them: "params['up']"."""
+    return [each.op_name.replace("\\'", "'") or None for each in entry.parameters]
 
-    An int; a list of them for a tuple; both sides and the direction for a comparison; None for
-    everything else.
+
+def values_of(program: Module, where: Computation, given: Sequence[Any]) -> dict[str, Any]:
+    """Return what is known of the values of a computation whose parameters are `given`.
+
+    The name of the program's argument that it is or was cut from; a whole number; a list of these
+    for a tuple; both sides and the direction for a comparison of numbers; None for everything else.
     """
-    each = where.by_name[name]
-    if each.shape.parts is None and not each.shape.is_scalar:
-        return None
+    known: dict[str, Any] = {}
+    for each in where.instructions:
+        operands = [known.get(name) for name in each.operands]
+        known[each.name] = _value(program, each, operands, given)
+    return known
 
-    def operands() -> list[Any]:
-        return [value_of(program, where, operand, given) for operand in each.operands]
 
+def _value(program: Module, each: Instruction, operands: list[Any], given: Sequence[Any]) -> Any:
+    first = operands[0] if operands else None
     if each.opcode == "parameter":
         place = int(each.literal or 0)
         return given[place] if place < len(given) else None
     if each.opcode == "constant":
         number = re.fullmatch(r"\{?\s*(-?\d+)\s*\}?", each.literal)
-        return int(number.group(1)) if number else None
+        return int(number.group(1)) if number and each.shape.is_scalar else None
     if each.opcode == "tuple":
-        return operands()
-    if each.opcode == "get-tuple-element":
-        (elements,) = operands()
-        return elements[each.numbers("index")[0]] if elements else None
-    if each.opcode in _PASSING:
-        return operands()[0]
-    if each.opcode == "compare":
-        return (*operands(), each.attributes.get("direction", ""))
-    if each.opcode in ("add", "subtract"):
-        first, second = operands()
-        if not isinstance(first, int) or not isinstance(second, int):
-            return None
-        return first + second if each.opcode == "add" else first - second
-    if each.opcode in ("fusion", "call"):
+        return operands
+    if each.opcode == "get-tuple-element" and isinstance(first, list):
+        index = each.numbers("index")[0]
+        return first[index] if index < len(first) else None
+    if each.opcode == "get-tuple-element" or each.opcode in _COPIES:
+        return first
+    if each.opcode in _PARTS:
+        return None if isinstance(first, int) else first
+    if each.opcode == "while":
+        return [None if isinstance(v, int) else v for v in carried(program, each, first)]
+    if each.opcode in ("fusion", "call") and any(value is not None for value in operands):
         inner = program.called(each, "calls", "to_apply")[0]
-        return value_of(program, inner, inner.root.name, operands())
-    return None
+        return values_of(program, inner, operands)[inner.root.name]
+    if not each.shape.is_scalar or not all(isinstance(value, int) for value in operands):
+        return None
+    if each.opcode in ("add", "subtract"):
+        return first + operands[1] * (1 if each.opcode == "add" else -1)
+    return (*operands, each.attributes["direction"]) if each.opcode == "compare" else None
 
 
-def turns_of_loop(site: Site, given: Sequence[Any]) -> tuple[int | None, list[int | None]]:
-    """Return how often a `while` loop turns, and which elements of its tuple keep a known value.
+# --- Loops ----------------------------------------------------------------------------------------
 
-    None for a number of turns that can't be told, and for other elements. `given` are the values
-    of the parameters of the computation around it.
-    """
-    program, each = site.program, site.instruction
-    start = value_of(program, site.where, each.operands[0], given)
-    start = [v if isinstance(v, int) else None for v in start] if start else []
-    steps = _steps(program, program.called(each, "body")[0], len(start))
-    constants = [v if step == 0 else None for v, step in zip(start, steps, strict=True)]
-    stated = each.config.get("known_trip_count")
+
+def carried(program: Module, loop: Instruction, start: Any) -> list[Any]:
+    """Return what is known of a loop's tuple in every turn: nothing of what a turn changes."""
+    steps = _steps(program, loop, start)
+    return [v if step == 0 else None for v, step in zip(start or (), steps, strict=True)]
+
+
+def turns_of_loop(program: Module, loop: Instruction, start: Any) -> int | None:
+    """Return how often a `while` loop turns that begins with this tuple; None if nothing tells."""
+    stated = loop.config.get("known_trip_count")
     if isinstance(stated, dict) and str(stated.get("n", "")).isdigit():
-        return int(stated["n"]), constants
-    condition, gaps = program.called(each, "condition")[0], []
+        return int(stated["n"])
+    condition, gaps = program.called(loop, "condition")[0], []
     for turn in (0, 1):
-        pairs = zip(start, steps, strict=True)
-        state = [None if v is None or step is None else v + turn * step for v, step in pairs]
-        test = value_of(program, condition, condition.root.name, [state])
-        if not isinstance(test, tuple) or None in test:
-            return None, constants
+        state = [
+            value + turn * step if isinstance(value, int) and step is not None else None
+            for value, step in zip(start or (), _steps(program, loop, start), strict=True)
+        ]
+        test = values_of(program, condition, [state])[condition.root.name]
+        if not isinstance(test, tuple):
+            return None
         gaps.append(test[0] - test[1])
-    return turns(gaps[0], gaps[1] - gaps[0], test[2]), constants
+    return turns(gaps[0], gaps[1] - gaps[0], test[2])
 
 
-def _steps(program: Module, body: Computation, count: int) -> list[int | None]:
+def _steps(program: Module, loop: Instruction, start: Any) -> list[int | None]:
     """Return what a turn adds to each element of a loop's tuple; None where that differs."""
-    found = []
+    (body,), found = program.called(loop, "body"), []
     for factor in (1009, 20011):  # any two states: a constant step is the same from both
-        state = [factor * (place + 1) for place in range(count)]
-        after = value_of(program, body, body.root.name, [state])
-        pairs = zip(state, after or [None] * count, strict=False)
+        state = [factor * (place + 1) for place in range(len(start or ()))]
+        after = values_of(program, body, [state])[body.root.name] or [None] * len(state)
+        pairs = zip(state, after, strict=False)
         found.append([new - old if isinstance(new, int) else None for old, new in pairs])
     return [one if one == other else None for one, other in zip(*found, strict=True)]
 
