@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import inspect
 import os
 import re
@@ -242,17 +241,15 @@ def refuse_ambiguous(
     entry: Callable[..., Any], fn: Any, args: tuple[Any, ...], own: Mapping[str, Any]
 ) -> None:
     """Raise BadType where an option of `analyze` or `explain` could be meant for the function."""
-    plain = inspect.unwrap(fn)
-    bound = plain.keywords if isinstance(plain, functools.partial) else {}
+    bound = getattr(inspect.unwrap(fn), "keywords", {})  # of a functools.partial
     try:
         signature = inspect.signature(fn)
         filled = {*bound, *signature.bind_partial(*args).arguments}
     except (TypeError, ValueError):  # no signature; or too many arguments, which JAX will say
         return
-    parameters, defaults = signature.parameters, inspect.signature(entry).parameters
-    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    defaults = inspect.signature(entry).parameters
     for key, value in own.items():
-        theirs = key in parameters and parameters[key].kind in named and key not in filled
+        theirs = key in signature.parameters and key not in filled
         if theirs and value is not defaults[key].default:
             raise BadType(
                 f"{key}={shown(value)} is an option of {entry.__name__}, and the function takes "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from roofline_helpers.xla.flops import results
@@ -184,24 +184,18 @@ def whole(collectives: Iterable[CollectiveOp]) -> tuple[CollectiveOp, ...]:
 
 def feeds_product(site: Site, operand: str) -> bool:
     """Return whether a kernel multiplies what an operand holds, and doesn't only add it."""
-    for part in site.parts():
-        if part.instruction.opcode not in PRODUCTS:
-            continue
-        if part.where is site.where:
-            return operand in part.instruction.operands[:2]
-        if site.fused is not None and part.where is site.fused:
-            todo, seen = list(part.instruction.operands[:2]), set()
-            while todo:
-                name = todo.pop()
-                if name in seen:
-                    continue
-                seen.add(name)
-                inner = site.fused.by_name[name]
-                todo += inner.operands
-                if inner.opcode == "parameter":
-                    place = site.fused.parameters.index(inner)
-                    if site.instruction.operands[place] == operand:
-                        return True
+    if site.fused is None:
+        return operand in site.instruction.operands[:2]
+    depends = {
+        inner.name
+        for inner, name in zip(site.fused.parameters, site.instruction.operands, strict=True)
+        if name == operand
+    }
+    for each in site.fused.instructions:
+        if each.opcode in PRODUCTS and depends & set(each.operands[:2]):
+            return True
+        if depends & set(each.operands):
+            depends.add(each.name)
     return False
 
 
@@ -402,19 +396,3 @@ def _values(where: Computation, each: Instruction) -> list[str]:
             if user.opcode in ("collective-permute-done", "bitcast", "copy", "reshape"):
                 todo.append(user.name)
     return names
-
-
-@dataclass
-class Pending:
-    """What has started and hasn't ended: which row starts it, by instruction."""
-
-    starts: dict[str, int] = field(default_factory=dict)
-
-    def ended(self, each: Instruction) -> int | None:
-        """Return the row whose work an instruction waits for; None if it waits for none."""
-        first = each.operands[0] if each.operands else ""
-        place = self.starts.get(first)
-        if place is not None and each.opcode.endswith("-update"):
-            self.starts[each.name] = place
-            return None
-        return place

@@ -12,7 +12,6 @@ from roofline_helpers.roofline.model import NETWORK
 from roofline_helpers.xla.collectives import (
     Axes,
     CollectiveOp,
-    Pending,
     axis_of,
     chain_part,
     collective_of,
@@ -267,13 +266,17 @@ class _Walk:
         `given` is what is known of its parameters (`loops.values_of`).
         """
         values = values_of(self.program, where, given)
-        pending = Pending()
+        starts: dict[str, int] = {}  # which row starts what hasn't ended, by instruction
         for each in where.instructions:
             site = Site(self.program, where, each)
             if each.opcode in FREE:
                 continue
+            started = starts.get(each.operands[0]) if each.operands else None
+            if each.opcode.endswith("-update") and started is not None:
+                starts[each.name] = started
+            elif each.opcode.endswith("-done"):
+                self._ends(started)
             if each.opcode.endswith(("-done", "-update")):
-                self._ends(pending.ended(each))
                 continue
             if each.opcode == "while":
                 self._loop(each, times, values)
@@ -284,7 +287,7 @@ class _Walk:
                 for called in self.program.called(each, "calls", "to_apply"):
                     self.enter(called, times, [values.get(name) for name in each.operands])
                 if each.opcode == "async-start":
-                    pending.starts[each.name] = first
+                    starts[each.name] = first
                     self.rows[first:] = [replace(row, overlaps=True) for row in self.rows[first:]]
             elif each.base == "custom-call" and each.target in FREE_CALLS:
                 continue
@@ -294,14 +297,14 @@ class _Walk:
                     "program, which then finds it there: counted once, not twice"
                 )
             elif not _is_scalar(site):
-                self._add(site, times, _arguments(site, values), pending)
+                self._add(site, times, _arguments(site, values), starts)
 
     def _add(
         self,
         site: Site,
         times: int,
         read: tuple[str, ...],
-        pending: Pending,
+        starts: dict[str, int],
     ) -> None:
         """Add the row of a kernel, which may start an exchange, carry it on or wait for it."""
         each, part = site.instruction, chain_part(site)
@@ -329,9 +332,9 @@ class _Walk:
             row = replace(row, overlaps=True)
             for other in site.where.instructions if each.opcode == "send" else ():
                 if other.opcode == "recv" and meeting(other) == met:
-                    pending.starts[other.name] = len(self.rows)
+                    starts[other.name] = len(self.rows)
         elif row.overlaps:
-            pending.starts[each.name] = len(self.rows)
+            starts[each.name] = len(self.rows)
         self.rows.append(row)
 
     def _ends(self, start: int | None) -> None:

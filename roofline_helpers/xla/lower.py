@@ -156,15 +156,11 @@ def _dtype(value: Any) -> Any:
     return jax.dtypes.canonicalize_dtype(kind) if isinstance(kind, np.dtype) else kind
 
 
-_SHORT = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u"}
-
-
 def _described(value: Any) -> str:
+    import jax
+
     if is_array(value):
-        kind = str(_dtype(value))
-        parts = re.fullmatch(r"(bfloat|float|uint|int)(\d+)(.*)", kind)
-        kind = f"{_SHORT[parts.group(1)]}{parts.group(2)}{parts.group(3)}" if parts else kind
-        return f"{kind}[{','.join(map(str, value.shape))}]"
+        return str(jax.core.ShapedArray(value.shape, _dtype(value)).str_short(short_dtypes=True))
     if isinstance(value, Mapping):
         return f"{{{', '.join(map(str, value))}}}" if len(value) <= 4 else f"{len(value)} arrays"
     if isinstance(value, (list, tuple)):
@@ -249,7 +245,7 @@ def trace_function(fn: Any, arguments: Arguments, jit: Mapping[str, Any]) -> tup
     jit : mapping
         Options of `jax.jit`, for a plain function.
     """
-    if is_traced(fn):
+    if _is_of_jax(fn, "Traced"):
         return fn, arguments
     if isinstance(fn, functools.partial) and _jits_objects(fn.func):  # a method that is jitted
         named_too = {**fn.keywords, **arguments.named}
@@ -343,7 +339,7 @@ def _lower_ahead(
 def _lowered(
     fn: Any, arguments: Arguments, jit: Mapping[str, Any], name: str, platform: str, target: str
 ) -> Lowered:
-    if is_lowered(fn):
+    if _is_of_jax(fn, "Lowered"):
         return Lowered(fn, arguments, name, platform, target)
     traced, arguments = trace_function(fn, arguments, jit)
     ahead = {"lowering_platforms": ("tpu",)} if platform == "tpu" else {}
@@ -466,18 +462,8 @@ def function_name(fn: Any) -> str:
     return "function" if called in ("<lambda>", "Compiled", "Lowered", "Traced") else called
 
 
-def _is_of_jax(fn: Any, name: str) -> bool:
-    return type(fn).__name__ == name and type(fn).__module__.startswith("jax")
-
-
-def is_traced(fn: Any) -> bool:
-    """Return whether it is what `jax.jit(f).trace(...)` returns."""
-    return _is_of_jax(fn, "Traced")
-
-
-def is_lowered(fn: Any) -> bool:
-    """Return whether it is what `jax.jit(f).lower(...)` returns."""
-    return _is_of_jax(fn, "Lowered")
+def _is_of_jax(fn: Any, *names: str) -> bool:
+    return type(fn).__name__ in names and type(fn).__module__.startswith("jax")
 
 
 def is_compiled(fn: Any) -> bool:
@@ -488,7 +474,7 @@ def is_compiled(fn: Any) -> bool:
 
 def is_stage(fn: Any) -> bool:
     """Return whether it is a function on its way to an executable, or an executable."""
-    return is_traced(fn) or is_lowered(fn) or is_compiled(fn)
+    return _is_of_jax(fn, "Traced", "Lowered") or is_compiled(fn)
 
 
 def is_of_nnx(fn: Any) -> bool:
