@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from roofline_helpers.common.show import si, significant
+from roofline_helpers.common.show import reading, si, significant
 from roofline_helpers.device.findings.causes import Finding
 from roofline_helpers.device.rows import KERNEL, REST, TimedRow
 from roofline_helpers.device.trace import is_exchange
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
 SHOWN = 12
 """Rows that the text lists; the others are one line."""
-
-_WIDTH = 24
 
 
 def title(why: Explanation) -> str:
@@ -130,10 +129,13 @@ def _named(row: TimedRow) -> str:
 
 def table(why: Explanation) -> pandas.DataFrame:
     """Return all rows as a table, the longest first, and what no row has as the last."""
+    return _table(why, why.groups)
+
+
+def _table(why: Explanation, rows: Sequence[TimedRow]) -> pandas.DataFrame:
     import pandas
 
-    rows = [*why.groups, *residue(why)]
-    frame = pandas.DataFrame([cells(why, row) for row in rows])
+    frame = pandas.DataFrame([cells(why, row) for row in (*rows, *residue(why))])
     return frame.set_index("what") if len(frame) else frame
 
 
@@ -164,46 +166,29 @@ def _by_cause(why: Explanation) -> dict[str, float]:
 
 def text(why: Explanation) -> str:
     """Return an explanation as plain text."""
-    head = [title(why), *(f"  {line}" for line in (headline(why), lead(why)) if line)]
-    lines = [*head, *_facts(why), "", *_rows(why), ""]
-    lines += ["  from the roof to the clock", *_bars(why)]
-    lines += ["", *_findings(why)]
+    known = facts(why)
+    width = max((len(label) for label, _ in known), default=0)
+    lines = [title(why), *(f"  {line}" for line in (headline(why), lead(why)) if line)]
+    lines += [f"  {label.ljust(width)}  {value}" for label, value in known]
+    lines += ["", *_rows(why), "", "  from the roof to the clock", *_bars(why), ""]
+    lines += ["  causes, the largest loss first"]
+    for number, each in enumerate(why.findings, 1):
+        where = f" ({each.source})" if each.source else ""
+        lines += [f"  {number}. {each.title}{where}", f"     {each.evidence}"]
+        lines += [f"     {line}" for line in (cost(each), f"try: {each.advice}") if line]
     lines += [f"  note: {note}" for note in why.notes]
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _facts(why: Explanation) -> list[str]:
-    known = facts(why)
-    width = max((len(label) for label, _ in known), default=0)
-    return [f"  {label.ljust(width)}  {value}" for label, value in known]
-
-
 def _rows(why: Explanation) -> list[str]:
-    rows = why.groups
-    head = ("ms", "share", "launches", "roof ms", "GB/s", "GFLOP/s")
-    listed = []
-    for row in [*rows[:SHOWN], *residue(why)]:
-        each = cells(why, row)
-        listed.append(
-            [shortened(each["what"]), *(_shown(each[name]) for name in head), each["line"]]
-        )
-    columns = [["", *head, "line"], *listed]
-    widths = [max(len(line[n]) for line in columns) for n in range(len(head) + 1)]
-    lines = []
-    for line in columns:
-        numbers = [cell.rjust(w) for cell, w in zip(line[1:-1], widths[1:], strict=True)]
-        lines.append("  " + "  ".join([line[0].ljust(widths[0]), *numbers, line[-1]]))
-    if rows[SHOWN:]:
-        rest = sum(row.seconds for row in rows[SHOWN:])
-        more = f"  … and {len(rows) - SHOWN} more, {si(rest, 's')} together"
-        lines.insert(SHOWN + 1, more)
-    return lines
-
-
-def _shown(value: Any) -> str:
-    if value is None:
-        return "–"
-    return significant(value) if isinstance(value, float) else str(value)
+    columns = ["ms", "share", "launches", "roof ms", "GB/s", "GFLOP/s", "line"]
+    frame = _table(why, why.groups[:SHOWN])[columns].rename(index=shortened)
+    lines = reading(frame.rename_axis(None)).to_string().splitlines()
+    more = why.groups[SHOWN:]
+    if more:
+        rest = sum(row.seconds for row in more)
+        lines.insert(SHOWN + 1, f"… and {len(more)} more, {si(rest, 's')} together")
+    return [f"  {line}" for line in lines]
 
 
 def shortened(text: str, most: int = 48) -> str:
@@ -212,34 +197,10 @@ def shortened(text: str, most: int = 48) -> str:
 
 
 def _bars(why: Explanation) -> list[str]:
-    bars = why.waterfall
-    width = max(len(shortened(bar.name)) for bar in bars)
-    lines, begun = [], 0.0
-    for bar in bars:
-        low, high = sorted((begun, begun + bar.seconds))
-        left = round(_WIDTH * max(low, 0) / why.wall)
-        mark = "#" if bar.seconds >= 0 else "-"
-        drawn = " " * left + mark * max(round(_WIDTH * (high - low) / why.wall), 0)
-        lines.append(f"  {shortened(bar.name).ljust(width)}  {_milli(bar.seconds)}  {drawn}")
-        begun += bar.seconds
-    lines.append(f"  {'the call'.ljust(width)}  {_milli(why.wall)}  {'#' * _WIDTH}")
-    return lines
-
-
-def _milli(seconds: float) -> str:
-    return f"{significant(seconds * 1e3).rjust(8)} ms"
-
-
-def _findings(why: Explanation) -> list[str]:
-    if not why.findings:
-        return ["  no cause on the list costs as much as 1% of the call"]
-    lines = ["  causes, the largest loss first"]
-    for number, each in enumerate(why.findings, 1):
-        where = f" ({each.source})" if each.source else ""
-        lines.append(f"  {number}. {each.title}{where}")
-        lines.append(f"     {each.evidence}")
-        lines += [f"     {line}" for line in (cost(each), f"try: {each.advice}") if line]
-    return lines
+    bars = [(shortened(bar.name), bar.seconds) for bar in why.waterfall]
+    bars.append(("the call", why.wall))
+    width = max(len(name) for name, _ in bars)
+    return [f"  {name.ljust(width)}  {significant(1e3 * s).rjust(8)} ms" for name, s in bars]
 
 
 def cost(finding: Finding) -> str:

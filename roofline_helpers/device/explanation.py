@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from roofline_helpers.common import records
-from roofline_helpers.common.checks import BadValue, shown
+from roofline_helpers.common.checks import BadValue, name_of, shown
 from roofline_helpers.common.records import write
 from roofline_helpers.device import display, page
 from roofline_helpers.device.ceilings import Roofs
@@ -166,8 +166,6 @@ class Explanation:
         UnknownName
             No such row; the message gives the nearest.
         """
-        from roofline_helpers.common.checks import name_of
-
         by_name = {row.name: row for row in self.rows}
         return by_name[name_of("row", name, by_name)]
 
@@ -233,7 +231,8 @@ class Explanation:
         """
         from roofline_helpers.device import pictures
 
-        return pictures.draw(self, kind, ax)
+        kinds = {"waterfall": pictures.waterfall, "roofline": pictures.roofline}
+        return kinds[name_of("picture", kind, kinds)](self, ax)
 
     def __str__(self) -> str:
         return display.text(self)

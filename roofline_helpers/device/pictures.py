@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from roofline_helpers.common.checks import BadValue, name_of
+from roofline_helpers.common.checks import BadValue
 from roofline_helpers.common.show import si
 from roofline_helpers.device.display import shortened
 from roofline_helpers.device.rows import TimedRow
@@ -21,43 +20,33 @@ _SEEN = 0.002
 """Share of the call from which on a kernel is a point under the roofline."""
 
 
-def draw(why: Explanation, kind: str, ax: Axes | None = None) -> Axes:
-    """Draw an explanation; see `Explanation.plot`."""
-    drawing = _KINDS[name_of("picture", kind, _KINDS)]
-    return drawing(why, ax)
-
-
-def _axes(ax: Axes | None, height: float) -> Axes:
-    if ax is not None:
-        return ax
-    from matplotlib import pyplot
-
-    return pyplot.subplots(figsize=(9, height), layout="constrained")[1]
-
-
 def waterfall(why: Explanation, ax: Axes | None = None) -> Axes:
     """Draw the steps from the least time to the clock's, top to bottom, names above their bars."""
-    from roofline_helpers.plot.style import PALETTE, SMALL
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    from roofline_helpers import plot
 
     bars = why.waterfall
-    axes = _axes(ax, 1.2 + 0.4 * (len(bars) + 1))
+    axes = plot.style.axes_for(ax)
+    if ax is None:
+        plot.style.figure_of(axes).set_size_inches(9, 1.2 + 0.4 * (len(bars) + 1))
+    ideal, lost, _, gained, *_ = plot.PALETTE["series"]
     begun = 0.0
-    series = PALETTE["series"]
-    ideal, lost, gained, rest = series[0], series[1], series[3], "#8c8c8c"
-    base = ("counted by hand", "the compiled program")
 
     def bar_of(place: int, name: str, seconds: float, left: float, **looks: Any) -> None:
         axes.barh(place, seconds, 0.5, left=left, gid=f"bar:{name}", **looks)
         label = si(seconds, "s") if abs(seconds) > 1e-12 else "0"
-        about: dict[str, Any] = {"textcoords": "offset points", "fontsize": SMALL}
+        about: dict[str, Any] = {"textcoords": "offset points", "fontsize": plot.style.SMALL}
         axes.annotate(label, (max(left, left + seconds), place), (4, 0), va="center", **about)
         where = axes.get_yaxis_transform()  # from the left edge, whatever the times
         axes.annotate(shortened(name, 44), (0, place - 0.27), (2, 0), where, va="bottom", **about)
 
     for place, bar in enumerate(bars):
-        colour = lost if bar.seconds > 0 else gained
-        colour = ideal if bar.name in base else rest if place == len(bars) - 1 else colour
-        hatch = "//" if bar.seconds < 0 else ""
+        colour, hatch = (lost, "") if bar.seconds > 0 else (gained, "//")
+        if bar.name in ("counted by hand", "the compiled program"):
+            colour = ideal
+        elif place == len(bars) - 1:
+            colour = "#8c8c8c"
         bar_of(place, bar.name, bar.seconds, begun, color=colour, hatch=hatch)
         begun += bar.seconds
     bar_of(len(bars), "the call", why.wall, 0.0, color="#404040")
@@ -65,15 +54,9 @@ def waterfall(why: Explanation, ax: Axes | None = None) -> Axes:
     axes.set_ylim(len(bars) + 0.5, -0.8)
     axes.margins(x=0.18)
     axes.set_xlabel("time of one call")
-    _scaled(axes)
-    return axes
-
-
-def _scaled(axes: Axes) -> None:
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
-
     axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: si(x, "s") if x else "0"))
+    return axes
 
 
 def placed(why: Explanation) -> list[TimedRow]:
@@ -93,17 +76,17 @@ def roofline(why: Explanation, ax: Axes | None = None) -> Axes:
         longest.setdefault(shortened(row.what, 28), row)
     if not longest:
         raise BadValue("no kernel has both FLOPs and bytes of memory to be drawn")
-    drawn = dict(list(longest.items())[:_LABELLED])
-    drawn = {f"{name}, {si(row.seconds, 's')}": row for name, row in drawn.items()}
-    points = {name: (row.flops or 0) / row.bytes for name, row in drawn.items()}
-    achieved = {name: row.rate or 0.0 for name, row in drawn.items()}
+    drawn = list(longest.items())[:_LABELLED]
+    labels = [f"{name}, {si(row.seconds, 's')}" for name, row in drawn]
+    intensities = [(row.flops or 0) / row.bytes for _, row in drawn]
+    rates = [row.rate or 0.0 for _, row in drawn]
     roof = why.roofline()
-    reach = [roof.ridge, *points.values()]
-    span = min(reach) / 4, 200 * max(reach)  # labels have room on the right
-    return plot.roofline(roof, points, achieved=achieved, regions=False, intensity=span, ax=ax)
-
-
-_KINDS: Mapping[str, Callable[[Explanation, Axes | None], Axes]] = {
-    "waterfall": waterfall,
-    "roofline": roofline,
-}
+    reach = [roof.ridge, *intensities]
+    return plot.roofline(
+        roof,
+        dict(zip(labels, intensities, strict=True)),
+        achieved=dict(zip(labels, rates, strict=True)),
+        regions=False,
+        intensity=(min(reach) / 4, 200 * max(reach)),  # labels have room on the right
+        ax=ax,
+    )
