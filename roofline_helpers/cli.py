@@ -22,7 +22,6 @@ import importlib.util
 import json
 import platform
 import shlex
-import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
@@ -102,7 +101,6 @@ def _parser() -> argparse.ArgumentParser:
         add("--seconds", type=float, default=1.0, help="about how long to time it")
         add("--as-it-is", action="store_true", help="call it without jax.jit")
         add("--trace", metavar="FOLDER", help="keep the profiler's trace")
-        add("--hlo", metavar="FOLDER", help="XLA's dumps, for a trace from elsewhere")
     add = command("measure", _measure, "find this device's ceilings, and place kernels")
     add("--out", metavar="FILE.json", help="where to write the record")
     add("--picture", metavar="FILE.png", help="also draw it")
@@ -229,7 +227,7 @@ def _explain(options: argparse.Namespace) -> int:
     if call[0].suffix == ".py" or ":" in options.what:
         call = made(options.what)
     fn, args, kwargs = call
-    own = {name: getattr(options, name) for name in ("seconds", "trace", "hlo")}
+    own = {name: getattr(options, name) for name in ("seconds", "trace")}
     why = explain(fn, *args, jit=not options.as_it_is, **asked, **own, **kwargs)
     print(why.to_json() if options.json else why)
     if out is not None:
@@ -398,13 +396,6 @@ def _abilities() -> Iterator[Ability]:
     here = f"{device.device_kind}: {known}; roofline measure finds its ceilings"
     yield Ability("compile here, and measure", True, here)
     yield Ability("explain", True, "the profiler of JAX gives each kernel's time on this device")
-    if device.platform != "gpu":
-        yield Ability("counters, joules", False, "only NVIDIA's GPUs have them here")
-        return
-    ncu = shutil.which("ncu")
-    nsight = "install Nsight Compute (ncu), and allow it to read them"
-    yield Ability("counters of memory", ncu is not None, ncu or nsight)
-    yield _has("joules", "pynvml", "pip install nvidia-ml-py")
 
 
 def _has(what: str, module: str, install: str) -> Ability:

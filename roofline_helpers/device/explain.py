@@ -30,13 +30,7 @@ from roofline_helpers.device.runner import (
     run_in_turn,
 )
 from roofline_helpers.device.steps import prepared
-from roofline_helpers.device.trace import (
-    Trace,
-    program_of,
-    programs_dumped,
-    programs_in,
-    read_trace,
-)
+from roofline_helpers.device.trace import Trace, program_of, programs_in, read_trace
 from roofline_helpers.work import Work
 from roofline_helpers.xla.analysis import refuse_ambiguous, report_of, turns_of
 from roofline_helpers.xla.kernel import CompiledKernel, main_dtype
@@ -267,7 +261,6 @@ def explain(
     queue: int | None = None,
     turns: Mapping[str, int] | None = None,
     trace: str | os.PathLike[str] | None = None,
-    hlo: str | os.PathLike[str] | None = None,
     name: str | None = None,
     progress: bool = True,
     **kwargs: Any,
@@ -316,8 +309,6 @@ def explain(
         `analyze`.
     trace : path, optional
         Folder to keep the trace in.
-    hlo : path, optional
-        For a trace from elsewhere: a folder of XLA's dumps, or the program as text.
     name : str, optional
         What to call it.
     progress : bool
@@ -370,7 +361,7 @@ def explain(
     )
     with show.progress(flag("progress", progress)) as say:
         if isinstance(fn, str | os.PathLike):
-            return task.of_trace(Path(fn), hlo, chip)
+            return task.of_trace(Path(fn), chip)
         if not (callable(fn) or is_stage(fn)):
             raise BadType(f"the function must be callable, or a trace's folder, got {shown(fn)}")
         if chip is not None:
@@ -491,14 +482,12 @@ class Task:
         times = [runner.run(queue) for _ in range(3 + max(runs // 2, 3))]
         return tuple(times[3:])
 
-    def of_trace(self, folder: Path, hlo: Any, chip: Any) -> Explanation:
+    def of_trace(self, folder: Path, chip: Any) -> Explanation:
         """Explain a trace from elsewhere."""
         if self.arguments.positional or self.arguments.named or self.turns:
             raise BadType("a trace is explained without arguments, and without turns")
         trace = read_trace(folder)
         programs = programs_in(trace)
-        if hlo is not None:
-            programs |= programs_dumped(hlo, trace.platform)
         trace, notes = prepared(trace, programs)
         hosts = len(list(trace.file.parent.glob("*.xplane.pb")))
         if hosts > 1 and folder.is_dir():
@@ -506,7 +495,7 @@ class Task:
         if not programs:
             notes.append(
                 "the trace carries no compiled program (HLO), so kernels have no FLOPs, bytes, "
-                "roof or line: give hlo=, a folder of XLA's dumps"
+                "roof or line"
             )
         queue = self.queue or 1
         runs = tuple((run.end - run.start) / queue for run in trace.runs)

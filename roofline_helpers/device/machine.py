@@ -1,12 +1,9 @@
-"""What this machine is: its device, caches, free memory, host, software, energy counters."""
+"""What this machine is: its device, caches, free memory, host, software."""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import datetime
-import functools
-import importlib
 import importlib.metadata
 import os
 import platform
@@ -15,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import NotRequired, TypedDict
 
 from roofline_helpers import chips
 from roofline_helpers.common.checks import RooflineError
@@ -54,11 +51,6 @@ def _cpu_cache() -> int | None:
         with contextlib.suppress(OSError, ValueError, KeyError):
             text = path.read_text("ascii").strip()
             sizes.append(int(text[:-1]) * {"K": 2**10, "M": 2**20, "G": 2**30}[text[-1]])
-    if not sizes and sys.platform == "darwin":
-        for name in ("hw.l3cachesize", "hw.perflevel0.l2cachesize", "hw.l2cachesize"):
-            with contextlib.suppress(OSError, ValueError, subprocess.SubprocessError):
-                command = ["sysctl", "-n", name]
-                sizes.append(int(subprocess.check_output(command, text=True, timeout=5)))
     return max(sizes, default=None)
 
 
@@ -242,54 +234,3 @@ def busy() -> Iterator[str]:
             yield (
                 f"busy machine: load {load:.1f} on {cores} cores, so figures of the CPU are too low"
             )
-
-
-# --- NVIDIA's management library, NVML, for the GPU that JAX uses and no other -------------------
-
-
-@functools.cache
-def open_nvml() -> tuple[Any, Any] | None:
-    """Return `pynvml` and its handle of the GPU that JAX uses.
-
-    Returns
-    -------
-    tuple or None
-        None without such a GPU, without pynvml or the driver, and where the GPU can't be told.
-    """
-    try:
-        import jax
-
-        device = jax.devices()[0]
-        if device.platform != "gpu":
-            return None
-        address = bus_address(ctypes.CDLL("libcuda.so.1"), device.local_hardware_id)
-        pynvml = importlib.import_module("pynvml")
-        pynvml.nvmlInit()
-        return pynvml, pynvml.nvmlDeviceGetHandleByPciBusId(address)
-    except Exception:  # no library, no driver, no permission: there is nothing to read then
-        return None
-
-
-def bus_address(driver: Any, ordinal: int) -> bytes:
-    """Return the bus address of a GPU by its number among those that CUDA sees here.
-
-    Parameters
-    ----------
-    driver : ctypes.CDLL
-        CUDA's driver.
-    ordinal : int
-        CUDA's number, JAX's ``local_hardware_id``.
-
-    Raises
-    ------
-    OSError
-        The driver refuses.
-    """
-    text = ctypes.create_string_buffer(32)
-    for failed in (
-        driver.cuInit(0),
-        driver.cuDeviceGetPCIBusId(text, len(text), ordinal),
-    ):
-        if failed:
-            raise OSError(f"CUDA's driver doesn't tell GPU {ordinal}'s bus address: error {failed}")
-    return text.value

@@ -61,7 +61,7 @@ class Sample:
     runs : tuple of float
         Median of each run, in seconds, where several processes measured it (`combine`).
     date : str, optional
-        When it was measured, where that isn't the record's date (`merge`).
+        When it was measured, where that isn't the record's date.
     network : float, optional
         Bytes that each device sends to others in one call, counted by hand.
 
@@ -401,7 +401,11 @@ def combine(runs: Sequence[Record]) -> Record:
     >>> combine([measured()["h200"]]).name
     'NVIDIA H200 SXM'
     """
-    _one_device(runs)
+    if not runs:
+        raise BadValue("at least one record is needed, got none")
+    kinds = list(dict.fromkeys(str(record.device["kind"]) for record in runs))
+    if len(kinds) > 1:
+        raise BadValue(f"the records must be of one device, got {', '.join(kinds)}")
     by_case: dict[tuple[str, str], list[Sample]] = {}
     for record in runs:
         for each in record.samples:
@@ -428,52 +432,6 @@ def _combined(samples: Sequence[Sample]) -> Sample:
         counters=with_counters[-1].counters if with_counters else None,
         notes=tuple(dict.fromkeys(notes)),
     )
-
-
-def merge(older: Record, newer: Record) -> Record:
-    """Return the newer record, with the older one's samples of what was not measured again.
-
-    Those keep their date (`Sample.date`); a note says so where the software was another. What
-    neither has measured, for want of time, is left out.
-
-    Raises
-    ------
-    BadValue
-        Records of different devices.
-
-    Examples
-    --------
-    >>> from roofline_helpers.device import measured
-    >>> h200 = measured()["h200"]
-    >>> len(merge(h200, h200).samples) == len(h200.samples)
-    True
-    """
-    _one_device([older, newer])
-    again = {(each.name, each.source): each for each in newer.samples}
-    notes = [*older.notes, *newer.notes]
-    samples = []
-    for each in older.samples:
-        new = again.pop((each.name, each.source), None)
-        if new is None or (each.passes and not new.passes):
-            kept = replace(each, date=each.date or older.date)
-            note = f"failed when it was measured again: {new.error}" if new else ""
-            new = replace(kept, notes=(*kept.notes, note)) if note else kept
-        samples.append(new)
-    samples += [each for each in again.values() if each.passes or each.error]
-    if older.software != newer.software and any(each.date == older.date for each in samples):
-        was = ", ".join(f"{name} {version}" for name, version in older.software.items())
-        notes.append(f"samples dated {older.date} were measured with {was}")
-    return replace(newer, samples=tuple(samples), notes=tuple(dict.fromkeys(notes)))
-
-
-def _one_device(runs: Sequence[Record]) -> None:
-    if not isinstance(runs, Sequence) or not all(isinstance(one, Record) for one in runs):
-        raise BadType(f"records (measure.load) are needed, got {shown(runs)}")
-    if not runs:
-        raise BadValue("at least one record is needed, got none")
-    kinds = list(dict.fromkeys(str(record.device["kind"]) for record in runs))
-    if len(kinds) > 1:
-        raise BadValue(f"the records must be of one device, got {', '.join(kinds)}")
 
 
 # --- The records that the package brings along, and the one to hold one's own against ------------

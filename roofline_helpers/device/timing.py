@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from time import get_clock_info, perf_counter
@@ -305,7 +305,6 @@ def time(
     donate: bool = True,
     inplace: bool = False,
     seconds: float = 0.5,
-    compiler_options: Mapping[str, Any] | None = None,
 ) -> Timing:
     """Return the seconds that one call of a JAX function takes on the default device.
 
@@ -330,8 +329,6 @@ def time(
         Whether the result, which must be like the first argument, replaces it at the next call.
     seconds : float
         About how long to measure, after compiling and warm-up.
-    compiler_options : mapping, optional
-        XLA options for this function, as `jax.jit` takes them.
 
     Returns
     -------
@@ -366,7 +363,6 @@ def time(
         cold=cold,
         donate=donate,
         inplace=inplace,
-        compiler_options=compiler_options,
     )
     timing = clock(program, seconds=seconds, begun=begun)
     return replace(timing, notes=(*timing.notes, *program.notes))
@@ -429,7 +425,6 @@ def jax_program(
     cold: bool = True,
     donate: bool = True,
     inplace: bool = False,
-    compiler_options: Mapping[str, Any] | None = None,
     compiled: Any = None,
 ) -> JaxProgram:
     """Return a JAX function and its arguments as something that `clock` can time.
@@ -473,7 +468,7 @@ def jax_program(
             program = JaxProgram(fn, sets, None, "plain")
         else:
             mode = "inplace" if inplace else "donate" if donate else "plain"
-            program = _compile(fn, sets, mode, compiler_options or {}, compiled)
+            program = _compile(fn, sets, mode, compiled)
     except RooflineError:
         raise
     except Exception as error:
@@ -488,7 +483,6 @@ def _compile(
     fn: Callable[..., Any],
     sets: list[Any],
     mode: str,
-    options: Mapping[str, Any],
     compiled: Any,
 ) -> JaxProgram:
     import jax
@@ -512,7 +506,7 @@ def _compile(
         spare = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), out)
         operands = (spare, *args)
     if compiled is None:
-        compiled = executable_of(lower(jitted, Arguments(operands), {}), options)
+        compiled = executable_of(lower(jitted, Arguments(operands), {}))
     program = JaxProgram(compiled, sets, spare, mode)
     program.compiled = compiled
     with contextlib.suppress(Exception):  # a backend may have no analysis

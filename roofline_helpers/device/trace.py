@@ -9,6 +9,7 @@ import math
 import operator
 import os
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -321,7 +322,7 @@ def is_exchange(op: str, label: str) -> bool:
     return _EXCHANGE.search(f"{op} {label}") is not None
 
 
-# --- The compiled programs that a trace carries along, or that lie in a folder of XLA's dumps ----
+# --- The compiled programs that a trace carries along ---------------------------------------------
 
 # Numbers of fields: XSpace.planes, XPlane.name and .event_metadata, XEventMetadata.name and .stats,
 # a map entry's value, XStat.bytes_value, HloProto.hlo_module
@@ -337,7 +338,7 @@ def programs_in(trace: Trace) -> dict[str, Program]:
     """Return the programs that a trace carries, by name: "jit_f(8)" and, of the last, "jit_f"."""
     programs: dict[str, Program] = {}
     for name, proto in _protos(trace.data):
-        module = _first(proto, _MODULE)
+        module = b"".join(_message(proto)[_MODULE])
         text = _hlo_text(module) if module else None
         if text is not None:
             program = Program(text, trace.platform, wrapped_names(module))
@@ -361,85 +362,60 @@ def wrapped_names(module: bytes) -> dict[str, str]:
     XLA prints an asynchronous fusion as ``%fusion-start = … fusion-start(…)``, and the profiler
     names the fusion inside.
     """
-    names: dict[int, list[str]] = {}
+    inside: dict[int, list[str]] = {}
     starts: list[tuple[str, list[int]]] = []
-    for number_of, content in _fields(module):
-        if number_of != _COMPUTATIONS or not isinstance(content, bytes):
-            continue
-        number, inside = 0, []
-        for part, value in _fields(content):
-            if part == _ID and isinstance(value, int):
-                number = value
-            elif part == _INSTRUCTIONS and isinstance(value, bytes):
-                name = _first(value, _INSTRUCTION).decode("utf-8", "replace")
-                inside.append(name)
-                if _first(value, _OPCODE) == b"async-start":
-                    starts.append((name, _numbers(value, _CALLED)))
-        names[number] = inside
-    return {
-        name: start
-        for start, called in starts
-        for number in called
-        for name in names.get(number, ())
-    }
+    for computation in map(_message, _message(module)[_COMPUTATIONS]):
+        instructions = [_message(each) for each in computation[_INSTRUCTIONS]]
+        named = [(_text(each[_INSTRUCTION]), each) for each in instructions]
+        inside[sum(computation[_ID])] = [name for name, _ in named]
+        for name, each in named:
+            if each[_OPCODE] == [b"async-start"]:
+                starts.append((name, _numbers(each[_CALLED])))
+    called = [(start, name) for start, of in starts for n in of for name in inside.get(n, ())]
+    return {name: start for start, name in called}
 
 
 def _protos(data: bytes) -> Iterator[tuple[str, bytes]]:
     """Yield the name and the serialised HloProto of each program."""
-    for plane in _all(data, _PLANES):
-        if _first(plane, _PLANE_NAME) != b"/host:metadata":
-            continue
-        for entry in _all(plane, _METADATA):
-            event = _first(entry, _VALUE)
-            name = _first(event, _NAME).decode("utf-8", "replace")
-            for stat in _all(event, _STATS):
-                proto = _first(stat, _BYTES)
-                if proto:
-                    yield name, proto
+    for plane in map(_message, _message(data)[_PLANES]):
+        for entry in plane[_METADATA] if plane[_PLANE_NAME] == [b"/host:metadata"] else ():
+            event = _message(b"".join(_message(entry)[_VALUE]))
+            for stat in map(_message, event[_STATS]):
+                for proto in stat[_BYTES]:
+                    yield _text(event[_NAME]), proto
 
 
-def _all(data: bytes, field: int) -> list[bytes]:
-    return [value for n, value in _fields(data) if n == field and isinstance(value, bytes)]
+def _text(values: Sequence[Any]) -> str:
+    return b"".join(values).decode("utf-8", "replace")
 
 
-def _first(data: bytes, field: int) -> bytes:
-    return next(iter(_all(data, field)), b"")
-
-
-def _numbers(data: bytes, field: int) -> list[int]:
-    """Return a repeated number, packed or not."""
-    numbers: list[int] = []
-    for n, value in _fields(data):
-        if n == field and isinstance(value, int):
-            numbers.append(value)
-        elif n == field and isinstance(value, bytes):
-            at = 0
-            while at < len(value):
-                number, at = _number(value, at)
-                numbers.append(number)
-    return numbers
-
-
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield the number and content of each field of a message."""
+def _message(data: bytes) -> defaultdict[int, list[Any]]:
+    """Return the values of each field of a serialised message: numbers, and bytes of the others."""
+    values: defaultdict[int, list[Any]] = defaultdict(list)
     at = 0
-    try:
+    with contextlib.suppress(IndexError):  # cut short
         while at < len(data):
             tag, at = _number(data, at)
-            kind = tag & 7
-            if kind == 0:
-                number, at = _number(data, at)
-                yield tag >> 3, number
-            elif kind == 2:
+            size = {1: 8, 5: 4}.get(tag & 7, 0)  # fixed: nothing that is read here
+            if tag & 7 in (0, 2):
                 size, at = _number(data, at)
-                yield tag >> 3, data[at : at + size]
-                at += size
-            elif kind in (1, 5):
-                at += 8 if kind == 1 else 4
-            else:
-                return
-    except IndexError:  # cut short
-        return
+            if tag & 7 == 0:
+                values[tag >> 3].append(size)
+                continue
+            values[tag >> 3].append(data[at : at + size])
+            at += size
+    return values
+
+
+def _numbers(values: Sequence[Any]) -> list[int]:
+    """Return the numbers of a repeated field, packed or not."""
+    numbers = [value for value in values if isinstance(value, int)]
+    for packed in values:
+        at = 0
+        while isinstance(packed, bytes) and at < len(packed):
+            number, at = _number(packed, at)
+            numbers.append(number)
+    return numbers
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:
@@ -467,36 +443,3 @@ def _kind() -> Any:
 
     compiled = jax.jit(lambda: 0).lower().compile()
     return type(compiled.runtime_executable().hlo_modules()[0])
-
-
-_OPTIMIZED = re.compile(r"\.(?:sm_[\w.]+_gpu|cpu|gpu|tpu)?_?after_optimizations\.txt$")
-
-
-def programs_dumped(folder: str | os.PathLike[str], platform: str) -> dict[str, Program]:
-    """Return the programs that XLA dumped into a folder, or one file, by the name of their module.
-
-    Raises
-    ------
-    CannotProfile
-        No such folder, or no optimised program in it.
-    """
-    where = Path(folder)
-    if where.is_file():
-        files = [where]
-    else:
-        texts = sorted(where.rglob("*.txt"))
-        files = [each for each in texts if _OPTIMIZED.search(each.name)] or [
-            each for each in texts if each.read_text("utf-8", "replace").startswith("HloModule")
-        ]
-    programs = {}
-    for file in files:
-        text = file.read_text("utf-8", "replace")
-        if text.startswith("HloModule"):
-            program = Program(text, platform)
-            programs[program.module.name] = program
-    if not programs:
-        raise CannotProfile(
-            f"{where}: no compiled program there. XLA_FLAGS='--xla_dump_to=FOLDER "
-            "--xla_dump_hlo_as_text' writes *after_optimizations.txt, or save compiled.as_text()"
-        )
-    return programs

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -23,10 +23,10 @@ from roofline_helpers.common.checks import (
     name_of,
     shown,
     single,
-    text,
 )
 from roofline_helpers.common.records import BadRecord, write
 from roofline_helpers.common.show import si
+from roofline_helpers.testing.plugin import PROPERTY
 from roofline_helpers.xla.analysis import analyze
 from roofline_helpers.xla.changes import Changes
 from roofline_helpers.xla.compiler import DoesNotFit
@@ -191,14 +191,7 @@ def baseline_path(test_file: Path, test: str, name: str | None = None) -> Path:
     return test_file.parent / FOLDER / test_file.stem / f"{plain}.json"
 
 
-class Baseline(NamedTuple):
-    """What a file holds: the report, and the version of this package that counted it, or ""."""
-
-    report: Report
-    package: str
-
-
-def load_baseline(path: Path) -> Baseline | None:
+def load_baseline(path: Path) -> Report | None:
     """Return the baseline of a file; None where there is none.
 
     Raises
@@ -209,21 +202,9 @@ def load_baseline(path: Path) -> Baseline | None:
     if not path.is_file():
         return None
     try:
-        report = Report.from_json(path.read_text("utf-8"))
-        return Baseline(report, report.package)
+        return Report.from_json(path.read_text("utf-8"))
     except (BadRecord, UnicodeDecodeError) as error:
         raise BadRecord(f"{path}: {error}") from None
-
-
-def save_baseline(path: Path, report: Report) -> None:
-    """Write a baseline: the whole new file, or the old one stays as it was."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write(path, report.to_json(brief=True))
-
-
-def changes_since(before: Report, after: Report) -> Changes:
-    """Return what changed since a baseline, which knows no more than `after` does there."""
-    return before.diff(Report.from_json(after.to_json(brief=True)))
 
 
 # --- What a test calls: a function compiled for a chip, held against limits or its baseline ------
@@ -241,7 +222,7 @@ class Budget:
 
     `test_file` and `test` say where its baselines lie, `command` how the test is run again,
     `update` whether they are written anew, `strict` whether another compiler's program fails, and
-    `note` takes what became of each baseline.
+    `properties` has what became of each baseline.
 
     Examples
     --------
@@ -254,7 +235,7 @@ class Budget:
     command: str
     update: bool = False
     strict: bool = True
-    note: Callable[[str], None] | None = None
+    properties: list[tuple[str, object]] = field(default_factory=list)
     _names: set[str | None] = field(default_factory=set)
 
     def __call__(
@@ -318,10 +299,6 @@ class Budget:
             self._as_it_was(report, name)
         return report
 
-    def _note(self, what: str) -> None:
-        if self.note is not None:
-            self.note(what)
-
     def _within(self, report: Report, wanted: Sequence[Limit], must_fit: bool) -> None:
         __tracebackhide__ = True
         broken = [limit.broken(report) for limit in wanted]
@@ -333,55 +310,53 @@ class Budget:
 
     def _as_it_was(self, report: Report, name: str | None) -> None:
         __tracebackhide__ = True
-        if name is not None:
-            text("name", name)
         if name in self._names:
             whose = f"the name {name!r}" if name else "no name"
             raise BadValue(f"two calls of {self.test} have {whose}: give each its own with name=")
         self._names.add(name)
         place = baseline_path(self.test_file, self.test, name)
-        before = self._baseline(place)
-        if before is None:
-            if not self.update:
-                _fail(f"no baseline {_short(place)} yet: {self.command}, look at it, commit it")
-            save_baseline(place, report)
-            self._note(WRITTEN)
-            return
-        self._compare(place, before, report)
-
-    def _baseline(self, place: Path) -> Baseline | None:
-        __tracebackhide__ = True
+        before = None
         try:
-            return load_baseline(place)
+            before = load_baseline(place)
         except BadRecord as error:
-            if self.update:
-                return None
-            _fail(f"{error}. Write it anew: {self.command}")
-
-    def _compare(self, place: Path, before: Baseline, report: Report) -> None:
-        __tracebackhide__ = True
-        changes = changes_since(before.report, report)
-        same_package = before.package == __version__
+            if not self.update:
+                _fail(f"{error}. Write it anew: {self.command}")
+        brief = report.to_json(brief=True)  # a baseline knows no more
+        changes = None if before is None else before.diff(Report.from_json(brief))
         if self.update:
-            changed = bool(changes) or not (changes.same_compiler and same_package)
-            if changed:
-                save_baseline(place, report)
-            self._note(WRITTEN if changed else KEPT)
-            return
-        if not changes:
-            return
+            same_package = before is not None and before.package == __version__
+            if changes is not None and not changes and changes.same_compiler and same_package:
+                self.properties.append((PROPERTY, KEPT))
+                return
+            place.parent.mkdir(parents=True, exist_ok=True)
+            write(place, brief)
+            self.properties.append((PROPERTY, WRITTEN))
+        elif before is None or changes is None:
+            where = os.path.relpath(place)
+            _fail(f"no baseline {where} yet: {self.command}, look at it, commit it")
+        elif changes:
+            self._differs(os.path.relpath(place), before, report, changes)
+
+    def _differs(self, place: str, before: Report, report: Report, changes: Changes) -> None:
+        """Say what changed: by whose doing it may be, where compiler or counting differ."""
+        __tracebackhide__ = True
         lines = str(changes).splitlines()
         listed = lines[: SHOWN + 1]
-        if len(lines) > SHOWN + 1:
-            listed.append(f"  … and {len(lines) - SHOWN - 1} more")
-        counted = [] if same_package else [f"  {_counted(before.package)}"]
-        what = "\n".join([*listed, *counted, f"if that is meant: {self.command}"])
+        if len(lines) > len(listed):
+            listed.append(f"  … and {len(lines) - len(listed)} more")
+        if before.package != __version__:
+            by = before.package or "of a version that it doesn't name"
+            listed.append(
+                f"  the baseline was counted by roofline_helpers {by}, this is {__version__}: "
+                "a difference may be the counting's"
+            )
+        what = "\n".join([*listed, f"if that is meant: {self.command}"])
         if changes.same_compiler:
-            _fail(f"{report.name} is not what {_short(place)} says: {what}")
-        self._note(OTHER)
+            _fail(f"{report.name} is not what {place} says: {what}")
+        self.properties.append((PROPERTY, OTHER))
         message = (
             f"{report.name} was compiled by another version than its baseline: "
-            f"{compiled_by(before.report)}, now {compiled_by(report)}. What follows may be the "
+            f"{compiled_by(before)}, now {compiled_by(report)}. What follows may be the "
             f"compiler's doing, not yours; {what}"
         )
         if self.strict:
@@ -411,19 +386,3 @@ def _parted(fn: Any, named: Mapping[str, Any]) -> tuple[list[Limit], dict[str, A
 def _fail(words: str) -> NoReturn:
     __tracebackhide__ = True
     pytest.fail(f"roofline: {words}", pytrace=False)
-
-
-def _counted(package: str) -> str:
-    by = f"by roofline_helpers {package}" if package else "by a version that it doesn't name"
-    return (
-        f"the baseline was counted {by}, this is roofline_helpers {__version__}: "
-        "a difference may be the counting's"
-    )
-
-
-def _short(path: Path) -> str:
-    """Return a path as seen from here, where it is below."""
-    try:
-        return path.relative_to(os.getcwd()).as_posix()
-    except ValueError:
-        return str(path)

@@ -56,7 +56,7 @@ def roofline(request: pytest.FixtureRequest) -> Budget:
         f"pytest {OPTION} '{node.nodeid}'",
         update=config.getoption(OPTION),
         strict=config.getini(OTHER_COMPILER) == "fail",
-        note=lambda what: node.user_properties.append((PROPERTY, what)),
+        properties=node.user_properties,
     )
 
 

@@ -26,7 +26,6 @@ from roofline_helpers.device.trace import (
     Event,
     Span,
     Trace,
-    programs_dumped,
     programs_in,
     read_trace,
     union,
@@ -104,14 +103,6 @@ def test_a_call_of_a_library_has_a_bound_by_its_bytes(traces: Path) -> None:
     assert attention.reachable == pytest.approx(
         attention.bytes / why.roofline().bandwidth, rel=0.01
     )
-
-
-def test_programs_are_read_from_a_dump_too(traces: Path, tmp_path: Path) -> None:
-    trace = read_trace(traces / "h200-scan.xplane.pb")
-    carried = programs_in(trace)
-    name = max(carried, key=lambda n: len(carried[n].text) if "stacked(" in n else 0)
-    (tmp_path / "m.sm_9.0a_gpu_after_optimizations.txt").write_text(carried[name].text)
-    assert list(programs_dumped(tmp_path, "gpu")) == ["jit_stacked"]
 
 
 @pytest.mark.parametrize(

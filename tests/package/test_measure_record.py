@@ -12,7 +12,7 @@ from measure_suite import record, timed
 from roofline_helpers import device
 from roofline_helpers.common.checks import BadType, BadValue, UnknownName
 from roofline_helpers.device import record as module
-from roofline_helpers.device.record import combine, merge
+from roofline_helpers.device.record import combine
 
 pytest.importorskip("jax")
 MADE = record()
@@ -91,26 +91,7 @@ def test_runs_are_combined(tmp_path: Path) -> None:
     assert (b.runs, b.error, b.notes) == ((5.0,), None, ("failed in one run: no",))
     assert math.isnan(b.between)
     assert "one" in joined.notes
-    assert device.load(joined.save(tmp_path / "two.json")) == joined
-
-
-def test_records_are_merged() -> None:
-    older = record(
-        timed("kept", 1.0),
-        timed("again", 2.0),
-        timed("fails now", 3.0),
-        date="2026-01-01T00:00:00Z",
-        software={"jax": "0.1"},
-    )
-    failed = timed("fails now", error="no memory")
-    again, new, late = timed("again", 4.0), timed("new", 5.0), timed("no time left")
-    newer = record(failed, again, new, late)
-    merged = merge(older, newer)
-    dates = {each.name: each.date for each in merged.samples}
-    assert dates == {"kept": older.date, "again": None, "fails now": older.date, "new": None}
-    assert [each.seconds for each in merged.samples] == [1.0, 4.0, 3.0, 5.0]
-    assert "measured again: no memory" in merged.samples[2].notes[0]
-    assert f"samples dated {older.date} were measured with jax 0.1" in merged.notes
-    assert merged.date == newer.date
+    other = replace(second, device={**second.device, "kind": "another"})
     with pytest.raises(BadValue, match="of one device"):
-        merge(replace(older, device={**older.device, "kind": "another"}), newer)
+        combine([first, other])
+    assert device.load(joined.save(tmp_path / "two.json")) == joined

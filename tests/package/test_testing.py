@@ -101,8 +101,8 @@ def test_a_baseline_is_written_and_held(tmp_path: Path, made: list[Any]) -> None
         pytest.fail.Exception, match=r"no baseline .* yet: pytest --roofline-update"
     ):
         of(tmp_path)(step, 1, chip="v6e")
-    notes: list[str] = []
-    of(tmp_path, update=True, note=notes.append)(step, 1, chip="v6e")
+    notes: list[Any] = []
+    of(tmp_path, update=True, properties=notes)(step, 1, chip="v6e")
     (place,) = tmp_path.rglob("*.json")
     assert place.relative_to(tmp_path).as_posix() == ".roofline/test_a/test_a.json"
     of(tmp_path)(step, 1, chip="v6e")
@@ -111,13 +111,13 @@ def test_a_baseline_is_written_and_held(tmp_path: Path, made: list[Any]) -> None
     assert "grew" in str(failed.value)
     assert str(failed.value).endswith("if that is meant: pytest --roofline-update 'test_a'")
     text = place.read_bytes()
-    of(tmp_path, update=True, note=notes.append)(step, 1, chip="v6e")
+    of(tmp_path, update=True, properties=notes)(step, 1, chip="v6e")
     assert place.read_bytes() != text
     made.append(doubled(REPORT))
     text = place.read_bytes()
-    of(tmp_path, update=True, note=notes.append)(step, 1, chip="v6e")
+    of(tmp_path, update=True, properties=notes)(step, 1, chip="v6e")
     assert place.read_bytes() == text
-    assert notes == ["written", "written", "as it was"]
+    assert [what for _, what in notes] == ["written", "written", "as it was"]
 
 
 def test_another_compiler_is_told_apart(tmp_path: Path, made: list[Any]) -> None:

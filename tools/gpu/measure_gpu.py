@@ -1,6 +1,6 @@
 """Measure an NVIDIA GPU with JAX, PyTorch, Triton and hardware counters, and write one record.
 
-    python -m tools.gpu.measure_gpu --out h100.json [--only GROUP] [--merge h100.json] [--tiny]
+    python -m tools.gpu.measure_gpu --out h100.json [--only GROUP] [--tiny]
 
 Needs JAX for CUDA; PyTorch, Triton, pynvml and Nsight Compute (ncu) are used where they are. A
 kernel that fails is recorded with its reason. Everything is measured in several processes, one
@@ -8,8 +8,8 @@ after another: each compiles and tunes anew, and the record keeps the median of 
 counts the DRAM bytes of the ledger's kernels in a process of its own, in which each kernel runs
 often enough that what one launch leaves in the L2 is written back during the next.
 
---only (repeatable; the groups are those of `experiments`) with --merge measures some groups again
-and keeps the rest of that record. --tiny makes every size small: a rehearsal, on any device.
+--only (repeatable; the groups are those of `experiments`) measures some groups. --tiny makes every
+size small: a rehearsal, on any device.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from roofline_helpers import device
-from roofline_helpers.device.record import combine, merge
+from roofline_helpers.device.record import combine
 from tools.gpu.counters import count, count_here
 from tools.gpu.experiments import GROUPS, counted, suite
 from tools.gpu.state import probe
@@ -66,7 +66,6 @@ def main() -> None:
     parser.add_argument("--out", default="gpu.json", metavar="FILE.json")
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--only", action="append", default=[], metavar="GROUP", choices=GROUPS)
-    parser.add_argument("--merge", metavar="FILE.json", help="keep the rest of this record")
     parser.add_argument("--runs", type=int, default=3, help="processes, one after another")
     parser.add_argument("--seconds", type=float, default=0.2, help="for each case and run")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
@@ -84,13 +83,10 @@ def main() -> None:
         return
     child = [sys.executable, "-m", "tools.gpu.measure_gpu", *["--tiny"] * options.tiny]
     child += [word for group in options.only for word in ("--only", group)]
-    files = (options.out, options.merge)
-    shown = [Path(each).name if each in files else each for each in sys.argv[1:]]
+    shown = [Path(each).name if each == options.out else each for each in sys.argv[1:]]
     record = in_processes(options.runs, [*child, "--seconds", str(options.seconds)])
     record = with_counters(record, *count(child, ROOT, COUNTING))
     record = replace(record, command=" ".join(["python -m tools.gpu.measure_gpu", *shown]))
-    if options.merge:
-        record = merge(device.load(options.merge), record)
     record.save(options.out)
     print("\n".join([repr(record), *record.notes, *map(line, record.samples)]))
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
+import os
 import statistics
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from roofline_helpers.device.machine import open_nvml
+import jax
 
 READS, APART = 6, 0.005
 """How often the clock is read, and seconds from one read to the next."""
@@ -16,10 +18,16 @@ READS, APART = 6, 0.005
 
 def probe() -> Callable[[], Mapping[str, Any]] | None:
     """Return a function that reads clock, power and temperature, if pynvml is here."""
-    there = open_nvml()
-    if there is None:
+    device = jax.devices()[0]
+    # NVML counts all GPUs, CUDA those that it is shown: where some are hidden the numbers differ
+    if device.platform != "gpu" or "CUDA_VISIBLE_DEVICES" in os.environ:
         return None
-    pynvml, handle = there
+    try:
+        pynvml = importlib.import_module("pynvml")
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByIndex(device.local_hardware_id)
+    except Exception:  # no library, no driver, no permission: there is nothing to read then
+        return None
 
     def clock(kind: int) -> float:
         return float(pynvml.nvmlDeviceGetClockInfo(handle, kind)) * 1e6

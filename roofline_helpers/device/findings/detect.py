@@ -87,7 +87,7 @@ LAUNCH_BOUND = _last(
 NO_ROOF = _last(
     "no-roof",
     "a kernel has no roof that is known here",
-    "give ceilings= for this device, or hlo= with the program of a trace",
+    "give ceilings= for this device, or a trace that carries its compiled program",
     "notebooks/where-the-time-goes",
 )
 
