@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from roofline_helpers.common.show import si
 from roofline_helpers.evidence.verdicts import assumed_floor
@@ -130,24 +130,26 @@ def _what(kernel: CompiledKernel) -> tuple[object, ...]:
 def _leave_out_moved(places: Sequence[tuple[list[CompiledKernel], list[CompiledKernel]]]) -> None:
     """Take out of each place the kernels that only went to another one, or came from there."""
 
-    def surplus(side: int) -> list[tuple[tuple[object, ...], CompiledKernel, int]]:
-        extra = []
-        for number, place in enumerate(places):
-            left = Counter(map(_what, place[1 - side]))
-            for kernel in place[side]:
-                if left[_what(kernel)]:
-                    left[_what(kernel)] -= 1
-                else:
-                    extra.append((_what(kernel)[1:], kernel, number))
-        return extra
+    came = [(k, now) for was, now in places for k in _surplus(now, was, _what)]
+    gone = [(k, was) for was, now in places for k in _surplus(was, now, _what)]
+    for kernel, left in gone:
+        for other, joined in came:
+            if _what(kernel)[1:] == _what(other)[1:]:
+                left.remove(kernel)
+                joined.remove(other)
+                came.remove((other, joined))
+                break
 
-    came = surplus(1)
-    for key, kernel, number in surplus(0):
-        same = next((each for each in came if each[0] == key and each[2] != number), None)
-        if same is not None:
-            came.remove(same)
-            places[number][0].remove(kernel)
-            places[same[2]][1].remove(same[1])
+
+def _surplus(side: Sequence[Any], other: Sequence[Any], key: Callable[[Any], Any]) -> list[Any]:
+    """Return what one side has and the other one doesn't, one for one."""
+    matched, extra = Counter(map(key, other)), []
+    for each in side:
+        if matched[key(each)]:
+            matched[key(each)] -= 1
+        else:
+            extra.append(each)
+    return extra
 
 
 def _of_place(
@@ -273,12 +275,8 @@ def _of_exchanges(old: Sequence[TimedCollective], new: Sequence[TimedCollective]
         return each.kind, each.axis, each.bytes_in, each.bytes_out, each.launches
 
     changes = []
-    was, now = Counter(map(key, old)), Counter(map(key, new))
-    for sign, side, surplus in ((1, new, now - was), (-1, old, was - now)):
-        for exchange in side:
-            if surplus[key(exchange)] <= 0:
-                continue
-            surplus[key(exchange)] -= 1
+    for sign, side, other in ((1, new, old), (-1, old, new)):
+        for exchange in _surplus(side, other, key):
             each = exchange.collective
             axis = f" along {each.axis}" if each.axis else ""
             verb = "came in" if sign > 0 else "is gone"

@@ -138,31 +138,20 @@ def _memory(report: Report) -> str:
 
 
 def _times(report: Report) -> list[tuple[str, str]]:
-    kernels = report.kernels
-    times = {
-        "roofline": report.time_at_roof,
-        "compiler's cycles": report.cycle_seconds,
-        "XLA's optimal_seconds": report.xla_seconds,
-    }
-    more = {
-        "compiler's cycles": f" (none for {report.without_cycles} kernels)"
-        if report.without_cycles
-        else "",
-        "XLA's optimal_seconds": " (loops once)" if any(k.launches > 1 for k in kernels) else "",
-    }
-    most = {"roofline": report.time_at_most or 0.0}
-    listed = ", ".join(
-        f"{name} {_range(t, most.get(name, t), 's')}{more.get(name, '')}"
-        for name, t in times.items()
-        if t is not None
-    )
-    lines = [("time", listed)] if listed else []
+    kernels, parts, clock = report.kernels, [], []
+    if report.time_at_roof is not None:
+        parts.append(f"roofline {_range(report.time_at_roof, report.time_at_most or 0.0, 's')}")
     if report.cycle_seconds is not None and report.clock is not None:
+        missing = f" (none for {report.without_cycles} kernels)" if report.without_cycles else ""
+        parts.append(f"compiler's cycles {si(report.cycle_seconds, 's')}{missing}")
         hertz, source = report.clock
-        lines.append(("clock", f"{si(hertz, 'Hz')} ({source})"))
+        clock.append(("clock", f"{si(hertz, 'Hz')} ({source})"))
         if not all(k.cycles_hold for k in kernels if k.row.cycles is not None):
-            lines.append(("the cycles", files.worth_of_cycles()))
-    return lines
+            clock.append(("the cycles", files.worth_of_cycles()))
+    if report.xla_seconds is not None:
+        once = " (loops once)" if any(k.launches > 1 for k in kernels) else ""
+        parts.append(f"XLA's optimal_seconds {si(report.xla_seconds, 's')}{once}")
+    return [("time", ", ".join(parts)), *clock] if parts else []
 
 
 def _cost_analysis(report: Report) -> str:
@@ -244,15 +233,12 @@ def _group_cells(name: str, kernels: Sequence[CompiledKernel]) -> dict[str, Any]
 def _costliest(report: Report) -> list[CompiledKernel]:
     """Return the kernels that are listed, in the order in which they run."""
 
-    def cost(kernel: CompiledKernel) -> tuple[float, float, float]:
-        roof, cycles = kernel.roof_seconds or 0, kernel.cycle_seconds or 0
-        # Cycles rank where they were held against times, and where there is nothing else
-        seconds = max(roof, cycles) if kernel.cycles_hold or not roof else roof
-        return seconds, kernel.hbm_bytes, kernel.flops or 0
+    def cost(place: int) -> tuple[float, float, float]:
+        kernel = report.kernels[place]
+        return kernel.roof_seconds or 0.0, kernel.hbm_bytes, kernel.flops or 0.0
 
-    places = range(len(report.kernels))
-    dearest = sorted(places, key=lambda i: cost(report.kernels[i]), reverse=True)[:SHOWN]
-    return [report.kernels[i] for i in sorted(dearest)]
+    dearest = sorted(range(len(report.kernels)), key=cost, reverse=True)[:SHOWN]
+    return [report.kernels[place] for place in sorted(dearest)]
 
 
 def _cells(kernel: CompiledKernel) -> dict[str, Any]:

@@ -188,6 +188,11 @@ class CompiledKernel(Kernel):
         return self.row.name
 
     @property
+    def operations(self) -> Mapping[str, int]:
+        """What happens inside, opcode by opcode."""
+        return self.row.operations
+
+    @property
     def matrix_flops(self) -> float:
         """FLOPs of matmuls, and those that a custom call declares without a unit."""
         return self.row.matrix_flops * self.launches
