@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from roofline_helpers.common.checks import ceil_div
@@ -131,36 +130,30 @@ class Window:
     def taps(self, size: int, out: int) -> int:
         """Count the pairs (output position, window position) that meet an element of the input.
 
+        Output o and tap k meet position o·stride + k·dilation − low of the input, which is spread
+        out by `base`: an element at each multiple of it, zeros between and around.
+
         Parameters
         ----------
         size, out : int
             Elements of the input and of the output along this dimension.
         """
-        return _taps(size, out, self.size, self.stride, self.low, self.base, self.dilation)
-
-
-@lru_cache(maxsize=4096)
-def _taps(size: int, out: int, window: int, stride: int, low: int, base: int, dilation: int) -> int:
-    """Count taps: output o and tap k meet position o·stride + k·dilation − low of the input.
-
-    The input is spread out by `base`: an element at each multiple of it, zeros between and around.
-    """
-    total, last = 0, (size - 1) * base
-    step = math.gcd(stride, base)
-    period = base // step
-    inverse = pow(stride // step, -1, period) if period > 1 else 0
-    for k in range(window):
-        offset = k * dilation - low
-        if offset % step:
-            continue
-        first = (-offset // step * inverse) % period if period > 1 else 0  # smallest o that fits
-        least = max(0, -(offset // stride))  # o·stride + offset ≥ 0
-        most = min(out - 1, (last - offset) // stride)
-        if least > first:
-            first += ceil_div(least - first, period) * period
-        if most >= first:
-            total += (most - first) // period + 1
-    return total
+        total, last = 0, (size - 1) * self.base
+        step = math.gcd(self.stride, self.base)
+        period = self.base // step
+        inverse = pow(self.stride // step, -1, period) if period > 1 else 0
+        for k in range(self.size):
+            offset = k * self.dilation - self.low
+            if offset % step:
+                continue
+            first = (-offset // step * inverse) % period if period > 1 else 0  # the least o
+            least = max(0, -(offset // self.stride))  # o·stride + offset ≥ 0
+            most = min(out - 1, (last - offset) // self.stride)
+            if least > first:
+                first += ceil_div(least - first, period) * period
+            if most >= first:
+                total += (most - first) // period + 1
+        return total
 
 
 def windows_of(each: Instruction, dims: int) -> list[Window]:
@@ -438,7 +431,10 @@ def flops_of(site: Site, share: float = 1) -> Flops:
         return _applied(site) * share
     if opcode == "custom-call":
         return _of_call(site)
-    return _of_algebra(site)
+    if opcode == "fft":  # 5 n log₂ n
+        points = math.prod(each.numbers("fft_length")) or 1
+        return Flops(vector=5 * n * math.log2(points))
+    return Flops(unknown=(f"the opcode {each.opcode}",))
 
 
 def _products(site: Site) -> Iterator[tuple[Instruction, Shape, Shape]]:
@@ -536,18 +532,3 @@ def _of_call(site: Site) -> Flops:
         vector=float(cost.get("transcendentals", 0)),
         transcendentals=float(cost.get("transcendentals", 0)),
     )
-
-
-def _of_algebra(site: Site) -> Flops:
-    """Return the FLOPs of a Fourier transform or of linear algebra, by the textbooks' counts."""
-    each = site.instruction
-    first = site.operands[0] if site.operands else each.shape
-    side = first.dims[-1] if first.dims else 1
-    if each.opcode == "fft":  # 5 n log₂ n
-        points = math.prod(each.numbers("fft_length")) or 1
-        return Flops(vector=5 * each.shape.elements * math.log2(max(points, 1)))
-    if each.opcode == "cholesky":
-        return Flops(vector=first.elements * side / 3)
-    if each.opcode == "triangular-solve":
-        return Flops(vector=each.shape.elements * side)
-    return Flops(unknown=(f"the opcode {each.opcode}",))

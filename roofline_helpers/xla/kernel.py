@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -160,12 +160,6 @@ class CompiledKernel(Kernel):
         if self.link_seconds is not None and self.roof is not None:
             times[NETWORK] = self.link_seconds * self.launches
         return times
-
-    def ceilings(self, *, reached: bool = False) -> Roofline | None:
-        """Return the ceilings over it, as published or as they were reached."""
-        if self.chip is None or not reached:
-            return self.roof
-        return chip_roofline(self.chip, self.row.matrix_types, reached=True)
 
     @property
     def bound(self) -> str | None:
@@ -515,38 +509,6 @@ class Timeline:
         return plot.timeline(self.spans, ax=ax)
 
 
-@dataclass
-class _Clock:
-    """The time of the program, and until when each lane of the network is busy."""
-
-    now: float = 0.0
-    free: dict[str, float] = field(default_factory=dict)
-    busy: dict[str, float] = field(default_factory=dict)
-    spans: list[TimelineSpan] = field(default_factory=list)
-
-    def exchange(self, kernel: CompiledKernel) -> float:
-        """Start an exchange as soon as its links are free; return when it ends."""
-        collective = kernel.row.collective
-        lanes = _lanes(collective) if collective is not None else []
-        start = max([self.now, *(self.free.get(lane, 0.0) for lane in lanes)])
-        end = start + kernel.times.get(NETWORK, 0.0)
-        for lane in lanes:
-            self.free[lane] = end
-            self.busy[lane] = self.busy.get(lane, 0.0) + end - start
-        row = kernel.row
-        self.spans.append(TimelineSpan(row.name, row.role, NETWORK, start, end, row.launches))
-        return end
-
-    def kernel(self, kernel: CompiledKernel) -> None:
-        """Run a kernel."""
-        row, end = kernel.row, self.now + (kernel.roof_seconds or 0.0)
-        if end > self.now:
-            self.spans.append(
-                TimelineSpan(row.name, row.role, COMPUTE, self.now, end, row.launches)
-            )
-        self.now = end
-
-
 def _lanes(collective: CollectiveOp) -> list[str]:
     """Return the directions of links that an exchange uses: a permute one of its axis."""
     axis = collective.axis or ""
@@ -556,27 +518,36 @@ def _lanes(collective: CollectiveOp) -> list[str]:
 
 
 def timeline_of(kernels: Sequence[CompiledKernel]) -> Timeline:
-    """Lay the kernels of a program out in time."""
-    clock, exposed = _Clock(), [0.0] * len(kernels)
+    """Lay the kernels of a program out in time: each exchange as soon as its links are free."""
+    now, exposed, spans = 0.0, [0.0] * len(kernels), []
+    free: dict[str, float] = {}
+    busy: dict[str, float] = {}
     awaited: dict[int, list[tuple[int, float]]] = {}
     for place, kernel in enumerate([*kernels, None]):
         for started, end in awaited.pop(place, []):
-            exposed[started] += max(end - clock.now, 0.0)
-            clock.now = max(clock.now, end)
+            exposed[started] += max(end - now, 0.0)
+            now = max(now, end)
         if kernel is None:
             break
-        row = kernel.row
-        if row.collective is None:
-            if not row.overlaps:
-                clock.kernel(kernel)
+        row, start, lane = kernel.row, now, COMPUTE
+        if row.collective is not None:
+            lane, links = NETWORK, _lanes(row.collective)
+            seconds = kernel.times.get(NETWORK, 0.0)
+            start = max([now, *(free.get(link, 0.0) for link in links)])
+            for link in links:
+                free[link], busy[link] = start + seconds, busy.get(link, 0.0) + seconds
+        elif row.overlaps or not kernel.roof_seconds:
             continue
-        end = clock.exchange(kernel)
+        else:
+            seconds = kernel.roof_seconds
+        end = start + seconds
+        spans.append(TimelineSpan(row.name, row.role, lane, start, end, row.launches))
         if row.overlaps:
             awaited.setdefault(place + row.behind + 1, []).append((place, end))
         else:
-            exposed[place] = end - clock.now
-            clock.now = end
-    return Timeline(tuple(clock.spans), tuple(exposed), clock.busy)
+            exposed[place] = end - now if lane == NETWORK else 0.0
+            now = end
+    return Timeline(tuple(spans), tuple(exposed), busy)
 
 
 def exchanges_of(kernels: Sequence[CompiledKernel]) -> tuple[TimedCollective, ...]:
