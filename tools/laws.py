@@ -112,7 +112,8 @@ def inputs(rows: pd.DataFrame, family: str, on: str, dtype: str) -> Any:
         ]
         link = [one.phases[0].transfer for one in ways]
         return np.stack([np.zeros(len(rows)), link, rows["gpus"] - 1.0])
-    job, zero = count(family, rows, dtype), np.zeros(len(rows))
+    job = count(family, rows, dtype)
+    zero = np.zeros(len(rows))
     first = least(job, chip(on))
     return np.stack([first[0] + zero, first[1] + zero, reduced(job) + zero])
 

@@ -42,7 +42,8 @@ def test_cards_of_the_memory_wall_are_those_of_python(shown: Shown) -> None:
         typed.append({**fields, **sides, **rows})
     found = 0
     for setting, shown_there in zip(settings, fill(host, typed), strict=True):
-        chip, dtype = setting["chip"], setting["dtype"]
+        chip = setting["chip"]
+        dtype = setting["dtype"]
         shape = setting["m"], setting["n"], setting["k"]
         roof = rh.chip(chip).roofline(dtype)
         job = rh.work.matmul(*shape, dtype, out="bf16" if BITS[dtype] < 16 else dtype)

@@ -13,7 +13,8 @@ from playwright.sync_api import expect
 @pytest.mark.parametrize("kind", ELEMENTS)
 def test_no_barrier_and_no_overflow(shown: Shown, kind: str) -> None:
     host = shown(kind, width=390, theme="dark")
-    page, looks = host.page, ((390, "dark"), (1280, "light"))
+    page = host.page
+    looks = ((390, "dark"), (1280, "light"))
 
     def look(width: int, theme: str) -> None:
         page.set_viewport_size({"width": width, "height": 900})

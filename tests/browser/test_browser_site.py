@@ -192,7 +192,8 @@ def test_colours_follow_the_system_and_then_the_reader(visit: Visit, home: str) 
         until(page, lambda: look() == wanted)  # a picture is chosen anew after the theme
         assert look() == wanted
 
-    dark, light = ("dark", True, "rgb(18, 22, 28)"), ("light", False, "rgb(255, 255, 255)")
+    dark = ("dark", True, "rgb(18, 22, 28)")
+    light = ("light", False, "rgb(255, 255, 255)")
     becomes(dark)
     page.emulate_media(color_scheme="light")
     becomes(light)

@@ -62,10 +62,8 @@ def test_rungs_in_plain_jax_compute_the_same_step(monkeypatch: pytest.MonkeyPatc
 
 def test_the_record_has_the_numbers_of_the_readme() -> None:
     folder = Path(steps.__file__).parent
-    record, text = (
-        json.loads((folder / "h200.json").read_text()),
-        (folder / "README.md").read_text(),
-    )
+    record = json.loads((folder / "h200.json").read_text())
+    text = (folder / "README.md").read_text()
     for batch, rows in record["rungs"].items():
         torch = record["torch"]["batch"][batch]["steps"]
         cells = [
@@ -90,7 +88,8 @@ NEEDS_JAX = pytest.mark.skipif(
 @NEEDS_JAX
 @pytest.mark.parametrize("batch", [1, 16])
 def test_kernels_are_lowered_for_a_gpu(batch: int) -> None:
-    rung, shape = steps.RUNGS[-1], model.Llama(layers=1)
+    rung = steps.RUNGS[-1]
+    shape = model.Llama(layers=1)
     specs = jax.eval_shape(lambda: rung.arguments(shape, batch, 2048))
     checks = [jax.export.DisabledSafetyCheck.custom_call("mosaic_gpu_v2")]
     made = jax.export.export(rung.jitted(shape), platforms=["cuda"], disabled_checks=checks)(*specs)
@@ -112,13 +111,16 @@ def test_the_product_with_a_norm_is_right(dtype: object) -> None:
     how = interpreted()
     from examples.llama_decode import hopper
 
-    parts, residual, gain = normal(0, 2, 8, 512, dtype=dtype), normal(1, 8, 512), normal(2, 512)
+    parts = normal(0, 2, 8, 512, dtype=dtype)
+    residual = normal(1, 8, 512)
+    gain = normal(2, 512)
     new, y, squares = hopper.add(parts, residual, gain, **how)
     np.testing.assert_allclose(
         new, residual + parts.astype(jnp.float32).sum(0), rtol=1e-5, atol=1e-5
     )
     np.testing.assert_allclose(squares[:, :8], hopper.first_squares(new)[:, :8], rtol=1e-5)
-    w, cut = normal(3, 256, 512, dtype=jnp.bfloat16) / 512**0.5, Cut(128, ring=Ring(4, ahead=3))
+    w = normal(3, 256, 512, dtype=jnp.bfloat16) / 512**0.5
+    cut = Cut(128, ring=Ring(4, ahead=3))
     got = hopper.linear(y, hopper.pack(w, cut), cut, squares, swiglu=True, **how)
     wanted = model.rms_norm(new, gain, 1e-5) @ w.T.astype(jnp.float32)
     gate, up = jnp.split(wanted.reshape(8, 2, 128), 2, axis=2)  # a tile: 64 of gate, 64 of up
@@ -139,8 +141,10 @@ def test_attention_rotates_appends_and_attends(position: int, splits: int, dtype
     how = interpreted()
     from examples.llama_decode import hopper_attention
 
-    shape, plain = model.Llama(heads=8, groups=2), model.Plain(False, False, by_head=True)
-    parts, at = normal(0, 2, 8, 12 * 128, dtype=dtype), jnp.array([position], jnp.int32)
+    shape = model.Llama(heads=8, groups=2)
+    plain = model.Plain(False, False, by_head=True)
+    parts = normal(0, 2, 8, 12 * 128, dtype=dtype)
+    at = jnp.array([position], jnp.int32)
     keys, values = (normal(key, 1, 2, TOKENS, 128, dtype=jnp.bfloat16) for key in (1, 2))
     turn = model.angles(shape, jnp.int32(position))
     refs = jax.new_ref(keys), jax.new_ref(values)
@@ -150,7 +154,8 @@ def test_attention_rotates_appends_and_attends(position: int, splits: int, dtype
         got = hopper_attention.merge(*got, 8, **how)[:1]
     q, k, v = jnp.split(parts.astype(jnp.float32).sum(0)[:1].reshape(1, 12, 128), [8, 10], axis=1)
     q, k, v = (x.astype(jnp.bfloat16) for x in (model.rotate(q, *turn), model.rotate(k, *turn), v))
-    keys, values = keys.at[:, :, position].set(k), values.at[:, :, position].set(v)
+    keys = keys.at[:, :, position].set(k)
+    values = values.at[:, :, position].set(v)
     assert jnp.array_equal(refs[0][...], keys)
     assert jnp.array_equal(refs[1][...], values)
     assert distance(got, model.attend(q, keys, values, jnp.int32(position), plain)) < 0.01

@@ -102,8 +102,10 @@ def test_a_chapter_needs_only_what_came_before_and_leads_to_what_comes_next(name
 
 
 def test_chapter_1_calculates_by_hand_as_the_chip_s_figures_say() -> None:
-    chip, text = rh.chip("h100"), prose("what-is-a-roofline")
-    matrix, vector = chip.roofline("bf16"), chip.roofline("fp32", unit="vector")
+    chip = rh.chip("h100")
+    text = prose("what-is-a-roofline")
+    matrix = chip.roofline("bf16")
+    vector = chip.roofline("fp32", unit="vector")
     times = [
         2 * 2**30 / vector.peak,  # a multiply-add is two, as on the data sheet
         3 * 4 * 2**30 / vector.bandwidth,
@@ -120,19 +122,22 @@ def test_chapter_1_calculates_by_hand_as_the_chip_s_figures_say() -> None:
 
 def test_chapter_1_s_rule_holds_on_the_chip() -> None:
     """Nearly flat up to the ridge, and then not; the ridges are those that it says."""
-    record, roof = rh.device.measured()["h100"], rh.chip("h100").roofline("bf16")
+    record = rh.device.measured()["h100"]
+    roof = rh.chip("h100").roofline("bf16")
     times = [record.sample(f"matmul {b}×8192×8192 bf16", "jax").seconds for b in (1, 256, 512)]
     assert times[1] < 1.25 * times[0]
     assert times[2] > 1.5 * times[1]
     assert [roof.bound(rh.work.matmul(b, 8192, 8192)) for b in (318, 319)] == ["memory", "compute"]
     assert rh.chip("v5e").roofline("bf16").ridge == pytest.approx(240, rel=0.01)
-    least, measured = roof.times(rh.work.matmul(256, 8192, 8192)), times[1]
+    least = roof.times(rh.work.matmul(256, 8192, 8192))
+    measured = times[1]
     assert max(least.values()) < measured < sum(least.values())
 
 
 def test_the_first_slow_kernel_is_slow_beside_measured_ones() -> None:
     """Chapter 1's last exercise: an add at 0.60 ms, and what an H100's add reached."""
-    roof, record = rh.chip("h100").roofline("bf16"), rh.device.measured()["h100"]
+    roof = rh.chip("h100").roofline("bf16")
+    record = rh.device.measured()["h100"]
     small, large = (rh.work.elementwise(n, 2, 1, flops=1) for n in (2**27, 2**30))
     assert roof.bound(small) == "memory"
     assert roof.time(small) / 600e-6 < 0.5
@@ -140,7 +145,8 @@ def test_the_first_slow_kernel_is_slow_beside_measured_ones() -> None:
 
 
 def test_four_milliseconds_are_three_times_what_such_a_matmul_takes() -> None:
-    job, record = rh.work.matmul(8192, 8192, 8192), rh.device.measured()["h100"]
+    job = rh.work.matmul(8192, 8192, 8192)
+    record = rh.device.measured()["h100"]
     like = rh.typical(job, "h100")
     assert 2.7 < 4e-3 / like.quantile(0.5) < 3
     assert like.least / 4e-3 < 0.3 < 0.8 < like.least / like.quantile(0.5)
@@ -150,7 +156,8 @@ def test_four_milliseconds_are_three_times_what_such_a_matmul_takes() -> None:
 
 
 def test_chapter_2_s_kernels_lie_between_the_ridges() -> None:
-    record, h100 = rh.device.measured()["h100"], rh.chip("h100").roofline("bf16")
+    record = rh.device.measured()["h100"]
+    h100 = rh.chip("h100").roofline("bf16")
     chain = rh.work.elementwise(2**24, 1, 1, flops=512)
     assert h100.ridge_at("hbm", "vector") < chain.intensity < h100.ridge
     assert h100.limit(chain) == "vector"
@@ -183,7 +190,8 @@ def test_a_step_between_two_ridges_is_not_given_one_verdict() -> None:
      ("h200", "compute", 34.7), ("v7x", "memory", 19.6), ("v5e", "memory", 176.7)],
 )  # fmt: skip
 def test_256_tokens_change_sides(chip: str, bound: str, microseconds: float) -> None:
-    up, roof = rh.work.matmul(256, 16384, 4096), rh.chip(chip).roofline("bf16")
+    up = rh.work.matmul(256, 16384, 4096)
+    roof = rh.chip(chip).roofline("bf16")
     assert roof.bound(up) == bound
     assert 1e6 * roof.time(up) == pytest.approx(microseconds, rel=2e-3)
 
@@ -212,7 +220,8 @@ def test_attention_in_decode_has_4_flop_per_byte_at_every_batch() -> None:
 
 
 def test_implied_tensors_are_an_upper_limit_and_softmax_s_did_not_move() -> None:
-    record, bandwidth = rh.device.measured()["h100"], rh.chip("h100").roofline("bf16").bandwidth
+    record = rh.device.measured()["h100"]
+    bandwidth = rh.chip("h100").roofline("bf16").bandwidth
 
     def tensors(name: str, library: str, count: int) -> tuple[float, float]:
         sample = record.sample(f"{name} bf16", library)
@@ -326,7 +335,8 @@ def test_energy_is_time_at_the_power_limit_by_type_by_size_and_by_contents() -> 
         for step in ladder.committed()["contents"].steps
         if step.why
     }
-    random, zeros = contents["random"], contents["zeros"]
+    random = contents["random"]
+    zeros = contents["zeros"]
     assert random
     assert zeros
     assert 0.45 < zeros.joules / random.joules < 0.55
@@ -413,7 +423,8 @@ def test_our_matmuls_beside_others_on_the_same_shapes() -> None:
 
 
 def test_nvml_overstates_the_clock_of_matmuls_at_the_power_limit() -> None:
-    record, chip = rh.device.measured()["h200"], rh.chip("h200")
+    record = rh.device.measured()["h200"]
+    chip = rh.chip("h200")
     assert chip.clock
     over = {}
     for one in record.group("clocks", "jax"):
@@ -521,7 +532,9 @@ def test_exponentials_are_a_ceiling_of_attention() -> None:
     record = rh.device.measured()["h200"]
     units = {one.name: one.state["per clock"] for one in record.group("units")}
     assert all(units[name] == pytest.approx(16, rel=1e-3) for name in units if "add" not in name)
-    name, shares, busy = "flash attention 2×16×8192×128 bf16", {}, {}
+    name = "flash attention 2×16×8192×128 bf16"
+    shares = {}
+    busy = {}
     for source in ("pallas", "cudnn", "torch"):
         one = record.sample(f"{name}, clock counted", source)
         peak = h100.peak("bf16").value * one.state["clock"] / h100.clock.value
@@ -560,7 +573,8 @@ def test_an_h100_reads_keys_and_values_again_from_its_l2() -> None:
 
 def test_torch_compile_s_chain_issues_too_much_and_the_single_jit_has_too_few_warps() -> None:
     records = rh.device.measured()
-    h200, name = records["h200"], "chain {} 65536×4096 bf16"
+    h200 = records["h200"]
+    name = "chain {} 65536×4096 bf16"
     rates = {
         gpu: records[gpu].sample(name.format("compiled"), "torch.compile").bandwidth
         for gpu in ("h100", "h200")
@@ -892,7 +906,9 @@ def bare(code: str) -> str:
 
 
 def test_a_layer_is_split_over_fewer_chips_where_peaks_outgrew_links() -> None:
-    width, net, training = 28672, rh.network, rh.training
+    width = 28672
+    net = rh.network
+    training = rh.training
     slices = {"v5e": "16x16", "v5p": "4x4x4", "v6e": "16x16", "v7x": "4x4x4", "h100": 8, "h200": 8}
     places = {chip: net.topology(chip, shape) for chip, shape in slices.items()}
     groups = {chip: training.largest_tensor(place, width) for chip, place in places.items()}
@@ -977,7 +993,8 @@ def test_half_of_the_roof_is_normal_for_causal_attention_and_not_for_streams() -
         prefill = rh.work.flash_attention(batch, length, heads=32, head_dim=128, causal=True)
         like = rh.typical(prefill, "h100")
         assert 0.4 < like.least / like.quantile(0.5) < 0.6
-    record, roof = rh.device.measured()["h100"], rh.chip("h100").roofline("bf16")
+    record = rh.device.measured()["h100"]
+    roof = rh.chip("h100").roofline("bf16")
     for name in ("LayerNorm 65536×4096", "softmax 8192×8192", "GELU on 268435456"):
         one = record.sample(f"{name} bf16")
         assert 0.81 < one.bytes / roof.bandwidth / one.seconds < 0.91

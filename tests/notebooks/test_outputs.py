@@ -12,7 +12,8 @@ from tools.site.pictures import DRAWN, copies
 
 def test_the_front_page_s_picture_is_drawn_now() -> None:
     with plt.rc_context():  # it sets the book's style
-        left, right = pixels((books.ROOT / DRAWN).read_bytes()), pixels(draw_waterfall())
+        left = pixels((books.ROOT / DRAWN).read_bytes())
+        right = pixels(draw_waterfall())
     assert left.shape == right.shape
     assert worst_block(left, right) <= THRESHOLD, "look, then `python -m tools.site.pictures`"
 

@@ -102,7 +102,8 @@ def _sorted_scatter(chip: str) -> Hand:
 
 
 def _scan_hand(n: int) -> Callable[[str], Hand]:
-    weights, state = BF16 * n * 1024**2, BF16 * 16 * 1024
+    weights = BF16 * n * 1024**2
+    state = BF16 * 16 * 1024
 
     def hand(chip: str) -> Hand:
         around = 1 + 2 * n if _v5p(chip) and n > 1 else 1  # reads, and writes, of the state
@@ -122,7 +123,9 @@ def _scan_hand(n: int) -> Callable[[str], Hand]:
 def _scan_on_cpu(n: int) -> Callable[[str], Hand]:
     """All weights become fp32 before the loop, one layer is cut out in each turn, and state is
     converted, multiplied and put through tanh by a kernel each."""
-    weights, state, flops = n * 1024**2, 16 * 1024, n * 16 * 1024
+    weights = n * 1024**2
+    state = 16 * 1024
+    flops = n * 16 * 1024
     read = BF16 * weights + 2 * F32 * weights + n * state * (BF16 + F32 + F32) + BF16 * state
     written = 2 * F32 * weights + n * state * (F32 + F32 + BF16) + BF16 * state
     return lambda chip: Hand(n * 2 * 16 * 1024**2, flops, read, written, flops)

@@ -51,7 +51,8 @@ def fused(inner: str, parameters: str, operands: str, result: str = "f32[64]{0}"
 
 def behind_a_tile(root: str) -> str:
     """Return an update in place of what a fusion inside, with this root, makes of the buffer."""
-    wide, tall = "f32[1000,64]{1,0:T(8,128)}", "f32[1000,64]{1,0:T(16,128)}"
+    wide = "f32[1000,64]{1,0:T(8,128)}"
+    tall = "f32[1000,64]{1,0:T(16,128)}"
     tile = f"%tile () -> f32[] {{\n  %q = {tall} parameter(0)\n  ROOT %o = {wide} {root}\n}}"
     return fused(
         f"{UPDATE}  %g = {wide} fusion(%p), kind=kLoop, calls=%tile\n"

@@ -16,7 +16,8 @@ from roofline_helpers.common.dtypes import nbytes
 ROOF = Roofline(100.0, {"hbm": 10.0, "vmem": 20.0})
 CHIP = rh.chip("h100")
 JOB = work.matmul(8, 8, 8)
-TWO, THREE = np.array([1, 2]), np.array([1, 2, 3])
+TWO = np.array([1, 2])
+THREE = np.array([1, 2, 3])
 
 # What no size and no rate can be
 NUMBERS: list[tuple[Any, type[RooflineError], str]] = [

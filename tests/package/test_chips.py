@@ -264,7 +264,8 @@ def test_derived_figures_follow_from_their_formulas() -> None:
 
 @pytest.mark.parametrize("key", [key for key, chip in CHIPS.items() if "reached" in chip])
 def test_what_was_reached_is_below_what_is_published(key: str) -> None:
-    chip, reached = CHIPS[key], CHIPS[key]["reached"]
+    chip = CHIPS[key]
+    reached = CHIPS[key]["reached"]
     assert set(reached) <= {"matrix", "vector", "streams", "sizes"}
     for unit in ("matrix", "vector"):
         for name, figure in reached.get(unit, {}).items():
@@ -281,7 +282,8 @@ def test_what_was_reached_is_below_what_is_published(key: str) -> None:
 def test_our_figures_are_those_of_our_records(key: str) -> None:
     """What a small kernel costs alone, the shortest call, the best rates of each type."""
     measure = pytest.importorskip("roofline_helpers.device")
-    record, chip = measure.measured()[key], CHIPS[key]
+    record = measure.measured()[key]
+    chip = CHIPS[key]
 
     def is_value(path: str, expected: float) -> None:
         assert value(key, path) == pytest.approx(expected, rel=6e-4), path
@@ -315,7 +317,8 @@ def test_others_measured_kernels_are_those_of_the_tables() -> None:
         if path == "floor":
             expected = rh.evidence.laws("matmul", key, "bf16").start
         else:
-            mine, read = rows[rows["chip"] == key], path == "reached.streams.read"
+            mine = rows[rows["chip"] == key]
+            read = path == "reached.streams.read"
             dtype = path.rpartition(".")[2].replace("fp4", "nvfp4")
             best = 0.0
             for name in ("bf16", "fp8", "nvfp4", "int8") if read else (dtype,):

@@ -13,10 +13,8 @@ from compiled_suite import SUITE
 def wrongly_counted(name: str, chip: str) -> dict[str, Any]:
     """Return what differs from the count by hand, with both counts."""
     case = SUITE[name]
-    report, hand = (
-        report_of(name, chip),
-        case.by_version.get((chip, jax.__version__), case.hand)(chip),
-    )
+    report = report_of(name, chip)
+    hand = case.by_version.get((chip, jax.__version__), case.hand)(chip)
     counts = {
         "read": (report.read_bytes, hand.read),
         "written": (report.written_bytes, hand.written),

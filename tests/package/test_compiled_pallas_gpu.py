@@ -22,7 +22,8 @@ def triton() -> None:
 
 
 def ours(q_len: int, kv_len: int, heads: int, *, causal: bool = False) -> PallasKernel:
-    q, k = spec(2, heads, q_len, 128), spec(2, heads, kv_len, 128)
+    q = spec(2, heads, q_len, 128)
+    k = spec(2, heads, kv_len, 128)
     (kernel,) = pallas_kernels(
         lambda q, k, v: rh.kernels.attention(q, k, v, causal=causal), q, k, k, platform="gpu"
     )

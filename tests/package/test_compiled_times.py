@@ -28,7 +28,8 @@ def test_three_times_of_a_product(chip: str) -> None:
 
 
 def test_products_meet_the_peak_of_their_type() -> None:
-    v6e, h100 = chips.chip("v6e"), chips.chip("h100")
+    v6e = chips.chip("v6e")
+    h100 = chips.chip("h100")
     bf16 = float(v6e.peak("bf16"))
     peaks = {  # of v6e
         "bf16": bf16,
@@ -58,7 +59,8 @@ def row(**fields: object) -> xla.Row:
 
 
 def test_a_kernel_is_as_slow_as_its_slowest_ceiling() -> None:
-    v5p, v6e = chips.chip("v5p"), chips.chip("v6e")
+    v5p = chips.chip("v5p")
+    v6e = chips.chip("v6e")
     exchange = xla.CollectiveOp("k", "all-gather", 10**6, 4 * 10**6, 4, None)
     full = row(
         flops=xla.Flops(matrix=10**9, vector=10**7, declared=10**8),

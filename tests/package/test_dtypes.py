@@ -45,7 +45,8 @@ def test_scales_take_bytes_and_no_peak_of_their_own():
     assert nbytes(16, "nvfp4") == 8 + 1
     assert nbytes(2**60, "mxfp4") == 17 * 2**55  # exact
     assert {computed_as(name) for name in COMPUTED} == {"fp8", "fp4"}
-    b200, trainium = rh.chip("b200"), rh.chip("trainium-3")
+    b200 = rh.chip("b200")
+    trainium = rh.chip("trainium-3")
     assert b200.peak("nvfp4") == b200.peak("fp4")
     assert trainium.roofline("mxfp8").peak == trainium.matrix["fp8"].value
     weights = rh.work.matmul(1, 4096, 4096, "bf16", b="nvfp4").reads["b"]

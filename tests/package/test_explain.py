@@ -33,7 +33,9 @@ def why() -> Explanation:
 
 
 def test_flops_bytes_and_lines_are_the_compiled_programs() -> None:
-    x, up, down = jnp.ones((256, 256)), jnp.ones((256, 1024)), jnp.ones((1024, 256))
+    x = jnp.ones((256, 256))
+    up = jnp.ones((256, 1024))
+    down = jnp.ones((1024, 256))
     work = [rh.work.matmul(256, 1024, 256, "fp32"), rh.work.matmul(256, 256, 1024, "fp32")]
     why = rh.explain(layer, x, up, down, work=work, **QUICK)
     kernels = [row for row in why.rows if row.kind == "kernel"]
@@ -104,7 +106,8 @@ def updated(state: Any, x: Any) -> Any:
 
 @pytest.mark.weekly
 def test_donated_arguments_stay_the_callers() -> None:
-    state, x = {"a": jnp.ones((64, 64)), "b": jnp.zeros((64, 64))}, jnp.ones(8)
+    state = {"a": jnp.ones((64, 64)), "b": jnp.zeros((64, 64))}
+    x = jnp.ones(8)
     why = rh.explain(jax.jit(updated, donate_argnums=0), state, x, **QUICK)
     assert why.rows
     assert float(state["a"].sum() + state["b"].sum()) == 64 * 64  # neither deleted nor changed

@@ -155,7 +155,8 @@ def gained() -> dict[str, list[float]]:
     for before, after in pairwise(steps):
         if before.why is None or after.why is None or before.setting != after.setting:
             continue
-        causes, left = Counter[str](), {finding.cause for finding in after.why.findings}
+        causes = Counter[str]()
+        left = {finding.cause for finding in after.why.findings}
         for finding in before.why.findings:
             causes[finding.cause] += finding.seconds
         gone = {cause: seconds for cause, seconds in causes.items() if cause not in left}

@@ -23,7 +23,8 @@ CASES = [
 def test_named_and_not_named(each: Planted) -> None:
     if "chip" in each.how and can_compile(each.how["chip"]) is not None:
         pytest.skip(str(can_compile(each.how["chip"])))
-    faulty, sound = each.explained(True), each.explained(False)
+    faulty = each.explained(True)
+    sound = each.explained(False)
     assert each.cause in {finding.cause for finding in faulty.findings}, str(faulty)
     assert each.cause not in {finding.cause for finding in sound.findings}, str(sound)
     for finding in faulty.findings:

@@ -242,7 +242,8 @@ def test_a_plain_trace_has_the_rows_of_a_live_run(
     with jax.profiler.trace(str(tmp_path)):
         for _ in range(12):
             run(x).block_until_ready()
-    plain, live = explain(tmp_path), explain(matmuls, x, ceilings=ROOF, queue=1, progress=False)
+    plain = explain(tmp_path)
+    live = explain(matmuls, x, ceilings=ROOF, queue=1, progress=False)
     assert "11 complete steps" in plain.notes[0]
     ours, theirs = ({r.name: r for r in why.rows if r.kind == "kernel"} for why in (plain, live))
     assert ours.keys() == theirs.keys()

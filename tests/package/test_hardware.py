@@ -74,7 +74,8 @@ def test_a_roofline_of_what_was_reached():
 
 
 def test_the_memory_s_ceiling_is_reading_or_the_stream_that_is_named():
-    h100, h200 = rh.chip("h100"), rh.chip("h200")
+    h100 = rh.chip("h100")
+    h200 = rh.chip("h200")
     # an H100 writes faster than it reads, and what reads can't reach that
     assert h100.reached.stream() is h100.reached.streams["read"]
     assert float(h100.reached.stream()) < float(h100.reached.stream("write"))

@@ -76,7 +76,8 @@ def test_convolutions_count_the_taps_that_meet_data() -> None:
 def test_taps_are_counted_as_by_enumeration() -> None:
     out, wrong = 6, []
     for size, *window in product((1, 4, 7), (1, 2, 5), (1, 2, 3), (-1, 0, 2), (1, 2, 6), (1, 2)):
-        places, moving = {i * window[3] for i in range(size)}, Window(*window)
+        places = {i * window[3] for i in range(size)}
+        moving = Window(*window)
         by_hand = sum(
             o * moving.stride + k * moving.dilation - moving.low in places
             for o in range(out)

@@ -53,7 +53,8 @@ def kernels(draw: Any, x: str = "x", y: str = "y", n: int | None = None) -> Work
 @st.composite
 def chains(draw: Any) -> list[Work]:
     """Kernels that hand one tensor from each to the next."""
-    n, length = draw(sizes), draw(st.integers(1, 6))
+    n = draw(sizes)
+    length = draw(st.integers(1, 6))
     return [draw(kernels(f"t{i}", f"t{i + 1}", n)) for i in range(length)]
 
 
@@ -195,7 +196,8 @@ def test_intensity_is_below_every_dimension_and_nears_the_least(m, n, k):
 
 @given(even, even, even, types)
 def test_doubling_every_dimension_gives_eight_times_the_flops_and_four_times_the_bytes(m, n, k, t):
-    one, two = work.matmul(m, n, k, t), work.matmul(2 * m, 2 * n, 2 * k, t)
+    one = work.matmul(m, n, k, t)
+    two = work.matmul(2 * m, 2 * n, 2 * k, t)
     assert two.flops == 8 * one.flops
     assert two.bytes == 4 * one.bytes
     assert two.intensity == pytest.approx(2 * one.intensity)
@@ -235,7 +237,8 @@ def test_fusing_never_adds_bytes_and_keeps_flops(chain):
 @given(chains())
 def test_keeping_a_tensor_costs_its_write_and_no_more(chain):
     names = [name for job in chain for name in job.writes]
-    fused, kept = fuse(*chain), fuse(*chain, keep=names)
+    fused = fuse(*chain)
+    kept = fuse(*chain, keep=names)
     assert kept.bytes - fused.bytes == sum(job.written_bytes for job in chain[:-1])
     assert kept.bytes <= total(*chain).bytes
 
@@ -256,7 +259,8 @@ def test_fusing_never_costs_time(chain, roof):
 @given(sizes, sizes, st.integers(1, 64), st.integers(1, 8), st.integers(1, 8))
 def test_flash_attention_is_naive_attention_without_the_scores(q, kv, d, kv_heads, group):
     shape = (3, q, kv, kv_heads * group, d, kv_heads)
-    flash, naive = work.flash_attention(*shape), total(*work.naive_attention(*shape))
+    flash = work.flash_attention(*shape)
+    naive = total(*work.naive_attention(*shape))
     assert flash.flops == naive.flops
     assert naive.bytes - flash.bytes == 4 * 2 * 3 * kv_heads * group * q * kv
 
@@ -272,7 +276,8 @@ def test_a_causal_mask_leaves_half_and_the_diagonal(length, extra):
 
 @given(st.integers(1, 10**6), st.integers(2, 512))
 def test_a_ring_sends_all_but_one_share(n, chips):
-    gather, reduce = work.all_gather(n * chips, chips), work.all_reduce(n * chips, chips)
+    gather = work.all_gather(n * chips, chips)
+    reduce = work.all_reduce(n * chips, chips)
     assert gather.traffic["network"] == 2 * n * (chips - 1)
     assert reduce.traffic["network"] == 2 * gather.traffic["network"]
     assert work.all_gather(n, chips).traffic["network"] >= 2 * n * (chips - 1) / chips

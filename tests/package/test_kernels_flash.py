@@ -22,7 +22,8 @@ def visible(q_len: int, kv_len: int, causal: bool) -> Any:
 def plain_attention(q: Any, k: Any, v: Any, hidden: Any) -> tuple[Any, Any]:
     """Compute attention with all scores at once; rows that see nothing give zeros."""
     group = q.shape[1] // k.shape[1]
-    k, v = jnp.repeat(k, group, axis=1), jnp.repeat(v, group, axis=1)
+    k = jnp.repeat(k, group, axis=1)
+    v = jnp.repeat(v, group, axis=1)
     scores = jnp.einsum("bhqd,bhkd->bhqk", q, k) / math.sqrt(q.shape[3]) + hidden
     highest = jnp.max(scores, axis=-1, keepdims=True)
     weights = jnp.exp(scores - jax.lax.stop_gradient(jnp.where(jnp.isinf(highest), 0, highest)))

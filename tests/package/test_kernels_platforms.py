@@ -45,7 +45,8 @@ def attention_gradient(q: Any, k: Any, v: Any) -> Any:
 def test_a_tpu_runs_the_chain_in_one_kernel(chip: str) -> None:
     needs(chip)
     rows, columns = 16384, 4096
-    x, vector = spec(rows, columns), spec(columns)
+    x = spec(rows, columns)
+    vector = spec(columns)
     report = xla.analyze(chain, x, vector, vector, x, x, chip=chip)
     job = rh.fuse(*rh.work.fusion_chain(rows, columns, "bf16"))
     assert report.hbm_bytes == pytest.approx(job.bytes, rel=0.001)
@@ -68,7 +69,8 @@ CHAINS = [
 @pytest.mark.parametrize(("chip", "dtype", "shape"), CHAINS)
 def test_a_tpu_compiles_the_chain_and_its_gradient(chip: str, dtype: str, shape: Any) -> None:
     needs(chip)
-    x, vector = spec(*shape, dtype=dtype), spec(shape[1], dtype=dtype)
+    x = spec(*shape, dtype=dtype)
+    vector = spec(shape[1], dtype=dtype)
     mask = spec(*shape, dtype="int8")
     xla.analyze(chain_gradient, x, vector, vector, mask, x, chip=chip)
 
@@ -89,7 +91,8 @@ def test_a_tpu_compiles_attention_and_its_gradient(
 ) -> None:
     needs(chip)
     q_len, kv_len = lengths
-    q, k = spec(2, 4, q_len, 64, dtype=dtype), spec(2, 2, kv_len, 64, dtype=dtype)
+    q = spec(2, 4, q_len, 64, dtype=dtype)
+    k = spec(2, 2, kv_len, 64, dtype=dtype)
     xla.analyze(attention_gradient, q, k, k, chip=chip)
 
 
@@ -111,7 +114,8 @@ def test_a_gpu_gets_triton(dtype: str) -> None:
     x, vector, mask = (
         spec(*s, dtype=t) for s, t in (((17, 3000), dtype), ((3000,), dtype), ((17, 3000), "int8"))
     )
-    q, k = spec(2, 4, 300, 80, dtype=dtype), spec(2, 2, 450, 80, dtype=dtype)
+    q = spec(2, 4, 300, 80, dtype=dtype)
+    k = spec(2, 2, 450, 80, dtype=dtype)
 
     for gradient, arguments, launches in (
         (chain_gradient, (x, vector, vector, mask, x), 2),

@@ -54,7 +54,8 @@ def test_the_story_of_the_memory_wall_is_measured() -> None:
 
 def test_the_wall_s_tasks_are_answered_by_measured_kernels() -> None:
     data = made("memory-wall").data
-    times, rows = data["measured"]["times"], data["measured"]["rows"]
+    times = data["measured"]["times"]
+    rows = data["measured"]["rows"]
     solution = {one["key"]: one["solution"] for one in data["tasks"]}
     a = {(c, t): times[c][t]["8192x8192"][rows.index(64)] for c in times for t in times[c]}
     assert solution["lab-wall-ridge"] == 512

@@ -47,7 +47,8 @@ def test_the_command_destroys_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(device, "run", lambda *_, **__: pytest.fail("it measured"))
-    foreign, broken = tmp_path / "x.json", tmp_path / "y.json"
+    foreign = tmp_path / "x.json"
+    broken = tmp_path / "y.json"
     foreign.write_text('{"schema": "other/1"}', "utf-8")
     broken.write_text(json.dumps({"schema": device.SCHEMA}), "utf-8")
     before = {file: file.read_bytes() for file in (foreign, broken)}

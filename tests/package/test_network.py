@@ -52,7 +52,8 @@ def test_a_number_of_chips_has_the_vendor_s_usual_shape(
 
 def test_a_pod_s_totals() -> None:
     # scaling-book, "How to think about TPUs", question 2 (with the vendor's digits)
-    v5e, v5p = net.topology("v5e"), net.topology("v5p")
+    v5e = net.topology("v5e")
+    v5p = net.topology("v5p")
     assert (v5e.chips, v5e.hosts, v5p.chips, v5p.hosts) == (256, 32, 8960, 2240)
     assert v5e.flops() == pytest.approx(256 * 197e12)
     assert v5e.memory == 256 * rh.chip("v5e").memory["hbm"].capacity.value
@@ -269,7 +270,8 @@ def test_a_reduction_is_a_scatter_and_a_gather_and_a_gather_its_mirror(
     where: tuple[str, Any], nbytes: float
 ) -> None:
     axes = net.topology(*where).axes
-    gather, scatter = net.all_gather(nbytes, axes), net.reduce_scatter(nbytes, axes)
+    gather = net.all_gather(nbytes, axes)
+    scatter = net.reduce_scatter(nbytes, axes)
     both = net.all_reduce(nbytes, axes, algorithm="ring")
     assert gather.seconds == scatter.seconds
     assert both.seconds == pytest.approx(gather.seconds + scatter.seconds)

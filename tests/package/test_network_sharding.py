@@ -40,7 +40,8 @@ def test_where_there_is_one_way(spec: str, steps: tuple[str, ...]) -> None:
 def test_where_one_is_split_along_what_is_summed_there_are_two_ways() -> None:
     by_steps = {plan.steps: plan for plan in plans("I J, J_x K -> I K")}
     assert set(by_steps) == {("all-gather B over x",), ("all-reduce C over x",)}
-    gather, add = by_steps["all-gather B over x",], by_steps["all-reduce C over x",]
+    gather = by_steps["all-gather B over x",]
+    add = by_steps["all-reduce C over x",]
     assert gather.flops == 2 * 512 * 1024 * 2048 == 4 * add.flops
     assert gather.collectives[0].nbytes == 2 * 1024 * 2048
     assert add.collectives[0].nbytes == 2 * 512 * 2048

@@ -20,7 +20,8 @@ RUN = """([key, settings]) => JSON.stringify(settings.map((setting) =>
 
 @pytest.mark.parametrize("key", BRIEFS)
 def test_the_page_judges_as_python_does(chromium: Browser, key: str) -> None:
-    brief, chosen = BRIEFS[key], random.Random(3)
+    brief = BRIEFS[key]
+    chosen = random.Random(3)
     some = chosen.sample(list(designs(brief)), 20)
     tried = [brief.best, *({**each, "batch": chosen.choice(BATCHES)} for each in some)]
     served = {"model": brief.model, "context": brief.context, **COUNTED[brief.counted]}

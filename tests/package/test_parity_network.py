@@ -60,7 +60,8 @@ def test_javascript_agrees_with_python(chromium: Browser) -> None:
         "utf-8"
     )
     every = points()
-    asked, layers = [point for point, _ in every], [layer for _, layer in every]
+    asked = [point for point, _ in every]
+    layers = [layer for _, layer in every]
     assert len(every) > 300
     assert {layer.bound for layer in layers} == {"compute", "weights", "sums"}
     page = chromium.new_page()

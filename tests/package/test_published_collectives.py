@@ -15,7 +15,8 @@ from roofline_helpers.published.exchanges import LARGE
 
 DATA = Path(network.__file__).parents[1] / "data"
 CONSTANTS = tomllib.loads((DATA / "network.toml").read_text("utf-8"))
-REACHED, PUBLISHED = CONSTANTS["reached"], CONSTANTS["published"]["nvlink"]
+REACHED = CONSTANTS["reached"]
+PUBLISHED = CONSTANTS["published"]["nvlink"]
 
 
 @pytest.fixture(scope="module")

@@ -35,7 +35,8 @@ def test_each_row_s_own_figures_agree() -> None:
 
 
 def own_figures_agree(one: PublishedStep) -> None:
-    chips, printed = one.place.chips, one.printed
+    chips = one.place.chips
+    printed = one.printed
     if "tokens" in printed and "seconds" in printed:
         assert printed["tokens"] * one.seconds * chips == pytest.approx(
             one.batch * one.seq, rel=0.006
@@ -94,7 +95,8 @@ def test_nothing_beats_its_bound() -> None:
 
 
 def test_the_prediction_beats_the_rule_of_thumb(board: pandas.DataFrame) -> None:
-    off, rule = board.error.abs(), board["rule of thumb error"].abs()
+    off = board.error.abs()
+    rule = board["rule of thumb error"].abs()
     assert off.median() < 0.20
     assert off.median() < rule.median()
     assert off.quantile(0.9) < rule.quantile(0.9)
@@ -157,7 +159,8 @@ def test_a_program_does_what_its_recipe_asks_for(one: PublishedStep) -> None:
     if one.program is None or one.compiled is None:
         assert one.refused is not None
         return
-    program, members = one.program, one.place.members
+    program = one.program
+    members = one.place.members
     assert program.devices == members
     assert dict(program.mesh)["fsdp"] == one.mesh["fsdp"]
     assert program.memory is not None

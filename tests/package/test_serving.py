@@ -19,7 +19,8 @@ from roofline_helpers.serving.strategies import STRATEGIES
 
 def test_grouped_queries_shrink_the_cache_and_its_reading_four_times() -> None:
     every = Decoder("MHA", 32, 4096, 32, 32, 128, 14336, 128256)
-    few, all_heads = llama(batch=8), step(every, "h100", batch=8)
+    few = llama(batch=8)
+    all_heads = step(every, "h100", batch=8)
     assert all_heads.memory.cache == 4 * few.memory.cache
     read = [one.kernels[4].work.reads["K cache"] for one in (few, all_heads)]
     assert read[1] == 4 * read[0] == 4 * 8 * 2048 * 1024 * 2
@@ -62,7 +63,12 @@ def test_no_step_beats_its_roofs(phase: str) -> None:
 
 def bytes_by_hand(batch: int, context: int, fusion: str, attention: str) -> int:
     """Bytes of a decode step in bf16, tensor by tensor."""
-    layers, d, q, kv, ff, vocabulary = 32, 4096, 4096, 1024, 14336, 128256
+    layers = 32
+    d = 4096
+    q = 4096
+    kv = 1024
+    ff = 14336
+    vocabulary = 128256
     row = 2 * batch  # bytes of one column
     projections = 2 * (d * (q + 2 * kv) + q * d + d * 2 * ff + ff * d)
     projections += row * (d + q + 2 * kv + q + d + d + 2 * ff + ff + d)
@@ -70,7 +76,9 @@ def bytes_by_hand(batch: int, context: int, fusion: str, attention: str) -> int:
     append = row * 4 * kv
     flash = 2 * batch * context * 2 * kv + row * 2 * q
     naive = flash + 4 * row * 32 * context  # scores and probabilities, written and read
-    norm, add, swiglu = 2 * row * d + 2 * d, 3 * row * d, 3 * row * ff
+    norm = 2 * row * d + 2 * d
+    add = 3 * row * d
+    swiglu = 3 * row * ff
     layer = projections + rope + append + (naive if attention == "naive" else flash)
     layer += 2 * norm + 2 * add + swiglu
     once = 4 * batch + 2 * row * d + norm + 2 * vocabulary * d + row * (d + vocabulary)
@@ -141,7 +149,8 @@ def test_narrow_types_save_bytes_of_what_they_are_the_type_of() -> None:
     kv = 32 * 2 * 4 * 1024  # elements that a token of each sequence adds; they are written too
     for chip in CHIPS:
         wide = llama(chip, batch=4)
-        weights, cache = wide.but(weights="int4"), wide.but(cache="int8")
+        weights = wide.but(weights="int4")
+        cache = wide.but(cache="int8")
         assert wide.bytes - weights.bytes == LLAMA_3_8B.matrices * 3 // 2, chip
         assert wide.bytes - cache.bytes == kv * (2048 + 1), chip
         assert wide.memory.cache == 2 * cache.memory.cache, chip
@@ -187,7 +196,8 @@ def test_a_bad_setting_is_refused(
 
 def test_a_step_s_ceilings_floor_and_residency() -> None:
     plain = llama(batch=8, fusion="none", attention="naive", floor=False)
-    floored, reached = plain.but(floor=True), plain.but(reached=True)
+    floored = plain.but(floor=True)
+    reached = plain.but(reached=True)
     stays = plain.but(resident=True)
     floor = float(rh.chip("h100").floor or 0)
     assert all(kernel.seconds >= floor for kernel in floored.kernels)

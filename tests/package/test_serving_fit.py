@@ -23,7 +23,8 @@ def test_the_largest_batch_and_context_fit_and_one_more_does_not(phase: str) -> 
     wrong = []
     for chip, (attention, cache) in product(CHIPS, (("flash", None), ("naive", "int8"))):
         one = llama(chip, phase=phase, batch=3, context=900, attention=attention, cache=cache)
-        batch, context = one.largest_batch(), one.largest_context()
+        batch = one.largest_batch()
+        context = one.largest_context()
         for largest, argument in ((batch, "batch"), (context, "context")):
             fits = largest == 0 or one.but(**{argument: largest}).fits
             if not fits or one.but(**{argument: largest + 1}).fits:

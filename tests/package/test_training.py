@@ -47,7 +47,8 @@ def test_flops_are_six_a_weight_and_token_with_attention_by_the_mask() -> None:
 
 
 def test_recomputation_is_a_forward_pass_but_for_the_last_product() -> None:
-    full, some = llama(recompute="full"), llama(recompute=["up"])
+    full = llama(recompute="full")
+    some = llama(recompute=["up"])
     tokens = 256 * 8192
     forward = 2 * tokens * LLAMA.matrices + 256 * LLAMA.attention_flops(8192)
     assert full.recomputed_flops == forward - 2 * tokens * 80 * 8192 * 28672
@@ -106,7 +107,8 @@ def test_experts_exchange_tokens_and_context_exchanges_keys() -> None:
     tokens = 64 * 4096 / 64
     count, nbytes = found(one)["expert", "tokens to experts and back"]
     assert (count, nbytes) == (4 * 32, 2 * tokens * 2 * 4096 * 8)
-    attention, experts = mixture.attention_parameters, mixture.expert_parameters() / 8
+    attention = mixture.attention_parameters
+    experts = mixture.expert_parameters() / 8
     assert found(one)["fsdp", "weights of a layer's experts"] == (64, 2 * experts)
     assert found(one)["fsdp", "weights of a layer's attention"] == (64, 2 * attention)
     # which all devices of the expert axis have alike, so that they add up its gradients
@@ -167,7 +169,8 @@ def test_attention_s_products_by_hand() -> None:
 
 
 def test_passes_over_activations_by_hand() -> None:
-    tokens, place = 256 * 8192 / 64, net.topology("v5p", "4x4x4")
+    tokens = 256 * 8192 / 64
+    place = net.topology("v5p", "4x4x4")
     layer = 2 * 4 * 8192 + 2 * (64 + 8) * 128 + 3 * 28672  # residuals and norms, rotation, gate
     one = llama(recompute="none")
     nbytes = 2 * tokens * (3 * 80 * layer + 3 * 128256)
@@ -407,7 +410,10 @@ def mixtral(**options: Any) -> TrainingStep:
 
 
 def test_seats_that_stay_empty_and_masks_are_computed() -> None:
-    tokens, layers, model, inner = 3072 * 4096, 32, 4096, 14336
+    tokens = 3072 * 4096
+    layers = 32
+    model = 4096
+    inner = 14336
     products = 2 * tokens * layers * 2 * 3 * model * inner  # two experts of three matrices
     mask = 2 * tokens * (1.25 * 2 * 4096) * model * layers
     one = mixtral(capacity=1.25)

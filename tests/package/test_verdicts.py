@@ -23,7 +23,8 @@ def today(**changes: object) -> serving.ServingStep:
 def test_a_step_of_241_flop_per_byte_depends_on_the_ceilings_of_an_h100() -> None:
     """Published ridge 295: memory. Reached 222: compute. The H200 is compute-bound by both."""
     job = work.matmul(256, 8192, 8192)
-    on_h100, on_h200 = verdict(job, "h100"), verdict(job, "h200")
+    on_h100 = verdict(job, "h100")
+    on_h200 = verdict(job, "h200")
     assert (on_h100.word, on_h100.on) == ("depends", ("ceilings",))
     assert (on_h200.word, on_h200.on) == ("compute", ())
     reached = Scenario("reached", "with")
@@ -40,10 +41,8 @@ def test_a_step_of_241_flop_per_byte_depends_on_the_ceilings_of_an_h100() -> Non
 def test_scores_of_up_to_512_tokens_may_stay_on_a_v5e(length: int, word: str, on: object) -> None:
     reached = verdict(work.naive_attention(4, length, heads=32, head_dim=64), "v5e")
     assert (reached.word, reached.on) == (word, on)
-    stays, travels = (
-        Scenario("published", "without", "stays"),
-        Scenario("published", "without"),
-    )
+    stays = Scenario("published", "without", "stays")
+    travels = Scenario("published", "without")
     same = reached.found[stays].seconds == reached.found[travels].seconds
     assert same == (length > 512)
 
@@ -73,7 +72,8 @@ def test_a_launch_and_its_work_overlap() -> None:
     assert H100.dispatch is not None
     call = float(H100.dispatch)
     assert max(alone, call) < sample.seconds < max(alone, call) * 1.1 < 0.7 * (alone + call)
-    roof, job = H100.roofline(reached=True), work.matmul(2048, 2048, 2048)
+    roof = H100.roofline(reached=True)
+    job = work.matmul(2048, 2048, 2048)
     assert roof.time(job) == job.matrix_flops / roof.peak
 
 
@@ -107,7 +107,8 @@ def test_the_floor_is_the_chip_s_the_one_given_or_an_assumed_one() -> None:
 
 
 def test_a_list_is_bound_by_what_most_of_its_time_goes_to() -> None:
-    large, small = work.matmul(4096, 4096, 4096), work.add(10**6)
+    large = work.matmul(4096, 4096, 4096)
+    small = work.add(10**6)
     assert verdict([large, small], "h100").word == "compute"
     many = [large, Kernel(small, launches=10**4)]
     assert verdict(many, "h100").found[Scenario()].bound == "memory"

@@ -36,7 +36,9 @@ def test_pointwise_operations():
         dropout: (2, 0, ["x", "mask"]),
     }
     for operation, (flops, transcendentals, reads) in counts.items():
-        job, wide, name = operation(100), operation(100, "fp32"), operation.__name__
+        job = operation(100)
+        wide = operation(100, "fp32")
+        name = operation.__name__
         assert ([*job.reads], [*job.writes]) == (reads, ["y"]), name
         assert (job.bytes, wide.bytes) == (200 * (len(reads) + 1), 400 * (len(reads) + 1)), name
         assert (job.flops, job.vector_flops) == (100 * flops, 100 * flops), name

@@ -35,7 +35,8 @@ def test_all_notebooks_of_this_repository_agree() -> None:
 
 def test_an_address_reaches_every_notebook_and_goes_again(copy: Path) -> None:
     paths = books.notebooks(copy)
-    before, problems = [path.read_bytes() for path in paths], notebooks.check(paths)
+    before = [path.read_bytes() for path in paths]
+    problems = notebooks.check(paths)
     assert repository.current(copy) is None
     repository.stamp(copy, repository.source(f"{URL}.git", "v1"))
     assert repository.current(copy) == f"{URL}@v1"

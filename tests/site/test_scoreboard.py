@@ -37,9 +37,12 @@ def test_every_row_opens_into_parts_that_add_up_to_its_prediction(texts: dict[st
 def test_skill_is_as_the_page_says() -> None:
     """A better model makes this fail, and the page change."""
     rows = page_board.frame()
-    trained, dense = rows[rows.step == "training"], rows[rows.what == "dense"]
-    every, some = published.rivals.skill(trained), published.rivals.skill(dense)
-    chip, alone = "a factor a chip", ("as it is", "median")
+    trained = rows[rows.step == "training"]
+    dense = rows[rows.what == "dense"]
+    every = published.rivals.skill(trained)
+    some = published.rivals.skill(dense)
+    chip = "a factor a chip"
+    alone = ("as it is", "median")
     for name in ("median", "nine in ten"):
         assert every[chip, name].idxmin() == "the model"
         assert some.loc["the model", (chip, name)] < some.loc["the envelope", (chip, name)]

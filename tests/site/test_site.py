@@ -184,7 +184,8 @@ def test_an_emptied_or_wordless_page_is_noticed(book: Book, built: Path, tmp_pat
 
 
 def test_with_an_address_the_pages_say_where_they_are(book: Book) -> None:
-    slug, install = "Some-One/Guide", repository.source("https://github.com/Some-One/Guide")
+    slug = "Some-One/Guide"
+    install = repository.source("https://github.com/Some-One/Guide")
 
     def stamped(text: str) -> str:
         cells = nbformat.reads(text, 4)
@@ -194,7 +195,8 @@ def test_with_an_address_the_pages_say_where_they_are(book: Book) -> None:
     with book.changed({"book/cells.ipynb": stamped}):
         status, printed = book.build(GITHUB_REPOSITORY=slug)
         assert status == 0, printed
-    base, text = "https://some-one.github.io/Guide/", page(book.site, "book/one")
+    base = "https://some-one.github.io/Guide/"
+    text = page(book.site, "book/one")
     assert f'<link rel="canonical" href="{base}book/one.html">' in text
     assert f'<link rel="canonical" href="{base}">' in page(book.site, "index")
     assert 'href="https://github.com/Some-One/Guide/issues"' in text
@@ -216,7 +218,8 @@ WARNINGS = [
     ("_toc.yml", "  - file: book/three", "three"),
 ]
 # What only the built pages show: (file, HTML or CSS to append, what is said)
-PAGE, SHEET = "book/two.html", "_static/book.css"
+PAGE = "book/two.html"
+SHEET = "_static/book.css"
 PROBLEMS = [
     (PAGE, '<a href="four.html">gone</a>', "four.html"),
     (PAGE, '<a href="one.html#no-such">x</a>', "no-such"),

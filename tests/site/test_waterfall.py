@@ -13,7 +13,8 @@ from tools import books
 
 
 def test_the_front_page_s_waterfall_is_the_record_s() -> None:
-    steps, why = page_figures.waterfall(), page_figures.slow_step()
+    steps = page_figures.waterfall()
+    why = page_figures.slow_step()
     assert sum(steps.values()) == pytest.approx(why.wall)
     assert steps[page_figures.HAND] == why.hand
     assert min(steps.values()) > 0

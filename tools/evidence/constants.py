@@ -53,7 +53,8 @@ def without(name: str, key: str) -> float | None:
 def errors() -> dict[str, float]:
     """Return the medians of the absolute errors of steps and of collectives, as of now."""
     board._all.cache_clear()
-    steps, exchanged = rh.scoreboard().error.abs(), published.collectives()
+    steps = rh.scoreboard().error.abs()
+    exchanged = published.collectives()
     collectives = exchanged[exchanged.judged].error.abs()
     return {
         "steps": round(float(steps.median()), 4),
@@ -66,7 +67,8 @@ def one_by_one(count: Callable[[], dict[str, float]] = errors) -> dict[str, Any]
     """Return the errors with all constants, and without each."""
     shown: dict[str, Any] = {"all": count(), "without": {}}
     for name, table, key in list(constants()):
-        value, other = table[key], without(name, key)
+        value = table[key]
+        other = without(name, key)
         table.pop(key) if other is None else table.update({key: other})
         try:
             shown["without"][name] = {"value": value, **count()}

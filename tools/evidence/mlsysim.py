@@ -30,7 +30,8 @@ def mlsysim(name: str) -> Any:
 
 def hardware(one: PublishedStep) -> Any:
     """Return the chip as mlsysim describes chips: published figures of this package."""
-    types, chip = mlsysim("hardware.types"), one.place.chip
+    types = mlsysim("hardware.types")
+    chip = one.place.chip
     whole = one.place.members / one.place.chips  # of v7x, members are its two devices
     hbm = chip.memory["hbm"]
     rates = {"fp8" if one.dtype == "fp8" else "bf16": chip.peak(one.dtype).value}
@@ -48,7 +49,8 @@ def hardware(one: PublishedStep) -> Any:
 
 def fleet(one: PublishedStep) -> Any:
     """Return the machines: slices of TPUs or hosts of GPUs, and what joins them."""
-    types, place = mlsysim("systems.types"), one.place
+    types = mlsysim("systems.types")
+    place = one.place
     whole = place.members / place.chips
     inside = math.prod(axis.size for axis in place.fast)
     links = {axis.network: float(place.chip.links[axis.network]) for axis in place.axes[:1]}
@@ -67,7 +69,8 @@ def fleet(one: PublishedStep) -> Any:
 
 def workload(one: PublishedStep) -> Any:
     """Return the model as mlsysim describes models."""
-    types, model = mlsysim("models.types"), one.model
+    types = mlsysim("models.types")
+    model = one.model
     widths: dict[str, Any] = {
         "name": model.name,
         "architecture": "Transformer",

@@ -38,7 +38,8 @@ def kept() -> pd.DataFrame:
 def differing(one: pd.DataFrame, other: pd.DataFrame) -> list[str]:
     """Return a line for each prediction that one has otherwise than the other."""
     left, right = one[COLUMNS].align(other[COLUMNS], axis=0)
-    before, after = left.to_numpy(), right.to_numpy()
+    before = left.to_numpy()
+    after = right.to_numpy()
     same = np.isclose(before, after, rtol=CLOSE, atol=0, equal_nan=True)
     rows = map(tuple, np.argwhere(~same))
     return [

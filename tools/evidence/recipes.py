@@ -65,7 +65,9 @@ def weights(of: SimpleNamespace, model: Decoder) -> dict[str, Any]:
     """Return every weight's shape and where it is split, as the page has them."""
     if not model.experts:
         return dict(of.WEIGHTS)
-    layers, width, inner = model.layers, model.d_model, model.experts.d_ff
+    layers = model.layers
+    width = model.d_model
+    inner = model.experts.d_ff
     count = model.experts.count
     own = {
         "router": ((layers, width, count), P(None, "fsdp")),
@@ -89,7 +91,8 @@ def mixture(
     """Return the feed-forward of experts: tokens to their seats by a product, and back."""
     assert model.experts is not None
     batch, seq, _ = y.shape
-    count, active = model.experts.count, model.experts.active
+    count = model.experts.count
+    active = model.experts.active
     seats = int(capacity * seq * active / count)
     best, which = jax.lax.top_k((y @ w["router"]).astype(jnp.float32), active)
     share = jax.nn.softmax(best, -1)
@@ -161,7 +164,8 @@ def step(value_of: Callable[..., Any], state: Any, tokens: Any) -> Any:
     s = jax.tree.map(lambda s, g: mixed(0.95, s, jnp.square(g.astype(jnp.float32))), s, g)
 
     def moved(w: Any, m: Any, s: Any) -> Any:
-        m, s = m.astype(jnp.float32), s.astype(jnp.float32)
+        m = m.astype(jnp.float32)
+        s = s.astype(jnp.float32)
         return (w.astype(jnp.float32) - 1e-4 * m / (s**0.5 + 1e-8)).astype(w.dtype)
 
     return (jax.tree.map(moved, w, m, s), m, s), value
@@ -170,7 +174,8 @@ def step(value_of: Callable[..., Any], state: Any, tokens: Any) -> Any:
 def program(one: PublishedStep) -> tuple[Any, tuple[Any, ...]]:
     """Return the step of a row, and its arguments: shapes and where they are split."""
     assert one.recipe is not None
-    model, setting = one.model, one.published.setting
+    model = one.model
+    setting = one.published.setting
     plain = dataclasses.replace(model, experts=None)
     of = page(plain)
     mesh = of.mesh_of(fsdp=one.mesh["fsdp"], tensor=one.mesh.get("tensor", 1))

@@ -86,7 +86,8 @@ def compare(program: Path) -> dict[str, Any]:
         keep("products of JAX", str(SIDE), flops / jax_seconds(product))
         sleep(1)
     sides = {name: dict(rates) for name, rates in best.items()}
-    theirs, ours = sides["stream"], sides["streams of JAX"]
+    theirs = sides["stream"]
+    ours = sides["streams of JAX"]
     by_kernel = {name: ours[name.removesuffix("_past_cache")] / theirs[name] for name in theirs}
     memory: dict[str, Any] = {"stream": theirs, "jax": ours, "ratio by kernel": by_kernel}
     compute: dict[str, Any] = {"numpy": sides["numpy"], "jax": sides["products of JAX"]}

@@ -63,7 +63,8 @@ def backward(suite: Suite) -> None:
             (4096, True),
         )
     ):
-        shape, turned = (batch, heads, length, width), (batch, length, heads, width)
+        shape = (batch, heads, length, width)
+        turned = (batch, length, heads, width)
         word = "causal " if causal else ""
         label = f"attention backward {batch}×{heads}×{length}×{width} bf16"
         naive_job, job = attention_backward_work(batch, heads, length, width, causal)
@@ -135,7 +136,8 @@ def attention_backward_work(
     out, dS for dQ, dS for dK. Flash reads q, k, v, o, dO and a number a row, and writes dQ, dK, dV.
     """
     forward = work.flash_attention(batch, length, heads=heads, head_dim=width, causal=causal)
-    tensor, matrix = 2 * batch * heads * length * width, 2 * batch * heads * length**2
+    tensor = 2 * batch * heads * length * width
+    matrix = 2 * batch * heads * length**2
     writes = {"dQ": tensor, "dK": tensor, "dV": tensor}
     saved = dict.fromkeys(("q", "k", "v", "dO"), tensor)
     flash = replace(

@@ -24,7 +24,8 @@ EPS, RATE = 1e-5, 0.1
 
 def forward(suite: Suite) -> None:
     """Add LayerNorm → GELU → dropout → residual in all its variants."""
-    rows, columns = suite.size(65536), suite.size(4096)
+    rows = suite.size(65536)
+    columns = suite.size(4096)
     four = work.fusion_chain(rows, columns)
     counts = {
         4: work.total(*four, name="chain, four kernels"),
@@ -106,7 +107,8 @@ def _torch_chain(suite: Suite, rows: int, columns: int, counts: Mapping[int, Wor
 
 def backward(suite: Suite) -> None:
     """Add the chain's gradient alone, from its inputs."""
-    rows, columns = suite.size(65536), suite.size(4096)
+    rows = suite.size(65536)
+    columns = suite.size(4096)
     job = chain_backward_work(rows, columns)
     label = f"{rows}×{columns} bf16"
     shapes: list[Any] = [(rows, columns), (columns,), (columns,), chain_mask(rows, columns)]

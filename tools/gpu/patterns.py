@@ -180,7 +180,8 @@ def _of_rows(size: Callable[[int], int]) -> list[Pattern]:
     logits = (size(8192), size(32000))
     many = float(math.prod(scores))
     classes = float(math.prod(logits))
-    two, four = (whole, whole), (whole, whole, row, row)
+    two = (whole, whole)
+    four = (whole, whole, row, row)
     return [
         Pattern("bias → GELU", _bias_gelu, _torch_bias_gelu, (whole, row), 10 * n, whole),
         Pattern("SwiGLU", _swiglu, _torch_swiglu, two, 5 * n, whole),
@@ -215,7 +216,9 @@ def _of_models(size: Callable[[int], int]) -> list[Pattern]:
 
 def _of_products(size: Callable[[int], int]) -> list[Pattern]:
     """Return patterns whose first kernel is on the matrix unit."""
-    rows, n, channels = size(8192), size(4096), size(256)
+    rows = size(8192)
+    n = size(4096)
+    channels = size(256)
     image = (size(64), size(56), size(56), channels)
     filters = (3, 3, channels, channels)
     taps = 18.0 * math.prod(image) * channels
@@ -244,7 +247,9 @@ def _of_products(size: Callable[[int], int]) -> list[Pattern]:
 def add_patterns(suite: Suite) -> None:
     """Add each pattern op by op and fused, in JAX and in PyTorch."""
     for one in patterns(suite.size):
-        job, shapes, dtype = one.work, one.shapes, one.dtype
+        job = one.work
+        shapes = one.shapes
+        dtype = one.dtype
         needs = 6.0 * (float(job.bytes) + 4 * math.prod(shapes[0]))
         for how, jit in (("op by op", False), ("one jit", True)):
             name = f"{one.name}, {how}"

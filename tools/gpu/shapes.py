@@ -77,8 +77,10 @@ def normalisations(suite: Suite) -> None:
 
 def gather(suite: Suite) -> None:
     """Add gathers: rows of a table, and single elements, in random order."""
-    rows, width = suite.size(2**18), suite.size(1024)
-    table, taken = rows * width * 2, rows * width * 2
+    rows = suite.size(2**18)
+    width = suite.size(1024)
+    table = rows * width * 2
+    taken = rows * width * 2
     job = Work("gather rows", {"table": table, "index": rows * 4}, {"y": taken}, dtype="bf16")
 
     def index(n: int, below: int) -> Callable[[], Any]:
@@ -94,7 +96,8 @@ def gather(suite: Suite) -> None:
         (rows, width),
         index(rows, rows),
     )
-    n, m = suite.elements(2**28), suite.elements(2**25)
+    n = suite.elements(2**28)
+    m = suite.elements(2**25)
     job = Work("gather elements", {"x": 4 * m, "index": 4 * m}, {"y": 4 * m}, dtype="fp32")
     suite.jax(
         f"gather {m} elements of {n} fp32",

@@ -272,7 +272,8 @@ def new(path: Path, title: str, after: str) -> None:
     if path.exists() or not place:
         raise Refused(f"{path} exists already" if place else f"no chapter {after} in _toc.yml")
     overview = f"# {title}\n\n**What you'll learn**\n\n- \n\n**What you need:** "
-    markdown, code = nbformat.v4.new_markdown_cell, nbformat.v4.new_code_cell
+    markdown = nbformat.v4.new_markdown_cell
+    code = nbformat.v4.new_code_cell
     first = code(repository.setup_cell(repository.current(books.ROOT)), id=SETUP_ID)
     first.metadata["tags"] = ["hide-cell"]
     cells = [

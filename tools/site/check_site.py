@@ -59,12 +59,14 @@ def target(site: Path, page: Path, address: str) -> tuple[Path, str] | None:
 def unwritten(page: BeautifulSoup) -> list[str]:
     """Return what one of the book's own pages lacks: a text, a heading, words for a picture."""
     article = page.article or Tag(name="article")
-    words, heads = len(article.get_text(" ").split()), len(article.find_all("h1"))
+    words = len(article.get_text(" ").split())
+    heads = len(article.find_all("h1"))
     problems = []
     if words < SHORTEST or heads != 1:
         problems.append(f"{words} words under {heads} main headings: no written page")
     for image in page.find_all("img"):
-        source, alt = str(image.get("src")), image.get("alt")
+        source = str(image.get("src"))
+        alt = image.get("alt")
         if alt is None:
             problems.append(f"picture {source!r} has no alt text")
         elif FILE_NAME.search(str(alt)) or (alt and alt == Path(source).name):

@@ -86,7 +86,8 @@ def document(site: Path, names: list[str]) -> str:
         name: BeautifulSoup((site / f"{name}.html").read_text("utf-8"), "html.parser")
         for name in ["index", *names]
     }
-    title, sheet = pages["index"].title, pages["index"].select_one('link[rel="stylesheet"]')
+    title = pages["index"].title
+    sheet = pages["index"].select_one('link[rel="stylesheet"]')
     if title is None or sheet is None:
         raise LookupError("index.html has no title or no style sheet")
     articles = {name: article(pages[name], name) for name in names}
