@@ -61,21 +61,8 @@ Source: the operation semantics and HloCostAnalysis of OpenXLA, https://openxla.
 
 from __future__ import annotations
 
-from roofline_helpers.xla.analysis import (
-    RECORD_TO as RECORD_TO,
-)
-from roofline_helpers.xla.analysis import (
-    USE as USE,
-)
-from roofline_helpers.xla.analysis import (
-    RecordUsed as RecordUsed,
-)
-from roofline_helpers.xla.analysis import (
-    analyze,
-    records,
-)
+from roofline_helpers.xla.analysis import analyze, records
 from roofline_helpers.xla.collectives import CollectiveOp as CollectiveOp
-from roofline_helpers.xla.collectives import axes_of_mesh as axes_of_mesh
 from roofline_helpers.xla.compiler import CannotCompile, DoesNotFit
 from roofline_helpers.xla.flops import Flops as Flops
 from roofline_helpers.xla.ledger import Ledger as Ledger

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -148,38 +148,26 @@ def rings(pairs: Groups) -> tuple[Groups, int]:
     return tuple(groups[each] for each in sorted(groups)), hops
 
 
-def whole(collectives: Iterable[CollectiveOp]) -> tuple[CollectiveOp, ...]:
-    """Return the exchanges of a program, each once: steps of a windowed one as the one they make.
+def whole(steps: Sequence[CollectiveOp]) -> CollectiveOp:
+    """Return the exchange that steps of a windowed one make together; any other one as it is.
 
-    Such a one has its own bytes, not those of its permutes, of which XLA often makes one or two
-    more than it needs.
+    It has its own bytes, not those of its permutes, of which XLA often makes one or two more than
+    it needs.
 
     Examples
     --------
     >>> one = CollectiveOp("gather", "all-gather", 1024, 4096, 4, None)
-    >>> len(whole([one]))
-    1
+    >>> whole([one]) == one
+    True
     """
-    kept: dict[Any, CollectiveOp] = {}
-    steps: dict[Any, int] = {}
-    for place, each in enumerate(collectives):
-        if not each.windowed:
-            kept[place] = each
-            continue
-        shard, n = each.bytes_in, each.group_size
-        key = each.key
-        steps[key] = steps.get(key, 0) + each.launches
-        sides = (shard, n * shard) if each.windowed == "all-gather" else (n * shard, shard)
-        times = max(1, round(steps[key] / n))
-        kept[key] = replace(
-            kept.get(key, each),
-            kind=each.windowed,
-            bytes_in=sides[0],
-            bytes_out=sides[1],
-            launches=times,
-            hops=1,
-        )
-    return tuple(kept.values())
+    first = steps[0]
+    if not first.windowed:
+        return first
+    shard, n = first.bytes_in, first.group_size
+    into, out = (shard, n * shard) if first.windowed == "all-gather" else (n * shard, shard)
+    times = max(1, round(sum(step.launches for step in steps) / n))
+    kind = first.windowed
+    return replace(first, kind=kind, bytes_in=into, bytes_out=out, launches=times, hops=1)
 
 
 def feeds_product(site: Site, operand: str) -> bool:

@@ -36,7 +36,7 @@ class Links:
     Examples
     --------
     >>> from roofline_helpers.xla import records
-    >>> gather = records()["shard-fsdp-8192", "v5e"].collectives[0]
+    >>> gather = records()["shard-fsdp-8192", "v5e"].exchanges[0].collective
     >>> Links("v5e", "4x4", {"x": 4, "y": 4}, 16).seconds(gather) > 0
     True
     """
@@ -552,24 +552,21 @@ def timeline_of(kernels: Sequence[CompiledKernel]) -> Timeline:
 
 def exchanges_of(kernels: Sequence[CompiledKernel]) -> tuple[TimedCollective, ...]:
     """Return the exchanges of a program, each once: steps of a windowed one together."""
-    exposed = timeline_of(kernels).exposed
-    kept: dict[object, list[int]] = {}
-    for place, kernel in enumerate(kernels):
+    kept: dict[object, list[tuple[CompiledKernel, CollectiveOp, float]]] = {}
+    shown = zip(kernels, timeline_of(kernels).exposed, strict=True)
+    for place, (kernel, exposed) in enumerate(shown):
         each = kernel.row.collective
         if each is not None:
-            kept.setdefault(each.key or place, []).append(place)
-    return tuple(
-        _joined([kernels[i] for i in places], sum(exposed[i] for i in places))
-        for places in kept.values()
-    )
+            kept.setdefault(each.key or place, []).append((kernel, each, exposed))
+    return tuple(map(_joined, kept.values()))
 
 
-def _joined(kernels: Sequence[CompiledKernel], exposed: float) -> TimedCollective:
+def _joined(parts: Sequence[tuple[CompiledKernel, CollectiveOp, float]]) -> TimedCollective:
     """Return the exchange that some kernels make together."""
     busy: dict[str, float] = {}  # steps in both directions run at the same time
-    for kernel in kernels:
-        for lane in _lanes(kernel.row.collective) if kernel.row.collective is not None else ():
+    for kernel, each, _ in parts:
+        for lane in _lanes(each):
             busy[lane] = busy.get(lane, 0.0) + kernel.times.get(NETWORK, 0.0)
-    (collective,) = whole(k.row.collective for k in kernels if k.row.collective is not None)
-    first, seconds = kernels[0].row, max(busy.values(), default=0.0)
-    return TimedCollective(collective, first.role, str(first.source or ""), seconds, exposed)
+    collective, exposed = whole([each for _, each, _ in parts]), sum(part[2] for part in parts)
+    row, seconds = parts[0][0].row, max(busy.values())
+    return TimedCollective(collective, row.role, str(row.source or ""), seconds, exposed)

@@ -17,7 +17,6 @@ from roofline_helpers.evidence.verdicts import assumed_floor
 from roofline_helpers.roofline.model import FLOOR, bound_of
 from roofline_helpers.xla import display
 from roofline_helpers.xla.changes import Changes, changes
-from roofline_helpers.xla.collectives import CollectiveOp, whole
 from roofline_helpers.xla.compiler import MemoryStats
 from roofline_helpers.xla.kernel import (
     CompiledKernel,
@@ -98,11 +97,6 @@ class Report:
     def _links(self) -> Links | None:
         chip = chip_of(self.target)
         return None if chip is None else Links(chip.key, self.topology, self.mesh, self.devices)
-
-    @property
-    def collectives(self) -> tuple[CollectiveOp, ...]:
-        """Exchanges between devices, each once, in order."""
-        return whole(row.collective for row in self.rows if row.collective is not None)
 
     # -- FLOPs and bytes -------------------------------------------------------------------------
 

@@ -36,10 +36,10 @@ def test_named_records_exist() -> None:
 
 
 def test_readers_without_a_compiler_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(xla.USE, raising=False)
+    monkeypatch.delenv(analysis.USE, raising=False)
     monkeypatch.setattr(analysis, "can_compile", lambda chip=None: "no compiler in this test")
     name, chip = next(iter(xla.records()))
-    with pytest.warns(xla.RecordUsed, match="no compiler in this test"):
+    with pytest.warns(analysis.RecordUsed, match="no compiler in this test"):
         report = xla.analyze(lambda x: x, 1.0, chip=chip, record=name)
     assert report.origin == "record"
     with pytest.raises(xla.NoCompiler, match="no record 'unheard-of'"):

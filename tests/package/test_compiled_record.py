@@ -31,7 +31,7 @@ def test_a_record_takes_the_compilers_place(
 ) -> None:
     needs("v6e")
     x = spec(256, 256)
-    monkeypatch.setenv(xla.RECORD_TO, str(tmp_path))
+    monkeypatch.setenv(analysis.RECORD_TO, str(tmp_path))
     live = xla.analyze(jnp.tanh, x, chip="v6e", record="tanh")
     assert [path.name for path in tmp_path.iterdir()] == ["tanh.v6e.json"]
     monkeypatch.setattr(analysis, "records_folder", lambda: tmp_path)
@@ -42,7 +42,7 @@ def test_a_record_takes_the_compilers_place(
         asked = xla.analyze(jnp.tanh, x, chip="v6e", record="tanh", use="record")
     assert (asked, asked.origin) == (live, "record")
     monkeypatch.setattr(analysis, "can_compile", lambda chip: "no compiler here")
-    with pytest.warns(xla.RecordUsed, match="record 'tanh' for TPU v6e.*no compiler here"):
+    with pytest.warns(analysis.RecordUsed, match="record 'tanh' for TPU v6e.*no compiler here"):
         shown = xla.analyze(jnp.tanh, x, chip="v6e", record="tanh")
     assert (str(shown), shown.origin) == (str(live), "record")
     with pytest.raises(xla.NoCompiler, match=r"no compiler here$"):
@@ -62,7 +62,7 @@ def test_a_refusal_takes_the_compilers_place_too(
         raise DoesNotFit(message)
 
     monkeypatch.setattr(analysis, "report_of", refuse)
-    monkeypatch.setenv(xla.RECORD_TO, str(tmp_path))
+    monkeypatch.setenv(analysis.RECORD_TO, str(tmp_path))
     with pytest.raises(xla.DoesNotFit):
         xla.analyze(jnp.tanh, spec(8), chip="v6e", record="big")
     assert [path.name for path in tmp_path.iterdir()] == ["big.v6e-refused.json"]

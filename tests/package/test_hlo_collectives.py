@@ -5,6 +5,7 @@ from __future__ import annotations
 from hlo_programs import ADD, one, program
 
 from roofline_helpers import xla
+from roofline_helpers.xla.collectives import axes_of_mesh
 from roofline_helpers.xla.ledger import with_axes
 
 
@@ -38,7 +39,7 @@ def test_groups_of_devices() -> None:
 
 
 def test_axes_of_a_mesh_are_named_by_the_groups_that_they_make() -> None:
-    axes = xla.axes_of_mesh({"data": 2, "model": 2, "one": 1})
+    axes = axes_of_mesh({"data": 2, "model": 2, "one": 1})
     named = {
         "{{0,1},{2,3}}": "model",
         "{{2,0},{3,1}}": "data",
@@ -52,7 +53,7 @@ def test_axes_of_a_mesh_are_named_by_the_groups_that_they_make() -> None:
     }
     assert {groups: with_axes(row, axes).collective.axis for groups, row in rows.items()} == named
     assert with_axes(xla.Row("y", "add"), axes).collective is None
-    assert xla.axes_of_mesh({}) == {}
+    assert axes_of_mesh({}) == {}
 
 
 def test_what_a_ring_of_four_sends() -> None:

@@ -18,6 +18,7 @@ import tempfile
 from pathlib import Path
 
 from roofline_helpers import xla
+from roofline_helpers.xla import analysis
 from tools import books
 from tools.notebooks import run as notebooks
 
@@ -53,7 +54,7 @@ def make_whole() -> None:
     for path in books.notebooks():
         if 'use="record"' in path.read_text("utf-8"):
             with tempfile.TemporaryDirectory() as directory:
-                environment = {xla.RECORD_TO: directory, xla.USE: "whole"}
+                environment = {analysis.RECORD_TO: directory, analysis.USE: "whole"}
                 notebooks.execute(path, environment=environment, seconds=PATIENCE)
                 for made in Path(directory).glob(f"{WHOLE}*.json"):
                     shutil.copy(made, KEPT)
@@ -73,7 +74,7 @@ def main() -> int:
         print("\n".join(stale) or "all records as before")
         return 1 if stale else 0
     with tempfile.TemporaryDirectory() as directory:
-        environment = {xla.RECORD_TO: directory, xla.USE: "compiler"}
+        environment = {analysis.RECORD_TO: directory, analysis.USE: "compiler"}
         for path in filter(recorded_by, books.notebooks()):
             print(f"{path.stem} …", flush=True)
             notebooks.execute(path, environment=environment)
