@@ -7,10 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from roofline_helpers.common.checks import BadType, BadValue, flag, name_of, shown, single, whole
-from roofline_helpers.common.dtypes import dtype as dtype_of
+from roofline_helpers.common.checks import BadType, BadValue, name_of, shown
 from roofline_helpers.models import Decoder
-from roofline_helpers.models import model as model_of
 from roofline_helpers.network import Axis, Topology
 from roofline_helpers.network.topology import axes_of_roles
 
@@ -78,61 +76,25 @@ class TrainingSetting:
         return self.tokens / self.size("data", "fsdp", "expert", "context")
 
 
-def setting_of(
-    model: Any,
-    place: Any,
-    mesh: Any,
-    batch: Any,
-    seq: Any,
-    recompute: Any,
-    microbatches: Any,
-    interleave: Any,
-    sharded: Any,
-    saved: Any,
-    capacity: Any,
-    tile: Any,
-    law: Any,
-    **dtypes: Any,
-) -> TrainingSetting:
-    """Return a checked setting; raise as `step` says."""
-    decoder = model_of(model)
+def mesh_axes(place: Any, mesh: Any, model: Decoder, seq: int) -> dict[str, tuple[Axis, ...]]:
+    """Return the network's axes of each role; raise as `step`."""
     most = {
-        "expert": (decoder.experts.count if decoder.experts else 1, "experts"),
-        "pipeline": (decoder.layers, "layers"),
-        "tensor": (decoder.heads, "heads"),
-        "context": (whole("seq", seq), "positions"),
+        "expert": (model.experts.count if model.experts else 1, "experts"),
+        "pipeline": (model.layers, "layers"),
+        "tensor": (model.heads, "heads"),
+        "context": (seq, "positions"),
     }
-    laid = axes_of_roles(place, mesh, ROLES, most, decoder.name)
-    names = {name: dtype_of(value) for name, value in dtypes.items()}
-    place.chip.peak(names["dtype"], "matrix")
-    one = TrainingSetting(
-        model=decoder,
-        place=place,
-        mesh=laid,
-        batch=whole("batch", batch),
-        seq=whole("seq", seq),
-        recompute=_recomputed(recompute),
-        microbatches=whole("microbatches", microbatches),
-        interleave=whole("interleave", interleave),
-        sharded=_sharded(sharded),
-        saved=None if saved is None else whole("saved", saved),
-        capacity=None if capacity is None else single("capacity", capacity),
-        tile=None if tile is None else whole("tile", tile),
-        law=flag("law", law),
-        **names,
-    )
-    _fits_model(one)
-    return one
+    return axes_of_roles(place, mesh, ROLES, most, model.name)
 
 
-def _sharded(asked: Any) -> tuple[str, ...]:
+def sharding_roles(asked: Any) -> tuple[str, ...]:
     """Return the roles that weights are sharded over."""
     if isinstance(asked, str) or not isinstance(asked, Iterable):
         raise BadType(f"sharded must be roles of the mesh, got {shown(asked)}")
     return tuple(name_of("role that shards weights", role, SHARDED) for role in asked)
 
 
-def _recomputed(asked: Any) -> tuple[str, ...]:
+def recomputed(asked: Any) -> tuple[str, ...]:
     """Return the products that are computed again."""
     if isinstance(asked, str):
         return RECOMPUTE[name_of("recompute", asked, RECOMPUTE)]
@@ -141,8 +103,8 @@ def _recomputed(asked: Any) -> tuple[str, ...]:
     return tuple(name_of("product", each, PRODUCTS) for each in asked)
 
 
-def _fits_model(one: TrainingSetting) -> None:
-    """Raise where a mesh axis splits what the model doesn't have that much of."""
+def refuse_misfit(one: TrainingSetting) -> None:
+    """Raise BadValue where arguments that are right alone don't go together."""
     model = one.model
     if one.capacity is not None and one.tile is not None:
         raise BadValue("capacity or tile: experts have seats, or as many rows as they get")

@@ -11,15 +11,25 @@ from typing import TYPE_CHECKING, Any
 
 from roofline_helpers import network
 from roofline_helpers.chips import Chip
+from roofline_helpers.common.checks import flag, single, whole
+from roofline_helpers.common.dtypes import dtype as dtype_of
 from roofline_helpers.common.dtypes import width
 from roofline_helpers.common.show import Facts, si
 from roofline_helpers.evidence.law import by_law
 from roofline_helpers.models import Decoder
+from roofline_helpers.models import model as model_of
 from roofline_helpers.network import Topology
 from roofline_helpers.training import kernels, mixture
 from roofline_helpers.training.exchanges import Transfer, exchanges
 from roofline_helpers.training.memory import TrainingMemory, footprint, parameters_held
-from roofline_helpers.training.setting import SHARDED, TrainingSetting, setting_of
+from roofline_helpers.training.setting import (
+    SHARDED,
+    TrainingSetting,
+    mesh_axes,
+    recomputed,
+    refuse_misfit,
+    sharding_roles,
+)
 
 if TYPE_CHECKING:
     import pandas
@@ -356,27 +366,31 @@ def step(
     >>> f"{one.bound:.1f} s at least"
     '7.9 s at least'
     """
-    return TrainingStep(
-        setting_of(
-            model,
-            place,
-            mesh,
-            batch,
-            seq,
-            recompute,
-            microbatches,
-            interleave,
-            sharded,
-            saved,
-            capacity,
-            tile,
-            law,
-            dtype=dtype,
-            weights=weights,
-            moments=moments,
-            gradients=gradients,
-        )
+    decoder, tokens = model_of(model), whole("seq", seq)
+    laid = mesh_axes(place, mesh, decoder, tokens)
+    computed = dtype_of(dtype)
+    place.chip.peak(computed, "matrix")
+    setting = TrainingSetting(
+        model=decoder,
+        place=place,
+        mesh=laid,
+        batch=whole("batch", batch),
+        seq=tokens,
+        dtype=computed,
+        weights=dtype_of(weights),
+        moments=dtype_of(moments),
+        gradients=dtype_of(gradients),
+        recompute=recomputed(recompute),
+        microbatches=whole("microbatches", microbatches),
+        interleave=whole("interleave", interleave),
+        sharded=sharding_roles(sharded),
+        saved=None if saved is None else whole("saved", saved),
+        capacity=None if capacity is None else single("capacity", capacity),
+        tile=None if tile is None else whole("tile", tile),
+        law=flag("law", law),
     )
+    refuse_misfit(setting)
+    return TrainingStep(setting)
 
 
 def matrix_rate(chip: Chip, dtype: str, ceilings: str) -> float:
