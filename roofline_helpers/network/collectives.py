@@ -102,6 +102,41 @@ class Collective(Facts):
         return slowest.link_bytes if slowest else 0.0
 
 
+@dataclass(frozen=True)
+class Transfer:
+    """A collective of a step: for whom, how often, and whether compute can hide it.
+
+    `hidden` is whether the next operation can do without it: weights can be gathered ahead and
+    gradients reduced behind, but activations are needed at once. `least` is what has to be sent
+    in any case, where the plan sends more: only that counts in a bound.
+
+    Examples
+    --------
+    >>> from roofline_helpers import network, training
+    >>> place = network.topology("v7x", "4x4x4")
+    >>> one = training.step("llama-3-70b", place, {"fsdp": 64}, batch=256, seq=8192).exchanges[0]
+    >>> one.role, one.hidden
+    ('fsdp', True)
+    """
+
+    role: str
+    what: str
+    count: float
+    collective: Collective
+    hidden: bool = False
+    least: tuple[Collective, ...] = ()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of all of them, one after the other."""
+        return self.count * self.collective.seconds
+
+    @property
+    def transfer(self) -> float:
+        """Seconds of all their bytes, without latencies."""
+        return self.count * self.collective.transfer
+
+
 def all_gather(nbytes: Any, over: Axis | Iterable[Axis]) -> Collective:
     """Return the time until every device has the whole of an array that is sharded over axes.
 
@@ -377,27 +412,32 @@ def copies(nbytes: Any, active: float, over: Iterable[Axis]) -> tuple[Collective
     return tuple(found)
 
 
-def least_busy(phases: Iterable[tuple[Phase, float]]) -> float:
-    """Return the least seconds in which links carry these phases, each so many times.
+def least_busy(transfers: Iterable[Transfer]) -> float:
+    """Return the least seconds in which links carry these transfers, latencies left out.
 
     Phases on the same links take turns, but one with more axes may leave some of them to others: a
     bound, from the dual of that linear program, where each phase's links are weighted in turn.
 
     Parameters
     ----------
-    phases : iterable of (Phase, float)
-        Those of gathers and reductions, which may take any of their links.
+    transfers : iterable of Transfer
+        Gathers and reductions, which may take any of their links.
 
     Examples
     --------
     >>> from roofline_helpers.network import topology
     >>> x, y = topology("v5e", "16x16").axes
-    >>> one, both = (all_gather(1e9, over).phases[0] for over in ([x], [x, y]))
-    >>> seconds = one.transfer, both.transfer, least_busy([(one, 1), (both, 1)])
+    >>> one, both = (Transfer("", "", 1, all_gather(1e9, over)) for over in ([x], [x, y]))
+    >>> seconds = one.transfer, both.transfer, least_busy([one, both])
     >>> ", ".join(f"{1e3 * each:.1f} ms" for each in seconds)
     '9.4 ms, 5.0 ms, 9.7 ms'
     """
-    loads = [(lanes_of(phase.axes), count * phase.transfer) for phase, count in phases]
+    loads = [
+        (lanes_of(phase.axes), each.count * phase.transfer)
+        for each in transfers
+        for collective in each.least or (each.collective,)
+        for phase in collective.phases
+    ]
 
     def beside(lanes: dict[str, float], links: dict[str, float]) -> float:
         share = min(links.get(name, 0.0) / lane for name, lane in lanes.items())

@@ -18,12 +18,10 @@ from collections.abc import Iterator
 
 from roofline_helpers import network
 from roofline_helpers.common.dtypes import width
-from roofline_helpers.network import Collective
+from roofline_helpers.network.collectives import Transfer
 from roofline_helpers.serving.operations import Job
 from roofline_helpers.serving.setting import ROLES, ServingSetting
 from roofline_helpers.work import Work
-
-ROUTED = "tokens to experts and back"
 
 # --- kernels --------------------------------------------------------------------------------------
 
@@ -94,37 +92,44 @@ def weight_bytes(s: ServingSetting) -> float:
 # --- exchanges ------------------------------------------------------------------------------------
 
 
-def exchanges(s: ServingSetting) -> Iterator[tuple[str, float, Collective]]:
-    """Yield what devices exchange: name, how often, and the collective."""
+def exchanges(s: ServingSetting) -> Iterator[Transfer]:
+    """Yield what devices exchange.
+
+    At the least a token is sent once to each device that has some of its experts, and once to
+    their host.
+    """
     model = s.model
     if s.widths > 1:
         split = [axis for role in reversed(ROLES[2:]) for axis in s.axes.get(role, ())]
         summed = network.all_reduce(s.group_tokens * model.d_model * 2, split)
-        yield "sums of attention and feed-forward", 2.0 * model.layers, summed
+        yield Transfer("width", "sums of attention and feed-forward", 2 * model.layers, summed)
     yield from _of_caches(s)
     if s.size("expert") > 1 and model.experts:
-        sent = 2 * s.routed * model.experts.active * s.size("expert")
-        moved = network.all_to_all(sent, s.axes["expert"])
-        yield ROUTED, 2.0 * model.expert_layers, moved
+        routed = s.tokens / s.size("data", "expert") * model.d_model / s.widths
+        active, over = model.experts.active, s.axes["expert"]
+        moved = network.all_to_all(2 * routed * active * s.size("expert"), over)
+        least = network.collectives.copies(routed * min(2.0, width(s.activations)), active, over)
+        what, count = "tokens to experts and back", 2 * model.expert_layers
+        yield Transfer("expert", what, count, moved, least=least)
 
 
-def _of_caches(s: ServingSetting) -> Iterator[tuple[str, float, Collective]]:
+def _of_caches(s: ServingSetting) -> Iterator[Transfer]:
     """Yield what devices exchange because the cache isn't split as the matrices are."""
-    layers, left = float(s.model.layers), s.group_tokens / s.size("tensor")
+    layers, left = s.model.layers, s.group_tokens / s.size("tensor")
     by_batch, by_position = (s.axes.get(role, ()) for role in ("batch", "context"))
     if s.phase == "prefill":
         if s.size("batch", "context") > 1:
             moved = left * s.model.cache_width * width(s.cache)
             found = network.all_to_all(moved, (*by_position, *by_batch))
-            yield "new keys and values to their place", layers, found
+            yield Transfer("context", "new keys and values to their place", layers, found)
         return
     if s.size("batch") > 1:
         both = (s.attended + s.model.cache_width) * 2  # bytes, there and back
         moved = left * both / s.size("context") / 2
         found = network.all_to_all(moved, by_batch)
-        yield "queries to their sequence's cache and back", 2 * layers, found
+        yield Transfer("batch", "queries to their sequence's cache and back", 2 * layers, found)
     if s.size("context") > 1:
         # queries are gathered, what comes of them is scattered, with its maximum and its sum
         one_way = s.attended / 2 + 2 * s.model.heads
         found = network.all_reduce(left / s.size("batch") * one_way * 2, by_position)
-        yield "parts of attention", layers, found
+        yield Transfer("context", "parts of attention", layers, found)

@@ -220,9 +220,3 @@ class ServingSetting:
         one = self.model.cache_bytes(self.context, self.cache)
         part = one * self.cache_copies / self.size("tensor", "context")
         return part * self.sequences("data", "expert", "batch")
-
-    @property
-    def routed(self) -> float:
-        """Elements of new tokens that one device sends to experts."""
-        tokens = self.tokens / self.size("data", "expert")
-        return tokens * self.model.d_model / self.widths

@@ -13,17 +13,18 @@ from typing import Any
 from roofline_helpers import network
 from roofline_helpers.chips import chip as chip_of
 from roofline_helpers.common.checks import BadType, BadValue, flag, name_of, shown, single, whole
-from roofline_helpers.common.dtypes import BITS, width
+from roofline_helpers.common.dtypes import BITS
 from roofline_helpers.common.show import Facts, si
 from roofline_helpers.evidence.law import Law, by_law
 from roofline_helpers.evidence.typical import law_of
 from roofline_helpers.models import Decoder
 from roofline_helpers.models import model as model_of
-from roofline_helpers.network import Axis, Collective, Topology
+from roofline_helpers.network import Axis, Topology
+from roofline_helpers.network.collectives import Transfer
 from roofline_helpers.network.topology import axes_of_roles
 from roofline_helpers.roofline import Kernel, Roofline
 from roofline_helpers.serving.chips import chip_counts, together
-from roofline_helpers.serving.groups import ROUTED, exchanges, groups, weight_bytes
+from roofline_helpers.serving.groups import exchanges, groups, weight_bytes
 from roofline_helpers.serving.operations import Job, jobs, stored
 from roofline_helpers.serving.setting import (
     ATTENTION,
@@ -194,20 +195,20 @@ class ServingStep(Facts):
         return self.memory.fits
 
     @cached_property
-    def exchanges(self) -> tuple[tuple[str, float, Collective], ...]:
-        """What the devices exchange: name, how often, and the collective."""
+    def exchanges(self) -> tuple[Transfer, ...]:
+        """What the devices exchange."""
         s = self.setting
         found = tuple(exchanges(s))
         if not s.law:
             return found
-        return tuple((name, count, by_law(each, s.chip)) for name, count, each in found)
+        return tuple(replace(each, collective=by_law(each.collective, s.chip)) for each in found)
 
     @property
     def comms(self) -> float:
         """Seconds of all exchanges; where a floor is counted, each is launched too."""
         known = self.setting.chip.floor if self.setting.floor else None
         floor = known.value if known else 0.0
-        return sum(count * max(each.seconds, floor) for _, count, each in self.exchanges)
+        return sum(each.count * max(each.collective.seconds, floor) for each in self.exchanges)
 
     @cached_property
     def seconds(self) -> float:
@@ -231,21 +232,12 @@ class ServingStep(Facts):
     def bound(self) -> float:
         """Seconds of this step at least: matmuls, bytes and exchanges side by side.
 
-        Not of a token: speculative decoding makes several in a step. A token counts once for each
-        device that has some of its experts, and once for their host.
+        Not of a token: speculative decoding makes several in a step.
         """
         s = self.setting
         roof = s.chip.roofline(s.activations, reached=s.reached)
         flops = sum(float(k.count * k.work.matrix_flops) for k in self.kernels)
-        phases = []
-        for name, count, planned in self.exchanges:
-            least: tuple[Collective, ...] = (planned,)
-            if name == ROUTED and s.model.experts:
-                narrow = s.routed * min(2.0, width(s.activations))
-                copied = s.model.experts.active
-                least = network.collectives.copies(narrow, copied, s.axes["expert"])
-            phases += [(phase, count) for each in least for phase in each.phases]
-        busy = network.collectives.least_busy(phases)
+        busy = network.collectives.least_busy(self.exchanges)
         return max(flops / roof.peak, self.bytes / roof.bandwidth, busy)
 
     @property

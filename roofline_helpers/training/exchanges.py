@@ -3,48 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from roofline_helpers import network
 from roofline_helpers.common.dtypes import width
-from roofline_helpers.network import Axis, Collective
+from roofline_helpers.network import Axis
+from roofline_helpers.network.collectives import Transfer
 from roofline_helpers.training.setting import TrainingSetting
-
-
-@dataclass(frozen=True)
-class Transfer:
-    """A collective of a step: for whom, how often, and whether compute can hide it.
-
-    `hidden` is whether the next operation can do without it: weights can be gathered ahead and
-    gradients reduced behind, but activations are needed at once. `least` is what has to be sent
-    in any case, where the plan sends more: only that counts in a bound.
-
-    Examples
-    --------
-    >>> from roofline_helpers import network, training
-    >>> place = network.topology("v7x", "4x4x4")
-    >>> one = training.step("llama-3-70b", place, {"fsdp": 64}, batch=256, seq=8192).exchanges[0]
-    >>> one.role, one.hidden
-    ('fsdp', True)
-    """
-
-    role: str
-    what: str
-    count: float
-    collective: Collective
-    hidden: bool
-    least: tuple[Collective, ...] = ()
-
-    @property
-    def seconds(self) -> float:
-        """Seconds of all of them, one after the other."""
-        return self.count * self.collective.seconds
-
-    @property
-    def transfer(self) -> float:
-        """Seconds of all their bytes, without latencies."""
-        return self.count * self.collective.transfer
 
 
 def exchanges(one: TrainingSetting) -> tuple[Transfer, ...]:

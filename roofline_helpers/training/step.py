@@ -19,8 +19,9 @@ from roofline_helpers.evidence.law import by_law
 from roofline_helpers.models import Decoder
 from roofline_helpers.models import model as model_of
 from roofline_helpers.network import Topology
+from roofline_helpers.network.collectives import Transfer
 from roofline_helpers.training import kernels, mixture
-from roofline_helpers.training.exchanges import Transfer, exchanges
+from roofline_helpers.training.exchanges import exchanges
 from roofline_helpers.training.memory import TrainingMemory, footprint, parameters_held
 from roofline_helpers.training.setting import (
     SHARDED,
@@ -211,13 +212,8 @@ class TrainingStep(Facts):
         """
         place = self.setting.place
         compute = self.flops / matrix_rate(place.chip, self.setting.dtype, place.ceilings)
-        phases = [
-            (phase, each.count)
-            for each in self.exchanges
-            for collective in each.least or (each.collective,)
-            for phase in collective.phases
-        ]
-        return max(compute / place.members, self.update, network.collectives.least_busy(phases))
+        busy = network.collectives.least_busy(self.exchanges)
+        return max(compute / place.members, self.update, busy)
 
     @property
     def serial(self) -> float:

@@ -14,7 +14,7 @@ from scipy.optimize import linprog
 
 import roofline_helpers as rh
 from roofline_helpers import network as net
-from roofline_helpers.network.collectives import lanes_of
+from roofline_helpers.network.collectives import Transfer, lanes_of
 
 # --- topologies -----------------------------------------------------------------------------------
 
@@ -251,8 +251,9 @@ def test_links_are_busy_at_least_as_long_as_the_best_schedule_needs(
     cube = net.topology("v5p", "8x8x8")
     mesh = cube.mesh({"a": 512 // math.prod(sizes[1:]), "b": sizes[1], "c": sizes[2]})
     groups = [[axis for role in sorted(each) for axis in mesh[role]] for each in roles]
-    phases = [net.all_gather(v, over).phases[0] for v, over in zip(nbytes, groups, strict=False)]
-    found = net.collectives.least_busy((phase, 1) for phase in phases)
+    gathers = [net.all_gather(v, over) for v, over in zip(nbytes, groups, strict=False)]
+    found = net.collectives.least_busy(Transfer("", "", 1, each) for each in gathers)
+    phases = [each.phases[0] for each in gathers]
     # the linear program: how long each phase has each axis, so that all end soonest
     lanes = [lanes_of(phase.axes) for phase in phases]
     pairs = [(i, name) for i, each in enumerate(lanes) for name in each]

@@ -62,25 +62,30 @@ def test_shares_of_a_device_by_hand() -> None:
 
 def test_exchanges_by_hand() -> None:
     one = llama(batch=64)
-    [(_, count, summed)] = one.exchanges
-    assert (count, summed.nbytes, summed.kind) == (160, 64 * 8192 * 2, "all-reduce")
-    assert one.comms == count * summed.seconds
+    [sums] = one.exchanges
+    summed = sums.collective
+    assert (sums.count, summed.nbytes, summed.kind) == (160, 64 * 8192 * 2, "all-reduce")
+    assert one.comms == sums.seconds
     parts = llama({"context": 2, "tensor": 4}, batch=64).exchanges
-    assert [name for name, *_ in parts] == [
+    assert [each.what for each in parts] == [
         "sums of attention and feed-forward",
         "parts of attention",
     ]
-    assert parts[1][2].nbytes == 64 * 64 * 130 / 4 * 2
+    assert parts[1].collective.nbytes == 64 * 64 * 130 / 4 * 2
     turned = llama({"batch": 2, "tensor": 4}, batch=64).exchanges[1]
-    assert (turned[1], turned[2].kind) == (160, "all-to-all")
+    assert (turned.count, turned.collective.kind) == (160, "all-to-all")
     # there q, k and v of 64 sequences, back what attention returns: 64, 8, 8 and 64 heads of 128
-    assert turned[1] * turned[2].nbytes == 80 * 64 * (64 + 8 + 8 + 64) * 128 * 2 / 4
+    assert turned.count * turned.collective.nbytes == 80 * 64 * (64 + 8 + 8 + 64) * 128 * 2 / 4
     prompt = llama({"context": 2, "tensor": 4}, phase="prefill", context=1000).exchanges[1]
-    assert (prompt[2].kind, prompt[2].nbytes) == ("all-to-all", 1000 * 2 * 1024 * 2 / 4)
+    assert (prompt.collective.kind, prompt.collective.nbytes) == (
+        "all-to-all",
+        1000 * 2 * 1024 * 2 / 4,
+    )
     mixture = step("mixtral-8x7b", net.topology("v6e", "2x4"), {"expert": 8}, batch=64)
-    [(name, count, moved)] = mixture.exchanges
-    assert (count, moved.kind, moved.nbytes) == (64, "all-to-all", 8 * 2 * 4096 * 2 * 8)
-    assert "experts" in name
+    [routed] = mixture.exchanges
+    moved = routed.collective
+    assert (routed.count, moved.kind, moved.nbytes) == (64, "all-to-all", 8 * 2 * 4096 * 2 * 8)
+    assert "experts" in routed.what
 
 
 @pytest.mark.parametrize("phase", ["decode", "prefill"])
