@@ -8,12 +8,11 @@ block of `data/published`.
 """
 
 from roofline_helpers.published.board import published_step, scoreboard, steps, worst
-from roofline_helpers.published.decoding import PublishedDecode
 from roofline_helpers.published.exchanges import LARGE, collectives
 from roofline_helpers.published.layers import layers
 from roofline_helpers.published.own_steps import predict
 from roofline_helpers.published.rivals import ratios
-from roofline_helpers.published.steps import PublishedStep
+from roofline_helpers.published.steps import PublishedDecode, PublishedStep
 
 __all__ = [
     "LARGE",

@@ -8,26 +8,20 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from roofline_helpers.common.checks import flag, name_of, whole
+from roofline_helpers.common.checks import flag, name_of
 from roofline_helpers.evidence import files
-from roofline_helpers.published.decoding import PublishedDecode, published_decode
-from roofline_helpers.published.steps import PublishedStep, published_training
+from roofline_helpers.published.steps import (
+    PublishedDecode,
+    PublishedStep,
+    published_decode,
+    published_training,
+)
 
 if TYPE_CHECKING:
     import pandas
 
 
 @cache
-def _all() -> tuple[PublishedStep | PublishedDecode, ...]:
-    folder = resources.files("roofline_helpers").joinpath("data", "published")
-    rows: list[PublishedStep | PublishedDecode] = []
-    for path in sorted(folder.iterdir(), key=lambda each: each.name):
-        data = tomllib.loads(path.read_text("utf-8"))
-        rows += [published_training(data, row) for row in data.get("row", ())]
-        rows += [published_decode(data, row) for row in data.get("decode", ())]
-    return tuple(rows)
-
-
 def steps() -> tuple[PublishedStep | PublishedDecode, ...]:
     """Return every published step of `data/published`, of training and of decoding.
 
@@ -36,7 +30,13 @@ def steps() -> tuple[PublishedStep | PublishedDecode, ...]:
     >>> len(steps()) > 100
     True
     """
-    return _all()
+    folder = resources.files("roofline_helpers").joinpath("data", "published")
+    rows: list[PublishedStep | PublishedDecode] = []
+    for path in sorted(folder.iterdir(), key=lambda each: each.name):
+        data = tomllib.loads(path.read_text("utf-8"))
+        rows += [published_training(data, row) for row in data.get("row", ())]
+        rows += [published_decode(data, row) for row in data.get("decode", ())]
+    return tuple(rows)
 
 
 def published_step(key: str) -> PublishedStep | PublishedDecode:
@@ -54,30 +54,25 @@ def published_step(key: str) -> PublishedStep | PublishedDecode:
     >>> published_step("v7x-64-llama-3.1-70b").chip
     'v7x'
     """
-    known = {each.key: each for each in _all()}
+    known = {each.key: each for each in steps()}
     return known[name_of("published step", key, known)]
 
 
-def worst(count: int = 5) -> tuple[PublishedStep | PublishedDecode, ...]:
-    """Return the steps with the largest errors, the largest first.
+def worst() -> tuple[PublishedStep | PublishedDecode, ...]:
+    """Return the five steps with the largest errors, the largest first.
 
     A recipe counts once, with its worst row: same chip, model, type and kind of step. Predictions
     are those by the laws of measured kernels, where there are any.
 
-    Raises
-    ------
-    BadType, BadValue
-        Not a positive whole number.
-
     Examples
     --------
-    >>> [step.key for step in worst(1)]
-    ['b200-8-qwen3-30b-fp8']
+    >>> worst()[0].key
+    'b200-8-qwen3-30b-fp8'
     """
     board = scoreboard(law=True)
     order = board.error.abs().sort_values(ascending=False).index
     recipes = board.loc[order].drop_duplicates(["chip", "model", "type", "step"])
-    return tuple(published_step(key) for key in recipes.index[: whole("count", count)])
+    return tuple(published_step(key) for key in recipes.index[:5])
 
 
 def scoreboard(*, law: bool = False) -> pandas.DataFrame:
@@ -104,17 +99,16 @@ def scoreboard(*, law: bool = False) -> pandas.DataFrame:
 
 def _rows(law: bool) -> Iterator[dict[str, Any]]:
     peer = files.load("mlsysim")["seconds"]
-    for one in _all():
+    for one in steps():
         predicted = (one.by_law if law else one.reached).seconds
         compiled = sum(one.compiled.values()) if one.compiled else None
-        experts = "mixture of experts" if one.model.experts else "dense"
         yield {
             "key": one.key,
             "chip": one.chip,
             "chips": one.place.chips,
             "model": one.model.name,
-            "step": "training" if isinstance(one, PublishedStep) else "decode",
-            "kind": experts,
+            "step": one.what,
+            "kind": one.kind,
             "type": one.dtype,
             "published s": one.seconds,
             "bound s": one.published.bound,

@@ -5,14 +5,20 @@ from __future__ import annotations
 import csv
 import tomllib
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roofline_helpers.common.checks import BadValue, RooflineError, name_of, shown
 from roofline_helpers.published.board import scoreboard
-from roofline_helpers.published.decoding import PublishedDecode, published_decode
 from roofline_helpers.published.rivals import ratios, spread
-from roofline_helpers.published.steps import SETTING, PublishedStep, published_training
+from roofline_helpers.published.steps import (
+    SETTING,
+    PublishedDecode,
+    PublishedStep,
+    published_decode,
+    published_training,
+)
 
 if TYPE_CHECKING:
     import pandas
@@ -59,12 +65,11 @@ def predict(path: str | Path) -> pandas.DataFrame:
     """
     import pandas
 
-    board = scoreboard(law=True)
     found = []
     for number, row in enumerate(_read(Path(path)), start=1):
         title = f"{path}, row {number}" + (f" ({row['id']})" if "id" in row else "")
         try:
-            found.append(_predicted(_step({"id": f"row {number}", **row}), board))
+            found.append(_predicted(_step({"id": f"row {number}", **row})))
         except (RooflineError, TypeError) as error:
             raise BadValue(f"{title}: {error}") from None
     if not found:
@@ -121,18 +126,21 @@ def _step(row: Mapping[str, Any]) -> PublishedStep | PublishedDecode:
         )
     source = {"title": ""}
     if kind == "decode":
-        source, nothing = source | {"url": ""}, {"page": "", "seconds": None, "mean": None}
-        return published_decode(source, nothing | dict(row))
-    return published_training(source, {"count": "halved", "url": str(row["id"])} | dict(row))
+        return published_decode(source, {"seconds": None, "mean": None, **row})
+    return published_training(source, {"count": "halved", **row})
 
 
-def _predicted(one: PublishedStep | PublishedDecode, board: pandas.DataFrame) -> dict[str, Any]:
-    training = isinstance(one, PublishedStep)
+@cache
+def _spread(step: str, kind: str, chip: str) -> tuple[float | None, float | None]:
+    """Return by what a predicted time is multiplied for a range; None where too little is known."""
+    board = scoreboard(law=True)
+    known = ratios(board[(board.step == step) & (board.kind == kind)])
+    return spread(known, chip) if len(known) >= FEWEST else (None, None)
+
+
+def _predicted(one: PublishedStep | PublishedDecode) -> dict[str, Any]:
     seconds = one.by_law.seconds
-    experts = "mixture of experts" if one.model.experts else "dense"
-    like = board[(board.kind == experts) & (board.step == ("training" if training else "decode"))]
-    known = ratios(like)
-    low, high = spread(known, one.place.chip.key) if len(known) >= FEWEST else (None, None)
+    low, high = _spread(one.what, one.kind, one.place.chip.key)
     said = isinstance(one, PublishedDecode) or bool(one.printed)
     measured = one.seconds if said else None
     return {

@@ -1,28 +1,84 @@
-"""Published training steps, and the training model's."""
+"""Published steps of training and of decoding, and the models' predictions of them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar, Generic, TypeVar
 
-from roofline_helpers import network, training
+from roofline_helpers import network, serving, training
 from roofline_helpers.models import Decoder, model
+from roofline_helpers.serving import ServingStep
 from roofline_helpers.training import TrainingStep
 from roofline_helpers.xla import DoesNotFit, Report
 from roofline_helpers.xla.analysis import find_record
 from roofline_helpers.xla.report import at_reached
 
 
+Step = TypeVar("Step", TrainingStep, ServingStep)
+
+
 @dataclass(frozen=True)
-class PublishedStep:
+class PublishedRow(Generic[Step]):
+    """What every published step has.
+
+    `unsaid` is what the page doesn't say and is assumed, `why` what is known of a large error.
+
+    Examples
+    --------
+    >>> from roofline_helpers.published import steps
+    >>> {step.what for step in steps()} == {"training", "decode"}
+    True
+    """
+
+    key: str
+    source: str
+    url: str
+    chip: str
+    shape: Any
+    model: Decoder
+    batch: int
+    unsaid: str
+    why: str
+
+    what: ClassVar[str]
+
+    @property
+    def kind(self) -> str:
+        """What sort of model it is of: "dense" or "mixture of experts"."""
+        return "mixture of experts" if self.model.experts else "dense"
+
+    @property
+    def place(self) -> network.Topology:
+        """Where it ran, at published ceilings."""
+        return self._place("published")
+
+    def _place(self, ceilings: str) -> network.Topology:
+        return network.topology(self.chip, self.shape, ceilings=ceilings)
+
+    def _step(self, ceilings: str) -> Step:
+        raise NotImplementedError
+
+    @cached_property
+    def published(self) -> Step:
+        """The step at published ceilings: no such step is shorter than its `bound`."""
+        return self._step("published")
+
+    @cached_property
+    def reached(self) -> Step:
+        """The step at reached ceilings: its `seconds` are the prediction."""
+        return self._step("reached")
+
+
+@dataclass(frozen=True)
+class PublishedStep(PublishedRow[TrainingStep]):
     """A training step that somebody published, with what a prediction of it needs.
 
     `seconds` is as printed or, where the page has only TFLOP/s, what follows from them by the
-    count of FLOPs that it uses. `unsaid` is what the page doesn't say and is assumed, `why` what is
-    known of a large error. `recipe` is what else a program of the step needs, where XLA compiled
-    one: "offload", what moves to the host's memory, and "moment", the type of the first moment.
+    count of FLOPs that it uses. `recipe` is what else a program of the step needs, where XLA
+    compiled one: "offload", what moves to the host's memory, and "moment", the type of the first
+    moment.
 
     Examples
     --------
@@ -31,27 +87,15 @@ class PublishedStep:
     64
     """
 
-    key: str
-    source: str
-    url: str
-    chip: str
-    shape: Any
     slices: int
-    model: Decoder
-    batch: int
     seq: int
     mesh: Mapping[str, int]
     setting: Mapping[str, Any]
     count: str
     printed: Mapping[str, float]
-    unsaid: str
-    why: str
     recipe: Mapping[str, Any] | None = None
 
-    @property
-    def place(self) -> network.Topology:
-        """Where it ran, at published ceilings."""
-        return self._place("published")
+    what: ClassVar[str] = "training"
 
     def _place(self, ceilings: str) -> network.Topology:
         return network.topology(
@@ -61,16 +105,6 @@ class PublishedStep:
     def _step(self, ceilings: str, *, law: bool = False) -> TrainingStep:
         setting = {"batch": self.batch, "seq": self.seq, "law": law, **self.setting}
         return training.step(self.model, self._place(ceilings), self.mesh, **setting)
-
-    @cached_property
-    def published(self) -> TrainingStep:
-        """The step at published ceilings: no such step is shorter than its `bound`."""
-        return self._step("published")
-
-    @cached_property
-    def reached(self) -> TrainingStep:
-        """The step at reached ceilings: its `seconds` are the prediction."""
-        return self._step("reached")
 
     @cached_property
     def by_law(self) -> TrainingStep:
@@ -144,29 +178,97 @@ class PublishedStep:
         return 6 * self.model.active_parameters * self.batch * self.seq / (peak / 2)
 
 
+@dataclass(frozen=True)
+class PublishedDecode(PublishedRow[ServingStep]):
+    """A decode step that somebody published.
+
+    `seconds` is the median between two tokens; `mean` the mean time per output token, in which the
+    prompts of other sequences are read too.
+
+    Examples
+    --------
+    >>> from roofline_helpers.published import steps
+    >>> decodes = [step for step in steps() if isinstance(step, PublishedDecode)]
+    >>> decodes[0].batch, f"{decodes[0].published.seconds * 1e3:.1f} ms"
+    (64, '15.8 ms')
+    """
+
+    context: int
+    seconds: float
+    mean: float
+
+    what: ClassVar[str] = "decode"
+
+    def _step(self, ceilings: str) -> ServingStep:
+        place = self._place(ceilings)
+        mesh = {"tensor": place.members}  # the recipe's tensor_parallel_size
+        return serving.step(self.model, place, mesh, batch=self.batch, context=self.context)
+
+    @property
+    def by_law(self) -> ServingStep:
+        """As `reached`: no law is of a slice of TPUs."""
+        return self.reached
+
+    @property
+    def compiled(self) -> None:
+        """No decode step was compiled whole."""
+        return None
+
+    @property
+    def dtype(self) -> str:
+        """What its products compute in."""
+        return self.published.setting.activations
+
+    @property
+    def model_flops(self) -> float:
+        """FLOPs that the model asks for."""
+        return self.published.flops * self.place.chips
+
+    @property
+    def rule_of_thumb(self) -> float:
+        """Seconds to read the weights once, at half of the published bandwidth."""
+        chip = self.place.chip
+        nbytes = 2 * self.model.parameters / self.place.chips
+        return nbytes / (chip.roofline(chip.half).bandwidth / 2)
+
+
+# --- Rows of `data/published`, or of a reader's own file ----------------------------------------
+
 SETTING = (
     *("dtype", "weights", "moments", "recompute", "microbatches", "interleave", "sharded"),
     *("capacity", "tile"),
 )
 
 
-def _page(url: str, page: str) -> str:
-    return f"{url}/{page}" if "/tree/" in url else url
-
-
 def published_training(data: Mapping[str, Any], row: Mapping[str, Any]) -> PublishedStep:
-    """Return a row of a file of `data/published`."""
+    """Return a training step of a file of `data/published`."""
     decoder = Decoder(row["model"], **row["widths"]) if "widths" in row else model(row["model"])
     return PublishedStep(
-        key=row["id"],
-        source=data["title"],
-        url=row.get("url") or _page(data["url"], row["page"]),
-        slices=row.get("slices", 1),
+        **_common(data, row),
         model=decoder,
+        slices=row.get("slices", 1),
         setting={name: row[name] for name in SETTING if name in row},
         printed={name: row[name] for name in ("seconds", "tflops", "tokens") if name in row},
-        unsaid=row.get("unsaid", ""),
-        why=row.get("why", ""),
         recipe=row.get("program"),
-        **{name: row[name] for name in ("chip", "shape", "batch", "seq", "mesh", "count")},
+        **{name: row[name] for name in ("seq", "mesh", "count")},
     )
+
+
+def published_decode(data: Mapping[str, Any], row: Mapping[str, Any]) -> PublishedDecode:
+    """Return a decode step of a file of `data/published`."""
+    own = {name: row[name] for name in ("context", "seconds", "mean")}
+    return PublishedDecode(**_common(data, row), model=model(row["model"]), **own)
+
+
+def _common(data: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of every row; of a folder's files `url` is the folder's."""
+    folder = data.get("url", "")
+    page = f"{folder}/{row['page']}" if "/tree/" in folder and "page" in row else folder
+    return {
+        "key": row["id"],
+        "source": data["title"],
+        "url": row.get("url", page),
+        "unsaid": row.get("unsaid", ""),
+        "why": row.get("why", ""),
+        **{name: row[name] for name in ("chip", "shape", "batch")},
+    }

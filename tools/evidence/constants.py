@@ -52,7 +52,7 @@ def without(name: str, key: str) -> float | None:
 
 def errors() -> dict[str, float]:
     """Return the medians of the absolute errors of steps and of collectives, as of now."""
-    board._all.cache_clear()
+    board.steps.cache_clear()
     steps = rh.scoreboard().error.abs()
     exchanged = published.collectives()
     collectives = exchanged[exchanged.judged].error.abs()
@@ -81,7 +81,7 @@ def one_by_one(count: Callable[[], dict[str, float]] = errors) -> dict[str, Any]
             shown["without"][STEPS[name]] = {"value": value, **count()}
         finally:
             setattr(STEP, name, value)
-    board._all.cache_clear()
+    board.steps.cache_clear()
     return shown
 
 
