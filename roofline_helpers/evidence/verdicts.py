@@ -14,7 +14,7 @@ Where it isn't, the answer is "depends", and on what.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from html import escape
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from roofline_helpers.chips import Chip, all_chips
 from roofline_helpers.chips import chip as chip_of
 from roofline_helpers.common.checks import BadType, BadValue, name_of, shown, single
-from roofline_helpers.common.show import si, significant, table, table_html
+from roofline_helpers.common.show import si, significant, span, table, table_html
 from roofline_helpers.roofline import Kernel
 from roofline_helpers.work import Work, resident
 
@@ -99,8 +99,30 @@ class _Held:
     floor: float
     found: dict[Scenario, Any]
 
-    def _overturned_by(self, words: dict[Scenario, Any]) -> tuple[str, ...]:
-        """Return the fields of `Scenario` that alone change the word of some case."""
+    @staticmethod
+    def _says(each: Any) -> str:
+        """Return the word for what one case says."""
+        raise NotImplementedError
+
+    @staticmethod
+    def _cells(each: Any) -> dict[str, str]:
+        """Return what the table has of one case."""
+        raise NotImplementedError
+
+    def _range(self) -> str:
+        """Return the numbers of all cases, as a phrase."""
+        raise NotImplementedError
+
+    @property
+    def word(self) -> str:
+        """The word that all cases share, else "depends"."""
+        words = {self._says(each) for each in self.found.values()}
+        return words.pop() if len(words) == 1 else DEPENDS
+
+    @property
+    def on(self) -> tuple[str, ...]:
+        """What it depends on: the fields of `Scenario` that alone change the word of some case."""
+        words = {case: self._says(each) for case, each in self.found.items()}
         return tuple(
             axis
             for axis in WORDS
@@ -112,18 +134,17 @@ class _Held:
             )
         )
 
-    def _columns(self) -> list[str]:
-        """Return the fields in which the cases differ."""
-        return [
-            f.name for f in fields(Scenario) if len({getattr(c, f.name) for c in self.found}) > 1
-        ]
-
-    def _rows(self) -> list[dict[str, Any]]:
-        raise NotImplementedError
+    def __repr__(self) -> str:
+        why = f" on {' and '.join(WORDS[axis] for axis in self.on)}" if self.on else ""
+        return f"<{self.name} on {self.chip.name}: {self.word}{why}, {self._range()}>"
 
     def table(self) -> pandas.DataFrame:
-        """Return one row a case."""
-        return table(self._rows())
+        """Return one row a case, with the fields in which they differ."""
+        names = [axis for axis in WORDS if len({getattr(case, axis) for case in self.found}) > 1]
+        return table(
+            {name: getattr(case, name) for name in names} | self._cells(each)
+            for case, each in self.found.items()
+        )
 
     def _repr_html_(self) -> str:
         return f"<p>{escape(repr(self).strip('<>'))}</p>\n{table_html(self.table())}"
@@ -132,6 +153,8 @@ class _Held:
 class Verdict(_Held):
     """What bounds a program on a chip, in each case, and whether all agree.
 
+    `word` is "memory", "compute", "network" or "latency" if they do.
+
     Examples
     --------
     >>> from roofline_helpers.work import matmul
@@ -139,16 +162,16 @@ class Verdict(_Held):
     'compute'
     """
 
-    @property
-    def word(self) -> str:
-        """ "memory", "compute", "network" or "latency" if all cases agree, else "depends"."""
-        words = {each.bound or "nothing" for each in self.found.values()}
-        return words.pop() if len(words) == 1 else DEPENDS
+    @staticmethod
+    def _says(each: Found) -> str:
+        return each.bound or "nothing"
 
-    @property
-    def on(self) -> tuple[str, ...]:
-        """What it depends on: fields of `Scenario`; none where all agree."""
-        return self._overturned_by({case: each.bound for case, each in self.found.items()})
+    @staticmethod
+    def _cells(each: Found) -> dict[str, str]:
+        return {"bound": each.bound or "nothing", "least time": si(each.seconds, "s")}
+
+    def _range(self) -> str:
+        return f"at least {span(self.seconds, lambda each: si(each, 's'))}"
 
     @property
     def seconds(self) -> tuple[float, float]:
@@ -156,23 +179,11 @@ class Verdict(_Held):
         times = [each.seconds for each in self.found.values()]
         return min(times), max(times)
 
-    def __repr__(self) -> str:
-        low, high = (si(each, "s") for each in self.seconds)
-        span = low if low == high else f"{low} to {high}"
-        why = f" on {' and '.join(WORDS[axis] for axis in self.on)}" if self.on else ""
-        return f"<{self.name} on {self.chip.name}: {self.word}{why}, at least {span}>"
-
-    def _rows(self) -> list[dict[str, Any]]:
-        names = self._columns()
-        return [
-            {name: getattr(case, name) for name in names}
-            | {"bound": each.bound or "nothing", "least time": si(each.seconds, "s")}
-            for case, each in self.found.items()
-        ]
-
 
 class Gain(_Held):
     """How many times faster a change makes a program on a chip, in each case.
+
+    `word` is "gains", "loses" or "neither" if all agree: less than 5% either way is neither.
 
     Examples
     --------
@@ -182,37 +193,23 @@ class Gain(_Held):
     'gains'
     """
 
-    @property
-    def word(self) -> str:
-        """ "gains", "loses" or "neither" if all cases agree, else "depends".
+    @staticmethod
+    def _says(each: float) -> str:
+        if each >= WORTH:
+            return "gains"
+        return "loses" if each <= 1 / WORTH else "neither"
 
-        Less than 5% either way is neither.
-        """
-        words = {_worth(each) for each in self.found.values()}
-        return words.pop() if len(words) == 1 else DEPENDS
+    @staticmethod
+    def _cells(each: float) -> dict[str, str]:
+        return {"times as fast": significant(each)}
 
-    @property
-    def on(self) -> tuple[str, ...]:
-        """What it depends on: fields of `Scenario`; none where all agree."""
-        return self._overturned_by({case: _worth(each) for case, each in self.found.items()})
+    def _range(self) -> str:
+        return f"{span(self.times, significant)} times as fast"
 
     @property
     def times(self) -> tuple[float, float]:
         """The least and the most that it gains: seconds before over seconds after."""
         return min(self.found.values()), max(self.found.values())
-
-    def __repr__(self) -> str:
-        low, high = (significant(each) for each in self.times)
-        span = low if low == high else f"{low} to {high}"
-        why = f" on {' and '.join(WORDS[axis] for axis in self.on)}" if self.on else ""
-        return f"<{self.name} on {self.chip.name}: {self.word}{why}, {span} times as fast>"
-
-    def _rows(self) -> list[dict[str, Any]]:
-        names = self._columns()
-        return [
-            {name: getattr(case, name) for name in names} | {"times as fast": significant(each)}
-            for case, each in self.found.items()
-        ]
 
 
 def verdict(
@@ -328,12 +325,6 @@ def assumed_floor(kind: str) -> float:
             for side, rate in chip.per_device().reached.sizes.get("bf16", {}).items()
         )
     return max(chip.floor.value for chip in all_chips() if chip.floor)
-
-
-def _worth(times: float) -> str:
-    if times >= WORTH:
-        return "gains"
-    return "loses" if times <= 1 / WORTH else "neither"
 
 
 def _is_step(program: Any) -> bool:

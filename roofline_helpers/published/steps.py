@@ -15,7 +15,6 @@ from roofline_helpers.xla import DoesNotFit, Report
 from roofline_helpers.xla.analysis import find_record
 from roofline_helpers.xla.report import at_reached
 
-
 Step = TypeVar("Step", TrainingStep, ServingStep)
 
 

@@ -11,12 +11,14 @@ from statistics import median
 from typing import Any
 
 import pytest
+from IPython.core.inputtransformer2 import TransformerManager
 
 from tools import books, repository
 from tools.notebooks import run as notebooks
 
 ALL = books.notebooks()
 IDS = [path.stem for path in ALL]
+python_of = TransformerManager().transform_cell
 VISIBLE, MEDIAN, WIDE = 15, 6, 72  # lines of a cell that is in view, and characters of a line
 FOLDED = {"hide-cell", "hide-input", "remove-cell", "remove-input"}
 
@@ -58,11 +60,6 @@ def code_cells(path: Path) -> list[Any]:
 def prose(path: Path) -> str:
     cells = load(path).cells
     return "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
-
-
-def python_of(source: str) -> str:
-    """A cell's source with IPython's own lines made comments."""
-    return re.sub(r"^(\s*)[%!].*$", r"\1pass", source, flags=re.MULTILINE)
 
 
 def names(source: str, context: type) -> set[str]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from IPython.core.inputtransformer2 import TransformerManager
 
 import page_questions
 from roofline_helpers.pages.questions import Asked, ChoiceEntry, bank
@@ -104,8 +105,7 @@ def test_a_chapter_asks_and_sets_exercises(path: Path) -> None:
 
 def calls(source: str) -> Iterator[ast.Call]:
     """The calls of ``rh.pages`` in a cell."""
-    source = re.sub(r"^(\s*)[%!].*$", r"\1pass", source, flags=re.MULTILINE)
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(ast.parse(TransformerManager().transform_cell(source))):
         asked = r"rh\.pages\.(question|exercise|answer)"
         if isinstance(node, ast.Call) and re.match(asked, ast.unparse(node.func)):
             yield node
