@@ -37,7 +37,6 @@ def lines(
     series: Mapping[str, Any],
     *,
     hlines: Mapping[str, float] | None = None,
-    logx: bool = True,
     logy: bool = True,
     marked: bool = True,
     xlabel: str = "",
@@ -54,8 +53,8 @@ def lines(
         One line each, as long as `x`.
     hlines : mapping of str to number, optional
         Thresholds, for instance ridges.
-    logx, logy : bool
-        Logarithmic axes.
+    logy : bool
+        Whether the vertical axis is logarithmic, as the other one is.
     marked : bool
         Tell lines apart by markers as well as colours. Where measured points go over the lines,
         markers look like points too: without them, lines differ by their dashes.
@@ -70,7 +69,7 @@ def lines(
     >>> lines([1, 10, 100], {"N": [1, 10, 100]}, xlabel="N").get_xlabel()
     'N'
     """
-    across = np.atleast_1d(np.asarray(quantity("x", x, zero=not logx), dtype=float))
+    across = np.atleast_1d(np.asarray(quantity("x", x), dtype=float))
     if across.size < 2 or across.ndim != 1:
         raise BadValue(f"x must be a list of two numbers or more, got {across.size}")
     curves = {}
@@ -82,9 +81,8 @@ def lines(
     if not curves:
         raise BadValue("at least one series is needed, got none")
     ax = axes_for(ax)
-    for axis, log in ((ax.xaxis, logx), (ax.yaxis, logy)):
-        if log:
-            log_scale(axis)
+    for axis in (ax.xaxis, ax.yaxis) if logy else (ax.xaxis,):
+        log_scale(axis)
     ax.set(xlabel=xlabel, ylabel=ylabel)
     margin = []
     for i, (label, values) in enumerate(curves.items()):

@@ -312,7 +312,6 @@ class Placer(AtDraw):
 
     def __init__(self) -> None:
         super().__init__(self._place, zorder=-1)
-        self.avoid: list[Artist] = []
         self._labels: list[Label] = []
         self._key: Annotation | None = None
         self._numbered: list[int] = []  # labels for whose names there is no room
@@ -410,7 +409,7 @@ class Placer(AtDraw):
         point = figure_of(ax).dpi / 72
         sizes = self._sizes(renderer, groups, texts)
         own = [label.made for label in self._labels]
-        markers, writing = obstacles(ax, renderer, self.avoid, own, point)
+        markers, writing = obstacles(ax, renderer, own, point)
         scene = Scene(
             anchors=np.array([self._anchor(ax, group[0]) for group in groups]),
             sizes=np.array(sizes),
@@ -437,9 +436,9 @@ class Placer(AtDraw):
 
 
 def obstacles(
-    ax: Axes, renderer: Any, avoid: Iterable[Artist], own: list[Annotation], point: float
+    ax: Axes, renderer: Any, own: list[Annotation], point: float
 ) -> tuple[Pixels, Pixels]:
-    """Return the boxes that no label may touch: markers; and texts, legends, `avoid`."""
+    """Return the boxes that no label may touch: markers; and texts, the legend."""
     markers: list[Any] = []
     for line in ax.lines:
         if line.get_visible() and has_marker(line) and line.get_markevery() is None:
@@ -456,8 +455,8 @@ def obstacles(
         if text.get_visible() and text.get_text().strip() and text not in own:
             writing.extend(upright_boxes(corners_of(text, renderer)))
     legend = ax.get_legend()
-    for artist in [*avoid, *([legend] if legend else [])]:
-        writing.append(artist.get_window_extent(renderer).extents)
+    if legend:
+        writing.append(legend.get_window_extent(renderer).extents)
     return np.array(markers).reshape(-1, 4), np.array(writing).reshape(-1, 4)
 
 
@@ -486,9 +485,7 @@ def wrapped(ax: Axes, entries: list[str], renderer: Any) -> str:
 # --- Names at points: placed so that none covers a text, a marker or a legend --------------------
 
 
-def place_labels(
-    ax: Axes, labels: Iterable[tuple[float, float, str]], *, avoid: Iterable[Artist] = ()
-) -> list[Annotation]:
+def place_labels(ax: Axes, labels: Iterable[tuple[float, float, str]]) -> list[Annotation]:
     """Put a text at each point so that no text covers a text, a marker or a legend.
 
     The places are found anew each time that the figure is drawn, so they also hold after a change
@@ -501,8 +498,6 @@ def place_labels(
         All texts, legends and markers in it are avoided, its lines where possible.
     labels : sequence of (x, y, text)
         Points in data coordinates. Calls on one Axes add up.
-    avoid : sequence of artists
-        What else to keep clear of.
 
     Returns
     -------
@@ -526,14 +521,13 @@ def place_labels(
     for label in triples:
         if not (isinstance(label, tuple) and len(label) == 3 and isinstance(label[2], str)):
             raise BadType(f"a label is (x, y, text), got {label!r}")
-    return place(ax, triples, avoid=avoid)
+    return place(ax, triples)
 
 
 def place(
     ax: Axes,
     labels: Iterable[tuple[float, float, str]],
     *,
-    avoid: Iterable[Artist] = (),
     shift: tuple[float, float] = (0, 0),
 ) -> list[Annotation]:
     """Do what `place_labels` says, the points moved by `shift` (in points of 1/72 inch)."""
@@ -541,9 +535,7 @@ def place(
     if placer is None:
         placer = Placer()
         placer.join(ax)
-    made = [placer.add(ax, x, y, text, shift) for x, y, text in labels if text]
-    placer.avoid.extend(avoid)
-    return made
+    return [placer.add(ax, x, y, text, shift) for x, y, text in labels if text]
 
 
 def text_overlaps(fig: Figure) -> list[tuple[str, str]]:

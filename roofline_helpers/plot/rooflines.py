@@ -22,12 +22,12 @@ from roofline_helpers.plot.style import (
     PALETTE,
     SMALL,
     AtDraw,
-    Job,
     Jobs,
     Kernels,
     again,
     axes_for,
     ceiling,
+    checked_jobs,
     dot,
     figure_of,
     halo,
@@ -39,11 +39,9 @@ from roofline_helpers.plot.style import (
     log_axes,
     look_of,
     loose_line,
-    named_jobs,
     need,
     percent_text,
     position,
-    positions,
     rate_text,
     several,
     short_names,
@@ -263,11 +261,10 @@ LIFT = 8.0
 
 def roofline(
     roof: Roofline,
-    jobs: Jobs = (),
+    jobs: Jobs | None = None,
     *,
     achieved: Mapping[str, float] | None = None,
     regions: bool = True,
-    ridge: bool = True,
     vector: bool | None = None,
     intensity: tuple[float, float] | None = None,
     ax: Axes | None = None,
@@ -278,14 +275,14 @@ def roofline(
     ----------
     roof : Roofline
         Its outermost level, its peak and, see `vector`, its vector ceiling are drawn.
-    jobs : Work, number, mapping or sequence
-        Kernels or plain intensities (FLOP/byte): ``job``, ``[job, ...]``, ``[("label", job)]``
-        or ``{"label": job}``. A kernel sits at ``(job.intensity, roof.attainable(job))``.
+    jobs : mapping of str to Work or number
+        Kernels or plain intensities (FLOP/byte). A kernel sits at
+        ``(job.intensity, roof.attainable(job))``.
     achieved : mapping of str to float, optional
         Measured FLOP/s of jobs, by label: drawn as diamonds, joined to the hollow point on the
         roof, and labelled with the roofline efficiency (achieved / attainable, in %).
-    regions, ridge : bool
-        Whether to shade and name the two regions, and to mark the ridge with its value.
+    regions : bool
+        Whether to shade and name the two regions.
     vector : bool, optional
         Whether to draw the vector unit's ceiling. By default: if a kernel runs on it alone.
     intensity : (low, high), optional
@@ -305,16 +302,17 @@ def roofline(
     'arithmetic intensity (FLOP/byte)'
     """
     need(roof, Roofline)
-    points = positions(jobs, roof)
-    measured = _measured(achieved, [name for name, _, _ in points])
+    named = checked_jobs(jobs or {})
+    points = {label: position(label, job, roof) for label, job in named.items()}
+    measured = _measured(achieved, points)
     if vector is None:
-        only = [isinstance(job, Work) and not job.matrix_flops > 0 for _, job, _ in points]
+        only = [isinstance(job, Work) and not job.matrix_flops > 0 for job in named.values()]
         vector = roof.vector is not None and any(only)
     if vector and roof.vector is None:
         raise BadValue(f"{roof.name} has no vector ceiling: make it with vector=")
     ax = axes_for(ax)
-    low, high = intensity_range([x for _, _, (x, _) in points], [roof.ridge], intensity)
-    rates = [roof.attainable(low), *measured.values(), *(y for _, _, (_, y) in points)]
+    low, high = intensity_range([x for x, _ in points.values()], [roof.ridge], intensity)
+    rates = [roof.attainable(low), *measured.values(), *(y for _, y in points.values())]
     log_axes(ax, (low, high), min(rates), roof.peak, max(rates))
     if measured:
         unit = ax.get_ylabel().removeprefix("attainable (").removesuffix(")")
@@ -325,12 +323,12 @@ def roofline(
         line = ceiling(ax, [start, high], [roof.vector] * 2, "compute", "roof:vector")
         line.set(linestyle="--", linewidth=1.4)
         name_ceiling(ax, f"vector unit {rate_text(roof.vector)}", high, roof.vector, "compute")
-    labels = _draw_ridge(ax, roof) if ridge and low < roof.ridge < high else []
+    labels = _draw_ridge(ax, roof) if low < roof.ridge < high else []
     place_labels(ax, [*labels, *_draw_kernels(ax, points, measured)])
     return ax
 
 
-def _measured(achieved: Mapping[str, float] | None, labels: Sequence[str]) -> dict[str, float]:
+def _measured(achieved: Mapping[str, float] | None, labels: Iterable[str]) -> dict[str, float]:
     rates = mapping("achieved", {} if achieved is None else achieved)
     return {
         name_of("job", label, labels): single(f"achieved {label}", rate)
@@ -370,11 +368,11 @@ def _draw_ridge(ax: Axes, roof: Roofline) -> list[tuple[float, float, str]]:
 
 
 def _draw_kernels(
-    ax: Axes, points: Sequence[tuple[str, Job, tuple[float, float]]], measured: dict[str, float]
+    ax: Axes, points: Mapping[str, tuple[float, float]], measured: Mapping[str, float]
 ) -> list[tuple[float, float, str]]:
     """Draw each kernel on the roof, and below it what was measured; return their labels."""
     labels = []
-    for label, _, (x, y) in points:
+    for label, (x, y) in points.items():
         rate = measured.get(label)
         if rate is not None:
             ax.plot([x, x], [rate, y], color=PALETTE["muted"], lw=1, gid=f"gap:{label}")
@@ -390,7 +388,7 @@ def _draw_kernels(
 
 
 def compare(
-    rooflines: Roofline | Iterable[Roofline], jobs: Jobs = (), *, ax: Axes | None = None
+    rooflines: Sequence[Roofline], jobs: Jobs | None = None, *, ax: Axes | None = None
 ) -> Axes:
     """Draw several rooflines over each other, named at the right, with kernels as guides.
 
@@ -409,18 +407,19 @@ def compare(
     'log'
     """
     roofs = several(rooflines, Roofline)
-    named = named_jobs(jobs)
-    points = [[position(label, job, roof) for roof in roofs] for label, job in named]
+    named = checked_jobs(jobs or {})
+    points = {label: [position(label, job, roof) for roof in roofs] for label, job in named.items()}
     ax = axes_for(ax)
     ridges = [roof.ridge for roof in roofs]
-    low, high = intensity_range([row[0][0] for row in points], ridges)
-    rates = [roof.attainable(low) for roof in roofs] + [y for row in points for _, y in row]
+    low, high = intensity_range([row[0][0] for row in points.values()], ridges)
+    rates = [roof.attainable(low) for roof in roofs]
+    rates += [y for row in points.values() for _, y in row]
     top = max(roof.peak for roof in roofs)
     log_axes(ax, (low, high), min(rates), top)
     names, shared = short_names([roof.name for roof in roofs])
     if shared:
         ax.set_ylabel(ax.get_ylabel().replace("attainable", f"attainable, {shared}"))
-    for (label, _), row in zip(named, points, strict=True):
+    for label, row in points.items():
         ax.axvline(row[0][0], color=PALETTE["muted"], lw=0.8, ls=":", zorder=1.5,
                    gid=f"guide:{label}")  # fmt: skip
     margin = []
@@ -428,16 +427,16 @@ def compare(
         look = look_of(i)
         xs, ys = [low, roof.ridge, high], [roof.attainable(low), roof.peak, roof.peak]
         ax.plot(xs, ys, color=look["color"], ls=look["ls"], lw=1.6, gid=f"roof:{roof.name}")
-        vector = [job for _, job in named if isinstance(job, Work) and roof.limit(job) == "vector"]
-        if vector and roof.vector:
+        limits = {roof.limit(job) for job in named.values() if isinstance(job, Work)}
+        if roof.vector and "vector" in limits:
             span = [roof.vector / roof.bandwidth, high]
             ax.plot(span, [roof.vector] * 2, color=look["color"], ls=(0, (1, 2)), lw=1)
-        for (label, _), row in zip(named, points, strict=True):
+        for label, row in points.items():
             ax.plot([row[i][0]], [row[i][1]], look["marker"], color=look["color"], ms=4.5,
                     zorder=5, gid=f"job:{label}:{roof.name}")  # fmt: skip
         margin.append((roof.peak, name, look))
     name_at_margin(ax, margin)
-    name_guides(ax, [(row[0][0], label) for (label, _), row in zip(named, points, strict=True)])
+    name_guides(ax, [(row[0][0], label) for label, row in points.items()])
     return ax
 
 
@@ -446,7 +445,7 @@ def fusion(
     before: Kernels | tuple[str, Kernels],
     after: Kernels | tuple[str, Kernels],
     *,
-    steps: Jobs = (),
+    steps: Jobs | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Draw what fusion does: an arrow along the roof, labelled with the ratio of the traffic.
@@ -475,11 +474,9 @@ def fusion(
     """
     need(roof, Roofline)
     (name0, first), (name1, last) = labelled_work(before, "before"), labelled_work(after, "after")
-    (x0, y0), (x1, y1) = (
-        position(name, job, roof) for name, job in ((name0, first), (name1, last))
-    )
-    points = [(name0, first), *named_jobs(steps), (name1, last)]
-    xs = [x for _, _, (x, _) in positions(points, roof)]
+    points = {name0: first, **checked_jobs(steps or {}), name1: last}
+    (x0, y0), *between, (x1, y1) = (position(*each, roof) for each in points.items())
+    xs = [x0, *(x for x, _ in between), x1]
     ends = min(xs) / 24, 20 * max(roof.ridge, *xs)  # at the left, room for the arrow's name
     ax = roofline(roof, points, intensity=ends, ax=ax)
     bend = y1 / roof.bandwidth  # where the slope reaches the height of the last point
@@ -520,12 +517,12 @@ def hierarchical(roof: Roofline, jobs: Jobs, *, ax: Axes | None = None) -> Axes:
     'log'
     """
     need(roof, Roofline)
-    named = named_jobs(jobs)
-    for label, job in named:
+    named = checked_jobs(jobs)
+    for label, job in named.items():
         if not isinstance(job, Work):
             raise BadType(f"{label}: a hierarchical roofline needs a Work, got {job!r}")
     slopes = dict(roof.levels) | ({NETWORK: roof.network} if roof.network else {})
-    rows = [(label, level_positions(label, job, roof, slopes)) for label, job in named]
+    rows = [(label, level_positions(label, job, roof, slopes)) for label, job in named.items()]
     ax = axes_for(ax)
     xs = [x for _, (across, _, _) in rows for x in across.values()]
     ridges = [roof.peak / bandwidth for bandwidth in slopes.values()]

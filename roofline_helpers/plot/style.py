@@ -21,7 +21,7 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from matplotlib.transforms import IdentityTransform
 
-from roofline_helpers.common.checks import BadType, BadValue, single
+from roofline_helpers.common.checks import BadType, BadValue, mapping, single
 from roofline_helpers.common.dtypes import BITS
 from roofline_helpers.common.show import PREFIXES, si, significant, use_tables
 from roofline_helpers.roofline import Roofline
@@ -123,12 +123,12 @@ def halo(width: float = 2.5) -> list[Any]:
 
 def short_number(value: float) -> str:
     """Return a number for a tick: 0.01, 1, 1000, 10k, 1M."""
-    for limit, letter in ((1e9, "G"), (1e6, "M"), (9.999e3, "k")):
-        if abs(value) >= limit * 0.9999:
-            return f"{significant(value / {'G': 1e9, 'M': 1e6, 'k': 1e3}[letter])}{letter}"
-    return (
-        significant(value).replace(",", "") if abs(value) >= 1e-4 or not value else f"{value:.0e}"
-    )
+    if 0 < abs(value) < 1e-4:
+        return f"{value:.0e}"
+    for letter in ("G", "M", "k"):
+        if abs(value) >= max(PREFIXES[letter], 1e4) * 0.9999:
+            return f"{significant(value / PREFIXES[letter])}{letter}"
+    return significant(value).replace(",", "")
 
 
 def rate_text(value: float) -> str:
@@ -149,12 +149,12 @@ def tint(color: str, strength: float) -> tuple[float, ...]:
     return tuple(float(c) for c in mix)
 
 
-# --- What the pictures take: kernels and intensities in any of their forms, and where they belong
+# --- What the pictures take: kernels and intensities by name, and where they belong
 
 T = TypeVar("T")
 Job: TypeAlias = "Work | float"
 Kernels: TypeAlias = "Work | Sequence[Work]"
-Jobs: TypeAlias = "Job | Mapping[str, Job] | Iterable[Work | tuple[str, Job]]"
+Jobs: TypeAlias = "Mapping[str, Job]"
 
 
 def need(value: Any, kind: type) -> None:
@@ -164,27 +164,12 @@ def need(value: Any, kind: type) -> None:
         raise BadType(f"{name} is needed, got {value!r} ({type(value).__name__})")
 
 
-def named_jobs(jobs: Jobs) -> list[tuple[str, Job]]:
-    """Return jobs in any of their forms as (label, job)."""
-    if isinstance(jobs, Mapping):
-        pairs: list[Any] = list(jobs.items())
-    elif isinstance(jobs, Work) or not isinstance(jobs, Iterable):
-        pairs = [jobs]
-    else:
-        pairs = list(jobs)
-    named: list[tuple[str, Job]] = []
-    for entry in pairs:
-        if isinstance(entry, Work):
-            named.append((entry.name, entry))
-        elif isinstance(entry, tuple) and len(entry) == 2 and isinstance(entry[0], str):
-            label, job = entry
-            if not isinstance(job, Work):
-                job = single(f"intensity of {label}", job)
-            named.append((label, job))
-        else:
-            value = single("an intensity", entry)
-            named.append((short_number(value), value))
-    return named
+def checked_jobs(jobs: Jobs) -> dict[str, Job]:
+    """Return jobs with their intensities checked."""
+    return {
+        label: job if isinstance(job, Work) else single(f"intensity of {label}", job)
+        for label, job in mapping("jobs", jobs).items()
+    }
 
 
 def position(label: str, job: Job, roof: Roofline) -> tuple[float, float]:
@@ -197,11 +182,6 @@ def position(label: str, job: Job, roof: Roofline) -> tuple[float, float]:
     if not x > 0:
         raise BadValue(f"{label} has no FLOPs: intensity 0 has no place on a logarithmic axis")
     return float(x), float(roof.attainable(job))
-
-
-def positions(jobs: Jobs, roof: Roofline) -> list[tuple[str, Job, tuple[float, float]]]:
-    """Return each job as (label, job, position)."""
-    return [(label, job, position(label, job, roof)) for label, job in named_jobs(jobs)]
 
 
 def level_positions(

@@ -57,7 +57,7 @@ def real(name: str) -> Roofline:
 
 
 PICTURES = {
-    "roofline, one job": lambda ax: plot.roofline(ROOF, JOBS["LayerNorm"], ax=ax),
+    "roofline, one job": lambda ax: plot.roofline(ROOF, {"LayerNorm": JOBS["LayerNorm"]}, ax=ax),
     "roofline, jobs": lambda ax: plot.roofline(real("v7x"), JOBS, ax=ax),
     "roofline, jobs, vector": lambda ax: plot.roofline(real("h100"), JOBS, vector=True, ax=ax),
     "roofline, twins": lambda ax: plot.roofline(real("v7x"), TWINS, ax=ax),

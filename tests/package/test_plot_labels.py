@@ -24,20 +24,18 @@ def test_overlaps_are_found():
 # --- labels --------------------------------------------------------------------------------------
 
 
-def test_labels_avoid_texts_markers_legends_and_artists():
+def test_labels_avoid_texts_markers_and_legends():
     ax = new_axes()
     ax.set(xlim=(0, 1), ylim=(0, 1))
     ax.plot([0.5], [0.5], "o", ms=30)
     ax.plot([], [], label="a line")
     legend = ax.legend(loc="upper left")
     text = ax.text(0.5, 0.62, "in the way", ha="center")
-    patch = ax.add_patch(plt.Rectangle((0.55, 0.3), 0.4, 0.3))
-    (made,) = plot.place_labels(ax, [(0.5, 0.5, "label")], avoid=[patch])
+    (made,) = plot.place_labels(ax, [(0.5, 0.5, "label")])
     (corner,) = plot.place_labels(ax, [(0.01, 0.99, "corner")])
     ax.figure.canvas.draw()
     box = Text.get_window_extent(made)
     assert not box.overlaps(text.get_window_extent())
-    assert not box.overlaps(patch.get_window_extent())
     spot = ax.transData.transform((0.5, 0.5))
     assert np.all(np.clip(spot, box.min, box.max) != spot) or not box.contains(*spot)
     assert not Text.get_window_extent(corner).overlaps(legend.get_window_extent())
