@@ -105,6 +105,7 @@ def item_bytes(dtype: Any) -> float:
     return 0.5 if "int4" in str(dtype) else float(getattr(dtype, "itemsize", 4))
 
 
+_ADDING = ("addupdate", "atomic_rmw", "atomic_cas")
 _SPECIAL = {
     "cond": "_branches",
     "scan": "_scan",
@@ -114,8 +115,8 @@ _SPECIAL = {
     "program_id": "_place",
     "num_programs": "_place",
     "dma_start": "_copy",
-    **dict.fromkeys(("get", "load", "masked_load"), "_load"),
-    **dict.fromkeys(("swap", "masked_swap", "addupdate", "atomic_rmw", "atomic_cas"), "_store"),
+    **dict.fromkeys(("get", "load", "masked_load", "swap", "masked_swap"), "_touch"),
+    **dict.fromkeys(_ADDING, "_touch"),
     **dict.fromkeys(
         ("pallas_call", "mpmd_map", "conv_general_dilated", "ragged_dot_general"), "_uncounted"
     ),
@@ -190,7 +191,7 @@ class Body:
     matrix: float = 0.0
     vector: float = 0.0
     transcendentals: float = 0.0
-    moved: dict[Any, tuple[float, float]] = field(default_factory=dict)
+    moved: dict[Any, float] = field(default_factory=dict)
     unsure: set[str] = field(default_factory=set)
     types: dict[str, None] = field(default_factory=dict)
     refs: dict[Any, Any] = field(default_factory=dict)
@@ -269,7 +270,7 @@ class Body:
         """Return the FLOPs and bytes of a branch on its own."""
         alone = Body(self.grid, self.steps, self.loads)
         alone.run(jaxpr, {}, np.ones(1))
-        return alone.matrix + alone.vector + sum(map(sum, alone.moved.values()))
+        return alone.matrix + alone.vector + sum(alone.moved.values())
 
     def _scan(self, each: Any, values: Sequence[Any], _: Any, weight: Any) -> None:
         constants = each.params["num_consts"]
@@ -300,34 +301,24 @@ class Body:
             return None
         return np.maximum(np.asarray(bound) - np.asarray(first), 0)
 
-    def _move(self, ref: Any, elements: float, weight: Any, *sides: int) -> None:
-        """Add bytes that a reference was read (side 0) or written (side 1)."""
+    def _move(self, ref: Any, elements: float, weight: Any) -> None:
+        """Add bytes that a reference was read or written."""
         amount = self._times(weight) * elements * item_bytes(ref.aval.dtype)
         outer = self.refs.get(ref, ref)
-        both = list(self.moved.get(outer, (0.0, 0.0)))
-        for side in sides:
-            both[side] += amount
-        self.moved[outer] = (both[0], both[1])
+        self.moved[outer] = self.moved.get(outer, 0.0) + amount
 
     def _copy(self, each: Any, _: Any, __: Any, weight: Any) -> None:
         """Count a copy that a TPU's kernel starts: from or to the main memory."""
-        for side, (ref, places) in enumerate(_ends(each)):
+        for ref, places in _ends(each):
             if space_of(ref.aval) in ("any", "hbm"):
-                self._move(ref, _elements(ref, places), weight, side)
+                self._move(ref, _elements(ref, places), weight)
 
-    def _load(self, each: Any, _: Any, __: Any, weight: Any) -> None:
-        self._touch(each, weight, 0)
-
-    def _store(self, each: Any, _: Any, __: Any, weight: Any) -> None:
-        adds = each.primitive.name in ("addupdate", "atomic_rmw", "atomic_cas")
-        self._touch(each, weight, *((0, 1) if adds else (1,)))
-
-    def _touch(self, each: Any, weight: Any, *sides: int) -> None:
+    def _touch(self, each: Any, _: Any, __: Any, weight: Any) -> None:
         """Count what a GPU's program loads and stores; empty lanes count as if they were full."""
-        ref = each.invars[0]
         if self.loads:
+            both = each.primitive.name in _ADDING
             value = (each.outvars or each.invars[1:])[0]
-            self._move(ref, math.prod(value.aval.shape), weight, *sides)
+            self._move(each.invars[0], math.prod(value.aval.shape) * (2 if both else 1), weight)
 
     def _count(self, each: Any, weight: Any) -> None:
         """Add the FLOPs of an operation on arrays."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from roofline_helpers.common.show import si
@@ -238,16 +238,14 @@ def _of_memory(old: MemoryStats | None, new: MemoryStats | None) -> list[Change]
     if old is None or new is None or abs(new.total - old.total) <= NOTICED * old.total:
         return []
     text = f"{si(old.total, 'B')} → {si(new.total, 'B')} at most"
-    parts = {
-        "arguments": (old.arguments, new.arguments),
-        "temporaries": (old.temporaries, new.temporaries),
-        "results": (old.results, new.results),
-        "the program and its constants": (old.code, new.code),
-        "results in the place of donated arguments": (old.aliased, new.aliased),
+    words = {
+        "code": "the program and its constants",
+        "aliased": "results in the place of donated arguments",
     }
-    for name, (before, after) in parts.items():
+    for name, before in asdict(old).items():
+        after = getattr(new, name)
         if abs(after - before) > NOTICED * old.total:
-            text += f"; {name} {si(before, 'B')} → {si(after, 'B')}"
+            text += f"; {words.get(name, name)} {si(before, 'B')} → {si(after, 'B')}"
     if new.aliased < old.aliased:
         text += KEPT
     return [Change("memory", "memory", "", text)]

@@ -72,9 +72,7 @@ _WANTED = ("bytes accessed", "flops", "optimal_seconds", "transcendentals")
 
 
 def costs_of(analysis: Any) -> dict[str, float]:
-    """Return the totals of `cost_analysis`, whatever form it has; per-operand entries left out."""
-    if isinstance(analysis, list):
-        analysis = analysis[0] if analysis else {}
+    """Return the totals of `cost_analysis`; per-operand entries are left out."""
     return {key: float(analysis[key]) for key in _WANTED if key in (analysis or {})}
 
 

@@ -404,13 +404,13 @@ class _Walk:
         if known is not None:
             flops = Flops(known.matrix_flops, known.vector_flops, known.transcendentals)
             moved = moved_by(site, self.spaces, known)
-        role = role_of(site, self.spaces, read)
+        role, source, op_name = role_of(site, self.spaces, read)
         row = Row(
             name=each.name,
             opcode=each.base,
-            role=role.text,
-            source=role.source,
-            op_name=role.op_name,
+            role=role,
+            source=source,
+            op_name=op_name,
             tensors=read,
             operations=_operations(site),
             flops=flops,

@@ -316,7 +316,7 @@ def _by_blocks(each: Any, values: Sequence[Any], platform: str) -> PallasKernel 
         stays = space_of(ref.aval) in ("any", "hbm")  # the kernel copies itself
         if not stays and machine == "tpu":
             fetches, moved, most = _fetched(block, steps, prefetched, walk)
-        moved += sum(walk.moved.get(ref, (0.0, 0.0)))
+        moved += walk.moved.get(ref, 0.0)
         result, lengths = place >= mapping.num_inputs, None if stays else _lengths(block)
         at = first + place
         operands.append(_operand(body, at, _array(block), moved, result, lengths, fetches, most))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from roofline_helpers.xla.flops import results
 from roofline_helpers.xla.metadata import MARKS, Scope, SourceLine, scope_of, source_of
@@ -35,17 +34,10 @@ _MOVES = {
 _ACTIVATIONS = {"gelu": "GELU", "silu": "SiLU", "swish": "SiLU", "relu": "ReLU", "relu6": "ReLU"}
 
 
-@dataclass(frozen=True)
-class Role:
-    """Where a kernel comes from, and what it does."""
-
-    op_name: str
-    source: SourceLine | None
-    text: str
-
-
-def role_of(site: Site, spaces: Mapping[int, str], tensors: Sequence[str] = ()) -> Role:
-    """Return the role of a kernel.
+def role_of(
+    site: Site, spaces: Mapping[int, str], tensors: Sequence[str] = ()
+) -> tuple[str, SourceLine | None, str]:
+    """Return what a kernel does, the line that it comes from, and what JAX calls it.
 
     A kernel that XLA fused is known by its most telling part: a product, else an exchange, a call,
     a reduction, and so on down to its last instruction.
@@ -70,7 +62,7 @@ def role_of(site: Site, spaces: Mapping[int, str], tensors: Sequence[str] = ()) 
     extras = _extras(main, parts, scope)
     text += f", with {' and '.join(extras)}" if extras else ""
     step = {"backward": " (backward)", "recomputed": " (recomputed)"}.get(scope.step, "")
-    return Role(op_name, source, text + step)
+    return text + step, source, op_name
 
 
 def _main(site: Site, parts: Sequence[Site]) -> Site:
