@@ -108,7 +108,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--collectives", action="store_true", help="exchanges between devices, not kernels")
     add("--passes", type=int, default=1, help="go through the list so many times")
     add("--only", default="", metavar="TEXT", help="what has this in its name, and no other")
-    add("--deadline", type=float, metavar="SECONDS", help="begin nothing after so many seconds")
     add = command("chip", _chip, "published figures of chips, side by side")
     add("names", metavar="CHIP", nargs="*", help="v6e, h200, …; without, all names")
     add = command("compare", _compare, "what changed between two reports")
@@ -284,11 +283,9 @@ def _predict(options: argparse.Namespace) -> int:
 def _measure(options: argparse.Namespace) -> int:
     from roofline_helpers import device
     from roofline_helpers.common import records
-    from roofline_helpers.common.checks import RooflineError, single, whole
+    from roofline_helpers.common.checks import RooflineError, whole
 
     whole("--passes", options.passes)
-    if options.deadline is not None:
-        single("--deadline", options.deadline)
     try:
         import jax
 
@@ -306,7 +303,6 @@ def _measure(options: argparse.Namespace) -> int:
         passes=options.passes,
         command=_typed(options),
         chosen=_cases(options),
-        deadline=options.deadline,
     )
     if options.collectives and kind == "cpu":
         pretended = "these devices are one CPU's: results are checked, times mean nothing"
@@ -347,7 +343,6 @@ def _typed(options: argparse.Namespace) -> str:
     words += [f"--{flag}" for flag in ("quick", "collectives") if getattr(options, flag)]
     words += [f"--passes {options.passes}"] if options.passes > 1 else []
     words += [f"--only {shlex.quote(options.only)}"] if options.only else []
-    words += [f"--deadline {options.deadline:g}"] if options.deadline is not None else []
     name = Path(options.out or "").name.encode("utf-8", "replace").decode()
     return " ".join([*words, *([f"--out {name}"] if options.out else [])])
 

@@ -303,7 +303,7 @@ class Text(str):
 
 @contextlib.contextmanager
 def progress(shown: bool = True) -> Iterator[Callable[[str], None]]:
-    """Return a function that shows on a terminal, in one line, what is being done now.
+    """Return a function that shows on a terminal, in one line, what is being done, and since when.
 
     The line is written over, and gone at the end. Files, pipes and notebooks get nothing.
 
@@ -321,15 +321,19 @@ def progress(shown: bool = True) -> Iterator[Callable[[str], None]]:
         yield lambda text: None
         return
     from rich.console import Console
-    from rich.live import Live
+    from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True, markup=False, highlight=False, force_jupyter=False)
-    line = Live(
+    line = Progress(
+        TimeElapsedColumn(),
+        TextColumn("{task.description}", markup=False),
         console=console,
-        auto_refresh=False,  # a thread that redraws would take time from what is measured
+        disable=not console.is_terminal,
+        refresh_per_second=1,  # a thread that redraws more often would slow what is measured
         transient=True,
         redirect_stdout=False,
         redirect_stderr=False,
     )
     with line:
-        yield lambda text: line.update(text, refresh=True)
+        task = line.add_task("")
+        yield lambda text: line.update(task, description=text, refresh=True)

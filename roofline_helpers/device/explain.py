@@ -21,10 +21,8 @@ from roofline_helpers.device.machine import device_facts, now, software_versions
 from roofline_helpers.device.program import Program
 from roofline_helpers.device.rows import KERNEL, LOOP, TimedRow, join, with_program
 from roofline_helpers.device.runner import (
-    APART,
     UNGRAPHED,
     Runner,
-    Turns,
     compiled_runner,
     run_counts,
     run_in_turn,
@@ -44,22 +42,10 @@ from roofline_helpers.xla.targets import (
     slice_of,
 )
 
-# --- What an explanation has to say against itself: clocks that differ, roofs that were beaten ---
+# --- What an explanation has to say against itself: roofs that were beaten -----------------------
 
 BEATEN = 1.2
 """Times its roof's rate at which a kernel says more about the roof than about itself."""
-
-
-def doubt_clocks(turns: Turns) -> tuple[str, ...]:
-    """Return a note if the runs with the profiler and those without it tell two stories."""
-    if not turns.apart:
-        return ()
-    plain, traced = (statistics.median(each) for each in (turns.plain, turns.traced))
-    return (
-        f"a call takes {si(plain, 's')} without the profiler and {si(traced, 's')} with it, more "
-        f"than {100 * APART:.0f}% apart: rows are of typical runs with it, and don't add up to "
-        "the clock's time; explain it again when the machine is quiet, or for longer",
-    )
 
 
 def doubt_ceilings(rows: Sequence[TimedRow]) -> tuple[str, ...]:
@@ -422,7 +408,7 @@ class Task:
             trace,
             programs,
             device,
-            turns.goal,
+            statistics.median(turns.plain),
             name=self.name or runner.name,
             arguments=self.arguments.described(),
             device=str(device.device_kind) if gpu else device_facts()["name"],
@@ -432,7 +418,7 @@ class Task:
             graphs=graphs,
             queue=queue,
             compiling=runner.seconds,
-            notes=(*runner.notes, *doubt_clocks(turns)),
+            notes=runner.notes,
             software=software_versions(),
         )
         return replace(why, seconds=perf_counter() - begun)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import re
@@ -517,29 +516,17 @@ def report(record: Record) -> str:
         f"{record.name} ({about['platform']}, {record.host['cores']} host cores), "
         f"JAX {record.software.get('jax', '?')}, {record.date}"
     ]
-    ceilings = []
-    with contextlib.suppress(BadRecord):
-        ceiling = f"memory ceiling: {si(record.bandwidth, 'B/s')}"
-        fastest = max(record.best("memory").values(), key=lambda each: each.bandwidth)
-        ceilings.append((ceiling, fastest))
-    published = record.chip
-    for dtype, best in record.best("compute").items():
-        ceiling = f"compute ceiling, {dtype}: {si(best.rate, 'FLOP/s')}"
-        if published is not None and dtype in published.matrix:
-            share = 100 * best.rate / float(published.peak(dtype))
-            ceiling += f", {share:.1f}% of the published peak"
-        ceilings.append((ceiling, best))
-    for dtype, best in record.best("vector").items():
-        ceilings.append((f"vector ceiling, {dtype}: {si(best.rate, 'FLOP/s')}", best))
-    lines += ["; ".join([ceiling, *best.remarks]) for ceiling, best in ceilings]
+    fastest = sorted(record.best("memory").values(), key=_ceiling)[-1:]
+    ceilings = [("memory ceiling", si(each.bandwidth, "B/s"), each) for each in fastest]
+    for group in ("compute", "vector"):
+        for dtype, each in record.best(group).items():
+            ceilings.append((f"{group} ceiling, {dtype}", si(each.rate, "FLOP/s"), each))
+    lines += ["; ".join([f"{name}: {rate}", *each.remarks]) for name, rate, each in ceilings]
     same = beside(record)
     if same is not None:
-        with contextlib.suppress(BadRecord):
-            lines.append(
-                f"the book's record of this device, {same.date[:10]}: "
-                f"{si(same.bandwidth, 'B/s')}, "
-                + ", ".join(f"{si(peak, 'FLOP/s')} {dtype}" for dtype, peak in same.peaks.items())
-            )
+        peaks = [f"{si(peak, 'FLOP/s')} {dtype}" for dtype, peak in same.peaks.items()]
+        theirs = ", ".join([si(same.bandwidth, "B/s"), *peaks])
+        lines.append(f"the book's record of this device, {same.date[:10]}: {theirs}")
     lines += [f"note: {note}" for note in record.notes]
     lines += ["", record.table().to_string()]
     return "\n".join(lines)

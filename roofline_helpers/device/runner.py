@@ -343,9 +343,6 @@ def run_counts(one: float, seconds: float, queue: int | None, cpu: bool) -> tupl
 AGREE = 0.03
 """Share of a call by which its rows may differ from the clock before more runs are taken."""
 
-APART = 0.25
-"""Share by which the medians with and without the profiler may differ and still mean one thing."""
-
 _PARTS = 3
 """Rounds in which the runs that were asked for are taken."""
 
@@ -359,21 +356,6 @@ class Turns(NamedTuple):
     plain: tuple[float, ...]
     traced: tuple[float, ...]
     trace: Trace
-
-    @property
-    def apart(self) -> bool:
-        """Whether the two medians differ by more than `APART`."""
-        ratio = statistics.median(self.traced) / statistics.median(self.plain)
-        return max(ratio, 1 / ratio) > 1 + APART
-
-    @property
-    def goal(self) -> float | None:
-        """Seconds that typical profiled runs are near to: the clock's, unless the two are apart.
-
-        Then half of the runs would be chosen for agreeing with a clock that most of them
-        contradict, so none is given: runs near their own median are taken.
-        """
-        return None if self.apart else statistics.median(self.plain)
 
 
 def run_in_turn(

@@ -147,6 +147,7 @@ def array(*shape: int, dtype: str = "fp32", scale: float = 1.0) -> Any:
     (2, 3)
     """
     import jax
+    import jax.numpy as jnp
 
     kind = kind_of(dtype)
     n = math.prod(shape)
@@ -154,20 +155,7 @@ def array(*shape: int, dtype: str = "fp32", scale: float = 1.0) -> Any:
     pool = (np.rint(pool * 20) if kind.kind in "iu" else pool).astype(kind)
     if jax.devices()[0].platform == "cpu":
         return jax.device_put(np.resize(pool, shape))
-    return _repeated()(jax.device_put(pool), shape)  # sent once, repeated there
-
-
-@functools.cache
-def _repeated() -> Callable[..., Any]:
-    import jax
-    import jax.numpy as jnp
-
-    def repeated(pool: Any, shape: tuple[int, ...]) -> Any:
-        n = math.prod(shape)
-        return jnp.tile(pool, -(-n // pool.size))[:n].reshape(shape)
-
-    jitted: Callable[..., Any] = jax.jit(repeated, static_argnums=1)
-    return jitted
+    return jnp.resize(jax.device_put(pool), shape)  # sent once, repeated there
 
 
 # --- What is measured: streams for the memory ceiling, products, multiply-adds, and kernels ------
@@ -370,6 +358,7 @@ def kernel_cases(rows: int, columns: int, dtype: str = "fp32") -> list[Case]:
     'GELU 1024×512 fp32'
     """
     import jax
+    import jax.numpy as jnp
 
     n = rows * columns
     seq, width = min(columns, 1024), 64
@@ -389,33 +378,17 @@ def kernel_cases(rows: int, columns: int, dtype: str = "fp32") -> list[Case]:
     size, full, row = f"{rows}×{columns}", (rows, columns), (columns,)
     sums, norm = work.reduction(rows, columns, dtype), work.layernorm(rows, columns, dtype)
     product = work.matmul(1, columns, columns, dtype)
+    attention = functools.partial(jax.nn.dot_product_attention, implementation="xla")
     return [
         one(f"GELU {size}", work.gelu(n, dtype), jax.nn.gelu, full),
         one(f"row sums {size}", sums, lambda x: x.sum(1), full),
         one(f"softmax {size}", work.softmax(rows, columns, dtype), jax.nn.softmax, full),
-        one(f"LayerNorm {size}", norm, _layernorm, full, row, row),
-        one(f"attention {heads}×{seq}×{width}", scores, _attention, *[(heads, seq, width)] * 3),
         one(
-            f"matvec {columns}×{columns}", product, lambda x, w: x @ w, (1, columns), (columns,) * 2
+            f"LayerNorm {size}", norm, lambda x, g, b: jax.nn.standardize(x) * g + b, full, row, row
         ),
+        one(f"attention {heads}×{seq}×{width}", scores, attention, *[(seq, heads, width)] * 3),
+        one(f"matvec {columns}×{columns}", product, jnp.matmul, (1, columns), (columns, columns)),
     ]
-
-
-def _layernorm(x: Any, g: Any, b: Any) -> Any:
-    import jax
-
-    wide = x.astype("float32")
-    centred = wide - wide.mean(-1, keepdims=True)
-    scaled = centred * jax.lax.rsqrt((centred**2).mean(-1, keepdims=True) + 1e-6)
-    return (scaled * g + b).astype(x.dtype)
-
-
-def _attention(q: Any, k: Any, v: Any) -> Any:
-    import jax
-    import jax.numpy as jnp
-
-    scores = jnp.einsum("hqd,hkd->hqk", q, k) / math.sqrt(q.shape[-1])
-    return jnp.einsum("hqk,hkd->hqd", jax.nn.softmax(scores), v)
 
 
 def cases(quick: bool = False) -> list[Case]:
@@ -484,7 +457,6 @@ def run(
     chosen: Sequence[Case] | None = None,
     passes: int = 1,
     seconds: float | None = None,
-    deadline: float | None = None,
     progress: bool = True,
     command: str | None = None,
     probe: Callable[[], Mapping[str, Any]] | None = None,
@@ -505,8 +477,6 @@ def run(
         between runs.
     seconds : float, optional
         About how long to measure each case in each pass.
-    deadline : float, optional
-        Seconds after which no case is begun any more; the record says so.
     progress : bool
         Whether to show on a terminal what is being measured.
     command : str, optional
@@ -527,7 +497,6 @@ def run(
     --------
     >>> run(quick=True).save("mine.json")  # doctest: +SKIP
     """
-    begun = perf_counter()
     todo = cases(quick) if chosen is None else chosen
     if not isinstance(todo, Sequence) or not all(isinstance(case, Case) for case in todo):
         raise BadType(f"chosen must be a sequence of Case, got {shown(chosen)}")
@@ -535,24 +504,18 @@ def run(
     budget = single("seconds", SECONDS[bool(quick)] if seconds is None else seconds)
     samples, notes = [unmeasured(case) for case in todo], list(busy())
     compiled: list[Any] = [None] * len(todo)
-    left_out = done = 0
+    done = 0
     with show.progress(progress) as say:
         for number in range(rounds):
             # Back and forth: what comes second may find the chip warm or slowed down
             order = range(len(todo)) if number % 2 == 0 else range(len(todo) - 1, -1, -1)
             for index in order:
                 case = todo[index]
-                passed = perf_counter() - begun
-                say(f"{done} of {rounds * len(todo)}, {passed:.0f} s: {case.name}")
+                say(f"{done} of {rounds * len(todo)}: {case.name}")
                 done += 1
-                if deadline is not None and passed > deadline:
-                    left_out += 1
-                    continue
                 samples[index], compiled[index] = _attempt(
                     case, samples[index], compiled[index], budget, probe
                 )
-    if left_out:
-        notes.append(f"{left_out} measurements left out: the time was up after {deadline:.0f} s")
     return Record(
         device=device_facts(),
         host=host_facts(),

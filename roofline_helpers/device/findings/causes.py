@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -147,11 +147,6 @@ class Finding:
         """What to try."""
         return CAUSES[self.cause].advice
 
-    @property
-    def chapter(self) -> str:
-        """The page that teaches it."""
-        return CAUSES[self.cause].chapter
-
 
 @dataclass(frozen=True)
 class Claim:
@@ -230,16 +225,9 @@ class Case:
         """Yield those that multiply matrices."""
         return (each for each in self.parts() if is_product(each[2]))
 
-    def makers(self, row: TimedRow) -> list[TimedRow]:
-        """Return the kernels that make what a kernel reads."""
-        made = (v.name for v in self.program(row).reads(row.name) if v.kind == "kernel")
-        return self._rows(row, made)
-
     def readers(self, row: TimedRow) -> list[TimedRow]:
         """Return the kernels that read what a kernel makes."""
-        return self._rows(row, self.program(row).readers.get(row.name, ()))
-
-    def _rows(self, row: TimedRow, names: Iterable[str]) -> list[TimedRow]:
+        names = self.program(row).readers.get(row.name, ())
         pairs = ((row.program, name) for name in dict.fromkeys(names))
         return [self.by_name[pair] for pair in pairs if pair in self.by_name]
 
