@@ -37,9 +37,7 @@ from __future__ import annotations
 from roofline_helpers.device.explain import explain
 from roofline_helpers.device.explanation import Explanation, load_explanation
 from roofline_helpers.device.findings import CAUSES, causes
-from roofline_helpers.device.machine import busy, device_facts, host_facts, software_versions
 from roofline_helpers.device.record import (
-    SCHEMA,
     Record,
     Sample,
     beside,
@@ -59,11 +57,6 @@ __all__ = [
     "load_explanation",
     "CAUSES",
     "causes",
-    "busy",
-    "device_facts",
-    "host_facts",
-    "software_versions",
-    "SCHEMA",
     "Record",
     "Sample",
     "beside",

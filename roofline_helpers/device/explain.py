@@ -170,9 +170,23 @@ def case_ahead(
     links that it runs along, and what runs beside other kernels shows as far as it isn't hidden.
     `high` holds the seconds where data choose more bytes.
     """
-    rows = [_row(name, program, ceilings, floor) for name in program.rows]
+    counted: dict[str, list[tuple[CompiledKernel, float]]] = {}
     if report is not None:
-        rows = _as_analyzed(rows, report)
+        for kernel, exposed in zip(report.kernels, report.timeline.exposed, strict=True):
+            counted.setdefault(kernel.name, []).append((kernel, exposed))
+    rows = [_row(name, program, ceilings, floor, counted.get(name, [])) for name in program.rows]
+    # The memory is one: a program takes at least the time of all its bytes, and what copies beside
+    # other kernels take of it these can't hide
+    roof = 0.0 if report is None else report.time_at_roof or 0.0
+    more = roof - sum(row.seconds for row in rows)
+    hidden = sum(row.busy - row.seconds for row in rows if row.kernel.overlaps)
+    if more > 0 and hidden:
+        rows = [
+            _lasting(row, row.seconds + more / hidden * (row.busy - row.seconds))
+            if row.kernel.overlaps
+            else row
+            for row in rows
+        ]
     return Case(
         rows=tuple(rows),
         programs={program.module.name: program},
@@ -183,44 +197,28 @@ def case_ahead(
     )
 
 
-def _row(name: str, program: Program, ceilings: Ceilings, floor: float) -> TimedRow:
-    there = program.rows[name]
-    bare = TimedRow(name, launches=float(there.launches), program=program.module.name)
+def _row(
+    name: str,
+    program: Program,
+    ceilings: Ceilings,
+    floor: float,
+    counted: Sequence[tuple[CompiledKernel, float]],
+) -> TimedRow:
+    kernel = program.rows[name]
+    bare = TimedRow(name, launches=float(kernel.launches), program=program.module.name)
     row = with_program(bare, program, ceilings)
-    if there.overlaps:
-        return replace(row, least=0.0, reachable=0.0)
-    seconds = max(row.reachable or 0.0, floor * there.launches)
-    return replace(row, seconds=seconds, busy=seconds, low=seconds, high=seconds)
-
-
-def _as_analyzed(rows: Sequence[TimedRow], report: Report) -> list[TimedRow]:
-    by_name: dict[str, list[tuple[CompiledKernel, float]]] = {}
-    for kernel, exposed in zip(report.kernels, report.timeline.exposed, strict=True):
-        by_name.setdefault(kernel.name, []).append((kernel, exposed))
-    listed, beside = [], set[str]()
-    for row in rows:
-        kernels = [kernel for kernel, _ in by_name[row.name]]
-        least = sum(kernel.roof_seconds or 0.0 for kernel in kernels)
-        most = sum(kernel.most_seconds or 0.0 for kernel in kernels)
-        limit = " or ".join(dict.fromkeys(k.limits for k in kernels if k.limits))
-        if all(kernel.row.overlaps for kernel in kernels):
-            beside.add(row.name)
-            row = _lasting(row, sum(exposed for _, exposed in by_name[row.name]))
-        else:
-            reachable = max(row.reachable or 0.0, least)
-            seconds = max(row.seconds, least)
-            row = replace(row, seconds=seconds, least=least, reachable=reachable)
-        busy = max(row.seconds, least)
-        listed.append(replace(row, busy=busy, low=busy, high=max(busy, most), limit=limit))
-    # The memory is one: a program takes at least the time of all its bytes, and what copies beside
-    # other kernels take of it these can't hide
-    more = (report.time_at_roof or 0.0) - sum(row.seconds for row in listed)
-    hidden = sum(row.busy - row.seconds for row in listed if row.name in beside)
-    share = more / hidden if more > 0 and hidden else 0.0
-    return [
-        _lasting(row, row.seconds + share * (row.busy - row.seconds)) if row.name in beside else row
-        for row in listed
-    ]
+    least = sum(each.roof_seconds or 0.0 for each, _ in counted)
+    most = sum(each.most_seconds or 0.0 for each, _ in counted)
+    limits = dict.fromkeys(each.limits for each, _ in counted if each.limits)
+    if kernel.overlaps:
+        row = _lasting(row, sum(exposed for _, exposed in counted))
+    else:
+        reachable = max(row.reachable or 0.0, least)
+        seconds = max(reachable, floor * kernel.launches)
+        row = replace(row, seconds=seconds, least=least or row.least, reachable=reachable)
+    busy = max(row.seconds, least)
+    limit = " or ".join(limits) or row.limit
+    return replace(row, busy=busy, low=busy, high=max(busy, most), limit=limit)
 
 
 def _lasting(row: TimedRow, seconds: float) -> TimedRow:

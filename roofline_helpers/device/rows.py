@@ -17,7 +17,7 @@ import numpy as np
 from roofline_helpers import xla
 from roofline_helpers.device.ceilings import Ceilings
 from roofline_helpers.device.program import Program
-from roofline_helpers.device.trace import Event, Span, Trace, is_exchange, is_transfer, typical_runs
+from roofline_helpers.device.trace import Event, Trace, is_exchange, is_transfer, typical_runs
 
 # --- Who has each instant of a run: kernels, the gaps between them, the host ---------------------
 
@@ -28,8 +28,6 @@ class Shares:
 
     Parameters
     ----------
-    window : float
-        Its length.
     busy : dict
         Seconds by key; an instant with n events counts 1/n to each.
     before, after : float
@@ -38,16 +36,10 @@ class Shares:
         Seconds of each gap between two events.
     """
 
-    window: float
     busy: dict[str, float] = field(default_factory=dict)
     before: float = 0.0
     after: float = 0.0
     gaps: list[float] = field(default_factory=list)
-
-    @property
-    def total(self) -> float:
-        """All of it: the window's length, but for rounding."""
-        return sum(self.busy.values()) + self.before + sum(self.gaps) + self.after
 
 
 class _Piece(NamedTuple):
@@ -108,7 +100,7 @@ def _innermost(line: Sequence[Event]) -> Iterator[tuple[Event, float, float]]:
 
 
 def _swept(pieces: Sequence[_Piece], start: float, end: float) -> Shares:
-    result, idle = Shares(end - start), 0.0
+    result, idle = Shares(), 0.0
     active: list[_Piece] = []
     waiting = deque(pieces)
     for low, high in pairwise(sorted({start, end, *(at for p in pieces for at in p[:2])})):
@@ -370,34 +362,23 @@ class _Join:
         return frozenset(key for key, holds in shown.items() if not holds)
 
     def joined(self, typical: float | None) -> tuple[tuple[TimedRow, ...], tuple[str, ...]]:
-        inside = [self._inside(run) for run in self.trace.runs]
+        runs = self.trace.runs
+        inside = [[e for e in self.events if run.start <= e.start < run.end] for run in runs]
         parts = [
             shares(events, run.start, run.end, self.key, self.rank)
-            for run, events in zip(self.trace.runs, inside, strict=True)
+            for run, events in zip(runs, inside, strict=True)
         ]
-        seen = statistics.median(part.window for part in parts)
-        goal = seen if typical is None else typical * self.calls
-        chosen = [parts[n] for n in typical_runs([part.window for part in parts], goal)]
-        mean = len(chosen) * self.calls
-        seconds: dict[str, float] = {}
-        for part in chosen:
-            for key, value in part.busy.items():
-                seconds[key] = seconds.get(key, 0.0) + value / mean
-        by_key = self._by_key(inside)
-        rows = {key: self._row(seconds.get(key, 0.0), mine) for key, mine in by_key.items()}
-        return (*rows.values(), *self._idle(chosen)), self._notes(rows)
-
-    def _inside(self, run: Span) -> list[Event]:
-        return [e for e in self.events if run.start <= e.start < run.end]
-
-    def _by_key(self, inside: Sequence[Sequence[Event]]) -> dict[str, list[list[Event]]]:
-        """Return the events of each row, run by run, in the order in which rows first run."""
-        by_key: dict[str, list[list[Event]]] = {}
-        for number, events in enumerate(inside):
-            for event in events:
-                mine = by_key.setdefault(self.key(event), [[] for _ in inside])
-                mine[number].append(event)
-        return by_key
+        lengths = [run.end - run.start for run in runs]
+        goal = statistics.median(lengths) if typical is None else typical * self.calls
+        chosen = [parts[n] for n in typical_runs(lengths, goal)]
+        by_key: dict[str, list[list[Event]]] = {}  # run by run, in the order in which rows begin
+        for number, event in ((n, event) for n, events in enumerate(inside) for event in events):
+            by_key.setdefault(self.key(event), [[] for _ in runs])[number].append(event)
+        rows = []
+        for key, mine in by_key.items():
+            seconds = sum(part.busy.get(key, 0.0) for part in chosen) / len(chosen) / self.calls
+            rows.append(self._row(seconds, mine))
+        return (*rows, *self._idle(chosen)), self._notes(rows)
 
     def _row(self, seconds: float, mine: Sequence[Sequence[Event]]) -> TimedRow:
         """Return the row of a kernel from its events, run by run."""
@@ -433,18 +414,18 @@ class _Join:
             rows.append(TimedRow(name, kind, *times, launches=many))
         return [row for row in rows if row.seconds > 0]
 
-    def _notes(self, rows: Mapping[str, TimedRow]) -> tuple[str, ...]:
-        unnamed = [row for row in rows.values() if row.kind == KERNEL and not row.kernel.name]
-        share = sum(row.seconds for row in unnamed) / (sum(r.seconds for r in rows.values()) or 1)
+    def _notes(self, rows: Sequence[TimedRow]) -> tuple[str, ...]:
+        unnamed = [row for row in rows if row.kind == KERNEL and not row.kernel.name]
+        share = sum(row.seconds for row in unnamed) / (sum(row.seconds for row in rows) or 1)
         if not self.programs or share <= 0.05:
             return ()
-        graphs = "; xla_gpu_enable_command_buffer='' shows what CUDA graphs hide"
-        return (
+        note = (
             f"{len(unnamed)} kernels with {share:.0%} of the kernels' time aren't in a compiled "
             "program that is known here, so they have their own names, and no FLOPs, bytes or roof"
-            + graphs
-            * (self.trace.platform == "gpu"),
         )
+        if self.trace.platform == "gpu":
+            note += "; xla_gpu_enable_command_buffer='' shows what CUDA graphs hide"
+        return (note,)
 
 
 def with_program(row: TimedRow, program: Program, ceilings: Ceilings) -> TimedRow:

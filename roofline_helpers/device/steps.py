@@ -32,25 +32,34 @@ def prepared(trace: Trace, programs: Mapping[str, Program]) -> tuple[Trace, list
     """
     trace = named(trace, programs)
     device = trace.device
-    steps, how = _steps(trace, device, programs)
-    took = [step.end - step.start for step in steps]
-    middle = _typical(steps)
+    steps, how = _steps(trace.devices[device], trace.runs, programs)
+    seconds = [step.end - step.start for step in steps]
+    typical = _typical(steps)
     which = (
-        f"{len(steps)} complete steps on {device}, {how}, of {si(min(took), 's')} to "
-        f"{si(max(took), 's')}: rows are of the {len(middle)} nearest the median"
+        f"{len(steps)} complete steps on {device}, {how}, of {si(min(seconds), 's')} to "
+        f"{si(max(seconds), 's')}: rows are of the {len(typical)} nearest the median"
     )
-    idle = [_idle(trace, name, _steps(trace, name, programs)[0]) for name in trace.devices]
-    text = f"{device} is idle for {_idle(trace, device, steps):.1%} of these steps, by the union "
-    text += "of its timelines"
+    idle = {}
+    for name, events in trace.devices.items():
+        theirs = _typical(_steps(events, trace.runs, programs)[0])
+        leaves = _leaves(events)
+        busy = math.fsum(union(_inside(leaves, step), step.start, step.end) for step in theirs)
+        idle[name] = 1 - busy / math.fsum(step.end - step.start for step in theirs)
+    text = f"{device} is idle for {idle[device]:.1%} of these steps, by the union of its timelines"
     if len(idle) > 1:
-        text += f"; all {len(idle)} devices for {min(idle):.1%} to {max(idle):.1%}"
-    return replace(trace, runs=steps), [which, text, *_exchanges(trace, device, middle)]
+        low, high = min(idle.values()), max(idle.values())
+        text += f"; all {len(idle)} devices for {low:.1%} to {high:.1%}"
+    notes = [which, text]
+    if trace.platform != "cpu":
+        notes += _exchanges(_leaves(trace.devices[device]), typical)
+    return replace(trace, runs=steps), notes
 
 
 def _typical(steps: Sequence[Span]) -> list[Span]:
     """Return the half of some steps that rows are of."""
-    took = [step.end - step.start for step in steps]
-    return [steps[n] for n in typical_runs(took, statistics.median(took))]
+    seconds = [step.end - step.start for step in steps]
+    chosen = typical_runs(seconds, statistics.median(seconds))
+    return sorted((steps[n] for n in chosen), key=lambda step: step.start)
 
 
 def named(trace: Trace, programs: Mapping[str, Program]) -> Trace:
@@ -82,17 +91,19 @@ def named(trace: Trace, programs: Mapping[str, Program]) -> Trace:
     return replace(trace, devices=devices)
 
 
-def _steps(trace: Trace, device: str, programs: Mapping[str, Program]) -> tuple[list[Span], str]:
+def _steps(
+    events: Sequence[Event], runs: Sequence[Span], programs: Mapping[str, Program]
+) -> tuple[list[Span], str]:
     """Return the complete steps of a device, and how they were told."""
-    events = trace.devices[device]
     first, last = events[0].start, max(event.end for event in events)
-    marked = [run for run in trace.runs if run.end > first and run.start < last]
-    if not marked or not (marked[0].name == RUN or _whole(events, marked)):
-        name, starts = _starts(events, programs)
-        periods = [Span(name, start, end) for start, end in pairwise(starts)]
-        if periods:  # an odd number, so that the median is a step; the first is often slow
-            how = f"from one start of {name or 'its kernels'} to the next"
-            return periods[1 - len(periods) % 2 :], how
+    marked = [run for run in runs if run.end > first and run.start < last]
+    if marked and (marked[0].name == RUN or _whole(events, marked)):
+        return marked, "as they are marked"
+    name, starts = _starts(events, programs)
+    periods = [Span(name, start, end) for start, end in pairwise(starts)]
+    if periods:  # an odd number, so that the median is a step; the first is often slow
+        how = f"from one start of {name or 'its kernels'} to the next"
+        return periods[1 - len(periods) % 2 :], how
     if marked:
         return marked, "as they are marked"
     return [Span("all", first, last)], "which is all of it: none is marked, and none repeats"
@@ -119,24 +130,23 @@ def _starts(events: Sequence[Event], programs: Mapping[str, Program]) -> tuple[s
     for event in events:
         seconds[event.program] = seconds.get(event.program, 0.0) + event.end - event.start
     name = max(seconds, key=lambda each: (bool(each), seconds[each]))
-    idle: dict[str, list[float]] = {}
     starts: dict[str, list[float]] = {}
+    waits: dict[str, list[float]] = {}
     busy = events[0].start
     for event in events:
         if event.program == name:
             op = event.op or event.label
             starts.setdefault(op, []).append(event.start)
-            idle.setdefault(op, []).append(event.start - busy)
+            waits.setdefault(op, []).append(event.start - busy)
         busy = max(busy, event.end)
+    once = list(starts)
     program = programs.get(name)
-    entry = {each.name for each in program.module.entry.instructions} if program else set()
-    once = {op for op in starts if program and program.wrapped.get(op, op) in entry} or set(starts)
+    if program is not None:
+        entry = program.module.entry.by_name
+        once = [op for op in starts if program.wrapped.get(op, op) in entry] or once
     fewest = min((len(starts[op]) for op in once if len(starts[op]) > 1), default=0)
-    first = max(
-        (op for op in starts if op in once and len(starts[op]) == fewest),
-        key=lambda op: statistics.median(idle[op]),
-        default="",
-    )
+    seldom = [op for op in once if len(starts[op]) == fewest]
+    first = max(seldom, key=lambda op: statistics.median(waits[op]), default="")
     return name, starts.get(first, [])
 
 
@@ -158,27 +168,20 @@ def _leaves(events: Sequence[Event]) -> list[Event]:
     return [event for event in events if id(event) not in containers]
 
 
-def _idle(trace: Trace, device: str, steps: Sequence[Span]) -> float:
-    """Return the share of a device's typical steps in which nothing runs."""
-    events, steps = _leaves(trace.devices[device]), _typical(steps)
-    busy = math.fsum(union(_inside(events, step), step.start, step.end) for step in steps)
-    return 1 - busy / math.fsum(step.end - step.start for step in steps)
-
-
-def _exchanges(trace: Trace, device: str, steps: Sequence[Span]) -> list[str]:
+def _exchanges(leaves: Sequence[Event], steps: Sequence[Span]) -> list[str]:
     """Return a note on how much of the exchanges between devices other kernels hide."""
-    leaves = _leaves(trace.devices[device])
-    events = [e for step in sorted(steps, key=lambda s: s.start) for e in _inside(leaves, step)]
-    ours = [event for event in events if is_exchange(event.op, event.label)]
-    if not ours or trace.platform == "cpu":
+    events = [event for step in steps for event in _inside(leaves, step)]
+    exchanges = [event for event in events if is_exchange(event.op, event.label)]
+    if not exchanges:
         return []
     others = [event for event in events if not is_exchange(event.op, event.label)]
-    all_of, rest, together = (union(some) / len(steps) for some in (ours, others, events))
+    took = union(exchanges) / len(steps)
+    exposed = (union(events) - union(others)) / len(steps)
     main = statistics.mode(event.line for event in others) if others else ""
-    there = [event for event in ours if event.line == main]
-    share = sum(e.end - e.start for e in there) / sum(e.end - e.start for e in ours)
+    in_line = [event for event in exchanges if event.line == main]
+    share = sum(e.end - e.start for e in in_line) / sum(e.end - e.start for e in exchanges)
     return [
-        f"exchanges take {si(all_of, 's')} of a step, and {si(together - rest, 's')} of that "
-        f"nothing else runs: rows have that part alone; {share:.0%} of their time is on the stream "
-        "of the other kernels, where nothing hides it"
+        f"exchanges take {si(took, 's')} of a step, and {si(exposed, 's')} of that nothing else "
+        f"runs: rows have that part alone; {share:.0%} of their time is on the stream of the other "
+        "kernels, where nothing hides it"
     ]

@@ -59,7 +59,8 @@ def test_shares_always_add_up(seed: int) -> None:
             if chance.random() < 0.5:
                 events.append(event("inner", start + 0.1 * (at - start), at, line))
     parts = of(events)
-    assert parts.total == pytest.approx(10, abs=1e-9)
+    seconds = [*parts.busy.values(), parts.before, *parts.gaps, parts.after]
+    assert sum(seconds) == pytest.approx(10, abs=1e-9)
 
 
 # --- the waterfall --------------------------------------------------------------------------------

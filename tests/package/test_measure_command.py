@@ -50,7 +50,7 @@ def test_the_command_destroys_nothing(
     foreign = tmp_path / "x.json"
     broken = tmp_path / "y.json"
     foreign.write_text('{"schema": "other/1"}', "utf-8")
-    broken.write_text(json.dumps({"schema": device.SCHEMA}), "utf-8")
+    broken.write_text(json.dumps({"schema": device.record.SCHEMA}), "utf-8")
     before = {file: file.read_bytes() for file in (foreign, broken)}
     for out, says in (
         (tmp_path / "a.png", "--out must end in .json, got 'a.png'"),

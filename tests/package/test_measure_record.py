@@ -11,6 +11,7 @@ from measure_suite import record, timed
 
 from roofline_helpers import device
 from roofline_helpers.common.checks import BadType, BadValue, UnknownName
+from roofline_helpers.device import machine
 from roofline_helpers.device import record as module
 from roofline_helpers.device.record import combine
 
@@ -68,7 +69,7 @@ def test_the_committed_record_of_the_same_device_is_found(monkeypatch: pytest.Mo
     another = {**h100.device, "kind": "NVIDIA H100 PCIe"}
     assert device.beside(replace(MADE, device=another)) is None
     # every CPU calls itself "cpu": the processor and the cores must be the same
-    here = replace(MADE, device=device.device_facts(), host=device.host_facts())
+    here = replace(MADE, device=machine.device_facts(), host=machine.host_facts())
     twin = replace(here, date="2026-01-01")
     monkeypatch.setattr(module, "measured", lambda: {"twin": twin})
     assert device.beside(here) == twin

@@ -24,6 +24,7 @@ import numpy as np
 
 from roofline_helpers import device, work
 from roofline_helpers.common import records
+from roofline_helpers.device import machine
 from roofline_helpers.device.record import COMPARED
 from tools import books
 
@@ -111,11 +112,11 @@ def main() -> None:
         "schema": COMPARED,
         "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "command": "python -m tools.evidence.stream",
-        "device": device.device_facts(),
-        "host": device.host_facts(),
-        "software": device.software_versions(),
+        "device": machine.device_facts(),
+        "host": machine.host_facts(),
+        "software": machine.software_versions(),
         "size": SIZE,
-        "notes": list(device.busy()),
+        "notes": list(machine.busy()),
     }
     path = books.ROOT / "roofline_helpers/data/compared/cpu.json"
     records.save(path, {**about, "runs": runs})
