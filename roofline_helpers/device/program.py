@@ -92,19 +92,23 @@ class Program:
         }
 
     @cached_property
-    def listed(self) -> tuple[Computation, ...]:
+    def listed(self) -> list[Computation]:
         """The computations whose instructions are kernels: the entry, loops, calls, branches."""
-        computations: dict[str, Computation] = {}
-        waiting = [self.module.entry]
-        while waiting:
-            where = waiting.pop()
-            if where.name in computations:
-                continue
-            computations[where.name] = where
-            for each in where.instructions:
-                if each.base in CONTAINERS:
-                    waiting += self.module.called(each, *_CALLING)
-        return tuple(computations.values())
+        return self._within([self.module.entry])
+
+    def _within(self, first: list[Computation]) -> list[Computation]:
+        """Return some computations, and those that their loops, calls and branches run."""
+        found: dict[str, Computation] = {}
+        while first:
+            where = first.pop()
+            if where.name not in found:
+                found[where.name] = where
+                first += self._inside(*where.instructions)
+        return list(found.values())
+
+    def _inside(self, *instructions: Instruction) -> list[Computation]:
+        containers = (each for each in instructions if each.base in CONTAINERS)
+        return [one for each in containers for one in self.module.called(each, *_CALLING)]
 
     @cached_property
     def loops(self) -> dict[str, Site]:
@@ -123,19 +127,9 @@ class Program:
 
     def inside(self, name: str) -> list[xla.Row]:
         """Return the kernels inside a loop, call or branch, at any depth."""
-        kernels: dict[str, xla.Row] = {}
-        waiting = [name]
-        while waiting:
-            site = self.sites[waiting.pop()]
-            if site.instruction.base not in CONTAINERS:
-                continue
-            for where in self.module.called(site.instruction, *_CALLING):
-                for each in where.instructions:
-                    if each.name in self.rows:
-                        kernels[each.name] = self.rows[each.name]
-                    elif each.name in self.sites:
-                        waiting.append(each.name)
-        return list(kernels.values())
+        within = self._within(self._inside(self.sites[name].instruction))
+        names = dict.fromkeys(each.name for where in within for each in where.instructions)
+        return [self.rows[name] for name in names if name in self.rows]
 
     def in_loop(self, name: str) -> bool:
         """Return whether a kernel is in a loop's body."""

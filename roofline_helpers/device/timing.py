@@ -397,12 +397,9 @@ class JaxProgram:
         if self._mode == "inplace":
             sets = [sets[0][1:]]
         try:
-            if self._mode == "plain":
-                for n in range(calls):
-                    out = call(*sets[(turn + n) % len(sets)])
-            else:
-                for n in range(calls):
-                    out = call(out, *sets[(turn + n) % len(sets)])
+            for n in range(calls):
+                args = sets[(turn + n) % len(sets)]
+                out = call(*args) if self._mode == "plain" else call(out, *args)
         except Exception as error:
             raise CannotTime(f"it failed when it was called: {reason(error)}") from error
         self.result, self._turn = out, (turn + calls) % len(sets)

@@ -118,20 +118,16 @@ def findings(case: Case) -> tuple[Finding, ...]:
 
 def _longest(case: Case, left: Mapping[int, float], named: bool) -> list[Finding]:
     """Return what is known of the kernel that takes longest, where no cause claims most of it."""
-    families: dict[tuple[str, ...], list[TimedRow]] = {}
-    for row in case.rows:
-        if row.kind == KERNEL and left[id(row)] > 0.5 * row.seconds:
-            families.setdefault(kin(row), []).append(row)
-    if not families:
+    rows = [r for r in case.rows if r.kind == KERNEL and left[id(r)] > 0.5 * r.seconds]
+    if not rows:
         return []
-    longest = max(families.values(), key=lambda rows: sum(row.seconds for row in rows))
-    (row,) = grouped(longest)
+    row = max(grouped(rows), key=lambda each: each.seconds)
     share = min(row.seconds / case.wall, 1.0)
     if named and share < _WORTH:
         return []
     cause, reaches = _bound(case, row)
     evidence = f"{row.what} takes {share:.0%} of the call{reaches}"
-    names = tuple(dict.fromkeys(each.name for each in longest))
+    names = tuple(dict.fromkeys(each.name for each in rows if kin(each) == kin(row)))
     lost = max(row.lost, 0.0) if row.reachable is not None else 0.0
     return [Finding(cause.key, lost, names, evidence, row.source, row.bytes, share=share)]
 

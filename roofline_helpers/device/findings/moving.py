@@ -7,27 +7,17 @@ from dataclasses import replace
 
 from roofline_helpers import xla
 from roofline_helpers.device.findings.causes import Case, Cause, Check, Claim, whole
-from roofline_helpers.device.program import Program, Value
+from roofline_helpers.device.program import Program
 from roofline_helpers.device.rows import TimedRow
 from roofline_helpers.xla.flops import results
 from roofline_helpers.xla.metadata import source_of
 from roofline_helpers.xla.module import Site
 
 _PLACING = frozenset({"copy", "transpose", "convert", "bitcast-convert", "reshape", "bitcast"})
-_SLICING = _PLACING | {
-    "slice",
-    "dynamic-slice",
-    "dynamic-update-slice",
-    "concatenate",
-    "pad",
-    "broadcast",
-    "iota",
-    # the arithmetic of an index that is counted from the end
-    "add",
-    "compare",
-    "select",
-    "clamp",
-}
+_INDEXING = frozenset({"add", "compare", "select", "clamp", "iota", "broadcast"})
+"""Of an index that is counted from the end: on whole arrays that is work, on scalars it isn't."""
+
+_SLICING = frozenset("slice dynamic-slice dynamic-update-slice concatenate pad".split())
 _SMALL = 2**14
 """Bytes below which what a loop copies is no array worth a word."""
 
@@ -69,21 +59,20 @@ def copies(case: Case) -> Iterator[Claim]:
         elif opcodes <= _PLACING and opcodes & {"copy", "transpose"}:
             if _changes_layout(program, row.name):
                 if not _is_the_job(program, row.name):
-                    yield whole(LAYOUT, row, _described(program, row))
+                    made = _made(program, row.name)
+                    evidence = f"{made} is read in one order and written in another"
+                    yield whole(LAYOUT, row, evidence)
             elif _could_be_donated(program, row.name):
                 yield whole(DONATE, row, _argument(program, row))
 
 
 def _only_moves(program: Program, name: str, opcodes: set[str]) -> bool:
     """Return whether a kernel computes nothing but places: slices, copies, updates."""
-    if not opcodes <= _SLICING or not opcodes & (_SLICING - {"add", "compare", "select", "clamp"}):
+    moves = _PLACING | _SLICING
+    if not opcodes & moves or not opcodes <= moves | _INDEXING:
         return False
-    # arithmetic on whole arrays is work; on an index it isn't
-    arithmetic = {"add", "compare", "select", "clamp", "iota", "broadcast"}
-    return not any(
-        part.instruction.opcode in arithmetic and not part.instruction.shape.is_scalar
-        for part in program.instructions(name)
-    )
+    parts = (part.instruction for part in program.instructions(name))
+    return all(part.shape.is_scalar for part in parts if part.opcode in _INDEXING)
 
 
 def _changes_layout(program: Program, name: str) -> bool:
@@ -99,17 +88,16 @@ def _permutes(part: Site) -> bool:
     if mine.parts is not None or theirs.parts is not None:
         return False
     if each.opcode == "copy":
-        return _order(mine, mine.dims) != _order(theirs, theirs.dims)
+        return _order(mine) != _order(theirs)
     moved = each.numbers("dimensions")
     placed = [moved[d] for d in mine.order] if mine.order else list(moved)
     written = [d for d in placed if theirs.dims[d] > 1]
-    return written != _order(theirs, theirs.dims)
+    return written != _order(theirs)
 
 
-def _order(shape: xla.Shape, dims: tuple[int, ...]) -> list[int]:
+def _order(shape: xla.Shape) -> list[int]:
     """Return the dimensions from slow to fast, without those of length 1."""
-    order = shape.order or tuple(range(len(dims)))
-    return [d for d in order if dims[d] > 1]
+    return [d for d in shape.order or range(len(shape.dims)) if shape.dims[d] > 1]
 
 
 def _is_the_job(program: Program, name: str) -> bool:
@@ -124,17 +112,13 @@ def _could_be_donated(program: Program, name: str) -> bool:
     if where is not program.module.entry:
         return False
     arguments = [value for value in program.reads(name) if value.kind == "argument"]
-    results = where.root.shape.leaves
+    results = {(leaf.dtype, leaf.dims) for leaf in where.root.shape.leaves}
     return any(
         value.index not in program.donated
-        and any(_alike(value.shape, result) for result in results)
+        and (value.shape.dtype, value.shape.dims) in results
         and not (program.returned(name) and not program.readers.get(name))
         for value in arguments
     )
-
-
-def _alike(one: xla.Shape, other: xla.Shape) -> bool:
-    return one.dtype == other.dtype and one.dims == other.dims
 
 
 _CACHE = 2**25
@@ -186,7 +170,7 @@ def relaid_weights(case: Case) -> Iterator[Claim]:
 
 
 def _placed(shape: xla.Shape) -> tuple[list[int], tuple[int, ...]]:
-    return _order(shape, shape.dims), shape.tile
+    return _order(shape), shape.tile
 
 
 def _slices(program: Program, loop: Site, shape: xla.Shape) -> bool:
@@ -199,14 +183,6 @@ def _slices(program: Program, loop: Site, shape: xla.Shape) -> bool:
         for each in body.instructions
         for part in Site(program.module, body, each).parts()
     )
-
-
-def _described(program: Program, row: TimedRow) -> str:
-    from_where = next((v for v in program.reads(row.name) if v.kind != "constant"), None)
-    source = ""
-    if from_where is not None and from_where.kind == "argument":
-        source = f" of argument {from_where.index}"
-    return f"{_made(program, row.name)}{source} is read in one order and written in another"
 
 
 def _argument(program: Program, row: TimedRow) -> str:
@@ -231,7 +207,8 @@ def whole_updates(case: Case) -> Iterator[Claim]:
         if update is None:
             continue
         size = update.instruction.shape.bytes
-        value = _argument_of(program, row.name, size)
+        values = (v for v in program.reads(row.name) if v.index not in program.donated)
+        value = next((v for v in values if v.kind == "argument" and v.shape.bytes == size), None)
         small = update.operands[1].bytes
         written = row.kernel.written.get("hbm", 0)
         if value is None or written < 0.9 * size or small > 0.5 * size:
@@ -273,10 +250,3 @@ def _turns_an_update(part: Site) -> bool:
 
 def _updates(part: Site) -> bool:
     return part.instruction.opcode == "dynamic-update-slice" and len(part.operands) > 1
-
-
-def _argument_of(program: Program, name: str, size: int) -> Value | None:
-    for value in program.reads(name):
-        if value.kind == "argument" and value.shape.bytes == size:
-            return None if value.index in program.donated else value
-    return None

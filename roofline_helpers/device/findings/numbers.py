@@ -97,10 +97,8 @@ def float32(case: Case) -> Iterator[Claim]:
         if not widened:
             continue
         there, shapes = row.kernel, part.operands[:2]
-        wide = sum(2 * shape.elements for shape, side in zip(shapes, sides, strict=True) if side)
-        wide += sum(
-            shape.bytes // 2 for shape, side in zip(shapes, sides, strict=True) if side is None
-        )
+        pairs = zip(shapes, sides, strict=True)
+        wide = sum(shape.bytes // 2 for shape, side in pairs if side != "")
         read = max(there.read.get("hbm", 0) - wide, there.read.get("hbm", 0) // 2)
         like = replace(there, matrix_types=("bf16",), read={"hbm": read})
         parts = [(row, case.saved(row, like), float(wide) * row.launches)]
