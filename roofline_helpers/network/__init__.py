@@ -37,7 +37,6 @@ from roofline_helpers.network.collectives import (
     permute,
     reduce_scatter,
 )
-from roofline_helpers.network.sharding import matmul
 from roofline_helpers.network.topology import CEILINGS, Topology, topology
 
 __all__ = [
@@ -54,5 +53,4 @@ __all__ = [
     "all_to_all",
     "permute",
     "Collective",
-    "matmul",
 ]
