@@ -33,6 +33,7 @@ from roofline_helpers.xla.lower import (
     is_stage,
     lower,
 )
+from roofline_helpers.xla.module import parse
 from roofline_helpers.xla.report import REFUSED as REFUSAL
 from roofline_helpers.xla.report import Report, load_refusal, load_report
 from roofline_helpers.xla.targets import (
@@ -295,15 +296,15 @@ def report_of(
     started, busy = time.perf_counter(), sum(os.times()[:4])
     name = name or function_name(fn)
     if is_compiled(fn):
-        lowered, devices, program = _given(fn, arguments, chip, name)
+        lowered, program = _given(fn, arguments, chip, name)
+        mesh, devices = {}, parse(program.text).partitions
     else:
         lowered = lower(fn, arguments, jit, chip, topology, name)
-        devices, program = lowered.partitions, compile_program(lowered)
+        program = compile_program(lowered)
+        mesh, devices = lowered.mesh, lowered.partitions
     took = sum(os.times()[:4]) - busy
-    platform = lowered.platform
+    platform, axes = lowered.platform, axes_of_mesh(mesh)
     ledger = kernels(program.text, platform, turns=turns, calls=lowered.calls)
-    mesh = {} if is_compiled(fn) else lowered.mesh
-    axes = axes_of_mesh(mesh)
     slow = [f"compiling took {took:.0f} s of processor time"] if took > SLOW else []
     return Report(
         name=name,
@@ -328,8 +329,8 @@ def report_of(
 
 def _given(
     fn: Any, arguments: Arguments, chip: chips.Chip | None, name: str
-) -> tuple[Lowered, int, CompilerOutput]:
-    """Return what an executable is for, over how many devices, and what it holds."""
+) -> tuple[Lowered, CompilerOutput]:
+    """Return what an executable is for, and what it holds."""
     executable = getattr(fn, "compiled", fn)  # of Equinox and of NNX
     program, device = read_executable(executable), device_of(executable)
     if chip is not None and not is_chip(device, chip):
@@ -337,8 +338,7 @@ def _given(
             f"the executable was compiled for {chip_key(device)}, and chip= is "
             f"{chip.key}: leave chip= out, or give the function and its arguments"
         )
-    count = int((re.findall(r"num_partitions=(\d+)", program.text[:20000]) or ["1"])[0])
-    return Lowered(fn, arguments, name, platform_of(device), chip_key(device)), count, program
+    return Lowered(fn, arguments, name, platform_of(device), chip_key(device)), program
 
 
 def _notes(lowered: Lowered) -> list[str]:

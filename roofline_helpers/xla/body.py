@@ -53,9 +53,6 @@ _SCALARS: Mapping[str, Callable[..., Any]] = {
     "shift_right_arithmetic": np.right_shift,
     "floor": np.floor,
     "ceil": np.ceil,
-    "squeeze": lambda a: a,
-    "copy": lambda a: a,
-    "stop_gradient": lambda a: a,
 }
 
 
@@ -157,7 +154,7 @@ def _scalar(each: Any, values: Sequence[Any]) -> Any:
         return np.clip(values[1], values[0], values[2])
     if name == "convert_element_type":
         return np.asarray(values[0]).astype(each.params["new_dtype"])
-    if name in ("broadcast_in_dim", "reshape"):
+    if name in ("broadcast_in_dim", "reshape", "squeeze", "copy", "stop_gradient"):
         return values[0]
     return None
 

@@ -185,8 +185,6 @@ def _exchanges(report: Report) -> list[tuple[str, str]]:
 def _listed(report: Report) -> tuple[list[str], list[list[str]]]:
     """Return the head and the rows of the kernels that are listed, without empty columns."""
     rows = [_cells(kernel) for kernel in _costliest(report)]
-    for row in rows:
-        del row["inside" if row["role"] else "role"]
     columns = {n: {row[n] for row in rows} - {None, ""} for n in (rows[0] if rows else {})}
     head = [n for n, values in columns.items() if values and (n != "launches" or values != {1})]
     return head, [[_shown(row[name]) for name in head] for row in rows]
@@ -249,10 +247,8 @@ def _cells(kernel: CompiledKernel) -> dict[str, Any]:
 
     row = kernel.row
     unknown = "unknown" if kernel.flops is None else None
-    inside = ", ".join(f"{n} {op}" if n > 1 else op for op, n in row.operations.items())
     return {
         "role": row.role,
-        "inside": inside if row.opcode == "fusion" else row.opcode,
         "launches": kernel.launches,
         "limit": "unknown" if unknown else kernel.limits,
         "roof µs": micro(kernel.roof_seconds),

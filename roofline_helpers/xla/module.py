@@ -415,10 +415,6 @@ class Computation:
                 users.setdefault(operand, []).append(each)
         return users
 
-    def operands(self, each: Instruction) -> list[Instruction]:
-        """Return the instructions that make the operands of one."""
-        return [self.by_name[name] for name in each.operands]
-
 
 @dataclass(frozen=True)
 class Module:
@@ -453,7 +449,7 @@ class Site:
     @cached_property
     def operands(self) -> list[Shape]:
         """The shapes of its operands."""
-        return [operand.shape for operand in self.where.operands(self.instruction)]
+        return [self.where.by_name[name].shape for name in self.instruction.operands]
 
     @cached_property
     def fused(self) -> Computation | None:

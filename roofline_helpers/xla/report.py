@@ -357,7 +357,15 @@ class Report:
         brief : bool
             Only what `diff` needs, one line a kernel: a baseline that people can read.
         """
-        return dumps_report(self, brief=brief)
+        kept = {field.name: getattr(self, field.name) for field in fields(self)}
+        kept = {key: kept[key] for key in kept if key not in _LEFT_OUT}
+        kept = {"schema": SCHEMA, "summary": display.headline(self), **kept}
+        rows = [replace(row, **_UNREAD) for row in self.rows] if brief else self.rows
+        kept["rows"] = [_unusual(row) for row in rows]
+        kept["text"] = self.program if len(self.program) <= LONGEST_PROGRAM else ""
+        if brief:
+            kept |= {"xla": {}, "notes": [], "text": "", "package": __version__}
+        return records.dumps(msgspec.to_builtins(kept))
 
     @classmethod
     def from_json(cls, text: str) -> Report:
@@ -391,19 +399,6 @@ _LEFT_OUT = {"origin", "seconds", "calls", "package", "summary"}
 
 _UNREAD: dict[str, Any] = {"operations": {}, "cycles": None, "padding": 0}
 """Fields of a row that a brief record does without, and what they are then."""
-
-
-def dumps_report(report: Report, *, brief: bool = False) -> str:
-    """Return a report as the text of a record; briefly, what `changes` needs."""
-    kept = {field.name: getattr(report, field.name) for field in fields(report)}
-    kept = {key: kept[key] for key in kept if key not in _LEFT_OUT}
-    kept = {"schema": SCHEMA, "summary": display.headline(report), **kept}
-    rows = [replace(row, **_UNREAD) for row in report.rows] if brief else report.rows
-    kept["rows"] = [_unusual(row) for row in rows]
-    kept["text"] = report.program if len(report.program) <= LONGEST_PROGRAM else ""
-    if brief:
-        kept |= {"xla": {}, "notes": [], "text": "", "package": __version__}
-    return records.dumps(msgspec.to_builtins(kept))
 
 
 def _unusual(row: Row) -> dict[str, Any]:
