@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from html import escape
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from roofline_helpers.common.checks import BadType, UnknownName, flag, name_of, shown, size
 from roofline_helpers.common.dtypes import computed_as
@@ -21,6 +21,7 @@ from roofline_helpers.roofline.model import UNITS
 if TYPE_CHECKING:
     import pandas
 
+T = TypeVar("T", "Figure", "Link", "MemoryLevel")
 
 # --- Figures: numbers that carry the page they were read on, or the record they were measured in -
 
@@ -170,34 +171,25 @@ class ReachedRates:
     streams: Mapping[str, Figure] = field(default_factory=dict)
     sizes: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
 
-    def stream(self, name: str | None = None) -> Figure | None:
-        """Return one stream, or that of reading: the memory ceiling. None if none is known.
+    def stream(self) -> Figure | None:
+        """Return the memory ceiling: the stream of reading, or the fastest; None if none is known.
 
-        Nearly all kernels read more than they write. A mix of both is slower on most memories, so
-        compare a kernel that copies with ``stream("copy")``, and one that only writes with
-        ``stream("write")``. Where nobody measured reading alone, it is the fastest stream.
-
-        Raises
-        ------
-        UnknownName
-            That stream was not measured; the message lists those that were.
+        Nearly all kernels read more than they write. A mix of both is slower on most memories:
+        `streams` has what was measured of those.
         """
-        if name is not None:
-            return self.streams[name_of("stream that was measured", name, self.streams)]
         fastest = max(self.streams.values(), key=float, default=None)
         return self.streams.get("read", fastest)
 
     def over(self, n: int) -> ReachedRates:
         """Return the share that one of `n` equal parts has of it."""
 
-        def shares(figures: Mapping[str, Figure]) -> dict[str, Figure]:
-            return {name: figure.over(n) for name, figure in figures.items()}
-
         sizes = {
             dtype: {side: rate / n for side, rate in by_side.items()}
             for dtype, by_side in self.sizes.items()
         }
-        return ReachedRates(shares(self.matrix), shares(self.vector), shares(self.streams), sizes)
+        return ReachedRates(
+            _shares(self.matrix, n), _shares(self.vector, n), _shares(self.streams, n), sizes
+        )
 
 
 # --- Chips: peaks, memory and links, each figure with the page that it was read on ---------------
@@ -217,10 +209,17 @@ class MemoryLevel:
     '33.55 GB, 1,638 GB/s'
     """
 
-    technology: str
     capacity: Figure
     bandwidth: Figure | None = None
     printed: Figure | None = None
+
+    def over(self, n: int) -> MemoryLevel:
+        """Return the share that one of `n` devices has of it; raise as `Figure.over`."""
+        return MemoryLevel(
+            self.capacity.over(n),
+            self.bandwidth and self.bandwidth.over(n),
+            self.printed and self.printed.over(n),
+        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -319,7 +318,7 @@ class Chip:
         levels: Sequence[str] = ("hbm",),
         network: str | None = None,
         *,
-        reached: bool | str = False,
+        reached: bool = False,
     ) -> Roofline:
         """Return the published roofline for a data type, or the one that was reached.
 
@@ -336,15 +335,15 @@ class Chip:
             Memory levels, outermost first. Only levels with a published bandwidth have a roof.
         network : str, optional
             A link of the chip, for instance "ici": adds a network ceiling.
-        reached : bool or str
+        reached : bool
             Whether to take measured ceilings (`reached`) instead of published ones. The memory's
-            is that of reading where it was measured, or the named stream, for instance "copy".
-            What nobody measured stays published, and the name of the roofline says so.
+            is that of reading where it was measured. What nobody measured stays published, and
+            the name of the roofline says so.
 
         Raises
         ------
         UnknownName
-            No such type, unit, level, link or stream on this chip, or no published bandwidth.
+            No such type, unit, level or link on this chip, or no published bandwidth.
         BadType, BadValue
             Something that is not a name; no level at all.
         """
@@ -373,19 +372,15 @@ class Chip:
             floor=self.floor.value if self.floor else None,
             name=label,
         )
-        stream = reached if isinstance(reached, str) else None
-        wanted = stream is not None or flag("reached", reached)
-        return self._reached(roof, computed_as(dtype), unit, stream) if wanted else roof
+        return self._reached(roof, computed_as(dtype), unit) if flag("reached", reached) else roof
 
-    def _reached(
-        self, roof: Roofline, dtype: str, unit: str | None, stream: str | None
-    ) -> Roofline:
+    def _reached(self, roof: Roofline, dtype: str, unit: str | None) -> Roofline:
         """Return a published roofline with what was measured of it in its place."""
         rates = self.reached
         on_vector = unit == "vector" or dtype not in self.matrix
         reached = {
             "peak": (rates.vector if on_vector else rates.matrix).get(dtype),
-            "memory": rates.stream(stream) if "hbm" in roof.levels else None,
+            "memory": rates.stream() if "hbm" in roof.levels else None,
         }
         vector = reached["peak"] if unit == "vector" else rates.vector.get("fp32")
         known = {part: figure.value for part, figure in reached.items() if figure}
@@ -405,23 +400,14 @@ class Chip:
         n = self.devices
         if n == 1:
             return self
-        memory = {
-            name: MemoryLevel(
-                m.technology,
-                m.capacity.over(n),
-                m.bandwidth and m.bandwidth.over(n),
-                m.printed and m.printed.over(n),
-            )
-            for name, m in self.memory.items()
-        }
         return replace(
             self,
             name=f"{self.name} (1 of {n} devices)",
             devices=1,
-            matrix={name: figure.over(n) for name, figure in self.matrix.items()},
-            vector={name: figure.over(n) for name, figure in self.vector.items()},
-            memory=memory,
-            links={name: link.over(n) for name, link in self.links.items()},
+            matrix=_shares(self.matrix, n),
+            vector=_shares(self.vector, n),
+            memory=_shares(self.memory, n),
+            links=_shares(self.links, n),
             power=self.power and self.power.over(n),
             reached=self.reached.over(n),
         )
@@ -447,6 +433,11 @@ class Chip:
             rates: Mapping[str, Figure] = getattr(self.reached, part)
             figures |= {f"reached.{part}.{name}": figure for name, figure in rates.items()}
         return figures
+
+
+def _shares(parts: Mapping[str, T], n: int) -> dict[str, T]:
+    """Return the share that one of n devices has of each figure, memory or link."""
+    return {name: part.over(n) for name, part in parts.items()}
 
 
 def chip(given: Any) -> Chip:
@@ -548,7 +539,6 @@ def _chip(name: str, entry: dict[str, Any], sources: Mapping[str, Source]) -> Ch
 
     memory = {
         level: MemoryLevel(
-            technology=data.get("technology", level),
             capacity=figure("byte", data["capacity"]),
             bandwidth=optional("byte/s", data, "bandwidth"),
             printed=optional("byte", data, "printed"),

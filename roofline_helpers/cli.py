@@ -208,7 +208,7 @@ def _analyze(options: argparse.Namespace) -> int:
         print(report.to_json(), end="")
         return 0
     _print(display.title(report), bold=True)
-    _print(_pairs(display.summary(report)))
+    _print(_table(["", ""], display.summary(report)))
     listed = display.tables(report) if by is None else [display.groups_listed(report.groups(by))]
     for head, rows, below in listed:
         _print("", _table(head, rows), *([below] if below else []))
@@ -255,7 +255,7 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _predict(options: argparse.Namespace) -> int:
-    from roofline_helpers.common.show import significant
+    from roofline_helpers.common.show import reading
     from roofline_helpers.published import predict
 
     found = predict(options.file)
@@ -263,16 +263,8 @@ def _predict(options: argparse.Namespace) -> int:
         print(found.to_json(orient="index", indent=1))
         return 0
 
-    def cell(name: str, value: Any) -> str:
-        if value is None or value != value:
-            return "–"
-        return f"{value:+.0%}" if name == "error" else significant(value)
-
-    rows = [
-        [str(key), *(cell(str(name), value) for name, value in row.items())]
-        for key, row in found.iterrows()
-    ]
-    _print(_table(["step", *map(str, found.columns)], rows))
+    found["error, %"] = 100 * found.pop("error").astype(float)
+    print(reading(found.rename_axis("step")).to_string())
     _print("low to high: where eight of ten published steps of that kind would lie")
     return 0
 
@@ -404,6 +396,7 @@ def _has(what: str, module: str, install: str) -> Ability:
 
 def _chip(options: argparse.Namespace) -> int:
     from roofline_helpers import chips
+    from roofline_helpers.common.show import significant
 
     if not options.names:
         known = chips.all_chips()
@@ -424,23 +417,12 @@ def _chip(options: argparse.Namespace) -> int:
         [path, *(each.get(path, "–") for each in figures)]
         for path in sorted(paths, key=lambda path: kinds.index(path.partition(".")[0]))
     ]
-    rows += [
-        ["ridge, 16 bit", *map(_ridge, listed)],
-        ["year", *(str(chip.year) for chip in listed)],
-    ]
+    ridges = [significant(chip.roofline(chip.half).ridge) for chip in listed]
+    rows.append(["ridge, 16 bit", *(f"{ridge} FLOP/byte" for ridge in ridges)])
+    rows.append(["year", *(str(chip.year) for chip in listed)])
     _print(_table(["", *(chip.name for chip in listed)], rows, right=False))
     _print("\npeaks are dense; what each figure's source is: roofline chip --json")
     return 0
-
-
-def _ridge(chip: chips.Chip) -> str:
-    from roofline_helpers.common.checks import RooflineError
-    from roofline_helpers.common.show import significant
-
-    try:
-        return f"{significant(chip.roofline(chip.half).ridge)} FLOP/byte"
-    except RooflineError:
-        return "–"
 
 
 def _data(chip: chips.Chip) -> dict[str, Any]:
@@ -473,6 +455,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, right: bool = 
     from rich.text import Text
 
     drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    drawn.show_header = any(head)
     for number, name in enumerate(head):
         inner = right and 0 < number < len(head) - 1
         longest = max(map(len, name.split()), default=0)
@@ -480,19 +463,6 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, right: bool = 
         drawn.add_column(name, justify=justify, overflow="fold", min_width=longest)
     for row in rows:
         drawn.add_row(*map(Text, row))
-    return drawn
-
-
-def _pairs(rows: Sequence[tuple[str, str]]) -> Table:
-    """Return a list of names, each with its text."""
-    from rich.table import Table
-    from rich.text import Text
-
-    drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
-    drawn.add_column(style="bold", no_wrap=True)
-    drawn.add_column(overflow="fold")
-    for name, text in rows:
-        drawn.add_row(Text(name), Text(text))
     return drawn
 
 

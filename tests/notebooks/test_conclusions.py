@@ -510,13 +510,17 @@ def test_a_clock_is_held_against_ceilings_that_were_reached() -> None:
         for kind, source in (("naive", "jax"), ("flash", "torch"))
     )
 
-    def by_roof(reached: bool | str) -> float:
-        roof = rh.chip("h100").roofline("bf16", reached=reached)
+    chip = rh.chip("h100")
+
+    def by_roof(reached: bool) -> float:
+        roof = chip.roofline("bf16", reached=reached)
+        if reached:  # a copy's, which reads and writes as these kernels do
+            roof = roof.measured(levels={"hbm": chip.reached.streams["copy"].value})
         size = ATTENTION | {"q_len": 8192}
         fused = rh.work.flash_attention(**size)
         return float(roof.time(*rh.work.naive_attention(**size)) / roof.time(fused))
 
-    assert abs(naive / flash / by_roof(reached="copy") - 1) < 0.1
+    assert abs(naive / flash / by_roof(reached=True) - 1) < 0.1
     assert by_roof(reached=False) > 1.3 * naive / flash
 
 
@@ -860,7 +864,7 @@ def test_the_decode_step_misses_its_aim_by_the_bandwidth_of_reading() -> None:
     chip = rh.chip("h200")
     for roofs in timed["roof"].values():
         moved = roofs["published"] * chip.memory["hbm"].bandwidth.value
-        assert roofs["read"] == pytest.approx(moved / float(chip.reached.stream("read")), rel=1e-3)
+        assert roofs["read"] == pytest.approx(moved / float(chip.reached.streams["read"]), rel=1e-3)
     assert "The aim is missed at each batch" in prose("decode-step-made-fast")
 
 

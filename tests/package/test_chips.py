@@ -80,8 +80,8 @@ def chip_is_complete(key: str) -> None:
     assert next(iter(chip["memory"])) == "hbm"
     for level, memory in chip["memory"].items():
         if level != "hbm":
-            assert {"capacity"} <= set(memory) <= {"technology", "capacity", "bandwidth"}
-    assert {"technology", "capacity", "printed", "bandwidth"} == set(chip["memory"]["hbm"])
+            assert {"capacity"} <= set(memory) <= {"capacity", "bandwidth"}
+    assert {"capacity", "printed", "bandwidth"} == set(chip["memory"]["hbm"])
     if chip["kind"] == "tpu":
         assert {"ici", "dcn"} == set(chip.get("links", {"ici", "dcn"}))
         assert "vmem" in chip["memory"]
