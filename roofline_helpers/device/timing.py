@@ -388,7 +388,6 @@ class JaxProgram:
         self.call, self.sets, self.result = call, sets, spare
         self.notes: tuple[str, ...] = ()
         self.xla_bytes: float | None = None
-        self.compiled: Any = None
         self._mode, self._turn = mode, 0
 
     def launch(self, calls: int) -> None:
@@ -422,13 +421,11 @@ def jax_program(
     cold: bool = True,
     donate: bool = True,
     inplace: bool = False,
-    compiled: Any = None,
 ) -> JaxProgram:
     """Return a JAX function and its arguments as something that `clock` can time.
 
-    Parameters and errors as in `time`. `compiled` is what an earlier program of the same function
-    and shapes has in its `compiled`: it saves compiling again. `xla_bytes` of the result is what
-    XLA counts as bytes accessed.
+    Parameters and errors as in `time`. `xla_bytes` of the result is what XLA counts as bytes
+    accessed.
 
     Examples
     --------
@@ -465,7 +462,7 @@ def jax_program(
             program = JaxProgram(fn, sets, None, "plain")
         else:
             mode = "inplace" if inplace else "donate" if donate else "plain"
-            program = _compile(fn, sets, mode, compiled)
+            program = _compile(fn, sets, mode)
     except RooflineError:
         raise
     except Exception as error:
@@ -480,7 +477,6 @@ def _compile(
     fn: Callable[..., Any],
     sets: list[Any],
     mode: str,
-    compiled: Any,
 ) -> JaxProgram:
     import jax
     import jax.numpy as jnp
@@ -502,10 +498,8 @@ def _compile(
         jitted = jax.jit(into, donate_argnums=0, keep_unused=True)
         spare = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), out)
         operands = (spare, *args)
-    if compiled is None:
-        compiled = executable_of(lower(jitted, Arguments(operands), {}))
+    compiled = executable_of(lower(jitted, Arguments(operands), {}))
     program = JaxProgram(compiled, sets, spare, mode)
-    program.compiled = compiled
     with contextlib.suppress(Exception):  # a backend may have no analysis
         analysis = compiled.cost_analysis()
         analysis = analysis[0] if isinstance(analysis, list | tuple) else analysis

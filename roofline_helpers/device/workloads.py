@@ -106,15 +106,8 @@ class Case:
         """Name and source – what tells a case from the others of a record."""
         return self.name, self.source
 
-    def program(self, args: tuple[Any, ...], compiled: Any = None) -> Any:
-        """Return these arguments' program: what `clock` times.
-
-        Parameters
-        ----------
-        args : tuple
-            What `make` returned.
-        compiled : optional
-            What an earlier program of this case has in its `compiled` (see `jax_program`).
+    def program(self, args: tuple[Any, ...]) -> Any:
+        """Return the program of what `make` returned: what `clock` times.
 
         Raises
         ------
@@ -122,7 +115,7 @@ class Case:
             The case has neither `fn` nor `start`.
         """
         if self.fn is not None:
-            return jax_program(self.fn, args, compiled=compiled, **self.options)
+            return jax_program(self.fn, args, **self.options)
         if self.start is not None:
             return self.start(*args)
         raise BadValue(f"nothing to run: {self.name} has neither fn nor start")
@@ -503,7 +496,6 @@ def run(
     rounds = whole("passes", passes)
     budget = single("seconds", SECONDS[bool(quick)] if seconds is None else seconds)
     samples, notes = [unmeasured(case) for case in todo], list(busy())
-    compiled: list[Any] = [None] * len(todo)
     done = 0
     with show.progress(progress) as say:
         for number in range(rounds):
@@ -513,9 +505,7 @@ def run(
                 case = todo[index]
                 say(f"{done} of {rounds * len(todo)}: {case.name}")
                 done += 1
-                samples[index], compiled[index] = _attempt(
-                    case, samples[index], compiled[index], budget, probe
-                )
+                samples[index] = _attempt(case, samples[index], budget, probe)
     return Record(
         device=device_facts(),
         host=host_facts(),
@@ -545,41 +535,36 @@ def unmeasured(case: Case) -> Sample:
 def _attempt(
     case: Case,
     sample: Sample,
-    compiled: Any,
     seconds: float,
     probe: Callable[[], Mapping[str, Any]] | None,
-) -> tuple[Sample, Any]:
-    """Return the sample with one more pass, or why there is none, and the compiled program."""
+) -> Sample:
+    """Return the sample with one more pass, or why there is none."""
     if sample.error:
-        return sample, None
+        return sample
     needs = 2 * float(case.work.bytes) if case.needs is None else case.needs
     free = free_memory()
     if free is not None and needs > 0.8 * free:
         error = f"not enough memory: needs {si(needs, 'B')}, {si(free, 'B')} are free"
-        return replace(sample, error=error), None
+        return replace(sample, error=error)
     state: dict[str, Any] = {}
     look = None if probe is None else lambda: state.update(probe())
     try:
-        args = case.make()
         begun = perf_counter()
-        program = case.program(args, compiled)
-        del args
+        program = case.program(case.make())
         timing = clock(program, seconds=seconds, warm=case.warm, begun=begun, probe=look)
     except Exception as failure:  # one kernel that fails must not take the others with it
         why = str(failure) if isinstance(failure, RooflineError) else reason(failure)
-        if sample.passes:  # it worked before
-            note = f"failed in a later pass: {why}"
-            return replace(sample, notes=(*sample.notes, note)), compiled
-        return replace(sample, error=why), None
+        if not sample.passes:
+            return replace(sample, error=why)
+        return replace(sample, notes=(*sample.notes, f"failed in a later pass: {why}"))
     xla_bytes = getattr(program, "xla_bytes", None)
     if case.loops > 1:
         timing = replace(timing, **{n: getattr(timing, n) / case.loops for n in RISING})
         xla_bytes = None  # XLA does not know how often the loop turns
-    sample = replace(
+    return replace(
         sample,
         passes=(*sample.passes, timing),
         xla_bytes=sample.xla_bytes or xla_bytes,
         state=state or sample.state,
         notes=tuple(dict.fromkeys([*sample.notes, *getattr(program, "notes", ())])),
     )
-    return sample, getattr(program, "compiled", None)
