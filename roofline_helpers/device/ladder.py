@@ -22,8 +22,8 @@ class Step(msgspec.Struct, frozen=True):
         What it is called, and what it changes about the one before.
     setting : mapping
         Sizes: batch, context, tokens.
-    explained : Explanation or None
-        Where its time goes (`why`).
+    why : Explanation or None
+        Where its time goes; None where it failed.
     failed : str
         Why it failed.
 
@@ -36,13 +36,8 @@ class Step(msgspec.Struct, frozen=True):
     rung: str
     change: str
     setting: dict[str, int | float | str | bool]
-    explained: Explanation | None = None
+    why: Explanation | None = None
     failed: str = ""
-
-    @property
-    def why(self) -> Explanation | None:
-        """Where its time goes; None where it failed."""
-        return self.explained
 
 
 class Ladder(msgspec.Struct, frozen=True):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from roofline_helpers.common.checks import BadValue, shown
 from roofline_helpers.device.timing import CannotTime, JaxProgram
-from roofline_helpers.device.workloads import Case, kind_of, size_in_words
+from roofline_helpers.device.workloads import Case, size_in_words
 from roofline_helpers.work import Work
 from roofline_helpers.xla.compiler import executable_of
 from roofline_helpers.xla.lower import Arguments, lower
@@ -71,7 +72,7 @@ def run_collective(kind: str, x: Any, count: int) -> Any:
     return lax.ppermute(x, AXIS, [(i, (i + step) % count) for i in range(count)])
 
 
-def chain(kind: str, place: Any) -> Callable[..., Any]:
+def chain(kind: str, place: Any) -> Any:
     """Return a function that runs one collective of this kind on each of its arguments in turn."""
     import jax
     from jax import lax
@@ -86,10 +87,7 @@ def chain(kind: str, place: Any) -> Callable[..., Any]:
         return [end[:1] for end in ends]
 
     spec = PartitionSpec(AXIS)
-    spread: Callable[..., Any] = jax.shard_map(
-        local, mesh=place, in_specs=spec, out_specs=spec, check_vma=False
-    )
-    return spread
+    return jax.shard_map(local, mesh=place, in_specs=spec, out_specs=spec, check_vma=False)
 
 
 def network_bytes(kind: str, size: float, count: int) -> float:
@@ -101,21 +99,14 @@ def network_bytes(kind: str, size: float, count: int) -> float:
 
 
 def collective_cases(
-    sizes: Sequence[int] = SIZES,
-    kinds: Sequence[str] = KINDS,
-    dtype: str = "bf16",
-    devices: Sequence[Any] | None = None,
+    sizes: Sequence[int] = SIZES, devices: Sequence[Any] | None = None
 ) -> list[Case]:
-    """Return a case for each collective and size over the devices.
+    """Return a case for each collective and size over the devices, in bfloat16.
 
     Parameters
     ----------
     sizes : sequence of int
         Bytes of the whole array; rounded up to a whole part for each device.
-    kinds : sequence of str
-        Of `KINDS`.
-    dtype : str
-        One of `JAX_DTYPES`.
     devices : sequence of jax.Device, optional
         Those that take part; all that JAX has if not given.
 
@@ -126,20 +117,21 @@ def collective_cases(
     """
     place = device_mesh(devices)
     count = place.devices.size
-    kinds = [kind for kind in kinds if count > 2 or kind != "permute back"]  # with two, the same
+    kinds = [kind for kind in KINDS if count > 2 or kind != "permute back"]  # with two, the same
     made = []
-    for size in sizes:
-        for kind in kinds:
-            loops = max(4, min(32, 2**28 // size))
-            started = functools.partial(_started, kind, place)
-            arrays = functools.partial(_arrays, kind, size, dtype, place, loops)
-            sent = {"network": network_bytes(kind, size, count)}
-            job = Work(kind, {"part": size / count}, {"made": size / count}, others=sent)
-            name = f"{kind} {size_in_words(size)} over {count}"
-            needs = 3.0 * loops * size
-            made.append(
-                Case(name, "collectives", job, arrays, start=started, needs=needs, loops=loops)
-            )
+    for size, kind in itertools.product(sizes, kinds):
+        loops = max(4, min(32, 2**28 // size))
+        part, sent = size / count, {"network": network_bytes(kind, size, count)}
+        case = Case(
+            f"{kind} {size_in_words(size)} over {count}",
+            "collectives",
+            Work(kind, {"part": part}, {"made": part}, others=sent),
+            functools.partial(_arrays, kind, size, place, loops),
+            start=functools.partial(_started, kind, place),
+            needs=3.0 * loops * size,
+            loops=loops,
+        )
+        made.append(case)
     return made
 
 
@@ -156,18 +148,17 @@ def _started(kind: str, place: Any, *parts: Any) -> JaxProgram:
     return program
 
 
-def _arrays(kind: str, size: int, dtype: str, place: Any, copies: int) -> tuple[Any, ...]:
+def _arrays(kind: str, size: int, place: Any, copies: int) -> tuple[Any, ...]:
     """Return the arguments: each device's part is the whole array where it has a summand of it."""
     import jax
     import jax.numpy as jnp
     from jax.sharding import NamedSharding, PartitionSpec
 
     count = place.devices.size
-    kind_of_number = kind_of(dtype)
-    elements = -(-size // (kind_of_number.itemsize * count * count)) * count * count
+    elements = -(-size // (2 * count * count)) * count * count
     whole = elements * (count if kind in ("all-reduce", "reduce-scatter") else 1)
     make = jax.jit(
-        lambda i: (jnp.arange(whole, dtype=jnp.int32) % 251 + i).astype(kind_of_number),
+        lambda i: (jnp.arange(whole, dtype=jnp.int32) % 251 + i).astype("bfloat16"),
         out_shardings=NamedSharding(place, PartitionSpec(AXIS)),
     )
     return tuple(make(i) for i in range(copies))
