@@ -262,7 +262,7 @@ def latent_attention(
         keys = {"cache": nbytes(s["batch"] * s["kv_len"] * (latent + rope), stored)}
     else:
         q_width, v_width = head_dim + rope, head_dim
-        pairs = each(_half, rows * (s["kv_len"] + 1))
+        pairs = each(_half_of, rows * (s["kv_len"] + 1), 1)
         keys = {"k": nbytes(rows * q_width, stored), "v": nbytes(rows * v_width, stored)}
     return Work(
         name="latent attention",
@@ -275,7 +275,3 @@ def latent_attention(
         kind="decode_mla" if decode else "prefill_mla",
         dims={**s, "kv_bits": BITS[dtype_of(stored)]},
     )
-
-
-def _half(n: Any) -> Any:
-    return n // 2

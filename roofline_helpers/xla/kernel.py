@@ -235,17 +235,14 @@ class CompiledKernel(Kernel):
     @property
     def most_bytes(self) -> int:
         """Bytes of HBM at most: more than `hbm_bytes` where data choose blocks (Pallas)."""
-        most = self.row.most_bytes
-        return self.hbm_bytes if most is None else most * self.launches
+        return self.row.at_most.bytes * self.launches
 
     @cached_property
     def times_at_most(self) -> dict[str, float]:
         """`times` with `most_bytes`, and vector work at an assumed peak where none is published."""
         if self.roof is None or self.chip is None:
             return self.times
-        times = {**self.times}
-        if self.row.most_bytes is not None:
-            times["hbm"] = self.most_bytes / self.roof.bandwidth
+        times = dict(replace(self, work=self.row.at_most).times)
         assumed = assumed_vector_peak(self.chip)
         if assumed is not None and self.vector_flops:
             times["vector"] = self.vector_flops / assumed[0]

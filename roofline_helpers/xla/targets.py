@@ -244,16 +244,14 @@ def mesh_devices(chip: chips.Chip, layout: str, mesh: Sequence[int]) -> list[Any
 
     slices, _ = split_layout(layout)
     there, count = all_devices(chip, layout), math.prod(mesh)
-    if slices > 1 and len(there) == count and mesh[0] % slices == 0:
-        inner, each = (mesh[0] // slices, *mesh[1:]), count // slices
-        for first in range(0, count, each) if inner[0] > 1 or len(inner) > 2 else ():
+    across = mesh[0] if mesh else 1
+    inner = (across // slices, *mesh[1:])
+    several = len(mesh) > 1 if slices == 1 else inner[0] > 1 or len(inner) > 2
+    if several and len(there) == count and across % slices == 0:
+        for first in range(0, count, count // slices):
+            one = slice(first, first + count // slices)
             with contextlib.suppress(Exception):
-                part = mesh_utils.create_device_mesh(inner, there[first : first + each])
-                there[first : first + each] = list(part.flat)
-        return there
-    if slices == 1 and len(there) == count and len(mesh) > 1:
-        with contextlib.suppress(Exception):
-            return list(mesh_utils.create_device_mesh(tuple(mesh), there).flat)
+                there[one] = list(mesh_utils.create_device_mesh(inner, there[one]).flat)
     return there[:count]
 
 
