@@ -19,7 +19,7 @@ Step = TypeVar("Step", TrainingStep, ServingStep)
 
 
 @dataclass(frozen=True)
-class PublishedRow(Generic[Step]):
+class _PublishedRow(Generic[Step]):
     """What every published step has.
 
     `unsaid` is what the page doesn't say and is assumed, `why` what is known of a large error.
@@ -71,7 +71,7 @@ class PublishedRow(Generic[Step]):
 
 
 @dataclass(frozen=True)
-class PublishedStep(PublishedRow[TrainingStep]):
+class PublishedStep(_PublishedRow[TrainingStep]):
     """A training step that somebody published, with what a prediction of it needs.
 
     `seconds` is as printed or, where the page has only TFLOP/s, what follows from them by the
@@ -178,7 +178,7 @@ class PublishedStep(PublishedRow[TrainingStep]):
 
 
 @dataclass(frozen=True)
-class PublishedDecode(PublishedRow[ServingStep]):
+class PublishedDecode(_PublishedRow[ServingStep]):
     """A decode step that somebody published.
 
     `seconds` is the median between two tokens; `mean` the mean time per output token, in which the
