@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,12 +30,12 @@ from roofline_helpers.xla.pallas import PallasKernel
 # --- Custom calls: what their authors declare, and what the calls of NVIDIA's libraries state ----
 
 
-def declared(each: Instruction) -> dict[str, Any] | None:
-    """Return the cost that the author of a custom call declares; None where there is none."""
+def declared(each: Instruction) -> dict[str, Any]:
+    """Return the cost that the author of a custom call declares; {} where there is none."""
     if each.base != "custom-call":
-        return None
+        return {}
     estimate = each.config.get("custom_call_config", {}).get("cost_estimate")
-    return estimate if isinstance(estimate, dict) else None
+    return estimate if isinstance(estimate, dict) else {}
 
 
 def library_product(site: Site) -> tuple[Instruction, Shape, Shape] | None:
@@ -224,13 +224,6 @@ def sides(each: Instruction, lhs: Shape, rhs: Shape) -> tuple[int, ...]:
     k = math.prod(lhs.dims[d] for d in each.numbers("lhs_contracting_dims"))
     m, n = lhs.elements // k, rhs.elements // k
     return (m, n, k) if m * n == each.shape.elements else ()
-
-
-def operand_types(each: Instruction, operands: Iterable[Shape]) -> str:
-    """Return the types and the precision of a product: "bf16", "f32 highest", "bf16×s8"."""
-    types = "×".join(dict.fromkeys(shape.dtype for shape in operands))
-    precision = each.attributes.get("operand_precision", "").strip("{}").split(",")[0]
-    return f"{types} {precision}".strip()
 
 
 # --- Which share of each value inside a fusion has to be computed or read ------------------------
@@ -449,8 +442,12 @@ def _products(site: Site) -> Iterator[tuple[Instruction, Shape, Shape]]:
 
 def matrix_types(site: Site) -> tuple[str, ...]:
     """Return the types and the precision of a kernel's products: "bf16", "f32 highest"."""
-    types = (operand_types(each, operands) for each, *operands in _products(site))
-    return tuple(dict.fromkeys(types))
+    found: dict[str, None] = {}
+    for each, *operands in _products(site):
+        types = "×".join(dict.fromkeys(shape.dtype for shape in operands))
+        precision = each.attributes.get("operand_precision", "").strip("{}").split(",")[0]
+        found[f"{types} {precision}".strip()] = None
+    return tuple(found)
 
 
 def matmul_sides(site: Site) -> tuple[int, ...]:
@@ -468,21 +465,14 @@ def _fused(site: Site, share: float) -> Flops:
     return total
 
 
-def _once(site: Site, inner: Computation) -> Flops:
-    """Return the FLOPs of applying a small computation once."""
-    total = Flops()
-    for part in inner.instructions:
-        total += flops_of(Site(site.program, inner, part))
-    return total
-
-
 def _applied(site: Site) -> Flops:
     """Return the FLOPs of an instruction that applies a small computation many times."""
     each, operands = site.instruction, site.operands
     operand = operands[0]
     per = Flops()
     for inner in site.program.called(each, "to_apply", "scatter"):
-        per += _once(site, inner)
+        for part in inner.instructions:
+            per += flops_of(Site(site.program, inner, part))
     if each.opcode == "reduce":
         return per * operand.elements
     if each.opcode == "map":
@@ -522,7 +512,7 @@ def _of_call(site: Site) -> Flops:
     if each.target in FREE_CALLS or each.target.startswith("X64"):  # X64…: split and join numbers
         return Flops()
     cost = declared(each)
-    if cost is None:
+    if not cost:
         product = library_product(site)
         if product is not None:
             return Flops(matrix=matrix_flops(*product))

@@ -426,9 +426,9 @@ class _Walk:
             most_bytes=_most(each, moved, cost, known),
             matmul=matmul_sides(site),
         )
-        self._note(row, moved, cost or {})
+        self._note(row, moved, cost)
         if known is not None:
-            self._note_kernel(row, known, cost or {})
+            self._note_kernel(row, known, cost)
         return row
 
     def _note_kernel(self, row: Row, known: PallasKernel, cost: Mapping[str, float]) -> None:
@@ -466,12 +466,12 @@ class _Walk:
 
 
 def _most(
-    each: Instruction, moved: Traffic, cost: Mapping[str, float] | None, known: PallasKernel | None
+    each: Instruction, moved: Traffic, cost: Mapping[str, float], known: PallasKernel | None
 ) -> int | None:
     """Return the bytes of a Pallas kernel at most; None where they are known."""
     if each.target not in PALLAS:
         return None
-    most = known.most if known is not None else (cost or {}).get("bytes_accessed")
+    most = known.most if known is not None else cost.get("bytes_accessed")
     return int(most) if most is not None and int(most) > 1.01 * moved.bytes else None
 
 
