@@ -915,22 +915,24 @@ def test_a_layer_is_split_over_fewer_chips_where_peaks_outgrew_links() -> None:
     training = rh.training
     slices = {"v5e": "16x16", "v5p": "4x4x4", "v6e": "16x16", "v7x": "4x4x4", "h100": 8, "h200": 8}
     places = {chip: net.topology(chip, shape) for chip, shape in slices.items()}
-    groups = {chip: training.largest_tensor(place, width) for chip, place in places.items()}
-    assert groups == {"v5e": 8, "v5p": 32, "v6e": 4, "v7x": 2, "h100": 8, "h200": 8}
+    near = 1.05 * width  # all-reduces may take 5% longer than matmuls
+    groups = {chip: training.largest_tensor(place, near) for chip, place in places.items()}
+    assert groups == {"v5e": 16, "v5p": 32, "v6e": 4, "v7x": 2, "h100": 8, "h200": 8}
     pod = places["v5e"]
     assert 15 < training.most_tensor(pod, pod["x"], width) < 16  # 16 are just above the limit
     tokens = {chip: training.least_tokens(place, place.fast) for chip, place in places.items()}
     assert max(tokens, key=lambda chip: tokens[chip]) == "v7x"
-    # a mix needs two thirds of the tokens, on 64 × 4, by the instrument's own layer
+    # with an axis for each exchange the fewest tokens reach 95% of the peak, but never all of it
     least = {}
     for wide in (1, 2, 4, 8, 16):
         mesh = pod.mesh({"fsdp": 256 // wide, "tensor": wide})
-        bound = {
-            n: training.layer(pod, mesh, tokens=n, d_model=8192, d_ff=width).bound
-            for n in range(400, 1200)
+        layers = {
+            n: training.layer(pod, mesh, tokens=n, d_model=8192, d_ff=width)
+            for n in range(100, 1200)
         }
-        least[wide] = min((n for n in bound if bound[n] == "compute"), default=None)
-    assert least == {1: 982, 2: 756, 4: 611, 8: 613, 16: None}
+        least[wide] = min(n for n, one in layers.items() if one.products >= 0.95 * one.seconds)
+        assert any(one.bound == "compute" for one in layers.values()) == (wide < 16)
+    assert least == {1: 933, 2: 712, 4: 573, 8: 557, 16: 110}
 
 
 def test_experts_of_deepseek_are_wide_enough_on_a_ring_of_4_and_not_of_16() -> None:
