@@ -107,8 +107,6 @@ _SPECIAL = {
     "cond": "_branches",
     "scan": "_scan",
     "while": "_while",
-    "run_scoped": "_scoped",
-    "shard_map": "_everywhere",
     "program_id": "_place",
     "num_programs": "_place",
     "dma_start": "_copy",
@@ -233,20 +231,12 @@ class Body:
         axis, whole = each.params["axis"], each.primitive.name == "num_programs"
         known[each.outvars[0]] = np.asarray(self.grid[axis]) if whole else self.steps[axis]
 
-    def _everywhere(self, each: Any, values: Any, _: Any, weight: Any) -> None:
-        jaxpr = next(inside(each))[0]
-        everywhere = weight * each.params["mesh"].size
-        self._enter(jaxpr.invars, jaxpr, each.invars, values, everywhere)
-
-    def _scoped(self, each: Any, values: Any, known: dict[Any, Any], weight: Any) -> None:
-        """Count what runs with memory of its own: its inputs are constants of its jaxpr."""
-        jaxpr = each.params["jaxpr"]
-        results = self._enter(jaxpr.constvars, jaxpr, each.invars, values, weight)
-        known |= {v: r for v, r in zip(each.outvars, results, strict=False) if r is not None}
-
     def _call(self, each: Any, values: Sequence[Any], known: dict[Any, Any], weight: Any) -> None:
-        jaxpr, _ = next(inside(each))
-        results = self._enter(jaxpr.invars, jaxpr, each.invars, values, weight)
+        (jaxpr, _), name = next(inside(each)), each.primitive.name
+        # what runs with memory of its own takes its inputs as constants
+        inputs = jaxpr.constvars if name == "run_scoped" else jaxpr.invars
+        times = weight * each.params["mesh"].size if name == "shard_map" else weight
+        results = self._enter(inputs, jaxpr, each.invars, values, times)
         known |= {v: r for v, r in zip(each.outvars, results, strict=False) if r is not None}
 
     def _branches(self, each: Any, values: Sequence[Any], _: Any, weight: Any) -> None:
