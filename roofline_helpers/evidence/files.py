@@ -1,6 +1,7 @@
 """What the model's claims rest on: files that were made once, and are made anew by the tests.
 
->>> residency()["v5e"]["512"] == residency()["v5e"]["256"] * 2  # the scores stay in VMEM
+>>> moved = load("residency")["hbm_bytes"]["v5e"]
+>>> moved["512"] == moved["256"] * 2  # the scores stay in VMEM
 True
 """
 
@@ -22,6 +23,9 @@ SCHEMA = "roofline_helpers.evidence/1"
 def load(name: str) -> dict[str, Any]:
     """Return a file of evidence: "residency", "cycles", "decode", "constants" or "mlsysim".
 
+    "residency" has the bytes that cross HBM in compiled attention by chip and length: plain JAX,
+    [4, 32, length, 64] in bf16, for one device of each TPU.
+
     Raises
     ------
     UnknownName, BadType
@@ -36,20 +40,6 @@ def load(name: str) -> dict[str, Any]:
     """
     there = records.files(records.committed("evidence"))
     return records.load(there[name_of("file of evidence", name, there)], SCHEMA)
-
-
-def residency() -> Mapping[str, Mapping[str, int]]:
-    """Return the bytes that cross HBM in compiled attention, by chip and length.
-
-    Plain JAX, [4, 32, length, 64] in bf16, for one device of each TPU; `load` has the versions.
-
-    Examples
-    --------
-    >>> residency()["v5e"]["512"]
-    33554432
-    """
-    moved: Mapping[str, Mapping[str, int]] = load("residency")["hbm_bytes"]
-    return moved
 
 
 def decode() -> dict[str, Any]:
@@ -89,19 +79,15 @@ def cycles() -> pandas.DataFrame:
     """
     import pandas
 
-    rows = [
-        {
-            "program": row["program"],
-            "chip": row["chip"],
-            "cycles": row["cycles"],
-            "roof, µs": 1e6 * row["roof"],
-            "µs": 1e6 * row["published"] if row["published"] else None,
-            "cycles per ns": row["cycles"] / row["published"] / 1e9 if row["published"] else None,
-            "cycles per ns of the roof": row["cycles"] / row["roof"] / 1e9,
+    rows = pandas.DataFrame(load("cycles")["rows"]).set_index("program")
+    return rows[["chip", "cycles"]].assign(
+        **{
+            "roof, µs": 1e6 * rows["roof"],
+            "µs": 1e6 * rows["published"],
+            "cycles per ns": rows["cycles"] / rows["published"] / 1e9,
+            "cycles per ns of the roof": rows["cycles"] / rows["roof"] / 1e9,
         }
-        for row in load("cycles")["rows"]
-    ]
-    return pandas.DataFrame(rows).set_index("program")
+    )
 
 
 def worth_of_cycles() -> str:

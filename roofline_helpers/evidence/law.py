@@ -196,8 +196,8 @@ def laws_of(family: str) -> list[Law]:
     return [law for law in _all().values() if (law.family, law.library) == (family, FASTEST)]
 
 
-def laws(family: str, chip: Any, dtype: str, library: str = FASTEST) -> Law:
-    """Return the law of a family of kernels on a chip.
+def laws(family: str, chip: Any, dtype: str) -> Law:
+    """Return the law of a family's fastest kernels on a chip, of up to three libraries.
 
     Parameters
     ----------
@@ -209,8 +209,6 @@ def laws(family: str, chip: Any, dtype: str, library: str = FASTEST) -> Law:
         both devices at work on their own.
     dtype : str
         As the tables have it: "bf16", "fp8", "fp8 in blocks", "nvfp4", …; of collectives "fp16".
-    library : str
-        "sglang", "vllm", "trtllm", or "fastest": the best of them for each shape.
 
     Raises
     ------
@@ -222,15 +220,8 @@ def laws(family: str, chip: Any, dtype: str, library: str = FASTEST) -> Law:
     >>> laws("matmul", "b200", "nvfp4").compute < laws("matmul", "b200", "bf16").compute
     True
     """
-    known = _all()
-    where: tuple[str, ...] = ()
-    on = chip_of(chip).key
-    for kind, given in (
-        ("family", family),
-        ("chip with measured kernels", on),
-        ("measured type", dtype),
-        ("library", library),
-    ):
-        found = {key[len(where)] for key in known if key[: len(where)] == where}
-        where = (*where, name_of(kind, given, sorted(found)))
-    return known[where]  # type: ignore[index]
+    name_of("family", family, sorted({law.family for law in every_law()}))
+    on = {(law.chip, law.dtype): law for law in laws_of(family)}
+    key = name_of("chip with measured kernels", chip_of(chip).key, sorted({key for key, _ in on}))
+    types = sorted(each for one, each in on if one == key)
+    return on[key, name_of("measured type", dtype, types)]

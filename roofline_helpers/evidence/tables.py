@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -137,15 +136,3 @@ def table(family: str) -> pd.DataFrame:
         text = values.dtype.kind == "U"
         frame[name] = pd.Categorical.from_codes(codes, values) if text else values[codes]
     return pd.DataFrame({**frame, "seconds": _seconds(steps)})
-
-
-def sources() -> dict[str, Any]:
-    """Return for each family its rows, shapes, library versions by chip, and what was dropped.
-
-    Examples
-    --------
-    >>> sources()["matmul"]["rows"] > 2_000_000
-    True
-    """
-    read: dict[str, Any] = json.loads((FOLDER / "sources.json").read_text("utf-8"))
-    return read

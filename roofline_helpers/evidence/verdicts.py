@@ -5,8 +5,7 @@ given only if it is the same
 
 - under published ceilings and under those that were reached, which near a ridge need not agree,
 - with a floor for each kernel and without,
-- whether tensors travel between kernels, or those that fit stay on the chip,
-- and, where a compiled program is given, for its kernels as for those counted by hand.
+- and whether tensors travel between kernels, or those that fit stay on the chip.
 
 Where it isn't, the answer is "depends", and on what.
 """
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from roofline_helpers.chips import Chip, all_chips
 from roofline_helpers.chips import chip as chip_of
-from roofline_helpers.common.checks import BadType, BadValue, name_of, shown, single
+from roofline_helpers.common.checks import BadType, BadValue, name_of, shown
 from roofline_helpers.common.show import si, significant, span, table, table_html
 from roofline_helpers.roofline import Kernel
 from roofline_helpers.work import Work, resident
@@ -49,9 +48,6 @@ class Scenario:
         Whether each kernel costs at least the floor: what a launch takes in a row of small ones.
     between : {"travels", "stays"}
         Whether tensors between kernels go through memory, or those that fit stay on the chip.
-    counted : {"by hand", "compiled", "compiled, at most"}
-        Where FLOPs and bytes come from; of a compiled program also with the most bytes, where data
-        choose the blocks of a Pallas kernel.
 
     Examples
     --------
@@ -64,14 +60,12 @@ class Scenario:
     ceilings: str = "published"
     floor: str = "without"
     between: str = "travels"
-    counted: str = "by hand"
 
 
 WORDS = {
     "ceilings": "the ceilings",
     "floor": "the floor",
     "between": "what stays on the chip",
-    "counted": "what the compiler made of it",
 }
 """What a verdict depends on, by the field of `Scenario`."""
 
@@ -216,8 +210,6 @@ def verdict(
     program: Work | Kernel | ServingStep | Sequence[Work | Kernel],
     chip: Any = None,
     *,
-    compiled: Any = None,
-    floor: float | None = None,
     name: str | None = None,
 ) -> Verdict:
     """Return what bounds a program on a chip, and on what that depends.
@@ -227,12 +219,8 @@ def verdict(
     program : Work, roofline.Kernel, serving.ServingStep, or a list of the first two
         What runs, in order. A `Kernel` says how often; its own roof is not looked at.
     chip : str, Chip or jax.Device
-        Where; a `ServingStep` knows its own.
-    compiled : compiled.Report, optional
-        The same program as XLA compiled it for that chip.
-    floor : float, optional
-        Seconds that each launch costs at least; the chip's if not given. Where nobody measured one
-        it is assumed (`assumed_floor`).
+        Where; a `ServingStep` knows its own. Where nobody measured the least seconds of a launch
+        they are assumed (`assumed_floor`).
     name : str, optional
         What to call it.
 
@@ -247,13 +235,11 @@ def verdict(
     >>> verdict(matmul(256, 8192, 8192), "h200")
     <matmul on NVIDIA H200 SXM: compute, at least 34.7 µs to 50.6 µs>
     """
-    where = _place(program, chip)
-    least = _floor(where, floor)
-    by_case = {}
-    for case in _cases(program, where, compiled):
-        kernels = _kernels(program, where, case, least, compiled)
-        by_case[case] = Found(_busiest(kernels), sum(k.roof_seconds or 0.0 for k in kernels))
-    return Verdict(name or _name(program), where, least, by_case)
+    where, found = _place(program, chip), {}
+    for case in _cases(program, where):
+        kernels = _kernels(program, where, case)
+        found[case] = Found(_busiest(kernels), _seconds(kernels))
+    return Verdict(name or _name(program), where, _floor(where), found)
 
 
 def gain(
@@ -261,7 +247,6 @@ def gain(
     after: Work | Kernel | ServingStep | Sequence[Work | Kernel],
     chip: Any = None,
     *,
-    floor: float | None = None,
     name: str = "the change",
 ) -> Gain:
     """Return how many times faster a change makes a program, and on what that depends.
@@ -270,7 +255,7 @@ def gain(
     ----------
     before, after : as `verdict` takes a program
         The program without the change, and with it.
-    chip, floor : optional
+    chip : optional
         As in `verdict`. Two steps may be on different chips: then each has its own floor.
     name : str
         What to call the change.
@@ -287,17 +272,13 @@ def gain(
     >>> gain(four, fuse(*four), "h100", name="fusion")
     <fusion on NVIDIA H100 SXM: gains, 2.5 times as fast>
     """
-    places = [_place(each, chip) for each in (before, after)]
-    floors = [_floor(where, floor) for where in places]
-    cases = [_cases(each, where, None) for each, where in zip((before, after), places, strict=True)]
-    by_case = {}
-    for case in dict.fromkeys([*cases[0], *cases[1]]):
-        seconds = [
-            sum(k.roof_seconds or 0.0 for k in _kernels(each, where, case, least, None))
-            for each, where, least in zip((before, after), places, floors, strict=True)
-        ]
-        by_case[case] = seconds[0] / seconds[1]
-    return Gain(name, places[0], floors[0], by_case)
+    ways = [(each, _place(each, chip)) for each in (before, after)]
+    found = {}
+    for case in dict.fromkeys(case for way in ways for case in _cases(*way)):
+        slow, fast = (_seconds(_kernels(*way, case)) for way in ways)
+        found[case] = slow / fast
+    where = ways[0][1]
+    return Gain(name, where, _floor(where), found)
 
 
 def assumed_floor(kind: str) -> float:
@@ -343,9 +324,7 @@ def _place(program: Any, chip: Any) -> Chip:
     return chip_of(chip)
 
 
-def _floor(chip: Chip, given: float | None) -> float:
-    if given is not None:
-        return single("floor", given, zero=True)
+def _floor(chip: Chip) -> float:
     return chip.floor.value if chip.floor else assumed_floor(chip.kind)
 
 
@@ -369,36 +348,19 @@ def _jobs(program: Any) -> list[tuple[Work, int]]:
     return jobs
 
 
-def _cases(program: Any, chip: Chip, compiled: Any) -> list[Scenario]:
+def _cases(program: Any, chip: Chip) -> list[Scenario]:
     """Return the cases that can differ here."""
     measured = chip.reached.matrix or chip.reached.vector or chip.reached.streams
     ceilings = ("published", "reached") if measured else ("published",)
     several = _is_step(program) or len(_jobs(program)) > 1
     between = ("travels", "stays") if several else ("travels",)
-    floors = ("without", "with")
-    by_hand = [Scenario(*each) for each in product(ceilings, floors, between)]
-    if compiled is None:
-        return by_hand
-    ranges = any(getattr(each.work, "most_bytes", None) for each in compiled.kernels)
-    counted = ("compiled", "compiled, at most") if ranges else ("compiled",)
-    cases = product(ceilings, floors, counted)
-    return by_hand + [Scenario(c, f, "travels", ends) for c, f, ends in cases]
+    return [Scenario(*each) for each in product(ceilings, ("without", "with"), between)]
 
 
-def _kernels(program: Any, chip: Chip, case: Scenario, floor: float, compiled: Any) -> list[Kernel]:
+def _kernels(program: Any, chip: Chip, case: Scenario) -> list[Kernel]:
     """Return the kernels of a program with their roofs in one case."""
     reached = case.ceilings == "reached"
-    least = floor if case.floor == "with" else None
-    if case.counted != "by hand" and compiled is not None:
-        roofs = [(each, each.ceilings(reached=reached)) for each in compiled.kernels]
-        most = case.counted == "compiled, at most"
-        return [
-            Kernel(
-                each.work.at_most if most else each.work, replace(roof, floor=least), each.launches
-            )
-            for each, roof in roofs
-            if roof is not None
-        ]
+    least = _floor(chip) if case.floor == "with" else None
     if _is_step(program):
         changes = {"reached": reached, "floor": False, "resident": case.between == "stays"}
         step = program.but(place=chip, **changes)
@@ -412,6 +374,10 @@ def _kernels(program: Any, chip: Chip, case: Scenario, floor: float, compiled: A
         Kernel(job, replace(chip.roofline(job.dtype, reached=reached), floor=least), launches)
         for job, (_, launches) in zip(works, jobs, strict=True)
     ]
+
+
+def _seconds(kernels: Sequence[Kernel]) -> float:
+    return sum(kernel.roof_seconds or 0.0 for kernel in kernels)
 
 
 def _busiest(kernels: Sequence[Kernel]) -> str | None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from operator import le
 from typing import Any, NamedTuple
 
-from roofline_helpers.serving import ServingStep, step
-from roofline_helpers.serving.chips import chip_counts
+from roofline_helpers.serving import step
 
 RENT: Mapping[str, float] = {
     "l40s": 1.0,
@@ -32,8 +29,6 @@ DAYS: Mapping[str, Mapping[str, float]] = {
 
 SHARING = 2
 """Days that several chips cost."""
-
-BATCHES = tuple(2**i for i in range(11))
 
 COUNTED: Mapping[str, Mapping[str, Any]] = {
     "reached": {"reached": True, "floor": True, "resident": True, "reserve": 0.1},
@@ -167,64 +162,14 @@ def days(design: Mapping[str, Any]) -> float:
     return chosen + (SHARING if design["chips"] > 1 else 0)
 
 
-def served(brief: Brief, design: Mapping[str, Any]) -> ServingStep:
-    """Return the decode step of a design."""
-    chosen = dict(design)
-    place = chosen.pop("chip")
-    return step(brief.model, place, context=brief.context, **COUNTED[brief.counted], **chosen)
-
-
-def cost(decode: ServingStep) -> float:
-    """Return the dollars per million tokens of a decode step's chips."""
-    rent = RENT[decode.setting.chip.key] * decode.setting.chips
-    return rent / 3600 / decode.tokens_per_second * 1e6
-
-
 def judge(brief: Brief, design: Mapping[str, Any]) -> Outcome:
     """Return what a design comes to, and whether it meets the brief."""
-    return _judged(brief, design, served(brief, design))
-
-
-def _judged(brief: Brief, design: Mapping[str, Any], decode: ServingStep) -> Outcome:
+    chosen = {**COUNTED[brief.counted], **design}
+    decode = step(brief.model, chosen.pop("chip"), context=brief.context, **chosen)
     prefill, slower = decode.but(phase="prefill", batch=1), MARGIN[brief.counted]
     rent = RENT[design["chip"]] * design["chips"]
     spent = (slower * decode.seconds, slower * prefill.seconds, rent, days(design))
     limits = (brief.per_token, brief.first_token, brief.dollars, brief.days)
     met = decode.fits and all(map(le, spent, limits))
-    return Outcome(*spent, decode.fits, slower * cost(decode), met)
-
-
-def designs(brief: Brief) -> Iterator[dict[str, Any]]:
-    """Yield every design that the page offers, but for its batch."""
-    for chip in brief.chips:
-        for count in chip_counts(brief.model, chip):
-            every = itertools.product(
-                brief.formats, brief.caches, DAYS["fusion"], DAYS["attention"]
-            )
-            for (weights, activations), cache, fusion, attention in every:
-                types = {"weights": weights, "activations": activations, "cache": cache}
-                ways = {"fusion": fusion, "attention": attention}
-                yield {"chip": chip, "chips": count, **types, **ways}
-
-
-def search(brief: Brief) -> dict[str, Any]:
-    """Return the cheapest design that meets a brief, of all that the page offers.
-
-    Tokens per second never fall with the batch (`best_batch`), so of a design's batches the
-    largest that fits and is quick enough is the cheapest, and smaller ones need no look where a
-    larger one costs too much already. Designs over budget can't win at any batch.
-    """
-    best, cheapest = {}, math.inf
-    for design in reversed(list(designs(brief))):  # many chips first, which are often needed
-        if RENT[design["chip"]] * design["chips"] > brief.dollars or days(design) > brief.days:
-            continue
-        most = served(brief, {**design, "batch": 1}).largest_batch()
-        for batch in reversed([each for each in BATCHES if each <= most]):
-            tried = {**design, "batch": batch}
-            one = served(brief, tried)
-            if cost(one) >= cheapest:
-                break
-            if _judged(brief, tried, one).met:
-                best, cheapest = tried, cost(one)
-                break
-    return best
+    cost = slower * rent / 3600 / decode.tokens_per_second * 1e6
+    return Outcome(*spent, decode.fits, cost, met)

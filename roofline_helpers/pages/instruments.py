@@ -76,12 +76,9 @@ def percent(share: float) -> str:
     return f"{significant(100 * share, 2 if share < 0.995 else 3)}%"
 
 
-def lab(
-    kind: str, data: Mapping[str, Any], predict: Element, rows: Sequence[Mapping[str, Any]]
-) -> Element:
-    """Return a lab; where no script runs: story, question, table and equations."""
-    listed = Markup(table_html(table(rows)))
-    parts = (Markup(predict.fallback), listed, "\n".join(data["equations"]))
+def lab(kind: str, data: Mapping[str, Any], predict: Element) -> Element:
+    """Return a lab; where no script runs: story, question and equations."""
+    parts = (Markup(predict.fallback), "\n".join(data["equations"]))
     plain = "\n".join([*data["story"], predict.plain])
     return Element(kind, data, str(fragment("lab", data["story"], *parts)), plain, bundle="lab")
 

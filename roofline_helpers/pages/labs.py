@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from roofline_helpers import serving, work
-from roofline_helpers.chips import all_chips
 from roofline_helpers.chips import chip as chip_of
 from roofline_helpers.common.show import si, significant
 from roofline_helpers.evidence import files
@@ -18,7 +17,7 @@ from roofline_helpers.pages.element import Element
 from roofline_helpers.pages.instruments import lab, percent, rate
 from roofline_helpers.pages.questions import question
 from roofline_helpers.roofline import Roofline
-from roofline_helpers.serving import best_batch, step
+from roofline_helpers.serving import step
 from roofline_helpers.serving.steps import StepKernel
 from roofline_helpers.work import Work
 
@@ -84,19 +83,7 @@ def memory_wall() -> Element:
         "reflect": _reflect_on_wall(slow).data,
         "equations": WALL_EQUATIONS,
     }
-    rows = [
-        {
-            "M, N, K": " × ".join(str(side) for side in shape),
-            "FLOP/byte": one.work.intensity,
-            "roof": rate(one.limit),
-            "measured": rate(one.achieved),
-            "of the peak": percent(roof.mfu(one.achieved)),
-            "of the roof": percent(one.of_roof),
-        }
-        for shape in (SLOW, TUNABLE, (512, 8192, 8192), (4096, 8192, 8192))
-        for one in [_Measured.of("h100", "bf16", *shape)]
-    ]
-    return lab("memory-wall", data, predict, rows)
+    return lab("memory-wall", data, predict)
 
 
 class _Measured(NamedTuple):
@@ -265,7 +252,7 @@ def design_challenge() -> Element:
         "reflect": _reflection(today).data,
         "equations": DESIGN_EQUATIONS,
     }
-    return lab("design", data, predict, _chip_rows())
+    return lab("design", data, predict)
 
 
 def _measured() -> dict[str, Any]:
@@ -340,26 +327,6 @@ def _design_tasks(today: serving.ServingStep) -> list[Element]:
             clock=clock,
             said=said,
         ),
-    ]
-
-
-def _chip_rows() -> list[dict[str, Any]]:
-    """Return what each chip does with the model: its largest batch, and the best in time.
-
-    All by published ceilings and without a floor: few chips have measured ones.
-    """
-    way = COUNTED["published"]
-    return [
-        {
-            "chip": chip.name,
-            "largest batch": one.largest_batch(),
-            "within 20 ms per token": best.setting.batch if best else None,
-            "tokens per second": best.tokens_per_second if best else None,
-            "ms per token": best.seconds * 1e3 if best else None,
-        }
-        for chip in all_chips()
-        for one in [step(LLAMA_3_8B, chip, **way)]
-        for best in [best_batch(LLAMA_3_8B, chip, latency=0.02, **way)]
     ]
 
 

@@ -161,12 +161,6 @@ class CompiledKernel(Kernel):
             times[NETWORK] = self.link_seconds * self.launches
         return times
 
-    def ceilings(self, *, reached: bool = False) -> Roofline | None:
-        """Return the ceilings over it, as published or as they were reached."""
-        if self.chip is None or not reached:
-            return self.roof
-        return chip_roofline(self.chip, self.row.matrix_types, reached=True)
-
     @property
     def bound(self) -> str | None:
         """What bounds it – "memory", "compute" or "network".

@@ -23,6 +23,7 @@ from roofline_helpers.xla.kernel import (
     Links,
     TimedCollective,
     Timeline,
+    chip_roofline,
     exchanges_of,
     grouped,
     kernel_of,
@@ -486,6 +487,7 @@ def _part(kernel: CompiledKernel) -> str:
 
 def _reached(kernel: CompiledKernel, links: Links) -> CompiledKernel:
     """Return a kernel under reached ceilings, its exchange on links as they reach."""
-    exchange = kernel.row.collective
+    exchange, chip = kernel.row.collective, kernel.chip
     seconds = None if exchange is None else links.seconds(exchange, reached=True)
-    return replace(kernel, roof=kernel.ceilings(reached=True), link_seconds=seconds)
+    roof = chip_roofline(chip, kernel.row.matrix_types, reached=True) if chip else None
+    return replace(kernel, roof=roof, link_seconds=seconds)
