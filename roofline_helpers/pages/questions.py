@@ -8,7 +8,7 @@ import string
 import sys
 import tomllib
 from base64 import b64encode
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from html import escape
 from importlib import resources
@@ -101,12 +101,11 @@ def picture(figure: Any, alt: str | None, caption: str | None = None) -> str:
     return str(fragment("figure", b64encode(data).decode(), alt, half, below))
 
 
-# --- What a question is made from: choices, numbers, sheets of exercises, and the reader's ledger
+# --- Elements of questions: answers, sheets of exercises, and the reader's ledger ---------------
 
 LARGEST_ANSWER = 1e30
 """No number above this is accepted in a field."""
 
-_KEY = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _ANSWERS: dict[str, str] = {}  # of the questions made in this session, by key
 
 
@@ -125,221 +124,11 @@ def answer(key: str) -> Text:
 
     Examples
     --------
-    >>> _ = choice("Larger?", {"2": "Right.", "1": "It is smaller."}, right="2", key="larger")
-    >>> answer("larger")
-    2. Right.
+    >>> _ = question("an-slope")
+    >>> print(answer("an-slope")[:15])
+    a straight line
     """
     return Text(_ANSWERS[name_of("question asked in this session", key, _ANSWERS)])
-
-
-def key_of(name: Any) -> str:
-    """Return the name of a question or an instrument; raise BadValue if it is spelled otherwise.
-
-    Examples
-    --------
-    >>> key_of("an-slope")
-    'an-slope'
-    """
-    if not isinstance(name, str) or not _KEY.fullmatch(name):
-        raise BadValue(
-            f"key must be lower-case words joined by '-', such as 'ai-decode', got {shown(name)}"
-        )
-    return name
-
-
-def choice(
-    question: str,
-    options: Mapping[str, str],
-    *,
-    right: str | Collection[str],
-    multi: bool = False,
-    **more: Any,
-) -> Element:
-    """Return a question with answers to choose from.
-
-    Parameters
-    ----------
-    question : str
-        Plain text.
-    options : mapping of str to str
-        Each answer and what is said to those who choose it: why it is right, or which
-        misunderstanding leads to it. No two feedbacks are the same.
-    right : str or collection of str
-        The right answer; several where ``multi``.
-    multi : bool
-        Whether several may be chosen: check boxes.
-    **more
-        What every question has: ``key``, its name in the reader's ledger; ``then``, what it asks
-        about; ``alt`` and ``caption`` of a figure in that; ``lead``, the bold word before it,
-        "Predict." where there is `then`.
-
-    Raises
-    ------
-    BadType, BadValue, UnknownName
-        Something empty; a right answer that is no option; a figure without `alt`.
-
-    Examples
-    --------
-    >>> print(choice("Larger?", {"2": "Right.", "1": "It is smaller."}, right="2", key="larger"))
-    Larger?
-      - 2
-      - 1
-    The answer: rh.pages.answer("larger")
-    """
-    feedback = {
-        filled("an option", option): filled(f"the feedback of {option!r}", words)
-        for option, words in options.items()
-    }
-    if len(set(feedback.values())) < len(options):
-        raise BadValue("each option needs its own feedback: two of these are the same")
-    wanted = [filled("right", one) for one in ([right] if isinstance(right, str) else right)]
-    correct = [name_of("right answer", one, feedback) for one in wanted]
-    if not correct or (len(correct) > 1 and not multi):
-        raise BadValue(f"one option must be right, got {', '.join(correct) or 'none'}")
-    data: dict[str, Any] = {
-        "multi": multi,
-        "options": [
-            {"text": option, "feedback": words, "right": option in correct}
-            for option, words in feedback.items()
-        ],
-    }
-    answers = [(f"{one}.", f" {feedback[one]}") for one in feedback if one in correct]
-    answers += [("", f"Not “{one}”: {feedback[one]}") for one in feedback if one not in correct]
-    reply = " ".join(f"{one}. {feedback[one]}" for one in correct)
-    return _made("choice", question, data, answers, reply, **more)
-
-
-def number(
-    question: str,
-    *,
-    solution: Any,
-    unit: str = "",
-    tolerance: float | None = None,
-    decades: float | None = None,
-    feedback: Iterable[tuple[Any, str]] = (),
-    hint: str = "",
-    why: str = "",
-    integer: bool = False,
-    digits: int = 3,
-    **more: Any,
-) -> Element:
-    """Return a question whose answer is a number of at least 0.
-
-    Parameters
-    ----------
-    question : str
-        Plain text; say the unit.
-    solution : number
-        Computed, in `unit`.
-    unit : str
-        Shown behind the field and the solution.
-    tolerance : float
-        Largest relative difference that counts as right: 0.02 if not given. What is within half a
-        unit of the last of `digits` is right in any case.
-    decades : float
-        For estimates, in place of `tolerance`: largest distance in powers of ten.
-    feedback : iterable of (value, text) or ((low, high), text)
-        What is said to known wrong answers, the first that fits. A single value is met within
-        `tolerance` (2% for estimates). Any other is told which of `judge.SLIPS` fits.
-    hint : str
-        Said after a wrong answer.
-    why : str
-        Said with the solution.
-    integer : bool
-        Whether the field accepts whole numbers only.
-    digits : int
-        Significant digits of the solution as the page shows it; a whole one is shown whole.
-    **more
-        As in `choice`.
-
-    Raises
-    ------
-    BadType, BadValue
-        Something empty; a solution that is no finite number of at least 0, or with ``integer`` not
-        near a whole one; both tolerances.
-
-    Examples
-    --------
-    >>> print(number("FLOPs of a multiply-add?", solution=2, key="multiply-add"))
-    FLOPs of a multiply-add?
-    The answer: rh.pages.answer("multiply-add")
-    >>> answer("multiply-add")
-    2.
-    """
-    exact = finite("solution", solution)
-    if tolerance is not None and decades is not None:
-        raise BadValue("give tolerance or decades, not both")
-    if not 0 <= exact <= LARGEST_ANSWER:
-        raise BadValue(f"solution must be from 0 to {LARGEST_ANSWER:g}, got {exact:g}")
-    within = tolerance or 0.02
-    if integer:
-        digits = min(len(f"{exact:.0f}"), 17)
-        if decades is None and abs(round(exact) - exact) > within * exact:
-            raise BadValue(f"solution must be near a whole number with integer=True, got {exact:g}")
-    worded = f"{significant(exact, digits)} {unit}".replace(" %", "%").rstrip()
-    spare = slack(exact, within, digits)
-    why = " ".join(why.split())
-    data = {
-        "solution": exact,
-        "answer": worded,
-        "unit": unit,
-        "slack": spare,
-        "decades": decades,
-        "min": 0.0,
-        "max": LARGEST_ANSWER,
-        "integer": integer,
-        "feedback": _known(feedback, exact, within, 0.0 if decades else spare),
-        "hint": " ".join(hint.split()),
-        "why": why,
-        "value": None,
-    }
-    reply = f"{worded}." + (f" {why}" if why else "")
-    return _made("number", question, data, [(worded, why and f": {why}")], reply, **more)
-
-
-def _known(
-    feedback: Iterable[tuple[Any, str]], exact: float, within: float, near: float
-) -> list[tuple[float, float, str]]:
-    """Return the range of each known wrong answer, and what is said to it."""
-    known = []
-    for wrong, words in feedback:
-        if isinstance(wrong, tuple):
-            low, high = (finite("an end of a range", one) for one in wrong)
-        else:
-            spare = abs(finite("a feedback's value", wrong)) * min(within, 0.02)
-            low, high = wrong - spare, wrong + spare
-            near_it = abs(wrong - exact) <= near * (1 + 1e-12)
-        if low <= exact <= high or (not isinstance(wrong, tuple) and near_it):
-            raise BadValue(f"feedback for {shown(wrong)} would also meet the solution, {exact:g}")
-        known.append((low, high, filled("a feedback", words)))
-    return known
-
-
-def _made(
-    kind: str,
-    question: str,
-    data: Mapping[str, Any],
-    answers: list[tuple[str, str]],
-    reply: str,
-    *,
-    key: str,
-    then: Any = None,
-    alt: str | None = None,
-    caption: str | None = None,
-    lead: str | None = None,
-) -> Element:
-    """Return a question, and keep its answer for those who ask for it."""
-    html, below, inner = rendered(then, alt, caption)
-    question = filled("question", question)
-    bold = ("Predict." if html else "") if lead is None else lead
-    data = {"type": kind, "key": key_of(key), "question": question, "lead": bold, **data}
-    options = data.get("options", ())
-    folded = fragment("question", bold, question, options, answers)
-    _ANSWERS[key] = reply
-    listed = [question, *(f"  - {one['text']}" for one in options)]
-    words = [*listed, f'The answer: rh.pages.answer("{key}")', below]
-    plain = "\n".join(filter(None, words))
-    return Element("question", data, str(folded), plain, then=html, inner=inner)
 
 
 def sheet(*exercises: Element) -> Element:
@@ -348,14 +137,12 @@ def sheet(*exercises: Element) -> Element:
     Parameters
     ----------
     exercises : Element
-        What `choice` and `number` return, without `then`.
+        What `build` returns, without `then`.
 
     Examples
     --------
-    >>> first = number("Of 6 FLOPs and 3 bytes?", solution=2, key="first")
-    >>> print(sheet(first))
-    1. Of 6 FLOPs and 3 bytes?
-    The answer: rh.pages.answer("first")
+    >>> sheet(question("an-slope")).kind
+    'sheet'
     """
     return Element(
         "sheet",
@@ -504,7 +291,7 @@ def question(
     UnknownName
         No such question.
     BadType, BadValue
-        A value that it needs is missing, or one is not its own; what `choice` and `number` refuse.
+        A value that it needs is missing, or one is not its own; what `build` refuses.
 
     Examples
     --------
@@ -514,7 +301,7 @@ def question(
     asked = bank()[name_of("question", key, bank())]
     said = [right] if isinstance(right, str) else right
     values = _valued({key: asked}, values)
-    return _build(key, asked, values, said, then=then, alt=alt, caption=caption)
+    return build(key, asked, values, said, then=then, alt=alt, caption=caption)
 
 
 def exercises(chapter: str, **values: Any) -> Element:
@@ -546,7 +333,7 @@ def exercises(chapter: str, **values: Any) -> Element:
     name = name_of("chapter with exercises", chapter, chapters)
     mine = {k: asked for k, asked in bank().items() if asked.exercise and asked.chapter == name}
     values = _valued(mine, values)
-    return sheet(*(_build(key, asked, values) for key, asked in mine.items()))
+    return sheet(*(build(key, asked, values) for key, asked in mine.items()))
 
 
 # --- reading -------------------------------------------------------------------------------------
@@ -691,35 +478,53 @@ def _valued(asked: Mapping[str, Asked], passed: Mapping[str, Any]) -> dict[str, 
     return values
 
 
-def _build(
+def build(
     key: str,
     asked: Asked,
     values: Mapping[str, Any],
     right: Collection[str] = (),
     then: Any = None,
-    **more: Any,
+    alt: str | None = None,
+    caption: str | None = None,
 ) -> Element:
-    """Return a question with its values in its texts."""
+    """Return a question with its values in its texts, and keep its answer for those who ask for it.
+
+    Raises
+    ------
+    BadType, BadValue, UnknownName
+        Not one right option, or several with `multi`; a solution that is no finite number of at
+        least 0, or not near a whole one where it is said to be; a known wrong answer that is right.
+    """
     entry = asked.entry
     with _placed(asked.chapter, key):
         if isinstance(entry, NumberEntry):
             values = {**values, "solution": _value(entry.solution, values)}
         around = [_text(entry.above, values) or None, then, _text(entry.below, values) or None]
-        more |= {
-            "key": key,
-            "then": [one for one in around if one is not None] or None,
-            "lead": None if entry.lead is None else _text(entry.lead, values),
-        }
-        prompt = _text(entry.prompt, values)
+        listed = [one for one in around if one is not None]
+        html, below, inner = rendered(listed, alt, caption)
         if isinstance(entry, ChoiceEntry):
-            return choice(prompt, **_choice_parts(entry, right, values), **more)
-        if right:
+            kind, (data, answers, reply) = "choice", _choice(entry, values, right)
+        elif right:
             raise BadValue("it asks for a number: right= is for options")
-        return number(prompt, **_number_parts(entry, values), **more)
+        else:
+            kind, (data, answers, reply) = "number", _number(entry, values)
+        prompt = _line(entry.prompt, values)
+    lead = entry.lead if entry.lead is not None else "Predict." if html else ""
+    data = {"type": kind, "key": key, "question": prompt, "lead": lead, **data}
+    options = data.get("options", ())
+    folded = fragment("question", lead, prompt, options, answers)
+    _ANSWERS[key] = reply
+    words = [prompt, *(f"  - {one['text']}" for one in options)]
+    words += [f'The answer: rh.pages.answer("{key}")', below]
+    return Element("question", data, str(folded), "\n".join(filter(None, words)), html, inner=inner)
 
 
 def _text(words: str, values: Mapping[str, Any]) -> str:
     return _FILL.vformat(words, (), values)
+
+
+def _line(words: str, values: Mapping[str, Any]) -> str:
+    return " ".join(_text(words, values).split())
 
 
 def _value(value: float | str, values: Mapping[str, Any]) -> Any:
@@ -730,34 +535,79 @@ def _pair(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
-def _choice_parts(
-    entry: ChoiceEntry, right: Collection[str], values: Mapping[str, Any]
-) -> dict[str, Any]:
-    options = {_text(one.text, values): one for one in entry.options}
+Parts = tuple[dict[str, Any], list[tuple[str, str]], str]
+"""What JavaScript needs of a question, the paragraphs of its folded answer, and its answer."""
+
+
+def _choice(entry: ChoiceEntry, values: Mapping[str, Any], right: Collection[str]) -> Parts:
+    options: dict[str, dict[str, Any]] = {}
+    names = {}
+    for one in entry.options:
+        text, feedback = _line(one.text, values), _line(one.feedback, values)
+        options[text] = {"text": text, "feedback": feedback, "right": one.right}
+        names[one.key or text] = options[text]
     if len(options) < len(entry.options):
         raise BadValue(f"two options read the same: {', '.join(options)}")
-    marked = [text for text, one in options.items() if one.right]
-    if right and marked:
-        raise BadValue(f"right= is given, and {marked[0]!r} is marked as right")
-    keys = {one.key or text: text for text, one in options.items()}
-    said = marked or [keys[name_of("option", one, keys)] for one in right]
-    feedback = {text: _text(one.feedback, values) for text, one in options.items()}
-    return {"options": feedback, "right": said, "multi": entry.multi}
+    for name in right:
+        names[name_of("option", name, names)]["right"] = True
+    correct = [one for one in options.values() if one["right"]]
+    if not correct or (len(correct) > 1 and not entry.multi):
+        said = ", ".join(one["text"] for one in correct) or "none"
+        raise BadValue(f"one option must be right, got {said}")
+    answers = [(f"{one['text']}.", f" {one['feedback']}") for one in correct]
+    reply = " ".join("".join(words) for words in answers)
+    for text, one in options.items():
+        if not one["right"]:
+            answers.append(("", f"Not “{text}”: {one['feedback']}"))
+    return {"multi": entry.multi, "options": [*options.values()]}, answers, reply
 
 
-def _number_parts(entry: NumberEntry, values: Mapping[str, Any]) -> dict[str, Any]:
+def _number(entry: NumberEntry, values: Mapping[str, Any]) -> Parts:
+    exact, digits = finite("solution", values["solution"]), entry.digits
+    if not 0 <= exact <= LARGEST_ANSWER:
+        raise BadValue(f"solution must be from 0 to {LARGEST_ANSWER:g}, got {exact:g}")
+    within = entry.tolerance or 0.02
+    if entry.integer:
+        digits = min(len(f"{exact:.0f}"), 17)
+        if entry.decades is None and abs(round(exact) - exact) > within * exact:
+            raise BadValue(f"the solution must be near a whole number, got {exact:g}")
+    worded = f"{significant(exact, digits)} {entry.unit}".replace(" %", "%").rstrip()
+    spare = slack(exact, within, digits)
+    why = _line(entry.why, values)
+    data = {
+        "solution": exact,
+        "answer": worded,
+        "unit": entry.unit,
+        "slack": spare,
+        "decades": entry.decades,
+        "min": 0.0,
+        "max": LARGEST_ANSWER,
+        "integer": entry.integer,
+        "feedback": _known(entry, values, exact, 0.0 if entry.decades else spare),
+        "hint": _line(entry.hint, values),
+        "why": why,
+        "value": None,
+    }
+    return data, [(worded, why and f": {why}")], f"{worded}. {why}".rstrip()
+
+
+def _known(
+    entry: NumberEntry, values: Mapping[str, Any], exact: float, near: float
+) -> list[tuple[float, float, str]]:
+    """Return the range of each known wrong answer, and what is said to it."""
     known = []
     for one in entry.wrong:
         found = [_value(value, values) for value in _pair(one.value)]
-        low_high = [value * factor for factor in _pair(one.times) for value in found]
-        known.append(
-            (low_high[0] if len(low_high) == 1 else tuple(low_high), _text(one.feedback, values))
-        )
-    plain = ("unit", "tolerance", "decades", "digits", "integer")
-    return {
-        **{name: getattr(entry, name) for name in plain},
-        "solution": values["solution"],
-        "feedback": known,
-        "hint": _text(entry.hint, values),
-        "why": _text(entry.why, values),
-    }
+        ends = [
+            finite("a feedback's value", v * factor) for factor in _pair(one.times) for v in found
+        ]
+        low, high = ends[0], ends[-1]
+        single = len(ends) == 1
+        if single:
+            spare = abs(low) * min(entry.tolerance or 0.02, 0.02)
+            low, high = low - spare, high + spare
+        met = low <= exact <= high or (single and abs(ends[0] - exact) <= near * (1 + 1e-12))
+        if met:
+            raise BadValue(f"feedback for {shown(ends)} would also meet the solution, {exact:g}")
+        known.append((low, high, _line(one.feedback, values)))
+    return known

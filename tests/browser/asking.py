@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -31,29 +31,47 @@ DARK = (
 )
 
 
-def choice(**more: Any) -> pages.element.Element:
-    options = {"right": "the batch", "key": "t-choice"} | more
-    return questions.choice("Which decides?", OPTIONS, **options)
+def asked(
+    key: str,
+    prompt: str,
+    options: Mapping[str, str] | None = None,
+    *,
+    right: str | list[str] = (),  # type: ignore[assignment]
+    then: Any = None,
+    **fields: Any,
+) -> pages.element.Element:
+    """A question that is in no file."""
+    entry: Any
+    if options:
+        listed = [questions.Option(*words) for words in options.items()]
+        entry = questions.ChoiceEntry(prompt=prompt, options=listed, **fields)
+    else:
+        entry = questions.NumberEntry(prompt=prompt, **fields)
+    named = [right] if isinstance(right, str) else right
+    return questions.build(key, questions.Asked("t", False, entry), {}, named, then)
+
+
+def choice(then: Any = None, key: str = "t-choice") -> pages.element.Element:
+    return asked(key, "Which decides?", OPTIONS, right="the batch", then=then)
 
 
 def number(**more: Any) -> pages.element.Element:
-    options = {"solution": 1024 / 3, "unit": "FLOP/byte", "key": "t-number"} | more
-    return questions.number("What is the intensity?", **options)
+    fields = {"solution": 1024 / 3, "unit": "FLOP/byte", "key": "t-number"} | more
+    return asked(prompt="What is the intensity?", **fields)
 
 
 def multi() -> pages.element.Element:
     options = {"reads": "They cross.", "writes": "They cross too.", "adds": "They stay inside."}
     right = ["reads", "writes"]
-    return questions.choice("What moves bytes?", options, right=right, multi=True, key="t-multi")
+    return asked("t-multi", "What moves bytes?", options, right=right, multi=True)
 
 
 def sheet() -> pages.element.Element:
+    wrong = [questions.Wrong("That is N.", 1024)]
     return questions.sheet(
-        number(
-            key="t-ex", hint="Count three matrices.", why="N/3", feedback=[(1024, "That is N.")]
-        ),
+        number(key="t-ex", hint="Count three matrices.", why="N/3", wrong=wrong),
         multi(),
-        questions.number("How many tokens?", solution=7, key="t-whole", integer=True),
+        asked("t-whole", "How many tokens?", solution=7, integer=True),
     )
 
 

@@ -10,6 +10,7 @@ from asking import (
     HEAD,
     TABLE,
     Show,
+    asked,
     choice,
     number,
     piece,
@@ -54,12 +55,9 @@ def test_the_theme_is_the_page_s_and_follows_it(show: Show, system: str) -> None
 
 @pytest.mark.parametrize(("width", "theme"), [(390, "dark"), (1280, "light")])
 def test_no_barrier_and_no_overflow(show: Show, theme: str, width: int) -> None:
-    long = questions.choice(
-        "Which? " + "A long question needs many words. " * 8,
-        {"a" * 60: "Long.", "b " * 60: "Longer."},
-        right="a" * 60,
-        key="t-long",
-    )
+    prompt = "Which? " + "A long question needs many words. " * 8
+    options = {"a" * 60: "Long.", "b " * 60: "Longer."}
+    long = asked("t-long", prompt, options, right="a" * 60)
     elements = (choice(then=TABLE), number(then=TABLE), sheet(), long, questions.ledger())
     page = show(*elements, theme=theme, width=width)
     assert violations(page) == []

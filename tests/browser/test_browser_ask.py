@@ -14,6 +14,7 @@ from asking import (
     OPTIONS,
     TABLE,
     Show,
+    asked,
     choice,
     framed,
     number,
@@ -241,7 +242,7 @@ def test_each_slip_is_named(visit: Visit, solution: float) -> None:
     page = visit()
 
     def feedback(factors: Iterable[float], **options: Any) -> list[str]:
-        element = questions.number("How much?", key="t-judged", solution=solution, **options)
+        element = asked("t-judged", "How much?", solution=solution, **options)
         judged = """([data, values]) => { const ui = {say: () => {}}; return values.map((value) => {
             const one = core.question({...data, lead: "", value}, ui);
             return one.querySelector(".feedback .line").lastChild.textContent; }) }"""

@@ -36,8 +36,10 @@ ASKS = """import roofline_helpers as rh
 q = rh.pages.questions
 options = {"the batch": "The smallest decides.", "4096": "It is large.", "16384": "Larger."}
 table = rh.table([{"N": 64, "FLOP/byte": 21.3}])
-inner = q.number("How much?", solution=3, key="lab-number", why="One and two.", then="Deep.")
-q.choice("Which?", options, right="the batch", key="lab-choice", then=[table, inner])"""
+number = q.NumberEntry(prompt="How much?", solution=3, why="One and two.", below="Deep.")
+inner = q.build("lab-number", q.Asked("t", False, number), {})
+choice = q.ChoiceEntry(prompt="Which?", options=[q.Option(*one) for one in options.items()])
+q.build("lab-choice", q.Asked("t", False, choice), {}, ["the batch"], [table, inner])"""
 
 
 @pytest.fixture(scope="module")

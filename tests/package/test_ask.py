@@ -17,16 +17,24 @@ from tools.notebooks import run
 OPTIONS = {"the batch": "The smallest decides.", "4096": "It is large.", "16384": "It is larger."}
 
 
-def choice(**changes: Any) -> pages.element.Element:
-    options: dict[str, Any] = {"right": "the batch", "key": "t-choice"} | changes
-    return questions.choice(
-        options.pop("question", "Which?"), options.pop("options", OPTIONS), **options
-    )
+def build(key: str, entry: Any, right: Any = (), then: Any = None) -> pages.element.Element:
+    return questions.build(key, questions.Asked("t", False, entry), {}, right, then)
 
 
-def number(**changes: Any) -> pages.element.Element:
-    options: dict[str, Any] = {"solution": 240.5, "key": "t-number"} | changes
-    return questions.number(options.pop("question", "How much?"), **options)
+def choice(then: Any = None, **changes: Any) -> pages.element.Element:
+    fields: dict[str, Any] = {
+        "prompt": "Which?",
+        "options": OPTIONS,
+        "right": "the batch",
+    } | changes
+    fields["options"] = [questions.Option(*one) for one in fields["options"].items()]
+    right = [fields.pop("right")]
+    return build("t-choice", questions.ChoiceEntry(**fields), right, then)
+
+
+def number(then: Any = None, **changes: Any) -> pages.element.Element:
+    fields: dict[str, Any] = {"prompt": "How much?", "solution": 240.5} | changes
+    return build("t-number", questions.NumberEntry(**fields), then=then)
 
 
 def sent(html: str) -> Any:
@@ -37,8 +45,7 @@ def sent(html: str) -> Any:
 @pytest.mark.parametrize(
     ("changes", "error", "text"),
     [
-        ({"question": " "}, BadValue, "question must not be empty"),
-        ({"options": {"a": "b", "c": "b"}, "right": "a"}, BadValue, "its own feedback"),
+        ({"options": {"a": "b", " a ": "c"}, "right": "a"}, BadValue, "read the same"),
         ({"right": "the badge"}, UnknownName, "Nearest: 'the batch'"),
     ],
 )
@@ -50,8 +57,8 @@ def test_a_bad_choice_is_refused(changes: Any, error: type[Exception], text: str
 @pytest.mark.parametrize(
     ("changes", "error", "text"),
     [
-        ({"tolerance": 0.1, "decades": 1}, BadValue, "tolerance or decades"),
-        ({"feedback": [(240, "Close.")]}, BadValue, "would also meet the solution"),
+        ({"integer": True, "solution": 2.5}, BadValue, "near a whole number"),
+        ({"wrong": [questions.Wrong("Close.", 240)]}, BadValue, "would also meet the solution"),
     ],
 )
 def test_a_bad_number_is_refused(changes: Any, error: type[Exception], text: str) -> None:
@@ -61,9 +68,8 @@ def test_a_bad_number_is_refused(changes: Any, error: type[Exception], text: str
 
 def test_text_is_escaped_everywhere() -> None:
     evil = "</script><b onclick='x'>&"
-    element = questions.choice(
-        evil, {evil: f"1{evil}", "b": f"2{evil}"}, right="b", key="t", then=evil
-    )
+    options = {evil: f"1{evil}", "b": f"2{evil}"}
+    element = choice(prompt=evil, options=options, right="b", then=evil)
     html = element.markup()
     assert "</script>" not in html
     assert "<b onclick" not in html
