@@ -556,9 +556,9 @@ def _choice(entry: ChoiceEntry, values: Mapping[str, Any], right: Collection[str
         raise BadValue(f"one option must be right, got {said}")
     answers = [(f"{one['text']}.", f" {one['feedback']}") for one in correct]
     reply = " ".join("".join(words) for words in answers)
-    for text, one in options.items():
-        if not one["right"]:
-            answers.append(("", f"Not “{text}”: {one['feedback']}"))
+    for text, option in options.items():
+        if not option["right"]:
+            answers.append(("", f"Not “{text}”: {option['feedback']}"))
     return {"multi": entry.multi, "options": [*options.values()]}, answers, reply
 
 
