@@ -112,6 +112,14 @@ class Row:
         return self.read.get("hbm", 0) + self.written.get("hbm", 0)
 
     @property
+    def at_most(self) -> Row:
+        """The same with `most_bytes`, counted as reads; itself where its bytes are known."""
+        if self.most_bytes is None:
+            return self
+        read = {**self.read, "hbm": self.most_bytes - self.written.get("hbm", 0)}
+        return replace(self, read=read, most_bytes=None)
+
+    @property
     def matrix_flops(self) -> float:
         """FLOPs of matmuls, and those that a custom call declares without a unit."""
         return self.flops.matrix + self.flops.declared
