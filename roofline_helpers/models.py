@@ -303,22 +303,20 @@ class Decoder:
             return self.heads * (of.nope_dim + of.rope_dim + of.value_dim)
         return 2 * self.q_width
 
-    def matrix_flops(self, tokens: Any = 1, *, head: bool = True) -> int:
+    def matrix_flops(self, tokens: Any = 1) -> int:
         """Return the FLOPs of the weights' products on tokens: two a weight that each meets.
 
         Parameters
         ----------
         tokens : int
             How many.
-        head : bool
-            Whether all of them go through the vocabulary's matrix.
 
         Raises
         ------
         BadType, BadValue
             Not a whole positive number.
         """
-        out = self.vocabulary * self.d_model if head else 0
+        out = self.vocabulary * self.d_model
         return 2 * whole("tokens", tokens) * (self.active_matrices + out)
 
     def attention_flops(self, seq: Any, *, causal: str = "halved") -> int:

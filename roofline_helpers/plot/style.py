@@ -116,9 +116,9 @@ def look_of(i: int) -> dict[str, Any]:
     }
 
 
-def halo(width: float = 2.5) -> list[Any]:
+def halo() -> list[Any]:
     """Return the path effect that keeps a text readable on lines."""
-    return [withStroke(linewidth=width, foreground=PALETTE["paper"])]
+    return [withStroke(linewidth=2.5, foreground=PALETTE["paper"])]
 
 
 def short_number(value: float) -> str:

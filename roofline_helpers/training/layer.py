@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from roofline_helpers import network
 from roofline_helpers.common.checks import BadValue, name_of, single
-from roofline_helpers.common.dtypes import BITS
-from roofline_helpers.common.dtypes import dtype as dtype_of
 from roofline_helpers.common.show import Facts, si
 from roofline_helpers.network import Axis, Topology
 from roofline_helpers.training.step import matrix_rate
@@ -79,9 +77,8 @@ def layer(
     tokens: float,
     d_model: float,
     d_ff: float,
-    dtype: Any = "bf16",
 ) -> Layer:
-    """Return a forward pass of a feed-forward layer, cut over a mesh.
+    """Return a forward pass of a feed-forward layer in bf16, cut over a mesh.
 
     With t tokens a chip and Y chips that split the width: 4 t D F FLOPs; two matrices of D F / Y
     gathered over the one group; t Y D activations gathered and scattered over the other.
@@ -96,8 +93,6 @@ def layer(
         Of the batch, over the number of chips.
     d_model, d_ff : float
         D and F.
-    dtype : str or data type
-        Of products and arrays.
 
     Raises
     ------
@@ -118,13 +113,10 @@ def layer(
         name_of("mesh axis of a layer", name, CUTS)
     own, width, inner = single("tokens", tokens), single("d_model", d_model), single("d_ff", d_ff)
     weights, split = mesh.get("fsdp", ()), mesh.get("tensor", ())
-    ways = 1
-    for axis in split:
-        ways *= axis.size
+    ways = math.prod(axis.size for axis in split)
     if inner < ways:
         raise BadValue(f"{ways} chips can't split a width of {inner:g}")
-    kind = dtype_of(dtype)
-    element = BITS[kind] / 8
+    element = 2  # bytes
     flops = 4 * own * width * inner
     matrix = network.all_gather(element * width * inner / ways, weights)
     tokens_of_all = element * own * ways * width
@@ -132,7 +124,7 @@ def layer(
     scattered = network.reduce_scatter(tokens_of_all, split)
     return Layer(
         flops,
-        flops / matrix_rate(place.chip, kind, place.ceilings),
+        flops / matrix_rate(place.chip, "bf16", place.ceilings),
         2 * matrix.transfer,
         gathered.transfer + scattered.transfer,
         network.axes.share_links(weights, split),

@@ -7,21 +7,19 @@ from typing import Any
 
 from roofline_helpers import network
 from roofline_helpers.common.checks import single, whole
-from roofline_helpers.common.dtypes import BITS
 from roofline_helpers.common.dtypes import dtype as dtype_of
+from roofline_helpers.common.dtypes import width
 from roofline_helpers.network import Axis, Topology
 from roofline_helpers.training.step import matrix_rate
 
 
-def least_tokens(
-    place: Topology, over: Axis | Iterable[Axis], *, sparsity: float = 1.0, dtype: Any = "bf16"
-) -> float:
+def least_tokens(place: Topology, over: Axis | Iterable[Axis], *, dtype: Any = "bf16") -> float:
     """Return the tokens a chip from which data parallelism over these axes hides its exchanges.
 
     A weight is gathered (or its gradient added up) while it is multiplied with t tokens: 2 t FLOPs
     for each of its elements, C / W tokens where W is the byte/s of a gather. The same for whole
-    and for sharded weights. Of a mixture all E experts are gathered, and a token meets k of them:
-    (E / k) C / W.
+    and for sharded weights. Of a mixture all E experts are gathered, and a token meets k of them,
+    so that it takes E / k times as many.
 
     Parameters
     ----------
@@ -29,8 +27,6 @@ def least_tokens(
         With its ceilings.
     over : Axis or axes
         Those that the batch is split over.
-    sparsity : float
-        E / k, experts over those that a token uses; 1 for a dense layer.
     dtype : str or data type
         Of products and weights.
 
@@ -50,9 +46,9 @@ def least_tokens(
     """
     name = dtype_of(dtype)
     elements = 1e9
-    gathered = network.all_gather(elements * BITS[name] / 8, over)
+    gathered = network.all_gather(elements * width(name), over)
     rate = matrix_rate(place.chip, name, place.ceilings)
-    return single("sparsity", sparsity) * gathered.transfer * rate / (2 * elements)
+    return gathered.transfer * rate / (2 * elements)
 
 
 def most_tensor(
@@ -61,7 +57,7 @@ def most_tensor(
     """Return how many chips may split a feed-forward's width before the network bounds it.
 
     Two products with 4 B D F / Y FLOPs a chip against a gather and a scatter of B × D activations:
-    Y = F W / C, whatever the batch.
+    Y = F W / C, whatever the batch, which is F over `least_tokens`.
 
     Parameters
     ----------
@@ -77,14 +73,10 @@ def most_tensor(
     >>> round(most_tensor(place, place["x"], d_ff=28672), 1)
     16.7
     """
-    name = dtype_of(dtype)
-    elements = 1e9
-    gathered = network.all_gather(elements * BITS[name] / 8, over)
-    rate = matrix_rate(place.chip, name, place.ceilings)
-    return 2 * elements * single("d_ff", d_ff) / (rate * gathered.transfer)
+    return single("d_ff", d_ff) / least_tokens(place, over, dtype=dtype)
 
 
-def largest_tensor(place: Topology, d_ff: float, *, dtype: Any = "bf16") -> int:
+def largest_tensor(place: Topology, d_ff: float) -> int:
     """Return the largest group that may split a feed-forward's width, with links of its own size.
 
     Of the groups of 2, 4, 8, … neighbours as `Topology.mesh` lays them out, the largest whose
@@ -92,7 +84,7 @@ def largest_tensor(place: Topology, d_ff: float, *, dtype: Any = "bf16") -> int:
 
     Parameters
     ----------
-    place, d_ff, dtype
+    place, d_ff
         As in `most_tensor`; the same errors and source.
 
     Examples
@@ -104,7 +96,7 @@ def largest_tensor(place: Topology, d_ff: float, *, dtype: Any = "bf16") -> int:
     largest = size = 1
     while place.chips % (size := 2 * size) == 0:
         group = place.mesh({"fsdp": place.members // size, "tensor": size})["tensor"]
-        if most_tensor(place, group, d_ff, dtype=dtype) >= size:
+        if most_tensor(place, group, d_ff) >= size:
             largest = size
     return largest
 
@@ -146,13 +138,11 @@ def least_width(
     """
     name = dtype_of(dtype)
     elements = 1e9
-    moved = network.all_to_all(elements * BITS[name] / 8, over)
+    moved = network.all_to_all(elements * width(name), over)
     rate = matrix_rate(place.chip, name, place.ceilings)
-    sent = (
-        1.0
-        if active is None
-        else network.distinct(moved.devices, active) / single("active", active)
-    )
+    sent = 1.0
+    if active is not None:
+        sent = network.distinct(moved.devices, active) / single("active", active)
     return sent * moved.transfer * rate * moved.devices / (whole("matrices", matrices) * elements)
 
 
@@ -161,8 +151,6 @@ def least_tokens_mixed(
     fsdp: Axis | Iterable[Axis],
     tensor: Axis | Iterable[Axis],
     d_ff: float,
-    *,
-    dtype: Any = "bf16",
 ) -> float:
     """Return the least tokens a chip with the best mix of sharded weights and split widths.
 
@@ -173,7 +161,7 @@ def least_tokens_mixed(
     ----------
     fsdp, tensor : Axis or axes
         Those for each.
-    place, d_ff, dtype
+    place, d_ff
         As in `most_tensor`; the same errors and source (appendix C).
 
     Examples
@@ -183,5 +171,5 @@ def least_tokens_mixed(
     >>> round(least_tokens_mixed(place, place["x", "y"], place["z"], d_ff=28672))
     258
     """
-    a, b = (least_tokens(place, over, dtype=dtype) for over in (fsdp, tensor))
+    a, b = (least_tokens(place, over) for over in (fsdp, tensor))
     return 4 * a * b / single("d_ff", d_ff)

@@ -49,7 +49,6 @@ def test_a_token_s_cache() -> None:
 def test_flops_by_hand() -> None:
     llama = model("llama-3-8b")
     assert llama.matrix_flops(10) == 2 * 10 * (llama.matrices + 128256 * 4096)
-    assert llama.matrix_flops(10, head=False) == 2 * 10 * llama.matrices
     whole = llama.attention_flops(1000, causal="whole")
     assert whole == 32 * 4 * 32 * 128 * 1000 * 1000
     assert llama.attention_flops(1000) == 32 * 4 * 32 * 128 * 1000 * 1001 // 2
