@@ -11,13 +11,14 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from roofline_helpers.common.checks import BadValue, UnknownName, flag, name_of, shown, text, whole
+from roofline_helpers.common.checks import BadValue, flag, name_of, text, whole
 from roofline_helpers.common.dtypes import nbytes
 
 __all__ = ["Decoder", "model", "LLAMA_3_8B"]
 
 # --- A decoder by its widths, and what follows from them -----------------------------------------
 
+WIDTHS = ("layers", "d_model", "heads", "kv_heads", "head_dim", "d_ff", "vocabulary")
 CAUSAL = ("halved", "whole")
 """How the FLOPs of causal attention are counted: what the mask leaves, or every product."""
 
@@ -51,11 +52,8 @@ class Experts:
     dense: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("count", "active", "d_ff", "every"):
-            whole(name, getattr(self, name))
-        for name in ("shared", "dense"):
-            if getattr(self, name) != 0:
-                whole(name, getattr(self, name))
+        _check_sizes(self, "count", "active", "d_ff", "every")
+        _check_sizes(self, *(name for name in ("shared", "dense") if getattr(self, name) != 0))
         if self.active > self.count:
             raise BadValue(f"active ({self.active}) must be at most count ({self.count})")
 
@@ -91,8 +89,7 @@ class Latent:
     value_dim: int
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            whole(field.name, getattr(self, field.name))
+        _check_sizes(self, *(field.name for field in fields(self)))
 
 
 @dataclass(frozen=True)
@@ -109,8 +106,7 @@ class Local:
     every: int
 
     def __post_init__(self) -> None:
-        whole("window", self.window)
-        whole("every", self.every)
+        _check_sizes(self, "window", "every")
 
 
 @dataclass(frozen=True)
@@ -159,8 +155,7 @@ class Decoder:
 
     def __post_init__(self) -> None:
         text("name", self.name)
-        for name in ("layers", "d_model", "heads", "kv_heads", "head_dim", "d_ff", "vocabulary"):
-            whole(name, getattr(self, name))
+        _check_sizes(self, *WIDTHS)
         flag("gated", self.gated)
         flag("tied", self.tied)
         if self.heads % self.kv_heads:
@@ -335,8 +330,7 @@ class Decoder:
             Not a whole positive number; no such count.
         """
         s = whole("seq", seq)
-        if causal not in CAUSAL:
-            raise UnknownName(f"causal must be one of {', '.join(CAUSAL)}, got {shown(causal)}")
+        causal = name_of("count of causal attention", causal, CAUSAL)
         window = min(self.local.window, s) if self.local else s
         seen = window * (window + 1) // 2 + (s - window) * window
         everything = s * s
@@ -358,6 +352,11 @@ class Decoder:
         if n % s:
             raise BadValue(f"tokens ({n}) must be whole sequences of {s}")
         return 3 * (self.matrix_flops(n) + n // s * self.attention_flops(s, causal=causal))
+
+
+def _check_sizes(of: Any, *names: str) -> None:
+    for name in names:
+        whole(name, getattr(of, name))
 
 
 # --- The decoders of `data/models.toml` ----------------------------------------------------------
