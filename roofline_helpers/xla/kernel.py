@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from roofline_helpers import chips, network
 from roofline_helpers.common.checks import RooflineError, UnknownName, name_of
 from roofline_helpers.common.dtypes import dtype as dtype_of
-from roofline_helpers.evidence import files
 from roofline_helpers.roofline import Kernel, Roofline
 from roofline_helpers.roofline.model import NETWORK, bound_of
 from roofline_helpers.work import Work
@@ -275,11 +274,6 @@ class CompiledKernel(Kernel):
         if self.row.cycles is None or ticks is None:
             return None
         return self.row.cycles * self.launches / ticks[0]
-
-    @property
-    def cycles_hold(self) -> bool:
-        """Whether cycles were held against published times of such kernels – large matmuls."""
-        return self.row.cycles is not None and self.row.matrix_flops >= files.HELD_FROM
 
     def as_work(self) -> Work:
         """Return the kernel as a `Work`, for plots."""

@@ -57,7 +57,7 @@ class Row:
     """One kernel: what one launch of it does, and how often it is launched.
 
     `role` is what it does in its author's words, `source` the line of theirs that it comes from,
-    `op_name` what JAX calls it, and `tensors` the program's arguments that it reads.
+    and `op_name` what JAX calls it.
     `read` and `written` are bytes by memory level. `most_bytes` are those of the main memory at
     most, where data choose the blocks of a Pallas kernel: `read` and `written` are then the least.
     `matmul` has m, n and k where it is the product of two matrices, alone or with what is fused
@@ -80,7 +80,6 @@ class Row:
     role: str = ""
     source: SourceLine | None = None
     op_name: str = ""
-    tensors: tuple[str, ...] = ()
     operations: Mapping[str, int] = field(default_factory=dict)
     flops: Flops = field(default_factory=Flops)
     read: Mapping[str, int] = field(default_factory=dict)
@@ -411,7 +410,6 @@ class _Walk:
             role=role,
             source=source,
             op_name=op_name,
-            tensors=read,
             operations=_operations(site),
             flops=flops,
             read=moved.read,
