@@ -171,12 +171,20 @@ class ReachedRates:
     streams: Mapping[str, Figure] = field(default_factory=dict)
     sizes: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
 
-    def stream(self) -> Figure | None:
-        """Return the memory ceiling: the stream of reading, or the fastest; None if none is known.
+    def stream(self, name: str | None = None) -> Figure | None:
+        """Return one stream, or that of reading: the memory ceiling. None if none is known.
 
-        Nearly all kernels read more than they write. A mix of both is slower on most memories:
-        `streams` has what was measured of those.
+        Nearly all kernels read more than they write. A mix of both is slower on most memories, so
+        compare a kernel that copies with ``stream("copy")``, and one that only writes with
+        ``stream("write")``. Where nobody measured reading alone, it is the fastest stream.
+
+        Raises
+        ------
+        UnknownName
+            That stream was not measured; the message lists those that were.
         """
+        if name is not None:
+            return self.streams[name_of("stream that was measured", name, self.streams)]
         fastest = max(self.streams.values(), key=float, default=None)
         return self.streams.get("read", fastest)
 
@@ -318,7 +326,7 @@ class Chip:
         levels: Sequence[str] = ("hbm",),
         network: str | None = None,
         *,
-        reached: bool = False,
+        reached: bool | str = False,
     ) -> Roofline:
         """Return the published roofline for a data type, or the one that was reached.
 
@@ -335,15 +343,15 @@ class Chip:
             Memory levels, outermost first. Only levels with a published bandwidth have a roof.
         network : str, optional
             A link of the chip, for instance "ici": adds a network ceiling.
-        reached : bool
+        reached : bool or str
             Whether to take measured ceilings (`reached`) instead of published ones. The memory's
-            is that of reading where it was measured. What nobody measured stays published, and
-            the name of the roofline says so.
+            is that of reading where it was measured, or the named stream, for instance "copy".
+            What nobody measured stays published, and the name of the roofline says so.
 
         Raises
         ------
         UnknownName
-            No such type, unit, level or link on this chip, or no published bandwidth.
+            No such type, unit, level, link or stream on this chip, or no published bandwidth.
         BadType, BadValue
             Something that is not a name; no level at all.
         """
@@ -372,15 +380,19 @@ class Chip:
             floor=self.floor.value if self.floor else None,
             name=label,
         )
-        return self._reached(roof, computed_as(dtype), unit) if flag("reached", reached) else roof
+        stream = reached if isinstance(reached, str) else None
+        wanted = stream is not None or flag("reached", reached)
+        return self._reached(roof, computed_as(dtype), unit, stream) if wanted else roof
 
-    def _reached(self, roof: Roofline, dtype: str, unit: str | None) -> Roofline:
+    def _reached(
+        self, roof: Roofline, dtype: str, unit: str | None, stream: str | None
+    ) -> Roofline:
         """Return a published roofline with what was measured of it in its place."""
         rates = self.reached
         on_vector = unit == "vector" or dtype not in self.matrix
         reached = {
             "peak": (rates.vector if on_vector else rates.matrix).get(dtype),
-            "memory": rates.stream() if "hbm" in roof.levels else None,
+            "memory": rates.stream(stream) if "hbm" in roof.levels else None,
         }
         vector = reached["peak"] if unit == "vector" else rates.vector.get("fp32")
         known = {part: figure.value for part, figure in reached.items() if figure}

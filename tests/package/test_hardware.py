@@ -73,13 +73,16 @@ def test_a_roofline_of_what_was_reached():
     assert roof.floor == h100.roofline().floor == h100.floor.value
 
 
-def test_the_memory_s_ceiling_is_reading():
+def test_the_memory_s_ceiling_is_reading_or_the_stream_that_is_named():
     h100 = rh.chip("h100")
     h200 = rh.chip("h200")
     # an H100 writes faster than it reads, and what reads can't reach that
     assert h100.reached.stream() is h100.reached.streams["read"]
     assert float(h100.reached.stream()) < float(h100.reached.streams["write"])
     assert h200.reached.stream() is h200.reached.streams["read"]
+    assert h200.roofline(reached="copy").bandwidth == h200.reached.streams["copy"].value
+    with pytest.raises(UnknownName, match=r"stream that was measured 'cpy'.*Nearest: 'copy'"):
+        h200.roofline(reached="cpy")
 
 
 def test_what_nobody_measured_stays_published_and_the_name_says_so():
