@@ -27,6 +27,11 @@ from roofline_helpers.xla.module import (
 )
 from roofline_helpers.xla.pallas import PallasKernel
 
+# A piece of a value: the opcode that cuts it, where, and the indices that it cuts at
+_Piece = tuple[str, Any, tuple[str, ...]]
+_Users = dict[str, dict[_Piece, float]]
+ANY: _Piece = ("", None, ())  # not known which
+
 # --- Custom calls: what their authors declare, and what the calls of NVIDIA's libraries state ----
 
 
@@ -330,41 +335,54 @@ def shares_needed(program: Module, inner: Computation, share: float = 1) -> dict
     result, but a slice needs only what it cuts out, and an update in place needs nothing of the
     buffer that it updates (a scatter that adds needs what it adds to).
     """
-    whole = dict.fromkeys(inner.by_name, 0.0)
-    cut: dict[str, dict[Any, float]] = {name: {} for name in inner.by_name}
+    return _needs(program, inner, share)[0]
+
+
+def _needs(program: Module, inner: Computation, share: float) -> tuple[dict[str, float], _Users]:
+    """Return each value's share, and of each value what its users need: `ANY` or a slice of it."""
+    users: _Users = {name: {ANY: 0.0} for name in inner.by_name}
     updating = {update.update for update in in_place(program, inner).values()}
     needed: dict[str, float] = {}
-    key: tuple[Any, ...]
-    whole[inner.root.name] = share
+    users[inner.root.name][ANY] = share
     for each in reversed(inner.instructions):
-        mine = needed[each.name] = min(1.0, whole[each.name] + sum(cut[each.name].values()))
+        mine = needed[each.name] = min(1.0, sum(users[each.name].values()))
         if mine == 0:
             continue
-        for position, (operand, part) in enumerate(_asked(program, each, mine)):
-            elements = max(inner.by_name[operand].shape.leaves[0].elements, 1)
-            if position == 0 and each.opcode in SLICES:
-                key = (each.opcode, each.attributes.get("slice"), each.operands[1:])
-                piece = mine * min(1.0, each.shape.elements / elements)
-            elif position == 0 and each.name in updating:
-                key = (each.name,)
-                adds = combines(program, each)
-                piece = mine * min(1.0, elements_updated(each, inner) / elements) if adds else 0.0
-            else:
-                whole[operand] = max(whole[operand], part)
-                continue
-            cut[operand][key] = max(cut[operand].get(key, 0.0), piece)
+        for operand, piece, part in _asked(program, inner, each, mine, each.name in updating):
+            users[operand][piece] = max(users[operand].get(piece, 0.0), part)
     # Views pass a share on unchanged, so they need nothing more
-    return needed
+    return needed, users
 
 
-def _asked(program: Module, each: Instruction, share: float) -> list[tuple[str, float]]:
-    """Return each operand, and the share of it that a share of the result asks for."""
-    parts = [share] * len(each.operands)
+def _asked(
+    program: Module, inner: Computation, each: Instruction, share: float, updates: bool
+) -> Iterator[tuple[str, _Piece, float]]:
+    """Yield each operand, which piece of it a share of the result asks for, and its share."""
     if each.opcode == "fusion":
-        parts = parameter_shares(program, program.called(each, "calls")[0], share)
-    elif each.opcode == "broadcast":
-        parts = [1.0]
-    return list(zip(each.operands, parts, strict=True))
+        [nested, *_] = program.called(each, "calls")
+        outside = dict(zip((p.name for p in nested.parameters), each.operands, strict=True))
+        _, users = _needs(program, nested, share)
+        for name, operand in outside.items():
+            for piece, part in users[name].items():
+                # Two indices that are computed inside may be one and the same
+                at = tuple(outside.get(index, "computed") for index in piece[2])
+                yield operand, (*piece[:2], at), part
+        return
+    if not each.operands:
+        return
+    first, *others = each.operands
+    elements = max(inner.by_name[first].shape.leaves[0].elements, 1)
+    if each.opcode in SLICES:
+        piece = (each.opcode, each.attributes.get("slice"), tuple(others))
+        yield first, piece, share * min(1.0, each.shape.elements / elements)
+    elif updates:
+        adds = combines(program, each)
+        changed = share * min(1.0, elements_updated(each, inner) / elements) if adds else 0.0
+        yield first, (each.opcode, each.name, ()), changed
+    else:
+        yield first, ANY, 1.0 if each.opcode == "broadcast" else share
+    for operand in others:
+        yield operand, ANY, share
 
 
 # --- FLOPs of one instruction, by unit -----------------------------------------------------------

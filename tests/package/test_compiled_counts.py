@@ -9,6 +9,8 @@ import pytest
 from compiled_reports import jax, needs, per_chip, report_of
 from compiled_suite import SUITE
 
+import roofline_helpers as rh
+
 
 def wrongly_counted(name: str, chip: str) -> dict[str, Any]:
     """Return what differs from the count by hand, with both counts."""
@@ -64,6 +66,19 @@ def test_loops_multiply(chip: str) -> None:
     # XLA's own totals count a loop's body once
     assert hundred.xla["flops"] == pytest.approx(ten.xla["flops"], rel=0.2)
     assert any("counts 100 times" in note for note in hundred.notes)
+
+
+def test_an_unrolled_loop_reads_each_layer_s_weights() -> None:
+    """XLA puts two matmuls into one fusion: each cuts another slice out of the stack."""
+    needs("v7x")
+    x = jax.ShapeDtypeStruct((16, 2048), "bfloat16")
+    stack = jax.ShapeDtypeStruct((4, 2048, 2048), "bfloat16")
+
+    def layers(x: jax.Array, stack: jax.Array) -> jax.Array:
+        return jax.lax.scan(lambda x, w: (x @ w, None), x, stack, unroll=True)[0]
+
+    report = rh.analyze(layers, x, stack, chip="v7x")
+    assert report.hbm_bytes == pytest.approx(2 * (2 * x.size + stack.size), rel=1e-3)
 
 
 def test_products_name_the_type_that_they_run_in() -> None:
