@@ -105,8 +105,6 @@ class Finding:
         What was seen: bytes, launches, shapes.
     source : str
         The line of the reader's code that it comes from; empty where nothing says it.
-    bytes : float
-        Bytes of the main memory that are moved because of it.
     share : float
         What its kernels, or the waiting, take of the call: between 0 and 1.
     saves : (float, float) or None
@@ -127,7 +125,6 @@ class Finding:
     kernels: tuple[str, ...]
     evidence: str
     source: str = ""
-    bytes: float = 0.0
     share: float = 0.0
     saves: tuple[float, float] | None = None
     checked: str = ""
@@ -150,13 +147,13 @@ class Finding:
 
 @dataclass(frozen=True)
 class Claim:
-    """What one detector saw: kernels, the seconds a call that each loses, and the bytes.
+    """What one detector saw: kernels, and the seconds of a call that each loses.
 
     `more` are seconds that belong to no kernel: gaps, the host.
     """
 
     cause: Cause
-    parts: tuple[tuple[TimedRow, float, float], ...]
+    parts: tuple[tuple[TimedRow, float], ...]
     evidence: str
     more: float = 0.0
     source: str = ""
@@ -252,5 +249,5 @@ class Case:
 
 
 def whole(cause: Cause, row: TimedRow, evidence: str, source: str = "") -> Claim:
-    """Return a claim on all of a kernel's time and bytes."""
-    return Claim(cause, ((row, row.seconds, row.bytes),), evidence, source=source)
+    """Return a claim on all of a kernel's time."""
+    return Claim(cause, ((row, row.seconds),), evidence, source=source)

@@ -104,7 +104,7 @@ def findings(case: Case) -> tuple[Finding, ...]:
     for detect in _DETECTORS:
         for claim in detect(case):
             seconds = claim.more
-            for row, lost, _ in claim.parts:
+            for row, lost in claim.parts:
                 mine = min(max(lost, 0.0), left[id(row)])
                 left[id(row)] -= mine
                 seconds += mine
@@ -129,7 +129,7 @@ def _longest(case: Case, left: Mapping[int, float], named: bool) -> list[Finding
     evidence = f"{row.what} takes {share:.0%} of the call{reaches}"
     names = tuple(dict.fromkeys(each.name for each in rows if kin(each) == kin(row)))
     lost = max(row.lost, 0.0) if row.reachable is not None else 0.0
-    return [Finding(cause.key, lost, names, evidence, row.source, row.bytes, share=share)]
+    return [Finding(cause.key, lost, names, evidence, row.source, share=share)]
 
 
 def _bound(case: Case, row: TimedRow) -> tuple[Cause, str]:
@@ -160,14 +160,14 @@ _UNITS = {"hbm": "memory", "matrix": "the matrix unit", "vector": "the vector un
 def _line(claim: Claim) -> str:
     """Return the line of code that a claim is about: that of its dearest kernel."""
     parts = sorted(claim.parts, key=lambda part: -part[1])
-    return claim.source or next((row.source for row, _, _ in parts if row.source), "")
+    return claim.source or next((row.source for row, _ in parts if row.source), "")
 
 
 def _finding(case: Case, line: str, claims: list[tuple[Claim, float]]) -> Finding:
     dearest = max(claims, key=lambda pair: pair[1])[0]
     others = len({claim.evidence for claim, _ in claims}) - 1
     seconds = min(sum(seconds for _, seconds in claims), case.wall)
-    rows = {id(row): row for claim, _ in claims for row, _, _ in claim.parts}
+    rows = {id(row): row for claim, _ in claims for row, _ in claim.parts}
     inside = sum(row.seconds for row in rows.values()) + sum(claim.more for claim, _ in claims)
     check = dearest.cause.checked.get(case.platform)
     return Finding(
@@ -176,7 +176,6 @@ def _finding(case: Case, line: str, claims: list[tuple[Claim, float]]) -> Findin
         tuple(dict.fromkeys(row.name for row in rows.values())),
         dearest.evidence + (f", and {others} more like it" if others else ""),
         line,
-        sum(n for claim, _ in claims for _, _, n in claim.parts),
         min(inside / case.wall, 1.0),
         check and (check.low * seconds, min(check.high * seconds, case.wall)),
         check.how if check else "",

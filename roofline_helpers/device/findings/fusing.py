@@ -51,9 +51,8 @@ def chains(case: Case) -> Iterator[Claim]:
             continue
         made = program.sites[row.name].instruction.shape
         size = float(made.bytes)
-        parts = [(row, case.without_bytes(row, written=size), size * row.launches)]
-        for reader in readers:
-            parts.append((reader, case.without_bytes(reader, read=size), size * reader.launches))
+        parts = [(row, case.without_bytes(row, written=size))]
+        parts += [(reader, case.without_bytes(reader, read=size)) for reader in readers]
         after = ", ".join(reader.what for reader in readers[:2])
         evidence = f"{made} is written for {after} to read"
         yield Claim(UNFUSED, tuple(parts), evidence, source=readers[-1].source or row.source)
@@ -92,8 +91,7 @@ def scores(case: Case) -> Iterator[Claim]:
         parts = []
         for member in members:
             read, written = _moved(case, member, made.leaves[0].elements, members)
-            seconds = case.without_bytes(member, read, written)
-            parts.append((member, seconds, (read + written) * member.launches))
+            parts.append((member, case.without_bytes(member, read, written)))
         half = any(kind.startswith(("bf16", "f16")) for kind in row.kernel.matrix_types)
         cause = ATTENTION if case.platform == "gpu" and half else SCORES
         evidence = f"scores {made.leaves[0]} pass through {len(members)} kernels"
@@ -176,7 +174,7 @@ def gathers(case: Case) -> Iterator[Claim]:
         if each.opcode in ("gather", "scatter") and slow:
             moved: xla.Shape = part.operands[2] if each.opcode == "scatter" else each.shape
             evidence = f"{each.opcode} of {moved} in {part.operands[0]}"
-            yield Claim(GATHER, ((row, row.lost, 0.0),), evidence)
+            yield Claim(GATHER, ((row, row.lost),), evidence)
 
 
 # --- more than was asked for ----------------------------------------------------------------------

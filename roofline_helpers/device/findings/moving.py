@@ -215,8 +215,7 @@ def whole_updates(case: Case) -> Iterator[Claim]:
             continue
         like = replace(row.kernel, read={"hbm": small}, written={"hbm": small})
         evidence = f"argument {value.index} ({value.shape}) is written anew to change a part of it"
-        saved = case.saved(row, like)
-        yield Claim(DONATE, ((row, saved, row.bytes),), evidence)
+        yield Claim(DONATE, ((row, case.saved(row, like)),), evidence)
 
 
 def turned_updates(case: Case) -> Iterator[Claim]:
@@ -232,7 +231,7 @@ def turned_updates(case: Case) -> Iterator[Claim]:
         saved = case.without_bytes(row, read=moved, written=moved)
         shape = turned[0].operands[0]
         evidence = f"{shape} is changed in part, and all of it written in another order"
-        yield Claim(LAYOUT, ((row, saved, 2.0 * moved * row.launches),), evidence)
+        yield Claim(LAYOUT, ((row, saved),), evidence)
 
 
 def _turns_an_update(part: Site) -> bool:

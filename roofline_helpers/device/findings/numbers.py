@@ -66,10 +66,10 @@ def _with_maker(
     case: Case, cause: Cause, row: TimedRow, like: xla.Row, maker: str, evidence: str
 ) -> Claim:
     """Return a claim on what a kernel saves, and on all of the kernel that makes its operand."""
-    parts = [(row, case.saved(row, like), 0.0)]
+    parts = [(row, case.saved(row, like))]
     writer = case.by_name.get((row.program, maker))
     if writer is not None and writer is not row:
-        parts.append((writer, writer.seconds, writer.bytes))
+        parts.append((writer, writer.seconds))
     return Claim(cause, tuple(parts), evidence)
 
 
@@ -101,15 +101,15 @@ def float32(case: Case) -> Iterator[Claim]:
         wide = sum(shape.bytes // 2 for shape, side in pairs if side != "")
         read = max(there.read.get("hbm", 0) - wide, there.read.get("hbm", 0) // 2)
         like = replace(there, matrix_types=("bf16",), read={"hbm": read})
-        parts = [(row, case.saved(row, like), float(wide) * row.launches)]
+        parts = [(row, case.saved(row, like))]
         for name in widened:
             maker = case.by_name.get((row.program, name))
             if maker is not None and set(maker.kernel.operations) <= _FOLLOWED | {
                 "copy",
                 "convert",
             }:
-                parts.append((maker, maker.seconds, maker.bytes))
-        if any(seconds for _, seconds, _ in parts):
+                parts.append((maker, maker.seconds))
+        if any(seconds for _, seconds in parts):
             which = "both sides were" if len(widened) == 2 else "one side was"
             evidence = f"{' · '.join(map(str, shapes))}, where {which} narrow before"
             yield Claim(FLOAT32, tuple(parts), evidence)
@@ -151,7 +151,7 @@ def float64(case: Case) -> Iterator[Claim]:
         read, written = there.read.get("hbm", 0) // 2, there.written.get("hbm", 0) // 2
         like = replace(there, matrix_types=narrow, read={"hbm": read}, written={"hbm": written})
         saved = max(case.saved(row, like), row.seconds / 2)
-        yield Claim(FLOAT64, ((row, saved, float(read + written) * row.launches),), wide)
+        yield Claim(FLOAT64, ((row, saved),), wide)
 
 
 def _float64(program: Program, kernel: str) -> Iterator[str]:
@@ -316,7 +316,7 @@ def padded_products(case: Case) -> Iterator[Claim]:
         shapes = [s for part in case.program(row).instructions(row.name) for s in part.operands]
         widest = max(shapes, key=lambda s: s.padded_bytes - s.bytes)
         times = widest.padded_bytes / max(widest.bytes, 1)
-        yield Claim(PADDED, ((row, seconds, moved),), f"{widest} takes {times:.1f} times its bytes")
+        yield Claim(PADDED, ((row, seconds),), f"{widest} takes {times:.1f} times its bytes")
 
 
 # --- the unit -------------------------------------------------------------------------------------
@@ -345,12 +345,11 @@ def vector_products(case: Case) -> Iterator[Claim]:
         saved = max(row.seconds - case.roof(row, like), 0.0)
         if saved <= 0.5 * row.seconds:
             continue
-        parts = [(row, saved, 0.0)]
+        parts = [(row, saved)]
         for name, size in makers.items():
             maker = case.by_name.get((row.program, name))
             if maker is not None:
-                seconds = case.without_bytes(maker, written=size)
-                parts.append((maker, seconds, size * maker.launches))
+                parts.append((maker, case.without_bytes(maker, written=size)))
         evidence = f"{products:,} products of two broadcast arrays are summed one by one"
         yield Claim(VECTOR, tuple(parts), evidence, source=row.source)
 

@@ -34,7 +34,7 @@ def short_kernels(case: Case) -> Iterator[Claim]:
     for row in kernels:
         if row.inside >= _MANY and row.busy / row.inside < floor and row.lost > 0.5 * row.seconds:
             evidence = f"{row.inside:,.0f} kernels inside a loop take {row.busy * 1e6:,.0f} µs"
-            yield Claim(SHORT, ((row, row.lost, 0.0),), evidence)
+            yield Claim(SHORT, ((row, row.lost),), evidence)
     short = [row for row in kernels if row.busy / row.launches < floor]
     many = sum(row.launches for row in short)
     if many < _MANY:
@@ -42,7 +42,7 @@ def short_kernels(case: Case) -> Iterator[Claim]:
     share = many / sum(row.launches for row in kernels)
     between = [r for r in case.rows if r.kind == LOOP or (r.kind == GAP and r.name == BETWEEN)]
     gaps = share * sum(row.seconds for row in between)
-    parts = tuple((row, max(row.lost, 0.0), 0.0) for row in short)
+    parts = tuple((row, max(row.lost, 0.0)) for row in short)
     evidence = f"{many:,.0f} launches of less than {floor * 1e6:.0f} µs each"
     lines = [row.source for row in sorted(short, key=lambda r: -r.launches) if row.source]
     yield Claim(SHORT, parts, evidence, more=gaps, source=lines[0] if lines else "")
@@ -75,7 +75,7 @@ def tails(case: Case) -> Iterator[Claim]:
         long = row.busy / row.launches > _FLOOR["gpu"] and lost > 0.1 * row.seconds
         if long and 1 < full <= 8:
             evidence = f"{blocks} blocks are {waves:.2f} waves on {case.processors} multiprocessors"
-            yield Claim(TAIL, ((row, lost, 0.0),), evidence)
+            yield Claim(TAIL, ((row, lost),), evidence)
 
 
 WAITS = Cause(
