@@ -11,7 +11,6 @@ from typing import Any
 from roofline_helpers import chips, xla
 from roofline_helpers.common.checks import RooflineError
 from roofline_helpers.device.record import Record
-from roofline_helpers.device.timing import Timing
 from roofline_helpers.device.workloads import (
     level_cases,
     matmul_case,
@@ -229,21 +228,19 @@ def _of_this_cpu(dtypes: tuple[str, ...]) -> Reached:
         *(matmul_case(1024, 1024, 1024, dtype) for dtype in dtypes),
         vector_case("fp32", 2**20, steps=64),
     ]
+    # A ceiling is the best that was reached. Whatever else the machine does meanwhile only makes
+    # other passes longer, and may last a second: so the passes go through all samples in turn
     record = run(chosen=chosen, passes=3, seconds=0.03, progress=False)
-    best = (replace(sample, passes=_shortest(sample.passes)) for sample in record.samples)
-    record = replace(record, samples=tuple(best))
-    levels = (sample.bandwidth for sample in record.group("levels"))
-    caches = tuple(zip(map(float, cached), levels, strict=True))
-    return replace(_of_record(record), caches=caches, origin=f"measured here, {record.date[:10]}")
-
-
-def _shortest(passes: Sequence[Timing]) -> tuple[Timing, ...]:
-    """Return the shortest time of some passes: a ceiling is what was reached.
-
-    Whatever else the machine does meanwhile only makes the median longer, and may last a second:
-    so the passes go through all samples in turn, and the best of them counts.
-    """
-    return tuple(
-        replace(best, q1=best.low, median=best.low, q3=best.low, high=best.low)
-        for best in sorted(passes, key=lambda each: each.low)[:1]
+    measured = (sample for sample in record.samples if sample.passes)
+    best = {sample.name: min(each.low for each in sample.passes) for sample in measured}
+    memory, compute, vector, levels = map(record.group, ("memory", "compute", "vector", "levels"))
+    return Reached(
+        bandwidth=max(sample.bytes / best[sample.name] for sample in memory),
+        peaks={sample.dtype: sample.flops / best[sample.name] for sample in compute},
+        vector=vector[0].flops / best[vector[0].name],
+        caches=[
+            (float(size), sample.bytes / best[sample.name])
+            for size, sample in zip(cached, levels, strict=True)
+        ],
+        origin=f"measured here, {record.date[:10]}",
     )

@@ -292,31 +292,13 @@ def unusual(value: Any, usual: Any) -> dict[str, Any]:
 # --- Explanations from records: texts, files, and those that the package brings along ------------
 
 
-def loads_explanation(text: str) -> Explanation:
-    """Return the explanation that the text of a record holds.
-
-    Raises
-    ------
-    BadRecord
-        Not a record, or one of another version: the message says what is wrong.
-
-    Examples
-    --------
-    >>> from roofline_helpers.device import ladder
-    >>> why = ladder.committed()["decode"].steps[0].why
-    >>> loads_explanation(why.to_json()).wall == why.wall
-    True
-    """
-    return records.loads(text, SCHEMA, Explanation)
-
-
 def load_explanation(path: Any) -> Explanation:
     """Return the explanation that a record's file holds.
 
     Raises
     ------
     BadRecord
-        As in `loads_explanation`; the message names the file.
+        No such file, not a record, or one of another version: the message says what is wrong.
 
     Examples
     --------

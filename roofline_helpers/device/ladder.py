@@ -67,22 +67,6 @@ class Ladder(msgspec.Struct, frozen=True):
         return tuple(s for s in self.steps if all(s.setting.get(k) == v for k, v in wanted))
 
 
-def load(path: Any) -> Ladder:
-    """Return the ladder that a record's file holds.
-
-    Raises
-    ------
-    BadRecord
-        No such file; damaged, foreign, older or newer: see `records.load`.
-
-    Examples
-    --------
-    >>> load(records.committed("explained", "ladders", "decode.json")).name
-    'decode'
-    """
-    return records.load(path, SCHEMA, Ladder)
-
-
 def committed() -> dict[str, Ladder]:
     """Return the ladders that the package brings along, by name.
 
@@ -92,4 +76,4 @@ def committed() -> dict[str, Ladder]:
     ['contents', 'decode', 'decode-rungs', 'energy', 'prefill', 'training']
     """
     files = records.files(records.committed("explained", "ladders"))
-    return {name: load(file) for name, file in files.items()}
+    return {name: records.load(file, SCHEMA, Ladder) for name, file in files.items()}

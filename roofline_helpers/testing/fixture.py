@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import operator
 import os
 import re
@@ -18,7 +17,6 @@ from roofline_helpers import __version__
 from roofline_helpers.common.checks import (
     BadType,
     BadValue,
-    UnknownName,
     flag,
     name_of,
     shown,
@@ -278,7 +276,8 @@ class Budget:
             For further assertions.
         """
         __tracebackhide__ = True
-        wanted, arguments = _parted(fn, named)
+        wanted = [Limit.of(key, value) for key, value in named.items() if key in METRICS]
+        arguments = {key: value for key, value in named.items() if key not in METRICS}
         must_fit = flag("fits", fits)
         missing = can_compile(slice_of(chip)[0])
         if missing is not None:
@@ -362,25 +361,6 @@ class Budget:
         if self.strict:
             _fail(message)
         pytest.xfail(message)
-
-
-def _parted(fn: Any, named: Mapping[str, Any]) -> tuple[list[Limit], dict[str, Any]]:
-    """Return which named values are limits, and which are arguments of the function."""
-    limits = [Limit.of(key, value) for key, value in named.items() if key in METRICS]
-    others = {key: value for key, value in named.items() if key not in METRICS}
-    try:
-        parameters = inspect.signature(fn).parameters
-    except (TypeError, ValueError):
-        return limits, others
-    if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values()):
-        return limits, others
-    unknown = [key for key in others if key not in parameters]
-    if unknown:
-        raise UnknownName(
-            f"{unknown[0]!r} is neither a limit ({', '.join(METRICS)}, fits) nor an argument of "
-            f"the function ({', '.join(parameters) or 'it takes none'})"
-        )
-    return limits, others
 
 
 def _fail(words: str) -> NoReturn:

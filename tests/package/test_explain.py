@@ -15,7 +15,6 @@ import roofline_helpers as rh
 from roofline_helpers.cli import main
 from roofline_helpers.common.checks import BadType, BadValue
 from roofline_helpers.device import CannotRun, Explanation, ladder
-from roofline_helpers.device.explanation import loads_explanation
 
 ROOF = rh.Roofline(peak=2e11, levels=2e10, vector=2e10, name="a round figure")
 QUICK: dict[str, Any] = {"seconds": 0.1, "ceilings": ROOF, "progress": False}
@@ -93,7 +92,6 @@ def test_names_are_escaped(why: Explanation) -> None:
 
 
 def test_a_record_is_the_same_again(why: Explanation, tmp_path: Path) -> None:
-    assert loads_explanation(why.to_json()) == why
     assert rh.device.load_explanation(why.save(tmp_path / "why.json")) == why
 
 
