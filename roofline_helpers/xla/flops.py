@@ -187,15 +187,6 @@ def dim_labels(each: Instruction) -> tuple[str, str, str]:
     return lhs, rhs, out
 
 
-def spatial_windows(each: Instruction) -> dict[str, Window]:
-    """Return the window of each spatial dimension of a convolution, by its label.
-
-    A window's sizes are in the order of the labels' numbers, whatever the output's order is.
-    """
-    spatial = sorted(label for label in dim_labels(each)[2] if label.isdigit())
-    return dict(zip(spatial, windows_of(each, len(spatial)), strict=True))
-
-
 def matrix_flops(each: Instruction, lhs: Shape, rhs: Shape) -> int:
     """Return the FLOPs of a dot or a convolution: two for each multiply-add that meets data.
 
@@ -217,7 +208,9 @@ def matrix_flops(each: Instruction, lhs: Shape, rhs: Shape) -> int:
     left, right, out = dim_labels(each)
     macs = lhs.dims[left.index("b")] // int(each.attributes.get("batch_group_count", 1))
     macs *= rhs.dims[right.index("i")] * rhs.dims[right.index("o")]
-    for label, window in spatial_windows(each).items():
+    # a window's sizes are in the order of the labels' numbers, whatever the output's order is
+    spatial = sorted(label for label in out if label.isdigit())
+    for label, window in zip(spatial, windows_of(each, len(spatial)), strict=True):
         macs *= window.taps(lhs.dims[left.index(label)], each.shape.dims[out.index(label)])
     return 2 * macs
 

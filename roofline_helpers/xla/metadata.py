@@ -43,7 +43,7 @@ _CALLERS = re.compile(r"[/\\]roofline_helpers[/\\](xla|device|compiled|explain)[
 _OURS = re.compile(r"[/\\]roofline_helpers[/\\]")
 _LIBRARIES = re.compile(r"^.*[/\\](?:site|dist)-packages[/\\]|^.*[/\\]lib[/\\]python3\.\d+[/\\]|^<")
 _CELL = re.compile(r"[/\\]ipykernel_\d+[/\\]|^<ipython-input|^/tmp/ipython-input")
-_LOCATION = re.compile(r"(file_name_id|function_name_id|line)=(\d+)")
+_NUMBER = re.compile(r"((?:\w+_)?id|line)=(\d+)")
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Frames:
     Examples
     --------
     >>> line = {"file_name_id": 1, "function_name_id": 1, "line": 18}
-    >>> tables = Frames({1: "model.py"}, {1: "mlp"}, {1: line}, {1: (1, 0)})
+    >>> tables = Frames({1: "model.py"}, {1: "mlp"}, {1: line}, {1: {"file_location_id": 1}})
     >>> list(tables.stack(1))
     [('model.py', 18, 'mlp')]
     """
@@ -61,38 +61,39 @@ class Frames:
     files: Mapping[int, str]
     functions: Mapping[int, str]
     locations: Mapping[int, Mapping[str, int]]
-    calls: Mapping[int, tuple[int, int]]
+    calls: Mapping[int, Mapping[str, int]]
 
     @cached_property
     def _shift(self) -> int:
         """By how much a printed parent is too large: JAX 0.10.2 prints the one after it."""
-        return int(any(parent >= frame for frame, (_, parent) in self.calls.items()))
+        parents = ((frame, call.get("parent_frame_id", 0)) for frame, call in self.calls.items())
+        return int(any(parent >= frame for frame, parent in parents))
 
     def stack(self, frame: int) -> Iterator[tuple[str, int, str]]:
         """Yield the file, line and function of a frame and of its callers, innermost first."""
         while frame in self.calls:
-            location, parent = self.calls[frame]
-            place = self.locations.get(location, {})
+            call = self.calls[frame]
+            place = self.locations.get(call.get("file_location_id", 0), {})
             yield (
                 self.files.get(place.get("file_name_id", 0), ""),
                 place.get("line", 0),
                 self.functions.get(place.get("function_name_id", 0), ""),
             )
-            parent -= self._shift
+            parent = call.get("parent_frame_id", 0) - self._shift
             frame = parent if parent < frame else 0
 
 
 def frames(text: str) -> Frames:
     """Read the tables of a module; they are empty where it has none."""
-    return Frames(
-        {n: line.strip('"') for n, line in _table(text, "FileNames")},
-        {n: line.strip('"') for n, line in _table(text, "FunctionNames")},
-        {
-            n: {name: int(value) for name, value in _LOCATION.findall(line)}
-            for n, line in _table(text, "FileLocations")
-        },
-        {n: _frame(line) for n, line in _table(text, "StackFrames")},
+    files, functions = (
+        {n: line.strip('"') for n, line in _table(text, title)}
+        for title in ("FileNames", "FunctionNames")
     )
+    locations, calls = (
+        {n: {name: int(value) for name, value in _NUMBER.findall(line)} for n, line in lines}
+        for lines in (_table(text, "FileLocations"), _table(text, "StackFrames"))
+    )
+    return Frames(files, functions, locations, calls)
 
 
 def _table(text: str, title: str) -> Iterator[tuple[int, str]]:
@@ -105,12 +106,6 @@ def _table(text: str, title: str) -> Iterator[tuple[int, str]]:
         number, _, rest = line.partition(" ")
         if number.isdigit():
             yield int(number), rest
-
-
-def _frame(line: str) -> tuple[int, int]:
-    place = re.search(r"file_location_id=(\d+)", line)
-    parent = re.search(r"parent_frame_id=(\d+)", line)
-    return int(place.group(1)) if place else 0, int(parent.group(1)) if parent else 0
 
 
 def source_of(metadata: str, tables: Frames) -> SourceLine | None:

@@ -91,12 +91,10 @@ class Report:
     @functools.cached_property
     def kernels(self) -> tuple[CompiledKernel, ...]:
         """The kernels in the order in which they run."""
-        return tuple(kernel_of(row, self.chip, self._links) for row in self.rows)
-
-    @functools.cached_property
-    def _links(self) -> Links | None:
         chip = chip_of(self.target)
-        return None if chip is None else Links(chip.key, self.topology, self.mesh, self.devices)
+        place = self.topology, self.mesh, self.devices
+        links = None if chip is None else Links(chip.key, *place)
+        return tuple(kernel_of(row, self.chip, links) for row in self.rows)
 
     # -- FLOPs and bytes -------------------------------------------------------------------------
 
