@@ -6,7 +6,7 @@
     roofline measure --out mine.json             this device's ceilings
     roofline chip v6e h200                       published figures, side by side
     roofline compare before.json after.json      what changed between two reports
-    roofline predict steps.csv                   seconds of training and decode steps in a file
+    roofline predict steps.toml                  seconds of training and decode steps in a file
     roofline doctor                              what this machine can do, and what to install
 
 It exits with 0; with 1 where something can't be done or, of `compare`, where something changed;
@@ -114,7 +114,7 @@ def _parser() -> argparse.ArgumentParser:
     add("before", metavar="BEFORE.json", help="of analyze --out, or a baseline")
     add("after", metavar="AFTER.json")
     add = command("predict", _predict, "seconds of the training and decode steps in a file")
-    add("file", metavar="FILE", help="CSV or TOML, as roofline_helpers.published.predict says")
+    add("file", metavar="FILE", help="TOML, as roofline_helpers.published.predict says")
     command("doctor", _doctor, "what this machine can do, and what to install")
     return parser
 

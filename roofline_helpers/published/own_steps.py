@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import tomllib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from roofline_helpers.common.checks import BadValue, RooflineError, name_of, shown
+from roofline_helpers.common.checks import BadValue, RooflineError, name_of
 from roofline_helpers.published.board import scoreboard
 from roofline_helpers.published.rivals import ratios, spread
 from roofline_helpers.published.steps import (
@@ -42,11 +41,11 @@ FEWEST = 10
 def predict(path: str | Path) -> pandas.DataFrame:
     """Return what is predicted of the steps in a file: one row each.
 
-    A file is TOML, with the blocks ``[[row]]`` of `data/published`, or CSV with the same names as
-    columns. A row has "chip", "shape" (number of GPUs, or a slice such as 4x4), "model", "batch"
-    and, of training, "seq" and "mesh" (in CSV ``fsdp=8 tensor=4``), else "context": a decode step,
-    tensor-parallel over all chips. Whatever `training.step` takes may follow, and what was
-    measured: "seconds" of a step, or "tokens" (a second) or "tflops" of a chip.
+    A file is TOML, with the blocks ``[[row]]`` of `data/published`. A row has "chip", "shape"
+    (number of GPUs, or a slice such as 4x4), "model", "batch" and, of training, "seq" and "mesh",
+    else "context": a decode step, tensor-parallel over all chips. Whatever `training.step` takes
+    may follow, and what was measured: "seconds" of a step, or "tokens" (a second) or "tflops" of a
+    chip.
 
     Columns: "bound s", "predicted s" (by the laws of measured kernels where there are any), "low s"
     and "high s", between which eight of ten published steps of that kind would lie, "measured s"
@@ -61,7 +60,7 @@ def predict(path: str | Path) -> pandas.DataFrame:
 
     Examples
     --------
-    >>> predict("steps.csv")  # doctest: +SKIP
+    >>> predict("steps.toml")  # doctest: +SKIP
     """
     import pandas
 
@@ -73,46 +72,17 @@ def predict(path: str | Path) -> pandas.DataFrame:
         except (RooflineError, TypeError) as error:
             raise BadValue(f"{title}: {error}") from None
     if not found:
-        raise BadValue(f"{path} has no row. A TOML file has blocks [[row]], a CSV file lines")
+        raise BadValue(f"{path} has no row: blocks [[row]]")
     return pandas.DataFrame(found).set_index("row")
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
-    text = path.read_text("utf-8")
-    if path.suffix == ".toml":
-        try:
-            data = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise BadValue(f"{path} is no TOML: {error}") from None
-        name_of("table of a file of steps", next(iter({*data} - {"row"}), "row"), ["row"])
-        return list(data.get("row", []))
-    if path.suffix == ".csv":
-        return [
-            {name: _cell(name, text) for name, text in line.items() if text}
-            for line in csv.DictReader(text.splitlines())
-        ]
-    raise BadValue(f"a file of steps ends in .toml or .csv, got {shown(str(path))}")
-
-
-def _cell(name: str, text: Any) -> Any:
-    """Return what a cell of a CSV file says."""
-    if name is None or isinstance(text, list):
-        raise BadValue(f"a line has more cells than the first one: {shown(text)}")
-    if name == "mesh":
-        pairs = (pair.partition("=") for pair in text.replace(",", " ").split())
-        return {role: _number(size) for role, _, size in pairs}
-    if name in ("recompute", "sharded") and (" " in text or name == "sharded"):
-        return text.split()
-    return _number(text)
-
-
-def _number(text: str) -> Any:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
+    try:
+        data = tomllib.loads(path.read_text("utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise BadValue(f"{path} is no TOML: {error}") from None
+    name_of("table of a file of steps", next(iter({*data} - {"row"}), "row"), ["row"])
+    return list(data.get("row", []))
 
 
 def _step(row: Mapping[str, Any]) -> PublishedStep | PublishedDecode:

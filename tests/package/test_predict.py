@@ -12,19 +12,37 @@ import roofline_helpers as rh
 from roofline_helpers import published
 from roofline_helpers.cli import main
 
-HEAD = "id,chip,shape,model,batch,seq,mesh,dtype,recompute,microbatches,context,tokens\n"
-OURS = "ours,h100,8,llama-3-8b,128,8192,fsdp=8,fp8,none,16,,14451\n"
-DECODE = "decode,v6e,2x4,llama-3-70b,64,,,,,,1500,\n"
+OURS = """[[row]]
+id = "ours"
+chip = "h100"
+shape = 8
+model = "llama-3-8b"
+batch = 128
+seq = 8192
+mesh = {fsdp = 8}
+dtype = "fp8"
+recompute = "none"
+microbatches = 16
+tokens = 14451
+"""
+DECODE = """[[row]]
+id = "decode"
+chip = "v6e"
+shape = "2x4"
+model = "llama-3-70b"
+batch = 64
+context = 1500
+"""
 
 
-def file(folder: Path, text: str, name: str = "steps.csv") -> Path:
-    path = folder / name
+def file(folder: Path, text: str) -> Path:
+    path = folder / "steps.toml"
     path.write_text(text, "utf-8")
     return path
 
 
-def test_a_line_is_predicted_as_the_board_s_row(tmp_path: Path) -> None:
-    found = published.predict(file(tmp_path, HEAD + OURS + DECODE))
+def test_a_row_is_predicted_as_the_board_s_row(tmp_path: Path) -> None:
+    found = published.predict(file(tmp_path, OURS + DECODE))
     row = rh.scoreboard(law=True).loc["h100-8-llama-3-8b-fp8"]
     ours = found.loc["ours"]
     assert ours["bound s"] == pytest.approx(row["bound s"])
@@ -41,7 +59,7 @@ def test_a_line_is_predicted_as_the_board_s_row(tmp_path: Path) -> None:
 def test_the_command_prints_and_gives_json(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = str(file(tmp_path, HEAD + OURS + DECODE))
+    path = str(file(tmp_path, OURS + DECODE))
     assert main(["predict", path]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[:3]] == ["step", "ours", "decode"]
@@ -50,20 +68,21 @@ def test_the_command_prints_and_gives_json(
     data = json.loads(capsys.readouterr().out)
     assert data["decode"]["error"] is None
     assert data["ours"]["low s"] < data["ours"]["high s"]
-    assert main(["predict", str(tmp_path / "none.csv")]) == 1
-    assert "none.csv" in capsys.readouterr().err
+    assert main(["predict", str(tmp_path / "none.toml")]) == 1
+    assert "none.toml" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "parts"),
+    ("text", "parts"),
     [
-        ("a.csv", HEAD.replace("model", "models") + OURS, ["row 1 (ours)", "Nearest: 'model'"]),
-        ("a.csv", HEAD + OURS + OURS.replace("fsdp=8", "fdsp=8"), ["row 2", "Nearest: 'fsdp'"]),
-        ("a.csv", HEAD + OURS.replace("8192,fsdp=8", ","), ["seq, mesh missing"]),
-        ("a.toml", "row = [", ["no TOML"]),
+        (OURS.replace("model", "models"), ["row 1 (ours)", "Nearest: 'model'"]),
+        (OURS + OURS.replace("fsdp", "fdsp"), ["row 2", "Nearest: 'fsdp'"]),
+        (OURS.replace("seq", "#").replace("mesh", "#"), ["seq, mesh missing"]),
+        ("row = [", ["no TOML"]),
     ],
+    ids=("field", "axis", "missing", "file"),
 )
-def test_what_is_wrong_is_named(tmp_path: Path, name: str, text: str, parts: list[Any]) -> None:
+def test_what_is_wrong_is_named(tmp_path: Path, text: str, parts: list[Any]) -> None:
     with pytest.raises(rh.RooflineError) as caught:
-        published.predict(file(tmp_path, text, name))
+        published.predict(file(tmp_path, text))
     assert [part for part in parts if part not in str(caught.value)] == [], str(caught.value)
