@@ -7,12 +7,10 @@ import re
 import string
 import sys
 import tomllib
-from base64 import b64encode
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from html import escape
 from importlib import resources
-from io import BytesIO
 from typing import Any, NamedTuple
 
 import msgspec
@@ -25,37 +23,20 @@ from roofline_helpers.common.checks import (
     finite,
     name_of,
     shown,
-    text,
 )
 from roofline_helpers.common.show import PREFIXES, Text, cell, reading, si, significant, table_html
 from roofline_helpers.pages.element import Element, fragment
 from roofline_helpers.pages.judge import slack
 
-# --- What a question asks about – tables, figures, texts, other pieces – as HTML and as text -----
+# --- What a question asks about – tables, texts, other pieces – as HTML and as text -----
 
 
-def filled(name: str, value: Any) -> str:
-    r"""Return a text that is not empty, on one line.
-
-    Examples
-    --------
-    >>> filled("caption", "A roof\nand a ridge")
-    'A roof and a ridge'
-    """
-    line = " ".join(text(name, value).split())
-    if not line:
-        raise BadValue(f"{name} must not be empty")
-    return line
-
-
-def rendered(
-    then: Any, alt: str | None, caption: str | None
-) -> tuple[str, str, tuple[Element, ...]]:
+def rendered(then: Any) -> tuple[str, str, tuple[Element, ...]]:
     """Return what stands below a question as HTML, as text, and the elements in it."""
     if then is None:
         return "", "", ()
     if isinstance(then, list | tuple):
-        parts = [rendered(one, alt, caption) for one in then]
+        parts = [rendered(one) for one in then]
         return (
             "\n".join(html for html, _, _ in parts),
             "\n".join(plain for _, plain, _ in parts),
@@ -68,37 +49,12 @@ def rendered(
         return "".join(f"<p>{escape(part)}</p>" for part in paragraphs), then.strip(), ()
     if hasattr(then, "to_html") and hasattr(then, "columns"):  # a table of pandas
         return table_html(then), reading(then).to_string(), ()
-    figure = then if hasattr(then, "savefig") else getattr(then, "figure", None)
-    if hasattr(figure, "savefig"):
-        return picture(figure, alt, caption), f"Figure: {alt}", ()
     own = getattr(then, "_repr_html_", None)
     if own is not None and (html := own()):
         return str(html), repr(then), ()
     raise BadType(
-        "then must be a table, a figure or its axes, an element, a text, or a list of these, "
-        f"got {shown(then)}"
+        f"then must be a table, an element, a text, or a list of these, got {shown(then)}"
     )
-
-
-def picture(figure: Any, alt: str | None, caption: str | None = None) -> str:
-    """Return a Matplotlib figure as an image of twice the page's pixels, and close it."""
-    if alt is None or len(filled("alt", alt)) < 40:
-        raise BadValue(
-            "a figure in then needs alt=, a sentence of at least 40 characters that says what the "
-            f"figure shows, got {shown(alt)}"
-        )
-    import matplotlib.pyplot as plt
-
-    buffer = BytesIO()
-    dpi = 2 * figure.dpi
-    figure.savefig(buffer, format="png", dpi=dpi, bbox_inches="tight", metadata={"Software": None})
-    plt.close(figure)  # not shown a second time below the cell
-    data = buffer.getvalue()
-    # Width and height stand in a PNG's first chunk
-    width, height = (int.from_bytes(data[at : at + 4], "big") for at in (16, 20))
-    half = [round(pixels / 2) for pixels in (width, height)]
-    below = caption and filled("caption", caption)
-    return str(fragment("figure", b64encode(data).decode(), alt, half, below))
 
 
 # --- Elements of questions: answers, sheets of exercises, and the reader's ledger ---------------
@@ -265,8 +221,6 @@ def question(
     key: str,
     *,
     then: Any = None,
-    alt: str | None = None,
-    caption: str | None = None,
     right: str | Collection[str] = (),
     **values: Any,
 ) -> Element:
@@ -276,10 +230,8 @@ def question(
     ----------
     key : str
         Its name in ``data/questions``: "an-slope".
-    then : table, figure, element, text, or a list of these
+    then : table, element, text, or a list of these
         What it asks about: it stands open below the question.
-    alt, caption : str
-        What the figure in `then` shows, for those who don't see it; and the caption below it.
     right : str, or several
         Text or key of the options that are right, where its file marks none.
     **values
@@ -301,7 +253,7 @@ def question(
     asked = bank()[name_of("question", key, bank())]
     said = [right] if isinstance(right, str) else right
     values = _valued({key: asked}, values)
-    return build(key, asked, values, said, then=then, alt=alt, caption=caption)
+    return build(key, asked, values, said, then)
 
 
 def exercises(chapter: str, **values: Any) -> Element:
@@ -484,8 +436,6 @@ def build(
     values: Mapping[str, Any],
     right: Collection[str] = (),
     then: Any = None,
-    alt: str | None = None,
-    caption: str | None = None,
 ) -> Element:
     """Return a question with its values in its texts, and keep its answer for those who ask for it.
 
@@ -501,7 +451,7 @@ def build(
             values = {**values, "solution": _value(entry.solution, values)}
         around = [_text(entry.above, values) or None, then, _text(entry.below, values) or None]
         listed = [one for one in around if one is not None]
-        html, below, inner = rendered(listed, alt, caption)
+        html, below, inner = rendered(listed)
         if isinstance(entry, ChoiceEntry):
             kind, (data, answers, reply) = "choice", _choice(entry, values, right)
         elif right:

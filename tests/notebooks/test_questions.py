@@ -119,10 +119,9 @@ def told(call: ast.Call) -> list[str]:
         "rh.pages.questions.ledger",
     }:
         return [ast.unparse(call.func)]
-    words = [word for word in call.keywords if word.arg not in {"alt", "caption"}]
     return [
         ast.unparse(node)
-        for argument in [*call.args[1:], *(word.value for word in words)]
+        for argument in [*call.args[1:], *(word.value for word in call.keywords)]
         for node in [argument, *(argument.elts if isinstance(argument, ast.List) else [])]
         if isinstance(node, ast.Constant | ast.JoinedStr | ast.Dict)
     ]
