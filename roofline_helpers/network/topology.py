@@ -85,20 +85,6 @@ class Topology(Facts):
         return self.chips // math.prod(self.shape)
 
     @property
-    def devices(self) -> int:
-        """JAX devices: two for each v7x chip, else one."""
-        return self.chips * chip_of(self.chip.key).devices
-
-    @property
-    def _host(self) -> tuple[int, ...]:
-        return tuple(_wiring()[self.chip.key].get("host", self.shape))
-
-    @property
-    def hosts(self) -> int:
-        """Machines that these chips are in, where every host is full."""
-        return -(-self.chips // math.prod(self._host))
-
-    @property
     def memory(self) -> float:
         """Bytes of all chips' main memory."""
         return self.members * self.chip.memory["hbm"].capacity.value
@@ -196,7 +182,7 @@ def topology(
 
     Examples
     --------
-    >>> topology("v6e", 8).shape, topology("h100", 256).hosts
+    >>> topology("v6e", 8).shape, topology("h100", 256).slices
     ((2, 4), 32)
     """
     device = chip_of(chip)
