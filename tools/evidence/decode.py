@@ -52,7 +52,8 @@ def steps() -> dict[str, Any]:
         )
         for name in (name for name in ORDER if "seconds" in rungs.get(name, {})):
             row = {"batch": int(batch), "rung": name, "change": rungs[name]["change"]}
-            ladder.append(row | {"seconds": _median(rungs[name])})
+            row |= {"seconds": _median(rungs[name]), "error": rungs[name]["error"]}
+            ladder.append(row)
     race = []
     for batch in sorted(raced["rungs"], key=int):
         ways = {"kernels of our own": raced["rungs"][batch][ORDER[-1]]}
