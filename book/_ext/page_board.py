@@ -32,8 +32,8 @@ def frame() -> pandas.DataFrame:
     """
     board, ceilings = rh.scoreboard(law=True), rh.scoreboard()
     what = board.kind.map(KINDS).mask(board.step == "decode", "decode")
-    by_law, reached = board["reached s"], ceilings["reached s"]
-    return board.assign(what=what, **{"law s": by_law, "reached s": reached})
+    board = board.rename(columns={"predicted s": "law s"})
+    return board.assign(what=what, **{"reached s": ceilings["predicted s"]})
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[str]], numbers: int = 0) -> str:
@@ -75,8 +75,9 @@ def board() -> dict[str, str]:
         "board_nine": f"{off.quantile(0.9):.0%}",
         "board_fast": f"{(rows.error < 0).mean():.0%}",
         "board_seats": " and ".join(percent(rows.error[key]) for key in _seated()),
+        "board_across": _worst(published.published_step("b200-256-deepseek-v3-fp8")),
         "board_h200": percent(rows.error["h200-256-llama-3.1-70b"]),
-        "board_late": str(int(late.sum())),
+        "board_late": f"{late.sum()} rows of {len(published.ratios(rows[late], 'law s'))} recipes",
         "board_late_median": f"{off[late].median():.0%}",
         "board_late_within": str(int((off[late] <= LARGE).sum())),
         "board_late_ceilings": f"{ceilings[late].median():.0%}",
@@ -95,8 +96,8 @@ def board() -> dict[str, str]:
         "board_groups": _groups(rows),
         "board_skill": _skill(every),
         "board_skill_dense": _skill(of_dense),
-        "board_training_recipes": str(len(published.ratios(trained))),
-        "board_dense_recipes": str(len(published.ratios(rows[dense]))),
+        "board_training_recipes": str(len(published.ratios(trained, "law s"))),
+        "board_dense_recipes": str(len(published.ratios(rows[dense], "law s"))),
         "board_dense_alone": f"{of_dense[alone]['the model']:.0%}",
         "board_alone": f"{every[alone]['the model']:.0%}",
         "board_lawful": str(int(lawful.sum())),

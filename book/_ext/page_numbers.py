@@ -160,15 +160,16 @@ def _chip_summary() -> str:
 
     def row(chip: Chip) -> list[str]:
         hbm = chip.memory["hbm"]
-        roof = chip.roofline(chip.half)
+        roof, half, fp8 = chip.roofline(chip.half), chip.matrix[chip.half], chip.matrix.get("fp8")
+        doubt = "?" if fp8 and fp8.value > 4 * half.value else ""
         return [
             f"[{chip.name}](#{chip.key})",
             str(chip.year),
-            tera(chip.matrix[chip.half]) + ("" if chip.half == "bf16" else " (fp16)"),
+            tera(half) + ("" if chip.half == "bf16" else " (fp16)"),
             f"{roof.bandwidth / 1e9:,.0f}",
-            f"{roof.ridge:.0f}",
+            f"{roof.ridge:.0f}{doubt}",
             f"{hbm.capacity.value / 1e9:,.4g}",
-            tera(chip.matrix.get("fp8")),
+            tera(fp8),
             tera(chip.matrix.get("int8")),
             tera(chip.vector.get("fp32")),
             str(chip.devices),

@@ -16,7 +16,7 @@ from sphinx.application import Sphinx
 GLOSSARY = "book/glossary"
 LEFT_OUT = {GLOSSARY, "index", "book/api", "book/bibliography", "book/chips", "book/departures"}
 # Plain words nearly everywhere
-COMMON = {"bound", "chip", "decode", "dense", "grid", "peak", "scale", "slice", "tile", "work"}
+COMMON = set("bound chip decode dense grid law peak recipe scale slice tile work".split())
 CLOSED: tuple[type, ...] = (nodes.reference, nodes.literal, nodes.Titular, nodes.math, nodes.raw)
 CLOSED += (nodes.caption, addnodes.pending_xref, nodes.table, nodes.block_quote, nodes.strong)
 

@@ -78,7 +78,7 @@ def worst() -> tuple[PublishedStep | PublishedDecode, ...]:
 def scoreboard(*, law: bool = False) -> pandas.DataFrame:
     """Return every published step with its predictions: one row each.
 
-    "bound s" is the least time at published ceilings, "reached s" the prediction at reached ones,
+    "bound s" is the least time at published ceilings, "predicted s" the prediction at reached ones
     or with `law` by the laws of measured kernels on GPUs that have them, and "error" that over the
     published time, less one; "compiled s" is that of XLA's own program of the step, missing where
     none was compiled. "MFU" counts attention as the mask leaves it, whatever the page does.
@@ -112,7 +112,7 @@ def _rows(law: bool) -> Iterator[dict[str, Any]]:
             "type": one.dtype,
             "published s": one.seconds,
             "bound s": one.published.bound,
-            "reached s": predicted,
+            "predicted s": predicted,
             "error": predicted / one.seconds - 1,
             "compiled s": compiled,
             "compiled error": compiled / one.seconds - 1 if compiled else None,

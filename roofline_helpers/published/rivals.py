@@ -22,7 +22,7 @@ PREDICTIONS = {
 }
 
 
-def ratios(board: pandas.DataFrame, column: str = "reached s") -> pandas.Series:
+def ratios(board: pandas.DataFrame, column: str = "predicted s") -> pandas.Series:
     """Return published over predicted seconds, one number a recipe.
 
     Parameters
@@ -65,12 +65,13 @@ def skill(board: pandas.DataFrame) -> pandas.DataFrame:
     Parameters
     ----------
     board : DataFrame
-        Rows of `scoreboard`, with "law s": the prediction by the laws of measured kernels.
+        Rows of `scoreboard`, with its predictions by laws as "law s" and without as "reached s".
 
     Examples
     --------
     >>> from roofline_helpers.published import scoreboard
-    >>> both = scoreboard().assign(**{"law s": scoreboard(law=True)["reached s"]})
+    >>> both = scoreboard().rename(columns={"predicted s": "reached s"})
+    >>> both["law s"] = scoreboard(law=True)["predicted s"]
     >>> errors = skill(both[both.kind == "dense"])["as it is", "median"]
     >>> bool(errors["the model"] < errors["the envelope"])
     True

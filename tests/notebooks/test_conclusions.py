@@ -360,7 +360,7 @@ def test_fp8_steps_on_h100s_agreed_better_with_the_wrong_ceiling() -> None:
     for key, row in chosen.iterrows():
         one = published.published_step(str(key))
         wrong, now = (told["with_fp8"](one, rate) for rate in (told["first"], 1.357e15))
-        assert now.seconds == pytest.approx(row["reached s"], rel=1e-6)
+        assert now.seconds == pytest.approx(row["predicted s"], rel=1e-6)
         assert now.seconds < wrong.seconds
         [source] = [name for name in better if name in row.source]
         nearer = abs(wrong.seconds / one.seconds - 1) < abs(now.seconds / one.seconds - 1)

@@ -48,6 +48,10 @@ def test_skill_is_as_the_page_says() -> None:
         assert some.loc["the model", (chip, name)] < some.loc["the envelope", (chip, name)]
     assert some.loc["the bound", (chip, "median")] < 1.25 * some.loc["the model", (chip, "median")]
     nine = some[chip, "nine in ten"]
+    assert nine["the model without laws"] < nine["the model"]
+    board = rh.scoreboard(law=True)
+    slow = board.index[(board.kind == "mixture of experts") & (board.error > 0)]
+    assert list(slow) == ["b200-256-deepseek-v3-fp8"]
     assert nine["the bound"] > 1.5 * nine["the model"]
     assert min(every.loc["the model", alone], some.loc["the model", alone]) > 0.12
     assert every[alone].idxmin() == some[alone].idxmin() == "the model"

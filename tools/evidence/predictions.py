@@ -26,7 +26,8 @@ CLOSE = 1e-6
 
 def now() -> pd.DataFrame:
     """Return what is predicted now, by row and column; what isn't predicted is missing."""
-    board = rh.scoreboard().assign(**{"law s": rh.scoreboard(law=True)["reached s"]})
+    by_law = rh.scoreboard(law=True)["predicted s"]
+    board = rh.scoreboard().rename(columns={"predicted s": "reached s"}).assign(**{"law s": by_law})
     return board[COLUMNS].astype(float).rename_axis("row")
 
 
