@@ -7,7 +7,6 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 from roofline_helpers import chips
@@ -383,7 +382,6 @@ class Task:
 
     def measured(self, say: Callable[[str], None]) -> Explanation:
         """Run it here, with and without the profiler, and say where the time goes."""
-        begun = perf_counter()
         device = first_device()
         gpu = device.platform == "gpu"
         say("compiling")
@@ -402,7 +400,7 @@ class Task:
         if runner.compiled is not None:
             program = program_of(runner.compiled, trace.platform, runner.calls, self.turns)
             programs = {program.module.name: program}
-        why = self._traced(
+        return self._traced(
             trace,
             programs,
             device,
@@ -419,7 +417,6 @@ class Task:
             notes=runner.notes,
             software=software_versions(),
         )
-        return replace(why, seconds=perf_counter() - begun)
 
     def _traced(
         self,

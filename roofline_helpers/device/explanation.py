@@ -120,7 +120,6 @@ class Explanation:
     notes: tuple[str, ...] = ()
     software: Mapping[str, str] = field(default_factory=dict)
     date: str = ""
-    seconds: float = 0.0
 
     @property
     def wall(self) -> float:

@@ -156,26 +156,24 @@ class Runner:
         options.python_tracer_level = 0
         with tempfile.TemporaryDirectory(prefix="roofline-trace-") as spare:
             where = Path(folder) if folder is not None else Path(spare)
+            times = []
             try:
                 where.mkdir(parents=True, exist_ok=True)
                 with quiet():
                     jax.profiler.start_trace(str(where), profiler_options=options)
-            except (OSError, RuntimeError) as error:
-                raise CannotProfile(f"the profiler can't start: {reason(error)}") from error
-            try:
-                self.run(calls)  # the first one after the start is slow
-                times = []
-                for number in range(runs):
-                    with jax.profiler.StepTraceAnnotation(RUN, step_num=number):
-                        times.append(self.run(calls))
-            finally:
                 try:
+                    self.run(calls)  # the first one after the start is slow
+                    for number in range(runs):
+                        with jax.profiler.StepTraceAnnotation(RUN, step_num=number):
+                            times.append(self.run(calls))
+                finally:
                     with quiet():
                         jax.profiler.stop_trace()
-                except Exception as error:
-                    raise CannotProfile(
-                        f"the trace can't be written to {where}: {reason(error)}"
-                    ) from error
+            except RooflineError:
+                raise
+            except Exception as error:
+                message = f"the profiler can't trace into {where}: {reason(error)}"
+                raise CannotProfile(message) from error
             return read_trace(where), times
 
 

@@ -8,7 +8,6 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from time import get_clock_info, perf_counter
 from typing import Any, Protocol
 
@@ -37,9 +36,6 @@ DRIFT = 0.05
 
 RISING = ("low", "q1", "median", "q3", "high")
 """Figures of a timing, in the order in which none is less than the one before."""
-
-ROUNDING = 1e-9
-"""Share by which rounding may bring one of them below the one before."""
 
 MOST_CALLS = 100_000
 """Calls that one sample may queue."""
@@ -96,10 +92,9 @@ class Timing:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        rising = {name: getattr(self, name) for name in RISING}
-        values = list(rising.values())
-        if any(b < a * (1 - ROUNDING) for a, b in pairwise(values)):
-            shown = ", ".join(f"{name} {value!r}" for name, value in rising.items())
+        values = [getattr(self, name) for name in RISING]
+        if values != sorted(values):
+            shown = ", ".join(map("{} {!r}".format, RISING, values))
             raise BadValue(f"seconds of a timing must rise from low to high, got {shown}")
 
     @property

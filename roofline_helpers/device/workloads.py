@@ -408,8 +408,6 @@ def cases(quick: bool = False) -> list[Case]:
         size //= 2
     chosen = memory_cases(size)
     if not quick:
-        # half the size may still half fit the cache: it shows that, and is no ceiling
-        chosen += [replace(case, group="levels") for case in memory_cases(size // 2)]
         chosen += level_cases(
             [2**e for e in range(14, int(math.log2(size)) + 1, 1 if on_cpu else 2)]
         )

@@ -241,13 +241,8 @@ class Budget:
         fn: Any,
         *args: Any,
         chip: Any,
-        topology: str | None = None,
         fits: bool = False,
         name: str | None = None,
-        static_argnums: int | Sequence[int] | None = None,
-        static_argnames: str | Sequence[str] | None = None,
-        donate_argnums: int | Sequence[int] | None = None,
-        turns: Mapping[str, int] | None = None,
         **named: Any,
     ) -> Report:
         """Compile a function for a chip, and fail the test where it is not as it should be.
@@ -258,17 +253,14 @@ class Budget:
             The function and its arguments, as `analyze` takes them; shapes are enough.
         chip : str
             What to compile for: "v6e", or a slice such as "v6e-8".
-        topology : str, optional
-            Layout of the chips, for instance "4x4x4".
         fits : bool
             Whether it has to fit into the device's memory.
         name : str, optional
             Which of several calls this is; its baseline has it in its file's name.
-        static_argnums, static_argnames, donate_argnums, turns : optional
-            As `analyze` takes them.
         **named
             Limits, by the names of `METRICS`: ``hbm_bytes="<= 1.2 GB"``. Without any, the program
-            is held against its baseline. Other names are arguments of the function.
+            is held against its baseline. Other names are options of `analyze`, such as
+            `donate_argnums`, or arguments of the function.
 
         Returns
         -------
@@ -282,15 +274,8 @@ class Budget:
         missing = can_compile(slice_of(chip)[0])
         if missing is not None:
             pytest.skip(f"roofline: {missing}")
-        options: dict[str, Any] = {
-            "static_argnums": static_argnums,
-            "static_argnames": static_argnames,
-            "donate_argnums": donate_argnums,
-            "topology": topology,
-            "turns": turns,
-        }
         try:
-            report = analyze(fn, *args, chip=chip, **options, **arguments)
+            report = analyze(fn, *args, chip=chip, **arguments)
         except DoesNotFit as error:
             _fail(f"it does not fit: {error}")
         self._within(report, wanted, must_fit)
