@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -139,10 +138,15 @@ def least(job: Work, on: Chip) -> tuple[Any, Any]:
 
 
 @functools.cache
-def _all() -> dict[tuple[str, str, str, str], Law]:
-    path = Path(FOLDER) / "laws.json"
-    read = msgspec.json.decode(path.read_bytes(), type=list[Law])
-    return {(law.family, law.chip, law.dtype, law.library): law for law in read}
+def every_law() -> list[Law]:
+    """Return all laws, of each library and of the fastest one.
+
+    Examples
+    --------
+    >>> len(every_law()) > 200
+    True
+    """
+    return msgspec.json.decode((FOLDER / "laws.json").read_bytes(), type=list[Law])
 
 
 def by_law(one: Collective, chip: Chip) -> Collective:
@@ -160,7 +164,8 @@ def by_law(one: Collective, chip: Chip) -> Collective:
     """
 
     def phase_by_law(phase: Phase) -> Phase:
-        law = _all().get((one.kind, SAME_GPU.get(chip.key, chip.key), "fp16", FASTEST))
+        on = {law.chip: law for law in laws_of(one.kind) if law.dtype == "fp16"}
+        law = on.get(SAME_GPU.get(chip.key, chip.key))
         (axis, *more) = phase.axes
         ring = phase.network == "nvlink" and phase.algorithm == "ring" and not more
         if law is None or not ring or axis.size > MOST_DEVICES:
@@ -174,17 +179,6 @@ def by_law(one: Collective, chip: Chip) -> Collective:
     return replace(one, phases=tuple(map(phase_by_law, one.phases)))
 
 
-def every_law() -> list[Law]:
-    """Return all laws, of each library and of the fastest one.
-
-    Examples
-    --------
-    >>> len(every_law()) > 200
-    True
-    """
-    return list(_all().values())
-
-
 def laws_of(family: str) -> list[Law]:
     """Return the laws of a family's fastest kernels, one per chip and type.
 
@@ -193,7 +187,7 @@ def laws_of(family: str) -> list[Law]:
     >>> {law.family for law in laws_of("matmul")}
     {'matmul'}
     """
-    return [law for law in _all().values() if (law.family, law.library) == (family, FASTEST)]
+    return [law for law in every_law() if (law.family, law.library) == (family, FASTEST)]
 
 
 def laws(family: str, chip: Any, dtype: str) -> Law:

@@ -201,9 +201,7 @@ def law_of(job: Work, chip: str | Chip) -> Law | None:
         return None
 
 
-def beside(
-    sides: Sequence[int], dtype: str | None, chip: str | Chip, seconds: float | None = None
-) -> str | None:
+def beside(sides: Sequence[int], dtype: str | None, chip: str | Chip, seconds: float) -> str | None:
     """Return a line on matmuls like one of m × n × k; None where too few were measured."""
     m, n, k = sides
     try:
@@ -216,8 +214,6 @@ def beside(
         f"{NEAR['matmul']:g}, a benchmark's grid): median {si(good.quantile(0.5), 's')}, "
         f"best {si(good.best, 's')}"
     )
-    if seconds is None:
-        return line
     return f"{line}; {good.rank(seconds):.0%} are no faster than this one's {si(seconds, 's')}"
 
 

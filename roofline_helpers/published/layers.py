@@ -15,15 +15,10 @@ from typing import TYPE_CHECKING, Any
 from roofline_helpers import network, work
 from roofline_helpers.chips import chip as chip_of
 from roofline_helpers.models import model
-from roofline_helpers.published.exchanges import LARGE, between
+from roofline_helpers.published.exchanges import between
 
 if TYPE_CHECKING:
     import pandas
-
-_CALL = 130e-6
-"""Seconds that a call over four devices takes from Python, by `data/between`: an all-reduce of
-4 MiB takes 46 µs as one of several in a program, and 125 as the only one."""
-
 
 FSDP, TENSOR = "fsdp", "tensor"
 """Axes of the mesh: over the first go the batch and a share of every weight, over the other the
@@ -90,12 +85,13 @@ def layers() -> pandas.DataFrame:
     device multiplies with its part and the sums are added up; sharded weights are gathered before
     their product. Columns: "device", "devices", "layer", "tokens", "way", "variant" (empty, or
     "arithmetic alone", "exchanges alone", "latency hiding"), "measured ms", "arithmetic ms",
-    "exchanges ms", "predicted ms", "error" (predicted over measured, less
-    one) and "reason".
+    "exchanges ms", "predicted ms" and "error" (predicted over measured,
+    less one).
 
     At reached ceilings: products, attention and what is read and written between them follow each
     other, then exchanges one by one, for nothing is hidden; XLA's option for that changes little.
-    A row has a "reason" where the error is large and one is known.
+    A part alone that takes less than about 130 µs is far off: calling a program over several
+    devices takes longer.
 
     Examples
     --------
@@ -132,15 +128,7 @@ def _rows(record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             "exchanges ms": between_them * 1e3,
             "predicted ms": predicted * 1e3,
             "error": predicted / seconds - 1,
-            "reason": _reason(predicted, seconds, variant),
         }
-
-
-def _reason(predicted: float, seconds: float, variant: str) -> str:
-    """Return why a prediction is far off; empty where it isn't, or nobody knows."""
-    if abs(predicted / seconds - 1) > LARGE and variant and seconds < _CALL:
-        return "so short that calling a program over several devices takes longer"
-    return ""
 
 
 def arithmetic(chip: str, layer: _Layer, cut: Mapping[str, int]) -> float:

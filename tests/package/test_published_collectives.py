@@ -62,8 +62,8 @@ def test_layers_over_gpus_are_predicted_within_a_fifth(layers: pandas.DataFrame)
     assert whole.error.abs().max() <= 1 / 5
     assert layers.error.abs().median() <= 0.06
     far = layers[layers.error.abs() > LARGE]
-    assert (far.reason != "").all()
-    assert (layers.reason[layers.error.abs() <= LARGE] == "").all()
+    assert (far["measured ms"] < 0.13).all()  # what a call over several devices takes by itself
+    assert (far.variant != "").all()
 
 
 # --- the constants, again from the rows that they come from ---------------------------------------
