@@ -131,11 +131,6 @@ class Transfer:
         """Seconds of all of them, one after the other."""
         return self.count * self.collective.seconds
 
-    @property
-    def transfer(self) -> float:
-        """Seconds of all their bytes, without latencies."""
-        return self.count * self.collective.transfer
-
 
 def all_gather(nbytes: Any, over: Axis | Iterable[Axis]) -> Collective:
     """Return the time until every device has the whole of an array that is sharded over axes.
@@ -428,7 +423,8 @@ def least_busy(transfers: Iterable[Transfer]) -> float:
     >>> from roofline_helpers.network import topology
     >>> x, y = topology("v5e", "16x16").axes
     >>> one, both = (Transfer("", "", 1, all_gather(1e9, over)) for over in ([x], [x, y]))
-    >>> seconds = one.transfer, both.transfer, least_busy([one, both])
+    >>> alone = one.collective.transfer, both.collective.transfer
+    >>> seconds = *alone, least_busy([one, both])
     >>> ", ".join(f"{1e3 * each:.1f} ms" for each in seconds)
     '9.4 ms, 5.0 ms, 9.7 ms'
     """

@@ -325,8 +325,6 @@ def intensity_range(
         Something wanted that isn't (low, high).
     """
     if wanted is not None:
-        if not isinstance(wanted, (tuple, list)) or len(wanted) != 2:
-            raise BadType(f"intensity must be (low, high), got {wanted!r}")
         low, high = (single("intensity", end) for end in wanted)
         if low >= high:
             raise BadValue(f"intensity must be (low, high) with low < high, got {wanted!r}")

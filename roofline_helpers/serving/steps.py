@@ -570,7 +570,7 @@ def best_batch(
 
 
 def frontier(
-    step: ServingStep, batches: Iterable[int] | None = None, *, latency: float | None = None
+    step: ServingStep, batches: Iterable[int], *, latency: float | None = None
 ) -> list[ServingStep]:
     """Return the steps between the quickest and the one with the most tokens a second.
 
@@ -578,8 +578,8 @@ def frontier(
     ----------
     step : ServingStep
         Whose batch is varied.
-    batches : sequence of int, optional
-        Powers of two up to the largest that fits, and that one, if not given.
+    batches : iterable of int
+        Those that are tried.
     latency : float, optional
         Seconds that a step may take: a service's target.
 
@@ -599,12 +599,9 @@ def frontier(
     >>> [each.setting.batch for each in frontier(one, [1, 8, 64])]
     [1, 8, 64]
     """
-    most = step.largest_batch()
-    if batches is None:
-        batches = [2**n for n in range(max(most, 1).bit_length())] + [most]
     limit = math.inf if latency is None else single("latency", latency)
     kept: list[ServingStep] = []
-    for batch in sorted({whole("batch", n) for n in batches if n}):
+    for batch in sorted({whole("batch", n) for n in batches}):
         one = step.but(batch=batch)
         better = not kept or one.tokens_per_second > kept[-1].tokens_per_second
         if one.fits and one.time_per_token <= limit and better:

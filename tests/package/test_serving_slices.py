@@ -157,16 +157,17 @@ def test_more_sequences_take_longer_and_no_step_beats_its_bound(
 
 def test_frontier_and_a_service_s_target() -> None:
     one = llama(context=2048)
-    steps = frontier(one)
+    batches = [1, 2, 8, 64, one.largest_batch()]
+    steps = frontier(one, [*batches, 2 * batches[-1]])
     assert steps[0].setting.batch == 1
     assert steps[-1].setting.batch == one.largest_batch()
     assert not one.but(batch=one.largest_batch() + 1).fits
     rates = [each.tokens_per_second for each in steps]
     assert rates == sorted(rates)
-    target = frontier(one, latency=18e-3)
+    target = frontier(one, batches, latency=18e-3)
     assert target
     assert all(each.time_per_token <= 18e-3 for each in target)
-    assert frontier(one, latency=1e-6) == []
+    assert frontier(one, batches, latency=1e-6) == []
     assert [each.setting.batch for each in frontier(one, [4, 2])] == [2, 4]
 
 
