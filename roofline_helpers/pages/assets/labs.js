@@ -382,7 +382,7 @@
       const verdict = verdicts.of(job, chip, data.floors), times = verdict.cases.map((one) => one.seconds);
       const [least, most] = [Math.min(...times), Math.max(...times)].map((t) => si(t, "s"));
       const span = least === most ? least : `${least} to ${most}`, on = verdict.on.map((axis) => depends[axis]).join(" and ");
-      const say = `The kernel on ${roof.name}: ${si(job.flops, "FLOP")}, ${si(job.bytes, "B")}, ${number(job.intensity)} FLOP/byte against a ridge of ${number(roof.ridge)}: ${on ? `depends on ${on}` : word(verdict.word)}, at least ${span}.`;
+      const say = `The kernel on ${roof.name}: ${si(job.flops, "FLOP")}, ${si(job.bytes, "B")}, ${number(job.intensity)} FLOP/byte against a ridge of ${number(roof.ridge)}: ${on ? `depends on ${on}` : word(verdict.word)}, at least ${least}${least === most ? "" : `; ${most} in the slowest of the cases`}.`;
       const top = model.attainable(roof, job.intensity);
       picture.node.hidden = !job.flops;
       if (job.flops) picture.draw({ roofs: [roof], say, points: [{ key: "p", x: job.intensity, y: top, label: rate(top), drop: true }] });
