@@ -16,7 +16,12 @@ import roofline_helpers as rh
 from roofline_helpers import pages
 from roofline_helpers.pages import questions
 
-TABLE = rh.table([{"N": 64, "FLOP/byte": 21.3}, {"N": 256, "FLOP/byte": 85.3}])
+TABLE = rh.table(
+    [
+        {"N": 64, "FLOP/byte": 21.3},
+        {"N": 256, "FLOP/byte": 85.3},
+    ]
+)
 OPTIONS = {
     "the batch": "The smallest dimension decides.",
     "4096": "It is large beside the batch.",

@@ -47,13 +47,23 @@ def test_the_theme_is_the_page_s_and_follows_it(show: Show, system: str) -> None
     host = piece(page)
     for where, dark, light in THEMES.values():
         expect(host).to_have_attribute("data-look", system)
-        for value, look in ((dark, "dark"), (light, "light"), (dark, "dark")):
+        for value, look in (
+            (dark, "dark"),
+            (light, "light"),
+            (dark, "dark"),
+        ):
             page.evaluate(f"() => {{ {where} = {json.dumps(value)} }}")
             expect(host).to_have_attribute("data-look", look)
         page.evaluate(AS_BEFORE)
 
 
-@pytest.mark.parametrize(("width", "theme"), [(390, "dark"), (1280, "light")])
+@pytest.mark.parametrize(
+    ("width", "theme"),
+    [
+        (390, "dark"),
+        (1280, "light"),
+    ],
+)
 def test_no_barrier_and_no_overflow(show: Show, theme: str, width: int) -> None:
     prompt = "Which? " + "A long question needs many words. " * 8
     options = {"a" * 60: "Long.", "b " * 60: "Longer."}

@@ -154,7 +154,10 @@ def test_a_question_is_answered_by_keyboard_in_both_themes(opened: Opened) -> No
     expect(cells).to_have_count(4)
     expect(page.locator(".jp-MarkdownCell")).to_have_count(0)
     hosts = page.locator("[data-kind]")
-    for look, light in (("light", "true"), ("dark", "false")):
+    for look, light in (
+        ("light", "true"),
+        ("dark", "false"),
+    ):
         page.evaluate("light => document.body.dataset.jpThemeLight = light", light)
         for at in range(hosts.count()):
             expect(hosts.nth(at)).to_have_attribute("data-look", look)

@@ -67,7 +67,11 @@ def test_cards_of_the_memory_wall_are_those_of_python(shown: Shown) -> None:
 
 @pytest.mark.parametrize(
     ("chip", "weights", "batch", "phase"),
-    [("h100", "int8", 16, "decode"), ("v6e", "bf16", 3, "decode"), ("b200", "bf16", 1, "prefill")],
+    [
+        ("h100", "int8", 16, "decode"),
+        ("v6e", "bf16", 3, "decode"),
+        ("b200", "bf16", 1, "prefill"),
+    ],
 )
 def test_cards_of_the_design_are_those_of_python(
     shown: Shown, chip: str, weights: str, batch: int, phase: str

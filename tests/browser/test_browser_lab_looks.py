@@ -14,7 +14,10 @@ from playwright.sync_api import expect
 def test_no_barrier_and_no_overflow(shown: Shown, kind: str) -> None:
     host = shown(kind, width=390, theme="dark")
     page = host.page
-    looks = ((390, "dark"), (1280, "light"))
+    looks = (
+        (390, "dark"),
+        (1280, "light"),
+    )
 
     def look(width: int, theme: str) -> None:
         page.set_viewport_size({"width": width, "height": 900})

@@ -23,7 +23,12 @@ PAGES = [*books.pages(), "genindex", "search"]
 CHAPTER = "notebooks/fusion"
 THOROUGH = bool(os.environ.get("ROOFLINE_THOROUGH"))
 # Widths and themes that a page is shown in
-LOOKS = [(390, "dark"), (1280, "light"), (390, "light"), (1280, "dark")]
+LOOKS = [
+    (390, "dark"),
+    (1280, "light"),
+    (390, "light"),
+    (1280, "dark"),
+]
 CODE = 72  # characters of a line that fit, in a font that is a little wider than this machine's
 
 OPENED = """() => dispatchEvent(new Event("beforeprint"))"""  # all that is folded
@@ -151,7 +156,10 @@ def test_the_skip_link_skips(visit: Visit, home: str) -> None:
 @pytest.mark.parametrize("script", [True, False])
 def test_a_phone_opens_and_closes_the_lists(visit: Visit, home: str, script: bool) -> None:
     page = visit(f"{home}{CHAPTER}.html", width=390, java_script_enabled=script)
-    for name, nav in (("Chapters", "#contents"), ("On this page", "#sections")):
+    for name, nav in (
+        ("Chapters", "#contents"),
+        ("On this page", "#sections"),
+    ):
         expect(page.locator(nav)).to_be_hidden()
         page.get_by_role("button", name=name).focus()
         page.keyboard.press("Enter")

@@ -76,7 +76,13 @@ def test_counts_and_attention_are_read_and_a_link_carries_them(host: Locator, vi
     expect(host).to_contain_text("must be a multiple of KV heads (5)")
 
 
-@pytest.mark.parametrize(("width", "theme"), [(390, "dark"), (1280, "light")])
+@pytest.mark.parametrize(
+    ("width", "theme"),
+    [
+        (390, "dark"),
+        (1280, "light"),
+    ],
+)
 def test_it_is_sound(width: int, theme: Any, home: str, visit: Visit) -> None:
     page = visit(f"{home}index.html", width=width, theme=theme)
     expect(page.locator(f"[data-kind={KEY}] dl")).to_contain_text("measured matmuls")

@@ -135,7 +135,11 @@ def test_the_product_with_a_norm_is_right(dtype: object) -> None:
 @NEEDS_JAX
 @pytest.mark.parametrize(
     ("position", "splits", "dtype"),
-    [(0, 1, jnp.float32), (200, 1, jnp.bfloat16), (200, 2, jnp.float32)],
+    [
+        (0, 1, jnp.float32),
+        (200, 1, jnp.bfloat16),
+        (200, 2, jnp.float32),
+    ],
 )
 def test_attention_rotates_appends_and_attends(position: int, splits: int, dtype: object) -> None:
     how = interpreted()

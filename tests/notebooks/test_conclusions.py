@@ -56,7 +56,10 @@ def prose(name: str) -> str:
     texts = [cell.source for cell in cells if cell.cell_type == "markdown"]
     for cell in cells:
         made = cell.metadata.get("mystnb", {})
-        texts += [made.get("figure", {}).get("caption", ""), made.get("image", {}).get("alt", "")]
+        texts += [
+            made.get("figure", {}).get("caption", ""),
+            made.get("image", {}).get("alt", ""),
+        ]
     return "\n\n".join(texts)
 
 
@@ -187,7 +190,7 @@ def test_a_step_between_two_ridges_is_not_given_one_verdict() -> None:
 @pytest.mark.parametrize(
     ("chip", "bound", "microseconds"),
     [("v5p", "compute", 74.9), ("v6e", "memory", 88.3), ("h100", "memory", 43.2),
-     ("h200", "compute", 34.7), ("v7x", "memory", 19.6), ("v5e", "memory", 176.7)],
+     ("h200", "compute", 34.7), ("v7x", "memory", 19.6), ("v5e", "memory", 176.7),],
 )  # fmt: skip
 def test_256_tokens_change_sides(chip: str, bound: str, microseconds: float) -> None:
     up = rh.work.matmul(256, 16384, 4096)
@@ -196,7 +199,15 @@ def test_256_tokens_change_sides(chip: str, bound: str, microseconds: float) -> 
     assert 1e6 * roof.time(up) == pytest.approx(microseconds, rel=2e-3)
 
 
-@pytest.mark.parametrize(("chip", "ratio"), [("v5p", 0.5), ("v6e", 0.5), ("v7x", 1), ("h100", 1)])
+@pytest.mark.parametrize(
+    ("chip", "ratio"),
+    [
+        ("v5p", 0.5),
+        ("v6e", 0.5),
+        ("v7x", 1),
+        ("h100", 1),
+    ],
+)
 def test_fp8_halves_the_crossing_only_where_it_is_not_faster(chip: str, ratio: float) -> None:
     ridges = {dtype: rh.chip(chip).roofline(dtype).ridge for dtype in ("bf16", "fp8")}
     # N/3 and 2N/3 FLOP/byte
@@ -487,7 +498,14 @@ def test_scores_take_a_third_of_a_block_s_least_time_and_an_eighth_of_its_flops(
     assert 0.12 < flops / sum(kernel.matrix_flops for kernel in kernels) < 0.14
 
 
-@pytest.mark.parametrize(("chip", "stays"), [("v5e", 512), ("v6e", 512), ("v7x", 256)])
+@pytest.mark.parametrize(
+    ("chip", "stays"),
+    [
+        ("v5e", 512),
+        ("v6e", 512),
+        ("v7x", 256),
+    ],
+)
 def test_short_scores_stay_on_the_chip(chip: str, stays: int) -> None:
     for length in LENGTHS:
         least = rh.work.flash_attention(q_len=length, **ATTENTION).bytes
@@ -509,7 +527,10 @@ def test_a_clock_is_held_against_ceilings_that_were_reached() -> None:
     record = rh.device.measured()["h100"]
     naive, flash = (
         record.sample(f"{kind} attention 2×16×8192×128 bf16", source).seconds
-        for kind, source in (("naive", "jax"), ("flash", "torch"))
+        for kind, source in (
+            ("naive", "jax"),
+            ("flash", "torch"),
+        )
     )
 
     def by_roof(reached: bool | str) -> float:
@@ -911,11 +932,25 @@ def test_a_layer_is_split_over_fewer_chips_where_peaks_outgrew_links() -> None:
     width = 28672
     net = rh.network
     training = rh.training
-    slices = {"v5e": "16x16", "v5p": "4x4x4", "v6e": "16x16", "v7x": "4x4x4", "h100": 8, "h200": 8}
+    slices = {
+        "v5e": "16x16",
+        "v5p": "4x4x4",
+        "v6e": "16x16",
+        "v7x": "4x4x4",
+        "h100": 8,
+        "h200": 8,
+    }
     places = {chip: net.topology(chip, shape) for chip, shape in slices.items()}
     near = 1.05 * width  # all-reduces may take 5% longer than matmuls
     groups = {chip: training.largest_tensor(place, near) for chip, place in places.items()}
-    assert groups == {"v5e": 16, "v5p": 32, "v6e": 4, "v7x": 2, "h100": 8, "h200": 8}
+    assert groups == {
+        "v5e": 16,
+        "v5p": 32,
+        "v6e": 4,
+        "v7x": 2,
+        "h100": 8,
+        "h200": 8,
+    }
     pod = places["v5e"]
     assert 15 < training.most_tensor(pod, pod["x"], width) < 16  # 16 are just above the limit
     tokens = {chip: training.least_tokens(place, place.fast) for chip, place in places.items()}
@@ -965,7 +1000,10 @@ def test_no_part_of_a_dense_step_costs_most_on_every_chip() -> None:
 def test_steps_of_512_follow_the_reached_ceilings_and_of_256_do_not() -> None:
     """Chapter 7: H200 over H100, whose reached peaks decide both steps."""
     records = [rh.device.measured()[chip] for chip in ("h100", "h200")]
-    for batch, near in ((256, False), (512, True)):
+    for batch, near in (
+        (256, False),
+        (512, True),
+    ):
         step = rh.work.matmul(batch, 8192, 8192)
         roofs = [record.roofline("bf16") for record in records]
         assert [roof.bound(step) for roof in roofs] == ["compute", "compute"]
@@ -980,7 +1018,11 @@ def test_a_matmul_takes_3_us_and_its_least_time_over_four_fifths() -> None:
     cells = {cell.id: cell.source for cell in notebooks.load(path("misconceptions")).cells}
     names: dict[str, Any] = {"rh": rh}
     exec(cells["1e3ac7e8"], names)
-    for chip, error in (("h100", 0.09), ("h200", 0.085), ("b200", 0.145)):
+    for chip, error in (
+        ("h100", 0.09),
+        ("h200", 0.085),
+        ("b200", 0.145),
+    ):
         rows = names["efficiencies"](chip)
         rule = 3e-6 + rows.least / 0.8
         assert (rule / rows.seconds - 1).abs().median() < error
@@ -993,7 +1035,10 @@ def test_a_matmul_takes_3_us_and_its_least_time_over_four_fifths() -> None:
 
 def test_half_of_the_roof_is_normal_for_causal_attention_and_not_for_streams() -> None:
     """Chapter 7: what is normal on an H100, beside matmuls."""
-    for batch, length in ((8, 4096), (4, 8192)):
+    for batch, length in (
+        (8, 4096),
+        (4, 8192),
+    ):
         prefill = rh.work.flash_attention(batch, length, heads=32, head_dim=128, causal=True)
         like = rh.typical(prefill, "h100")
         assert 0.4 < like.least / like.quantile(0.5) < 0.6
@@ -1087,7 +1132,11 @@ def test_64_rows_take_about_as_long_as_one() -> None:
 
 @pytest.mark.parametrize(
     ("chip", "sms", "low", "high"),
-    [("a100-80gb", 108, 0.6, 0.8), ("b200", 148, 0.3, 0.5), ("h100", 132, -0.1, 0.1)],
+    [
+        ("a100-80gb", 108, 0.6, 0.8),
+        ("b200", 148, 0.3, 0.5),
+        ("h100", 132, -0.1, 0.1),
+    ],
 )
 def test_waves_of_tiles_rank_an_a100_s_matmuls_and_not_an_h100_s(
     chip: str, sms: int, low: float, high: float
@@ -1163,7 +1212,11 @@ def test_narrow_types_lose_on_short_matmuls_and_stay_below_their_peak_on_long_on
     gain = (times["bf16"] / times[dtype]).dropna()
     wide = times["bf16"][gain.index]
     assert short[0] < gain[wide.between(3e-6, 1e-5)].median() < short[1]
-    for low, high in [(1e-4, 3e-4), (3e-4, 1e-3), (1e-3, 1)]:
+    for low, high in [
+        (1e-4, 3e-4),
+        (3e-4, 1e-3),
+        (1e-3, 1),
+    ]:
         assert long[0] < gain[wide.between(low, high)].median() < long[1]
 
 

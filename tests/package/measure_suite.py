@@ -38,7 +38,10 @@ def ceilings() -> list[Sample]:
     streams = ("read", "write", "copy", "scale", "scale in place", "add", "triad")
     samples = [
         timed(f"{name} {size} fp32", 1e-6, group="memory", flops=0.0, bytes=2000.0 * n * share)
-        for size, share in (("16 KiB", 1.0), ("8 KiB", 0.5))
+        for size, share in (
+            ("16 KiB", 1.0),
+            ("8 KiB", 0.5),
+        )
         for n, name in enumerate(streams, 1)
     ]
     for n, dtype in enumerate(("fp32", "bf16", "int8"), 1):

@@ -23,11 +23,31 @@ from roofline_helpers.serving.strategies import STRATEGIES
 TOLERANCE = 1e-12
 THOROUGH = bool(os.environ.get("ROOFLINE_THOROUGH"))
 SIZES = [
-    *((1, 1, 1), (1, 4096, 4096), (64, 14336, 4096), (127, 129, 131), (512, 512, 512)),
-    *((2048, 2048, 2048), (8192, 8192, 8192), (3, 100_000_003, 7), (10**6, 10**6, 10**6)),
+    *(
+        (1, 1, 1),
+        (1, 4096, 4096),
+        (64, 14336, 4096),
+        (127, 129, 131),
+        (512, 512, 512),
+    ),
+    *(
+        (2048, 2048, 2048),
+        (8192, 8192, 8192),
+        (3, 100_000_003, 7),
+        (10**6, 10**6, 10**6),
+    ),
 ]
 INTENSITIES = (0, 0.25, 1, 17.3, 295.2, 1e4)
-SHAPES = [(1, 1), (1, 2048), (64, 2048), (7, 333), (256, 8192), (3, 131072), (1000, 17), (9, 2)]
+SHAPES = [
+    (1, 1),
+    (1, 2048),
+    (64, 2048),
+    (7, 333),
+    (256, 8192),
+    (3, 131072),
+    (1000, 17),
+    (9, 2),
+]
 RUN = """(points) => JSON.stringify(points.map(([what, ...given]) => {
   if (what === "product") {
     const [chip, dtype, unit, [m, n, k], intensity, types, reached] = given;
@@ -86,7 +106,14 @@ def settings() -> Iterator[dict[str, Any]]:
 def products() -> Iterator[list[Any]]:
     intensities = itertools.cycle(INTENSITIES)
     reached = itertools.cycle((False, True))
-    others = itertools.cycle([{}, {"b": "int4"}, {"out": "fp32"}, {"b": "fp8", "out": "bf16"}])
+    others = itertools.cycle(
+        [
+            {},
+            {"b": "int4"},
+            {"out": "fp32"},
+            {"b": "fp8", "out": "bf16"},
+        ]
+    )
     for chip in rh.all_chips():
         pairs = [(dtype, unit) for unit in ("matrix", "vector") for dtype in getattr(chip, unit)]
         pairs += [(dtype, None) for dtype in {**chip.matrix, **chip.vector}]

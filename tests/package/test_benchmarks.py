@@ -48,7 +48,11 @@ def test_matmuls_above_the_h100s_roof_have_operands_that_its_l2_holds() -> None:
 
 @pytest.mark.parametrize(
     ("family", "chip", "dtype"),
-    [("matmul", "h100", "bf16"), ("matmul", "b200", "nvfp4"), ("decode_attention", "h200", "bf16")],
+    [
+        ("matmul", "h100", "bf16"),
+        ("matmul", "b200", "nvfp4"),
+        ("decode_attention", "h200", "bf16"),
+    ],
 )
 def test_a_law_errs_as_it_says_and_less_than_the_roof(family: str, chip: str, dtype: str) -> None:
     law = evidence.laws(family, chip, dtype)

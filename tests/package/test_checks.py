@@ -29,7 +29,14 @@ NUMBERS: list[tuple[Any, type[RooflineError], str]] = [
     ("8", BadType, "'8' (str)"),
     (None, BadType, "None"),
     (3j, BadType, "3j (complex)"),
-    ([[1, 2], [3]], BadType, "[[1, 2], [3]]"),
+    (
+        [
+            [1, 2],
+            [3],
+        ],
+        BadType,
+        "[[1, 2], [3]]",
+    ),
     ([], BadType, "[]"),
 ]
 # One argument of each function that counts or compares, by the name that its message has

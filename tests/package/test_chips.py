@@ -196,7 +196,10 @@ def figures_of_a_chip_fit_together(key: str) -> None:
     half = float(matrix["bf16" if "bf16" in matrix else "fp16"])
     assert 2016 <= chip["year"] <= 2026
     assert 30 < half / value(key, "memory.hbm.bandwidth") < 600
-    for ladder in (["fp32", "tf32", "bf16", "fp8", "fp4"], ["bf16", "int8", "int4"]):
+    for ladder in (
+        ["fp32", "tf32", "bf16", "fp8", "fp4"],
+        ["bf16", "int8", "int4"],
+    ):
         steps = [matrix[name] for name in ladder if name in matrix]
         assert steps == sorted(steps), "a narrower type is never slower"
     for name, figure in chip.get("vector", {}).items():

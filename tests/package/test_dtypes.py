@@ -30,9 +30,28 @@ def test_one_name_for_every_spelling(given, name):
 
 @pytest.mark.parametrize(
     ("name", "bits"),
-    [("fp64", 64), ("fp32", 32), ("tf32", 32), ("bf16", 16), ("fp16", 16), ("fp8", 8)]
-    + [("fp4", 4), ("int64", 64), ("int32", 32), ("int16", 16), ("int8", 8), ("int4", 4)]
-    + [("bool", 8), ("mxfp8", 8.25), ("mxfp4", 4.25), ("nvfp4", 4.5)],
+    [
+        ("fp64", 64),
+        ("fp32", 32),
+        ("tf32", 32),
+        ("bf16", 16),
+        ("fp16", 16),
+        ("fp8", 8),
+    ]
+    + [
+        ("fp4", 4),
+        ("int64", 64),
+        ("int32", 32),
+        ("int16", 16),
+        ("int8", 8),
+        ("int4", 4),
+    ]
+    + [
+        ("bool", 8),
+        ("mxfp8", 8.25),
+        ("mxfp4", 4.25),
+        ("nvfp4", 4.5),
+    ],
 )
 def test_bytes_of_each_type(name, bits):
     assert nbytes(1000, name) == math.ceil(1000 * bits / 8)

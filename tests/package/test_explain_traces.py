@@ -107,7 +107,11 @@ def test_a_call_of_a_library_has_a_bound_by_its_bytes(traces: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [(None, "no such file or folder"), (b"", "no event of a device"), (b"\xff" * 100, "no trace")],
+    [
+        (None, "no such file or folder"),
+        (b"", "no event of a device"),
+        (b"\xff" * 100, "no trace"),
+    ],
 )
 def test_what_is_no_trace_says_so(tmp_path: Path, content: bytes | None, reason: str) -> None:
     file = tmp_path / "x.xplane.pb"

@@ -58,7 +58,13 @@ def test_a_tpu_runs_the_chain_in_one_kernel(chip: str) -> None:
 
 
 # Each chip both types and both shapes, each pair of type and shape on two of them
-ONE, WIDE = (1, 1), (17, 1000)
+ONE, WIDE = (
+    (1, 1),
+    (
+        17,
+        1000,
+    ),
+)
 CHAINS = [
     ("v5e", "bfloat16", ONE),
     ("v6e", "float32", WIDE),
@@ -77,7 +83,13 @@ def test_a_tpu_compiles_the_chain_and_its_gradient(chip: str, dtype: str, shape:
 
 # Whole blocks of 256 queries and 512 keys on the oldest and the newest; elsewhere smaller ones,
 # which compile in half of the time
-LARGE, SMALL = (300, 450), (100, 150)
+LARGE, SMALL = (
+    (300, 450),
+    (
+        100,
+        150,
+    ),
+)
 ATTENTIONS = [
     ("v5e", "float32", LARGE),
     ("v5p", "float32", SMALL),
@@ -112,7 +124,12 @@ def some_gpu() -> Any:
 def test_a_gpu_gets_triton(dtype: str) -> None:
     pytest.importorskip("jax.experimental.pallas.triton", reason="no Triton in this jaxlib")
     x, vector, mask = (
-        spec(*s, dtype=t) for s, t in (((17, 3000), dtype), ((3000,), dtype), ((17, 3000), "int8"))
+        spec(*s, dtype=t)
+        for s, t in (
+            ((17, 3000), dtype),
+            ((3000,), dtype),
+            ((17, 3000), "int8"),
+        )
     )
     q = spec(2, 4, 300, 80, dtype=dtype)
     k = spec(2, 2, 450, 80, dtype=dtype)

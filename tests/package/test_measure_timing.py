@@ -72,7 +72,13 @@ def test_bad_arguments() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"jit": False}, {"donate": False}, {"cold": False}, {"inplace": True}],
+    [
+        {},
+        {"jit": False},
+        {"donate": False},
+        {"cold": False},
+        {"inplace": True},
+    ],
     ids=str,
 )
 def test_every_way_of_timing_gives_a_possible_time(options: dict[str, Any]) -> None:

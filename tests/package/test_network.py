@@ -207,7 +207,13 @@ def test_two_devices_of_a_chip_share_its_links_and_pass_on_inside() -> None:
 
 # --- identities -----------------------------------------------------------------------------------
 
-SLICES = [("v5e", "4x4"), ("v5e", "16x16"), ("v5p", "4x4x8"), ("v7x", "2x2x4"), ("h200", 8)]
+SLICES = [
+    ("v5e", "4x4"),
+    ("v5e", "16x16"),
+    ("v5p", "4x4x8"),
+    ("v7x", "2x2x4"),
+    ("h200", 8),
+]
 some_slice = st.sampled_from(SLICES)
 some_bytes = st.floats(1, 1e12)
 
@@ -308,7 +314,13 @@ def test_what_no_network_is_refused(asked: Any, error: type[Exception], words: s
 
 @pytest.mark.parametrize("ceilings", net.CEILINGS)
 def test_the_least_of_its_lines_is_an_all_reduce_s_time(ceilings: str) -> None:
-    for chip, shape in (("h100", 8), ("b200", 4), ("v5p", "4x4x4"), ("v6e", "2x4"), ("mi300x", 8)):
+    for chip, shape in (
+        ("h100", 8),
+        ("b200", 4),
+        ("v5p", "4x4x4"),
+        ("v6e", "2x4"),
+        ("mi300x", 8),
+    ):
         over = net.topology(chip, shape, ceilings=ceilings).fast
         lines = net.collectives.lines(over)
         for nbytes in (1, 4096, 10**6, 3 * 10**7, 10**9):

@@ -80,7 +80,10 @@ def test_a_layer_is_dragged_until_the_network_s_roof_breaks(chromium: Browser) -
 
     place = network.topology("v5e", "16x16")
     slider.focus()
-    for presses, bound, tokens in ((7, "weights", 861), (1, "compute", 1024)):
+    for presses, bound, tokens in (
+        (7, "weights", 861),
+        (1, "compute", 1024),
+    ):
         for _ in range(presses):  # from 256, a quarter of a doubling each
             page.keyboard.press("ArrowRight")
         layer = training.layer(place, {"fsdp": place.fast}, tokens=tokens, d_model=8192, d_ff=28672)

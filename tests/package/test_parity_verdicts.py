@@ -24,9 +24,24 @@ RUN = """(points) => JSON.stringify(points.map(([kind, given, chip, dtype]) => {
     return {...verdicts.of(job, chip, floors), matrix, vector, bytes};
   } catch (error) { return {error: error.message}; }
 }))"""
-SHAPES = [(4, 32, 8, 2048, 2048, 128), (1, 64, 8, 1, 8192, 128), (2, 6, 3, 77, 333, 64)]
-COUNTS = [(1e12, 1e10), (3e12, 1e10), (1e6, 1e9), (1e9, 1e3), (2.5e9, 1e7)]
-SIDES = [(512, 8192, 8192), (128, 128, 128), (256, 8192, 8192), (4096, 4096, 4096)]
+SHAPES = [
+    (4, 32, 8, 2048, 2048, 128),
+    (1, 64, 8, 1, 8192, 128),
+    (2, 6, 3, 77, 333, 64),
+]
+COUNTS = [
+    (1e12, 1e10),
+    (3e12, 1e10),
+    (1e6, 1e9),
+    (1e9, 1e3),
+    (2.5e9, 1e7),
+]
+SIDES = [
+    (512, 8192, 8192),
+    (128, 128, 128),
+    (256, 8192, 8192),
+    (4096, 4096, 4096),
+]
 
 
 def points() -> Iterator[list[Any]]:
@@ -38,7 +53,11 @@ def points() -> Iterator[list[Any]]:
     ]
     counts, sides, shapes = (itertools.cycle(each) for each in (COUNTS, SIDES, attention))
     for chip in rh.all_chips():
-        for kind, size in (("counts", counts), ("matmul", sides), ("attention", shapes)):
+        for kind, size in (
+            ("counts", counts),
+            ("matmul", sides),
+            ("attention", shapes),
+        ):
             yield [kind, next(size), chip.key, chip.half]
     for size in COUNTS:
         yield ["counts", size, "h100", "bf16"]
@@ -98,4 +117,8 @@ def test_the_page_says_what_python_says(chromium: Browser) -> None:
     ]
     assert wrong == []
     assert {each["word"] for each in answers} == {"memory", "compute", "depends"}
-    assert {tuple(each["on"]) for each in answers} >= {(), ("ceilings",), ("floor",)}
+    assert {tuple(each["on"]) for each in answers} >= {
+        (),
+        ("ceilings",),
+        ("floor",),
+    }

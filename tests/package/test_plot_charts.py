@@ -37,10 +37,16 @@ def test_lines_refuse(x, series, error):
 
 def test_traffic_draws_every_byte_once():
     axes = plot.traffic({"4 kernels": CHAIN, "1 kernel": FUSED.reading(x=2)})
-    for name, jobs in (("4 kernels", CHAIN), ("1 kernel", [FUSED.reading(x=2)])):
+    for name, jobs in (
+        ("4 kernels", CHAIN),
+        ("1 kernel", [FUSED.reading(x=2)]),
+    ):
         bars = [p for p in axes.patches if (p.get_gid() or "").startswith(f"bytes:{name}:")]
         assert sum(bar.get_width() for bar in bars) == sum(job.bytes for job in jobs)
-        for direction, hatched in (("read_bytes", False), ("written_bytes", True)):
+        for direction, hatched in (
+            ("read_bytes", False),
+            ("written_bytes", True),
+        ):
             drawn = sum(bar.get_width() for bar in bars if bool(bar.get_hatch()) == hatched)
             assert drawn == sum(getattr(job, direction) for job in jobs)
         ends = sorted((bar.get_x(), bar.get_x() + bar.get_width()) for bar in bars)

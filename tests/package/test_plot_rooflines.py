@@ -31,8 +31,14 @@ def test_roofline_draws_the_model(name):
     low, high = axes.get_xlim()
     memory = by_gid(axes, "roof:memory").get_xydata()
     compute = by_gid(axes, "roof:compute").get_xydata()
-    assert memory.tolist() == [[low, roof.attainable(low)], [roof.ridge, roof.peak]]
-    assert compute.tolist() == [[roof.ridge, roof.peak], [high, roof.peak]]
+    assert memory.tolist() == [
+        [low, roof.attainable(low)],
+        [roof.ridge, roof.peak],
+    ]
+    assert compute.tolist() == [
+        [roof.ridge, roof.peak],
+        [high, roof.peak],
+    ]
     assert at(axes, "ridge") == (roof.ridge, roof.peak)
     for label, job in JOBS.items():
         assert at(axes, f"job:{label}") == (job.intensity, roof.attainable(job))
@@ -44,7 +50,10 @@ def test_achieved_points_hang_below_the_roof():
     axes = plot.roofline(ROOF, {"a": 10, "b": 1000}, achieved={"a": 4e12})
     assert at(axes, "job:a") == (10.0, 1e13)
     assert at(axes, "achieved:a") == (10.0, 4e12)
-    assert by_gid(axes, "gap:a").get_xydata().tolist() == [[10, 4e12], [10, 1e13]]
+    assert by_gid(axes, "gap:a").get_xydata().tolist() == [
+        [10, 4e12],
+        [10, 1e13],
+    ]
     assert "a, 40%" in shown(axes)
     assert axes.get_ylabel() == "attainable, achieved (TFLOP/s)"
     assert "b" in shown(axes)

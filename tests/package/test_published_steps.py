@@ -126,7 +126,10 @@ def test_the_term_for_slices_is_the_median_of_the_published_sweeps() -> None:
     assert len(growths) == 15
     assert median(growths.values()) == pytest.approx(SLICES, abs=5e-4)
     # It is no better known than this: without v5p's sweeps, and without v5e's
-    for chip, known in (("v5p", 0.023), ("v5e", 0.045)):
+    for chip, known in (
+        ("v5p", 0.023),
+        ("v5e", 0.045),
+    ):
         rest = [growth for key, growth in growths.items() if key[0] != chip]
         assert median(rest) == pytest.approx(known, abs=1e-3)
 

@@ -46,7 +46,12 @@ def test_published_ridges(chip, dtype, ridge):
 
 @pytest.mark.parametrize(
     ("intensity", "flops", "bound"),
-    [(0, 0, "memory"), (5, 50, "memory"), (10, 100, "compute"), (11, 100, "compute")],
+    [
+        (0, 0, "memory"),
+        (5, 50, "memory"),
+        (10, 100, "compute"),
+        (11, 100, "compute"),
+    ],
 )
 def test_attainable_and_bound(intensity, flops, bound):
     assert PLAIN.attainable(intensity) == flops

@@ -28,7 +28,13 @@ def place(chip: str, shape: Any, **options: Any) -> net.Topology:
 
 def test_3_quiz_2_a_gather_without_a_ring() -> None:
     y = place("v5e", "8x4")["y"]
-    large, small = (net.all_gather(2 * e * f, y) for e, f in ((2048, 8192), (256, 256)))
+    large, small = (
+        net.all_gather(2 * e * f, y)
+        for e, f in (
+            (2048, 8192),
+            (256, 256),
+        )
+    )
     assert large.transfer == approx(560e-6, rel=0.02)
     assert sum(phase.steps for phase in small.phases) == 3  # of 1 µs each
     assert small.bound == "latency"
@@ -49,7 +55,10 @@ def test_3_4_adding_up_beats_gathering_for_wide_models() -> None:
     x = net.topology("v5p", "16x16x16")["x"]
     rate = chip("v5p").peak("bf16").value
     # compute of the one against exchange of the other: D > 2 C / W, 5100 in the book's rates
-    for d, adding_up in ((2048, False), (16384, True)):
+    for d, adding_up in (
+        (2048, False),
+        (16384, True),
+    ):
         b, f = 2048, 32768
         gathered = max(2 * b * d * f / rate, net.all_gather(2 * d * f, x).seconds)
         added = max(2 * b * d * f / 16 / rate, net.all_reduce(2 * b * f, x).seconds)

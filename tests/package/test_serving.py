@@ -94,7 +94,14 @@ def bytes_by_hand(batch: int, context: int, fusion: str, attention: str) -> int:
 
 @pytest.mark.parametrize("fusion", STRATEGIES)
 @pytest.mark.parametrize("attention", serving.setting.ATTENTION)
-@pytest.mark.parametrize(("batch", "context"), [(1, 1), (64, 2048), (3, 777)])
+@pytest.mark.parametrize(
+    ("batch", "context"),
+    [
+        (1, 1),
+        (64, 2048),
+        (3, 777),
+    ],
+)
 def test_bytes_of_a_decode_step_by_hand(
     fusion: str, attention: str, batch: int, context: int
 ) -> None:

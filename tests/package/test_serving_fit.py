@@ -21,11 +21,20 @@ from roofline_helpers.serving.strategies import STRATEGIES
 @pytest.mark.parametrize("phase", serving.setting.PHASES)
 def test_the_largest_batch_and_context_fit_and_one_more_does_not(phase: str) -> None:
     wrong = []
-    for chip, (attention, cache) in product(CHIPS, (("flash", None), ("naive", "int8"))):
+    for chip, (attention, cache) in product(
+        CHIPS,
+        (
+            ("flash", None),
+            ("naive", "int8"),
+        ),
+    ):
         one = llama(chip, phase=phase, batch=3, context=900, attention=attention, cache=cache)
         batch = one.largest_batch()
         context = one.largest_context()
-        for largest, argument in ((batch, "batch"), (context, "context")):
+        for largest, argument in (
+            (batch, "batch"),
+            (context, "context"),
+        ):
             fits = largest == 0 or one.but(**{argument: largest}).fits
             if not fits or one.but(**{argument: largest + 1}).fits:
                 wrong.append((chip, attention, argument, largest))
@@ -73,7 +82,11 @@ def test_what_the_runtime_keeps_is_not_there_for_sequences() -> None:
 def test_chips_that_share_a_model_exchange_what_a_slice_does(reached: bool) -> None:
     ceilings = "reached" if reached else "published"
     for model, chip, chips in (
-        *(("llama-3-8b", "h100", 2), ("llama-3-70b", "v6e", 8), ("llama-3-70b", "mi300x", 4)),
+        *(
+            ("llama-3-8b", "h100", 2),
+            ("llama-3-70b", "v6e", 8),
+            ("llama-3-70b", "mi300x", 4),
+        ),
     ):
         place = rh.network.topology(chip, chips, ceilings=ceilings)
         options = {"batch": 64, "context": 1500}

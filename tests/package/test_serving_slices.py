@@ -25,7 +25,11 @@ def llama(mesh: Any = None, chip: str = "v6e", shape: Any = "2x4", **options: An
 
 
 def test_one_chip_agrees_with_the_step_of_kernels() -> None:
-    for batch, context in ((1, 100), (64, 2048), (8, 30_000)):
+    for batch, context in (
+        (1, 100),
+        (64, 2048),
+        (8, 30_000),
+    ):
         whole = step("llama-3-8b", "h100", batch=batch, context=context, fusion="epilogue")
         one = step("llama-3-8b", net.topology("h100", 1), batch=batch, context=context)
         assert one.comms == 0

@@ -159,8 +159,15 @@ def test_attention_s_products_by_hand() -> None:
     # two products forward, five backward, two more where the forward pass is done again; heads of
     # 128 fill half of a matrix unit of 256
     pairs = 256 * LLAMA.attention_flops(8192) / 2
-    for chip, shape, filled in (("v5p", "4x4x4", 1.0), ("v6e", "8x8", 0.5), ("h100", 64, 1.0)):
-        for recompute, products in ((["attention"], 9), ([], 7)):
+    for chip, shape, filled in (
+        ("v5p", "4x4x4", 1.0),
+        ("v6e", "8x8", 0.5),
+        ("h100", 64, 1.0),
+    ):
+        for recompute, products in (
+            (["attention"], 9),
+            ([], 7),
+        ):
             one = llama(chip, shape, recompute=recompute)
             others = one.flops - pairs * (8 if recompute else 6)
             peak = one.setting.place.flops()
@@ -447,7 +454,12 @@ def test_products_take_what_their_laws_say() -> None:
     one = on_gpus(law=True)
     rows = 128 * 8192 // 8
     law = rh.evidence.laws("matmul", "h100", "bf16")
-    sides = [(6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336)]
+    sides = [
+        (6144, 4096),
+        (4096, 4096),
+        (28672, 4096),
+        (4096, 14336),
+    ]
     forward = sum(law.seconds(rh.work.matmul(rows, n, k)) for n, k in sides) * 32
     forward += law.seconds(rh.work.matmul(rows, 128256, 4096))
     job = rh.work.flash_attention(16, 8192, 8192, 32, 128, 8, causal=True)

@@ -36,7 +36,11 @@ def test_a_step_of_241_flop_per_byte_depends_on_the_ceilings_of_an_h100() -> Non
 
 @pytest.mark.parametrize(
     ("length", "word", "on"),
-    [(128, "memory", ()), (512, "depends", ("between",)), (768, "memory", ())],
+    [
+        (128, "memory", ()),
+        (512, "depends", ("between",)),
+        (768, "memory", ()),
+    ],
 )
 def test_scores_of_up_to_512_tokens_may_stay_on_a_v5e(length: int, word: str, on: object) -> None:
     reached = verdict(work.naive_attention(4, length, heads=32, head_dim=64), "v5e")

@@ -41,7 +41,13 @@ def test_flash_attention_leaves_the_scores_inside():
 
 
 def test_causal_attention_counts_the_pairs_that_a_mask_leaves():
-    for queries, keys in ((1, 1), (1, 9), (5, 5), (4, 7), (7, 8)):
+    for queries, keys in (
+        (1, 1),
+        (1, 9),
+        (5, 5),
+        (4, 7),
+        (7, 8),
+    ):
         pairs = sum(keys - queries + 1 + i for i in range(queries))  # the last query sees every key
         job = flash_attention(B, queries, keys, H, D, causal=True)
         wanted = (4 * B * H * pairs * D, 6 * B * H * pairs, B * H * pairs)

@@ -53,7 +53,13 @@ def test_a_decode_step_of_llama_3_8b():
         4, 1, 4096, 32, 14336, kv_heads=8, kv_len=1000, gated=True, weights="int8"
     )
     _, qkv, attention, out, _, norm2, gate, up, act, down, _ = block
-    widths = [(4096, 6144), (4096, 4096), (4096, 14336), (4096, 14336), (14336, 4096)]
+    widths = [
+        (4096, 6144),
+        (4096, 4096),
+        (4096, 14336),
+        (4096, 14336),
+        (14336, 4096),
+    ]
     for kernel, (k, n) in zip((qkv, out, gate, up, down), widths, strict=True):
         assert kernel.matrix_flops == 2 * 4 * k * n
         assert kernel.bytes == 2 * 4 * k + k * n + 2 * 4 * n

@@ -14,7 +14,10 @@ def test_all_gather():
     job = all_gather(1024, 4, "bf16")
     assert job.traffic == {"hbm": 512 + 2048, "network": 1536}
     assert (job.flops, job.name) == (0, "all-gather")
-    assert (dict(job.reads), dict(job.writes)) == ({"shard": 512}, {"gathered": 2048})
+    assert (dict(job.reads), dict(job.writes)) == (
+        {"shard": 512},
+        {"gathered": 2048},
+    )
 
 
 def test_all_reduce():
@@ -22,7 +25,10 @@ def test_all_reduce():
     assert job.traffic == {"hbm": 2 * 4096, "network": 2 * 3072}
     assert (job.flops, job.name, job.dtype) == (768, "all-reduce", "fp32")
     assert job.vector_flops == 768
-    assert (dict(job.reads), dict(job.writes)) == ({"summand": 4096}, {"sum": 4096})
+    assert (dict(job.reads), dict(job.writes)) == (
+        {"summand": 4096},
+        {"sum": 4096},
+    )
     assert all_reduce(8, 2).traffic == all_reduce(8, 2, "bf16").traffic
     assert all_gather(8, 2, "int8").dtype == all_reduce(8, 2, "int8").dtype == "int8"
 

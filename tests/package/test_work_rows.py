@@ -39,7 +39,10 @@ def test_pointwise_operations():
         job = operation(100)
         wide = operation(100, "fp32")
         name = operation.__name__
-        assert ([*job.reads], [*job.writes]) == (reads, ["y"]), name
+        assert (
+            [*job.reads],
+            [*job.writes],
+        ) == (reads, ["y"]), name
         assert (job.bytes, wide.bytes) == (200 * (len(reads) + 1), 400 * (len(reads) + 1)), name
         assert (job.flops, job.vector_flops) == (100 * flops, 100 * flops), name
         assert job.transcendentals == 100 * transcendentals, name
@@ -50,7 +53,10 @@ def test_pointwise_operations():
 def test_reduction():
     job = reduction(8, 100, "bf16", out="fp32", flops=2)
     assert (job.flops, job.vector_flops, job.transcendentals) == (1600, 1600, 0)
-    assert (dict(job.reads), dict(job.writes)) == ({"x": 1600}, {"y": 32})
+    assert (dict(job.reads), dict(job.writes)) == (
+        {"x": 1600},
+        {"y": 32},
+    )
     assert reduction(8, 100).bytes == 1600 + 16
     assert reduction(8, 100).flops == 800
     assert [*reduction(8, 100, x="a").reads, *reduction(8, 100, y="b").writes] == ["a", "b"]
@@ -80,5 +86,8 @@ def test_rmsnorm():
 def test_softmax():
     job = softmax(8, 100, "fp32")
     assert (job.flops, job.transcendentals, job.bytes) == (4000, 800, 6400)
-    assert (dict(job.reads), dict(job.writes)) == ({"x": 3200}, {"y": 3200})
+    assert (dict(job.reads), dict(job.writes)) == (
+        {"x": 3200},
+        {"y": 3200},
+    )
     assert job.name == "softmax"

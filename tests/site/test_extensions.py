@@ -14,7 +14,14 @@ from tools import books
 
 
 def test_white_becomes_the_dark_ground_and_black_its_ink() -> None:
-    made = figures.darkened(np.array([[255, 255, 255], [0, 0, 0]]))
+    made = figures.darkened(
+        np.array(
+            [
+                [255, 255, 255],
+                [0, 0, 0],
+            ]
+        )
+    )
     assert np.abs(made[0].astype(int) - figures.DARK).max() <= 1
     assert np.abs(made[1].astype(int) - figures.LIGHT).max() <= 1
 
