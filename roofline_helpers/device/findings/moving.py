@@ -32,7 +32,7 @@ LAYOUT = Cause(
 )
 SCAN = Cause(
     "scan-copy",
-    "a loop copies a slice of its stacked inputs or outputs at every turn",
+    "a loop copies a slice of its stacked inputs or outputs in every iteration",
     "write the layers as a Python loop; keep what changes in the carry, updated in place, and "
     "not among the stacked inputs and outputs",
     "notebooks/decode-step-made-fast",
