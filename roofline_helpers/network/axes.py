@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
@@ -102,6 +102,8 @@ class Axis:
         as many such groups share the links.
     multicast : bool
         Whether the switch copies and adds on the way.
+    custom : mapping of int to tuples of Protocol
+        By number of devices, what a server's own all-reduces reached (`all_reduce`).
     whole : Axis, optional
         The axis that this is a part of.
 
@@ -120,6 +122,7 @@ class Axis:
     protocols: tuple[Protocol, ...] = field(compare=False)
     stride: int = 1
     multicast: bool = False
+    custom: Mapping[int, tuple[Protocol, ...]] = field(default_factory=dict, compare=False)
     whole: Axis | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from roofline_helpers.common.checks import BadValue, name_of, single, whole
 from roofline_helpers.common.show import Facts, si
-from roofline_helpers.network.axes import OUTER, Axis, Load, axes_of
+from roofline_helpers.network.axes import OUTER, Axis, Load, Protocol, axes_of
 
 LoadOf: TypeAlias = Callable[[float, tuple[Axis, ...]], Load]
 """What a collective of so many bytes asks of one network's axes."""
@@ -194,7 +194,9 @@ def all_reduce(
     "one-shot" sends the whole array to everybody in one step, (n−1) V bytes: for small ones.
     "two-shot" sends each device its shard of every array, and the sums to everybody: two steps,
     the ring's bytes. "nvls" (NVLink SHARP) lets the switch add and copy, so that at the least every
-    device sends and receives V once; NCCL's moves V (1+1/n).
+    device sends and receives V once; NCCL's moves V (1+1/n). "custom" is the fastest that a server
+    brings beside NCCL, as they were timed: a decode step's small arrays take a fraction of its
+    time. Where none was timed, or none is faster, it is the usual one.
 
     Parameters
     ----------
@@ -202,7 +204,7 @@ def all_reduce(
         Bytes of the array that each device has a summand of.
     over
         As in `all_gather`; the same errors and sources.
-    algorithm : {"ring", "tree", "one-shot", "two-shot", "nvls"}, optional
+    algorithm : {"ring", "tree", "one-shot", "two-shot", "nvls", "custom"}, optional
         If not given the fastest of those that libraries choose among: "ring", between hosts
         "tree", and "nvls" where the axis has multicast.
 
@@ -213,8 +215,19 @@ def all_reduce(
     '1270 µs'
     """
     if algorithm is not None:
-        algorithm = name_of("algorithm of all-reduce", algorithm, REDUCTIONS)
-    return _timed("all-reduce", nbytes, over, REDUCTIONS[algorithm] if algorithm else None)
+        algorithm = name_of("algorithm of all-reduce", algorithm, (*REDUCTIONS, "custom"))
+    usual = _timed("all-reduce", nbytes, over, REDUCTIONS.get(algorithm or ""))
+    own = [(each.startup, usual.nbytes / each.rate) for each in _custom(usual.axes)]
+    if algorithm != "custom" or not own or sum(min(own, key=sum)) >= usual.seconds:
+        return usual
+    latency, transfer = min(own, key=sum)
+    [phase] = usual.phases
+    phase = replace(phase, algorithm="custom", steps=1, latency=latency, transfer=transfer)
+    return replace(usual, phases=(phase,))
+
+
+def _custom(axes: tuple[Axis, ...]) -> tuple[Protocol, ...]:
+    return axes[0].custom.get(axes[0].size, ()) if len(axes) == 1 else ()
 
 
 def all_to_all(nbytes: Any, over: Axis | Iterable[Axis]) -> Collective:
@@ -322,8 +335,8 @@ def send(nbytes: Any, over: Axis) -> Collective:
 def lines(over: Axis | Iterable[Axis]) -> list[tuple[float, float]]:
     """Return the straight lines, of which the least at each size is an all-reduce's time.
 
-    One for each algorithm and protocol that no other beats at every size: the seconds it takes
-    whatever the size, and those a byte.
+    One for each algorithm and protocol that no other beats at every size, a server's own among
+    them: the seconds it takes whatever the size, and those a byte.
 
     Parameters
     ----------
@@ -340,13 +353,13 @@ def lines(over: Axis | Iterable[Axis]) -> list[tuple[float, float]]:
     >>> from roofline_helpers.network import topology
     >>> found = lines(topology("h100", 8, ceilings="reached").fast)
     >>> [f"{start * 1e6:.1f} µs + V / {1e-9 / each:.0f} GB/s" for start, each in found]
-    ['26.9 µs + V / 57 GB/s', '56.9 µs + V / 193 GB/s']
+    ['3.2 µs + V / 44 GB/s', '8.1 µs + V / 194 GB/s']
     """
     axes = axes_of(over)
     networks = {each.network for each in axes}
     if len(networks) > 1:
         raise BadValue(f"lines are those of one network, got {', '.join(sorted(networks))}")
-    costs = set()
+    costs = {(each.startup, 1 / each.rate) for each in _custom(axes)}
     for protocol in axes[0].protocols if axes else ():
         alone = [replace(each, protocols=(protocol,), whole=None) for each in axes]
         for load in _usual(axes[0].network, axes):

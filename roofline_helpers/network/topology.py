@@ -213,8 +213,9 @@ def topology(
     device = device.per_device() if inside > 1 else device
     protocols = _protocols(device, wiring["link"], ceilings, wiring["kind"])
     cast = wiring.get("multicast", False) and switched
+    custom = _custom(device) if ceilings == "reached" else {}
     axes = [
-        Axis(name, size, kind, wiring["link"], protocols, multicast=cast)
+        Axis(name, size, kind, wiring["link"], protocols, multicast=cast, custom=custom)
         for name, size, kind in zip(names, sizes, kinds, strict=False)
     ]
     if outer > 1:
@@ -313,6 +314,12 @@ def _protocols(chip: Chip, link: str, ceilings: str, kind: str) -> tuple[Protoco
         replace(each, peer_rate=few * each.rate, peer_limit=own["peer_limit"])
         for each in (small, bulk)
     )
+
+
+def _custom(chip: Chip) -> dict[int, tuple[Protocol, ...]]:
+    """Return what a server's own all-reduces reached, by number of GPUs."""
+    found = _data()["custom"].get(chip.key, {}).items()
+    return {int(n): tuple(Protocol(rate, 0.0, begin) for begin, rate in own) for n, own in found}
 
 
 def _torus_shape(shape: Any, pod: tuple[int, ...], chip: Chip) -> tuple[int, ...]:

@@ -41,7 +41,7 @@ A tenth of the memory is the runtime's, as vLLM has it unless told otherwise.
 
 MARGIN: Mapping[str, float] = {"reached": 1.35, "published": 1.55}
 """By how much a design's times are judged longer than counted: no measured decode step of the book
-takes longer than its count times this."""
+takes longer than its count times this. Of prefill it has no such measurement."""
 
 
 class Brief(NamedTuple):
@@ -71,7 +71,7 @@ class Outcome(NamedTuple):
     days: float
     fits: bool
     cost: float
-    """Dollars per million tokens."""
+    """Dollars per million decoded tokens: prefill is in none of them."""
     met: bool
 
 

@@ -202,8 +202,8 @@ DESIGN_EQUATIONS = [
     "time of a kernel = max(matrix FLOPs / peak, vector FLOPs / vector peak, bytes / bandwidth, "
     "floor)",
     "time of a step = sum over all kernels of runs · time, and of the all-reduces",
-    "all-reduces of n chips: 2 · layers, each of tokens · width · 2 bytes and, by a ring, of "
-    "2 · (n − 1) / n times that over each chip's links",
+    "all-reduces of n chips: 2 · layers of tokens · width · 2 bytes; each takes "
+    "2 · (n − 1) / n times that over a chip's links, or as long as a server's own was measured",
     "decode:  time per token = step,  tokens per second = batch / step",
     "prefill: time to the first token = step,  tokens per second = batch · context / step",
     "bytes of a fused kernel = tensors that enter + tensors that leave",

@@ -101,7 +101,8 @@ def exchanges(s: ServingSetting) -> Iterator[Transfer]:
     model = s.model
     if s.widths > 1:
         split = [axis for role in reversed(ROLES[2:]) for axis in s.axes.get(role, ())]
-        summed = network.all_reduce(s.group_tokens * model.d_model * 2, split)
+        nbytes = s.group_tokens * model.d_model * 2
+        summed = network.all_reduce(nbytes, split, algorithm="custom")
         yield Transfer("width", "sums of attention and feed-forward", 2 * model.layers, summed)
     yield from _of_caches(s)
     if s.size("expert") > 1 and model.experts:

@@ -202,7 +202,7 @@ FOLLOWS = [
     ("co-ways", r"and (\d+) µs\..*everyone: ([\d,]+) µs", 0, 0.9),
     ("co-errors", r"Half are within ([\d.]+)%, but", 5, 10),
     ("lab-design-prefill", r"([\d.]+)× as many", 1.22, 1.3),
-    ("lab-design-chips", r"([\d.]+) ms with four, ([\d.]+) ms with eight", 0, 1.03),
+    ("lab-design-chips", r"([\d.]+) ms with four, ([\d.]+) ms with eight", 1.15, 1.7),
     ("lab-wall-orin", r"ridge is at ([\d,]+) FLOP/byte, the matmul at ([\d,]+)", 0, 0.99),
     ("li-launch", r"this one took (\d+) µs, the 64³ one (\d+) µs", 0, 1.1),
     ("mi-cache", r"(\d+) MB at most, and it holds (\d+) MB", 0.3, 1),

@@ -325,4 +325,31 @@ def test_the_least_of_its_lines_is_an_all_reduce_s_time(ceilings: str) -> None:
         lines = net.collectives.lines(over)
         for nbytes in (1, 4096, 10**6, 3 * 10**7, 10**9):
             least = min(start + nbytes * each for start, each in lines)
-            assert least == pytest.approx(net.all_reduce(nbytes, over).seconds, rel=1e-12)
+            found = net.all_reduce(nbytes, over, algorithm="custom").seconds
+            assert least == pytest.approx(found, rel=1e-12)
+
+
+@pytest.mark.parametrize("chip", ["a100-80gb", "h100", "h200", "b200", "b300", "gb200"])
+def test_a_server_s_small_all_reduces_take_as_long_as_they_were_measured_to(chip: str) -> None:
+    rows = rh.evidence.table("custom_all_reduce")
+    rows = rows[(rows.chip == chip) & (rows.bytes <= 2**24)]
+    errors = [
+        net.all_reduce(row.bytes, place.fast, algorithm="custom").seconds / row.seconds - 1
+        for gpus, of_them in rows.groupby("gpus")
+        for place in [net.topology(chip, int(gpus), ceilings="reached")]
+        for row in of_them.itertuples()
+    ]
+    assert len(errors) == len(rows) > 30
+    assert max(map(abs, errors)) < {"a100-80gb": 0.26, "b300": 0.13}.get(chip, 0.095)
+
+
+def test_where_no_server_s_all_reduce_was_timed_or_is_faster_it_is_the_usual_one() -> None:
+    whole = net.topology("h100", 8, ceilings="reached")
+    for place in (net.topology("h100", 8), net.topology("v5e", 8, ceilings="reached")):
+        usual = net.all_reduce(2**16, place.fast)
+        assert net.all_reduce(2**16, place.fast, algorithm="custom") == usual
+    part = whole.fast[0].inner(4)
+    alone = net.topology("h100", 4, ceilings="reached").fast
+    for v in (2**10, 2**20):
+        times = [net.all_reduce(v, over, algorithm="custom").seconds for over in (part, alone)]
+        assert times[0] == times[1] < 0.5 * net.all_reduce(v, part).seconds

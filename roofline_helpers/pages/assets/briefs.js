@@ -15,7 +15,7 @@ const briefs = (() => {
     const verdict = { per_token: slower * decode.seconds, first_token: slower * prefill.seconds, dollars, days, fits: decode.fits, cost: slower * (dollars / 3600 / decode.tokensPerSecond) * 1e6 };
     return { ...verdict, met: missed(verdict, brief).length === 0 };
   };
-  const told = (verdict, brief, money) => (verdict.met ? `${brief.name}: met, ${money(verdict.cost)} per million tokens, score ${numbers.significant((100 * brief.best_cost) / verdict.cost, 3)} of 100`
+  const told = (verdict, brief, money) => (verdict.met ? `${brief.name}: met, ${money(verdict.cost)} per million decoded tokens, score ${numbers.significant((100 * brief.best_cost) / verdict.cost, 3)} of 100`
     : `${brief.name}: missed: ${missed(verdict, brief).join(", ")}`);
   return { judge, missed, told };
 })();
