@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from html import escape
 from importlib import resources
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from roofline_helpers.common.checks import BadType, UnknownName, flag, name_of, shown, size
 from roofline_helpers.common.dtypes import computed_as
@@ -18,10 +18,9 @@ from roofline_helpers.common.show import facts_html, si
 from roofline_helpers.roofline import Roofline
 from roofline_helpers.roofline.model import UNITS
 
-if TYPE_CHECKING:
-    import pandas
-
 T = TypeVar("T", "Figure", "Link", "MemoryLevel")
+
+__all__ = ["Chip", "Figure", "all_chips", "chip"]
 
 # --- Figures: numbers that carry the page they were read on, or the record they were measured in -
 
@@ -54,6 +53,8 @@ class Source:
 class Figure:
     """One number of a chip: shows itself with its source.
 
+    `source` is the page that it was read on, or the file of this repository that measured it:
+    `title`, `url`, the day it was `read`, and `public`, whether `url` is a page's address.
     `basis` is "vendor" (the vendor's own text), "secondary" (somebody quoting it), "derived"
     (arithmetic; `note` gives the formula), "measured" (by us or by somebody who says how) or
     "unverified". `sparse` is the headline that assumes
@@ -234,14 +235,19 @@ class MemoryLevel:
 class Chip:
     """A device with peaks, memory levels and links.
 
-    `matrix` and `vector` hold the dense peak of each data type (FLOP/s) on that unit, `memory`
-    the levels, "hbm" first, and `links` what joins it to others. `devices` is the number of
+    `matrix` and `vector` hold the dense peak of each data type (FLOP/s) on that unit. `memory`
+    holds the levels, "hbm" first, each with `capacity` (bytes that software can allocate),
+    `bandwidth` (byte/s) and `printed` (what the vendor's page says of the capacity). `links` holds
+    what joins it to others: `count` links of one kind, each carrying `rate` (byte/s) one way, with
+    the `latency` of a hop (s); `total` is the rate of all of them. `devices` is the number of
     devices that JAX shows for one chip.
 
-    `reached` is what anybody measured of these ceilings. `floor` is what a small kernel costs
-    a program (s), from its start to the start of the next; its own duration may be shorter.
-    `dispatch` is the shortest call of a compiled program from Python (s): the floor of a program,
-    not of a kernel. Both are None where nobody measured them.
+    `reached` is what anybody measured of these ceilings: `matrix` and `vector` by data type
+    (FLOP/s), and `stream(name)`, the byte/s of "read", "write", "copy" and so on. `floor` is what a
+    small kernel costs a program (s), from its start to the start of the next; its own duration may
+    be shorter. `dispatch` is the shortest call of a compiled program from Python (s): the floor of
+    a program, not of a kernel. Each number
+    is a `Figure`, or None where nobody published or measured it.
 
     Examples
     --------
@@ -489,36 +495,6 @@ def all_chips() -> tuple[Chip, ...]:
     ['v2', 'v3', 'v4', 'v5e']
     """
     return tuple(_catalogue().values())
-
-
-def chips() -> pandas.DataFrame:
-    """Return the catalogue as a table: one row a chip, units in the column names.
-
-    A missing value means that the chip has no such unit or that nothing is published. The memory
-    is what software can allocate of it.
-
-    Examples
-    --------
-    >>> int(chips().loc["TPU v6e", "year"])
-    2024
-    """
-    import pandas
-
-    rows = []
-    for each in all_chips():
-        row: dict[str, Any] = {"chip": each.name, "year": each.year}
-        for name in ("bf16", "fp8", "int8", "fp32"):
-            figure = each.matrix.get(name)
-            row[f"{name} TFLOP/s"] = figure.value / 1e12 if figure else None
-        vector = each.vector.get("fp32")
-        row["vector fp32 TFLOP/s"] = vector.value / 1e12 if vector else None
-        roof = each.roofline(each.half)
-        row["memory GB"] = each.memory["hbm"].capacity.value / 1e9
-        row["memory GB/s"] = roof.bandwidth / 1e9
-        row["ridge FLOP/byte"] = roof.ridge
-        row["JAX devices"] = each.devices
-        rows.append(row)
-    return pandas.DataFrame(rows).set_index("chip")
 
 
 @cache

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
     from roofline_helpers import chips, device
 
+__all__ = ["main"]
+
 SCRIPT = "SCRIPT.py:FUNCTION"
 TURNS = "how often a loop turns whose trip count is unknown, by its name or line: model.py:12=30"
 WIDE = 200
@@ -303,7 +305,7 @@ def _measure(options: argparse.Namespace) -> int:
     if options.json:
         print(records.dumps(record.to_dict()))
     else:
-        print(f"{device.report(record)}\n\nrecord: {out}")
+        print(f"{device.record.report(record)}\n\nrecord: {out}")
     if options.picture:
         from matplotlib.figure import Figure
 
@@ -313,12 +315,12 @@ def _measure(options: argparse.Namespace) -> int:
     return 0
 
 
-def _cases(options: argparse.Namespace) -> list[device.Case]:
+def _cases(options: argparse.Namespace) -> list[device.workloads.Case]:
     from roofline_helpers import device
     from roofline_helpers.common.checks import BadValue, shown
     from roofline_helpers.device.multi_device import multi_device_cases
 
-    listed = multi_device_cases if options.collectives else device.cases
+    listed = multi_device_cases if options.collectives else device.workloads.cases
     todo = listed(options.quick)
     kept = [case for case in todo if options.only in case.name]
     if not kept:

@@ -14,6 +14,7 @@ from roofline_helpers.common.show import significant
 from roofline_helpers.evidence import files
 from roofline_helpers.published import PublishedDecode, PublishedStep
 from roofline_helpers.published.exchanges import LARGE
+from roofline_helpers.published.rivals import ratios, skill, spread
 from roofline_helpers.training.step import SLICES
 
 if TYPE_CHECKING:
@@ -59,11 +60,7 @@ def board() -> dict[str, str]:
     streamless = rows.chip[rows.chip.map(lambda key: rh.chip(key).reached.stream() is None)]
     dense = rows.what == "dense"
     chips = [rh.chip(key).name for key in streamless.unique()]
-    every, of_dense, alone = (
-        published.rivals.skill(trained),
-        published.rivals.skill(rows[dense]),
-        ("as it is", "median"),
-    )
+    every, of_dense, alone = skill(trained), skill(rows[dense]), ("as it is", "median")
     ours, theirs = (each[dense].groupby(rows.chip).median() for each in (off, rule))
     return {
         "board_rows": str(len(rows)),
@@ -77,7 +74,7 @@ def board() -> dict[str, str]:
         "board_seats": " and ".join(percent(rows.error[key]) for key in _seated()),
         "board_across": _worst(published.published_step("b200-256-deepseek-v3-fp8")),
         "board_h200": percent(rows.error["h200-256-llama-3.1-70b"]),
-        "board_late": f"{late.sum()} rows of {len(published.ratios(rows[late], 'law s'))} recipes",
+        "board_late": f"{late.sum()} rows of {len(ratios(rows[late], 'law s'))} recipes",
         "board_late_median": f"{off[late].median():.0%}",
         "board_late_within": str(int((off[late] <= LARGE).sum())),
         "board_late_ceilings": f"{ceilings[late].median():.0%}",
@@ -96,8 +93,8 @@ def board() -> dict[str, str]:
         "board_groups": _groups(rows),
         "board_skill": _skill(every),
         "board_skill_dense": _skill(of_dense),
-        "board_training_recipes": str(len(published.ratios(trained, "law s"))),
-        "board_dense_recipes": str(len(published.ratios(rows[dense], "law s"))),
+        "board_training_recipes": str(len(ratios(trained, "law s"))),
+        "board_dense_recipes": str(len(ratios(rows[dense], "law s"))),
         "board_dense_alone": f"{of_dense[alone]['the model']:.0%}",
         "board_alone": f"{every[alone]['the model']:.0%}",
         "board_lawful": str(int(lawful.sum())),
@@ -105,7 +102,7 @@ def board() -> dict[str, str]:
         "board_lawful_experts": _before(ceilings[lawful & ~dense], off[lawful & ~dense]),
         "board_lawful_worse": ", ".join(f"`{key}`" for key in off.index[off > ceilings + 0.05]),
         "board_covered": " and ".join(
-            f"{_covered(published.ratios(rows[rows.what == what], 'law s')):.0%}"
+            f"{_covered(ratios(rows[rows.what == what], 'law s')):.0%}"
             for what in ("dense", "experts")
         ),
         "board_slices": f"{SLICES:.1%}",
@@ -314,6 +311,6 @@ def _covered(known: pandas.Series) -> float:
     inside = 0
     chips = known.index.get_level_values("chip")
     for one, chip in zip(known.index, chips, strict=True):
-        low, high = published.rivals.spread(known.drop(one), chip)
+        low, high = spread(known.drop(one), chip)
         inside += low <= known[one] <= high
     return inside / len(known)

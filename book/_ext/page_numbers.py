@@ -10,7 +10,7 @@ from page_figures import slow_step
 from roofline_helpers import xla
 from roofline_helpers.chips import Chip, Figure
 from roofline_helpers.common.show import significant
-from roofline_helpers.device import CAUSES
+from roofline_helpers.device.findings import CAUSES
 
 
 def numbers() -> dict[str, str]:

@@ -11,6 +11,6 @@ def questions() -> dict[str, Element]:
     """Return the questions that a page may ask for, by name."""
     return {
         "front-point": rh.pages.point("h100", 2, key="front-point"),
-        "your-kernel": rh.pages.your_kernel(),
+        "your-kernel": rh.pages.instruments.your_kernel(),
         "ledger": ledger(),
     }

@@ -118,7 +118,8 @@ def nbytes(elements: Number, given: Any) -> Number:
     elements : int or array
         How many.
     given : str or data type
-        As in `dtype`.
+        A name of `BITS`, another spelling ("bfloat16", "float8_e4m3fn"), or a NumPy or JAX data
+        type.
 
     Returns
     -------

@@ -36,43 +36,24 @@ from __future__ import annotations
 
 from roofline_helpers.device.explain import explain
 from roofline_helpers.device.explanation import Explanation, load_explanation
-from roofline_helpers.device.findings import CAUSES, causes
-from roofline_helpers.device.record import (
-    Record,
-    Sample,
-    beside,
-    compared,
-    load,
-    measured,
-    report,
-)
-from roofline_helpers.device.runner import CannotRun
-from roofline_helpers.device.timing import CannotTime, Timing, clock, time
+from roofline_helpers.device.record import Record, Sample, beside, compared, load, measured
+from roofline_helpers.device.timing import CannotRun, Timing, time
 from roofline_helpers.device.trace import CannotProfile
-from roofline_helpers.device.workloads import Case, cases, matmul_case, memory_cases, run
+from roofline_helpers.device.workloads import run
 
 __all__ = [
     "explain",
     "Explanation",
     "load_explanation",
-    "CAUSES",
-    "causes",
     "Record",
     "Sample",
     "beside",
     "compared",
     "load",
     "measured",
-    "report",
     "CannotRun",
-    "CannotTime",
     "Timing",
-    "clock",
     "time",
     "CannotProfile",
-    "Case",
-    "cases",
-    "matmul_case",
-    "memory_cases",
     "run",
 ]

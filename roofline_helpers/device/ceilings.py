@@ -97,7 +97,7 @@ class Ceilings:
 
     Parameters
     ----------
-    chip : hardware.Chip or None
+    chip : Chip or None
         The device as the chip table has it: published figures, and those that were reached.
     reached : Reached or None
         What was measured here, or given; it counts before what the chip table has.
@@ -184,7 +184,7 @@ def ceilings_of(device: Any, dtypes: Sequence[str], given: Any = None) -> Ceilin
 
     Parameters
     ----------
-    device : jax.Device, str or hardware.Chip
+    device : jax.Device, str or Chip
         The one that is explained, or what it is called.
     dtypes : sequence of str
         Types of the products in the program.

@@ -93,6 +93,11 @@ class Explanation:
         Calls that were queued before one was awaited.
     hand : float or None
         Least seconds of the work counted by hand.
+    roofs : Roofs
+        The ceilings that it was held against: `published` and `reached`, FLOP/s by data type and
+        byte/s as "hbm", and the `origin` of the second.
+    energy : Energy, optional
+        Of the book's records on an H200: `joules` and `seconds` of a call, and `watts`.
 
     Examples
     --------
@@ -154,7 +159,10 @@ class Explanation:
 
     @cached_property
     def waterfall(self) -> tuple[Bar, ...]:
-        """The steps from the least time to the clock's; their sum is `wall`."""
+        """The steps from the least time to the clock's; the sum of their `seconds` is `wall`.
+
+        Each has a `name` too, and the `row` that it is about, where that is one.
+        """
         return waterfall(self.groups, self.wall, self.hand)
 
     def row(self, name: str) -> TimedRow:

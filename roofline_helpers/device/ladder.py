@@ -68,7 +68,12 @@ class Ladder(msgspec.Struct, frozen=True):
 
 
 def committed() -> dict[str, Ladder]:
-    """Return the ladders that the package brings along, by name.
+    """Return the ladders that the package brings along, by name: one job in several ways each.
+
+    A ladder's `steps` are in the order of its rungs. Each has a `rung` (what it is called), the
+    `change` from the one before, its `setting` (batch, context, tokens), and `why`, its
+    `Explanation`; or None, and in `failed` why it failed. ``ladder.of(batch=16)`` gives the steps
+    of these sizes.
 
     Examples
     --------

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from roofline_helpers.common.checks import BadValue, shown
-from roofline_helpers.device.timing import CannotTime, JaxProgram
+from roofline_helpers.device.timing import CannotRun, JaxProgram
 from roofline_helpers.device.workloads import Case, size_in_words
 from roofline_helpers.work import Work
 from roofline_helpers.xla.compiler import executable_of
@@ -144,7 +144,7 @@ def _started(kind: str, place: Any, *parts: Any) -> JaxProgram:
     pattern = re.compile(rf" {name}(?:-start)?\(")
     left = len(pattern.findall(program.call.as_text()))
     if left != len(parts):
-        raise CannotTime(f"of {len(parts)} collectives the compiler left {left}: {kind}")
+        raise CannotRun(f"of {len(parts)} collectives the compiler left {left}: {kind}")
     return program
 
 

@@ -171,6 +171,9 @@ SCHEMA = "roofline_helpers.measured/1"
 class Record:
     """A measurement of one device: what it is, how it was measured, and every sample's summary.
 
+    `device` is a dict of what was measured ("platform", "kind", "name", "chip", "count", "memory"
+    and "cache" in bytes), `host` one of the machine around it ("cpu", "cores", "system" and so on).
+
     Examples
     --------
     >>> from roofline_helpers.device import measured
@@ -267,7 +270,7 @@ class Record:
     def best(self, group: str) -> dict[str, Sample]:
         """Return the best sample of each stream of "memory", of each data type elsewhere.
 
-        Only those that were measured, from `OURS`, count.
+        Only those that were measured, from JAX and its Pallas kernels, count.
         """
         chosen: dict[str, Sample] = {}
         for each in self.samples:

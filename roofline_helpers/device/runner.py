@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from roofline_helpers.common.checks import BadType, BadValue, RooflineError
-from roofline_helpers.device.timing import reason
+from roofline_helpers.device.timing import CannotRun, reason
 from roofline_helpers.device.trace import (
     RUN,
     CannotProfile,
@@ -39,16 +39,6 @@ from roofline_helpers.xla.targets import chip_key, device_of, first_device, quie
 UNGRAPHED: Mapping[str, str] = {"xla_gpu_enable_command_buffer": ""}
 """The compiler's option with which a GPU's kernels don't run inside CUDA graphs: there the
 profiler doesn't tell one from another."""
-
-
-class CannotRun(RooflineError, RuntimeError):
-    """The function failed where it ran.
-
-    Examples
-    --------
-    >>> issubclass(CannotRun, RooflineError)
-    True
-    """
 
 
 @dataclass

@@ -41,12 +41,12 @@ MOST_CALLS = 100_000
 """Calls that one sample may queue."""
 
 
-class CannotTime(RooflineError, RuntimeError):
+class CannotRun(RooflineError, RuntimeError):
     """The function failed where it was traced, compiled or called.
 
     Examples
     --------
-    >>> issubclass(CannotTime, RooflineError)
+    >>> issubclass(CannotRun, RooflineError)
     True
     """
 
@@ -108,7 +108,7 @@ class Timing:
         return "; ".join([text, *self.notes])
 
 
-class Program(Protocol):
+class Launchable(Protocol):
     """Something that can be launched many times and awaited once.
 
     Examples
@@ -116,7 +116,7 @@ class Program(Protocol):
     >>> class Nothing:
     ...     def launch(self, calls): pass
     ...     def wait(self): pass
-    >>> program: Program = Nothing()
+    >>> program: Launchable = Nothing()
     >>> clock(program, seconds=0.01, repeats=3).repeats
     3
     """
@@ -129,7 +129,7 @@ class Program(Protocol):
 
 
 def clock(
-    program: Program,
+    program: Launchable,
     *,
     seconds: float = 0.5,
     repeats: int = 30,
@@ -142,7 +142,7 @@ def clock(
 
     Parameters
     ----------
-    program : Program
+    program : Launchable
         Has `launch(calls)` and `wait()`: a JAX function (`jax_program`), or another framework's.
     seconds : float
         About how long to measure. At least 3 samples are taken, however long a call takes.
@@ -194,7 +194,7 @@ def clock(
     return summary([each / calls for each in samples], calls, compiled)
 
 
-def _sample(program: Program, calls: int, probe: Callable[[], None] | None = None) -> float:
+def _sample(program: Launchable, calls: int, probe: Callable[[], None] | None = None) -> float:
     begun = perf_counter()
     program.launch(calls)
     if probe is not None:
@@ -337,7 +337,7 @@ def time(
     BadType
         Not a function; no array among the arguments, or one on several devices; `inplace` with a
         result unlike it.
-    CannotTime
+    CannotRun
         JAX couldn't trace, compile or run it: the message gives the reason, memory included.
 
     Examples
@@ -395,7 +395,7 @@ class JaxProgram:
                 args = sets[(turn + n) % len(sets)]
                 out = call(*args) if self._mode == "plain" else call(out, *args)
         except Exception as error:
-            raise CannotTime(f"it failed when it was called: {reason(error)}") from error
+            raise CannotRun(f"it failed when it was called: {reason(error)}") from error
         self.result, self._turn = out, (turn + calls) % len(sets)
 
     def wait(self) -> None:
@@ -405,7 +405,7 @@ class JaxProgram:
         try:
             jax.block_until_ready(self.result)
         except Exception as error:
-            raise CannotTime(f"it failed while it ran: {reason(error)}") from error
+            raise CannotRun(f"it failed while it ran: {reason(error)}") from error
 
 
 def jax_program(
@@ -461,7 +461,7 @@ def jax_program(
     except RooflineError:
         raise
     except Exception as error:
-        raise CannotTime(f"JAX couldn't compile it: {reason(error)}") from error
+        raise CannotRun(f"JAX couldn't compile it: {reason(error)}") from error
     if unused:
         numbers = ", ".join(str(n) for n in unused)
         program.notes = (f"argument {numbers} isn't used",)

@@ -35,7 +35,7 @@ from roofline_helpers.device.machine import (
     software_versions,
 )
 from roofline_helpers.device.record import Record, Sample
-from roofline_helpers.device.timing import RISING, Program, clock, jax_program, reason
+from roofline_helpers.device.timing import RISING, Launchable, clock, jax_program, reason
 from roofline_helpers.work import Work
 
 # --- One thing to measure, and the arrays that it takes ------------------------------------------
@@ -69,7 +69,7 @@ class Case:
     fn : callable, optional
         A JAX function of those arguments.
     start : callable, optional
-        For other frameworks, in place of `fn`: takes the arguments, returns a `Program`.
+        For other frameworks, in place of `fn`: takes the arguments, returns a `Launchable`.
     source : str
         Whose code it is: "jax", or another framework's name.
     needs : float
@@ -94,7 +94,7 @@ class Case:
     work: Work
     make: Callable[[], tuple[Any, ...]]
     fn: Callable[..., Any] | None = None
-    start: Callable[..., Program] | None = None
+    start: Callable[..., Launchable] | None = None
     source: str = "jax"
     needs: float | None = None
     loops: int = 1
@@ -462,7 +462,7 @@ def run(
     quick : bool
         Fewer cases, each measured for a shorter time.
     chosen : sequence of Case, optional
-        In place of `cases(quick)`.
+        Of `device.workloads`, in place of the usual ones.
     passes : int
         Times that the whole list is gone through, back and forth: their difference is the spread
         between runs.

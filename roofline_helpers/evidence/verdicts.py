@@ -148,6 +148,8 @@ class Verdict(_Held):
     """What bounds a program on a chip, in each case, and whether all agree.
 
     `word` is "memory", "compute", "network" or "latency" if they do.
+    Otherwise it is "depends", and `on` names what on: "ceilings", "floor" or "between" kernels.
+    `found` has what each case says, and `table()` has one row a case.
 
     Examples
     --------
@@ -178,6 +180,8 @@ class Gain(_Held):
     """How many times faster a change makes a program on a chip, in each case.
 
     `word` is "gains", "loses" or "neither" if all agree: less than 5% either way is neither.
+    Otherwise it is "depends", and `on` names what on: "ceilings", "floor" or "between" kernels.
+    `found` has what each case says, and `table()` has one row a case.
 
     Examples
     --------

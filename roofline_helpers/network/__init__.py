@@ -37,11 +37,11 @@ from roofline_helpers.network.collectives import (
     permute,
     reduce_scatter,
 )
-from roofline_helpers.network.topology import CEILINGS, Topology, topology
+from roofline_helpers.network.topology import CEILINGS as CEILINGS
+from roofline_helpers.network.topology import Topology, topology
 
 __all__ = [
     "COLLECTIVES",
-    "CEILINGS",
     "topology",
     "Topology",
     "Axis",

@@ -95,8 +95,9 @@ class Axis:
         Which of the chip's links it uses: axes of one network work side by side, each device over
         links of its own.
     protocols : tuple of Protocol
-        What moves the bytes: the fastest for a message is taken. Their rate is one link's, but a
-        switch's that of all of a device's links together.
+        What moves the bytes: the fastest for a message is taken. Their `rate` (byte/s, one way) is
+        one link's, but a switch's that of all of a device's links together; `step` and `startup`
+        are seconds a step, and to begin.
     stride : int
         Links from one member to the next, where it is every stride-th device of a longer axis:
         as many such groups share the links.

@@ -44,7 +44,9 @@ class Collective(Facts):
     """A collective on axes: what it moves, and how long it takes.
 
     Networks work at the same time, each on what another has brought, so the transfer is that of the
-    slowest; their latencies add up.
+    slowest; their latencies add up. `phases` are the parts that single networks carry: `network`,
+    `axes`, `algorithm`, `link_bytes` on the busiest link one way, the `steps` that follow each
+    other, and the seconds of `latency` and `transfer`.
 
     Examples
     --------
@@ -373,7 +375,9 @@ def lines(over: Axis | Iterable[Axis]) -> list[tuple[float, float]]:
 
 
 def distinct(places: float, copies: float) -> float:
-    """Return how many of `places` get a copy or more, where each goes to any, n (1 − (1 − 1/n)ᵏ).
+    """Return how many of n `places` get one of k `copies` or more: n (1 − (1 − 1/n)ᵏ).
+
+    The mean where each goes to any place: the chips, say, that a token with k experts is sent to.
 
     Examples
     --------

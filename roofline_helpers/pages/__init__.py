@@ -7,7 +7,7 @@ and labs run on the page itself, by the scripts in `assets`.
 
 from __future__ import annotations
 
-from roofline_helpers.pages.instruments import chain, matmul, point, ridges, sharding, your_kernel
+from roofline_helpers.pages.instruments import chain, matmul, point, ridges, sharding
 from roofline_helpers.pages.labs import design_challenge, memory_wall
 from roofline_helpers.pages.questions import answer, exercises, question
 
@@ -17,7 +17,6 @@ __all__ = [
     "point",
     "ridges",
     "sharding",
-    "your_kernel",
     "design_challenge",
     "memory_wall",
     "answer",

@@ -12,7 +12,7 @@ from roofline_helpers.common.checks import needed
 
 needed("drawing", "matplotlib")
 
-from roofline_helpers.plot.charts import lines, timeline, traffic
+from roofline_helpers.plot.charts import lines, traffic
 from roofline_helpers.plot.labels import place_labels
 from roofline_helpers.plot.rooflines import compare, fusion, hierarchical, roofline
 from roofline_helpers.plot.style import PALETTE, use_style
@@ -26,6 +26,5 @@ __all__ = [
     "hierarchical",
     "lines",
     "traffic",
-    "timeline",
     "place_labels",
 ]

@@ -8,10 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Annotation, Text
 from numpy.typing import NDArray
@@ -194,14 +191,14 @@ class Candidates(NamedTuple):
     costs: Pixels
 
 
-class Outcome(NamedTuple):
+class _Outcome(NamedTuple):
     """What each name has paid, and the box that it got."""
 
     costs: Pixels
     boxes: Pixels
 
 
-def solve(scene: Scene) -> Outcome:
+def solve(scene: Scene) -> _Outcome:
     """Return the cheapest outcome of all orders that are tried."""
     anchors = scene.anchors
     places = [_places(scene, n) for n in range(len(anchors))]
@@ -209,7 +206,7 @@ def solve(scene: Scene) -> Outcome:
     crowd = [np.sum(np.hypot(*(anchors - a).T) < 60 * scene.point) for a in anchors]
     orders = (np.arange(len(x)), np.argsort(x), np.argsort(-x), np.argsort(crowd)[::-1])
     tries = len(anchors) if len(anchors) <= MANY else 8
-    outcomes: dict[tuple[int, ...], Outcome] = {}
+    outcomes: dict[tuple[int, ...], _Outcome] = {}
     for first in orders:
         order = tuple(map(int, first))
         for _ in range(tries):  # names that got no place go first the next time
@@ -222,7 +219,7 @@ def solve(scene: Scene) -> Outcome:
     return min(outcomes.values(), key=lambda outcome: float(outcome.costs.sum()))
 
 
-def greedy(order: Sequence[int], places: Sequence[Candidates], point: float) -> Outcome:
+def greedy(order: Sequence[int], places: Sequence[Candidates], point: float) -> _Outcome:
     """Give each name, in this order, the cheapest place that is left."""
     taken = np.empty((0, 4))
     leads = np.empty((0, 4))
@@ -242,7 +239,7 @@ def greedy(order: Sequence[int], places: Sequence[Candidates], point: float) -> 
         taken = np.vstack([taken, own.boxes[best]])
         if not np.isnan(own.leaders[best]).any():
             leads = np.vstack([leads, own.leaders[best]])
-    return Outcome(paid, boxes)
+    return _Outcome(paid, boxes)
 
 
 def _places(scene: Scene, n: int) -> Candidates:
@@ -404,7 +401,7 @@ class Placer(AtDraw):
 
     def _solve(
         self, ax: Axes, renderer: Any, groups: list[list[Label]], texts: list[str]
-    ) -> Outcome:
+    ) -> _Outcome:
         """Return the cost and the box of each group's names."""
         point = figure_of(ax).dpi / 72
         sizes = self._sizes(renderer, groups, texts)
@@ -536,51 +533,3 @@ def place(
         placer = Placer()
         placer.join(ax)
     return [placer.add(ax, x, y, text, shift) for x, y, text in labels if text]
-
-
-def text_overlaps(fig: Figure) -> list[tuple[str, str]]:
-    """Return the pairs of visible texts of a figure whose boxes meet, as drawn.
-
-    Tick labels, axis labels, titles, annotations and legends all count; a rotated text counts with
-    its rotated box. An empty list is what every picture should give.
-
-    Examples
-    --------
-    >>> from roofline_helpers.plot import lines
-    >>> text_overlaps(lines([1, 10], {"N": [1, 10]}).figure)
-    []
-    """
-    need(fig, Figure)
-    fig.draw_without_rendering()
-    texts = visible_texts(fig)
-    if not texts:
-        return []
-    boxes = np.array([corners_of(text) for text in texts])
-    outlines = np.hstack([boxes.min(axis=1), boxes.max(axis=1)])
-    near = np.argwhere(np.triu(touches(outlines, outlines), 1))
-    return [(texts[i].get_text(), texts[j].get_text()) for i, j in near if meet(boxes[i], boxes[j])]
-
-
-def visible_texts(fig: Figure) -> list[Text]:
-    """Return the texts that a figure shows: not the empty, the hidden, nor ticks out of range.
-
-    As it was drawn last: which names there is room for is found when a figure is drawn.
-
-    Examples
-    --------
-    >>> from roofline_helpers.plot import lines
-    >>> "N" in [text.get_text() for text in visible_texts(lines([1, 10], {"N": [1, 10]}).figure)]
-    True
-    """
-    unseen: set[Artist] = set()
-    for axis in fig.findobj(Axis):
-        low, high = sorted(axis.get_view_interval())
-        slack = (high - low) * 1e-9
-        for tick in [*axis.get_major_ticks(), *axis.get_minor_ticks()]:
-            if not low - slack <= tick.get_loc() <= high + slack or not axis.get_visible():
-                unseen.update((tick.label1, tick.label2))
-    return [
-        text
-        for text in fig.findobj(Text)
-        if text.get_visible() and text.get_text().strip() and text not in unseen
-    ]

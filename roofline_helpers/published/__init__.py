@@ -2,16 +2,15 @@
 
 `collectives()` gives every measured collective with the network model's time, `layers()` the layers
 that we measured on several devices with theirs, and `scoreboard()` every published training and
-decode step with what `training` and `serving` predict. `skill()` compares that with rivals on
-recipes that were left out, and `predict()` reads a reader's own steps from a file. A row is a TOML
-block of `data/published`.
+decode step with what `training` and `serving` predict. `rivals` compares that with simpler guesses
+on recipes that were left out, and `predict()` reads a reader's own steps from a file. A row is a
+TOML block of `data/published`.
 """
 
 from roofline_helpers.published.board import published_step, scoreboard, steps, worst
 from roofline_helpers.published.exchanges import LARGE, collectives
 from roofline_helpers.published.layers import layers
 from roofline_helpers.published.own_steps import predict
-from roofline_helpers.published.rivals import ratios
 from roofline_helpers.published.steps import PublishedDecode, PublishedStep
 
 __all__ = [
@@ -23,7 +22,6 @@ __all__ = [
     "published_step",
     "worst",
     "predict",
-    "ratios",
     "PublishedStep",
     "PublishedDecode",
 ]

@@ -11,6 +11,7 @@ from roofline_helpers import network, serving, training
 from roofline_helpers.models import Decoder, model
 from roofline_helpers.serving import ServingStep
 from roofline_helpers.training import TrainingStep
+from roofline_helpers.training.step import filled
 from roofline_helpers.xla import DoesNotFit, Report
 from roofline_helpers.xla.analysis import find_record
 from roofline_helpers.xla.report import at_reached
@@ -74,10 +75,11 @@ class _PublishedRow(Generic[Step]):
 class PublishedStep(_PublishedRow[TrainingStep]):
     """A training step that somebody published, with what a prediction of it needs.
 
-    `seconds` is as printed or, where the page has only TFLOP/s, what follows from them by the
-    count of FLOPs that it uses. `recipe` is what else a program of the step needs, where XLA
-    compiled one: "offload", what moves to the host's memory, and "moment", the type of the first
-    moment.
+    `published`, `reached` and `by_law` are its predictions, each a `TrainingStep`, and `compiled`
+    the seconds of XLA's own program by what bounds them. `seconds` is as printed or, where the
+    page has only TFLOP/s, what follows from them by the count of FLOPs that it uses. `recipe` is
+    what else a program of the step needs, where XLA compiled one: "offload", what moves to the
+    host's memory, and "moment", the type of the first moment.
 
     Examples
     --------
@@ -143,7 +145,7 @@ class PublishedStep(_PublishedRow[TrainingStep]):
         """
         if self.program is None:
             return None
-        return at_reached(self.program, filled=training.filled(self.model, self.chip))
+        return at_reached(self.program, filled=filled(self.model, self.chip))
 
     @property
     def flops(self) -> int:
@@ -181,8 +183,9 @@ class PublishedStep(_PublishedRow[TrainingStep]):
 class PublishedDecode(_PublishedRow[ServingStep]):
     """A decode step that somebody published.
 
-    `seconds` is the median between two tokens; `mean` the mean time per output token, in which the
-    prompts of other sequences are read too.
+    `published` and `reached` are its predictions, each a `ServingStep`. `seconds` is the median
+    between two tokens; `mean` the mean time per output token, in which the prompts of other
+    sequences are read too.
 
     Examples
     --------

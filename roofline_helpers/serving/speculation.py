@@ -35,6 +35,9 @@ def speculative(
 ) -> Speculation:
     """Return a round of speculative decoding: steps of a draft model, one of the target on all.
 
+    The result has the `tokens` that a round yields of each sequence on average, the `seconds` that
+    it takes, and `time_per_token`, the one over the other.
+
     Parameters
     ----------
     target, draft : ServingStep
@@ -43,7 +46,8 @@ def speculative(
     draft_tokens : int
         L, the steps of the draft model in a round.
     acceptance : float
-        α, from 0 to 1: the share of draft tokens that the target accepts.
+        α, from 0 to 1: the share of draft tokens that the target accepts. A round of L yields
+        (1 − αᴸ⁺¹) / (1 − α).
 
     Raises
     ------

@@ -121,6 +121,9 @@ class Footprint:
 class ServingStep(Facts):
     """One step: its kernels and what follows from them.
 
+    `setting` is what `step` was asked for, every default filled in: its arguments by their names,
+    `tokens` that the step works on, and ``size("tensor")``, how many devices lie along a role.
+
     A step that does not fit has times all the same: what they would be with memory enough. On
     several devices `kernels`, `memory`, `flops` and `bytes` are those of each of them.
 
@@ -157,7 +160,11 @@ class ServingStep(Facts):
 
     @cached_property
     def kernels(self) -> tuple[StepKernel, ...]:
-        """Each kernel once, in the order of their first run."""
+        """Each kernel once, as a `roofline.Kernel`, in the order of their first run.
+
+        `ops` are the operations fused into it, `count` is how often the step runs it; `seconds` are
+        of one run, `total` those of all. `law`, if there is one, takes the roof's place.
+        """
         s = self.setting
         found = groups(s) if s.mesh is not None else jobs(s)
         roofs = {
@@ -179,7 +186,11 @@ class ServingStep(Facts):
 
     @cached_property
     def memory(self) -> Footprint:
-        """Weights, cache and activations against the memory of one device."""
+        """Bytes of `weights`, `cache` and `activations` against the `capacity` of one device.
+
+        `activations` are the most that are alive during any kernel (none on a mesh), `reserve` is
+        what the runtime keeps for itself, `total` is what is needed, `room` what is left over.
+        """
         s = self.setting
         capacity = s.chip.memory["hbm"].capacity.value
         if s.mesh is not None:
@@ -196,7 +207,7 @@ class ServingStep(Facts):
 
     @cached_property
     def exchanges(self) -> tuple[Transfer, ...]:
-        """What the devices exchange."""
+        """What devices exchange: each has a `role`, `what` it is for, a `count`, a `collective`."""
         s = self.setting
         found = tuple(exchanges(s))
         if not s.law:
@@ -376,7 +387,10 @@ def step(
         default), or fp8, int8 or fp4 with weights of that type, on a chip that has such a peak.
         They are quantised on the way, with scales that were fixed beforehand.
     fusion : {"none", "pointwise", "epilogue"}
-        See `STRATEGIES`.
+        "none": each operation is a kernel, as in eager mode. "pointwise": operations on elements
+        and rows join their neighbours of that kind, but no product, as XLA and Inductor do around
+        library calls. "epilogue": what works on a product's output tile (RoPE, SwiGLU, residuals)
+        goes into the product's kernel; a norm, which needs whole rows, stays one of its own.
     attention : {"naive", "flash"}
         Three kernels with the scores in memory, or one. In prefill, the one skips what the causal
         mask hides; the three compute everything.
@@ -384,7 +398,7 @@ def step(
         Ceilings that were measured on the chip instead of published ones (`Chip.roofline`).
     law : bool
         Whether matmuls, attention and all-reduces take what the law says that was fitted to
-        measured kernels (`benchmarks.laws`), on GPUs that have one. Other kernels keep their
+        measured kernels (`evidence.laws`), on GPUs that have one. Other kernels keep their
         roof. It is nearer to measured decode steps; a long prefill runs at a lower clock than
         those kernels did.
     floor : bool

@@ -8,5 +8,5 @@ The function is compiled for the chip, which need not exist here, and held again
 against a baseline that is committed next to the tests. `pytest --roofline-update` writes baselines.
 
 One file a topic: `plugin` (what pytest loads: it imports nothing else until a test asks for the
-fixture), `fixture` (what the test calls), `limits` (``"<= 1.2 GB"``), `baselines` (files).
+fixture), `fixture` (what the test calls, with its limits and its baselines' files).
 """

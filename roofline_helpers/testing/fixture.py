@@ -258,8 +258,11 @@ class Budget:
         name : str, optional
             Which of several calls this is; its baseline has it in its file's name.
         **named
-            Limits, by the names of `METRICS`: ``hbm_bytes="<= 1.2 GB"``. Without any, the program
-            is held against its baseline. Other names are options of `analyze`, such as
+            Limits, ``hbm_bytes="<= 1.2 GB"``, per device and call: `hbm_bytes` and `flops`;
+            `seconds`, the least time by the roof; `exposed`, the part of it that exchanges are
+            waited for; `memory`, what the program needs at most; `kernels`, how many. A number
+            alone is the most that is allowed, in SI base units. Without any limit, the program is
+            held against its baseline. Other names are options of `analyze`, such as
             `donate_argnums`, or arguments of the function.
 
         Returns

@@ -37,14 +37,12 @@ from roofline_helpers.training.layer import Layer, layer
 from roofline_helpers.training.limits import (
     largest_tensor,
     least_tokens,
-    least_tokens_mixed,
     least_width,
     most_tensor,
 )
-from roofline_helpers.training.step import TrainingStep, filled, step
+from roofline_helpers.training.step import TrainingStep, step
 
 __all__ = [
-    "filled",
     "step",
     "TrainingStep",
     "layer",
@@ -52,6 +50,5 @@ __all__ = [
     "least_tokens",
     "most_tensor",
     "largest_tensor",
-    "least_tokens_mixed",
     "least_width",
 ]

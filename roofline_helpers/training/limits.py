@@ -144,32 +144,3 @@ def least_width(
     if active is not None:
         sent = network.distinct(moved.devices, active) / single("active", active)
     return sent * moved.transfer * rate * moved.devices / (whole("matrices", matrices) * elements)
-
-
-def least_tokens_mixed(
-    place: Topology,
-    fsdp: Axis | Iterable[Axis],
-    tensor: Axis | Iterable[Axis],
-    d_ff: float,
-) -> float:
-    """Return the least tokens a chip with the best mix of sharded weights and split widths.
-
-    4 a b / F, with a and b what `least_tokens` gives for the axes of the one and of the other,
-    where their exchanges follow each other.
-
-    Parameters
-    ----------
-    fsdp, tensor : Axis or axes
-        Those for each.
-    place, d_ff
-        As in `most_tensor`; the same errors and source (appendix C).
-
-    Examples
-    --------
-    >>> from roofline_helpers.network import topology
-    >>> place = topology("v5p", "4x4x4")
-    >>> round(least_tokens_mixed(place, place["x", "y"], place["z"], d_ff=28672))
-    258
-    """
-    a, b = (least_tokens(place, over) for over in (fsdp, tensor))
-    return 4 * a * b / single("d_ff", d_ff)

@@ -52,6 +52,9 @@ dimension leave the rest of it idle."""
 class TrainingStep(Facts):
     """One step of training. Figures are of the whole mesh unless they say "a device".
 
+    `setting` is what `step` was asked for, every default filled in: its arguments by their names,
+    `tokens` of the whole batch, and ``size("fsdp")``, how many devices lie along a role.
+
     Examples
     --------
     >>> from roofline_helpers import network
@@ -109,12 +112,18 @@ class TrainingStep(Facts):
 
     @cached_property
     def exchanges(self) -> tuple[Transfer, ...]:
-        """Every exchange of the step."""
+        """Every exchange: each has a `role`, `what` it is for, a `count`, a `collective`.
+
+        `hidden` is whether the next operation can do without it, `seconds` what all of them take.
+        """
         return exchanges(self.setting)
 
     @cached_property
     def memory(self) -> TrainingMemory:
-        """Bytes of a device."""
+        """Bytes of a device: `weights`, `gradients`, `moments`, `activations`, and their `total`.
+
+        Left out: a layer's working set, gathered weights in flight, the runtime's own.
+        """
         return footprint(self.setting)
 
     @property
@@ -317,8 +326,10 @@ def step(
         Of `network.topology`; its ceilings, published or reached, are those of compute and memory
         too.
     mesh : mapping of str to int or axes
-        Devices for each of `ROLES`, laid on the network with the widths on the fastest links; or
-        the network's axes for each. All members are used.
+        Devices for each role, laid on the network with the widths on the fastest links; or the
+        network's axes for each. From the slowest links to the fastest the roles are "data" (batch
+        with whole weights), "pipeline" (layers), "fsdp" (batch with sharded weights), "expert",
+        "context" (positions of a sequence) and "tensor" (widths). All members are used.
     batch, seq : int
         Sequences of the whole step, and tokens of each.
     dtype : str or data type
@@ -327,14 +338,15 @@ def step(
     weights, moments, gradients : str or data type
         As each device keeps them; gradients travel in bf16.
     recompute : str or sequence of str
-        One of `RECOMPUTE`, or the `PRODUCTS` that the backward pass does again.
+        "none", "attention" or "full"; or the products that the backward pass does again, of
+        "qkv", "attention", "output", "up" (gate and up, those of experts included) and "down".
     microbatches : int
         Parts of the batch that follow each other, with gradients added up.
     interleave : int
         Groups of layers of one stage, between which the pipeline passes other stages.
     sharded : sequence of str
-        Those of `SHARDED` that weights are split over; over the others each device keeps them
-        whole, and their gradients are added up.
+        Those of "fsdp" and "context" that weights are split over; over the others each device
+        keeps them whole, and their gradients are added up.
     saved : int, optional
         Elements that a layer saves for each token, where `recompute` doesn't say it all.
     capacity : float, optional
@@ -345,7 +357,7 @@ def step(
         padding: a tile in which one ends and the next begins is computed for both.
     law : bool
         Whether products, and exchanges within a host, take what the laws say that were fitted to
-        measured kernels (`benchmarks.laws`), on GPUs whose matmuls and attention have one.
+        measured kernels (`evidence.laws`), on GPUs whose matmuls and attention have one.
         `bound` stays as it is.
 
     Raises

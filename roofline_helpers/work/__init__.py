@@ -11,8 +11,11 @@ The rules, everywhere:
   is read once, and each that it writes is written once, unless `passes` says otherwise. What
   stays inside a kernel (accumulators, intermediates) costs nothing. What need not leave the chip
   between two kernels is counted all the same: `resident` gives the other end.
-- Sizes may be NumPy arrays: the counts are then float64 arrays of the broadcast shape. With plain
-  integers the counts are exact.
+- Sizes (`n`, `rows`, `columns`, `elements`, `chips`) may be NumPy arrays: the counts are then
+  float64 arrays of the broadcast shape. With plain integers the counts are exact.
+- `x`, `y` and the like name an operation's tensors: `fuse` finds by its name what two share.
+- What isn't a whole number from 1 to 10¹⁸ raises BadType or BadValue, an unknown data type
+  UnknownName, in every operation.
 """
 
 from roofline_helpers.work.attention import (

@@ -297,7 +297,7 @@ def _rowwise(
 def layernorm(
     rows: Any, columns: Any, dtype: Any = "bf16", *, x: str = "x", y: str = "y", tag: str = ""
 ) -> Work:
-    """Count LayerNorm over rows of `columns`: 7 FLOPs per element and 4 per row (`COSTS`).
+    """Count LayerNorm over rows of `columns`: 7 FLOPs per element and 4 per row.
 
     x is read once, which needs a row to fit on the chip; γ and β are read once, y is written.
     `tag` tells the parameters of several LayerNorms apart.
@@ -315,7 +315,7 @@ def layernorm(
 def rmsnorm(
     rows: Any, columns: Any, dtype: Any = "bf16", *, x: str = "x", y: str = "y", tag: str = ""
 ) -> Work:
-    """Count RMSNorm over rows of `columns`: 4 FLOPs per element and 3 per row (`COSTS`).
+    """Count RMSNorm over rows of `columns`: 4 FLOPs per element and 3 per row.
 
     Source: B. Zhang, R. Sennrich, arXiv:1910.07467.
 

@@ -67,7 +67,7 @@ from roofline_helpers.xla.compiler import CannotCompile, DoesNotFit
 from roofline_helpers.xla.flops import Flops as Flops
 from roofline_helpers.xla.ledger import Ledger as Ledger
 from roofline_helpers.xla.ledger import Row as Row
-from roofline_helpers.xla.ledger import kernels as kernels
+from roofline_helpers.xla.ledger import kernels
 from roofline_helpers.xla.lower import CannotTrace, pallas_kernels
 from roofline_helpers.xla.module import Module as Module
 from roofline_helpers.xla.module import Shape as Shape
@@ -75,7 +75,8 @@ from roofline_helpers.xla.module import parse as parse
 from roofline_helpers.xla.pallas import PallasKernel
 from roofline_helpers.xla.report import Report
 from roofline_helpers.xla.targets import TOPOLOGIES as TOPOLOGIES
-from roofline_helpers.xla.targets import NoCompiler, can_compile
+from roofline_helpers.xla.targets import NoCompiler
+from roofline_helpers.xla.targets import can_compile as can_compile
 
 # What users need; what else is imported here is for the rooms beside this one
 __all__ = [
@@ -86,7 +87,7 @@ __all__ = [
     "PallasKernel",
     "Report",
     "analyze",
-    "can_compile",
+    "kernels",
     "pallas_kernels",
     "records",
 ]

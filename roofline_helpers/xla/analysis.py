@@ -153,7 +153,7 @@ def analyze(
         modules. What is spread over a mesh (arguments, `in_shardings`, `jax.set_mesh`,
         `jax.shard_map`) gives a program for all its devices, and a report for one of them; the
         mesh may be of any devices, also an abstract one.
-    chip : str, hardware.Chip or jax.Device, optional
+    chip : str, Chip or jax.Device, optional
         "v4", "v5e", "v5p", "v6e" or "v7x", from any Linux x86-64 machine; a slice of them by its
         cloud's name, such as "v6e-8"; or the device that JAX has here. By default the latter, be
         it a CPU.

@@ -14,7 +14,6 @@ from roofline_helpers.common.checks import RooflineError, UnknownName, name_of
 from roofline_helpers.common.dtypes import dtype as dtype_of
 from roofline_helpers.roofline import Kernel, Roofline
 from roofline_helpers.roofline.model import NETWORK, bound_of
-from roofline_helpers.work import Work
 from roofline_helpers.xla.collectives import CollectiveOp, whole
 from roofline_helpers.xla.ledger import Row
 from roofline_helpers.xla.targets import assumed_vector_peak, clock_of, split_layout
@@ -134,7 +133,7 @@ class CompiledKernel(Kernel):
         The device's ceilings, for the types that its matmuls run in.
     launches : int
         How often it runs – the product of the trip counts of the loops around it.
-    chip : hardware.Chip or None
+    chip : Chip or None
         One device.
     link_seconds : float, optional
         Least seconds of one launch's exchange on the links that it runs along. By default its
@@ -275,17 +274,6 @@ class CompiledKernel(Kernel):
             return None
         return self.row.cycles * self.launches / ticks[0]
 
-    def as_work(self) -> Work:
-        """Return the kernel as a `Work`, for plots."""
-        return Work(
-            self.name,
-            reads={"operands": self.read.get("hbm", 0)},
-            writes={"results": self.written.get("hbm", 0)},
-            matrix_flops=self.matrix_flops,
-            vector_flops=self.vector_flops,
-            dtype=main_dtype(self.row.matrix_types) or "fp32",
-        )
-
 
 def kernel_of(row: Row, chip: chips.Chip | None, links: Links | None = None) -> CompiledKernel:
     """Return the kernel that a row of a program is on a device."""
@@ -302,7 +290,7 @@ def chip_roofline(
 
     Parameters
     ----------
-    chip : hardware.Chip
+    chip : Chip
         One device.
     matrix_types : sequence of str
         For instance ``["f32 highest"]``, six passes over a TPU's bf16 unit.
@@ -495,9 +483,9 @@ class Timeline:
         BadValue
             Nothing takes time: the device is not in the chip table.
         """
-        from roofline_helpers import plot
+        from roofline_helpers.plot.charts import timeline
 
-        return plot.timeline(self.spans, ax=ax)
+        return timeline(self.spans, ax=ax)
 
 
 def _lanes(collective: CollectiveOp) -> list[str]:

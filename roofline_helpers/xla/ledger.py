@@ -56,8 +56,10 @@ from roofline_helpers.xla.traffic import (
 class Row:
     """One kernel: what one launch of it does, and how often it is launched.
 
-    `role` is what it does in its author's words, `source` the line of theirs that it comes from,
-    and `op_name` what JAX calls it.
+    `role` is what it does in its author's words, `source` the line of theirs that it comes from
+    (`file`, `line`, `function`), and `op_name` what JAX calls it. `flops` are by unit: `matrix`,
+    `vector` (of which `transcendentals`), `declared` by a custom call without a unit, and `unknown`
+    names what declares none.
     `read` and `written` are bytes by memory level. `most_bytes` are those of the main memory at
     most, where data choose the blocks of a Pallas kernel: `read` and `written` are then the least.
     `matmul` has m, n and k where it is the product of two matrices, alone or with what is fused
@@ -162,6 +164,9 @@ def kernels(
     calls: Sequence[PallasKernel] = (),
 ) -> Ledger:
     """Return the kernels of a compiled program, each with its FLOPs and bytes.
+
+    The result's `rows` are the kernels in order, each a `Row`; its `notes` say what could not be
+    known.
 
     Parameters
     ----------

@@ -81,7 +81,10 @@ class PallasKernel(Facts):
     grid : tuple of int
         Steps along each axis, the last one fastest.
     operands : tuple of Operand
-        Operands, then results.
+        Operands, then results (`result`). Each has the `name`, `shape`, `dtype` and `size` (bytes)
+        of the whole array; the shape of a `block`, None where the array stays in the main memory;
+        `fetches`, how often a block is fetched or written back; and `moved`, the bytes of all
+        fetches and copies, at `most` so many where data choose the blocks.
     matrix_flops, vector_flops, transcendentals : float
         Of all steps. `vector_flops` includes the transcendentals.
     types : tuple of str

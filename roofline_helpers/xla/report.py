@@ -46,8 +46,10 @@ class Report:
     """What XLA made of a function for one device.
 
     Everything is per device and per run of the program. `mesh` are the axes of the mesh that it is
-    spread over, `topology` the layout of the chips, `memory` what it needs of a device,
-    `requested_flops` what the function's matmuls ask of all devices together. `xla` holds
+    spread over, `topology` the layout of the chips. `memory` is what it needs of a device, in
+    bytes: `arguments`, `results`, `temporaries`, `code`, and their `total`, in which results in the
+    place of donated arguments (`aliased`) count once. `requested_flops` is what the function's
+    matmuls ask of all devices together. `xla` holds
     what `cost_analysis` said, unchanged. `origin` is "compiled" or "record"; it is not printed, so
     that a page shows the same values either way. `seconds` is how long compiling and analysing
     took, `calls` are its Pallas kernels as traced, which a record doesn't keep. A record begins
@@ -275,12 +277,22 @@ class Report:
 
     @functools.cached_property
     def timeline(self) -> Timeline:
-        """When kernels and exchanges run at the earliest, by the compiled schedule."""
+        """When kernels and exchanges run at the earliest, by the compiled schedule.
+
+        Its `spans` have a `name`, a `role`, a `lane` ("compute" or "network"), `start` and `end` in
+        seconds since the program began; `exposed` are the seconds that each row waits, `busy` those
+        for which links are used, by axis and direction, and `plot()` draws it all.
+        """
         return timeline_of(self.kernels)
 
     @functools.cached_property
     def exchanges(self) -> tuple[TimedCollective, ...]:
-        """Exchanges between devices, each once, with their least time and what of it shows."""
+        """Exchanges between devices, each once, with their least time and what of it shows.
+
+        Each has a `collective` (its `kind`, `bytes_in`, `bytes_out`, `group_size`, the mesh's
+        `axis`, and `link_bytes`, what one device sends), a `role`, a `source` line, and over all
+        its launches `seconds` on the links, of which the program waits for `exposed`.
+        """
         return exchanges_of(self.kernels)
 
     # -- what XLA says ---------------------------------------------------------------------------
@@ -317,6 +329,12 @@ class Report:
 
     def diff(self, other: Report) -> Changes:
         """Return what changed from this program to another: kernels, exchanges, tensors, time.
+
+        The result prints as text. Its `changes`, what costs most first, have a `kind` ("grew",
+        "split", "exchange" and so on), a `place`, a `line`, a `text`, and how much more of
+        `seconds`, `hbm_bytes` and `flops` there are; `same_compiler` is whether one version
+        compiled both programs, since another one changes programs too. It is false if nothing
+        changed.
 
         Examples
         --------

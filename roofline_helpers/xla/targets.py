@@ -113,7 +113,7 @@ def can_compile(chip: Any = None) -> str | None:
 
     Parameters
     ----------
-    chip : str, hardware.Chip, jax.Device or None
+    chip : str, Chip, jax.Device or None
         None means the device that JAX has here.
 
     Examples

@@ -20,7 +20,9 @@ KEY = "your-kernel"
 def home(serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A page with the instrument alone."""
     folder = tmp_path_factory.mktemp("pasted")
-    (folder / "index.html").write_text(PAGE.format(rh.pages.your_kernel().html()), "utf-8")
+    (folder / "index.html").write_text(
+        PAGE.format(rh.pages.instruments.your_kernel().html()), "utf-8"
+    )
     return serve(folder)
 
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from roofline_helpers import device, work
-from roofline_helpers.device import Case, Record, Sample
+from roofline_helpers.device import Record, Sample
 from roofline_helpers.device.timing import summary
+from roofline_helpers.device.workloads import Case
 
 
 def numbers(n: int = 1000) -> Any:

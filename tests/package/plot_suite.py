@@ -5,10 +5,12 @@ from __future__ import annotations
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.axis import Axis
+from matplotlib.text import Text
 
 import roofline_helpers as rh
 from roofline_helpers import Roofline, plot
-from roofline_helpers.plot.labels import visible_texts
+from roofline_helpers.plot import labels
 from roofline_helpers.plot.style import SIZE
 
 mpl.use("Agg")
@@ -103,3 +105,32 @@ def shown(ax, gid=None):
     ax.figure.draw_without_rendering()
     texts = visible_texts(ax.figure)
     return [t.get_text() for t in texts if gid is None or t.get_gid() == gid]
+
+
+def text_overlaps(fig):
+    """The pairs of visible texts of a figure whose boxes meet, as drawn, rotated ones too."""
+    fig.draw_without_rendering()
+    texts = visible_texts(fig)
+    if not texts:
+        return []
+    boxes = np.array([labels.corners_of(text) for text in texts])
+    outlines = np.hstack([boxes.min(axis=1), boxes.max(axis=1)])
+    near = np.argwhere(np.triu(labels.touches(outlines, outlines), 1))
+    pairs = ((i, j) for i, j in near if labels.meet(boxes[i], boxes[j]))
+    return [(texts[i].get_text(), texts[j].get_text()) for i, j in pairs]
+
+
+def visible_texts(fig):
+    """The texts that a figure, as last drawn, shows: no empty, no hidden, no tick out of range."""
+    unseen = set()
+    for axis in fig.findobj(Axis):
+        low, high = sorted(axis.get_view_interval())
+        slack = (high - low) * 1e-9
+        for tick in [*axis.get_major_ticks(), *axis.get_minor_ticks()]:
+            if not low - slack <= tick.get_loc() <= high + slack or not axis.get_visible():
+                unseen.update((tick.label1, tick.label2))
+    return [
+        text
+        for text in fig.findobj(Text)
+        if text.get_visible() and text.get_text().strip() and text not in unseen
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from explain_planted import PLANTED, Planted
 
-from roofline_helpers.device import CAUSES, causes
+from roofline_helpers.device.findings import CAUSES
 from roofline_helpers.xla import can_compile
 
 # What is compiled for a chip is kept; the others are measured here, once a week
@@ -37,4 +37,3 @@ def test_named_and_not_named(each: Planted) -> None:
 
 def test_the_list_of_causes_is_closed() -> None:
     assert {each.cause for each in PLANTED} <= set(CAUSES)
-    assert len(causes()) == len(CAUSES)

@@ -17,11 +17,11 @@ pytestmark = pytest.mark.slow  # kernels are interpreted, processes started
 
 def test_every_kind_of_case_is_measured_and_kept(tmp_path: Path) -> None:
     cases = [
-        *device.memory_cases(2**14),
+        *device.workloads.memory_cases(2**14),
         *level_cases([2**13]),
-        device.matmul_case(32, 32, 32, "fp32"),
-        device.matmul_case(16, 16, 16, "bf16", batch=2),
-        device.matmul_case(16, 16, 16, "int8"),
+        device.workloads.matmul_case(32, 32, 32, "fp32"),
+        device.workloads.matmul_case(16, 16, 16, "bf16", batch=2),
+        device.workloads.matmul_case(16, 16, 16, "int8"),
         vector_case("fp32", 2**10, 16),
         *kernel_cases(64, 64),
     ]
@@ -37,7 +37,7 @@ def test_every_kind_of_case_is_measured_and_kept(tmp_path: Path) -> None:
 
 def test_bytes_of_streams_are_stream_s() -> None:
     n = 2**12
-    moved = {each.work.name: each.work.bytes for each in device.memory_cases(4 * n)}
+    moved = {each.work.name: each.work.bytes for each in device.workloads.memory_cases(4 * n)}
     assert {name: round(count / (4 * n), 2) for name, count in moved.items()} == {
         "read": 1, "write": 1, "copy": 2, "scale": 2, "scale in place": 2, "add": 3, "triad": 3,
     }  # fmt: skip

@@ -10,14 +10,13 @@ from measure_suite import record
 
 from roofline_helpers import device
 from roofline_helpers.cli import main
-from roofline_helpers.device import Case
-from roofline_helpers.device.workloads import kernel_cases
+from roofline_helpers.device.workloads import Case, kernel_cases, matmul_case, memory_cases
 
 jax = pytest.importorskip("jax")
 
 
 def few(quick: bool = False) -> list[Case]:
-    small = [*device.memory_cases(2**14)[:2], device.matmul_case(32, 32, 32, "fp32")]
+    small = [*memory_cases(2**14)[:2], matmul_case(32, 32, 32, "fp32")]
     return [*small, *kernel_cases(16, 16)[:1]]
 
 
@@ -30,7 +29,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(device, "cases", few)
+    monkeypatch.setattr(device.workloads, "cases", few)
     out = tmp_path / "a.json"
     assert (
         main(["measure", "--quick", "--out", str(out), "--picture", str(tmp_path / "a.png")]) == 0

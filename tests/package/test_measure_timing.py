@@ -16,7 +16,7 @@ from measure_suite import numbers
 
 from roofline_helpers import device
 from roofline_helpers.common.checks import BadType, BadValue
-from roofline_helpers.device import CannotTime, timing
+from roofline_helpers.device import CannotRun, timing
 from roofline_helpers.device.timing import jax_program, summary, unused_arguments
 
 jax = pytest.importorskip("jax")
@@ -106,7 +106,7 @@ def test_the_callers_arrays_are_left_alone() -> None:
     quick(lambda x: x * 0.5, x, inplace=True)
     quick(lambda x: x * 0.5, x)
     assert float(x[999]) == 999.0
-    with pytest.raises(CannotTime, match=r"when it was called: .*(deleted|donated)"):
+    with pytest.raises(CannotRun, match=r"when it was called: .*(deleted|donated)"):
         quick(jax.jit(lambda x: x * 0.5, donate_argnums=0), x, jit=False, cold=False)
     assert float(x[999]) == 999.0
     host = np.arange(8.0, dtype=np.float32)
@@ -145,7 +145,7 @@ def test_the_clock_runs_until_the_queue_is_empty(monkeypatch: pytest.MonkeyPatch
             super().launch(self.queued)
             self.queued = 0
 
-    result = device.clock(Queue([0.02], monkeypatch), seconds=0.2)
+    result = device.timing.clock(Queue([0.02], monkeypatch), seconds=0.2)
     assert (result.low, result.high) == pytest.approx((0.02, 0.02))
 
 
@@ -153,7 +153,7 @@ def test_short_kernels_are_repeated_until_the_clock_can_tell(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fake = Fake([2e-6], monkeypatch)
-    result = device.clock(fake, seconds=0.1)
+    result = device.timing.clock(fake, seconds=0.1)
     assert result.calls * 2e-6 >= 0.01
     assert result.median == pytest.approx(2e-6, rel=1e-3)
     assert fake.launches[-1] == result.calls

@@ -6,7 +6,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from matplotlib.text import Text
-from plot_suite import TWINS, new_axes, real, shown
+from plot_suite import TWINS, new_axes, real, shown, text_overlaps
 
 from roofline_helpers import plot
 
@@ -18,7 +18,7 @@ def test_overlaps_are_found():
     ax.text(0.5, 0.5, "one")
     ax.text(0.51, 0.5, "two")
     ax.text(0.1, 0.9, "three")
-    assert plot.labels.text_overlaps(ax.figure) == [("one", "two")]
+    assert text_overlaps(ax.figure) == [("one", "two")]
 
 
 # --- labels --------------------------------------------------------------------------------------
@@ -62,7 +62,7 @@ def test_without_room_points_get_numbers_and_a_key_below():
         ax.plot([x], [y], "ko")
     fig.set_layout_engine("constrained")
     made = plot.place_labels(ax, [(*p, name) for p, name in zip(points, names, strict=True)])
-    assert plot.labels.text_overlaps(fig) == []
+    assert text_overlaps(fig) == []
     (key,) = shown(ax, "key")
     entries = dict(entry.split(": ") for line in key.split("\n") for entry in line.split("    "))
     texts = [text.get_text() for text in made]

@@ -8,10 +8,9 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import pytest
 from matplotlib.text import Text
-from plot_suite import JOBS, PICTURES, SIZES, real
+from plot_suite import JOBS, PICTURES, SIZES, real, text_overlaps, visible_texts
 
 from roofline_helpers import plot
-from roofline_helpers.plot.labels import text_overlaps, visible_texts
 
 pytestmark = pytest.mark.usefixtures("own_style")
 

@@ -19,7 +19,7 @@ SPANS = [
 
 
 def test_a_timeline_tells_hidden_from_exposed() -> None:
-    axes = plot.timeline(SPANS)
+    axes = plot.charts.timeline(SPANS)
     bars = {
         bar.get_gid(): (round(bar.get_x(), 6), round(bar.get_x() + bar.get_width(), 6))
         for bar in axes.patches

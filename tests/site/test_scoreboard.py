@@ -60,7 +60,7 @@ def test_skill_is_as_the_page_says() -> None:
 def test_ranges_hold_for_four_of_five_recipes_that_are_left_out() -> None:
     rows = page_board.frame()
     for what in ("dense", "experts"):
-        known = published.ratios(rows[rows.what == what], "law s")
+        known = published.rivals.ratios(rows[rows.what == what], "law s")
         assert 0.75 < page_board._covered(known) < 0.9
 
 

@@ -63,16 +63,16 @@ def numpy_seconds(n: int) -> float:
     return min(seconds)
 
 
-def jax_seconds(case: device.Case) -> float:
+def jax_seconds(case: device.workloads.Case) -> float:
     """Return the least seconds of a call of a case."""
     program = case.program(case.make())
-    return device.clock(program, seconds=60.0, repeats=REPEATS, least=1e-4).low
+    return device.timing.clock(program, seconds=60.0, repeats=REPEATS, least=1e-4).low
 
 
 def compare(program: Path) -> dict[str, Any]:
     """Return the best rates of both sides over all rounds, on the cores that this process has."""
     best: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    product = device.matmul_case(SIDE, SIDE, SIDE, "fp32")
+    product = device.workloads.matmul_case(SIDE, SIDE, SIDE, "fp32")
     flops = float(work.matmul(SIDE, SIDE, SIDE, "fp32").flops)
 
     def keep(side: str, name: str, rate: float) -> None:
@@ -81,7 +81,7 @@ def compare(program: Path) -> dict[str, Any]:
     for _ in range(ROUNDS):
         for name, (moved, seconds) in stream(program, SIZE, REPEATS).items():
             keep("stream", name, moved / seconds)
-        for case in device.memory_cases(SIZE, "fp32"):
+        for case in device.workloads.memory_cases(SIZE, "fp32"):
             keep("streams of JAX", case.work.name, float(case.work.bytes) / jax_seconds(case))
         keep("numpy", str(SIDE), flops / numpy_seconds(SIDE))
         keep("products of JAX", str(SIDE), flops / jax_seconds(product))

@@ -12,8 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from roofline_helpers import kernels, work
-from roofline_helpers.device import Case
-from roofline_helpers.device.workloads import array
+from roofline_helpers.device.workloads import Case, array
 from roofline_helpers.work import Work
 from tools.gpu.suite import Suite
 

@@ -18,7 +18,7 @@ def memory(suite: Suite) -> None:
     n = suite.elements(2**30)
     for dtype, width in (("fp32", 4), ("bf16", 2)):
         size = n * width
-        streams = device.memory_cases(size, dtype)
+        streams = device.workloads.memory_cases(size, dtype)
         suite.cases += streams
         label = streams[0].name.removeprefix("read ")
         copied = work.elementwise(n, 1, 1, 0, dtype, name="copy")
@@ -52,7 +52,7 @@ def compute(suite: Suite) -> None:
     for side in sides:
         suite.matmul(side, side, side, "bf16", "compute", torch=side >= 1024 or suite.tiny)
     for side in (32,) if suite.tiny else (4096, 8192, 16384):
-        turned = device.matmul_case(side, side, side, "bf16", turned=True)
+        turned = device.workloads.matmul_case(side, side, side, "bf16", turned=True)
         suite.cases.append(turned)
 
         def start(a: Any, b: Any) -> Callable[[], Any]:

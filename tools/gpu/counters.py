@@ -15,7 +15,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from roofline_helpers.device import Case
+from roofline_helpers.device.workloads import Case
 from tools.gpu.pytorch import torch_or_none
 
 LAUNCHES = 5

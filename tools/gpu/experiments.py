@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from roofline_helpers.device import Case
+from roofline_helpers.device.workloads import Case
 from tools.gpu import attention, ceilings, chain, patterns, shapes
 from tools.gpu.suite import Suite
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from roofline_helpers import device
-from roofline_helpers.device import Case
-from roofline_helpers.device.workloads import array
+from roofline_helpers.device.workloads import Case, array
 from roofline_helpers.work import Work
 from tools.gpu.pytorch import Torch, torch_or_none
 
@@ -99,7 +98,7 @@ class Suite:
         self, m: int, n: int, k: int, dtype: str, group: str, *, batch: int = 1, torch: bool = False
     ) -> None:
         """Add a product in JAX, and in PyTorch right after it."""
-        case = device.matmul_case(m, n, k, dtype, batch=batch, group=group)
+        case = device.workloads.matmul_case(m, n, k, dtype, batch=batch, group=group)
         self.cases.append(case)
 
         def start(a: Any, b: Any) -> Callable[[], Any]:

@@ -10,7 +10,7 @@ One file a family of causes, each with its detector: `moving` (copies, layouts, 
 (launches, the host, other devices); `detect` has their order.
 """
 
-from roofline_helpers.device.findings.causes import CAUSES, Case, Cause, Check, Finding, causes
+from roofline_helpers.device.findings.causes import CAUSES, Case, Cause, Check, Finding
 from roofline_helpers.device.findings.detect import findings
 
-__all__ = ["CAUSES", "Case", "Cause", "Check", "Finding", "causes", "findings"]
+__all__ = ["CAUSES", "Case", "Cause", "Check", "Finding", "findings"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from roofline_helpers import xla
 from roofline_helpers.device.ceilings import Ceilings
@@ -13,10 +13,6 @@ from roofline_helpers.device.program import Program
 from roofline_helpers.device.rows import KERNEL, TimedRow
 from roofline_helpers.xla.flops import is_product
 from roofline_helpers.xla.module import Site
-
-if TYPE_CHECKING:
-    import pandas
-
 
 CAUSES: dict[str, Cause] = {}
 """The closed list, by key: each cause is in the file of its detector, and enters itself here."""
@@ -72,22 +68,6 @@ class Cause:
         CAUSES[self.key] = self
 
 
-def causes() -> pandas.DataFrame:
-    """Return the closed list of causes as a table: what is wrong, what to try, where to read.
-
-    Examples
-    --------
-    >>> "host" in causes().index
-    True
-    """
-    from roofline_helpers.common.show import table
-
-    return table(
-        {"cause": c.key, "what it is": c.title, "what to try": c.advice, "chapter": c.chapter}
-        for c in CAUSES.values()
-    )
-
-
 @dataclass(frozen=True)
 class Finding:
     """One cause of lost time in one call.
@@ -95,7 +75,7 @@ class Finding:
     Parameters
     ----------
     cause : str
-        Its key in `CAUSES`.
+        Its key in the closed list; `title` says what is wrong, `advice` what to try.
     seconds : float
         What it costs a call by its kernels' times: measured, or by the model where nothing ran.
         An estimate, and no promise: that is `saves`.
