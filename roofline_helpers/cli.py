@@ -1,5 +1,7 @@
 """The command line: ``roofline …``, which is ``python -m roofline_helpers …``.
 
+::
+
     roofline analyze model.py:step --chip v6e    what XLA makes of a function, kernel by kernel
     roofline explain model.py:step               where its time goes on this device
     roofline explain FOLDER                      the same from a profile that JAX wrote there

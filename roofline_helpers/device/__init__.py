@@ -1,5 +1,7 @@
 """This device: what it really gives, and where the time of a function goes on it.
 
+::
+
     import roofline_helpers as rh
     rh.device.time(jnp.sin, x)          # seconds of one call, with their spread
     record = rh.device.run(quick=True)  # ceilings and kernels of this device
@@ -17,9 +19,10 @@ How a time is taken:
 - That is repeated. The median is the result; quartiles say how far to trust it. Times that creep
   up or down, or differ widely, are noted in the result.
 
-JAX is imported when it is needed.
+JAX is imported when it is needed. A function that fails raises `CannotRun`, a profile that names no
+kernels `CannotProfile`.
 
-Why is this function slow? Predicted, compiled and measured, kernel by kernel:
+Why is this function slow? Predicted, compiled and measured, kernel by kernel::
 
     why = rh.explain(step, weights, batch)   # runs it here
     why                                      # rows, waterfall, named causes

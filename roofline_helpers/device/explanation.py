@@ -128,7 +128,7 @@ class Explanation:
 
     @property
     def wall(self) -> float:
-        """Seconds of one call by the clock, without the profiler: the median."""
+        """Seconds of one call by the clock, without the profiler – the median."""
         return statistics.median(self.runs)
 
     @property

@@ -233,7 +233,7 @@ class TimedRow:
 
     @property
     def what(self) -> str:
-        """What it does: its role where that is known, else its name."""
+        """What it does – its role where that is known, else its name."""
         return self.kernel.role or self.name
 
     @property

@@ -115,7 +115,7 @@ class _Held:
 
     @property
     def on(self) -> tuple[str, ...]:
-        """What it depends on: the fields of `Scenario` that alone change the word of some case."""
+        """What it depends on – the fields of `Scenario` that alone change the word of some case."""
         words = {case: self._says(each) for case, each in self.found.items()}
         return tuple(
             axis
@@ -206,7 +206,7 @@ class Gain(_Held):
 
     @property
     def times(self) -> tuple[float, float]:
-        """The least and the most that it gains: seconds before over seconds after."""
+        """The least and the most that it gains – seconds before over seconds after."""
         return min(self.found.values()), max(self.found.values())
 
 

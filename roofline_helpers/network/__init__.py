@@ -2,13 +2,14 @@
 
 A topology is a list of axes: those of a TPU slice's torus, the switch of a GPU host, and the slower
 network between slices or hosts. A collective over one axis or several has a number of steps and, on
-the busiest link, a number of bytes; its time is
+the busiest link, a number of bytes; its time is ::
 
     latency + bytes / rate          (the α–β model)
 
 where the latency counts each step once. With ``ceilings="published"`` rates and latencies are the
 vendor's, and the time is a bound: nothing is faster. With ``ceilings="reached"`` they are those of
-measured curves (`data/network.toml` says which rows), and the time is a prediction.
+measured curves (`data/network.toml` says which rows), and the time is a prediction. `COLLECTIVES`
+has the functions by the names of collectives.
 
 What is left out
     Contention with other traffic; the memory's own time; arithmetic of

@@ -132,7 +132,7 @@ class Axis:
 
     @property
     def links(self) -> str:
-        """Name of the axis whose links it uses: parts of one axis share them, except in a mesh."""
+        """Name of the axis whose links it uses – parts of one axis share them, except in a mesh."""
         return self.whole.name if self.whole and self.kind != "mesh" else self.name
 
     @property

@@ -89,12 +89,12 @@ class Collective(Facts):
 
     @property
     def seconds(self) -> float:
-        """Seconds in all: latency + transfer."""
+        """Seconds in all – latency + transfer."""
         return self.latency + self.transfer
 
     @property
     def bound(self) -> str:
-        """What takes the larger part: "latency" or "bandwidth"."""
+        """What takes the larger part – "latency" or "bandwidth"."""
         return "latency" if self.latency > self.transfer else "bandwidth"
 
     @property

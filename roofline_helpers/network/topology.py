@@ -71,7 +71,7 @@ class Topology(Facts):
 
     @property
     def members(self) -> int:
-        """Members of all axes together: chips, or JAX devices where the topology counts those."""
+        """Members of all axes together – chips, or JAX devices where the topology counts those."""
         return math.prod(each.size for each in self.axes)
 
     @property

@@ -2,9 +2,10 @@
 
 `collectives()` gives every measured collective with the network model's time, `layers()` the layers
 that we measured on several devices with theirs, and `scoreboard()` every published training and
-decode step with what `training` and `serving` predict. `rivals` compares that with simpler guesses
-on recipes that were left out, and `predict()` reads a reader's own steps from a file. A row is a
-TOML block of `data/published`.
+decode step with what `training` and `serving` predict. An error above `LARGE`, a
+share, needs a reason. `rivals` compares predictions with simpler guesses on recipes that were left
+out, and `predict()` reads a reader's own steps from a file. A row is a TOML block of
+`data/published`.
 """
 
 from roofline_helpers.published.board import published_step, scoreboard, steps, worst

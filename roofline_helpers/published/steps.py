@@ -46,7 +46,7 @@ class _PublishedRow(Generic[Step]):
 
     @property
     def kind(self) -> str:
-        """What sort of model it is of: "dense" or "mixture of experts"."""
+        """What sort of model it is of – "dense" or "mixture of experts"."""
         return "mixture of experts" if self.model.experts else "dense"
 
     @property
@@ -62,12 +62,12 @@ class _PublishedRow(Generic[Step]):
 
     @cached_property
     def published(self) -> Step:
-        """The step at published ceilings: no such step is shorter than its `bound`."""
+        """The step at published ceilings – no such step is shorter than its `bound`."""
         return self._step("published")
 
     @cached_property
     def reached(self) -> Step:
-        """The step at reached ceilings: its `seconds` are the prediction."""
+        """The step at reached ceilings – its `seconds` are the prediction."""
         return self._step("reached")
 
 
@@ -139,7 +139,7 @@ class PublishedStep(_PublishedRow[TrainingStep]):
 
     @cached_property
     def compiled(self) -> dict[str, float] | None:
-        """What that program takes at reached ceilings, in parts: a third prediction.
+        """What that program takes at reached ceilings, in parts – a third prediction.
 
         Its attention fills as much of a matrix unit as heads are wide, as in `reached`.
         """
@@ -155,7 +155,7 @@ class PublishedStep(_PublishedRow[TrainingStep]):
 
     @property
     def seconds(self) -> float:
-        """Seconds of the step: printed, or from the TFLOP/s that are."""
+        """Seconds of the step – printed, or from the TFLOP/s that are."""
         if "seconds" in self.printed:
             return self.printed["seconds"]
         if "tokens" in self.printed:
@@ -208,7 +208,7 @@ class PublishedDecode(_PublishedRow[ServingStep]):
 
     @property
     def by_law(self) -> ServingStep:
-        """As `reached`: no law is of a slice of TPUs."""
+        """As `reached` – no law is of a slice of TPUs."""
         return self.reached
 
     @property

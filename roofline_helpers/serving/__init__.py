@@ -5,8 +5,8 @@ sequence of a batch, *prefill* reads prompts. Every kernel is a `Work`, its time
 and the step takes the sum of them. What the chip has to hold for it is counted too.
 
 On a topology (`network.topology`) the count is coarser, of whole groups of kernels and without
-norms and residuals, and takes decoders of every kind: `serving/groups.py` describes it. What
-follows is of single kernels.
+norms and residuals, and takes decoders of every kind: `serving/groups.py` describes it. `ROLES` are
+what an axis of its mesh may be for. What follows is of single kernels.
 
 What is counted
     Norms, projections, rotary embedding, cache, attention, SwiGLU and residuals of each layer; the

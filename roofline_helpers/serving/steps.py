@@ -207,7 +207,7 @@ class ServingStep(Facts):
 
     @cached_property
     def exchanges(self) -> tuple[Transfer, ...]:
-        """What devices exchange: each has a `role`, `what` it is for, a `count`, a `collective`."""
+        """What devices exchange – each has a `role`, `what` it does, a `count`, a `collective`."""
         s = self.setting
         found = tuple(exchanges(s))
         if not s.law:
@@ -223,7 +223,7 @@ class ServingStep(Facts):
 
     @cached_property
     def seconds(self) -> float:
-        """Seconds of the step: all runs of all kernels, and the exchanges.
+        """Seconds of the step – all runs of all kernels, and the exchanges.
 
         In prefill this is the time to the first token.
         """
@@ -241,7 +241,7 @@ class ServingStep(Facts):
 
     @property
     def bound(self) -> float:
-        """Seconds of this step at least: matmuls, bytes and exchanges side by side.
+        """Seconds of this step at least – matmuls, bytes and exchanges side by side.
 
         Not of a token: speculative decoding makes several in a step.
         """

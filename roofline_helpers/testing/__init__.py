@@ -1,5 +1,7 @@
 """Performance tests without an accelerator: what `pytest` offers once this package is installed.
 
+::
+
     def test_block(roofline):
         roofline(block, params, x, chip="v6e")                        # against the baseline
         roofline(step, state, batch, chip="v5p", hbm_bytes="<= 1.2 GB", exposed="<= 5%", fits=True)

@@ -54,12 +54,12 @@ class Layer(Facts):
 
     @property
     def exchanges(self) -> float:
-        """Seconds of both exchanges: side by side, or in turn on links that they share."""
+        """Seconds of both exchanges – side by side, or in turn on links that they share."""
         return self.gathers + self.sums if self.shared else max(self.gathers, self.sums)
 
     @property
     def bound(self) -> str:
-        """What takes longest: "compute", or of the exchanges "weights" or "sums"."""
+        """What takes longest – "compute", or of the exchanges "weights" or "sums"."""
         if self.products >= self.exchanges:
             return "compute"
         return "weights" if self.gathers >= self.sums else "sums"

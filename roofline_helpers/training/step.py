@@ -107,12 +107,12 @@ class TrainingStep(Facts):
 
     @property
     def flops(self) -> int:
-        """FLOPs that the chips do: the model's, what is done again, and what routing adds."""
+        """FLOPs that the chips do – the model's, what is done again, and what routing adds."""
         return self.model_flops() + self.recomputed_flops + self.routing_flops
 
     @cached_property
     def exchanges(self) -> tuple[Transfer, ...]:
-        """Every exchange: each has a `role`, `what` it is for, a `count`, a `collective`.
+        """Every exchange – each has a `role`, `what` it is for, a `count`, a `collective`.
 
         `hidden` is whether the next operation can do without it, `seconds` what all of them take.
         """
@@ -120,7 +120,7 @@ class TrainingStep(Facts):
 
     @cached_property
     def memory(self) -> TrainingMemory:
-        """Bytes of a device: `weights`, `gradients`, `moments`, `activations`, and their `total`.
+        """Bytes of a device – `weights`, `gradients`, `moments`, `activations`, and their `total`.
 
         Left out: a layer's working set, gathered weights in flight, the runtime's own.
         """
@@ -213,7 +213,7 @@ class TrainingStep(Facts):
 
     @property
     def bound(self) -> float:
-        """Seconds at least: compute, memory and every link at once, without any latency.
+        """Seconds at least – compute, memory and every link at once, without any latency.
 
         Of exchanges only what has to be sent, spread over their links so that the last is done
         soonest. Without the bubble of a pipeline: some schedules fill it (Qi et al.,
@@ -232,7 +232,7 @@ class TrainingStep(Facts):
 
     @property
     def seconds(self) -> float:
-        """Seconds expected: hidden exchanges behind compute, the rest one after the other.
+        """Seconds expected – hidden exchanges behind compute, the rest one after the other.
 
         At reached ceilings with what several slices were seen to add.
         """

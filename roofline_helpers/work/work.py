@@ -141,7 +141,7 @@ class Work:
 
     @property
     def macs(self) -> Number:
-        """Multiply-adds of the products: half of `matrix_flops`.
+        """Multiply-adds of the products – half of `matrix_flops`.
 
         Tools that count a multiply-add as one, often under the name of FLOPs, print this.
         """

@@ -1,5 +1,7 @@
 """Ask the compiler: FLOPs, HBM bytes and kernels of any JAX function, for TPUs you don't own.
 
+::
+
     report = analyze(jax.nn.softmax, jax.ShapeDtypeStruct((8192, 8192), "bfloat16"), chip="v6e")
 
 `analyze` compiles the function with XLA and reads the compiled program by the rules below. On
@@ -25,7 +27,7 @@ How a compiled program is read
 Read a program as XLA compiled it, and count the FLOPs and bytes of each kernel.
 
 XLA prints a compiled program as HLO text. It is a list of computations; one is the ENTRY. A
-computation is a list of instructions in the order in which they run:
+computation is a list of instructions in the order in which they run::
 
     %fusion = bf16[2048,2048]{1,0:T(8,128)(2,1)} fusion(%a, %b), kind=kOutput, calls=%body
      name     type and shape  layout, tiles      opcode  operands    attributes

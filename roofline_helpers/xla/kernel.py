@@ -226,7 +226,7 @@ class CompiledKernel(Kernel):
 
     @property
     def most_bytes(self) -> int:
-        """Bytes of HBM at most: more than `hbm_bytes` where data choose blocks (Pallas)."""
+        """Bytes of HBM at most – more than `hbm_bytes` where data choose blocks (Pallas)."""
         return self.row.at_most.bytes * self.launches
 
     @cached_property
@@ -258,7 +258,7 @@ class CompiledKernel(Kernel):
 
     @property
     def limits(self) -> str:
-        """The ceilings that it may meet first: `limit`, and `most_limit` where it depends."""
+        """The ceilings that it may meet first – `limit`, and `most_limit` where it depends."""
         return f"{self.limit} or {self.most_limit}" if self.depends else self.limit or ""
 
     @property

@@ -99,12 +99,12 @@ class Row:
 
     @property
     def scope(self) -> str:
-        """The named scopes that it is in, as people write them: "mlp.up"."""
+        """The named scopes that it is in, as people write them – "mlp.up"."""
         return scope_of(self.op_name).name
 
     @property
     def step(self) -> str:
-        """Which pass it belongs to: "forward", "backward" or "recomputed"."""
+        """Which pass it belongs to – "forward", "backward" or "recomputed"."""
         return scope_of(self.op_name).step
 
     @property

@@ -133,17 +133,17 @@ class PallasKernel(Facts):
 
     @property
     def reads(self) -> tuple[float, ...]:
-        """Bytes read of each operand from the main memory: on a GPU each at most once."""
+        """Bytes read of each operand from the main memory – on a GPU each at most once."""
         return self._crossing(results=False)
 
     @property
     def writes(self) -> tuple[float, ...]:
-        """Bytes written of each result to the main memory: on a GPU each at most once."""
+        """Bytes written of each result to the main memory – on a GPU each at most once."""
         return self._crossing(results=True)
 
     @property
     def bytes(self) -> float:
-        """Bytes across the main memory's boundary: exact on a TPU, the least on a GPU.
+        """Bytes across the main memory's boundary – exact on a TPU, the least on a GPU.
 
         A GPU's caches keep what programs share, if they can: the truth is between `bytes` and
         `asked`.
@@ -152,7 +152,7 @@ class PallasKernel(Facts):
 
     @property
     def most(self) -> float | None:
-        """Bytes at most where data choose its blocks: what its author declares, else every step's.
+        """Bytes at most where data choose its blocks – what its author declares, else every step's.
 
         None where the blocks are known, so that `bytes` is all there is to say.
         """
@@ -164,7 +164,7 @@ class PallasKernel(Facts):
 
     @property
     def asked(self) -> float:
-        """Bytes that the steps ask for, whoever has them: what a GPU without caches would move."""
+        """Bytes that the steps ask for, whoever has them – what a GPU without caches would move."""
         return sum(one.moved for one in self.operands)
 
     @property

@@ -162,7 +162,7 @@ class Report:
 
     @property
     def most_bytes(self) -> int:
-        """HBM bytes at most: more than `hbm_bytes` where data choose blocks of Pallas kernels."""
+        """HBM bytes at most – more than `hbm_bytes` where data choose blocks of Pallas kernels."""
         return sum(kernel.most_bytes for kernel in self.kernels)
 
     @property
@@ -223,7 +223,7 @@ class Report:
 
     @property
     def floor(self) -> float | None:
-        """Seconds that a launch takes at least: measured, for a TPU assumed (`verdicts`)."""
+        """Seconds that a launch takes at least – measured, for a TPU assumed (`verdicts`)."""
         if self.chip is None:
             return None
         return self.chip.floor.value if self.chip.floor else assumed_floor(self.chip.kind)
@@ -235,7 +235,7 @@ class Report:
 
     @property
     def bounds(self) -> tuple[str, ...]:
-        """What most of the time may go to: one word, or several where it depends.
+        """What most of the time may go to – one word, or several where it depends.
 
         It depends where it isn't the same for `time_at_roof`, `time_at_most` and
         `time_with_floor`. Empty where kernels whose FLOPs are unknown take more than a tenth of
