@@ -61,10 +61,11 @@ def memory_wall() -> Element:
     roof = chip_of("h100").roofline("bf16").without_floor()
     slow, tunable = (_Measured.of("h100", "bf16", *shape) for shape in (SLOW, TUNABLE))
     story = [
-        "Two bf16 matmuls of one model were timed on an H100. Kernel A multiplies 64 tokens by an "
+        f"Two bf16 matmuls of one model were timed on an H100. Its peak is {rate(roof.peak)}, and "
+        f"its memory delivers {si(roof.bandwidth, 'B/s')}. Kernel A multiplies 64 tokens by an "
         f"8192 × 8192 weight matrix in {si(slow.seconds, 's')}. That is {rate(slow.achieved)}, or "
-        f"{percent(roof.mfu(slow.achieved))} of the peak of {rate(roof.peak)}. Kernel B multiplies "
-        f"512 tokens by an 8192 × 1024 matrix in {si(tunable.seconds, 's')}. That is "
+        f"{percent(roof.mfu(slow.achieved))} of the peak. Kernel B multiplies 512 tokens by an "
+        f"8192 × 1024 matrix in {si(tunable.seconds, 's')}. That is "
         f"{rate(tunable.achieved)}, or {percent(roof.mfu(tunable.achieved))} of the peak.",
         "You have a week to tune one of the two kernels. The shape, the data type and the chip "
         "stay the same. Commit to an answer; the roofline opens after that.",

@@ -586,6 +586,8 @@ def test_an_h100_reads_keys_and_values_again_from_its_l2() -> None:
         one = rh.device.measured()["h100"].sample(f"flash attention {RECORDED}", source)
         assert one.dram_bytes
         assert 4 < one.dram_bytes / (2 * 16 * 2048 * 128 * 2) < 6.5
+        names = " ".join(one.notes)
+        assert ("cudnn_generated" in names) == (source != "pallas")
     l2 = rh.chip("h100").memory["l2"]
     assert l2.bandwidth
     assert l2.capacity.value > 2 * 2048 * 128 * 2 * 8  # of eight heads at a time
