@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -328,7 +329,7 @@ def progress(shown: bool = True) -> Iterator[Callable[[str], None]]:
         TimeElapsedColumn(),
         TextColumn("{task.description}", markup=False),
         console=console,
-        disable=not console.is_terminal,
+        disable=not sys.stderr.isatty(),  # a kernel's environment has rich believe in a terminal
         refresh_per_second=1,  # a thread that redraws more often would slow what is measured
         transient=True,
         redirect_stdout=False,

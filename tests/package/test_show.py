@@ -74,3 +74,12 @@ print("<td>0.333</td>" in data["text/html"], "<td>–</td>" in data["text/html"]
     command = [sys.executable, "-c", code]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     assert run.stdout.splitlines() == ["N          x", "64     0.333", "2,048      –", "True True"]
+
+
+def test_progress_is_for_terminals_whatever_the_environment_says(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as kernels of notebooks have it
+    with show.progress() as say:
+        say("compiling")
+    assert capsys.readouterr() == ("", "")
