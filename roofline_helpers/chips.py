@@ -321,6 +321,8 @@ class Chip:
             unit = name_of("unit", unit, UNITS)
             where = f"the {unit} unit of {self.name}"
             table = self.matrix if unit == "matrix" else self.vector
+        if dtype_of(dtype) == "nvfp4" and self.vendor != "NVIDIA":
+            wanted = "nvfp4"  # no other vendor's units multiply it
         if wanted not in table:
             raise UnknownName(f"{where} has no {wanted} peak. Allowed: {', '.join(table) or '-'}")
         return table[wanted]

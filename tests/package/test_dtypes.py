@@ -67,6 +67,9 @@ def test_scales_take_bytes_and_no_peak_of_their_own():
     b200 = rh.chip("b200")
     trainium = rh.chip("trainium-3")
     assert b200.peak("nvfp4") == b200.peak("fp4")
+    assert rh.chip("mi355x").peak("mxfp4") == rh.chip("mi355x").peak("fp4")
+    with pytest.raises(rh.UnknownName, match="has no nvfp4 peak"):
+        rh.chip("mi355x").roofline("nvfp4")
     assert trainium.roofline("mxfp8").peak == trainium.matrix["fp8"].value
     weights = rh.work.matmul(1, 4096, 4096, "bf16", b="nvfp4").reads["b"]
     assert weights == 4096**2 * 9 / 16
