@@ -184,25 +184,24 @@ def _table() -> str:
             significant(its["bound s"]),
             f"<details><summary>{predicted}</summary>{parts}</details>",
             percent(its["error"]),
-            _compiled(one, its),
             percent(its["rule of thumb error"]),
             percent(its["mlsysim error"]),
         ]
 
     heads = ["row", "chip", "model", "kind", "type", "published s", "bound s"]
-    heads += ["predicted s", "error, %", "compiled, %", "rule of thumb, %", "mlsysim, %"]
+    heads += ["predicted s", "error, %", "rule of thumb, %", "mlsysim, %"]
     board = frame()
     rows = [row(one, board.loc[one.key]) for one in published.steps()]
-    return markdown(heads, rows, numbers=7)
+    return markdown(heads, rows, numbers=6)
 
 
-def _compiled(one: PublishedStep | PublishedDecode, its: Any) -> str:
-    """Return the error of XLA's own program, which opens into what it is made of."""
-    if one.compiled is None:
-        return "doesn't fit" if isinstance(one, PublishedStep) and one.refused else ""
-    parts = one.compiled.items()
-    lines = "<br>".join(f"{name} {rh.si(seconds, 's')}" for name, seconds in parts if seconds)
-    shown = f"{percent(its['compiled error'])}: {rh.si(sum(one.compiled.values()), 's')}"
+def _compiled(one: PublishedStep) -> str:
+    """Return the seconds of XLA's own program, which open into what they are made of."""
+    parts = one.compiled or {}
+    lines = "<br>".join(
+        f"{name} {rh.si(seconds, 's')}" for name, seconds in parts.items() if seconds
+    )
+    shown = significant(sum(parts.values()))
     return f"<details><summary>{shown}</summary>{lines}</details>"
 
 
@@ -216,9 +215,9 @@ def _programs(rows: pandas.DataFrame) -> str:
             return [one.key, rh.si(needed, "B") if needed else "", *[""] * 6]
         memory = rh.si(program.memory.total, "B")
         again = f"{program.flops * program.devices / one.reached.flops:.2f}"
-        seconds = [significant(its[name]) for name in ("published s", "reached s", "compiled s")]
+        seconds = [significant(its[name]) for name in ("published s", "reached s")]
         errors = [percent(its[name]) for name in ("error", "compiled error")]
-        return [one.key, memory, again, *seconds, *errors]
+        return [one.key, memory, again, *seconds, _compiled(one), *errors]
 
     steps = (one for one in published.steps() if isinstance(one, PublishedStep) and one.recipe)
     heads = ["row", "memory", "FLOPs over the count's", "published s", "predicted s"]

@@ -30,8 +30,7 @@ def test_every_row_opens_into_parts_that_add_up_to_its_prediction(texts: dict[st
     assert len(lines) == len(published.steps()) == int(texts["board_rows"])
     for one in published.steps():
         assert sum(page_board.waterfall(one).values()) == pytest.approx(one.by_law.seconds)
-    for one, line in zip(published.steps(), lines, strict=True):
-        assert line.count("<summary>") == 1 + (one.compiled is not None)
+    assert all(line.count("<summary>") == 1 for line in lines)
 
 
 def test_skill_is_as_the_page_says() -> None:
