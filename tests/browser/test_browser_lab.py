@@ -27,7 +27,15 @@ def wall_settings() -> list[dict[str, Any]]:
         n, k = (chosen.choice(SIDES) for _ in range(2))
         dtype = chosen.choice([*chip.matrix, *chip.vector])
         m = chosen.choice(ROWS)
-        settings.append({"chip": chip.key, "dtype": dtype, "m": m, "n": n, "k": k})
+        settings.append(
+            {
+                "chip": chip.key,
+                "dtype": dtype,
+                "m": m,
+                "n": n,
+                "k": k,
+            }
+        )
     same = {"dtype": "bf16", "m": 64, "n": 8192, "k": 8192}
     return [*settings, *({**same, "chip": chip} for chip in TIMED), {**same, "chip": "v6e"}]
 

@@ -70,7 +70,16 @@ def test_a_bad_field_says_so_and_the_plot_stays(shown: Shown) -> None:
 
 
 def test_the_setting_stands_in_the_address(shown: Shown) -> None:
-    host = shown("matmul", {"chip": "v6e", "m": 100, "n": "x", "k": "-1", "dtype": "nonsense"})
+    host = shown(
+        "matmul",
+        {
+            "chip": "v6e",
+            "m": 100,
+            "n": "x",
+            "k": "-1",
+            "dtype": "nonsense",
+        },
+    )
     assert "100 × 512 × 512 in bf16 on TPU v6e" in said(host)  # what is not sound is left out
     host.get_by_label("N", exact=True).fill("4096")
     address = host.page.evaluate("location.hash")

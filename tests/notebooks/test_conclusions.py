@@ -967,7 +967,13 @@ def test_a_layer_is_split_over_fewer_chips_where_peaks_outgrew_links() -> None:
         }
         least[wide] = min(n for n, one in layers.items() if one.products >= 0.95 * one.seconds)
         assert any(one.bound == "compute" for one in layers.values()) == (wide < 16)
-    assert least == {1: 933, 2: 712, 4: 573, 8: 557, 16: 110}
+    assert least == {
+        1: 933,
+        2: 712,
+        4: 573,
+        8: 557,
+        16: 110,
+    }
 
 
 def test_experts_of_deepseek_are_wide_enough_on_a_ring_of_4_and_not_of_16() -> None:

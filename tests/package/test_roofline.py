@@ -62,7 +62,13 @@ def test_attainable_and_bound(intensity, flops, bound):
 
 def test_times_of_every_ceiling():
     kernel = job(matrix=2000, vector=200, hbm=50, vmem=900, network=6)
-    assert FULL.times(kernel) == {"matrix": 2, "vector": 4, "hbm": 5, "vmem": 9, "network": 3}
+    assert FULL.times(kernel) == {
+        "matrix": 2,
+        "vector": 4,
+        "hbm": 5,
+        "vmem": 9,
+        "network": 3,
+    }
     assert FULL.time(kernel) == 9
     assert FULL.time(kernel, overlap=False) == 23
     assert FULL.limit(kernel) == "vmem"

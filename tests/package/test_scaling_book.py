@@ -117,7 +117,13 @@ def test_6_sharding_llama_3_70b_over_a_pod() -> None:
     per_chip = 4 * 1024 * 1024 / 8960
     assert per_chip == approx(468, rel=0.01)
     alone = training.least_tokens(pod, pod["x", "y", "z"])
-    weights, widths = (training.least_tokens(pod, pod[axes]) for axes in (("x", "y"), ("z",)))
+    weights, widths = (
+        training.least_tokens(pod, pod[axes])
+        for axes in (
+            ("x", "y"),
+            ("z",),
+        )
+    )
     mixed = 4 * weights * widths / 28672  # a mix of both, its appendix C
     assert mixed < per_chip < alone  # sharded weights alone are bound by the network, a mix is not
 

@@ -46,9 +46,21 @@ def test_significant_digits(value, digits, text):
 def test_a_table_for_reading():
     frame = rh.table(
         [
-            {"kernel": "a", "n": 12345, "x": 0.123456, "ok": True, "note": "yes"},
+            {
+                "kernel": "a",
+                "n": 12345,
+                "x": 0.123456,
+                "ok": True,
+                "note": "yes",
+            },
             {"kernel": "b", "n": np.int64(1000), "x": float("nan"), "ok": np.bool_(False)},
-            {"kernel": "c", "n": None, "x": np.float32(2.5), "ok": None, "note": None},
+            {
+                "kernel": "c",
+                "n": None,
+                "x": np.float32(2.5),
+                "ok": None,
+                "note": None,
+            },
         ],
         digits=2,
     )
