@@ -32,7 +32,7 @@ from roofline_helpers.xla.lower import Lowered
 from roofline_helpers.xla.targets import can_compile, compiler_version
 from tools import books
 
-KEPT = books.ROOT / "tests/data/programs.json.xz"
+PROGRAMS = books.ROOT / "tests/data/programs.json.xz"
 TESTS = [
     "tests/package",
     "tests/examples/test_roofline_tests.py",
@@ -114,9 +114,9 @@ def made_by() -> list[str]:
 @functools.cache
 def kept() -> dict[str, Any]:
     """Return the programs that are kept; none where everything is to be compiled."""
-    if "ROOFLINE_THOROUGH" in os.environ or not KEPT.is_file():
+    if "ROOFLINE_THOROUGH" in os.environ or not PROGRAMS.is_file():
         return {}
-    stored = json.loads(lzma.decompress(KEPT.read_bytes()))
+    stored = json.loads(lzma.decompress(PROGRAMS.read_bytes()))
     programs: dict[str, Any] = stored["programs"] if stored["made by"] == made_by() else {}
     return programs
 
@@ -167,11 +167,11 @@ def install() -> None:
 def pack(entries: Mapping[str, Any]) -> int:
     """Keep these programs, and only those; return how many bytes that takes."""
     ordered = dict(sorted(entries.items(), key=lambda item: (item[1]["text"][:60], item[0])))
-    KEPT.parent.mkdir(exist_ok=True)
+    PROGRAMS.parent.mkdir(exist_ok=True)
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": 1 << 26}]
     stored = {"made by": made_by(), "programs": ordered}
     packed = lzma.compress(json.dumps(stored).encode(), filters=filters)
-    KEPT.write_bytes(packed)
+    PROGRAMS.write_bytes(packed)
     return len(packed)
 
 
@@ -192,7 +192,7 @@ def main() -> int:
     failed = pytest.main(["-q", *(some or TESTS)])
     if not failed:
         entries = {**kept(), **programs.used} if some else programs.used
-        print(f"{len(entries)} programs in {pack(entries):,} bytes: {KEPT}")
+        print(f"{len(entries)} programs in {pack(entries):,} bytes: {PROGRAMS}")
     return failed
 
 

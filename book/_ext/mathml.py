@@ -74,7 +74,7 @@ def mathml(formula: str, display: bool) -> str:
     return str(ElementTree.tostring(root, encoding="unicode", short_empty_elements=False))
 
 
-def _made(translator: Any, node: nodes.Element, display: bool) -> str:
+def _math_element(translator: Any, node: nodes.Element, display: bool) -> str:
     try:
         return mathml(node.astext(), display)
     except ValueError as error:
@@ -84,14 +84,14 @@ def _made(translator: Any, node: nodes.Element, display: bool) -> str:
 
 def visit_inline(translator: Any, node: nodes.math) -> None:
     """Write a formula within a line."""
-    translator.body.append(_made(translator, node, False))
+    translator.body.append(_math_element(translator, node, False))
     raise nodes.SkipNode
 
 
 def visit_block(translator: Any, node: nodes.math_block) -> None:
     """Write a formula on a line of its own."""
     translator.body.append(translator.starttag(node, "div", CLASS="math-block"))
-    translator.body.append(_made(translator, node, True))
+    translator.body.append(_math_element(translator, node, True))
     translator.body.append("</div>\n")
     raise nodes.SkipNode
 

@@ -66,10 +66,13 @@ def facts(why: Explanation) -> list[tuple[str, str]]:
     lines = []
     if why.traced and why.origin == "measured":
         lines.append(
-            ("rows", f"{si(why.covered, 's')} together, {_against(why.covered, why.wall)} the call")
+            (
+                "rows",
+                f"{si(why.covered, 's')} together, {_relative_to(why.covered, why.wall)} the call",
+            )
         )
         traced = statistics.median(why.traced)
-        text = f"{si(traced, 's')} a call, {_against(traced, why.wall)} without it"
+        text = f"{si(traced, 's')} a call, {_relative_to(traced, why.wall)} without it"
         lines.append(("with the profiler", text))
     if why.graphs:
         middle = sorted(why.graphs)[len(why.graphs) // 2]
@@ -90,7 +93,7 @@ def facts(why: Explanation) -> list[tuple[str, str]]:
     return lines
 
 
-def _against(seconds: float, wall: float) -> str:
+def _relative_to(seconds: float, wall: float) -> str:
     share = 100 * (seconds / wall - 1)
     return f"{abs(share):.1f}% {'more' if share > 0 else 'less'} than"
 

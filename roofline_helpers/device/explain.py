@@ -331,7 +331,7 @@ def explain(
     task = Task(
         fn,
         Arguments(args, kwargs),
-        _works(work),
+        _as_works(work),
         jit={option: value for option, value in options.items() if value is not None},
         compiled=flag("jit", jit),
         consume=flag("consume", consume),
@@ -355,7 +355,7 @@ def explain(
         return task.measured(say)
 
 
-def _works(given: Any) -> tuple[Work, ...]:
+def _as_works(given: Any) -> tuple[Work, ...]:
     works = given if isinstance(given, Sequence) else () if given is None else (given,)
     for each in works:
         if not isinstance(each, Work):

@@ -242,7 +242,7 @@ class TimedRow:
         return str(self.kernel.source or "")
 
 
-def kin(row: TimedRow) -> tuple[str, ...]:
+def family_of(row: TimedRow) -> tuple[str, ...]:
     """Return what a kernel has in common with that of another layer: line, role, scope, work."""
     kernel = row.kernel
     if row.kind != KERNEL or not kernel.role:
@@ -257,7 +257,7 @@ def grouped(rows: Sequence[TimedRow]) -> tuple[TimedRow, ...]:
     """Return rows with those of one line, role and scope as one: a layer's with all layers'."""
     families: dict[tuple[str, ...], list[TimedRow]] = {}
     for row in rows:
-        families.setdefault(kin(row), []).append(row)
+        families.setdefault(family_of(row), []).append(row)
     return tuple(_together(family) for family in families.values())
 
 

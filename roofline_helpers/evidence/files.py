@@ -61,7 +61,7 @@ def decode() -> dict[str, Any]:
     return load("decode")
 
 
-HELD_FROM = 2 * 4096**3
+LARGE_MATMUL_FLOPS = 2 * 4096**3
 """FLOPs of a product from which on the compiler's cycles were a constant times published times."""
 
 
@@ -99,7 +99,11 @@ def worth_of_cycles() -> str:
     'an estimate: 2.06 to 2.14 for each published ns'
     """
     timed = [row for row in load("cycles")["rows"] if row["chip"] == "v7x" and row["published"]]
-    large = [_ticks(row) for row in timed if row["kind"] == "matmul" and _flops(row) >= HELD_FROM]
+    large = [
+        _ticks(row)
+        for row in timed
+        if row["kind"] == "matmul" and _flops(row) >= LARGE_MATMUL_FLOPS
+    ]
     copy = max(_ticks(row) for row in timed if row["kind"] == "copy")
     return (
         f"an estimate: {min(large):.2f} to {max(large):.2f} for each published ns of matmuls from "

@@ -94,7 +94,7 @@ class _Held:
     found: dict[Scenario, Any]
 
     @staticmethod
-    def _says(each: Any) -> str:
+    def _word_of(each: Any) -> str:
         """Return the word for what one case says."""
         raise NotImplementedError
 
@@ -110,13 +110,13 @@ class _Held:
     @property
     def word(self) -> str:
         """The word that all cases share, else "depends"."""
-        words = {self._says(each) for each in self.found.values()}
+        words = {self._word_of(each) for each in self.found.values()}
         return words.pop() if len(words) == 1 else DEPENDS
 
     @property
     def on(self) -> tuple[str, ...]:
         """What it depends on – the fields of `Scenario` that alone change the word of some case."""
-        words = {case: self._says(each) for case, each in self.found.items()}
+        words = {case: self._word_of(each) for case, each in self.found.items()}
         return tuple(
             axis
             for axis in WORDS
@@ -159,7 +159,7 @@ class Verdict(_Held):
     """
 
     @staticmethod
-    def _says(each: Found) -> str:
+    def _word_of(each: Found) -> str:
         return each.bound or "nothing"
 
     @staticmethod
@@ -192,7 +192,7 @@ class Gain(_Held):
     """
 
     @staticmethod
-    def _says(each: float) -> str:
+    def _word_of(each: float) -> str:
         if each >= WORTH:
             return "gains"
         return "loses" if each <= 1 / WORTH else "neither"

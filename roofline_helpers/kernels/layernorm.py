@@ -193,7 +193,7 @@ def _forward_call(*arrays: Any, options: Options, layout: str, interpret: bool) 
         out_specs=whole,
         out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
         name="chain_kernel" if ends else "layernorm_gelu_kernel",
-        **_told(layout, interpret, work.fuse(*ops), tile, arrays),
+        **_launch_options(layout, interpret, work.fuse(*ops), tile, arrays),
     )(x, gamma.reshape(1, -1), beta.reshape(1, -1), *ends)
 
 
@@ -210,12 +210,14 @@ def _backward_call(*arrays: Any, options: Options, layout: str, interpret: bool)
         out_specs=[whole, share, share],
         out_shape=[jax.ShapeDtypeStruct(x.shape, x.dtype), shares, shares],
         name="chain_backward_kernel" if len(others) == 2 else "layernorm_gelu_backward_kernel",
-        **_told(layout, interpret, backward_work(arrays, tile.programs), tile, [*arrays, x]),
+        **_launch_options(
+            layout, interpret, backward_work(arrays, tile.programs), tile, [*arrays, x]
+        ),
     )(x, gamma.reshape(1, -1), beta.reshape(1, -1), *others)
     return dx, jnp.sum(dgamma, axis=(0, 1)), jnp.sum(dbeta, axis=(0, 1))
 
 
-def _told(
+def _launch_options(
     layout: str, interpret: bool, job: Any, tile: Rows, arrays: Sequence[Any]
 ) -> dict[str, Any]:
     """Return the options of a kernel's call; `arrays` pass through VMEM."""

@@ -370,11 +370,11 @@ def _laid_out(sizes: Mapping[str, int], on: Topology) -> dict[str, tuple[Axis, .
     free = sorted(on.axes, key=lambda each: each.network != "core")
     laid: dict[str, tuple[Axis, ...]] = {}
     for name, size in reversed(list(sizes.items())):
-        laid[name] = _taken(size, free)
+        laid[name] = _allocate(size, free)
     return {name: laid[name] for name in sizes}
 
 
-def _taken(size: int, free: list[Axis]) -> tuple[Axis, ...]:
+def _allocate(size: int, free: list[Axis]) -> tuple[Axis, ...]:
     """Take `size` devices out of `free`: as many as possible inside a slice or a host."""
     fast = [each for each in free if each.network not in OUTER]
     inside = math.gcd(size, math.prod(each.size for each in fast))

@@ -300,10 +300,10 @@ def sharding(chip: str = "v5e", tensor: int = 1, tokens: int = 256) -> Element:
     """
     name = name_of("chip", chip, SLICES)
     place = network.topology(name, SLICES[name])
-    if tensor not in _ways(place):
-        raise BadValue(f"tensor must be one of {_ways(place)}, got {shown(tensor)}")
-    rows = [_row(place, ways, tokens, D_FF) for ways in _ways(place)]
-    at = rows[_ways(place).index(tensor)]
+    if tensor not in _shardings(place):
+        raise BadValue(f"tensor must be one of {_shardings(place)}, got {shown(tensor)}")
+    rows = [_row(place, ways, tokens, D_FF) for ways in _shardings(place)]
+    at = rows[_shardings(place).index(tensor)]
     plain = (
         f"{place.chips} {place.chip.name}, {at['mesh']}, {tokens} tokens a chip, width {D_FF}: "
         f"bound by {at['bound']}, at most {at['of the peak']} of the peak"
@@ -314,7 +314,7 @@ def sharding(chip: str = "v5e", tensor: int = 1, tokens: int = 256) -> Element:
     return instrument("sharding", title, start, plain, rows, places=places, model=D_MODEL)
 
 
-def _ways(place: Topology) -> list[int]:
+def _shardings(place: Topology) -> list[int]:
     """Return how many chips can split the width: powers of two."""
     return [2**power for power in range(place.chips.bit_length())]
 
@@ -345,7 +345,7 @@ def _place(place: Topology) -> dict[str, Any]:
         "chips": place.chips,
         "peak": place.chip.peak(DTYPE).value,
         "bits": BITS[DTYPE],
-        "cuts": [_cut(place, tensor) for tensor in _ways(place)],
+        "cuts": [_cut(place, tensor) for tensor in _shardings(place)],
     }
 
 

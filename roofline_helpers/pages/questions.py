@@ -533,7 +533,7 @@ def _number(entry: NumberEntry, values: Mapping[str, Any]) -> Parts:
         "min": 0.0,
         "max": LARGEST_ANSWER,
         "integer": entry.integer,
-        "feedback": _known(entry, values, exact, 0.0 if entry.decades else spare),
+        "feedback": _wrong_ranges(entry, values, exact, 0.0 if entry.decades else spare),
         "hint": _line(entry.hint, values),
         "why": why,
         "value": None,
@@ -541,7 +541,7 @@ def _number(entry: NumberEntry, values: Mapping[str, Any]) -> Parts:
     return data, [(worded, why and f": {why}")], f"{worded}. {why}".rstrip()
 
 
-def _known(
+def _wrong_ranges(
     entry: NumberEntry, values: Mapping[str, Any], exact: float, near: float
 ) -> list[tuple[float, float, str]]:
     """Return the range of each known wrong answer, and what is said to it."""

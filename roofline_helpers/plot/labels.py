@@ -245,7 +245,7 @@ def greedy(order: Sequence[int], places: Sequence[Candidates], point: float) -> 
 def _places(scene: Scene, n: int) -> Candidates:
     """Return the places of one name and what each costs, whatever the other names do."""
     anchor, (w, h), point, frame = scene.anchors[n], scene.sizes[n], scene.point, scene.frame
-    boxes, order = _around(anchor, w, h, point)
+    boxes, order = _boxes_around(anchor, w, h, point)
     slide = np.clip(boxes[:, 0], frame[0], max(frame[0], frame[2] - w)) - boxes[:, 0]
     boxes[:, [0, 2]] += slide[:, None]
     outside = ((boxes[:, :2] < frame[:2]) | (boxes[:, 2:] > frame[2:])).any(axis=1)
@@ -272,7 +272,7 @@ def _places(scene: Scene, n: int) -> Candidates:
     return Candidates(boxes, leaders, costs)
 
 
-def _around(anchor: Pixels, w: float, h: float, point: float) -> tuple[Pixels, Pixels]:
+def _boxes_around(anchor: Pixels, w: float, h: float, point: float) -> tuple[Pixels, Pixels]:
     """Return the boxes around a point, and the rank of each one's direction."""
     step, angle = np.meshgrid(np.array(STEPS) * point, ANGLES, indexing="ij")
     across, up = np.cos(angle), np.sin(angle)

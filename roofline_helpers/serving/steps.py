@@ -154,7 +154,7 @@ class ServingStep(Facts):
         return facts
 
     @cached_property
-    def _apart(self) -> list[Job]:
+    def _jobs_off_chip(self) -> list[Job]:
         """The kernels as they read and write memory, whatever might stay on the chip."""
         return jobs(replace(self.setting, resident=False))
 
@@ -197,7 +197,7 @@ class ServingStep(Facts):
             weights, alive = weight_bytes(s), 0
         else:
             weights = s.share.weights_bytes(s.weights, s.vocabulary)
-            alive = _alive([job.work for job in self._apart])
+            alive = _peak_live_bytes([job.work for job in self._jobs_off_chip])
         return Footprint(weights, s.cache_bytes, alive, capacity, s.reserve * capacity)
 
     @property
@@ -646,7 +646,7 @@ def _largest(room: Callable[[int], float], most: float = math.inf) -> int:
     return low
 
 
-def _alive(jobs: list[Work]) -> int:
+def _peak_live_bytes(jobs: list[Work]) -> int:
     """Return the most bytes of activations that are alive during one of the kernels."""
     bytes_of: dict[str, int] = {}
     last: dict[str, int] = {}

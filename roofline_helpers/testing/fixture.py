@@ -210,7 +210,7 @@ def load_baseline(path: Path) -> Report | None:
 SHOWN = 12
 """How many changes a failure lists."""
 
-WRITTEN, KEPT, OTHER = "written", "as it was", "another compiler"
+WRITTEN, UNCHANGED, OTHER = "written", "as it was", "another compiler"
 """What became of a call's baseline, for the summary."""
 
 
@@ -313,7 +313,7 @@ class Budget:
         if self.update:
             same_package = before is not None and before.package == __version__
             if changes is not None and not changes and changes.same_compiler and same_package:
-                self.properties.append((PROPERTY, KEPT))
+                self.properties.append((PROPERTY, UNCHANGED))
                 return
             place.parent.mkdir(parents=True, exist_ok=True)
             write(place, brief)

@@ -185,19 +185,19 @@ class TrainingStep(Facts):
     @property
     def hidden(self) -> float:
         """Seconds of the exchanges that compute can hide."""
-        return sum(self._taken(each) for each in self.exchanges if each.hidden)
+        return sum(self._transfer_seconds(each) for each in self.exchanges if each.hidden)
 
     @property
     def exposed(self) -> float:
         """Seconds of the exchanges that the next operation waits for."""
-        return sum(self._taken(each) for each in self.exchanges if not each.hidden)
+        return sum(self._transfer_seconds(each) for each in self.exchanges if not each.hidden)
 
     @cached_property
     def _by_law(self) -> bool:
         one = self.setting
         return one.law and kernels.known(one.place.chip, one.dtype)
 
-    def _taken(self, each: Transfer) -> float:
+    def _transfer_seconds(self, each: Transfer) -> float:
         one = each.collective
         return each.count * (by_law(one, self.setting.place.chip) if self._by_law else one).seconds
 
@@ -288,7 +288,7 @@ class TrainingStep(Facts):
                 "over": " × ".join(axis.name for axis in each.collective.axes),
                 "times": each.count,
                 "MB each": each.collective.nbytes / 1e6,
-                "ms in all": self._taken(each) * 1e3,
+                "ms in all": self._transfer_seconds(each) * 1e3,
                 "hides": each.hidden,
             }
             for each in self.exchanges

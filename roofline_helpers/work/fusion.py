@@ -216,9 +216,9 @@ def resident(
     where = text("level", level)
     tensors = _tensors(kernels)
     for name in keep:
-        tensors[_made(name, tensors)].leaves = True
+        tensors[_written_tensor(name, tensors)].leaves = True
     for name in onward:
-        each = tensors[_made(name, tensors)]
+        each = tensors[_written_tensor(name, tensors)]
         each.last, each.uses = len(kernels) - 1, each.uses + 1
         each.leaves = name in keep
     chosen: set[str] = set()
@@ -246,7 +246,7 @@ class _Tensor:
     leaves: bool = False
 
 
-def _made(name: str, tensors: Mapping[str, _Tensor]) -> str:
+def _written_tensor(name: str, tensors: Mapping[str, _Tensor]) -> str:
     return name_of("tensor made by these kernels", name, [t for t in tensors if tensors[t].made])
 
 

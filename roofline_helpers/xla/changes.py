@@ -20,7 +20,7 @@ NOTICED = 0.01
 """By how much bytes or FLOPs of a place have to differ to be a change."""
 
 
-KEPT = "; donated arguments are kept"
+LOST_DONATION = "; donated arguments are kept"
 """How the words of a change of memory end that comes first: a call copies what it could reuse."""
 
 
@@ -108,7 +108,7 @@ def changes(before: Report, after: Report) -> Changes:
     changes += _of_exchanges(before.exchanges, after.exchanges)
     changes.sort(key=lambda change: (-abs(change.seconds), -abs(change.hbm_bytes)))
     memory = _of_memory(before.memory, after.memory)
-    lost = [change for change in memory if change.text.endswith(KEPT)]
+    lost = [change for change in memory if change.text.endswith(LOST_DONATION)]
     changes = [*lost, *changes, *_of_arguments(before, after)]
     changes += [change for change in memory if change not in lost]
     made = (f"{before.jax_version}, {before.compiler}", f"{after.jax_version}, {after.compiler}")
@@ -120,7 +120,7 @@ def _own(kernels: Sequence[CompiledKernel]) -> list[CompiledKernel]:
     return [kernel for kernel in kernels if kernel.row.collective is None]
 
 
-def _what(kernel: CompiledKernel) -> tuple[object, ...]:
+def _signature(kernel: CompiledKernel) -> tuple[object, ...]:
     """Return what makes a kernel the same in two programs."""
     row = kernel.row
     moved = tuple(sorted(row.traffic.items()))
@@ -130,11 +130,11 @@ def _what(kernel: CompiledKernel) -> tuple[object, ...]:
 def _leave_out_moved(places: Sequence[tuple[list[CompiledKernel], list[CompiledKernel]]]) -> None:
     """Take out of each place the kernels that only went to another one, or came from there."""
 
-    came = [(k, now) for was, now in places for k in _surplus(now, was, _what)]
-    gone = [(k, was) for was, now in places for k in _surplus(was, now, _what)]
+    came = [(k, now) for was, now in places for k in _surplus(now, was, _signature)]
+    gone = [(k, was) for was, now in places for k in _surplus(was, now, _signature)]
     for kernel, left in gone:
         for other, joined in came:
-            if _what(kernel)[1:] == _what(other)[1:]:
+            if _signature(kernel)[1:] == _signature(other)[1:]:
                 left.remove(kernel)
                 joined.remove(other)
                 came.remove((other, joined))
@@ -155,7 +155,7 @@ def _surplus(side: Sequence[Any], other: Sequence[Any], key: Callable[[Any], Any
 def _of_place(
     name: str, was: Sequence[CompiledKernel], now: Sequence[CompiledKernel]
 ) -> Change | None:
-    if Counter(map(_what, was)) == Counter(map(_what, now)):
+    if Counter(map(_signature, was)) == Counter(map(_signature, now)):
         return None
     flops = [sum(k.matrix_flops + k.vector_flops for k in side) for side in (was, now)]
     moved = [sum(k.hbm_bytes for k in side) for side in (was, now)]
@@ -164,7 +164,7 @@ def _of_place(
     kind = _kind(was, now, (moved, nearer, flops))
     if kind is None:
         return None
-    gone, fresh = Counter(map(_what, was)), Counter(map(_what, now))
+    gone, fresh = Counter(map(_signature, was)), Counter(map(_signature, now))
     parts = [_words(kind, was, now)]
     if was and now:
         parts += _differ("HBM", moved, "B") + _differ("VMEM", nearer, "B")
@@ -247,7 +247,7 @@ def _of_memory(old: MemoryStats | None, new: MemoryStats | None) -> list[Change]
         if abs(after - before) > NOTICED * old.total:
             text += f"; {words.get(name, name)} {si(before, 'B')} → {si(after, 'B')}"
     if new.aliased < old.aliased:
-        text += KEPT
+        text += LOST_DONATION
     return [Change("memory", "memory", "", text)]
 
 

@@ -149,7 +149,9 @@ def _times(report: Report) -> list[tuple[str, str]]:
         hertz, source = report.clock
         clock.append(("clock", f"{si(hertz, 'Hz')} ({source})"))
         counted = [k.row for k in kernels if k.row.cycles is not None]
-        if any(row.matrix_flops < files.HELD_FROM for row in counted):  # published: large matmuls
+        if any(
+            row.matrix_flops < files.LARGE_MATMUL_FLOPS for row in counted
+        ):  # published: large matmuls
             clock.append(("the cycles", files.worth_of_cycles()))
     if report.xla_seconds is not None:
         once = " (loops once)" if any(k.launches > 1 for k in kernels) else ""

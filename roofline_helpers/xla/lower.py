@@ -404,7 +404,7 @@ def without_objects(fn: Any, arguments: Arguments, jit: Mapping[str, Any]) -> tu
     plain = (is_array(leaf) or isinstance(leaf, _NUMBERS) for leaf in leaves)
     if not foreign and not any(map(is_object, leaves)) and all(plain):
         return jax.jit(fn, **jit), arguments
-    return _apart(fn, arguments, jit)
+    return _split_arrays(fn, arguments, jit)
 
 
 def _donated_by_equinox(fn: Any, arguments: Arguments) -> dict[str, Any]:
@@ -416,7 +416,7 @@ def _donated_by_equinox(fn: Any, arguments: Arguments) -> dict[str, Any]:
 _NUMBERS = (bool, int, float, complex)
 
 
-def _apart(fn: Any, arguments: Arguments, jit: Mapping[str, Any]) -> tuple[Any, Arguments]:
+def _split_arrays(fn: Any, arguments: Arguments, jit: Mapping[str, Any]) -> tuple[Any, Arguments]:
     """Return a function that takes and returns arrays alone, and those arrays.
 
     What a function changes in its arguments (NNX) is a result. Everything but arrays is held fixed.

@@ -58,7 +58,7 @@ def role_of(
     scope = scope_of(op_name) if "/" in op_name else Scope()
     lines = (source_of(part.instruction.metadata, site.program.frames) for part in named)
     source = next((line for line in lines if line is not None), None)
-    text = " ".join([_what(main, parts, spaces), *_of(scope, source, tensors, main, parts)])
+    text = " ".join([_operation(main, parts, spaces), *_owner(scope, source, tensors, main, parts)])
     extras = _extras(main, parts, scope)
     text += f", with {' and '.join(extras)}" if extras else ""
     step = {"backward": " (backward)", "recomputed": " (recomputed)"}.get(scope.step, "")
@@ -90,7 +90,7 @@ def _named(main: Site, site: Site, parts: Sequence[Site]) -> list[Site]:
     return sorted(named, key=lambda part: scope_of(part.instruction.op_name).primitive in MARKS)
 
 
-def _what(main: Site, parts: Sequence[Site], spaces: Mapping[int, str]) -> str:
+def _operation(main: Site, parts: Sequence[Site], spaces: Mapping[int, str]) -> str:
     """Return what a kernel does, as a noun."""
     each = main.instruction
     counted = sum(part.instruction.opcode in PRODUCTS for part in parts)
@@ -178,7 +178,7 @@ def _activation(parts: Sequence[Site]) -> str:
     return "GELU" if {"tanh", "integer_pow", "mul"} <= primitives else ""
 
 
-def _of(
+def _owner(
     scope: Scope,
     source: SourceLine | None,
     tensors: Sequence[str],
@@ -195,7 +195,7 @@ def _of(
     if not 1 <= len(tensors) <= 2:
         return []
     base = main.instruction.base
-    word = "with" if base in PRODUCTS else "on" if any(map(_works, parts)) else "of"
+    word = "with" if base in PRODUCTS else "on" if any(map(_computes, parts)) else "of"
     return [word, ", ".join(tensors)]
 
 
@@ -203,7 +203,7 @@ def _extras(main: Site, parts: Sequence[Site], scope: Scope) -> list[str]:
     """Return what else a product or a call does: its activation, other scopes' work, sums."""
     if main.instruction.opcode not in PRODUCTS:
         return []
-    working = [part for part in parts if _works(part) and part is not main]
+    working = [part for part in parts if _computes(part) and part is not main]
     extras = [f"its {name}" for name in [_activation(parts)] if name]
     scopes = (scope_of(part.instruction.op_name) for part in working)
     others = dict.fromkeys(
@@ -215,6 +215,6 @@ def _extras(main: Site, parts: Sequence[Site], scope: Scope) -> list[str]:
     return extras
 
 
-def _works(part: Site) -> bool:
+def _computes(part: Site) -> bool:
     opcode = part.instruction.base
     return opcode not in FREE and opcode not in MOVING

@@ -19,10 +19,10 @@ NAMING = [path for path in books.notebooks() if records.recorded_by(path)]
 
 def test_every_record_can_be_read() -> None:
     reports = xla.records()
-    refused = list(records.KEPT.glob(f"*{REFUSED}.json"))
-    assert len(reports) == len(list(records.KEPT.glob("*.json"))) - len(refused) > 0
+    refused = list(records.COMPILED.glob(f"*{REFUSED}.json"))
+    assert len(reports) == len(list(records.COMPILED.glob("*.json"))) - len(refused) > 0
     assert all(report.origin == "record" and report.kernels for report in reports.values())
-    texts = [path.read_text("utf-8") for path in records.KEPT.glob("*.json")]
+    texts = [path.read_text("utf-8") for path in records.COMPILED.glob("*.json")]
     assert not any("stack_frame_id" in text for text in texts), "it depends on who called"
 
 

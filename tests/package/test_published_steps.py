@@ -57,7 +57,7 @@ def own_figures_agree(one: PublishedStep) -> None:
 
 
 LAYER = "decoder_layer_input"
-KEPT = {
+SAVED_FOR_BACKWARD = {
     "llama-3.1-70b": {LAYER, "context", "query_proj", "key_proj", "value_proj"},
     "llama-3.1-405b": {LAYER, "mlpwo", "key_proj", "value_proj"},
     "llama-3.1-405b-fp8": {LAYER},
@@ -78,9 +78,11 @@ MADE_OF = {
 def test_what_a_recipe_does_not_keep_is_computed_again() -> None:
     own = [one for one in ROWS if one.chip == "v7x"]
     for one in own:
-        recipe = max((name for name in KEPT if name in one.key), key=len)
-        again = tuple(name for name, results in MADE_OF.items() if not results <= KEPT[recipe])
-        if one.model.experts and "mlpwo" not in KEPT[recipe]:
+        recipe = max((name for name in SAVED_FOR_BACKWARD if name in one.key), key=len)
+        again = tuple(
+            name for name, results in MADE_OF.items() if not results <= SAVED_FOR_BACKWARD[recipe]
+        )
+        if one.model.experts and "mlpwo" not in SAVED_FOR_BACKWARD[recipe]:
             again += ("down",)  # the router's gradient needs the experts' results
         assert one.published.setting.recompute == again, one.key
     assert len(own) == 16

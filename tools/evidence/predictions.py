@@ -18,7 +18,7 @@ import roofline_helpers as rh
 from tools import books
 from tools.evidence import constants
 
-KEPT = books.ROOT / "tests/data/predictions.csv"
+TABLE = books.ROOT / "tests/data/predictions.csv"
 COLUMNS = ["bound s", "reached s", "law s", "compiled s", "rule of thumb s", "mlsysim s"]
 CLOSE = 1e-6
 """Share by which a prediction may differ from the one that was accepted."""
@@ -33,7 +33,7 @@ def now() -> pd.DataFrame:
 
 def kept() -> pd.DataFrame:
     """Return what was accepted."""
-    return pd.read_csv(KEPT, index_col="row")
+    return pd.read_csv(TABLE, index_col="row")
 
 
 def differing(one: pd.DataFrame, other: pd.DataFrame) -> list[str]:
@@ -53,7 +53,7 @@ def main() -> int:
     """Compare, or write."""
     predicted = now()
     if sys.argv[1:] == ["--update"]:
-        predicted.to_csv(KEPT, float_format="%.10g")
+        predicted.to_csv(TABLE, float_format="%.10g")
         constants.main()
         return 0
     lines = differing(kept(), predicted)

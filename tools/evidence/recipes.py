@@ -35,7 +35,7 @@ from roofline_helpers.published import PublishedStep
 from roofline_helpers.xla import DoesNotFit, Report
 from roofline_helpers.xla.analysis import refusal_recorded
 from tools import books
-from tools.notebooks.records import KEPT
+from tools.notebooks.records import COMPILED
 
 CHAPTER = books.ROOT / "notebooks/pod-from-your-laptop.ipynb"
 FIRST, LAST = "LLAMA =", "def mesh_of"
@@ -216,12 +216,12 @@ def keep(one: PublishedStep) -> None:
     fn, arguments = program(one)
     options = {"chip": one.chip, "topology": one.shape, "donate_argnums": 0, "name": "step"}
     try:
-        with refusal_recorded(one.record, one.chip, KEPT):
+        with refusal_recorded(one.record, one.chip, COMPILED):
             report = xla.analyze(fn, *arguments, **options)
     except DoesNotFit as error:
         print(f"{one.key}: {error}")
         return
-    records.write(KEPT / f"{one.record}.{one.chip}.json", brief(report))
+    records.write(COMPILED / f"{one.record}.{one.chip}.json", brief(report))
     print(f"{one.key}: {report.notes[-1]}")
 
 

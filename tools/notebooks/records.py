@@ -22,7 +22,7 @@ from roofline_helpers.xla import analysis
 from tools import books
 from tools.notebooks import run as notebooks
 
-KEPT = books.ROOT / "roofline_helpers/data/compiled"
+COMPILED = books.ROOT / "roofline_helpers/data/compiled"
 MADE = books.ROOT / "_build/records"
 
 WHOLE = "whole-"
@@ -30,7 +30,7 @@ WHOLE = "whole-"
 PATIENCE = 7200  # seconds for a cell that compiles whole models
 
 
-def made_each_time(folder: Path = KEPT) -> list[Path]:
+def made_each_time(folder: Path = COMPILED) -> list[Path]:
     """Return the records of a folder that are compared with a live compilation."""
     return sorted(path for path in folder.glob("*.json") if not path.name.startswith(WHOLE))
 
@@ -40,7 +40,7 @@ def recorded_by(path: Path) -> bool:
     return "record=" in path.read_text("utf-8")
 
 
-def differing(fresh: Path, kept: Path = KEPT) -> list[str]:
+def differing(fresh: Path, kept: Path = COMPILED) -> list[str]:
     """Return the records that are missing, extra, or differ between two directories."""
     new, old = (
         {path.name: path.read_text("utf-8") for path in made_each_time(folder)}
@@ -57,7 +57,7 @@ def make_whole() -> None:
                 environment = {analysis.RECORD_TO: directory, analysis.USE: "whole"}
                 notebooks.execute(path, environment=environment, seconds=PATIENCE)
                 for made in Path(directory).glob(f"{WHOLE}*.json"):
-                    shutil.copy(made, KEPT)
+                    shutil.copy(made, COMPILED)
 
 
 def main() -> int:
@@ -79,13 +79,13 @@ def main() -> int:
             print(f"{path.stem} …", flush=True)
             notebooks.execute(path, environment=environment)
         print("\n".join(differing(Path(directory))) or "all records as before")
-        for path in KEPT.glob(f"{WHOLE}*.json"):
+        for path in COMPILED.glob(f"{WHOLE}*.json"):
             shutil.copy(path, directory)
-        fresh = KEPT.with_name("compiled.new")
+        fresh = COMPILED.with_name("compiled.new")
         shutil.rmtree(fresh, ignore_errors=True)  # left by a run that was cut off
         shutil.copytree(directory, fresh)
-        shutil.rmtree(KEPT, ignore_errors=True)
-        fresh.rename(KEPT)
+        shutil.rmtree(COMPILED, ignore_errors=True)
+        fresh.rename(COMPILED)
     return 0
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from roofline_helpers.common.show import si
 from roofline_helpers.device.findings import fusing, moving, numbers, waiting
 from roofline_helpers.device.findings.causes import Case, Cause, Claim, Finding
-from roofline_helpers.device.rows import KERNEL, TimedRow, grouped, kin
+from roofline_helpers.device.rows import KERNEL, TimedRow, family_of, grouped
 
 LEAST_SHARE = 0.01
 """Findings that cost less than this share of the call aren't made: they explain nothing."""
@@ -127,7 +127,7 @@ def _longest(case: Case, left: Mapping[int, float], named: bool) -> list[Finding
         return []
     cause, reaches = _bound(case, row)
     evidence = f"{row.what} takes {share:.0%} of the call{reaches}"
-    names = tuple(dict.fromkeys(each.name for each in rows if kin(each) == kin(row)))
+    names = tuple(dict.fromkeys(each.name for each in rows if family_of(each) == family_of(row)))
     lost = max(row.lost, 0.0) if row.reachable is not None else 0.0
     return [Finding(cause.key, lost, names, evidence, row.source, share=share)]
 

@@ -59,7 +59,7 @@ def copies(case: Case) -> Iterator[Claim]:
         elif opcodes <= _PLACING and opcodes & {"copy", "transpose"}:
             if _changes_layout(program, row.name):
                 if not _is_the_job(program, row.name):
-                    made = _made(program, row.name)
+                    made = _result_shape(program, row.name)
                     evidence = f"{made} is read in one order and written in another"
                     yield whole(LAYOUT, row, evidence)
             elif _could_be_donated(program, row.name):
@@ -140,7 +140,7 @@ def _in_a_loop(case: Case, row: TimedRow) -> Claim | None:
         sort = "a result into the stack of all turns"
     elif not opcodes & {"dynamic-slice", "slice"}:
         return None
-    shape = _made(program, row.name)
+    shape = _result_shape(program, row.name)
     return whole(SCAN, row, f"each of {row.launches:.0f} turns copies {sort} ({shape})")
 
 
@@ -190,7 +190,7 @@ def _argument(program: Program, row: TimedRow) -> str:
     return f"argument {value.index} ({value.shape}) is copied, since it isn't donated"
 
 
-def _made(program: Program, name: str) -> xla.Shape:
+def _result_shape(program: Program, name: str) -> xla.Shape:
     return results(program.sites[name].instruction)
 
 

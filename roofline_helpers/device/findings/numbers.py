@@ -334,7 +334,7 @@ def vector_products(case: Case) -> Iterator[Claim]:
     for row, program, part in case.parts():
         if part.instruction.opcode != "reduce" or row.reachable is None:
             continue
-        spread = _outer(program, row.name, part)
+        spread = _outer_products(program, row.name, part)
         if spread is None or part.instruction.op_name.endswith("dot_general"):
             continue
         products, makers = spread
@@ -354,7 +354,7 @@ def vector_products(case: Case) -> Iterator[Claim]:
         yield Claim(VECTOR, tuple(parts), evidence, source=row.source)
 
 
-def _outer(program: Program, kernel: str, part: Site) -> tuple[int, dict[str, int]] | None:
+def _outer_products(program: Program, kernel: str, part: Site) -> tuple[int, dict[str, int]] | None:
     """Return how many products a sum takes in, where both factors are broadcast along some axis.
 
     Also the kernels that write what is broadcast, with the bytes that a product of matrices
