@@ -354,11 +354,15 @@ class Ability(NamedTuple):
 def _doctor(options: argparse.Namespace) -> int:
     abilities = list(_abilities())
     if options.json:
-        _json([each._asdict() for each in abilities])
+        _json([ability._asdict() for ability in abilities])
     else:
-        rows = [[each.name, "yes" if each.can else "no", each.text] for each in abilities]
+        rows = [
+            [ability.name, "yes" if ability.can else "no", ability.text] for ability in abilities
+        ]
         _print(_table(["", "", ""], rows, right=False))
-    return 0 if any(each.can for each in abilities if each.name.startswith("compile")) else 1
+    return (
+        0 if any(ability.can for ability in abilities if ability.name.startswith("compile")) else 1
+    )
 
 
 def _abilities() -> Iterator[Ability]:

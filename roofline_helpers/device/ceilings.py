@@ -144,7 +144,7 @@ class Ceilings:
         """Return the least seconds of work counted by hand: by published ceilings, if there are."""
         if not works or (self.chip is None and self.reached is None):
             return None
-        return float(sum(self._for_type(each.dtype).time(each) for each in works))
+        return float(sum(self._for_type(work.dtype).time(work) for work in works))
 
     def _for_type(self, dtype: str) -> Roofline:
         if self.chip is not None:

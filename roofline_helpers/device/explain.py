@@ -357,9 +357,9 @@ def explain(
 
 def _as_works(given: Any) -> tuple[Work, ...]:
     works = given if isinstance(given, Sequence) else () if given is None else (given,)
-    for each in works:
-        if not isinstance(each, Work):
-            raise BadType(f"work must be a Work (roofline_helpers.work), got {shown(each)}")
+    for work in works:
+        if not isinstance(work, Work):
+            raise BadType(f"work must be a Work (roofline_helpers.work), got {shown(work)}")
     return tuple(works)
 
 

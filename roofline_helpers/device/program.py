@@ -86,9 +86,9 @@ class Program:
     def sites(self) -> dict[str, Site]:
         """Every instruction that is listed, by name: of the entry, of loops and of calls."""
         return {
-            each.name: Site(self.module, where, each)
+            instruction.name: Site(self.module, where, instruction)
             for where in self.listed
-            for each in where.instructions
+            for instruction in where.instructions
         }
 
     @cached_property
@@ -107,8 +107,8 @@ class Program:
         return list(found.values())
 
     def _inside(self, *instructions: Instruction) -> list[Computation]:
-        containers = (each for each in instructions if each.base in CONTAINERS)
-        return [one for each in containers for one in self.module.called(each, *_CALLING)]
+        containers = (instruction for instruction in instructions if instruction.base in CONTAINERS)
+        return [one for container in containers for one in self.module.called(container, *_CALLING)]
 
     @cached_property
     def loops(self) -> dict[str, Site]:
@@ -128,7 +128,9 @@ class Program:
     def inside(self, name: str) -> list[xla.Row]:
         """Return the kernels inside a loop, call or branch, at any depth."""
         within = self._within(self._inside(self.sites[name].instruction))
-        names = dict.fromkeys(each.name for where in within for each in where.instructions)
+        names = dict.fromkeys(
+            instruction.name for where in within for instruction in where.instructions
+        )
         return [self.rows[name] for name in names if name in self.rows]
 
     def in_loop(self, name: str) -> bool:
@@ -215,7 +217,7 @@ class Program:
     def _returned(self, where: Computation) -> Iterable[Value]:
         root = where.root
         names = root.operands if root.opcode == "tuple" else (root.name,)
-        return [self._value(where, each) for each in names]
+        return [self._value(where, name) for name in names]
 
     # -- arguments --------------------------------------------------------------------------------
 

@@ -233,9 +233,9 @@ class Record:
             "group of samples", group, list(dict.fromkeys(s.group for s in self.samples))
         )
         return tuple(
-            each
-            for each in self.samples
-            if each.group == group and each.passes and source in (None, each.source)
+            sample
+            for sample in self.samples
+            if sample.group == group and sample.passes and source in (None, sample.source)
         )
 
     @property
@@ -273,11 +273,11 @@ class Record:
         Only those that were measured, from JAX and its Pallas kernels, count.
         """
         chosen: dict[str, Sample] = {}
-        for each in self.samples:
-            if each.group == group and each.source in OURS and each.passes:
-                stream = re.sub(r" [\d.]+ [KMG]?i?B .*", "", each.name)
-                key = stream if group == "memory" else each.dtype
-                chosen[key] = max(chosen.get(key, each), each, key=_ceiling)
+        for sample in self.samples:
+            if sample.group == group and sample.source in OURS and sample.passes:
+                stream = re.sub(r" [\d.]+ [KMG]?i?B .*", "", sample.name)
+                key = stream if group == "memory" else sample.dtype
+                chosen[key] = max(chosen.get(key, sample), sample, key=_ceiling)
         return chosen
 
     def roofline(self, dtype: Any = "bf16") -> Roofline:
@@ -308,7 +308,7 @@ class Record:
         chosen = self.samples
         if group is not None:
             self.group(group)
-            chosen = tuple(each for each in self.samples if each.group == group)
+            chosen = tuple(sample for sample in self.samples if sample.group == group)
         between = any(each.network for each in chosen)
         return table(each._cells(between) for each in chosen)
 
@@ -335,9 +335,12 @@ class Record:
             dtype = max(order[:2], key=lambda name: peaks[name]) if peaks else "fp32"
         roof, wanted = self.roofline(dtype), dtype_of(dtype)
         kernels = {
-            each.name.removesuffix(f" {wanted}"): each  # the roof's name says it for all
-            for each in self.samples
-            if each.group not in CEILINGS and each.dtype == wanted and each.passes and each.flops
+            sample.name.removesuffix(f" {wanted}"): sample  # the roof's name says it for all
+            for sample in self.samples
+            if sample.group not in CEILINGS
+            and sample.dtype == wanted
+            and sample.passes
+            and sample.flops
         }
         points = {name: each.intensity for name, each in kernels.items()}
         achieved = {name: each.rate for name, each in kernels.items()}
@@ -350,7 +353,7 @@ class Record:
         label = f"the record of {beside.date[:10]}"
         heights = [other.attainable(x) for x in across]
         ax.plot(across, heights, ls="--", label=label, gid="beside:roof", **grey)
-        drawn = {(each.name, each.source) for each in kernels.values()}
+        drawn = {(kernel.name, kernel.source) for kernel in kernels.values()}
         spots = [s for s in beside.samples if s.passes and (s.name, s.source) in drawn]
         where = [s.intensity for s in spots], [s.rate for s in spots]
         ax.plot(*where, "x", gid="beside:kernels", **grey)
@@ -410,8 +413,8 @@ def combine(runs: Sequence[Record]) -> Record:
         raise BadValue(f"the records must be of one device, got {', '.join(kinds)}")
     by_case: dict[tuple[str, str], list[Sample]] = {}
     for record in runs:
-        for each in record.samples:
-            by_case.setdefault((each.name, each.source), []).append(each)
+        for sample in record.samples:
+            by_case.setdefault((sample.name, sample.source), []).append(sample)
     return replace(
         runs[-1],
         samples=tuple(_combined(samples) for samples in by_case.values()),
@@ -421,11 +424,11 @@ def combine(runs: Sequence[Record]) -> Record:
 
 
 def _combined(samples: Sequence[Sample]) -> Sample:
-    worked = [each for each in samples if each.passes]
+    worked = [sample for sample in samples if sample.passes]
     if not worked:
         return samples[-1]
-    notes = [note for each in samples for note in each.notes]
-    notes += [f"failed in one run: {each.error}" for each in samples if each.error]
+    notes = [note for sample in samples for note in sample.notes]
+    notes += [f"failed in one run: {sample.error}" for sample in samples if sample.error]
     with_counters = [each for each in worked if each.counters]
     return replace(
         worked[-1],

@@ -191,7 +191,7 @@ def clock(
         took = _sample(program, calls)
     count = max(3, min(most, math.ceil(budget / took)))
     samples = [_sample(program, calls, probe if n == count - 1 else None) for n in range(count)]
-    return summary([each / calls for each in samples], calls, compiled)
+    return summary([sample / calls for sample in samples], calls, compiled)
 
 
 def _sample(program: Launchable, calls: int, probe: Callable[[], None] | None = None) -> float:
@@ -226,7 +226,7 @@ def summary(samples: Sequence[float], calls: int = 1, compiled: float = 0.0) -> 
     >>> summary([2e-6, 3e-6, 2.2e-6]).median
     2.2e-06
     """
-    values = [single("a sample", each) for each in samples]
+    values = [single("a sample", sample) for sample in samples]
     if not values:
         raise BadValue("at least one sample is needed, got none")
     median = statistics.median(values)

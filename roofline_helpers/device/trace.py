@@ -234,7 +234,7 @@ def _of_device(plane: Any) -> Iterable[Event]:
     """Yield the events of a GPU or a TPU, each once."""
     tpu = "TPU" in plane.name
     modules = [line.events for line in plane.lines if tpu and line.name == "XLA Modules"]
-    runs = sorted((e.start_ns, e.end_ns, e.name) for each in modules for e in each)
+    runs = sorted((e.start_ns, e.end_ns, e.name) for module in modules for e in module)
     runs = [run for run in runs if re.search(r"\(\d+\)$", run[2])]
     for line in plane.lines:
         if "XLA Ops" not in line.name if tpu else _DERIVED.match(line.name):
@@ -366,7 +366,7 @@ def wrapped_names(module: bytes) -> dict[str, str]:
     starts: list[tuple[str, list[int]]] = []
     for computation in map(_message, _message(module)[_COMPUTATIONS]):
         instructions = [_message(each) for each in computation[_INSTRUCTIONS]]
-        named = [(_text(each[_INSTRUCTION]), each) for each in instructions]
+        named = [(_text(instruction[_INSTRUCTION]), instruction) for instruction in instructions]
         inside[sum(computation[_ID])] = [name for name, _ in named]
         for name, each in named:
             if each[_OPCODE] == [b"async-start"]:

@@ -342,10 +342,14 @@ def _jobs(program: Any) -> list[tuple[Work, int]]:
     """Return the works of a program, and how often each runs."""
     members = program if isinstance(program, Sequence) else [program]
     jobs = []
-    for each in members:
-        job, launches = (each.work, each.launches) if isinstance(each, Kernel) else (each, 1)
+    for member in members:
+        job, launches = (
+            (member.work, member.launches) if isinstance(member, Kernel) else (member, 1)
+        )
         if not isinstance(job, Work):
-            raise BadType(f"a Work, a Kernel of one, or a ServingStep is needed, got {shown(each)}")
+            raise BadType(
+                f"a Work, a Kernel of one, or a ServingStep is needed, got {shown(member)}"
+            )
         jobs.append((job, launches))
     if not jobs:
         raise BadType("at least one kernel is needed, got none")

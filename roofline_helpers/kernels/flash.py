@@ -206,9 +206,9 @@ def _dkv_call(*arrays: Any, options: Options, layout: str, interpret: bool) -> A
         **_attention_options(options, layout, interpret, tile, q, k, "dkv"),
     )(queries, keys, values, d_out, *_padded_rows(tile, lse, delta))
     if group > 1:
-        grouped = (each.reshape(batch, kv_heads, group, *shape[2:]) for each in results)
+        grouped = (result.reshape(batch, kv_heads, group, *shape[2:]) for result in results)
         results = [jnp.sum(each, axis=2).astype(k.dtype) for each in grouped]
-    return tuple(each[:, :, :kv_len, :head_dim] for each in results)
+    return tuple(result[:, :, :kv_len, :head_dim] for result in results)
 
 
 def _block(length: int, tile: Tiles) -> Any:
@@ -239,7 +239,7 @@ def _padded(tile: Tiles, queries: Sequence[Any], keys: Sequence[Any]) -> list[An
 
 
 def _padded_rows(tile: Tiles, *rows: Any) -> list[Any]:
-    return [_grown(each, 1, tile.q_padded) for each in rows]
+    return [_grown(row, 1, tile.q_padded) for row in rows]
 
 
 def _grown(array: Any, rows: int, columns: int) -> Any:

@@ -247,10 +247,10 @@ def cut_rows(
         block = round_up(min(64, -(-rows // 528)), step) if backward else step
     else:
         width = columns
-        narrowest = min(each.dtype.itemsize for each in arrays)
+        narrowest = min(array.dtype.itemsize for array in arrays)
         packed = SUBLANES * 4 // narrowest  # rows of one register: int8 must be read by these
         step = SUBLANES if narrowest > 1 and width > 2**15 else packed
-        each_row = round_up(columns, LANES) * sum(each.dtype.itemsize for each in arrays)
+        each_row = round_up(columns, LANES) * sum(array.dtype.itemsize for array in arrays)
         fitting = max(1, _VMEM // (2 * each_row * step))
         block = step * min(fitting, max(1, 512 // step))
     return Rows(
@@ -274,5 +274,5 @@ def warps_of_rows(tile: Rows) -> int:
 def vmem_of_rows(tile: Rows, arrays: Sequence[Any]) -> int:
     """Return the bytes of VMEM: each array's block twice, and 8 fp32 intermediates of a step."""
     lanes = round_up(tile.width, LANES)
-    per_row: int = sum(each.dtype.itemsize for each in arrays if each.ndim == 2)
+    per_row: int = sum(array.dtype.itemsize for array in arrays if array.ndim == 2)
     return lanes * (2 * tile.block * (per_row + 4) + 8 * 4 * tile.step + 16 * SUBLANES * 4)

@@ -224,11 +224,11 @@ def share_links(one: Iterable[Axis], other: Iterable[Axis]) -> bool:
 def _joined(axes: list[Axis]) -> tuple[Axis, ...]:
     """Return the axes with the parts of one axis, where all are there, as that axis."""
     joined: list[Axis] = []
-    for each in axes:
-        parts = [other for other in axes if each.whole and other.whole == each.whole]
-        if each.whole and math.prod(part.size for part in parts) == each.whole.size:
-            if each.whole not in joined:
-                joined.append(each.whole)
+    for axis in axes:
+        parts = [other for other in axes if axis.whole and other.whole == axis.whole]
+        if axis.whole and math.prod(part.size for part in parts) == axis.whole.size:
+            if axis.whole not in joined:
+                joined.append(axis.whole)
         else:
-            joined.append(each)
+            joined.append(axis)
     return tuple(joined)

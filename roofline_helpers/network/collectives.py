@@ -64,7 +64,7 @@ class Collective(Facts):
         return self.kind
 
     def _facts(self) -> dict[str, str]:
-        over = " × ".join(f"{each.name} ({each.kind} of {each.size})" for each in self.axes)
+        over = " × ".join(f"{axis.name} ({axis.kind} of {axis.size})" for axis in self.axes)
         return {
             "bytes": si(self.nbytes, "B"),
             "over": f"over {over or 'one device'}",
@@ -75,7 +75,7 @@ class Collective(Facts):
     @property
     def devices(self) -> int:
         """Devices that take part."""
-        return math.prod(each.size for each in self.axes)
+        return math.prod(axis.size for axis in self.axes)
 
     @property
     def latency(self) -> float:
@@ -254,7 +254,7 @@ def all_to_all(nbytes: Any, over: Axis | Iterable[Axis]) -> Collective:
 
     def load(v: float, axes: tuple[Axis, ...]) -> Load:
         n = _size(axes)
-        link_bytes = max(_crossing(v, each, n) for each in axes)
+        link_bytes = max(_crossing(v, axis, n) for axis in axes)
         return Load("ring", link_bytes, _steps(axes), own=v / n**2, to="each")
 
     return _timed("all-to-all", nbytes, over, load)
@@ -358,19 +358,19 @@ def lines(over: Axis | Iterable[Axis]) -> list[tuple[float, float]]:
     ['3.2 µs + V / 44 GB/s', '8.1 µs + V / 194 GB/s']
     """
     axes = axes_of(over)
-    networks = {each.network for each in axes}
+    networks = {axis.network for axis in axes}
     if len(networks) > 1:
         raise BadValue(f"lines are those of one network, got {', '.join(sorted(networks))}")
     costs = {(each.startup, 1 / each.rate) for each in _custom(axes)}
     for protocol in axes[0].protocols if axes else ():
-        alone = [replace(each, protocols=(protocol,), whole=None) for each in axes]
+        alone = [replace(axis, protocols=(protocol,), whole=None) for axis in axes]
         for load in _usual(axes[0].network, axes):
             one = _timed("all-reduce", 1, alone, load)
             costs.add((one.latency, one.transfer))
     return sorted(
-        each
-        for each in costs
-        if not any(o != each and max(o[0] - each[0], o[1] - each[1]) <= 0 for o in costs)
+        cost
+        for cost in costs
+        if not any(o != cost and max(o[0] - cost[0], o[1] - cost[1]) <= 0 for o in costs)
     )
 
 
@@ -410,7 +410,7 @@ def copies(nbytes: Any, active: float, over: Iterable[Axis]) -> tuple[Collective
     [2.7, 4.25]
     """
     axes = sorted(axes_of(over), key=lambda each: each.links)
-    hosts = math.prod(each.size for each in axes if each.network in OUTER)
+    hosts = math.prod(axis.size for axis in axes if axis.network in OUTER)
     found = []
     for _, group in groupby(axes, key=lambda each: each.links):
         parts = tuple(group)
@@ -446,9 +446,9 @@ def least_busy(transfers: Iterable[Transfer]) -> float:
     '9.4 ms, 5.0 ms, 9.7 ms'
     """
     loads = [
-        (lanes_of(phase.axes), each.count * phase.transfer)
-        for each in transfers
-        for collective in each.least or (each.collective,)
+        (lanes_of(phase.axes), transfer.count * phase.transfer)
+        for transfer in transfers
+        for collective in transfer.least or (transfer.collective,)
         for phase in collective.phases
     ]
 
@@ -493,11 +493,11 @@ def collective(kind: str, nbytes: Any, over: Axis | Iterable[Axis], **options: A
 
 
 def _size(axes: Iterable[Axis]) -> int:
-    return math.prod(each.size for each in axes)
+    return math.prod(axis.size for axis in axes)
 
 
 def _switched(axes: Iterable[Axis]) -> bool:
-    return any(each.kind == "switch" for each in axes)
+    return any(axis.kind == "switch" for axis in axes)
 
 
 def _only_switch(algorithm: str, axes: Iterable[Axis]) -> None:
@@ -514,8 +514,8 @@ def _gathered(v: float, axes: tuple[Axis, ...]) -> float:
 def lanes_of(axes: Iterable[Axis]) -> dict[str, float]:
     """Return the lanes by the axis whose links they are: parts of one axis have the same links."""
     lanes: dict[str, float] = {}
-    for each in axes:
-        lanes[each.links] = max(each.lanes, lanes.get(each.links, 0.0))
+    for axis in axes:
+        lanes[axis.links] = max(axis.lanes, lanes.get(axis.links, 0.0))
     return lanes
 
 
@@ -525,7 +525,7 @@ def _passed_on(v: float, axes: tuple[Axis, ...]) -> Load:
 
 
 def _steps(axes: tuple[Axis, ...]) -> int:
-    return _size(axes) - 1 if _switched(axes) else sum(each.steps for each in axes)
+    return _size(axes) - 1 if _switched(axes) else sum(axis.steps for axis in axes)
 
 
 def _ring(v: float, axes: tuple[Axis, ...]) -> Load:
@@ -550,7 +550,7 @@ def _two_shot(v: float, axes: tuple[Axis, ...]) -> Load:
 
 
 def _nvls(v: float, axes: tuple[Axis, ...]) -> Load:
-    if not all(each.multicast for each in axes):
+    if not all(axis.multicast for axis in axes):
         raise BadValue("NVLS needs a switch that adds: topology(..., multicast=True)")
     n = _size(axes)
     return Load("nvls", min(v, 2 * v * (n - 1) / n), 2)
@@ -609,7 +609,7 @@ def _inside_out(axes: tuple[Axis, ...]) -> list[Axis]:
 def _usual(network: str, axes: tuple[Axis, ...]) -> list[LoadOf]:
     """Return the algorithms of an all-reduce that libraries choose among."""
     names = ["ring"]
-    names += ["nvls"] if all(each.multicast for each in axes) else []
+    names += ["nvls"] if all(axis.multicast for axis in axes) else []
     names += ["tree"] if network in OUTER else []
     return [REDUCTIONS[name] for name in names]
 

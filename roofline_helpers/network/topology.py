@@ -54,30 +54,30 @@ class Topology(Facts):
         return f"{f'{self.slices} × ' if self.slices > 1 else ''}{self.chip.name} {shape}"
 
     def _facts(self) -> dict[str, str]:
-        return {each.name: repr(each).strip("<>") for each in self.axes} | {
+        return {axis.name: repr(axis).strip("<>") for axis in self.axes} | {
             "memory": si(self.memory, "B"),
             "peak": si(self.flops(self.chip.half), "FLOP/s"),
         }
 
     def __getitem__(self, names: str | tuple[str, ...]) -> tuple[Axis, ...]:
-        named = {each.name: each for each in self.axes}
+        named = {axis.name: axis for axis in self.axes}
         asked = (names,) if isinstance(names, str) else names
         return tuple(named[name_of(f"axis of {self._title()}", name, named)] for name in asked)
 
     @property
     def fast(self) -> tuple[Axis, ...]:
         """The axes within a slice or a host."""
-        return tuple(each for each in self.axes if each.network == self.axes[0].network)
+        return tuple(axis for axis in self.axes if axis.network == self.axes[0].network)
 
     @property
     def members(self) -> int:
         """Members of all axes together – chips, or JAX devices where the topology counts those."""
-        return math.prod(each.size for each in self.axes)
+        return math.prod(axis.size for axis in self.axes)
 
     @property
     def chips(self) -> int:
         """How many chips there are."""
-        return math.prod(each.size for each in self.axes if each.network != "core")
+        return math.prod(axis.size for axis in self.axes if axis.network != "core")
 
     @property
     def slices(self) -> int:
@@ -395,8 +395,8 @@ def _width(axes: Iterable[Axis], way: Iterable[int]) -> tuple[Any, ...]:
     """Return what makes a group better: whole axes, then many links, then few steps."""
     parts = [each.inner(size) for each, size in zip(axes, way, strict=True) if size > 1]
     whole_axes = all(size in (1, each.size) for each, size in zip(axes, way, strict=True))
-    lanes = sum(math.inf if each.network == "core" else each.lanes for each in parts)
-    return whole_axes, lanes, -sum(each.steps for each in parts), tuple(way)
+    lanes = sum(math.inf if part.network == "core" else part.lanes for part in parts)
+    return whole_axes, lanes, -sum(part.steps for part in parts), tuple(way)
 
 
 def _divisors(size: int) -> list[int]:

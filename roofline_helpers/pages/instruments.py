@@ -150,7 +150,7 @@ def ridges(chips: Sequence[str] = ("v5p", "v6e", "v7x"), *, n: int = 600) -> Ele
     >>> ridges(["v5p", "v6e"]).kind
     'ridges'
     """
-    listed = [chip_of(each) for each in chips]
+    listed = [chip_of(chip) for chip in chips]
     kind = listed[0].half
     slots = dict(zip("abcd", [*(each.key for each in listed), *[""] * 3], strict=False))
     job = work.matmul(n, n, n, kind)

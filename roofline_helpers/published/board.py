@@ -54,7 +54,7 @@ def published_step(key: str) -> PublishedStep | PublishedDecode:
     >>> published_step("v7x-64-llama-3.1-70b").chip
     'v7x'
     """
-    known = {each.key: each for each in steps()}
+    known = {step.key: step for step in steps()}
     return known[name_of("published step", key, known)]
 
 

@@ -384,7 +384,7 @@ class Roofline:
         seconds = self.times(kernel)
         if not seconds:
             return None
-        if all(np.ndim(each) == 0 for each in seconds.values()):
+        if all(np.ndim(second) == 0 for second in seconds.values()):
             return max(seconds, key=lambda ceiling: seconds[ceiling])
         longest = np.argmax(np.stack(np.broadcast_arrays(*seconds.values())), axis=0)
         return _words(np.array(list(seconds))[longest])

@@ -66,7 +66,7 @@ def tables() -> dict[str, Any]:
         "counts": COUNTS,
         "stored": STORED,
         "handed": HANDED_ON,
-        "chips": [_chip_data(each) for each in all_chips()],
+        "chips": [_chip_data(chip) for chip in all_chips()],
         "models": {key: _model_data(model_of(key)) for key in MODELS},
         "strategies": _strategies(STRATEGIES),
         "split": _strategies(
@@ -81,7 +81,7 @@ def _model_data(model: Decoder) -> dict[str, Any]:
 
 
 def _strategies(given: Mapping[str, tuple[Fused, ...]]) -> dict[str, Any]:
-    return {name: [_shortened(each) for each in kernels] for name, kernels in given.items()}
+    return {name: [_shortened(kernel) for kernel in kernels] for name, kernels in given.items()}
 
 
 def _sums(chip: Chip) -> dict[int, list[Any]]:

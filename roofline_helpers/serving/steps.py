@@ -219,7 +219,9 @@ class ServingStep(Facts):
         """Seconds of all exchanges; where a floor is counted, each is launched too."""
         known = self.setting.chip.floor if self.setting.floor else None
         floor = known.value if known else 0.0
-        return sum(each.count * max(each.collective.seconds, floor) for each in self.exchanges)
+        return sum(
+            exchange.count * max(exchange.collective.seconds, floor) for exchange in self.exchanges
+        )
 
     @cached_property
     def seconds(self) -> float:

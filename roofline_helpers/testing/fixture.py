@@ -55,7 +55,7 @@ UNITS: Mapping[str, Mapping[str, float]] = {
 
 def _exposed(report: Report) -> float | None:
     whole = report.time_at_roof
-    return sum(each.exposed for each in report.exchanges) / whole if whole else None
+    return sum(exchange.exposed for exchange in report.exchanges) / whole if whole else None
 
 
 METRICS: Mapping[str, tuple[str, Callable[[Report], float | None]]] = {

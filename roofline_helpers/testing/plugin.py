@@ -63,9 +63,9 @@ def roofline(request: pytest.FixtureRequest) -> Budget:
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Say what became of baselines; those of other processes are in their reports."""
     reports = (each for kind in terminalreporter.stats.values() for each in kind)
-    calls = (each for each in reports if getattr(each, "when", "") == "call")
+    calls = (report for report in reports if getattr(report, "when", "") == "call")
     counts = Counter(
-        what for each in calls for name, what in each.user_properties if name == PROPERTY
+        what for call in calls for name, what in call.user_properties if name == PROPERTY
     )
     if counts:
         summary = ", ".join(f"{many} {what}" for what, many in counts.items())

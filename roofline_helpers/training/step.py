@@ -185,12 +185,16 @@ class TrainingStep(Facts):
     @property
     def hidden(self) -> float:
         """Seconds of the exchanges that compute can hide."""
-        return sum(self._transfer_seconds(each) for each in self.exchanges if each.hidden)
+        return sum(
+            self._transfer_seconds(exchange) for exchange in self.exchanges if exchange.hidden
+        )
 
     @property
     def exposed(self) -> float:
         """Seconds of the exchanges that the next operation waits for."""
-        return sum(self._transfer_seconds(each) for each in self.exchanges if not each.hidden)
+        return sum(
+            self._transfer_seconds(exchange) for exchange in self.exchanges if not exchange.hidden
+        )
 
     @cached_property
     def _by_law(self) -> bool:
@@ -205,10 +209,10 @@ class TrainingStep(Facts):
     def networks(self) -> dict[str, float]:
         """Seconds that each axis's links are busy with bytes, as the exchanges spread them."""
         busy: dict[str, float] = defaultdict(float)
-        for each in self.exchanges:
-            for phase in each.collective.phases:
+        for exchange in self.exchanges:
+            for phase in exchange.collective.phases:
                 for links in {axis.links for axis in phase.axes}:
-                    busy[links] += each.count * phase.transfer
+                    busy[links] += exchange.count * phase.transfer
         return dict(busy)
 
     @property
@@ -282,16 +286,16 @@ class TrainingStep(Facts):
 
         rows = [
             {
-                "for": each.role,
-                "what": each.what,
-                "collective": each.collective.kind,
-                "over": " × ".join(axis.name for axis in each.collective.axes),
-                "times": each.count,
-                "MB each": each.collective.nbytes / 1e6,
-                "ms in all": self._transfer_seconds(each) * 1e3,
-                "hides": each.hidden,
+                "for": exchange.role,
+                "what": exchange.what,
+                "collective": exchange.collective.kind,
+                "over": " × ".join(axis.name for axis in exchange.collective.axes),
+                "times": exchange.count,
+                "MB each": exchange.collective.nbytes / 1e6,
+                "ms in all": self._transfer_seconds(exchange) * 1e3,
+                "hides": exchange.hidden,
             }
-            for each in self.exchanges
+            for exchange in self.exchanges
         ]
         return pandas.DataFrame(rows)
 

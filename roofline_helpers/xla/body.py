@@ -193,18 +193,18 @@ class Body:
 
     def run(self, jaxpr: Any, known: dict[Any, Any], weight: Any) -> None:
         """Count what a jaxpr does."""
-        for each in jaxpr.eqns:
-            name = each.primitive.name
-            values = [value_of(var, known) for var in each.invars]
+        for eqn in jaxpr.eqns:
+            name = eqn.primitive.name
+            values = [value_of(var, known) for var in eqn.invars]
             if name in _SPECIAL:
-                getattr(self, _SPECIAL[name])(each, values, known, weight)
-            elif any(True for _ in inside(each)) and name not in _REDUCING:
-                self._call(each, values, known, weight)
+                getattr(self, _SPECIAL[name])(eqn, values, known, weight)
+            elif any(True for _ in inside(eqn)) and name not in _REDUCING:
+                self._call(eqn, values, known, weight)
             else:
-                self._count(each, weight)
-            result = _scalar(each, values)
+                self._count(eqn, weight)
+            result = _scalar(eqn, values)
             if result is not None:
-                known[each.outvars[0]] = result
+                known[eqn.outvars[0]] = result
 
     def _times(self, weight: Any) -> float:
         """Return how often something runs in all steps together."""

@@ -179,11 +179,11 @@ def feeds_product(site: Site, operand: str) -> bool:
         for inner, name in zip(site.fused.parameters, site.instruction.operands, strict=True)
         if name == operand
     }
-    for each in site.fused.instructions:
-        if each.opcode in PRODUCTS and depends & set(each.operands[:2]):
+    for instruction in site.fused.instructions:
+        if instruction.opcode in PRODUCTS and depends & set(instruction.operands[:2]):
             return True
-        if depends & set(each.operands):
-            depends.add(each.name)
+        if depends & set(instruction.operands):
+            depends.add(instruction.name)
     return False
 
 
@@ -306,8 +306,10 @@ def axis_of(collective: CollectiveOp, axes: Axes) -> str | None:
         return None
     own = sum(map(len, groups))
     total = max((len(each) for key in axes for each in key), default=own)
-    if total > own and total % own == 0 and {*range(own)} == {d for each in groups for d in each}:
-        groups = tuple(tuple(d + i for d in each) for i in range(0, total, own) for each in groups)
+    if total > own and total % own == 0 and {*range(own)} == {d for group in groups for d in group}:
+        groups = tuple(
+            tuple(d + i for d in group) for i in range(0, total, own) for group in groups
+        )
     return axes.get(_unordered(groups))
 
 
@@ -360,9 +362,9 @@ def windowed_products(program: Module) -> dict[str, str]:
     kinds: dict[str, str] = {}
     for where in program.computations.values():
         named: dict[str, list[Instruction]] = {}
-        for each in where.instructions:
-            if each.base == "collective-permute" and each.op_name:
-                named.setdefault(traced_as(each), []).append(each)
+        for instruction in where.instructions:
+            if instruction.base == "collective-permute" and instruction.op_name:
+                named.setdefault(traced_as(instruction), []).append(instruction)
         for each in where.instructions if named else ():
             site = Site(program, where, each)
             parts = site.parts() if each.opcode in ("fusion", *PRODUCTS) else ()

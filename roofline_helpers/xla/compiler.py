@@ -169,7 +169,7 @@ def compile_ahead(lowered: Lowered) -> CompilerOutput:
             code = bytes(mlir.module_to_bytecode(lowered.module))
             program = client.compile(code, devices, options)
     return CompilerOutput(
-        "\n\n".join(each.to_string() for each in program.hlo_modules()),
+        "\n\n".join(module.to_string() for module in program.hlo_modules()),
         costs_of(_silently(program.cost_analysis)),
         memory_of(_silently(program.get_compiled_memory_stats)),
     )
@@ -200,9 +200,9 @@ def _options(lowered: Lowered) -> Any:
 def _placed(module: Any) -> tuple[list[bool], list[bool]]:
     """Return of each argument and result of a module whether somebody said how it is spread."""
     main = next(
-        each
-        for each in module.body.operations
-        if each.operation.attributes["sym_name"].value == "main"
+        operation
+        for operation in module.body.operations
+        if operation.operation.attributes["sym_name"].value == "main"
     )
 
     def said(attribute: str) -> list[bool]:

@@ -337,11 +337,13 @@ def _needs(program: Module, inner: Computation, share: float) -> tuple[dict[str,
     updating = {update.update for update in in_place(program, inner).values()}
     needed: dict[str, float] = {}
     users[inner.root.name][ANY] = share
-    for each in reversed(inner.instructions):
-        mine = needed[each.name] = min(1.0, sum(users[each.name].values()))
+    for instruction in reversed(inner.instructions):
+        mine = needed[instruction.name] = min(1.0, sum(users[instruction.name].values()))
         if mine == 0:
             continue
-        for operand, piece, part in _asked(program, inner, each, mine, each.name in updating):
+        for operand, piece, part in _asked(
+            program, inner, instruction, mine, instruction.name in updating
+        ):
             users[operand][piece] = max(users[operand].get(piece, 0.0), part)
     # Views pass a share on unchanged, so they need nothing more
     return needed, users

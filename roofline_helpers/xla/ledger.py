@@ -271,33 +271,33 @@ class _Walk:
         """
         values = values_of(self.program, where, given)
         starts: dict[str, int] = {}  # which row starts what hasn't ended, by instruction
-        for each in where.instructions:
-            site = Site(self.program, where, each)
-            if each.opcode in FREE:
+        for instruction in where.instructions:
+            site = Site(self.program, where, instruction)
+            if instruction.opcode in FREE:
                 continue
-            started = starts.get(each.operands[0]) if each.operands else None
-            if each.opcode.endswith("-update") and started is not None:
-                starts[each.name] = started
-            elif each.opcode.endswith("-done"):
+            started = starts.get(instruction.operands[0]) if instruction.operands else None
+            if instruction.opcode.endswith("-update") and started is not None:
+                starts[instruction.name] = started
+            elif instruction.opcode.endswith("-done"):
                 self._ends(started)
-            if each.opcode.endswith(("-done", "-update")):
+            if instruction.opcode.endswith(("-done", "-update")):
                 continue
-            if each.opcode == "while":
-                self._loop(each, times, values)
-            elif each.opcode == "conditional":
-                self._branches(each, times, values)
-            elif each.base in ("call", "async"):
+            if instruction.opcode == "while":
+                self._loop(instruction, times, values)
+            elif instruction.opcode == "conditional":
+                self._branches(instruction, times, values)
+            elif instruction.base in ("call", "async"):
                 first = len(self.rows)
-                for called in self.program.called(each, "calls", "to_apply"):
-                    self.enter(called, times, [values.get(name) for name in each.operands])
-                if each.opcode == "async-start":
-                    starts[each.name] = first
+                for called in self.program.called(instruction, "calls", "to_apply"):
+                    self.enter(called, times, [values.get(name) for name in instruction.operands])
+                if instruction.opcode == "async-start":
+                    starts[instruction.name] = first
                     self.rows[first:] = [replace(row, overlaps=True) for row in self.rows[first:]]
-            elif each.base == "custom-call" and each.target in FREE_CALLS:
+            elif instruction.base == "custom-call" and instruction.target in FREE_CALLS:
                 continue
             elif self._is_refill(site):
                 self.notes.append(
-                    f"{each.name} fetches a value into fast memory for the next run of the "
+                    f"{instruction.name} fetches a value into fast memory for the next run of the "
                     "program, which then finds it there: counted once, not twice"
                 )
             elif not _is_scalar(site):

@@ -19,7 +19,7 @@ _PARTS = frozenset(
 
 def argument_names(entry: Computation) -> list[str | None]:
     """Return the names of a program's parameters, as JAX noted them: "params['up']"."""
-    return [each.op_name.replace("\\'", "'") or None for each in entry.parameters]
+    return [parameter.op_name.replace("\\'", "'") or None for parameter in entry.parameters]
 
 
 def values_of(program: Module, where: Computation, given: Sequence[Any]) -> dict[str, Any]:
@@ -29,9 +29,9 @@ def values_of(program: Module, where: Computation, given: Sequence[Any]) -> dict
     for a tuple; both sides and the direction for a comparison of numbers; None for everything else.
     """
     known: dict[str, Any] = {}
-    for each in where.instructions:
-        operands = [known.get(name) for name in each.operands]
-        known[each.name] = _value(program, each, operands, given)
+    for instruction in where.instructions:
+        operands = [known.get(name) for name in instruction.operands]
+        known[instruction.name] = _value(program, instruction, operands, given)
     return known
 
 

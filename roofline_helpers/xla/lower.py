@@ -85,7 +85,7 @@ class Arguments:
         from jax.sharding import NamedSharding, use_abstract_mesh
 
         shardings = (getattr(leaf, "sharding", None) for leaf in self.arrays)
-        mesh = next(each.mesh for each in shardings if isinstance(each, NamedSharding))
+        mesh = next(sharding.mesh for sharding in shardings if isinstance(sharding, NamedSharding))
         return use_abstract_mesh(getattr(mesh, "abstract_mesh", mesh))
 
     def replicated(self, mesh: Mapping[str, int]) -> Arguments:

@@ -344,7 +344,7 @@ class Instruction:
 
     def called(self, *attributes: str) -> tuple[str, ...]:
         """Return the names of the computations that these attributes name."""
-        text = " ".join(self.attributes.get(each, "") for each in attributes)
+        text = " ".join(self.attributes.get(attribute, "") for attribute in attributes)
         return tuple(re.findall(r"%([\w.\-]+)", text))
 
     @cached_property
@@ -388,7 +388,7 @@ class Computation:
     @cached_property
     def by_name(self) -> dict[str, Instruction]:
         """Its instructions by name."""
-        return {each.name: each for each in self.instructions}
+        return {instruction.name: instruction for instruction in self.instructions}
 
     @cached_property
     def root(self) -> Instruction:
@@ -410,9 +410,9 @@ class Computation:
     def users(self) -> dict[str, list[Instruction]]:
         """Which instructions use each value."""
         users: dict[str, list[Instruction]] = {}
-        for each in self.instructions:
-            for operand in each.operands:
-                users.setdefault(operand, []).append(each)
+        for instruction in self.instructions:
+            for operand in instruction.operands:
+                users.setdefault(operand, []).append(instruction)
         return users
 
 

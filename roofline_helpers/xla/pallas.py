@@ -261,17 +261,17 @@ def _products(jaxpr: Any) -> Body:
 
 
 def _kernels(jaxpr: Any, known: dict[Any, Any], platform: str) -> Iterator[PallasKernel]:
-    for each in jaxpr.eqns:
-        values = [value_of(var, known) for var in each.invars]
-        if each.primitive.name == "pallas_call":
-            kernel = _by_blocks(each, values, platform)
+    for eqn in jaxpr.eqns:
+        values = [value_of(var, known) for var in eqn.invars]
+        if eqn.primitive.name == "pallas_call":
+            kernel = _by_blocks(eqn, values, platform)
             if kernel is not None:
                 yield kernel
             continue
-        if each.primitive.name == "platform_index":
-            known[each.outvars[0]] = _platform_index(each.params["platforms"], platform)
-        within = list(inside(each))
-        if each.primitive.name == "cond" and values[0] is not None and np.ndim(values[0]) == 0:
+        if eqn.primitive.name == "platform_index":
+            known[eqn.outvars[0]] = _platform_index(eqn.params["platforms"], platform)
+        within = list(inside(eqn))
+        if eqn.primitive.name == "cond" and values[0] is not None and np.ndim(values[0]) == 0:
             within, values = [within[int(values[0])]], values[1:]
         for inner, constants in within:
             inputs = inner.invars

@@ -196,7 +196,7 @@ class Report:
         waited = zip(self.kernels, self.timeline.exposed, strict=True)
         parts["network"] += sum(seconds for kernel, seconds in waited if kernel.row.overlaps)
         times = [kernel.times_at_most if more else kernel.times for kernel in self.kernels]
-        memory = sum(each.get("hbm", 0.0) for each in times)
+        memory = sum(time.get("hbm", 0.0) for time in times)
         shared = {"memory": memory, "network": max(self.timeline.busy.values(), default=0.0)}
         whole = sum(parts.values())
         busiest = max(shared, key=lambda name: shared[name])

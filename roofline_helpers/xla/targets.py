@@ -315,9 +315,9 @@ def _topology(key: str, layout: str) -> Any:
 def compiler_version(platform: str) -> str:
     """Return the name and version of the package that compiles for a platform."""
     names = {"tpu": ("libtpu", "libtpu-nightly")}.get(platform, ("jaxlib",))
-    for each in names:
+    for name in names:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            return f"{each} {importlib.metadata.version(each)}"
+            return f"{name} {importlib.metadata.version(name)}"
     return names[0]
 
 

@@ -107,7 +107,7 @@ def count(
             notes.append(f"ncu ended with {done.returncode}: {done.stderr[-300:]}")
         text = log.read_text("utf-8", errors="replace")
         try:
-            ran = [tuple(each) for each in json.loads(names.read_text("utf-8"))]
+            ran = [tuple(load) for load in json.loads(names.read_text("utf-8"))]
         except (OSError, ValueError):
             return {}, [*notes, f"no hardware counters: {text[-300:]}"]
     return parse(text, ran), notes

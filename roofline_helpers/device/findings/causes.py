@@ -200,7 +200,7 @@ class Case:
 
     def products(self) -> Iterator[tuple[TimedRow, Program, Site]]:
         """Yield those that multiply matrices."""
-        return (each for each in self.parts() if is_product(each[2]))
+        return (part for part in self.parts() if is_product(part[2]))
 
     def readers(self, row: TimedRow) -> list[TimedRow]:
         """Return the kernels that read what a kernel makes."""

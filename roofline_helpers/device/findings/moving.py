@@ -180,8 +180,8 @@ def _slices(program: Program, loop: Site, shape: xla.Shape) -> bool:
         and part.operands[0].dims == shape.dims
         and part.instruction.shape.dims[:1] == (1,)
         for body in program.module.called(loop.instruction, "body")
-        for each in body.instructions
-        for part in Site(program.module, body, each).parts()
+        for instruction in body.instructions
+        for part in Site(program.module, body, instruction).parts()
     )
 
 

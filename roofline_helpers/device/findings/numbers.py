@@ -174,7 +174,9 @@ def emulated_float64(case: Case) -> Iterator[Claim]:
     Each operation on them becomes many on float32 and integers, among which none says so.
     """
     for name, program in case.programs.items():
-        wide = [each for each in program.module.entry.parameters if _is_wide(each.shape)]
+        wide = [
+            parameter for parameter in program.module.entry.parameters if _is_wide(parameter.shape)
+        ]
         if case.platform == "tpu" and wide:
             evidence = f"argument {wide[0].literal} is {wide[0].shape}, which a TPU has to emulate"
             yield from (whole(FLOAT64, r, evidence) for r in case.kernels if r.program == name)
