@@ -146,7 +146,7 @@ class Link:
 
 @dataclass(frozen=True)
 class ReachedRates:
-    """What anybody measured on a chip: ceilings that software really reached.
+    """Measurements of a chip by anybody: ceilings that software really reached.
 
     A ceiling is the fastest that was sustained, so that nothing of the same kind beats it.
 

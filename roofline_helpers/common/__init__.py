@@ -1,1 +1,1 @@
-"""What every room uses: checked arguments and errors, numbers as text, records, data types."""
+"""Code for every room: checked arguments and errors, numbers as text, records, data types."""

@@ -26,7 +26,7 @@ import msgspec
 from roofline_helpers.common.checks import RooflineError, shown
 
 T = TypeVar("T")
-"""What a record becomes."""
+"""The type that a record is read into."""
 
 Positive: TypeAlias = Annotated[float, msgspec.Meta(gt=0)]
 """A positive finite number."""

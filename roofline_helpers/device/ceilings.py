@@ -26,7 +26,7 @@ from roofline_helpers.xla.kernel import main_dtype
 
 @dataclass(frozen=True)
 class Reached:
-    """What a device was seen to reach.
+    """The rates that a device was seen to reach.
 
     Parameters
     ----------

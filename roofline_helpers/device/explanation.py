@@ -1,4 +1,4 @@
-"""What `explain` returns, and the records that keep it."""
+"""The result of `explain`, and the records that keep it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Energy:
-    """What a call cost in joules, as the device reported it while calls followed on one another.
+    """The energy of a call in joules, as the device reported it during calls back to back.
 
     The book's records have it; nothing measures it any more.
 
@@ -274,7 +274,7 @@ class Explanation:
 # --- An explanation as the text of a record ------------------------------------------------------
 
 SCHEMA = "roofline_helpers.explained/2"
-"""What a record says of itself."""
+"""The header of a record."""
 
 
 def record_fields(why: Explanation) -> dict[str, Any]:

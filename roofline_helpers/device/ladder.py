@@ -10,7 +10,7 @@ from roofline_helpers.common import records
 from roofline_helpers.device.explanation import Explanation
 
 SCHEMA = "roofline_helpers.ladder/2"
-"""What a record says of itself."""
+"""The header of a record."""
 
 
 class Step(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""What this machine is: its device, caches, free memory, host, software."""
+"""This machine: its device, caches, free memory, host, software."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def free_memory() -> int | None:
 
 
 class Device(TypedDict):
-    """What was measured: `memory` and `cache` in bytes; `chip` where the chip table has it.
+    """The measured device: `memory` and `cache` in bytes; `chip` where the chip table has it.
 
     Examples
     --------

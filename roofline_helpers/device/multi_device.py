@@ -1,4 +1,4 @@
-"""What is measured between devices: collectives, timed inside one program."""
+"""Measurements between devices: collectives, timed inside one program."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ OURS = ("jax", "pallas")
 
 @dataclass(frozen=True)
 class Sample:
-    """What came out of one case: a summary of each pass over it.
+    """The results of one case: a summary of each pass over it.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ def _ceiling(sample: Sample) -> float:
 # --- A measurement of one device, and the file that keeps it -------------------------------------
 
 SCHEMA = "roofline_helpers.measured/1"
-"""What a record says of itself."""
+"""The header of a record."""
 
 
 @dataclass(frozen=True)
@@ -442,7 +442,7 @@ def _combined(samples: Sequence[Sample]) -> Sample:
 # --- The records that the package brings along, and the one to hold one's own against ------------
 
 COMPARED = "roofline_helpers.compared/1"
-"""What a comparison with independent programs says of itself."""
+"""The header of a comparison with independent programs."""
 
 
 def measured() -> dict[str, Record]:

@@ -24,7 +24,7 @@ from roofline_helpers.device.trace import Event, Trace, is_exchange, is_transfer
 
 @dataclass
 class Shares:
-    """How a window of seconds divides.
+    """The parts of a window of time, in seconds.
 
     Parameters
     ----------
@@ -233,7 +233,7 @@ class TimedRow:
 
     @property
     def what(self) -> str:
-        """What it does – its role where that is known, else its name."""
+        """The role where it is known, else the name."""
         return self.kernel.role or self.name
 
     @property

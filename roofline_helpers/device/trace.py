@@ -1,4 +1,4 @@
-"""What the profiler wrote: events, runs, transfers, and the programs that a trace carries."""
+"""The profiler's trace: events, runs, transfers, and the programs that it carries."""
 
 from __future__ import annotations
 
@@ -270,7 +270,7 @@ def _event(event: Any, stats: Mapping[str, Any], line: str, tpu: bool = False) -
 
 @dataclass
 class _Thunks:
-    """What a CPU ran: events with their numbers, and when the work of each number ended."""
+    """A CPU's events with their numbers, and the end of the work of each number."""
 
     begun: list[tuple[Event, Any]] = field(default_factory=list)
     ends: dict[Any, float] = field(default_factory=dict)

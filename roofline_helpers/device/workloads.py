@@ -1,4 +1,4 @@
-"""What is measured: streams, products, multiply-adds and kernels; and the run over them."""
+"""Workloads to time: streams, products, multiply-adds and kernels; and the run over them."""
 
 from __future__ import annotations
 

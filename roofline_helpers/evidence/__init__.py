@@ -1,4 +1,4 @@
-"""What the model's claims rest on: kernels that others measured, files made once, verdicts.
+"""The evidence of the model's claims: kernels that others measured, files made once, verdicts.
 
 `typical` says what measured kernels like yours reach, `laws` what was fitted to them; `files` are
 claims made anew by the tests; `verdicts` hold what bounds a program against what could overturn it.

@@ -1,4 +1,4 @@
-"""What the model's claims rest on: files that were made once, and are made anew by the tests.
+"""The evidence of the model's claims: files that were made once, and are made anew by the tests.
 
 >>> moved = load("residency")["hbm_bytes"]["v5e"]
 >>> moved["512"] == moved["256"] * 2  # the scores stay in VMEM
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas
 
 SCHEMA = "roofline_helpers.evidence/1"
-"""What each file says of itself."""
+"""The header of each file."""
 
 
 def load(name: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What kernels of the same kind and about the same size reach on a GPU."""
+"""The rates that kernels of the same kind and about the same size reach on a GPU."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Typical:
 
     @property
     def count(self) -> int:
-        """How many measured kernels are like it."""
+        """The number of measured kernels like it."""
         return len(self.times)
 
     @property

@@ -67,12 +67,12 @@ WORDS = {
     "floor": "the floor",
     "between": "what stays on the chip",
 }
-"""What a verdict depends on, by the field of `Scenario`."""
+"""The words for each field of `Scenario` that a verdict may depend on."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """What one case says: what most of the time goes to, and the least seconds.
+    """The verdict of one case: the largest part of the time, and the least seconds.
 
     Examples
     --------
@@ -115,7 +115,7 @@ class _Held:
 
     @property
     def on(self) -> tuple[str, ...]:
-        """What it depends on – the fields of `Scenario` that alone change the word of some case."""
+        """The fields of `Scenario` that alone change the word of some case."""
         words = {case: self._word_of(each) for case, each in self.found.items()}
         return tuple(
             axis
@@ -145,7 +145,7 @@ class _Held:
 
 
 class Verdict(_Held):
-    """What bounds a program on a chip, in each case, and whether all agree.
+    """The bound of a program on a chip, in each case, and whether all agree.
 
     `word` is "memory", "compute", "network" or "latency" if they do.
     Otherwise it is "depends", and `on` names what on: "ceilings", "floor" or "between" kernels.

@@ -1,4 +1,4 @@
-"""What all kernels share: arguments and options, the layout of a platform, what compilers get."""
+"""Code that all kernels share: arguments, the layout of a platform, options of the compilers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from roofline_helpers.common.checks import (
 )
 
 LAYOUTS = ("tpu", "gpu")
-"""How the arrays can be cut."""
+"""The tiles that the arrays allow."""
 
 FLOATS = ("float32", "bfloat16", "float16")
 """Data types of x, Q, K and V."""
@@ -39,7 +39,7 @@ _VMEM_MOST = 100 * 2**20  # bytes that a TPU program may ask for
 
 @dataclass(frozen=True)
 class Options:
-    """What is known when a kernel is traced: hashable, so that JAX caches by it."""
+    """The static facts of a kernel: hashable, so that JAX caches by them."""
 
     eps: float = 1e-5
     rate: float = 0.0

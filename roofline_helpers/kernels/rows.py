@@ -92,7 +92,7 @@ def gelu_and_slope(u: Any) -> tuple[Any, Any]:
 
 @dataclass(frozen=True)
 class Rows:
-    """How the LayerNorm kernels are cut: `programs` blocks of `block` rows, `step` at a time."""
+    """The tiles of the LayerNorm kernels: `programs` blocks of `block` rows, `step` at a time."""
 
     rows: int
     columns: int

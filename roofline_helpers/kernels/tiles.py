@@ -118,7 +118,7 @@ def _dot(a: Any, b: Any, contract: tuple[int, int] = (1, 0)) -> Any:
 
 @dataclass(frozen=True)
 class Tiles:
-    """How attention is cut: blocks of `q` queries and `kv` keys, over padded lengths."""
+    """The tiles of attention: blocks of `q` queries and `kv` keys, over padded lengths."""
 
     q: int
     kv: int

@@ -59,7 +59,7 @@ class Protocol:
 
 
 class Load(NamedTuple):
-    """What a collective asks of one network.
+    """The load of a collective on one network.
 
     `link_bytes` cross the busiest link one way, in `steps` that follow each other. `own` are the
     bytes of its own share that a device copies or adds. `to` is whom a device sends to: "all" the

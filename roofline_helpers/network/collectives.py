@@ -13,7 +13,7 @@ from roofline_helpers.common.show import Facts, si
 from roofline_helpers.network.axes import OUTER, Axis, Load, Protocol, axes_of
 
 LoadOf: TypeAlias = Callable[[float, tuple[Axis, ...]], Load]
-"""What a collective of so many bytes asks of one network's axes."""
+"""The load of a collective of so many bytes on one network's axes."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Collective(Facts):
 
     @property
     def bound(self) -> str:
-        """What takes the larger part – "latency" or "bandwidth"."""
+        """The larger part of the time – "latency" or "bandwidth"."""
         return "latency" if self.latency > self.transfer else "bandwidth"
 
     @property
@@ -563,7 +563,7 @@ REDUCTIONS: dict[str, LoadOf] = {
     "two-shot": _two_shot,
     "nvls": _nvls,
 }
-"""What each algorithm of an all-reduce asks of the links."""
+"""The load of each all-reduce algorithm on the links."""
 
 
 def _crossing(v: float, axis: Axis, devices: int) -> float:

@@ -76,12 +76,12 @@ class Topology(Facts):
 
     @property
     def chips(self) -> int:
-        """How many chips there are."""
+        """The number of chips."""
         return math.prod(axis.size for axis in self.axes if axis.network != "core")
 
     @property
     def slices(self) -> int:
-        """How many slices, or hosts, of that shape."""
+        """The number of slices, or hosts, of that shape."""
         return self.chips // math.prod(self.shape)
 
     @property

@@ -1,4 +1,4 @@
-"""What only the book's pages need: questions, instruments, labs. No other room imports it.
+"""Code for the book's pages alone: questions, instruments, labs. No other room imports it.
 
 A question is data, one file a chapter in `data/questions`; its cell passes the numbers. `questions`
 builds it, `element` is what a cell shows, `judge` says of a number whether it is right. Instruments

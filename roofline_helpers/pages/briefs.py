@@ -34,7 +34,7 @@ COUNTED: Mapping[str, Mapping[str, Any]] = {
     "reached": {"reached": True, "floor": True, "resident": True, "reserve": 0.1},
     "published": {"reached": False, "floor": False, "resident": False, "reserve": 0.1},
 }
-"""How a step is counted: by measured rates and the floor of a launch, or by published rates.
+"""The two counts of a step: by measured rates and the floor of a launch, or by published rates.
 
 A tenth of the memory is the runtime's, as vLLM has it unless told otherwise.
 """
@@ -45,7 +45,7 @@ takes longer than its count times this. Of prefill it has no such measurement.""
 
 
 class Brief(NamedTuple):
-    """What is to be served, within what, and the best design that a search found."""
+    """The model to serve, the limits, and the best design that a search found."""
 
     name: str
     story: str
@@ -63,7 +63,7 @@ class Brief(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a design comes to, with the margin: SI units, US dollars, days."""
+    """The results of a design, with the margin: SI units, US dollars, days."""
 
     per_token: float
     first_token: float

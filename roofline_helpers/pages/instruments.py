@@ -266,7 +266,7 @@ SLICES: Mapping[str, Any] = {
     "h200": 8,
     "b200": 8,
 }
-"""What the instrument offers: a slice or a host of each chip."""
+"""The choices of the instrument: a slice or a host of each chip."""
 
 D_MODEL, D_FF = 8192, 28672
 DTYPE = "bf16"
@@ -372,7 +372,7 @@ YOUR_KERNEL: dict[str, Any] = {
     **{"batch": 4, "heads": 32, "kvHeads": 8, "queries": 2048, "keys": 2048, "dim": 128},
     "causal": "yes",
 }
-"""What the fields begin with, those of every kind of kernel."""
+"""The initial values of the fields, for every kind of kernel."""
 
 
 def your_kernel() -> Element:

@@ -114,7 +114,7 @@ class _Measured(NamedTuple):
 
     @property
     def room(self) -> float:
-        """How many times as fast the kernel could be at most."""
+        """The largest speed-up still possible."""
         return self.limit / self.achieved
 
 
@@ -197,7 +197,7 @@ START: Mapping[str, Any] = {
     **{"brief": "free", "model": "llama-3-8b", "chip": "h100", "chips": "1"},
     **{"format": "bf16/bf16", "cache": "bf16", "counted": "reached"},
 }
-"""What the fields say at first: the server of the story, in the fields' own words."""
+"""The initial values of the fields: the server of the story."""
 
 DESIGN_EQUATIONS = [
     "time of a kernel = max(matrix FLOPs / peak, vector FLOPs / vector peak, bytes / bandwidth, "

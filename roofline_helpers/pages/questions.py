@@ -153,7 +153,7 @@ class Wrong(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Entry(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """What every question has.
+    """The fields of every question.
 
     Examples
     --------
@@ -486,7 +486,7 @@ def _pair(value: Any) -> tuple[Any, ...]:
 
 
 Parts = tuple[dict[str, Any], list[tuple[str, str]], str]
-"""What JavaScript needs of a question, the paragraphs of its folded answer, and its answer."""
+"""A question's data for JavaScript, the paragraphs of its folded answer, and its answer."""
 
 
 def _choice(entry: ChoiceEntry, values: Mapping[str, Any], right: Collection[str]) -> Parts:

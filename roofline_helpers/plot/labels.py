@@ -150,7 +150,7 @@ SAME = 4.0
 """Points within which markers count as one: their names are stacked."""
 
 HARD = 1e3
-"""What a place costs that must not be taken."""
+"""The cost of a place that must not be taken."""
 
 MANY = 24
 """Names above which fewer orders are tried: one takes time with their square."""
@@ -158,7 +158,7 @@ MANY = 24
 
 @dataclass(frozen=True)
 class Scene:
-    """What is to be placed and what is to be kept clear of, in pixels.
+    """The labels to place and the shapes to keep clear of, in pixels.
 
     Parameters
     ----------
@@ -192,7 +192,7 @@ class Candidates(NamedTuple):
 
 
 class _Outcome(NamedTuple):
-    """What each name has paid, and the box that it got."""
+    """The cost and the box of each name."""
 
     costs: Pixels
     boxes: Pixels

@@ -228,7 +228,7 @@ def short_names(names: Sequence[str]) -> tuple[list[str], str]:
 # --- Axes and figures: what every picture is drawn on, and what runs when all sizes are known ----
 
 INTENSITY = "arithmetic intensity (FLOP/byte)"
-"""What the x axis of a roofline shows."""
+"""The quantity on the x axis of a roofline."""
 
 
 def axes_for(ax: Axes | None) -> Axes:

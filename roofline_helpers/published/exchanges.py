@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas
 
 SCHEMA = "roofline_helpers.collectives/1"
-"""What a record of published collectives says of itself."""
+"""The header of a record of published collectives."""
 
 LARGE = 0.30
 """An error above this share needs a reason."""

@@ -1,4 +1,4 @@
-"""How good predictions are on recipes that were left out, beside a sceptic's rivals.
+"""Errors of predictions on recipes that were left out, beside a sceptic's rivals.
 
 A recipe is one chip, model and type: the middle one of its rows counts, so a sweep over sizes of a
 slice counts once. A factor is by how much *other* recipes took longer than predicted, their middle

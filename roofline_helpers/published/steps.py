@@ -21,7 +21,7 @@ Step = TypeVar("Step", TrainingStep, ServingStep)
 
 @dataclass(frozen=True)
 class _PublishedRow(Generic[Step]):
-    """What every published step has.
+    """The fields of every published step.
 
     `unsaid` is what the page doesn't say and is assumed, `why` what is known of a large error.
 
@@ -46,7 +46,7 @@ class _PublishedRow(Generic[Step]):
 
     @property
     def kind(self) -> str:
-        """What sort of model it is of – "dense" or "mixture of experts"."""
+        """The sort of model – "dense" or "mixture of experts"."""
         return "mixture of experts" if self.model.experts else "dense"
 
     @property
@@ -139,7 +139,7 @@ class PublishedStep(_PublishedRow[TrainingStep]):
 
     @cached_property
     def compiled(self) -> dict[str, float] | None:
-        """What that program takes at reached ceilings, in parts – a third prediction.
+        """The time of that program at reached ceilings, in parts – a third prediction.
 
         Its attention fills as much of a matrix unit as heads are wide, as in `reached`.
         """
@@ -164,7 +164,7 @@ class PublishedStep(_PublishedRow[TrainingStep]):
 
     @property
     def dtype(self) -> str:
-        """What its products compute in."""
+        """The data type that its products compute in."""
         return self.published.setting.dtype
 
     @property
@@ -218,7 +218,7 @@ class PublishedDecode(_PublishedRow[ServingStep]):
 
     @property
     def dtype(self) -> str:
-        """What its products compute in."""
+        """The data type that its products compute in."""
         return self.published.setting.activations
 
     @property

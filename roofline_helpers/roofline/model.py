@@ -45,7 +45,7 @@ def bound_of(limit: str) -> str:
 
 @runtime_checkable
 class Counted(Protocol):
-    """What can be held against a roofline: FLOPs by unit, and bytes by memory level.
+    """The work of a kernel: FLOPs by unit, and bytes by memory level.
 
     FLOPs that nobody could count are left out, so that every time is a lower bound.
 
@@ -427,7 +427,7 @@ def _words(names: Any) -> Any:
 
 @dataclass(frozen=True)
 class Kernel:
-    """What one launch of a kernel does, how often it is launched, and the time it takes at least.
+    """The work of one launch of a kernel, the number of launches, and the least time they take.
 
     Seconds are those of all launches together.
 
@@ -473,7 +473,7 @@ class Kernel:
 
     @property
     def bound(self) -> str | None:
-        """What bounds it – "memory", "compute" or "network"; None where `limit` is."""
+        """The bound – "memory", "compute" or "network"; None where `limit` is."""
         return None if self.roof is None else self.roof.bound(self.work)
 
     @property

@@ -24,7 +24,7 @@ STORED = "WγKV"
 """First letters of the tensors that stay in memory from step to step: weights and the cache."""
 
 HANDED_ON = ("x''", "next n1", "next n1, narrow")
-"""What a layer leaves to the next one."""
+"""The output of a layer, which the next one reads."""
 
 
 class Job(NamedTuple):

@@ -1,4 +1,4 @@
-"""What the pages' script needs to know of the model, and the script."""
+"""The data of the model for the pages' script, and the script."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ MODEL = (
     "vocabulary",
     "source",
 )
-"""What the script knows of a model: one with grouped queries."""
+"""The data of a model for the script: one with grouped queries."""
 
 EXPERTS = ("count", "active", "d_ff")
-"""What it knows of a mixture's experts."""
+"""The experts of a mixture."""
 
 MODELS = ("llama-3-8b", "llama-3-70b", "mixtral-8x7b")
 """The models that the script can serve."""

@@ -1,4 +1,4 @@
-"""What a step is asked for, and one device's share of it."""
+"""The setting of a step, and one device's share of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from roofline_helpers.network import Axis, Topology, topology
 PHASES = ("decode", "prefill")
 ATTENTION = ("naive", "flash")
 ROLES = ("data", "expert", "batch", "context", "tensor")
-"""What a mesh axis is for, from the slowest links to the fastest."""
+"""The roles of mesh axes, from the slowest links to the fastest."""
 
 NARROW = ("fp8", "int8", "int4")
 """Types that weights and cache may have instead of the chip's 16-bit one, on any chip."""
@@ -64,7 +64,7 @@ def computed_in(chip: Chip, weights: str, given: Any) -> str:
 
 
 class Sizes(NamedTuple):
-    """What of a setting its operations depend on; of the chip only its 16-bit type, `half`.
+    """The part of a setting that operations depend on; of the chip only its 16-bit type, `half`.
 
     `share` is what one chip has of the model: the whole of its depth, a share of its widths.
 
@@ -92,7 +92,7 @@ class Sizes(NamedTuple):
 
 @dataclass(frozen=True)
 class ServingSetting:
-    """What a step is asked for, checked and with every default filled in. See `step`.
+    """The setting of a step, checked and with every default filled in. See `step`.
 
     Examples
     --------
@@ -161,7 +161,7 @@ class ServingSetting:
 
     @property
     def sizes(self) -> Sizes:
-        """What the operations depend on."""
+        """The setting as far as the operations depend on it."""
         return Sizes(*(getattr(self, name) for name in Sizes._fields))
 
     # --- devices on a mesh --------------------------------------------------------------------
@@ -189,7 +189,7 @@ class ServingSetting:
 
     @property
     def widths(self) -> int:
-        """How many devices share each matrix."""
+        """The number of devices that share each matrix."""
         return self.size("tensor", "context", "batch")
 
     @property

@@ -64,7 +64,7 @@ class StepKernel(Kernel):
 
     @property
     def count(self) -> int:
-        """How often the step runs it – its launches."""
+        """The launches of it in a step."""
         return self.launches
 
     @property
@@ -207,7 +207,7 @@ class ServingStep(Facts):
 
     @cached_property
     def exchanges(self) -> tuple[Transfer, ...]:
-        """What devices exchange – each has a `role`, `what` it does, a `count`, a `collective`."""
+        """The exchanges between devices – each has `role`, `what`, `count`, `collective`."""
         s = self.setting
         found = tuple(exchanges(s))
         if not s.law:

@@ -1,4 +1,4 @@
-"""What a test calls: a function compiled for a chip, held against limits or its baseline."""
+"""The fixture of tests: a function compiled for a chip, held against limits or its baseline."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ METRICS: Mapping[str, tuple[str, Callable[[Report], float | None]]] = {
     "memory": ("B", lambda report: report.memory.total if report.memory else None),
     "kernels": ("", lambda report: len(report.kernels)),
 }
-"""What can be limited: its unit, and where a report has it. Per device and per call: bytes that
-cross HBM; FLOPs; the least time by the roof; the part of it that exchanges are waited for; the
+"""The quantities that can be limited: unit, and place in a report. Per device and per call: bytes
+that cross HBM; FLOPs; the least time by the roof; the part of it that exchanges are waited for; the
 memory that the program needs at most; and how many kernels there are."""
 
 _LIMIT = re.compile(r"\s*(<=|>=|==|<|>)\s*([0-9][0-9_,]*(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*(\S*)\s*")
@@ -208,10 +208,10 @@ def load_baseline(path: Path) -> Report | None:
 # --- What a test calls: a function compiled for a chip, held against limits or its baseline ------
 
 SHOWN = 12
-"""How many changes a failure lists."""
+"""The most changes that a failure lists."""
 
 WRITTEN, UNCHANGED, OTHER = "written", "as it was", "another compiler"
-"""What became of a call's baseline, for the summary."""
+"""The fate of a call's baseline, for the summary."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""What pytest loads: the fixture `roofline` and the option ``--roofline-update``.
+"""The pytest plugin: the fixture `roofline` and the option ``--roofline-update``.
 
 It imports nothing of this package until a test asks for the fixture.
 """
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from roofline_helpers.testing.fixture import Budget
 
 PROPERTY = "roofline"
-"""What became of a test's baselines is in its report's `user_properties` under this name."""
+"""The key of a test report's `user_properties` that holds the fate of its baselines."""
 
 OPTION = "--roofline-update"
 OTHER_COMPILER = "roofline_other_compiler"

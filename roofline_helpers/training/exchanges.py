@@ -1,4 +1,4 @@
-"""What the devices of a mesh exchange in a training step."""
+"""The exchanges between the devices of a mesh in a training step."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Layer(Facts):
 
     @property
     def bound(self) -> str:
-        """What takes longest – "compute", or of the exchanges "weights" or "sums"."""
+        """The longest part – "compute", or of the exchanges "weights" or "sums"."""
         if self.products >= self.exchanges:
             return "compute"
         return "weights" if self.gathers >= self.sums else "sums"

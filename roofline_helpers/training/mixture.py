@@ -1,4 +1,4 @@
-"""What mixtures of experts compute besides their model: empty rows, and masks.
+"""The work of mixtures of experts beyond their model: empty rows, and masks.
 
 Two ways are in use. *Seats*: each expert has as many rows for a sequence as `capacity` times its
 even share, filled or not, and two products with a mask of tokens by seats bring the tokens there

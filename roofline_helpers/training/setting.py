@@ -1,4 +1,4 @@
-"""What a training step is asked for, checked."""
+"""The checked setting of a training step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from roofline_helpers.network import Axis, Topology
 from roofline_helpers.network.topology import axes_of_roles
 
 ROLES = ("data", "pipeline", "fsdp", "expert", "context", "tensor")
-"""What a mesh axis is for, from the slowest links to the fastest: batch with whole weights; layers;
+"""The roles of mesh axes, from the slowest links to the fastest: batch with whole weights; layers;
 batch with sharded weights; experts; positions of a sequence; widths of the layers."""
 
 SHARDED = ("fsdp", "context")
@@ -27,13 +27,13 @@ RECOMPUTE: Mapping[str, tuple[str, ...]] = {
     "attention": ("attention",),
     "full": ("qkv", "attention", "output", "up"),
 }
-"""What the backward pass computes again. Nothing needs the result of a layer's last product, but
-the router's gradient: where experts' results are weighed after it, "down" is computed again too."""
+"""The results that the backward pass computes again. Nothing needs that of a layer's last product,
+but the router's gradient: where experts' results are weighed after it, "down" is computed again."""
 
 
 @dataclass(frozen=True)
 class TrainingSetting:
-    """What a step is asked for, with every default filled in. See `step`.
+    """The setting of a step, with every default filled in. See `step`.
 
     Examples
     --------

@@ -60,7 +60,7 @@ USE = "ROOFLINE_USE"
 """
 
 REFUSED = "-refused"
-"""How the name of a record ends whose program doesn't fit."""
+"""The end of a record's name whose program doesn't fit."""
 
 
 def records() -> dict[tuple[str, str], Report]:

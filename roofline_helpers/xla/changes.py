@@ -1,4 +1,4 @@
-"""What changed between two programs: kernels, exchanges, tensors, time by the roof."""
+"""Changes between two programs: kernels, exchanges, tensors, time by the roof."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOTICED = 0.01
 
 
 LOST_DONATION = "; donated arguments are kept"
-"""How the words of a change of memory end that comes first: a call copies what it could reuse."""
+"""The end of a lost donation's text, which is listed first: a call copies what it could reuse."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Changes:
-    """What changed from one program to another, what costs most first.
+    """The changes from one program to another, the costliest first.
 
     `same_compiler` says whether one version compiled both: another one changes programs too.
 

@@ -56,7 +56,7 @@ class CollectiveOp:
 
     @property
     def key(self) -> tuple[Any, ...] | None:
-        """What steps of one windowed exchange have in common; None for others."""
+        """The key that steps of one windowed exchange share; None for others."""
         if not self.windowed:
             return None
         return self.windowed, self.bytes_in, self.groups, self.step_of
@@ -80,7 +80,7 @@ _MEGASCALE = {
     "ALL_TO_ALL": "all-to-all",
     "ONE_TO_ONE": "collective-permute",
 }
-"""What a TPU's hosts do between slices with an array that a program sends them."""
+"""The work of a TPU's hosts between slices, with an array that a program sends them."""
 
 
 def meeting(each: Instruction) -> str | None:

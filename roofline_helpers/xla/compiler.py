@@ -43,7 +43,7 @@ class MemoryStats:
 
 @dataclass(frozen=True)
 class CompilerOutput:
-    """What the compiler made: HLO text, what `cost_analysis` says, and the memory it needs."""
+    """The compiler's output: HLO text, the result of `cost_analysis`, and the memory it needs."""
 
     text: str
     costs: Mapping[str, float] = field(default_factory=dict)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from roofline_helpers.xla.report import Report
 
 SHOWN = 12
-"""How many kernels the text of a report lists."""
+"""The most kernels that the text of a report lists."""
 
 LONG, PAGE = 30, 24
 """Kernels of a program from which on its groups are listed too, and how many of these."""

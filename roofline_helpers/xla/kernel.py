@@ -29,7 +29,7 @@ _ALIKE = {"ragged-all-to-all": "all-to-all", "collective-broadcast": "all-gather
 
 @dataclass(frozen=True)
 class Links:
-    """What joins the devices of a program: the chip, the layout of the slice, and its mesh.
+    """The network of a program's devices: the chip, the layout of the slice, and its mesh.
 
     Examples
     --------
@@ -161,7 +161,7 @@ class CompiledKernel(Kernel):
 
     @property
     def bound(self) -> str | None:
-        """What bounds it – "memory", "compute" or "network".
+        """The bound – "memory", "compute" or "network".
 
         None where its FLOPs are unknown, and where it differs by `times_at_most`.
         """
@@ -171,7 +171,7 @@ class CompiledKernel(Kernel):
 
     @property
     def row(self) -> Row:
-        """What the program says of one launch."""
+        """The program's count of one launch."""
         return self.work
 
     @property
@@ -181,7 +181,7 @@ class CompiledKernel(Kernel):
 
     @property
     def operations(self) -> Mapping[str, int]:
-        """What happens inside, opcode by opcode."""
+        """The operations inside, opcode by opcode."""
         return self.row.operations
 
     @property

@@ -1,4 +1,4 @@
-"""What is known of values before a program runs: names of its arguments, counters, loops' turns."""
+"""Facts of values before a program runs: names of its arguments, counters, loops' turns."""
 
 from __future__ import annotations
 

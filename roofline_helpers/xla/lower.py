@@ -41,7 +41,7 @@ class CannotTrace(RooflineError, TypeError):
 
 @dataclass(frozen=True)
 class Arguments:
-    """What a function is called with: arrays, shapes, pytrees of them, and anything static."""
+    """The arguments of a call: arrays, shapes, pytrees of them, and anything static."""
 
     positional: tuple[Any, ...]
     named: Mapping[str, Any] = field(default_factory=dict)
@@ -218,7 +218,7 @@ class Lowered:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What `jax.jit` was told for the compiler."""
+        """The compiler options given to `jax.jit`."""
         return dict(getattr(getattr(self.stage, "_lowering", None), "_compiler_options_kvs", ()))
 
 

@@ -178,7 +178,7 @@ _LIBRARY = frozenset(
 
 @dataclass(frozen=True)
 class Scope:
-    """What JAX's name of an operation says.
+    """The parts of JAX's name of an operation.
 
     `path` are the named scopes around it, and the reader's own jitted functions; `calls` the jitted
     functions of JAX's library, such as "gelu"; `einsum` the formula of one; `step` is "forward",

@@ -16,7 +16,7 @@ from roofline_helpers.xla.metadata import Frames, frames
 # --- HLO text as text: lines, brackets and commas, and the short form that people read -----------
 
 INSTRUCTION = re.compile(r"\s+(ROOT )?%?([\w.\-]+) = ")
-"""How the line of an instruction begins."""
+"""The start of an instruction's line."""
 
 _TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|[(\[{]|[)\]}]|,|[^"()\[\]{},]+')
 _DEPTH = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}  # by how much a token changes it
@@ -335,7 +335,7 @@ class Instruction:
 
     @property
     def target(self) -> str:
-        """What a custom call calls."""
+        """The target of a custom call."""
         return self.attributes.get("custom_call_target", "").strip('"')
 
     def numbers(self, attribute: str) -> tuple[int, ...]:
@@ -349,7 +349,7 @@ class Instruction:
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """What the backend noted: on a TPU tile windows and cycles, for loops the trip count."""
+        """The backend's notes: on a TPU tile windows and cycles, for loops the trip count."""
         text = self.attributes.get("backend_config", "")
         try:
             notes = json.loads(text)
@@ -360,12 +360,12 @@ class Instruction:
 
     @property
     def metadata(self) -> str:
-        """What JAX noted of where it comes from, as text."""
+        """The text of JAX's note of where it comes from."""
         return self.attributes.get("metadata", "")
 
     @cached_property
     def op_name(self) -> str:
-        """What it is in the traced function, as JAX named it: jit(step)/mlp/up/dot_general."""
+        """The name JAX gave it in the traced function: jit(step)/mlp/up/dot_general."""
         named = re.search(r'op_name="([^"]*)"', self.metadata)
         return named.group(1) if named else ""
 
@@ -453,7 +453,7 @@ class Site:
 
     @cached_property
     def fused(self) -> Computation | None:
-        """What a fusion consists of; None for other instructions."""
+        """The computation of a fusion; None for other instructions."""
         if self.instruction.base != "fusion":
             return None
         return self.program.called(self.instruction, "calls")[0]

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Report:
-    """What XLA made of a function for one device.
+    """The program that XLA made of a function, for one device.
 
     Everything is per device and per run of the program. `mesh` are the axes of the mesh that it is
     spread over, `topology` the layout of the chips. `memory` is what it needs of a device, in
@@ -235,7 +235,7 @@ class Report:
 
     @property
     def bounds(self) -> tuple[str, ...]:
-        """What most of the time may go to – one word, or several where it depends.
+        """The largest part of the time – one word, or several where it depends.
 
         It depends where it isn't the same for `time_at_roof`, `time_at_most` and
         `time_with_floor`. Empty where kernels whose FLOPs are unknown take more than a tenth of
@@ -249,7 +249,7 @@ class Report:
 
     @property
     def bound(self) -> str | None:
-        """What most of the time goes to – "memory", "compute", "network" or "latency".
+        """The largest part of the time – "memory", "compute", "network" or "latency".
 
         None where nobody knows, or where it depends (`bounds`).
         """
@@ -299,12 +299,12 @@ class Report:
 
     @property
     def xla_bytes(self) -> float | None:
-        """What `cost_analysis` calls "bytes accessed" – all memories, copies between them too."""
+        """The "bytes accessed" of `cost_analysis` – all memories, copies between them too."""
         return self.xla.get("bytes accessed")
 
     @property
     def xla_seconds(self) -> float | None:
-        """What `cost_analysis` calls "optimal_seconds"; None where it is missing or negative.
+        """The "optimal_seconds" of `cost_analysis`; None where it is missing or negative.
 
         XLA subtracts a second for each call whose cost it doesn't know, so a negative sum means
         nothing.
@@ -399,10 +399,10 @@ class Report:
 # --- A report as the text of a record, and back --------------------------------------------------
 
 SCHEMA = "roofline_helpers.compiled/3"
-"""What a record says of itself."""
+"""The header of a record."""
 
 REFUSED = "roofline_helpers.refused/1"
-"""What the record of a program says of itself that the compiler refused."""
+"""The header of the record of a program that the compiler refused."""
 
 LARGEST_GROUPS = 64
 """Devices up to which a record lists the groups of an exchange; those of larger meshes are known
@@ -440,7 +440,7 @@ def load_report(path: Any) -> Report:
 
 
 class Refusal(msgspec.Struct):
-    """What a record holds of a program that doesn't fit."""
+    """The record of a program that doesn't fit."""
 
     message: str
 

@@ -1,4 +1,4 @@
-"""What a kernel does, in words that its author knows: "matmul of mlp.up, with its GELU"."""
+"""The role of a kernel, in words that its author knows: "matmul of mlp.up, with its GELU"."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be compiled for: layouts of TPU chips, their clocks, and the compiler that is here."""
+"""Targets of compilation: layouts of TPU chips, their clocks, and the compiler that is here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a cause, a finding and a claim are; the list of causes is in the detectors' files."""
+"""Causes, findings and claims; the list of causes is in the detectors' files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CAUSES: dict[str, Cause] = {}
 
 
 class Check(NamedTuple):
-    """What pairs of programs, with a cause and without, gained: shares of the claimed seconds.
+    """The gains of pairs of programs, with a cause and without: shares of the claimed seconds.
 
     Examples
     --------
@@ -116,18 +116,18 @@ class Finding:
 
     @property
     def title(self) -> str:
-        """What is wrong."""
+        """The text of the error."""
         return CAUSES[self.cause].title
 
     @property
     def advice(self) -> str:
-        """What to try."""
+        """The change to try."""
         return CAUSES[self.cause].advice
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What one detector saw: kernels, and the seconds of a call that each loses.
+    """The claim of one detector: kernels, and the seconds of a call that each loses.
 
     `more` are seconds that belong to no kernel: gaps, the host.
     """
@@ -141,7 +141,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Case:
-    """What findings are made from: one call, its kernels and their programs.
+    """The evidence of findings: one call, its kernels and their programs.
 
     Parameters
     ----------

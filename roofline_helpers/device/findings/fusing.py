@@ -1,4 +1,4 @@
-"""What is written to memory and read again, what is computed again, sorts."""
+"""Findings of traffic and work to save: tensors written and read again, recomputation, sorts."""
 
 from __future__ import annotations
 
