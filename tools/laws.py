@@ -110,7 +110,7 @@ def inputs(rows: pd.DataFrame, family: str, on: str, dtype: str) -> Any:
         ways = [
             collective(family, v, place[n].fast) for v, n in zip(whole, rows["gpus"], strict=True)
         ]
-        link = [one.phases[0].transfer for one in ways]
+        link = [way.phases[0].transfer for way in ways]
         return np.stack([np.zeros(len(rows)), link, rows["gpus"] - 1.0])
     job = count(family, rows, dtype)
     zero = np.zeros(len(rows))

@@ -64,7 +64,7 @@ def board() -> dict[str, str]:
     ours, theirs = (each[dense].groupby(rows.chip).median() for each in (off, rule))
     return {
         "board_rows": str(len(rows)),
-        "board_sources": str(len({each.source for each in published.steps()})),
+        "board_sources": str(len({step.source for step in published.steps()})),
         "board_beaten": str(int((rows["bound s"] > rows["published s"]).sum())),
         "board_closest": f"{(rows['bound s'] / rows['published s']).max():.0%}",
         "board_median": f"{off.median():.1%}",
@@ -271,7 +271,7 @@ def _laws() -> str:
 
     def middle(found: Sequence[evidence.law.Law], which: str, name: str) -> str:
         errors = [getattr(law, which) for law in found if getattr(law, which)]
-        return f"{median(getattr(each, name) for each in errors):.0%}" if errors else "–"
+        return f"{median(getattr(error, name) for error in errors):.0%}" if errors else "–"
 
     rows, every = [], evidence.law.every_law()
     for family, dtype in LAWS:

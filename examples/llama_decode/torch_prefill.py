@@ -47,7 +47,7 @@ def layer(
     tokens, wide, narrow = len(x), shape.heads * shape.head, shape.groups * shape.head
     y = nnf.rms_norm(x, (shape.width,), norm1, shape.epsilon)
     parts = nnf.linear(y, qkv).split([wide, narrow, narrow], -1)
-    q, k, v = (each.view(1, tokens, -1, shape.head).transpose(1, 2) for each in parts)
+    q, k, v = (part.view(1, tokens, -1, shape.head).transpose(1, 2) for part in parts)
     q, k = rotate(q, turn), rotate(k, turn)
     out = attend(way, q, k, v).transpose(1, 2).reshape(tokens, -1)
     x = x + nnf.linear(out, o)

@@ -175,12 +175,12 @@ def main() -> int:
         ("regression", "failed", REGRESSIONS),
         ("refactoring", "passed", REFACTORINGS),
     ):
-        for each in changes:
-            outcomes, words = run(each)
-            others = {name for name, said in outcomes.items() if said != "passed"} - {each.test}
-            right = outcomes.get(each.test) == wanted and not others
+        for change in changes:
+            outcomes, words = run(change)
+            others = {name for name, said in outcomes.items() if said != "passed"} - {change.test}
+            right = outcomes.get(change.test) == wanted and not others
             wrong += not right
-            print(f"{kind:<12} {each.name:<30} {each.test:<20} {outcomes.get(each.test)}")
+            print(f"{kind:<12} {change.name:<30} {change.test:<20} {outcomes.get(change.test)}")
             print("".join(f"    {line}\n" for line in words.splitlines()[1:6]), end="")
     print("as it should be" if not wrong else f"{wrong} are not as they should be")
     return 1 if wrong else 0

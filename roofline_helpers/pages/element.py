@@ -64,7 +64,7 @@ def script(bundle: str) -> str:
     True
     """
     body = _sources(name_of("bundle", bundle, BUNDLES))
-    tags = [f"roofline-{one}" for one in dict.fromkeys(("ask", bundle))]
+    tags = [f"roofline-{kind}" for kind in dict.fromkeys(("ask", bundle))]
     start = f"core.start({to_json(tags)});"
     return f'(() => {{\n"use strict";\n{body}\n{start}\n}})();\n'
 

@@ -80,7 +80,7 @@ def memory_wall() -> Element:
         "locked": "The roofline opens when you have answered. A wrong answer opens it too.",
         "start": {"chip": "h100", "dtype": "bf16", "m": 64, "n": "8192", "k": "8192"},
         "measured": _times(),
-        "tasks": [one.data for one in _wall_tasks(slow)],
+        "tasks": [task.data for task in _wall_tasks(slow)],
         "reflect": _reflect_on_wall(slow).data,
         "equations": WALL_EQUATIONS,
     }
@@ -249,7 +249,7 @@ def design_challenge() -> Element:
         "start": dict(START),
         "measured": _measured(),
         **_priced(),
-        "tasks": [one.data for one in _design_tasks(today)],
+        "tasks": [task.data for task in _design_tasks(today)],
         "reflect": _reflection(today).data,
         "equations": DESIGN_EQUATIONS,
     }

@@ -396,7 +396,7 @@ def _names(entry: ChoiceEntry | NumberEntry) -> set[str]:
     texts = [entry.prompt, entry.above, entry.below, entry.lead or ""]
     places: list[Any] = []
     if isinstance(entry, ChoiceEntry):
-        texts += [words for one in entry.options for words in (one.text, one.feedback)]
+        texts += [words for option in entry.options for words in (option.text, option.feedback)]
     else:
         texts += [entry.hint, entry.why, *(one.feedback for one in entry.wrong)]
         places = [entry.solution, *(v for one in entry.wrong for v in _pair(one.value))]
@@ -464,7 +464,7 @@ def build(
     options = data.get("options", ())
     folded = fragment("question", lead, prompt, options, answers)
     _ANSWERS[key] = reply
-    words = [prompt, *(f"  - {one['text']}" for one in options)]
+    words = [prompt, *(f"  - {option['text']}" for option in options)]
     words += [f'The answer: rh.pages.answer("{key}")', below]
     return Element("question", data, str(folded), "\n".join(filter(None, words)), html, inner=inner)
 

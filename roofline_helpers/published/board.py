@@ -99,28 +99,28 @@ def scoreboard(*, law: bool = False) -> pandas.DataFrame:
 
 def _rows(law: bool) -> Iterator[dict[str, Any]]:
     peer = files.load("mlsysim")["seconds"]
-    for one in steps():
-        predicted = (one.by_law if law else one.reached).seconds
-        compiled = sum(one.compiled.values()) if one.compiled else None
+    for step in steps():
+        predicted = (step.by_law if law else step.reached).seconds
+        compiled = sum(step.compiled.values()) if step.compiled else None
         yield {
-            "key": one.key,
-            "chip": one.chip,
-            "chips": one.place.chips,
-            "model": one.model.name,
-            "step": one.what,
-            "kind": one.kind,
-            "type": one.dtype,
-            "published s": one.seconds,
-            "bound s": one.published.bound,
+            "key": step.key,
+            "chip": step.chip,
+            "chips": step.place.chips,
+            "model": step.model.name,
+            "step": step.what,
+            "kind": step.kind,
+            "type": step.dtype,
+            "published s": step.seconds,
+            "bound s": step.published.bound,
             "predicted s": predicted,
-            "error": predicted / one.seconds - 1,
+            "error": predicted / step.seconds - 1,
             "compiled s": compiled,
-            "compiled error": compiled / one.seconds - 1 if compiled else None,
-            "rule of thumb s": one.rule_of_thumb,
-            "rule of thumb error": one.rule_of_thumb / one.seconds - 1,
-            "mlsysim s": peer.get(one.key),
-            "mlsysim error": peer[one.key] / one.seconds - 1 if one.key in peer else None,
-            "MFU": one.model_flops / one.seconds / one.place.flops(one.dtype),
-            "unsaid": one.unsaid,
-            "source": one.url,
+            "compiled error": compiled / step.seconds - 1 if compiled else None,
+            "rule of thumb s": step.rule_of_thumb,
+            "rule of thumb error": step.rule_of_thumb / step.seconds - 1,
+            "mlsysim s": peer.get(step.key),
+            "mlsysim error": peer[step.key] / step.seconds - 1 if step.key in peer else None,
+            "MFU": step.model_flops / step.seconds / step.place.flops(step.dtype),
+            "unsaid": step.unsaid,
+            "source": step.url,
         }

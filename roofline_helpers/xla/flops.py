@@ -110,7 +110,8 @@ def counted_as(site: Site, kernels: Sequence[PallasKernel]) -> PallasKernel | No
     same = [
         kernel
         for kernel in kernels
-        if [one.shape for one in kernel.operands if one.shape and not one.result] == dims
+        if [operand.shape for operand in kernel.operands if operand.shape and not operand.result]
+        == dims
     ]
     named = [
         kernel for kernel in same if kernel.name and kernel.name in f"{each.name} {each.op_name}"

@@ -128,7 +128,7 @@ class PallasKernel(Facts):
 
     def _crossing(self, results: bool) -> tuple[float, ...]:
         cached = self.machine != "tpu"
-        each = [one for one in self.operands if one.result == results]
+        each = [operand for operand in self.operands if operand.result == results]
         return tuple(min(one.moved, one.size) if cached else one.moved for one in each)
 
     @property
@@ -156,16 +156,18 @@ class PallasKernel(Facts):
 
         None where the blocks are known, so that `bytes` is all there is to say.
         """
-        if all(one.most is None for one in self.operands):
+        if all(operand.most is None for operand in self.operands):
             return None
         stated = (self.declared or {}).get("bytes_accessed", 0.0)
-        each = sum(one.moved if one.most is None else one.most for one in self.operands)
+        each = sum(
+            operand.moved if operand.most is None else operand.most for operand in self.operands
+        )
         return stated if stated > self.bytes else max(each, self.bytes)
 
     @property
     def asked(self) -> float:
         """Bytes that the steps ask for, whoever has them – what a GPU without caches would move."""
-        return sum(one.moved for one in self.operands)
+        return sum(operand.moved for operand in self.operands)
 
     @property
     def intensity(self) -> float:
@@ -181,14 +183,14 @@ class PallasKernel(Facts):
         """Return a table: what each operand's block spec makes of it."""
         return table(
             {
-                "operand": f"{one.name}, written" if one.result else one.name,
-                "array": _times(one.shape),
-                "block": "–" if one.block is None else _times(one.block),
-                "fetches": one.fetches or None,
-                "MB": one.moved / 1e6,
-                "× its size": one.moved / one.size if one.size else None,
+                "operand": f"{operand.name}, written" if operand.result else operand.name,
+                "array": _times(operand.shape),
+                "block": "–" if operand.block is None else _times(operand.block),
+                "fetches": operand.fetches or None,
+                "MB": operand.moved / 1e6,
+                "× its size": operand.moved / operand.size if operand.size else None,
             }
-            for one in self.operands
+            for operand in self.operands
         )
 
     def _title(self) -> str:

@@ -80,7 +80,7 @@ def moved_by(site: Site, spaces: Mapping[int, str], known: PallasKernel) -> Traf
     """Return the bytes that a Pallas kernel moves, as counted from its blocks."""
     traffic = Traffic(spaces)
     operands = [shape for shape in site.operands if shape.dims]
-    inputs = [one for one in known.operands if not one.result]
+    inputs = [operand for operand in known.operands if not operand.result]
     reads = [n for n, one in zip(known.reads, inputs, strict=True) if one.shape]
     for book, shapes, moved in (
         (traffic.read, operands, reads),

@@ -51,7 +51,7 @@ def test_a_shape_has_the_verdict_that_python_gives(host: Locator) -> None:
     expect(host.locator("svg")).to_be_visible()
     verdict = rh.verdict(rh.work.matmul(512, 8192, 8192), "h100")
     assert card(host, "verdict") == f"{verdict.word}-bound"
-    low, high = (si(each, "s") for each in verdict.seconds)
+    low, high = (si(end, "s") for end in verdict.seconds)
     assert card(host, "least time") == f"{low} to {high}"
     law = rh.evidence.laws("matmul", "h100", "bf16")
     assert card(host, "measured kernels") == (

@@ -72,7 +72,7 @@ def test_the_record_has_the_numbers_of_the_readme() -> None:
         ]
         own = np.median(cells[1])
         ratio = own / record["roof"][batch]["reached"]
-        cells = [f"{1e3 * np.median(each):.2f}" for each in cells]
+        cells = [f"{1e3 * np.median(cell):.2f}" for cell in cells]
         assert f"| {batch} | {' | '.join(cells)} | {ratio:.3f} |" in text
         assert own < np.median(torch[0]["seconds"])
 

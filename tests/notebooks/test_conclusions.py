@@ -280,17 +280,17 @@ def test_the_thresholds_are_those_of_the_records() -> None:
     kinds = ("chain", "elementwise", "normalisations", "decode", "batched", "attention", "backward")
     by_kernel: dict[tuple[str, ...], list[float]] = {}
     for key, record in rh.device.measured().items():
-        for each in record.samples:
-            if each.group not in kinds or not each.name.endswith("bf16") or not each.flops:
+        for sample in record.samples:
+            if sample.group not in kinds or not sample.name.endswith("bf16") or not sample.flops:
                 continue
-            if each.error or each.seconds < 1e-4:
+            if sample.error or sample.seconds < 1e-4:
                 continue
-            stream = "read" if each.group == "decode" else "copy"
+            stream = "read" if sample.group == "decode" else "copy"
             chip = rh.chip(key)
             levels = {"hbm": chip.reached.streams[stream].value}
             roof = chip.roofline("bf16", reached=True).measured(levels=levels)
-            share = float(roof.efficiency(each.rate, each.intensity))
-            by_kernel.setdefault((key, each.group, each.name), []).append(share)
+            share = float(roof.efficiency(sample.rate, sample.intensity))
+            by_kernel.setdefault((key, sample.group, sample.name), []).append(share)
     best: dict[tuple[str, ...], float] = {}
     for name, shares in by_kernel.items():
         best[name[:2]] = max(best.get(name[:2], 0.0), *shares)
@@ -759,10 +759,10 @@ def test_a_pipeline_gathers_sharded_weights_for_each_microbatch_and_whole_ones_n
 def test_gradients_hide_between_slices_and_nothing_does_inside_one() -> None:
     report = kept()["whole-llama-4x256x1", "v6e"]
     over: dict[str, list[float]] = {"slice": [0.0, 0.0], "fsdp": [0.0, 0.0]}
-    for each in report.exchanges:
-        times = over[each.collective.axis or ""]
-        times[0] += each.seconds
-        times[1] += each.exposed
+    for exchange in report.exchanges:
+        times = over[exchange.collective.axis or ""]
+        times[0] += exchange.seconds
+        times[1] += exchange.exposed
     assert 0 < over["slice"][1] < 0.05 * over["slice"][0]
     assert over["fsdp"][1] == pytest.approx(over["fsdp"][0])
     # as counted: each chip sends its share of all gradients in bf16 over its host's network
@@ -775,9 +775,9 @@ def test_gradients_hide_between_slices_and_nothing_does_inside_one() -> None:
 def test_a_recipe_s_flags_hide_gathers_where_there_are_some() -> None:
     exposed: dict[tuple[str, str], float] = {}
     for name in ("whole-llama-16x4", "whole-llama-16x4-flags"):
-        for each in kept()[name, "v5p"].exchanges:
-            key = name, each.collective.kind
-            exposed[key] = exposed.get(key, 0.0) + each.exposed
+        for exchange in kept()[name, "v5p"].exchanges:
+            key = name, exchange.collective.kind
+            exposed[key] = exposed.get(key, 0.0) + exchange.exposed
     default, flags = (
         {kind: t for (program, kind), t in exposed.items() if program == name}
         for name in ("whole-llama-16x4", "whole-llama-16x4-flags")
@@ -786,7 +786,7 @@ def test_a_recipe_s_flags_hide_gathers_where_there_are_some() -> None:
     saved = {kind: default[kind] - flags[kind] for kind in default}
     assert saved["all-gather"] == pytest.approx(sum(saved.values()), rel=0.02)
     counts = [
-        sum(each.collective.launches for each in kept()[name, "v5p"].exchanges)
+        sum(exchange.collective.launches for exchange in kept()[name, "v5p"].exchanges)
         for name in ("whole-llama-16x4", "whole-llama-16x4-flags")
     ]
     assert counts[0] == counts[1]  # an exchange that inner loops carry on is one
@@ -795,8 +795,8 @@ def test_a_recipe_s_flags_hide_gathers_where_there_are_some() -> None:
 def test_a_recipe_s_flags_hide_no_exchange_of_a_program_of_all_reduces() -> None:
     reports = [kept()[name, "v5p"] for name in ("whole-llama-64x1", "whole-llama-64x1-flags")]
     for report in reports:
-        for each in report.exchanges:
-            assert each.exposed == pytest.approx(each.seconds)
+        for exchange in report.exchanges:
+            assert exchange.exposed == pytest.approx(exchange.seconds)
     exchanged = [
         [(row.collective, row.name) for row in report.rows if row.collective] for report in reports
     ]
@@ -837,7 +837,7 @@ def test_latent_attention_with_whole_heads_is_compute_bound_in_decode_on_an_h200
     intensity = {}
     for way in ("tensor", "expert"):
         one = rh.serving.step(model, host, {way: 8}, batch=256, context=1500, weights="int8")
-        (attention,) = (each for each in one.kernels if each.name == "attention")
+        (attention,) = (kernel for kernel in one.kernels if kernel.name == "attention")
         intensity[way] = attention.work.intensity
     # 2 (512 + 512 + 64) FLOPs for each head, over 576 elements of 2 bytes
     assert intensity == pytest.approx({"tensor": 16 * 2176 / 1152, "expert": 128 * 2176 / 1152})

@@ -146,7 +146,7 @@ def pallas_without_interpret() -> Any:
 
 def told(report: Any) -> dict[str, Any]:
     """Return what the test looks at."""
-    collectives = [each.collective for each in report.exchanges]
+    collectives = [exchange.collective for exchange in report.exchanges]
     return {
         "target": report.target,
         "devices": report.devices,

@@ -62,4 +62,4 @@ def spec(*shape: int, dtype: Any = "bfloat16") -> Any:
 
 
 def total(arrays: Any) -> Any:
-    return sum(jnp.sum(each.astype(jnp.float32)) for each in jax.tree.leaves(arrays))
+    return sum(jnp.sum(leaf.astype(jnp.float32)) for leaf in jax.tree.leaves(arrays))

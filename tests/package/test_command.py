@@ -136,7 +136,7 @@ def test_doctor_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["doctor", "--json"]) in (0, 1)
-    abilities = {each["name"]: each for each in json.loads(capsys.readouterr().out)}
+    abilities = {ability["name"]: ability for ability in json.loads(capsys.readouterr().out)}
     assert abilities["count by hand"]["can"] is True
     for key in xla.TOPOLOGIES if abilities["run JAX"]["can"] else ():
         missing = xla.can_compile(key)

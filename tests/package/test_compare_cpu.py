@@ -21,7 +21,7 @@ def test_stream_counts_the_bytes_that_we_count(tmp_path: Path) -> None:
     except (FileNotFoundError, subprocess.CalledProcessError) as error:
         pytest.skip(f"STREAM is not compared, it does not compile here: {error}")
     theirs = stream.stream(program, SIZE, 2)
-    ours = {each.work.name: each.work.bytes for each in device.workloads.memory_cases(SIZE, "fp32")}
+    ours = {case.work.name: case.work.bytes for case in device.workloads.memory_cases(SIZE, "fp32")}
     for name, (moved, _) in theirs.items():
         assert moved == ours[name.removesuffix("_past_cache")], name
     assert set(theirs) - {"copy_past_cache"} == {"copy", "scale", "add", "triad"}

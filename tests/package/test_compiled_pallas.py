@@ -142,7 +142,7 @@ def test_bytes_of_blocks_that_data_choose_are_a_range_and_no_verdict() -> None:
     why = explain(fn, *args, chip="v5p", progress=False)
     row = why.row(kernel.name)
     assert row.limit == "matrix or hbm"
-    assert [each.cause for each in why.findings if row.name in each.kernels] == ["depends"]
+    assert [finding.cause for finding in why.findings if row.name in finding.kernels] == ["depends"]
     assert "bound by the matrix unit or memory" in str(why)
     ends = kernel.roof_seconds, kernel.most_seconds
     assert (row.seconds, row.high) == pytest.approx(ends, rel=1e-5)

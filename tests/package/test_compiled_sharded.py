@@ -33,7 +33,7 @@ def test_between_slices_hosts_exchange_a_slice_s_share_over_their_network() -> N
     fn, args = case.make(mesh_of(case.mesh))
     report = xla.analyze(fn, *args, chip=case.chip, topology=case.layout)
     rate = network.topology("v6e", "2x4", slices=2)["dcn"][0].protocols[0].rate
-    crossing = [each for each in report.exchanges if each.collective.axis == "slice"]
+    crossing = [exchange for exchange in report.exchanges if exchange.collective.axis == "slice"]
     assert len(crossing) == 2
     for each in crossing:
         assert each.seconds == pytest.approx(each.collective.link_bytes / rate, rel=1e-3)

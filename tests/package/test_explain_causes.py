@@ -47,7 +47,7 @@ def timed(case: Case, times: float = 1.0, idle: float = 0.0) -> Case:
 
 
 def named(case: Case) -> dict[str, Finding]:
-    return {each.cause: each for each in findings(case) if each.named}
+    return {finding.cause: finding for finding in findings(case) if finding.named}
 
 
 # --- there is always a last finding ---------------------------------------------------------------
@@ -59,7 +59,7 @@ def test_a_kernel_far_below_its_roof_leads_though_nothing_explains_it() -> None:
     assert first.cause == "below-roof"
     assert "sort" in first.evidence
     assert "reaches 6% of its roof" in first.evidence
-    assert first.seconds == max(each.seconds for each in findings(case))
+    assert first.seconds == max(finding.seconds for finding in findings(case))
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ def kernel(blocks: int, seconds: float = 1e-4, reachable: float = 4e-5) -> Timed
 
 def tails(row: TimedRow) -> list[float]:
     case = Case((row,), {}, H200, "gpu", row.seconds, processors=132)
-    return [each.seconds for each in findings(case) if each.cause == "tail"]
+    return [finding.seconds for finding in findings(case) if finding.cause == "tail"]
 
 
 def test_a_last_wave_that_is_nearly_empty() -> None:

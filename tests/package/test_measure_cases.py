@@ -26,8 +26,8 @@ def test_every_kind_of_case_is_measured_and_kept(tmp_path: Path) -> None:
         *kernel_cases(64, 64),
     ]
     record = run(*cases)
-    assert [each.error for each in record.samples if each.error] == []
-    assert [len(each.passes) for each in record.samples] == [1] * len(cases)
+    assert [sample.error for sample in record.samples if sample.error] == []
+    assert [len(sample.passes) for sample in record.samples] == [1] * len(cases)
     assert set(record.streams) == {
         "read", "write", "copy", "scale", "scale in place", "add", "triad",
     }  # fmt: skip
@@ -37,7 +37,7 @@ def test_every_kind_of_case_is_measured_and_kept(tmp_path: Path) -> None:
 
 def test_bytes_of_streams_are_stream_s() -> None:
     n = 2**12
-    moved = {each.work.name: each.work.bytes for each in device.workloads.memory_cases(4 * n)}
+    moved = {case.work.name: case.work.bytes for case in device.workloads.memory_cases(4 * n)}
     assert {name: round(count / (4 * n), 2) for name, count in moved.items()} == {
         "read": 1, "write": 1, "copy": 2, "scale": 2, "scale in place": 2, "add": 3, "triad": 3,
     }  # fmt: skip

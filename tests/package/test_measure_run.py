@@ -21,7 +21,7 @@ def test_a_case_that_fails_does_not_take_the_others_with_it() -> None:
         case("empty", fn=None, make=lambda: 1 / 0),
         case("also good"),
     )
-    errors = {each.name: each.error for each in record.samples}
+    errors = {sample.name: sample.error for sample in record.samples}
     assert errors["good"] is None
     assert errors["also good"] is None
     assert "no such unit" in str(errors["bad"])

@@ -257,8 +257,8 @@ def test_links_are_busy_at_least_as_long_as_the_best_schedule_needs(
     mesh = cube.mesh({"a": 512 // math.prod(sizes[1:]), "b": sizes[1], "c": sizes[2]})
     groups = [[axis for role in sorted(each) for axis in mesh[role]] for each in roles]
     gathers = [net.all_gather(v, over) for v, over in zip(nbytes, groups, strict=False)]
-    found = net.collectives.least_busy(Transfer("", "", 1, each) for each in gathers)
-    phases = [each.phases[0] for each in gathers]
+    found = net.collectives.least_busy(Transfer("", "", 1, gather) for gather in gathers)
+    phases = [gather.phases[0] for gather in gathers]
     # the linear program: how long each phase has each axis, so that all end soonest
     lanes = [lanes_of(phase.axes) for phase in phases]
     pairs = [(i, name) for i, each in enumerate(lanes) for name in each]

@@ -116,8 +116,8 @@ def test_the_page_says_what_python_says(chromium: Browser) -> None:
         for fault in faults(of_python(*point), theirs, str(point))
     ]
     assert wrong == []
-    assert {each["word"] for each in answers} == {"memory", "compute", "depends"}
-    assert {tuple(each["on"]) for each in answers} >= {
+    assert {answer["word"] for answer in answers} == {"memory", "compute", "depends"}
+    assert {tuple(answer["on"]) for answer in answers} >= {
         (),
         ("ceilings",),
         ("floor",),

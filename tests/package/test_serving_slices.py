@@ -52,14 +52,14 @@ def test_shares_of_a_device_by_hand() -> None:
         half = llama({role: 2, "tensor": 8}, shape="4x4", batch=32, context=4096)
         assert half.memory.cache == one.memory.cache / 2
         assert half.memory.weights == copied.memory.weights
-        attention = [each.work for each in half.kernels if each.name == "attention"]
+        attention = [kernel.work for kernel in half.kernels if kernel.name == "attention"]
         assert attention[0].flops == 2 * 32 * LLAMA.score_width * 80 * 4096 / 16
     alone = llama({"batch": 2, "tensor": 8}, shape="4x4", batch=1, context=4096)
     assert alone.memory.cache == 4096 * 327680 / 8  # a sequence isn't split by "batch"
     replicas = llama({"data": 2, "tensor": 4}, batch=32, context=4096)
     assert replicas.memory.weights == pytest.approx(2 * LLAMA.parameters / 4, rel=1e-4)
     assert replicas.memory.cache == one.memory.cache
-    by_name = {each.name: each.work for each in one.kernels}
+    by_name = {kernel.name: kernel.work for kernel in one.kernels}
     assert by_name["feed-forward"].flops == 2 * 32 * 80 * LLAMA.dense_parameters / 8
     assert by_name["attention"].flops == 2 * 32 * LLAMA.score_width * 80 * 4096 / 8
 
@@ -71,7 +71,7 @@ def test_exchanges_by_hand() -> None:
     assert (sums.count, summed.nbytes, summed.kind) == (160, 64 * 8192 * 2, "all-reduce")
     assert one.comms == sums.seconds
     parts = llama({"context": 2, "tensor": 4}, batch=64).exchanges
-    assert [each.what for each in parts] == [
+    assert [part.what for part in parts] == [
         "sums of attention and feed-forward",
         "parts of attention",
     ]

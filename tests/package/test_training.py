@@ -72,7 +72,7 @@ def test_sharded_weights_are_gathered_twice_and_gradients_scattered_once() -> No
         ("fsdp", "gradients of a layer"): (80, 2 * LAYER),
         ("fsdp", "gradients of a matrix of the vocabulary"): (2, 2 * VOCABULARY),
     }
-    assert all(each.hidden for each in one.exchanges)
+    assert all(exchange.hidden for exchange in one.exchanges)
     often = llama(microbatches=4)
     assert often.hidden == pytest.approx(4 * one.hidden)
 
@@ -135,7 +135,7 @@ def test_stages_pass_activations_on_and_wait() -> None:
 def test_weights_may_stay_whole_over_positions() -> None:
     mesh = {"data": 4, "context": 2, "tensor": 8}
     whole = llama(mesh=mesh, sharded=["fsdp"])
-    assert {each.role for each in whole.exchanges} == {"data", "tensor", "context"}
+    assert {exchange.role for exchange in whole.exchanges} == {"data", "tensor", "context"}
     count, nbytes = found(whole)["data", "gradients of a layer"]
     assert (count, nbytes) == (80, 2 * LAYER / 8)
     added = next(e for e in whole.exchanges if e.role == "data")

@@ -84,17 +84,17 @@ def test_a_launch_and_its_work_overlap() -> None:
 def test_no_kernel_that_was_profiled_beats_published_roof_and_floor() -> None:
     for key, record in rh.device.measured().items():
         chip = rh.chip(key)
-        for each in record.samples:
-            known = each.dtype in {**chip.matrix, **chip.vector}
-            if not each.counters or each.counters.get("kernels") != 1 or not known:
+        for sample in record.samples:
+            known = sample.dtype in {**chip.matrix, **chip.vector}
+            if not sample.counters or sample.counters.get("kernels") != 1 or not known:
                 continue
-            moved = each.counters["dram_read"] + each.counters["dram_written"]
-            seconds = each.counters["seconds"]
-            roof = chip.roofline(each.dtype)
+            moved = sample.counters["dram_read"] + sample.counters["dram_written"]
+            seconds = sample.counters["seconds"]
+            roof = chip.roofline(sample.dtype)
             assert roof.floor is not None
-            assert seconds >= roof.floor, (key, each.name)
-            assert seconds >= moved / roof.bandwidth, (key, each.name)
-            assert seconds >= each.matrix_flops / roof.peak, (key, each.name)
+            assert seconds >= roof.floor, (key, sample.name)
+            assert seconds >= moved / roof.bandwidth, (key, sample.name)
+            assert seconds >= sample.matrix_flops / roof.peak, (key, sample.name)
 
 
 # --- how they are made --------------------------------------------------------------------------

@@ -118,12 +118,12 @@ def seconds(one: PublishedStep) -> float | None:
 
 
 if __name__ == "__main__":
-    steps = [one for one in published.steps() if isinstance(one, PublishedStep)]
+    steps = [step for step in published.steps() if isinstance(step, PublishedStep)]
     keep(
         "mlsysim",
         {
             "command": "python -m tools.evidence.mlsysim",
             "version": importlib.metadata.version("mlsysim"),
-            "seconds": {one.key: value for one in steps if (value := seconds(one)) is not None},
+            "seconds": {step.key: value for step in steps if (value := seconds(step)) is not None},
         },
     )

@@ -246,22 +246,24 @@ def _of_products(size: Callable[[int], int]) -> list[Pattern]:
 
 def add_patterns(suite: Suite) -> None:
     """Add each pattern op by op and fused, in JAX and in PyTorch."""
-    for one in patterns(suite.size):
-        job = one.work
-        shapes = one.shapes
-        dtype = one.dtype
+    for pattern in patterns(suite.size):
+        job = pattern.work
+        shapes = pattern.shapes
+        dtype = pattern.dtype
         needs = 6.0 * (float(job.bytes) + 4 * math.prod(shapes[0]))
         for how, jit in (("op by op", False), ("one jit", True)):
-            name = f"{one.name}, {how}"
-            suite.jax(name, "patterns", job, one.jax, *shapes, dtype=dtype, needs=needs, jit=jit)
+            name = f"{pattern.name}, {how}"
+            suite.jax(
+                name, "patterns", job, pattern.jax, *shapes, dtype=dtype, needs=needs, jit=jit
+            )
         if suite.torch is None:
             continue
-        eager = one.torch(suite.torch)
+        eager = pattern.torch(suite.torch)
         suite.pytorch(
-            f"{one.name}, op by op", "patterns", job, _called(eager), *shapes, dtype=dtype
+            f"{pattern.name}, op by op", "patterns", job, _called(eager), *shapes, dtype=dtype
         )
         suite.pytorch(
-            f"{one.name}, compiled",
+            f"{pattern.name}, compiled",
             "patterns",
             job,
             _compiled(suite.torch, eager),

@@ -23,4 +23,4 @@ def test_sharded_layer(roofline):
     where = {"chip": "v5p", "topology": "2x2x4"}
     report = roofline(model.sharded_layer, *args, **where)
     roofline(model.sharded_layer, *args, **where, exposed="<= 35%", seconds="<= 450 us")
-    assert [each.collective.kind for each in report.exchanges] == ["all-reduce"]
+    assert [exchange.collective.kind for exchange in report.exchanges] == ["all-reduce"]
