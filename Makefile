@@ -13,7 +13,7 @@ export PYTHONHASHSEED := 0
 export JAX_PLATFORMS := cpu
 export TF_CPP_MIN_LOG_LEVEL := 3
 
-.PHONY: help book pdf serve test quick thorough lint notebooks records programs lab links repository lock clean environment
+.PHONY: help book pdf serve test quick thorough lint notebooks predictions records programs lab links repository lock clean environment
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -65,6 +65,11 @@ lint: $(READY) ## run linter, formatter, type checker and spelling only
 
 notebooks: $(READY) ## execute and normalise the notebooks (REFRESH=1: machine-dependent cells too)
 	@$(PY) -m tools.notebooks.run execute $(if $(REFRESH),--refresh)
+	@$(PY) -m tools.site.pictures
+
+predictions: $(READY) ## accept the scoreboard's predictions, then execute the notebooks
+	@$(PY) -m tools.evidence.predictions --update
+	@$(MAKE) notebooks
 
 records: $(READY) ## compile for TPUs again what the notebooks compile (Linux x86-64)
 	@$(PY) -m tools.notebooks.records

@@ -271,17 +271,20 @@ def new(path: Path, title: str, after: str) -> None:
     place = re.search(rf"^( *)- file: notebooks/{after}\n", contents, re.MULTILINE)
     if path.exists() or not place:
         raise Refused(f"{path} exists already" if place else f"no chapter {after} in _toc.yml")
-    overview = f"# {title}\n\n**What you'll learn**\n\n- \n\n**What you need:** "
+    overview = f"# {title}\n\n**What you'll learn**\n\n- \n\n**What you need:** About  minutes."
     markdown = nbformat.v4.new_markdown_cell
     code = nbformat.v4.new_code_cell
     first = code(repository.setup_cell(repository.current(books.ROOT)), id=SETUP_ID)
     first.metadata["tags"] = ["hide-cell"]
+    sheet = code(f'rh.pages.exercises("{path.stem}")', id="sheet")
+    sheet.metadata["tags"] = ["remove-input"]
     cells = [
         markdown(overview, id="overview"),
         first,
         code("import roofline_helpers as rh", id="imports"),
         markdown("## Take-away\n\n- ", id="take-away"),
         markdown("## Exercises\n\nType a number; the solution is one click away.", id="exercises"),
+        sheet,
         markdown("Next: [the next chapter](NAME.ipynb).", id="next"),
     ]
     records.write(path, dump(normalise(nbformat.v4.new_notebook(cells=cells))))
