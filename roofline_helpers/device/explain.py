@@ -26,8 +26,8 @@ from roofline_helpers.device.runner import (
     run_counts,
     run_in_turn,
 )
-from roofline_helpers.device.steps import prepared
 from roofline_helpers.device.trace import Trace, program_of, programs_in, read_trace
+from roofline_helpers.device.trace_steps import prepared
 from roofline_helpers.work import Work
 from roofline_helpers.xla.analysis import refuse_ambiguous, report_of, turns_of
 from roofline_helpers.xla.kernel import CompiledKernel, main_dtype

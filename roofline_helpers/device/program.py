@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from roofline_helpers import xla
-from roofline_helpers.xla.module import FREE, Computation, Instruction, Site
+from roofline_helpers.xla.hlo import FREE, Computation, Instruction, Site
 from roofline_helpers.xla.pallas import PallasKernel
 
 CONTAINERS = frozenset({"while", "conditional", "call", "async"})

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from roofline_helpers.common.checks import RooflineError
 from roofline_helpers.device.program import Program
-from roofline_helpers.xla.module import COLLECTIVES
+from roofline_helpers.xla.hlo import COLLECTIVES
 from roofline_helpers.xla.pallas import PallasKernel
 
 # --- What the profiler wrote: events of kernels, runs and transfers, read with JAX's own reader --

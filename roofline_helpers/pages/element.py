@@ -40,9 +40,9 @@ def _sources(bundle: str) -> str:
     parts = [f"const judge = {to_json(words)};"]
     for name in BUNDLES[bundle]:
         if name == "model.js":
-            from roofline_helpers.serving import page
+            from roofline_helpers.serving import javascript
 
-            parts.append(f"const tables = {to_json(page.tables())};")
+            parts.append(f"const tables = {to_json(javascript.tables())};")
         path = resources.files("roofline_helpers") / "pages/assets" / name
         parts.append(path.read_text("utf-8"))
     # As it is written, less the comments and the indentation

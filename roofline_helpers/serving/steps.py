@@ -23,7 +23,6 @@ from roofline_helpers.network import Axis, Topology
 from roofline_helpers.network.collectives import Transfer
 from roofline_helpers.network.topology import axes_of_roles
 from roofline_helpers.roofline import Kernel, Roofline
-from roofline_helpers.serving.chips import chip_counts, together
 from roofline_helpers.serving.groups import exchanges, groups, weight_bytes
 from roofline_helpers.serving.operations import Job, jobs, stored
 from roofline_helpers.serving.setting import (
@@ -35,6 +34,7 @@ from roofline_helpers.serving.setting import (
     stored_as,
 )
 from roofline_helpers.serving.strategies import STRATEGIES
+from roofline_helpers.serving.tensor_parallel import chip_counts, together
 from roofline_helpers.work import Work
 
 

@@ -67,13 +67,13 @@ from roofline_helpers.xla.analysis import analyze, records
 from roofline_helpers.xla.collectives import CollectiveOp as CollectiveOp
 from roofline_helpers.xla.compiler import CannotCompile, DoesNotFit
 from roofline_helpers.xla.flops import Flops as Flops
+from roofline_helpers.xla.hlo import Module as Module
+from roofline_helpers.xla.hlo import Shape as Shape
+from roofline_helpers.xla.hlo import parse as parse
 from roofline_helpers.xla.ledger import Ledger as Ledger
 from roofline_helpers.xla.ledger import Row as Row
 from roofline_helpers.xla.ledger import kernels
 from roofline_helpers.xla.lower import CannotTrace, pallas_kernels
-from roofline_helpers.xla.module import Module as Module
-from roofline_helpers.xla.module import Shape as Shape
-from roofline_helpers.xla.module import parse as parse
 from roofline_helpers.xla.pallas import PallasKernel
 from roofline_helpers.xla.report import Report
 from roofline_helpers.xla.targets import TOPOLOGIES as TOPOLOGIES

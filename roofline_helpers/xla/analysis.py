@@ -24,6 +24,7 @@ from roofline_helpers.xla.compiler import (
     read_executable,
 )
 from roofline_helpers.xla.display import compiled_by
+from roofline_helpers.xla.hlo import parse
 from roofline_helpers.xla.ledger import kernels, with_axes
 from roofline_helpers.xla.lower import (
     Arguments,
@@ -33,7 +34,6 @@ from roofline_helpers.xla.lower import (
     is_stage,
     lower,
 )
-from roofline_helpers.xla.module import parse
 from roofline_helpers.xla.report import REFUSED as REFUSAL
 from roofline_helpers.xla.report import Report, load_refusal, load_report
 from roofline_helpers.xla.targets import (

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from roofline_helpers.xla.flops import results
-from roofline_helpers.xla.module import (
+from roofline_helpers.xla.hlo import (
     COLLECTIVES,
     PRODUCTS,
     Computation,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from roofline_helpers.common.checks import ceil_div
-from roofline_helpers.xla.module import (
+from roofline_helpers.xla.hlo import (
     APPLYING,
     ARITHMETIC,
     FREE,
@@ -193,7 +193,7 @@ def matrix_flops(each: Instruction, lhs: Shape, rhs: Shape) -> int:
 
     Examples
     --------
-    >>> from roofline_helpers.xla.module import parse
+    >>> from roofline_helpers.xla.hlo import parse
     >>> dot = parse('''HloModule t
     ... ENTRY %m (a: f32[4,8], b: f32[8,2]) -> f32[4,2] {
     ...   %a = f32[4,8] parameter(0)

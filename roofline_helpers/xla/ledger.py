@@ -28,9 +28,7 @@ from roofline_helpers.xla.flops import (
     matmul_sides,
     matrix_types,
 )
-from roofline_helpers.xla.loops import argument_names, carried, turns_of_loop, values_of
-from roofline_helpers.xla.metadata import SourceLine, scope_of, source_of
-from roofline_helpers.xla.module import (
+from roofline_helpers.xla.hlo import (
     FREE,
     FREE_CALLS,
     SPACES,
@@ -40,6 +38,8 @@ from roofline_helpers.xla.module import (
     Site,
     parse,
 )
+from roofline_helpers.xla.loops import argument_names, carried, turns_of_loop, values_of
+from roofline_helpers.xla.metadata import SourceLine, scope_of, source_of
 from roofline_helpers.xla.pallas import PallasKernel
 from roofline_helpers.xla.roles import role_of
 from roofline_helpers.xla.traffic import (

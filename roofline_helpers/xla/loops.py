@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from roofline_helpers.xla.module import VIEWS, Computation, Instruction, Module
+from roofline_helpers.xla.hlo import VIEWS, Computation, Instruction, Module
 
 _COPIES = VIEWS | {"copy-start", "copy-done"}
 _PARTS = frozenset(

@@ -18,6 +18,7 @@ from roofline_helpers.roofline.model import FLOOR, bound_of
 from roofline_helpers.xla import display
 from roofline_helpers.xla.changes import Changes, changes
 from roofline_helpers.xla.compiler import MemoryStats
+from roofline_helpers.xla.hlo import brief
 from roofline_helpers.xla.kernel import (
     CompiledKernel,
     Links,
@@ -30,7 +31,6 @@ from roofline_helpers.xla.kernel import (
     timeline_of,
 )
 from roofline_helpers.xla.ledger import Row
-from roofline_helpers.xla.module import brief
 from roofline_helpers.xla.pallas import PallasKernel
 from roofline_helpers.xla.targets import chip_of, clock_of
 

@@ -6,8 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from roofline_helpers.xla.flops import results
-from roofline_helpers.xla.metadata import MARKS, Scope, SourceLine, scope_of, source_of
-from roofline_helpers.xla.module import (
+from roofline_helpers.xla.hlo import (
     ARITHMETIC,
     COLLECTIVES,
     FREE,
@@ -16,6 +15,7 @@ from roofline_helpers.xla.module import (
     TRANSCENDENTAL,
     Site,
 )
+from roofline_helpers.xla.metadata import MARKS, Scope, SourceLine, scope_of, source_of
 
 _FIRST = ("sort", "fft", "cholesky", "triangular-solve", "scatter", "gather", "select-and-scatter")
 _MOVES = {

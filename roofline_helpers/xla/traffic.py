@@ -13,7 +13,7 @@ from roofline_helpers.xla.flops import (
     operand_shares,
     results,
 )
-from roofline_helpers.xla.module import SLICES, UPDATES, Instruction, Shape, Site
+from roofline_helpers.xla.hlo import SLICES, UPDATES, Instruction, Shape, Site
 from roofline_helpers.xla.pallas import PallasKernel
 
 

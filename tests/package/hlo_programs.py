@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from roofline_helpers import xla
-from roofline_helpers.xla.module import read_shape
+from roofline_helpers.xla.hlo import read_shape
 
 FIXTURES = sorted((Path(__file__).resolve().parent / "data" / "hlo").glob("*.hlo"))
 BF16 = 2

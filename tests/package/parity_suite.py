@@ -16,7 +16,7 @@ import roofline_helpers as rh
 from roofline_helpers import serving
 from roofline_helpers.models import LLAMA_3_8B
 from roofline_helpers.serving import ServingStep
-from roofline_helpers.serving.page import MODELS
+from roofline_helpers.serving.javascript import MODELS
 from roofline_helpers.serving.setting import NARROW
 from roofline_helpers.serving.strategies import STRATEGIES
 
@@ -89,7 +89,7 @@ def settings() -> Iterator[dict[str, Any]]:
             serving.setting.ATTENTION,
         )
         third = [each for each in every if chance.random() < 1 / 3]
-        counts = serving.chips.chip_counts(LLAMA_3_8B, chip)
+        counts = serving.tensor_parallel.chip_counts(LLAMA_3_8B, chip)
         for (weights, activations), cache, phase, fusion, attention in third:
             batch, context = next(shapes)
             reached, floor, resident = next(flags)

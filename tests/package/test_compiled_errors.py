@@ -8,7 +8,7 @@ from compiled_reports import jax, needs, spec
 from roofline_helpers import xla
 from roofline_helpers.common.checks import BadType, BadValue, UnknownName
 from roofline_helpers.xla import targets
-from roofline_helpers.xla.module import TRANSCENDENTAL
+from roofline_helpers.xla.hlo import TRANSCENDENTAL
 
 jnp = jax.numpy
 

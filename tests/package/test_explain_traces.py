@@ -21,7 +21,6 @@ from roofline_helpers.device.ceilings import Ceilings
 from roofline_helpers.device.explain import dtypes
 from roofline_helpers.device.program import Program
 from roofline_helpers.device.rows import join
-from roofline_helpers.device.steps import named, prepared
 from roofline_helpers.device.trace import (
     Event,
     Span,
@@ -30,6 +29,7 @@ from roofline_helpers.device.trace import (
     read_trace,
     union,
 )
+from roofline_helpers.device.trace_steps import named, prepared
 
 TRACES = Path(__file__).parent / "data" / "traces"
 

@@ -8,7 +8,7 @@ import pytest
 from hlo_programs import program, shape
 
 from roofline_helpers import xla
-from roofline_helpers.xla.module import UnreadableProgram, brief
+from roofline_helpers.xla.hlo import UnreadableProgram, brief
 
 
 def test_a_shape_has_type_size_memory_and_tiles() -> None:

@@ -124,8 +124,8 @@ def test_the_fewest_chips_that_have_room() -> None:
     assert not large.fits
     assert large.but(chips=2).fits
     assert step("llama-3-70b", "l4").fewest_chips() == 0
-    assert serving.chips.chip_counts("llama-3-8b", "l4") == [1]
-    assert serving.chips.chip_counts("llama-3-8b", "gb200") == [1, 2, 4, 8]
+    assert serving.tensor_parallel.chip_counts("llama-3-8b", "l4") == [1]
+    assert serving.tensor_parallel.chip_counts("llama-3-8b", "gb200") == [1, 2, 4, 8]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from roofline_helpers.device.ceilings import Ceilings
 from roofline_helpers.device.program import Program
 from roofline_helpers.device.rows import KERNEL, TimedRow
 from roofline_helpers.xla.flops import is_product
-from roofline_helpers.xla.module import Site
+from roofline_helpers.xla.hlo import Site
 
 CAUSES: dict[str, Cause] = {}
 """The closed list, by key: each cause is in the file of its detector, and enters itself here."""

@@ -10,7 +10,7 @@ from roofline_helpers.device.findings.causes import Case, Cause, Check, Claim, w
 from roofline_helpers.device.program import Program
 from roofline_helpers.device.rows import TimedRow
 from roofline_helpers.xla.flops import results
-from roofline_helpers.xla.module import ARITHMETIC, TRANSCENDENTAL
+from roofline_helpers.xla.hlo import ARITHMETIC, TRANSCENDENTAL
 
 RECOMPUTED = Cause(
     "recomputed",

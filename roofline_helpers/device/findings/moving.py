@@ -10,8 +10,8 @@ from roofline_helpers.device.findings.causes import Case, Cause, Check, Claim, w
 from roofline_helpers.device.program import Program
 from roofline_helpers.device.rows import TimedRow
 from roofline_helpers.xla.flops import results
+from roofline_helpers.xla.hlo import Site
 from roofline_helpers.xla.metadata import source_of
-from roofline_helpers.xla.module import Site
 
 _PLACING = frozenset({"copy", "transpose", "convert", "bitcast-convert", "reshape", "bitcast"})
 _INDEXING = frozenset({"add", "compare", "select", "clamp", "iota", "broadcast"})

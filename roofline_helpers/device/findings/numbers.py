@@ -11,7 +11,7 @@ from roofline_helpers import xla
 from roofline_helpers.device.findings.causes import Case, Cause, Claim, whole
 from roofline_helpers.device.program import Program
 from roofline_helpers.device.rows import TimedRow
-from roofline_helpers.xla.module import VIEWS, Computation, Instruction, Site
+from roofline_helpers.xla.hlo import VIEWS, Computation, Instruction, Site
 
 Origin: TypeAlias = tuple[Instruction, Computation, str]
 """An instruction that a value comes from, where it is, and the kernel that runs it."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from roofline_helpers.device.findings.causes import Case, Cause, Claim, whole
 from roofline_helpers.device.rows import BETWEEN, GAP, HOST, KERNEL, LOOP, TRANSFER
-from roofline_helpers.xla.module import COLLECTIVES
+from roofline_helpers.xla.hlo import COLLECTIVES
 
 _FLOOR = {"cpu": 5e-6, "gpu": 6e-6, "tpu": 3e-6}
 """Seconds of a launch below which a kernel is short: about twice the least that one takes."""

@@ -12,10 +12,10 @@ from roofline_helpers.chips import Chip, Figure, all_chips
 from roofline_helpers.common.dtypes import BITS
 from roofline_helpers.models import LLAMA_3_8B, Decoder
 from roofline_helpers.models import model as model_of
-from roofline_helpers.serving.chips import COUNTS, chip_counts
 from roofline_helpers.serving.operations import COSTS, HANDED_ON, STORED
 from roofline_helpers.serving.setting import NARROW
 from roofline_helpers.serving.strategies import SPLIT, STRATEGIES, Fused
+from roofline_helpers.serving.tensor_parallel import COUNTS, chip_counts
 from roofline_helpers.work import operations
 
 MODEL = (
