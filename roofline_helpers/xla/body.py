@@ -260,7 +260,8 @@ class Body:
         return alone.matrix + alone.vector + sum(alone.moved.values())
 
     def _scan(self, each: Any, values: Sequence[Any], _: Any, weight: Any) -> None:
-        constants = each.params["num_consts"]
+        groups = each.params.get("ft_in")  # since JAX 0.11: constants, carries, slices
+        constants = len(groups.unpack()[0]) if groups else each.params["num_consts"]
         inner = each.params["jaxpr"].jaxpr
         known = [*values[:constants], *[None] * (len(inner.invars) - constants)]
         self._enter(inner.invars, inner, each.invars, known, weight * each.params["length"])
