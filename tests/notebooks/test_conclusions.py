@@ -594,6 +594,9 @@ def test_an_h100_reads_keys_and_values_again_from_its_l2() -> None:
     matmuls = blocks[64].matrix_flops / rh.chip("h100").roofline("bf16", reached=True).peak
     through = {rows: work.bytes / l2.bandwidth.value / matmuls for rows, work in blocks.items()}
     assert 0.9 < through[128] < 1.2 < 2 < through[64]
+    for gpu in ("h100", "h200"):  # programs that share only γ and β
+        chain = rh.device.measured()[gpu].sample("chain pallas 65536×4096 bf16", "pallas")
+        assert chain.dram_bytes == pytest.approx(2 * (4 * 65536 * 4096 + 2 * 4096), rel=1e-3)
 
 
 def test_torch_compile_s_chain_issues_too_much_and_the_single_jit_has_too_few_warps() -> None:

@@ -81,14 +81,22 @@ def test_the_compiler_accepts_the_vmem_that_was_counted_and_no_less() -> None:
     fn, args = matmul(2048, 2048, 2048, 512, 512, 512)
     counted = int(only(fn, *args).vmem)
 
-    def within(limit: int) -> Any:
+    def within(limit: int, block: int = 512, chip: str = "v6e") -> Any:
         options = pltpu.CompilerParams(vmem_limit_bytes=limit)
-        fn, args = matmul(2048, 2048, 2048, 512, 512, 512, compiler_params=options)
-        return xla.analyze(fn, *args, chip="v6e")
+        fn, args = matmul(2048, 2048, 2048, block, block, block, compiler_params=options)
+        return xla.analyze(fn, *args, chip=chip)
 
     assert within(counted).flops > 0
     with pytest.raises(xla.CannotCompile, match="scoped vmem limit"):
         within(counted * 15 // 16)
+    for chip in ("v5e", "v6e"):  # blocks of 1024: about a sixth more than counted
+        assert within(19 * 2**20, 1024, chip).flops > 0
+        with pytest.raises(xla.CannotCompile, match=r"size 18.\d\dM and limit 16.00M"):
+            within(4 * counted, 1024, chip)
+    fn, args = matmul(4096, 4096, 4096, 2048, 2048, 256)
+    for chip, most in {"v5e": 16, "v6e": 32}.items():  # the compiler's own limits
+        with pytest.raises(xla.CannotCompile, match=f"limit {most}.00M"):
+            xla.analyze(fn, *args, chip=chip)
 
 
 def test_a_block_whose_index_stays_is_not_fetched_again() -> None:
