@@ -768,6 +768,7 @@ def test_gradients_hide_between_slices_and_nothing_does_inside_one() -> None:
         times[1] += exchange.exposed
     assert 0 < over["slice"][1] < 0.05 * over["slice"][0]
     assert over["fsdp"][1] == pytest.approx(over["fsdp"][0])
+    assert over["fsdp"][1] / report.time_at_roof == pytest.approx(1 / 5, abs=0.01)
     # as counted: each chip sends its share of all gradients in bf16 over its host's network
     place = rh.network.topology("v6e", "16x16", slices=4)
     gradients = 2 * rh.models.model("llama-3-8b").parameters / 256
@@ -793,6 +794,28 @@ def test_a_recipe_s_flags_hide_gathers_where_there_are_some() -> None:
         for name in ("whole-llama-16x4", "whole-llama-16x4-flags")
     ]
     assert counts[0] == counts[1]  # an exchange that inner loops carry on is one
+    early = [
+        row.overlaps
+        for row in kept()["whole-llama-16x4-flags", "v5p"].rows
+        if (each := row.collective) and each.launches == 32
+        if (each.kind, each.axis) == ("all-gather", "tensor")
+    ]
+    assert (sum(early), len(early)) == (2, 6)
+
+
+def test_a_hand_count_misses_scores_computed_again_and_up_to_half_of_the_exchanges() -> None:
+    cube, pod = (kept()[f"whole-llama-{name}", "v5p"] for name in ("64x1", "512x8"))
+    place = rh.network.topology("v5p", "4x4x4")
+    hand = rh.training.step("llama-3-8b", place, {"fsdp": 64}, batch=512, seq=4096)
+    sent = sum(each.seconds for each in cube.exchanges)
+    assert hand.hidden + hand.exposed == pytest.approx(0.53 * sent, rel=0.02)
+    backward = [row for row in cube.rows if re.match("attention_d(q|kv)_kernel", row.name)]
+    again = sum(row.matrix_flops * row.launches for row in backward)
+    once = 32 * 4 * 2 * 8 * 32 * 4096**2 * 128 / 2  # four matmuls of the masked scores
+    assert again - once == pytest.approx(cube.flops - hand.flops / 64, rel=0.05)
+    waited = [(each.collective.axis == "tensor", each.exposed) for each in pod.exchanges]
+    of_activations = sum(seconds for tensor, seconds in waited if tensor)
+    assert 0.6 < of_activations / sum(seconds for _, seconds in waited) < 0.7
 
 
 def test_a_recipe_s_flags_hide_no_exchange_of_a_program_of_all_reduces() -> None:
