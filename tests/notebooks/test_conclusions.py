@@ -515,6 +515,27 @@ def test_short_scores_stay_on_the_chip(chip: str, stays: int) -> None:
         assert (moved > 0.7 * travels) == (length > stays), length
 
 
+def test_what_xla_s_attention_moves_besides_is_its_result_in_another_layout() -> None:
+    for name, length, passes in (("attention", 2048, 3), ("attention-512", 512, 0)):
+        report, scores = kept()[name, "v6e"], 4 * 32 * length**2 * 2
+        relaid = report.rows[-1]
+        assert relaid.role == "change of layout"
+        least = rh.work.flash_attention(q_len=length, **ATTENTION).bytes
+        assert report.hbm_bytes == passes * scores + least + relaid.bytes
+    assert set(kept()["attention-512", "v5e"].rows[-1].read) == {"vmem"}
+
+
+def test_short_attention_by_jax_s_cudnn_is_slower_than_ours_and_far_from_its_flops() -> None:
+    for gpu in rh.device.measured().values():
+        took = {
+            (source, n): gpu.sample(f"flash attention 2×16×{n}×128 bf16", source).seconds
+            for source in ("pallas", "cudnn")
+            for n in (512, 1024)
+        }
+        assert all(took["pallas", n] < took["cudnn", n] for n in (512, 1024))
+        assert took["pallas", 512] > 0.75 * took["pallas", 1024]
+
+
 def test_attention_s_lengths_have_an_end() -> None:
     """Keys and values of one head, held twice, fill VMEM where the compiler refuses the kernel."""
     for chip, refused in {"v5e": 131072, "v6e": 131072, "v7x": 65536}.items():
