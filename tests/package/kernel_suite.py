@@ -15,7 +15,7 @@ TOLERANCES = {"float32": 3e-5, "float16": 4e-3, "bfloat16": 2e-2}
 RATE = 0.25
 KEEP = 1 / (1 - RATE)
 # The quickest to compile, which is most of the time here: what comes out runs once
-QUICK = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+QUICK = {"xla_backend_optimization_level": 0}
 QUICK |= {"xla_cpu_parallel_codegen_split_count": 1, "xla_llvm_disable_expensive_passes": True}
 
 
