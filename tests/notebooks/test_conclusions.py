@@ -390,6 +390,9 @@ def test_times_of_measured_kernels_halve_the_error_on_gpus() -> None:
     mixed = boards[1].kind == "mixture of experts"
     assert boards[1].error[mixed].median() < -1 / 3
     assert list(boards[1].index[boards[1].error > 0.2]) == ["b200-256-deepseek-v3-fp8"]
+    unsaid = boards[1].unsaid[boards[1].unsaid != ""]
+    assert list(unsaid.mode()) == ["recomputation"]
+    assert len(unsaid) < len(boards[1]) / 4
 
 
 def test_quoted_fp8_programs_are_the_compilers() -> None:
