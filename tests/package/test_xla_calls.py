@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hlo_programs import fixture, one, program, shape
+from hlo_texts import fixture, one, program, shape
 
 from roofline_helpers import xla
 

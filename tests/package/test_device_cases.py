@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from measure_suite import run
+from device_suite import run
 
 from roofline_helpers import device
 from roofline_helpers.device.workloads import kernel_cases, level_cases, vector_case

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from explain_planted import PLANTED, Planted
+from planted_causes import PLANTED, Planted
 
 from roofline_helpers.device.findings import CAUSES
 from roofline_helpers.xla import can_compile

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hlo_programs import program
+from hlo_texts import program
 
 from roofline_helpers import xla
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from compiled_suite import SUITE, Hand
-from hlo_programs import FIXTURES
+from hlo_texts import FIXTURES
 
 from roofline_helpers import xla
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from hlo_programs import ADD, dot, one, program
+from hlo_texts import ADD, dot, one, program
 
 from roofline_helpers.xla.flops import Window
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from measure_suite import numbers
+from device_suite import numbers
 
 from roofline_helpers import device
 from roofline_helpers.common.checks import BadType, BadValue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hlo_programs import ADD, one, program
+from hlo_texts import ADD, one, program
 
 from roofline_helpers import xla
 from roofline_helpers.xla.collectives import axes_of_mesh

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from measure_suite import case, run
+from device_suite import case, run
 
 jax = pytest.importorskip("jax")
 

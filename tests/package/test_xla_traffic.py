@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hlo_programs import ADD, BIG, UPDATE, behind_a_tile, fused, one, program
+from hlo_texts import ADD, BIG, UPDATE, behind_a_tile, fused, one, program
 
 from roofline_helpers import xla
 

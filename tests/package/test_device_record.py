@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from measure_suite import record, timed
+from device_suite import record, timed
 
 from roofline_helpers import device
 from roofline_helpers.common.checks import BadType, BadValue, UnknownName

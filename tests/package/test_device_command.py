@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from measure_suite import record
+from device_suite import record
 
 from roofline_helpers import device
 from roofline_helpers.cli import main

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hlo_programs import program, shape
+from hlo_texts import program, shape
 
 from roofline_helpers import xla
 from roofline_helpers.xla.hlo import UnreadableProgram, brief
