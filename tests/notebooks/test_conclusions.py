@@ -866,6 +866,7 @@ def test_the_count_tells_apart_what_is_well_away_from_its_number_and_only_that()
         assert (share > 0.5) == (tokens < numbers[chip])
     assert 0.9 * numbers["v6e"] < 4096 < numbers["v6e"]
     assert near == pytest.approx(0.185, abs=0.001)
+    assert all(exposed[chip, 8192] == pytest.approx(1 / 18, abs=1e-3) for chip in shapes)
 
 
 def test_speculative_decoding_makes_a_token_in_less_than_the_least_time_of_a_step() -> None:
