@@ -796,27 +796,22 @@ def test_gradients_hide_between_slices_and_nothing_does_inside_one() -> None:
     assert over["slice"][0] == pytest.approx(counted, rel=0.02)
 
 
+def waits(report: Any, kind: str = "", axes: tuple[str, ...] = ()) -> float:
+    chosen = (each for each in report.exchanges if kind in each.collective.kind)
+    return sum(each.exposed for each in chosen if not axes or each.collective.axis in axes)
+
+
 def test_a_recipe_s_flags_hide_gathers_where_there_are_some() -> None:
-    exposed: dict[tuple[str, str], float] = {}
-    for name in ("whole-llama-16x4", "whole-llama-16x4-flags"):
-        for exchange in kept()[name, "v5p"].exchanges:
-            key = name, exchange.collective.kind
-            exposed[key] = exposed.get(key, 0.0) + exchange.exposed
-    default, flags = (
-        {kind: t for (program, kind), t in exposed.items() if program == name}
-        for name in ("whole-llama-16x4", "whole-llama-16x4-flags")
-    )
-    assert sum(flags.values()) == pytest.approx(7 / 8 * sum(default.values()), rel=0.02)
-    saved = {kind: default[kind] - flags[kind] for kind in default}
-    assert saved["all-gather"] == pytest.approx(sum(saved.values()), rel=0.02)
-    counts = [
-        sum(exchange.collective.launches for exchange in kept()[name, "v5p"].exchanges)
-        for name in ("whole-llama-16x4", "whole-llama-16x4-flags")
-    ]
-    assert counts[0] == counts[1]  # an exchange that inner loops carry on is one
+    default, flags = (kept()[f"whole-llama-16x4{end}", "v5p"] for end in ("", "-flags"))
+    assert waits(flags) == pytest.approx(7 / 8 * waits(default), rel=0.02)
+    saved = waits(default, "all-gather") - waits(flags, "all-gather")
+    assert saved == pytest.approx(waits(default) - waits(flags), rel=0.02)
+    # an exchange that inner loops carry on is one
+    counts = {sum(e.collective.launches for e in one.exchanges) for one in (default, flags)}
+    assert len(counts) == 1
     early = [
         row.overlaps
-        for row in kept()["whole-llama-16x4-flags", "v5p"].rows
+        for row in flags.rows
         if (each := row.collective) and each.launches == 32
         if (each.kind, each.axis) == ("all-gather", "tensor")
     ]
@@ -833,10 +828,7 @@ def test_a_hand_count_misses_scores_computed_again_and_up_to_half_of_the_exchang
     again = sum(row.matrix_flops * row.launches for row in backward)
     once = 2**46  # four matmuls of half the scores: 32 layers, 8 × 32 × 4096² × 128
     assert again - once == pytest.approx(cube.flops - hand.flops / 64, rel=0.05)
-    waits = dict.fromkeys(("fsdp", "tensor", "fsdp, tensor"), 0.0)
-    for each in pod.exchanges:
-        waits[each.collective.axis or ""] += each.exposed
-    assert 0.6 < waits["tensor"] / sum(waits.values()) < 0.7
+    assert 0.6 < waits(pod, axes=("tensor",)) / waits(pod) < 0.7
 
 
 def test_a_recipe_s_flags_hide_no_exchange_of_a_program_of_all_reduces() -> None:
