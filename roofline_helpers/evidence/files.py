@@ -47,8 +47,10 @@ def decode() -> dict[str, Any]:
 
     One row a batch, one number a program: kernels of our own, JAX with cuDNN's attention, PyTorch.
     "race" has, on another day, two of them and PyTorch in each way it was compiled: seconds, and
-    the spread of five runs. "rungs" has the ladder of `examples/llama_decode`: what each changes,
-    its seconds, and how far its logits are from the last rung's ("error", relative, by norm).
+    the spread of five runs. "causes" has, on a third day and at batch 16, the seconds with the
+    cache in either order, donated and not. "rungs" has the ladder of `examples/llama_decode`: what
+    each changes, its seconds, and how far its logits are from the last rung's ("error", relative,
+    by norm).
     "roof" has the step's least seconds by batch: by the published bandwidth, by that of a copy
     ("reached"), and by that of a stream that only reads. "prefill" has the seconds of PyTorch's
     prefill, by tokens.

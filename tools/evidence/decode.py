@@ -4,7 +4,7 @@
 
 Reads the records of examples/llama_decode: medians of three of its programs, by batch, and those
 of all rungs of its ladder, with what each changes; a later race of two of its programs with PyTorch
-tuned as ours; and PyTorch's medians for whole prompts.
+tuned as ours; the cache in either order, donated and not; and PyTorch's medians for whole prompts.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ ORDER = (
 
 RECORD = books.ROOT / "examples/llama_decode/h200.json"
 RACE = books.ROOT / "examples/llama_decode/h200-race.json"
+CAUSES = books.ROOT / "examples/llama_decode/h200-causes.json"
 PROMPTS = books.ROOT / "examples/llama_decode/h200-torch-prefill.json"
 
 
@@ -69,6 +70,8 @@ def steps() -> dict[str, Any]:
     made |= {"model": "Llama 3 8B", "context": record["tokens"], "steps": rows}
     commands = {"ours": raced["command"], "PyTorch": raced["torch"]["command"]}
     made["race"] = {"date": raced["date"], "commands": commands, "steps": race}
+    causes = json.loads(CAUSES.read_text("utf-8"))["rungs"]["16"]
+    made["causes"] = {name: _median(timed) for name, timed in causes.items()}
     roofs = {batch: record["roof"][batch] for batch in sorted(record["roof"], key=int)}
     prompts = json.loads(PROMPTS.read_text("utf-8"))["tokens"]
     read = {tokens: min(map(_median, row["steps"])) for tokens, row in prompts.items()}
