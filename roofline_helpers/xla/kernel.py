@@ -502,9 +502,18 @@ def timeline_of(kernels: Sequence[CompiledKernel]) -> Timeline:
     free: dict[str, float] = {}
     busy: dict[str, float] = {}
     awaited: dict[int, list[tuple[int, float]]] = {}
+    starts: dict[int, float] = {}
+    ahead: dict[int, int] = {}  # by exchange, the one that its links were busy with
+    last: dict[str, int] = {}
+
+    def wait(place: int, end: float) -> None:
+        while end > now:  # what an exchange waited for its links is the wait of the one before
+            exposed[place] += end - max(starts[place], now)
+            end, place = starts[place], ahead.get(place, place)
+
     for place, kernel in enumerate([*kernels, None]):
         for started, end in awaited.pop(place, []):
-            exposed[started] += max(end - now, 0.0)
+            wait(started, end)
             now = max(now, end)
         if kernel is None:
             break
@@ -512,9 +521,13 @@ def timeline_of(kernels: Sequence[CompiledKernel]) -> Timeline:
         if row.collective is not None:
             lane, links = NETWORK, _lanes(row.collective)
             seconds = kernel.times.get(NETWORK, 0.0)
-            start = max([now, *(free.get(link, 0.0) for link in links)])
+            busiest = max(links, key=lambda link: free.get(link, 0.0))
+            start = starts[place] = max(now, free.get(busiest, 0.0))
+            if start > now:
+                ahead[place] = last[busiest]
             for link in links:
                 free[link], busy[link] = start + seconds, busy.get(link, 0.0) + seconds
+                last[link] = place
         elif row.overlaps or not kernel.roof_seconds:
             continue
         else:
@@ -524,7 +537,8 @@ def timeline_of(kernels: Sequence[CompiledKernel]) -> Timeline:
         if row.overlaps:
             awaited.setdefault(place + row.behind + 1, []).append((place, end))
         else:
-            exposed[place] = end - now if lane == NETWORK else 0.0
+            if lane == NETWORK:
+                wait(place, end)
             now = end
     return Timeline(tuple(spans), tuple(exposed), busy)
 
