@@ -948,13 +948,16 @@ def test_the_decode_race_is_tuned_on_both_sides_and_16_sequences_gain_most() -> 
     assert "vLLM and SGLang were not on that machine" in text
 
 
-def test_by_head_no_copy_of_the_cache_is_left() -> None:
+def test_rungs_of_the_decode_ladder_gain_what_the_page_says() -> None:
     rungs = {s.rung: s.why for s in ladder.committed()["decode-rungs"].of(batch=16) if s.why}
     copies = {rung: str([row.what for row in why.groups]) for rung, why in rungs.items()}
     assert ["of cache" in copies[rung] for rung in ("donated", "by head")] == [True, False]
     took = rh.evidence.decode()["causes"]
     assert 1.8e-3 < took["by head, not donated"] - took["by head"] < 2.2e-3
     assert took["donated"] > took["unrolled"]
+    clock = {(r["batch"], r["rung"]): r["seconds"] for r in rh.evidence.decode()["rungs"]}
+    gained = [clock[batch, "own kernels"] - clock[batch, "overlapped"] for batch in (1, 16, 64)]
+    assert rungs["own kernels"].row("between kernels").seconds < 0.4e-3 < min(gained)
 
 
 def test_quoted_triton_is_the_example_s() -> None:
