@@ -28,6 +28,7 @@ from roofline_helpers.device.runner import (
 )
 from roofline_helpers.device.trace import Trace, program_of, programs_in, read_trace
 from roofline_helpers.device.trace_steps import prepared
+from roofline_helpers.network.topology import slice_of
 from roofline_helpers.work import Work
 from roofline_helpers.xla.analysis import refuse_ambiguous, report_of, turns_of
 from roofline_helpers.xla.kernel import CompiledKernel, main_dtype
@@ -38,7 +39,6 @@ from roofline_helpers.xla.targets import (
     assumed_vector_peak,
     can_compile,
     first_device,
-    slice_of,
 )
 
 # --- What an explanation has to say against itself: roofs that were beaten -----------------------
@@ -153,7 +153,7 @@ def explain_ahead(
         device=known.name,
         origin="modelled",
         runs=(case.wall,),
-        compiling=report.seconds,
+        compiling=report.compiling,
         notes=(*notes, *report.notes),
         software={"jax": report.jax_version, "compiler": report.compiler},
     )

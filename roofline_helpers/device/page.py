@@ -35,8 +35,7 @@ def html(why: Explanation, whole: bool) -> str:
         needed("a page with pictures", "matplotlib")
     folder = resources.files("roofline_helpers.device")
     template, style, script = (
-        folder.joinpath(f"explained.{ending}").read_text("utf-8")
-        for ending in ("html", "css", "js")
+        folder.joinpath(f"page.{ending}").read_text("utf-8") for ending in ("html", "css", "js")
     )
     rows = [display.cells(why, row) for row in why.groups]
     rest = [display.cells(why, row) for row in display.residue(why)]

@@ -28,6 +28,8 @@ from roofline_helpers.network.axes import OUTER, Axis, Kind, Protocol, axes_of
 
 CEILINGS = ("published", "reached")
 _AXIS_NAMES = "xyz"
+_SLICE = re.compile(r"(?:tpu[ -]?)?(v4|v5e|v5litepod|v5p|v6e|v7x|tpu7x)-(\d+)", re.IGNORECASE)
+_CORES = {"v4": 2, "v5p": 2, "v7x": 2}
 
 
 @dataclass(frozen=True, repr=False)
@@ -156,7 +158,7 @@ def topology(
     Parameters
     ----------
     chip : str, Chip or jax.Device
-        As `roofline_helpers.chip` takes it.
+        As `roofline_helpers.chip` takes it, or the cloud's name of a slice: "v5p-64" is a 2x4x4.
     shape : str, int or sequence of int, optional
         A TPU slice as "4x4x4", or its number of chips, then in the vendor's usual shape. Of GPUs
         their number: more than a host has are spread evenly over several. A whole pod or host if
@@ -182,9 +184,10 @@ def topology(
 
     Examples
     --------
-    >>> topology("v6e", 8).shape, topology("h100", 256).slices
-    ((2, 4), 32)
+    >>> topology("v6e", 8).shape, topology("h100", 256).slices, topology("v5p-64").chips
+    ((2, 4), 32, 32)
     """
+    chip, shape = slice_of(chip) if shape is None else (chip, shape)
     device = chip_of(chip)
     if device.key not in _wiring():
         allowed = ", ".join(_wiring())
@@ -223,6 +226,42 @@ def topology(
     if inside > 1:
         axes.append(Axis("core", inside, "switch", "core", (Protocol(math.inf),)))
     return Topology(device, sizes, tuple(axes), ceilings)
+
+
+def slice_of(name: Any) -> tuple[Any, str | None]:
+    """Return the chip and the layout that a cloud's name of a slice means: v6e-8 is a 2x4 of v6e.
+
+    The number counts chips of v5e and v6e, TensorCores (two a chip) of v4, v5p and v7x. Anything
+    else comes back as it is, without a layout.
+
+    Raises
+    ------
+    BadValue
+        No slice has so many chips.
+    """
+    parts = _SLICE.fullmatch(name.strip()) if isinstance(name, str) else None
+    if parts is None:
+        return name, None
+    family = parts.group(1).lower()
+    key = {"v5litepod": "v5e", "tpu7x": "v7x"}.get(family, family)
+    cores = _CORES.get(key, 1)
+    chips, rest = divmod(int(parts.group(2)), cores)
+    if rest or chips < 1 or chips & (chips - 1):
+        below = 1 << max(chips.bit_length() - 1, 0)
+        near = f"{family}-{below * cores}, {family}-{2 * below * cores}"
+        raise BadValue(f"no slice {name!r} is known. Nearest: {near}. For others give a topology")
+    return key, usual_layout(chip_of(key), chips)
+
+
+def usual_layout(chip: Chip, chips: int) -> str:
+    """Return the usual layout of a number of TPU chips, as "2x4"; raise BadValue if none has it."""
+    shape = _torus_shape(chips, tuple(_wiring()[chip.key]["pod"]), chip)
+    return "x".join(str(n) for n in shape)
+
+
+def place_of(place: Any) -> Any:
+    """Return the topology that a cloud's name of a slice means; any other place as it is."""
+    return place if slice_of(place)[1] is None else topology(place)
 
 
 def axes_of_roles(

@@ -111,7 +111,7 @@ def _rows(law: bool) -> Iterator[dict[str, Any]]:
             "kind": step.kind,
             "type": step.dtype,
             "published s": step.seconds,
-            "bound s": step.published.bound,
+            "bound s": step.published.least_seconds,
             "predicted s": predicted,
             "error": predicted / step.seconds - 1,
             "compiled s": compiled,

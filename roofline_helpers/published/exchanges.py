@@ -54,7 +54,7 @@ def _read(folder: str, schema: str) -> list[dict[str, Any]]:
 @cache
 def between() -> tuple[dict[str, Any], ...]:
     """Return our own records of several devices."""
-    return tuple(_read("between", device.record.SCHEMA))
+    return tuple(_read("multi_device", device.record.SCHEMA))
 
 
 @cache

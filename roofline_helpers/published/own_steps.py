@@ -115,7 +115,7 @@ def _predicted(one: PublishedStep | PublishedDecode) -> dict[str, Any]:
     measured = one.seconds if said else None
     return {
         "row": one.key,
-        "bound s": one.published.bound,
+        "bound s": one.published.least_seconds,
         "predicted s": seconds,
         "low s": low and low * seconds,
         "high s": high and high * seconds,

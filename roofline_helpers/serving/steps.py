@@ -21,7 +21,7 @@ from roofline_helpers.models import Decoder
 from roofline_helpers.models import model as model_of
 from roofline_helpers.network import Axis, Topology
 from roofline_helpers.network.collectives import Transfer
-from roofline_helpers.network.topology import axes_of_roles
+from roofline_helpers.network.topology import axes_of_roles, place_of
 from roofline_helpers.roofline import Kernel, Roofline
 from roofline_helpers.serving.groups import exchanges, groups, weight_bytes
 from roofline_helpers.serving.operations import Job, jobs, stored
@@ -242,7 +242,7 @@ class ServingStep(Facts):
         return self.seconds / self.setting.new_tokens
 
     @property
-    def bound(self) -> float:
+    def least_seconds(self) -> float:
         """Seconds of this step at least – matmuls, bytes and exchanges side by side.
 
         Not of a token: speculative decoding makes several in a step.
@@ -369,7 +369,8 @@ def step(
         experts those are read that the step's tokens choose at random.
     place : str, Chip, jax.Device or Topology
         A chip as `roofline_helpers.chip` takes it; or devices of `network.topology`, whose
-        ceilings are those of compute and memory too.
+        ceilings are those of compute and memory too. A slice may be given by its cloud name, as
+        "v5p-64".
     mesh : mapping of str to int or axes, optional
         Devices of the topology for each of `ROLES`; if not given, the fastest layout that fits.
     phase : {"decode", "prefill"}
@@ -445,10 +446,10 @@ def step(
     >>> place = network.topology("v5e", "4x2")
     >>> kept = {"weights": "int8", "vocabulary": "int8", "cache": "int8"}
     >>> one = step("llama-3-70b", place, {"tensor": 8}, batch=32, context=8192, **kept)
-    >>> f"{one.memory.total * 8 / 1e9:.0f} GB on 8 chips, {one.bound * 1e3:.0f} ms at least"
+    >>> f"{one.memory.total * 8 / 1e9:.0f} GB on 8 chips, {one.least_seconds * 1e3:.0f} ms at least"
     '114 GB on 8 chips, 17 ms at least'
     """
-    decoder, measured = model_of(model), flag("reached", reached)
+    decoder, measured, place = model_of(model), flag("reached", reached), place_of(place)
     on_mesh, several, laid = isinstance(place, Topology), 1, None
     if on_mesh:
         chip, measured = place.chip, place.ceilings == "reached"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from roofline_helpers.testing.fixture import Budget
+    from roofline_helpers.testing.budget import Budget
 
 PROPERTY = "roofline"
 """The key of a test report's `user_properties` that holds the fate of its baselines."""
@@ -46,7 +46,7 @@ def roofline(request: pytest.FixtureRequest) -> Budget:
     ``pytest --roofline-update`` writes; ``hbm_bytes="<= 1.2 GB"``, ``flops``, ``seconds``,
     ``exposed="<= 5%"``, ``memory``, ``kernels`` and ``fits=True`` are limits.
     """
-    from roofline_helpers.testing.fixture import Budget
+    from roofline_helpers.testing.budget import Budget
 
     node, config = request.node, request.config
     test = node.nodeid.partition("::")[2] or node.name

@@ -7,12 +7,12 @@ What is counted
     norms, residuals, rotary embedding and the gate; one over weights, gradients and moments for the
     optimiser. Each exchange that the mesh asks for, on the links it runs over.
 Two ends, and between them
-    `TrainingStep.bound`: published or reached ceilings, as the topology has them, with everything
-    that can run side by side doing so: compute, memory and each network are busy at once, and the
-    slowest decides. Nothing is faster. `serial`: nothing overlaps. `seconds`: an exchange that
-    nothing waits for is hidden behind compute (weights gathered ahead, gradients reduced behind),
-    one that the next operation needs is not (tensor and expert parallelism), and passes over memory
-    follow the products. The truth lies between the ends.
+    `TrainingStep.least_seconds`: published or reached ceilings, as the topology has them, with
+    everything that can run side by side doing so: compute, memory and each network are busy at
+    once, and the slowest decides. Nothing is faster. `serial`: nothing overlaps. `seconds`: an
+    exchange that nothing waits for is hidden behind compute (weights gathered ahead, gradients
+    reduced behind), one that the next operation needs is not (tensor and expert parallelism), and
+    passes over memory follow the matmuls. The truth lies between the ends.
 What is left out
     The input pipeline, activations that are moved to the host, padding, the launch of kernels, and
     how far a compiler splits an exchange to hide it. Of mixtures of experts, what sorting tokens,
@@ -24,7 +24,7 @@ Words
 
 >>> from roofline_helpers import network
 >>> one = step("llama-3-70b", network.topology("v7x", "4x4x4"), {"fsdp": 64}, batch=256, seq=8192)
->>> f"{one.bound:.1f} s at least"
+>>> f"{one.least_seconds:.1f} s at least"
 '7.9 s at least'
 
 Sources: J. Hoffmann et al., arXiv:2203.15556, appendix F (FLOPs); S. Rajbhandari et al.,

@@ -20,6 +20,7 @@ from roofline_helpers.models import Decoder
 from roofline_helpers.models import model as model_of
 from roofline_helpers.network import Topology
 from roofline_helpers.network.collectives import Transfer
+from roofline_helpers.network.topology import place_of
 from roofline_helpers.training import kernels, mixture
 from roofline_helpers.training.exchanges import exchanges
 from roofline_helpers.training.memory import TrainingMemory, footprint, parameters_held
@@ -60,7 +61,7 @@ class TrainingStep(Facts):
     >>> from roofline_helpers import network
     >>> place = network.topology("v7x", "4x4x4")
     >>> one = step("llama-3-70b", place, {"fsdp": 64}, batch=256, seq=8192)
-    >>> f"{one.bound:.1f} s, {one.fits}"
+    >>> f"{one.least_seconds:.1f} s, {one.fits}"
     '7.9 s, True'
     """
 
@@ -73,7 +74,7 @@ class TrainingStep(Facts):
         room = "fits" if self.fits else "doesn't fit"
         return {
             "seconds": si(self.seconds, "s"),
-            "bound": f"{si(self.bound, 's')} at least",
+            "bound": f"{si(self.least_seconds, 's')} at least",
             "MFU": f"{self.mfu:.0%} MFU",
             "memory": f"{si(self.memory.total, 'B')} a device, {room}",
         }
@@ -216,7 +217,7 @@ class TrainingStep(Facts):
         return dict(busy)
 
     @property
-    def bound(self) -> float:
+    def least_seconds(self) -> float:
         """Seconds at least – compute, memory and every link at once, without any latency.
 
         Of exchanges only what has to be sent, spread over their links so that the last is done
@@ -302,7 +303,7 @@ class TrainingStep(Facts):
 
 def step(
     model: Decoder | str,
-    place: Topology,
+    place: Topology | str,
     mesh: Any,
     *,
     batch: int,
@@ -326,7 +327,8 @@ def step(
     ----------
     model : Decoder or str
         As `roofline_helpers.models.model` takes it.
-    place : Topology
+    place : Topology or str
+        A slice may be given by its cloud name, as "v5p-64".
         Of `network.topology`; its ceilings, published or reached, are those of compute and memory
         too.
     mesh : mapping of str to int or axes
@@ -375,16 +377,17 @@ def step(
     >>> from roofline_helpers import network
     >>> place = network.topology("v7x", "4x4x4")
     >>> one = step("llama-3-70b", place, {"fsdp": 64}, batch=256, seq=8192)
-    >>> f"{one.bound:.1f} s at least"
+    >>> f"{one.least_seconds:.1f} s at least"
     '7.9 s at least'
     """
     decoder, tokens = model_of(model), whole("seq", seq)
-    laid = mesh_axes(place, mesh, decoder, tokens)
+    on: Topology = place_of(place)
+    laid = mesh_axes(on, mesh, decoder, tokens)
     computed = dtype_of(dtype)
-    place.chip.peak(computed, "matrix")
+    on.chip.peak(computed, "matrix")
     setting = TrainingSetting(
         model=decoder,
-        place=place,
+        place=on,
         mesh=laid,
         batch=whole("batch", batch),
         seq=tokens,

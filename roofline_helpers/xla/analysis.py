@@ -16,6 +16,7 @@ from roofline_helpers import chips
 from roofline_helpers.common.checks import BadType, BadValue, mapping, name_of, shown, text, whole
 from roofline_helpers.common.records import committed, files, save, write
 from roofline_helpers.common.show import si
+from roofline_helpers.network.topology import slice_of
 from roofline_helpers.xla.collectives import axes_of_mesh
 from roofline_helpers.xla.compiler import (
     CompilerOutput,
@@ -45,7 +46,6 @@ from roofline_helpers.xla.targets import (
     is_chip,
     jax_version,
     platform_of,
-    slice_of,
 )
 
 # --- Records that stand in for the compiler: those that the package brings along, and new ones ---
@@ -322,7 +322,7 @@ def report_of(
         memory=program.memory,
         requested_flops=lowered.requested,
         calls=lowered.calls,
-        seconds=time.perf_counter() - started,
+        compiling=time.perf_counter() - started,
         text=program.text,
     )
 

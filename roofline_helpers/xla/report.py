@@ -51,7 +51,7 @@ class Report:
     place of donated arguments (`aliased`) count once. `requested_flops` is what the function's
     matmuls ask of all devices together. `xla` holds
     what `cost_analysis` said, unchanged. `origin` is "compiled" or "record"; it is not printed, so
-    that a page shows the same values either way. `seconds` is how long compiling and analysing
+    that a page shows the same values either way. `compiling` is how long compiling and analysing
     took, `calls` are its Pallas kernels as traced, which a record doesn't keep. A record begins
     with a `summary` for people who read it; a brief one has the version of this `package`.
 
@@ -78,7 +78,7 @@ class Report:
     memory: MemoryStats | None = None
     requested_flops: float | None = None
     origin: str = field(default="compiled", compare=False)
-    seconds: float = field(default=0.0, compare=False)
+    compiling: float = field(default=0.0, compare=False)
     text: str = field(default="", compare=False, repr=False)
     calls: tuple[PallasKernel, ...] = field(default=(), compare=False, repr=False)
     package: str = field(default="", compare=False, repr=False)
@@ -411,7 +411,7 @@ by their axis."""
 LONGEST_PROGRAM = 8000
 """Characters of a program that a record keeps; of a longer one it keeps none."""
 
-_LEFT_OUT = {"origin", "seconds", "calls", "package", "summary"}
+_LEFT_OUT = {"origin", "compiling", "calls", "package", "summary"}
 """Fields of a report that a whole record does without."""
 
 _UNREAD: dict[str, Any] = {"operations": {}, "cycles": None, "padding": 0}

@@ -9,7 +9,6 @@ import importlib.util
 import math
 import os
 import platform as host
-import re
 import sys
 import tempfile
 import threading
@@ -20,6 +19,7 @@ from unittest import mock
 
 from roofline_helpers import chips
 from roofline_helpers.common.checks import BadValue, RooflineError, UnknownName
+from roofline_helpers.network.topology import usual_layout
 
 # --- Keep the TPU compiler's C++ code quiet, and the environment as it was -----------------------
 
@@ -60,15 +60,15 @@ def _has_tpu() -> bool:
 
 # --- What can be compiled for: layouts of TPU chips, their clocks, and the compiler that is here -
 
-TOPOLOGIES: Mapping[str, tuple[str, Sequence[str], Mapping[str, Any]]] = {
-    "v4": ("v4", ("2x2x1", "2x2x2", "2x2x4", "4x4x4"), {"chip_config_name": "megacore"}),
-    "v5e": ("v5e", ("2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16"), {}),
-    "v5p": ("v5p", ("2x2x1", "2x2x2", "2x2x4", "4x4x4", "4x4x8", "8x8x8", "16x16x16"), {}),
-    "v6e": ("v6e", ("2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16"), {}),
-    "v7x": ("tpu7x", ("2x2x1", "2x2x2", "2x2x4", "4x4x4", "4x4x8", "8x8x8", "16x16x16"), {}),
+TOPOLOGIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "v4": ("v4", {"chip_config_name": "megacore"}),
+    "v5e": ("v5e", {}),
+    "v5p": ("v5p", {}),
+    "v6e": ("v6e", {}),
+    "v7x": ("tpu7x", {}),
 }
-"""Of each TPU: libtpu's name, layouts of chips from small to large, and options. Without
-"megacore" a v4 chip would be two devices, which is not how JAX shows it."""
+"""Of each TPU: libtpu's name, and options. Without "megacore" a v4 chip would be two devices, which
+is not how JAX shows it."""
 
 DERIVED_CLOCKS: Mapping[str, tuple[float, str]] = {
     "v6e": (918e12 / (2 * 4 * 256 * 256), "bf16 peak / (2 · 4 · 256²)"),
@@ -82,6 +82,9 @@ that the cycles count. Published products tick at 2.24 (v6e) and 2.06 to 2.14 cy
 `evidence.cycles`), so the v6e's may be higher than the formula says."""
 
 
+_HOST = 4
+"""Chips of a host: the smallest layout that the compiler knows."""
+_PARTS = ("1x1", "2x1", "1x1x1", "2x1x1")
 _LANES = 8 * 128 * 4
 
 
@@ -203,12 +206,14 @@ def layout_for(chip: chips.Chip, count: int, layout: str | None = None) -> str:
     NoCompiler
         The compiler that is here has no such layout.
     BadValue
-        No known layout has so many devices.
+        The layout has fewer devices, or no layout has so many.
     """
-    for each in [layout] if layout is not None else TOPOLOGIES[chip.key][1]:
-        if len(all_devices(chip, each)) >= count:
-            return each
-    raise BadValue(f"no layout of {chip.name} with {count} devices is known here: give topology=")
+    if layout is None or layout in _PARTS:
+        needed = math.ceil(count / chip.devices)
+        layout = usual_layout(chip, max(_HOST, 1 << (needed - 1).bit_length()))
+    if len(all_devices(chip, layout)) < count:
+        raise BadValue(f"{layout} of {chip.name} has fewer than {count} devices: give topology=")
+    return layout
 
 
 def all_devices(chip: chips.Chip, layout: str) -> list[Any]:
@@ -255,10 +260,6 @@ def mesh_devices(chip: chips.Chip, layout: str, mesh: Sequence[int]) -> list[Any
     return there[:count]
 
 
-_SLICE = re.compile(r"(?:tpu[ -]?)?(v4|v5e|v5litepod|v5p|v6e|v7x|tpu7x)-(\d+)", re.IGNORECASE)
-_CORES = {"v4": 2, "v5p": 2, "v7x": 2}
-
-
 def split_layout(layout: str) -> tuple[int, str]:
     """Return how many slices a layout has, and that of each: "4*16x16" is four of 16x16.
 
@@ -273,37 +274,11 @@ def split_layout(layout: str) -> tuple[int, str]:
     return int(count or 1), each.strip()
 
 
-def slice_of(name: Any) -> tuple[Any, str | None]:
-    """Return the chip and the layout that a cloud's name of a slice means: v6e-8 is a 2x4 of v6e.
-
-    The number counts chips of v5e and v6e, TensorCores (two a chip) of v4, v5p and v7x. What is
-    no such name comes back as it is, without a layout.
-
-    Raises
-    ------
-    BadValue
-        No layout has so many chips.
-    """
-    parts = _SLICE.fullmatch(name.strip()) if isinstance(name, str) else None
-    if parts is None:
-        return name, None
-    family = parts.group(1).lower()
-    key = {"v5litepod": "v5e", "tpu7x": "v7x"}.get(family, family)
-    chips, rest = divmod(int(parts.group(2)), _CORES.get(key, 1))
-    sizes = {math.prod(map(int, each.split("x"))): each for each in TOPOLOGIES[key][1]}
-    if rest == 0 and chips in sizes:
-        return key, sizes[chips]
-    if rest == 0 and 0 < chips < min(sizes):
-        return key, sizes[min(sizes)]  # a part of a host
-    names = ", ".join(f"{family}-{n * _CORES.get(key, 1)}" for n in sizes)
-    raise BadValue(f"no slice {name!r} is known here, but {names}; give topology= for another")
-
-
 @functools.lru_cache(maxsize=32)
 def _topology(key: str, layout: str) -> Any:
     from jax.experimental import topologies
 
-    family, _, options = TOPOLOGIES[key]
+    family, options = TOPOLOGIES[key]
     slices, each = split_layout(layout)
     several = {"num_slices": slices} if slices > 1 else {}
     with quiet():

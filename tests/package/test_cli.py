@@ -129,7 +129,7 @@ def test_the_commands_say_what_the_functions_say(
         assert main([command, f"{script}:{name}", "--chip", chip, "--turns=7"]) == 1
         assert "--turns must be LOOP=N" in capsys.readouterr().err
         assert main([command, f"{script}:{name}", "--chip", "v6e-7"]) == 1
-        assert "no slice 'v6e-7' is known here, but v6e-4, v6e-8" in capsys.readouterr().err
+        assert "no slice 'v6e-7' is known. Nearest: v6e-4, v6e-8" in capsys.readouterr().err
 
 
 def test_doctor_says_what_to_install(

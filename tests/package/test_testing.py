@@ -11,8 +11,8 @@ from kept_records import kept_report
 
 from roofline_helpers import xla
 from roofline_helpers.common.checks import BadValue
-from roofline_helpers.testing import fixture
-from roofline_helpers.testing.fixture import Budget, Limit
+from roofline_helpers.testing import budget
+from roofline_helpers.testing.budget import Budget, Limit
 
 REPORT = kept_report("chain-xla", "v6e")
 PLUGIN = "roofline_helpers.testing.plugin"
@@ -35,8 +35,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         assert isinstance(each, xla.Report)
         return each
 
-    monkeypatch.setattr(fixture, "analyze", analyze)
-    monkeypatch.setattr(fixture, "can_compile", lambda _: None)
+    monkeypatch.setattr(budget, "analyze", analyze)
+    monkeypatch.setattr(budget, "can_compile", lambda _: None)
     return reports
 
 
@@ -168,4 +168,4 @@ def test_pytest_writes_baselines_and_says_so(
     assert pytest.main(words) == 1
     failed = capsys.readouterr().out
     assert "pytest --roofline-update 'test_of_mine.py::test_one'" in failed
-    assert "fixture.py" not in failed  # words, not this package's own lines
+    assert "budget.py" not in failed  # words, not this package's own lines

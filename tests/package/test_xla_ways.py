@@ -14,8 +14,8 @@ from compiled_ways import N
 
 from roofline_helpers import xla
 from roofline_helpers.common.checks import BadValue
+from roofline_helpers.network.topology import slice_of
 from roofline_helpers.xla.compiler import DoesNotFit
-from roofline_helpers.xla.targets import slice_of
 
 SCRIPT = Path(__file__).with_name("compiled_ways.py")
 
@@ -56,7 +56,8 @@ def test_names_of_slices() -> None:
     assert slice_of("v6e-8") == ("v6e", "2x4")
     assert slice_of("v5litepod-16") == ("v5e", "4x4")
     assert slice_of("tpu7x-8") == ("v7x", "2x2x1")
-    with pytest.raises(BadValue, match="no slice 'v6e-7' is known here, but v6e-4, v6e-8"):
+    assert slice_of("v5p-64") == ("v5p", "2x4x4")
+    with pytest.raises(BadValue, match="no slice 'v6e-7' is known"):
         slice_of("v6e-7")
 
 

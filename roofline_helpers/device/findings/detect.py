@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 
 from roofline_helpers.common.show import si
-from roofline_helpers.device.findings import fusing, moving, numbers, waiting
+from roofline_helpers.device.findings import arithmetic, copies, fusion, idle
 from roofline_helpers.device.findings.causes import Case, Cause, Claim, Finding
 from roofline_helpers.device.rows import KERNEL, TimedRow, family_of, grouped
 
@@ -15,28 +15,28 @@ LEAST_SHARE = 0.01
 
 _DETECTORS: tuple[Callable[[Case], Iterator[Claim]], ...] = (
     # A kernel's seconds go to the first cause that claims them: the most particular one
-    waiting.compiling,
-    waiting.transfers,
-    waiting.communication,
-    fusing.recomputed,
-    moving.relaid_weights,
-    moving.copies,
-    moving.turned_updates,
-    moving.whole_updates,
-    numbers.vector_products,
-    numbers.one_hot,
-    numbers.dense_ragged,
-    numbers.float64,
-    numbers.float32,
-    fusing.scores,
-    numbers.padded_products,
-    fusing.chains,
-    fusing.gathers,
-    fusing.sorts,
-    waiting.tails,
-    waiting.short_kernels,
-    waiting.host,
-    numbers.emulated_float64,
+    idle.compiling,
+    idle.transfers,
+    idle.communication,
+    fusion.recomputed,
+    copies.relaid_weights,
+    copies.layout_copies,
+    copies.turned_updates,
+    copies.whole_updates,
+    arithmetic.vector_products,
+    arithmetic.one_hot,
+    arithmetic.dense_ragged,
+    arithmetic.float64,
+    arithmetic.float32,
+    fusion.scores,
+    arithmetic.padded_products,
+    fusion.chains,
+    fusion.gathers,
+    fusion.sorts,
+    idle.tails,
+    idle.short_kernels,
+    idle.host,
+    arithmetic.emulated_float64,
 )
 
 _last = functools.partial(Cause, named=False)

@@ -46,7 +46,7 @@ DONATE = Cause(
 )
 
 
-def copies(case: Case) -> Iterator[Claim]:
+def layout_copies(case: Case) -> Iterator[Claim]:
     """Yield kernels that only move: layout copies, copied arguments, and what loops copy."""
     for row in case.kernels:
         program, opcodes = case.program(row), set(row.kernel.operations)

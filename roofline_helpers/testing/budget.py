@@ -1,4 +1,4 @@
-"""The fixture of tests: a function compiled for a chip, held against limits or its baseline."""
+"""Budgets of tests: a function compiled for a chip, compared with limits or with its baseline."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ from roofline_helpers.common.checks import (
 )
 from roofline_helpers.common.records import BadRecord, write
 from roofline_helpers.common.show import si
+from roofline_helpers.network.topology import slice_of
 from roofline_helpers.testing.plugin import PROPERTY
 from roofline_helpers.xla.analysis import analyze
 from roofline_helpers.xla.changes import Changes
 from roofline_helpers.xla.compiler import DoesNotFit
 from roofline_helpers.xla.display import compiled_by
 from roofline_helpers.xla.report import Report
-from roofline_helpers.xla.targets import can_compile, slice_of
+from roofline_helpers.xla.targets import can_compile
 
 # --- Limits as tests write them: ``hbm_bytes="<= 1.2 GB"``, ``exposed="<= 5%"``, ``fits=True`` --
 
