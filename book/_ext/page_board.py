@@ -149,8 +149,8 @@ def _groups(rows: pandas.DataFrame) -> str:
         shares = [f"{(each <= LARGE).mean():.0%}" for each in (off, rule)]
         return [name, str(len(own)), *medians, *shares]
 
-    heads = ["of", "rows", "median, signed, %", "median error", "without laws"]
-    heads += ["of the rule of thumb", "within 30%", "of the rule of thumb"]
+    heads = ["of", "rows", "signed median, %", "median error", "without laws"]
+    heads += ["the envelope's", "within 30%", "the envelope within 30%"]
     return markdown(heads, [row(name, own) for name, own in groups.items()], numbers=7)
 
 
@@ -189,7 +189,7 @@ def _table() -> str:
         ]
 
     heads = ["row", "chip", "model", "kind", "type", "published s", "bound s"]
-    heads += ["predicted s", "error, %", "rule of thumb, %", "mlsysim, %"]
+    heads += ["predicted s", "error, %", "envelope, %", "mlsysim, %"]
     board = frame()
     rows = [row(one, board.loc[one.key]) for one in published.steps()]
     return markdown(heads, rows, numbers=6)
@@ -254,7 +254,7 @@ def _skill(errors: pandas.DataFrame) -> str:
     """Return the errors of the model and its rivals on recipes that were left out."""
     heads = [", ".join(column) for column in errors.columns]
     lines = ([str(name), *(f"{each:.1%}" for each in row)] for name, row in errors.iterrows())
-    return markdown(["leaving one recipe out", *heads], lines, numbers=len(heads))
+    return markdown(["prediction", *heads], lines, numbers=len(heads))
 
 
 LAWS = [

@@ -176,7 +176,7 @@ def _chip_summary() -> str:
         ]
 
     header = "chip, year, bf16, GB/s, ridge, memory GB, fp8, int8, fp32 vector, JAX devices"
-    return markdown(header.split(", "), map(row, rh.all_chips()))
+    return markdown(header.split(", "), map(row, rh.all_chips()), numbers=9)
 
 
 def _value(figure: Figure) -> str:
