@@ -369,8 +369,8 @@ def model(given: Any) -> Decoder:
     ----------
     given : str, Path or Decoder
         "llama-3-8b", "Mixtral 8x7B". Case, spaces, "-" and "_" don't matter. Or the path of a
-        configuration as Hugging Face's transformers write it, of a decoder with gated
-        feed-forwards, dense or of experts in every layer.
+        configuration as Hugging Face's transformers write it, or of its folder: of a decoder with
+        gated feed-forwards, dense or of experts in every layer.
 
     Raises
     ------
@@ -389,16 +389,20 @@ def model(given: Any) -> Decoder:
     if isinstance(given, Decoder):
         return given
     if isinstance(given, Path) or str(given).endswith(".json"):
-        return _configured(Path(given))
+        path = Path(given)
+        return _configured(path / "config.json" if path.is_dir() else path)
     known = _catalogue()
     return known[name_of("model", given, known, {each.name: key for key, each in known.items()})]
 
 
 def _configured(path: Path) -> Decoder:
-    data = json.loads(path.read_text("utf-8"))
+    try:
+        data = json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        raise BadValue(f"{path} isn't JSON: {error}") from None
     data |= data.get("text_config", {})
-    if "kv_lora_rank" in data or data.get("sliding_window"):
-        raise BadValue(f"{path}: latent or local attention isn't read: make a Decoder")
+    if "kv_lora_rank" in data:
+        raise BadValue(f"{path}: latent attention isn't read: make a Decoder")
     try:
         width, heads = data["hidden_size"], data["num_attention_heads"]
         d_ff = data["intermediate_size"]
@@ -415,9 +419,23 @@ def _configured(path: Path) -> Decoder:
             vocabulary=data["vocab_size"],
             tied=data.get("tie_word_embeddings", False),
             experts=Experts(count, data["num_experts_per_tok"], own) if count else None,
+            local=_windows(path, data),
         )
     except KeyError as error:
         raise BadValue(f"{path}: no {error} in this configuration") from None
+
+
+def _windows(path: Path, data: dict[str, Any]) -> Local | None:
+    """Return the local layers of a configuration: all but each n-th, or none."""
+    if not data.get("sliding_window") or not data.get("use_sliding_window", True):
+        return None
+    kinds = data.get("layer_types", [])
+    full = [n for n, kind in enumerate(kinds, 1) if kind == "full_attention"]
+    if len(full) == len(kinds) > 0:
+        return None
+    if not full or full != list(range(full[0], len(kinds) + 1, full[0])):
+        raise BadValue(f"{path}: these local layers aren't read: make a Decoder")
+    return Local(data["sliding_window"], full[0])
 
 
 @cache

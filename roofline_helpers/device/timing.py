@@ -6,9 +6,10 @@ import contextlib
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import get_clock_info, perf_counter
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,6 +21,8 @@ from roofline_helpers.device.machine import last_cache
 from roofline_helpers.xla.compiler import executable_of
 from roofline_helpers.xla.lower import (
     Arguments,
+    function_name,
+    is_compiled,
     lower,
     trace_function,
     tracing_errors,
@@ -272,7 +275,8 @@ def unused_arguments(fn: Callable[..., Any], args: tuple[Any, ...]) -> list[int]
     sizes = [len(jax.tree.leaves(arg)) for arg in args]
     if not any(hasattr(leaf, "nbytes") for leaf in jax.tree.leaves(args)):
         raise BadType(
-            "at least one array is needed among the arguments: XLA would compute a result"
+            "at least one array is needed among the arguments: XLA would fold the result into a "
+            "constant"
         )
     with tracing_errors(fn):
         traced = trace_function(fn, Arguments(args), {})[0].jaxpr.jaxpr
@@ -300,6 +304,7 @@ def time(
     donate: bool = True,
     inplace: bool = False,
     seconds: float = 0.5,
+    **named: Any,
 ) -> Timing:
     """Return the seconds that one call of a JAX function takes on the default device.
 
@@ -307,8 +312,8 @@ def time(
     ----------
     fn : callable
         The function. It is compiled with `jax.jit` here, and must not be a generator or have
-        side effects: it runs many times.
-    *args : arrays, numbers, or pytrees of them
+        side effects: it runs many times. An executable is timed as it is.
+    *args, **named : arrays, numbers, or pytrees of them
         NumPy arrays are moved to the device first.
     jit : bool
         False calls `fn` as it is, on copies of the arguments: operation by operation, each result
@@ -354,6 +359,7 @@ def time(
     program = jax_program(
         fn,
         args,
+        named,
         jit=jit,
         cold=cold,
         donate=donate,
@@ -411,6 +417,7 @@ class JaxProgram:
 def jax_program(
     fn: Callable[..., Any],
     args: Sequence[Any],
+    named: Mapping[str, Any] = MappingProxyType({}),
     *,
     jit: bool = True,
     cold: bool = True,
@@ -430,6 +437,10 @@ def jax_program(
 
     if not callable(fn):
         raise BadType(f"the first argument must be a function, got {shown(fn)}")
+    executable = is_compiled(fn)
+    jit = jit and not executable
+    if named:
+        fn, args = _with_dict(fn), (*args, dict(named))
     try:
         args = tuple(jax.tree.map(_on_device, tuple(args)))
     except (TypeError, ValueError) as error:
@@ -445,7 +456,7 @@ def jax_program(
         with tracing_errors(fn):
             fn, taken = without_objects(fn, Arguments(args, {}), {})
         args = taken.positional
-    unused = unused_arguments(fn, args)
+    unused = [] if executable else unused_arguments(fn, args)
     size = sum(leaf.nbytes for leaf in leaves) if cold and not inplace else 0
     # together twice the last cache, but 32 sets at most
     turns = min(max(math.ceil(2 * last_cache() / size), 1), 32) if size else 1
@@ -466,6 +477,16 @@ def jax_program(
         numbers = ", ".join(str(n) for n in unused)
         program.notes = (f"argument {numbers} isn't used",)
     return program
+
+
+def _with_dict(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that takes its keyword arguments as a dict, after all others."""
+
+    def call(*args: Any) -> Any:
+        return fn(*args[:-1], **args[-1])
+
+    call.__name__ = function_name(fn)
+    return call
 
 
 def _compile(

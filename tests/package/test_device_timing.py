@@ -55,6 +55,12 @@ def hidden_sum(x: Any) -> Any:
     return jax.jit(lambda y: (jnp.ones(8), y.sum()))(x)[1]
 
 
+def test_keyword_arguments_and_executables_are_timed() -> None:
+    x = numbers()
+    compiled = jax.jit(lambda x, *, y: x + y).lower(x, y=x).compile()
+    assert all(quick(fn, x, y=x).median > 0 for fn in (compiled, lambda x, *, y: x + y))
+
+
 def test_bad_arguments() -> None:
     with pytest.raises(BadType, match="must be a function"):
         device.time(3, numbers())  # type: ignore[arg-type]

@@ -58,13 +58,7 @@ def test_a_tpu_runs_the_chain_in_one_kernel(chip: str) -> None:
 
 
 # Each chip both types and both shapes, each pair of type and shape on two of them
-ONE, WIDE = (
-    (1, 1),
-    (
-        17,
-        1000,
-    ),
-)
+ONE, WIDE = (1, 1), (17, 1000)
 CHAINS = [
     ("v5e", "bfloat16", ONE),
     ("v6e", "float32", WIDE),
@@ -83,13 +77,7 @@ def test_a_tpu_compiles_the_chain_and_its_gradient(chip: str, dtype: str, shape:
 
 # Whole blocks of 256 queries and 512 keys on the oldest and the newest; elsewhere smaller ones,
 # which compile in half of the time
-LARGE, SMALL = (
-    (300, 450),
-    (
-        100,
-        150,
-    ),
-)
+LARGE, SMALL = (300, 450), (100, 150)
 ATTENTIONS = [
     ("v5e", "float32", LARGE),
     ("v5p", "float32", SMALL),
