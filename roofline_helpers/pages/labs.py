@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from roofline_helpers import serving, work
 from roofline_helpers.chips import chip as chip_of
 from roofline_helpers.common.show import si, significant
-from roofline_helpers.evidence import files
+from roofline_helpers.evidence import files, laws
 from roofline_helpers.evidence.tables import group
 from roofline_helpers.models import LLAMA_3_8B
 from roofline_helpers.pages.briefs import BRIEFS, COUNTED, DAYS, MARGIN, RENT, SHARING, judge
@@ -70,7 +70,8 @@ def memory_wall() -> Element:
         "You have a week to tune one of the two kernels. The shape, the data type and the chip "
         "stay the same. Commit to an answer; the roofline opens after that.",
     ]
-    predict = question("lab-memory-wall", slow=slow, tunable=tunable, roof=roof)
+    usual = laws("matmul", "h100", "bf16").seconds(tunable.work)
+    predict = question("lab-memory-wall", slow=slow, tunable=tunable, roof=roof, usual=usual)
     data = {
         "key": "memory-wall",
         "keep": "Lab 1: your setting",
@@ -78,7 +79,7 @@ def memory_wall() -> Element:
         "story": story,
         "predict": predict.data,
         "locked": "The roofline opens when you have answered. A wrong answer opens it too.",
-        "start": {"chip": "h100", "dtype": "bf16", "m": 64, "n": "8192", "k": "8192"},
+        "start": {"chip": "h100", "dtype": "bf16", "m": 64, "n": 8192, "k": 8192},
         "measured": _times(),
         "tasks": [task.data for task in _wall_tasks(slow)],
         "reflect": _reflect_on_wall(slow).data,
@@ -209,7 +210,7 @@ DESIGN_EQUATIONS = [
     "prefill: time to the first token = step,  tokens per second = batch · context / step",
     "bytes of a fused kernel = tensors that enter + tensors that leave",
     "KV cache = 2 · layers · KV heads · head size · bytes per element · context · batch "
-    f"({LLAMA_3_8B.cache_per_token('bf16') // 1024} KiB a token in bf16)",
+    f"({LLAMA_3_8B.cache_per_token('bf16') // 1024} KiB per token in bf16)",
     "memory needed = weights + KV cache + the most activations alive at once + what the runtime "
     "keeps",
 ]

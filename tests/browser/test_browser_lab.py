@@ -45,7 +45,7 @@ def test_cards_of_the_memory_wall_are_those_of_python(shown: Shown) -> None:
     settings, typed = wall_settings(), []
     for setting in settings:
         fields = {"Chip": setting["chip"], "Data type": setting["dtype"]}
-        sides = {"N": str(setting["n"]), "K": str(setting["k"])}
+        sides = {name: f"{math.log2(setting[name.lower()]):g}" for name in "NK"}
         rows = {"M (tokens)": f"{math.log2(setting['m']):g}"}
         typed.append({**fields, **sides, **rows})
     found = 0

@@ -194,11 +194,11 @@
   function product(ui, data, keep) {
     const picture = chart.make(), below = el("div"), { measured } = data;
     const side = (label) => ({ label, min: 1, max: 1e6, integer: true });
-    const grown = (label) => ({ label, options: measured.sides.map((v) => [String(v), number(v, 7)]) });
+    const grown = (label, [least, ...more]) => ({ label, min: least, max: more.at(-1), slider: true, step: 1 });
     const form = settings(ui, data.key, data.start, {
       ...(measured ? { chip: { label: "Chip", options: chips(), wide: true } } : CHIP),
       dtype: { label: "Data type", options: (now) => types(chipOf(now, now.chip)) },
-      ...(measured ? { m: { label: "M (tokens)", min: 1, max: measured.rows.at(-1), slider: true, step: 1 }, n: grown("N"), k: grown("K") }
+      ...(measured ? { m: grown("M (tokens)", measured.rows), n: grown("N", measured.sides), k: grown("K", measured.sides) }
         : { m: side("M"), n: side("N"), k: side("K") }),
     }, (now) => {
       const [m, n, k] = [now.m, now.n, now.k].map(Number), roof = model.roof(chipOf(now, now.chip), now.dtype);
@@ -209,7 +209,7 @@
       const share = achieved && model.efficiency(roof, achieved, job.intensity);
       const least = model.time({ ...roof, floor: null }, job).seconds; // by rates: one of many in a launch
       const point = { key: "p", x: job.intensity, y: top, label: m === n && n === k ? `N = ${number(n, 7)}` : name, drop: true, hollow: !!achieved };
-      const say = `${name} in ${now.dtype} on ${roof.name}: ${number(job.intensity)} FLOP/byte, ridge ${number(roof.ridge)}: ${word(bound)}, at most ${rate(top)}, ${percent(top / roof.peak)} of the peak.`
+      const say = `${name} in ${now.dtype} on ${roof.name.replace(` ${now.dtype}`, "")}: ${number(job.intensity)} FLOP/byte, ridge ${number(roof.ridge)}: ${word(bound)}, at most ${rate(top)}, ${percent(top / roof.peak)} of the peak.`
         + (achieved ? ` Measured: ${si(took, "s")}, ${part(share, "that roof")}.` : "");
       picture.draw({ roofs: [{ ...roof, vector: null }], say, points: [point, ...(achieved
         ? [{ key: "a", x: job.intensity, y: achieved, series: 3, label: `measured: ${part(share, "the roof")}` }] : [])] });
@@ -455,7 +455,7 @@
     const phone = el("p", { class: "brief", "aria-hidden": "true" }); // what a phone shows below the fields
     const head = el("summary"), rows = el("div"), all = el("details", {}, head, rows);
     const told = el("div");
-    let asked = "", best = null, sum = "", result = ""; // the best batch does not depend on the batch: it is kept
+    let asked = "", best = null, sum = ""; // the best batch does not depend on the batch: it is kept
     const kind = (k) => (k.matrix === 0 ? 2 : k.ops.some((op) => /·|attention/.test(op)) ? 1 : 0);
     const mark = (sign, color, text) => {
       const key = el("span", { "aria-hidden": "true" }, `${sign} `);
@@ -475,6 +475,7 @@
     const legend = el("p", { class: "muted" }, [["●", 0, "matmuls with weights"], ["■", 1, "attention"], ["▲", 3, "norms, softmax, RoPE, SwiGLU, adds"]]
       .map(([sign, i, text]) => mark(sign, `var(--s${i})`, text)), " The larger the mark, the more of the step's time it takes.");
     const pairs = (values) => values.map((v) => [v, v]);
+    const fusions = { none: "none", pointwise: "pointwise", epilogue: "into matmuls" };
     const doubling = (label, max) => ({ label, min: 1, max, slider: true, step: 1 });
     const free = ({ brief }) => brief === "free", of = (now) => data.briefs[now.brief];
     const pick = ({ format, ...now }) => {
@@ -493,7 +494,7 @@
       chips: { label: "Chips that share it", options: (now) => pairs(serving.counts(now.chip).map(String)) },
       format: { label: "Weights", wide: true, options: (now) => (of(now)?.formats ?? serving.formats(now.chip).map(({ weights, activations }) => [weights, activations])).map(named(now.chip)) },
       cache: { label: "KV cache", options: (now) => pairs(of(now)?.caches ?? serving.types(now.chip)) },
-      fusion: { label: "Fusion", options: (now) => [["none", "none"], ["pointwise", "pointwise"], ["epilogue", "into matmuls"]].filter(([key]) => free(now) || key in data.days.fusion) },
+      fusion: { label: "Fusion", options: (now) => Object.entries(fusions).filter(([key]) => free(now) || key in data.days.fusion) },
       attention: { label: "Attention", options: pairs(["naive", "flash"]) },
       batch: doubling("Batch", 1024),
       context: { ...doubling("Context", 2 ** 17), when: free },
@@ -506,12 +507,12 @@
       const part = (bound) => kernels.filter((k) => k.bound === bound).reduce((sum, k) => sum + share(k), 0);
       const waiting = part("memory"), launches = kernels.reduce((sum, k) => sum + k.count, 0);
       const gb = (v) => si(v, "B");
-      result = one.fits ? `${number(one.tokensPerSecond)} tokens/s, ${si(one.seconds, "s")} ${decode ? "per token" : "to the first token"}`
+      const result = one.fits ? `${number(one.tokensPerSecond)} tokens/s, ${si(one.seconds, "s")} ${decode ? "per token" : "to the first token"}`
         : `out of memory, ${gb(-one.room)} too much`;
       const network = sums ? `, ${percent(sums.total / one.seconds)} in all-reduces` : "";
       const money = (v) => `$${number(v)}`, verdict = brief && briefs.judge(data, brief, setting);
       const scored = verdict ? briefs.told(verdict, brief, money) : "";
-      const say = `${scored && `${scored}. `}${one.setting.model.name} on ${place}, ${setting.phase}, batch ${number(batch, 7)}, ${number(context, 7)} tokens, weights ${setting.weights}, cache ${now.cache}: ${result}; ${percent(waiting)} of the time in memory-bound kernels${network}.`;
+      const say = `${scored && `${scored}. `}${one.setting.model.name} on ${place}, ${setting.phase}, batch ${number(batch, 7)}, ${number(context, 7)} tokens, weights ${setting.weights}, activations ${setting.activations}, cache ${now.cache}, fusion ${fusions[now.fusion]}, ${now.attention} attention: ${result}; ${percent(waiting)} of the time in memory-bound kernels${network}.`;
       picture.draw({ roofs: [roof], say, points: kernels.filter((k) => k.flops > 0 && k.bytes > 0).map((k) => ({ key: k.name, x: k.intensity, y: k.attainable,
         series: [0, 1, 3][kind(k)], shape: kind(k), size: 3.5 + 8 * Math.sqrt(share(k)), label: share(k) > 0.04 ? k.ops[0] : "" })) });
 
@@ -551,18 +552,17 @@
       const target = 0.02;
       const key = JSON.stringify({ ...setting, batch: 0 });
       if (decode && !brief && key !== asked) [asked, best] = [key, serving.bestBatch(setting, target)];
-      phone.textContent = `${result}${network}`;
+      phone.textContent = scored || `${result}${network}`;
       const within = (name, value, limit, text, what) => [name, text(value), `${what} ${text(limit)}: ${value <= limit ? "met" : "missed"}`, value <= limit ? "" : "bad"];
       const time = (v) => si(v, "s");
       told.replaceChildren(...(brief ? [el("p", {}, brief.story, ` Each token may take ${time(brief.per_token)}, the first one ${time(brief.first_token)}. A real server is slower than a count, so the page judges ${number(data.margin[brief.counted])} times the counted times; no fused decode step in this book took longer. You may spend ${money(brief.dollars)} an hour on chips and ${brief.days} days of work. The score compares your dollars per million tokens with the best known design.`),
         el("p", { class: "muted" }, `Illustrative prices, not offers. Chips, per hour: ${brief.chips.map((c) => `${model.chip(c).name.replace("NVIDIA ", "")} ${money(data.rent[c])}`).join(", ")}. Days of work: ${data.priced}. Accuracy isn't scored: narrow types have to be tested on the task.`)] : []));
-      result = scored || result;
       below.replaceChildren(
         facts([verdict && ["score", verdict.met ? `${number(100 * brief.best_cost / verdict.cost)} of 100` : "0 of 100", verdict.met ? `best known: ${money(brief.best_cost)} per million tokens` : `missed: ${briefs.missed(verdict, brief).join(", ")}`, verdict.met ? "" : "bad"],
-          verdict && ["per million tokens", money(verdict.cost), "output tokens, every sequence busy, with the margin"],
+          verdict && ["per million tokens", verdict.fits ? money(verdict.cost) : "–", "output tokens, every sequence busy, with the margin"],
           verdict && within("chips, per hour", verdict.dollars, brief.dollars, money, "budget"),
           verdict && within("work", verdict.days, brief.days, (v) => `${number(v)} days`, "budget"),
-          ["tokens per second", one.fits ? number(one.tokensPerSecond) : "–", one.fits ? `${number(one.tokens, 7)} tokens a step${n > 1 ? `; ${number(one.tokensPerSecond / n)} tokens/s per chip` : ""}` : "does not fit"],
+          ["tokens per second", one.fits ? number(one.tokensPerSecond) : "–", one.fits ? `${number(one.tokens, 7)} tokens per step${n > 1 ? `; ${number(one.tokensPerSecond / n)} tokens/s per chip` : ""}` : "does not fit"],
           verdict ? within("time per token, with the margin", verdict.per_token, brief.per_token, time, "target") : decode && ["time per token", one.fits ? time(one.seconds) : "–", `batch ${number(batch, 7)}`],
           verdict ? within("time to the first token, with the margin", verdict.first_token, brief.first_token, time, "target") : ["time to the first token", time(decode ? first : one.seconds), decode ? `one prompt of ${number(context, 7)} tokens` : `batch ${number(batch, 7)}`],
           sums && ["all-reduces", `${si(sums.total, "s")}, ${percent(sums.total / one.seconds)}`, `of the step: ${number(sums.count)} of ${gb(sums.bytes)}, ${si(sums.seconds, "s")} each`, "memory"],
@@ -581,7 +581,7 @@
           ...(sums ? [["all-reduce", sums.count, "–", "network", percent(share(sums))]] : [])]));
       return say;
     }, data.keep);
-    return { draw: form.draw, report: () => [form.said(), result, "", sum], node: [told, form.node, phone, picture.node, legend, below, all] };
+    return { draw: form.draw, report: () => [form.said(), "", sum], node: [told, form.node, phone, picture.node, legend, below, all] };
   }
   core.define("design", (host, data, ui) => lab(host, data, ui, () => design(ui, data)));
 })();
