@@ -40,7 +40,7 @@ def _sources(bundle: str) -> str:
     parts = [f"const judge = {to_json(words)};"]
     for name in BUNDLES[bundle]:
         if name == "model.js":
-            from roofline_helpers.serving import javascript
+            from roofline_helpers.pages import javascript
 
             parts.append(f"const tables = {to_json(javascript.tables())};")
         path = resources.files("roofline_helpers") / "pages/assets" / name

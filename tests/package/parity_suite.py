@@ -15,8 +15,8 @@ from playwright.sync_api import Browser
 import roofline_helpers as rh
 from roofline_helpers import serving
 from roofline_helpers.models import LLAMA_3_8B
+from roofline_helpers.pages.javascript import MODELS
 from roofline_helpers.serving import ServingStep
-from roofline_helpers.serving.javascript import MODELS
 from roofline_helpers.serving.setting import NARROW
 from roofline_helpers.serving.strategies import STRATEGIES
 

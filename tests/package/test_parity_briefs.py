@@ -14,7 +14,7 @@ from playwright.sync_api import Browser
 from roofline_helpers import pages
 from roofline_helpers.pages.briefs import BRIEFS, COUNTED, DAYS, RENT, Brief, days, judge
 from roofline_helpers.pages.element import to_json
-from roofline_helpers.serving.javascript import script as model_script
+from roofline_helpers.pages.javascript import script as model_script
 from roofline_helpers.serving.tensor_parallel import chip_counts
 
 RUN = """([key, settings]) => JSON.stringify(settings.map((setting) =>

@@ -14,7 +14,7 @@ from playwright.sync_api import Browser
 import roofline_helpers as rh
 from roofline_helpers.evidence import verdicts
 from roofline_helpers.pages.element import to_json
-from roofline_helpers.serving.javascript import script as model_script
+from roofline_helpers.pages.javascript import script as model_script
 
 RUN = """(points) => JSON.stringify(points.map(([kind, given, chip, dtype]) => {
   try {

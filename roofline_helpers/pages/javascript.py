@@ -1,4 +1,4 @@
-"""The data of the model for the pages' script, and the script."""
+"""The model as the pages' script has it: tables, and the script itself."""
 
 from __future__ import annotations
 
