@@ -82,10 +82,10 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def command(name: str, run: Any, text: str) -> Any:
-        made = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
-        made.set_defaults(run=run)
-        made.add_argument("--json", action="store_true", help="print the result for programs")
-        return made.add_argument
+        parsed = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+        parsed.set_defaults(run=run)
+        parsed.add_argument("--json", action="store_true", help="print the result for programs")
+        return parsed.add_argument
 
     for name, run, text in (
         ("analyze", _analyze, "what XLA makes of a function, for any TPU"),
@@ -126,7 +126,7 @@ def _parser() -> argparse.ArgumentParser:
 # --- a script's function --------------------------------------------------------------------------
 
 
-def made(what: str) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+def load_call(what: str) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """Return the callable and the two sorts of arguments that ``script.py:function`` makes.
 
     Without a function's name it is `main`.
@@ -204,7 +204,7 @@ def _analyze(options: argparse.Namespace) -> int:
     if by is not None:
         by = name_of("--by", by, ("scope", "line", "role"))
     asked = _asked(options)
-    fn, args, kwargs = made(options.what)
+    fn, args, kwargs = load_call(options.what)
     report = analyze(fn, *args, **asked, **kwargs)
     if out is not None:
         records.write(out, report.to_json())
@@ -228,7 +228,7 @@ def _explain(options: argparse.Namespace) -> int:
     out, asked = _out(options.out, ".html", ".json"), _asked(options)
     call: tuple[Any, tuple[Any, ...], dict[str, Any]] = Path(options.what), (), {}
     if call[0].suffix == ".py" or ":" in options.what:
-        call = made(options.what)
+        call = load_call(options.what)
     fn, args, kwargs = call
     own = {name: getattr(options, name) for name in ("seconds", "trace")}
     why = explain(fn, *args, jit=not options.as_it_is, **asked, **own, **kwargs)

@@ -72,7 +72,7 @@ class Experts:
 
 @dataclass(frozen=True)
 class Latent:
-    """Multi-head latent attention: keys and values are kept as one short vector a token.
+    """Multi-head latent attention: the cache holds one short vector per token.
 
     Source: DeepSeek-AI, "DeepSeek-V2", arXiv:2405.04434.
 
@@ -111,19 +111,20 @@ class Local:
 
 @dataclass(frozen=True)
 class Decoder:
-    """A decoder: attention with grouped queries or latent, a feed-forward dense or of experts.
+    """The shape of a decoder-only transformer.
 
     Parameters
     ----------
     name : str
     layers, d_model, heads, kv_heads, head_dim, d_ff, vocabulary : int
-        Depth and widths; d_ff that of dense layers.
+        Depth and widths; d_ff is that of dense layers.
     gated, tied : bool
-        Three matrices in a feed-forward, not two; one matrix for embedding and output, not two.
+        Whether a feed-forward has three matrices, not two; whether embedding and LM head share
+        one.
     experts, latent, local : optional
-        What it has of those.
+        Mixture-of-experts, latent-attention and sliding-window settings.
     source : str
-        Where the figures were read.
+        Where these numbers were read.
 
     Raises
     ------

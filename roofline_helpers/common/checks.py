@@ -121,7 +121,7 @@ def quantity(name: str, value: Any, *, zero: bool = False) -> Number:
     """
     number = _number(name, value)
     in_range = (number >= 1 / LARGEST) & (number <= LARGEST)  # exact for Python's integers
-    if not always(in_range | ((number == 0) & zero)):
+    if not all_true(in_range | ((number == 0) & zero)):
         wanted = "zero or a positive" if zero else "a positive"
         raise BadValue(f"{name} must be {wanted} finite number (1e-60 to 1e60), got {shown(value)}")
     return number
@@ -168,7 +168,7 @@ def size(name: str, value: Any, largest: float = LARGEST_SIZE) -> Number:
     """
     number = _number(name, value)
     in_range = (number >= 1) & (number <= largest)
-    if not always(in_range) or not always(number // 1 == number):
+    if not all_true(in_range) or not all_true(number // 1 == number):
         raise BadValue(f"{name} must be a whole number from 1 to {largest:.0e}, got {shown(value)}")
     return int(number) if isinstance(number, float) else number
 
@@ -184,11 +184,11 @@ def whole(name: str, value: Any, largest: float = LARGEST_SIZE) -> int:
 def sizes(**values: Any) -> list[Number]:
     """Return each value as a `size`, after checking that their shapes broadcast to one."""
     checked = {name: size(name, value) for name, value in values.items()}
-    fitting(checked.items())
+    broadcast(checked.items())
     return list(checked.values())
 
 
-def fitting(named: Iterable[tuple[str, Any]]) -> None:
+def broadcast(named: Iterable[tuple[str, Any]]) -> None:
     """Raise BadValue unless the shapes of all these numbers and arrays broadcast to one."""
     shapes = [(name, value.shape) for name, value in named if isinstance(value, np.ndarray)]
     if len(shapes) < 2:
@@ -290,19 +290,19 @@ def plain(value: Number) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def each(function: Callable[..., Any], *values: Number) -> Number:
+def apply(function: Callable[..., Any], *values: Number) -> Number:
     """Apply `function` to exact integers, or elementwise where any argument is an array."""
     if any(isinstance(value, np.ndarray) for value in values):
         return np.asarray(np.vectorize(function, otypes=[np.float64])(*values))
     return plain(function(*values))  # type: ignore[no-any-return]
 
 
-def always(condition: Any) -> bool:
+def all_true(condition: Any) -> bool:
     """Return whether a condition holds, of an array in every element; for plain bools at once."""
     return condition if isinstance(condition, bool) else bool(np.all(condition))
 
 
-def ever(condition: Any) -> bool:
+def any_true(condition: Any) -> bool:
     """Return whether a condition holds, of an array in any element; for plain bools at once."""
     return condition if isinstance(condition, bool) else bool(np.any(condition))
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from roofline_helpers.common.checks import LARGEST, BadType, Number, each, name_of, shown, size
+from roofline_helpers.common.checks import LARGEST, BadType, Number, apply, name_of, shown, size
 
 BITS: dict[str, float] = {
     "fp64": 64,
@@ -137,7 +137,7 @@ def nbytes(elements: Number, given: Any) -> Number:
     (6, 2, 34)
     """
     quarters = int(4 * BITS[dtype(given)])
-    return each(lambda n: -(-n * quarters // 32), size("elements", elements, LARGEST))
+    return apply(lambda n: -(-n * quarters // 32), size("elements", elements, LARGEST))
 
 
 def width(given: str) -> float:

@@ -33,13 +33,13 @@ class Reached:
     bandwidth : float
         Byte/s of its main memory.
     peaks : mapping of str to float
-        FLOP/s of products of matrices, by data type.
+        FLOP/s of matmuls, by data type.
     vector : float, optional
         FLOP/s of everything else, in fp32.
     caches : sequence of (float, float)
         Byte/s by the bytes of the working set, for devices whose caches are measured.
     origin : str
-        Where these figures come from.
+        Where these numbers come from.
     """
 
     bandwidth: float
@@ -49,7 +49,7 @@ class Reached:
     origin: str = ""
 
     def for_type(self, dtype: str | None) -> Roofline:
-        """Return the roofline for products of a data type; the highest peak without one."""
+        """Return the roofline for matmuls of a data type; the highest peak without one."""
         highest = max(self.peaks.values(), default=self.vector or self.bandwidth)
         if dtype == "fp64" and "fp32" in self.peaks:
             highest = self.peaks["fp32"] / 2  # a CPU's vector holds half as many
@@ -63,14 +63,14 @@ class Reached:
         return replace(roof, levels={"hbm": max([self.bandwidth, *fast])})
 
     def _type(self, row: xla.Row) -> str | None:
-        """Return the type that a kernel's products run in: float32 as TF32 where a GPU has it."""
+        """Return the type that a kernel's matmuls run in: float32 as TF32 if the GPU has it."""
         tf32 = "tf32" in self.peaks and row.matrix_types[:1] == ("f32",)  # JAX's default there
         return "tf32" if tf32 else main_dtype(row.matrix_types)
 
 
 @dataclass(frozen=True)
 class Roofs:
-    """The ceilings that an explanation was held against.
+    """The ceilings that an explanation is compared with.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class Roofs:
 
     Examples
     --------
-    >>> Roofs({"memory": 4.8e12}, {"memory": 4.3e12}, "h200").reached["memory"]
+    >>> Roofs({"hbm": 4.8e12}, {"hbm": 4.3e12}, "h200").reached["hbm"]
     4300000000000.0
     """
 
@@ -100,7 +100,7 @@ class Ceilings:
     chip : Chip or None
         The device as the chip table has it: published figures, and those that were reached.
     reached : Reached or None
-        What was measured here, or given; it counts before what the chip table has.
+        Rates that were measured here, or given; they take precedence over the chip table.
     vector : float, optional
         FLOP/s that the vector unit is assumed to reach, where the chip table has none.
     """
@@ -127,7 +127,7 @@ class Ceilings:
         return None if once is None else once * launches
 
     def roofs(self, row: xla.Row, launches: float) -> dict[str, Any]:
-        """Return what a timed row says of its roofs: two times, and the ceiling met first."""
+        """Return a timed row's fields about its roofs: two times, and the ceiling met first."""
         return {
             "least": self.seconds(row, launches, reached=False),
             "reachable": self.seconds(row, launches),
@@ -187,10 +187,10 @@ def ceilings_of(device: Any, dtypes: Sequence[str], given: Any = None) -> Ceilin
     device : jax.Device, str or Chip
         The one that is explained, or what it is called.
     dtypes : sequence of str
-        Types of the products in the program.
-    given : measure.Record, Roofline or None
-        What the device reaches. By default what the chip table has of it; a CPU is measured
-        here, once, in a few seconds.
+        Types of the matmuls in the program.
+    given : device.Record, Roofline or None
+    The rates that the device reaches. By default those of the chip table; a CPU is measured
+    here, once, in a few seconds.
     """
     chip = None
     with contextlib.suppress(RooflineError):
@@ -217,7 +217,7 @@ def _of_record(record: Record) -> Reached:
 
 @functools.cache
 def _of_this_cpu(dtypes: tuple[str, ...]) -> Reached:
-    """Measure streams, caches and products of the CPU here: a few seconds, once a process."""
+    """Measure streams, caches and matmuls of the CPU here: a few seconds, once per process."""
     # A server's last cache may hold hundreds of megabytes: arrays of 128 MiB, new for each call,
     # are as large as what readers explain, and take a second each
     streams = [case for case in memory_cases(2**27) if case.name.startswith(("read", "scale in"))]
@@ -228,8 +228,8 @@ def _of_this_cpu(dtypes: tuple[str, ...]) -> Reached:
         *(matmul_case(1024, 1024, 1024, dtype) for dtype in dtypes),
         vector_case("fp32", 2**20, steps=64),
     ]
-    # A ceiling is the best that was reached. Whatever else the machine does meanwhile only makes
-    # other passes longer, and may last a second: so the passes go through all samples in turn
+    # A ceiling is the best of all passes. Other work on the machine only makes a pass longer, and
+    # may last a second, so each pass goes through all samples in turn
     record = run(chosen=chosen, passes=3, seconds=0.03, progress=False)
     measured = (sample for sample in record.samples if sample.passes)
     best = {sample.name: min(each.low for each in sample.passes) for sample in measured}

@@ -47,7 +47,7 @@ BEATEN = 1.2
 """Times its roof's rate at which a kernel says more about the roof than about itself."""
 
 
-def doubt_ceilings(rows: Sequence[TimedRow]) -> tuple[str, ...]:
+def consistency_notes(rows: Sequence[TimedRow]) -> tuple[str, ...]:
     """Return a note if kernels ran faster than the ceilings that the device is said to reach."""
     held = [row for row in rows if row.kind == KERNEL and row.reachable]
     fast = [row for row in held if row.seconds * BEATEN < (row.reachable or 0.0)]
@@ -278,8 +278,8 @@ def explain(
         As for `jax.jit`; for a function that is jitted already, give them there.
     consume : bool
         Whether donated arguments may be used up. By default copies are, and the caller's stay.
-    ceilings : measure.Record or Roofline, optional
-        What the device reaches. By default what the chip table has of it; a CPU is measured.
+    ceilings : device.Record or Roofline, optional
+    The rates that the device reaches. By default those of the chip table; a CPU is measured.
     seconds : float
         About how long to time it without the profiler; with it takes about as long. Both are run
         in turn, up to four times, until the two agree within 3%; no turn begins after three times
@@ -441,7 +441,7 @@ class Task:
             processors=int(trace.facts.get("core_count", 0)),
             unsteady=wall - min(runs),
         )
-        notes = (*doubt_ceilings(rows), *notes, *ledger_notes(programs, rows))
+        notes = (*consistency_notes(rows), *notes, *ledger_notes(programs, rows))
         run |= {"notes": (*run["notes"], *notes), "date": now()}
         return explained(case, self.work, **run)
 

@@ -75,16 +75,16 @@ class Explanation:
     Parameters
     ----------
     name, arguments : str, tuple of str
-        What was called, and with what.
+        The function's name, and its arguments as text.
     platform, device : str
         "cpu", "gpu" or "tpu", and what the device is called.
     origin : {"measured", "trace", "modelled"}
         Whether it ran here, is read from a trace, or was only compiled: then the seconds of rows
         are those of their roofs.
     rows : tuple of TimedRow
-        Kernels in the order in which they first run, and the stretches without any.
+        Kernels in the order in which they first run, and the gaps between them.
     findings : tuple of Finding
-        Named causes, the dearest first.
+        Causes, largest loss first.
     runs, traced : tuple of float
         Seconds of a call, run by run: without the profiler, and with it.
     graphs : tuple of float
@@ -94,7 +94,7 @@ class Explanation:
     hand : float or None
         Least seconds of the work counted by hand.
     roofs : Roofs
-        The ceilings that it was held against: `published` and `reached`, FLOP/s by data type and
+        The ceilings that it is compared with: `published` and `reached`, FLOP/s by data type and
         byte/s as "hbm", and the `origin` of the second.
     energy : Energy, optional
         Of the book's records on an H200: `joules` and `seconds` of a call, and `watts`.
@@ -138,12 +138,12 @@ class Explanation:
 
     @property
     def unexplained(self) -> float:
-        """Seconds of the wall time that no row has; negative where the profiler slowed it down."""
+        """Seconds of the wall time in no row; negative if the profiler slowed the call down."""
         return self.wall - self.covered
 
     @cached_property
     def groups(self) -> tuple[TimedRow, ...]:
-        """The rows with the same kernel of all layers as one, the longest first."""
+        """The rows, longest first; the same kernel of all layers is one row."""
         return tuple(sorted(grouped(self.rows), key=lambda row: -row.seconds))
 
     @property
@@ -178,7 +178,7 @@ class Explanation:
 
     @property
     def dtype(self) -> str:
-        """The data type of the products that take longest; empty without products."""
+        """The data type of the matmuls that take longest; empty without matmuls."""
         products = (row for row in self.kernels if row.kernel.matrix_types)
         return next((main_dtype(row.kernel.matrix_types) or "" for row in products), "")
 
@@ -209,8 +209,8 @@ class Explanation:
     def compare(self, after: Explanation) -> pandas.DataFrame:
         """Return the ms of a call by cause, in this explanation and in a later one.
 
-        A kernel counts with all its time to the first finding that names it, and otherwise to its
-        kind; the last row, the call, is the sum of the others.
+        All of a kernel's time counts towards the first finding that names it, or else towards its
+        kind. The last row, the call, is the sum of the others.
 
         Parameters
         ----------
@@ -280,7 +280,7 @@ SCHEMA = "roofline_helpers.explained/2"
 def record_fields(why: Explanation) -> dict[str, Any]:
     """Return an explanation as a record holds it, without its schema.
 
-    Rows and their kernels leave out what has its usual value: most of a record is rows.
+    Fields with their usual value are left out of rows and kernels, which are most of a record.
     """
     kept = {each.name: getattr(why, each.name) for each in fields(why)}
     kept["rows"] = rows = [unusual(row, TimedRow("")) for row in why.rows]
@@ -291,7 +291,7 @@ def record_fields(why: Explanation) -> dict[str, Any]:
 
 
 def unusual(value: Any, usual: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass that have another value than the usual one."""
+    """Return the fields of a dataclass whose value is not the usual one."""
     pairs = {each.name: getattr(value, each.name) for each in fields(value)}
     return {name: one for name, one in pairs.items() if one != getattr(usual, name)}
 

@@ -1,8 +1,9 @@
-"""A compiled program as a graph of kernels: who makes what a kernel reads, and who reads it.
+"""A compiled program as a graph: which kernel writes an array, and which kernels read it.
 
-`hlo` counts each kernel by itself. Causes of lost time are between them: a copy that only changes
-a layout, an array that is written and read again, a carry that travels. So values are followed
-here through what costs nothing (tuples, bitcasts), to the kernels at both ends.
+`xla.ledger` counts each kernel by itself. Many causes of lost time lie between kernels: a copy that
+only changes a layout, an array that is written and read again, a loop's carry. So values are
+followed here through instructions that cost nothing (tuples, bitcasts), to the kernels at both
+ends.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from roofline_helpers.xla.hlo import FREE, Computation, Instruction, Site
 from roofline_helpers.xla.pallas import PallasKernel
 
 CONTAINERS = frozenset({"while", "conditional", "call", "async"})
-"""Opcodes that stand for the kernels inside them."""
+"""Opcodes of instructions that only contain kernels."""
 
 _CALLS = frozenset({"call", "async"})
 _VIEWS = frozenset({"bitcast", "get-tuple-element", "opt-barrier", "optimization-barrier"})
@@ -27,9 +28,9 @@ _VIEWS = frozenset({"bitcast", "get-tuple-element", "opt-barrier", "optimization
 class Value:
     """An array where a kernel finds it.
 
-    `kind` is "kernel" (another made it), "argument" (of the program), "carry" (of the loop that it
+    `kind` is "kernel" (another wrote it), "argument" (of the program), "carry" (of the loop that it
     is in) or "constant"; `name` the instruction; `index` which argument or element of the carry;
-    `shape` what it is like.
+    `shape` its shape.
     """
 
     kind: str
@@ -53,7 +54,7 @@ class Program:
     calls : tuple of PallasKernel
         Its Pallas kernels, as they were traced.
     turns : mapping of str to int
-        How often loops turn whose trip counts it doesn't tell (`hlo.kernels`).
+        Trip counts of loops whose count it doesn't state, as in `xla.kernels`.
     """
 
     text: str
@@ -69,7 +70,7 @@ class Program:
 
     @cached_property
     def ledger(self) -> xla.Ledger:
-        """Its kernels and what could not be known of them."""
+        """Its kernels, with notes on anything that could not be counted."""
         return xla.kernels(self.module, self.platform, calls=self.calls, turns=self.turns)
 
     @cached_property
@@ -143,15 +144,15 @@ class Program:
         if name in self.sites:
             yield from self.sites[name].parts()
 
-    # -- who makes, who reads ---------------------------------------------------------------------
+    # -- producers and readers --------------------------------------------------------------------
 
     def reads(self, name: str) -> list[Value]:
-        """Return what a kernel reads, in the order of its operands."""
+        """Return the arrays that a kernel reads, in the order of its operands."""
         site = self.sites[name]
         return [self._value(site.where, operand) for operand in site.instruction.operands]
 
     def enters(self, loop: Site) -> list[Value]:
-        """Return what a loop begins with."""
+        """Return the elements of a loop's initial carry."""
         carry = loop.where.by_name[loop.instruction.operands[0]]
         return [self._value(loop.where, name) for name in carry.operands]
 
@@ -199,7 +200,7 @@ class Program:
 
     @cached_property
     def readers(self) -> dict[str, list[str]]:
-        """The kernels that read what each kernel makes."""
+        """The kernels that read each kernel's results."""
         readers: dict[str, list[str]] = {}
         for name, site in self.sites.items():
             if site.instruction.opcode in FREE or name not in self.rows:
@@ -210,7 +211,7 @@ class Program:
         return readers
 
     def returned(self, name: str) -> bool:
-        """Return whether what a kernel makes leaves its computation, as a result or a carry."""
+        """Return whether a kernel's result leaves its computation, as a result or a carry."""
         site = self.sites[name]
         return any(v.name == name for v in self._returned(site.where))
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-# --- What came out of one case -------------------------------------------------------------------
+# --- The result of one case -------------------------------------------------------------------
 
 CEILINGS = ("memory", "levels", "compute", "vector")
 """Groups that are ceilings; the samples of all others are kernels."""
@@ -54,7 +54,7 @@ class Sample:
     state : mapping, optional
         The device's state while it was busy: "clock" (Hz), "power" (W), "throttle" …
     notes : tuple of str
-        What to know about it.
+        Remarks on how it was measured.
     error : str, optional
         Why it could not be measured.
     runs : tuple of float
@@ -101,7 +101,7 @@ class Sample:
         return (max(medians) - min(medians)) / self.seconds if medians else math.nan
 
     @property
-    def between(self) -> float:
+    def run_spread(self) -> float:
         """Largest minus smallest median of the runs, over their median; NaN for a single run."""
         if len(self.runs) < 2:
             return math.nan
@@ -206,7 +206,7 @@ class Record:
 
     @property
     def chip(self) -> chips.Chip | None:
-        """One device of the chip that was measured; None where the chip table hasn't got it."""
+        """One device of the chip that was measured; None if the chip table doesn't have it."""
         key = self.device.get("chip")
         return chips.chip(key).per_device() if key else None
 
@@ -259,7 +259,7 @@ class Record:
 
     @property
     def peaks(self) -> dict[str, float]:
-        """Measured compute ceilings, FLOP/s by data type – the best of JAX's matrix products."""
+        """Measured compute ceilings, FLOP/s by data type – the best of JAX's matmuls."""
         return {dtype: each.rate for dtype, each in self.best("compute").items()}
 
     @property
@@ -320,7 +320,7 @@ class Record:
         Parameters
         ----------
         dtype : str or data type, optional
-            By default bf16 where it is the faster, else fp32, else what there is.
+            By default bf16 if it is the faster, else fp32, else any that was measured.
         beside : Record, optional
             Another record, such as `beside` gives: its roof is drawn dashed, and its samples of
             the same kernels as crosses. A data type that it lacks leaves it out.
@@ -393,7 +393,8 @@ def combine(runs: Sequence[Record]) -> Record:
     """Return one record of several runs of the same cases, each in a process of its own.
 
     A sample has the passes of all runs, and the median of each in `Sample.runs`: their spread is
-    `Sample.between`. What failed in every run keeps its error. The rest is that of the last run.
+    `Sample.run_spread`. A case that failed in every run keeps its error. All else is from the last
+    run.
 
     Raises
     ------
@@ -439,7 +440,7 @@ def _combined(samples: Sequence[Sample]) -> Sample:
     )
 
 
-# --- The records that the package brings along, and the one to hold one's own against ------------
+# --- The package's own records, and the one to compare yours with ------------
 
 COMPARED = "roofline_helpers.compared/1"
 """The header of a comparison with independent programs."""
@@ -460,7 +461,7 @@ def measured() -> dict[str, Record]:
 def compared(name: str = "cpu") -> dict[str, Any]:
     """Return a committed comparison with independent programs, made by `tools.evidence.stream`.
 
-    Best byte/s of STREAM's and JAX's kernels, best FLOP/s of NumPy's and JAX's matrix products,
+    Best byte/s of STREAM's and JAX's kernels, best FLOP/s of NumPy's and JAX's matmuls,
     and the ratios of the best, on all cores of that machine and on one.
 
     Raises
@@ -477,10 +478,10 @@ def compared(name: str = "cpu") -> dict[str, Any]:
 
 
 def beside(record: Record) -> Record | None:
-    """Return the committed record of the device of one's own record; None if there is none.
+    """Return the newest committed record of the same device, or None.
 
-    The latest of those whose device calls itself the same: by JAX's name of it (`device_kind`), or
-    on a CPU, where that is only "cpu", by the processor's name and the number of cores.
+    Devices are the same if JAX's `device_kind` is. On a CPU, where that is only "cpu", the
+    processor's name and the number of cores must agree.
 
     Raises
     ------

@@ -297,11 +297,11 @@ def join(
         Seconds of a call without the profiler: the runs that are nearest to it are taken. By
         default those nearest to the median.
     """
-    return _Join(trace, programs, ceilings, calls).joined(typical)
+    return _Merger(trace, programs, ceilings, calls).merged(typical)
 
 
 @dataclass(frozen=True)
-class _Join:
+class _Merger:
     trace: Trace
     programs: Mapping[str, Program]
     ceilings: Ceilings
@@ -361,7 +361,7 @@ class _Join:
             shown[self.key(event)] = shown.get(self.key(event), False) or holds
         return frozenset(key for key, holds in shown.items() if not holds)
 
-    def joined(self, typical: float | None) -> tuple[tuple[TimedRow, ...], tuple[str, ...]]:
+    def merged(self, typical: float | None) -> tuple[tuple[TimedRow, ...], tuple[str, ...]]:
         runs = self.trace.runs
         inside = [[e for e in self.events if run.start <= e.start < run.end] for run in runs]
         parts = [

@@ -179,7 +179,7 @@ def compiled_runner(
     Parameters
     ----------
     fn : callable
-        What `lowering.trace` takes, or what ``.lower(…).compile()`` gave.
+        As `xla.lower.trace_function` takes it, or an executable (``.lower(…).compile()``).
     arguments : Arguments
         What it is called with.
     jit : mapping

@@ -64,15 +64,15 @@ def decode() -> dict[str, Any]:
 
 
 LARGE_MATMUL_FLOPS = 2 * 4096**3
-"""FLOPs of a product from which on the compiler's cycles were a constant times published times."""
+"""FLOPs of a matmul from which on the compiler's cycles are proportional to published times."""
 
 
 def cycles() -> pandas.DataFrame:
-    """Return the TPU compiler's cycles of programs that others timed, and of some that nobody did.
+    """Return the TPU compiler's cycles per program, beside a published time where there is one.
 
-    "µs" is the published time, "cycles per ns" what the cycles would tick at if they were exact:
-    about one number for all programs of a chip then. Without a published time there is the roof's,
-    which nothing goes below.
+    "µs" is the published time, "cycles per ns" the cycles over it. If the cycles were exact, it
+    would be the chip's clock for all its programs. Without a published time it is compared with
+    the roof's time, the least possible.
 
     Examples
     --------

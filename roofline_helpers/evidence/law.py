@@ -26,7 +26,7 @@ FASTEST = "fastest"
 
 
 class NoData(RooflineError, LookupError):
-    """Nothing, or too little, was measured that is like what was asked for.
+    """Too few similar kernels were measured.
 
     Examples
     --------
@@ -55,7 +55,7 @@ class Errors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Law(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Constants of one family on one chip in one data type.
+    """A time model fitted to one kernel family, on one chip and in one data type.
 
     ``time = start + ((t_compute / compute)^q + (t_memory / memory)^q + (step · k)^q)^(1/q)`` with
     t_compute and t_memory by the published peaks, q = `corner`, and k the length that one output
@@ -153,7 +153,7 @@ def every_law() -> list[Law]:
 def by_law(one: Collective, chip: Chip) -> Collective:
     """Return a collective with the law's seconds for its part over the links of one host.
 
-    What has no law stays as it is: other networks and algorithms, more than `MOST_DEVICES`.
+    Collectives without a law are unchanged: other networks and algorithms, over `MOST_DEVICES`.
 
     Examples
     --------

@@ -318,9 +318,7 @@ def _is_step(program: Any) -> bool:
 
 def _place(program: Any, chip: Any) -> Chip:
     if _is_step(program) and program.setting.axes:
-        raise BadValue(
-            f"a verdict is one chip's, without a network: step.but(chips=1), got {program!r}"
-        )
+        raise BadValue(f"a verdict is for one chip, got {program!r}: give step.but(chips=1)")
     if chip is None and _is_step(program):
         return program.setting.chip  # type: ignore[no-any-return]
     if chip is None:

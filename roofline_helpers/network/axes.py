@@ -204,7 +204,7 @@ def axes_of(over: Axis | Iterable[Axis]) -> tuple[Axis, ...]:
         sizes[whole_axis] = sizes.get(whole_axis, 1) * each.size
     twice = len({each.name for each in axes}) < len(axes)
     if twice or any(size > axis.size for axis, size in sizes.items()):
-        raise BadValue(f"each axis once, got {', '.join(each.name for each in axes)}")
+        raise BadValue(f"give each axis once, got {', '.join(each.name for each in axes)}")
     return _joined([each for each in axes if each.size > 1])
 
 

@@ -233,7 +233,7 @@ def _custom(axes: tuple[Axis, ...]) -> tuple[Protocol, ...]:
 
 
 def all_to_all(nbytes: Any, over: Axis | Iterable[Axis]) -> Collective:
-    """Return the time until each device has its part of what every other one held.
+    """Return the time of an all-to-all: each device sends every other one a part of its array.
 
     On a torus messages take the shortest way, axis after axis: a ring's links carry V n / 8N bytes
     (n even), a line's middle link V n / 4N. At a switch a device sends (1−1/N) of what it has.
@@ -261,7 +261,7 @@ def all_to_all(nbytes: Any, over: Axis | Iterable[Axis]) -> Collective:
 
 
 def permute(nbytes: Any, over: Axis | Iterable[Axis], *, hops: int = 1) -> Collective:
-    """Return the time in which every device sends its array to the one `hops` on, cyclically.
+    """Return the time of a cyclic permute: each device sends to the one `hops` further along.
 
     On a ring the shorter way round, min(hops, n−hops) messages on each link; on a line the last
     ones travel back to the front. At a switch it is one step.
@@ -375,9 +375,9 @@ def lines(over: Axis | Iterable[Axis]) -> list[tuple[float, float]]:
 
 
 def distinct(places: float, copies: float) -> float:
-    """Return how many of n `places` get one of k `copies` or more: n (1 − (1 − 1/n)ᵏ).
+    """Return the expected number of distinct places hit by k random copies: n (1 − (1 − 1/n)ᵏ).
 
-    The mean where each goes to any place: the chips, say, that a token with k experts is sent to.
+    For instance the number of chips that a token with k experts is sent to.
 
     Examples
     --------

@@ -405,7 +405,7 @@ def _laid_out(sizes: Mapping[str, int], on: Topology) -> dict[str, tuple[Axis, .
     """Return the network's axes, or parts of them, for each logical axis."""
     total = math.prod(sizes.values())
     if total != on.members:
-        raise BadValue(f"a mesh of {dict(sizes)} has {total} members, the topology {on.members}")
+        raise BadValue(f"the mesh {dict(sizes)} has {total} members, the topology has {on.members}")
     free = sorted(on.axes, key=lambda each: each.network != "core")
     laid: dict[str, tuple[Axis, ...]] = {}
     for name, size in reversed(list(sizes.items())):

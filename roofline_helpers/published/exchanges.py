@@ -52,7 +52,7 @@ def _read(folder: str, schema: str) -> list[dict[str, Any]]:
 
 
 @cache
-def between() -> tuple[dict[str, Any], ...]:
+def own_records() -> tuple[dict[str, Any], ...]:
     """Return our own records of several devices."""
     return tuple(_read("multi_device", device.record.SCHEMA))
 
@@ -60,7 +60,7 @@ def between() -> tuple[dict[str, Any], ...]:
 @cache
 def _records() -> tuple[dict[str, Any], ...]:
     """Return what others measured, and what we did."""
-    return (*_read("collectives", SCHEMA), *(measured(record) for record in between()))
+    return (*_read("collectives", SCHEMA), *(measured(record) for record in own_records()))
 
 
 def measured(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from roofline_helpers import network, work
 from roofline_helpers.chips import chip as chip_of
 from roofline_helpers.models import model
-from roofline_helpers.published.exchanges import between
+from roofline_helpers.published.exchanges import own_records
 
 if TYPE_CHECKING:
     import pandas
@@ -100,7 +100,7 @@ def layers() -> pandas.DataFrame:
     """
     import pandas
 
-    return pandas.DataFrame([row for record in between() for row in _rows(record)])
+    return pandas.DataFrame([row for record in own_records() for row in _rows(record)])
 
 
 def _rows(record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

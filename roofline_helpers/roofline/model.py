@@ -14,8 +14,8 @@ from roofline_helpers.common.checks import (
     BadType,
     BadValue,
     Number,
-    ever,
-    fitting,
+    any_true,
+    broadcast,
     flag,
     folded,
     mapping,
@@ -281,7 +281,7 @@ class Roofline:
                 raise BadValue("a mapping of intensities needs at least one level, got none")
             by_level = mapping("intensity", intensity)
             roofs = {where: self.attainable(value, where) for where, value in by_level.items()}
-            fitting(roofs.items())
+            broadcast(roofs.items())
             return plain(reduce(np.minimum, roofs.values()))
         where = next(iter(self.levels)) if level is None else level
         bandwidth = self.levels[name_of("memory level", where, self.levels)]
@@ -330,7 +330,7 @@ class Roofline:
             ("matrix", kernel.matrix_flops, self.peak),
             ("vector", kernel.vector_flops, self.vector or self.peak),
         ):
-            if ever(flops > 0):
+            if any_true(flops > 0):
                 seconds[unit] = flops / peak
         traffic = folded("traffic", kernel.traffic)
         shared = [level for level in self.levels if level in traffic]
@@ -343,7 +343,7 @@ class Roofline:
         if self.network is not None and NETWORK in traffic:
             bandwidths[NETWORK] = self.network
         for boundary, bandwidth in bandwidths.items():
-            if ever(traffic[boundary] > 0):
+            if any_true(traffic[boundary] > 0):
                 seconds[boundary] = traffic[boundary] / bandwidth
         if self.floor is not None:
             seconds[FLOOR] = self.floor
@@ -373,7 +373,7 @@ class Roofline:
             parts = self.times(kernel)
             least = parts.pop(FLOOR, 0.0)
             seconds.append(np.maximum(least, reduce(join, [0.0, *parts.values()])))
-        fitting((f"kernel {i}", time) for i, time in enumerate(seconds))
+        broadcast((f"kernel {i}", time) for i, time in enumerate(seconds))
         return plain(sum(seconds))
 
     def limit(self, kernel: Counted) -> Any:
@@ -414,7 +414,7 @@ class Roofline:
         roof = self.attainable(intensity, level)
         if not np.all(np.greater(roof, 0)):
             raise BadValue("the roof at intensity 0 is 0 FLOP/s: compare bytes per second there")
-        fitting([("achieved FLOP/s", value), ("intensity", roof)])
+        broadcast([("achieved FLOP/s", value), ("intensity", roof)])
         return plain(np.divide(value, roof))
 
 

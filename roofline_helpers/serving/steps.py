@@ -496,9 +496,9 @@ def _refuse_kernels_only(s: ServingSetting, chips: Any, reached: bool) -> None:
     if chips != 1:
         asked.append("chips")
     if asked:
-        raise BadValue(f"on a topology kernels are counted in groups, without {', '.join(asked)}")
+        raise BadValue(f"a step on a topology counts groups of kernels, without {', '.join(asked)}")
     if reached and not s.reached:
-        raise BadValue("reached=True: ask the topology for them, with ceilings='reached'")
+        raise BadValue("reached=True is for one chip: give network.topology(…, ceilings='reached')")
 
 
 def _laid(mesh: Any, model: Decoder, place: Topology) -> dict[str, tuple[Axis, ...]]:
@@ -531,7 +531,7 @@ def _fastest(s: ServingSetting) -> ServingStep:
 def _dense(decoder: Decoder) -> Decoder:
     """Return a decoder if its kernels are those of Llama; raise BadValue otherwise."""
     other = {
-        "shared experts, or layers without any": decoder.experts
+        "shared experts or layers without experts": decoder.experts
         and (decoder.experts.shared or decoder.expert_layers < decoder.layers),
         "latent attention": decoder.latent,
         "local attention": decoder.local,
@@ -540,8 +540,8 @@ def _dense(decoder: Decoder) -> Decoder:
     names = [name for name, has in other.items() if has]
     if names:
         raise BadValue(
-            f"on a chip kernels are counted as Llama has them, and {decoder.name} has {names[0]}: "
-            "give a topology"
+            f"a step on one chip counts Llama's kernels only, but {decoder.name} has {names[0]}: "
+            "give a topology instead"
         )
     return decoder
 

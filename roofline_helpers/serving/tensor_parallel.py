@@ -43,13 +43,13 @@ def together(decoder: Decoder, device: Chip, chips: Any) -> int:
     if count == 1:
         return 1
     split = {
-        "heads of keys": decoder.kv_heads,
-        "d_ff": decoder.experts.d_ff if decoder.experts else decoder.d_ff,
-        "vocabulary": decoder.vocabulary,
+        "KV heads": decoder.kv_heads,
+        "columns of d_ff": decoder.experts.d_ff if decoder.experts else decoder.d_ff,
+        "tokens in its vocabulary": decoder.vocabulary,
     }
     for what, size in split.items():
         if size % count:
-            raise BadValue(f"chips must divide the {what} of {decoder.name}, {size}, got {count}")
+            raise BadValue(f"{decoder.name} has {size} {what}: {count} chips can't split them")
     place = topology(device, count)
     if place.fast != place.axes:
         most = place.chips // place.axes[-1].size

@@ -13,16 +13,16 @@ from roofline_helpers.network import Axis, Topology
 from roofline_helpers.training.step import matrix_rate
 
 CUTS = ("fsdp", "tensor")
-"""Mesh axes of a layer: those that weights are sharded over, and those that split its width."""
+"""Mesh axes of a layer: weights are sharded over the first, its width is split over the second."""
 
 
 @dataclass(frozen=True, repr=False)
 class Layer(Facts):
-    """A forward pass of two products on one chip, and what it waits for unless that is hidden.
+    """One chip's feed-forward pass: compute and exchange times.
 
-    `flops` are the chip's own; `products`, `gathers` (of both matrices) and `sums` (activations
-    gathered and scattered around the layer) are seconds, those of exchanges without latency.
-    `shared` is whether both exchanges use the same links, so that they take turns.
+    `flops` are the chip's own. `products` are the seconds of its two matmuls, `gathers` those of
+    the all-gathers of both matrices, `sums` those of the activations' all-gather and
+    reduce-scatter, without latency. If `shared`, both use the same links, one after the other.
 
     Examples
     --------

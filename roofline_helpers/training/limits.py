@@ -14,12 +14,12 @@ from roofline_helpers.training.step import matrix_rate
 
 
 def least_tokens(place: Topology, over: Axis | Iterable[Axis], *, dtype: Any = "bf16") -> float:
-    """Return the tokens a chip from which data parallelism over these axes hides its exchanges.
+    """Return the fewest tokens per chip at which compute hides data-parallel exchanges.
 
-    A weight is gathered (or its gradient added up) while it is multiplied with t tokens: 2 t FLOPs
-    for each of its elements, C / W tokens where W is the byte/s of a gather. The same for whole
-    and for sharded weights. Of a mixture all E experts are gathered, and a token meets k of them,
-    so that it takes E / k times as many.
+    While a weight is gathered, or its gradient reduced, it is multiplied with t tokens: 2 t FLOPs
+    per element. So t is C / W for 2-byte weights, with the peak C and the byte/s W of a gather. It
+    is the same for whole and for sharded weights. In a mixture of experts all E experts are
+    gathered but a token uses only k of them, so t is E / k times as large.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ def least_tokens(place: Topology, over: Axis | Iterable[Axis], *, dtype: Any = "
     over : Axis or axes
         Those that the batch is split over.
     dtype : str or data type
-        Of products and weights.
+        Of matmuls and weights.
 
     Raises
     ------
@@ -54,10 +54,10 @@ def least_tokens(place: Topology, over: Axis | Iterable[Axis], *, dtype: Any = "
 def most_tensor(
     place: Topology, over: Axis | Iterable[Axis], d_ff: float, *, dtype: Any = "bf16"
 ) -> float:
-    """Return how many chips may split a feed-forward's width before the network bounds it.
+    """Return the largest tensor-parallel degree before the network is the bound.
 
-    Two products with 4 B D F / Y FLOPs a chip against a gather and a scatter of B × D activations:
-    Y = F W / C, whatever the batch, which is F over `least_tokens`.
+    Two matmuls of 4 B D F / Y FLOPs per chip run against an all-gather and a reduce-scatter of
+    B × D activations. So Y = F W / C, which is F over `least_tokens`, for any batch.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def most_tensor(
 
 
 def largest_tensor(place: Topology, d_ff: float) -> int:
-    """Return the largest group that may split a feed-forward's width, with links of its own size.
+    """Return the largest power-of-two group that stays within `most_tensor` on its own links.
 
     Of the groups of 2, 4, 8, … neighbours as `Topology.mesh` lays them out, the largest whose
     `most_tensor` is at least its own size; 1 if there is none.
@@ -109,11 +109,11 @@ def least_width(
     active: float | None = None,
     dtype: Any = "bf16",
 ) -> float:
-    """Return the width of an expert from which its products hide the tokens' way to it and back.
+    """Return the smallest expert width at which expert matmuls hide the all-to-all.
 
-    M products of F with 2 M F FLOPs for each element that is sent, twice: F = C / (M E), where E
-    are the elements a second that an all-to-all takes from each chip. Neither the batch nor the
-    number of experts counts, and of a torus only the longest axis.
+    M matmuls of width F are 2 M F FLOPs for each element, which is sent twice: F = C / (M E), with
+    the E elements per second that an all-to-all takes from each chip. Neither the batch nor the
+    number of experts matters, and of a torus only the longest axis.
 
     Parameters
     ----------
@@ -124,8 +124,8 @@ def least_width(
     matrices : int
         M: 3 for experts with a gate, 2 without.
     active : float, optional
-        Experts of a token. If given, a token is sent once to each chip that has some of them, in
-        the mean to n (1 − (1 − 1/n)ᵏ); if not, once for each.
+        Experts per token. If given, a token is sent once to each chip that holds any of them, on
+        average n (1 − (1 − 1/n)ᵏ) chips; otherwise once for each expert.
 
     Source: as `least_tokens`, with the bytes of `network.all_to_all`.
 

@@ -107,9 +107,9 @@ def refuse_misfit(one: TrainingSetting) -> None:
     """Raise BadValue where arguments that are right alone don't go together."""
     model = one.model
     if one.capacity is not None and one.tile is not None:
-        raise BadValue("capacity or tile: experts have seats, or as many rows as they get")
+        raise BadValue("give capacity or tile, not both")
     if (one.capacity or one.tile) and not model.experts:
-        raise BadValue(f"capacity and tile are of experts, and {model.name} has none")
+        raise BadValue(f"capacity and tile are for experts, but {model.name} has none")
     groups, passes = one.size("data", "fsdp", "expert"), one.microbatches
     if groups * passes > one.batch:
         if one.batch >= groups:

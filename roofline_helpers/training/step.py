@@ -103,7 +103,7 @@ class TrainingStep(Facts):
 
     @cached_property
     def routing_flops(self) -> int:
-        """FLOPs of experts' rows that no token fills, and of products that bring tokens there."""
+        """FLOPs of padding rows and of one-hot dispatch."""
         return int(mixture.routing_flops(self.setting))
 
     @property
@@ -136,7 +136,7 @@ class TrainingStep(Facts):
 
     @property
     def bubble(self) -> float:
-        """Time for which a stage of a pipeline waits for others, over that in which it works.
+        """Pipeline bubble: idle over busy time of a stage.
 
         (stages − 1) / (microbatches · interleave).
         """
@@ -250,7 +250,7 @@ class TrainingStep(Facts):
 
     @property
     def scale(self) -> float:
-        """Seconds that several slices add beyond their exchanges; none at published ceilings."""
+        """Extra seconds of a multi-slice step, fitted; 0 at published ceilings."""
         place = self.setting.place
         if place.ceilings == "published" or place.chip.kind != "tpu":
             return 0.0
@@ -356,8 +356,8 @@ def step(
     saved : int, optional
         Elements that a layer saves for each token, where `recompute` doesn't say it all.
     capacity : float, optional
-        Rows of each expert over its even share, where tokens are brought to them, and back, by
-        products with a mask. By default experts get as many rows as there are.
+        Expert capacity factor, for one-hot dispatch: rows of each expert over its even share. By
+        default each expert has as many rows as tokens are sent to it.
     tile : int, optional
         Rows that a product of all experts takes at once, where they follow each other without
         padding: a tile in which one ends and the next begins is computed for both.

@@ -10,9 +10,9 @@ import numpy as np
 from roofline_helpers.common.checks import (
     BadValue,
     Number,
+    apply,
+    broadcast,
     ceil_div,
-    each,
-    fitting,
     flag,
     shown,
     size,
@@ -180,14 +180,14 @@ def flash_attention(
         seen = 2 * s["kv_len"] - s["q_len"] + 1  # twice the mean number of keys a query sees
         job = replace(
             job,
-            matrix_flops=each(_half_of, job.matrix_flops * seen, s["kv_len"]),
-            vector_flops=each(_half_of, job.vector_flops * seen, s["kv_len"]),
-            transcendentals=each(_half_of, job.transcendentals * seen, s["kv_len"]),
+            matrix_flops=apply(_half_of, job.matrix_flops * seen, s["kv_len"]),
+            vector_flops=apply(_half_of, job.vector_flops * seen, s["kv_len"]),
+            transcendentals=apply(_half_of, job.transcendentals * seen, s["kv_len"]),
         )
     if block_q is not None:
         block_q = size("block_q", block_q)
-        fitting([*s.items(), ("block_q", block_q)])
-        blocks = each(ceil_div, s["q_len"], block_q)
+        broadcast([*s.items(), ("block_q", block_q)])
+        blocks = apply(ceil_div, s["q_len"], block_q)
         job = job.reading(k=blocks, v=blocks)
     bits = BITS[dtype_of(dtype if kv_dtype is None else kv_dtype)]
     return replace(job, kind=_kind(s, causal), dims={**s, "kv_bits": bits})
@@ -262,7 +262,7 @@ def latent_attention(
         keys = {"cache": nbytes(s["batch"] * s["kv_len"] * (latent + rope), stored)}
     else:
         q_width, v_width = head_dim + rope, head_dim
-        pairs = each(_half_of, rows * (s["kv_len"] + 1), 1)
+        pairs = apply(_half_of, rows * (s["kv_len"] + 1), 1)
         keys = {"k": nbytes(rows * q_width, stored), "v": nbytes(rows * v_width, stored)}
     return Work(
         name="latent attention",

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from roofline_helpers.common.checks import BadValue, Number, each, fitting, flag, shown, sizes
+from roofline_helpers.common.checks import BadValue, Number, apply, broadcast, flag, shown, sizes
 from roofline_helpers.common.dtypes import nbytes
 from roofline_helpers.work.attention import attention_sizes, flash_attention, naive_attention
 from roofline_helpers.work.operations import add, dropout, gelu, layernorm, matmul, rmsnorm, swiglu
@@ -64,8 +64,8 @@ def grouped_matmul(
             raise BadValue(
                 f"{name} must be at most experts ({shown(experts)}), got {shown(s[name])}"
             )
-    pairs = each(_share, s["tokens"] * s["top_k"] * s["local_experts"], s["experts"])
-    busy = each(min, s["local_experts"], pairs)
+    pairs = apply(_share, s["tokens"] * s["top_k"] * s["local_experts"], s["experts"])
+    busy = apply(min, s["local_experts"], pairs)
     matrix = s["hidden"] * s["inter"]
     return Work(
         name="grouped matmul",
@@ -171,7 +171,7 @@ def transformer_block(
     )
     head_dim = _head_dim(d_model, heads) if head_dim is None else head_dim
     s = attention_sizes(batch, seq, kv_len, heads, head_dim, kv_heads)
-    fitting([*s.items(), ("d_model", d_model), ("d_ff", d_ff)])
+    broadcast([*s.items(), ("d_model", d_model), ("d_ff", d_ff)])
     if np.any(np.less(s["kv_len"], s["q_len"])):
         raise BadValue(f"kv_len ({kv_len}) must be at least seq ({seq})")
     norm = rmsnorm if flag("gated", gated) else layernorm
@@ -215,4 +215,4 @@ def transformer_block(
 def _head_dim(d_model: Number, heads: Number) -> Number:
     if np.any(np.remainder(d_model, heads)):
         raise BadValue(f"d_model ({d_model}) must be a multiple of heads ({heads})")
-    return each(lambda d, h: d // h, d_model, heads)
+    return apply(lambda d, h: d // h, d_model, heads)

@@ -12,8 +12,8 @@ from roofline_helpers.common.checks import (
     BadType,
     BadValue,
     Number,
-    always,
-    fitting,
+    all_true,
+    broadcast,
     name_of,
     plain,
     shown,
@@ -70,7 +70,7 @@ def fuse(*kernels: Work, keep: Sequence[str] = (), name: str | None = None) -> W
     consumed: set[str] = set()
     for kernel in kernels:
         for tensor, n in [*kernel.reads.items(), *kernel.writes.items()]:
-            if not always(sizes.setdefault(tensor, n) == n):
+            if not all_true(sizes.setdefault(tensor, n) == n):
                 raise BadValue(f"tensor {tensor!r} has {sizes[tensor]} bytes and then {n}")
         for tensor, n in kernel.reads.items():
             if tensor in made:
@@ -129,7 +129,7 @@ def all_work(kernels: Sequence[Any]) -> None:
         if not isinstance(kernel, Work):
             raise BadType(f"a kernel must be a Work, got {shown(kernel)}")
     for count in ("flops", "bytes"):
-        fitting((f"{count} of {kernel.name}", getattr(kernel, count)) for kernel in kernels)
+        broadcast((f"{count} of {kernel.name}", getattr(kernel, count)) for kernel in kernels)
 
 
 def _summed(kernels: Sequence[Work], name: str) -> Work:

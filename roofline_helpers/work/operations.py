@@ -11,9 +11,9 @@ from roofline_helpers.common.checks import (
     BadType,
     BadValue,
     Number,
+    apply,
+    broadcast,
     ceil_div,
-    each,
-    fitting,
     flag,
     quantity,
     shown,
@@ -124,7 +124,7 @@ def elementwise(
     n = size("n", n)
     flops = quantity("flops per element", flops, zero=True)
     special = quantity("transcendentals per element", transcendentals, zero=True)
-    fitting([("n", n), ("flops", flops), ("transcendentals", special)])
+    broadcast([("n", n), ("flops", flops), ("transcendentals", special)])
     return Work(
         name=name,
         reads=_tensors("reads", reads, "x", n, dtype),
@@ -267,7 +267,7 @@ def reduction(
     """
     rows, columns = sizes(rows=rows, columns=columns)
     flops = quantity("flops per element", flops)
-    fitting([("rows", rows), ("columns", columns), ("flops", flops)])
+    broadcast([("rows", rows), ("columns", columns), ("flops", flops)])
     return Work(
         name="reduction",
         reads={x: nbytes(rows * columns, dtype)},
@@ -409,7 +409,7 @@ def matmul(
     b_elements = n * k if flag("shared_b", shared_b) else batch * n * k
     reads = {a_name: nbytes(batch * m * k, a_type), b_name: nbytes(b_elements, b_type)}
     writes = {c_name: nbytes(batch * m * n, out_type)}
-    parts = each(lambda s: s if s > 1 else 0, splits)
+    parts = apply(lambda s: s if s > 1 else 0, splits)
     if np.any(np.greater(parts, 0)):
         partial = parts * nbytes(batch * m * n, sum_type)
         writes[f"partial sums of {c_name}"] = partial
@@ -418,10 +418,10 @@ def matmul(
     if tile is not None:
         rows, columns = (size("tile", side) for side in _exactly(2, "tile", tile))
         tiles = [("m", m), ("n", n), ("batch", batch), ("tile rows", rows)]
-        fitting([*tiles, ("tile columns", columns)])
-        tile_rows = each(ceil_div, m, rows)
+        broadcast([*tiles, ("tile columns", columns)])
+        tile_rows = apply(ceil_div, m, rows)
         passes = {
-            a_name: each(ceil_div, n, columns),
+            a_name: apply(ceil_div, n, columns),
             b_name: tile_rows * batch if shared_b else tile_rows,
         }
     return Work(
@@ -468,7 +468,7 @@ def all_gather(elements: Any, chips: Any, dtype: Any = "bf16") -> Work:
     n, chips = _ring(elements, chips)
     return Work(
         name="all-gather",
-        reads={"shard": nbytes(each(ceil_div, n, chips), dtype)},
+        reads={"shard": nbytes(apply(ceil_div, n, chips), dtype)},
         writes={"gathered": nbytes(n, dtype)},
         others={"network": nbytes(n - n // chips, dtype)},
         dtype=dtype,

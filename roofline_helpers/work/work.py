@@ -13,8 +13,8 @@ import numpy as np
 from roofline_helpers.common.checks import (
     BadValue,
     Number,
-    always,
-    fitting,
+    all_true,
+    broadcast,
     folded,
     mapping,
     name_of,
@@ -97,7 +97,7 @@ class Work:
             checked = folded("others", checked) if group == "others" else checked
             object.__setattr__(self, group, MappingProxyType(checked))
         object.__setattr__(self, "dims", MappingProxyType(dict(self.dims)))
-        fitting(counts.items())
+        broadcast(counts.items())
         passes = {
             name_of(f"tensor read by {self.name}", tensor, self.reads): n
             for tensor, n in self.passes.items()
@@ -106,13 +106,13 @@ class Work:
             raise BadValue(f"passes must name each tensor once, got {', '.join(self.passes)}")
         object.__setattr__(self, "passes", MappingProxyType(passes))
         for tensor, n in passes.items():
-            if not always(n >= 1):
+            if not all_true(n >= 1):
                 raise BadValue(f"passes over {tensor} must be at least 1, got {shown(n)}")
         if "hbm" in self.others:
             raise BadValue("traffic at hbm follows from reads and writes: change those")
-        if not always(self.bytes > 0) and not any(level != NETWORK for level in self.others):
+        if not all_true(self.bytes > 0) and not any(level != NETWORK for level in self.others):
             raise BadValue(f"{self.name} must read or write at least one byte, got none")
-        if not always(self.transcendentals <= self.vector_flops):
+        if not all_true(self.transcendentals <= self.vector_flops):
             raise BadValue(
                 f"transcendentals must be at most the vector FLOPs, got "
                 f"{shown(self.transcendentals)} and {shown(self.vector_flops)}"
@@ -170,7 +170,7 @@ class Work:
     @property
     def intensity(self) -> Any:
         """Arithmetic intensity at the main memory, FLOP/byte; infinite if nothing crosses that."""
-        if always(self.bytes > 0):
+        if all_true(self.bytes > 0):
             return plain(np.divide(self.flops, self.bytes))
         return math.inf
 

@@ -17,10 +17,10 @@ Tested with JAX 0.7.2, 0.10.2 and 0.12.0.1, each with the libtpu that it pins. J
 are imported when they are needed.
 
 One file a topic: `lower` (from a function to a lowered program), `compiler`, `targets` (what can be
-compiled for), `analysis` (all of it, and records in the compiler's place); `module` and `metadata`
-(HLO as data, lines of the reader's code), `flops`, `traffic`, `loops`, `collectives`, `pallas` and
-`body` (what is counted), `ledger` (a walk over a program), `roles` (kernels in words); `kernel` (a
-roofline over one, groups, when they run), `report`, `changes`, `display`.
+compiled for), `analysis` (all of it, or a record without the compiler); `hlo` and `metadata` (HLO
+as data, lines of the reader's code), `flops`, `traffic`, `loops`, `collectives`, `pallas` and
+`body` (the counts), `ledger` (a walk over a program), `roles` (kernels in words); `kernel` (one
+kernel under its roofline, groups, when they run), `report`, `changes`, `display`.
 
 How a compiled program is read
 ------------------------------

@@ -170,7 +170,8 @@ def analyze(
     static_argnums, static_argnames, donate_argnums : optional
         As for `jax.jit`; for a function that is jitted already, give them there.
     turns : mapping of str to int, optional
-        How often such loops turn, one by one: by the loop's name, or by its line ("model.py:30").
+        Trip counts of loops whose count the program doesn't state: by the loop's name, or by its
+        line ("model.py:30").
     name : str, optional
         What the report calls the function.
 
@@ -218,7 +219,7 @@ def analyze(
             text(option, value)
     if record is not None and not re.fullmatch(r"[\w\-]+", record):
         raise BadValue(f"a record's name has letters, digits, '-' and '_', got {record!r}")
-    stored = _stand_in(known, record, use)
+    stored = _recorded(known, record, use)
     if stored is not None:
         return stored
     names = ("static_argnums", "static_argnames", "donate_argnums")
@@ -258,7 +259,7 @@ def refuse_ambiguous(
             )
 
 
-def _stand_in(chip: chips.Chip | None, record: str | None, use: str) -> Report | None:
+def _recorded(chip: chips.Chip | None, record: str | None, use: str) -> Report | None:
     """Return the record to show, None where the compiler is to be used; raise without either."""
     missing = can_compile(chip) if use != "record" else "the record was asked for"
     if missing is None:
@@ -351,18 +352,18 @@ def _notes(lowered: Lowered) -> list[str]:
 
 
 MOST_UNUSED = 0.5
-"""Share of the products' FLOPs that may be needed by nothing: a gradient without its value needs no
-last product of the forward pass, which is half of a program of one layer."""
+"""Share of matmul FLOPs that may be unused without a note. A gradient without its value doesn't
+need the last forward matmul, which is half of a program of one layer."""
 
 
 def lost(lowered: Lowered) -> tuple[str, ...]:
-    """Return a note where most products that a function asks for aren't in the program."""
+    """Return a note if most matmul FLOPs of a function are missing from the compiled program."""
     if lowered.unused <= MOST_UNUSED or not lowered.requested:
         return ()
     asked = si(lowered.requested, "FLOP")
     return (
-        f"{lowered.unused:.0%} of the {asked} of products asked for are NOT in this program: "
-        "nothing that the function returns needs them, so the compiler leaves them out. Return "
-        "what they are for (gradients, updated parameters); what a function only writes into its "
-        "arguments is lost under jax.jit",
+        f"{lowered.unused:.0%} of the {asked} of matmuls in this function are NOT in the compiled "
+        "program: no returned value needs them, so the compiler leaves them out. Return the values "
+        "that they compute (gradients, updated parameters). Whatever a function only writes into "
+        "its arguments is lost under jax.jit",
     )

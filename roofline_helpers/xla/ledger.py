@@ -65,10 +65,9 @@ class Row:
     `matmul` has m, n and k where it is the product of two matrices, alone or with what is fused
     into it.
     `matrix_types` are the types and the precision of its products of matrices. `overlaps` marks
-    an asynchronous copy or exchange, which runs at the same time as other kernels. `behind` is how
-    many of the rows that follow run before somebody waits for it. `loop` names the innermost loop
-    around it whose turns the program doesn't tell. A row can be held against a
-    `Roofline`.
+    an asynchronous copy or exchange, which runs at the same time as other kernels. `behind` is the
+    number of rows that run between its start and its wait. `loop` names the innermost loop around
+    it whose trip count is unknown. A row can be compared with a `Roofline`.
 
     Examples
     --------
@@ -175,7 +174,8 @@ def kernels(
     platform : {"tpu", "gpu", "cpu"}
         What it was compiled for: says what the memory spaces mean.
     turns : mapping of str to int, optional
-        How often such loops turn, by their name or by their line of code ("model.py:30").
+        Trip counts of loops whose count the program doesn't state: by the loop's name, or by its
+        line ("model.py:30").
     calls : sequence of PallasKernel, optional
         Its Pallas kernels as counted from what JAX traced; without, what they declare counts.
 
@@ -360,7 +360,7 @@ class _Walk:
         start, before = values.get(each.operands[0]), self.loop
         trips = turns_of_loop(self.program, each, start)
         if trips is None:
-            trips, self.loop = self._told(each), each.name
+            trips, self.loop = self._stated_trips(each), each.name
         elif trips != 1:
             self.notes.append(f"loop {each.name}: its body counts {trips} times")
         for part, often in (("condition", trips + 1), ("body", trips)):
@@ -368,8 +368,8 @@ class _Walk:
             self.enter(inner, times * often, [carried(self.program, each, start)])
         self.loop = before
 
-    def _told(self, each: Instruction) -> int:
-        """Return how often a loop turns that doesn't say it itself: as the reader says."""
+    def _stated_trips(self, each: Instruction) -> int:
+        """Return the trip count that the reader stated for a loop, or 1 with a note."""
         line = source_of(each.metadata, self.program.frames)
         called = f"{each.name} ({line})" if line is not None else each.name
         self.untold.append(called)

@@ -517,18 +517,18 @@ def pallas_kernels(
     """Return the Pallas kernels that a function launches, counted; nothing is compiled or run.
 
     FLOPs are the body's, over the grid. Bytes are what the block specs and their index maps fetch:
-    on a TPU, whose grid runs in order, a block whose index stays is not fetched again; on a GPU
-    each program asks for its own, and the caches keep what they can.
+    on a TPU, whose grid runs in order, a block with an unchanged index is not fetched again; on a
+    GPU each program requests its own blocks, and the caches serve some of them.
 
     Parameters
     ----------
     fn : callable
         A plain function, or one that `jax.jit` made. A kernel in a loop is counted once.
     *args, **kwargs
-        Its arguments: arrays, `jax.ShapeDtypeStruct` objects, pytrees of them; what JAX can't
-        trace, such as a function, is held fixed.
+        Its arguments: arrays, `jax.ShapeDtypeStruct` objects, pytrees of them. Anything that JAX
+        can't trace, such as a function, is fixed.
     platform : {"tpu", "gpu"}
-        Where kernels run that don't say it themselves, and what a function sees that asks.
+        Platform of kernels that name none; also `jax.default_backend()` while tracing.
 
     Returns
     -------

@@ -39,7 +39,7 @@ class SourceLine:
 
 # --- lines of code --------------------------------------------------------------------------------
 
-_CALLERS = re.compile(r"[/\\]roofline_helpers[/\\](xla|device|compiled|explain)[/\\]")
+_CALLERS = re.compile(r"[/\\]roofline_helpers[/\\](xla|device)[/\\]")
 _OURS = re.compile(r"[/\\]roofline_helpers[/\\]")
 _LIBRARIES = re.compile(r"^.*[/\\](?:site|dist)-packages[/\\]|^.*[/\\]lib[/\\]python3\.\d+[/\\]|^<")
 _CELL = re.compile(r"[/\\]ipykernel_\d+[/\\]|^<ipython-input|^/tmp/ipython-input")

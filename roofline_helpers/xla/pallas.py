@@ -88,9 +88,9 @@ class PallasKernel(Facts):
     matrix_flops, vector_flops, transcendentals : float
         Of all steps. `vector_flops` includes the transcendentals.
     types : tuple of str
-        Data types of its products.
+        Data types of its matmuls.
     unsure : tuple of str
-        What wasn't known, so that the count is of the dearest branch, or of one turn.
+        What could not be resolved: the costliest branch, or one iteration, was counted.
     vmem : float
         Bytes on the chip that its blocks take, two buffers each unless the spec says otherwise,
         and its scratch: before padding to registers, and before the compiler saves a buffer. 0 for
@@ -152,9 +152,9 @@ class PallasKernel(Facts):
 
     @property
     def most(self) -> float | None:
-        """Bytes at most where data choose its blocks – what its author declares, else every step's.
+        """Most bytes, if data choose its blocks – as its author declares, else those of every step.
 
-        None where the blocks are known, so that `bytes` is all there is to say.
+        None if the blocks are known: then `bytes` is exact.
         """
         if all(operand.most is None for operand in self.operands):
             return None
@@ -166,7 +166,7 @@ class PallasKernel(Facts):
 
     @property
     def asked(self) -> float:
-        """Bytes that the steps ask for, whoever has them – what a GPU without caches would move."""
+        """Bytes requested by all grid steps, caches ignored."""
         return sum(operand.moved for operand in self.operands)
 
     @property

@@ -107,10 +107,10 @@ class Report:
 
     @property
     def extra(self) -> float | None:
-        """How many times the FLOPs of the matmuls that were asked for the program computes.
+        """The program's matmul FLOPs over those the function asks for.
 
-        More than 1 where XLA computes a matmul again, or where devices do the same work; None
-        where it isn't known what was asked for.
+        More than 1 if XLA computes a matmul again, or if devices do the same work; None if the
+        function's own FLOPs aren't known.
         """
         if not self.requested_flops or self.unknown or any(row.loop for row in self.rows):
             return None
@@ -346,7 +346,7 @@ class Report:
 
     @property
     def program(self) -> str:
-        """The compiled program as HLO text, without the compiler's notes (`module.brief`).
+        """The compiled program as HLO text, without the compiler's notes (`hlo.brief`).
 
         Records keep short programs only: of a long one it is empty there.
         """

@@ -47,7 +47,7 @@ def role_of(
     site : Site
         The kernel.
     spaces : mapping of int to str
-        What the memory spaces of its platform mean (`module.SPACES`).
+        Memory spaces of its platform, by number (`hlo.SPACES`).
     tensors : sequence of str
         The program's arguments that it reads.
     """

@@ -51,7 +51,7 @@ def traffic_of(site: Site, spaces: Mapping[int, str], part: str | None = None) -
     site : Site
         The kernel.
     spaces : mapping of int to str
-        What the memory spaces of its platform mean (`module.SPACES`).
+        Memory spaces of its platform, by number (`hlo.SPACES`).
     part : {"start", "between", "done"}, optional
         Its part in a chain around an exchange (`collectives.chain_part`): what it only hands on
         counts where the exchange starts.

@@ -13,7 +13,7 @@ from kept_records import kept_report
 
 import roofline_helpers as rh
 from roofline_helpers import xla
-from roofline_helpers.cli import made, main
+from roofline_helpers.cli import load_call, main
 from roofline_helpers.device import explain
 
 REPORT = kept_report("ledger-matmul", "v6e")
@@ -110,7 +110,7 @@ def test_the_commands_say_what_the_functions_say(
     needs("v6e")
     script = tmp_path / "s.py"
     script.write_text(SCRIPT, "utf-8")
-    fn, args, kwargs = made(f"{script}:{name}")
+    fn, args, kwargs = load_call(f"{script}:{name}")
     words = [f"{script}:{name}", "--chip", chip, "--json"]
     words += [f"--turns={loop}={n}" for loop, n in options.get("turns", {}).items()]
     words += ["--topology", options["topology"]] if "topology" in options else []

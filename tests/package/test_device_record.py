@@ -88,9 +88,9 @@ def test_runs_are_combined(tmp_path: Path) -> None:
     joined = combine([first, second])
     a, b = joined.samples
     assert (a.runs, len(a.passes), a.counters) == ((2.0, 2.2), 3, {"kernels": 1})
-    assert a.between == pytest.approx(0.2 / 2.1)
+    assert a.run_spread == pytest.approx(0.2 / 2.1)
     assert (b.runs, b.error, b.notes) == ((5.0,), None, ("failed in one run: no",))
-    assert math.isnan(b.between)
+    assert math.isnan(b.run_spread)
     assert "one" in joined.notes
     other = replace(second, device={**second.device, "kind": "another"})
     with pytest.raises(BadValue, match="of one device"):

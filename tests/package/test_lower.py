@@ -15,7 +15,7 @@ from compiled_reports import needs
 from flax import nnx
 
 from roofline_helpers import xla
-from roofline_helpers.cli import made
+from roofline_helpers.cli import load_call
 from roofline_helpers.common.checks import BadType, BadValue
 from roofline_helpers.device import explain
 
@@ -93,7 +93,7 @@ def test_a_training_step_is_counted_whole(name: str) -> None:
     fn, make = STEPS[name]
     report = xla.analyze(fn, *make(), chip="v6e")
     assert report.matrix_flops == report.requested_flops == STEP
-    assert "products asked for" not in str(report)
+    assert "of matmuls in this function" not in str(report)
     weights = 4 * 2 * 4 * N * N
     moments_too = 3 * weights  # parameters and both moments of Adam
     assert report.memory is not None
@@ -121,7 +121,7 @@ def test_work_that_nothing_returns_is_told() -> None:
     model, optimiser, x, y = of_nnx()
     report = xla.analyze(jax.jit(nnx_step), model, optimiser, x, y, chip="v6e")
     assert (report.requested_flops, report.matrix_flops) == (STEP, 2 * ONE)
-    said = "60% of the 2.68 GFLOP of products asked for are NOT in this program"
+    said = "60% of the 2.68 GFLOP of matmuls in this function are NOT in the compiled program"
     for shown in (str(report), report._repr_html_(), report.to_json()):
         assert said in shown
     assert any(said in note for note in report.table().attrs["notes"])
@@ -174,11 +174,11 @@ def test_keyword_arguments_are_explained() -> None:
 def test_a_script_may_return_keyword_arguments(tmp_path: Path) -> None:
     script = tmp_path / "s.py"
     script.write_text("def f(x, k): return x\ndef main(): return f, (1,), {'k': 3}\n", "utf-8")
-    fn, args, kwargs = made(str(script))
+    fn, args, kwargs = load_call(str(script))
     assert (fn.__name__, args, kwargs) == ("f", (1,), {"k": 3})
     script.write_text("def step(): return print, ()\n", "utf-8")
     with pytest.raises(BadValue, match=r"s\.py has no function main: name one, s\.py:step"):
-        made(str(script))
+        load_call(str(script))
     script.write_text("def main(): return print, 1, 2\n", "utf-8")
     with pytest.raises(BadType, match=r"f, \(x, y\) or f, \(x, y\), {'k': 3}"):
-        made(str(script))
+        load_call(str(script))

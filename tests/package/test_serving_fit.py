@@ -132,7 +132,7 @@ def test_the_fewest_chips_that_have_room() -> None:
     ("chip", "chips", "error", "says"),
     [
         ("h100", 0, rh.BadValue, "chips must be"),
-        ("h100", 3, rh.BadValue, "must divide the heads of keys of Llama 3 8B, 8, got 3"),
+        ("h100", 3, rh.BadValue, "Llama 3 8B has 8 KV heads: 3 chips can't split them"),
         ("t4", 2, rh.UnknownName, "no links that are known"),
     ],
 )

@@ -399,7 +399,7 @@ def test_fsdp_across_hosts_needs_more_tokens() -> None:
             "each of 64 groups.*batch=64, or 8 groups with context=8",
         ),
         (lambda: llama(batch=64, microbatches=2), rh.BadValue, "batch=128, or microbatches=1"),
-        (lambda: mixtral(capacity=1.25, tile=512), rh.RooflineError, "capacity or tile"),
+        (lambda: mixtral(capacity=1.25, tile=512), rh.RooflineError, "not both"),
         (lambda: step("llama-3-70b", "v5p", {}, batch=1, seq=1), rh.BadType, "topology"),
     ],
 )

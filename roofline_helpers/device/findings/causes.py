@@ -41,15 +41,15 @@ class Cause:
     key : str
         Its short name.
     title : str
-        What is wrong, as a sentence without its end.
+        What is wrong, in a few words.
     advice : str
         What to try.
     chapter : str
         The page that teaches it, by its address in the book.
     checked : mapping of str to Check
-        What removing it gained, by platform ("cpu", "gpu", "tpu"); empty where nobody tried.
+        Measured gains from removing it, by platform ("cpu", "gpu", "tpu"); empty without any.
     named : bool
-        Whether it explains a loss; the last ones only say how near its roof the longest kernel is.
+        Whether it explains a loss; a fallback only says how near the longest kernel is to its roof.
 
     Examples
     --------
@@ -77,19 +77,19 @@ class Finding:
     cause : str
         Its key in the closed list; `title` says what is wrong, `advice` what to try.
     seconds : float
-        What it costs a call by its kernels' times: measured, or by the model where nothing ran.
-        An estimate, and no promise: that is `saves`.
+        Estimated loss in one call, from its kernels' times: measured, or modelled if nothing ran.
+        The gain to expect is `saves`.
     kernels : tuple of str
         The kernels that show it.
     evidence : str
-        What was seen: bytes, launches, shapes.
+        The observation behind it: bytes, launches, shapes.
     source : str
         The line of the reader's code that it comes from; empty where nothing says it.
     share : float
-        What its kernels, or the waiting, take of the call: between 0 and 1.
+        Share of the call that its kernels, or the waiting, take: between 0 and 1.
     saves : (float, float) or None
-        Seconds that removing it saves, from and to, by what was gained in programs where it was
-        removed; None where nobody tried.
+        Least and most seconds that removing it saves, as measured in programs with and without
+        it; None if there are no such programs.
     checked : str
         Which programs these were.
 
@@ -111,12 +111,12 @@ class Finding:
 
     @property
     def named(self) -> bool:
-        """Whether it names a cause; otherwise it says how near its roof the longest kernel is."""
+        """False for the fallback that only reports the distance from the roof."""
         return CAUSES[self.cause].named
 
     @property
     def title(self) -> str:
-        """The text of the error."""
+        """What is wrong, in a few words."""
         return CAUSES[self.cause].title
 
     @property
@@ -156,14 +156,14 @@ class Case:
     wall : float
         Seconds of a call.
     measured : bool
-        Whether the seconds of rows come from a clock; otherwise they are their roofs'.
+        Whether the seconds of rows were measured; otherwise they are those of their roofs.
     compiling : float
         Seconds of each call in which the host compiles.
     processors : int
         Multiprocessors of a GPU; 0 where that isn't known.
     unsteady : float
-        Seconds by which the call took longer than the fastest one: what the machine's other work
-        may have taken.
+        Seconds by which the call took longer than the fastest one; other work on the machine may
+        be the cause.
     """
 
     rows: tuple[TimedRow, ...]
@@ -203,7 +203,7 @@ class Case:
         return (part for part in self.parts() if is_product(part[2]))
 
     def readers(self, row: TimedRow) -> list[TimedRow]:
-        """Return the kernels that read what a kernel makes."""
+        """Return the kernels that read a kernel's results."""
         names = self.program(row).readers.get(row.name, ())
         pairs = ((row.program, name) for name in dict.fromkeys(names))
         return [self.by_name[pair] for pair in pairs if pair in self.by_name]
@@ -215,7 +215,7 @@ class Case:
     def saved(self, row: TimedRow, like: xla.Row) -> float:
         """Return the seconds that a kernel would save if its work were like this.
 
-        Its time, less by as much as its roof would sink: what it loses elsewhere stays lost.
+        The difference between the two roofs: any other loss stays as it is.
         """
         now, then = self.roof(row, row.kernel), self.roof(row, like)
         return row.seconds * max(1 - then / now, 0.0) if now else 0.0
