@@ -81,7 +81,7 @@ TPU_FORMATS = (("bf16", "bf16"), ("int8", "bf16"), ("int8", "int8"), ("int4", "b
 BRIEFS: Mapping[str, Brief] = {
     "chat": Brief(
         name="Brief 1: chat",
-        story="Serve Llama 3 8B to people who chat. Prompts have 2,048 tokens.",
+        story="Serve Llama 3 8B to people who chat. Prompts and caches have 2,048 tokens.",
         model="llama-3-8b",
         context=2048,
         chips=("l40s", "h100", "h200"),
@@ -105,8 +105,8 @@ BRIEFS: Mapping[str, Brief] = {
     ),
     "mixture": Brief(
         name="Brief 2: a mixture of experts",
-        story="Serve Mixtral 8x7B, which reads 2 of its 8 experts for each token. Prompts have "
-        "4,096 tokens.",
+        story="Serve Mixtral 8x7B, which reads 2 of its 8 experts for each token. Prompts and "
+        "caches have 4,096 tokens.",
         model="mixtral-8x7b",
         context=4096,
         chips=("h100", "h200", "b200"),
@@ -130,8 +130,8 @@ BRIEFS: Mapping[str, Brief] = {
     ),
     "assistant": Brief(
         name="Brief 3: a quick assistant on TPUs",
-        story="Serve Llama 3 8B on TPUs to a program that waits for every token. Prompts have "
-        "8,192 tokens.",
+        story="Serve Llama 3 8B on TPUs to a program that waits for every token. Prompts and "
+        "caches have 8,192 tokens.",
         model="llama-3-8b",
         context=8192,
         chips=("v5e", "v6e"),

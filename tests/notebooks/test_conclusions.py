@@ -881,6 +881,9 @@ def test_latent_attention_with_whole_heads_is_compute_bound_in_decode_on_an_h200
         one = rh.serving.step(model, host, {way: 8}, batch=256, context=1500, weights="int8")
         (attention,) = (kernel for kernel in one.kernels if kernel.name == "attention")
         intensity[way] = attention.work.intensity
+    (narrow,) = (k for k in one.but(cache="int8").kernels if k.name == "attention")
+    assert narrow.work.bytes < attention.work.bytes
+    assert narrow.total == attention.total  # no time is saved
     # 2 (512 + 512 + 64) FLOPs for each head, over 576 elements of 2 bytes
     assert intensity == pytest.approx({"tensor": 16 * 2176 / 1152, "expert": 128 * 2176 / 1152})
     ridges = {
