@@ -39,7 +39,7 @@ from __future__ import annotations
 
 from roofline_helpers.device.explain import explain
 from roofline_helpers.device.explanation import Explanation, load_explanation
-from roofline_helpers.device.record import Record, Sample, beside, compared, load, measured
+from roofline_helpers.device.record import Record, Sample, beside, load, measured
 from roofline_helpers.device.timing import CannotRun, Timing, time
 from roofline_helpers.device.trace import CannotProfile
 from roofline_helpers.device.workloads import run
@@ -51,7 +51,6 @@ __all__ = [
     "Record",
     "Sample",
     "beside",
-    "compared",
     "load",
     "measured",
     "CannotRun",

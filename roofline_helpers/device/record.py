@@ -442,9 +442,6 @@ def _combined(samples: Sequence[Sample]) -> Sample:
 
 # --- The package's own records, and the one to compare yours with ------------
 
-COMPARED = "roofline_helpers.compared/1"
-"""The header of a comparison with independent programs."""
-
 
 def measured() -> dict[str, Record]:
     """Return the committed records, by name: "h100", "h200", …
@@ -456,25 +453,6 @@ def measured() -> dict[str, Record]:
     """
     files = records.files(records.committed("measured"))
     return {name: load(file) for name, file in files.items()}
-
-
-def compared(name: str = "cpu") -> dict[str, Any]:
-    """Return a committed comparison with independent programs, made by `tools.evidence.stream`.
-
-    Best byte/s of STREAM's and JAX's kernels, best FLOP/s of NumPy's and JAX's matmuls,
-    and the ratios of the best, on all cores of that machine and on one.
-
-    Raises
-    ------
-    BadRecord
-        No such file, or a damaged one.
-
-    Examples
-    --------
-    >>> sorted(compared())[:3]
-    ['command', 'date', 'device']
-    """
-    return dict(records.load(records.committed("compared", f"{name}.json"), COMPARED))
 
 
 def beside(record: Record) -> Record | None:

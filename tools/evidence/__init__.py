@@ -8,7 +8,6 @@ which `roofline_helpers.evidence` reads:
     python -m tools.evidence.decode       measured decode steps, next to which the lab is shown
     python -m tools.evidence.constants    what each constant of the network is worth
     python -m tools.evidence.mlsysim      what another model predicts of the published steps
-    python -m tools.evidence.stream       this CPU's ceilings against STREAM and NumPy
 """
 
 from __future__ import annotations
