@@ -136,7 +136,7 @@ class TrainingStep(Facts):
 
     @property
     def bubble(self) -> float:
-        """Pipeline bubble: idle over busy time of a stage.
+        """Idle over busy time of a pipeline's stage.
 
         (stages − 1) / (microbatches · interleave).
         """
