@@ -10,6 +10,7 @@ from roofline_helpers.xla.hlo import (
     ARITHMETIC,
     COLLECTIVES,
     FREE,
+    FREE_CALLS,
     MOVING,
     PRODUCTS,
     TRANSCENDENTAL,
@@ -31,6 +32,7 @@ _MOVES = {
     "broadcast": "broadcast",
     "rng-bit-generator": "random numbers",
 }
+_MARKING = FREE_CALLS | {"AsyncCollectiveStart", "AsyncCollectiveDone"}
 _ACTIVATIONS = {"gelu": "GELU", "silu": "SiLU", "swish": "SiLU", "relu": "ReLU", "relu6": "ReLU"}
 
 
@@ -51,7 +53,7 @@ def role_of(
     tensors : sequence of str
         The program's arguments that it reads.
     """
-    parts = list(site.parts())
+    parts = [part for part in site.parts() if part.instruction.target not in _MARKING]
     main = _main(site, parts)
     named = _named(main, site, parts)
     op_name = named[0].instruction.op_name if named else ""
@@ -71,7 +73,7 @@ def _main(site: Site, parts: Sequence[Site]) -> Site:
         PRODUCTS,
         ("custom-call",),
         COLLECTIVES,
-        _FIRST,
+        *((opcode,) for opcode in _FIRST),
         ("reduce", "reduce-window"),
         ("dynamic-update-slice",),
         TRANSCENDENTAL,
@@ -146,7 +148,7 @@ def _called(main: Site) -> str:
         return "cuBLAS matmul"
     if target.startswith("__cudnn$"):
         return "cuDNN attention" if "fmha" in target else "cuDNN convolution"
-    return target or name
+    return f"custom call {target or name}"
 
 
 def _reduced(main: Site, opcodes: set[str]) -> str:
