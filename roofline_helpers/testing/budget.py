@@ -17,6 +17,7 @@ from roofline_helpers import __version__
 from roofline_helpers.common.checks import (
     BadType,
     BadValue,
+    RooflineError,
     flag,
     name_of,
     shown,
@@ -272,10 +273,12 @@ class Budget:
             For further assertions.
         """
         __tracebackhide__ = True
-        wanted = [Limit.of(key, value) for key, value in named.items() if key in METRICS]
         arguments = {key: value for key, value in named.items() if key not in METRICS}
-        must_fit = flag("fits", fits)
-        missing = can_compile(slice_of(chip)[0])
+        try:
+            wanted = [Limit.of(key, value) for key, value in named.items() if key in METRICS]
+            must_fit, missing = flag("fits", fits), can_compile(slice_of(chip)[0])
+        except RooflineError as error:
+            _fail(str(error))
         if missing is not None:
             pytest.skip(f"roofline: {missing}")
         try:

@@ -20,8 +20,8 @@ NOTICED = 0.01
 """By how much bytes or FLOPs of a place have to differ to be a change."""
 
 
-LOST_DONATION = "; donated arguments are kept"
-"""The end of a lost donation's text, which is listed first: a call copies what it could reuse."""
+LOST_DONATION = "donation lost"
+"""The place of that change, which is listed first: each call copies what it could reuse."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,7 @@ class Changes:
     """The changes from one program to another, the costliest first.
 
     `same_compiler` says whether one version compiled both: another one changes programs too.
+    `launching` says in words what more launches cost; the time by the roof doesn't have it.
 
     Examples
     --------
@@ -66,6 +67,7 @@ class Changes:
     changes: tuple[Change, ...]
     seconds: tuple[float | None, float | None]
     compilers: tuple[str, str]
+    launching: str = ""
 
     def __bool__(self) -> bool:
         return bool(self.changes)
@@ -82,6 +84,7 @@ class Changes:
         if before and after is not None and abs(after - before) > NOTICED / 10 * before:
             lines[0] += f": {si(before, 's')} by the roof became {si(after, 's')}"
             lines[0] += f" ({after / before - 1:+.1%})"
+        lines[0] += self.launching
         lines += [f"  {change}" for change in self.changes]
         if not self.same_compiler:
             lines.append(f"  compiled by {self.compilers[0]}, then by {self.compilers[1]}")
@@ -108,21 +111,21 @@ def changes(before: Report, after: Report) -> Changes:
     changes += _of_exchanges(before.exchanges, after.exchanges)
     changes.sort(key=lambda change: (-abs(change.seconds), -abs(change.hbm_bytes)))
     memory = _of_memory(before.memory, after.memory)
-    lost = [change for change in memory if change.text.endswith(LOST_DONATION)]
-    changes = [*lost, *changes, *_of_arguments(before, after)]
-    changes += [change for change in memory if change not in lost]
+    changes = [*changes, *_of_arguments(before, after), *memory]
+    changes.sort(key=lambda change: change.place != LOST_DONATION)
     made = (f"{before.jax_version}, {before.compiler}", f"{after.jax_version}, {after.compiler}")
-    return Changes(tuple(changes), (before.time_at_roof, after.time_at_roof), made)
+    times = before.time_at_roof, after.time_at_roof
+    return Changes(tuple(changes), times, made, _launching(before.kernels, after.kernels))
 
 
 def _own(kernels: Sequence[CompiledKernel]) -> list[CompiledKernel]:
     """Return the kernels of a place, without those that exchange."""
-    return [kernel for kernel in kernels if kernel.row.collective is None]
+    return [kernel for kernel in kernels if kernel.work.collective is None]
 
 
 def _signature(kernel: CompiledKernel) -> tuple[object, ...]:
     """Return what makes a kernel the same in two programs."""
-    row = kernel.row
+    row = kernel.work
     moved = tuple(sorted(row.traffic.items()))
     return row.role, row.launches, row.flops.matrix, row.flops.vector, moved
 
@@ -199,7 +202,7 @@ def _kind(
 
 
 def _words(kind: str, was: Sequence[CompiledKernel], now: Sequence[CompiledKernel]) -> str:
-    count = f"{len(was)} kernels → {len(now)}" if len(was) != len(now) else ""
+    count = f"{_kernels(was)} → {len(now)}" if len(was) != len(now) else ""
     if kind == "appeared":
         moved = si(sum(k.hbm_bytes for k in now), "B")
         return f"{_kernels(now)} appeared, {moved} of HBM"
@@ -215,11 +218,11 @@ def _words(kind: str, was: Sequence[CompiledKernel], now: Sequence[CompiledKerne
 def _launching(was: Sequence[CompiledKernel], now: Sequence[CompiledKernel]) -> str:
     """Return what more launches cost at least; "" where there are no more, or nobody knows."""
     more = sum(k.launches for k in now) - sum(k.launches for k in was)
-    chip = now[0].chip
+    chip = now[0].chip if now else None
     if more <= 0 or chip is None:
         return ""
     floor = chip.floor.value if chip.floor else assumed_floor(chip.kind)
-    return f", {more:,} more launches of {si(floor, 's')} or longer"
+    return f", {more:,} more launch{'es' if more > 1 else ''} of {si(floor, 's')} or longer"
 
 
 def _kernels(side: Sequence[CompiledKernel]) -> str:
@@ -238,16 +241,15 @@ def _of_memory(old: MemoryStats | None, new: MemoryStats | None) -> list[Change]
     if old is None or new is None or abs(new.total - old.total) <= NOTICED * old.total:
         return []
     text = f"{si(old.total, 'B')} → {si(new.total, 'B')} at most"
-    words = {
-        "code": "the program and its constants",
-        "aliased": "results in the place of donated arguments",
-    }
+    lost = old.aliased - new.aliased
+    if lost > 0:
+        text = f"{si(lost, 'B')} is copied each call; memory {text}"
+        return [Change("memory", LOST_DONATION, "", text)]
+    words = {"code": "the program and its constants", "aliased": "results in donated arguments"}
     for name, before in asdict(old).items():
         after = getattr(new, name)
         if abs(after - before) > NOTICED * old.total:
             text += f"; {words.get(name, name)} {si(before, 'B')} → {si(after, 'B')}"
-    if new.aliased < old.aliased:
-        text += LOST_DONATION
     return [Change("memory", "memory", "", text)]
 
 
