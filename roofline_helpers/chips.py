@@ -7,14 +7,13 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from html import escape
 from importlib import resources
 from typing import Any, TypeVar
 
 from roofline_helpers.common.checks import BadType, UnknownName, flag, name_of, shown, size
 from roofline_helpers.common.dtypes import computed_as
 from roofline_helpers.common.dtypes import dtype as dtype_of
-from roofline_helpers.common.show import facts_html, si
+from roofline_helpers.common.show import Facts, Fields, render, si
 from roofline_helpers.roofline import Roofline
 from roofline_helpers.roofline.model import UNITS
 
@@ -82,18 +81,18 @@ class Figure:
         unit = self.unit.replace("byte", "B")
         return si(self.value, unit, {"FLOP/s": "T", "B/s": "G"}.get(unit), 4)
 
-    def _line(self) -> str:
-        """Return what it shows of itself: its value, where that is from, what else there is."""
-        source = f"{self.source.title}, read {self.source.read:%Y-%m-%d}"
-        return "; ".join(filter(None, [f"{self}, {self.basis}: {source}", self.note]))
+    def _line(self, title: str) -> list[str]:
+        """Return what is before the title of its source, that title, and what is after it."""
+        note = f"; {self.note}" if self.note else ""
+        return [f"{self}, {self.basis}: ", title, f", read {self.source.read:%Y-%m-%d}{note}"]
 
     def __repr__(self) -> str:
-        return f"<{self._line()}>"
+        return f"<{''.join(self._line(self.source.title))}>"
 
     def _repr_html_(self) -> str:
-        title = escape(self.source.title)
-        link = f'<a href="{escape(self.source.url)}">{title}</a>' if self.source.public else title
-        return f"<p>{escape(self._line()).replace(title, link, 1)}</p>"
+        link = '<a href="{{ url }}">{{ title }}</a>' if self.source.public else "{{ title }}"
+        title = render(link, url=self.source.url, title=self.source.title)
+        return render("<p>{% for part in line %}{{ part }}{% endfor %}</p>", line=self._line(title))
 
     def over(self, n: int) -> Figure:
         """Return the share that one of `n` equal parts has of it.
@@ -204,8 +203,8 @@ class ReachedRates:
 # --- Chips: peaks, memory and links, each figure with the page that it was read on ---------------
 
 
-@dataclass(frozen=True)
-class MemoryLevel:
+@dataclass(frozen=True, repr=False)
+class MemoryLevel(Fields):
     """One memory level: capacity in bytes, bandwidth in byte/s where it is published.
 
     `capacity` of the main memory is what software can allocate, `printed` what the vendor's page
@@ -232,7 +231,7 @@ class MemoryLevel:
 
 
 @dataclass(frozen=True, repr=False)
-class Chip:
+class Chip(Facts):
     """A device with peaks, memory levels and links.
 
     `matrix` and `vector` hold the dense peak of each data type (FLOP/s) on that unit. `memory`
@@ -274,13 +273,13 @@ class Chip:
     floor: Figure | None = None
     dispatch: Figure | None = None
 
-    def __repr__(self) -> str:
-        facts = ", ".join(f"{path} {figure}" for path, figure in self.figures().items())
-        return f"<{self.name}: {facts}>"
+    def _facts(self) -> dict[str, str]:
+        return {path: str(figure) for path, figure in self.figures().items()}
 
-    def _repr_html_(self) -> str:
-        facts = {path: str(figure) for path, figure in self.figures().items()}
-        return facts_html(self.name, facts)
+    def __repr__(self) -> str:
+        hbm = self.memory["hbm"]
+        facts = [f"{self.peak(self.half)} in {self.half}", hbm.capacity, hbm.bandwidth]
+        return f"<{self.name}: {', '.join(str(fact) for fact in facts if fact)}>"
 
     @property
     def half(self) -> str:

@@ -31,18 +31,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roofline_helpers import __version__
+from roofline_helpers.common.terminal import Grid, show
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from roofline_helpers import chips, device
 
 __all__ = ["main"]
 
 SCRIPT = "SCRIPT.py:FUNCTION"
 TURNS = "how often a loop turns whose trip count is unknown, by its name or line: model.py:12=30"
-WIDE = 200
-"""Columns of what is no terminal: a file, or another program."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -59,6 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     1
     """
     options = _parser().parse_args(arguments)  # before anything is imported: help is quick
+    options.words = sys.argv[1:] if arguments is None else arguments
     from roofline_helpers.common.checks import RooflineError
 
     try:
@@ -211,19 +209,14 @@ def _analyze(options: argparse.Namespace) -> int:
     if options.json:
         print(report.to_json(), end="")
         return 0
-    _print(display.title(report), bold=True)
-    _print(_table(["", ""], display.summary(report)))
-    listed = display.tables(report) if by is None else [display.groups_listed(report.groups(by))]
-    for head, rows, below in listed:
-        _print("", _table(head, rows), *([below] if below else []))
-    _print(*(f"note: {note}" for note in report.notes), f"({display.compiled_by(report)})")
+    show(*display.parts(report, by))
     if out is not None:
-        _print(f"written: {out}")
+        print(f"written: {out}")
     return 0
 
 
 def _explain(options: argparse.Namespace) -> int:
-    from roofline_helpers.device import explain
+    from roofline_helpers.device import display, explain
 
     out, asked = _out(options.out, ".html", ".json"), _asked(options)
     call: tuple[Any, tuple[Any, ...], dict[str, Any]] = Path(options.what), (), {}
@@ -232,7 +225,10 @@ def _explain(options: argparse.Namespace) -> int:
     fn, args, kwargs = call
     own = {name: getattr(options, name) for name in ("seconds", "trace")}
     why = explain(fn, *args, jit=not options.as_it_is, **asked, **own, **kwargs)
-    print(why.to_json() if options.json else why)
+    if options.json:
+        print(why.to_json())
+    else:
+        show(*display.parts(why))
     if out is not None:
         print(f"written: {why.save(out)}", file=sys.stderr if options.json else None)
     return 0
@@ -244,17 +240,9 @@ def _compare(options: argparse.Namespace) -> int:
     before, after = (load_report(path) for path in (options.before, options.after))
     difference = before.diff(after)
     if options.json:
-        data = {
-            "changes": [asdict(change) for change in difference.changes],
-            "seconds": difference.seconds,
-            "compilers": difference.compilers,
-            "same_compiler": difference.same_compiler,
-        }
-        _json(data)
+        _json({**asdict(difference), "same_compiler": difference.same_compiler})
     else:
-        head, *lines = str(difference).splitlines()
-        _print(head, bold=True)
-        _print(*lines)
+        show(str(difference))
     return int(bool(difference))
 
 
@@ -269,7 +257,7 @@ def _predict(options: argparse.Namespace) -> int:
 
     found["error, %"] = 100 * found.pop("error").astype(float)
     print(reading(found.rename_axis("step")).to_string())
-    _print("low to high: where eight of ten published steps of that kind would lie")
+    print("low to high: where eight of ten published steps of that kind would lie")
     return 0
 
 
@@ -279,15 +267,13 @@ def _predict(options: argparse.Namespace) -> int:
 def _measure(options: argparse.Namespace) -> int:
     from roofline_helpers import device
     from roofline_helpers.common import records
-    from roofline_helpers.common.checks import RooflineError, whole
+    from roofline_helpers.common.checks import RooflineError, needed, whole
+    from roofline_helpers.xla.targets import first_device
 
     whole("--passes", options.passes)
+    needed("measuring", "jax")
     try:
-        import jax
-
-        kind = str(jax.devices()[0].platform)
-    except ImportError:
-        raise RooflineError("measuring needs JAX: pip install jax") from None
+        kind = str(first_device().platform)
     except RuntimeError as error:
         raise RooflineError(f"JAX finds no device: {str(error).splitlines()[0]}") from None
     out = _out(options.out or f"roofline-{kind}.json", ".json")
@@ -297,7 +283,7 @@ def _measure(options: argparse.Namespace) -> int:
     record = device.run(
         options.quick,
         passes=options.passes,
-        command=_typed(options),
+        command=shlex.join(["roofline", *(Path(word).name for word in options.words)]),
         chosen=_cases(options),
     )
     if options.collectives and kind == "cpu":
@@ -333,16 +319,6 @@ def _cases(options: argparse.Namespace) -> list[device.workloads.Case]:
     return kept
 
 
-def _typed(options: argparse.Namespace) -> str:
-    """Return the command as the record keeps it: of a path, the file's name."""
-    words = ["python -m roofline_helpers measure"]
-    words += [f"--{flag}" for flag in ("quick", "collectives") if getattr(options, flag)]
-    words += [f"--passes {options.passes}"] if options.passes > 1 else []
-    words += [f"--only {shlex.quote(options.only)}"] if options.only else []
-    name = Path(options.out or "").name.encode("utf-8", "replace").decode()
-    return " ".join([*words, *([f"--out {name}"] if options.out else [])])
-
-
 class Ability(NamedTuple):
     """One thing that a machine can do or not: what it has for it, or what is missing."""
 
@@ -359,7 +335,7 @@ def _doctor(options: argparse.Namespace) -> int:
         rows = [
             [ability.name, "yes" if ability.can else "no", ability.text] for ability in abilities
         ]
-        _print(_table(["", "", ""], rows, right=False))
+        show(Grid(["", "", ""], rows, right=False))
     return (
         0 if any(ability.can for ability in abilities if ability.name.startswith("compile")) else 1
     )
@@ -412,7 +388,7 @@ def _chip(options: argparse.Namespace) -> int:
             _json([chip.key for chip in known])
         else:
             rows = [[chip.key, chip.name, str(chip.year), chip.vendor] for chip in known]
-            _print(_table(["", "chip", "year", "vendor"], rows, right=False))
+            show(Grid(["", "chip", "year", "vendor"], rows, right=False))
         return 0
     listed = [chips.chip(name) for name in options.names]
     if options.json:
@@ -428,50 +404,16 @@ def _chip(options: argparse.Namespace) -> int:
     ridges = [significant(chip.roofline(chip.half).ridge) for chip in listed]
     rows.append(["ridge, 16 bit", *(f"{ridge} FLOP/byte" for ridge in ridges)])
     rows.append(["year", *(str(chip.year) for chip in listed)])
-    _print(_table(["", *(chip.name for chip in listed)], rows, right=False))
-    _print("\npeaks are dense; what each figure's source is: roofline chip --json")
+    show(Grid(["", *(chip.name for chip in listed)], rows, right=False))
+    print("\npeaks are dense; what each figure's source is: roofline chip --json")
     return 0
 
 
 def _data(chip: chips.Chip) -> dict[str, Any]:
-    figures = {
-        path: {
-            **{name: getattr(figure, name) for name in ("value", "unit", "basis", "note")},
-            "source": figure.source.url,
-            "read": figure.source.read.isoformat(),
-        }
-        for path, figure in chip.figures().items()
-    }
-    return {"name": chip.name, "vendor": chip.vendor, "year": chip.year, "figures": figures}
+    from msgspec import to_builtins
 
-
-# --- the terminal, drawn by rich ------------------------------------------------------------------
-
-
-def _print(*lines: Any, bold: bool = False) -> None:
-    from rich.console import Console
-
-    width = None if sys.stdout.isatty() else WIDE
-    console = Console(width=width, highlight=False, markup=False)
-    for line in lines:
-        console.print(line, style="bold" if bold else None)
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, right: bool = True) -> Table:
-    """Return a table; all columns but the first and the last hold numbers, unless not `right`."""
-    from rich.table import Table
-    from rich.text import Text
-
-    drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    drawn.show_header = any(head)
-    for number, name in enumerate(head):
-        inner = right and 0 < number < len(head) - 1
-        longest = max(map(len, name.split()), default=0)
-        justify: Any = "right" if inner else "left"
-        drawn.add_column(name, justify=justify, overflow="fold", min_width=longest)
-    for row in rows:
-        drawn.add_row(*map(Text, row))
-    return drawn
+    own = {name: getattr(chip, name) for name in ("name", "vendor", "year")}
+    return {**own, "figures": to_builtins(chip.figures())}
 
 
 def _json(data: Any) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import matplotlib.pyplot as plt
 
 import roofline_helpers as rh
-from roofline_helpers.device import Explanation, ladder
+from roofline_helpers.device import Explanation, ladder, pictures
 
 HAND = "least time, counted by hand"
 BYTES = "extra bytes, mostly copies of the KV cache"
@@ -47,18 +47,14 @@ def waterfall() -> dict[str, float]:
 def draw_waterfall() -> bytes:
     """Return the front page's picture as a PNG; each name stands above its bar."""
     rh.plot.use_style()
-    colour = rh.plot.PALETTE
     figure, axes = plt.subplots(figsize=(4.6, 3.7), layout="none")
     figure.subplots_adjust(0, 0, 1, 1)
-    wall, begin = slow_step().wall, 0.0
-    for row, (name, seconds) in enumerate([*waterfall().items(), ("measured", wall)]):
-        left = 0.0 if name == "measured" else begin
-        part = {HAND: "memory", "measured": "muted"}.get(name, "compute")
-        axes.barh(row, seconds, left=left, height=0.42, color=colour[part])
-        axes.text(0, row - 0.28, name, va="bottom")
-        axes.text(left + seconds + wall / 80, row, rh.si(seconds, "s"), va="center")
-        begin += seconds
-    axes.set(ylim=(row + 0.35, -0.85), xlim=(0, 1.2 * wall))
+    wall, colour = slow_step().wall, rh.plot.PALETTE
+    parts = {HAND: colour["memory"], "measured": colour["muted"]}
+    steps = [*waterfall().items(), ("measured", wall)]
+    bars = [(name, seconds, parts.get(name, colour["compute"])) for name, seconds in steps]
+    pictures.draw_bars(axes, bars, plt.rcParams["font.size"])
+    axes.set_xlim(0, 1.2 * wall)
     axes.axis("off")
     written = io.BytesIO()
     figure.savefig(written, format="png", dpi=200)

@@ -44,7 +44,7 @@ class BadRecord(RooflineError, ValueError):
     Examples
     --------
     >>> try:
-    ...     loads("{", "copies/1")
+    ...     loads("{", "copies/1", dict)
     ... except BadRecord as error:
     ...     print(str(error)[:30])
     damaged or no record: it is no
@@ -174,7 +174,7 @@ def committed(*parts: str) -> Any:
 def load(path: Any, schema: str) -> dict[str, Any]: ...
 @overload
 def load(path: Any, schema: str, kind: type[T]) -> T: ...
-def load(path: Any, schema: str, kind: Any = None) -> Any:
+def load(path: Any, schema: str, kind: Any = dict) -> Any:
     """Return a record after checking that it is one, of this schema, with the fields of `kind`.
 
     Parameters
@@ -184,7 +184,7 @@ def load(path: Any, schema: str, kind: Any = None) -> Any:
     schema : str
         ``family/version`` that the reader understands.
     kind : type, optional
-        A `msgspec.Struct`, dataclass or TypedDict: what the record becomes. Without one, a dict.
+        A `msgspec.Struct`, dataclass or TypedDict: what the record becomes. By default a dict.
         Members that a struct or a dataclass has no field for are an error, but for the schema.
 
     Raises
@@ -209,11 +209,7 @@ def load(path: Any, schema: str, kind: Any = None) -> Any:
         raise BadRecord(f"{path}: {error}") from None
 
 
-@overload
-def loads(text: str, schema: str) -> dict[str, Any]: ...
-@overload
-def loads(text: str, schema: str, kind: type[T]) -> T: ...
-def loads(text: str, schema: str, kind: Any = None) -> Any:
+def loads(text: str, schema: str, kind: type[T]) -> T:
     """Return the record that a text holds; see `load`.
 
     Raises
@@ -240,10 +236,12 @@ def loads(text: str, schema: str, kind: Any = None) -> Any:
     if not isinstance(data, dict):
         raise BadRecord(f"no record: it must be a JSON object with a schema, got {shown(data)}")
     _same_family(data.get("schema"), schema)
-    return data if kind is None else _converted(data, kind)
+    return _converted(data, kind)  # type: ignore[no-any-return]
 
 
 def _converted(data: dict[str, Any], kind: Any) -> Any:
+    if kind is dict:
+        return data
     try:
         value = msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
@@ -283,6 +281,12 @@ def _unknown(data: Any, value: Any, place: tuple[Any, ...]) -> tuple[Any, str] |
             if deeper := _unknown(one, each, (*place, key)):
                 return deeper
     return None
+
+
+def unusual(value: Any, usual: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass that have another value than the usual one."""
+    pairs = {each.name: getattr(value, each.name) for each in fields_of(value)}
+    return {name: one for name, one in pairs.items() if one != getattr(usual, name)}
 
 
 @cache

@@ -7,9 +7,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import html
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +21,7 @@ from roofline_helpers.common.checks import BadType, name_of, real, shown, whole
 
 if TYPE_CHECKING:
     import pandas
+    from markupsafe import Markup
 
 PREFIXES = {
     "": 1.0,
@@ -31,6 +35,12 @@ PREFIXES = {
     "P": 1e15,
     "E": 1e18,
 }
+
+LEAST = 0.0001
+"""What is nearer to zero is said to be less than this in a table, or nothing if it is negative."""
+
+LONGEST = 158
+"""Characters of what an object shows of itself in a terminal: two lines."""
 
 _PANDAS_STYLE = ' style="text-align: right;"'
 
@@ -130,9 +140,7 @@ def table(rows: Iterable[Mapping[str, Any]], digits: int | None = None) -> panda
     rows = list(rows) if isinstance(rows, Iterable) else []
     if not rows or not all(isinstance(row, Mapping) and row for row in rows):
         raise BadType(f"rows must be one or more mappings of column to value, got {shown(rows)}")
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    columns = {name: pandas.Series([row.get(name) for row in rows], dtype=object) for name in names}
-    return reading(pandas.DataFrame(columns), digits)
+    return reading(pandas.DataFrame(rows, dtype=object), digits)
 
 
 def reading(frame: pandas.DataFrame, digits: int | None = None) -> pandas.DataFrame:
@@ -144,7 +152,8 @@ def reading(frame: pandas.DataFrame, digits: int | None = None) -> pandas.DataFr
         Where its index only counts the rows, its first column names them instead.
     digits : int, optional
         Significant digits of floats. If not given three, and never fewer than the whole part has:
-        0.0123, 12.3, 1,235. Whole numbers are shown whole, None and NaN as "–".
+        0.0123, 12.3, 1,235, but <0.0001 for what is less. Whole numbers are shown whole, None and
+        NaN as "–".
 
     Raises
     ------
@@ -161,20 +170,16 @@ def reading(frame: pandas.DataFrame, digits: int | None = None) -> pandas.DataFr
     """
     import pandas
 
-    columns = [[cell(value, digits) for value in frame.iloc[:, at]] for at in range(frame.shape[1])]
-    heads: list[Any] = list(frame.columns)
-    names: list[str]
-    corner: Any
-    if columns[1:] and isinstance(frame.index, pandas.RangeIndex):
-        names, corner = columns.pop(0), heads.pop(0)
-    else:
-        names = [cell(value, digits) for value in frame.index]
-        corner = frame.index.name or frame.columns.name
-    index = pandas.Index(names, dtype=object)
-    shown_as = {at: pandas.Series(column, index, object) for at, column in enumerate(columns)}
-    table = pandas.DataFrame(shown_as, index=index)
-    table.columns = pandas.Index(heads, name=corner, dtype=object)
-    return table
+    as_text = functools.partial(cell, digits=digits)
+    shown: pandas.DataFrame = frame.apply(lambda column: column.astype(object).map(as_text))
+    names: Any = frame.index
+    corner = names.name or frame.columns.name
+    if frame.shape[1] > 1 and isinstance(frame.index, pandas.RangeIndex):
+        names, corner = frame.iloc[:, 0], frame.columns[0]
+        shown = shown.iloc[:, 1:]
+    index = pandas.Index(list(map(as_text, names)), dtype=object)
+    columns = pandas.Index(shown.columns, name=corner, dtype=object)
+    return shown.set_axis(index, axis="index").set_axis(columns, axis="columns")
 
 
 def table_html(frame: pandas.DataFrame) -> str:
@@ -189,8 +194,8 @@ def table_html(frame: pandas.DataFrame) -> str:
     import pandas
 
     with pandas.option_context("display.max_colwidth", None):  # or it cuts texts at 50
-        html = reading(frame).to_html(border=0)
-    return f"<div>{html.replace(_PANDAS_STYLE, '')}</div>"
+        text = reading(frame).to_html(border=0)
+    return f"<div>{text.replace(_PANDAS_STYLE, '')}</div>"
 
 
 def facts_html(title: str, facts: Mapping[str, str]) -> str:
@@ -206,6 +211,36 @@ def facts_html(title: str, facts: Mapping[str, str]) -> str:
     return table_html(pandas.DataFrame({title: list(facts.values())}, index=list(facts)))
 
 
+@functools.cache
+def template(source: str) -> Any:
+    """Return a template: a file of this package that ends in ".html", or the text itself.
+
+    Values are escaped unless they are markup.
+    """
+    from jinja2 import Environment, PackageLoader
+    from markupsafe import Markup
+
+    def escaped(value: Any) -> Any:
+        return value if hasattr(value, "__html__") else Markup(html.escape(str(value)))
+
+    loader = PackageLoader("roofline_helpers", ".")
+    made = Environment(loader=loader, autoescape=True, finalize=escaped)
+    return made.get_template(source) if source.endswith(".html") else made.from_string(source)
+
+
+def render(source: str, **values: Any) -> Markup:
+    """Return what a template makes of values.
+
+    Examples
+    --------
+    >>> render("<b>{{ text }}</b>", text="1 < 2")
+    Markup('<b>1 &lt; 2</b>')
+    """
+    from markupsafe import Markup
+
+    return Markup(template(source).render(values))
+
+
 class Facts:
     """Base of what shows itself by a title and a few facts, in a terminal and in a notebook.
 
@@ -218,17 +253,51 @@ class Facts:
     <bus: 64 GB/s>
     """
 
+    _named = False  # whether a line has the names of facts too
+
     def _title(self) -> str:
-        raise NotImplementedError
+        return str(getattr(self, "name", type(self).__name__))
 
     def _facts(self) -> dict[str, str]:
         raise NotImplementedError
 
     def __repr__(self) -> str:
-        return f"<{self._title()}: {', '.join(self._facts().values())}>"
+        facts = [f"{k} {fact}" if self._named else fact for k, fact in self._facts().items()]
+        return shortened(f"<{self._title()}: {', '.join(facts)}>", LONGEST)
 
     def _repr_html_(self) -> str:
         return facts_html(self._title(), self._facts())
+
+
+class Fields(Facts):
+    """Base of dataclasses whose facts are their fields: those that aren't empty, in two lines.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> @dataclass(repr=False)
+    ... class Round(Fields):
+    ...     tokens: float
+    ...     notes: tuple[str, ...] = ()
+    >>> Round(tokens=2 / 3)
+    <Round: tokens 0.667>
+    """
+
+    _named = True
+
+    def _facts(self) -> dict[str, str]:
+        values = ((field.name, getattr(self, field.name)) for field in fields(self))  # type: ignore
+        shown = {name: _briefly(value) for name, value in values if name != "name"}
+        return {name: text for name, text in shown.items() if text}
+
+
+def _briefly(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    if value is None or (hasattr(value, "__len__") and not len(value)):
+        return ""
+    many = isinstance(value, Mapping) or (isinstance(value, tuple | list) and len(value) > 3)
+    return f"{len(value)} entries" if many else shortened(" ".join(str(value).split()), 40)
 
 
 def span(value: Any, text: Callable[[float], str]) -> str:
@@ -271,8 +340,8 @@ def cell(value: Any, digits: int | None = None) -> str:
 
     Examples
     --------
-    >>> cell(2307e12), cell(None), cell(True)
-    ('2,307,000,000,000,000', '–', 'yes')
+    >>> cell(2307e12), cell(2e-9), cell(None), cell(True)
+    ('2,307,000,000,000,000', '<0.0001', '–', 'yes')
     """
     value = value.item() if getattr(value, "ndim", None) == 0 else value  # of NumPy or JAX
     if value is None or (isinstance(value, float) and math.isnan(value)):
@@ -282,9 +351,22 @@ def cell(value: Any, digits: int | None = None) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
+        if digits is None and 0 < abs(value) < LEAST:
+            return f"<{LEAST}" if value > 0 else "0"
         whole_part = len(f"{abs(value):.0f}") if math.isfinite(value) else 1
         return significant(value, max(3, min(whole_part, 17)) if digits is None else digits)
     return str(value)
+
+
+def shortened(text: str, most: int = 48) -> str:
+    """Return a text of so many characters at most.
+
+    Examples
+    --------
+    >>> shortened("multiply_reduce_fusion", 10)
+    'multiply_…'
+    """
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 class Text(str):

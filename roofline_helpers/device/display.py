@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from roofline_helpers.common.show import reading, si, significant
+from roofline_helpers.common.show import cell, shortened, si, significant
+from roofline_helpers.common.terminal import Grid
 from roofline_helpers.device.findings.causes import Finding
 from roofline_helpers.device.rows import KERNEL, REST, TimedRow
 from roofline_helpers.device.trace import is_exchange
@@ -132,13 +132,9 @@ def _named(row: TimedRow) -> str:
 
 def table(why: Explanation) -> pandas.DataFrame:
     """Return all rows as a table, the longest first, and what no row has as the last."""
-    return _table(why, why.groups)
-
-
-def _table(why: Explanation, rows: Sequence[TimedRow]) -> pandas.DataFrame:
     import pandas
 
-    frame = pandas.DataFrame([cells(why, row) for row in (*rows, *residue(why))])
+    frame = pandas.DataFrame([cells(why, row) for row in (*why.groups, *residue(why))])
     return frame.set_index("what") if len(frame) else frame
 
 
@@ -167,54 +163,41 @@ def _by_cause(why: Explanation) -> dict[str, float]:
     return sums
 
 
-def text(why: Explanation) -> str:
-    """Return an explanation as plain text."""
-    known = facts(why)
-    width = max((len(label) for label, _ in known), default=0)
-    lines = [title(why), *(f"  {line}" for line in (headline(why), lead(why)) if line)]
-    lines += [f"  {label.ljust(width)}  {value}" for label, value in known]
-    lines += ["", *_rows(why), "", "  from the roof to the clock", *_bars(why), ""]
-    lines += ["  causes, the largest loss first"]
-    for number, each in enumerate(why.findings, 1):
-        where = f" ({each.source})" if each.source else ""
-        lines += [f"  {number}. {each.title}{where}", f"     {each.evidence}"]
-        lines += [f"     {line}" for line in (cost(each), f"try: {each.advice}") if line]
-    lines += [f"  note: {note}" for note in why.notes]
-    return "\n".join(line.rstrip() for line in lines)
-
-
-def _rows(why: Explanation) -> list[str]:
-    columns = ["ms", "share", "launches", "roof ms", "GB/s", "GFLOP/s", "line"]
-    frame = _table(why, why.groups[:SHOWN])[columns].rename(index=shortened)
-    lines = reading(frame.rename_axis(None)).to_string().splitlines()
+def parts(why: Explanation) -> list[str | Grid]:
+    """Return what is printed of an explanation."""
+    names = ["ms", "share", "launches", "roof ms", "GB/s", "GFLOP/s", "line"]
     more = why.groups[SHOWN:]
-    if more:
-        rest = sum(row.seconds for row in more)
-        lines.insert(SHOWN + 1, f"… and {len(more)} more, {si(rest, 's')} together")
-    return [f"  {line}" for line in lines]
+    rest = TimedRow(f"… and {len(more)} more", REST, sum(row.seconds for row in more))
+    listed = (*why.groups[:SHOWN], *([rest] if more else []), *residue(why))
+    shown = [cells(why, row) for row in listed]
+    rows = [[shortened(row["what"]), *(cell(row[name]) for name in names)] for row in shown]
+    bars = [(bar.name, bar.seconds) for bar in why.waterfall] + [("the call", why.wall)]
+    causes = [(f"{n}.", _cause(finding)) for n, finding in enumerate(why.findings, 1)]
+    return [
+        *(line for line in (title(why), headline(why), lead(why)) if line),
+        Grid(["", ""], facts(why)),
+        "",
+        Grid(["", *names], rows),
+        "\nfrom the roof to the clock",
+        Grid(["", "", ""], [(shortened(name), cell(1e3 * s), "ms") for name, s in bars]),
+        "\ncauses, the largest loss first",
+        Grid(["", ""], causes),
+        *(f"note: {note}" for note in why.notes),
+    ]
 
 
-def shortened(text: str, most: int = 48) -> str:
-    """Return a text of so many characters at most."""
-    return text if len(text) <= most else text[: most - 1] + "…"
-
-
-def _bars(why: Explanation) -> list[str]:
-    bars = [(shortened(bar.name), bar.seconds) for bar in why.waterfall]
-    bars.append(("the call", why.wall))
-    width = max(len(name) for name, _ in bars)
-    return [f"  {name.ljust(width)}  {significant(1e3 * s).rjust(8)} ms" for name, s in bars]
+def _cause(finding: Finding) -> str:
+    where = f" ({finding.source})" if finding.source else ""
+    lines = [f"{finding.title}{where}", finding.evidence, cost(finding), f"try: {finding.advice}"]
+    return "\n".join(line for line in lines if line)
 
 
 def cost(finding: Finding) -> str:
     """Return what a cause costs: seconds only as a range that somebody checked."""
     if not finding.named or not finding.share:
         return ""
-    text = (
-        f"in kernels that take {finding.share:.0%} of the call"
-        if finding.kernels
-        else f"{finding.share:.0%} of the call"
-    )
+    share = "all" if finding.share >= 1 else f"{finding.share:.0%}"
+    text = f"{'in kernels that take ' if finding.kernels else ''}{share} of the call"
     if finding.saves is None:
         return text
     low, high = (si(seconds, "s") for seconds in finding.saves)

@@ -392,8 +392,10 @@ class Task:
         queue = 1 if runner.alone else queue
         traced = min(runs, 8 if gpu else 16)
         turns = run_in_turn(runner, runs, traced, queue, self.seconds, self.trace)
-        say("CUDA graphs")
-        graphs = self._graphed(runs, queue) if gpu and self.compiled and not runner.given else ()
+        graphs: tuple[float, ...] = ()
+        if gpu and self.compiled and not runner.given:
+            say("running in CUDA graphs")
+            graphs = self._graphed(runs, queue)
         say("reading, against the ceilings")
         trace = turns.trace
         programs = programs_in(trace)

@@ -15,6 +15,7 @@ import msgspec
 from roofline_helpers.common import records
 from roofline_helpers.common.checks import BadValue, name_of, shown
 from roofline_helpers.common.records import write
+from roofline_helpers.common.terminal import text_of
 from roofline_helpers.device import display, page
 from roofline_helpers.device.ceilings import Roofs
 from roofline_helpers.device.findings import Finding
@@ -241,10 +242,12 @@ class Explanation:
         kinds = {"waterfall": pictures.waterfall, "roofline": pictures.roofline}
         return kinds[name_of("picture", kind, kinds)](self, ax)
 
-    def __str__(self) -> str:
-        return display.text(self)
+    def describe(self) -> str:
+        """Return it as text as wide as the terminal: facts, rows, waterfall, causes, notes."""
+        return text_of(*display.parts(self))
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return f"<{self.name} on {self.device}: {display.headline(self)}>"
 
     def _repr_html_(self) -> str:
         return page.html(self, whole=False)
@@ -283,17 +286,11 @@ def record_fields(why: Explanation) -> dict[str, Any]:
     Fields with their usual value are left out of rows and kernels, which are most of a record.
     """
     kept = {each.name: getattr(why, each.name) for each in fields(why)}
-    kept["rows"] = rows = [unusual(row, TimedRow("")) for row in why.rows]
+    kept["rows"] = rows = [records.unusual(row, TimedRow("")) for row in why.rows]
     for row in rows:
         if "kernel" in row:
-            row["kernel"] = unusual(row["kernel"], NOTHING)
+            row["kernel"] = records.unusual(row["kernel"], NOTHING)
     return dict(msgspec.to_builtins(kept))
-
-
-def unusual(value: Any, usual: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass whose value is not the usual one."""
-    pairs = {each.name: getattr(value, each.name) for each in fields(value)}
-    return {name: one for name, one in pairs.items() if one != getattr(usual, name)}
 
 
 # --- Explanations from records: texts, files, and those that the package brings along ------------

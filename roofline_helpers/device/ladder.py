@@ -61,6 +61,9 @@ class Ladder(msgspec.Struct, frozen=True):
     steps: tuple[Step, ...] = ()
     schema: str = SCHEMA
 
+    def __repr__(self) -> str:
+        return f"<ladder {self.name}: {len(self.steps)} steps>"
+
     def of(self, **setting: Any) -> tuple[Step, ...]:
         """Return the steps of these sizes: ``ladder.of(batch=16)``."""
         wanted = setting.items()

@@ -7,13 +7,11 @@ sorts it by any column. The pictures are those of `pictures`, as SVG.
 from __future__ import annotations
 
 import importlib.util
-from html import escape
-from importlib import resources
 from io import StringIO
 from typing import TYPE_CHECKING
 
 from roofline_helpers.common.checks import needed
-from roofline_helpers.common.show import cell, si
+from roofline_helpers.common.show import cell, render, si
 from roofline_helpers.device import display, pictures
 
 if TYPE_CHECKING:
@@ -28,38 +26,24 @@ ORDER = ("ms", "lost ms", "share", "roof ms", "limit", "line", "launches", "GB/s
 
 def html(why: Explanation, whole: bool) -> str:
     """Return an explanation as one page, or as a piece of HTML that brings its style along."""
-    from jinja2 import Environment
     from markupsafe import Markup
 
     if whole:
         needed("a page with pictures", "matplotlib")
-    folder = resources.files("roofline_helpers.device")
-    template, style, script = (
-        folder.joinpath(f"page.{ending}").read_text("utf-8") for ending in ("html", "css", "js")
-    )
     rows = [display.cells(why, row) for row in why.groups]
     rest = [display.cells(why, row) for row in display.residue(why)]
-    page: str = (
-        Environment(autoescape=True)
-        .from_string(template)
-        .render(
-            why=why,
-            whole=whole,
-            display=display,
-            cell=cell,
-            rows=[*rows[:SHOWN], *rest],
-            more=rows[SHOWN:],
-            columns=[
-                name
-                for name in (*ORDER, "kernel")
-                if any(row[name] not in (None, "") for row in rows)
-            ],
-            pictures=[(title, Markup(svg)) for title, svg in _pictures(why, whole)],
-            style=Markup(style),
-            script=Markup(script),
-        )
+    columns = (*ORDER, "kernel")
+    return render(
+        "device/page.html",
+        why=why,
+        whole=whole,
+        display=display,
+        cell=cell,
+        rows=[*rows[:SHOWN], *rest],
+        more=rows[SHOWN:],
+        columns=[name for name in columns if any(row[name] not in (None, "") for row in rows)],
+        pictures=[(title, Markup(svg)) for title, svg in _pictures(why, whole)],
     )
-    return page
 
 
 def _pictures(why: Explanation, whole: bool) -> list[tuple[str, str]]:
@@ -91,5 +75,7 @@ def _svg(why: Explanation, kind: str, label: str, size: tuple[float, float]) -> 
         figure.savefig(written, format="svg", metadata=nothing, bbox_inches="tight")
         pyplot.close(figure)
     text = written.getvalue()
-    named = f'<svg class="{kind}" role="img" aria-label="{escape(label, quote=True)}" '
+    named = render(
+        '<svg class="{{ kind }}" role="img" aria-label="{{ label }}" ', kind=kind, label=label
+    )
     return text[text.index("<svg ") :].replace("<svg ", named, 1)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from roofline_helpers.common.checks import BadValue
-from roofline_helpers.common.show import si
-from roofline_helpers.device.display import shortened
-from roofline_helpers.device.rows import TimedRow
+from roofline_helpers.common.show import shortened, si
+from roofline_helpers.device.rows import REST, TimedRow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,38 +20,40 @@ _SEEN = 0.002
 """Share of the call from which on a kernel is a point under the roofline."""
 
 
+def draw_bars(axes: Axes, bars: Sequence[tuple[str, float, str]], size: float) -> None:
+    """Draw steps, each from where the one before ends, and the whole as the last.
+
+    `bars` have a name, which stands above its bar in letters of `size` points, seconds, and a
+    colour; what is taken away is hatched.
+    """
+    begun, where = 0.0, axes.get_yaxis_transform()  # names from the left edge, whatever the times
+    about: dict[str, Any] = {"textcoords": "offset points", "fontsize": size}
+    for place, (name, seconds, colour) in enumerate(bars):
+        left = 0.0 if place == len(bars) - 1 else begun
+        hatch = "//" if seconds < 0 else ""
+        axes.barh(place, seconds, 0.45, left=left, color=colour, hatch=hatch, gid=f"bar:{name}")
+        label, end = si(seconds, "s") if abs(seconds) > 1e-12 else "0", max(left, left + seconds)
+        axes.annotate(label, (end, place), (4, 0), va="center", **about)
+        axes.annotate(shortened(name, 44), (0, place - 0.26), (2, 0), where, va="bottom", **about)
+        begun += seconds
+    axes.set_yticks([])
+    axes.set_ylim(len(bars) - 0.5, -0.85)
+
+
 def waterfall(why: Explanation, ax: Axes | None = None) -> Axes:
     """Draw the steps from the least time to the clock's, top to bottom, names above their bars."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     from roofline_helpers import plot
 
-    bars = why.waterfall
     axes = plot.style.axes_for(ax)
     if ax is None:
-        plot.style.figure_of(axes).set_size_inches(9, 1.2 + 0.4 * (len(bars) + 1))
+        plot.style.figure_of(axes).set_size_inches(9, 1.6 + 0.4 * len(why.waterfall))
     ideal, lost, _, gained, *_ = plot.PALETTE["series"]
-    begun = 0.0
-
-    def bar_of(place: int, name: str, seconds: float, left: float, **looks: Any) -> None:
-        axes.barh(place, seconds, 0.5, left=left, gid=f"bar:{name}", **looks)
-        label = si(seconds, "s") if abs(seconds) > 1e-12 else "0"
-        about: dict[str, Any] = {"textcoords": "offset points", "fontsize": plot.style.SMALL}
-        axes.annotate(label, (max(left, left + seconds), place), (4, 0), va="center", **about)
-        where = axes.get_yaxis_transform()  # from the left edge, whatever the times
-        axes.annotate(shortened(name, 44), (0, place - 0.27), (2, 0), where, va="bottom", **about)
-
-    for place, bar in enumerate(bars):
-        colour, hatch = (lost, "") if bar.seconds > 0 else (gained, "//")
-        if bar.name in ("counted by hand", "the compiled program"):
-            colour = ideal
-        elif place == len(bars) - 1:
-            colour = "#8c8c8c"
-        bar_of(place, bar.name, bar.seconds, begun, color=colour, hatch=hatch)
-        begun += bar.seconds
-    bar_of(len(bars), "the call", why.wall, 0.0, color="#404040")
-    axes.set_yticks([])
-    axes.set_ylim(len(bars) + 0.5, -0.8)
+    known = {"counted by hand": ideal, "the compiled program": ideal, REST: "#8c8c8c"}
+    steps = [(bar.name, bar.seconds) for bar in why.waterfall]
+    bars = [(name, s, known.get(name, lost if s > 0 else gained)) for name, s in steps]
+    draw_bars(axes, [*bars, ("the call", why.wall, "#404040")], plot.style.SMALL)
     axes.margins(x=0.18)
     axes.set_xlabel("time of one call")
     axes.xaxis.set_major_locator(MaxNLocator(5))
@@ -79,7 +81,7 @@ def roofline(why: Explanation, ax: Axes | None = None) -> Axes:
     drawn = list(longest.items())[:_LABELLED]
     labels = [f"{name}, {si(row.seconds, 's')}" for name, row in drawn]
     intensities = [(row.flops or 0) / row.bytes for _, row in drawn]
-    rates = [row.rate or 0.0 for _, row in drawn]
+    rates = [(row.flops or 0) / row.seconds for _, row in drawn]  # as the text has it
     roof = why.roofline()
     reach = [roof.ridge, *intensities]
     return plot.roofline(

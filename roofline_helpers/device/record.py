@@ -16,7 +16,7 @@ from roofline_helpers.common import records
 from roofline_helpers.common.checks import BadType, BadValue, name_of, shown
 from roofline_helpers.common.dtypes import dtype as dtype_of
 from roofline_helpers.common.records import BadRecord, Natural, Positive
-from roofline_helpers.common.show import si, table
+from roofline_helpers.common.show import Fields, si, table
 from roofline_helpers.device.machine import Device, Host
 from roofline_helpers.device.timing import Timing
 from roofline_helpers.roofline import Roofline
@@ -35,8 +35,8 @@ OURS = ("jax", "pallas")
 """Sources whose samples make the ceilings: what JAX reaches by itself."""
 
 
-@dataclass(frozen=True)
-class Sample:
+@dataclass(frozen=True, repr=False)
+class Sample(Fields):
     """The results of one case: a summary of each pass over it.
 
     Parameters

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from roofline_helpers import xla
+from roofline_helpers.common.show import Fields
 from roofline_helpers.device.ceilings import Ceilings
 from roofline_helpers.device.program import Program
 from roofline_helpers.device.trace import Event, Trace, is_exchange, is_transfer, typical_runs
@@ -140,8 +141,8 @@ NOTHING = xla.Row("", "")
 """The kernel of a row of which the compiled program says nothing."""
 
 
-@dataclass(frozen=True)
-class TimedRow:
+@dataclass(frozen=True, repr=False)
+class TimedRow(Fields):
     """One kernel of one call, or a stretch without any: measured, and as compiled.
 
     Parameters
@@ -552,13 +553,14 @@ def waterfall(rows: Sequence[TimedRow], wall: float, hand: float | None = None) 
     published = all(row.least is not None for row in roofed)
     least = math.fsum(row.least or 0.0 for row in roofed) if published else reachable
     slow = sorted((row for row in roofed if row.lost > 0), key=lambda row: -row.lost)
+    others = f"{len(slow) - BARS} other kernel{'s' if len(slow) - BARS > 1 else ''}"
     program = "the compiled program" if hand is None else "the compiled program needs more"
     bars = [
         Bar("counted by hand", hand or 0.0),
         Bar(program, least - (hand or 0.0)),
         Bar("ceilings as reached", reachable - least),
         *(Bar(row.what, row.lost, row.name) for row in slow[:BARS]),
-        Bar(f"{len(slow) - BARS} other kernels", math.fsum(row.lost for row in slow[BARS:])),
+        Bar(others, math.fsum(row.lost for row in slow[BARS:])),
         Bar("faster than the roof", math.fsum(row.lost for row in roofed if row.lost < 0)),
         Bar(
             "kernels without a roof",

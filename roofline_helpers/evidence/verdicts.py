@@ -14,14 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from html import escape
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from roofline_helpers.chips import Chip, all_chips
 from roofline_helpers.chips import chip as chip_of
 from roofline_helpers.common.checks import BadType, BadValue, name_of, shown
-from roofline_helpers.common.show import si, significant, span, table, table_html
+from roofline_helpers.common.show import render, si, significant, span, table, table_html
 from roofline_helpers.roofline import Kernel
 from roofline_helpers.work import Work, resident
 
@@ -141,7 +140,8 @@ class _Held:
         )
 
     def _repr_html_(self) -> str:
-        return f"<p>{escape(repr(self).strip('<>'))}</p>\n{table_html(self.table())}"
+        line = render("<p>{{ line }}</p>\n", line=repr(self).strip("<>"))
+        return f"{line}{table_html(self.table())}"
 
 
 class Verdict(_Held):

@@ -7,13 +7,13 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from html import escape
 from importlib import resources
 from typing import Any
 
 from markupsafe import Markup
 
 from roofline_helpers.common.checks import name_of
+from roofline_helpers.common.show import template
 from roofline_helpers.pages import judge
 
 BUNDLES: Mapping[str, tuple[str, ...]] = {
@@ -86,20 +86,10 @@ def to_json(value: Any) -> str:
     return re.sub("[<>&'\u2028\u2029]", lambda found: f"\\u{ord(found[0]):04x}", dumped)
 
 
-@functools.cache
-def _templates() -> Any:
-    from jinja2 import Environment, PackageLoader
-
-    def finalize(value: Any) -> str:
-        return value if isinstance(value, Markup) else escape(str(value))
-
-    loader = PackageLoader("roofline_helpers", "pages/assets")
-    return Environment(loader=loader, finalize=finalize).get_template("elements.html").module
-
-
 def fragment(macro: str, *values: Any) -> Markup:
     """Return what a macro of `assets/elements.html` makes of values."""
-    return Markup(getattr(_templates(), macro)(*values))
+    macros: Any = template("pages/assets/elements.html").module
+    return Markup(getattr(macros, macro)(*values))
 
 
 # --- elements ------------------------------------------------------------------------------------
@@ -152,7 +142,7 @@ class Element:
         have none: `tools/notebooks/run.py` takes it out.
         """
         code = script(widest({one.bundle for one in self._all()}))
-        return f'{self.markup()}\n<script type="module" data-roofline>\n{code}</script>'
+        return str(fragment("script", Markup(self.markup()), Markup(code)))
 
     def _all(self) -> Iterable[Element]:
         yield self

@@ -356,7 +356,7 @@ def _prediction(today: serving.ServingStep, roof: Roofline, between: Mapping[str
     apart = groups_of(today.but(resident=False, floor=False))
     return question(
         "lab-design",
-        launches=sum(kernel.count for kernel in groups["rest"]),
+        launches=sum(kernel.launches for kernel in groups["rest"]),
         floor=si(groups["rest"][0].roof.floor, "s"),
         longest=si(max(kernel.seconds for kernel in apart["rest"]), "s"),
         batch=TODAY["batch"],
@@ -408,7 +408,7 @@ def _reflection(today: serving.ServingStep) -> Element:
         right=max(gain, key=lambda name: gain[name]),
         gain=gain,
         launches={
-            name: sum(kernel.count for kernel in one.kernels)
+            name: sum(kernel.launches for kernel in one.kernels)
             for name, one in {"today": today, "fused": changed["fused"]}.items()
         },
         today=today,

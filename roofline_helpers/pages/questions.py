@@ -9,7 +9,6 @@ import sys
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from html import escape
 from importlib import resources
 from typing import Any, NamedTuple
 
@@ -46,7 +45,7 @@ def rendered(then: Any) -> tuple[str, str, tuple[Element, ...]]:
         return then.markup(), then.plain, (then,)
     if isinstance(then, str):
         paragraphs = [" ".join(part.split()) for part in re.split(r"\n\s*\n", then.strip())]
-        return "".join(f"<p>{escape(part)}</p>" for part in paragraphs), then.strip(), ()
+        return "".join(fragment("paragraph", part) for part in paragraphs), then.strip(), ()
     if hasattr(then, "to_html") and hasattr(then, "columns"):  # a table of pandas
         return table_html(then), reading(then).to_string(), ()
     own = getattr(then, "_repr_html_", None)
@@ -117,7 +116,7 @@ def ledger() -> Element:
     'ledger'
     """
     words = "Your answers in this book are shown here, in a browser that runs its scripts."
-    return Element("ledger", {}, f"<p>{words}</p>", words)
+    return Element("ledger", {}, str(fragment("paragraph", words)), words)
 
 
 # --- The book's questions, which are data: one file a chapter, one table a question --------------

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
 from roofline_helpers import network, serving, training
+from roofline_helpers.common.show import Fields
 from roofline_helpers.models import Decoder, model
 from roofline_helpers.serving import ServingStep
 from roofline_helpers.training import TrainingStep
@@ -19,8 +20,8 @@ from roofline_helpers.xla.report import at_reached
 Step = TypeVar("Step", TrainingStep, ServingStep)
 
 
-@dataclass(frozen=True)
-class _PublishedRow(Generic[Step]):
+@dataclass(frozen=True, repr=False)
+class _PublishedRow(Generic[Step], Fields):
     """The fields of every published step.
 
     `unsaid` is what the page doesn't say and is assumed, `why` what is known of a large error.
@@ -71,7 +72,7 @@ class _PublishedRow(Generic[Step]):
         return self._step("reached")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PublishedStep(_PublishedRow[TrainingStep]):
     """A training step that somebody published, with what a prediction of it needs.
 
@@ -179,7 +180,7 @@ class PublishedStep(_PublishedRow[TrainingStep]):
         return 6 * self.model.active_parameters * self.batch * self.seq / (peak / 2)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PublishedDecode(_PublishedRow[ServingStep]):
     """A decode step that somebody published.
 

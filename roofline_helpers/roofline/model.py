@@ -25,7 +25,7 @@ from roofline_helpers.common.checks import (
     shown,
     single,
 )
-from roofline_helpers.common.show import facts_html, si, significant
+from roofline_helpers.common.show import Facts, Fields, si, significant
 
 # --- The ceilings of one device, as figures: what they are, and how they are shown and replaced --
 
@@ -83,7 +83,7 @@ def _counts(kind: type) -> bool:
 
 
 @dataclass(frozen=True, repr=False)
-class Roofline:
+class Roofline(Facts):
     """The ceilings of one device for one data type.
 
     Parameters
@@ -154,6 +154,8 @@ class Roofline:
         origin = name_of("origin", self.origin, ["published", "measured"])
         object.__setattr__(self, "origin", origin)
 
+    _named = True
+
     def _facts(self) -> dict[str, str]:
         """Return what it shows of itself."""
         ceilings = {"peak": self.peak, "vector": self.vector}
@@ -169,13 +171,6 @@ class Roofline:
             for name, peak in ridges.items()
             if peak
         }
-
-    def __repr__(self) -> str:
-        facts = ", ".join(f"{name} {value}" for name, value in self._facts().items())
-        return f"<{self.name}: {facts}>"
-
-    def _repr_html_(self) -> str:
-        return facts_html(self.name, self._facts())
 
     @property
     def bandwidth(self) -> float:
@@ -425,8 +420,8 @@ def _words(names: Any) -> Any:
 # --- A kernel on a device: the one class that predicted and compiled kernels extend --------------
 
 
-@dataclass(frozen=True)
-class Kernel:
+@dataclass(frozen=True, repr=False)
+class Kernel(Fields):
     """The work of one launch of a kernel, the number of launches, and the least time they take.
 
     Seconds are those of all launches together.

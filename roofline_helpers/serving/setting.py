@@ -12,6 +12,7 @@ from roofline_helpers.chips import Chip
 from roofline_helpers.common.checks import BadValue, name_of
 from roofline_helpers.common.dtypes import COMPUTED, computed_as
 from roofline_helpers.common.dtypes import dtype as dtype_of
+from roofline_helpers.common.show import Fields
 from roofline_helpers.models import Decoder
 from roofline_helpers.network import Axis, Topology, topology
 
@@ -90,8 +91,8 @@ class Sizes(NamedTuple):
     chips: int
 
 
-@dataclass(frozen=True)
-class ServingSetting:
+@dataclass(frozen=True, repr=False)
+class ServingSetting(Fields):
     """The setting of a step, checked and with every default filled in. See `step`.
 
     Examples

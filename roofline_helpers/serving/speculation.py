@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from roofline_helpers.common.checks import BadValue, shown, single, whole
+from roofline_helpers.common.show import Fields
 from roofline_helpers.serving.steps import ServingStep
 
 
-@dataclass(frozen=True)
-class Speculation:
+@dataclass(frozen=True, repr=False)
+class Speculation(Fields):
     """A round of speculative decoding: a draft model proposes tokens, the target verifies them.
 
     `tokens` are what one round yields of each sequence on average, (1 − αᴸ⁺¹) / (1 − α) where each

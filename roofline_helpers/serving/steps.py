@@ -38,7 +38,7 @@ from roofline_helpers.serving.tensor_parallel import chip_counts, together
 from roofline_helpers.work import Work
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class StepKernel(Kernel):
     """A kernel of a step, or on a mesh a group of kernels of one kind.
 
@@ -48,7 +48,7 @@ class StepKernel(Kernel):
     Examples
     --------
     >>> kernel = step("llama-3-8b", "h100", batch=64, context=2048).kernels[0]
-    >>> kernel.name, kernel.count
+    >>> kernel.name, kernel.launches
     ('embedding', 1)
     """
 
@@ -63,11 +63,6 @@ class StepKernel(Kernel):
         return " + ".join(self.ops)
 
     @property
-    def count(self) -> int:
-        """The launches of it in a step."""
-        return self.launches
-
-    @property
     def seconds(self) -> float:
         """Seconds of one run."""
         if self.law is not None:
@@ -77,7 +72,7 @@ class StepKernel(Kernel):
     @property
     def total(self) -> float:
         """Seconds of all its runs in the step."""
-        return self.count * self.seconds
+        return self.launches * self.seconds
 
 
 @dataclass(frozen=True)
@@ -249,19 +244,19 @@ class ServingStep(Facts):
         """
         s = self.setting
         roof = s.chip.roofline(s.activations, reached=s.reached)
-        flops = sum(float(k.count * k.work.matrix_flops) for k in self.kernels)
+        flops = sum(float(k.launches * k.work.matrix_flops) for k in self.kernels)
         busy = network.collectives.least_busy(self.exchanges)
         return max(flops / roof.peak, self.bytes / roof.bandwidth, busy)
 
     @property
     def flops(self) -> int:
         """FLOPs of the step."""
-        return sum(int(k.count * k.work.flops) for k in self.kernels)
+        return sum(int(k.launches * k.work.flops) for k in self.kernels)
 
     @property
     def bytes(self) -> int:
         """Bytes that the step moves."""
-        return sum(int(k.count * k.work.bytes) for k in self.kernels)
+        return sum(int(k.launches * k.work.bytes) for k in self.kernels)
 
     @property
     def intensity(self) -> float:

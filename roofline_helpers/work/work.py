@@ -24,12 +24,12 @@ from roofline_helpers.common.checks import (
     text,
 )
 from roofline_helpers.common.dtypes import dtype as dtype_of
-from roofline_helpers.common.show import cell, facts_html, si, span
+from roofline_helpers.common.show import Facts, cell, facts_html, si, span
 from roofline_helpers.roofline.model import NETWORK
 
 
 @dataclass(frozen=True, repr=False)
-class Work:
+class Work(Facts):
     """FLOPs and bytes of one kernel.
 
     Parameters
@@ -127,12 +127,12 @@ class Work:
             "intensity": span(self.intensity, lambda n: f"{cell(n)} FLOP/byte"),
         }
 
-    def __repr__(self) -> str:
-        return f"<{self.name} in {self.dtype}: {', '.join(self._facts().values())}>"
+    def _title(self) -> str:
+        return f"{self.name} in {self.dtype}"
 
     def _repr_html_(self) -> str:
         tensors = {"reads": ", ".join(self.reads), "writes": ", ".join(self.writes)}
-        return facts_html(f"{self.name} in {self.dtype}", {**tensors, **self._facts()})
+        return facts_html(self._title(), {**tensors, **self._facts()})
 
     @property
     def flops(self) -> Number:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from roofline_helpers.common.show import si, significant
+from roofline_helpers.common.show import cell, render, shortened, si, significant
+from roofline_helpers.common.terminal import Grid
 from roofline_helpers.evidence import files
 from roofline_helpers.xla.kernel import (
     CompiledKernel,
@@ -86,7 +86,7 @@ def _because(report: Report) -> str:
     if assumed is not None and any(kernel.most_limit == "vector" for kernel in report.kernels):
         reasons.append(f"vector work is assumed to reach {si(assumed[0], 'FLOP/s')} at most")
     if "latency" in report.bounds:
-        launches = sum(kernel.launches for kernel in report.kernels if not kernel.row.overlaps)
+        launches = sum(kernel.launches for kernel in report.kernels if not kernel.work.overlaps)
         reasons.append(
             f"with {si(report.floor or 0, 's')} for each launch and each turn of a loop "
             f"({launches:,}) it takes {si(report.time_with_floor or 0, 's')}"
@@ -148,7 +148,7 @@ def _times(report: Report) -> list[tuple[str, str]]:
         parts.append(f"compiler's cycles {si(report.cycle_seconds, 's')}{missing}")
         hertz, source = report.clock
         clock.append(("clock", f"{si(hertz, 'Hz')} ({source})"))
-        counted = [k.row for k in kernels if k.row.cycles is not None]
+        counted = [k.work for k in kernels if k.work.cycles is not None]
         if any(
             row.matrix_flops < files.LARGE_MATMUL_FLOPS for row in counted
         ):  # published: large matmuls
@@ -215,7 +215,7 @@ def _group_cells(name: str, kernels: Sequence[CompiledKernel]) -> dict[str, Any]
     return {
         "where": name,
         "kernels": len(kernels),
-        "limit": longest_of(kernels, lambda each: "" if each.row.overlaps else each.limit or ""),
+        "limit": longest_of(kernels, lambda each: "" if each.work.overlaps else each.limit or ""),
         "roof µs": seconds_of(kernels) * 1e6,
         "cycles µs": cycle_seconds_of(kernels) * 1e6 or None,
         "HBM MB": sum(kernel.hbm_bytes for kernel in kernels) / 1e6,
@@ -241,7 +241,7 @@ def _cells(kernel: CompiledKernel) -> dict[str, Any]:
     def micro(seconds: float | None) -> float | None:
         return None if seconds is None else seconds * 1e6
 
-    row = kernel.row
+    row = kernel.work
     unknown = "unknown" if kernel.flops is None else None
     return {
         "role": row.role,
@@ -260,44 +260,32 @@ def _cells(kernel: CompiledKernel) -> dict[str, Any]:
 
 
 def _shown(value: Any) -> str:
-    if value is None:
-        return "–"
-    if isinstance(value, float):
-        return significant(value)
-    text = str(value)
-    return text if len(text) <= 44 else text[:43] + "…"
+    rounded = float(f"{value:.3g}") if isinstance(value, float) else value
+    return shortened(cell(rounded), 44)
 
 
 # --- the whole ------------------------------------------------------------------------------------
 
 
-def text(report: Report) -> str:
-    """Return a report as plain text: a long program by groups of its kernels."""
-    above = summary(report)
-    width = max(len(name) for name, _ in above)
-    lines = [title(report), *(f"  {name.ljust(width)}  {line}" for name, line in above)]
-    for head, cells, below in tables(report):
-        widths = [max(map(len, column)) for column in zip(head, *cells, strict=True)]
-        lines.append("")
-        for row in [head, *cells]:
-            first, *inner, last = row
-            inner = [cell.rjust(w) for cell, w in zip(inner, widths[1:-1], strict=True)]
-            lines.append("  " + "  ".join([first.ljust(widths[0]), *inner, last]).rstrip())
-        if below:
-            lines.append(f"  {below}")
-    lines += [f"  note: {note}" for note in report.notes]
-    return "\n".join([*lines, f"  ({compiled_by(report)})"])
+def parts(report: Report, by: str | None = None) -> list[str | Grid]:
+    """Return what is printed of a report: of a long program, groups of its kernels too."""
+    listed = tables(report) if by is None else [groups_listed(report.groups(by))]
+    lines: list[str | Grid] = [title(report), Grid(["", ""], summary(report))]
+    for head, cells, below in listed:
+        lines += ["", Grid(head, cells), *([below] if below else [])]
+    return [*lines, *(f"note: {note}" for note in report.notes), f"({compiled_by(report)})"]
 
 
 def html(report: Report) -> str:
     """Return a report as HTML."""
-    from jinja2 import Environment
-
-    page = resources.files("roofline_helpers.xla").joinpath("report.html").read_text("utf-8")
-    template = Environment(autoescape=True).from_string(page)
-    shown = {"title": title(report), "summary": summary(report), "tables": tables(report)}
-    shown |= {"notes": report.notes, "compiled_by": compiled_by(report)}
-    return str(template.render(shown))
+    return render(
+        "xla/report.html",
+        title=title(report),
+        summary=summary(report),
+        tables=tables(report),
+        notes=report.notes,
+        compiled_by=compiled_by(report),
+    )
 
 
 def table(report: Report) -> pandas.DataFrame:

@@ -94,7 +94,7 @@ def brief(text: str) -> str:
     r"""Return the computations of a module without the compiler's notes to itself.
 
     Drops the module's header, source positions, and the attributes metadata, backend_config,
-    frontend_attributes and sharding of instructions. Brief text stays as it is.
+    frontend_attributes and sharding of instructions. Fields text stays as it is.
 
     Examples
     --------

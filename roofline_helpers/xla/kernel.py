@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from roofline_helpers import chips, network
 from roofline_helpers.common.checks import RooflineError, UnknownName, name_of
 from roofline_helpers.common.dtypes import dtype as dtype_of
+from roofline_helpers.common.show import Fields, si
 from roofline_helpers.roofline import Kernel, Roofline
 from roofline_helpers.roofline.model import NETWORK, bound_of
 from roofline_helpers.xla.collectives import CollectiveOp, whole
@@ -117,7 +118,7 @@ def _timed(
 # --- One kernel of a compiled program, and the roofline over it ----------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CompiledKernel(Kernel):
     """One kernel of a compiled program: totals over all its launches.
 
@@ -169,72 +170,61 @@ class CompiledKernel(Kernel):
             return None
         return bound_of(self.limit)
 
-    @property
-    def row(self) -> Row:
-        """The program's count of one launch."""
-        return self.work
+    def __repr__(self) -> str:
+        times = f", {si(self.roof_seconds, 's')} by the roof" if self.roof_seconds else ""
+        return f"<{self.name}: {self.work.role}, {self.launches} ×{times}>"
 
     @property
     def name(self) -> str:
         """Its name in the compiled program."""
-        return self.row.name
-
-    @property
-    def operations(self) -> Mapping[str, int]:
-        """The operations inside, opcode by opcode."""
-        return self.row.operations
+        return self.work.name
 
     @property
     def matrix_flops(self) -> float:
         """FLOPs of matmuls, and those that a custom call declares without a unit."""
-        return self.row.matrix_flops * self.launches
+        return self.work.matrix_flops * self.launches
 
     @property
     def vector_flops(self) -> float:
         """FLOPs of everything else, transcendentals included."""
-        return self.row.vector_flops * self.launches
-
-    @property
-    def transcendentals(self) -> float:
-        """Exponentials and their like."""
-        return self.row.flops.transcendentals * self.launches
+        return self.work.vector_flops * self.launches
 
     @property
     def flops(self) -> float | None:
         """All FLOPs; None if some are unknown."""
-        return None if self.row.flops.unknown else self.matrix_flops + self.vector_flops
+        return None if self.work.flops.unknown else self.matrix_flops + self.vector_flops
 
     @property
     def read(self) -> dict[str, int]:
         """Bytes read, by memory level."""
-        return {level: n * self.launches for level, n in self.row.read.items()}
+        return {level: n * self.launches for level, n in self.work.read.items()}
 
     @property
     def written(self) -> dict[str, int]:
         """Bytes written, by memory level."""
-        return {level: n * self.launches for level, n in self.row.written.items()}
+        return {level: n * self.launches for level, n in self.work.written.items()}
 
     @property
     def traffic(self) -> dict[str, float]:
         """Bytes read and written, by memory level, and bytes sent to other devices."""
-        return {level: n * self.launches for level, n in self.row.traffic.items()}
+        return {level: n * self.launches for level, n in self.work.traffic.items()}
 
     @property
     def hbm_bytes(self) -> int:
         """Bytes read from and written to HBM, every operand counted once."""
-        return self.row.bytes * self.launches
+        return self.work.bytes * self.launches
 
     @property
     def most_bytes(self) -> int:
         """Bytes of HBM at most – more than `hbm_bytes` where data choose blocks (Pallas)."""
-        return self.row.at_most.bytes * self.launches
+        return self.work.at_most.bytes * self.launches
 
     @cached_property
     def times_at_most(self) -> dict[str, float]:
         """`times` with `most_bytes`, and vector work at an assumed peak where none is published."""
         if self.roof is None or self.chip is None:
             return self.times
-        times = dict(replace(self, work=self.row.at_most).times)
+        times = dict(replace(self, work=self.work.at_most).times)
         assumed = assumed_vector_peak(self.chip)
         if assumed is not None and self.vector_flops:
             times["vector"] = self.vector_flops / assumed[0]
@@ -270,9 +260,9 @@ class CompiledKernel(Kernel):
     def cycle_seconds(self) -> float | None:
         """The compiler's own estimate – its cycles at the chip's clock."""
         ticks = clock_of(self.chip)
-        if self.row.cycles is None or ticks is None:
+        if self.work.cycles is None or ticks is None:
             return None
-        return self.row.cycles * self.launches / ticks[0]
+        return self.work.cycles * self.launches / ticks[0]
 
 
 def kernel_of(row: Row, chip: chips.Chip | None, links: Links | None = None) -> CompiledKernel:
@@ -378,7 +368,7 @@ def grouped(kernels: Sequence[CompiledKernel], by: str) -> dict[str, list[Compil
     key = _KEYS[name_of("way to group kernels", by, _KEYS)]
     groups: dict[str, list[CompiledKernel]] = {}
     for kernel in kernels:
-        groups.setdefault(key(kernel.row), []).append(kernel)
+        groups.setdefault(key(kernel.work), []).append(kernel)
 
     def cost(name: str) -> tuple[float, int]:
         roof, cycles = seconds_of(groups[name]), cycle_seconds_of(groups[name])
@@ -389,7 +379,7 @@ def grouped(kernels: Sequence[CompiledKernel], by: str) -> dict[str, list[Compil
 
 def seconds_of(kernels: Iterable[CompiledKernel]) -> float:
     """Return the least seconds of the kernels that run by themselves."""
-    return sum(kernel.roof_seconds or 0.0 for kernel in kernels if not kernel.row.overlaps)
+    return sum(kernel.roof_seconds or 0.0 for kernel in kernels if not kernel.work.overlaps)
 
 
 def cycle_seconds_of(kernels: Iterable[CompiledKernel]) -> float:
@@ -408,7 +398,7 @@ def longest_of(kernels: Iterable[CompiledKernel], what: Callable[[CompiledKernel
 
 def line_of(kernels: Iterable[CompiledKernel]) -> str:
     """Return the line of code that takes most of the time; "" where none is known."""
-    return longest_of(kernels, lambda kernel: str(kernel.row.source or ""))
+    return longest_of(kernels, lambda kernel: str(kernel.work.source or ""))
 
 
 # --- When kernels and exchanges run, by the compiled schedule: what of the network hides, wha…
@@ -436,8 +426,8 @@ class TimelineSpan:
     launches: int = 1
 
 
-@dataclass(frozen=True)
-class TimedCollective:
+@dataclass(frozen=True, repr=False)
+class TimedCollective(Fields):
     """One exchange of a program, over all its launches: its time, and how much of it shows.
 
     `seconds` is its least time on the links, `exposed` what the program waits for it at least.
@@ -457,8 +447,8 @@ class TimedCollective:
     exposed: float
 
 
-@dataclass(frozen=True)
-class Timeline:
+@dataclass(frozen=True, repr=False)
+class Timeline(Fields):
     """Spans in the order in which they start, and what each row of the program waits for.
 
     `busy` are the seconds for which links are used, by axis and direction.
@@ -517,7 +507,7 @@ def timeline_of(kernels: Sequence[CompiledKernel]) -> Timeline:
             now = max(now, end)
         if kernel is None:
             break
-        row, start, lane = kernel.row, now, COMPUTE
+        row, start, lane = kernel.work, now, COMPUTE
         if row.collective is not None:
             lane, links = NETWORK, _lanes(row.collective)
             seconds = kernel.times.get(NETWORK, 0.0)
@@ -548,7 +538,7 @@ def exchanges_of(kernels: Sequence[CompiledKernel]) -> tuple[TimedCollective, ..
     kept: dict[object, list[tuple[CompiledKernel, CollectiveOp, float]]] = {}
     shown = zip(kernels, timeline_of(kernels).exposed, strict=True)
     for place, (kernel, exposed) in enumerate(shown):
-        each = kernel.row.collective
+        each = kernel.work.collective
         if each is not None:
             kept.setdefault(each.key or place, []).append((kernel, each, exposed))
     return tuple(map(_joined, kept.values()))
@@ -561,5 +551,5 @@ def _joined(parts: Sequence[tuple[CompiledKernel, CollectiveOp, float]]) -> Time
         for lane in _lanes(each):
             busy[lane] = busy.get(lane, 0.0) + kernel.times.get(NETWORK, 0.0)
     collective, exposed = whole([each for _, each, _ in parts]), sum(part[2] for part in parts)
-    row, seconds = parts[0][0].row, max(busy.values())
+    row, seconds = parts[0][0].work, max(busy.values())
     return TimedCollective(collective, row.role, str(row.source or ""), seconds, exposed)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from roofline_helpers.common.checks import BadValue
+from roofline_helpers.common.show import Fields
 from roofline_helpers.roofline.model import NETWORK
 from roofline_helpers.xla.collectives import (
     Axes,
@@ -52,8 +53,8 @@ from roofline_helpers.xla.traffic import (
 # --- The kernels of a program, in the order in which they run, each with its FLOPs and bytes -----
 
 
-@dataclass(frozen=True)
-class Row:
+@dataclass(frozen=True, repr=False)
+class Row(Fields):
     """One kernel: what one launch of it does, and how often it is launched.
 
     `role` is what it does in its author's words, `source` the line of theirs that it comes from

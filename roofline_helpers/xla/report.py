@@ -13,6 +13,7 @@ import msgspec
 from roofline_helpers import __version__, chips
 from roofline_helpers.common import records
 from roofline_helpers.common.checks import single
+from roofline_helpers.common.terminal import text_of
 from roofline_helpers.evidence.verdicts import assumed_floor
 from roofline_helpers.roofline.model import FLOOR, bound_of
 from roofline_helpers.xla import display
@@ -124,7 +125,7 @@ class Report:
     @property
     def transcendentals(self) -> float:
         """Exponentials and their like."""
-        return sum(kernel.transcendentals for kernel in self.kernels)
+        return sum(k.work.flops.transcendentals * k.launches for k in self.kernels)
 
     @property
     def unknown(self) -> tuple[str, ...]:
@@ -177,7 +178,7 @@ class Report:
         """Least seconds, and what most go to: by the roof, by `times_at_most`, with `floor`."""
         if self.chip is None:
             return ((0.0, ""),) * 3
-        alone = [kernel for kernel in self.kernels if not kernel.row.overlaps]
+        alone = [kernel for kernel in self.kernels if not kernel.work.overlaps]
         roof = [(kernel.roof_seconds or 0.0, kernel.limit or "") for kernel in alone]
         most = [(kernel.most_seconds or 0.0, kernel.most_limit or "") for kernel in alone]
         floors = [((self.floor or 0.0) * kernel.launches, FLOOR) for kernel in alone]
@@ -194,7 +195,7 @@ class Report:
         for seconds, limit in ends:
             parts[bound_of(limit)] += seconds
         waited = zip(self.kernels, self.timeline.exposed, strict=True)
-        parts["network"] += sum(seconds for kernel, seconds in waited if kernel.row.overlaps)
+        parts["network"] += sum(seconds for kernel, seconds in waited if kernel.work.overlaps)
         times = [kernel.times_at_most if more else kernel.times for kernel in self.kernels]
         memory = sum(time.get("hbm", 0.0) for time in times)
         shared = {"memory": memory, "network": max(self.timeline.busy.values(), default=0.0)}
@@ -267,8 +268,8 @@ class Report:
     @property
     def without_cycles(self) -> int:
         """How many kernels the compiler gives no cycles for, of those that nothing overlaps."""
-        alone = (kernel for kernel in self.kernels if not kernel.row.overlaps)
-        return sum(kernel.row.cycles is None for kernel in alone)
+        alone = (kernel for kernel in self.kernels if not kernel.work.overlaps)
+        return sum(kernel.work.cycles is None for kernel in alone)
 
     @property
     def clock(self) -> tuple[float, str] | None:
@@ -358,10 +359,12 @@ class Report:
         """Return one row a kernel, in the order in which they run; units in the column names."""
         return display.table(self)
 
-    def __str__(self) -> str:
-        return display.text(self)
+    def describe(self) -> str:
+        """Return it as text as wide as the terminal: summary, groups, kernels, notes."""
+        return text_of(*display.parts(self))
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return f"<{display.headline(self)}>"
 
     def _repr_html_(self) -> str:
         return display.html(self)
@@ -423,9 +426,7 @@ def _unusual(row: Row) -> dict[str, Any]:
     each = row.collective
     if each is not None and each.axis and sum(map(len, each.groups or ())) > LARGEST_GROUPS:
         row = replace(row, collective=replace(each, groups=None))
-    usual = Row("", "")
-    values = {field.name: getattr(row, field.name) for field in fields(row)}
-    return {name: value for name, value in values.items() if value != getattr(usual, name)}
+    return records.unusual(row, Row("", ""))
 
 
 def load_report(path: Any) -> Report:
@@ -479,13 +480,13 @@ def at_reached(report: Report, *, filled: float = 1.0) -> dict[str, float]:
     names = ("matmuls", _FED, "Pallas kernels", "passes over memory", _WAITING)
     parts, kernels = dict.fromkeys(names, 0.0), []
     for kernel in (_reached(each, links) for each in report.kernels):
-        if kernel.row.opcode == "custom-call" and kernel.bound == "compute" and kernel.roof:
+        if kernel.work.opcode == "custom-call" and kernel.bound == "compute" and kernel.roof:
             kernel = replace(kernel, roof=replace(kernel.roof, peak=kernel.roof.peak * share))
         kernels.append(kernel)
-        if not kernel.row.overlaps and kernel.limit is not None:
+        if not kernel.work.overlaps and kernel.limit is not None:
             parts[_part(kernel)] += kernel.roof_seconds or 0.0
     waited = zip(kernels, timeline_of(kernels).exposed, strict=True)
-    parts[_WAITING] += sum(seconds for kernel, seconds in waited if kernel.row.overlaps)
+    parts[_WAITING] += sum(seconds for kernel, seconds in waited if kernel.work.overlaps)
     return parts
 
 
@@ -494,16 +495,16 @@ _FED, _WAITING = "matmuls that wait for memory", "exchanges that wait"
 
 def _part(kernel: CompiledKernel) -> str:
     """Return the part of `at_reached` that a kernel's time belongs to."""
-    if kernel.row.opcode == "custom-call":
+    if kernel.work.opcode == "custom-call":
         return "Pallas kernels"
     if kernel.bound in ("compute", "network"):
         return "matmuls" if kernel.bound == "compute" else _WAITING
-    return _FED if kernel.row.matrix_flops else "passes over memory"
+    return _FED if kernel.work.matrix_flops else "passes over memory"
 
 
 def _reached(kernel: CompiledKernel, links: Links) -> CompiledKernel:
     """Return a kernel under reached ceilings, its exchange on links as they reach."""
-    exchange, chip = kernel.row.collective, kernel.chip
+    exchange, chip = kernel.work.collective, kernel.chip
     seconds = None if exchange is None else links.seconds(exchange, reached=True)
-    roof = chip_roofline(chip, kernel.row.matrix_types, reached=True) if chip else None
+    roof = chip_roofline(chip, kernel.work.matrix_types, reached=True) if chip else None
     return replace(kernel, roof=roof, link_seconds=seconds)

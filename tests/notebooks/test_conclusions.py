@@ -490,7 +490,7 @@ def test_xla_and_inductor_fuse_alike_on_a_gpu_but_after_a_matmul() -> None:
 
 def test_scores_take_a_third_of_a_block_s_least_time_and_an_eighth_of_its_flops() -> None:
     report = kept()["your-function", "v6e"]
-    kernels = [kernel for kernel in report.kernels if not kernel.row.overlaps]
+    kernels = [kernel for kernel in report.kernels if not kernel.work.overlaps]
     scores = [kernel for kernel in kernels if kernel.hbm_bytes > 0.9 * 4 * 32 * 2048**2 * 2]
     assert len(scores) == 3
     took = sum(kernel.roof_seconds for kernel in scores) / report.time_at_roof

@@ -174,7 +174,7 @@ def step_data(step: ServingStep) -> dict[str, Any]:
         "kernels": [
             {
                 **work_data(kernel.work),
-                **{"name": kernel.name, "count": kernel.count},
+                **{"name": kernel.name, "count": kernel.launches},
                 **{"seconds": kernel.seconds, "total": kernel.total, "limit": kernel.limit},
                 **{"bound": kernel.bound, "attainable": kernel.attainable},
             }

@@ -34,7 +34,7 @@ def test_chips_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
     data = json.loads(capsys.readouterr().out)
     peak = data["v6e"]["figures"]["matrix.bf16"]
     assert peak["value"] == float(rh.chip("v6e").peak("bf16"))
-    assert peak["source"].startswith("https://")
+    assert peak["source"]["url"].startswith("https://")
 
 
 def test_two_reports_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,7 +38,7 @@ def test_the_command(
     assert "memory ceiling" in printed.out
     assert printed.err == ""  # progress is for terminals
     kept = device.load(out)
-    assert kept.command == "python -m roofline_helpers measure --quick --out a.json"
+    assert kept.command == "roofline measure --quick --out a.json --picture a.png"
     assert out.with_suffix(".png").read_bytes()[1:4] == b"PNG"
 
 

@@ -47,7 +47,7 @@ def test_flops_bytes_and_lines_are_the_compiled_programs() -> None:
     assert all(line.endswith("test_device_explain.py") for line in lines)
     assert "mlp" in {row.kernel.scope for row in kernels}
     assert why.hand == pytest.approx(2 * 2 * 256 * 256 * 1024 / 2e11, rel=1e-9)
-    assert "layer(f32[256,256]" in str(why)
+    assert "layer(f32[256,256]" in why.describe()
 
 
 def test_rows_add_up_and_the_rest_is_in_view(why: Explanation) -> None:
@@ -56,7 +56,7 @@ def test_rows_add_up_and_the_rest_is_in_view(why: Explanation) -> None:
 
 
 def test_it_shows_itself(why: Explanation) -> None:
-    text = str(why)
+    text = why.describe()
     assert "from the roof to the clock" in text
     assert text.count("nothing explains it") == 2  # as a row and as a bar
     assert re.search(r"\d+ runs", text)

@@ -58,7 +58,7 @@ def test_kernels_of_a_gpu_have_their_line_and_their_roof(scan: Explanation) -> N
     published = 2 * 4096 * 4096 * 14336 * 3 / 989.4e12
     assert first.least == pytest.approx(published, rel=0.01)
     assert first.kernel.matmul == (4096, 14336, 4096)
-    assert "measured matmuls like 4,096 × 14,336 × 4,096 in bf16" in str(scan)
+    assert "measured matmuls like 4,096 × 14,336 × 4,096 in bf16" in scan.describe()
 
 
 def test_what_runs_inside_an_asynchronous_fusion_is_found(scan: Explanation) -> None:

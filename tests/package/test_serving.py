@@ -56,7 +56,7 @@ def test_no_step_beats_its_roofs(phase: str) -> None:
             once = max(job.matrix_flops / roof.peak, job.bytes / roof.bandwidth)
             assert kernel.seconds >= once, where  # the vector unit may take longer still
             assert kernel.seconds == roof.time(job), where
-            assert kernel.total == kernel.count * kernel.seconds, where
+            assert kernel.total == kernel.launches * kernel.seconds, where
             assert kernel.attainable == roof.attainable(job) <= roof.peak, where
             assert (kernel.limit, kernel.bound) == (roof.limit(job), roof.bound(job)), where
 
@@ -116,7 +116,7 @@ def test_matrix_flops_are_two_per_weight_and_token_and_those_of_attention(phase:
     seen = new * (2 * 500 - new + 1) // 2
     wanted = 2 * rows * LLAMA_3_8B.matrices + 2 * 3 * LLAMA_3_8B.vocabulary * 4096
     wanted += 32 * 4 * 3 * 32 * 128 * seen
-    assert sum(k.count * k.work.matrix_flops for k in one.kernels) == wanted
+    assert sum(k.launches * k.work.matrix_flops for k in one.kernels) == wanted
 
 
 # --- what changes do ------------------------------------------------------------------------------
@@ -232,7 +232,8 @@ def test_a_mixture_reads_the_experts_that_its_tokens_choose(batch: int) -> None:
     an_expert = 3 * 4096 * 14336
     used = 8 * (1 - 0.75**batch)  # each token leaves an expert alone three times in four
     assert layer["W gate+up"] + layer["W down"] == pytest.approx(used * an_expert, abs=2)
-    flops = sum(k.count * k.work.flops for k in one.kernels if k.name.startswith(("gate", "down")))
+    experts = (k for k in one.kernels if k.name.startswith(("gate", "down")))
+    flops = sum(k.launches * k.work.flops for k in experts)
     assert flops == 32 * batch * 2 * 2 * an_expert  # two experts a token
     assert layer["W router"] == 8 * 4096
     assert one.memory.weights == pytest.approx(46.7e9, rel=0.01)

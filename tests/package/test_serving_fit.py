@@ -107,7 +107,7 @@ def test_all_chips_together_do_the_work_of_one_and_each_its_norms(fusion: str, p
     one, four = (step("llama-3-8b", "h100", chips=chips, **setting) for chips in (1, 4))
 
     def flops(of: ServingStep, unit: str) -> float:
-        return sum(k.count * getattr(k.work, f"{unit}_flops") for k in of.kernels)
+        return sum(k.launches * getattr(k.work, f"{unit}_flops") for k in of.kernels)
 
     assert 4 * flops(four, "matrix") == flops(one, "matrix")
     rows = one.setting.tokens * one.setting.model.d_model

@@ -5,22 +5,24 @@ from __future__ import annotations
 import pytest
 from compiled_reports import report_of
 
+from roofline_helpers.common import terminal
+
 
 def test_text_and_table() -> None:
     report = report_of("layernorm", "v6e")
-    text = str(report)
+    text = report.describe()
     assert text.startswith(
         "layernorm(bf16[4096,4096], bf16[4096], bf16[4096]) compiled for TPU v6e"
     )
     for part in ("HBM", "bound by memory", "compiler's cycles", "clock", "cost_analysis"):
         assert part in text
-    assert "\n  role " in text  # XLA's "fusion.33" tells a reader nothing
+    assert "\nrole " in text  # XLA's "fusion.33" tells a reader nothing
     frame = report.table()
     assert len(frame) == len(report.kernels)
     assert frame["read MB"].sum() == pytest.approx(report.read_bytes / 1e6)
     page = report._repr_html_()
     assert page.count("<table") == 2
-    assert "&lt;" not in page.replace("&lt;lambda", "")
+    assert "&lt;" not in page.replace("&lt;lambda", "").replace("&lt;0.0001", "")
     assert "None" not in text + page
 
 
@@ -29,5 +31,17 @@ def test_unknown_flops_are_unknown() -> None:
     kernel = report.kernels[-1]  # libtpu's own kernel, of which nothing was traced
     assert (kernel.flops, kernel.intensity, kernel.bound) == (None, None, None)
     assert report.unknown == (kernel.name,)
-    assert "unknown" in str(report)
-    assert "at least" in str(report)
+    assert "unknown" in report.describe()
+    assert "at least" in report.describe()
+
+
+def test_no_word_breaks_at_80_columns_and_the_kernel_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    report = report_of("layernorm", "v6e")
+    words = report.describe().split()
+    monkeypatch.setattr(terminal, "WIDE", 80)
+    text = report.describe()
+    assert set(text.split()) <= set(words)
+    assert max(map(len, text.splitlines())) <= 80
+    assert {kernel.name for kernel in report.kernels} <= set(text.split())

@@ -67,4 +67,4 @@ def test_an_unknown_instruction_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     assert report.unknown
     assert report.hbm_bytes == 2 * 2 * 64 * 128
     assert "FLOPs are unknown (the opcode tanh" in " ".join(report.notes)
-    assert "at least" in str(report)
+    assert "at least" in report.describe()

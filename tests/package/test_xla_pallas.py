@@ -143,7 +143,7 @@ def test_bytes_of_blocks_that_data_choose_are_a_range_and_no_verdict() -> None:
     assert (kernel.limit, kernel.bound, kernel.depends) == ("matrix", None, True)
     assert (report.bound, report.bounds) == (None, ("compute", "memory"))
     assert report.time_at_roof < report.time_at_most
-    assert "bound by compute or memory: data choose" in str(report)
+    assert "bound by compute or memory: data choose" in report.describe()
     assert "data choose its blocks, so its bytes are between" in " ".join(report.notes)
     again = xla.Report.from_json(report.to_json())
     assert (again.bounds, again.most_bytes) == (report.bounds, report.most_bytes)
@@ -151,11 +151,11 @@ def test_bytes_of_blocks_that_data_choose_are_a_range_and_no_verdict() -> None:
     row = why.row(kernel.name)
     assert row.limit == "matrix or hbm"
     assert [finding.cause for finding in why.findings if row.name in finding.kernels] == ["depends"]
-    assert "bound by the matrix unit or memory" in str(why)
+    assert "bound by the matrix unit or memory" in why.describe()
     ends = kernel.roof_seconds, kernel.most_seconds
     assert (row.seconds, row.high) == pytest.approx(ends, rel=1e-5)
     most = si(why.wall + row.high - row.seconds, "s")
-    assert f"{si(why.wall, 's')} to {most} a call by the roofline" in str(why)
+    assert f"{si(why.wall, 's')} to {most} a call by the roofline" in why.describe()
 
 
 def test_a_verdict_survives_the_floor_of_each_turn_and_an_assumed_vector_peak() -> None:
@@ -167,8 +167,10 @@ def test_a_verdict_survives_the_floor_of_each_turn_and_an_assumed_vector_peak() 
     report = xla.analyze(turns, spec(8, 128, dtype="float32"), chip="v6e")
     assert (report.bound, report.bounds) == (None, ("memory", "compute", "latency"))
     assert report.time_with_floor == pytest.approx(400 * assumed_floor("tpu"), rel=0.01)
-    assert "1.62 µs for each launch and each turn of a loop (400) it takes 648 µs" in str(report)
-    assert "vector work is assumed to reach 7.17 TFLOP/s at most" in str(report)
+    assert (
+        "1.62 µs for each launch and each turn of a loop (400) it takes 648 µs" in report.describe()
+    )
+    assert "vector work is assumed to reach 7.17 TFLOP/s at most" in report.describe()
     (kernel,) = [kernel for kernel in report.kernels if kernel.vector_flops]
     assert kernel.most_seconds == pytest.approx(kernel.vector_flops / 7.17e12, rel=1e-3)
     assert report.time_at_roof < kernel.most_seconds == report.time_at_most
@@ -211,7 +213,7 @@ def test_a_report_counts_and_says_what_was_declared() -> None:
     assert kernel.matrix_flops == 2 * n**3
     moved = sum(kernel.traffic[level] for level in ("hbm", "vmem") if level in kernel.traffic)
     assert moved == 9 * BF16 * n * n
-    assert kernel.row.matrix_types == ("bf16",)
+    assert kernel.work.matrix_types == ("bf16",)
     notes = " ".join(report.notes)
     assert "declares 11 bytes, it moves" in notes
     assert "declares 7 FLOP, its matmuls have" in notes

@@ -21,7 +21,7 @@ def test_a_record_says_the_same() -> None:
         report = report_of(name, "v6e")
         again = xla.Report.from_json(report.to_json())
         assert again == report, name
-        assert (str(again), again._repr_html_()) == (str(report), report._repr_html_())
+        assert (again.describe(), again._repr_html_()) == (report.describe(), report._repr_html_())
         assert (report.origin, again.origin) == ("compiled", "record")
         assert again.to_json() == report.to_json()
 

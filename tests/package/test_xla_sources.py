@@ -73,5 +73,5 @@ def test_a_kernel_knows_its_line() -> None:
     assert up.source.function == "_mlp"
     assert up.role.startswith("matmul of mlp.up")
     assert {row.step for row in products} == {"forward", "backward"}
-    assert f"{Path(__file__).name}:{LINE}" in str(report)
+    assert f"{Path(__file__).name}:{LINE}" in report.describe()
     assert xla.Report.from_json(report.to_json()) == report

@@ -33,7 +33,7 @@ SHAPE = (4, 32, 2048, 2048)
 def _of(chip: str, function: Callable[..., Any], *arguments: Any) -> dict[str, float]:
     """Return the compiler's cycles of a program, and its least seconds at the roof."""
     report = analyze(function, *arguments, chip=chip)
-    cycles = sum((kernel.row.cycles or 0) * kernel.launches for kernel in report.kernels)
+    cycles = sum((kernel.work.cycles or 0) * kernel.launches for kernel in report.kernels)
     return {"cycles": cycles, "roof": report.time_at_roof or 0.0}
 
 

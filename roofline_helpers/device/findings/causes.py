@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from roofline_helpers import xla
+from roofline_helpers.common.show import Fields
 from roofline_helpers.device.ceilings import Ceilings
 from roofline_helpers.device.program import Program
 from roofline_helpers.device.rows import KERNEL, TimedRow
@@ -68,8 +69,8 @@ class Cause:
         CAUSES[self.key] = self
 
 
-@dataclass(frozen=True)
-class Finding:
+@dataclass(frozen=True, repr=False)
+class Finding(Fields):
     """One cause of lost time in one call.
 
     Parameters

@@ -44,7 +44,7 @@ _last = functools.partial(Cause, named=False)
 # What is left where no cause explains the kernel that takes longest
 BELOW_ROOF = _last(
     "below-roof",
-    "a kernel is far below its roof",
+    "a kernel stays below its roof",
     "time it alone with these shapes, then change one thing: its layout, its type, its sizes, "
     "or another way to write it (a library's kernel, Pallas)",
     "notebooks/where-the-time-goes",
@@ -59,13 +59,13 @@ NEAR = {
     ),
     "matrix": _last(
         "compute-bound",
-        "a kernel is near its roof, bound by the matrix unit",
+        "a kernel is near its roof, bound by its arithmetic",
         "ask for fewer FLOPs, or a narrower type where this chip is faster in it",
         "notebooks/hardware-comparison",
     ),
     "vector": _last(
         "vector-bound",
-        "a kernel is near its roof, bound by the vector unit",
+        "a kernel is near its roof, bound by elementwise work",
         "do less per element (fewer exponentials and divisions), or write sums of products as "
         "matmuls",
         "notebooks/limitations",
@@ -122,26 +122,28 @@ def _longest(case: Case, left: Mapping[int, float], named: bool) -> list[Finding
     if not rows:
         return []
     row = max(grouped(rows), key=lambda each: each.seconds)
-    share = min(row.seconds / case.wall, 1.0)
+    share = row.seconds / case.wall
     if named and share < _WORTH:
         return []
     cause, reaches = _bound(case, row)
-    evidence = f"{row.what} takes {share:.0%} of the call{reaches}"
+    slowed = ", timed with the profiler," if share > 1 else ""
+    evidence = f"{row.what} takes {share:.0%} of the call{slowed}{reaches}"
     names = tuple(dict.fromkeys(each.name for each in rows if family_of(each) == family_of(row)))
     lost = max(row.lost, 0.0) if row.reachable is not None else 0.0
-    return [Finding(cause.key, lost, names, evidence, row.source, share=share)]
+    return [Finding(cause.key, lost, names, evidence, row.source, share=min(share, 1.0))]
 
 
 def _bound(case: Case, row: TimedRow) -> tuple[Cause, str]:
     """Return the last cause that fits a kernel, and how near it is to its roof."""
     if row.reachable is None:
         return NO_ROOF, ""
-    unit = " or ".join(_UNITS.get(limit, limit) for limit in row.limit.split(" or "))
+    units = _UNITS | ({"matrix": _OWN, "vector": _OWN} if case.platform == "cpu" else {})
+    unit = " or ".join(units.get(limit, limit) for limit in row.limit.split(" or "))
     part = row.reachable / row.seconds if row.seconds else 1.0
     near = DEPENDS if " or " in row.limit else NEAR.get(row.limit, NEAR["hbm"])
     if case.measured:
-        reaches = f" and reaches {part:.0%} of its roof, bound by {unit}"
-        return (near if part >= _CLOSE else BELOW_ROOF), reaches
+        reaches = f" and reaches {part:.0%} of its roof"
+        return (near, reaches) if part >= _CLOSE else (BELOW_ROOF, f"{reaches}, bound by {unit}")
     if part < 0.5:
         each = si(row.seconds / max(row.launches, 1), "s")
         return LAUNCH_BOUND, f", by {each} for each of {row.launches:,.0f} launches"
@@ -151,9 +153,10 @@ def _bound(case: Case, row: TimedRow) -> tuple[Cause, str]:
 _WORTH = 0.1
 """Share of the call from which on the kernel that takes longest is a finding beside causes."""
 
-_CLOSE = 0.6
+_CLOSE = 0.8
 """Share of its roof from which on a kernel counts as near it."""
 
+_OWN = "its arithmetic"
 _UNITS = {"hbm": "memory", "matrix": "the matrix unit", "vector": "the vector unit"}
 
 

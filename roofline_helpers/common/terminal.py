@@ -1,0 +1,79 @@
+"""Lines and tables as wide as the terminal, drawn by rich: no word breaks where it has the room."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+WIDE = 200
+"""Columns of what is no terminal: a file, or another program."""
+
+GAP = 2
+"""Spaces between two columns."""
+
+NAMED = 20
+"""Characters of a text that stay in one line."""
+
+OPTIONAL = (
+    *("line", "lost ms", "cycles µs", "kernels", "launches", "HBM MB", "matrix MFLOP"),
+    *("vector MFLOP", "read MB", "written MB", "GB/s", "GFLOP/s", "FLOP/byte"),
+)
+"""Columns that a narrow terminal may lack, the most important first."""
+
+
+class Grid(NamedTuple):
+    """A table: all its columns but the first and the last hold numbers, unless not `right`."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    right: bool = True
+
+
+def show(*parts: str | Grid, file: TextIO | None = None) -> None:
+    """Print lines and tables to the terminal, or to a file."""
+    from rich.console import Console
+
+    width = None if sys.stdout.isatty() else WIDE
+    console = Console(file=file, width=width, force_jupyter=False, highlight=False, markup=False)
+    for part in parts:
+        console.print(_drawn(part, console.width) if isinstance(part, Grid) else part)
+
+
+def text_of(*parts: str | Grid) -> str:
+    """Return what `show` prints as text."""
+    written = io.StringIO()
+    show(*parts, file=written)
+    return "\n".join(line.rstrip() for line in written.getvalue().splitlines())
+
+
+def _drawn(grid: Grid, room: int) -> Table:
+    """Return a table of the columns for which there is room, those that matter most first asked."""
+    from rich.table import Table
+    from rich.text import Text
+
+    least = [_least(column) for column in zip(grid.head, *grid.rows, strict=True)]
+    places = [at for at, name in enumerate(grid.head) if name not in OPTIONAL]
+    for name in OPTIONAL:
+        more = [*places, *(at for at, each in enumerate(grid.head) if each == name)]
+        if sum(least[at] + GAP for at in more) - GAP <= room:
+            places = sorted(more)
+    drawn = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+    drawn.show_header = any(grid.head)
+    for at in places:
+        justify: Any = "right" if grid.right and 0 < at < len(grid.head) - 1 else "left"
+        whole = all(len(row[at]) <= least[at] for row in grid.rows)
+        drawn.add_column(grid.head[at], justify=justify, overflow="fold", no_wrap=whole)
+    for row in grid.rows:
+        drawn.add_row(*(Text(row[at]) for at in places))
+    return drawn
+
+
+def _least(column: Sequence[str]) -> int:
+    """Return the width that a column needs: that of its longest word, and `NAMED` of its texts."""
+    words = (word for cell in column for word in cell.split())
+    return max(min(NAMED, max(map(len, column))), max(map(len, words), default=0))
