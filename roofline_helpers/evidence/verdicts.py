@@ -140,8 +140,8 @@ class _Held:
         )
 
     def _repr_html_(self) -> str:
-        line = render("<p>{{ line }}</p>\n", line=repr(self).strip("<>"))
-        return f"{line}{table_html(self.table())}"
+        line = render("<p>{{ line }}</p>", line=repr(self).strip("<>"))
+        return f"{line}\n{table_html(self.table())}"
 
 
 class Verdict(_Held):
