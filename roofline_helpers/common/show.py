@@ -39,8 +39,8 @@ PREFIXES = {
 LEAST = 0.0001
 """What is nearer to zero is said to be less than this in a table, or nothing if it is negative."""
 
-LONGEST = 158
-"""Characters of what an object shows of itself in a terminal: two lines."""
+LONGEST = 199
+"""Characters of what an object shows of itself in a terminal: two lines of a hundred."""
 
 _PANDAS_STYLE = ' style="text-align: right;"'
 
