@@ -22,10 +22,10 @@ if TYPE_CHECKING:
         network as network,
         pages as pages,
         plot as plot,
-        published as published,
         roofline as roofline,
         serving as serving,
         training as training,
+        validation as validation,
         work as work,
         xla as xla,
     )
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from roofline_helpers.device.explain import explain as explain
     from roofline_helpers.evidence import gain as gain, verdict as verdict
     from roofline_helpers.evidence.typical import typical as typical
-    from roofline_helpers.published import scoreboard as scoreboard
+    from roofline_helpers.validation import scoreboard as scoreboard
     from roofline_helpers.roofline import Roofline as Roofline
     from roofline_helpers.work import Work as Work, fuse as fuse, total as total
     from roofline_helpers.xla import analyze as analyze
@@ -51,8 +51,8 @@ __version__ = "0.1.0"
 # Everything is imported when it is first used: a test run that has the pytest plugin, and a command
 # that only prints help, pay for nothing
 _ROOMS = """
-    chips device evidence kernels models network pages plot published roofline serving training work
-    xla
+    chips device evidence kernels models network pages plot roofline serving training validation
+    work xla
 """.split()
 _FROM = {
     "chips": ["Chip", "all_chips", "chip"],
@@ -61,8 +61,8 @@ _FROM = {
     "common.show": ["si", "table"],
     "device": ["explain"],
     "evidence": ["gain", "typical", "verdict"],
-    "published": ["scoreboard"],
     "roofline": ["Roofline"],
+    "validation": ["scoreboard"],
     "work": ["Work", "fuse", "total"],
     "xla": ["analyze"],
 }

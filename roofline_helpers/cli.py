@@ -116,7 +116,7 @@ def _parser() -> argparse.ArgumentParser:
     add("before", metavar="BEFORE.json", help="of analyze --out, or a baseline")
     add("after", metavar="AFTER.json")
     add = command("predict", _predict, "seconds of the training and decode steps in a file")
-    add("file", metavar="FILE", help="TOML, as roofline_helpers.published.predict says")
+    add("file", metavar="FILE", help="TOML, as roofline_helpers.validation.predict says")
     command("doctor", _doctor, "what this machine can do, and what to install")
     return parser
 
@@ -248,7 +248,7 @@ def _compare(options: argparse.Namespace) -> int:
 
 def _predict(options: argparse.Namespace) -> int:
     from roofline_helpers.common.show import reading
-    from roofline_helpers.published import predict
+    from roofline_helpers.validation import predict
 
     found = predict(options.file)
     if options.json:

@@ -9,13 +9,13 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import roofline_helpers as rh
-from roofline_helpers import evidence, published
+from roofline_helpers import evidence, validation
 from roofline_helpers.common.show import significant
 from roofline_helpers.evidence import files
-from roofline_helpers.published import PublishedDecode, PublishedStep
-from roofline_helpers.published.exchanges import LARGE
-from roofline_helpers.published.rivals import ratios, skill, spread
 from roofline_helpers.training.step import SLICES
+from roofline_helpers.validation import PublishedDecode, PublishedStep
+from roofline_helpers.validation.exchanges import LARGE
+from roofline_helpers.validation.rivals import ratios, skill, spread
 
 if TYPE_CHECKING:
     import pandas
@@ -64,7 +64,7 @@ def board() -> dict[str, str]:
     ours, theirs = (each[dense].groupby(rows.chip).median() for each in (off, rule))
     return {
         "board_rows": str(len(rows)),
-        "board_sources": str(len({step.source for step in published.steps()})),
+        "board_sources": str(len({step.source for step in validation.steps()})),
         "board_beaten": str(int((rows["bound s"] > rows["published s"]).sum())),
         "board_closest": f"{(rows['bound s'] / rows['published s']).max():.0%}",
         "board_median": f"{off.median():.1%}",
@@ -72,7 +72,7 @@ def board() -> dict[str, str]:
         "board_nine": f"{off.quantile(0.9):.0%}",
         "board_fast": f"{(rows.error < 0).mean():.0%}",
         "board_seats": " and ".join(percent(rows.error[key]) for key in _seated()),
-        "board_across": _worst(published.published_step("b200-256-deepseek-v3-fp8")),
+        "board_across": _worst(validation.published_step("b200-256-deepseek-v3-fp8")),
         "board_h200": percent(rows.error["h200-256-llama-3.1-70b"]),
         "board_late": f"{late.sum()} rows of {len(ratios(rows[late], 'law s'))} recipes",
         "board_late_median": f"{off[late].median():.0%}",
@@ -110,12 +110,12 @@ def board() -> dict[str, str]:
         "board_streamless_rows": str(len(streamless)),
         "board_laws": _laws(),
         **dict(zip(("board_network_small", "board_network_large"), _network(), strict=True)),
-        "board_worst": "\n\n".join(map(_worst, published.worst())),
+        "board_worst": "\n\n".join(map(_worst, validation.worst())),
         "board_constants": _constants(),
         "board_constant_count": str(len(own)),
         "board_constant_published": str(len(constants) - len(own)),
         "board_constant_moving": str(len(moving)),
-        "board_collectives": str(int(published.collectives().judged.sum())),
+        "board_collectives": str(int(validation.collectives().judged.sum())),
         "board_collectives_median": f"{files.load('constants')['all']['collectives']:.0%}",
         "board_programs": _programs(rows),
         "board_table": _table(),
@@ -124,7 +124,7 @@ def board() -> dict[str, str]:
 
 def _seated() -> list[str]:
     """Return the keys of the mixtures whose recipes bring tokens to seats."""
-    steps = (one for one in published.steps() if isinstance(one, PublishedStep))
+    steps = (one for one in validation.steps() if isinstance(one, PublishedStep))
     return [one.key for one in steps if "capacity" in one.setting]
 
 
@@ -191,7 +191,7 @@ def _table() -> str:
     heads = ["row", "chip", "model", "kind", "type", "published s", "bound s"]
     heads += ["predicted s", "error, %", "envelope, %", "mlsysim, %"]
     board = frame()
-    rows = [row(one, board.loc[one.key]) for one in published.steps()]
+    rows = [row(one, board.loc[one.key]) for one in validation.steps()]
     return markdown(heads, rows, numbers=6)
 
 
@@ -219,7 +219,7 @@ def _programs(rows: pandas.DataFrame) -> str:
         errors = [percent(its[name]) for name in ("error", "compiled error")]
         return [one.key, memory, again, *seconds, _compiled(one), *errors]
 
-    steps = (one for one in published.steps() if isinstance(one, PublishedStep) and one.recipe)
+    steps = (one for one in validation.steps() if isinstance(one, PublishedStep) and one.recipe)
     heads = ["row", "memory", "FLOPs over the count's", "published s", "predicted s"]
     heads += ["compiled s", "error, %", "compiled, %"]
     return markdown(heads, [row(one, rows.loc[one.key]) for one in steps], numbers=7)

@@ -17,7 +17,7 @@ What is left out
     The input pipeline, activations that are moved to the host, padding, the launch of kernels, and
     how far a compiler splits an exchange to hide it. Of mixtures of experts, what sorting tokens,
     small products and imbalance cost: steps that sort take about twice what is expected here
-    (`roofline_helpers.published`).
+    (`roofline_helpers.validation`).
 Words
     **MFU** is the model's FLOPs over seconds and published peak, attention counted as the mask
     leaves it. Of `model_flops`, `causal` may count it whole, as pages before 2025 often do.

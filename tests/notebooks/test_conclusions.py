@@ -14,7 +14,7 @@ import yaml
 
 import chapters
 import roofline_helpers as rh
-from roofline_helpers import published, xla
+from roofline_helpers import validation, xla
 from roofline_helpers.common.show import significant
 from roofline_helpers.device import ladder
 from roofline_helpers.models import LLAMA_3_8B
@@ -370,7 +370,7 @@ def test_fp8_steps_on_h100s_agreed_better_with_the_wrong_ceiling() -> None:
     chosen = board[(board.chip == "h100") & (board.type == "fp8") & (board.kind == "dense")]
     better = {"NeMo": [0, 0], "mlcommons": [0, 0]}
     for key, row in chosen.iterrows():
-        one = published.published_step(str(key))
+        one = validation.published_step(str(key))
         wrong, now = (told["with_fp8"](one, rate) for rate in (told["first"], 1.357e15))
         assert now.seconds == pytest.approx(row["predicted s"], rel=1e-6)
         assert now.seconds < wrong.seconds
@@ -709,7 +709,7 @@ def test_launches_gain_more_than_a_narrow_cache_and_bytes_do_not() -> None:
 
 
 def test_a_ring_is_too_slow_for_a_switch_that_adds_and_right_where_it_does_not() -> None:
-    rows = rh.published.collectives()
+    rows = rh.validation.collectives()
     big = rows[(rows.chip == "h100") & (rows.bytes == 2**31) & (rows.collective == "all-reduce")]
     big = big.set_index("devices")
     bus = 2 * (1 - 1 / big.index) * 2**31 / big["measured µs"] / 1e3
@@ -730,15 +730,15 @@ def test_a_ring_is_too_slow_for_a_switch_that_adds_and_right_where_it_does_not()
 
 
 def test_two_axes_of_a_torus_reached_a_little_more_than_one_after_the_other_could() -> None:
-    rows = rh.published.collectives()
+    rows = rh.validation.collectives()
     [row] = rows[rows.chip == "v6e"].to_dict("records")
     assert row["bound µs"] / row["measured µs"] == pytest.approx(0.59, abs=0.005)
     assert "reached 59% of their links" in prose("collectives")
 
 
 def test_what_is_not_judged_is_further_off_and_printed() -> None:
-    rows = rh.published.collectives()
-    off = rows.error.abs() > rh.published.LARGE
+    rows = rh.validation.collectives()
+    off = rows.error.abs() > rh.validation.LARGE
     counts = (len(rows), int(rows.judged.sum()), int(off.sum()), int((off & rows.judged).sum()))
     assert counts == (847, 557, 163, 55)
     small = rows.bytes < 1e6
@@ -1027,8 +1027,8 @@ def test_no_part_of_a_dense_step_costs_most_on_every_chip() -> None:
     names: dict[str, Any] = {}
     exec(cell.source, names)
     shares: dict[str, dict[str, float]] = {}
-    for one in rh.published.steps():
-        if isinstance(one, rh.published.PublishedStep) and not one.model.experts:
+    for one in rh.validation.steps():
+        if isinstance(one, rh.validation.PublishedStep) and not one.model.experts:
             own = shares.setdefault(one.chip, {})
             for part, share in list(names["parts"](one).items())[1:]:
                 own[part] = own.get(part, 0.0) + share

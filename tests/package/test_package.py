@@ -38,7 +38,7 @@ FLOORS = [
     "xla",
     "testing",
     "device",
-    "published",
+    "validation",
     "kernels",
     "pages",
     "cli",

@@ -118,7 +118,7 @@ def test_every_measured_decode_step_is_within_the_margin() -> None:
         took += [("llama-3-8b", record["device"]["chip"], way, seconds) for seconds in times]
     for batch in (64, 128):
         way = {"batch": batch, "context": 1500, "chips": 8}
-        real = rh.published.published_step(f"v6e-8-llama-3.3-70b-decode-{batch}")
+        real = rh.validation.published_step(f"v6e-8-llama-3.3-70b-decode-{batch}")
         took.append(("llama-3-70b", "v6e", way, real.seconds))
     for name, counted in COUNTED.items():
         ratios = [

@@ -10,8 +10,8 @@ from typing import Any
 import pandas
 import pytest
 
-from roofline_helpers import network, published
-from roofline_helpers.published.exchanges import LARGE
+from roofline_helpers import network, validation
+from roofline_helpers.validation.exchanges import LARGE
 
 DATA = Path(network.__file__).parents[1] / "data"
 CONSTANTS = tomllib.loads((DATA / "network.toml").read_text("utf-8"))
@@ -21,7 +21,7 @@ PUBLISHED = CONSTANTS["published"]["nvlink"]
 
 @pytest.fixture(scope="module")
 def rows() -> pandas.DataFrame:
-    return published.collectives()
+    return validation.collectives()
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def test_nothing_measured_beats_its_bound(rows: pandas.DataFrame) -> None:
 
 @pytest.fixture(scope="module")
 def layers() -> pandas.DataFrame:
-    return published.layers()
+    return validation.layers()
 
 
 def test_layers_over_gpus_are_predicted_within_a_fifth(layers: pandas.DataFrame) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import roofline_helpers as rh
-from roofline_helpers import published
+from roofline_helpers import validation
 from roofline_helpers.cli import main
 
 OURS = """[[row]]
@@ -42,7 +42,7 @@ def file(folder: Path, text: str) -> Path:
 
 
 def test_a_row_is_predicted_as_the_board_s_row(tmp_path: Path) -> None:
-    found = published.predict(file(tmp_path, OURS + DECODE))
+    found = validation.predict(file(tmp_path, OURS + DECODE))
     row = rh.scoreboard(law=True).loc["h100-8-llama-3-8b-fp8"]
     ours = found.loc["ours"]
     assert ours["bound s"] == pytest.approx(row["bound s"])
@@ -51,7 +51,7 @@ def test_a_row_is_predicted_as_the_board_s_row(tmp_path: Path) -> None:
     assert ours["error"] == pytest.approx(ours["predicted s"] / ours["measured s"] - 1)
     assert ours["low s"] < ours["measured s"] < ours["high s"]
     decode = found.loc["decode"]
-    known = published.published_step("v6e-8-llama-3.3-70b-decode-64")
+    known = validation.published_step("v6e-8-llama-3.3-70b-decode-64")
     assert decode["predicted s"] == known.reached.seconds
     assert decode[["low s", "high s", "measured s", "error"]].isna().all()
 
@@ -84,5 +84,5 @@ def test_the_command_prints_and_gives_json(
 )
 def test_what_is_wrong_is_named(tmp_path: Path, text: str, parts: list[Any]) -> None:
     with pytest.raises(rh.RooflineError) as caught:
-        published.predict(file(tmp_path, text))
+        validation.predict(file(tmp_path, text))
     assert [part for part in parts if part not in str(caught.value)] == [], str(caught.value)

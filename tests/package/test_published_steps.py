@@ -10,12 +10,12 @@ import pytest
 from row_by_row import row_by_row
 
 import roofline_helpers as rh
-from roofline_helpers import published
-from roofline_helpers.published import PublishedStep
+from roofline_helpers import validation
 from roofline_helpers.training.step import SLICES
+from roofline_helpers.validation import PublishedStep
 from tools.evidence import predictions
 
-ALL = published.steps()
+ALL = validation.steps()
 ROWS = [one for one in ALL if isinstance(one, PublishedStep)]
 
 
@@ -137,11 +137,11 @@ def test_the_term_for_slices_is_the_median_of_the_published_sweeps() -> None:
 
 
 def test_a_row_opens_into_what_it_is_made_of() -> None:
-    one = published.published_step("v7x-64-llama-3.1-70b")
+    one = validation.published_step("v7x-64-llama-3.1-70b")
     assert isinstance(one, PublishedStep)
     assert sum(one.reached.waterfall().values()) == pytest.approx(one.reached.seconds)
     with pytest.raises(rh.UnknownName, match=r"Nearest: 'v7x-64-llama-3\.1-70b'"):
-        published.published_step("v7x-64-llama-3.1-71b")
+        validation.published_step("v7x-64-llama-3.1-71b")
 
 
 # --- accepted predictions -------------------------------------------------------------------------
@@ -180,5 +180,5 @@ def test_a_program_does_what_its_recipe_asks_for(one: PublishedStep) -> None:
     assert (one.compiled["matmuls that wait for memory"] > 0) == (one.chip == "v6e")
     assert seconds > (program.time_at_roof or 0)
     assert one.reached.seconds < seconds  # what is done besides
-    assert abs(seconds / one.seconds - 1) < published.LARGE
+    assert abs(seconds / one.seconds - 1) < validation.LARGE
     assert program.notes[-1].startswith("compiling took ")

@@ -8,7 +8,7 @@ import pytest
 
 import page_board
 import roofline_helpers as rh
-from roofline_helpers import published
+from roofline_helpers import validation
 from roofline_helpers.evidence import files
 from tools import books
 from tools.evidence import constants
@@ -27,8 +27,8 @@ def test_the_page_uses_every_text(texts: dict[str, str]) -> None:
 
 def test_every_row_opens_into_parts_that_add_up_to_its_prediction(texts: dict[str, str]) -> None:
     lines = texts["board_table"].split("\n")[2:]
-    assert len(lines) == len(published.steps()) == int(texts["board_rows"])
-    for one in published.steps():
+    assert len(lines) == len(validation.steps()) == int(texts["board_rows"])
+    for one in validation.steps():
         assert sum(page_board.waterfall(one).values()) == pytest.approx(one.by_law.seconds)
     assert all(line.count("<summary>") == 1 for line in lines)
 
@@ -36,8 +36,8 @@ def test_every_row_opens_into_parts_that_add_up_to_its_prediction(texts: dict[st
 def test_skill_is_as_the_page_says() -> None:
     """A better model makes this fail, and the page change."""
     rows = page_board.frame()
-    every = published.rivals.skill(rows[rows.step == "training"])
-    some = published.rivals.skill(rows[rows.what == "dense"])
+    every = validation.rivals.skill(rows[rows.step == "training"])
+    some = validation.rivals.skill(rows[rows.what == "dense"])
     chip = "a factor a chip"
     for name in ("median", "nine in ten"):
         assert every[chip, name].idxmin() == "the model"
@@ -73,7 +73,7 @@ def test_where_nobody_published_a_stream_the_prediction_has_the_data_sheet_s(
 
 
 def test_the_worst_are_the_worst_and_each_has_its_reason(texts: dict[str, str]) -> None:
-    worst = published.worst()
+    worst = validation.worst()
     off = rh.scoreboard(law=True).error.abs()
     assert off[worst[0].key] == off.max()
     assert len({(one.chip, one.model.name, one.dtype) for one in worst}) == 5

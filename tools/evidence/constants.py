@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any
 
 import roofline_helpers as rh
-from roofline_helpers import published
-from roofline_helpers.published import board
+from roofline_helpers import validation
+from roofline_helpers.validation import board
 from tools.evidence import keep
 
 TOPOLOGY: Any = importlib.import_module("roofline_helpers.network.topology")
@@ -54,7 +54,7 @@ def errors() -> dict[str, float]:
     """Return the medians of the absolute errors of steps and of collectives, as of now."""
     board.steps.cache_clear()
     steps = rh.scoreboard().error.abs()
-    exchanged = published.collectives()
+    exchanged = validation.collectives()
     collectives = exchanged[exchanged.judged].error.abs()
     return {
         "steps": round(float(steps.median()), 4),

@@ -18,8 +18,8 @@ import importlib.metadata
 import math
 from typing import Any
 
-from roofline_helpers import published
-from roofline_helpers.published import PublishedStep
+from roofline_helpers import validation
+from roofline_helpers.validation import PublishedStep
 from tools.evidence import keep
 
 
@@ -118,7 +118,7 @@ def seconds(one: PublishedStep) -> float | None:
 
 
 if __name__ == "__main__":
-    steps = [step for step in published.steps() if isinstance(step, PublishedStep)]
+    steps = [step for step in validation.steps() if isinstance(step, PublishedStep)]
     keep(
         "mlsysim",
         {

@@ -28,10 +28,10 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import roofline_helpers as rh
-from roofline_helpers import published, xla
+from roofline_helpers import validation, xla
 from roofline_helpers.common import records
 from roofline_helpers.models import Decoder
-from roofline_helpers.published import PublishedStep
+from roofline_helpers.validation import PublishedStep
 from roofline_helpers.xla import DoesNotFit, Report
 from roofline_helpers.xla.analysis import refusal_recorded
 from tools import books
@@ -227,6 +227,6 @@ def keep(one: PublishedStep) -> None:
 
 if __name__ == "__main__":
     for key in sys.argv[1:]:
-        row = published.published_step(key)
+        row = validation.published_step(key)
         assert isinstance(row, PublishedStep)
         keep(row)

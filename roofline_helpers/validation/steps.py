@@ -28,7 +28,7 @@ class _PublishedRow(Generic[Step], Fields):
 
     Examples
     --------
-    >>> from roofline_helpers.published import steps
+    >>> from roofline_helpers.validation import steps
     >>> {step.what for step in steps()} == {"training", "decode"}
     True
     """
@@ -84,7 +84,7 @@ class PublishedStep(_PublishedRow[TrainingStep]):
 
     Examples
     --------
-    >>> from roofline_helpers.published import published_step
+    >>> from roofline_helpers.validation import published_step
     >>> published_step("v7x-64-llama-3.1-70b").place.chips
     64
     """
@@ -190,7 +190,7 @@ class PublishedDecode(_PublishedRow[ServingStep]):
 
     Examples
     --------
-    >>> from roofline_helpers.published import steps
+    >>> from roofline_helpers.validation import steps
     >>> decodes = [step for step in steps() if isinstance(step, PublishedDecode)]
     >>> decodes[0].batch, f"{decodes[0].published.seconds * 1e3:.1f} ms"
     (64, '15.8 ms')

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roofline_helpers.common.checks import BadValue, RooflineError, name_of
-from roofline_helpers.published.board import scoreboard
-from roofline_helpers.published.rivals import ratios, spread
-from roofline_helpers.published.steps import (
+from roofline_helpers.validation.board import scoreboard
+from roofline_helpers.validation.rivals import ratios, spread
+from roofline_helpers.validation.steps import (
     SETTING,
     PublishedDecode,
     PublishedStep,

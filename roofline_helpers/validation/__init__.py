@@ -1,4 +1,4 @@
-"""Predictions held against what others and we measured, each with its error.
+"""Predictions compared with what others and we measured, each with its error.
 
 `collectives()` gives every measured collective with the network model's time, `layers()` the layers
 that we measured on several devices with theirs, and `scoreboard()` every published training and
@@ -8,11 +8,11 @@ out, and `predict()` reads a reader's own steps from a file. A row is a TOML blo
 `data/published`.
 """
 
-from roofline_helpers.published.board import published_step, scoreboard, steps, worst
-from roofline_helpers.published.exchanges import LARGE, collectives
-from roofline_helpers.published.layers import layers
-from roofline_helpers.published.own_steps import predict
-from roofline_helpers.published.steps import PublishedDecode, PublishedStep
+from roofline_helpers.validation.board import published_step, scoreboard, steps, worst
+from roofline_helpers.validation.exchanges import LARGE, collectives
+from roofline_helpers.validation.layers import layers
+from roofline_helpers.validation.own_steps import predict
+from roofline_helpers.validation.steps import PublishedDecode, PublishedStep
 
 __all__ = [
     "LARGE",

@@ -34,7 +34,7 @@ def ratios(board: pandas.DataFrame, column: str = "predicted s") -> pandas.Serie
 
     Examples
     --------
-    >>> from roofline_helpers.published import scoreboard
+    >>> from roofline_helpers.validation import scoreboard
     >>> bool(ratios(scoreboard())["h200", "Llama 3 70B", "bf16"] > 1)
     True
     """
@@ -47,7 +47,7 @@ def factor(known: pandas.Series, chip: str | None = None) -> float:
 
     Examples
     --------
-    >>> from roofline_helpers.published import scoreboard
+    >>> from roofline_helpers.validation import scoreboard
     >>> known = ratios(scoreboard())
     >>> factor(known, "v6e") > factor(known, "v5p"), factor(known) == factor(known, "no chip")
     (True, True)
@@ -69,7 +69,7 @@ def skill(board: pandas.DataFrame) -> pandas.DataFrame:
 
     Examples
     --------
-    >>> from roofline_helpers.published import scoreboard
+    >>> from roofline_helpers.validation import scoreboard
     >>> both = scoreboard().rename(columns={"predicted s": "reached s"})
     >>> both["law s"] = scoreboard(law=True)["predicted s"]
     >>> errors = skill(both[both.kind == "dense"])["as it is", "median"]
@@ -107,7 +107,7 @@ def spread(known: pandas.Series, chip: str) -> tuple[float, float]:
 
     Examples
     --------
-    >>> from roofline_helpers.published import scoreboard
+    >>> from roofline_helpers.validation import scoreboard
     >>> board = scoreboard(law=True)
     >>> low, high = spread(ratios(board[board.kind == "dense"]), "v5e")
     >>> low < 1 < high < 1.5

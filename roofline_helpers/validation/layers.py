@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from roofline_helpers import network, work
 from roofline_helpers.chips import chip as chip_of
 from roofline_helpers.models import model
-from roofline_helpers.published.exchanges import own_records
+from roofline_helpers.validation.exchanges import own_records
 
 if TYPE_CHECKING:
     import pandas

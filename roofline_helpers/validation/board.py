@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from roofline_helpers.common.checks import flag, name_of
 from roofline_helpers.evidence import files
-from roofline_helpers.published.steps import (
+from roofline_helpers.validation.steps import (
     PublishedDecode,
     PublishedStep,
     published_decode,
