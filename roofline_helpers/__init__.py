@@ -48,8 +48,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Everything is imported when it is first used: a test run that has the pytest plugin, and a command
-# that only prints help, pay for nothing
+# Imports are lazy, so that the pytest plugin and a command that only prints help stay fast
 _ROOMS = """
     chips device evidence kernels models network pages plot roofline serving training validation
     work xla

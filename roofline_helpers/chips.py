@@ -1,4 +1,4 @@
-"""Chips: peaks, memory and links, each figure with the page that it was read on."""
+"""Chips: peaks, memory and links, each number with its source."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ T = TypeVar("T", "Figure", "Link", "MemoryLevel")
 
 __all__ = ["Chip", "Figure", "all_chips", "chip"]
 
-# --- Figures: numbers that carry the page they were read on, or the record they were measured in -
+# --- Figures: numbers with their source ----------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Source:
-    """A page that figures were read on, or the file of this repository that measured them.
+    """The source of numbers: a page, or a file of measurements in this repository.
 
     Examples
     --------
@@ -95,7 +95,7 @@ class Figure:
         return render("<p>{% for part in line %}{{ part }}{% endfor %}</p>", line=self._line(title))
 
     def over(self, n: int) -> Figure:
-        """Return the share that one of `n` equal parts has of it.
+        """Return the share of one of `n` equal parts.
 
         Raises
         ------
@@ -112,8 +112,8 @@ class Figure:
 class Link:
     """The links of one kind that a chip has: `count` of them, each carrying `rate` one way.
 
-    `latency` is what one hop takes, in seconds, where anybody printed it. ``float(link)`` is what
-    the chip can send over all of them at once.
+    `latency` is the time of one hop, in seconds, if published. ``float(link)`` is the rate of all
+    of them together.
 
     Examples
     --------
@@ -139,25 +139,25 @@ class Link:
         return self.total.value
 
     def over(self, n: int) -> Link:
-        """Return the share that one of `n` devices has of it; raise as `Figure.over`."""
+        """Return the share of one of `n` devices; raise as `Figure.over`."""
         return replace(self, rate=self.rate.over(n))
 
 
 @dataclass(frozen=True)
 class ReachedRates:
-    """Measurements of a chip by anybody: ceilings that software really reached.
+    """Measured ceilings of a chip: rates that software really reached.
 
-    A ceiling is the fastest that was sustained, so that nothing of the same kind beats it.
+    A ceiling is the fastest rate sustained: no kernel of the same kind is faster.
 
     Parameters
     ----------
     matrix, vector : mapping of str to Figure
-        FLOP/s by data type: the best of all shapes that were tried.
+        FLOP/s by data type: the best of all measured shapes.
     streams : mapping of str to Figure
-        Byte/s of the main memory by what streams: "read", "write", "copy", "add" (two in, one
-        out) and so on, those of the tensor's bytes that are read and those that are written.
+        Byte/s of the main memory by kind of stream: "read", "write", "copy", "add" (two in, one
+        out) and so on, bytes read plus bytes written.
     sizes : mapping of str to mapping of int to float
-        FLOP/s of the product of two square matrices, by data type and side.
+        FLOP/s of square matmuls, by data type and side.
 
     Examples
     --------
@@ -176,7 +176,8 @@ class ReachedRates:
 
         Nearly all kernels read more than they write. A mix of both is slower on most memories, so
         compare a kernel that copies with ``stream("copy")``, and one that only writes with
-        ``stream("write")``. Where nobody measured reading alone, it is the fastest stream.
+        ``stream("write")``. Without a measurement of reading alone, the default is the fastest
+        stream.
 
         Raises
         ------
@@ -189,7 +190,7 @@ class ReachedRates:
         return self.streams.get("read", fastest)
 
     def over(self, n: int) -> ReachedRates:
-        """Return the share that one of `n` equal parts has of it."""
+        """Return the share of one of `n` equal parts."""
 
         sizes = {
             dtype: {side: rate / n for side, rate in by_side.items()}
@@ -200,15 +201,12 @@ class ReachedRates:
         )
 
 
-# --- Chips: peaks, memory and links, each figure with the page that it was read on ---------------
-
-
 @dataclass(frozen=True, repr=False)
 class MemoryLevel(Fields):
     """One memory level: capacity in bytes, bandwidth in byte/s where it is published.
 
-    `capacity` of the main memory is what software can allocate, `printed` what the vendor's page
-    says.
+    `capacity` of the main memory is the bytes that software can allocate, `printed` the vendor's
+    figure.
 
     Examples
     --------
@@ -222,7 +220,7 @@ class MemoryLevel(Fields):
     printed: Figure | None = None
 
     def over(self, n: int) -> MemoryLevel:
-        """Return the share that one of `n` devices has of it; raise as `Figure.over`."""
+        """Return the share of one of `n` devices; raise as `Figure.over`."""
         return MemoryLevel(
             self.capacity.over(n),
             self.bandwidth and self.bandwidth.over(n),
@@ -236,17 +234,16 @@ class Chip(Facts):
 
     `matrix` and `vector` hold the dense peak of each data type (FLOP/s) on that unit. `memory`
     holds the levels, "hbm" first, each with `capacity` (bytes that software can allocate),
-    `bandwidth` (byte/s) and `printed` (what the vendor's page says of the capacity). `links` holds
-    what joins it to others: `count` links of one kind, each carrying `rate` (byte/s) one way, with
-    the `latency` of a hop (s); `total` is the rate of all of them. `devices` is the number of
-    devices that JAX shows for one chip.
+    `bandwidth` (byte/s) and `printed` (the vendor's figure for the capacity). `links` holds its
+    interconnects: `count` links of one kind, each carrying `rate` (byte/s) one way, with the
+    `latency` of a hop (s); `total` is the rate of all of them. `devices` is the number of devices
+    that JAX shows for one chip.
 
-    `reached` is what anybody measured of these ceilings: `matrix` and `vector` by data type
-    (FLOP/s), and `stream(name)`, the byte/s of "read", "write", "copy" and so on. `floor` is what a
-    small kernel costs a program (s), from its start to the start of the next; its own duration may
-    be shorter. `dispatch` is the shortest call of a compiled program from Python (s): the floor of
-    a program, not of a kernel. Each number
-    is a `Figure`, or None where nobody published or measured it.
+    `reached` holds measured ceilings: `matrix` and `vector` by data type (FLOP/s), and
+    `stream(name)`, the byte/s of "read", "write", "copy" and so on. `floor` is the cost of a small
+    kernel in a program (s), from its start to the start of the next; its own duration may be
+    shorter. `dispatch` is the shortest call of a compiled program from Python (s): the floor of a
+    program, not of a kernel. Each number is a `Figure`, or None if nobody published or measured it.
 
     Examples
     --------
@@ -288,9 +285,9 @@ class Chip(Facts):
 
     @property
     def on_chip(self) -> tuple[str, float]:
-        """The level that holds most on the chip, VMEM or the last cache – its name and its bytes.
+        """The largest on-chip level, VMEM or the last cache – its name and its bytes.
 
-        Without bytes where none is known.
+        "hbm" and 0 bytes if none is known.
         """
         inner = {name: level.capacity.value for name, level in self.memory.items()}
         inner["hbm"] = 0.0
@@ -351,9 +348,9 @@ class Chip(Facts):
         network : str, optional
             A link of the chip, for instance "ici": adds a network ceiling.
         reached : bool or str
-            Whether to take measured ceilings (`reached`) instead of published ones. The memory's
-            is that of reading where it was measured, or the named stream, for instance "copy".
-            What nobody measured stays published, and the name of the roofline says so.
+            Whether to use measured ceilings (`reached`) instead of published ones. The memory
+            ceiling is that of reading, or of the named stream, for instance "copy". Ceilings that
+            nobody measured stay published; the roofline's name says which.
 
         Raises
         ------
@@ -394,7 +391,7 @@ class Chip(Facts):
     def _reached(
         self, roof: Roofline, dtype: str, unit: str | None, stream: str | None
     ) -> Roofline:
-        """Return a published roofline with what was measured of it in its place."""
+        """Return a published roofline with the measured ceilings in place of published ones."""
         rates = self.reached
         on_vector = unit == "vector" or dtype not in self.matrix
         reached = {
@@ -415,7 +412,7 @@ class Chip(Facts):
         return replace(measured, name=name)
 
     def per_device(self) -> Chip:
-        """Return what one JAX device has: a v7x chip is two devices, most chips are one."""
+        """Return the chip's share of one JAX device: a v7x chip is two devices, most are one."""
         n = self.devices
         if n == 1:
             return self
@@ -473,7 +470,7 @@ def chip(given: Any) -> Chip:
     UnknownName
         No such chip; the message gives the nearest and lists all.
     BadType
-        Not a name, and nothing with a `device_kind`.
+        Neither a name nor an object with a `device_kind`.
 
     Examples
     --------

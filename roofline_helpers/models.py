@@ -1,4 +1,4 @@
-"""Language models as shapes: the catalogue, and what a decoder's parts weigh."""
+"""Language models as shapes: the catalogue, parameters, cache and FLOPs."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from roofline_helpers.common.dtypes import nbytes
 
 __all__ = ["Decoder", "model", "LLAMA_3_8B"]
 
-# --- A decoder by its widths, and what follows from them -----------------------------------------
+# --- Decoders ------------------------------------------------------------------------------------
 
 WIDTHS = ("layers", "d_model", "heads", "kv_heads", "head_dim", "d_ff", "vocabulary")
 CAUSAL = ("halved", "whole")
-"""How the FLOPs of causal attention are counted: what the mask leaves, or every product."""
+"""How the FLOPs of causal attention are counted: unmasked pairs only, or all pairs."""
 
 
 @dataclass(frozen=True)
 class Experts:
-    """A mixture of experts in the place of the feed-forward.
+    """A mixture of experts in place of the feed-forward.
 
     Parameters
     ----------
     count, active : int
         Experts, and how many of them each token uses.
     d_ff : int
-        Width of one.
+        Width of one expert.
     shared : int
         Further experts of that width, which every token uses.
     every, dense : int
@@ -58,7 +58,7 @@ class Experts:
             raise BadValue(f"active ({self.active}) must be at most count ({self.count})")
 
     def chosen_by(self, tokens: int) -> float:
-        """Return the share of the experts that any of these tokens uses, if they choose at random.
+        """Return the expected share of experts that any of these tokens uses, chosen at random.
 
         Of E experts, 1 − (1 − k/E)ᵗ where each of t tokens chooses k.
 
@@ -226,12 +226,12 @@ class Decoder:
 
     @property
     def active_matrices(self) -> int:
-        """Elements of the layers' matrices that one token meets."""
+        """Elements of the layers' matrices that one token uses."""
         return self._matrices(active=True)
 
     @property
     def vocabulary_parameters(self) -> int:
-        """Elements of embedding and output matrix."""
+        """Elements of embedding and LM head."""
         return (1 if self.tied else 2) * self.vocabulary * self.d_model
 
     @property
@@ -242,7 +242,7 @@ class Decoder:
 
     @property
     def active_parameters(self) -> int:
-        """Elements of the weights that one token meets."""
+        """Elements of the weights that one token uses."""
         return self.parameters - self.matrices + self.active_matrices
 
     def weights_bytes(self, weights: Any, rest: Any = "bf16") -> int:
@@ -259,13 +259,13 @@ class Decoder:
 
     @property
     def cache_width(self) -> int:
-        """Elements that one token leaves in the cache of one layer."""
+        """Elements that one token adds to the cache of one layer."""
         if self.latent:
             return self.latent.kv_rank + self.latent.rope_dim
         return 2 * self.kv_width
 
     def cache_per_token(self, dtype: Any = "bf16") -> int:
-        """Return the bytes that one token leaves in the cache of all layers, local ones included.
+        """Return the bytes that one token adds to the cache of all layers, local ones included.
 
         Raises
         ------
@@ -275,7 +275,7 @@ class Decoder:
         return int(nbytes(self.layers * self.cache_width, dtype))
 
     def cache_bytes(self, context: Any, dtype: Any = "bf16") -> int:
-        """Return the bytes of one sequence's cache, in which local layers keep their window.
+        """Return the bytes of one sequence's cache; local layers hold only their window.
 
         Raises
         ------
@@ -293,14 +293,14 @@ class Decoder:
 
     @property
     def score_width(self) -> int:
-        """Elements that attention multiplies for one query and key, scores and values together."""
+        """Multiply-adds of attention for one query and key, scores and values together."""
         if self.latent:
             of = self.latent
             return self.heads * (of.nope_dim + of.rope_dim + of.value_dim)
         return 2 * self.q_width
 
     def matrix_flops(self, tokens: Any = 1) -> int:
-        """Return the FLOPs of the weights' products on tokens: two a weight that each meets.
+        """Return the FLOPs of the weights' matmuls: two per token and weight that it uses.
 
         Parameters
         ----------
@@ -323,7 +323,7 @@ class Decoder:
         seq : int
             Its tokens.
         causal : {"halved", "whole"}
-            Whether only what the mask leaves is counted, S (S+1) / 2 pairs, or all S².
+            Whether only unmasked pairs are counted, S (S+1) / 2, or all S².
 
         Raises
         ------

@@ -37,7 +37,7 @@ class RooflineError(Exception):
 
 
 class BadValue(RooflineError, ValueError):
-    """A number outside what the quantity can be.
+    """A number outside the range of its quantity.
 
     Examples
     --------
@@ -79,18 +79,18 @@ class UnknownName(RooflineError, KeyError):
 
 
 class NotInstalled(RooflineError, ImportError):
-    """A package that this needs is not here: the message says how to get it."""
+    """A required package is not installed: the message says how to install it."""
 
 
 def needed(what: str, *packages: str) -> None:
-    """Raise NotInstalled unless these packages are here.
+    """Raise NotInstalled unless these packages are installed.
 
     Parameters
     ----------
     what : str
-        What they are needed for.
+        The feature that needs them, for the error.
     *packages : str
-        Their names, which are those that they are imported by.
+        Their import names, which are also their names on PyPI.
     """
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
@@ -105,7 +105,7 @@ def quantity(name: str, value: Any, *, zero: bool = False) -> Number:
     Parameters
     ----------
     name : str
-        What the number is, for the error.
+        The quantity's name, for the error.
     value : int, float or array-like of them
         The number or numbers. Booleans, strings and complex numbers are refused. Integers stay
         exact at any size; arrays become float64.
@@ -235,7 +235,7 @@ def name_of(
     Parameters
     ----------
     kind : str
-        What is being named, for the error.
+        The kind of thing that is named, for the error.
     spelling : str
         The name to look up.
     allowed : iterable of str
@@ -248,8 +248,8 @@ def name_of(
     BadType
         `spelling` is not a string.
     UnknownName
-        No such member: the message lists all and gives the nearest. Or several that differ only
-        in what is ignored, none of them spelled exactly so.
+        No such member: the message lists all and gives the nearest. Or several that differ only in
+        case, space, '-' and '_', and none is spelled exactly so.
     """
     names = list(allowed)
     if isinstance(spelling, str) and spelling in names:
@@ -271,7 +271,7 @@ def name_of(
 
 @lru_cache(4096)
 def key(name: str) -> str:
-    """Return a name as it is compared with others: lower case, without space, '-' and '_'."""
+    """Return a name in the form used for comparison: lower case, without space, '-' and '_'."""
     return re.sub(r"[\s_-]+", "", name.casefold())
 
 
@@ -298,12 +298,12 @@ def apply(function: Callable[..., Any], *values: Number) -> Number:
 
 
 def all_true(condition: Any) -> bool:
-    """Return whether a condition holds, of an array in every element; for plain bools at once."""
+    """Return whether a condition holds everywhere; a plain bool is returned without NumPy."""
     return condition if isinstance(condition, bool) else bool(np.all(condition))
 
 
 def any_true(condition: Any) -> bool:
-    """Return whether a condition holds, of an array in any element; for plain bools at once."""
+    """Return whether a condition holds anywhere; a plain bool is returned without NumPy."""
     return condition if isinstance(condition, bool) else bool(np.any(condition))
 
 
@@ -325,7 +325,7 @@ def shown(value: Any) -> str:
 
 
 def _exact(value: Any) -> bool:
-    """Return whether a value is Python's own number: then nobody needs to ask NumPy."""
+    """Return whether a value is a Python int or float: these need no slow NumPy check."""
     return type(value) is int or type(value) is float
 
 

@@ -1,8 +1,8 @@
 """Records: results kept as JSON files, checked when they are read and never half written.
 
 A record is one JSON object. Its ``"schema"`` is ``family/version``, for instance
-``roofline_helpers.measured/1``. Whoever defines a family says which fields it has: a
-`msgspec.Struct` or a dataclass, whose types `load` holds the file against.
+``roofline_helpers.measured/1``. Each family has a `msgspec.Struct` or a dataclass for its fields;
+`load` checks the file against its types.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class BadRecord(RooflineError, ValueError):
-    """A file that is no record, or one that this version of the package can't read.
+    """A file that is not a record, or one that this version of the package can't read.
 
     Examples
     --------
@@ -52,12 +52,12 @@ class BadRecord(RooflineError, ValueError):
 
 
 def dumps(data: Mapping[str, Any]) -> str:
-    """Return a record as text: one line a member, and one line an item of a list.
+    """Return a record as text: one line per member, and one line per item of a list.
 
     Raises
     ------
     BadRecord
-        Something that JSON can't hold, NaN and infinity included.
+        A value that JSON can't hold, such as NaN or infinity.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def _line(value: Any) -> str:
 
 
 def save(path: str | os.PathLike[str], data: Mapping[str, Any]) -> Path:
-    """Write a record: the file is the whole new one, or stays as it was.
+    """Write a record atomically: the file is replaced as a whole, or stays as it was.
 
     It is written to a new file in the same folder, which is then moved over the old one, so that
     neither an interruption nor a full disk damages an earlier record.
@@ -96,7 +96,7 @@ def save(path: str | os.PathLike[str], data: Mapping[str, Any]) -> Path:
     Raises
     ------
     BadRecord
-        The data has no schema, or something that JSON can't hold.
+        The data have no schema, or a value that JSON can't hold.
     OSError
         The folder is not there or can't be written.
 
@@ -160,7 +160,7 @@ def files(folder: Any) -> dict[str, Any]:
 
 
 def committed(*parts: str) -> Any:
-    """Return a file or folder of the records that the package brings along, as a resource.
+    """Return a file or folder of the package's own data, as a resource.
 
     Examples
     --------
@@ -184,8 +184,8 @@ def load(path: Any, schema: str, kind: Any = dict) -> Any:
     schema : str
         ``family/version`` that the reader understands.
     kind : type, optional
-        A `msgspec.Struct`, dataclass or TypedDict: what the record becomes. By default a dict.
-        Members that a struct or a dataclass has no field for are an error, but for the schema.
+        The type of the result: a `msgspec.Struct`, dataclass or TypedDict; by default a dict.
+        Members without a field in a struct or dataclass are an error, except for the schema.
 
     Raises
     ------
@@ -256,7 +256,7 @@ def _converted(data: dict[str, Any], kind: Any) -> Any:
 
 
 def _explained(error: msgspec.ValidationError) -> str:
-    """Return what is wrong with a record, and where."""
+    """Return a validation error as a message with the place in the record."""
     what, _, path = str(error).partition(" - at `$")
     return f"{path.strip('.`') or 'the record'}: {what[:1].lower()}{what[1:]}"
 
@@ -268,7 +268,7 @@ def _named(place: Sequence[Any]) -> str:
 
 
 def _unknown(data: Any, value: Any, place: tuple[Any, ...]) -> tuple[Any, str] | None:
-    """Return the place and the name of a member of data that its kind has no field for, if any."""
+    """Return the place and the name of a member without a field in its type, or None."""
     fields = _fields(value.__class__)
     if isinstance(data, dict):
         known = value.keys() if fields is None else fields
@@ -291,7 +291,7 @@ def unusual(value: Any, usual: Any) -> dict[str, Any]:
 
 @cache
 def _fields(kind: Any) -> frozenset[str] | None:
-    """Return the names of a record's fields; None for what has members of any name."""
+    """Return the names of a type's fields; None if any name is allowed."""
     if issubclass(kind, msgspec.Struct):
         return frozenset(kind.__struct_fields__)
     return frozenset(each.name for each in fields_of(kind)) if is_dataclass(kind) else None

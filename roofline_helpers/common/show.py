@@ -199,7 +199,7 @@ def table_html(frame: pandas.DataFrame) -> str:
 
 
 def facts_html(title: str, facts: Mapping[str, str]) -> str:
-    """Return what an object shows of itself in a notebook: its facts below each other, as HTML.
+    """Return an object's title and facts as HTML, for notebooks.
 
     Examples
     --------
@@ -242,7 +242,7 @@ def render(source: str, **values: Any) -> Markup:
 
 
 class Facts:
-    """Base of what shows itself by a title and a few facts, in a terminal and in a notebook.
+    """Base class of objects with a title and a few facts, shown in terminals and notebooks.
 
     Examples
     --------
@@ -386,7 +386,7 @@ class Text(str):
 
 @contextlib.contextmanager
 def progress(shown: bool = True) -> Iterator[Callable[[str], None]]:
-    """Return a function that shows on a terminal, in one line, what is being done, and since when.
+    """Return a function that shows a status line with the elapsed time on a terminal.
 
     The line is written over, and gone at the end. Files, pipes and notebooks get nothing.
 

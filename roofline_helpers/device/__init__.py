@@ -1,4 +1,4 @@
-"""This device: what it really gives, and where the time of a function goes on it.
+"""This device: its measured ceilings, and where the time of a function goes on it.
 
 ::
 
@@ -9,15 +9,15 @@
 
 The same from a shell: ``python -m roofline_helpers measure --out FILE.json``.
 
-How a time is taken:
+How time is measured:
 
 - The function is compiled before the clock starts, and called until it is warm.
 - The buffers of one call's results are given to the next ("donated"), so that no call waits for
   fresh memory: on a CPU its page faults can take several times longer than the work.
-- Inputs are larger than the last cache, or several sets of them take turns.
-- Many calls are queued, then awaited once; so many that the clock's own error doesn't count.
-- That is repeated. The median is the result; quartiles say how far to trust it. Times that creep
-  up or down, or differ widely, are noted in the result.
+- Inputs are larger than the last cache, or several sets of them are used in turn.
+- Many calls are queued, then awaited once: enough to make the clock's own error negligible.
+- That is repeated. The result is the median, with quartiles. A drift, or a wide spread, is noted in
+  the result.
 
 JAX is imported when it is needed. A function that fails raises `CannotRun`, a profile that names no
 kernels `CannotProfile`.
@@ -28,11 +28,11 @@ Why is this function slow? Predicted, compiled and measured, kernel by kernel::
     why                                      # rows, waterfall, named causes
     why.save("why.html")                     # one file to send on
 
-One file a topic: `timing` (the clock), `workloads` and `multi_device` (what is measured),
-`machine`, `record`; `explain` (the call), `runner` (runs, with a profiler and without), `trace`
-(what it wrote), `program` (the compiled program as a graph), `rows` (both joined under the
-`ceilings`), `findings` (causes), `explanation` (the result and its record), `ladder` (several of
-one job); `display`, `page` and `pictures` show it.
+One file per topic: `timing` (the clock), `workloads` and `multi_device` (the measured cases),
+`machine`, `record`; `explain` (the call), `runner` (runs with and without the profiler), `trace`
+(the profiler's file), `program` (the compiled program as a graph), `rows` (trace and program
+merged, under the `ceilings`), `findings` (causes), `explanation` (the result and its record),
+`ladder` (several versions of one job); `display`, `page` and `pictures` show it.
 """
 
 from __future__ import annotations

@@ -189,8 +189,8 @@ def ceilings_of(device: Any, dtypes: Sequence[str], given: Any = None) -> Ceilin
     dtypes : sequence of str
         Types of the matmuls in the program.
     given : device.Record, Roofline or None
-    The rates that the device reaches. By default those of the chip table; a CPU is measured
-    here, once, in a few seconds.
+        The rates that the device reaches. By default those of the chip table; a CPU is measured
+        here, once, in a few seconds.
     """
     chip = None
     with contextlib.suppress(RooflineError):

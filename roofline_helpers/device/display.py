@@ -23,7 +23,7 @@ SHOWN = 12
 
 
 def title(why: Explanation) -> str:
-    """Return what was explained, and where."""
+    """Return the call that was explained, and its device."""
     called = f"{why.name}({', '.join(why.arguments)})" if why.arguments else why.name
     return f"{called} on {why.device}"
 
@@ -62,7 +62,7 @@ def lead(why: Explanation) -> str:
 
 
 def facts(why: Explanation) -> list[tuple[str, str]]:
-    """Return what else is known of the run: label and text."""
+    """Return further facts about the run: label and text."""
     lines = []
     if why.traced and why.origin == "measured":
         lines.append(
@@ -117,9 +117,9 @@ def cells(why: Explanation, row: TimedRow) -> dict[str, Any]:
 
 
 def residue(why: Explanation) -> list[TimedRow]:
-    """Return what is left of the call as a row of its own: with it the rows add up to the clock's.
+    """Return the rest of the call as a row: with it the rows add up to the measured time.
 
-    It is negative where the runs with the profiler, which rows come from, took longer.
+    It is negative if the profiled runs, which rows come from, took longer.
     """
     if why.origin != "measured":
         return []
@@ -131,7 +131,7 @@ def _named(row: TimedRow) -> str:
 
 
 def table(why: Explanation) -> pandas.DataFrame:
-    """Return all rows as a table, the longest first, and what no row has as the last."""
+    """Return all rows as a table, longest first; the last row is the unexplained rest."""
     import pandas
 
     frame = pandas.DataFrame([cells(why, row) for row in (*why.groups, *residue(why))])
@@ -139,7 +139,7 @@ def table(why: Explanation) -> pandas.DataFrame:
 
 
 def compared(before: Explanation, after: Explanation) -> pandas.DataFrame:
-    """Return the ms of a call by cause in two explanations, what changed most first."""
+    """Return the ms of a call by cause in two explanations, the largest change first."""
     import pandas
 
     sums = {"before ms": _by_cause(before), "after ms": _by_cause(after)}
@@ -151,7 +151,7 @@ def compared(before: Explanation, after: Explanation) -> pandas.DataFrame:
 
 
 def _by_cause(why: Explanation) -> dict[str, float]:
-    """Return the seconds of a call by cause: each row's go to the first finding that names it."""
+    """Return the seconds of a call by cause: each row's count for the first finding naming it."""
     causes = {name: f.title for f in reversed(why.findings) if f.named for name in f.kernels}
     sums: dict[str, float] = {}
     rest = 0.0 if abs(why.unexplained) < 1e-9 * why.wall else why.unexplained
@@ -193,7 +193,7 @@ def _cause(finding: Finding) -> str:
 
 
 def cost(finding: Finding) -> str:
-    """Return what a cause costs: seconds only as a range that somebody checked."""
+    """Return a cause's cost: its share of the call, and seconds only if a range was checked."""
     if not finding.named or not finding.share:
         return ""
     share = "all" if finding.share >= 1 else f"{finding.share:.0%}"

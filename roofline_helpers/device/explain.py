@@ -1,4 +1,4 @@
-"""Explain a function: compile once, time it, trace it, join, and name what costs."""
+"""Explain a function: compile once, time it, trace it, merge both, and name the causes."""
 
 from __future__ import annotations
 
@@ -41,14 +41,12 @@ from roofline_helpers.xla.targets import (
     first_device,
 )
 
-# --- What an explanation has to say against itself: roofs that were beaten -----------------------
-
 BEATEN = 1.2
-"""Times its roof's rate at which a kernel says more about the roof than about itself."""
+"""A kernel that is faster than its roof by this factor means that the roof is wrong."""
 
 
 def consistency_notes(rows: Sequence[TimedRow]) -> tuple[str, ...]:
-    """Return a note if kernels ran faster than the ceilings that the device is said to reach."""
+    """Return a note if kernels ran faster than the device's reached ceilings."""
     held = [row for row in rows if row.kind == KERNEL and row.reachable]
     fast = [row for row in held if row.seconds * BEATEN < (row.reachable or 0.0)]
     took = sum(row.seconds for row in fast)
@@ -57,16 +55,16 @@ def consistency_notes(rows: Sequence[TimedRow]) -> tuple[str, ...]:
     return (
         f"{len(fast)} of {len(held)} kernels, {si(took, 's')} of the call, run more than "
         f"{BEATEN} times as fast as their roof: the ceilings were measured at a worse "
-        "moment than the kernels, or the counted work is more than what they do; give "
-        "ceilings= from a quiet moment",
+        "moment than the kernels, or more work was counted than they do; give ceilings= from a "
+        "quiet moment",
     )
 
 
-# --- What rows and their programs say: causes, roofs ---------------------------------------------
+# --- From rows to an explanation -----------------------------------------------------------------
 
 
 def explained(case: Case, work: Sequence[Work], **run: Any) -> Explanation:
-    """Return a case as an explanation; `run` is what else is known of how it ran."""
+    """Return a case as an explanation; `run` holds its further fields."""
     return Explanation(
         platform=case.platform,
         rows=case.rows,
@@ -78,7 +76,7 @@ def explained(case: Case, work: Sequence[Work], **run: Any) -> Explanation:
 
 
 def dtypes(programs: Mapping[str, Program], trace: Trace) -> list[str]:
-    """Return the types of the products in the programs that ran: a trace carries others too."""
+    """Return the types of matmuls in the programs that ran: a trace carries others too."""
     ran = {event.program for event in trace.events}
     types = (
         main_dtype(row.matrix_types)
@@ -101,7 +99,7 @@ def _compiling(trace: Trace, queue: int) -> float:
 
 
 def ledger_notes(programs: Mapping[str, Program], rows: Sequence[TimedRow]) -> list[str]:
-    """Return what could not be known of the programs that ran, nor seen in the trace."""
+    """Return the programs' notes, without those that the trace answers."""
     ran = dict.fromkeys(row.program for row in rows if row.program in programs)
     loops = {row.name for row in rows if row.kind == LOOP}
     seen = tuple(f"loop {name}{end}" for name in loops for end in (" (", ":"))
@@ -109,7 +107,7 @@ def ledger_notes(programs: Mapping[str, Program], rows: Sequence[TimedRow]) -> l
     return list(dict.fromkeys(note for note in notes if not note.startswith(seen)))[:12]
 
 
-# --- What the compiled program alone tells: for a chip that is not here, nothing runs ------------
+# --- Without a run: the compiled program alone, for a chip that is not here ----------------------
 
 
 def explain_ahead(
@@ -120,12 +118,12 @@ def explain_ahead(
     topology: str | None,
     **asked: Any,
 ) -> Explanation:
-    """Compile a function for a chip, and explain what its kernels take by the roofline.
+    """Compile a function for a chip, and explain its kernels' times by the roofline.
 
-    The seconds of a row are those of its roof, but no kernel, and no turn of a loop, takes less
+    The seconds of a row are those of its roof, but no kernel and no iteration of a loop takes less
     than the floor that verdicts assume, and the call no less than `analyze` counts for it. A
-    finding's are what the roof would sink by. `asked` is what else
-    `report_of` takes.
+    finding's seconds are the reduction of the roof's. `asked` holds further arguments of
+    `report_of`.
     """
     key, layout = slice_of(chip)
     known = chips.chip(key)
@@ -137,8 +135,8 @@ def explain_ahead(
     notes = ["compiled, not run: every second is the roofline's"]
     floor = report.floor or 0.0
     notes.append(
-        f"each kernel, and each turn of a loop, takes {si(floor, 's')} at least: the shortest "
-        "product that was published for a TPU"
+        f"each kernel, and each iteration of a loop, takes {si(floor, 's')} at least: the "
+        "shortest matmul published for a TPU"
     )
     assumed, vector = assumed_vector_peak(known), None
     if assumed is not None:
@@ -162,20 +160,19 @@ def explain_ahead(
 def case_ahead(
     program: Program, ceilings: Ceilings, floor: float = 0.0, report: Report | None = None
 ) -> Case:
-    """Return a program that didn't run as a case for findings: rows take what their roofs do.
+    """Return a program that didn't run as a case for findings: rows take their roofs' times.
 
-    What runs at the same time as other kernels is taken to be hidden. With a report, rows take no
-    less than it counts for their kernels and for all together: an exchange takes the time of the
-    links that it runs along, and what runs beside other kernels shows as far as it isn't hidden.
-    `high` holds the seconds where data choose more bytes.
+    Asynchronous copies and exchanges are assumed to be hidden. With a report, rows take no less
+    than it counts for their kernels and for all together: an exchange takes the time of its links,
+    less the part that other kernels hide. `high` holds the seconds if data choose more bytes.
     """
     counted: dict[str, list[tuple[CompiledKernel, float]]] = {}
     if report is not None:
         for kernel, exposed in zip(report.kernels, report.timeline.exposed, strict=True):
             counted.setdefault(kernel.name, []).append((kernel, exposed))
     rows = [_row(name, program, ceilings, floor, counted.get(name, [])) for name in program.rows]
-    # The memory is one: a program takes at least the time of all its bytes, and what copies beside
-    # other kernels take of it these can't hide
+    # All kernels share one memory: a program takes at least the time of all its bytes, so other
+    # kernels can't hide the bytes of asynchronous copies
     roof = 0.0 if report is None else report.time_at_roof or 0.0
     more = roof - sum(row.seconds for row in rows)
     hidden = sum(row.busy - row.seconds for row in rows if row.kernel.overlaps)
@@ -221,11 +218,8 @@ def _row(
 
 
 def _lasting(row: TimedRow, seconds: float) -> TimedRow:
-    """Return a row of what runs beside kernels, and shows for so many seconds."""
+    """Return a row of an asynchronous copy or exchange that shows for so many seconds."""
     return replace(row, seconds=seconds, least=seconds, reachable=seconds)
-
-
-# --- Explain a function: compile once, time it, trace it, join, and name what costs --------------
 
 
 def explain(
@@ -250,52 +244,50 @@ def explain(
 ) -> Explanation:
     """Run a JAX function, and return where its time goes: kernel by kernel, and why.
 
-    It is compiled once. The same executable is timed without the profiler, traced with it, and
-    read: each kernel's time is joined with its FLOPs and bytes, its roof, and the line of code
-    that it comes from.
+    It is compiled once. The same executable is timed without the profiler, traced with it, and its
+    text is read: each kernel gets its time, FLOPs and bytes, its roof, and its line of code.
 
     Parameters
     ----------
     fn : callable or path
-        What `analyze` takes: a plain function, one that `jax.jit`, `equinox.filter_jit` or
-        `flax.nnx.jit` made, or an executable (``.lower(…).compile()``). Or the folder of a trace
-        from elsewhere (``jax.profiler.trace``), which needs no arguments: its complete steps are
+        As in `analyze`: a plain function, a result of `jax.jit`, `equinox.filter_jit` or
+        `flax.nnx.jit`, or an executable (``.lower(…).compile()``). Or the folder of a trace from
+        elsewhere (``jax.profiler.trace``), which needs no arguments: its complete steps are
         explained, on the device that is busy for longest.
     *args, **kwargs
-        What it is called with: arrays, pytrees of them, Equinox and NNX modules.
+        Its arguments: arrays, pytrees of them, Equinox and NNX modules.
     work : Work or sequence of Work, optional
-        The same counted by hand: the waterfall then begins at its least time.
+        The same work counted by hand: the waterfall then begins at its least time.
     chip : str, optional
         A TPU that need not be here, or a slice such as "v6e-8": the function is compiled for it,
-        nothing runs, and every second is the model's. For a trace, the chip that it was made on,
-        where it doesn't say.
+        nothing runs, and all times are modelled. For a trace that doesn't name its chip, the chip
+        it was recorded on.
     topology : str, optional
         Layout of those chips, as in `analyze`.
     jit : bool
-        False calls the function as it is: programs that it calls one by one, transfers and the
-        host's time show.
+        False calls the function as it is: the programs that it calls one by one, transfers and the
+        host's time are visible.
     static_argnums, static_argnames, donate_argnums : optional
         As for `jax.jit`; for a function that is jitted already, give them there.
     consume : bool
-        Whether donated arguments may be used up. By default copies are, and the caller's stay.
+        Whether donated arguments may be consumed. By default copies are donated.
     ceilings : device.Record or Roofline, optional
-    The rates that the device reaches. By default those of the chip table; a CPU is measured.
+        The rates that the device reaches. By default those of the chip table; a CPU is measured.
     seconds : float
         About how long to time it without the profiler; with it takes about as long. Both are run
-        in turn, up to four times, until the two agree within 3%; no turn begins after three times
-        as long.
+        in turn, up to four times, until they agree within 3%; no round begins after three times
+        this.
     queue : int, optional
-        Calls that are queued before one is awaited. By default 1 on a CPU, and elsewhere what
-        takes some 20 ms, as in a loop that doesn't look at every result.
+        Calls that are queued before one is awaited. By default 1 on a CPU, and elsewhere about
+        20 ms of calls, as in a loop that doesn't look at every result.
     turns : mapping of str to int, optional
-        How often loops turn whose trip counts neither the program nor a trace tells, as in
-        `analyze`.
+        Trip counts of loops whose count neither the program nor a trace states, as in `analyze`.
     trace : path, optional
-        Folder to keep the trace in.
+        Folder to save the trace in.
     name : str, optional
-        What to call it.
+        The name in the result.
     progress : bool
-        Whether to show on a terminal, in one line, what is being done.
+        Whether to show a status line on a terminal.
 
     Returns
     -------
@@ -308,7 +300,7 @@ def explain(
     CannotRun
         It fails where it runs.
     CannotProfile
-        This device can't be profiled, the trace names nothing, or there is no room for it.
+        This device can't be profiled, the trace names no kernel, or there is no disk space for it.
     BadType, BadValue, UnknownName
         An option outside what is allowed.
 
@@ -428,7 +420,7 @@ class Task:
         goal: float | None = None,
         **run: Any,
     ) -> Explanation:
-        """Return what a trace says, joined with its programs, its device's roofs and causes."""
+        """Return the explanation of a trace with its programs, under its device's ceilings."""
         runs, queue = run["runs"], run["queue"]
         ceilings = ceilings_of(chip, dtypes(programs, trace), self.ceilings)
         rows, notes = join(trace, programs, ceilings, queue, goal)
@@ -500,7 +492,7 @@ class Task:
 
 
 def _named(trace: Trace) -> str:
-    """Return what a trace's device is called."""
+    """Return the name of a trace's device."""
     return (
         trace.facts.get("gpu_device_name") or trace.facts.get("device_type_string") or trace.device
     )

@@ -19,7 +19,7 @@ class Step(msgspec.Struct, frozen=True):
     Parameters
     ----------
     rung, change : str
-        What it is called, and what it changes about the one before.
+        Its name, and its change from the one before.
     setting : mapping
         Sizes: batch, context, tokens.
     why : Explanation or None
@@ -46,7 +46,7 @@ class Ladder(msgspec.Struct, frozen=True):
     Parameters
     ----------
     name, command : str
-        What it is called, and what made the record.
+        Its name, and the command that made the record.
     steps : tuple of Step
         In the order of the rungs.
 
@@ -71,9 +71,9 @@ class Ladder(msgspec.Struct, frozen=True):
 
 
 def committed() -> dict[str, Ladder]:
-    """Return the ladders that the package brings along, by name: one job in several ways each.
+    """Return the package's own ladders by name, each one job in several versions.
 
-    A ladder's `steps` are in the order of its rungs. Each has a `rung` (what it is called), the
+    A ladder's `steps` are in the order of its rungs. Each has a `rung` (its name), the
     `change` from the one before, its `setting` (batch, context, tokens), and `why`, its
     `Explanation`; or None, and in `failed` why it failed. ``ladder.of(batch=16)`` gives the steps
     of these sizes.

@@ -18,14 +18,12 @@ from roofline_helpers import chips
 from roofline_helpers.common.checks import RooflineError
 from roofline_helpers.common.records import Natural, Positive
 
-# --- What this machine is: its device, caches, free memory, host and software --------------------
-
 
 def last_cache() -> int:
     """Return the bytes of the default device's last cache, or a generous guess.
 
-    A CPU's is read from the operating system, a GPU's L2 from the chip table. A TPU has none
-    between its memory and its VMEM; VMEM's size is taken.
+    A CPU's is read from the operating system, a GPU's L2 from the chip table. A TPU has no cache
+    between its memory and its VMEM, so this is VMEM's size.
 
     Examples
     --------
@@ -55,7 +53,7 @@ def _cpu_cache() -> int | None:
 
 
 def free_memory() -> int | None:
-    """Return how many bytes of the default device's memory are free; None if it doesn't tell.
+    """Return the free bytes of the default device's memory; None if it doesn't report them.
 
     Examples
     --------
@@ -118,7 +116,7 @@ class Host(TypedDict):
 
 
 def device_facts() -> Device:
-    """Return what a record says of the default device: platform, kind, chip, driver, memory.
+    """Return a record's facts about the default device: platform, kind, chip, driver, memory.
 
     Examples
     --------
@@ -151,7 +149,7 @@ def device_facts() -> Device:
 
 
 def host_facts() -> Host:
-    """Return what a record says of the machine around the device.
+    """Return a record's facts about the host machine.
 
     Examples
     --------
@@ -177,7 +175,7 @@ def _cores() -> int:
 
 
 def now() -> str:
-    """Return the moment, as records say it.
+    """Return the current time in UTC, in the format of records.
 
     Examples
     --------
@@ -221,7 +219,7 @@ def _output(*command: str) -> str | None:
 
 
 def busy() -> Iterator[str]:
-    """Yield a note if others keep the host busy: its load is then above what we cause ourselves.
+    """Yield a note if other processes keep the host busy.
 
     Examples
     --------

@@ -19,7 +19,7 @@ SIZES = tuple(2**power for power in range(10, 31, 2))
 """Bytes of the whole array: 1 KiB to 1 GiB."""
 
 QUICK = (2**10, 2**16, 2**20)
-"""Bytes of the whole array where it must be quick."""
+"""Bytes of the whole array in quick runs."""
 
 KINDS = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "permute", "permute back")
 """The five collectives; a permute goes to the next device, or to the one before."""
@@ -30,7 +30,7 @@ _COMBINERS = [
     for name in ("all-reduce", "all-gather", "reduce-scatter", "collective-permute")
 ]
 APART = {"xla_disable_hlo_passes": ",".join(_COMBINERS)}
-"""The compiler's option that keeps collectives apart: its passes that join small ones are off."""
+"""The compiler option that turns off the passes that combine small collectives."""
 
 AXIS = "x"
 
@@ -57,7 +57,7 @@ def device_mesh(devices: Sequence[Any] | None = None) -> Any:
 
 
 def run_collective(kind: str, x: Any, count: int) -> Any:
-    """Return what a collective over the mesh's axis makes of this device's part."""
+    """Return the result of a collective over the mesh's axis on this device's part."""
     from jax import lax
 
     if kind == "all-gather":
@@ -81,7 +81,7 @@ def chain(kind: str, place: Any) -> Any:
     def local(*parts: Any) -> Any:
         ends: list[Any] = []
         for part in parts:
-            if ends:  # none begins before the last one has ended
+            if ends:  # each collective waits for the one before
                 part, ends[-1] = lax.optimization_barrier((part, ends[-1]))
             ends.append(run_collective(kind, part, place.devices.size))
         return [end[:1] for end in ends]
@@ -117,7 +117,8 @@ def collective_cases(
     """
     place = device_mesh(devices)
     count = place.devices.size
-    kinds = [kind for kind in KINDS if count > 2 or kind != "permute back"]  # with two, the same
+    # between two devices a permute forwards and one back are the same
+    kinds = [kind for kind in KINDS if count > 2 or kind != "permute back"]
     made = []
     for size, kind in itertools.product(sizes, kinds):
         loops = max(4, min(32, 2**28 // size))
@@ -149,7 +150,7 @@ def _started(kind: str, place: Any, *parts: Any) -> JaxProgram:
 
 
 def _arrays(kind: str, size: int, place: Any, copies: int) -> tuple[Any, ...]:
-    """Return the arguments: each device's part is the whole array where it has a summand of it."""
+    """Return the arguments: a reduction's part is a whole array, others' parts are shards."""
     import jax
     import jax.numpy as jnp
     from jax.sharding import NamedSharding, PartitionSpec

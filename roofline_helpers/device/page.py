@@ -21,7 +21,7 @@ SHOWN = 12
 """Rows that a table shows at once; the others are folded."""
 
 ORDER = ("ms", "lost ms", "share", "roof ms", "limit", "line", "launches", "GB/s", "GFLOP/s")
-"""Columns of the page's table, what matters most first; the kernel's name is the last."""
+"""Columns of the page's table, most important first; the kernel's name is the last."""
 
 
 def html(why: Explanation, whole: bool) -> str:
@@ -47,7 +47,7 @@ def html(why: Explanation, whole: bool) -> str:
 
 
 def _pictures(why: Explanation, whole: bool) -> list[tuple[str, str]]:
-    """Return the pictures with their titles: of a piece for a notebook, the waterfall alone."""
+    """Return the pictures with their titles; a notebook gets the waterfall only."""
     if importlib.util.find_spec("matplotlib") is None:
         return []
     bars = why.waterfall

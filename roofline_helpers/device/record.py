@@ -362,7 +362,7 @@ class Record:
         return ax
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as its file holds it."""
+        """Return the record as its file's JSON data."""
         return {"schema": SCHEMA, **asdict(self)}
 
     def save(self, path: str | os.PathLike[str]) -> Path:

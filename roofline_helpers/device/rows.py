@@ -1,4 +1,4 @@
-"""Rows of an explanation: what ran, joined with what the compiled program says of it."""
+"""Rows of an explanation: the trace merged with the compiled program."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from roofline_helpers.device.ceilings import Ceilings
 from roofline_helpers.device.program import Program
 from roofline_helpers.device.trace import Event, Trace, is_exchange, is_transfer, typical_runs
 
-# --- Who has each instant of a run: kernels, the gaps between them, the host ---------------------
+# --- Attribute each instant of a run to a kernel, a gap or the host ------------------------------
 
 
 @dataclass
@@ -47,7 +47,7 @@ class _Piece(NamedTuple):
     start: float
     end: float
     key: str
-    rank: int  # what counts only where nothing of a lower rank runs
+    rank: int  # counts only while no event of a lower rank runs
 
 
 def shares(
@@ -57,7 +57,7 @@ def shares(
     key: Callable[[Event], str],
     rank: Callable[[Event], int],
 ) -> Shares:
-    """Return who has each instant between `start` and `end`.
+    """Attribute each instant between `start` and `end` to the events that run then.
 
     Parameters
     ----------
@@ -66,10 +66,10 @@ def shares(
     start, end : float
         The window, in seconds of the trace.
     key : callable
-        What an event counts to.
+        The key that an event counts towards.
     rank : callable
-        0 of a kernel; 1 of what other kernels hide while they run, such as an exchange between
-        devices; 2 of what contains others: a loop, a call, a branch.
+        0 for a kernel; 1 for an asynchronous event that kernels can hide, such as an exchange
+        between devices; 2 for a container: a loop, a call, a branch.
     """
     lines: dict[str, list[Event]] = {}
     for event in events:
@@ -85,9 +85,13 @@ def shares(
 
 
 def _innermost(line: Sequence[Event]) -> Iterator[tuple[Event, float, float]]:
-    """Yield the stretches of a line in which each event is the innermost."""
+    """Yield the spans of a line in which each event is the innermost.
+
+    Events of one line nest, as a loop and its kernels do: a stack holds the open ones, so that each
+    instant belongs to one event only.
+    """
     stack: list[Event] = []
-    at = 0.0  # until when the line is told
+    at = 0.0  # everything before this time has been yielded
     for event in [*line, None]:
         until = math.inf if event is None else event.start
         while stack and stack[-1].end <= until:
@@ -123,27 +127,25 @@ def _swept(pieces: Sequence[_Piece], start: float, end: float) -> Shares:
     return result
 
 
-# --- Rows of an explanation: what ran, joined with what the compiled program says of it ----------
-
 KERNEL, LOOP, TRANSFER, GAP, HOST = "kernel", "loop", "transfer", "gap", "host"
-"""Kinds of rows: what the device runs, a loop's own time, copies between host and device, idle
-time between kernels, and time in which only the host works."""
+"""Kinds of rows: kernels, a loop's own time, copies between host and device, idle time between
+kernels, and time in which only the host works."""
 
 BETWEEN, WAITING = "between kernels", "waiting for the host"
 BEFORE, AFTER = "before the first kernel", "after the last kernel"
-"""Names of the rows that are no kernels."""
+"""Names of the rows without a kernel."""
 
 LONG_GAP = 20e-6
 """Seconds from which on a gap between two kernels is the host's: a launch takes a few µs."""
 
 
 NOTHING = xla.Row("", "")
-"""The kernel of a row of which the compiled program says nothing."""
+"""The kernel of a row that isn't in the compiled program."""
 
 
 @dataclass(frozen=True, repr=False)
 class TimedRow(Fields):
-    """One kernel of one call, or a stretch without any: measured, and as compiled.
+    """One kernel of one call, or a gap without any: measured, and as compiled.
 
     Parameters
     ----------
@@ -161,19 +163,19 @@ class TimedRow(Fields):
     program : str
         The program that it belongs to.
     kernel : xla.Row
-        What the compiled program says of one launch: its work, its role, its line of code, its
-        pass. Without a name where it says nothing.
+        One launch in the compiled program: its work, its role, its line of code, its pass. Its
+        name is empty if the program doesn't have it.
     inside : float
         Launches of the kernels inside a loop that runs as one kernel.
     least, reachable : float or None
-        Least seconds: by published ceilings, and by what the device was seen to reach. None
-        without such ceilings. Of bytes alone where FLOPs aren't known: a bound all the same.
+        Least seconds, by published and by reached ceilings. None without such ceilings. If FLOPs
+        aren't known, only bytes count: still a lower bound.
     limit : str
         The ceiling that it meets first.
     label, details : str
-        What the device calls it, and what else the profiler says of its launch.
+        The device's name for it, and further facts from the profiler about its launch.
     kernels : int
-        Kernels of the program that are in this row: more than one where layers are grouped.
+        Kernels of the program in this row: more than one if layers are grouped.
 
     Examples
     --------
@@ -202,7 +204,7 @@ class TimedRow(Fields):
 
     @property
     def matrix_flops(self) -> float:
-        """FLOPs of matrix products."""
+        """FLOPs of matmuls."""
         return self.kernel.matrix_flops * self.launches
 
     @property
@@ -219,32 +221,32 @@ class TimedRow(Fields):
 
     @property
     def bandwidth(self) -> float | None:
-        """Byte/s that it reached; None where it moves nothing."""
+        """Byte/s that it reached; None if it moves nothing."""
         return self.bytes / self.busy if self.bytes and self.busy else None
 
     @property
     def rate(self) -> float | None:
-        """FLOP/s that it reached; None where it has none."""
+        """FLOP/s that it reached; None if it has none."""
         return self.flops / self.busy if self.flops and self.busy else None
 
     @property
     def lost(self) -> float:
-        """Seconds above what it could take; all of them where there is no roof."""
+        """Seconds above its roof; all of them if it has no roof."""
         return self.seconds - (self.reachable or 0.0)
 
     @property
     def what(self) -> str:
-        """The role where it is known, else the name."""
+        """The role if it is known, else the name."""
         return self.kernel.role or self.name
 
     @property
     def source(self) -> str:
-        """The line of code that it comes from; empty where nothing says it."""
+        """The line of code that it comes from; empty if unknown."""
         return str(self.kernel.source or "")
 
 
 def family_of(row: TimedRow) -> tuple[str, ...]:
-    """Return what a kernel has in common with that of another layer: line, role, scope, work."""
+    """Return the key that the same kernel has in every layer: line, role, scope, work."""
     kernel = row.kernel
     if row.kind != KERNEL or not kernel.role:
         return (row.program, row.name)
@@ -255,7 +257,7 @@ def family_of(row: TimedRow) -> tuple[str, ...]:
 
 
 def grouped(rows: Sequence[TimedRow]) -> tuple[TimedRow, ...]:
-    """Return rows with those of one line, role and scope as one: a layer's with all layers'."""
+    """Return rows in which the same kernel of all layers is one row."""
     families: dict[tuple[str, ...], list[TimedRow]] = {}
     for row in rows:
         families.setdefault(family_of(row), []).append(row)
@@ -282,7 +284,7 @@ def join(
     calls: int,
     typical: float | None = None,
 ) -> tuple[tuple[TimedRow, ...], tuple[str, ...]]:
-    """Return the rows of a trace, and notes: what ran, in the half of its runs that is typical.
+    """Return the rows of a trace from its typical half of runs, and notes.
 
     Parameters
     ----------
@@ -341,14 +343,14 @@ class _Merger:
         return self.key(event) not in self.alone
 
     def rank(self, event: Event) -> int:
-        """Return 2 of what contains others, 1 of an exchange or a copy beside kernels, else 0."""
+        """Return 2 for a container, 1 for an exchange or an asynchronous copy, else 0."""
         if self.container(event):
             return 2
         return int(is_exchange(event.op, event.label) or event.line.startswith("Async"))
 
     @cached_property
     def alone(self) -> frozenset[str]:
-        """The loops and calls inside which the trace shows nothing: they are kernels.
+        """Keys of loops and calls without events inside: they count as kernels.
 
         A CPU runs a loop of small kernels as one.
         """
@@ -430,7 +432,7 @@ class _Merger:
 
 
 def with_program(row: TimedRow, program: Program, ceilings: Ceilings) -> TimedRow:
-    """Return a row with what the compiled program says of its kernel, and with its roofs."""
+    """Return a row with its kernel in the compiled program, and its roofs."""
     kernel = program.rows.get(row.name)
     if kernel is not None:
         return replace(row, kernel=kernel, **ceilings.roofs(kernel, row.launches))
@@ -438,13 +440,13 @@ def with_program(row: TimedRow, program: Program, ceilings: Ceilings) -> TimedRo
         return _whole(row, program, ceilings)
     if row.name not in program.sites:
         return row
-    # work on scalars isn't listed: it is known to be next to nothing
+    # the ledger leaves out work on scalars, which costs almost nothing
     opcode = program.sites[row.name].instruction.opcode
     return replace(row, kernel=xla.Row(row.name, opcode))
 
 
 def _whole(row: TimedRow, program: Program, ceilings: Ceilings) -> TimedRow:
-    """Return a row with what the kernels inside a loop or call do together."""
+    """Return a row with the work of all kernels inside a loop or call."""
     inside = program.inside(row.name)
     if not inside:
         return replace(row, kernel=xla.Row(row.name, "while"))
@@ -483,7 +485,7 @@ def _quartiles(values: Sequence[float]) -> tuple[float, float, float]:
     return middle, low, high
 
 
-# --- From the least time to the clock's, step by step: bars that add up exactly ------------------
+# --- The waterfall: bars from the least time to the measured time --------------------------------
 
 REST = "nothing explains it"
 """Name of the last bar, and of the last row."""
@@ -507,11 +509,11 @@ class Bar:
     Parameters
     ----------
     name : str
-        What it is.
+        Its label.
     seconds : float
-        How much it adds; what makes the call faster than the step before is negative.
+        Its contribution; negative if it makes the call faster than the step before.
     row : str
-        The kernel that it is about; empty where it is about several.
+        The kernel that it is about; empty if there are several.
 
     Examples
     --------
@@ -529,11 +531,11 @@ def waterfall(rows: Sequence[TimedRow], wall: float, hand: float | None = None) 
 
     - *counted by hand*: least time of the work that was given, by the same ceilings.
     - *the compiled program*: least time of its kernels, by published ceilings; after a hand count
-      only what it needs more than that.
-    - *ceilings as reached*: the same by what the device was seen to reach.
-    - a bar for each kernel that takes longest above that, and one for the others.
+      only the difference.
+    - *ceilings as reached*: the difference if reached ceilings replace the published ones.
+    - a bar for each kernel with the largest loss above that, and one for the others.
     - *faster than the roof*: kernels that beat it, because caches serve them or kernels overlap.
-    - *kernels without a roof*: those whose place in the program, or whose ceilings, aren't known.
+    - *kernels without a roof*: their place in the program, or their ceilings, are unknown.
     - *loops*, *transfers*, *gaps between kernels*, *the host*: where no kernel runs.
     - *nothing explains it*: the wall time without the profiler minus all rows, which were measured
       with it.
@@ -571,5 +573,5 @@ def waterfall(rows: Sequence[TimedRow], wall: float, hand: float | None = None) 
         bars.append(Bar(name, math.fsum(row.seconds for row in rows if row.kind == kind)))
     seen = [bar for bar in bars if abs(bar.seconds) > 1e-9 * wall]  # less is rounding
     rest = wall - math.fsum(bar.seconds for bar in seen)
-    rest = 0.0 if abs(rest) < 1e-12 * wall else rest  # what is left of rounding explains nothing
+    rest = 0.0 if abs(rest) < 1e-12 * wall else rest  # only rounding is left
     return (*seen, Bar(REST, rest))

@@ -37,33 +37,33 @@ from roofline_helpers.xla.targets import chip_key, device_of, first_device, quie
 # --- Compile a function once, and run the same executable with and without the profiler ----------
 
 UNGRAPHED: Mapping[str, str] = {"xla_gpu_enable_command_buffer": ""}
-"""The compiler's option with which a GPU's kernels don't run inside CUDA graphs: there the
-profiler doesn't tell one from another."""
+"""The compiler option that keeps a GPU's kernels out of CUDA graphs, in which the profiler can't
+tell them apart."""
 
 
 @dataclass
 class Runner:
-    """Something that can be called again and again: a compiled program, or a function as it is.
+    """A call that can be repeated: of a compiled program, or of a function as it is.
 
     Parameters
     ----------
     call : callable
-        What is called.
+        The executable or the function.
     positional, named : tuple, dict
         Its arguments. Donated ones are copies of the caller's.
     donated : tuple of (int, int or None)
-        Leaves of the arguments that a call uses up, each with the leaf of the result that takes
-        its place at the next call; None where none does: it is copied before every call.
+        Leaves of the arguments that a call consumes, each with the leaf of the result that replaces
+        it at the next call; None if none does: then it is copied before every call.
     compiled : object or None
         The executable.
     seconds : float
-        What tracing and compiling took.
+        Time of tracing and compiling.
     calls : tuple of PallasKernel
         Its Pallas kernels, as traced.
     given : bool
-        Whether the executable is the reader's own, so that it can't be compiled otherwise.
+        Whether the executable is the reader's own, so that its options can't change.
     copies : bool
-        Whether what is donated is copied first, so that the caller's stays.
+        Whether donated arguments are copied first, so that the caller's stay valid.
     """
 
     call: Callable[..., Any]
@@ -89,7 +89,7 @@ class Runner:
             self._leaves[leaf] = _copied(self._leaves[leaf])
 
     def _once(self) -> Any:
-        """Call it, and put what came back in the place of what was used up."""
+        """Call it, and replace consumed arguments by results."""
         import jax
 
         positional, named = jax.tree.unflatten(self._tree, self._leaves)
@@ -127,7 +127,7 @@ class Runner:
 
     @property
     def alone(self) -> bool:
-        """Whether its calls can't be queued: each needs fresh copies of what it uses up."""
+        """Whether its calls can't be queued: each needs fresh copies of its donated arguments."""
         return bool(self._spent)
 
     def traced(self, runs: int, calls: int, folder: str | None) -> tuple[Trace, list[float]]:
@@ -174,20 +174,20 @@ def compiled_runner(
     options: Mapping[str, Any],
     consume: bool = False,
 ) -> Runner:
-    """Return a function compiled for the device here, as something that can run.
+    """Return a runner of a function compiled for this device.
 
     Parameters
     ----------
     fn : callable
         As `xla.lower.trace_function` takes it, or an executable (``.lower(…).compile()``).
     arguments : Arguments
-        What it is called with.
+        Its arguments.
     jit : mapping
         Options of `jax.jit`, for a plain function.
     options : mapping
         Options of the compiler.
     consume : bool
-        Whether donated arguments may be used up; otherwise copies are.
+        Whether donated arguments may be consumed; otherwise copies are donated.
 
     Raises
     ------
@@ -273,7 +273,7 @@ def _is_dynamic(value: Any) -> bool:
 def _donated(
     compiled: Any, positional: tuple[Any, ...], named: Mapping[str, Any]
 ) -> tuple[tuple[int, int | None], ...]:
-    """Return which leaves a call uses up, each with the result that takes its memory over.
+    """Return the leaves that a call consumes, each with the result that reuses its memory.
 
     As JAX pairs them: each result takes the first donated argument of its shape and type.
     """
@@ -318,7 +318,7 @@ def run_counts(one: float, seconds: float, queue: int | None, cpu: bool) -> tupl
     seconds : float
         About how long all of them may take.
     queue : int or None
-        Calls in each; by default one on a CPU, and elsewhere what takes some 20 ms.
+        Calls in each; by default one on a CPU, and elsewhere about 20 ms of calls.
     cpu : bool
         Whether the device is the host itself.
     """
@@ -332,14 +332,14 @@ AGREE = 0.03
 """Share of a call by which its rows may differ from the clock before more runs are taken."""
 
 _PARTS = 3
-"""Rounds in which the runs that were asked for are taken."""
+"""Number of rounds that share the requested runs."""
 
 _MOST = 4
-"""Times as many runs at most, until the two clocks agree."""
+"""Most runs, as a multiple of the requested ones, until the two clocks agree."""
 
 
 class Turns(NamedTuple):
-    """Seconds of a call without the profiler and with it, and what the profiler wrote."""
+    """Seconds of a call without the profiler and with it, and the trace."""
 
     plain: tuple[float, ...]
     traced: tuple[float, ...]
@@ -351,15 +351,15 @@ def run_in_turn(
 ) -> Turns:
     """Return runs without the profiler and with it, in turn, until the two agree.
 
-    What else a machine does changes from one second to the next, and both clocks should see the
-    same of it. So they take turns often: a round is a third of the runs without, of those with,
-    and again. After three rounds, where typical runs with the profiler still differ by more than
-    `AGREE` from the median without, others follow, as long as there is time.
+    Other load on a machine changes from one second to the next, and should affect both clocks
+    alike. So they alternate: a round is a third of the runs without the profiler and a third of
+    those with it. If typical runs with the profiler still differ by more than `AGREE` from the
+    median without after three rounds, more rounds follow while there is time.
 
     Parameters
     ----------
     runner : Runner
-        What runs.
+        The call to repeat.
     runs, traced : int
         How many to take, without the profiler and with it.
     queue : int
@@ -367,7 +367,7 @@ def run_in_turn(
     seconds : float
         No round begins after three times that.
     folder : str, optional
-        Where to keep the trace: then there is one round.
+        Where to save the trace: then there is one round.
     """
     begun = perf_counter()
     parts = 1 if folder is not None else _PARTS

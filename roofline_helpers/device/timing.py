@@ -29,16 +29,16 @@ from roofline_helpers.xla.lower import (
     without_objects,
 )
 
-# --- The clock: seconds of one call of anything that can be launched many times and awaited once -
+# --- The clock -----------------------------------------------------------------------------------
 
 UNSTABLE = 0.10
-"""Quartiles further apart than this share of the median are noted."""
+"""Quartiles further apart than this share of the median get a note."""
 
 DRIFT = 0.05
-"""A last third of the samples that is slower or faster than the first by more is noted."""
+"""A drift from the first to the last third of the samples above this share gets a note."""
 
 RISING = ("low", "q1", "median", "q3", "high")
-"""Figures of a timing, in the order in which none is less than the one before."""
+"""Fields of a timing in ascending order."""
 
 MOST_CALLS = 100_000
 """Calls that one sample may queue."""
@@ -65,11 +65,11 @@ class Timing:
     repeats, calls : int
         Samples taken, and calls in each.
     compile : float
-        Seconds of what goes before: tracing, compiling and the first call.
+        Seconds of tracing, compiling and the first call.
     drift : float
         Median of the last third of the samples over that of the first third, minus 1.
     notes : tuple of str
-        What makes the result doubtful; empty if nothing does.
+        Reasons to doubt the result; empty if there are none.
 
     Raises
     ------
@@ -112,7 +112,7 @@ class Timing:
 
 
 class Launchable(Protocol):
-    """Something that can be launched many times and awaited once.
+    """A program that can be launched many times and awaited once.
 
     Examples
     --------
@@ -128,7 +128,7 @@ class Launchable(Protocol):
         """Start `calls` calls, without waiting for them."""
 
     def wait(self) -> None:
-        """Return when every call that was started has ended."""
+        """Wait until every call has ended."""
 
 
 def clock(
@@ -141,14 +141,14 @@ def clock(
     begun: float | None = None,
     probe: Callable[[], None] | None = None,
 ) -> Timing:
-    """Return the seconds of one call of anything that can be launched and awaited.
+    """Return the seconds of one call of a launchable program.
 
     Parameters
     ----------
     program : Launchable
         Has `launch(calls)` and `wait()`: a JAX function (`jax_program`), or another framework's.
     seconds : float
-        About how long to measure. At least 3 samples are taken, however long a call takes.
+        About how long to measure. At least 3 samples are taken.
     repeats : int
         Samples at most.
     least : float, optional
@@ -156,8 +156,8 @@ def clock(
         10 ms on a CPU and 60 ms elsewhere, where the first launch and the last wait of a sample
         take some 0.2 ms together; or 1000 ticks of the clock if those are longer.
     warm : float
-        Seconds to run before the first sample, in addition to the few calls that are always made:
-        a chip at its power limit takes that long to settle on its clock.
+        Seconds to run before the first sample, in addition to a few warm-up calls: a chip at its
+        power limit takes a while to settle on its clock.
     begun : float, optional
         `perf_counter()` when compiling began, for `Timing.compile`.
     probe : callable, optional
@@ -257,14 +257,14 @@ def summary(samples: Sequence[float], calls: int = 1, compiled: float = 0.0) -> 
 
 
 def reason(error: Exception) -> str:
-    """Return the first line of an error, which is the part that says something."""
+    """Return the first line of an error, which has the reason."""
     text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     if "RESOURCE_EXHAUSTED" in text or isinstance(error, MemoryError):
         return f"not enough memory ({text[:120]})"
     return f"{type(error).__name__}: {text[:300]}".removesuffix(": ")
 
 
-# --- Which arguments a JAX function's result depends on: what doesn't, XLA leaves out ------------
+# --- Unused arguments: XLA leaves out work that the result doesn't need --------------------------
 
 
 def unused_arguments(fn: Callable[..., Any], args: tuple[Any, ...]) -> list[int]:
@@ -293,7 +293,7 @@ def unused_arguments(fn: Callable[..., Any], args: tuple[Any, ...]) -> list[int]
     return [n for n, (low, high) in enumerate(spans) if high > low and not any(needed[low:high])]
 
 
-# --- JAX functions as something that the clock can time ------------------------------------------
+# --- JAX functions as launchable programs --------------------------------------------------------
 
 
 def time(
@@ -317,8 +317,8 @@ def time(
         NumPy arrays are moved to the device first.
     jit : bool
         False calls `fn` as it is, on copies of the arguments: operation by operation, each result
-        in fresh memory. A function that donates an argument can't be timed so: at the second call
-        it finds it deleted.
+        in fresh memory. A function that donates an argument can't be timed this way, since the
+        argument is deleted at the second call.
     cold : bool
         Whether to copy the arguments until all sets together are twice the last cache (32 sets at
         most), and use them in turn. False lets small arguments stay in the cache.
@@ -337,13 +337,13 @@ def time(
     Raises
     ------
     BadValue
-        The function returns nothing, or doesn't depend on its arguments, or hands them back: its
-        time would be that of nothing.
+        The function returns nothing, or doesn't depend on its arguments, or returns them
+        unchanged: there is nothing to time.
     BadType
         Not a function; no array among the arguments, or one on several devices; `inplace` with a
         result unlike it.
     CannotRun
-        JAX couldn't trace, compile or run it: the message gives the reason, memory included.
+        JAX couldn't trace, compile or run it: the message gives the reason, such as memory.
 
     Examples
     --------
@@ -370,19 +370,19 @@ def time(
 
 
 class JaxProgram:
-    """A compiled JAX function with its arguments, its spare buffers, and what XLA says of it.
+    """A compiled JAX function with its arguments, its spare buffers, and XLA's byte count.
 
     Parameters
     ----------
     call : callable
-        What is launched.
+        The executable or the function.
     sets : list of tuple
         Arguments, used in turn.
     spare : pytree of arrays
         The first buffers for a result; None in mode "plain".
     mode : {"plain", "donate", "inplace"}
-        Whether a call gets the last result as well, to write into, or in place of the first
-        argument.
+        How a call gets the last result: not at all, as memory to write into, or in place of the
+        first argument.
     """
 
     def __init__(self, call: Any, sets: list[Any], spare: Any, mode: str) -> None:
@@ -424,10 +424,10 @@ def jax_program(
     donate: bool = True,
     inplace: bool = False,
 ) -> JaxProgram:
-    """Return a JAX function and its arguments as something that `clock` can time.
+    """Return a JAX function and its arguments as a program that `clock` can time.
 
-    Parameters and errors as in `time`. `xla_bytes` of the result is what XLA counts as bytes
-    accessed.
+    Parameters and errors as in `time`. `xla_bytes` of the result are the bytes accessed, by XLA's
+    count.
 
     Examples
     --------
@@ -498,7 +498,7 @@ def _compile(
     import jax.numpy as jnp
 
     def into(spare: Any, *args: Any) -> Any:
-        del spare  # only its memory is wanted
+        del spare  # it is donated: XLA writes the result into its memory
         return fn(*args)
 
     args = sets[0]
@@ -519,7 +519,7 @@ def _compile(
     with contextlib.suppress(Exception):  # a backend may have no analysis
         analysis = compiled.cost_analysis()
         analysis = analysis[0] if isinstance(analysis, list | tuple) else analysis
-        # a custom call that doesn't say what it moves is counted as less than nothing
+        # XLA counts -1 for a custom call that doesn't state its bytes
         program.xla_bytes = max(float(analysis["bytes accessed"]), 0.0) or None
     return program
 

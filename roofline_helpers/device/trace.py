@@ -1,4 +1,4 @@
-"""The profiler's trace: events, runs, transfers, and the programs that it carries."""
+"""The profiler's trace: events, runs, transfers, and the compiled programs in it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from roofline_helpers.device.program import Program
 from roofline_helpers.xla.hlo import COLLECTIVES
 from roofline_helpers.xla.pallas import PallasKernel
 
-# --- What the profiler wrote: events of kernels, runs and transfers, read with JAX's own reader --
+# --- Events of kernels, runs and transfers, read with JAX's own reader ---------------------------
 
 RUN = "roofline_helpers.explain"
 """The annotation of a run that `explain` makes: its events in the host's plane are the windows."""
 
 
 class CannotProfile(RooflineError, RuntimeError):
-    """The profiler gave nothing that kernels could be read from.
+    """The profiler's trace has no kernels to read.
 
     Examples
     --------
@@ -40,8 +40,8 @@ class CannotProfile(RooflineError, RuntimeError):
 class Event:
     """One kernel, copy or thunk that ran, in seconds since the trace began.
 
-    `op` is the instruction of the compiled program (empty where the trace doesn't tell), `label`
-    what the device calls the kernel, `line` its stream or thread, `details` what else is known.
+    `op` is the instruction of the compiled program (empty if the trace doesn't name it), `label`
+    the device's name of the kernel, `line` its stream or thread, `details` further facts.
     """
 
     op: str
@@ -55,7 +55,7 @@ class Event:
 
 
 class Span(NamedTuple):
-    """Something on the host's side, in seconds since the trace began."""
+    """A named span on the host, in seconds since the trace began."""
 
     name: str
     start: float
@@ -64,24 +64,24 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class Trace:
-    """Everything that is read from one trace.
+    """The contents of one trace.
 
     Parameters
     ----------
     platform : {"cpu", "gpu", "tpu"}
-        What ran.
+        The kind of device that ran.
     devices : mapping of str to list of Event
         Events by plane, in the order in which they began.
     runs : list of Span
         Windows that the tracer marked as steps.
     host : list of Span
-        What the host compiled.
+        Spans in which the host compiled.
     file : Path
         Where it comes from.
     data : bytes
-        What the file holds.
+        The file's bytes.
     facts : mapping of str to str
-        What the trace says of its device: its name, its multiprocessors.
+        Facts about its device: its name, its multiprocessors.
     """
 
     platform: str
@@ -104,13 +104,14 @@ class Trace:
 
 
 _DEVICE = re.compile(r"/device:(GPU|TPU):\d+")  # without sparse cores and custom planes
-_DERIVED = re.compile(r"XLA|Steps|Framework|TensorFlow|Source|Launch Stats")  # from streams
+# Lines that repeat the streams' events in another form
+_DERIVED = re.compile(r"XLA|Steps|Framework|TensorFlow|Source|Launch Stats")
 _TRANSFER = re.compile(r"^(MemcpyH2D|MemcpyD2H|MemcpyP2P)")
 _EXCHANGE = re.compile("|".join([*COLLECTIVES, "async-collective", "nccl", "rccl"]), re.IGNORECASE)
 
 
 def read_trace(path: str | os.PathLike[str]) -> Trace:
-    """Return what a trace says: a file, or a folder that holds one.
+    """Return the trace in a file, or in a folder.
 
     Raises
     ------
@@ -170,7 +171,7 @@ def union(events: Iterable[Event], start: float = -math.inf, end: float = math.i
 
 
 def concatenated(traces: Sequence[Trace]) -> Trace:
-    """Return several traces of one program as one: each begins where the one before ended."""
+    """Return several traces of one program as one, each starting at the end of the one before."""
     first, *others = traces
     devices = {name: list(events) for name, events in first.devices.items()}
     runs, host = list(first.runs), list(first.host)
@@ -187,9 +188,9 @@ def concatenated(traces: Sequence[Trace]) -> Trace:
 
 
 def typical_runs(seconds: Sequence[float], goal: float) -> list[int]:
-    """Return the places of half of some runs: of neighbours in length, those nearest to a goal.
+    """Return the positions of half of the runs: neighbours in length, their mean nearest a goal.
 
-    Their mean is as near as it can be, and the one that is nearest by itself comes first.
+    The single run that is nearest comes first.
     """
     order = sorted(range(len(seconds)), key=lambda n: seconds[n])
     many = max(len(order) // 2, 1)
@@ -242,7 +243,7 @@ def _of_device(plane: Any) -> Iterable[Event]:
         for event in line.events:
             stats = _stats(event)
             at = bisect.bisect_right(runs, event.start_ns, key=operator.itemgetter(0)) - 1
-            if at >= 0 and event.start_ns < runs[at][1]:  # a TPU's program has a line of its own
+            if at >= 0 and event.start_ns < runs[at][1]:  # a TPU's programs have their own line
                 name, _, number = runs[at][2].rstrip(")").rpartition("(")
                 stats = {"hlo_module": name, "program_id": int(number), **stats}
             yield _event(event, stats, line.name, tpu)
@@ -278,8 +279,8 @@ class _Thunks:
     def ended(self) -> list[Event]:
         """Return the events, each until its work ended, or until the next one began.
 
-        The mark of the end may come late, from a thread that waits for a processor: what has
-        begun since has the time.
+        The mark of the end may come late, from a thread that waits for a processor. Then the time
+        belongs to the event that has begun since.
         """
         begun = sorted(self.begun, key=lambda pair: pair[0].start)
         starts = [event.start for event, _ in begun]
@@ -322,7 +323,7 @@ def is_exchange(op: str, label: str) -> bool:
     return _EXCHANGE.search(f"{op} {label}") is not None
 
 
-# --- The compiled programs that a trace carries along ---------------------------------------------
+# --- The compiled programs in a trace -------------------------------------------------------------
 
 # Numbers of fields: XSpace.planes, XPlane.name and .event_metadata, XEventMetadata.name and .stats,
 # a map entry's value, XStat.bytes_value, HloProto.hlo_module
@@ -335,7 +336,7 @@ _INSTRUCTION, _OPCODE, _CALLED = 1, 2, 38
 
 
 def programs_in(trace: Trace) -> dict[str, Program]:
-    """Return the programs that a trace carries, by name: "jit_f(8)" and, of the last, "jit_f"."""
+    """Return the programs in a trace by name: "jit_f(8)", and "jit_f" for the last of them."""
     programs: dict[str, Program] = {}
     for name, proto in _protos(trace.data):
         module = b"".join(_message(proto)[_MODULE])
@@ -349,7 +350,7 @@ def programs_in(trace: Trace) -> dict[str, Program]:
 def program_of(
     compiled: Any, platform: str, calls: tuple[PallasKernel, ...], turns: Mapping[str, int]
 ) -> Program:
-    """Return an executable of JAX's as a program, with the names that only its module knows."""
+    """Return a JAX executable as a program, with the names that only its module has."""
     module = b""
     with contextlib.suppress(Exception):  # an executable that doesn't show its modules
         module = compiled.runtime_executable().hlo_modules()[0].as_serialized_hlo_module_proto()
@@ -357,7 +358,7 @@ def program_of(
 
 
 def wrapped_names(module: bytes) -> dict[str, str]:
-    """Return which asynchronous instruction runs each instruction that its text doesn't show.
+    """Return the asynchronous instruction that runs each instruction missing from the text.
 
     XLA prints an asynchronous fusion as ``%fusion-start = … fusion-start(…)``, and the profiler
     names the fusion inside.
@@ -396,7 +397,7 @@ def _message(data: bytes) -> defaultdict[int, list[Any]]:
     with contextlib.suppress(IndexError):  # cut short
         while at < len(data):
             tag, at = _number(data, at)
-            size = {1: 8, 5: 4}.get(tag & 7, 0)  # fixed: nothing that is read here
+            size = {1: 8, 5: 4}.get(tag & 7, 0)  # fixed-width fields: none of them is needed here
             if tag & 7 in (0, 2):
                 size, at = _number(data, at)
             if tag & 7 == 0:
@@ -438,7 +439,7 @@ def _hlo_text(module: bytes) -> str | None:
 
 @functools.cache
 def _kind() -> Any:
-    """Return JAX's class of compiled modules, which nothing public names: that of one it made."""
+    """Return JAX's class of compiled modules, which has no public name, from an instance."""
     import jax
 
     compiled = jax.jit(lambda: 0).lower().compile()

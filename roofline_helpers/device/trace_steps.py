@@ -1,4 +1,4 @@
-"""A trace that somebody else recorded: its steps, its kernels' names, and what its devices did."""
+"""Traces from elsewhere: their steps, their kernels' names, and idle time and exchanges."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from roofline_helpers.device.trace import RUN, Event, Span, Trace, is_exchange, 
 
 
 def prepared(trace: Trace, programs: Mapping[str, Program]) -> tuple[Trace, list[str]]:
-    """Return a trace whose runs are complete steps of its device, and notes that say so.
+    """Return a trace whose runs are complete steps of its device, and notes about them.
 
-    Where steps are marked, but the host only queued them there (the usual training loop), and
-    where none is marked, a step is what the device does from one start of its main program to
-    the next.
+    If no steps are marked, or if the marks only show when the host queued them (the usual training
+    loop), a step is the time from one start of the device's main program to the next.
 
     Parameters
     ----------
@@ -56,17 +55,17 @@ def prepared(trace: Trace, programs: Mapping[str, Program]) -> tuple[Trace, list
 
 
 def _typical(steps: Sequence[Span]) -> list[Span]:
-    """Return the half of some steps that rows are of."""
+    """Return the typical half of some steps, from which rows are made."""
     seconds = [step.end - step.start for step in steps]
     chosen = typical_runs(seconds, statistics.median(seconds))
     return sorted((steps[n] for n in chosen), key=lambda step: step.start)
 
 
 def named(trace: Trace, programs: Mapping[str, Program]) -> Trace:
-    """Return a trace whose kernels have the instructions that their own names give away.
+    """Return a trace whose kernels have the instructions that their own names imply.
 
-    Inside a CUDA graph the profiler knows no instruction, but XLA names a kernel after it, with _
-    for what CUDA doesn't allow: ``loop_add_fusion_3`` is ``loop_add_fusion.3``.
+    Inside a CUDA graph the profiler doesn't know the instruction, but XLA names a kernel after it,
+    with _ for characters that CUDA doesn't allow: ``loop_add_fusion_3`` is ``loop_add_fusion.3``.
     """
     if trace.platform != "gpu":
         return trace
@@ -94,7 +93,7 @@ def named(trace: Trace, programs: Mapping[str, Program]) -> Trace:
 def _steps(
     events: Sequence[Event], runs: Sequence[Span], programs: Mapping[str, Program]
 ) -> tuple[list[Span], str]:
-    """Return the complete steps of a device, and how they were told."""
+    """Return the complete steps of a device, and how they were found."""
     first, last = events[0].start, max(event.end for event in events)
     marked = [run for run in runs if run.end > first and run.start < last]
     if marked and (marked[0].name == RUN or _whole(events, marked)):
@@ -123,8 +122,8 @@ def _whole(events: Sequence[Event], marked: Sequence[Span]) -> bool:
 def _starts(events: Sequence[Event], programs: Mapping[str, Program]) -> tuple[str, list[float]]:
     """Return the program that takes longest, and when each run of it begins.
 
-    Of the kernels that it launches least often, which no loop repeats, the first is the one that
-    the device waits for longest.
+    A step begins at a kernel that it launches least often, which no loop repeats: the one before
+    which the device is idle for longest.
     """
     seconds: dict[str, float] = {}
     for event in events:
@@ -157,7 +156,7 @@ def _inside(events: Sequence[Event], run: Span) -> Sequence[Event]:
 
 
 def _leaves(events: Sequence[Event]) -> list[Event]:
-    """Return events without those that contain others: a loop isn't busy where its kernels wait."""
+    """Return events without containers: a loop isn't busy while its kernels wait."""
     last: dict[str, Event] = {}
     containers = set()
     for event in events:
@@ -169,7 +168,7 @@ def _leaves(events: Sequence[Event]) -> list[Event]:
 
 
 def _exchanges(leaves: Sequence[Event], steps: Sequence[Span]) -> list[str]:
-    """Return a note on how much of the exchanges between devices other kernels hide."""
+    """Return a note on how much of the exchanges between devices is hidden by other kernels."""
     events = [event for step in steps for event in _inside(leaves, step)]
     exchanges = [event for event in events if is_exchange(event.op, event.label)]
     if not exchanges:

@@ -1,4 +1,4 @@
-"""Workloads to time: streams, products, multiply-adds and kernels; and the run over them."""
+"""Workloads to time: streams, matmuls, multiply-adds and kernels; and the run over them."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ class Case:
     work : Work
         FLOPs and bytes, counted by hand.
     make : callable
-        Returns the arguments. Called anew at each pass, so that they needn't stay in memory.
+        Returns the arguments. Called again in each pass, so that they needn't stay in memory.
     fn : callable, optional
         A JAX function of those arguments.
     start : callable, optional
         For other frameworks, in place of `fn`: takes the arguments, returns a `Launchable`.
     source : str
-        Whose code it is: "jax", or another framework's name.
+        The framework: "jax", or another one's name.
     needs : float
         Bytes of memory that it takes at the same time. Twice `work.bytes` if not given.
     loops : int
@@ -103,11 +103,11 @@ class Case:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Name and source – what tells a case from the others of a record."""
+        """Name and source, which identify a case in a record."""
         return self.name, self.source
 
     def program(self, args: tuple[Any, ...]) -> Any:
-        """Return the program of what `make` returned: what `clock` times.
+        """Return the program that `clock` times, on the arguments that `make` returned.
 
         Raises
         ------
@@ -131,8 +131,8 @@ def kind_of(dtype: Any) -> Any:
 def array(*shape: int, dtype: str = "fp32", scale: float = 1.0) -> Any:
     """Return an array of normally distributed numbers on the default device.
 
-    The numbers repeat after 1,048,583, a prime, so that no two rows are the same. Zeros would be
-    easier to make, and easier on the device: products of zeros take less power and run faster.
+    The numbers repeat after 1,048,583, a prime, so that no two rows are the same. Zeros would give
+    wrong times: matmuls of zeros take less power and run faster.
 
     Examples
     --------
@@ -151,7 +151,7 @@ def array(*shape: int, dtype: str = "fp32", scale: float = 1.0) -> Any:
     return jnp.resize(jax.device_put(pool), shape)  # sent once, repeated there
 
 
-# --- What is measured: streams for the memory ceiling, products, multiply-adds, and kernels ------
+# --- Cases: streams for the memory ceiling, matmuls, multiply-adds, and kernels ------------------
 
 
 def memory_cases(size: int, dtype: str = "fp32") -> list[Case]:
@@ -221,12 +221,12 @@ def level_cases(sizes: Sequence[int], dtype: str = "fp32") -> list[Case]:
     on_cpu = jax.devices()[0].platform == "cpu"
 
     def looped(x: Any, turns: Any) -> Any:
-        # the number of turns is an argument, so that XLA can't merge them
+        # the trip count is an argument, so that XLA can't merge iterations
         return jax.lax.fori_loop(0, turns, body, x)
 
     def fixed(turns: int, x: Any) -> Any:
-        # an accelerator takes microseconds to turn a loop: written out, with a barrier so that
-        # XLA can't merge the turns
+        # an iteration of a loop costs an accelerator microseconds: so it is unrolled, with barriers
+        # so that XLA can't merge iterations
         for _ in range(turns):
             x = jax.lax.optimization_barrier(body(0, x))
         return x
@@ -268,9 +268,9 @@ def matmul_case(
     """Return C[m, n] = A[m, k] · B[k, n], `batch` of them; `turned`: B is stored as [n, k].
 
     In 8 bits B is always stored as [n, k]. The kernels of NVIDIA's library read it in that order,
-    and XLA would otherwise transpose it in every call: on an H100 half as long as the product.
-    int8 products sum in int32. "tf32" is fp32 at JAX's default precision, which means that on
-    GPUs of NVIDIA's; "fp32" asks for all of its bits.
+    and XLA would otherwise transpose it in every call: on an H100 half as long as the matmul.
+    int8 matmuls accumulate in int32. "tf32" is fp32 at JAX's default precision, which is TF32 on
+    NVIDIA GPUs; "fp32" asks for full precision.
 
     Examples
     --------
@@ -313,8 +313,8 @@ def matmul_case(
 def vector_case(dtype: str = "fp32", n: int = 2**20, steps: int = 256) -> Case:
     """Return a chain of multiply-adds on the vector unit: 2 · steps FLOPs for each element.
 
-    Where the compiler keeps multiply and add apart, half of a peak that counts a fused
-    multiply-add as two is the most that can come out: on an H100, 31.5 of 67 TFLOP/s in fp32.
+    If the compiler doesn't fuse multiply and add, the result is at most half of a peak that counts
+    a fused multiply-add as two: on an H100, 31.5 of 67 TFLOP/s in fp32.
 
     Examples
     --------
@@ -385,7 +385,7 @@ def kernel_cases(rows: int, columns: int, dtype: str = "fp32") -> list[Case]:
 
 
 def cases(quick: bool = False) -> list[Case]:
-    """Return what `run` measures on the default device, sized for it.
+    """Return the cases of `run`, sized for the default device.
 
     Parameters
     ----------
@@ -436,10 +436,10 @@ def size_in_words(size: int) -> str:
     return f"{size} B"
 
 
-# --- Go through the cases, several times if wanted, and return the record ------------------------
+# --- Run the cases, and return the record --------------------------------------------------------
 
 SECONDS = {False: 0.3, True: 0.15}
-"""About how long each case is measured in each pass: usually, and where it must be quick."""
+"""About how long each case is measured in each pass: usually, and in quick runs."""
 
 
 def run(
@@ -454,24 +454,24 @@ def run(
 ) -> Record:
     """Measure the default device, and return the record.
 
-    A case that this device can't do (no memory, no such data type, a compiler that refuses) is
-    kept with its reason, and the rest goes on.
+    A case that fails (no memory, no such data type, a compiler error) is recorded with its reason,
+    and the others continue.
 
     Parameters
     ----------
     quick : bool
         Fewer cases, each measured for a shorter time.
     chosen : sequence of Case, optional
-        Of `device.workloads`, in place of the usual ones.
+        Cases of `device.workloads`, in place of the usual ones.
     passes : int
-        Times that the whole list is gone through, back and forth: their difference is the spread
-        between runs.
+        How often the whole list is measured, forwards and backwards in turn: their difference is
+        the spread between passes.
     seconds : float, optional
         About how long to measure each case in each pass.
     progress : bool
-        Whether to show on a terminal what is being measured.
+        Whether to show a status line on a terminal.
     command : str, optional
-        What the record names as the command that made it.
+        The command that the record names as its origin.
     probe : callable, optional
         Returns the device's state; called while it is busy.
 
@@ -497,7 +497,7 @@ def run(
     done = 0
     with show.progress(progress) as say:
         for number in range(rounds):
-            # Back and forth: what comes second may find the chip warm or slowed down
+            # Forwards and backwards in turn, since an earlier case may warm or slow the chip
             order = range(len(todo)) if number % 2 == 0 else range(len(todo) - 1, -1, -1)
             for index in order:
                 case = todo[index]
@@ -550,7 +550,7 @@ def _attempt(
         begun = perf_counter()
         program = case.program(case.make())
         timing = clock(program, seconds=seconds, warm=case.warm, begun=begun, probe=look)
-    except Exception as failure:  # one kernel that fails must not take the others with it
+    except Exception as failure:  # a failing kernel must not stop the others
         why = str(failure) if isinstance(failure, RooflineError) else reason(failure)
         if not sample.passes:
             return replace(sample, error=why)
@@ -558,7 +558,7 @@ def _attempt(
     xla_bytes = getattr(program, "xla_bytes", None)
     if case.loops > 1:
         timing = replace(timing, **{n: getattr(timing, n) / case.loops for n in RISING})
-        xla_bytes = None  # XLA does not know how often the loop turns
+        xla_bytes = None  # XLA doesn't know the loop's trip count
     return replace(
         sample,
         passes=(*sample.passes, timing),

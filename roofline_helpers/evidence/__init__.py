@@ -1,7 +1,8 @@
-"""The evidence of the model's claims: kernels that others measured, files made once, verdicts.
+"""Evidence for the model's claims: kernels that others measured, recorded files, verdicts.
 
-`typical` says what measured kernels like yours reach, `laws` what was fitted to them; `files` are
-claims made anew by the tests; `verdicts` hold what bounds a program against what could overturn it.
+`typical` gives the rates of measured kernels like yours, `laws` the time models fitted to them.
+`files` are recorded results that tests reproduce. `verdicts` name the bound of a program, and the
+assumptions that could change it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The evidence of the model's claims: files that were made once, and are made anew by the tests.
+"""Evidence for the model's claims: recorded files, which tests reproduce.
 
 >>> moved = load("residency")["hbm_bytes"]["v5e"]
 >>> moved["512"] == moved["256"] * 2  # the scores stay in VMEM
@@ -45,12 +45,12 @@ def load(name: str) -> dict[str, Any]:
 def decode() -> dict[str, Any]:
     """Return measured decode steps: "device", "software", "context", and "steps" in seconds.
 
-    One row a batch, one number a program: kernels of our own, JAX with cuDNN's attention, PyTorch.
-    "race" has, on another day, two of them and PyTorch in each way it was compiled: seconds, and
-    the spread of five runs. "causes" has, on a third day and at batch 16, the seconds with the
-    cache in either order, donated and not. "rungs" has the ladder of `examples/llama_decode`: what
-    each changes, its seconds, and how far its logits are from the last rung's ("error", relative,
-    by norm).
+    One row per batch, one number per program: our own kernels, JAX with cuDNN's attention, PyTorch.
+    "race" is from another day: two of these and PyTorch in each way it was compiled, with seconds
+    and the spread of five runs. "causes" is from a third day, at batch 16: the seconds with the
+    cache in either order, donated and not. "rungs" is the ladder of `examples/llama_decode`: the
+    change of each rung, its seconds, and the distance of its logits from the last rung's ("error",
+    relative, by norm).
     "roof" has the step's least seconds by batch: by the published bandwidth, by that of a copy
     ("reached"), and by that of a stream that only reads. "prefill" has the seconds of PyTorch's
     prefill, by tokens.
@@ -93,7 +93,7 @@ def cycles() -> pandas.DataFrame:
 
 
 def worth_of_cycles() -> str:
-    """Return in a line what the TPU compiler's cycles are worth as a time.
+    """Return one line about the accuracy of the TPU compiler's cycles as a time.
 
     Examples
     --------

@@ -17,9 +17,9 @@ from roofline_helpers.network.collectives import Phase
 from roofline_helpers.work import Work
 
 MOST_DEVICES = 8
-"""Collectives were measured among so many GPUs of one host at most."""
+"""The most GPUs of one host among which collectives were measured."""
 SAME_GPU = {"gb300": "b300"}
-"""Chips without kernels of their own here, and whose laws predictions of whole steps take."""
+"""Chips without measured kernels, each with the chip whose laws predict its whole steps."""
 COLLECTIVES = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all")
 FASTEST = "fastest"
 """The `library` of a law that is fitted to the fastest library of each shape."""

@@ -1,4 +1,4 @@
-"""Measured GPU kernels that others published: what each counts, and the tables of them."""
+"""Published measurements of GPU kernels: their tables, FLOPs and bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # --- FLOPs and bytes of the measured kernels, by the same counts as any other kernel's -----------
 
-# What the tables call a type: type of A or of queries, and of weights or cache
+# A type's name in the tables: type of A or of queries, and of weights or cache
 TYPES = {
     "bf16": ("bf16", "bf16"),
     "fp8": ("fp8", "fp8"),
@@ -65,7 +65,7 @@ def reduced(job: Work) -> Any:
 
 FOLDER = Path(__file__).parents[1] / "data/benchmarks"
 STEPS = 64
-"""Steps of an octave in which times are kept: 1.1% apart."""
+"""Steps per octave to which times are rounded in the files: 1.1% apart."""
 
 
 def families() -> list[str]:
@@ -92,7 +92,7 @@ def group(family: str, chip: str, dtype: str) -> dict[str, Any]:
 
 
 def _columns(family: str) -> tuple[dict[str, Any], Any]:
-    """Return each column as its values and the place of each row's value, and the times' steps."""
+    """Return each column as its distinct values and each row's index, and the times' steps."""
     with np.load(FOLDER / f"{family}.npz") as arrays:
         names = [name.removesuffix(".values") for name in arrays if name.endswith(".values")]
         columns: dict[str, Any] = {name: (arrays[f"{name}.values"], arrays[name]) for name in names}
@@ -104,7 +104,7 @@ def _seconds(steps: Any) -> Any:
 
 
 def table(family: str) -> pd.DataFrame:
-    """Return the measured kernels of a family, one row a shape.
+    """Return the measured kernels of a family, one row per shape.
 
     Parameters
     ----------

@@ -19,7 +19,7 @@ from roofline_helpers.work import Work, matmul
 
 NEAR = {"matmul": 1.5}
 OTHERWISE = 2.0
-"""Factors that "near" means for each side. Only the grid of matmuls is finer than powers of two."""
+"""Largest factor between sides that count as near. Only the grid of matmuls is finer than 2."""
 FEWEST = 20
 SIZES = {
     "matmul": ("m", "n", "k"),
@@ -35,18 +35,17 @@ SIZES = {
 class Typical:
     """Times that measured kernels like one kernel suggest for it.
 
-    Each neighbour was measured at its own size. Its time over the law's time for that size,
-    multiplied by the law's time for this kernel, is what it suggests; so neighbours of other sizes
-    can be compared.
+    Each neighbour was measured at its own size. Its time is scaled by the law's times for this
+    kernel and for that size, so that neighbours of other sizes can be compared.
 
     Parameters
     ----------
     times : array of float
-        What each neighbour suggests, seconds, in ascending order.
+        Scaled seconds of each neighbour, in ascending order.
     least : float
         This kernel's least time by the published roof, seconds.
     why : str
-        What "like it" meant.
+        How neighbours were chosen.
 
     Examples
     --------
@@ -67,7 +66,7 @@ class Typical:
 
     @property
     def best(self) -> float:
-        """Seconds that the best of them suggests."""
+        """Scaled seconds of the best neighbour."""
         return float(self.times.min())
 
     def quantile(self, q: float) -> float:
@@ -107,7 +106,7 @@ class Typical:
 
 
 def dtype_in_tables(job: Work) -> str:
-    """Return what the tables call a kernel's type; raise NoData if they have none like it."""
+    """Return the tables' name of a kernel's type; raise NoData if they don't have it."""
     if job.kind == "matmul" and job.dtype in ("bf16", "fp16"):
         bits = job.dims["weight_bits"]
         return {16: "bf16", 8: "int8 weights", 4: "int4 weights"}.get(int(bits), "bf16")
@@ -120,12 +119,12 @@ def dtype_in_tables(job: Work) -> str:
 
 
 def typical(job: Work, chip: str | Chip, *, dtype: str | None = None) -> Typical:
-    """Return what measured kernels like this one reach on a GPU.
+    """Return the times of measured kernels like this one on a GPU.
 
-    Like it are those on the same chip, in the same type and family, each side of which is within a
-    factor of 1.5 of this one's; of 2 for other kinds than matmul, whose grids are coarser.
+    A kernel is similar if it ran on the same chip, in the same type and family, and each side is
+    within a factor of 1.5 of this one's, or 2 for other kinds than matmul, whose grids are coarser.
     For each shape the fastest of up to three serving libraries counts. The shapes are a benchmark's
-    grid, not the programs that people run.
+    grid, not those of real programs.
 
     Parameters
     ----------

@@ -1,13 +1,13 @@
-"""Verdicts: what bounds a program, and what a change gains, held against what could overturn it.
+"""Verdicts: the bound of a program, or the gain of a change, tested against its assumptions.
 
-A bound is a bound: nothing measured may beat it. "Memory-bound" or "fuse this" is a verdict, and is
-given only if it is the same
+No measured time may beat a bound. "Memory-bound" or "fuse this" is a verdict, and is given only if
+it is the same
 
-- under published ceilings and under those that were reached, which near a ridge need not agree,
+- under published and under reached ceilings, which may disagree near a ridge,
 - with a floor for each kernel and without,
 - and whether tensors travel between kernels, or those that fit stay on the chip.
 
-Where it isn't, the answer is "depends", and on what.
+Otherwise the answer is "depends", with the assumption that it depends on.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from roofline_helpers.serving import ServingStep
 
 DEPENDS = "depends"
-"""The word of a verdict that not all cases share."""
+"""The word of a verdict on which cases disagree."""
 
 WORTH = 1.05
 """A change that gains less than this is not worth a recommendation."""
@@ -38,13 +38,13 @@ WORTH = 1.05
 
 @dataclass(frozen=True)
 class Scenario:
-    """One way to look at it.
+    """One combination of assumptions.
 
     Parameters
     ----------
     ceilings : {"published", "reached"}
     floor : {"without", "with"}
-        Whether each kernel costs at least the floor: what a launch takes in a row of small ones.
+        Whether each kernel costs at least the floor: the time of a launch among small kernels.
     between : {"travels", "stays"}
         Whether tensors between kernels go through memory, or those that fit stay on the chip.
 
@@ -85,7 +85,7 @@ class Found:
 
 @dataclass(frozen=True, repr=False)
 class _Held:
-    """Cases, and what they say."""
+    """Cases, and whether they agree."""
 
     name: str
     chip: Chip
@@ -94,12 +94,12 @@ class _Held:
 
     @staticmethod
     def _word_of(each: Any) -> str:
-        """Return the word for what one case says."""
+        """Return the word for the result of one case."""
         raise NotImplementedError
 
     @staticmethod
     def _cells(each: Any) -> dict[str, str]:
-        """Return what the table has of one case."""
+        """Return the table's cells for one case."""
         raise NotImplementedError
 
     def _range(self) -> str:
@@ -108,7 +108,7 @@ class _Held:
 
     @property
     def word(self) -> str:
-        """The word that all cases share, else "depends"."""
+        """The word that all cases agree on, else "depends"."""
         words = {self._word_of(each) for each in self.found.values()}
         return words.pop() if len(words) == 1 else DEPENDS
 
@@ -148,8 +148,8 @@ class Verdict(_Held):
     """The bound of a program on a chip, in each case, and whether all agree.
 
     `word` is "memory", "compute", "network" or "latency" if they do.
-    Otherwise it is "depends", and `on` names what on: "ceilings", "floor" or "between" kernels.
-    `found` has what each case says, and `table()` has one row a case.
+    Otherwise it is "depends", and `on` names the assumptions: "ceilings", "floor" or "between"
+    kernels. `found` has the result of each case, and `table()` one row per case.
 
     Examples
     --------
@@ -180,8 +180,8 @@ class Gain(_Held):
     """How many times faster a change makes a program on a chip, in each case.
 
     `word` is "gains", "loses" or "neither" if all agree: less than 5% either way is neither.
-    Otherwise it is "depends", and `on` names what on: "ceilings", "floor" or "between" kernels.
-    `found` has what each case says, and `table()` has one row a case.
+    Otherwise it is "depends", and `on` names the assumptions: "ceilings", "floor" or "between"
+    kernels. `found` has the result of each case, and `table()` one row per case.
 
     Examples
     --------
@@ -206,7 +206,7 @@ class Gain(_Held):
 
     @property
     def times(self) -> tuple[float, float]:
-        """The least and the most that it gains – seconds before over seconds after."""
+        """The least and the largest speed-up – seconds before over seconds after."""
         return min(self.found.values()), max(self.found.values())
 
 
@@ -216,17 +216,17 @@ def verdict(
     *,
     name: str | None = None,
 ) -> Verdict:
-    """Return what bounds a program on a chip, and on what that depends.
+    """Return the bound of a program on a chip, and the assumptions that it depends on.
 
     Parameters
     ----------
     program : Work, roofline.Kernel, serving.ServingStep, or a list of the first two
-        What runs, in order. A `Kernel` says how often; its own roof is not looked at.
+        The kernels, in order. A `Kernel` has a number of launches; its own roof is ignored.
     chip : str, Chip or jax.Device
-        Where; a `ServingStep` knows its own. Where nobody measured the least seconds of a launch
-        they are assumed (`assumed_floor`).
+        The chip; a `ServingStep` has its own. If nobody measured its floor, one is assumed
+        (`assumed_floor`).
     name : str, optional
-        What to call it.
+        The name in the result.
 
     Raises
     ------
@@ -253,7 +253,7 @@ def gain(
     *,
     name: str = "the change",
 ) -> Gain:
-    """Return how many times faster a change makes a program, and on what that depends.
+    """Return the speed-up by a change, and the assumptions that it depends on.
 
     Parameters
     ----------
@@ -262,7 +262,7 @@ def gain(
     chip : optional
         As in `verdict`. Two steps may be on different chips: then each has its own floor.
     name : str
-        What to call the change.
+        The name of the change.
 
     Raises
     ------
@@ -286,10 +286,9 @@ def gain(
 
 
 def assumed_floor(kind: str) -> float:
-    """Return the floor that a verdict takes for a chip on which nobody measured one, in seconds.
+    """Return the floor, in seconds, that a verdict assumes for a chip without a measured one.
 
-    For a TPU the shortest matrix product that was published for one, for all others the longest
-    floor that is known.
+    For a TPU it is the shortest published matmul on one, for all others the longest known floor.
 
     Raises
     ------

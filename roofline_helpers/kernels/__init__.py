@@ -1,8 +1,8 @@
 """Fused kernels in Pallas: the LayerNorm chain and attention, with their gradients.
 
 One source runs in three ways. A kernel's body is plain `jax.numpy` on the blocks that a program
-holds; what differs between machines is how the arrays are cut (`rows.Rows` and
-`tiles.Tiles`), and which compiler follows:
+holds. Machines differ in how the arrays are cut (`rows.Rows` and `tiles.Tiles`), and in the
+compiler:
 
 ======== ============================ =======================================================
 layout   compiled by                  a block
@@ -15,9 +15,9 @@ layout   compiled by                  a block
 
 The choice follows the platform that a program is lowered for (`jax.lax.platform_dependent`), so
 that a program that is compiled on a laptop for a TPU gets the TPU's kernel. On a CPU kernels are
-interpreted, in the TPU's layout: right, and slow. `layout` and `interpret` override it.
+interpreted, in the TPU's layout: correct but slow. `layout` and `interpret` override it.
 
-Arithmetic is fp32 whatever the arrays are; each result is rounded once, when it is stored.
+Arithmetic is fp32 for all types of arrays; each result is rounded once, when it is stored.
 
 Source: P. Tillet et al., "Triton" (2019); T. Dao et al., arXiv:2205.14135; the Pallas manual.
 """

@@ -46,18 +46,18 @@ def attention(
     For each block of queries, the kernel walks over the keys with a running maximum m and sum l
     of each row, and rescales what it has by exp(m − m') whenever the maximum grows to m'. The
     result is divided by l once, at the end. The backward pass saves only m + log l for each row,
-    and works the scores out again in two kernels, for dQ and for dK and dV.
+    and recomputes the scores in two kernels, for dQ and for dK and dV.
 
     Parameters
     ----------
     q : array [batch, heads, q_len, head_dim]
-        fp32, bf16 or fp16. fp32 products are exact to fp32, not TF32 or bf16.
+        fp32, bf16 or fp16. fp32 matmuls have full precision, not TF32 or bf16.
     k, v : array [batch, kv_heads, kv_len, head_dim]
-        Of q's type. Each KV head serves heads / kv_heads query heads. Lengths may be any; those
-        that are no multiple of a block are padded, which costs a copy.
+        Of q's type. Each KV head serves heads / kv_heads query heads. Any length is allowed; one
+        that isn't a multiple of a block is padded, which costs a copy.
     causal : bool
-        Hide keys that come later than the query. The last query sees every key; one that sees
-        none gives zeros.
+        Hide keys after the query. The last query sees every key; a query that sees none gives
+        zeros.
     layout, interpret
         As in `layernorm_gelu`.
 
@@ -225,7 +225,7 @@ def _whole(length: int, tile: Tiles, q: Any, array: Any) -> Any:
 
 
 def _row_of(tile: Tiles) -> Any:
-    """Return the spec of one number a query: [batch, heads, 1, q_len]."""
+    """Return the spec of one number per query: [batch, heads, 1, q_len]."""
     return pl.BlockSpec((None, None, 1, tile.q), lambda b, h, i: (b, h, 0, i))
 
 
@@ -261,7 +261,7 @@ def _attention_options(
 
 
 def attention_work(q: Any, k: Any, options: Options, kind: str) -> work.Work:
-    """Count a kernel: of the products of the forward one, 2, those for dQ are 3, dK and dV 4."""
+    """Count a kernel: the forward one has 2 matmuls, that for dQ 3, that for dK and dV 4."""
     batch, heads, q_len, head_dim = q.shape
     causal = options.causal and q_len <= k.shape[2]
     job = work.flash_attention(

@@ -1,4 +1,4 @@
-"""Code that all kernels share: arguments, the layout of a platform, options of the compilers."""
+"""Code of all kernels: arguments, the layout of a platform, options of the compilers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LANES, SUBLANES = 128, 8
 """One TPU register: 8 × 128 values of 4 bytes."""
 
 LOG2E = 1 / math.log(2)
-"""e^x is 2^(x · this): units for exponentials work in powers of two."""
+"""log₂ e: the hardware's exponential is 2^x, so e^x is 2^(x · log₂ e)."""
 
 _VMEM_MOST = 100 * 2**20  # bytes that a TPU program may ask for
 
@@ -61,14 +61,14 @@ def by_platform(call: Any, options: Options, *arrays: Any) -> Any:
 
     if options.layout is not None and options.interpret is not None:
         return on(options.layout, options.interpret)(*arrays)
-    gpu = on("gpu", False)  # one for both, which JAX traces once
+    gpu = on("gpu", False)  # CUDA and ROCm share it, so that JAX traces it once
     return lax.platform_dependent(
         *arrays, cpu=on("tpu", True), tpu=on("tpu", False), cuda=gpu, rocm=gpu
     )
 
 
 def call_options(layout: str, interpret: bool, job: Any, warps: int, vmem: int) -> dict[str, Any]:
-    """Return what the compiler is told: cost, and how much of the machine a program takes."""
+    """Return the compiler's options: the cost estimate, and the resources of a program."""
     cost = pl.CostEstimate(
         flops=int(job.flops),
         bytes_accessed=int(job.bytes),
@@ -92,7 +92,7 @@ def triton_backend() -> Any:
 
 
 def quotient(index: Any, size: int) -> Any:
-    """Return max(index, 0) // size of a traced index: `//` would ask for its sign, too."""
+    """Return max(index, 0) // size of a traced index, without the sign check of `//`."""
     return lax.div(jnp.maximum(index, 0), jnp.int32(size))
 
 
@@ -102,7 +102,7 @@ def round_up(n: int, multiple: int) -> int:
 
 
 def sum_along(x: Any, axis: int) -> Any:
-    """Return the sum along an axis, which stays, of length 1."""
+    """Return the sum along an axis, which stays with length 1."""
     return jnp.sum(x, axis=axis, keepdims=True)
 
 

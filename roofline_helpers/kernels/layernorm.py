@@ -57,7 +57,7 @@ def layernorm_gelu(
     eps : float
         Added to the variance; zero or positive.
     layout : "tpu" or "gpu", optional
-        How to cut the arrays. By default that of the platform that is compiled for.
+        How to cut the arrays. By default that of the target platform.
     interpret : bool, optional
         Run the kernel step by step in JAX rather than compile it. By default on a CPU only.
 
@@ -108,7 +108,7 @@ def layernorm_gelu_dropout_residual(
 
     x, mask and residual are read once and y is written once: 4 tensors, where four kernels move
     10. The gradient is one kernel: it reads x, mask and dy and writes dx and one row of dγ and dβ
-    per program. It works the mean and the variance out again, since x must be read anyway.
+    per program. It recomputes the mean and the variance, since x must be read anyway.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """LayerNorm's kernels: their bodies, and how they cut an array into rows.
 
-A program owns `tile.block` rows and walks through them `tile.step` at a time, so that what it
-holds stays small. What tile.walk() hands to a step is fp32, and zero outside the array.
+A program owns `tile.block` rows and walks through them `tile.step` at a time, so that its working
+set stays small. The arrays that tile.walk() passes to a step are fp32, and zero outside the array.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from roofline_helpers.kernels.launch import (
     triton_backend,
 )
 
-_VMEM = 8 * 2**20  # bytes of blocks that a TPU program asks for where it has the choice
+_VMEM = 8 * 2**20  # bytes of blocks that a TPU program requests if it has the choice
 _LEAST = float(jnp.finfo(jnp.float32).min)
 
 
@@ -122,8 +122,8 @@ class Rows:
     def walk(self, refs: Sequence[Any], body: Callable[..., Any], start: Any) -> Any:
         """Do ``body(i, arrays, carry)`` for each step of this program's rows.
 
-        All arrays of a step are asked for before the first is used, so that they are under way
-        together and a program waits once a step.
+        All loads of a step are issued before the first is used, so that they overlap and a
+        program waits once per step.
         """
 
         def step(i: Any, carry: Any) -> Any:
@@ -159,8 +159,8 @@ class Rows:
         """Load a [1, columns] array as fp32, zero outside.
 
         It is loaded where it is used. Loaded at the start, it would occupy registers all the time,
-        and fewer programs would run at once: 40 registers a thread instead of 32 with 16 warps, as
-        measured on an H100.
+        and fewer programs would run at once: 40 registers per thread instead of 32 with 16 warps,
+        as measured on an H100.
         """
         return _load(ref.at[:, :], self.lanes() if self.ragged_columns else None, self.triton)
 
@@ -178,11 +178,11 @@ class Rows:
 
         The variance is that of the centred values, never mean(x²) − mean². The mean of a row
         near 10⁴ is itself rounded, to about 0.001 in fp32; the mean of the centred values is that
-        slip, and both are corrected by it. Lanes outside would hold −mean: they are zeroed.
+        error, and corrects both. Lanes outside would hold −mean, so they are zeroed.
 
         The maximum changes no value. It keeps sum · (1/n) and x − mean apart, which a compiler
         could contract to one fused multiply-add, whose mean is not rounded, in one place and not
-        in another: near 10⁴ the two differ by as much as the slip that is to be corrected.
+        in another: near 10⁴ the two differ by as much as the error to be corrected.
         """
         shift = jnp.maximum(self.mean(x), _LEAST)
         centred = x - shift
@@ -200,9 +200,9 @@ def _load(view: Any, inside: Any, triton: bool) -> Any:
     """Return a block as fp32; lanes that lie outside the array are zero."""
     if inside is None:
         return _wide(view[...])
-    if triton:  # lanes outside must not be touched: they are another row's memory, or nobody's
+    if triton:  # lanes outside must not be read: they may be another row's memory, or unmapped
         return _wide(triton_backend().load(view, mask=inside, other=0))
-    return jnp.where(inside, _wide(view[...]), 0)  # padded with anything: NaN, say
+    return jnp.where(inside, _wide(view[...]), 0)  # padding may be anything, even NaN
 
 
 def _wide(value: Any) -> Any:
@@ -220,7 +220,7 @@ def _store(view: Any, value: Any, inside: Any, triton: bool) -> None:
 
 
 def located_at(kernel: Any, tile: Rows) -> Any:
-    """Return the kernel with its first row known: program_id must be asked outside of loops."""
+    """Return the kernel with its first row known: program_id can't be read inside loops."""
 
     @functools.wraps(kernel)
     def located(*refs: Any) -> None:

@@ -25,7 +25,7 @@ _GPU_TILES = {"forward": (128, 64), "dq": (128, 32), "dkv": (64, 64)}  # fastest
 
 
 def attention_kernel(q: Any, k: Any, v: Any, o: Any, *lse: Any, tile: Tiles) -> None:
-    """Walk over the keys of one block of queries; write O, and log-sum-exp where it is wanted."""
+    """Walk over the keys of one block of queries; write O, and log-sum-exp if needed."""
     queries = q[...]
     first = tile.first_query
 
@@ -34,7 +34,8 @@ def attention_kernel(q: Any, k: Any, v: Any, o: Any, *lse: Any, tile: Tiles) -> 
         keys = tile.slice(k, j, tile.kv)
         scores = tile.scores(queries, keys, first, j * tile.kv, hide)
         higher = jnp.maximum(highest, jnp.max(scores, axis=1, keepdims=True))
-        origin = jnp.where(higher == -jnp.inf, 0.0, higher)  # nothing seen so far: −∞ − −∞ is NaN
+        # before the first key both are −∞, and −∞ − −∞ is NaN
+        origin = jnp.where(higher == -jnp.inf, 0.0, higher)
         weights = jnp.exp2(scores - origin)
         shrink = jnp.exp2(highest - origin)
         values = tile.slice(v, j, tile.kv)
@@ -154,7 +155,7 @@ class Tiles:
         return pl.program_id(2) * self.kv
 
     def each_keys(self, first_query: Any, body: Callable[..., Any], start: Any) -> Any:
-        """Do ``body(j, carry, hide)`` for each block of keys that a block of queries looks at.
+        """Do ``body(j, carry, hide)`` for each block of keys that a block of queries attends to.
 
         Scores need hiding only in blocks that the diagonal cuts, or that end past the last key.
         Those come last, in a loop of their own; blocks beyond the diagonal are skipped.
@@ -169,7 +170,7 @@ class Tiles:
     def each_queries(self, first_key: Any, body: Callable[..., Any], start: Any) -> Any:
         """Do ``body(i, carry, hide)`` for each block of queries that sees a block of keys.
 
-        Keys past the last one aren't hidden: what comes out for them is cut off.
+        Keys past the last one aren't hidden: their results are cut off.
         """
         first, whole, last = 0, 0, self.q_padded // self.q
         if self.causal:

@@ -1,4 +1,4 @@
-"""Axes: chips in a row, a ring or around a switch, and what moving bytes along them costs."""
+"""Axes: chips in a row, a ring or around a switch, and the cost of moving bytes along them."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Protocol:
     rate : float
         Byte/s over a link, one way.
     step, startup : float
-        Seconds a step, and to begin.
+        Seconds per step, and once to start.
     exchange : float
-        Seconds more to begin where every device has something else for each other one.
+        Further seconds to start an all-to-all.
     own_rate : float, optional
-        Byte/s at which a device copies, or adds, the share of the result that is its own and
-        crosses no link; not given where that costs nothing.
+        Byte/s at which a device copies, or adds, its own share of the result, which crosses no
+        link; not given if that costs nothing.
     peer_rate, peer_limit : float, optional
         Byte/s to a single peer, for messages of fewer bytes than the limit.
 
@@ -49,7 +49,7 @@ class Protocol:
     peer_limit: float = math.inf
 
     def times(self, load: Load) -> tuple[float, float]:
-        """Return the seconds that a load's steps take, and those that its bytes take."""
+        """Return the seconds of a load's steps, and of its bytes."""
         rate = self.rate
         if load.to == "one" and self.peer_rate and load.link_bytes < self.peer_limit:
             rate = min(rate, self.peer_rate)
@@ -62,8 +62,8 @@ class Load(NamedTuple):
     """The load of a collective on one network.
 
     `link_bytes` cross the busiest link one way, in `steps` that follow each other. `own` are the
-    bytes of its own share that a device copies or adds. `to` is whom a device sends to: "all" the
-    same, "each" other one something else, or "one".
+    bytes of its own share that a device copies or adds. `to` says how a device sends: the same to
+    "all", different data to "each", or to "one".
 
     Examples
     --------
@@ -95,16 +95,16 @@ class Axis:
         Which of the chip's links it uses: axes of one network work side by side, each device over
         links of its own.
     protocols : tuple of Protocol
-        What moves the bytes: the fastest for a message is taken. Their `rate` (byte/s, one way) is
-        one link's, but a switch's that of all of a device's links together; `step` and `startup`
-        are seconds a step, and to begin.
+        Ways to move bytes: each message uses the fastest. Their `rate` (byte/s, one way) is of
+        one link, but at a switch of all of a device's links together; `step` and `startup` are
+        seconds per step, and once to start.
     stride : int
         Links from one member to the next, where it is every stride-th device of a longer axis:
         as many such groups share the links.
     multicast : bool
-        Whether the switch copies and adds on the way.
+        Whether the switch can copy and add.
     custom : mapping of int to tuples of Protocol
-        By number of devices, what a server's own all-reduces reached (`all_reduce`).
+        By number of devices, the measured all-reduces of a serving library (`all_reduce`).
     whole : Axis, optional
         The axis that this is a part of.
 
@@ -143,7 +143,7 @@ class Axis:
 
     @property
     def steps(self) -> int:
-        """Steps until what one device holds has reached all the others, in the ring's algorithm."""
+        """Steps until one device's data has reached all others, by the ring algorithm."""
         if self.kind == "ring":
             return self.size // 2 * self.stride
         return 1 if self.kind == "mesh" else (self.size - 1) * self.stride
@@ -222,7 +222,7 @@ def share_links(one: Iterable[Axis], other: Iterable[Axis]) -> bool:
 
 
 def _joined(axes: list[Axis]) -> tuple[Axis, ...]:
-    """Return the axes with the parts of one axis, where all are there, as that axis."""
+    """Return the axes, with complete sets of parts merged into their axis."""
     joined: list[Axis] = []
     for axis in axes:
         parts = [other for other in axes if axis.whole and other.whole == axis.whole]

@@ -13,15 +13,15 @@ from roofline_helpers.common.show import Facts, si
 from roofline_helpers.network.axes import OUTER, Axis, Load, Protocol, axes_of
 
 LoadOf: TypeAlias = Callable[[float, tuple[Axis, ...]], Load]
-"""The load of a collective of so many bytes on one network's axes."""
+"""A function from bytes and one network's axes to a collective's load."""
 
 
 @dataclass(frozen=True)
 class Phase:
     """The part of a collective that one network carries.
 
-    `latency` and `transfer` are seconds, `link_bytes` what crosses the busiest link one way, and
-    `steps` those that follow each other.
+    `latency` and `transfer` are seconds, `link_bytes` the bytes over the busiest link one way, and
+    `steps` the number of sequential steps.
 
     Examples
     --------
@@ -41,12 +41,12 @@ class Phase:
 
 @dataclass(frozen=True, repr=False)
 class Collective(Facts):
-    """A collective on axes: what it moves, and how long it takes.
+    """A collective on axes: its bytes and its time.
 
-    Networks work at the same time, each on what another has brought, so the transfer is that of the
-    slowest; their latencies add up. `phases` are the parts that single networks carry: `network`,
-    `axes`, `algorithm`, `link_bytes` on the busiest link one way, the `steps` that follow each
-    other, and the seconds of `latency` and `transfer`.
+    Networks work as a pipeline, so the transfer is that of the slowest; their latencies add up.
+    `phases` are the parts of single networks: `network`, `axes`, `algorithm`, `link_bytes` on the
+    busiest link one way, the number of sequential `steps`, and the seconds of `latency` and
+    `transfer`.
 
     Examples
     --------
@@ -79,12 +79,12 @@ class Collective(Facts):
 
     @property
     def latency(self) -> float:
-        """Seconds that its steps take whatever the size."""
+        """Seconds of its steps, for any size."""
         return sum(phase.latency for phase in self.phases)
 
     @property
     def transfer(self) -> float:
-        """Seconds that its bytes take."""
+        """Seconds of its bytes."""
         return max((phase.transfer for phase in self.phases), default=0.0)
 
     @property
@@ -106,11 +106,11 @@ class Collective(Facts):
 
 @dataclass(frozen=True)
 class Transfer:
-    """A collective of a step: for whom, how often, and whether compute can hide it.
+    """A collective of a step: its role, its count, and whether compute can hide it.
 
-    `hidden` is whether the next operation can do without it: weights can be gathered ahead and
-    gradients reduced behind, but activations are needed at once. `least` is what has to be sent
-    in any case, where the plan sends more: only that counts in a bound.
+    `hidden` is whether the next operation can start without it: weights can be gathered ahead and
+    gradients reduced later, but activations are needed at once. `least` are the collectives that
+    must be sent in any case, if the plan sends more: only they count in a bound.
 
     Examples
     --------
@@ -130,17 +130,17 @@ class Transfer:
 
     @property
     def seconds(self) -> float:
-        """Seconds of all of them, one after the other."""
+        """Seconds of all `count` of them, one after the other."""
         return self.count * self.collective.seconds
 
 
 def all_gather(nbytes: Any, over: Axis | Iterable[Axis]) -> Collective:
-    """Return the time until every device has the whole of an array that is sharded over axes.
+    """Return the time of an all-gather: every device ends with the whole of a sharded array.
 
-    A ring of n sends each shard both ways round, ⌊n/2⌋ steps, V (n−1)/2n bytes a link one way; a
-    line of n has to bring n−1 shards over its last link. Over several axes of a torus each takes
-    its part of the bytes, so that a device receives V (1−1/N) over all its links at once. A device
-    at a switch receives as much over all its links.
+    A ring of n sends each shard both ways round, in ⌊n/2⌋ steps and V (n−1)/2n bytes per link one
+    way; on a line of n, n−1 shards cross the last link. Several axes of a torus share the bytes, so
+    that a device receives V (1−1/N) over all its links at once. A device at a switch receives as
+    much over all its links.
 
     Parameters
     ----------
@@ -166,14 +166,14 @@ def all_gather(nbytes: Any, over: Axis | Iterable[Axis]) -> Collective:
 
 
 def reduce_scatter(nbytes: Any, over: Axis | Iterable[Axis]) -> Collective:
-    """Return the time to add arrays of all devices, each keeping a shard of the sum.
+    """Return the time of a reduce-scatter: arrays of all devices are added, each gets a shard.
 
-    An all-gather backwards: the same bytes and steps.
+    The reverse of an all-gather: the same bytes and steps.
 
     Parameters
     ----------
     nbytes : float
-        Bytes of the array that each device has a summand of.
+        Bytes of the array on each device.
     over
         As in `all_gather`; the same errors and sources.
 
@@ -189,21 +189,21 @@ def reduce_scatter(nbytes: Any, over: Axis | Iterable[Axis]) -> Collective:
 def all_reduce(
     nbytes: Any, over: Axis | Iterable[Axis], *, algorithm: str | None = None
 ) -> Collective:
-    """Return the time to add arrays of all devices, each getting the whole sum.
+    """Return the time of an all-reduce: arrays of all devices are added, each gets the sum.
 
-    "ring" is a reduce-scatter and an all-gather, twice their bytes and steps. "tree" adds up and
-    down a binary tree, 2 ⌈log₂ n⌉ steps, twice the array: where steps are costly, between hosts.
-    "one-shot" sends the whole array to everybody in one step, (n−1) V bytes: for small ones.
-    "two-shot" sends each device its shard of every array, and the sums to everybody: two steps,
-    the ring's bytes. "nvls" (NVLink SHARP) lets the switch add and copy, so that at the least every
-    device sends and receives V once; NCCL's moves V (1+1/n). "custom" is the fastest that a server
-    brings beside NCCL, as they were timed: a decode step's small arrays take a fraction of its
-    time. Where none was timed, or none is faster, it is the usual one.
+    "ring" is a reduce-scatter and an all-gather: twice the bytes and steps of either. "tree" sends
+    twice the array up and down a binary tree in 2 ⌈log₂ n⌉ steps: for costly steps, between hosts.
+    "one-shot" sends the whole array to every device in one step, (n−1) V bytes: for small arrays.
+    "two-shot" sends each device its shard of every array, then the sums to all: two steps, the
+    ring's bytes. With "nvls" (NVLink SHARP) the switch adds and copies, so that every device sends
+    and receives at least V once; NCCL's moves V (1+1/n). "custom" is the fastest measured kernel of
+    a serving library, which takes a fraction of NCCL's time for the small arrays of a decode step.
+    If none was measured, or none is faster, it is the usual algorithm.
 
     Parameters
     ----------
     nbytes : float
-        Bytes of the array that each device has a summand of.
+        Bytes of the array on each device.
     over
         As in `all_gather`; the same errors and sources.
     algorithm : {"ring", "tree", "one-shot", "two-shot", "nvls", "custom"}, optional
@@ -263,8 +263,8 @@ def all_to_all(nbytes: Any, over: Axis | Iterable[Axis]) -> Collective:
 def permute(nbytes: Any, over: Axis | Iterable[Axis], *, hops: int = 1) -> Collective:
     """Return the time of a cyclic permute: each device sends to the one `hops` further along.
 
-    On a ring the shorter way round, min(hops, n−hops) messages on each link; on a line the last
-    ones travel back to the front. At a switch it is one step.
+    A ring takes the shorter way round, min(hops, n−hops) messages on each link; on a line the last
+    devices send back to the first. At a switch it is one step.
 
     Parameters
     ----------
@@ -305,7 +305,7 @@ def permute(nbytes: Any, over: Axis | Iterable[Axis], *, hops: int = 1) -> Colle
 
 
 def send(nbytes: Any, over: Axis) -> Collective:
-    """Return the time to send an array to the next device of an axis, with the network to itself.
+    """Return the time to send an array to the next device of an axis, without other traffic.
 
     Parameters
     ----------
@@ -335,10 +335,10 @@ def send(nbytes: Any, over: Axis) -> Collective:
 
 
 def lines(over: Axis | Iterable[Axis]) -> list[tuple[float, float]]:
-    """Return the straight lines, of which the least at each size is an all-reduce's time.
+    """Return lines in the size: the lowest at each size is the time of an all-reduce.
 
-    One for each algorithm and protocol that no other beats at every size, a server's own among
-    them: the seconds it takes whatever the size, and those a byte.
+    Each line is an algorithm and protocol, as seconds at size 0 and seconds per byte. Lines that
+    another one beats at every size are left out. Serving libraries' own kernels are included.
 
     Parameters
     ----------
@@ -388,10 +388,10 @@ def distinct(places: float, copies: float) -> float:
 
 
 def copies(nbytes: Any, active: float, over: Iterable[Axis]) -> tuple[Collective, ...]:
-    """Return what must cross each axis so that every device's array gets to `active` others.
+    """Return the least traffic on each axis to send every device's array to `active` others.
 
-    As a token gets to its experts, which may be on any device: once to each other host or slice
-    that has some of them, and in it once to each place along an axis, except that where it arrives.
+    A token is sent to its experts this way, which may be on any device: once to each other host or
+    slice that holds any of them, and from there once to each position along an axis.
     `all_to_all` of `active` copies sends more.
 
     Parameters
@@ -399,7 +399,7 @@ def copies(nbytes: Any, active: float, over: Iterable[Axis]) -> tuple[Collective
     nbytes : float
         Bytes of a device's array.
     active : float
-        To how many, each on any device.
+        Number of random destinations.
     over : axes
         As in `all_gather`; the same errors.
 
@@ -425,10 +425,10 @@ def copies(nbytes: Any, active: float, over: Iterable[Axis]) -> tuple[Collective
 
 
 def least_busy(transfers: Iterable[Transfer]) -> float:
-    """Return the least seconds in which links carry these transfers, latencies left out.
+    """Return a lower bound on the seconds in which links carry these transfers, without latency.
 
-    Phases on the same links take turns, but one with more axes may leave some of them to others: a
-    bound, from the dual of that linear program, where each phase's links are weighted in turn.
+    Phases share their links, and one with several axes may leave some of them to others. That is a
+    linear program; the bound is from its dual, with each phase's links as weights in turn.
 
     Parameters
     ----------
@@ -512,7 +512,7 @@ def _gathered(v: float, axes: tuple[Axis, ...]) -> float:
 
 
 def lanes_of(axes: Iterable[Axis]) -> dict[str, float]:
-    """Return the lanes by the axis whose links they are: parts of one axis have the same links."""
+    """Return the lanes by axis: parts of one axis share its links."""
     lanes: dict[str, float] = {}
     for axis in axes:
         lanes[axis.links] = max(axis.lanes, lanes.get(axis.links, 0.0))
@@ -520,7 +520,7 @@ def lanes_of(axes: Iterable[Axis]) -> dict[str, float]:
 
 
 def _passed_on(v: float, axes: tuple[Axis, ...]) -> Load:
-    """Return the load of shards that each device passes on until all have them, its own copied."""
+    """Return the load of shards passed around until all devices have them, the own one copied."""
     return Load("ring", _gathered(v, axes), _steps(axes), own=v / _size(axes))
 
 
@@ -551,7 +551,7 @@ def _two_shot(v: float, axes: tuple[Axis, ...]) -> Load:
 
 def _nvls(v: float, axes: tuple[Axis, ...]) -> Load:
     if not all(axis.multicast for axis in axes):
-        raise BadValue("NVLS needs a switch that adds: topology(..., multicast=True)")
+        raise BadValue("NVLS needs a switch with multicast: topology(..., multicast=True)")
     n = _size(axes)
     return Load("nvls", min(v, 2 * v * (n - 1) / n), 2)
 
@@ -584,7 +584,7 @@ def _crossing(v: float, axis: Axis, devices: int) -> float:
 def _timed(kind: str, nbytes: Any, over: Axis | Iterable[Axis], load: LoadOf | None) -> Collective:
     """Return a collective with the time of each network's part of it.
 
-    Without a load it is an all-reduce by the fastest algorithm that libraries choose among.
+    Without a load it is an all-reduce by the fastest of the usual algorithms.
     """
     v, axes = single("nbytes", nbytes), axes_of(over)
     phases = []
@@ -592,7 +592,7 @@ def _timed(kind: str, nbytes: Any, over: Axis | Iterable[Axis], load: LoadOf | N
     for network, group in groupby(_inside_out(axes), key=lambda each: each.network):
         members = tuple(group)
         part = v if kind in ("permute", "send") else v / inside
-        if kind == "all-to-all":  # each group has its devices' share, and exchanges all of it
+        if kind == "all-to-all":  # each group exchanges the whole share of its devices
             part = v * _size(members) / _size(axes)
         ways = [load] if load else _usual(network, members)
         found = [_phase(network, members, way(part, members)) for way in ways]
@@ -607,7 +607,7 @@ def _inside_out(axes: tuple[Axis, ...]) -> list[Axis]:
 
 
 def _usual(network: str, axes: tuple[Axis, ...]) -> list[LoadOf]:
-    """Return the algorithms of an all-reduce that libraries choose among."""
+    """Return the usual algorithms of an all-reduce: those that libraries choose among."""
     names = ["ring"]
     names += ["nvls"] if all(axis.multicast for axis in axes) else []
     names += ["tree"] if network in OUTER else []

@@ -36,9 +36,9 @@ _CORES = {"v4": 2, "v5p": 2, "v7x": 2}
 class Topology(Facts):
     """Chips and the axes that join them.
 
-    `shape` is that of one slice (TPUs) or the number of GPUs of one host, `axes` those of the fast
-    network and then, where there are several slices or hosts, the slow one. ``topology["x", "y"]``
-    gives axes by name, as collectives take them.
+    `shape` is that of one slice (TPUs) or the number of GPUs of one host. `axes` are those of the
+    fast network, followed by the slow one between slices or hosts. ``topology["x", "y"]`` gives
+    axes by name, as collectives take them.
 
     Examples
     --------
@@ -73,7 +73,7 @@ class Topology(Facts):
 
     @property
     def members(self) -> int:
-        """Members of all axes together – chips, or JAX devices where the topology counts those."""
+        """Members of all axes together – chips, or JAX devices if the topology counts devices."""
         return math.prod(axis.size for axis in self.axes)
 
     @property
@@ -109,7 +109,7 @@ class Topology(Facts):
         Returns
         -------
         dict of str to tuple of Axis
-            What the collectives of this module take.
+            Axes for the collectives.
 
         Raises
         ------
@@ -160,25 +160,26 @@ def topology(
     chip : str, Chip or jax.Device
         As `roofline_helpers.chip` takes it, or the cloud's name of a slice: "v5p-64" is a 2x4x4.
     shape : str, int or sequence of int, optional
-        A TPU slice as "4x4x4", or its number of chips, then in the vendor's usual shape. Of GPUs
-        their number: more than a host has are spread evenly over several. A whole pod or host if
-        not given.
+        A TPU slice as "4x4x4", or as a number of chips in the vendor's usual shape. For GPUs their
+        number: more than one host has are spread evenly over several. By default a whole pod or
+        host.
     slices : int
         Slices, or hosts, of that shape, joined by the data-centre network.
     ceilings : {"published", "reached"}
-        The vendor's rates, or what measured curves reach (`data/network.toml`). Networks that
-        nobody measured keep the published ones.
+        The vendor's rates, or those of measured curves (`data/network.toml`). Unmeasured networks
+        keep the published rates.
     multicast : bool, optional
-        Whether a switch that can copy and add on the way does so. If not given, "published"
-        counts it in, as a bound must, and "reached" leaves it out.
+        Whether a switch that can copy and add does so. By default yes for "published", as a bound
+        must assume, and no for "reached".
     cores : bool
         Whether members are JAX devices, of which a v7x chip is two: adds an axis "core" of the two,
-        whose joint has no published rate and so takes no time, and halves their shares of links.
+        and halves their shares of links. The link between the two has no published rate, so it
+        takes no time.
 
     Raises
     ------
     UnknownName
-        No such chip or ceilings; a chip whose wiring is not known, or none.
+        No such chip or ceilings; a chip without known links.
     BadType, BadValue
         A shape that no pod holds.
 
@@ -229,10 +230,10 @@ def topology(
 
 
 def slice_of(name: Any) -> tuple[Any, str | None]:
-    """Return the chip and the layout that a cloud's name of a slice means: v6e-8 is a 2x4 of v6e.
+    """Return the chip and layout of a cloud's name of a slice: v6e-8 is a 2x4 of v6e.
 
-    The number counts chips of v5e and v6e, TensorCores (two a chip) of v4, v5p and v7x. Anything
-    else comes back as it is, without a layout.
+    The number counts chips of v5e and v6e, but TensorCores (two per chip) of v4, v5p and v7x.
+    Anything else is returned as it is, without a layout.
 
     Raises
     ------
@@ -260,7 +261,7 @@ def usual_layout(chip: Chip, chips: int) -> str:
 
 
 def place_of(place: Any) -> Any:
-    """Return the topology that a cloud's name of a slice means; any other place as it is."""
+    """Return the topology of a cloud's name of a slice; any other place as it is."""
     return place if slice_of(place)[1] is None else topology(place)
 
 
@@ -275,9 +276,9 @@ def axes_of_roles(
     mesh : mapping of str to int or to axes
         As `Topology.mesh` takes it, with roles as names.
     roles : sequence of str
-        What there is, from the slowest links to the fastest.
+        All roles, from the slowest links to the fastest.
     most : mapping of str to (int, str)
-        How finely a role can split the model, and what it splits.
+        The most parts into which each role can split the model, and the name of the parts.
     model : str
         Its name, for the error.
 
@@ -331,7 +332,7 @@ def _outer_axis(chip: Chip, wiring: Mapping[str, Any], size: int, ceilings: str)
 
 
 def _protocols(chip: Chip, link: str, ceilings: str, kind: str) -> tuple[Protocol, ...]:
-    """Return what moves bytes over a link of a chip."""
+    """Return the protocols of a link of a chip."""
     wire = chip.links[link]
     rate = float(wire) if kind == "switch" else wire.rate.value
     hop = wire.latency.value if wire.latency else 0.0
@@ -356,7 +357,7 @@ def _protocols(chip: Chip, link: str, ceilings: str, kind: str) -> tuple[Protoco
 
 
 def _custom(chip: Chip) -> dict[int, tuple[Protocol, ...]]:
-    """Return what a server's own all-reduces reached, by number of GPUs."""
+    """Return the measured all-reduces of serving libraries, by number of GPUs."""
     found = _data()["custom"].get(chip.key, {}).items()
     return {int(n): tuple(Protocol(rate, 0.0, begin) for begin, rate in own) for n, own in found}
 
@@ -395,7 +396,7 @@ def _usual_shape(chips: int, dimensions: int) -> list[int]:
 
 
 def _torus_kinds(sizes: tuple[int, ...], wrap: str) -> list[Kind]:
-    """Return for each axis whether it is closed to a ring."""
+    """Return for each axis whether it is a ring or a line."""
     if wrap == "cube":
         return ["ring" if all(n % 4 == 0 for n in sizes) else "line"] * len(sizes)
     return ["ring" if n == int(wrap) else "line" for n in sizes]
@@ -431,7 +432,7 @@ def _allocate(size: int, free: list[Axis]) -> tuple[Axis, ...]:
 
 
 def _width(axes: Iterable[Axis], way: Iterable[int]) -> tuple[Any, ...]:
-    """Return what makes a group better: whole axes, then many links, then few steps."""
+    """Return a group's sort key: whole axes, then many links, then few steps."""
     parts = [each.inner(size) for each, size in zip(axes, way, strict=True) if size > 1]
     whole_axes = all(size in (1, each.size) for each, size in zip(axes, way, strict=True))
     lanes = sum(math.inf if part.network == "core" else part.lanes for part in parts)

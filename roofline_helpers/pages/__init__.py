@@ -1,8 +1,8 @@
 """Code for the book's pages alone: questions, instruments, labs. No other room imports it.
 
-A question is data, one file a chapter in `data/questions`; its cell passes the numbers. `questions`
-builds it, `element` is what a cell shows, `judge` says of a number whether it is right. Instruments
-and labs run on the page itself, by the scripts in `assets`.
+A question is data, one file per chapter in `data/questions`; its cell passes the numbers.
+`questions` builds it, `element` is the output of a cell, `judge` checks a number. Instruments and
+labs run on the page itself, by the scripts in `assets`.
 """
 
 from __future__ import annotations

@@ -25,10 +25,10 @@ DAYS: Mapping[str, Mapping[str, float]] = {
     "activations": {"fp8": 4, "int8": 4},
     "cache": {"fp8": 4, "int8": 4},
 }
-"""Days of work that each choice costs: illustrative. A type that isn't listed costs nothing."""
+"""Days of work of each choice: illustrative. A type that isn't listed costs nothing."""
 
 SHARING = 2
-"""Days that several chips cost."""
+"""Days of work to use several chips."""
 
 COUNTED: Mapping[str, Mapping[str, Any]] = {
     "reached": {"reached": True, "floor": True, "resident": True, "reserve": 0.1},
@@ -40,8 +40,8 @@ A tenth of the memory is the runtime's, as vLLM has it unless told otherwise.
 """
 
 MARGIN: Mapping[str, float] = {"reached": 1.35, "published": 1.55}
-"""By how much a design's times are judged longer than counted: no measured decode step of the book
-takes longer than its count times this. Of prefill it has no such measurement."""
+"""Factor between the counted times of a design and the times to judge it by: no measured decode
+step of the book takes longer than its count times this. There is no such measurement of prefill."""
 
 
 class Brief(NamedTuple):
@@ -71,7 +71,7 @@ class Outcome(NamedTuple):
     days: float
     fits: bool
     cost: float
-    """Dollars per million decoded tokens: prefill is in none of them."""
+    """Dollars per million decoded tokens, without prefill."""
     met: bool
 
 
@@ -157,13 +157,13 @@ BRIEFS: Mapping[str, Brief] = {
 
 
 def days(design: Mapping[str, Any]) -> float:
-    """Return the days of work that a design's choices cost."""
+    """Return the days of work of a design's choices."""
     chosen = sum(DAYS[what].get(design[what], 0) for what in DAYS)
     return chosen + (SHARING if design["chips"] > 1 else 0)
 
 
 def judge(brief: Brief, design: Mapping[str, Any]) -> Outcome:
-    """Return what a design comes to, and whether it meets the brief."""
+    """Return the results of a design, and whether it meets the brief."""
     chosen = {**COUNTED[brief.counted], **design}
     decode = step(brief.model, chosen.pop("chip"), context=brief.context, **chosen)
     prefill, slower = decode.but(phase="prefill", batch=1), MARGIN[brief.counted]

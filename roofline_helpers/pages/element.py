@@ -1,4 +1,4 @@
-"""An interactive piece: its HTML, its script, and what is shown without it."""
+"""An interactive element: its HTML, its script, and its fallback without a script."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ BUNDLES: Mapping[str, tuple[str, ...]] = {
         *("chart.js", "labs.js"),
     ),
 }
-"""Scripts of each kind of element: a question in a notebook doesn't bring the labs along."""
+"""Scripts of each kind of element: a notebook with questions doesn't load those of labs."""
 
 # --- the script ----------------------------------------------------------------------------------
 
 
 @functools.cache
 def _sources(bundle: str) -> str:
-    # What Python knows already is handed over, not typed again
+    # constants come from Python, so that they are written only once
     words = {
         "slips": judge.SLIPS,
         "large": judge.TOO_LARGE,
@@ -45,13 +45,13 @@ def _sources(bundle: str) -> str:
             parts.append(f"const tables = {to_json(javascript.tables())};")
         path = resources.files("roofline_helpers") / "pages/assets" / name
         parts.append(path.read_text("utf-8"))
-    # As it is written, less the comments and the indentation
+    # drop comments and indentation
     code = re.sub(r"^ */\*.*?\*/ *$", "", "\n".join(parts), flags=re.MULTILINE | re.DOTALL)
     return re.sub(r"\n+", "\n", re.sub(r"^ *(//.*)?", "", code, flags=re.MULTILINE)).strip()
 
 
 def script(bundle: str) -> str:
-    """Return the JavaScript that brings a bundle's elements, and those of questions, to life.
+    """Return the JavaScript for the elements of a bundle and of questions.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def script(bundle: str) -> str:
 
 
 def widest(bundles: Iterable[str]) -> str:
-    """Return the bundle that brings the most scripts along: that of questions is in each other.
+    """Return the bundle with the most scripts: each other bundle contains that of questions.
 
     Examples
     --------
@@ -81,13 +81,13 @@ def widest(bundles: Iterable[str]) -> str:
 
 
 def to_json(value: Any) -> str:
-    """Return JSON that can stand inside a script element, or an attribute in single quotes."""
+    """Return JSON that is safe in a script element, or in an attribute in single quotes."""
     dumped = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return re.sub("[<>&'\u2028\u2029]", lambda found: f"\\u{ord(found[0]):04x}", dumped)
 
 
 def fragment(macro: str, *values: Any) -> Markup:
-    """Return what a macro of `assets/elements.html` makes of values."""
+    """Return a macro of `assets/elements.html` rendered with values."""
     macros: Any = template("pages/assets/elements.html").module
     return Markup(getattr(macros, macro)(*values))
 
@@ -97,20 +97,20 @@ def fragment(macro: str, *values: Any) -> Markup:
 
 @dataclass(frozen=True, eq=False)
 class Element:
-    """An interactive piece: shows itself in notebooks and on the page, and as text elsewhere.
+    """An interactive element, for notebooks and pages, with plain text elsewhere.
 
     Parameters
     ----------
     kind : str
-        What `core.define` names in JavaScript.
+        Its name for `core.define` in JavaScript.
     data : mapping
-        What it is made from.
+        The data for its script.
     fallback : str
-        HTML that is shown without JavaScript.
+        HTML without JavaScript.
     plain : str
         The same as text, without the answer.
     then : str
-        HTML that stands open below it.
+        HTML that is always visible below it.
     bundle : str
         The scripts it needs: "ask" or "lab".
     inner : tuple of Element
@@ -138,8 +138,8 @@ class Element:
     def html(self) -> str:
         """Return the element's HTML with its script, as a cell shows it.
 
-        Each output has the script, because in Colab each is a page of its own. Committed notebooks
-        have none: `tools/notebooks/run.py` takes it out.
+        Each output has the script, because in Colab each output is its own page.
+        `tools/notebooks/run.py` removes it from committed notebooks.
         """
         code = script(widest({one.bundle for one in self._all()}))
         return str(fragment("script", Markup(self.markup()), Markup(code)))

@@ -17,7 +17,7 @@ from roofline_helpers.network import Topology
 from roofline_helpers.pages.element import Element, fragment
 from roofline_helpers.roofline import Roofline
 
-# --- What instruments and labs share: the element that each becomes, and how numbers are written -
+# --- Shared by instruments and labs: elements and number formats ---------------------------------
 
 
 def instrument(
@@ -29,9 +29,9 @@ def instrument(
     key: str = "",
     **more: Any,
 ) -> Element:
-    """Return an instrument: its starting values, and text and table where no script runs.
+    """Return an instrument: its starting values, and text and table as the fallback.
 
-    `key` is its name in the page's address, `more` what else its script needs.
+    `key` is its name in the page's address, `more` further data for its script.
     """
     data = {"key": key or kind, "title": title, "start": dict(start)} | more
     listed = Markup(table_html(table(rows)))
@@ -50,7 +50,7 @@ def first_compute_bound(roof: Roofline, dtype: str) -> int:
 def matmul_row(roof: Roofline, dtype: str, side: int) -> dict[str, Any]:
     """Return a square matmul's row of a table: N, intensity, attainable, share, regime.
 
-    As the charts have it, of many such matmuls: under the roof alone, without the floor.
+    As in the charts, many such matmuls run in a row: under the roof alone, without the floor.
     """
     job = work.matmul(side, side, side, dtype)
     top = roof.attainable(job.intensity)
@@ -77,24 +77,24 @@ def percent(share: float) -> str:
 
 
 def lab(kind: str, data: Mapping[str, Any], predict: Element) -> Element:
-    """Return a lab; where no script runs: story, question and equations."""
+    """Return a lab, with story, question and equations as the fallback."""
     parts = (Markup(predict.fallback), "\n".join(data["equations"]))
     plain = "\n".join([*data["story"], predict.plain])
     return Element(kind, data, str(fragment("lab", data["story"], *parts)), plain, bundle="lab")
 
 
-# --- Four instruments: any kernel, one matmul on several chips, any matmul, the chain cut anywhere
+# --- Four instruments: any kernel, one matmul on several chips, any matmul, the chain ------------
 
 
 def point(chip: str = "v7x", intensity: float = 200.0, *, key: str = "point") -> Element:
     """Return an instrument: a kernel of any intensity under the roof of any chip.
 
-    Shows what it can attain, what bounds it, and its least time. It starts with these.
+    It shows attainable FLOP/s, bound and least time. The arguments are the starting values.
 
     Parameters
     ----------
     chip : str
-        As `roofline_helpers.chip` takes it.
+        As in `roofline_helpers.chip`.
     intensity : float
         FLOP/byte.
     key : str
@@ -130,8 +130,8 @@ def point(chip: str = "v7x", intensity: float = 200.0, *, key: str = "point") ->
 def ridges(chips: Sequence[str] = ("v5p", "v6e", "v7x"), *, n: int = 600) -> Element:
     """Return an instrument: roofs of up to four chips, and a square matmul under each of them.
 
-    Shows each ridge, and from which N on the chip is compute-bound, in the first chip's 16-bit
-    type.
+    It shows each ridge, and the N from which on each chip is compute-bound, in the first chip's
+    16-bit type.
 
     Parameters
     ----------
@@ -177,8 +177,8 @@ def ridges(chips: Sequence[str] = ("v5p", "v6e", "v7x"), *, n: int = 600) -> Ele
 def matmul(chip: str = "h100", side: int = 512) -> Element:
     """Return an instrument: C[m, n] = A[m, k] · B[k, n] under the roof of any chip.
 
-    Shows intensity, attainable FLOP/s, share of the peak, regime, and the formula with the
-    numbers put in. It starts with square matrices of this side.
+    It shows intensity, attainable FLOP/s, share of the peak, regime, and the formula with its
+    numbers. It starts with square matrices of this side.
 
     Raises
     ------
@@ -203,17 +203,17 @@ def matmul(chip: str = "h100", side: int = 512) -> Element:
 
 
 def chain(chip: str = "v7x", rows: int = 65536, width: int = 4096) -> Element:
-    """Return an instrument: LayerNorm, GELU, dropout and residual add, fused as the reader likes.
+    """Return an instrument: LayerNorm, GELU, dropout and residual add, fused by the reader.
 
-    Shows bytes, time and the ratio to four kernels: the bytes are those that enter and leave each
-    kernel. All tensors, the mask included, have the chip's 16-bit type.
+    It shows bytes, time and the ratio to four kernels: the bytes are those that enter and leave
+    each kernel. All tensors, including the mask, have the chip's 16-bit type.
 
     Parameters
     ----------
     chip : str
-        What it starts with, as the next two.
+        The chip at the start.
     rows, width : int
-        Tokens, and elements of each.
+        Tokens, and elements of each, at the start.
 
     Raises
     ------
@@ -250,12 +250,12 @@ def chain(chip: str = "v7x", rows: int = 65536, width: int = 4096) -> Element:
 
 
 def start_of(chip: str) -> tuple[dict[str, Any], Roofline]:
-    """Return what all instruments start with, a chip and its 16-bit type, and their roof."""
+    """Return the starting values of all instruments, a chip and its 16-bit type, and their roof."""
     wanted = chip_of(chip)
     return {"chip": wanted.key, "dtype": wanted.half}, wanted.roofline(wanted.half)
 
 
-# --- An instrument: a layer cut over a slice, and the network's roof over it ---------------------
+# --- An instrument: a layer sharded over a slice, and the network's roof over it -----------------
 
 SLICES: Mapping[str, Any] = {
     "v5e": "16x16",
@@ -273,11 +273,11 @@ DTYPE = "bf16"
 
 
 def sharding(chip: str = "v5e", tensor: int = 1, tokens: int = 256) -> Element:
-    """Return an instrument: a feed-forward layer cut over a slice, under the network's roof.
+    """Return an instrument: a feed-forward layer sharded over a slice, under the network's roof.
 
-    Shows what the chips can attain and what bounds them, over tokens a chip. In bf16, at published
-    ceilings and without latencies, as `training.layer`; the layer's other width is 8192, which
-    bounds nothing.
+    It shows attainable FLOP/s and the bound over tokens per chip, in bf16, at published ceilings
+    and without latencies, as `training.layer`. The layer's other width is 8192, which doesn't
+    change the bound.
 
     Parameters
     ----------
@@ -286,12 +286,12 @@ def sharding(chip: str = "v5e", tensor: int = 1, tokens: int = 256) -> Element:
     tensor : int
         Chips that split the width, a power of two; the others share the weights.
     tokens : int
-        Tokens a chip.
+        Tokens per chip.
 
     Raises
     ------
     BadValue, UnknownName
-        No such chip; chips that the slice can't be cut into.
+        No such chip; a number of chips that doesn't divide the slice.
 
     Examples
     --------
@@ -315,7 +315,7 @@ def sharding(chip: str = "v5e", tensor: int = 1, tokens: int = 256) -> Element:
 
 
 def _shardings(place: Topology) -> list[int]:
-    """Return how many chips can split the width: powers of two."""
+    """Return the numbers of chips that can split the width: powers of two."""
     return [2**power for power in range(place.chips.bit_length())]
 
 
@@ -324,7 +324,7 @@ def _mesh(place: Topology, tensor: int) -> dict[str, Any]:
 
 
 def _row(place: Topology, tensor: int, tokens: int, d_ff: int) -> dict[str, Any]:
-    """Return a cut's row of the table that stands in for the script."""
+    """Return a sharding's row of the fallback table."""
     mesh = _mesh(place, tensor)
     one = training.layer(place, mesh, tokens=tokens, d_model=D_MODEL, d_ff=d_ff)
     return {
@@ -338,7 +338,7 @@ def _row(place: Topology, tensor: int, tokens: int, d_ff: int) -> dict[str, Any]
 
 
 def _place(place: Topology) -> dict[str, Any]:
-    """Return what the script needs to know of a slice: see assets/network.js."""
+    """Return the script's data of a slice: see assets/network.js."""
     shape = "×".join(str(n) for n in place.shape)
     return {
         "title": f"{place.chip.name.split()[1]}, {shape}",
@@ -350,7 +350,7 @@ def _place(place: Topology) -> dict[str, Any]:
 
 
 def _cut(place: Topology, tensor: int) -> dict[str, float]:
-    """Return a mesh, the seconds a byte of its exchanges, and whether they share links."""
+    """Return a mesh, the seconds per byte of its exchanges, and whether they share links."""
     mesh, many = _mesh(place, tensor), 2.0**30
     gathered, split = network.all_gather(many, mesh["fsdp"]), mesh["tensor"]
     back = network.reduce_scatter(many, split).transfer
@@ -378,8 +378,8 @@ YOUR_KERNEL: dict[str, Any] = {
 def your_kernel() -> Element:
     """Return an instrument: a reader's kernel under the roof of any chip, with a verdict.
 
-    Takes FLOPs and bytes, or the shape of a matmul, of an elementwise kernel or of attention. The
-    verdict says on what it depends.
+    It takes FLOPs and bytes, or the shape of a matmul, of an elementwise kernel or of attention.
+    The verdict names its assumptions.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The model as the pages' script has it: tables, and the script itself."""
+"""The serving model in JavaScript: its data and its script."""
 
 from __future__ import annotations
 
@@ -39,11 +39,10 @@ MODELS = ("llama-3-8b", "llama-3-70b", "mixtral-8x7b")
 
 
 def tables() -> dict[str, Any]:
-    """Return what assets/model.js needs to know, as plain data for JSON.
+    """Return the data of assets/model.js, ready for JSON.
 
-    Data types, FLOPs of operations, chips with the types that each can serve with and how long
-    several of them take for a sum, the models and the fusion strategies: the keys are described in
-    model.js and serving.js.
+    Data types, FLOPs of operations, chips with their types and all-reduce times, the models and
+    the fusion strategies. model.js and serving.js describe the keys.
 
     Examples
     --------
@@ -119,7 +118,7 @@ def _chip_data(chip: Chip) -> dict[str, Any]:
 
 
 def _shortened(kernel: Fused) -> dict[str, Any]:
-    """Return a kernel's fields but those that are as usual."""
+    """Return a kernel's fields that don't have their usual value."""
     usual = Fused(kernel.ops)
     fields = {name: getattr(kernel, name) for name in ("count", "keep")}
     changed = {name: value for name, value in fields.items() if value != getattr(usual, name)}

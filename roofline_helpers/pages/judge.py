@@ -1,4 +1,4 @@
-"""Is a number right, and if not, what has probably gone wrong? The script takes it from here."""
+"""Is a number right, and if not, what is the likely mistake? The page's script uses this too."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ SLIPS: tuple[tuple[str, float, float, str], ...] = (
     *(("ratio", at * (1 - _NEAR), at * (1 + _NEAR), words) for at, words in _FACTORS),
     ("percent", (1 - _NEAR) / 100, (1 + _NEAR) / 100, "A share of 1? Percent are asked for."),
 )
-"""What a wrong answer probably got wrong, if its ratio to the solution (for "percent", where the
-unit is "%"), or its product with it, is from one number to another. The first that fits counts; the
-script of the pages has the same list."""
+"""The likely mistake of a wrong answer, if its ratio to the solution (for "percent", if the unit is
+"%"), or its product with it, is between two numbers. The first match counts; the pages' script has
+the same list."""
 
 TOO_LARGE = "Too large. Write down each input with its unit, and go through them once more."
 TOO_SMALL = "Too small. Write down each input with its unit, and go through them once more."
 
 
 def slack(solution: float, tolerance: float = 0.02, digits: int = 3) -> float:
-    """Return how far from the solution an answer may be and still be right.
+    """Return the largest error of a right answer.
 
-    The tolerance, or half a unit of the last digit in which the solution is printed, whichever is
-    more: a page that prints 15 accepts 15.
+    It is the tolerance, or half a unit of the last printed digit of the solution, whichever is
+    larger: a page that prints 15 accepts 15.
 
     Parameters
     ----------

@@ -21,7 +21,7 @@ from roofline_helpers.serving import step
 from roofline_helpers.serving.steps import StepKernel
 from roofline_helpers.work import Work
 
-# --- Lab 1: two measured matmuls, and which of them tuning can help -------------------------------
+# --- Lab 1: two measured matmuls -----------------------------------------------------------------
 
 SLOW, TUNABLE = (64, 8192, 8192), (512, 1024, 8192)
 """M, N and K of the story's matmuls: 64 tokens under a low roof, 512 tokens far below theirs."""
@@ -181,7 +181,7 @@ def _reflect_on_wall(slow: _Measured) -> Element:
     )
 
 
-# --- Lab 2: serve Llama 3 8B from one chip, or from several, and its larger sister ---------------
+# --- Lab 2: serve a model from one chip or several -----------------------------------------------
 
 TODAY: Mapping[str, Any] = {
     "phase": "decode",
@@ -269,7 +269,7 @@ def _measured() -> dict[str, Any]:
 
 
 def _priced() -> dict[str, Any]:
-    """Return the briefs for the page, with their prices and what the best known designs cost."""
+    """Return the briefs for the page, with their prices and the costs of the best known designs."""
     every = {}
     for key, brief in BRIEFS.items():
         types = "/".join(brief.best[name] for name in ("weights", "activations"))
@@ -333,7 +333,7 @@ def _design_tasks(today: serving.ServingStep) -> list[Element]:
 
 
 def _intensities(one: serving.ServingStep) -> dict[str, str]:
-    """Return the range of FLOP/byte of the products, of attention and of the norms."""
+    """Return the range of FLOP/byte of the matmuls, of attention and of the norms."""
     groups = groups_of(one)
     groups["norms"] = [k for k in groups.pop("rest") if "RMSNorm" in k.name]
     return {
@@ -369,7 +369,7 @@ def _prediction(today: serving.ServingStep, roof: Roofline, between: Mapping[str
 
 
 def groups_of(one: serving.ServingStep) -> dict[str, list[StepKernel]]:
-    """Return the kernels of a step that the question asks about together."""
+    """Return the kernels of a step in the question's groups."""
     groups: dict[str, list[StepKernel]] = {
         "products": [],
         "attention": [],

@@ -27,11 +27,11 @@ from roofline_helpers.common.show import PREFIXES, Text, cell, reading, si, sign
 from roofline_helpers.pages.element import Element, fragment
 from roofline_helpers.pages.judge import slack
 
-# --- What a question asks about – tables, texts, other pieces – as HTML and as text -----
+# --- Content below a question (tables, texts, elements) as HTML and as text ----------------------
 
 
 def rendered(then: Any) -> tuple[str, str, tuple[Element, ...]]:
-    """Return what stands below a question as HTML, as text, and the elements in it."""
+    """Return the content below a question as HTML, as text, and its elements."""
     if then is None:
         return "", "", ()
     if isinstance(then, list | tuple):
@@ -59,7 +59,7 @@ def rendered(then: Any) -> tuple[str, str, tuple[Element, ...]]:
 # --- Elements of questions: answers, sheets of exercises, and the reader's ledger ---------------
 
 LARGEST_ANSWER = 1e30
-"""No number above this is accepted in a field."""
+"""The largest number that a field accepts."""
 
 _ANSWERS: dict[str, str] = {}  # of the questions made in this session, by key
 
@@ -70,7 +70,7 @@ def answer(key: str) -> Text:
     Parameters
     ----------
     key : str
-        Of a question that a cell of this session has asked.
+        Key of a question that a cell of this session has asked.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def sheet(*exercises: Element) -> Element:
     Parameters
     ----------
     exercises : Element
-        What `build` returns, without `then`.
+        Results of `build`, without `then`.
 
     Examples
     --------
@@ -108,7 +108,7 @@ def sheet(*exercises: Element) -> Element:
 
 
 def ledger() -> Element:
-    """Return a table of what the reader has answered in this browser, with export and reset.
+    """Return a table of the reader's answers in this browser, with export and reset.
 
     Examples
     --------
@@ -230,19 +230,19 @@ def question(
     key : str
         Its name in ``data/questions``: "an-slope".
     then : table, element, text, or a list of these
-        What it asks about: it stands open below the question.
+        Content that is visible below the question.
     right : str, or several
-        Text or key of the options that are right, where its file marks none.
+        Text or key of the right options, if its file marks none.
     **values
-        What its texts show, and its solution, by name. Those that aren't passed are the notebook's
-        variables of that name.
+        Values for its texts and its solution, by name. The default is the notebook's variable of
+        that name.
 
     Raises
     ------
     UnknownName
         No such question.
     BadType, BadValue
-        A value that it needs is missing, or one is not its own; what `build` refuses.
+        A missing or an unknown value; as in `build`.
 
     Examples
     --------
@@ -263,7 +263,7 @@ def exercises(chapter: str, **values: Any) -> Element:
     chapter : str
         The name of its file in ``data/questions``: "fusion".
     **values
-        As `question` takes them.
+        As in `question`.
 
     Raises
     ------
@@ -316,7 +316,7 @@ def read_questions(chapter: str, text: str) -> Iterator[tuple[str, Asked]]:
     Raises
     ------
     BadValue, UnknownName
-        What is not as the module's description has it, and in which question.
+        A field that isn't allowed; the message names the question.
 
     Examples
     --------
@@ -352,13 +352,13 @@ def _entry(table: Any) -> ChoiceEntry | NumberEntry:
 
 @contextmanager
 def _placed(chapter: str, key: str = "") -> Iterator[None]:
-    """Say in an error where it is."""
+    """Add the place to an error."""
     place = f"{chapter}.toml" + (f", {key}" if key else "")
     try:
         yield
     except RooflineError as error:
         raise type(error)(f"{place}: {error}") from error
-    except Exception as error:  # a value may not have what a text wants of it
+    except Exception as error:  # a text may use an attribute that a value doesn't have
         raise BadValue(f"{place}: {type(error).__name__}: {error}") from error
 
 
@@ -369,7 +369,7 @@ class _Fill(string.Formatter):
     """`str.format`, with numbers as in tables where no format is given, and with units."""
 
     def get_field(self, field_name: str, args: Any, kwargs: Any) -> Any:
-        """Return what a field names, of what the cell passes."""
+        """Return the value of a field from the values that the cell passes."""
         try:
             return super().get_field(field_name, args, kwargs)
         except (LookupError, AttributeError, TypeError) as error:
@@ -436,7 +436,7 @@ def build(
     right: Collection[str] = (),
     then: Any = None,
 ) -> Element:
-    """Return a question with its values in its texts, and keep its answer for those who ask for it.
+    """Return a question with its values in its texts, and store its text answer.
 
     Raises
     ------
@@ -543,7 +543,7 @@ def _number(entry: NumberEntry, values: Mapping[str, Any]) -> Parts:
 def _wrong_ranges(
     entry: NumberEntry, values: Mapping[str, Any], exact: float, near: float
 ) -> list[tuple[float, float, str]]:
-    """Return the range of each known wrong answer, and what is said to it."""
+    """Return the range of each known wrong answer, and its feedback."""
     known = []
     for one in entry.wrong:
         found = [_value(value, values) for value in _pair(one.value)]

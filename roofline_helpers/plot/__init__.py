@@ -1,8 +1,8 @@
 """Pictures: rooflines, kernels on them, fusion arrows, memory levels, traffic, timelines.
 
 Every function takes ``ax=None``, draws in SI units (FLOP/s against FLOP/byte; only the tick labels
-are scaled), returns the Axes and never calls ``show``. Names find their places each time that the
-figure is drawn, and not before, so that no two texts meet at any size.
+are scaled), returns the Axes and never calls ``show``. Labels are placed each time that the figure
+is drawn, so that no two texts overlap at any size.
 `PALETTE` has the colours by role: "memory", "compute", "series" and so on.
 Artists carry a gid ("roof:memory", "roof:compute", "ridge", "job:NAME", …) for checks to find.
 """

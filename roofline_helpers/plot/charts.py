@@ -26,7 +26,7 @@ from roofline_helpers.plot.style import (
 )
 from roofline_helpers.work import Work
 
-# --- Charts that are no rooflines: lines, and bytes as bars --------------------------------------
+# --- Lines, and bytes as bars --------------------------------------------------------------------
 
 BAR = 0.62
 """Height of a bar, in rows."""
@@ -48,7 +48,7 @@ def lines(
     Parameters
     ----------
     x : array
-        Where all series are given.
+        The common x values of all series.
     series : mapping of str to array
         One line each, as long as `x`.
     hlines : mapping of str to number, optional
@@ -56,8 +56,8 @@ def lines(
     logy : bool
         Whether the vertical axis is logarithmic, as the other one is.
     marked : bool
-        Tell lines apart by markers as well as colours. Where measured points go over the lines,
-        markers look like points too: without them, lines differ by their dashes.
+        Whether lines have markers as well as colours. Without markers lines differ by their dashes:
+        choose this if measured points are drawn over the lines.
 
     Raises
     ------
@@ -107,8 +107,8 @@ def traffic(variants: Mapping[str, Work | Sequence[Work]], *, ax: Axes | None = 
     Parameters
     ----------
     variants : mapping of str to Work or sequence of Work
-        The kernels of each variant. One colour a tensor; what is written is hatched. A
-        thick line parts two kernels; the total is at the end of the bar.
+        The kernels of each variant. Each tensor has a colour; written bytes are hatched. A thick
+        line separates two kernels; the total is at the end of the bar.
 
     Raises
     ------
@@ -128,8 +128,10 @@ def traffic(variants: Mapping[str, Work | Sequence[Work]], *, ax: Axes | None = 
     most: dict[str, float] = {}
     for piece in (piece for row in bars.values() for piece in row):
         most[piece.tensor] = max(piece.bytes, most.get(piece.tensor, 0))
-    tensors = [tensor for tensor, n in most.items() if n >= 0.004 * largest]  # others aren't seen
-    colors = (*PALETTE["series"][:5], "#d9a400", PALETTE["series"][6])  # one blue among the tints
+    # thinner bars would be invisible
+    tensors = [tensor for tensor, n in most.items() if n >= 0.004 * largest]
+    # the series' second blue is replaced by yellow, since two blues look alike as tints
+    colors = (*PALETTE["series"][:5], "#d9a400", PALETTE["series"][6])
     tints = {t: tint(colors[i % 7], 0.35 + 0.3 * (i // 7)) for i, t in enumerate(tensors)}
     ax = axes_for(ax)
     named = []
@@ -169,7 +171,7 @@ def _pieces(kernels: Work | Sequence[Work]) -> list[_Piece]:
 def _draw_bar(
     ax: Axes, i: int, name: str, row: Sequence[_Piece], tints: Mapping[str, Any]
 ) -> list[tuple[int, float, float, str]]:
-    """Draw the bar of one variant; return (row, start, end, tensor) of what is to be named."""
+    """Draw the bar of one variant; return (row, start, end, tensor) of the parts to label."""
     named, end = [], 0.0
     for j, (tensor, n, hatch, kernel) in enumerate(row):
         color = tints.get(tensor, PALETTE["muted"])
@@ -185,14 +187,14 @@ def _draw_bar(
     return named
 
 
-# --- A compiled program in time: kernels in one row, exchanges between devices in the other ------
+# --- The timeline of a compiled program ----------------------------------------------------------
 
 WIDE = 0.1
 """Share of the whole time from which on a bar gets a name."""
 
 
 def timeline(spans: Sequence[Any], *, ax: Axes | None = None) -> Axes:
-    """Draw when kernels and exchanges run: what of the network hides behind kernels, what shows.
+    """Draw the times of kernels and exchanges, with hidden and exposed parts of the exchanges.
 
     Parameters
     ----------
@@ -267,7 +269,7 @@ def _parts(span: Any, busy: Sequence[tuple[float, float]]) -> Iterator[tuple[flo
 
 
 def _short(role: str) -> str:
-    """Return the first words of a role: what fits into a bar."""
+    """Return the first words of a role, which fit into a bar."""
     return role.partition(" of ")[0].partition(", with")[0]
 
 

@@ -1,4 +1,4 @@
-"""Labels that overlap nothing: geometry, the solver, and where texts go."""
+"""Labels without overlaps: geometry, the solver, and placement."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from roofline_helpers.plot.style import (
     need,
 )
 
-# --- Boxes and segments in pixels: which meet, and how to keep them apart ------------------------
+# --- Geometry: boxes and segments in pixels ------------------------------------------------------
 
 Pixels: TypeAlias = NDArray[np.float64]
 """Coordinates in pixels."""
 
 
 def touches(a: Pixels, b: Pixels) -> NDArray[np.bool_]:
-    """Return which boxes of `a` (rows) meet which of `b` (columns)."""
+    """Return which boxes of `a` (rows) overlap which of `b` (columns)."""
     a, b = a[:, None], b[None]
     overlap = (a[..., :2] < b[..., 2:]) & (b[..., :2] < a[..., 2:])
     return np.asarray(overlap.all(axis=-1))
@@ -81,7 +81,7 @@ def corners_of(text: Text, renderer: Any = None) -> Pixels:
         text.update_positions(renderer)
     angle = text.get_rotation()
     box = Text.get_window_extent(text, renderer)
-    # turning a box leaves the centre of its outline in place
+    # rotating a box doesn't move the centre of its outline
     centre = (np.asarray(box.min) + np.asarray(box.max)) / 2
     if angle % 90:
         text.set_rotation(0)
@@ -96,7 +96,7 @@ def corners_of(text: Text, renderer: Any = None) -> Pixels:
 
 
 def upright_boxes(corners: Pixels) -> list[Pixels]:
-    """Return upright boxes that cover a turned one."""
+    """Return upright boxes that cover a rotated one."""
     (a, b, _, d) = corners
     along, up = b - a, d - a
     count = max(1, math.ceil(np.hypot(*along) / max(np.hypot(*up), 1)))
@@ -110,7 +110,7 @@ def upright_boxes(corners: Pixels) -> list[Pixels]:
 
 
 def meet(a: Pixels, b: Pixels) -> bool:
-    """Return whether two turned boxes meet: no edge direction separates them."""
+    """Return whether two rotated boxes overlap: no edge direction separates them."""
     for box in (a, b):
         for edge in (box[1] - box[0], box[3] - box[0]):
             one, two = a @ edge, b @ edge
@@ -121,7 +121,7 @@ def meet(a: Pixels, b: Pixels) -> bool:
 
 
 def spread(wanted: Pixels, gap: float, low: float, high: float) -> Pixels:
-    """Return the places nearest to those wanted, in the same order, at least `gap` apart."""
+    """Return the positions nearest to the wanted ones, in the same order, at least `gap` apart."""
     order = np.argsort(wanted, kind="stable")
     ramp = gap * np.arange(len(wanted))
     groups: list[list[float]] = []  # isotonic regression: pool neighbours that are out of order
@@ -135,13 +135,13 @@ def spread(wanted: Pixels, gap: float, low: float, high: float) -> Pixels:
     return placed
 
 
-# --- Where names go: each takes the cheapest place around its point, in turn, in several orders --
+# --- The solver: a greedy placement, repeated in several orders ----------------------------------
 
 STEPS = (7.0, 10.0, 14.0, 20.0, 28.0, 38.0, 50.0, 66.0, 86.0, 110.0, 140.0, 180.0)
-"""Distances from the point that are tried, in points of 1/72 inch."""
+"""Distances from the point to try, in points of 1/72 inch."""
 
 ANGLES = np.deg2rad([135, 315, 90, 45, 270, 225, 0, 180, 113, 67, 158, 293, 338, 22, 202, 247])
-"""Directions that are tried, the best liked first."""
+"""Directions to try, the preferred ones first."""
 
 LEADER = 13.0
 """Points between anchor and name from which a leader is drawn."""
@@ -150,10 +150,10 @@ SAME = 4.0
 """Points within which markers count as one: their names are stacked."""
 
 HARD = 1e3
-"""The cost of a place that must not be taken."""
+"""The cost of a forbidden place."""
 
 MANY = 24
-"""Names above which fewer orders are tried: one takes time with their square."""
+"""Number of names above which fewer orders are tried, since each takes quadratic time."""
 
 
 @dataclass(frozen=True)
@@ -165,9 +165,9 @@ class Scene:
     anchors, sizes : array [names, 2]
         The points, and width and height of their names.
     markers, writing : array [boxes, 4]
-        What no name may cover. A leader may leave the marker that it comes from.
+        Boxes that no name may cover. A leader may start inside its own marker.
     strokes : array [segments, 4]
-        Lines, which are better left uncovered.
+        Lines, which names should avoid.
     frame : array [4]
         The box that names must stay in.
     point : float
@@ -199,7 +199,11 @@ class _Outcome(NamedTuple):
 
 
 def solve(scene: Scene) -> _Outcome:
-    """Return the cheapest outcome of all orders that are tried."""
+    """Return the cheapest outcome of several greedy placements.
+
+    An optimal placement is NP-hard. Greedy placement depends on the order of names, so several
+    orders are tried, and names without a place are moved to the front.
+    """
     anchors = scene.anchors
     places = [_places(scene, n) for n in range(len(anchors))]
     x = anchors[:, 0]
@@ -209,8 +213,8 @@ def solve(scene: Scene) -> _Outcome:
     outcomes: dict[tuple[int, ...], _Outcome] = {}
     for first in orders:
         order = tuple(map(int, first))
-        for _ in range(tries):  # names that got no place go first the next time
-            if order not in outcomes:  # orders come round again
+        for _ in range(tries):
+            if order not in outcomes:  # an order may repeat
                 outcomes[order] = greedy(order, places, scene.point)
             stuck = [i for i in order if outcomes[order].costs[i] >= HARD]
             if not stuck:
@@ -220,7 +224,7 @@ def solve(scene: Scene) -> _Outcome:
 
 
 def greedy(order: Sequence[int], places: Sequence[Candidates], point: float) -> _Outcome:
-    """Give each name, in this order, the cheapest place that is left."""
+    """Give each name, in this order, the cheapest remaining place."""
     taken = np.empty((0, 4))
     leads = np.empty((0, 4))
     boxes = np.zeros((len(places), 4))
@@ -243,7 +247,7 @@ def greedy(order: Sequence[int], places: Sequence[Candidates], point: float) -> 
 
 
 def _places(scene: Scene, n: int) -> Candidates:
-    """Return the places of one name and what each costs, whatever the other names do."""
+    """Return the places of one name and their costs, without those from other names."""
     anchor, (w, h), point, frame = scene.anchors[n], scene.sizes[n], scene.point, scene.frame
     boxes, order = _boxes_around(anchor, w, h, point)
     slide = np.clip(boxes[:, 0], frame[0], max(frame[0], frame[2] - w)) - boxes[:, 0]
@@ -289,12 +293,12 @@ def _leaders(boxes: Pixels, anchor: Pixels, point: float) -> Pixels:
     return lines
 
 
-# --- The labels of one Axes: measured, placed by `solver`, and numbered where there is no room ---
+# --- The labels of one Axes: measured, placed by `solve`, and numbered if there is no room -------
 
 
 @dataclass(eq=False)
 class Label:
-    """A point in data coordinates, how far its name's anchor is from it, and its artists."""
+    """A point in data coordinates, the offset of its name's anchor, and its artists."""
 
     x: float
     y: float
@@ -311,8 +315,8 @@ class Placer(AtDraw):
         super().__init__(self._place, zorder=-1)
         self._labels: list[Label] = []
         self._key: Annotation | None = None
-        self._numbered: list[int] = []  # labels for whose names there is no room
-        self._inches: tuple[float, ...] = ()  # the figure's size for which that holds
+        self._numbered: list[int] = []  # labels without room for their names
+        self._inches: tuple[float, ...] = ()  # the figure's size at that time
 
     def add(
         self, ax: Axes, x: float, y: float, text: str, shift: tuple[float, float]
@@ -334,7 +338,7 @@ class Placer(AtDraw):
         inches = tuple(figure_of(ax).get_size_inches())
         if self._inches != inches:
             self._inches, self._numbered = inches, []
-        while True:  # again when a key comes or grows, and the Axes change their size
+        while True:  # repeat if a key appears or grows, since the Axes change their size
             texts = [label.text for label in self._labels]
             for number, i in enumerate(self._numbered, 1):
                 texts[i] = str(number)
@@ -361,7 +365,7 @@ class Placer(AtDraw):
                 label.leader.set_data([], [])
 
     def _number(self, ax: Axes, groups: list[list[Label]], stuck: list[Label]) -> None:
-        """Give numbers to the labels that are stuck; if they have them, to their neighbours too."""
+        """Number the labels that are stuck; if they already are, also their neighbours."""
         named = [i for i in range(len(self._labels)) if i not in self._numbered]
         members = [label for group in groups if group[0] in stuck for label in group]
         more = [i for i in named if self._labels[i] in members]
@@ -386,7 +390,7 @@ class Placer(AtDraw):
         return np.asarray(ax.transData.transform((label.x, label.y)) + moved)
 
     def _groups(self, ax: Axes) -> list[list[Label]]:
-        """Return the labels, those of markers that lie on each other together."""
+        """Return the labels in groups of coinciding markers."""
         groups: list[list[Label]] = []
         for label in self._labels:
             here = self._anchor(ax, label)
@@ -479,20 +483,20 @@ def wrapped(ax: Axes, entries: list[str], renderer: Any) -> str:
     return "\n".join(rows)
 
 
-# --- Names at points: placed so that none covers a text, a marker or a legend --------------------
+# --- Public functions ----------------------------------------------------------------------------
 
 
 def place_labels(ax: Axes, labels: Iterable[tuple[float, float, str]]) -> list[Annotation]:
     """Put a text at each point so that no text covers a text, a marker or a legend.
 
-    The places are found anew each time that the figure is drawn, so they also hold after a change
-    of size or limits. Places around the point are tried first, then farther ones with a thin
-    leader; where even that leaves no room, points get numbers and a key below the axes.
+    Places are computed each time that the figure is drawn, so they stay valid after a change of
+    size or limits. Places around the point are tried first, then farther ones with a thin leader;
+    if there is still no room, points get numbers and a key below the axes.
 
     Parameters
     ----------
     ax : Axes
-        All texts, legends and markers in it are avoided, its lines where possible.
+        All its texts, legends and markers are avoided, and its lines if possible.
     labels : sequence of (x, y, text)
         Points in data coordinates. Calls on one Axes add up.
 

@@ -51,7 +51,7 @@ from roofline_helpers.roofline import Roofline
 from roofline_helpers.roofline.model import NETWORK
 from roofline_helpers.work import Work
 
-# --- Names in fixed places: of ceilings, slopes, regions, guides, bars, and of lines at the margin
+# --- Labels in fixed places: ceilings, slopes, regions, guides, bars, margin ---------------------
 
 
 def name_ceiling(ax: Axes, text: str, x: float, y: float, part: str) -> None:
@@ -62,7 +62,7 @@ def name_ceiling(ax: Axes, text: str, x: float, y: float, part: str) -> None:
 
 
 def name_slope(ax: Axes, text: str, bandwidth: float, color: str, *, below: bool = False) -> None:
-    """Write along the line ``bandwidth · I`` where it can be seen; not at all if it's too short."""
+    """Write along the visible part of the line ``bandwidth · I``; nothing if it's too short."""
     made = ax.annotate(text, (1, 1), (0, 0), textcoords="offset points", ha="center", va="center",
                        fontsize=SMALL, color=color, path_effects=halo(), gid="slope")  # fmt: skip
     made.set_in_layout(False)
@@ -113,7 +113,7 @@ def name_slope(ax: Axes, text: str, bandwidth: float, color: str, *, below: bool
 
 
 def _spots(ax: Axes) -> tuple[Pixels, Pixels]:
-    """Return where markers and arrows are, in pixels, and what covering each of them costs."""
+    """Return the pixels of markers and arrows, and the cost of covering each of them."""
     lines = [line for line in ax.lines if line.get_gid() == "arrow" or has_marker(line)]
     spots = [line.get_transform().transform(line.get_xydata()) for line in lines]
     worth = [
@@ -124,7 +124,7 @@ def _spots(ax: Axes) -> tuple[Pixels, Pixels]:
 
 
 def name_region(ax: Axes, text: str, left: float, right: float, part: str) -> None:
-    """Name a region at its foot; over two lines where it is too narrow for one."""
+    """Name a region at its foot, on two lines if it is too narrow for one."""
     made = ax.annotate(text, (math.sqrt(left * right), 0), (0, 5), fontsize=SMALL,
                        xycoords=ax.get_xaxis_transform(), textcoords="offset points", ha="center",
                        va="bottom", color=PALETTE[part], style="italic", gid="region")  # fmt: skip
@@ -141,7 +141,7 @@ def name_region(ax: Axes, text: str, left: float, right: float, part: str) -> No
 
 
 def name_guides(ax: Axes, entries: list[tuple[float, str]]) -> None:
-    """Name vertical guides above the Axes, slanted, or upright where that is too narrow."""
+    """Name vertical guides above the Axes, slanted, or upright if there is too little room."""
     if not entries:
         return
     top = ax.secondary_xaxis("top")
@@ -181,7 +181,7 @@ def name_guides(ax: Axes, entries: list[tuple[float, str]]) -> None:
 
 
 def name_bars(ax: Axes, pieces: list[tuple[int, float, float, str]], height: float) -> None:
-    """Write (row, start, end, name) into the bars that have room, upright where across has none."""
+    """Write (row, start, end, name) into bars with room, upright if they are too narrow."""
     back = {"boxstyle": "round,pad=0.15", "fc": PALETTE["paper"], "ec": "none", "alpha": 0.85}
     made = []
     for row, start, end, name in pieces:
@@ -210,8 +210,8 @@ def name_bars(ax: Axes, pieces: list[tuple[int, float, float, str]], height: flo
 def name_at_margin(ax: Axes, entries: Sequence[tuple[float, str, Mapping[str, Any]]]) -> None:
     """Name lines at the right of the Axes: (y where the line ends, name, look).
 
-    A thin leader goes from a line's end to its name. It has no marker: that would look like one
-    more point, past the last.
+    A thin leader goes from a line's end to its name. It has no marker, which would look like
+    another data point.
     """
     made = []
     for _, name, look in entries:
@@ -253,7 +253,7 @@ def legend_below(ax: Axes, handles: list[Patch]) -> None:
     legend.set_in_layout(True)
 
 
-# --- Rooflines: one with kernels, several, an arrow of fusion, and one slope a memory level ------
+# --- Rooflines -----------------------------------------------------------------------------------
 
 LIFT = 8.0
 """Points of 1/72 inch between the roof and the arrow along it."""
@@ -370,7 +370,7 @@ def _draw_ridge(ax: Axes, roof: Roofline) -> list[tuple[float, float, str]]:
 def _draw_kernels(
     ax: Axes, points: Mapping[str, tuple[float, float]], measured: Mapping[str, float]
 ) -> list[tuple[float, float, str]]:
-    """Draw each kernel on the roof, and below it what was measured; return their labels."""
+    """Draw each kernel on the roof, and its measured rate below; return their labels."""
     labels = []
     for label, (x, y) in points.items():
         rate = measured.get(label)
@@ -393,7 +393,7 @@ def compare(
     """Draw several rooflines over each other, named at the right, with kernels as guides.
 
     Each roofline has its own colour and line style; its ridge is where the line bends. A kernel is
-    a vertical guide with one small marker a roofline, at what it can attain there.
+    a vertical guide with one small marker per roofline, at its attainable FLOP/s.
 
     Raises
     ------
@@ -448,15 +448,15 @@ def fusion(
     steps: Jobs | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw what fusion does: an arrow along the roof, labelled with the ratio of the traffic.
+    """Draw the effect of fusion: an arrow along the roof, labelled with the ratio of the traffic.
 
     Parameters
     ----------
     roof : Roofline
         The device.
     before, after : Work, sequence of Work, or (label, either)
-        The same operations unfused and fused. Of a sequence, FLOPs and bytes are added up. The
-        labels are "before" and "after" if not given.
+        The same operations unfused and fused. FLOPs and bytes of a sequence are added up. The
+        default labels are "before" and "after".
     steps : jobs
         Versions in between, drawn as markers.
 
@@ -496,13 +496,12 @@ def fusion(
 
 
 def hierarchical(roof: Roofline, jobs: Jobs, *, ax: Axes | None = None) -> Axes:
-    """Draw one slope a memory level, and each kernel once a level at its intensity there.
+    """Draw one slope per memory level, and each kernel at its intensity at each level.
 
-    A kernel has one rate, what the lowest of its ceilings allows, and so its points are side by
-    side, one at its intensity at each level that it has traffic for; a thin line joins them, and
-    the legend says which marker is which level's. The filled one is on the slope that stops the
-    kernel; all are open if a unit stops it. If the roofline has a network, that is one more slope,
-    at FLOPs per byte sent.
+    A kernel has one rate, that of its lowest ceiling, so its points are side by side, one for each
+    level with traffic; a thin line joins them, and the legend shows each level's marker. The filled
+    marker is on the slope that bounds the kernel; all are open if a compute unit bounds it. A
+    network is one more slope, at FLOPs per byte sent.
 
     Raises
     ------
@@ -568,7 +567,7 @@ def _level_name(level: str) -> str:
 def _draw_slopes(
     ax: Axes, peak: float, low: float, slopes: Mapping[str, float], colors: Mapping[str, str]
 ) -> None:
-    """Draw and name one slope a level, its name on the side that has more room."""
+    """Draw and name one slope per level, with its name on the side with more room."""
     ordered = sorted(slopes, key=lambda level: -slopes[level])
     for i, level in enumerate(ordered):
         bandwidth = slopes[level]

@@ -1,4 +1,4 @@
-"""The book's style, what pictures take, and the axes that they are drawn on."""
+"""The book's style, the arguments of pictures, and their axes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from roofline_helpers.common.show import PREFIXES, si, significant, use_tables
 from roofline_helpers.roofline import Roofline
 from roofline_helpers.work import Work, total
 
-# --- How the book's pictures look: colours, markers, fonts, and numbers short enough for a tick --
+# --- Style: colours, markers, fonts, and short numbers -------------------------------------------
 
 PALETTE: Mapping[str, Any] = {
     "paper": "#ffffff",
@@ -45,7 +45,7 @@ PALETTE: Mapping[str, Any] = {
 18 or more) for readers with normal, deuteranopic and protanopic sight."""
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*")
-"""Marker of each series: colour alone never tells two apart."""
+"""Marker of each series, so that no two differ by colour only."""
 
 SIZE = (5.8, 4.2)
 """Inches of a figure that `use_style` sets."""
@@ -117,7 +117,7 @@ def look_of(i: int) -> dict[str, Any]:
 
 
 def halo() -> list[Any]:
-    """Return the path effect that keeps a text readable on lines."""
+    """Return a path effect that makes text readable on lines."""
     return [withStroke(linewidth=2.5, foreground=PALETTE["paper"])]
 
 
@@ -132,7 +132,7 @@ def short_number(value: float) -> str:
 
 
 def rate_text(value: float) -> str:
-    """Return FLOP/s as the axes have it: TFLOP/s, or GFLOP/s below one of them."""
+    """Return FLOP/s in the unit of the axes: TFLOP/s, or GFLOP/s below 1 TFLOP/s."""
     prefix = "T" if value >= 1e12 else "G"
     return si(value, "FLOP/s", prefix, 4)
 
@@ -149,7 +149,7 @@ def tint(color: str, strength: float) -> tuple[float, ...]:
     return tuple(float(c) for c in mix)
 
 
-# --- What the pictures take: kernels and intensities by name, and where they belong
+# --- Arguments of pictures: kernels and intensities by name --------------------------------------
 
 T = TypeVar("T")
 Job: TypeAlias = "Work | float"
@@ -173,7 +173,7 @@ def checked_jobs(jobs: Jobs) -> dict[str, Job]:
 
 
 def position(label: str, job: Job, roof: Roofline) -> tuple[float, float]:
-    """Return where a job sits: (intensity at the outermost level, attainable)."""
+    """Return a job's point: (intensity at the outermost level, attainable)."""
     if not isinstance(job, Work):
         return job, float(roof.attainable(job))
     x = job.intensity_at(next(iter(roof.levels)))
@@ -187,10 +187,10 @@ def position(label: str, job: Job, roof: Roofline) -> tuple[float, float]:
 def level_positions(
     label: str, job: Any, roof: Roofline, slopes: Mapping[str, float]
 ) -> tuple[dict[str, float], float, set[str]]:
-    """Return a kernel's intensity at each level, the FLOP/s it can attain, and what stops it.
+    """Return a kernel's intensity at each level, its attainable FLOP/s, and its bound.
 
-    It has one rate, which the slowest of its levels and units allows. What stops it are the levels
-    whose ceiling that is; none of them, if it is the ceiling of a unit.
+    It has one rate, that of the slowest of its levels and units. The bound are the levels with that
+    ceiling; empty if it is the ceiling of a unit.
     """
     position(label, job, roof)
     seconds = {level: float(t) for level, t in roof.times(job).items()}
@@ -211,28 +211,28 @@ def several(entries: Any, kind: type[T]) -> list[T]:
 
 
 def labelled_work(end: Any, label: str) -> tuple[str, Work]:
-    """Return one end of a fusion arrow as (label, work): `label` where it brings none."""
+    """Return one end of a fusion arrow as (label, work), with `label` as the default."""
     if isinstance(end, tuple) and len(end) == 2 and isinstance(end[0], str):
         label, end = end
     return label, end if isinstance(end, Work) else total(*several(end, Work))
 
 
 def short_names(names: Sequence[str]) -> tuple[list[str], str]:
-    """Return names without the vendor and without a data type that all share, and that type."""
+    """Return names without the vendor and without a common data type, and that type."""
     last = {name.rsplit(" ", 1)[-1] for name in names}
     shared = last.pop() if len(last) == 1 and last <= set(BITS) else ""
     cut = [name.removesuffix(f" {shared}") if shared else name for name in names]
     return [name.removeprefix("NVIDIA ").removeprefix("AMD ") for name in cut], shared
 
 
-# --- Axes and figures: what every picture is drawn on, and what runs when all sizes are known ----
+# --- Axes and figures, and functions that run when all sizes are known ---------------------------
 
 INTENSITY = "arithmetic intensity (FLOP/byte)"
 """The quantity on the x axis of a roofline."""
 
 
 def axes_for(ax: Axes | None) -> Axes:
-    """Return the Axes to draw in: those given, or new ones in a figure of their own."""
+    """Return the Axes to draw in: the given ones, or new ones in a new figure."""
     if ax is None:
         _, ax = plt.subplots(layout="constrained")
     need(ax, Axes)
@@ -243,13 +243,13 @@ def axes_for(ax: Axes | None) -> Axes:
 
 
 def figure_of(ax: Axes) -> Figure:
-    """Return the figure of an Axes, also where that is part of a subfigure."""
+    """Return the figure of an Axes, also if it is in a subfigure."""
     figure: Any = ax.figure
     return figure if isinstance(figure, Figure) else figure.figure
 
 
 def lay_out(ax: Axes) -> None:
-    """Lay the figure out again, after a change of what surrounds the Axes."""
+    """Lay the figure out again, after a change around the Axes."""
     figure = figure_of(ax)
     engine = figure.get_layout_engine()
     if engine is not None:
@@ -258,7 +258,7 @@ def lay_out(ax: Axes) -> None:
 
 
 def again(ax: Axes) -> None:
-    """Let the figure be laid out, and all that runs before it is drawn run, once more."""
+    """Repeat the layout, and the functions that run before drawing."""
     for artist in figure_of(ax).artists:
         if isinstance(artist, Places):
             artist.moved = True
@@ -274,7 +274,7 @@ class AtDraw(Artist):
         self.function = function
 
     def join(self, ax: Axes) -> None:
-        """Become a part of an Axes: it runs each time that the figure is drawn."""
+        """Add it to an Axes, so that it runs each time that the figure is drawn."""
         ax.add_artist(self)
         figure = figure_of(ax)
         if not any(isinstance(artist, Places) for artist in figure.artists):
@@ -284,9 +284,8 @@ class AtDraw(Artist):
 class Places(Artist):
     """Runs all of a figure's `AtDraw`, the lowest `zorder` first, before any Axes is drawn.
 
-    Where one of them has changed the layout, what the others found no longer holds: the figure is
-    laid out once more and all run again. So each picture is right when it is drawn for the first
-    time, and nothing has to be drawn before that only to find the places.
+    If one of them changes the layout, the others' results are invalid: the figure is laid out once
+    more and all run again. So each picture is right the first time, without a trial drawing.
     """
 
     def __init__(self) -> None:
@@ -303,7 +302,7 @@ class Places(Artist):
             for ax in figure.axes:
                 locate = ax.get_axes_locator()
                 ax.apply_aspect(locate(ax, renderer) if locate else None)
-                ax.viewLim.frozen()  # asking for it brings the limits up to date
+                ax.viewLim.frozen()  # reading it updates the limits
                 waiting = [child for child in ax.get_children() if isinstance(child, AtDraw)]
                 for child in sorted(waiting, key=Artist.get_zorder):
                     child.function(renderer)
@@ -322,7 +321,7 @@ def intensity_range(
     Raises
     ------
     BadType, BadValue
-        Something wanted that isn't (low, high).
+        `wanted` isn't (low, high).
     """
     if wanted is not None:
         low, high = (single("intensity", end) for end in wanted)

@@ -1,8 +1,8 @@
-"""A step on a mesh: groups of kernels of one device, its weights, and what devices exchange.
+"""A step on a mesh: groups of kernels of one device, its weights, and its exchanges.
 
-A coarser count than that of single kernels: whole groups of matmuls, with norms and residuals left
-out, for decoders of every kind of `models` and for meshes. The axes "tensor", "context" and "batch"
-together split every matrix. They differ in what each splits of the cache: "tensor" its key heads,
+A coarser count than that of single kernels: whole groups of matmuls, without norms and residuals,
+for every kind of decoder in `models` and for meshes. The axes "tensor", "context" and "batch"
+together split every matrix. They differ in how they split the cache: "tensor" splits its KV heads,
 "context" its positions (context parallelism), and "batch" its sequences. Experts are split over
 "expert", which splits the sequences of everything else, and "data" are whole replicas.
 
@@ -48,7 +48,7 @@ def groups(s: ServingSetting) -> list[Job]:
 def _matmuls(
     s: ServingSetting, name: str, used: float, tokens: float, read: float | None = None
 ) -> Job:
-    """Return the products of tokens with elements of the layers' weights, all of which are read."""
+    """Return matmuls of tokens with `used` weights each; `read` weights are read from memory."""
     nbytes = (used if read is None else read) * width(s.weights)
     return _group(name, "W", nbytes, 2 * used * tokens, s.activations)
 
@@ -69,7 +69,7 @@ def _group(name: str, tensor: str, nbytes: float, flops: float, dtype: str) -> J
 
 
 def _experts_read(s: ServingSetting) -> float:
-    """Return the elements of experts that a step reads on one device, those that any token uses."""
+    """Return the experts' elements that a step reads on one device: those that any token uses."""
     experts = s.model.experts
     assert experts
     hit = experts.chosen_by(s.sequences("data") * s.new_tokens)
@@ -80,7 +80,7 @@ def _experts_read(s: ServingSetting) -> float:
 
 
 def weight_bytes(s: ServingSetting) -> float:
-    """Return the bytes of weights that one device keeps, without the norms'."""
+    """Return the bytes of weights on one device, without those of the norms."""
     model = s.model
     dense = (model.layers - model.expert_layers) * model.dense_parameters
     others = (model.layers * model.attention_parameters + dense) / s.widths
@@ -93,10 +93,10 @@ def weight_bytes(s: ServingSetting) -> float:
 
 
 def exchanges(s: ServingSetting) -> Iterator[Transfer]:
-    """Yield what devices exchange.
+    """Yield the exchanges between devices.
 
-    At the least a token is sent once to each device that has some of its experts, and once to
-    their host.
+    At the very least, a token is sent once to each device that holds any of its experts, and once
+    to their host.
     """
     model = s.model
     if s.widths > 1:
@@ -115,7 +115,7 @@ def exchanges(s: ServingSetting) -> Iterator[Transfer]:
 
 
 def _of_caches(s: ServingSetting) -> Iterator[Transfer]:
-    """Yield what devices exchange because the cache isn't split as the matrices are."""
+    """Yield the exchanges that follow from splitting the cache differently from the matrices."""
     layers, left = s.model.layers, s.group_tokens / s.size("tensor")
     by_batch, by_position = (s.axes.get(role, ()) for role in ("batch", "context"))
     if s.phase == "prefill":
@@ -130,7 +130,7 @@ def _of_caches(s: ServingSetting) -> Iterator[Transfer]:
         found = network.all_to_all(moved, by_batch)
         yield Transfer("batch", "queries to their sequence's cache and back", 2 * layers, found)
     if s.size("context") > 1:
-        # queries are gathered, what comes of them is scattered, with its maximum and its sum
+        # queries are gathered, partial results are scattered with their maximum and sum
         one_way = s.attended / 2 + 2 * s.model.heads
         found = network.all_reduce(left / s.size("batch") * one_way * 2, by_position)
         yield Transfer("context", "parts of attention", layers, found)

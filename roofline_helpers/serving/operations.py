@@ -1,4 +1,4 @@
-"""The operations of a step, and the kernels that a fusion strategy makes of them."""
+"""The operations of a step, and their kernels by fusion strategy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COSTS: Mapping[str, Mapping[str, int]] = {
     "RoPE": {"× cos": 1, "other half × sin": 1, "add": 1},
     "quantise": {"× 1/scale": 1, "round": 1},
 }
-"""FLOPs on one element of what `work.COSTS` does not have. Scales are fixed beforehand."""
+"""FLOPs per element of operations missing from `work.COSTS`. Quantisation scales are static."""
 
 
 STORED = "WγKV"
@@ -28,7 +28,7 @@ HANDED_ON = ("x''", "next n1", "next n1, narrow")
 
 
 class Job(NamedTuple):
-    """A kernel before it meets a chip: what is fused into it, how often it runs, what it does."""
+    """A kernel without a chip: the operations fused into it, how often it runs, its work."""
 
     ops: tuple[str, ...]
     launches: int
@@ -43,7 +43,7 @@ def jobs(setting: ServingSetting) -> list[Job]:
 
 @lru_cache(maxsize=1024)
 def _fused(sizes: Sizes) -> tuple[Job, ...]:
-    """Return the kernels whatever the chip, its ceilings and its memory: many steps share them."""
+    """Return the kernels; many steps share them, with any chip, ceilings and memory."""
     ops = operations(sizes)
     layers = sizes.share.layers
     counts = {"once": 1, "layers": layers, "between": layers - 1}
@@ -59,9 +59,9 @@ def _fused(sizes: Sizes) -> tuple[Job, ...]:
 
 
 def _staying(chosen: list[Job], setting: ServingSetting) -> list[Job]:
-    """Return the kernels with the activations that fit between them on the chip there.
+    """Return the kernels with activations on the chip between them, if they fit.
 
-    Weights and cache never stay: each layer has its own. What a layer hands to the next stays.
+    Weights and cache never stay: each layer has its own. A layer's output stays for the next one.
     """
     made = {tensor for job in chosen for tensor in job.work.writes}
     level, capacity = setting.chip.on_chip
@@ -76,7 +76,7 @@ def _staying(chosen: list[Job], setting: ServingSetting) -> list[Job]:
 
 
 def stored(tensor: str) -> bool:
-    """Return whether a tensor lies in the main memory from step to step: weights and cache."""
+    """Return whether a tensor stays in the main memory between steps: weights and cache."""
     return tensor[0] in STORED
 
 
@@ -97,7 +97,7 @@ def operations(sizes: Sizes) -> dict[str, Work]:
     layer.norm("next RMSNorm 1", "x''", "next n1", "1")
     layer.quantise("next quantise 1", "next n1", d)
     layer.norm("final RMSNorm", "x''", "n", "")
-    names = ("n", "W head", "logits")  # of n, only the rows whose next token is asked for
+    names = ("n", "W head", "logits")  # of n, only the rows whose logits are needed
     rows, narrow = sizes.ends, sizes.vocabulary
     layer.ops["LM head"] = work.matmul(rows, model.vocabulary, d, half, b=narrow, names=names)
     return layer.ops
@@ -105,7 +105,7 @@ def operations(sizes: Sizes) -> dict[str, Work]:
 
 @dataclass
 class _Layer:
-    """Collects the operations of one layer, in order, and of what is before and after it."""
+    """Collects the operations of one layer in order, and those before and after it."""
 
     sizes: Sizes
     ops: dict[str, Work] = field(default_factory=dict)
@@ -120,7 +120,7 @@ class _Layer:
         self.ops[op] = work.rmsnorm(s.tokens, s.share.d_model, s.half, x=x, y=y, tag=tag)
 
     def quantise(self, op: str, tensor: str, width: int) -> None:
-        """Add the quantisation of a tensor, where activations are narrow."""
+        """Add the quantisation of a tensor, if activations are narrow."""
         s = self.sizes
         if self._narrow:
             reads, writes = {tensor: s.half}, {f"{tensor}, narrow": s.activations}
@@ -128,7 +128,7 @@ class _Layer:
             self.ops[op] = work.elementwise(s.tokens * width, reads, writes, flops, s.half)
 
     def project(self, op: str, x: str, weight: str, k: int, outs: Mapping[str, int]) -> None:
-        """Add a product with a weight matrix, whose columns are several tensors."""
+        """Add a matmul with a weight matrix whose columns are several tensors."""
         s, n = self.sizes, sum(outs.values())
         names = (f"{x}, narrow" if self._narrow else x, f"W {weight}", "out")
         job = work.matmul(s.tokens, n, k, s.activations, b=s.weights, out=s.half, names=names)
@@ -176,7 +176,7 @@ class _Layer:
         d, d_ff = model.d_model, model.d_ff
         self.norm("RMSNorm 2", "x'", "n2", "2")
         self.quantise("quantise 2", "n2", d)
-        if model.experts:  # what a token meets is as wide as its experts together
+        if model.experts:  # a token's feed-forward is as wide as its experts together
             d_ff = model.experts.active * model.experts.d_ff
             self.project("router", "n2", "router", d, {"r": model.experts.count})
         self.project("gate+up projection", "n2", "gate+up", d, {"g": d_ff, "u": d_ff})

@@ -25,7 +25,7 @@ NARROW = ("fp8", "int8", "int4")
 """Types that weights and cache may have instead of the chip's 16-bit one, on any chip."""
 
 FOUR_BITS = ("fp4", *COMPUTED)
-"""Types that they may have besides: of the newest chips, with a scale for each block."""
+"""Further types, with a scale for each block, of the newest chips."""
 
 
 def stored_as(chip: Chip, what: str, given: Any) -> str:
@@ -67,7 +67,7 @@ def computed_in(chip: Chip, weights: str, given: Any) -> str:
 class Sizes(NamedTuple):
     """The part of a setting that operations depend on; of the chip only its 16-bit type, `half`.
 
-    `share` is what one chip has of the model: the whole of its depth, a share of its widths.
+    `share` is one chip's part of the model: its whole depth, and a share of its widths.
 
     Examples
     --------
@@ -135,24 +135,24 @@ class ServingSetting(Fields):
 
     @property
     def new_tokens(self) -> int:
-        """Tokens that the step works on of each sequence."""
+        """Tokens per sequence that the step works on."""
         return self.new if self.phase == "decode" else self.context
 
     @property
     def tokens(self) -> int:
-        """Tokens that the step works on, of all sequences."""
+        """Tokens of all sequences that the step works on."""
         return self.batch * self.new_tokens
 
     @property
     def ends(self) -> int:
-        """Those of them that go through the vocabulary's matrix: of a prompt only the last."""
+        """Tokens that go through the LM head: of a prompt only the last."""
         return self.tokens if self.phase == "decode" else self.batch
 
     # --- kernels of a chip, or of some that share a model by tensor parallelism ---------------
 
     @property
     def share(self) -> Decoder:
-        """One chip's part of the model: heads and widths are split, what passes on is whole."""
+        """One chip's part of the model: heads and widths are split, d_model is not."""
         split = ("heads", "kv_heads", "d_ff", "vocabulary")
         part = {name: getattr(self.model, name) // self.chips for name in split}
         experts = self.model.experts
@@ -162,7 +162,7 @@ class ServingSetting(Fields):
 
     @property
     def sizes(self) -> Sizes:
-        """The setting as far as the operations depend on it."""
+        """The part of the setting that the operations depend on."""
         return Sizes(*(getattr(self, name) for name in Sizes._fields))
 
     # --- devices on a mesh --------------------------------------------------------------------
@@ -182,9 +182,9 @@ class ServingSetting(Fields):
         return math.prod(axis.size for role in roles for axis in self.axes.get(role, ()))
 
     def sequences(self, *roles: str) -> int:
-        """Return the sequences of a device, where those of all are split over these roles.
+        """Return the sequences per device if they are split over these roles.
 
-        A sequence isn't split, so that of 16 over 64 devices those that have any have one.
+        At least 1, since a sequence isn't split: with 16 over 64 devices, some devices have none.
         """
         return -(-self.batch // self.size(*roles))
 
@@ -200,9 +200,9 @@ class ServingSetting(Fields):
 
     @property
     def attended(self) -> int:
-        """Elements of one token's queries and of what attention returns, of one layer.
+        """Elements of one token's queries and attention results in one layer.
 
-        Where keys and values are latent, their weights are absorbed into queries and output.
+        For latent attention the weights of keys and values are absorbed into queries and output.
         """
         model = self.model
         if model.latent:
@@ -211,13 +211,13 @@ class ServingSetting(Fields):
 
     @property
     def cache_copies(self) -> float:
-        """How often one cache is kept: splitting heads finer than keys have them copies those."""
+        """Copies of the cache: more than 1 if "tensor" is larger than the number of KV heads."""
         heads = 1 if self.model.latent else self.model.kv_heads
         return max(1.0, self.size("tensor") / heads)
 
     @property
     def cache_bytes(self) -> float:
-        """Bytes of cache that one device keeps."""
+        """Bytes of cache on one device."""
         one = self.model.cache_bytes(self.context, self.cache)
         part = one * self.cache_copies / self.size("tensor", "context")
         return part * self.sequences("data", "expert", "batch")

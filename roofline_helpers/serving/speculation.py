@@ -13,8 +13,8 @@ from roofline_helpers.serving.steps import ServingStep
 class Speculation(Fields):
     """A round of speculative decoding: a draft model proposes tokens, the target verifies them.
 
-    `tokens` are what one round yields of each sequence on average, (1 − αᴸ⁺¹) / (1 − α) where each
-    of L draft tokens is accepted with probability α; `seconds` what the round takes.
+    `tokens` is the mean number of tokens per sequence and round, (1 − αᴸ⁺¹) / (1 − α) if each of L
+    draft tokens is accepted with probability α; `seconds` is the time of a round.
 
     Examples
     --------
@@ -27,17 +27,17 @@ class Speculation(Fields):
 
     @property
     def time_per_token(self) -> float:
-        """Seconds of a round for each token that it yields."""
+        """Seconds of a round per token."""
         return self.seconds / self.tokens
 
 
 def speculative(
     target: ServingStep, draft: ServingStep, *, draft_tokens: int, acceptance: float
 ) -> Speculation:
-    """Return a round of speculative decoding: steps of a draft model, one of the target on all.
+    """Return a round of speculative decoding: L draft steps, then one target step on all tokens.
 
-    The result has the `tokens` that a round yields of each sequence on average, the `seconds` that
-    it takes, and `time_per_token`, the one over the other.
+    The result has `tokens`, the mean number of tokens per sequence and round, `seconds`, the time
+    of a round, and `time_per_token`, their quotient.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Steps: the kernels of a setting, their seconds, and the memory that they need."""
+"""Steps: the kernels of a setting, their times, and the memory that they need."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ from roofline_helpers.work import Work
 class StepKernel(Kernel):
     """A kernel of a step, or on a mesh a group of kernels of one kind.
 
-    `ops` are the operations fused into it. `law`, where there is one, takes the roof's place in
-    its seconds: it was fitted to measured kernels.
+    `ops` are the operations fused into it. `law`, if there is one, replaces the roof's time by one
+    that was fitted to measured kernels.
 
     Examples
     --------
@@ -79,9 +79,8 @@ class StepKernel(Kernel):
 class Footprint:
     """Bytes that a step needs at once, and that the chip has.
 
-    `activations` is the most that is alive during any kernel: what it reads and writes, and what
-    a later kernel still needs; on a mesh it is left out. `reserve` is what the runtime keeps for
-    itself.
+    `activations` is the peak of live bytes during any kernel: those that it reads and writes, and
+    those that a later kernel needs; on a mesh it is left out. `reserve` is the runtime's own share.
 
     Examples
     --------
@@ -116,11 +115,11 @@ class Footprint:
 class ServingStep(Facts):
     """One step: its kernels and what follows from them.
 
-    `setting` is what `step` was asked for, every default filled in: its arguments by their names,
-    `tokens` that the step works on, and ``size("tensor")``, how many devices lie along a role.
+    `setting` holds the arguments of `step` by name, with defaults filled in, `tokens`, the number
+    of tokens that the step works on, and ``size("tensor")``, the number of devices along a role.
 
-    A step that does not fit has times all the same: what they would be with memory enough. On
-    several devices `kernels`, `memory`, `flops` and `bytes` are those of each of them.
+    A step that does not fit still has times, as if there were enough memory. On several devices
+    `kernels`, `memory`, `flops` and `bytes` are those of each device.
 
     Examples
     --------
@@ -150,15 +149,15 @@ class ServingStep(Facts):
 
     @cached_property
     def _jobs_off_chip(self) -> list[Job]:
-        """The kernels as they read and write memory, whatever might stay on the chip."""
+        """The kernels with all their traffic in memory, none on the chip."""
         return jobs(replace(self.setting, resident=False))
 
     @cached_property
     def kernels(self) -> tuple[StepKernel, ...]:
         """Each kernel once, as a `roofline.Kernel`, in the order of their first run.
 
-        `ops` are the operations fused into it, `count` is how often the step runs it; `seconds` are
-        of one run, `total` those of all. `law`, if there is one, takes the roof's place.
+        `ops` are the operations fused into it, `count` is the number of runs per step; `seconds`
+        are of one run, `total` of all. `law`, if there is one, replaces the roof's time.
         """
         s = self.setting
         found = groups(s) if s.mesh is not None else jobs(s)
@@ -183,8 +182,8 @@ class ServingStep(Facts):
     def memory(self) -> Footprint:
         """Bytes of `weights`, `cache` and `activations` against the `capacity` of one device.
 
-        `activations` are the most that are alive during any kernel (none on a mesh), `reserve` is
-        what the runtime keeps for itself, `total` is what is needed, `room` what is left over.
+        `activations` is the peak of live bytes during any kernel (none on a mesh), `reserve` the
+        runtime's own share, `total` all that is needed, `room` the rest of the capacity.
         """
         s = self.setting
         capacity = s.chip.memory["hbm"].capacity.value
@@ -211,7 +210,7 @@ class ServingStep(Facts):
 
     @property
     def comms(self) -> float:
-        """Seconds of all exchanges; where a floor is counted, each is launched too."""
+        """Seconds of all exchanges, each with a launch if floors are counted."""
         known = self.setting.chip.floor if self.setting.floor else None
         floor = known.value if known else 0.0
         return sum(
@@ -233,14 +232,14 @@ class ServingStep(Facts):
 
     @property
     def time_per_token(self) -> float:
-        """Seconds of the step for each token that it works on of *one* sequence."""
+        """Seconds of the step per token of *one* sequence."""
         return self.seconds / self.setting.new_tokens
 
     @property
     def least_seconds(self) -> float:
-        """Seconds of this step at least – matmuls, bytes and exchanges side by side.
+        """Least seconds of this step – matmuls, bytes and exchanges all overlap.
 
-        Not of a token: speculative decoding makes several in a step.
+        It is no bound per token: speculative decoding generates several tokens in a step.
         """
         s = self.setting
         roof = s.chip.roofline(s.activations, reached=s.reached)
@@ -265,18 +264,18 @@ class ServingStep(Facts):
 
     @property
     def peak(self) -> float:
-        """FLOP/s of the type that the layers' products compute in."""
+        """FLOP/s of the type that the layers' matmuls compute in."""
         return self.setting.chip.peak(self.setting.activations, "matrix").value
 
     @property
     def mfu(self) -> float:
-        """FLOPs of the step, as its kernels do them, over seconds and `peak`."""
+        """FLOPs of the step's kernels over seconds and `peak`."""
         return self.flops / self.seconds / self.peak
 
     def but(self, **changes: Any) -> ServingStep:
-        """Return the same step, in its layout, with some of `step`'s arguments changed.
+        """Return the same step in the same layout with other arguments of `step`.
 
-        Another place has a layout of its own: `mesh`, or the fastest.
+        With another `place`, the layout is `mesh`, or the fastest.
 
         Raises
         ------
@@ -291,7 +290,7 @@ class ServingStep(Facts):
 
     def largest_batch(self) -> int:
         """Return the largest batch that fits at this context; 0 if none does."""
-        one = self.but(batch=1).memory  # cache and activations are those of a sequence, times batch
+        one = self.but(batch=1).memory  # cache and activations are proportional to the batch
         room = one.capacity - one.reserve - one.weights
         most = max(0, math.floor(room / (one.cache + one.activations)))
         return most * self.setting.size("data", "expert", "batch")
@@ -299,7 +298,7 @@ class ServingStep(Facts):
     def largest_context(self) -> int:
         """Return the largest context that fits at this batch; 0 if none does.
 
-        What memory allows, whatever context the model was trained for.
+        Only memory limits it, not the context that the model was trained for.
         """
         return _largest(lambda context: self.but(context=context).memory.room)
 
@@ -309,9 +308,9 @@ class ServingStep(Facts):
         return next((n for n in counts if self.but(chips=n).fits), 0)
 
     def narrower(self) -> list[ServingStep]:
-        """Return the steps with narrower weights or cache that fit, the least change first.
+        """Return the steps with narrower weights or cache that fit, the smallest change first.
 
-        Of the 8-bit types fp8 is tried where the chip's matrix unit has it, else int8.
+        The 8-bit type is fp8 if the chip's matrix unit supports it, else int8.
         """
         s = self.setting
         types = ("fp8" if "fp8" in s.chip.matrix else "int8", "int4")
@@ -350,18 +349,18 @@ def step(
     reserve: float = 0.0,
     chips: int = 1,
 ) -> ServingStep:
-    """Return one step of serving a model: on a chip kernel by kernel, on a topology more coarsely.
+    """Return one step of serving a model, counted by kernel on a chip, by group on a topology.
 
-    On a chip, or on `chips` of one host, every kernel is counted that a fusion strategy makes of
-    the step's operations. On a topology the kernels of each kind are one group, and norms,
-    residuals and floors are left out; models of every kind can be laid out on a mesh.
+    On a chip, or on several `chips` of one host, every kernel of the fusion strategy is counted. On
+    a topology the kernels of each kind are one group, without norms, residuals and floors; every
+    kind of model can be laid out on a mesh.
 
     Parameters
     ----------
     model : Decoder or str
-        As `roofline_helpers.models.model` takes it. Counted by kernel it has grouped queries over
-        the whole context, and a feed-forward that is dense or has experts in each layer. Of the
-        experts those are read that the step's tokens choose at random.
+        As in `roofline_helpers.models.model`. If counted by kernel, it must have grouped queries
+        over the whole context, and a feed-forward that is dense or has experts in each layer. The
+        experts read are those that the step's tokens choose at random.
     place : str, Chip, jax.Device or Topology
         A chip as `roofline_helpers.chip` takes it; or devices of `network.topology`, whose
         ceilings are those of compute and memory too. A slice may be given by its cloud name, as
@@ -369,48 +368,48 @@ def step(
     mesh : mapping of str to int or axes, optional
         Devices of the topology for each of `ROLES`; if not given, the fastest layout that fits.
     phase : {"decode", "prefill"}
-        `new` tokens a sequence, or whole prompts.
+        `new` tokens per sequence, or whole prompts.
     batch : int
         Sequences, those of all replicas.
     context : int
-        Tokens of each sequence in the cache, those of this step included: what the new token of a
-        decode step sees, or the length of the prompts.
+        Tokens of each sequence in the cache, including those of this step: the number of keys that
+        a decode step's new token sees, or the length of the prompts.
     new : int
-        Tokens that a decode step adds to each sequence: more than one where drafts are verified.
+        Tokens that a decode step adds to each sequence: more than one to verify drafts.
     weights, vocabulary, cache : str or data type, optional
         Of the layers' weights, of embedding and LM head, of the cache: the chip's 16-bit type (the
         default), fp8, int8, int4, fp4, or a type with a scale for each block (mxfp8, mxfp4, nvfp4).
     activations : str or data type, optional
-        Type in which activations enter the layers' products: the chip's 16-bit type (the
-        default), or fp8, int8 or fp4 with weights of that type, on a chip that has such a peak.
-        They are quantised on the way, with scales that were fixed beforehand.
+        Type in which activations enter the layers' matmuls: the chip's 16-bit type (the default),
+        or fp8, int8 or fp4 with weights of that type, on a chip that has such a peak. They are
+        quantised in the step, with static scales.
     fusion : {"none", "pointwise", "epilogue"}
-        "none": each operation is a kernel, as in eager mode. "pointwise": operations on elements
-        and rows join their neighbours of that kind, but no product, as XLA and Inductor do around
-        library calls. "epilogue": what works on a product's output tile (RoPE, SwiGLU, residuals)
-        goes into the product's kernel; a norm, which needs whole rows, stays one of its own.
+        "none": each operation is a kernel, as in eager mode. "pointwise": elementwise and row
+        operations are fused with each other, but not with matmuls, as XLA and Inductor do around
+        library calls. "epilogue": operations on a matmul's output tile (RoPE, SwiGLU, residuals)
+        are fused into its kernel; a norm needs whole rows and stays a kernel of its own.
     attention : {"naive", "flash"}
-        Three kernels with the scores in memory, or one. In prefill, the one skips what the causal
-        mask hides; the three compute everything.
+        Three kernels with the scores in memory, or one. In prefill, the one skips masked pairs; the
+        three compute all.
     reached : bool
-        Ceilings that were measured on the chip instead of published ones (`Chip.roofline`).
+        Whether to use measured ceilings of the chip instead of published ones (`Chip.roofline`).
     law : bool
-        Whether matmuls, attention and all-reduces take what the law says that was fitted to
-        measured kernels (`evidence.laws`), on GPUs that have one. Other kernels keep their
-        roof. It is nearer to measured decode steps; a long prefill runs at a lower clock than
-        those kernels did.
+        Whether matmuls, attention and all-reduces take the time of the law fitted to measured
+        kernels (`evidence.laws`), on GPUs that have one. Other kernels keep their roof. This is
+        nearer to measured decode steps; a long prefill runs at a lower clock than those kernels
+        did.
     floor : bool
-        Whether each launch costs at least the chip's floor, where that is known.
+        Whether each launch costs at least the chip's floor, if it is known.
     resident : bool
         Whether activations that fit on the chip between two kernels stay there
         (`work.resident`, in the chip's largest level). Otherwise all of them travel.
     reserve : float
-        Share of the memory, from 0 to below 1, that the runtime keeps for itself. vLLM's default
-        is 0.1 (``gpu_memory_utilization=0.9``).
+        Share of the memory, from 0 to below 1, that the runtime needs for itself. vLLM's default is
+        0.1 (``gpu_memory_utilization=0.9``).
     chips : int
-        How many share the model by tensor parallelism, over the links of one host or slice: each
-        has a part of all heads and widths, and after attention and feed-forward their parts are
-        summed by an all-reduce (`network.all_reduce`), for which everything waits.
+        Number of chips that share the model by tensor parallelism, over the links of one host or
+        slice: each has a part of all heads and widths, and an exposed all-reduce
+        (`network.all_reduce`) follows attention and feed-forward.
 
     Raises
     ------
@@ -419,9 +418,9 @@ def step(
         for; several chips whose links are not known.
     BadType, BadValue
         Not a model; not a whole positive number; narrow activations with other weights; chips that
-        don't divide the model's heads of keys, or are more than a host has; a mesh that isn't the
+        don't divide the model's KV heads, or are more than a host has; a mesh that isn't the
         topology's, or that splits more heads or experts than there are; on a topology, an argument
-        that is of single kernels.
+        for single kernels.
 
     Examples
     --------
@@ -430,7 +429,7 @@ def step(
     >>> f"{one.tokens_per_second:.0f} tokens/s, {one.seconds * 1e3:.1f} ms, {one.fits}"
     '6324 tokens/s, 10.1 ms, True'
 
-    Four share a model that one has no room for:
+    Four chips for a model too large for one:
 
     >>> four = step("llama-3-70b", "h100", batch=64, chips=4, reached=True)
     >>> f"{four.seconds * 1e3:.1f} ms, {four.comms * 1e3:.1f} of them in all-reduces"
@@ -485,7 +484,7 @@ def step(
 
 
 def _refuse_kernels_only(s: ServingSetting, chips: Any, reached: bool) -> None:
-    """Raise BadValue where a step on a topology is asked for what only single kernels have."""
+    """Raise BadValue for arguments of a step on a topology that are for single kernels."""
     others = ("fusion", "attention", "law", "resident")
     asked = [name for name in others if getattr(s, name) != getattr(ServingSetting, name)]
     if chips != 1:
@@ -555,7 +554,7 @@ def best_batch(
     latency : float
         Seconds.
     **setting
-        What `step` takes, but for `batch`.
+        Further arguments of `step`, without `batch`.
 
     Returns
     -------
@@ -584,21 +583,22 @@ def best_batch(
 def frontier(
     step: ServingStep, batches: Iterable[int], *, latency: float | None = None
 ) -> list[ServingStep]:
-    """Return the steps between the quickest and the one with the most tokens a second.
+    """Return the steps on the frontier from the fastest to the most tokens per second.
 
     Parameters
     ----------
     step : ServingStep
-        Whose batch is varied.
+        The step whose batch is varied.
     batches : iterable of int
-        Those that are tried.
+        Batches to try.
     latency : float, optional
         Seconds that a step may take: a service's target.
 
     Returns
     -------
     list of ServingStep
-        Those that fit and keep to the latency, each with more tokens a second than the one before.
+        Those that fit and keep to the latency, each with more tokens per second than the one
+        before.
 
     Raises
     ------
@@ -624,8 +624,8 @@ def frontier(
 def _largest(room: Callable[[int], float], most: float = math.inf) -> int:
     """Return the largest whole number up to `most` that leaves room, 0 if 1 leaves none.
 
-    Room must not grow with the number. Where it falls in proportion, a straight line through two
-    numbers leads there at once; every third time it halves what is left, whatever the shape.
+    Room must not grow with the number. If it is linear, the line through two numbers finds the
+    answer at once; every third step bisects instead, which works for any shape.
     """
     if most < 1 or (left := room(1)) < 0:
         return 0

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Fused:
-    """A kernel of a fusion strategy: operations, how often a step runs it, what it also writes.
+    """A kernel of a fusion strategy: its operations, its runs per step, its extra results.
 
-    `count` is "once", "layers" or "between" (once less than layers). `keep` names tensors that
-    are made and read inside, and needed outside too. A kernel whose first operation a step does
-    not have is left out of it; its other operations may be missing.
+    `count` is "once", "layers" or "between" (layers − 1). `keep` names tensors that are made and
+    read inside, but needed outside too. A kernel is left out of steps without its first operation;
+    its other operations may be missing.
 
     Examples
     --------
@@ -77,13 +77,13 @@ STRATEGIES: Mapping[str, tuple[Fused, ...]] = {
 
 "none": each operation is a kernel, as in eager mode.
 
-"pointwise": operations on elements and rows join their neighbours of that kind – residual with
-the norm after it, also of the next layer; RoPE with the cache; SwiGLU – but no product: what
-XLA's and Inductor's loop fusion do around library calls.
+"pointwise": elementwise and row operations are fused with each other – residual with the norm
+after it, also of the next layer; RoPE with the cache; SwiGLU – but not with matmuls, as XLA's and
+Inductor's loop fusion do around library calls.
 
-"epilogue": what works on a product's output tile goes into the product's kernel: RoPE and
-the cache, SwiGLU, residuals. A norm needs whole rows, which lie in several tiles, so it stays a
-kernel of its own: fused serving kernels, and XLA's output fusion on a TPU.
+"epilogue": operations on a matmul's output tile are fused into its kernel: RoPE and the cache,
+SwiGLU, residuals. A norm needs whole rows, which lie in several tiles, so it stays a kernel of its
+own. Fused serving kernels do this, and XLA's output fusion on a TPU.
 """
 
 SPLIT: Mapping[str, tuple[Fused, ...]] = {
@@ -105,6 +105,6 @@ SPLIT: Mapping[str, tuple[Fused, ...]] = {
         _END,
     ),
 }
-"""The same on several chips: a residual waits there for the sum of the chips' products, so in
-"epilogue" it goes with the norm after it.
+"""The same on several chips: there a residual needs the all-reduce of the matmul first, so in
+"epilogue" it is fused with the norm after it.
 """

@@ -13,7 +13,7 @@ from roofline_helpers.models import model as model_of
 from roofline_helpers.network import topology
 
 COUNTS = (1, 2, 4, 8)
-"""Numbers of chips that are tried for a model."""
+"""Numbers of chips to try for a model."""
 
 
 def chip_counts(model: Decoder | str, chip: Any) -> list[int]:

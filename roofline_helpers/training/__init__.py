@@ -1,26 +1,25 @@
 """One step of training a decoder on a mesh of chips: FLOPs, bytes, memory, exchanges, seconds.
 
 What is counted
-    Forward and backward products of every weight (2 and 4 FLOPs a weight and token), attention by
-    the causal mask, and what is recomputed; of mixtures of experts, rows that no token fills and
-    products with masks, where a recipe says so (`training.mixture`). A pass over activations for
-    norms, residuals, rotary embedding and the gate; one over weights, gradients and moments for the
-    optimiser. Each exchange that the mesh asks for, on the links it runs over.
-Two ends, and between them
-    `TrainingStep.least_seconds`: published or reached ceilings, as the topology has them, with
-    everything that can run side by side doing so: compute, memory and each network are busy at
-    once, and the slowest decides. Nothing is faster. `serial`: nothing overlaps. `seconds`: an
-    exchange that nothing waits for is hidden behind compute (weights gathered ahead, gradients
-    reduced behind), one that the next operation needs is not (tensor and expert parallelism), and
-    passes over memory follow the matmuls. The truth lies between the ends.
+    Forward and backward matmuls of every weight (2 and 4 FLOPs per weight and token), attention
+    by the causal mask, and recomputation; for mixtures of experts also padding rows and one-hot
+    dispatch, if a recipe has them (`training.mixture`). A pass over activations for norms,
+    residuals, rotary embedding and the gate; one over weights, gradients and moments for the
+    optimiser. Each exchange of the mesh, on its links.
+Three times
+    `TrainingStep.least_seconds` is a bound at the topology's ceilings, published or reached:
+    compute, memory and each network overlap perfectly, and the slowest decides. `serial`: nothing
+    overlaps. `seconds` is the prediction in between: compute hides an exchange that nothing waits
+    for (weights gathered ahead, gradients reduced later), but not one that the next operation
+    needs (tensor and expert parallelism), and passes over memory follow the matmuls.
 What is left out
-    The input pipeline, activations that are moved to the host, padding, the launch of kernels, and
-    how far a compiler splits an exchange to hide it. Of mixtures of experts, what sorting tokens,
-    small products and imbalance cost: steps that sort take about twice what is expected here
+    The input pipeline, activations offloaded to the host, padding, the launch of kernels, and a
+    compiler's splitting of exchanges to hide them. For mixtures of experts, the cost of sorting
+    tokens, of small matmuls and of imbalance: steps that sort take about twice the predicted time
     (`roofline_helpers.validation`).
 Words
-    **MFU** is the model's FLOPs over seconds and published peak, attention counted as the mask
-    leaves it. Of `model_flops`, `causal` may count it whole, as pages before 2025 often do.
+    **MFU** is the model's FLOPs over seconds and published peak, with only the unmasked half of
+    attention. `model_flops(causal="whole")` counts all of it, as pages before 2025 often do.
 
 >>> from roofline_helpers import network
 >>> one = step("llama-3-70b", network.topology("v7x", "4x4x4"), {"fsdp": 64}, batch=256, seq=8192)

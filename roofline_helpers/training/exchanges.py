@@ -25,9 +25,9 @@ def exchanges(one: TrainingSetting) -> tuple[Transfer, ...]:
 
 
 class _Weights(NamedTuple):
-    """Weights that are exchanged together: `times` a stage has them, and elements of a device.
+    """Weights that are exchanged together: how many `times` per stage, and elements per device.
 
-    `apart` is whether each device of the expert axis has others; else all of them have the same.
+    `apart` is whether devices of the expert axis hold different weights.
     """
 
     name: str
@@ -37,7 +37,7 @@ class _Weights(NamedTuple):
 
 
 def _layer_weights(one: TrainingSetting) -> list[_Weights]:
-    """Return the weights of a stage, as a tensor-parallel group has them."""
+    """Return the weights of a stage in one tensor-parallel group."""
     model, spread = one.model, one.size("expert")
     dense = model.layers - model.expert_layers
     experts, mixing = model.expert_parameters(), model.attention_parameters
@@ -77,12 +77,12 @@ def _weights(one: TrainingSetting) -> Iterator[Transfer]:
         return
     for name, count, elements, _ in _layer_weights(one):
         gathered = network.all_gather(elements * width(one.dtype), over)
-        # once for the forward pass, once for the backward one, in which recomputation shares it
+        # once for the forward pass, once for the backward pass and its recomputation
         yield Transfer("fsdp", f"weights of a {name}", 2 * count * one.microbatches, gathered, True)
 
 
 def _gradients(one: TrainingSetting) -> Iterator[Transfer]:
-    """Gradients: scattered to whoever keeps the weight, added up where several keep it."""
+    """Gradients: reduce-scattered to the weight's owner, all-reduced among several owners."""
     over = _sharded_over(one)
     for name, count, elements, apart in _layer_weights(one):
         nbytes = elements * width("bf16")
@@ -97,7 +97,7 @@ def _gradients(one: TrainingSetting) -> Iterator[Transfer]:
 
 
 def _widths(one: TrainingSetting) -> Iterator[Transfer]:
-    """Activations around each block of a layer, where its widths are split.
+    """Activations around each block of a layer, if its widths are split.
 
     Sharded between blocks, gathered before and scattered after: V. Korthikanti et al., figure 5.
     """
@@ -159,7 +159,8 @@ def _stages(one: TrainingSetting) -> Iterator[Transfer]:
         return
     tokens = one.group_tokens / one.microbatches
     nbytes = tokens * one.model.d_model * width("bf16") / one.size("tensor")
-    # stages wind through the axes, and wait for the slowest hop; at the ends they only send one way
+    # stages wind through the axes and wait for the slowest hop; the first and last send one way
+    # only
     hops = [network.permute(nbytes, axis) for axis in one.mesh["pipeline"]]
     slowest = max(hops, key=lambda hop: hop.seconds)
     least = min(

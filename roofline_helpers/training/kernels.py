@@ -1,4 +1,4 @@
-"""A step's products as kernels, each with the time of measured ones like it."""
+"""A step's matmuls as kernels, each with the time of similar measured kernels."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ def known(chip: Chip, dtype: str) -> bool:
 
 
 def compute(one: TrainingSetting, forward: Mapping[str, float], flops: float) -> float:
-    """Return the seconds of all products on one device, without a pipeline's bubble.
+    """Return the seconds of all matmuls on one device, without the pipeline bubble.
 
     Parameters
     ----------
     one : TrainingSetting
         On a chip whose laws are `known`.
     forward : mapping of str to float
-        FLOPs of one forward pass by product.
+        FLOPs of one forward pass by matmul.
     flops : float
-        Those of the whole step. What is in no product is the vocabulary's matrix.
+        FLOPs of the whole step. The rest, beyond these matmuls, is the LM head.
 
-    Each product runs at the rate of its forward kernel: its backward ones have the same sides.
+    Each matmul runs at the rate of its forward kernel: its backward ones have the same sides.
     """
     model, chip, split = one.model, one.place.chip, one.size("tensor")
     tokens, width = one.group_tokens / one.microbatches, model.d_model
@@ -55,7 +55,7 @@ def compute(one: TrainingSetting, forward: Mapping[str, float], flops: float) ->
     rest = flops - sum(forward[name] * again[name] for name in forward)
     head = work.matmul(rows, max(1, model.vocabulary // split), width, chip.half)
     seconds = rest * _per_flop(head, chip)
-    # its backward pass has five products to the forward one's two
+    # attention has five matmuls backward and two forward
     seconds += forward["attention"] * (again["attention"] + 1 / 2) * _per_flop(attention, chip)
     for name, (n, k) in sides.items():
         routed = mixture.routed(one, name) if model.experts and name in ("up", "down") else 0.0
@@ -67,7 +67,7 @@ def compute(one: TrainingSetting, forward: Mapping[str, float], flops: float) ->
 
 
 def _of_experts(one: TrainingSetting, rows: int) -> float:
-    """Return the seconds a FLOP of a grouped matmul, in the faster of the ways to scale fp8."""
+    """Return the seconds per FLOP of a grouped matmul, by the faster of the ways to scale fp8."""
     of, spread, chip = one.model.experts, one.size("expert"), one.place.chip
     assert of is not None
     job = work.grouped_matmul(

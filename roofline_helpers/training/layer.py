@@ -1,4 +1,4 @@
-"""A feed-forward layer cut over a mesh: where the network's roof breaks."""
+"""A feed-forward layer sharded over a mesh, and the network's roof over it."""
 
 from __future__ import annotations
 
@@ -49,24 +49,24 @@ class Layer(Facts):
 
     @property
     def seconds(self) -> float:
-        """Seconds where products run beside the exchanges, each of them on all of its links."""
+        """Seconds if matmuls and exchanges overlap, with each exchange on all of its links."""
         return max(self.products, self.exchanges)
 
     @property
     def exchanges(self) -> float:
-        """Seconds of both exchanges – side by side, or in turn on links that they share."""
+        """Seconds of both exchanges – at the same time, or in turn on shared links."""
         return self.gathers + self.sums if self.shared else max(self.gathers, self.sums)
 
     @property
     def bound(self) -> str:
-        """The longest part – "compute", or of the exchanges "weights" or "sums"."""
+        """The longest part – "compute", or the exchange of "weights" or "sums"."""
         if self.products >= self.exchanges:
             return "compute"
         return "weights" if self.gathers >= self.sums else "sums"
 
     @property
     def attainable(self) -> float:
-        """FLOP/s of a chip at most."""
+        """Most FLOP/s per chip."""
         return self.flops / self.seconds
 
 
@@ -78,10 +78,10 @@ def layer(
     d_model: float,
     d_ff: float,
 ) -> Layer:
-    """Return a forward pass of a feed-forward layer in bf16, cut over a mesh.
+    """Return a forward pass of a feed-forward layer in bf16, sharded over a mesh.
 
-    With t tokens a chip and Y chips that split the width: 4 t D F FLOPs; two matrices of D F / Y
-    gathered over the one group; t Y D activations gathered and scattered over the other.
+    With t tokens per chip and Y chips that split the width: 4 t D F FLOPs per chip; two matrices of
+    D F / Y gathered over the "fsdp" axes; t Y D activations gathered and scattered over the others.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def layer(
     mesh : mapping of str to axes
         `Topology.mesh` of `CUTS`.
     tokens : float
-        Of the batch, over the number of chips.
+        Tokens of the batch over the number of chips.
     d_model, d_ff : float
         D and F.
 

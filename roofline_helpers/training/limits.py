@@ -1,4 +1,4 @@
-"""When a layout becomes bound by the network: batches and splits, in closed form."""
+"""The batches and splits at which a layout becomes network-bound, in closed form."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ def most_tensor(
 def largest_tensor(place: Topology, d_ff: float) -> int:
     """Return the largest power-of-two group that stays within `most_tensor` on its own links.
 
-    Of the groups of 2, 4, 8, … neighbours as `Topology.mesh` lays them out, the largest whose
-    `most_tensor` is at least its own size; 1 if there is none.
+    Groups are 2, 4, 8, … neighbours as `Topology.mesh` lays them out. The answer is the largest
+    whose `most_tensor` is at least its own size; 1 if there is none.
 
     Parameters
     ----------

@@ -33,12 +33,12 @@ class TrainingMemory:
 
     @property
     def fits(self) -> bool:
-        """Whether a device has that much."""
+        """Whether a device has enough memory."""
         return self.total <= self.capacity
 
 
 def footprint(one: TrainingSetting) -> TrainingMemory:
-    """Return what each device holds."""
+    """Return the memory of each device."""
     held = parameters_held(one)
     return TrainingMemory(
         weights=held * width(one.weights),
@@ -50,7 +50,7 @@ def footprint(one: TrainingSetting) -> TrainingMemory:
 
 
 def parameters_held(one: TrainingSetting) -> float:
-    """Return the weights that one device keeps."""
+    """Return the number of weights on one device."""
     model = one.model
     shared = one.size(*one.sharded, "tensor", "pipeline")
     experts = model.expert_layers * model.expert_parameters()
@@ -59,9 +59,9 @@ def parameters_held(one: TrainingSetting) -> float:
 
 
 def saved_elements(one: TrainingSetting) -> float:
-    """Return the elements that wait for the backward pass, on one device.
+    """Return the elements saved for the backward pass, on one device.
 
-    A layer's input always; of its products' results those that are not computed again.
+    A layer's input always; its matmuls' results unless they are recomputed.
     """
     model = one.model
     if one.saved is not None:
@@ -76,7 +76,7 @@ def saved_elements(one: TrainingSetting) -> float:
 
 
 def kept_widths(one: TrainingSetting) -> dict[str, float]:
-    """Return the elements a token that each product of a layer leaves for the backward pass."""
+    """Return the elements per token that each matmul of a layer saves for the backward pass."""
     model = one.model
     if model.latent:
         of = model.latent

@@ -1,9 +1,10 @@
-"""The work of mixtures of experts beyond their model: empty rows, and masks.
+"""The extra work of mixtures of experts: padding rows and one-hot dispatch.
 
-Two ways are in use. *Seats*: each expert has as many rows for a sequence as `capacity` times its
-even share, filled or not, and two products with a mask of tokens by seats bring the tokens there
-and back (GShard, Switch). *Grouped products*: rows are sorted by expert, and one kernel multiplies
-them tile by tile; a tile in which one expert ends and the next begins is computed for both.
+Two ways are in use. *Seats*: with a capacity factor, each expert has `capacity` times its even
+share of rows for a sequence, filled or not, and two matmuls with a one-hot mask of tokens by seats
+dispatch the tokens and combine the results (GShard, Switch). *Grouped matmuls*: rows are sorted by
+expert, and one kernel multiplies them tile by tile; a tile with rows of two experts is computed for
+both.
 
 Sources: D. Lepikhin et al., arXiv:2006.16668; W. Fedus et al., arXiv:2101.03961; T. Gale et al.,
 arXiv:2211.15841; JAX, `pallas/ops/tpu/megablox/gmm.py`, `make_group_metadata`.
@@ -15,8 +16,8 @@ from roofline_helpers.models import Experts
 from roofline_helpers.training.setting import TrainingSetting
 
 _MASKED = 5
-"""Products with a mask in both passes: tokens to their seats and back; the gradients of the tokens,
-of the experts' results, and of the weights in the second mask."""
+"""Matmuls with a mask in both passes: dispatch and combine; the gradients of the tokens, of the
+experts' results, and of the weights in the combining mask."""
 
 
 def routed(one: TrainingSetting, which: str) -> float:
@@ -26,7 +27,7 @@ def routed(one: TrainingSetting, which: str) -> float:
     ----------
     one : TrainingSetting
     which : {"up", "down"}
-        Their first products, or the last.
+        Their first matmuls, or the last.
     """
     of = _experts(one)
     matrices = 1 if which == "down" else (2 if one.model.gated else 1)
@@ -42,7 +43,7 @@ def routed(one: TrainingSetting, which: str) -> float:
 
 
 def rows(one: TrainingSetting) -> float:
-    """Return the rows that experts multiply, over those that tokens were sent to."""
+    """Return the rows that experts multiply over the rows that tokens fill."""
     if one.capacity is not None:
         return one.capacity
     if one.tile is None:
@@ -53,14 +54,14 @@ def rows(one: TrainingSetting) -> float:
 
 
 def seats(one: TrainingSetting) -> float:
-    """Return the seats of all experts for one sequence; none where tokens are sorted."""
+    """Return the seats of all experts for one sequence; 0 if tokens are sorted."""
     if one.capacity is None:
         return 0.0
     return one.capacity * _experts(one).active * one.seq
 
 
 def routing_flops(one: TrainingSetting) -> float:
-    """Return the FLOPs of rows that no token fills, and of products with a mask."""
+    """Return the FLOPs of padding rows and of matmuls with a mask."""
     if not one.model.experts:
         return 0.0
     products = sum(routed(one, name) * (3 + (name in one.recompute)) for name in ("up", "down"))

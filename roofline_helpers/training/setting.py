@@ -17,18 +17,18 @@ ROLES = ("data", "pipeline", "fsdp", "expert", "context", "tensor")
 batch with sharded weights; experts; positions of a sequence; widths of the layers."""
 
 SHARDED = ("fsdp", "context")
-"""Roles that weights may be sharded over, gathered for each layer; the others keep them whole."""
+"""Roles over which weights may be sharded, and gathered for each layer."""
 
 PRODUCTS = ("qkv", "attention", "output", "up", "down")
-"""Products of one layer, in order: "up" is gate and up projection, those of experts included."""
+"""Matmuls of one layer, in order: "up" is gate and up projection, also of experts."""
 
 RECOMPUTE: Mapping[str, tuple[str, ...]] = {
     "none": (),
     "attention": ("attention",),
     "full": ("qkv", "attention", "output", "up"),
 }
-"""The results that the backward pass computes again. Nothing needs that of a layer's last product,
-but the router's gradient: where experts' results are weighed after it, "down" is computed again."""
+"""Matmuls that the backward pass recomputes. The result of a layer's last matmul isn't needed,
+except for the router's gradient: with experts "down" is recomputed too."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class TrainingSetting:
     law: bool = False
 
     def size(self, *roles: str) -> int:
-        """Return how many devices lie along these roles."""
+        """Return the number of devices along these roles."""
         return math.prod(axis.size for role in roles for axis in self.mesh.get(role, ()))
 
     @property
@@ -95,7 +95,7 @@ def sharding_roles(asked: Any) -> tuple[str, ...]:
 
 
 def recomputed(asked: Any) -> tuple[str, ...]:
-    """Return the products that are computed again."""
+    """Return the matmuls that are recomputed."""
     if isinstance(asked, str):
         return RECOMPUTE[name_of("recompute", asked, RECOMPUTE)]
     if not isinstance(asked, Iterable):
@@ -104,7 +104,7 @@ def recomputed(asked: Any) -> tuple[str, ...]:
 
 
 def refuse_misfit(one: TrainingSetting) -> None:
-    """Raise BadValue where arguments that are right alone don't go together."""
+    """Raise BadValue for arguments that are valid alone but not together."""
     model = one.model
     if one.capacity is not None and one.tile is not None:
         raise BadValue("give capacity or tile, not both")

@@ -1,4 +1,4 @@
-"""A training step: its FLOPs, bytes and exchanges, and what they take."""
+"""A training step: its FLOPs, bytes and exchanges, and their times."""
 
 from __future__ import annotations
 
@@ -37,24 +37,24 @@ if TYPE_CHECKING:
     import pandas
 
 REACHED = 0.865
-"""Share of the published matrix peak that is taken as reached where nobody measured it: the mean of
-what Google's own products of 8192³ and 32768³ reach on v6e and v7x, 0.901 and 0.829."""
+"""Share of the published matrix peak that is assumed as reached if nobody measured it: the mean of
+Google's own matmuls of 8192³ and 32768³ on v6e and v7x, 0.901 and 0.829."""
 
 SLICES = 0.035
-"""By what share a step takes longer for each doubling of a TPU's slices, beyond its exchanges: the
+"""Share by which a step gets longer for each doubling of a TPU's slices, beyond its exchanges: the
 median of the 15 published sweeps on the board, each compared with its own smallest run."""
 
 MATRIX_SIDE = {"v4": 128, "v5e": 128, "v5p": 128, "v6e": 256, "v7x": 256}
-"""Rows and columns of a TPU's matrix unit (Google, "TPU architecture"): products with a smaller
-dimension leave the rest of it idle."""
+"""Rows and columns of a TPU's matrix unit (Google, "TPU architecture"): matmuls with a smaller
+dimension leave part of it idle."""
 
 
 @dataclass(frozen=True, repr=False)
 class TrainingStep(Facts):
-    """One step of training. Figures are of the whole mesh unless they say "a device".
+    """One step of training. Numbers are for the whole mesh unless they say "per device".
 
-    `setting` is what `step` was asked for, every default filled in: its arguments by their names,
-    `tokens` of the whole batch, and ``size("fsdp")``, how many devices lie along a role.
+    `setting` holds the arguments of `step` by name, with defaults filled in, `tokens` of the whole
+    batch, and ``size("fsdp")``, the number of devices along a role.
 
     Examples
     --------
@@ -94,10 +94,10 @@ class TrainingStep(Facts):
 
     @cached_property
     def recomputed_flops(self) -> int:
-        """FLOPs that the backward pass does a second time."""
+        """FLOPs of recomputation in the backward pass."""
         one = self.setting
         products = _product_flops(one)
-        if one.model.experts:  # nothing needs the results of layers without
+        if one.model.experts:  # without experts, nothing needs this result
             products["down"] = mixture.routed(one, "down")
         return int(sum(products[name] for name in one.recompute))
 
@@ -108,20 +108,20 @@ class TrainingStep(Facts):
 
     @property
     def flops(self) -> int:
-        """FLOPs that the chips do – the model's, what is done again, and what routing adds."""
+        """FLOPs of the chips – the model's, recomputation and routing."""
         return self.model_flops() + self.recomputed_flops + self.routing_flops
 
     @cached_property
     def exchanges(self) -> tuple[Transfer, ...]:
-        """Every exchange – each has a `role`, `what` it is for, a `count`, a `collective`.
+        """Every exchange – each has a `role`, a purpose (`what`), a `count`, a `collective`.
 
-        `hidden` is whether the next operation can do without it, `seconds` what all of them take.
+        `hidden` is whether compute can hide it, `seconds` is the time of all `count` of them.
         """
         return exchanges(self.setting)
 
     @cached_property
     def memory(self) -> TrainingMemory:
-        """Bytes of a device – `weights`, `gradients`, `moments`, `activations`, and their `total`.
+        """Bytes per device – `weights`, `gradients`, `moments`, `activations`, and their `total`.
 
         Left out: a layer's working set, gathered weights in flight, the runtime's own.
         """
@@ -129,7 +129,7 @@ class TrainingStep(Facts):
 
     @property
     def fits(self) -> bool:
-        """Whether weights, gradients, moments and saved activations fit into a device."""
+        """Whether weights, gradients, moments and saved activations fit on a device."""
         return self.memory.fits
 
     # --- seconds ------------------------------------------------------------------------------
@@ -145,10 +145,10 @@ class TrainingStep(Facts):
 
     @cached_property
     def compute(self) -> float:
-        """Seconds of all products at the matrix unit's ceiling, pipeline bubble included.
+        """Seconds of all matmuls at the matrix unit's ceiling, pipeline bubble included.
 
-        Attention runs in 16 bits; its backward pass has five products to the forward one's two,
-        the scores once more among them; and a matrix unit wider than a head is filled in part.
+        Attention runs in 16 bits. It has two matmuls forward and five backward, one of them the
+        recomputed scores. A matrix unit wider than a head is filled only in part.
         """
         one, place = self.setting, self.setting.place
         if self._by_law:
@@ -165,10 +165,10 @@ class TrainingStep(Facts):
 
     @cached_property
     def elementwise(self) -> float:
-        """Seconds of the passes over activations between the products.
+        """Seconds of the passes over activations between the matmuls.
 
-        Those of a forward pass, twice as much backwards, and the loss, which reads the logits once
-        forwards and reads and writes them backwards.
+        The backward pass takes twice as long as the forward one. The loss reads the logits once
+        forwards, and reads and writes them backwards.
         """
         one = self.setting
         nbytes = _activation_bytes(one) * (3 + bool({"qkv", "up"} & set(one.recompute)))
@@ -208,7 +208,7 @@ class TrainingStep(Facts):
 
     @cached_property
     def networks(self) -> dict[str, float]:
-        """Seconds that each axis's links are busy with bytes, as the exchanges spread them."""
+        """Seconds for which each axis's links are busy, as the exchanges spread their bytes."""
         busy: dict[str, float] = defaultdict(float)
         for exchange in self.exchanges:
             for phase in exchange.collective.phases:
@@ -218,10 +218,10 @@ class TrainingStep(Facts):
 
     @property
     def least_seconds(self) -> float:
-        """Seconds at least – compute, memory and every link at once, without any latency.
+        """Least seconds – compute, memory and every link overlap, without any latency.
 
-        Of exchanges only what has to be sent, spread over their links so that the last is done
-        soonest. Without the bubble of a pipeline: some schedules fill it (Qi et al.,
+        Exchanges count only the bytes that must be sent, spread over their links as well as
+        possible. The pipeline bubble doesn't count, since some schedules fill it (Qi et al.,
         arXiv:2401.10241).
         """
         place = self.setting.place
@@ -231,15 +231,15 @@ class TrainingStep(Facts):
 
     @property
     def serial(self) -> float:
-        """Seconds where nothing overlaps."""
+        """Seconds if nothing overlaps."""
         parts = (self.compute, self.elementwise, self.update, self.hidden, self.exposed)
         return sum(parts) + self.scale
 
     @property
     def seconds(self) -> float:
-        """Seconds expected – hidden exchanges behind compute, the rest one after the other.
+        """Predicted seconds – compute hides hidden exchanges, the rest is sequential.
 
-        At reached ceilings with what several slices were seen to add.
+        At reached ceilings this includes `scale`, the fitted extra time of several slices.
         """
         return self._of_a_slice + self.scale
 
@@ -257,7 +257,7 @@ class TrainingStep(Facts):
         return SLICES * math.log2(place.slices) * self._of_a_slice
 
     def waterfall(self) -> dict[str, float]:
-        """Return what `seconds` is made of, in order."""
+        """Return the parts of `seconds`, in order."""
         busy = self.compute + self.elementwise
         return {
             "matmuls": self.compute,
@@ -272,13 +272,13 @@ class TrainingStep(Facts):
 
     @property
     def mfu(self) -> float:
-        """The model's FLOPs over `seconds` and published peak; attention as the mask leaves it."""
+        """The model's FLOPs over `seconds` and published peak; attention without masked pairs."""
         place = self.setting.place
         return self.model_flops() / self.seconds / place.flops(self.setting.dtype)
 
     @property
     def tokens_per_second(self) -> float:
-        """Tokens a second of one chip."""
+        """Tokens per second and chip."""
         return self.setting.tokens / self.seconds / self.setting.place.chips
 
     def table(self) -> pandas.DataFrame:
@@ -326,11 +326,10 @@ def step(
     Parameters
     ----------
     model : Decoder or str
-        As `roofline_helpers.models.model` takes it.
+        As in `roofline_helpers.models.model`.
     place : Topology or str
-        A slice may be given by its cloud name, as "v5p-64".
-        Of `network.topology`; its ceilings, published or reached, are those of compute and memory
-        too.
+        From `network.topology`, or the cloud name of a slice, as "v5p-64". Its ceilings, published
+        or reached, also apply to compute and memory.
     mesh : mapping of str to int or axes
         Devices for each role, laid on the network with the widths on the fastest links; or the
         network's axes for each. From the slowest links to the fastest the roles are "data" (batch
@@ -339,37 +338,36 @@ def step(
     batch, seq : int
         Sequences of the whole step, and tokens of each.
     dtype : str or data type
-        In which products of weights compute, and in which weights are gathered. Attention computes
-        in 16 bits.
+        Type of the weights' matmuls and all-gathers. Attention computes in 16 bits.
     weights, moments, gradients : str or data type
-        As each device keeps them; gradients travel in bf16.
+        Types in each device's memory; gradients are reduced in bf16.
     recompute : str or sequence of str
-        "none", "attention" or "full"; or the products that the backward pass does again, of
-        "qkv", "attention", "output", "up" (gate and up, those of experts included) and "down".
+        "none", "attention" or "full"; or the matmuls that the backward pass recomputes: "qkv",
+        "attention", "output", "up" (gate and up, also of experts) and "down".
     microbatches : int
-        Parts of the batch that follow each other, with gradients added up.
+        Sequential parts of the batch, whose gradients are added up.
     interleave : int
-        Groups of layers of one stage, between which the pipeline passes other stages.
+        Groups of layers per stage, for an interleaved pipeline.
     sharded : sequence of str
-        Those of "fsdp" and "context" that weights are split over; over the others each device
-        keeps them whole, and their gradients are added up.
+        The roles among "fsdp" and "context" over which weights are sharded. Over the others weights
+        are replicated, and their gradients all-reduced.
     saved : int, optional
-        Elements that a layer saves for each token, where `recompute` doesn't say it all.
+        Elements that a layer saves per token, if `recompute` can't express it.
     capacity : float, optional
         Expert capacity factor, for one-hot dispatch: rows of each expert over its even share. By
         default each expert has as many rows as tokens are sent to it.
     tile : int, optional
-        Rows that a product of all experts takes at once, where they follow each other without
-        padding: a tile in which one ends and the next begins is computed for both.
+        Tile rows of a grouped matmul over sorted tokens without padding: a tile with rows of two
+        experts is computed for both.
     law : bool
-        Whether products, and exchanges within a host, take what the laws say that were fitted to
-        measured kernels (`evidence.laws`), on GPUs whose matmuls and attention have one.
-        `bound` stays as it is.
+        Whether matmuls, and exchanges within a host, take the times of the laws fitted to measured
+        kernels (`evidence.laws`), on GPUs whose matmuls and attention have one. `least_seconds`
+        doesn't change.
 
     Raises
     ------
     BadType, BadValue, UnknownName
-        No such model, role, product or type, or none that the chip computes in; a mesh that isn't
+        No such model, role, matmul or type, or none that the chip computes in; a mesh that isn't
         the topology's, or splits more than the model has.
 
     Examples
@@ -409,7 +407,7 @@ def step(
 
 
 def matrix_rate(chip: Chip, dtype: str, ceilings: str) -> float:
-    """Return the FLOP/s of a chip's matrix unit: published, or as far as it was reached."""
+    """Return the FLOP/s of a chip's matrix unit: published or reached."""
     peak = chip.peak(dtype, "matrix").value
     if ceilings == "published":
         return peak
@@ -421,7 +419,7 @@ def matrix_rate(chip: Chip, dtype: str, ceilings: str) -> float:
 
 
 def filled(model: Decoder, chip: str) -> float:
-    """Return the share of a chip's matrix unit that products of attention fill, a head wide.
+    """Return the share of a chip's matrix unit that attention's matmuls fill, at head width.
 
     Examples
     --------
@@ -439,7 +437,7 @@ def _memory_rate(place: Topology) -> float:
 
 
 def _product_flops(one: TrainingSetting) -> dict[str, float]:
-    """Return the FLOPs of one forward pass by product, of all layers and tokens."""
+    """Return the FLOPs of one forward pass by matmul, of all layers and tokens."""
     model, tokens = one.model, one.tokens
     if model.latent:
         of = model.latent
@@ -458,12 +456,12 @@ def _product_flops(one: TrainingSetting) -> dict[str, float]:
 
 
 def _activation_bytes(one: TrainingSetting) -> float:
-    """Return the bytes of the passes between the products of a forward pass, on one device.
+    """Return the bytes of the passes between the matmuls of a forward pass, on one device.
 
     Each residual with the norm after it reads two tensors and writes two; the rotary embedding
     reads and writes queries and keys; the gate reads two hidden tensors and writes one. In layers
-    of experts each token is copied for each of its experts, and read and added up after them; where
-    masks do that, both are written and read.
+    with experts each token is copied for each of its experts, and their results are read and added
+    up; with masks both are written and read.
     """
     model = one.model
     hidden = (model.layers - model.expert_layers) * model.d_ff

@@ -42,7 +42,7 @@ def steps() -> tuple[PublishedStep | PublishedDecode, ...]:
 def published_step(key: str) -> PublishedStep | PublishedDecode:
     """Return one published step by its key.
 
-    Its `reached` is the step that its prediction comes from, with all that it is made of.
+    Its `reached` is the step behind its prediction, with all its parts.
 
     Raises
     ------
@@ -61,8 +61,8 @@ def published_step(key: str) -> PublishedStep | PublishedDecode:
 def worst() -> tuple[PublishedStep | PublishedDecode, ...]:
     """Return the five steps with the largest errors, the largest first.
 
-    A recipe counts once, with its worst row: same chip, model, type and kind of step. Predictions
-    are those by the laws of measured kernels, where there are any.
+    A recipe (same chip, model, type and kind of step) counts once, with its worst row. Predictions
+    use the laws of measured kernels, if there are any.
 
     Examples
     --------
@@ -78,14 +78,14 @@ def worst() -> tuple[PublishedStep | PublishedDecode, ...]:
 def scoreboard(*, law: bool = False) -> pandas.DataFrame:
     """Return every published step with its predictions: one row each.
 
-    "bound s" is the least time at published ceilings, "predicted s" the prediction at reached ones
-    or with `law` by the laws of measured kernels on GPUs that have them, and "error" that over the
-    published time, less one; "compiled s" is that of XLA's own program of the step, missing where
-    none was compiled. "MFU" counts attention as the mask leaves it, whatever the page does.
-    "rule of thumb s" is what a prediction has to beat: 6 N D FLOPs at half of the peak for
-    training, all weights at half of the memory's bandwidth for decoding. "mlsysim s" is what
-    another model of this kind predicts of training steps, with its own defaults
-    (`tools.evidence.mlsysim`); missing where it has no such split.
+    "bound s" is the least time at published ceilings. "predicted s" is the prediction at reached
+    ceilings, or with `law` by the laws of measured kernels on GPUs that have them, and "error" is
+    predicted over published time, minus 1. "compiled s" is the time of XLA's own program of the
+    step, missing if none was compiled. "MFU" counts only unmasked pairs of attention, even if the
+    page counts all. "rule of thumb s" is the simple estimate that a prediction has to beat: 6 N D
+    FLOPs at half of the peak for training, all weights at half of the memory's bandwidth for
+    decoding. "mlsysim s" is the prediction of another such model for training steps, with its own
+    defaults (`tools.evidence.mlsysim`); missing if it doesn't support the split.
 
     Examples
     --------

@@ -30,10 +30,10 @@ def collectives() -> pandas.DataFrame:
     """Return every measured collective with its predicted time: one row each.
 
     Columns: "source", "chip", "collective", "pattern", "devices", "bytes", "measured µs",
-    "predicted µs", "bound µs", "error" (predicted over measured, less one), "judged" and "reason".
-    A row is not judged where its own curve contradicts it, a larger message having taken less time
-    by more than a tenth; where the model's constants come from it; or where it is what
-    the host takes to start a collective, which says nothing of the collective.
+    "predicted µs", "bound µs", "error" (predicted over measured, minus 1), "judged" and "reason".
+    A row is not judged if its own curve contradicts it, with a larger message faster by more than a
+    tenth; if the model's constants come from it; or if it is the host's time to start a collective,
+    not the collective's.
 
     Examples
     --------
@@ -59,15 +59,15 @@ def own_records() -> tuple[dict[str, Any], ...]:
 
 @cache
 def _records() -> tuple[dict[str, Any], ...]:
-    """Return what others measured, and what we did."""
+    """Return others' records, and ours."""
     return (*_read("collectives", SCHEMA), *(measured(record) for record in own_records()))
 
 
 def measured(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return the collectives of a record of `roofline_helpers measure`, as curves.
 
-    Its sizes are those of the whole array, of which a device sends its share in a permute. What
-    the smallest of each kind take is what the host needs to start one over so many devices: the
+    Its sizes are those of the whole array, of which a device sends its share in a permute. The time
+    of the smallest of each kind is the host's time to start one over so many devices, which is the
     curves' floor.
     """
     curves: dict[tuple[str, int], list[list[float]]] = {}
@@ -114,7 +114,7 @@ def _curve(record: Mapping[str, Any], curve: Mapping[str, Any]) -> Iterator[dict
     ]
     points = curve["points"]
     for at, (nbytes, seconds) in enumerate(points):
-        on_links = nbytes * curve.get("sharing", 1)  # so many run over the same links at once
+        on_links = nbytes * curve.get("sharing", 1)  # several run over the same links at once
         published, reached = (network.collective(kind, on_links, over) for over in axes)
         floor = curve.get("floor", 0.0)
         predicted = max(reached.seconds, floor)
@@ -137,7 +137,7 @@ def _curve(record: Mapping[str, Any], curve: Mapping[str, Any]) -> Iterator[dict
 
 
 def reason(row: Mapping[str, Any]) -> str:
-    """Return why the model is far off on a row of `collectives`; empty where nobody knows.
+    """Return the reason for a large error in a row of `collectives`; empty if unknown.
 
     Examples
     --------

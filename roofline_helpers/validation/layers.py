@@ -1,4 +1,4 @@
-"""Layers that we measured on several devices, and what the models predict of them.
+"""Layers that we measured on several devices, and the models' predictions.
 
 The programs that were timed are in the repository's history, `device/multi_device.py` of 30b8283.
 """
@@ -35,10 +35,10 @@ class _Layer:
     """A layer of given sizes.
 
     `inputs` is the shape of its input and of its result, the width last; `matrices` are its
-    weights. Those of `closing` are cut along their first axis by tensor parallelism, the others
-    along their last: partial sums of a product with one of `closing` have to be added up. `heads`
-    are those of queries, of keys, and the width of one. `between` are the elements that a token
-    reads and writes between the products: of its whole width, and of widths that are cut.
+    weights. Tensor parallelism splits those in `closing` along their first axis, and the others
+    along their last: so results of matmuls in `closing` are partial sums. `heads` are the numbers
+    of query heads and KV heads, and the width of one. `between` are the elements per token that are
+    read and written between the matmuls: of its whole width, and of split widths.
     """
 
     name: str
@@ -50,7 +50,7 @@ class _Layer:
 
 
 def _layer(found: re.Match[str]) -> _Layer:
-    """Return the layer that a sample's name is about."""
+    """Return the layer of a sample, from its name."""
     if found["mlp"]:
         tokens, width, hidden = map(int, found["mlp"].split("×"))
         matrices = {"up": (width, hidden), "down": (hidden, width)}
@@ -72,7 +72,7 @@ def _layer(found: re.Match[str]) -> _Layer:
 
 
 def _cut(way: str, count: int) -> dict[str, int]:
-    """Return in how many parts each axis cuts a layer over so many devices."""
+    """Return the number of parts along each axis for a number of devices."""
     inner = max(n for n in range(1, math.isqrt(count) + 1) if count % n == 0)
     tensor = {"tensor-parallel": count, "FSDP": 1, "both": inner}[way]
     return {FSDP: count // tensor, TENSOR: tensor}
@@ -81,17 +81,16 @@ def _cut(way: str, count: int) -> dict[str, int]:
 def layers() -> pandas.DataFrame:
     """Return every measured layer over several devices with its predicted time: one row each.
 
-    A feed-forward of two products, and a decoder's layer, in bf16. Where widths are cut, every
-    device multiplies with its part and the sums are added up; sharded weights are gathered before
-    their product. Columns: "device", "devices", "layer", "tokens", "way", "variant" (empty, or
+    A feed-forward of two matmuls, and a decoder's layer, in bf16. If widths are split, every device
+    multiplies with its part and an all-reduce adds the results; sharded weights are gathered before
+    their matmul. Columns: "device", "devices", "layer", "tokens", "way", "variant" (empty, or
     "arithmetic alone", "exchanges alone", "latency hiding"), "measured ms", "arithmetic ms",
-    "exchanges ms", "predicted ms" and "error" (predicted over measured,
-    less one).
+    "exchanges ms", "predicted ms" and "error" (predicted over measured, minus 1).
 
-    At reached ceilings: products, attention and what is read and written between them follow each
-    other, then exchanges one by one, for nothing is hidden; XLA's option for that changes little.
-    A part alone that takes less than about 130 µs is far off: calling a program over several
-    devices takes longer.
+    Predictions are at reached ceilings: matmuls, attention and the passes over memory between them
+    run one after another, then the exchanges one by one, since nothing is hidden; XLA's latency
+    hiding changes little. The error is large for parts alone under about 130 µs, since calling a
+    program over several devices takes longer.
 
     Examples
     --------
@@ -132,7 +131,7 @@ def _rows(record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def arithmetic(chip: str, layer: _Layer, cut: Mapping[str, int]) -> float:
-    """Return the seconds of what one device does of a layer, at reached ceilings."""
+    """Return the seconds of one device's part of a layer, at reached ceilings."""
     roof = chip_of(chip).roofline("bf16", reached=True)
     rows, tensor = math.prod(layer.inputs[:-1]) // cut[FSDP], cut[TENSOR]
     seconds = 0.0
@@ -159,7 +158,7 @@ def arithmetic(chip: str, layer: _Layer, cut: Mapping[str, int]) -> float:
 
 
 def exchanges(chip: str, layer: _Layer, cut: Mapping[str, int]) -> float:
-    """Return the seconds of a layer's gathers and sums, at reached ceilings."""
+    """Return the seconds of a layer's all-gathers and all-reduces, at reached ceilings."""
     place = network.topology(chip, cut[FSDP] * cut[TENSOR], ceilings="reached")
     axes = place.mesh({name: size for name, size in cut.items() if size > 1})
     gathered = [math.prod(shape) / cut[TENSOR] for shape in layer.matrices.values()]

@@ -35,26 +35,26 @@ ALLOWED = {
     "decode": (*NEEDED["decode"], "id", "seconds"),
 }
 FEWEST = 10
-"""Recipes of the board that a range needs."""
+"""Least number of recipes on the board for a range."""
 
 
 def predict(path: str | Path) -> pandas.DataFrame:
-    """Return what is predicted of the steps in a file: one row each.
+    """Return the predictions for the steps in a file: one row each.
 
     A file is TOML, with the blocks ``[[row]]`` of `data/published`. A row has "chip", "shape"
-    (number of GPUs, or a slice such as 4x4), "model", "batch" and, of training, "seq" and "mesh",
-    else "context": a decode step, tensor-parallel over all chips. Whatever `training.step` takes
-    may follow, and what was measured: "seconds" of a step, or "tokens" (a second) or "tflops" of a
-    chip.
+    (number of GPUs, or a slice such as 4x4), "model" and "batch". A training step also has "seq"
+    and "mesh"; a decode step has "context", and is tensor-parallel over all chips. Other arguments
+    of `training.step` may follow, and a measurement: "seconds" of a step, or "tokens" (per second)
+    or "tflops" of a chip.
 
-    Columns: "bound s", "predicted s" (by the laws of measured kernels where there are any), "low s"
-    and "high s", between which eight of ten published steps of that kind would lie, "measured s"
-    and "error"; missing where nothing was measured, or nothing like it is on the board.
+    Columns: "bound s", "predicted s" (by the laws of measured kernels, if there are any), "low s"
+    and "high s", the range of eight of ten published steps of that kind, "measured s" and "error";
+    missing without a measurement, or without similar steps on the board.
 
     Raises
     ------
     RooflineError
-        A file of another kind, or a row that can't be; the message names it.
+        A file of another kind, or an invalid row, which the message names.
     OSError
         No such file.
 
@@ -102,7 +102,7 @@ def _step(row: Mapping[str, Any]) -> PublishedStep | PublishedDecode:
 
 @cache
 def _spread(step: str, kind: str, chip: str) -> tuple[float | None, float | None]:
-    """Return by what a predicted time is multiplied for a range; None where too little is known."""
+    """Return the factors of a predicted time for a range; None if there are too few recipes."""
     board = scoreboard(law=True)
     known = ratios(board[(board.step == step) & (board.kind == kind)])
     return spread(known, chip) if len(known) >= FEWEST else (None, None)

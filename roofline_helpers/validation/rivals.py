@@ -1,8 +1,8 @@
-"""Errors of predictions on recipes that were left out, beside a sceptic's rivals.
+"""Errors of predictions on recipes that were left out, compared with simpler predictions.
 
-A recipe is one chip, model and type: the middle one of its rows counts, so a sweep over sizes of a
-slice counts once. A factor is by how much *other* recipes took longer than predicted, their middle
-one; a recipe is never judged by a factor that it had a part in.
+A recipe is one chip, model and type: the median of its rows counts, so a sweep over slice sizes
+counts once. A factor is the median ratio of published to predicted time of *other* recipes: a
+recipe is never judged by a factor fitted to itself.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def ratios(board: pandas.DataFrame, column: str = "predicted s") -> pandas.Serie
     board : DataFrame
         Rows of `scoreboard`.
     column : str
-        Which of its predictions, in seconds.
+        The column of predicted seconds.
 
     Examples
     --------
@@ -43,7 +43,7 @@ def ratios(board: pandas.DataFrame, column: str = "predicted s") -> pandas.Serie
 
 
 def factor(known: pandas.Series, chip: str | None = None) -> float:
-    """Return the middle ratio of a chip's recipes; of all, where it has none or none is named.
+    """Return the median ratio of a chip's recipes, or of all recipes if it has none.
 
     Examples
     --------
@@ -59,8 +59,8 @@ def factor(known: pandas.Series, chip: str | None = None) -> float:
 def skill(board: pandas.DataFrame) -> pandas.DataFrame:
     """Return the errors of `PREDICTIONS` on recipes that were left out.
 
-    Columns are pairs of a way ("as it is", "one factor", "a factor a chip") and "median" or
-    "nine in ten", the error that so many recipes stay within.
+    Columns are pairs of a correction ("as it is", "one factor", "a factor a chip") and "median" or
+    "nine in ten", the error that this share of recipes stays within.
 
     Parameters
     ----------
@@ -100,10 +100,11 @@ def _chip(recipe: Any) -> str:
 
 
 def spread(known: pandas.Series, chip: str) -> tuple[float, float]:
-    """Return between which multiples of a prediction eight of ten published times lie.
+    """Return two factors of a prediction between which eight of ten published times lie.
 
-    Each recipe's ratio over its chip's factor without it, of which the lowest and the highest
-    tenth are cut off (positions over n + 1, as one more recipe is meant), times the chip's factor.
+    Each recipe's ratio is divided by its chip's factor without it. The lowest and the highest tenth
+    are cut off (positions over n + 1, to predict one more recipe), and multiplied by the chip's
+    factor.
 
     Examples
     --------

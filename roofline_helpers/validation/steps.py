@@ -24,7 +24,8 @@ Step = TypeVar("Step", TrainingStep, ServingStep)
 class _PublishedRow(Generic[Step], Fields):
     """The fields of every published step.
 
-    `unsaid` is what the page doesn't say and is assumed, `why` what is known of a large error.
+    `unsaid` are assumptions about facts missing from the page, `why` is the reason for a large
+    error.
 
     Examples
     --------
@@ -47,12 +48,12 @@ class _PublishedRow(Generic[Step], Fields):
 
     @property
     def kind(self) -> str:
-        """The sort of model – "dense" or "mixture of experts"."""
+        """The kind of model – "dense" or "mixture of experts"."""
         return "mixture of experts" if self.model.experts else "dense"
 
     @property
     def place(self) -> network.Topology:
-        """Where it ran, at published ceilings."""
+        """Its topology, at published ceilings."""
         return self._place("published")
 
     def _place(self, ceilings: str) -> network.Topology:
@@ -74,13 +75,13 @@ class _PublishedRow(Generic[Step], Fields):
 
 @dataclass(frozen=True, repr=False)
 class PublishedStep(_PublishedRow[TrainingStep]):
-    """A training step that somebody published, with what a prediction of it needs.
+    """A published training step, with the settings for its prediction.
 
     `published`, `reached` and `by_law` are its predictions, each a `TrainingStep`, and `compiled`
-    the seconds of XLA's own program by what bounds them. `seconds` is as printed or, where the
-    page has only TFLOP/s, what follows from them by the count of FLOPs that it uses. `recipe` is
-    what else a program of the step needs, where XLA compiled one: "offload", what moves to the
-    host's memory, and "moment", the type of the first moment.
+    the seconds of XLA's own program by their bounds. `seconds` is printed or, if the page has only
+    TFLOP/s, follows from them by the page's count of FLOPs. `recipe` has further settings of a
+    program compiled by XLA: "offload", the tensors in the host's memory, and "moment", the type of
+    the first moment.
 
     Examples
     --------
@@ -110,7 +111,7 @@ class PublishedStep(_PublishedRow[TrainingStep]):
 
     @cached_property
     def by_law(self) -> TrainingStep:
-        """The step at reached ceilings, but by the laws of measured kernels where there are any."""
+        """The step at reached ceilings, or by the laws of measured kernels if there are any."""
         return self._step("reached", law=True)
 
     @property
@@ -120,7 +121,7 @@ class PublishedStep(_PublishedRow[TrainingStep]):
 
     @cached_property
     def _answer(self) -> Report | DoesNotFit | None:
-        """XLA's answer, from its record: a program or a refusal; None where it wasn't asked."""
+        """XLA's result, from its record: a program or a refusal; None if there is no record."""
         if self.recipe is None:
             return None
         try:
@@ -130,7 +131,7 @@ class PublishedStep(_PublishedRow[TrainingStep]):
 
     @property
     def program(self) -> Report | None:
-        """XLA's program of the step for one device; None where none was compiled, or refused."""
+        """XLA's program of the step for one device; None if it was refused or not compiled."""
         return self._answer if isinstance(self._answer, Report) else None
 
     @property
@@ -142,7 +143,7 @@ class PublishedStep(_PublishedRow[TrainingStep]):
     def compiled(self) -> dict[str, float] | None:
         """The time of that program at reached ceilings, in parts – a third prediction.
 
-        Its attention fills as much of a matrix unit as heads are wide, as in `reached`.
+        Its attention fills the matrix unit only to the width of a head, as in `reached`.
         """
         if self.program is None:
             return None
@@ -156,7 +157,7 @@ class PublishedStep(_PublishedRow[TrainingStep]):
 
     @property
     def seconds(self) -> float:
-        """Seconds of the step – printed, or from the TFLOP/s that are."""
+        """Seconds of the step – printed, or from the printed TFLOP/s."""
         if "seconds" in self.printed:
             return self.printed["seconds"]
         if "tokens" in self.printed:
@@ -165,17 +166,17 @@ class PublishedStep(_PublishedRow[TrainingStep]):
 
     @property
     def dtype(self) -> str:
-        """The data type that its products compute in."""
+        """The data type that its matmuls compute in."""
         return self.published.setting.dtype
 
     @property
     def model_flops(self) -> float:
-        """FLOPs that the model asks for, attention as the mask leaves it."""
+        """FLOPs of the model, with unmasked pairs of attention only."""
         return self.published.model_flops()
 
     @property
     def rule_of_thumb(self) -> float:
-        """Seconds by 6 N D FLOPs at half of the published peak, N the parameters a token meets."""
+        """Seconds by 6 N D FLOPs at half of the published peak, N the parameters per token."""
         peak = self.place.flops(self.dtype)
         return 6 * self.model.active_parameters * self.batch * self.seq / (peak / 2)
 
@@ -219,12 +220,12 @@ class PublishedDecode(_PublishedRow[ServingStep]):
 
     @property
     def dtype(self) -> str:
-        """The data type that its products compute in."""
+        """The data type that its matmuls compute in."""
         return self.published.setting.activations
 
     @property
     def model_flops(self) -> float:
-        """FLOPs that the model asks for."""
+        """FLOPs of the model."""
         return self.published.flops * self.place.chips
 
     @property

@@ -5,17 +5,17 @@ The rules, everywhere:
 - One multiply, add, compare, exponential … on one element is one FLOP; a multiply-add is two.
   A sum over n elements counts n. Exponentials and their like are also listed as
   `transcendentals`, since hardware does them on another unit. Tools that count a multiply-add as
-  one (ptflops, fvcore, thop: "MACs") print half as much for a product: `Work.macs`.
-- Products of matrices run on the matrix unit, everything else on the vector unit.
+  one (ptflops, fvcore, thop: "MACs") print half as much for a matmul: `Work.macs`.
+- Matmuls run on the matrix unit, everything else on the vector unit.
 - Bytes are those that cross the main memory's boundary ("hbm"): each tensor that a kernel reads
-  is read once, and each that it writes is written once, unless `passes` says otherwise. What
-  stays inside a kernel (accumulators, intermediates) costs nothing. What need not leave the chip
-  between two kernels is counted all the same: `resident` gives the other end.
+  is read once, and each that it writes is written once, unless `passes` says otherwise. Values
+  inside a kernel (accumulators, intermediates) cost nothing. Tensors between two kernels are
+  counted even if they could stay on the chip: `resident` counts the opposite case.
 - Sizes (`n`, `rows`, `columns`, `elements`, `chips`) may be NumPy arrays: the counts are then
   float64 arrays of the broadcast shape. With plain integers the counts are exact.
-- `x`, `y` and the like name an operation's tensors: `fuse` finds by its name what two share.
-- What isn't a whole number from 1 to 10¹⁸ raises BadType or BadValue, an unknown data type
-  UnknownName, in every operation.
+- `x`, `y` and so on name an operation's tensors: `fuse` matches shared tensors by name.
+- In every operation a size that isn't a whole number from 1 to 10¹⁸ raises BadType or BadValue,
+  an unknown data type UnknownName.
 """
 
 from roofline_helpers.work.attention import (

@@ -24,7 +24,7 @@ from roofline_helpers.work.fusion import fuse
 from roofline_helpers.work.operations import softmax
 from roofline_helpers.work.work import Work
 
-# --- Attention: three kernels that keep the scores in memory, or one that does not ---------------
+# --- Attention: three kernels with the scores in memory, or one without --------------------------
 
 
 def attention_sizes(
@@ -99,11 +99,11 @@ def naive_attention(
     kv_heads: Any = None,
     dtype: Any = "bf16",
 ) -> tuple[Work, Work, Work]:
-    """Return the three kernels of attention that keeps its scores in memory.
+    """Return the three kernels of attention with its scores in memory.
 
     Q·Kᵀ, then scale and softmax (6 FLOPs per score), then P·V. The scores are written and read,
     and the probabilities too: 4 · batch · heads · q_len · kv_len elements of traffic. A causal
-    mask changes nothing here: a kernel that stores all scores computes them all.
+    mask changes nothing: these kernels compute and store all scores.
 
     Shapes and errors as in `attention_scores`.
 
@@ -150,12 +150,12 @@ def flash_attention(
     kv_dtype : str or data type, optional
         Type of K and V in memory (a cache in fp8, say), where it isn't `dtype`.
     causal : bool
-        Skip the scores above the diagonal (the last query sees every key): FLOPs shrink to the
-        share of pairs that is left. Whole blocks are skipped in practice, so this is the least.
+        Skip the scores above the diagonal (the last query sees every key): only the FLOPs of
+        unmasked pairs count. Real kernels skip whole blocks only, so this is a lower bound.
     block_q : int or array, optional
-        Rows of Q that one program holds. K and V are then read once per block of rows. Without
-        it they are read once: the lower bound. The rescaling of the online softmax, less than one
-        FLOP per score, is not counted.
+        Rows of Q in one program. K and V are then read once per block of rows; by default they are
+        read once, the lower bound. The rescaling of the online softmax, less than one FLOP per
+        score, is not counted.
 
     Shapes and errors as in `attention_scores`; also BadValue if causal and q_len > kv_len.
 
@@ -221,7 +221,7 @@ def latent_attention(
 ) -> Work:
     """Count the attention kernel of DeepSeek-V2 and V3, with its cache of latents.
 
-    In decode (q_len of 1) the query is brought into the latent space, so each head works on
+    In decode (q_len of 1) the query is projected into the latent space, so each head works on
     vectors of latent + rope elements: 2 · batch · heads · kv_len · (2 · latent + rope) FLOPs, and
     the cache, latent + rope elements per token for all heads together, is read once. In prefill
     keys and values are expanded per head, to head_dim + rope and head_dim, and a causal mask is

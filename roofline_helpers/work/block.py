@@ -30,23 +30,23 @@ def grouped_matmul(
     """Count the gated feed-forward of a mixture: three matmuls per token and chosen expert.
 
     2 · 3 · hidden · inter FLOPs for each of tokens · top_k pairs, spread evenly over the experts.
-    The weights of an expert that got a token are read once; a token's row is read once for each
-    pair, and a result written.
+    The weights of an expert with at least one token are read once; for each pair a token's row is
+    read and a result is written.
 
     Parameters
     ----------
     tokens, hidden, inter, experts, top_k : int or array
-        Tokens in all, width of a token, inner width of one expert, experts in all, and how many
-        of them each token visits.
+        Number of tokens, their width, the inner width of one expert, the number of experts, and
+        the number of experts per token.
     local_experts : int or array, optional
-        Experts that this device holds; all unless given. It then does that share of the pairs.
+        Experts on this device; by default all. It then computes that share of the pairs.
     weights : str or data type, optional
         Type of the experts' weights, where it isn't `dtype`.
 
     Raises
     ------
     BadType, BadValue, UnknownName
-        A size that is not a whole number from 1 to 10¹⁸; more visited or local experts than there
+        A size that is not a whole number from 1 to 10¹⁸; more chosen or local experts than there
         are; no such data type.
 
     Examples

@@ -1,4 +1,4 @@
-"""Operations in one kernel, and tensors that stay on the chip."""
+"""Fused kernels, and tensors that stay on the chip."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from roofline_helpers.work.work import Work
 
 
 def fuse(*kernels: Work, keep: Sequence[str] = (), name: str | None = None) -> Work:
-    """Return the one kernel that does what `kernels` do one after another.
+    """Return one kernel with the work of `kernels`.
 
-    Its bytes are those of the tensors that enter (read, and not made inside) and leave (made, and
-    not read again inside). FLOPs and bytes over the network add up; traffic at on-chip levels
-    changes with fusion in ways that no rule gives, so it is dropped.
+    Its bytes are those of the tensors that enter (read, but not written inside) and leave (written,
+    but not read again inside). FLOPs and bytes over the network add up; traffic at on-chip levels
+    is dropped, since no rule gives it.
 
     Parameters
     ----------
     *kernels : Work
-        In order. Tensors are matched by name. One that several kernels read is read once, or as
-        often as the kernel that makes the most passes over it.
+        In order. Tensors are matched by name. A tensor that several kernels read is read once, or
+        as often as by the kernel with the most passes over it.
     keep : sequence of str
-        Tensors made inside that are needed outside too, and so are written all the same.
+        Tensors written inside that are needed outside too, and so still count as written.
     name : str, optional
         By default the kernels' names joined with "+".
 
@@ -97,8 +97,8 @@ def fuse(*kernels: Work, keep: Sequence[str] = (), name: str | None = None) -> W
 def total(*kernels: Work, name: str = "total") -> Work:
     """Return the sum of kernels that run one after another: FLOPs and bytes add up.
 
-    The intensity of the sum is what a whole layer or model has. Its time on a roofline is a
-    looser bound than the sum of the kernels' times, which `Roofline.time(*kernels)` gives.
+    Its intensity is that of a whole layer or model. Its time on a roofline is a looser bound than
+    the sum of the kernels' times, `Roofline.time(*kernels)`.
 
     Raises
     ------
@@ -155,7 +155,7 @@ def _traffic(kernels: Sequence[Work]) -> dict[str, Number]:
     return sums
 
 
-# --- What need not travel: tensors between two kernels that fit on the chip ----------------------
+# --- Tensors that stay on the chip between kernels -----------------------------------------------
 
 
 def resident(
@@ -166,31 +166,31 @@ def resident(
     onward: Sequence[str] = (),
     travels: Sequence[str] = (),
 ) -> tuple[Work, ...]:
-    """Return kernels that run one after another, with what fits on the chip between them there.
+    """Return kernels with the tensors between them on the chip, if they fit.
 
-    The kernels themselves count every tensor that they read and write at the main memory: one end
-    of what a program may move. This is the other end. A tensor that a kernel makes and a later one
-    reads, or that several read, stays on the chip from its first kernel to its last if there is
-    room for it: for the whole of it, together with all others that stay at that time. The
-    smallest get a place first. What a kernel only streams through takes no room.
+    By themselves the kernels count every tensor at the main memory, which is the most that a
+    program moves. This is the least. A tensor that one kernel writes and a later one reads, or that
+    several read, stays on the chip from its first kernel to its last if there is room for all of
+    it, together with all others that stay at that time. The smallest are placed first. Tensors that
+    a kernel only streams through take no room.
 
-    Neither end is what happens: a compiler that places tensors (XLA in a TPU's VMEM) does so with
-    the program at hand, a cache (a GPU's L2) also holds what streams through. Where both ends give
-    one verdict it doesn't matter.
+    Real programs are in between: a compiler (XLA, for a TPU's VMEM) places tensors by the program
+    at hand, and a cache (a GPU's L2) also holds streamed data. If both cases give the same verdict,
+    the difference doesn't matter.
 
     Parameters
     ----------
     *kernels : Work
         In order; tensors are matched by name. A kernel may read a part of one.
     capacity : float
-        Bytes that the chip has for such tensors.
+        Bytes on the chip for such tensors.
     level : str
         Where they stay. Their bytes are counted there, as `Work.others`.
     keep : sequence of str
-        Tensors made here that are needed afterwards too, and so are written all the same.
+        Tensors written here that are needed afterwards too, and so still count as written.
     onward : sequence of str
-        Tensors that what runs next reads, the next layer for instance: they stay until the end
-        if they fit.
+        Tensors that a following program reads, the next layer for instance: they stay until the
+        end if they fit.
     travels : sequence of str
         Tensors that never stay, such as weights.
 
@@ -235,7 +235,7 @@ def resident(
 
 @dataclass
 class _Tensor:
-    """A tensor's life in a list of kernels: from one of them to another, and out of the list."""
+    """A tensor's lifetime in a list of kernels: first and last kernel, and whether it leaves."""
 
     name: str
     size: float
@@ -264,7 +264,7 @@ def _tensors(kernels: Sequence[Work]) -> dict[str, _Tensor]:
 def _staying(
     kernel: Work, at: int, tensors: Mapping[str, _Tensor], chosen: Set[str], level: str
 ) -> Work:
-    """Return a kernel without the bytes of what stays on the chip."""
+    """Return a kernel without the bytes of tensors that stay on the chip."""
 
     def enters(name: str) -> bool:
         return name not in chosen or (not tensors[name].made and tensors[name].first == at)

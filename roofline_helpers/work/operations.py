@@ -1,4 +1,4 @@
-"""Operations counted by hand: elementwise, reductions, norms, products, exchanges."""
+"""Operations counted by hand: elementwise, reductions, norms, matmuls, exchanges."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from roofline_helpers.common.dtypes import BITS, nbytes
 from roofline_helpers.common.dtypes import dtype as dtype_of
 from roofline_helpers.work.work import Work
 
-# --- FLOPs on one element, and on one row, of the operations that are not products of matrices ---
+# --- FLOPs per element and per row of operations other than matmuls ------------------------------
 
 COSTS: Mapping[str, Mapping[str, int]] = {
     "add": {"add": 1},
@@ -60,19 +60,19 @@ ROW_COSTS: Mapping[str, Mapping[str, int]] = {
     "layernorm": {"÷ n": 2, "+ ε": 1, "rsqrt": 1},
     "rmsnorm": {"÷ n": 1, "+ ε": 1, "rsqrt": 1},
 }
-"""FLOPs of the steps that a normalisation does once a row."""
+"""FLOPs of a normalisation's steps that run once per row."""
 
 TRANSCENDENTAL = frozenset({"tanh", "exp", "rsqrt"})
 """Steps of `COSTS` and `ROW_COSTS` that are transcendental."""
 
 
 def per_element(op: str) -> tuple[int, int]:
-    """Return the FLOPs of an operation on one element, and how many of them are transcendental."""
+    """Return an operation's FLOPs per element, and how many of them are transcendental."""
     return _counted(COSTS[op])
 
 
 def per_row(op: str) -> tuple[int, int]:
-    """Return the FLOPs of an operation once a row, and how many of them are transcendental."""
+    """Return an operation's FLOPs per row, and how many of them are transcendental."""
     return _counted(ROW_COSTS.get(op, {}))
 
 
@@ -342,7 +342,7 @@ def softmax(rows: Any, columns: Any, dtype: Any = "bf16", *, x: str = "x", y: st
     return _rowwise("softmax", rows, columns, dtype, x, y, [])
 
 
-# --- Products of matrices ------------------------------------------------------------------------
+# --- Matmuls -------------------------------------------------------------------------------------
 
 
 def matmul(
@@ -373,17 +373,17 @@ def matmul(
     accumulator : str or data type
         Type of the running sums. They stay on the chip and cost no traffic, unless `splits` > 1.
     batch : int or array
-        Independent products.
+        Independent matmuls.
     shared_b : bool
-        Whether all products of the batch use one B. It is read once for the whole batch, or with
-        `tile` once per row of tiles of each product: no tile lies in two of them.
+        Whether all matmuls of the batch use one B. It is read once for the whole batch, or with
+        `tile` once per row of tiles of each matmul, since no tile spans two of them.
     tile : (rows, columns), optional
-        Output tile. A is then read once per column of tiles and B once per row of tiles:
-        what a tiled kernel moves when nothing is reused between tiles. Without it each operand
-        is read once, the lower bound.
+        Output tile. A is then read once per column of tiles and B once per row of tiles, as in a
+        tiled kernel without reuse between tiles. By default each operand is read once, the lower
+        bound.
     splits : int or array
-        Parts that k is split into, at most k; each writes its sums in the accumulator type and
-        they are read again to be added.
+        Parts of k (split-K), at most k; each writes its sums in the accumulator type, and they are
+        read again to be added.
     names : three names
         Tensor names of A, B and C, for `fuse`.
 

@@ -5,27 +5,25 @@
     report = analyze(jax.nn.softmax, jax.ShapeDtypeStruct((8192, 8192), "bfloat16"), chip="v6e")
 
 `analyze` compiles the function with XLA and reads the compiled program by the rules below. On
-Linux x86-64 the TPU compiler (the package `libtpu`, which `jax[tpu]` brings) compiles for TPU v4,
-v5e, v5p, v6e and v7x without any TPU. Where it can't be installed, a committed record of the same
-compilation takes its place.
+Linux x86-64 the TPU compiler (the package `libtpu`, a dependency of `jax[tpu]`) compiles for TPU
+v4, v5e, v5p, v6e and v7x without any TPU. Where it can't be installed, a committed record of the
+same compilation is used instead.
 
-A report gives three times: the roofline's over the bytes and FLOPs counted here; the compiler's own
-cycle estimate of each kernel at the chip's clock; and XLA's `optimal_seconds`, which exists for the
-whole program only.
+A report gives three times: the roofline's, from the bytes and FLOPs counted here; the compiler's
+own cycle estimate of each kernel at the chip's clock; and XLA's `optimal_seconds`, for the whole
+program only.
 
 Tested with JAX 0.7.2, 0.10.2 and 0.12.0.1, each with the libtpu that it pins. JAX and Matplotlib
 are imported when they are needed.
 
-One file a topic: `lower` (from a function to a lowered program), `compiler`, `targets` (what can be
-compiled for), `analysis` (all of it, or a record without the compiler); `hlo` and `metadata` (HLO
-as data, lines of the reader's code), `flops`, `traffic`, `loops`, `collectives`, `pallas` and
+One file per topic: `lower` (from a function to a lowered program), `compiler`, `targets` (what can
+be compiled for), `analysis` (all of it, or a record without the compiler); `hlo` and `metadata`
+(HLO as data, lines of the reader's code), `flops`, `traffic`, `loops`, `collectives`, `pallas` and
 `body` (the counts), `ledger` (a walk over a program), `roles` (kernels in words); `kernel` (one
 kernel under its roofline, groups, when they run), `report`, `changes`, `display`.
 
 How a compiled program is read
 ------------------------------
-Read a program as XLA compiled it, and count the FLOPs and bytes of each kernel.
-
 XLA prints a compiled program as HLO text. It is a list of computations; one is the ENTRY. A
 computation is a list of instructions in the order in which they run::
 
@@ -35,19 +33,19 @@ computation is a list of instructions in the order in which they run::
 In the layout, `S(1)` means that the value is in a TPU's VMEM; without `S(…)` it is in HBM.
 Everything here follows from four rules:
 
-1. What the entry (or a loop's body) lists is a **kernel**; what a fusion calls is inside one. A
-   kernel reads its operands and writes its results, each once, in the memory that their layouts
-   name. What happens inside a fusion touches no memory.
-2. Of an operand that is only sliced, gathered from or updated in place, the slice, the gathered
-   rows or the update count, not the whole buffer. This holds inside fusions too.
-3. A loop's body counts as often as the loop turns, a conditional as its most expensive branch, an
+1. Each instruction of the entry (or of a loop's body) is a **kernel**; a fusion's computation is
+   inside one. A kernel reads its operands and writes its results, each once, in the memory that
+   their layouts name. Instructions inside a fusion touch no memory.
+2. If an operand is only sliced, gathered from or updated in place, the slice, the gathered rows or
+   the update count, not the whole buffer. This holds inside fusions too.
+3. A loop's body counts once per iteration, a conditional as its most expensive branch, an
    asynchronous pair (`copy-start`, `copy-done`) once.
-4. FLOPs follow from shapes. A multiply-add is two. Products of matrices (dot, convolution) are
-   matrix FLOPs; of a convolution only the taps count that meet data, so that a batched product,
-   which TPUs write as a dilated convolution, costs what it should, and padding costs nothing.
+4. FLOPs follow from shapes. A multiply-add is two. Matmuls (dot, convolution) are matrix FLOPs. In
+   a convolution only the taps that meet data count: TPUs write a batched matmul as a dilated
+   convolution, whose padding does no work.
    Everything else is vector FLOPs: one per element for each arithmetic, comparing or selecting
    operation, on integers too; n for a sum over n elements; transcendentals (exp, tanh, rsqrt …)
-   one each, and listed apart as well. An operation on complex numbers counts as one. Moving and
+   one each, and listed separately too. An operation on complex numbers counts as one. Moving and
    converting data costs none.
 
 These are the rules of `roofline_helpers.work`. Scalars (loop counters, predicates, indices of one
@@ -80,7 +78,7 @@ from roofline_helpers.xla.targets import TOPOLOGIES as TOPOLOGIES
 from roofline_helpers.xla.targets import NoCompiler
 from roofline_helpers.xla.targets import can_compile as can_compile
 
-# What users need; what else is imported here is for the rooms beside this one
+# The public names; other imports here are for the package's other rooms
 __all__ = [
     "CannotCompile",
     "CannotTrace",

@@ -1,4 +1,4 @@
-"""Compile a function for a chip, and count what came out."""
+"""Compile a function for a chip, and count the compiled program."""
 
 from __future__ import annotations
 
@@ -48,23 +48,23 @@ from roofline_helpers.xla.targets import (
     platform_of,
 )
 
-# --- Records that stand in for the compiler: those that the package brings along, and new ones ---
+# --- Records used instead of the compiler --------------------------------------------------------
 
 RECORD_TO = "ROOFLINE_RECORD_TO"
-"""Environment variable: a directory that every `analyze(..., record=name)` writes its record to."""
+"""Environment variable: the directory to which `analyze(..., record=name)` writes its record."""
 
 USE = "ROOFLINE_USE"
-"""Environment variable: "compiler" or "record" for what calls that name a record mean by "auto".
+"""Environment variable: "compiler" or "record", the meaning of "auto" in calls with a record.
 
-"whole" compiles for calls with "record", too: programs that take minutes, and nothing else does.
+"whole" also compiles for calls with use="record", whose programs take minutes.
 """
 
 REFUSED = "-refused"
-"""The end of a record's name whose program doesn't fit."""
+"""The suffix of the record of a program that doesn't fit."""
 
 
 def records() -> dict[tuple[str, str], Report]:
-    """Return the committed records by name and chip, those of refused programs left out.
+    """Return the committed records by name and chip, without those of refused programs.
 
     Examples
     --------
@@ -111,14 +111,12 @@ def refusal_recorded(name: str, chip: str, folder: Path) -> Iterator[None]:
         raise
 
 
-# --- Compile a function for a chip, and count what came out --------------------------------------
-
 SLOW = 60
-"""Seconds of processor time from which on a report says what compiling took."""
+"""Seconds of processor time from which on a report has a note on compile time."""
 
 
 class RecordUsed(UserWarning):
-    """A committed record takes the compiler's place.
+    """A committed record is used instead of the compiler.
 
     Examples
     --------
@@ -146,34 +144,33 @@ def analyze(
     Parameters
     ----------
     fn : callable
-        A plain function, or one that `jax.jit`, `equinox.filter_jit` or `flax.nnx.jit` made; or
-        what its `trace`, `lower` or `lower(...).compile()` returns, then without arguments.
+        A plain function, or a result of `jax.jit`, `equinox.filter_jit` or `flax.nnx.jit`; or a
+        result of its `trace`, `lower` or `lower(...).compile()`, then without arguments.
     *args, **kwargs
         Its arguments: arrays, `jax.ShapeDtypeStruct` objects, pytrees of them, Equinox and NNX
-        modules. What is spread over a mesh (arguments, `in_shardings`, `jax.set_mesh`,
+        modules. Sharding over a mesh (of arguments, by `in_shardings`, `jax.set_mesh` or
         `jax.shard_map`) gives a program for all its devices, and a report for one of them; the
-        mesh may be of any devices, also an abstract one.
+        mesh may be of any devices, or abstract.
     chip : str, Chip or jax.Device, optional
         "v4", "v5e", "v5p", "v6e" or "v7x", from any Linux x86-64 machine; a slice of them by its
-        cloud's name, such as "v6e-8"; or the device that JAX has here. By default the latter, be
-        it a CPU.
+        cloud's name, such as "v6e-8"; or JAX's device here, which is the default, even a CPU.
     record : str, optional
-        Name of the committed record to use where the compiler for `chip` is not available.
+        Name of the committed record to use if the compiler for `chip` is not available.
     use : {"auto", "compiler", "record"}
-        "auto" compiles where it can, else takes the record. The environment variable
-        ROOFLINE_USE overrides it where a record is named; ROOFLINE_RECORD_TO names a directory
-        that records are written to. "record" is for programs that take minutes: only
-        ROOFLINE_USE=whole compiles them.
+        "auto" compiles if possible, and otherwise uses the record. The environment variable
+        ROOFLINE_USE overrides it in calls with a record; ROOFLINE_RECORD_TO names a directory for
+        new records. "record" is for programs that take minutes: only ROOFLINE_USE=whole compiles
+        them.
     topology : str, optional
-        Layout of the chips, for instance "4x4x4", or "4*16x16" for four slices, between which the
-        mesh's first axis exchanges over hosts. By default the smallest slice that holds the mesh.
+        Layout of the chips, for instance "4x4x4", or "4*16x16" for four slices; the mesh's first
+        axis then crosses slices, over hosts. By default the smallest slice that holds the mesh.
     static_argnums, static_argnames, donate_argnums : optional
         As for `jax.jit`; for a function that is jitted already, give them there.
     turns : mapping of str to int, optional
         Trip counts of loops whose count the program doesn't state: by the loop's name, or by its
         line ("model.py:30").
     name : str, optional
-        What the report calls the function.
+        The function's name in the report.
 
     Returns
     -------
@@ -184,14 +181,14 @@ def analyze(
     UnknownName
         No such chip; the message gives the nearest.
     BadType, BadValue
-        An option, such as `name`, that the function takes too: bind the function's own first. An
-        option of another type, or outside what is allowed.
+        An option, such as `name`, that is also an argument of the function: bind that one first. An
+        option of another type, or with a value that isn't allowed.
     NoCompiler
         The compiler for this chip is not here, and no record: the message says what to install.
     CannotTrace
         JAX can't trace the function with these arguments: wrong shapes, missing arguments.
     DoesNotFit
-        The program needs more memory than a device has; the error knows how much.
+        The program needs more memory than a device has; the error has the number of bytes.
     CannotCompile
         The compiler refused the program.
 
@@ -235,19 +232,19 @@ def analyze(
 
 
 def turns_of(given: Any) -> dict[str, int]:
-    """Return how often loops turn, checked."""
+    """Return the stated trip counts of loops, checked."""
     return {key: whole(f"turns of {key}", n) for key, n in mapping("turns", given or {}).items()}
 
 
 def refuse_ambiguous(
     entry: Callable[..., Any], fn: Any, args: tuple[Any, ...], own: Mapping[str, Any]
 ) -> None:
-    """Raise BadType where an option of `analyze` or `explain` could be meant for the function."""
+    """Raise BadType if an option of `analyze` or `explain` may be an argument of the function."""
     bound = getattr(inspect.unwrap(fn), "keywords", {})  # of a functools.partial
     try:
         signature = inspect.signature(fn)
         filled = {*bound, *signature.bind_partial(*args).arguments}
-    except (TypeError, ValueError):  # no signature; or too many arguments, which JAX will say
+    except (TypeError, ValueError):  # no signature; or too many arguments: JAX raises that error
         return
     defaults = inspect.signature(entry).parameters
     for key, value in own.items():
@@ -260,7 +257,7 @@ def refuse_ambiguous(
 
 
 def _recorded(chip: chips.Chip | None, record: str | None, use: str) -> Report | None:
-    """Return the record to show, None where the compiler is to be used; raise without either."""
+    """Return the record to use, or None to compile; raise if neither is possible."""
     missing = can_compile(chip) if use != "record" else "the record was asked for"
     if missing is None:
         return None
@@ -291,7 +288,7 @@ def report_of(
     turns: Mapping[str, int] | None = None,
     name: str | None = None,
 ) -> Report:
-    """Compile a function for a chip (None: the device here), and return what came out."""
+    """Compile a function for a chip (None: the device here), and return its report."""
     import jax
 
     started, busy = time.perf_counter(), sum(os.times()[:4])
@@ -331,7 +328,7 @@ def report_of(
 def _given(
     fn: Any, arguments: Arguments, chip: chips.Chip | None, name: str
 ) -> tuple[Lowered, CompilerOutput]:
-    """Return what an executable is for, and what it holds."""
+    """Return an executable's target, and its contents."""
     executable = getattr(fn, "compiled", fn)  # of Equinox and of NNX
     program, device = read_executable(executable), device_of(executable)
     if chip is not None and not is_chip(device, chip):

@@ -1,9 +1,9 @@
 """The body of a Pallas kernel, walked through at all steps of its grid at once.
 
-Branches (`pl.when`) that depend on the place in the grid, or on constants, count where they are
-taken; loops as often as they turn. What depends on data counts as its dearest branch, or as one
-turn, and the walk remembers that. Bytes are those that the body itself moves: copies that it starts
-(`make_async_copy`) on a TPU, and what it loads and stores on a GPU.
+Branches (`pl.when`) that depend on the position in the grid, or on constants, count in the steps
+that take them; loops count every iteration. A branch that depends on data counts as its most
+expensive case, a loop as one iteration, and `unsure` notes that. Bytes are those that the body
+itself moves: copies that it starts (`make_async_copy`) on a TPU, loads and stores on a GPU.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _SCALARS: Mapping[str, Callable[..., Any]] = {
 
 
 def small(value: Any) -> Any:
-    """Return a constant as an array, None if it is large: no index depends on a weight."""
+    """Return a constant as an array, or None if it is large: indices don't depend on weights."""
     if getattr(value, "size", 0) > 1_000_000 or getattr(value, "dtype", None) is None:
         return None
     try:
@@ -67,7 +67,7 @@ def small(value: Any) -> Any:
 
 
 def value_of(var: Any, known: Mapping[Any, Any]) -> Any:
-    """Return the value of a variable, None where it isn't known."""
+    """Return the value of a variable, None if it isn't known."""
     if hasattr(var, "val"):
         return np.asarray(var.val)
     return known.get(var)
@@ -116,17 +116,17 @@ _SPECIAL = {
         ("pallas_call", "mpmd_map", "conv_general_dilated", "ragged_dot_general"), "_uncounted"
     ),
 }
-"""Operations with a rule of their own, and the rule."""
+"""Operations with their own rule, and the rule."""
 
 
 def _elements(ref: Any, transforms: Sequence[Any]) -> int:
-    """Return how many elements the part of a reference has that its last indexer picks."""
+    """Return the number of elements that the last indexer of a reference selects."""
     picked = [each for each in transforms or () if hasattr(each, "get_indexer_shape")]
     return math.prod(picked[-1].get_indexer_shape() if picked else ref.aval.shape)
 
 
 def _ends(copy: Any) -> list[tuple[Any, Sequence[Any]]]:
-    """Return source and target of a copy: each the reference, and which part of it."""
+    """Return source and target of a copy: each as a reference and its indexers."""
     parts = copy.params["tree"].unflatten(copy.invars)
     if len(parts) >= 8:  # before JAX 0.8: each reference, then its parts
         return [(parts[0], parts[1]), (parts[2], parts[3])]
@@ -134,7 +134,7 @@ def _ends(copy: Any) -> list[tuple[Any, Sequence[Any]]]:
 
 
 def _scalar(each: Any, values: Sequence[Any]) -> Any:
-    """Return the value of an operation on known scalars; None where it isn't one."""
+    """Return the value of an operation on known scalars, or None."""
     name = each.primitive.name
     if name == "get":
         return _read(each, values)
@@ -158,7 +158,7 @@ def _scalar(each: Any, values: Sequence[Any]) -> Any:
 
 
 def _read(each: Any, values: Sequence[Any]) -> Any:
-    """Return the number that a known array holds at known places."""
+    """Return the number in a known array at known indices."""
     if values[0] is None or each.outvars[0].aval.shape:
         return None
     places = each.params["tree"].unflatten(values[1:])
@@ -175,9 +175,9 @@ def _read(each: Any, values: Sequence[Any]) -> Any:
 class Body:
     """A walk over a kernel's body, at all steps of its grid at once.
 
-    Known scalars are arrays with one number for each step, or one for all; `weight` says how often
-    a part runs in each step. `loads` is whether the body itself reads and writes the main memory
-    wherever it uses a reference, and `moved` what it read and wrote of each.
+    Known scalars are arrays with one number for each step, or one for all; `weight` is the number
+    of runs of a part in each step. `loads` is whether each use of a reference in the body reads or
+    writes the main memory, and `moved` holds the bytes of each reference.
     """
 
     grid: tuple[int, ...]
@@ -192,7 +192,7 @@ class Body:
     refs: dict[Any, Any] = field(default_factory=dict)
 
     def run(self, jaxpr: Any, known: dict[Any, Any], weight: Any) -> None:
-        """Count what a jaxpr does."""
+        """Count the equations of a jaxpr."""
         for eqn in jaxpr.eqns:
             name = eqn.primitive.name
             values = [value_of(var, known) for var in eqn.invars]
@@ -207,13 +207,13 @@ class Body:
                 known[eqn.outvars[0]] = result
 
     def _times(self, weight: Any) -> float:
-        """Return how often something runs in all steps together."""
+        """Return the number of runs in all steps together."""
         return float(np.broadcast_to(weight, self.steps.shape[1:]).sum())
 
     def _enter(
         self, inputs: Sequence[Any], jaxpr: Any, outer: Sequence[Any], values: Any, weight: Any
     ) -> Any:
-        """Count a jaxpr inside, whose inputs are these variables with these values."""
+        """Count an inner jaxpr with these variables and values as inputs."""
         known = dict(zip(inputs, values, strict=False))
         for within, without in zip(inputs, outer, strict=False):
             if not hasattr(without, "val"):
@@ -221,19 +221,19 @@ class Body:
         self.run(jaxpr, known, weight)
         return [value_of(var, known) for var in jaxpr.outvars]
 
-    # --- what isn't plain arithmetic: each with the equation, its values, all values, its weight
+    # --- rules of other operations: each gets the equation, its values, all values, its weight
 
     def _uncounted(self, each: Any, *_: Any) -> None:
-        self.unsure.add(each.primitive.name)  # only where it isn't a kernel's body
+        self.unsure.add(each.primitive.name)  # only outside of a kernel's body
 
     def _place(self, each: Any, _: Any, known: dict[Any, Any], __: Any) -> None:
-        """Note where in the grid a step is, or how large that is."""
+        """Note the position of each step in the grid, or the grid's size."""
         axis, whole = each.params["axis"], each.primitive.name == "num_programs"
         known[each.outvars[0]] = np.asarray(self.grid[axis]) if whole else self.steps[axis]
 
     def _call(self, each: Any, values: Sequence[Any], known: dict[Any, Any], weight: Any) -> None:
         (jaxpr, _), name = next(inside(each)), each.primitive.name
-        # what runs with memory of its own takes its inputs as constants
+        # a call with its own memory (run_scoped) has its inputs as constants
         inputs = jaxpr.constvars if name == "run_scoped" else jaxpr.invars
         times = weight * each.params["mesh"].size if name == "shard_map" else weight
         results = self._enter(inputs, jaxpr, each.invars, values, times)
@@ -271,14 +271,14 @@ class Body:
         body = each.params["body_jaxpr"].jaxpr
         turns = self._turns(each, values)
         if turns is None:
-            self.unsure.add("loops whose turns depend on data")
+            self.unsure.add("loops whose trip counts depend on data")
             turns = 1
         constants = values[before : before + inner]
         known = [*constants, *[None] * (len(body.invars) - len(constants))]
         self._enter(body.invars, body, each.invars[before:], known, weight * turns)
 
     def _turns(self, each: Any, values: Sequence[Any]) -> Any:
-        """Return how often a loop turns whose counter goes up by one; None for others."""
+        """Return the trip count of a loop whose counter goes up by one; None for others."""
         before, inner = each.params["cond_nconsts"], each.params["body_nconsts"]
         test = each.params["cond_jaxpr"].jaxpr
         if len(test.eqns) != 1 or test.eqns[0].primitive.name != "lt":
@@ -290,7 +290,7 @@ class Body:
         return np.maximum(np.asarray(bound) - np.asarray(first), 0)
 
     def _move(self, ref: Any, elements: float, weight: Any) -> None:
-        """Add bytes that a reference was read or written."""
+        """Add the bytes of reading or writing a reference."""
         amount = self._times(weight) * elements * item_bytes(ref.aval.dtype)
         outer = self.refs.get(ref, ref)
         self.moved[outer] = self.moved.get(outer, 0.0) + amount
@@ -302,7 +302,7 @@ class Body:
                 self._move(ref, _elements(ref, places), weight)
 
     def _touch(self, each: Any, _: Any, __: Any, weight: Any) -> None:
-        """Count what a GPU's program loads and stores; empty lanes count as if they were full."""
+        """Count the loads and stores of a GPU's program; masked lanes count like others."""
         if self.loads:
             both = each.primitive.name in _ADDING
             value = (each.outvars or each.invars[1:])[0]

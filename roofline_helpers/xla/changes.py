@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from roofline_helpers.xla.report import Report
 
 NOTICED = 0.01
-"""By how much bytes or FLOPs of a place have to differ to be a change."""
+"""Relative difference of a place's bytes or FLOPs from which on it is a change."""
 
 
 LOST_DONATION = "donation lost"
-"""The place of that change, which is listed first: each call copies what it could reuse."""
+"""The place of that change, which is listed first, since each call makes a copy."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """One difference: what happened to the kernels of a place, or to an exchange.
+    """One difference, in the kernels of a place or in an exchange.
 
     `kind` is "appeared", "gone", "split", "joined", "unrolled", "rolled", "grew", "shrank",
-    "exchange", "memory" or "arguments"; `seconds` how much longer it takes by the roof, `hbm_bytes`
-    and `flops` how much more it moves and computes.
+    "exchange", "memory" or "arguments"; `seconds`, `hbm_bytes` and `flops` are the increase of its
+    time by the roof, its bytes and its FLOPs.
 
     Examples
     --------
@@ -53,10 +53,10 @@ class Change:
 
 @dataclass(frozen=True)
 class Changes:
-    """The changes from one program to another, the costliest first.
+    """The changes from one program to another, the most expensive first.
 
-    `same_compiler` says whether one version compiled both: another one changes programs too.
-    `launching` says in words what more launches cost; the time by the roof doesn't have it.
+    `same_compiler` says whether the same version compiled both, since another one changes programs.
+    `launching` is the cost of additional launches as text, which the time by the roof leaves out.
 
     Examples
     --------
@@ -74,7 +74,7 @@ class Changes:
 
     @property
     def same_compiler(self) -> bool:
-        """Whether one version compiled both."""
+        """Whether the same version compiled both."""
         return self.compilers[0] == self.compilers[1]
 
     def __str__(self) -> str:
@@ -94,11 +94,11 @@ class Changes:
 
 
 def changes(before: Report, after: Report) -> Changes:
-    """Return what changed from one report to another.
+    """Return the changes from one report to another.
 
-    Kernels are compared place by place (scope and pass, else the function they come from), since
-    their names change with every compilation. One that is the same at another place, because a
-    function was renamed or code moved, is no change.
+    Kernels are compared by place (scope and pass, else the function they come from), since their
+    names change with every compilation. The same kernel at another place, because a function was
+    renamed or code moved, is no change.
     """
     old, new = grouped(before.kernels, "scope"), grouped(after.kernels, "scope")
     places = {name: (_own(old.get(name, ())), _own(new.get(name, ()))) for name in [*old, *new]}
@@ -119,19 +119,19 @@ def changes(before: Report, after: Report) -> Changes:
 
 
 def _own(kernels: Sequence[CompiledKernel]) -> list[CompiledKernel]:
-    """Return the kernels of a place, without those that exchange."""
+    """Return the kernels of a place without exchanges."""
     return [kernel for kernel in kernels if kernel.work.collective is None]
 
 
 def _signature(kernel: CompiledKernel) -> tuple[object, ...]:
-    """Return what makes a kernel the same in two programs."""
+    """Return the key of the same kernel in two programs."""
     row = kernel.work
     moved = tuple(sorted(row.traffic.items()))
     return row.role, row.launches, row.flops.matrix, row.flops.vector, moved
 
 
 def _leave_out_moved(places: Sequence[tuple[list[CompiledKernel], list[CompiledKernel]]]) -> None:
-    """Take out of each place the kernels that only went to another one, or came from there."""
+    """Remove kernels that only moved from one place to another."""
 
     came = [(k, now) for was, now in places for k in _surplus(now, was, _signature)]
     gone = [(k, was) for was, now in places for k in _surplus(was, now, _signature)]
@@ -145,7 +145,7 @@ def _leave_out_moved(places: Sequence[tuple[list[CompiledKernel], list[CompiledK
 
 
 def _surplus(side: Sequence[Any], other: Sequence[Any], key: Callable[[Any], Any]) -> list[Any]:
-    """Return what one side has and the other one doesn't, one for one."""
+    """Return the members of one side without a partner on the other side."""
     matched, extra = Counter(map(key, other)), []
     for each in side:
         if matched[key(each)]:
@@ -185,7 +185,7 @@ def _of_place(
 def _kind(
     was: Sequence[CompiledKernel], now: Sequence[CompiledKernel], pairs: Sequence[Sequence[float]]
 ) -> str | None:
-    """Return what happened to a place; None where it isn't worth a word.
+    """Return the kind of change at a place; None if it is too small to list.
 
     `pairs` are HBM bytes, bytes of nearer memories, and FLOPs, before and after.
     """
@@ -211,12 +211,12 @@ def _words(kind: str, was: Sequence[CompiledKernel], now: Sequence[CompiledKerne
     if kind in ("unrolled", "rolled"):
         turns = max(k.launches for k in (was if kind == "unrolled" else now))
         word = "unrolled" if kind == "unrolled" else "now a loop"
-        return f"{word}, {turns} turns: {count}"
+        return f"{word}, {turns} iterations: {count}"
     return f"{kind}: {count}{_launching(was, now)}" if count else kind
 
 
 def _launching(was: Sequence[CompiledKernel], now: Sequence[CompiledKernel]) -> str:
-    """Return what more launches cost at least; "" where there are no more, or nobody knows."""
+    """Return the least cost of additional launches; "" if there are none, or it is unknown."""
     more = sum(k.launches for k in now) - sum(k.launches for k in was)
     chip = now[0].chip if now else None
     if more <= 0 or chip is None:
@@ -237,7 +237,7 @@ def _differ(what: str, pair: Sequence[float], unit: str) -> list[str]:
 
 
 def _of_memory(old: MemoryStats | None, new: MemoryStats | None) -> list[Change]:
-    """Return how much more memory a program needs, and whether arguments are donated no more."""
+    """Return the changes in a program's memory, such as lost donations."""
     if old is None or new is None or abs(new.total - old.total) <= NOTICED * old.total:
         return []
     text = f"{si(old.total, 'B')} → {si(new.total, 'B')} at most"
@@ -254,7 +254,7 @@ def _of_memory(old: MemoryStats | None, new: MemoryStats | None) -> list[Change]
 
 
 def _of_arguments(before: Report, after: Report) -> list[Change]:
-    """Return whether a program takes other arguments, or is for another target."""
+    """Return the changes in a program's arguments and target."""
     changes = []
     for what, old, new in (
         ("chip", before.target, after.target),
@@ -268,7 +268,7 @@ def _of_arguments(before: Report, after: Report) -> list[Change]:
 
 
 def _of_exchanges(old: Sequence[TimedCollective], new: Sequence[TimedCollective]) -> list[Change]:
-    """Return the exchanges that came in, and those that are gone."""
+    """Return the exchanges that appeared, and those that are gone."""
 
     def key(exchange: TimedCollective) -> tuple[object, ...]:
         each = exchange.collective

@@ -1,4 +1,4 @@
-"""Exchanges between devices: what they move, among whom, when they start and end."""
+"""Exchanges between devices: their bytes, their groups, their start and end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from roofline_helpers.xla.hlo import (
     Site,
 )
 
-# --- Exchanges between devices: what they move, and among whom -----------------------------------
+# --- Bytes and groups ----------------------------------------------------------------------------
 
 Groups: TypeAlias = "tuple[tuple[int, ...], ...]"
 """Devices that exchange with one another, group by group."""
@@ -28,11 +28,11 @@ Groups: TypeAlias = "tuple[tuple[int, ...], ...]"
 class CollectiveOp:
     """One exchange between devices, as one device sees it.
 
-    `link_bytes` is what a device sends when the exchange runs as a ring: 2(n−1)/n of the operand
-    for an all-reduce, (n−1)/n of the larger side for gathers and scatters, all for a permute.
-    `hops` is how far a permute sends, along its group. A permute that runs alongside a
-    product of matrices, `step_of`, is one step of a larger exchange, of the kind `windowed`: XLA
-    turns an all-gather or a reduce-scatter into a loop of them, to hide it behind the product.
+    `link_bytes` are the bytes that a device sends in a ring: 2(n−1)/n of the operand for an
+    all-reduce, (n−1)/n of the larger side for gathers and scatters, all for a permute. `hops` is
+    the distance of a permute along its group. A permute that overlaps with a matmul, `step_of`, is
+    one step of a larger exchange, of the kind `windowed`: XLA turns an all-gather or a
+    reduce-scatter into a loop of them, to hide it behind the matmul (a "windowed einsum").
 
     Examples
     --------
@@ -84,7 +84,7 @@ _MEGASCALE = {
 
 
 def meeting(each: Instruction) -> str | None:
-    """Return what a send to the hosts and its recv have in common; None for what is neither."""
+    """Return the key that a send to the hosts shares with its recv; None for other instructions."""
     if each.opcode not in ("send", "recv"):
         return None
     notes = each.attributes.get("frontend_attributes", "")
@@ -93,7 +93,7 @@ def meeting(each: Instruction) -> str | None:
 
 
 def _between_slices(site: Site, launches: int) -> CollectiveOp:
-    """Return what hosts exchange between slices: devices of one place in each, where it says so."""
+    """Return the exchange between slices through hosts, with its groups if they are stated."""
     each = site.instruction
     notes = each.attributes["frontend_attributes"]
     named = re.search(r'_xla_megascale_transfer_type="(\w+)"', notes)
@@ -108,7 +108,7 @@ def _between_slices(site: Site, launches: int) -> CollectiveOp:
 
 
 def collective_of(site: Site, launches: int) -> CollectiveOp | None:
-    """Return the exchange that a kernel starts or holds, the first of them; None without one."""
+    """Return the first exchange that a kernel starts or contains; None without one."""
     if site.instruction.opcode == "send" and meeting(site.instruction):
         return _between_slices(site, launches)
     exchanges = (part for part in site.parts() if part.instruction.base in COLLECTIVES)
@@ -120,7 +120,7 @@ def collective_of(site: Site, launches: int) -> CollectiveOp | None:
     into = sum(shape.bytes for shape in part.operands)
     out = results(exchange).bytes
     if kind == "all-reduce" and each.opcode == "fusion" and each.shape.bytes < out:
-        kind, out = "reduce-scatter", each.shape.bytes  # summed, and each keeps its part
+        kind, out = "reduce-scatter", each.shape.bytes  # each device gets a part of the sum
     groups, hops = groups_of(exchange), 1
     if kind == "collective-permute" and groups:
         groups, hops = rings(groups)
@@ -130,9 +130,10 @@ def collective_of(site: Site, launches: int) -> CollectiveOp | None:
 
 
 def rings(pairs: Groups) -> tuple[Groups, int]:
-    """Return the devices that a permute's pairs (source, target) join, and how far each sends.
+    """Return the groups of devices of a permute's (source, target) pairs, and its distance.
 
-    It counts along the sorted devices of a group, the shorter way round; backwards is negative.
+    The distance is along the sorted devices of a group, the shorter way round; backwards is
+    negative.
     """
     following: dict[int, set[int]] = {}
     for source, target in pairs:
@@ -149,10 +150,10 @@ def rings(pairs: Groups) -> tuple[Groups, int]:
 
 
 def whole(steps: Sequence[CollectiveOp]) -> CollectiveOp:
-    """Return the exchange that steps of a windowed one make together; any other one as it is.
+    """Return the whole of a windowed exchange from its steps; any other one as it is.
 
-    It has its own bytes, not those of its permutes, of which XLA often makes one or two more than
-    it needs.
+    Its bytes are its own, not those of its permutes, since XLA often makes one or two more than
+    needed.
 
     Examples
     --------
@@ -171,7 +172,7 @@ def whole(steps: Sequence[CollectiveOp]) -> CollectiveOp:
 
 
 def feeds_product(site: Site, operand: str) -> bool:
-    """Return whether a kernel multiplies what an operand holds, and doesn't only add it."""
+    """Return whether an operand enters a kernel's matmul, and isn't only added."""
     if site.fused is None:
         return operand in site.instruction.operands[:2]
     depends = {
@@ -190,7 +191,7 @@ def feeds_product(site: Site, operand: str) -> bool:
 def groups_of(each: Instruction) -> Groups | None:
     """Read replica_groups: {{0,1},{2,3}}, [2,2]<=[4], [2,2]<=[2,2]T(1,0), or a mesh's axes.
 
-    None where there are none, or where they can't be read.
+    None if there are none, or if they can't be read.
     """
     text = each.attributes.get("replica_groups", "")
     if each.opcode.startswith("collective-permute"):
@@ -251,7 +252,7 @@ def mesh_groups(
     Returns
     -------
     tuple of tuples of int, or None
-        None without an axis, or where there are not as many devices as places.
+        None without an axis, or if the number of devices is wrong.
     """
     total = math.prod(axes.values())
     numbers = list(devices) if devices else list(range(total))
@@ -268,16 +269,16 @@ def mesh_groups(
 
 
 Axes: TypeAlias = "Mapping[frozenset[frozenset[int]], str]"
-"""The mesh axes that groups of devices run along, by the groups."""
+"""The names of mesh axes by their groups of devices."""
 
 
 def axes_of_mesh(mesh: Mapping[str, int]) -> Axes:
-    """Return the groups of devices that each axis, or pair of axes …, of a mesh makes.
+    """Return the groups of devices of each axis, each pair of axes, and so on.
 
     Parameters
     ----------
     mesh : mapping of str to int
-        The size of each axis. Where two choices of axes make the same groups, the fewest count.
+        The size of each axis. If two sets of axes have the same groups, the smaller set counts.
 
     Examples
     --------
@@ -297,9 +298,10 @@ def axes_of_mesh(mesh: Mapping[str, int]) -> Axes:
 
 
 def axis_of(collective: CollectiveOp, axes: Axes) -> str | None:
-    """Return the name of the mesh axes that an exchange runs along; None where it has none.
+    """Return the name of the mesh axes that an exchange runs along; None if it has none.
 
-    The program of one of several slices numbers its own devices: the others' groups are alike.
+    The program of one of several slices numbers only its own devices: other slices have the same
+    groups.
     """
     groups = collective.groups
     if groups is None:
@@ -317,17 +319,17 @@ def _unordered(groups: Groups) -> frozenset[frozenset[int]]:
     return frozenset(frozenset(group) for group in groups)
 
 
-# --- When asynchronous work starts and ends, and which exchanges are steps of a larger one -------
+# --- Asynchronous exchanges, and steps of windowed ones ------------------------------------------
 
 STARTS, DONE = "AsyncCollectiveStart", "AsyncCollectiveDone"
-"""Calls by which a TPU's fusion starts an exchange, or waits for it. Fusions between the two carry
-it on alongside their own work."""
+"""Calls by which a TPU's fusion starts an exchange, or waits for it. Fusions in between pass it on
+while they do their own work."""
 
 
 def chain_part(site: Site) -> str | None:
-    """Return which part of a chain of fusions around one exchange a kernel is.
+    """Return a kernel's part in a chain of fusions around one exchange.
 
-    "start", "between" or "done"; None for kernels that are no such part.
+    "start", "between" or "done"; None for other kernels.
     """
     if site.fused is None:
         return None
@@ -348,16 +350,16 @@ def aliased(each: Instruction) -> tuple[set[int], set[int]]:
 
 
 def traced_as(each: Instruction) -> str:
-    """Return what tells the operations of a traced function apart: its name and its frame."""
+    """Return the key of an operation of the traced function: its name and its frame."""
     frame = re.search(r"stack_frame_id=\d+|source_line=\d+", each.metadata)
     return f"{each.op_name} {frame.group()}" if frame else each.op_name
 
 
 def windowed_products(program: Module) -> dict[str, str]:
-    """Return the products that XLA takes apart into steps, with the exchange that they hide.
+    """Return the matmuls that XLA splits into steps, with the exchange that they hide.
 
-    By their `place`, which XLA also gives to the permutes that run alongside the steps. It is an
-    all-gather where what arrives is multiplied, a reduce-scatter where it is added to what was.
+    Keys are `traced_as`, which XLA also gives to the permutes that overlap with the steps. The
+    exchange is an all-gather if received data are multiplied, a reduce-scatter if they are added.
     """
     kinds: dict[str, str] = {}
     for where in program.computations.values():
@@ -377,7 +379,7 @@ def windowed_products(program: Module) -> dict[str, str]:
 
 
 def _values(where: Computation, each: Instruction) -> list[str]:
-    """Return the names of what a permute takes and leaves, and of views of it."""
+    """Return the names of a permute's operand and result, and of their views."""
     names, todo = list(each.operands), [each.name]
     while todo:
         name = todo.pop()

@@ -1,4 +1,4 @@
-"""Compile a lowered program: for the device here, or for chips that need not exist."""
+"""Compile a lowered program for the device here, or for TPUs without having any."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from roofline_helpers.common.show import progress
 from roofline_helpers.xla.lower import Lowered, reason_of
 from roofline_helpers.xla.targets import quiet
 
-# --- What a compiler says of its program: text, costs, memory ------------------------------------
+# --- The compiler's output: text, costs, memory --------------------------------------------------
 
 
 @dataclass(frozen=True)
 class MemoryStats:
-    """Bytes of HBM that a program needs on one device, as the compiler laid it out.
+    """Bytes of HBM that a program needs on one device, by the compiler's allocation.
 
-    `aliased` are results that take the place of donated arguments: they count once.
+    `aliased` are results in the memory of donated arguments: they count once.
 
     Examples
     --------
@@ -51,7 +51,7 @@ class CompilerOutput:
 
 
 def read_executable(program: Any) -> CompilerOutput:
-    """Return what is known of a `jax.stages.Compiled`, or of what looks like one."""
+    """Return the output of a `jax.stages.Compiled`, or of an object like it."""
     with quiet():
         return CompilerOutput(
             program.as_text(),
@@ -61,7 +61,7 @@ def read_executable(program: Any) -> CompilerOutput:
 
 
 def _silently(ask: Any) -> Any:
-    """Return an answer, None where the backend has none."""
+    """Return an answer, None if the backend has none."""
     try:
         return ask()
     except Exception:  # not offered by every backend
@@ -77,15 +77,12 @@ def costs_of(analysis: Any) -> dict[str, float]:
 
 
 def memory_of(analysis: Any) -> MemoryStats | None:
-    """Return what `memory_analysis` says; None where it says nothing."""
+    """Return the numbers of `memory_analysis`, or None."""
     if analysis is None:
         return None
     names = ("argument", "output", "temp", "alias", "generated_code")
     numbers = [int(getattr(analysis, f"{name}_size_in_bytes", 0)) for name in names]
     return MemoryStats(*numbers)
-
-
-# --- Compile a lowered program: here, or for chips that need not exist ---------------------------
 
 
 class CannotCompile(RooflineError, RuntimeError):
@@ -109,7 +106,8 @@ _OVER = (
 class DoesNotFit(CannotCompile):
     """The program needs more memory than a device has.
 
-    `needed` and `capacity` are bytes of the memory `space`, None where the compiler doesn't say.
+    `needed` and `capacity` are bytes of the memory `space`; None if the compiler doesn't state
+    them.
 
     Examples
     --------
@@ -127,7 +125,7 @@ class DoesNotFit(CannotCompile):
 
 @contextlib.contextmanager
 def compiler_errors(what: str) -> Iterator[None]:
-    """Turn what a compiler raises into a CannotCompile that begins with `what`."""
+    """Turn a compiler's error into a CannotCompile that begins with `what`."""
     try:
         yield
     except RooflineError:
@@ -139,13 +137,13 @@ def compiler_errors(what: str) -> Iterator[None]:
 
 
 def executable_of(lowered: Lowered, options: Mapping[str, Any] | None = None) -> Any:
-    """Return the executable of a program that is lowered for the device here, with options."""
+    """Return the executable of a program for the device here, with compiler options."""
     with compiler_errors(f"the compiler refused {lowered.name}"), quiet():
         return lowered.stage.compile(compiler_options=dict(options) if options else None)
 
 
 def compile_program(lowered: Lowered) -> CompilerOutput:
-    """Compile a lowered program for what it is lowered for, and return what the compiler says."""
+    """Compile a lowered program for its target, and return the compiler's output."""
     with progress() as say:
         say(f"compiling {lowered.name} for {lowered.target}")
         if not lowered.devices:
@@ -156,7 +154,7 @@ def compile_program(lowered: Lowered) -> CompilerOutput:
 
 
 def compile_ahead(lowered: Lowered) -> CompilerOutput:
-    """Compile a program that is lowered for devices of a topology, none of which need exist."""
+    """Compile a program for the devices of a topology, which need not exist."""
     from jax._src.interpreters import mlir
     from jaxlib import xla_client
 
@@ -189,7 +187,7 @@ def _options(lowered: Lowered) -> Any:
     )
     inputs, outputs = _placed(lowered.module)
     options.parameter_is_tupled_arguments = len(inputs) > 2000
-    if count > 1:  # what nobody placed, the compiler may
+    if count > 1:  # the compiler may choose shardings that nobody gave
         build = options.executable_build_options
         free = [[not each for each in side] or [True] for side in (inputs, outputs)]
         build.allow_spmd_sharding_propagation_to_parameters = free[0]
@@ -198,7 +196,7 @@ def _options(lowered: Lowered) -> Any:
 
 
 def _placed(module: Any) -> tuple[list[bool], list[bool]]:
-    """Return of each argument and result of a module whether somebody said how it is spread."""
+    """Return for each argument and result of a module whether its sharding was given."""
     main = next(
         operation
         for operation in module.body.operations

@@ -34,14 +34,14 @@ LONG, PAGE = 30, 24
 
 
 def title(report: Report) -> str:
-    """Return what was compiled, and for what."""
+    """Return the compiled function and its target."""
     where = report.chip.name if report.chip is not None else report.target
     many = f", one of {report.devices} devices" if report.devices > 1 else ""
     return f"{report.name}({', '.join(report.arguments)}) compiled for {where}{many}"
 
 
 def headline(report: Report) -> str:
-    """Return a report in a line: what it is for, FLOPs, bytes, seconds, kernels."""
+    """Return a report in a line: target, FLOPs, bytes, seconds, kernels."""
     parts = [f"{si(report.flops, 'FLOP')}, {si(report.hbm_bytes, 'B')} of HBM"]
     if report.time_at_roof is not None:
         parts.append(f"{si(report.time_at_roof, 's')} by the roof")
@@ -53,7 +53,7 @@ def headline(report: Report) -> str:
 
 
 def compiled_by(report: Report) -> str:
-    """Return what compiled it."""
+    """Return the versions of JAX and of the compiler."""
     return f"JAX {report.jax_version}, {report.compiler}"
 
 
@@ -78,7 +78,7 @@ def summary(report: Report) -> list[tuple[str, str]]:
 
 
 def _because(report: Report) -> str:
-    """Return what it depends on what bounds a report."""
+    """Return why the bound of a report depends on assumptions."""
     reasons = []
     if report.most_bytes > report.hbm_bytes:
         reasons.append("data choose")
@@ -88,7 +88,7 @@ def _because(report: Report) -> str:
     if "latency" in report.bounds:
         launches = sum(kernel.launches for kernel in report.kernels if not kernel.work.overlaps)
         reasons.append(
-            f"with {si(report.floor or 0, 's')} for each launch and each turn of a loop "
+            f"with {si(report.floor or 0, 's')} for each launch and each iteration of a loop "
             f"({launches:,}) it takes {si(report.time_with_floor or 0, 's')}"
         )
     return "; ".join(reasons)
@@ -125,12 +125,12 @@ def _counts(report: Report) -> list[tuple[str, str]]:
 
 
 def _range(least: float, most: float, unit: str) -> str:
-    """Return a number, or two where data decide."""
+    """Return a number, or two if it depends on data."""
     return si(least, unit) if most <= 1.01 * least else f"{si(least, unit)} to {si(most, unit)}"
 
 
 def _memory(report: Report) -> str:
-    """Return what a program needs of a device's HBM, and how much there is."""
+    """Return the HBM that a program needs, and the HBM of a device."""
     memory = report.memory
     assert memory is not None
     parts = f"{si(memory.arguments, 'B')} arguments, {si(memory.temporaries, 'B')} temporaries"
@@ -191,7 +191,7 @@ Table = tuple[list[str], list[list[str]], str]
 
 
 def tables(report: Report) -> list[Table]:
-    """Return what is listed: the kernels, and of a long program groups of them first."""
+    """Return the tables to list: the kernels, after groups of them for a long program."""
     listed: list[Table] = []
     if len(report.kernels) > LONG:
         listed.append(groups_listed(report.groups()))
@@ -289,7 +289,7 @@ def html(report: Report) -> str:
 
 
 def table(report: Report) -> pandas.DataFrame:
-    """Return one row a kernel, in the order in which they run."""
+    """Return one row per kernel, in the order in which they run."""
     import pandas
 
     frame = pandas.DataFrame([_cells(kernel) for kernel in report.kernels])

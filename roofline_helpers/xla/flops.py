@@ -1,4 +1,4 @@
-"""FLOPs of an instruction: custom calls, products, the share of a fusion that is needed."""
+"""FLOPs of an instruction: custom calls, matmuls, the share of a fusion that is needed."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from roofline_helpers.xla.hlo import (
 )
 from roofline_helpers.xla.pallas import PallasKernel
 
-# A piece of a value: the opcode that cuts it, where, and the indices that it cuts at
+# A piece of a value: the opcode that slices it, its computation, and the slice's indices
 _Piece = tuple[str, Any, tuple[str, ...]]
 _Users = dict[str, dict[_Piece, float]]
-ANY: _Piece = ("", None, ())  # not known which
+ANY: _Piece = ("", None, ())  # an unknown piece
 
-# --- Custom calls: what their authors declare, and what the calls of NVIDIA's libraries state ----
+# --- Custom calls: declared costs, and the calls of NVIDIA's libraries ---------------------------
 
 
 def declared(each: Instruction) -> dict[str, Any]:
-    """Return the cost that the author of a custom call declares; {} where there is none."""
+    """Return the declared cost of a custom call; {} if there is none."""
     if each.base != "custom-call":
         return {}
     estimate = each.config.get("custom_call_config", {}).get("cost_estimate")
@@ -44,7 +44,7 @@ def declared(each: Instruction) -> dict[str, Any]:
 
 
 def library_product(site: Site) -> tuple[Instruction, Shape, Shape] | None:
-    """Return the dot or convolution that a call of cuBLAS or cuDNN states that it does.
+    """Return the dot or convolution that a call of cuBLAS or cuDNN states.
 
     Also the shapes of its operands. None for every other call.
     """
@@ -72,16 +72,16 @@ def library_product(site: Site) -> tuple[Instruction, Shape, Shape] | None:
 
 
 def is_product(site: Site) -> bool:
-    """Return whether an instruction is a product of its first two operands: also a library's."""
+    """Return whether an instruction is a matmul of its first two operands, also by a library."""
     opcode = site.instruction.opcode
     return (opcode in PRODUCTS and len(site.operands) >= 2) or library_product(site) is not None
 
 
 def results(each: Instruction) -> Shape:
-    """Return what an instruction writes.
+    """Return the shape of an instruction's results.
 
-    The instruction that starts an asynchronous pair also names its source, and a call of a library
-    also its scratch memory: both are left out.
+    The shape of an asynchronous start also has the source, that of a library's call also its
+    scratch memory: both are left out.
     """
     parts = each.shape.parts
     if each.opcode == "send":
@@ -102,7 +102,7 @@ PALLAS = ("tpu_custom_call", "mosaic_gpu", "mosaic_gpu_v2", "__gpu$xla.gpu.trito
 
 
 def counted_as(site: Site, kernels: Sequence[PallasKernel]) -> PallasKernel | None:
-    """Return the count of a Pallas kernel; None for other calls, and where there is none."""
+    """Return the count of a Pallas kernel; None for other calls, and without a count."""
     each = site.instruction
     if each.target not in PALLAS:
         return None
@@ -120,7 +120,7 @@ def counted_as(site: Site, kernels: Sequence[PallasKernel]) -> PallasKernel | No
     return next(iter(counts.values())) if len(counts) == 1 else None
 
 
-# --- FLOPs of products of matrices: dots, and convolutions of which some taps meet only padding --
+# --- FLOPs of dots, and of convolutions without the taps that meet only padding ------------------
 
 
 @dataclass(frozen=True)
@@ -136,8 +136,8 @@ class Window:
     def taps(self, size: int, out: int) -> int:
         """Count the pairs (output position, window position) that meet an element of the input.
 
-        Output o and tap k meet position o·stride + k·dilation − low of the input, which is spread
-        out by `base`: an element at each multiple of it, zeros between and around.
+        Output o and tap k meet position o·stride + k·dilation − low of the dilated input, which has
+        an element at each multiple of `base`, and zeros between and around.
 
         Parameters
         ----------
@@ -152,7 +152,7 @@ class Window:
             offset = k * self.dilation - self.low
             if offset % step:
                 continue
-            first = (-offset // step * inverse) % period if period > 1 else 0  # the least o
+            first = (-offset // step * inverse) % period if period > 1 else 0  # the smallest o
             least = max(0, -(offset // self.stride))  # o·stride + offset ≥ 0
             most = min(out - 1, (last - offset) // self.stride)
             if least > first:
@@ -182,7 +182,7 @@ def windows_of(each: Instruction, dims: int) -> list[Window]:
 
 
 def dim_labels(each: Instruction) -> tuple[str, str, str]:
-    """Split `dim_labels=bf0_io0->bf0`: what each dimension of input, kernel and output is."""
+    """Split `dim_labels=bf0_io0->bf0`: the labels of input, kernel and output dimensions."""
     operands, _, out = each.attributes["dim_labels"].partition("->")
     lhs, _, rhs = operands.partition("_")
     return lhs, rhs, out
@@ -225,7 +225,7 @@ def sides(each: Instruction, lhs: Shape, rhs: Shape) -> tuple[int, ...]:
     return (m, n, k) if m * n == each.shape.elements else ()
 
 
-# --- Which share of each value inside a fusion has to be computed or read ------------------------
+# --- The share of each value inside a fusion that must be computed or read -----------------------
 
 _HALVES = ("X64SplitLow", "X64SplitHigh")
 
@@ -234,8 +234,8 @@ _HALVES = ("X64SplitLow", "X64SplitHigh")
 class InPlace:
     """A result of a fusion that updates one of its parameters in place.
 
-    `update` is the name of the updating instruction ("" where a fusion inside does it), `buffer`
-    that of the parameter, and `share` is how much of the buffer is written.
+    `update` is the name of the updating instruction ("" if an inner fusion does it), `buffer` that
+    of the parameter, and `share` the part of the buffer that is written.
     """
 
     update: str
@@ -266,9 +266,9 @@ def in_place(program: Module, inner: Computation) -> dict[str, InPlace]:
 
 
 def _through(name: str, program: Module, where: Computation) -> Instruction:
-    """Follow a value back through what keeps its order: bitcasts, copies, conversions.
+    """Follow a value back through operations that keep its order: bitcasts, copies, conversions.
 
-    A fusion of nothing else is one of them: XLA for v7x puts the change of a tile into one.
+    A fusion of only these is one of them: XLA for v7x puts a change of tiles into one.
     """
     each = where.by_name[name]
     while each.operands:
@@ -283,7 +283,7 @@ def _through(name: str, program: Module, where: Computation) -> Instruction:
 
 
 def _reorders(each: Instruction, where: Computation) -> bool:
-    """Return whether a transpose or copy changes the order in memory: then all of it moves."""
+    """Return whether a transpose or copy changes the order in memory, so that all of it moves."""
     if each.opcode not in ("transpose", "copy"):
         return False
     before, after = where.by_name[each.operands[0]].shape, each.shape
@@ -301,7 +301,7 @@ def elements_updated(each: Instruction, where: Computation) -> int:
 
 
 def combines(program: Module, each: Instruction) -> bool:
-    """Return whether an update reads what it writes to: a scatter whose combiner uses it."""
+    """Return whether an update reads its target: a scatter whose combiner uses the old value."""
     if each.opcode != "scatter":
         return False
     inner = program.called(each, "to_apply", "scatter")[0]
@@ -309,31 +309,32 @@ def combines(program: Module, each: Instruction) -> bool:
 
 
 def parameter_shares(program: Module, inner: Computation, share: float = 1) -> list[float]:
-    """Return which share of each parameter of a fusion is read, for a `share` of its result."""
+    """Return the share of each parameter of a fusion that is read, for a `share` of its result."""
     needed = shares_needed(program, inner, share)
     return [needed[parameter.name] for parameter in inner.parameters]
 
 
 def operand_shares(site: Site) -> list[float]:
-    """Return which share of each operand a kernel reads, as far as its fusion tells."""
+    """Return the share of each operand that a kernel reads, as far as its fusion shows."""
     if site.fused is None:
-        half = site.instruction.target in _HALVES  # of complex numbers, or of a wide integer
+        # real or imaginary part, or half of a wide integer
+        half = site.instruction.target in _HALVES
         return [0.5 if half else 1.0] * len(site.instruction.operands)
     return parameter_shares(site.program, site.fused)
 
 
 def shares_needed(program: Module, inner: Computation, share: float = 1) -> dict[str, float]:
-    """Return which share of each value inside a fusion has to be computed or read.
+    """Return the share of each value inside a fusion that must be computed or read.
 
-    From the result backwards: whoever uses a value needs as much of it as is needed of its own
-    result, but a slice needs only what it cuts out, and an update in place needs nothing of the
-    buffer that it updates (a scatter that adds needs what it adds to).
+    The walk goes back from the result: a user needs the same share of its operands as is needed of
+    its own result. But a slice needs only its piece, and an update in place nothing of its buffer
+    (except a scatter that adds, which needs the old values).
     """
     return _needs(program, inner, share)[0]
 
 
 def _needs(program: Module, inner: Computation, share: float) -> tuple[dict[str, float], _Users]:
-    """Return each value's share, and of each value what its users need: `ANY` or a slice of it."""
+    """Return each value's share, and the pieces of it that its users need: `ANY` or a slice."""
     users: _Users = {name: {ANY: 0.0} for name in inner.by_name}
     updating = {update.update for update in in_place(program, inner).values()}
     needed: dict[str, float] = {}
@@ -353,14 +354,14 @@ def _needs(program: Module, inner: Computation, share: float) -> tuple[dict[str,
 def _asked(
     program: Module, inner: Computation, each: Instruction, share: float, updates: bool
 ) -> Iterator[tuple[str, _Piece, float]]:
-    """Yield each operand, which piece of it a share of the result asks for, and its share."""
+    """Yield each operand with the piece and the share of it that a share of the result needs."""
     if each.opcode == "fusion":
         [nested, *_] = program.called(each, "calls")
         outside = dict(zip((p.name for p in nested.parameters), each.operands, strict=True))
         _, users = _needs(program, nested, share)
         for name, operand in outside.items():
             for piece, part in users[name].items():
-                # Two indices that are computed inside may be one and the same
+                # Two computed indices may be equal
                 at = tuple(outside.get(index, "computed") for index in piece[2])
                 yield operand, (*piece[:2], at), part
         return
@@ -455,7 +456,7 @@ def _products(site: Site) -> Iterator[tuple[Instruction, Shape, Shape]]:
 
 
 def matrix_types(site: Site) -> tuple[str, ...]:
-    """Return the types and the precision of a kernel's products: "bf16", "f32 highest"."""
+    """Return the types and the precision of a kernel's matmuls: "bf16", "f32 highest"."""
     found: dict[str, None] = {}
     for each, *operands in _products(site):
         types = "×".join(dict.fromkeys(shape.dtype for shape in operands))
@@ -465,7 +466,7 @@ def matrix_types(site: Site) -> tuple[str, ...]:
 
 
 def matmul_sides(site: Site) -> tuple[int, ...]:
-    """Return m, n and k of a kernel's only product, if that is of two matrices."""
+    """Return m, n and k of a kernel's only matmul, if it has no batch."""
     found = [sides(*product) for product in _products(site)]
     return found[0] if len(found) == 1 else ()
 
@@ -498,7 +499,7 @@ def _applied(site: Site) -> Flops:
     if each.opcode == "select-and-scatter":  # a compare for each tap, an add for each window
         source = operands[1]
         return Flops(vector=math.prod(_taps_of(each, operand, source))) + per * source.elements
-    axis = (each.numbers("dimensions") or (0,))[0]  # sort: ⌈log₂ n⌉ compares an element
+    axis = (each.numbers("dimensions") or (0,))[0]  # sort: ⌈log₂ n⌉ compares per element
     return per * (operand.elements * math.ceil(math.log2(max(operand.dims[axis], 2))))
 
 
@@ -510,10 +511,10 @@ def _taps_of(each: Instruction, operand: Shape, out: Shape) -> list[int]:
 
 
 def _windowed(each: Instruction, operand: Shape) -> int:
-    """Return the elements that a reduce-window takes in.
+    """Return the elements that a reduce-window reduces.
 
-    Where every window holds the whole dimension, it is one reduction, kept as a broadcast (v7x
-    writes the maximum of a softmax so): its elements count once.
+    If every window holds the whole dimension, it is one reduction followed by a broadcast (XLA for
+    v7x writes the maximum of a softmax this way): its elements count once.
     """
     out = each.shape.leaves[0]
     sizes = zip(_taps_of(each, operand, out), operand.dims, out.dims, strict=True)
@@ -521,7 +522,7 @@ def _windowed(each: Instruction, operand: Shape) -> int:
 
 
 def _of_call(site: Site) -> Flops:
-    """Return what a custom call declares; undeclared is unknown, never 0."""
+    """Return a custom call's declared FLOPs; undeclared FLOPs are unknown, never 0."""
     each = site.instruction
     if each.target in FREE_CALLS or each.target.startswith("X64"):  # X64…: split and join numbers
         return Flops()

@@ -13,13 +13,13 @@ from typing import Any
 from roofline_helpers.common.checks import RooflineError, ceil_div
 from roofline_helpers.xla.metadata import Frames, frames
 
-# --- HLO text as text: lines, brackets and commas, and the short form that people read -----------
+# --- Text: lines, brackets and commas, and the brief form ----------------------------------------
 
 INSTRUCTION = re.compile(r"\s+(ROOT )?%?([\w.\-]+) = ")
 """The start of an instruction's line."""
 
 _TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|[(\[{]|[)\]}]|,|[^"()\[\]{},]+')
-_DEPTH = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}  # by how much a token changes it
+_DEPTH = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}  # the change of depth by a token
 
 
 class UnreadableProgram(RooflineError, ValueError):
@@ -35,11 +35,13 @@ class UnreadableProgram(RooflineError, ValueError):
 def module_lines(text: str) -> Iterator[str]:
     """Yield the lines of a module, each instruction as one.
 
-    XLA breaks an instruction's line inside the metadata that a Pallas kernel carries.
+    XLA breaks an instruction's line inside the metadata of a Pallas kernel, so lines are joined
+    until their brackets close.
     """
     pending = ""
     for line in text.splitlines():
-        if pending and INSTRUCTION.match(line):  # the one before never closes: not ours to mend
+        # a new instruction though brackets are still open: yield the malformed line as it is
+        if pending and INSTRUCTION.match(line):
             yield pending
             pending = ""
         pending += line
@@ -52,9 +54,9 @@ def module_lines(text: str) -> Iterator[str]:
 
 
 def _is_open(line: str) -> bool:
-    """Return whether brackets that this line opens are closed on another one."""
+    """Return whether a line has open brackets at its end."""
     if all(line.count(opening) == line.count(closing) for opening, closing in ("()", "[]", "{}")):
-        return False  # as nearly always; it saves reading the line token by token
+        return False  # the usual case, without the slow pass over tokens
     return sum(_DEPTH.get(token, 0) for token in _TOKEN.findall(line)) > 0
 
 
@@ -91,7 +93,7 @@ _NOTES = ("metadata", "backend_config", "frontend_attributes", "sharding", "is_s
 
 
 def brief(text: str) -> str:
-    r"""Return the computations of a module without the compiler's notes to itself.
+    r"""Return the computations of a module without the compiler's annotations.
 
     Drops the module's header, source positions, and the attributes metadata, backend_config,
     frontend_attributes and sharding of instructions. Fields text stays as it is.
@@ -121,14 +123,14 @@ def _without_notes(line: str) -> str:
     return line
 
 
-# --- Shapes of values, as HLO writes them, and the memories that they are in ---------------------
+# --- Shapes and memory spaces --------------------------------------------------------------------
 
 SPACES: Mapping[str, Mapping[int, str]] = {
     "tpu": {0: "hbm", 1: "vmem", 3: "cmem", 5: "host", 6: "smem"},  # cmem: TPU v4 only
-    "gpu": {0: "hbm", 1: "hbm", 2: "hbm", 5: "host"},  # 1 and 2 mark buffers of collectives
+    "gpu": {0: "hbm", 1: "hbm", 2: "hbm", 5: "host"},  # 1 and 2 are buffers of collectives
     "cpu": {0: "hbm"},
 }
-"""The memory that `S(n)` means on each platform. "hbm" is the main memory, whatever it is."""
+"""The memory of `S(n)` on each platform. "hbm" is the main memory of any technology."""
 
 BITS = {"pred": 8, "token": 0, "opaque": 0, "c64": 64, "c128": 128, "bf16": 16}
 _DIGITS = re.compile(r"^[sufc](\d+)")  # s32, u8, f32, f8e4m3fn … ; s4 takes a byte unless E(4)
@@ -184,7 +186,7 @@ class Shape:
 
     @property
     def padded_bytes(self) -> int:
-        """Bytes that it takes in memory – dimensions rounded up to whole tiles."""
+        """Bytes in memory – dimensions rounded up to whole tiles."""
         total = 0
         for leaf in self.leaves:
             dims = [leaf.dims[d] for d in leaf.order] if leaf.order else list(leaf.dims)
@@ -241,7 +243,7 @@ def read_shape(text: str, at: int = 0) -> tuple[Shape, int]:
     return shape, array.end()
 
 
-# --- What each opcode of HLO costs: the sets that the counting goes by ---------------------------
+# --- Opcodes by cost -----------------------------------------------------------------------------
 
 
 def _words(text: str) -> frozenset[str]:
@@ -252,7 +254,7 @@ TRANSCENDENTAL = _words(
     "exponential exponential-minus-one log log-plus-one tanh logistic sine cosine tan sqrt rsqrt "
     "cbrt power erf atan2 asin acos atan sinh cosh asinh acosh atanh"
 )
-"""Opcodes of transcendental functions: one FLOP per element, and listed apart."""
+"""Opcodes of transcendental functions: one FLOP per element, and listed separately."""
 
 ARITHMETIC = _words(
     "add subtract multiply divide remainder maximum minimum compare select clamp negate abs sign "
@@ -260,7 +262,7 @@ ARITHMETIC = _words(
     "shift-right-logical shift-right-arithmetic popcnt count-leading-zeros real imag complex "
     "mulhi"
 )
-"""Opcodes that do one FLOP per element of the result."""
+"""Opcodes with one FLOP per element of the result."""
 
 MOVING = _words(
     "copy convert bitcast-convert broadcast reshape transpose slice dynamic-slice pad reverse "
@@ -275,7 +277,7 @@ FREE = _words(
     "parameter constant bitcast tuple get-tuple-element after-all opt-barrier optimization-barrier "
     "partition-id replica-id add-dependency domain get-dimension-size"
 )
-"""Opcodes that do nothing at run time, or nothing that counts."""
+"""Opcodes without work at run time, or with negligible work."""
 
 COLLECTIVES = _words(
     "all-reduce all-gather reduce-scatter all-to-all ragged-all-to-all collective-permute "
@@ -288,22 +290,22 @@ FREE_CALLS = _words(
     "ConcatBitcast annotate_device_placement xla.sdy.FuncResultSharding PrepareAsyncCallStart "
     "PrepareAsyncCallDone GatherScatterIndicesBitpacked SliceId"
 )
-"""Targets of custom calls that mark something and run nothing."""
+"""Targets of custom calls that are only markers and run nothing."""
 
 APPLYING = _words("reduce map reduce-window scatter select-and-scatter sort")
 """Opcodes that apply a small computation many times."""
 
 PRODUCTS = _words("dot convolution")
-"""Opcodes of products of matrices."""
+"""Opcodes of matmuls."""
 
 VIEWS = _words("bitcast reshape copy convert transpose")
-"""Opcodes whose result is their operand, placed or written otherwise."""
+"""Opcodes whose result has the operand's values in another layout, type or place."""
 
 SLICES = _words("slice dynamic-slice gather")
 """Opcodes that need only part of their first operand."""
 
 UPDATES = _words("dynamic-update-slice scatter")
-"""Opcodes that write only part of their result, where they update in place."""
+"""Opcodes that write only part of their result if they update in place."""
 
 
 # --- A compiled program as data: instructions, computations, the module --------------------------
@@ -330,7 +332,7 @@ class Instruction:
 
     @property
     def base(self) -> str:
-        """Its opcode, without the "-start" that an asynchronous one begins with."""
+        """Its opcode, without "-start" of an asynchronous one."""
         return self.opcode.removesuffix("-start")
 
     @property
@@ -360,7 +362,7 @@ class Instruction:
 
     @property
     def metadata(self) -> str:
-        """The text of JAX's note of where it comes from."""
+        """The text of its metadata, JAX's note of its origin."""
         return self.attributes.get("metadata", "")
 
     @cached_property
@@ -397,7 +399,7 @@ class Computation:
 
     @property
     def results(self) -> tuple[str, ...]:
-        """The names of the values that it returns – several where its root is a tuple."""
+        """The names of the values that it returns – several if its root is a tuple."""
         return self.root.operands if self.root.opcode == "tuple" else (self.root.name,)
 
     @cached_property
@@ -408,7 +410,7 @@ class Computation:
 
     @cached_property
     def users(self) -> dict[str, list[Instruction]]:
-        """Which instructions use each value."""
+        """The instructions that use each value."""
         users: dict[str, list[Instruction]] = {}
         for instruction in self.instructions:
             for operand in instruction.operands:
@@ -440,7 +442,7 @@ class Module:
 
 @dataclass(frozen=True)
 class Site:
-    """An instruction where it is: in a computation of a program."""
+    """An instruction with its computation and its program."""
 
     program: Module
     where: Computation
@@ -459,7 +461,7 @@ class Site:
         return self.program.called(self.instruction, "calls")[0]
 
     def parts(self) -> Iterator[Site]:
-        """Yield each instruction that a kernel consists of: what it fuses, or itself alone."""
+        """Yield each instruction of a kernel: those that it fuses, or itself alone."""
         if self.fused is None:
             yield self
             return
@@ -471,12 +473,12 @@ _HEADER = re.compile(r"(ENTRY )?%?([\w.\-]+) \(.*\{\s*$")
 
 
 def parse(text: str) -> Module:
-    """Return the program that HLO text describes.
+    """Parse HLO text.
 
     Parameters
     ----------
     text : str
-        What ``jax.jit(f).lower(...).compile().as_text()`` gives.
+        The result of ``jax.jit(f).lower(...).compile().as_text()``.
 
     Raises
     ------
@@ -524,7 +526,7 @@ def parse(text: str) -> Module:
 
 
 def read_instruction(line: str) -> Instruction | None:
-    """Return the instruction that a line of a computation holds; None if it holds none."""
+    """Return the instruction in a line of a computation; None if it has none."""
     start = INSTRUCTION.match(line)
     if not start:
         return None

@@ -46,7 +46,7 @@ class Links:
     devices: int
 
     def _axes(self, ceilings: str) -> dict[str, tuple[network.Axis, ...]]:
-        """Return the axes of the network that each axis of the mesh runs along; {} if unknown."""
+        """Return the network's axes for each axis of the mesh; {} if unknown."""
         slices, layout = split_layout(self.topology)
         shapes = [layout or None, *([self.devices] if slices == 1 else [])]
         for shape in shapes if self.mesh and self.devices > 1 else ():
@@ -74,7 +74,7 @@ class Links:
 def _in_order(
     slice_: network.Topology, mesh: Mapping[str, int]
 ) -> dict[str, tuple[network.Axis, ...]]:
-    """Return the axes of a mesh that JAX can't keep on whole axes of the torus.
+    """Return the axes of a mesh that JAX can't place on whole axes of the torus.
 
     Its devices are in the layout's own order (`targets.placed`): hosts of 2 × 2 chips, along the
     first axis, then along the next.
@@ -104,7 +104,8 @@ def _timed(
     if not over or any(name not in axes for name in names):
         return None
     if exchange.kind == "collective-permute":
-        if len(over) > 1 or abs(exchange.hops) >= over[0].size:  # a ring that bends: one link each
+        # a ring over several axes: neighbours share one link each
+        if len(over) > 1 or abs(exchange.hops) >= over[0].size:
             return network.collectives.send(exchange.bytes_in, over[0])
         return network.permute(exchange.bytes_in, over[0], hops=abs(exchange.hops) or 1)
     whole = {
@@ -122,14 +123,14 @@ def _timed(
 class CompiledKernel(Kernel):
     """One kernel of a compiled program: totals over all its launches.
 
-    FLOPs are None where a custom call does not declare them; the times then hold what is known.
-    `read` and `written` are bytes by memory level. The two times are None where they are not
-    known: the roofline's (`roof_seconds`), and that of the compiler's cycles.
+    FLOPs are None if a custom call does not declare them; times then count only the bytes. `read`
+    and `written` are bytes by memory level. The two times, the roofline's (`roof_seconds`) and that
+    of the compiler's cycles, are None if they are not known.
 
     Parameters
     ----------
     work : Row
-        What the program says of one launch.
+        The program's count of one launch.
     roof : Roofline or None
         The device's ceilings, for the types that its matmuls run in.
     launches : int
@@ -137,8 +138,8 @@ class CompiledKernel(Kernel):
     chip : Chip or None
         One device.
     link_seconds : float, optional
-        Least seconds of one launch's exchange on the links that it runs along. By default its
-        bytes over all links of the chip at once.
+        Least seconds of one launch's exchange on its links. By default its bytes over all links of
+        the chip at once.
 
     Examples
     --------
@@ -154,7 +155,7 @@ class CompiledKernel(Kernel):
 
     @cached_property
     def times(self) -> dict[str, float]:
-        """Seconds that each ceiling alone would take, by name; "network" by the links it uses."""
+        """Seconds by each ceiling alone, by name; "network" by the exchange's own links."""
         times = dict(super().times)
         if self.link_seconds is not None and self.roof is not None:
             times[NETWORK] = self.link_seconds * self.launches
@@ -164,7 +165,7 @@ class CompiledKernel(Kernel):
     def bound(self) -> str | None:
         """The bound – "memory", "compute" or "network".
 
-        None where its FLOPs are unknown, and where it differs by `times_at_most`.
+        None if its FLOPs are unknown, or if `times_at_most` has another bound.
         """
         if self.work.flops.unknown or self.depends or self.limit is None:
             return None
@@ -221,7 +222,7 @@ class CompiledKernel(Kernel):
 
     @cached_property
     def times_at_most(self) -> dict[str, float]:
-        """`times` with `most_bytes`, and vector work at an assumed peak where none is published."""
+        """`times` with `most_bytes`, and vector work at an assumed peak if none is published."""
         if self.roof is None or self.chip is None:
             return self.times
         times = dict(replace(self, work=self.work.at_most).times)
@@ -266,7 +267,7 @@ class CompiledKernel(Kernel):
 
 
 def kernel_of(row: Row, chip: chips.Chip | None, links: Links | None = None) -> CompiledKernel:
-    """Return the kernel that a row of a program is on a device."""
+    """Return the kernel of a program's row on a device."""
     roof = None if chip is None else chip_roofline(chip, row.matrix_types)
     exchange = row.collective
     seconds = None if exchange is None or links is None else links.seconds(exchange)
@@ -276,7 +277,7 @@ def kernel_of(row: Row, chip: chips.Chip | None, links: Links | None = None) -> 
 def chip_roofline(
     chip: chips.Chip, matrix_types: Sequence[str], *, reached: bool = False
 ) -> Roofline | None:
-    """Return the roofline of a device for products as HLO states them.
+    """Return the roofline of a device for matmuls of HLO's types.
 
     Parameters
     ----------
@@ -285,13 +286,13 @@ def chip_roofline(
     matrix_types : sequence of str
         For instance ``["f32 highest"]``, six passes over a TPU's bf16 unit.
     reached : bool
-        Measured ceilings where there are any, instead of published ones.
+        Measured ceilings, if there are any, instead of published ones.
 
     Returns
     -------
     Roofline or None
-        Its peak is that of the slowest of these products, and of bf16 where there is none. None
-        where the bandwidth of HBM is not published.
+        Its peak is that of the slowest of these matmuls, or of bf16 without any. None if the
+        bandwidth of HBM is not published.
     """
     if chip.memory["hbm"].bandwidth is None:
         return None
@@ -318,7 +319,7 @@ def chip_roofline(
 
 
 def main_dtype(matrix_types: Sequence[str]) -> str | None:
-    """Return the type of the first product of a kernel, in this package's words; None without."""
+    """Return this package's name for the type of a kernel's first matmul; None without one."""
     return _dtypes(matrix_types[0])[0] if matrix_types else None
 
 
@@ -326,7 +327,7 @@ _HLO_DTYPES = {"u8": "int8", "u4": "int4", "u32": "int32", "u16": "int16", "u64"
 
 
 def _dtypes(product: str) -> list[str]:
-    """Return the types of a product such as "bf16×s8 highest", in this package's words."""
+    """Return this package's names for the types of a matmul such as "bf16×s8 highest"."""
     return [_dtype(name) for name in product.split()[0].split("×")]
 
 
@@ -339,13 +340,13 @@ def _dtype(name: str) -> str:
         return "fp32"  # complex numbers and rarer types run as fp32
 
 
-# --- Kernels that belong together: by scope, by line of code, by what they do. Slow ones first ---
+# --- Groups of kernels: by scope, by line of code, by role ---------------------------------------
 
 NOWHERE = "(no scope)"
 
 
 def place_of(row: Row) -> str:
-    """Return where a kernel belongs, in words: its scope, else its function, and its pass."""
+    """Return a kernel's place as text: its scope, else its function, and its pass."""
     where = row.scope or (row.source.function if row.source is not None else "") or NOWHERE
     return where if row.step == "forward" else f"{where} ({row.step})"
 
@@ -358,7 +359,7 @@ _KEYS: Mapping[str, Callable[[Row], str]] = {
 
 
 def grouped(kernels: Sequence[CompiledKernel], by: str) -> dict[str, list[CompiledKernel]]:
-    """Return a program's kernels by what they have in common, those that take longest first.
+    """Return a program's kernels in groups, the longest first.
 
     Raises
     ------
@@ -378,7 +379,7 @@ def grouped(kernels: Sequence[CompiledKernel], by: str) -> dict[str, list[Compil
 
 
 def seconds_of(kernels: Iterable[CompiledKernel]) -> float:
-    """Return the least seconds of the kernels that run by themselves."""
+    """Return the least seconds of the kernels without asynchronous ones."""
     return sum(kernel.roof_seconds or 0.0 for kernel in kernels if not kernel.work.overlaps)
 
 
@@ -388,7 +389,7 @@ def cycle_seconds_of(kernels: Iterable[CompiledKernel]) -> float:
 
 
 def longest_of(kernels: Iterable[CompiledKernel], what: Callable[[CompiledKernel], str]) -> str:
-    """Return the word for which kernels take most of the time; "" where none has one."""
+    """Return the word whose kernels take most of the time; "" if none has a word."""
     seconds: dict[str, float] = {}
     for kernel in kernels:
         if what(kernel):
@@ -397,7 +398,7 @@ def longest_of(kernels: Iterable[CompiledKernel], what: Callable[[CompiledKernel
 
 
 def line_of(kernels: Iterable[CompiledKernel]) -> str:
-    """Return the line of code that takes most of the time; "" where none is known."""
+    """Return the line of code that takes most of the time; "" if none is known."""
     return longest_of(kernels, lambda kernel: str(kernel.work.source or ""))
 
 
@@ -410,7 +411,7 @@ COMPUTE = "compute"
 class TimelineSpan:
     """A kernel or an exchange from `start` to `end`, in seconds since the program began.
 
-    `lane` is "compute" or "network"; of a kernel in a loop all turns are drawn as one span.
+    `lane` is "compute" or "network"; all iterations of a kernel in a loop are one span.
 
     Examples
     --------
@@ -428,9 +429,10 @@ class TimelineSpan:
 
 @dataclass(frozen=True, repr=False)
 class TimedCollective(Fields):
-    """One exchange of a program, over all its launches: its time, and how much of it shows.
+    """One exchange of a program, over all its launches: its time, and its exposed part.
 
-    `seconds` is its least time on the links, `exposed` what the program waits for it at least.
+    `seconds` is its least time on the links, `exposed` the least time that the program waits for
+    it.
 
     Examples
     --------
@@ -449,7 +451,7 @@ class TimedCollective(Fields):
 
 @dataclass(frozen=True, repr=False)
 class Timeline(Fields):
-    """Spans in the order in which they start, and what each row of the program waits for.
+    """Spans in the order in which they start, and the waits of each row of the program.
 
     `busy` are the seconds for which links are used, by axis and direction.
 
@@ -466,7 +468,7 @@ class Timeline(Fields):
     busy: Mapping[str, float]
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw kernels and exchanges in time, what is exposed apart from what is hidden.
+        """Draw kernels and exchanges in time, with exposed and hidden parts distinguished.
 
         Raises
         ------
@@ -479,7 +481,7 @@ class Timeline(Fields):
 
 
 def _lanes(collective: CollectiveOp) -> list[str]:
-    """Return the directions of links that an exchange uses: a permute one of its axis."""
+    """Return the link directions that an exchange uses: a permute uses one of its axis."""
     axis = collective.axis or ""
     if collective.kind == "collective-permute":
         return [f"{axis}{'+' if collective.hops > 0 else '-'}"]
@@ -487,17 +489,17 @@ def _lanes(collective: CollectiveOp) -> list[str]:
 
 
 def timeline_of(kernels: Sequence[CompiledKernel]) -> Timeline:
-    """Lay the kernels of a program out in time: each exchange as soon as its links are free."""
+    """Schedule a program's kernels in time: an exchange starts as soon as its links are free."""
     now, exposed, spans = 0.0, [0.0] * len(kernels), []
     free: dict[str, float] = {}
     busy: dict[str, float] = {}
     awaited: dict[int, list[tuple[int, float]]] = {}
     starts: dict[int, float] = {}
-    ahead: dict[int, int] = {}  # by exchange, the one that its links were busy with
+    ahead: dict[int, int] = {}  # for each exchange, the previous one on its links
     last: dict[str, int] = {}
 
     def wait(place: int, end: float) -> None:
-        while end > now:  # what an exchange waited for its links is the wait of the one before
+        while end > now:  # waiting for busy links counts as exposed time of the previous exchange
             exposed[place] += end - max(starts[place], now)
             end, place = starts[place], ahead.get(place, place)
 
@@ -534,7 +536,7 @@ def timeline_of(kernels: Sequence[CompiledKernel]) -> Timeline:
 
 
 def exchanges_of(kernels: Sequence[CompiledKernel]) -> tuple[TimedCollective, ...]:
-    """Return the exchanges of a program, each once: steps of a windowed one together."""
+    """Return the exchanges of a program; steps of a windowed one are one exchange."""
     kept: dict[object, list[tuple[CompiledKernel, CollectiveOp, float]]] = {}
     shown = zip(kernels, timeline_of(kernels).exposed, strict=True)
     for place, (kernel, exposed) in enumerate(shown):
@@ -545,7 +547,7 @@ def exchanges_of(kernels: Sequence[CompiledKernel]) -> tuple[TimedCollective, ..
 
 
 def _joined(parts: Sequence[tuple[CompiledKernel, CollectiveOp, float]]) -> TimedCollective:
-    """Return the exchange that some kernels make together."""
+    """Return the one exchange of several kernels."""
     busy: dict[str, float] = {}  # steps in both directions run at the same time
     for kernel, each, _ in parts:
         for lane in _lanes(each):

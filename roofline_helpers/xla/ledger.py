@@ -50,22 +50,19 @@ from roofline_helpers.xla.traffic import (
     traffic_of,
 )
 
-# --- The kernels of a program, in the order in which they run, each with its FLOPs and bytes -----
-
 
 @dataclass(frozen=True, repr=False)
 class Row(Fields):
-    """One kernel: what one launch of it does, and how often it is launched.
+    """One kernel: the work of one launch, and the number of launches.
 
-    `role` is what it does in its author's words, `source` the line of theirs that it comes from
-    (`file`, `line`, `function`), and `op_name` what JAX calls it. `flops` are by unit: `matrix`,
-    `vector` (of which `transcendentals`), `declared` by a custom call without a unit, and `unknown`
-    names what declares none.
-    `read` and `written` are bytes by memory level. `most_bytes` are those of the main memory at
-    most, where data choose the blocks of a Pallas kernel: `read` and `written` are then the least.
-    `matmul` has m, n and k where it is the product of two matrices, alone or with what is fused
-    into it.
-    `matrix_types` are the types and the precision of its products of matrices. `overlaps` marks
+    `role` describes it in its author's terms, `source` is its line of code (`file`, `line`,
+    `function`), and `op_name` is JAX's name. `flops` are by unit: `matrix`, `vector` (of which
+    `transcendentals`), `declared` by a custom call without a unit; `unknown` names instructions
+    that declare none.
+    `read` and `written` are bytes by memory level. If data choose the blocks of a Pallas kernel,
+    they are the least, and `most_bytes` the most bytes of the main memory.
+    `matmul` has m, n and k of an unbatched matmul, alone or fused.
+    `matrix_types` are the types and the precision of its matmuls. `overlaps` marks
     an asynchronous copy or exchange, which runs at the same time as other kernels. `behind` is the
     number of rows that run between its start and its wait. `loop` names the innermost loop around
     it whose trip count is unknown. A row can be compared with a `Roofline`.
@@ -99,12 +96,12 @@ class Row(Fields):
 
     @property
     def scope(self) -> str:
-        """The named scopes that it is in, as people write them – "mlp.up"."""
+        """Its named scopes, joined with dots – "mlp.up"."""
         return scope_of(self.op_name).name
 
     @property
     def step(self) -> str:
-        """Which pass it belongs to – "forward", "backward" or "recomputed"."""
+        """Its pass – "forward", "backward" or "recomputed"."""
         return scope_of(self.op_name).step
 
     @property
@@ -114,7 +111,7 @@ class Row(Fields):
 
     @property
     def at_most(self) -> Row:
-        """The same with `most_bytes`, counted as reads; itself where its bytes are known."""
+        """The same row with `most_bytes`, counted as reads; itself if its bytes are known."""
         if self.most_bytes is None:
             return self
         read = {**self.read, "hbm": self.most_bytes - self.written.get("hbm", 0)}
@@ -144,7 +141,7 @@ class Row(Fields):
 
 @dataclass(frozen=True)
 class Ledger:
-    """The kernels of a program in order, and what could not be known.
+    """The kernels of a program in order, with notes on anything that could not be counted.
 
     Examples
     --------
@@ -165,20 +162,20 @@ def kernels(
 ) -> Ledger:
     """Return the kernels of a compiled program, each with its FLOPs and bytes.
 
-    The result's `rows` are the kernels in order, each a `Row`; its `notes` say what could not be
-    known.
+    The result's `rows` are the kernels in order, each a `Row`; its `notes` name anything that could
+    not be counted.
 
     Parameters
     ----------
     module : Module or str
         A program, or its HLO text.
     platform : {"tpu", "gpu", "cpu"}
-        What it was compiled for: says what the memory spaces mean.
+        Its platform, which gives memory spaces their meaning.
     turns : mapping of str to int, optional
         Trip counts of loops whose count the program doesn't state: by the loop's name, or by its
         line ("model.py:30").
     calls : sequence of PallasKernel, optional
-        Its Pallas kernels as counted from what JAX traced; without, what they declare counts.
+        Its Pallas kernels, counted from the traced function; by default their declared costs count.
 
     Raises
     ------
@@ -207,7 +204,7 @@ def kernels(
     unused = stated.keys() - walk.used
     if unused:
         raise BadValue(
-            f"turns names {', '.join(sorted(map(repr, unused)))}; loops whose turns can't be told: "
+            f"turns names {', '.join(sorted(map(repr, unused)))}; loops with unknown trip counts: "
             + (", ".join(walk.untold) or "none")
         )
     notes = [*walk.notes, *(_undeclared(*each) for each in walk.undeclared.items())]
@@ -215,14 +212,14 @@ def kernels(
 
 
 def _undeclared(what: str, names: Sequence[str]) -> str:
-    """Return the note on kernels whose FLOPs nothing says."""
+    """Return the note on kernels with unknown FLOPs."""
     if len(names) == 1:
         return f"{names[0]}: its FLOPs are unknown ({what} declares none)"
     return f"{len(names)} calls of {what}: their FLOPs are unknown (it declares none)"
 
 
 def with_axes(row: Row, axes: Axes) -> Row:
-    """Return a row whose collective carries the name of the mesh axes that it runs along.
+    """Return a row whose collective has the name of its mesh axes.
 
     Examples
     --------
@@ -238,13 +235,13 @@ def with_axes(row: Row, axes: Axes) -> Row:
 
 
 def _cost(rows: Sequence[Row]) -> float:
-    """Return bytes of the main memory, and FLOPs at 200 a byte: what a branch costs."""
+    """Return the cost of a branch: bytes of the main memory plus FLOPs / 200."""
     return sum((r.bytes + (r.flops.matrix + r.flops.vector) / 200) * r.launches for r in rows)
 
 
 @dataclass
 class _Walk:
-    """A walk over what a program runs, which collects rows and notes."""
+    """A walk over a program, which collects rows and notes."""
 
     program: Module
     spaces: Mapping[int, str]
@@ -268,10 +265,10 @@ class _Walk:
     ) -> None:
         """Add a row for each kernel of a computation that runs `times` times.
 
-        `given` is what is known of its parameters (`loops.values_of`).
+        `given` are known values of its parameters (`loops.values_of`).
         """
         values = values_of(self.program, where, given)
-        starts: dict[str, int] = {}  # which row starts what hasn't ended, by instruction
+        starts: dict[str, int] = {}  # the row that started each unfinished instruction
         for instruction in where.instructions:
             site = Site(self.program, where, instruction)
             if instruction.opcode in FREE:
@@ -316,7 +313,7 @@ class _Walk:
         row = self._row(site, times, read, part)
         exchange = row.collective
         if part == "between" and (exchange is None or exchange.channel not in self.begun):
-            part = None  # it exchanges by itself
+            part = None  # a whole exchange of its own
         if part == "start":
             row = replace(row, overlaps=True)
             self.begun[exchange.channel if exchange is not None else ""] = len(self.rows)
@@ -329,11 +326,11 @@ class _Walk:
         if exchange is not None and exchange.kind == "collective-permute":
             place = traced_as(each)
             windowed = self.windowed.get(place, "")
-            # a frame's own number depends on who called the program
+            # frame numbers depend on the caller of the program, so products are renumbered
             step_of = f"{each.op_name} ({self.products.setdefault(place, len(self.products) + 1)})"
             row = replace(row, collective=replace(exchange, windowed=windowed, step_of=step_of))
         met = meeting(each)
-        if met is not None:  # what a send starts has ended when its recv has
+        if met is not None:  # a send's exchange ends with its recv
             row = replace(row, overlaps=True)
             for other in site.where.instructions if each.opcode == "send" else ():
                 if other.opcode == "recv" and meeting(other) == met:
@@ -343,7 +340,7 @@ class _Walk:
         self.rows.append(row)
 
     def _ends(self, start: int | None) -> None:
-        """Note of the row that started something how many rows have run since."""
+        """Set `behind` of the row that started an asynchronous pair."""
         if start is not None and start < len(self.rows):
             self.rows[start] = replace(self.rows[start], behind=len(self.rows) - 1 - start)
 
@@ -436,9 +433,9 @@ class _Walk:
         return row
 
     def _note_kernel(self, row: Row, known: PallasKernel, cost: Mapping[str, float]) -> None:
-        """Add what isn't known of a Pallas kernel, and what its author declares otherwise."""
+        """Add notes on unknowns of a Pallas kernel, and on a declared cost that differs."""
         for doubt in known.unsure:
-            self.notes.append(f"{row.name}: {doubt}: counted by the dearest, or one turn")
+            self.notes.append(f"{row.name}: {doubt}: the costliest branch or one iteration counts")
         if known.machine != "tpu" and known.asked > 1.1 * known.bytes:
             self.notes.append(
                 f"{row.name}: its programs ask the caches for {known.asked:,.0f} bytes; the main "
@@ -452,7 +449,7 @@ class _Walk:
             )
 
     def _note(self, row: Row, moved: Traffic, cost: Mapping[str, float]) -> None:
-        """Add what a reader should know of how a row was counted."""
+        """Add notes on the counting of a row."""
         stated = int(cost.get("bytes_accessed", moved.bytes))
         if row.most_bytes is not None:
             whose = "as its author declares" if row.most_bytes == stated else "if each step does"
@@ -472,7 +469,7 @@ class _Walk:
 def _most(
     each: Instruction, moved: Traffic, cost: Mapping[str, float], known: PallasKernel | None
 ) -> int | None:
-    """Return the bytes of a Pallas kernel at most; None where they are known."""
+    """Return the most bytes of a Pallas kernel; None if its bytes are known."""
     if each.target not in PALLAS:
         return None
     most = known.most if known is not None else cost.get("bytes_accessed")
@@ -503,6 +500,6 @@ _UNLISTED = frozenset({"parameter", "constant", "bitcast", "tuple", "get-tuple-e
 
 
 def _operations(site: Site) -> dict[str, int]:
-    """Return what happens inside a kernel, opcode by opcode."""
+    """Return the number of operations inside a kernel by opcode."""
     opcodes = (part.instruction.base for part in site.parts())
     return dict(Counter(opcode for opcode in opcodes if opcode not in _UNLISTED))

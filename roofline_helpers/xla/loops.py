@@ -1,4 +1,4 @@
-"""Facts of values before a program runs: names of its arguments, counters, loops' turns."""
+"""Values known before a program runs: names of its arguments, counters, trip counts."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ _PARTS = frozenset(
     "optimization-barrier opt-barrier async-start async-done async-update pad collective-permute "
     "collective-permute-start collective-permute-done reduce-precision".split()
 )
-"""Opcodes whose result is called as their operand, although it is another number."""
+"""Opcodes whose result keeps the operand's name, although its values may differ."""
 
 
 def argument_names(entry: Computation) -> list[str | None]:
-    """Return the names of a program's parameters, as JAX noted them: "params['up']"."""
+    """Return JAX's names of a program's parameters: "params['up']"."""
     return [parameter.op_name.replace("\\'", "'") or None for parameter in entry.parameters]
 
 
 def values_of(program: Module, where: Computation, given: Sequence[Any]) -> dict[str, Any]:
-    """Return what is known of the values of a computation whose parameters are `given`.
+    """Return known values of a computation whose parameters are `given`.
 
-    The name of the program's argument that it is or was cut from; a whole number; a list of these
-    for a tuple; both sides and the direction for a comparison of numbers; None for everything else.
+    A known value is the name of the program's argument that it is or was sliced from; a whole
+    number; a list of these for a tuple; both sides and the direction for a comparison of numbers.
+    All else is None.
     """
     known: dict[str, Any] = {}
     for instruction in where.instructions:
@@ -68,13 +69,13 @@ def _value(program: Module, each: Instruction, operands: list[Any], given: Seque
 
 
 def carried(program: Module, loop: Instruction, start: Any) -> list[Any]:
-    """Return what is known of a loop's tuple in every turn: nothing of what a turn changes."""
+    """Return known values of a loop's tuple that hold in every iteration."""
     steps = _steps(program, loop, start)
     return [v if step == 0 else None for v, step in zip(start or (), steps, strict=True)]
 
 
 def turns_of_loop(program: Module, loop: Instruction, start: Any) -> int | None:
-    """Return how often a `while` loop turns that begins with this tuple; None if nothing tells."""
+    """Return the trip count of a `while` loop that starts with this tuple; None if unknown."""
     stated = loop.config.get("known_trip_count")
     if isinstance(stated, dict) and str(stated.get("n", "")).isdigit():
         return int(stated["n"])
@@ -92,9 +93,9 @@ def turns_of_loop(program: Module, loop: Instruction, start: Any) -> int | None:
 
 
 def _steps(program: Module, loop: Instruction, start: Any) -> list[int | None]:
-    """Return what a turn adds to each element of a loop's tuple; None where that differs."""
+    """Return the constant step of each element of a loop's tuple; None if it isn't constant."""
     (body,), found = program.called(loop, "body"), []
-    for factor in (1009, 20011):  # any two states: a constant step is the same from both
+    for factor in (1009, 20011):  # two arbitrary states: only a constant step is the same from both
         state = [factor * (place + 1) for place in range(len(start or ()))]
         after = values_of(program, body, [state])[body.root.name] or [None] * len(state)
         pairs = zip(state, after, strict=False)

@@ -1,4 +1,4 @@
-"""From a function and its arguments to a lowered program, however its JAX code is written."""
+"""From a function and its arguments to a lowered program, for every style of JAX code."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from roofline_helpers.xla.targets import (
     platform_of,
 )
 
-# --- Arguments of a function that is compiled: described in words, and moved to another chip -----
+# --- Arguments -----------------------------------------------------------------------------------
 
 
 class CannotTrace(RooflineError, TypeError):
@@ -53,7 +53,7 @@ class Arguments:
         Raises
         ------
         CannotTrace
-            Something that JAX can't take apart.
+            A value that JAX can't flatten.
         """
         import jax
 
@@ -81,7 +81,7 @@ class Arguments:
         return dict(*meshes)
 
     def set_mesh(self) -> Any:
-        """Return the context in which the mesh of the arguments is the one that is set."""
+        """Return a context with the arguments' mesh set."""
         from jax.sharding import NamedSharding, use_abstract_mesh
 
         shardings = (getattr(leaf, "sharding", None) for leaf in self.arrays)
@@ -89,7 +89,7 @@ class Arguments:
         return use_abstract_mesh(getattr(mesh, "abstract_mesh", mesh))
 
     def replicated(self, mesh: Mapping[str, int]) -> Arguments:
-        """Return the arguments, each whole on every device of an abstract mesh."""
+        """Return the arguments replicated over an abstract mesh."""
         import jax
         from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
@@ -105,12 +105,12 @@ class Arguments:
         return Arguments(*jax.tree.map(place, (self.positional, dict(self.named))))
 
     def described(self) -> tuple[str, ...]:
-        """Return each as a reader would write it: bf16[2048,2048], {wo, w1}, k=3."""
+        """Return each as text: bf16[2048,2048], {wo, w1}, k=3."""
         named = (f"{name}={_described(each)}" for name, each in self.named.items())
         return (*(_described(each) for each in self.positional), *named)
 
     def shapes(self) -> Arguments:
-        """Return the arguments as shapes, spread as they are, on devices of any kind."""
+        """Return the arguments as shapes with the same sharding, on devices of any kind."""
         import jax
         import numpy as np
         from jax.sharding import NamedSharding, PartitionSpec
@@ -129,14 +129,14 @@ class Arguments:
 
 
 LONGEST = 1200
-"""Characters of an error of JAX that are passed on: its first lines, which tell what is wrong."""
+"""Characters of a JAX error that are passed on: its first lines have the reason."""
 
 _LOCATION = re.compile(r"\s*Suspected Python Code Location:.*", re.DOTALL)
 _NOISE = re.compile(r"^(For simplicity, JAX has removed|-{8,}|The stack trace below|See https?:)")
 
 
 def reason_of(error: BaseException) -> str:
-    """Return what an error says, without what JAX says below every one."""
+    """Return an error's text without the lines that JAX adds to every error."""
     lines = [line.rstrip() for line in _LOCATION.sub("", str(error)).strip().splitlines()]
     kept = "\n".join(line for line in lines if line and not _NOISE.match(line)) or repr(error)
     return kept if len(kept) <= LONGEST else kept[:LONGEST].rsplit("\n", 1)[0] + " …"
@@ -170,16 +170,16 @@ def _described(value: Any) -> str:
     return text if len(text) <= 30 else type(value).__name__
 
 
-# --- From a function and its arguments to a traced program: every way in which JAX code is written
+# --- From a function to a traced program ---------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Lowered:
-    """A lowered program (`jax.stages.Lowered`), what is known of it, and what it is for.
+    """A lowered program (`jax.stages.Lowered`) with its target and further facts.
 
-    `arguments` are what its executable is called with, `devices` those of a topology (none: the
-    device that JAX has here), `calls` its Pallas kernels, `requested` the FLOPs of the products it
-    asks for, `unused` the share of these that nothing it returns needs.
+    `arguments` are those of its executable, `devices` those of a topology (none: JAX's device
+    here), `calls` its Pallas kernels, `requested` the FLOPs of the function's matmuls, `unused` the
+    share of these that no result needs.
     """
 
     stage: Any
@@ -207,7 +207,7 @@ class Lowered:
 
     @functools.cached_property
     def mesh(self) -> dict[str, int]:
-        """The axes of the mesh that it is spread over; {} where it names none."""
+        """The axes of its mesh; {} without one."""
         meshes = []
         for operation in self.module.body.operations:
             if operation.operation.name == "sdy.mesh":
@@ -225,23 +225,23 @@ class Lowered:
 _AXIS = re.compile(r'"([^"]+)"=(\d+)')
 
 
-# --- the way in -----------------------------------------------------------------------------------
+# --- tracing and lowering -------------------------------------------------------------------------
 
 
 def trace_function(fn: Any, arguments: Arguments, jit: Mapping[str, Any]) -> tuple[Any, Arguments]:
-    """Return a function as traced (`jax.stages.Traced`), and the arguments that this one takes.
+    """Return the traced function (`jax.stages.Traced`), and its arguments.
 
-    Whatever is analysed, explained or timed comes in here. Modules of Equinox and of NNX are taken
-    apart: their arrays are arguments and results, and everything else is held fixed. What an NNX
-    function changes in its arguments is a result too, as it is under `flax.nnx.jit`.
+    Every function to analyse, explain or time goes through here. Modules of Equinox and of NNX are
+    split: their arrays are arguments and results, and everything else is static. Changes that an
+    NNX function makes to its arguments are results too, as under `flax.nnx.jit`.
 
     Parameters
     ----------
     fn : callable
-        A plain function, one that `jax.jit`, `equinox.filter_jit` or `flax.nnx.jit` made, or what
-        `trace` of one returns.
+        A plain function, a result of `jax.jit`, `equinox.filter_jit` or `flax.nnx.jit`, or the
+        result of its `trace`.
     arguments : Arguments
-        What it is called with.
+        Its arguments.
     jit : mapping
         Options of `jax.jit`, for a plain function.
     """
@@ -263,7 +263,7 @@ def trace_function(fn: Any, arguments: Arguments, jit: Mapping[str, Any]) -> tup
 def tracing_errors(
     fn: Any, described: Sequence[str] | None = None, advice: str = ""
 ) -> Iterator[None]:
-    """Turn what JAX raises while it traces into a CannotTrace that names the call."""
+    """Turn an error during tracing into a CannotTrace that names the call."""
     try:
         yield
     except RooflineError:
@@ -284,20 +284,20 @@ def lower(
     name: str | None = None,
     advice: str = "",
 ) -> Lowered:
-    """Lower a function for the device that JAX has here, or for TPUs that need not be here.
+    """Lower a function for JAX's device here, or for TPUs that need not be here.
 
     Parameters
     ----------
     fn, arguments, jit
-        As `trace_function` takes them; or what `lower` of a jitted function returns.
+        As in `trace_function`; `fn` may also be the result of a jitted function's `lower`.
     chip : Chip, optional
-        A TPU. By default, and where it is the one that is here, the device that JAX has.
+        A TPU. By default, or if it is the one here, JAX's device.
     topology : str, optional
         The layout of the chips, by default the smallest that holds the mesh.
     name : str, optional
-        What the function is called in messages.
+        The function's name in messages.
     advice : str
-        What to say where a function needs values while it is traced.
+        Text for the error if a function needs values during tracing.
     """
     here, called = first_device(), name or function_name(fn)
     with tracing_errors(fn, arguments.described(), advice):
@@ -329,7 +329,7 @@ def _lower_ahead(
             with arguments.set_mesh():
                 lowered = _lowered(fn, arguments, jit, *target)
         if lowered.partitions == 1 < math.prod(lowered.mesh.values()):
-            # only a shard_map over an abstract mesh says how many devices there are
+            # only a shard_map over an abstract mesh has the number of devices
             lowered = _lowered(fn, arguments.replicated(lowered.mesh), jit, *target)
     layout = layout_for(chip, lowered.partitions, topology)
     sizes = tuple(lowered.mesh.values()) or (lowered.partitions,)
@@ -345,7 +345,7 @@ def _lowered(
     ahead = {"lowering_platforms": ("tpu",)} if platform == "tpu" else {}
     with _donating():
         lowered = Lowered(traced.lower(**ahead), arguments, name, platform, target)
-    with contextlib.suppress(Exception):  # JAX may write kernels otherwise one day
+    with contextlib.suppress(Exception):  # a future JAX may represent kernels differently
         return replace(
             lowered,
             calls=counted(traced.jaxpr, platform) if platform != "cpu" else (),
@@ -366,24 +366,24 @@ def _donating() -> Iterator[None]:
 
 
 def _traced_by_nnx(fn: Any, arguments: Arguments) -> tuple[Any, Arguments]:
-    """Return what `nnx.jit` traces, and the arguments that it makes of modules."""
+    """Return the function that `nnx.jit` traces, and its arguments, made from modules."""
     inner, seen = fn.jitted_fn, []
 
     def caught(*args: Any, **kwargs: Any) -> None:
         seen.append((inner.trace(*args, **kwargs), Arguments(args, kwargs)))
 
-    # nnx.jit takes modules apart itself, in a context of its own: so it is asked to lower
+    # nnx.jit splits modules itself, in its own context, so its own lowering is used
     with mock.patch.object(fn, "jitted_fn", SimpleNamespace(lower=caught)):
         fn.lower(*arguments.positional, **arguments.named)
     return seen[0]
 
 
 def without_objects(fn: Any, arguments: Arguments, jit: Mapping[str, Any]) -> tuple[Any, Arguments]:
-    """Return a function that `jax.jit` made, and arguments that are arrays and nothing else.
+    """Return a function under `jax.jit`, and arguments that are only arrays.
 
-    A module that is called holds arrays: it becomes an argument, so that they aren't constants of
-    the program. Leaves that JAX can't trace (the activation function of an Equinox module) are
-    held fixed, and left out of the results.
+    A called module becomes an argument, so that its arrays aren't constants of the program. Leaves
+    that JAX can't trace (the activation function of an Equinox module) are static, and left out of
+    the results.
     """
     import jax
 
@@ -417,9 +417,10 @@ _NUMBERS = (bool, int, float, complex)
 
 
 def _split_arrays(fn: Any, arguments: Arguments, jit: Mapping[str, Any]) -> tuple[Any, Arguments]:
-    """Return a function that takes and returns arrays alone, and those arrays.
+    """Return a function from arrays to arrays, and its arrays.
 
-    What a function changes in its arguments (NNX) is a result. Everything but arrays is held fixed.
+    Changes that a function makes to its arguments (NNX) are results. Everything but arrays is
+    static.
     """
     import jax
 
@@ -451,11 +452,11 @@ def is_object(value: Any) -> bool:
     return isinstance(value, (getattr(nnx, "Pytree", None) or nnx.Object, nnx.Variable))
 
 
-# --- what readers give ----------------------------------------------------------------------------
+# --- kinds of functions ---------------------------------------------------------------------------
 
 
 def function_name(fn: Any) -> str:
-    """Return what a function is called."""
+    """Return a function's name."""
     inner = fn.func if isinstance(fn, functools.partial) else fn
     called = getattr(inner, "__name__", None) or getattr(inner, "fun_name", None)
     called = str(called or type(inner).__name__)
@@ -467,7 +468,7 @@ def _is_of_jax(fn: Any, *names: str) -> bool:
 
 
 def is_compiled(fn: Any) -> bool:
-    """Return whether it is what `jax.jit(f).lower(...).compile()` returns."""
+    """Return whether it is a result of `jax.jit(f).lower(...).compile()`."""
     shows = hasattr(fn, "as_text") and hasattr(fn, "cost_analysis") and not hasattr(fn, "compile")
     return shows or type(fn).__name__ == "Compiled"
 
@@ -478,12 +479,12 @@ def is_stage(fn: Any) -> bool:
 
 
 def is_of_nnx(fn: Any) -> bool:
-    """Return whether it is what `flax.nnx.jit` made."""
+    """Return whether it is a result of `flax.nnx.jit`."""
     return _jits_objects(fn) and hasattr(fn, "jitted_fn")
 
 
 def _jits_objects(fn: Any) -> bool:
-    """Return whether it is what `equinox.filter_jit` or `flax.nnx.jit` made."""
+    """Return whether it is a result of `equinox.filter_jit` or `flax.nnx.jit`."""
     return hasattr(fn, "lower") and not type(fn).__module__.startswith("jax")
 
 
@@ -492,7 +493,7 @@ def _jits_objects(fn: Any) -> bool:
 
 @contextlib.contextmanager
 def pretend_devices(devices: Sequence[Any]) -> Iterator[None]:
-    """Let traced code find these devices where it asks JAX for the ones that are here."""
+    """Make JAX report these devices to traced code."""
     import jax
 
     there = list(devices)
@@ -508,7 +509,7 @@ def pretend_devices(devices: Sequence[Any]) -> Iterator[None]:
         yield
 
 
-# --- Count the Pallas kernels of a function that is traced, and neither compiled nor run ---------
+# --- Pallas kernels of a traced function ----------------------------------------------------------
 
 
 def pallas_kernels(
@@ -516,14 +517,14 @@ def pallas_kernels(
 ) -> tuple[PallasKernel, ...]:
     """Return the Pallas kernels that a function launches, counted; nothing is compiled or run.
 
-    FLOPs are the body's, over the grid. Bytes are what the block specs and their index maps fetch:
+    FLOPs are the body's, over the grid. Bytes are those that block specs and index maps fetch:
     on a TPU, whose grid runs in order, a block with an unchanged index is not fetched again; on a
     GPU each program requests its own blocks, and the caches serve some of them.
 
     Parameters
     ----------
     fn : callable
-        A plain function, or one that `jax.jit` made. A kernel in a loop is counted once.
+        A plain function, or a result of `jax.jit`. A kernel in a loop is counted once.
     *args, **kwargs
         Its arguments: arrays, `jax.ShapeDtypeStruct` objects, pytrees of them. Anything that JAX
         can't trace, such as a function, is fixed.

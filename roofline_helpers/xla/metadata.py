@@ -1,4 +1,4 @@
-"""Where an instruction comes from: the reader's own line, named scope and pass, as JAX noted them.
+"""The origin of an instruction: the reader's line of code, named scope and pass, noted by JAX.
 
 Newer JAX prints tables before the computations (FileNames, FunctionNames, FileLocations and
 StackFrames), and an instruction refers to a frame of them; JAX 0.7.2 writes one file and line into
@@ -19,7 +19,7 @@ from functools import cached_property, lru_cache
 
 @dataclass(frozen=True)
 class SourceLine:
-    """A line of code: its file, shortened to what a person knows it by, and its function.
+    """A line of code: its file, with a short path, and its function.
 
     A line of a notebook has the file "cell", and counts from the top of its cell.
 
@@ -48,7 +48,7 @@ _NUMBER = re.compile(r"((?:\w+_)?id|line)=(\d+)")
 
 @dataclass(frozen=True)
 class Frames:
-    """The tables of a module that lead from an instruction to lines of code.
+    """The tables of a module that map an instruction to lines of code.
 
     Examples
     --------
@@ -65,7 +65,7 @@ class Frames:
 
     @cached_property
     def _shift(self) -> int:
-        """By how much a printed parent is too large: JAX 0.10.2 prints the one after it."""
+        """The offset of printed parents: JAX 0.10.2 prints the frame after it."""
         parents = ((frame, call.get("parent_frame_id", 0)) for frame, call in self.calls.items())
         return int(any(parent >= frame for frame, parent in parents))
 
@@ -84,7 +84,7 @@ class Frames:
 
 
 def frames(text: str) -> Frames:
-    """Read the tables of a module; they are empty where it has none."""
+    """Read the tables of a module; empty if it has none."""
     files, functions = (
         {n: line.strip('"') for n, line in _table(text, title)}
         for title in ("FileNames", "FunctionNames")
@@ -109,10 +109,10 @@ def _table(text: str, title: str) -> Iterator[tuple[int, str]]:
 
 
 def source_of(metadata: str, tables: Frames) -> SourceLine | None:
-    """Return the reader's line that an instruction comes from; None where nothing says it.
+    """Return the reader's line of code for an instruction; None if unknown.
 
-    It is the innermost line that is neither of this package nor of an installed one; of an
-    installed one where there is no other. Lines that only call `analyze` don't count.
+    It is the innermost line outside of this package and of installed ones, or else of an installed
+    one. Lines that only call `analyze` don't count.
     """
     frame = re.search(r"stack_frame_id=(\d+)", metadata)
     if frame:
@@ -125,7 +125,7 @@ def source_of(metadata: str, tables: Frames) -> SourceLine | None:
 def _readers(stack: Sequence[tuple[str, int, str]]) -> SourceLine | None:
     inside = []
     for file, line, function in stack:
-        if _CALLERS.search(file):  # what called it is not what it does
+        if _CALLERS.search(file):  # further frames are the caller of `analyze`
             break
         if file and not _OURS.search(file):
             inside.append((file, line, function))
@@ -137,7 +137,7 @@ def _readers(stack: Sequence[tuple[str, int, str]]) -> SourceLine | None:
 
 @lru_cache(maxsize=1024)
 def shortened(file: str) -> str:
-    """Return the path of a file as a person writes it: below here, or below the packages."""
+    """Return a file's path relative to this folder, or to the installed packages."""
     if _CELL.search(file):
         return "cell"
     if _LIBRARIES.match(file):
@@ -149,7 +149,7 @@ def shortened(file: str) -> str:
 
 
 def _plain(function: str) -> str:
-    """Return the name of a function without what is nested in it and has no name."""
+    """Return the name of a function without nested anonymous ones."""
     named = [part for part in function.split(".") if not part.startswith("<")]
     return named[-1] if named else ""
 
@@ -164,7 +164,7 @@ MARKS = frozenset(
     "custom_jvp_call custom_vjp_call custom_vjp_call_jaxpr custom_lin shard_map pallas_call jit "
     "xla_call main eval_jaxpr".split()
 )
-"""Parts of JAX's names that say which transformation an operation is in, and no more."""
+"""Parts of JAX's names that are only transformations."""
 
 _LIBRARY = frozenset(
     "clip where take dynamic_index_in_dim dynamic_update_index_in_dim dynamic_slice_in_dim gelu "
@@ -193,7 +193,7 @@ class Scope:
 
     @property
     def name(self) -> str:
-        """The named scopes as people write them: "mlp.up"."""
+        """The named scopes, joined with dots: "mlp.up"."""
         return ".".join(self.path)
 
 

@@ -1,4 +1,4 @@
-"""Pallas kernels, counted from what JAX traced: FLOPs of their body, bytes of their blocks."""
+"""Pallas kernels, counted from the traced function: FLOPs of their body, bytes of their blocks."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ if TYPE_CHECKING:
     import pandas
 
 
-# --- A Pallas kernel as its block specs tell it: operand by operand, what is fetched and how often
+# --- Kernels and their operands ------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Operand:
-    """One operand or result of a Pallas kernel, and what its block spec makes of it.
+    """One operand or result of a Pallas kernel, and the traffic of its blocks.
 
     Parameters
     ----------
     name : str
-        Of its reference, as the kernel's author calls it.
+        The name of its reference in the kernel's code.
     shape, dtype : tuple of int, str
-        Of the whole array; the type as JAX calls it.
+        Of the whole array; the type by JAX's name.
     size : float
         Bytes of the whole array.
     block : tuple of int, optional
-        Shape of a block; None where the array stays in the main memory, and the kernel's body
-        copies from it or to it.
+        Shape of a block; None if the array stays in the main memory, and the kernel's body copies
+        from it or to it.
     fetches : int
-        How often a block is fetched, or written back; 0 without one.
+        Number of fetches or write-backs of a block; 0 without one.
     moved : float
-        Bytes of all fetches and copies: across the main memory's boundary on a TPU, asked of the
-        caches on a GPU.
+        Bytes of all fetches and copies: across the main memory's boundary on a TPU, requested from
+        the caches on a GPU.
     result : bool
         Whether it is written rather than read.
     most : float, optional
-        Bytes of all fetches where data choose the blocks, and every step may fetch another one;
-        `moved` is then the array once. None where the blocks are known. Of a kernel whose grid
-        depends on data, the array once, and `moved` one of those that it stacks.
+        If data choose the blocks, the bytes of a fetch in every step; `moved` is then the array
+        once. None if the blocks are known. For a kernel whose grid depends on data, the array once,
+        and `moved` is one of the stacked arrays.
 
     Examples
     --------
@@ -67,24 +67,24 @@ class Operand:
 
 @dataclass(frozen=True, repr=False)
 class PallasKernel(Facts):
-    """A Pallas kernel as counted from what JAX traced of it, all steps of its grid together.
+    """A Pallas kernel, counted from the traced function over all steps of its grid.
 
-    It can be held against a roofline as any count: ``rh.chip("v6e").roofline("bf16").bound(it)``.
+    It can be compared with a roofline: ``rh.chip("v6e").roofline("bf16").bound(kernel)``.
 
     Parameters
     ----------
     name : str
-        As its author called it.
+        Its author's name for it.
     machine : {"tpu", "triton"}
-        Who moves its blocks. A TPU fetches a block when its index changes; on a GPU each program
-        loads what its body reads.
+        How its blocks are moved. A TPU fetches a block when its index changes; on a GPU each
+        program loads the data that its body reads.
     grid : tuple of int
         Steps along each axis, the last one fastest.
     operands : tuple of Operand
         Operands, then results (`result`). Each has the `name`, `shape`, `dtype` and `size` (bytes)
-        of the whole array; the shape of a `block`, None where the array stays in the main memory;
-        `fetches`, how often a block is fetched or written back; and `moved`, the bytes of all
-        fetches and copies, at `most` so many where data choose the blocks.
+        of the whole array; the shape of a `block`, None if the array stays in the main memory;
+        `fetches`, the number of fetches or write-backs; and `moved`, the bytes of all fetches and
+        copies, or up to `most` if data choose the blocks.
     matrix_flops, vector_flops, transcendentals : float
         Of all steps. `vector_flops` includes the transcendentals.
     types : tuple of str
@@ -145,7 +145,7 @@ class PallasKernel(Facts):
     def bytes(self) -> float:
         """Bytes across the main memory's boundary – exact on a TPU, the least on a GPU.
 
-        A GPU's caches keep what programs share, if they can: the truth is between `bytes` and
+        A GPU's caches may serve data that programs share: the real traffic is between `bytes` and
         `asked`.
         """
         return sum(self.reads) + sum(self.writes)
@@ -176,11 +176,11 @@ class PallasKernel(Facts):
 
     @property
     def traffic(self) -> dict[str, float]:
-        """Bytes by memory level, as a roofline wants them."""
+        """Bytes by memory level, for a roofline."""
         return {"hbm": self.bytes}
 
     def table(self) -> pandas.DataFrame:
-        """Return a table: what each operand's block spec makes of it."""
+        """Return a table of the operands, with the traffic of their blocks."""
         return table(
             {
                 "operand": f"{operand.name}, written" if operand.result else operand.name,
@@ -214,10 +214,10 @@ def _times(sizes: tuple[int, ...]) -> str:
     return " × ".join(f"{size:,}" for size in sizes) or "1"
 
 
-# --- counted from what JAX traced: FLOPs of their body, bytes of their blocks ---------------------
+# --- counting -------------------------------------------------------------------------------------
 
 MOST_STEPS = 4_000_000
-"""Steps of a grid above which nothing is counted, and what the kernel declares is taken."""
+"""Grids with more steps aren't counted; the declared cost is used."""
 
 
 def counted(jaxpr: Any, platform: str = "tpu") -> tuple[PallasKernel, ...]:
@@ -226,9 +226,9 @@ def counted(jaxpr: Any, platform: str = "tpu") -> tuple[PallasKernel, ...]:
     Parameters
     ----------
     jaxpr : jax.core.ClosedJaxpr
-        What ``jax.jit(f).trace(...).jaxpr`` is.
+        The result of ``jax.jit(f).trace(...).jaxpr``.
     platform : {"tpu", "gpu"}
-        Where kernels run that don't say it themselves.
+        Platform of kernels that name none.
     """
     constants = [small(value) for value in jaxpr.consts]
     known = dict(zip(jaxpr.jaxpr.constvars, constants, strict=True))
@@ -236,18 +236,18 @@ def counted(jaxpr: Any, platform: str = "tpu") -> tuple[PallasKernel, ...]:
 
 
 def requested(jaxpr: Any) -> float | None:
-    """Return the FLOPs of the products of matrices that a traced function asks for, on all devices.
+    """Return the FLOPs of a traced function's matmuls, on all devices.
 
-    None where that isn't known: convolutions, loops and branches that depend on data.
+    None if they aren't known: convolutions, loops and branches that depend on data.
     """
     walk = _products(jaxpr.jaxpr)
     return None if walk.unsure else walk.matrix
 
 
 def unused(jaxpr: Any) -> float:
-    """Return the share of the products' FLOPs that nothing that a function returns needs.
+    """Return the share of the matmul FLOPs that no result of a function needs.
 
-    What can't be counted (`requested`) is left out of both.
+    Matmuls that can't be counted (`requested`) are left out of both.
     """
     from jax.interpreters.partial_eval import dce_jaxpr
 
@@ -284,7 +284,7 @@ def _kernels(jaxpr: Any, known: dict[Any, Any], platform: str) -> Iterator[Palla
 
 
 def _platform_index(platforms: Sequence[Any], platform: str) -> Any:
-    """Return which branch a platform takes of those that a program has for each; None for none."""
+    """Return the index of a platform's branch in a platform-dependent program; None without one."""
     names = {"tpu": {"tpu"}, "gpu": {"cuda", "gpu"}}[platform]
     for place, each in enumerate(platforms):
         if each is None or names & set(each):
@@ -296,9 +296,9 @@ def _platform_index(platforms: Sequence[Any], platform: str) -> Any:
 
 
 def _by_blocks(each: Any, values: Sequence[Any], platform: str) -> PallasKernel | None:
-    """Return the count of a `pallas_call`; None where its grid is too large, or isn't known.
+    """Return the count of a `pallas_call`; None if its grid is too large or unknown.
 
-    None for Mosaic GPU too: its kernels copy and multiply by operations of their own.
+    None for Mosaic GPU too, whose kernels have their own operations for copies and matmuls.
     """
     mapping = each.params["grid_mapping"]
     grid = mapping.grid
@@ -318,7 +318,7 @@ def _by_blocks(each: Any, values: Sequence[Any], platform: str) -> PallasKernel 
     refs = body.invars[first:]
     for place, (block, ref) in enumerate(zip(mapping.block_mappings, refs, strict=False)):
         fetches, moved, most = 0, 0.0, None
-        stays = space_of(ref.aval) in ("any", "hbm")  # the kernel copies itself
+        stays = space_of(ref.aval) in ("any", "hbm")  # the kernel's body copies it
         if not stays and machine == "tpu":
             fetches, moved, most = _fetched(block, steps, prefetched, walk)
         moved += walk.moved.get(ref, 0.0)
@@ -332,8 +332,8 @@ def _by_blocks(each: Any, values: Sequence[Any], platform: str) -> PallasKernel 
 def _by_declaration(each: Any, mapping: Any, platform: str) -> PallasKernel | None:
     """Return the count of a `pallas_call` whose grid depends on data; None without a declared cost.
 
-    FLOPs are those that its author declares. Where data choose one of a stack of arrays, the least
-    is one of them, and every other array once; the most is what the author declares.
+    FLOPs are the declared ones. If data choose one of a stack of arrays, the least bytes are one of
+    them, plus every other array once; the most are the declared bytes.
     """
     cost = each.params.get("cost_estimate")
     if cost is None:
@@ -358,7 +358,7 @@ def _by_declaration(each: Any, mapping: Any, platform: str) -> PallasKernel | No
 
 
 def _chosen(block: Any, axes: int) -> list[bool]:
-    """Return along which axes of its array data choose a block of which there is one at a time."""
+    """Return for each axis of an array whether data choose single blocks along it."""
     indices = _indices(block, (1,) * axes, np.zeros((axes, 1)), ())
     return [
         index is None and not hasattr(size, "block_size") and not isinstance(size, int)
@@ -367,7 +367,7 @@ def _chosen(block: Any, axes: int) -> list[bool]:
 
 
 def _indices(block: Any, grid: tuple[int, ...], steps: Any, prefetched: Sequence[Any]) -> list[Any]:
-    """Return the index of a block along each axis, at all steps; None where data choose it."""
+    """Return the index of a block along each axis, at all steps; None if data choose it."""
     closed = block.index_map_jaxpr
     inner = closed.jaxpr
     known = dict(zip(inner.constvars, map(small, closed.consts), strict=False))
@@ -379,7 +379,7 @@ def _indices(block: Any, grid: tuple[int, ...], steps: Any, prefetched: Sequence
 def _kernel(
     each: Any, machine: str, grid: tuple[int, ...], operands: Any, walk: Body, vmem: float
 ) -> PallasKernel:
-    """Return a kernel, whose operands and body are counted."""
+    """Return a kernel from its counted operands and body."""
     named, cost = each.params.get("name_and_src_info"), each.params.get("cost_estimate")
     keys = "flops", "bytes_accessed", "transcendentals"
     return PallasKernel(
@@ -398,7 +398,7 @@ def _kernel(
 
 
 def _machine(each: Any, platform: str) -> str:
-    """Return who moves a kernel's blocks: what its options are for, else the platform's default."""
+    """Return the machine of a kernel: by its compiler options, else the platform's default."""
     options = each.params.get("compiler_params")
     stated = [str(each.params.get("backend")), type(options).__module__]
     stated += map(str, options) if isinstance(options, Mapping) else []
@@ -414,18 +414,18 @@ def _machine(each: Any, platform: str) -> str:
 
 
 def _steps(grid: Sequence[int]) -> Any:
-    """Return the place of every step along each axis, the last axis fastest."""
+    """Return the position of every step along each axis, the last axis fastest."""
     return np.indices(grid, dtype=np.int64).reshape(len(grid), math.prod(grid))
 
 
 def _size(aval: Any) -> float:
-    """Return the bytes of an array, or of what a reference points to."""
+    """Return the bytes of an array, or of a reference's target."""
     inner = getattr(aval, "inner_aval", aval)
     return float(math.prod(inner.shape)) * item_bytes(inner.dtype)
 
 
 def _array(block: Any) -> Any:
-    """Return shape and type of the whole array that a block is of."""
+    """Return shape and type of a block's whole array."""
     return getattr(block, "array_aval", None) or block.array_shape_dtype
 
 
@@ -439,7 +439,7 @@ def _operand(
     fetches: int = 0,
     most: float | None = None,
 ) -> Operand:
-    """Return an argument of a body: as its author calls it, by its place if by no name."""
+    """Return an argument of a body, named as in its code, or by its position."""
     names = getattr(getattr(body, "debug_info", None), "arg_names", None) or ()
     name = str(names[at]) if at < len(names) else ""
     name = name if name.isidentifier() else f"operand {at + 1}"
@@ -458,7 +458,7 @@ def _length(size: Any) -> int:
 
 
 def _vmem(mapping: Any, refs: Sequence[Any]) -> float:
-    """Return the bytes of the chip's memory that blocks and scratch take."""
+    """Return the on-chip bytes of blocks and scratch."""
     total = 0.0
     for block, ref in zip(mapping.block_mappings, refs, strict=False):
         if space_of(ref.aval) not in ("any", "hbm", "smem", "semaphore"):
@@ -471,9 +471,9 @@ def _vmem(mapping: Any, refs: Sequence[Any]) -> float:
 def _fetched(
     block: Any, steps: Any, prefetched: Sequence[Any], walk: Body
 ) -> tuple[int, float, float | None]:
-    """Return how often a block is fetched or written back over the whole grid, and the bytes.
+    """Return the number of fetches or write-backs of a block over the grid, and the bytes.
 
-    Where data choose the blocks, the least bytes and the most.
+    If data choose the blocks, the least bytes and the most.
     """
     indices = _indices(block, walk.grid, steps, prefetched)
     if any(index is None for index in indices):
@@ -487,7 +487,7 @@ def _fetched(
 
 
 def _clipped(block: Any, places: Any) -> float:
-    """Return the bytes of blocks at these places: what lies outside of the array isn't moved."""
+    """Return the bytes of blocks at these indices, without the parts outside of the array."""
     array = _array(block)
     elements = np.ones(places.shape[1])
     for place, whole, size in zip(places, array.shape, block.block_shape, strict=True):

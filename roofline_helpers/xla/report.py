@@ -1,4 +1,4 @@
-"""The numbers of a compiled program, and the record that keeps them."""
+"""The numbers of a compiled program, and its record."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ if TYPE_CHECKING:
     import pandas
 
 
-# --- What a compiled program does in all: FLOPs, bytes and seconds, the sums of its kernels' -----
+# --- Totals of a compiled program: FLOPs, bytes and seconds of its kernels -----------------------
 
 
 @dataclass(frozen=True, repr=False)
 class Report:
-    """The program that XLA made of a function, for one device.
+    """The program that XLA compiled from a function, for one device.
 
-    Everything is per device and per run of the program. `mesh` are the axes of the mesh that it is
-    spread over, `topology` the layout of the chips. `memory` is what it needs of a device, in
-    bytes: `arguments`, `results`, `temporaries`, `code`, and their `total`, in which results in the
-    place of donated arguments (`aliased`) count once. `requested_flops` is what the function's
-    matmuls ask of all devices together. `xla` holds
-    what `cost_analysis` said, unchanged. `origin` is "compiled" or "record"; it is not printed, so
-    that a page shows the same values either way. `compiling` is how long compiling and analysing
-    took, `calls` are its Pallas kernels as traced, which a record doesn't keep. A record begins
-    with a `summary` for people who read it; a brief one has the version of this `package`.
+    Everything is per device and per run of the program. `mesh` are the axes of its mesh, `topology`
+    the layout of the chips. `memory` are the bytes that it needs on a device: `arguments`,
+    `results`, `temporaries`, `code`, and their `total`, in which results in the memory of donated
+    arguments (`aliased`) count once. `requested_flops` are the FLOPs of the function's matmuls, for
+    all devices together. `xla` holds the unchanged output of `cost_analysis`. `origin` is
+    "compiled" or "record"; it is not printed, so that a page shows the same values either way.
+    `compiling` is the time of compiling and analysing; `calls` are its Pallas kernels as traced,
+    which a record doesn't have. A record begins with a `summary` for human readers; a brief one
+    has the version of this `package`.
 
     Examples
     --------
@@ -87,7 +87,7 @@ class Report:
 
     @functools.cached_property
     def chip(self) -> chips.Chip | None:
-        """One device of the chip that it was compiled for; None where it is not in the table."""
+        """One device of the chip that it was compiled for; None if it is not in the table."""
         chip = chip_of(self.target)
         return None if chip is None else chip.per_device()
 
@@ -134,7 +134,7 @@ class Report:
 
     @property
     def flops(self) -> float:
-        """FLOPs of all kernels; a lower bound where `unknown` names some."""
+        """FLOPs of all kernels; a lower bound if `unknown` isn't empty."""
         return self.matrix_flops + self.vector_flops
 
     @property
@@ -163,19 +163,19 @@ class Report:
 
     @property
     def most_bytes(self) -> int:
-        """HBM bytes at most – more than `hbm_bytes` where data choose blocks of Pallas kernels."""
+        """Most HBM bytes – more than `hbm_bytes` if data choose blocks of Pallas kernels."""
         return sum(kernel.most_bytes for kernel in self.kernels)
 
     @property
     def intensity(self) -> float:
-        """Arithmetic intensity at HBM, FLOP/byte; infinite where nothing crosses HBM."""
+        """Arithmetic intensity at HBM, FLOP/byte; infinite if nothing crosses HBM."""
         return self.flops / self.hbm_bytes if self.hbm_bytes else math.inf
 
     # -- seconds ---------------------------------------------------------------------------------
 
     @functools.cached_property
     def _cases(self) -> tuple[tuple[float, str], ...]:
-        """Least seconds, and what most go to: by the roof, by `times_at_most`, with `floor`."""
+        """Least seconds and their largest part: by the roof, by `times_at_most`, with `floor`."""
         if self.chip is None:
             return ((0.0, ""),) * 3
         alone = [kernel for kernel in self.kernels if not kernel.work.overlaps]
@@ -186,10 +186,10 @@ class Report:
         return self._whole(roof), self._whole(most, more=True), self._whole(longer)
 
     def _whole(self, ends: Sequence[tuple[float, str]], more: bool = False) -> tuple[float, str]:
-        """Return the seconds of all kernels, and what most of them go to.
+        """Return the seconds of all kernels, and their largest part.
 
-        Kernels run one after another; asynchronous copies and exchanges at the same time, as far as
-        HBM and links allow.
+        Kernels run one after another; asynchronous copies and exchanges overlap with them, as far
+        as HBM and links allow.
         """
         parts = dict.fromkeys(("memory", "compute", "network", "latency"), 0.0)
         for seconds, limit in ends:
@@ -209,38 +209,38 @@ class Report:
     def time_at_roof(self) -> float | None:
         """Least seconds – kernels one after another, each as long as its slowest part.
 
-        Asynchronous copies and exchanges run at the same time, as far as HBM and links allow. None
-        where the chip is not in the table.
+        Asynchronous copies and exchanges overlap with kernels, as far as HBM and links allow. None
+        if the chip is not in the table.
         """
         return None if self.chip is None else self._cases[0][0]
 
     @property
     def time_at_most(self) -> float | None:
-        """`time_at_roof` with `most_bytes`, and vector work at an assumed peak where none is known.
+        """`time_at_roof` with `most_bytes`, and unpublished vector peaks as assumed.
 
-        "Known" means published: see `targets.assumed_vector_peak`.
+        See `targets.assumed_vector_peak`.
         """
         return None if self.chip is None else self._cases[1][0]
 
     @property
     def floor(self) -> float | None:
-        """Seconds that a launch takes at least – measured, for a TPU assumed (`verdicts`)."""
+        """Least seconds of a launch – measured, or assumed for a TPU (`verdicts`)."""
         if self.chip is None:
             return None
         return self.chip.floor.value if self.chip.floor else assumed_floor(self.chip.kind)
 
     @property
     def time_with_floor(self) -> float | None:
-        """Seconds of all kernels, each launch and each turn of a loop no less than `floor`."""
+        """Seconds of all kernels, each launch and each iteration of a loop no less than `floor`."""
         return None if self.chip is None else self._cases[2][0]
 
     @property
     def bounds(self) -> tuple[str, ...]:
-        """The largest part of the time – one word, or several where it depends.
+        """The largest part of the time – one word, or several if it depends on assumptions.
 
-        It depends where it isn't the same for `time_at_roof`, `time_at_most` and
-        `time_with_floor`. Empty where kernels whose FLOPs are unknown take more than a tenth of
-        it: they may be bound by what nobody knows.
+        It depends if it isn't the same for `time_at_roof`, `time_at_most` and `time_with_floor`. It
+        is empty if kernels with unknown FLOPs take more than a tenth of the time, since their bound
+        is unknown.
         """
         whole = self.time_at_roof
         unknown = (kernel.roof_seconds or 0.0 for kernel in self.kernels if kernel.flops is None)
@@ -252,7 +252,7 @@ class Report:
     def bound(self) -> str | None:
         """The largest part of the time – "memory", "compute", "network" or "latency".
 
-        None where nobody knows, or where it depends (`bounds`).
+        None if it is unknown or depends on assumptions (`bounds`).
         """
         return self.bounds[0] if len(self.bounds) == 1 else None
 
@@ -260,66 +260,66 @@ class Report:
     def cycle_seconds(self) -> float | None:
         """The compiler's cycles of all kernels that state them, at the chip's clock.
 
-        A lower bound where `without_cycles` counts some.
+        A lower bound if `without_cycles` isn't 0.
         """
         stated = [k.cycle_seconds for k in self.kernels if k.cycle_seconds is not None]
         return sum(stated) if stated else None
 
     @property
     def without_cycles(self) -> int:
-        """How many kernels the compiler gives no cycles for, of those that nothing overlaps."""
+        """Number of kernels without cycles from the compiler, asynchronous ones left out."""
         alone = (kernel for kernel in self.kernels if not kernel.work.overlaps)
         return sum(kernel.work.cycles is None for kernel in alone)
 
     @property
     def clock(self) -> tuple[float, str] | None:
-        """The clock behind `cycle_seconds` – Hz, and where it comes from."""
+        """The clock behind `cycle_seconds` – Hz, and its source."""
         return clock_of(self.chip)
 
     @functools.cached_property
     def timeline(self) -> Timeline:
-        """When kernels and exchanges run at the earliest, by the compiled schedule.
+        """The earliest times of kernels and exchanges, by the compiled schedule.
 
         Its `spans` have a `name`, a `role`, a `lane` ("compute" or "network"), `start` and `end` in
-        seconds since the program began; `exposed` are the seconds that each row waits, `busy` those
-        for which links are used, by axis and direction, and `plot()` draws it all.
+        seconds since the program began; `exposed` are the seconds that each row waits, `busy` the
+        seconds for which links are used, by axis and direction, and `plot()` draws it all.
         """
         return timeline_of(self.kernels)
 
     @functools.cached_property
     def exchanges(self) -> tuple[TimedCollective, ...]:
-        """Exchanges between devices, each once, with their least time and what of it shows.
+        """Exchanges between devices, with their least time and its exposed part.
 
         Each has a `collective` (its `kind`, `bytes_in`, `bytes_out`, `group_size`, the mesh's
-        `axis`, and `link_bytes`, what one device sends), a `role`, a `source` line, and over all
-        its launches `seconds` on the links, of which the program waits for `exposed`.
+        `axis`, and `link_bytes`, the bytes that one device sends), a `role`, a `source` line, and
+        over all its launches `seconds` on the links, of which the program waits for `exposed`.
         """
         return exchanges_of(self.kernels)
 
-    # -- what XLA says ---------------------------------------------------------------------------
+    # -- XLA's own numbers -----------------------------------------------------------------------
 
     @property
     def xla_bytes(self) -> float | None:
-        """The "bytes accessed" of `cost_analysis` – all memories, copies between them too."""
+        """The "bytes accessed" of `cost_analysis` – all memories, including copies between them."""
         return self.xla.get("bytes accessed")
 
     @property
     def xla_seconds(self) -> float | None:
-        """The "optimal_seconds" of `cost_analysis`; None where it is missing or negative.
+        """The "optimal_seconds" of `cost_analysis`; None if it is missing or negative.
 
-        XLA subtracts a second for each call whose cost it doesn't know, so a negative sum means
-        nothing.
+        XLA subtracts a second for each call with an unknown cost, so a negative sum is
+        meaningless.
         """
         optimal = self.xla.get("optimal_seconds")
         return optimal if optimal is not None and optimal >= 0 else None
 
     def groups(self, by: str = "scope") -> dict[str, list[CompiledKernel]]:
-        """Return its kernels by what they have in common, those that take longest first.
+        """Return its kernels in groups, the longest first.
 
         Parameters
         ----------
         by : {"scope", "line", "role"}
-            Named scopes (else functions) and passes, lines of code, or what kernels do.
+            Named scopes (else functions) and passes, lines of code, or roles of kernels.
 
         Raises
         ------
@@ -329,12 +329,12 @@ class Report:
         return grouped(self.kernels, by)
 
     def diff(self, other: Report) -> Changes:
-        """Return what changed from this program to another: kernels, exchanges, tensors, time.
+        """Return the changes from this program to another: kernels, exchanges, tensors, time.
 
-        The result prints as text. Its `changes`, what costs most first, have a `kind` ("grew",
-        "split", "exchange" and so on), a `place`, a `line`, a `text`, and how much more of
-        `seconds`, `hbm_bytes` and `flops` there are; `same_compiler` is whether one version
-        compiled both programs, since another one changes programs too. It is false if nothing
+        The result prints as text. Its `changes`, the most expensive first, have a `kind` ("grew",
+        "split", "exchange" and so on), a `place`, a `line`, a `text`, and the increase of
+        `seconds`, `hbm_bytes` and `flops`; `same_compiler` is whether the same version compiled
+        both programs, since another one changes programs too. The result is false if nothing
         changed.
 
         Examples
@@ -349,14 +349,14 @@ class Report:
     def program(self) -> str:
         """The compiled program as HLO text, without the compiler's notes (`hlo.brief`).
 
-        Records keep short programs only: of a long one it is empty there.
+        Records hold short programs only; for a long one this is empty.
         """
         return brief(self.text)
 
-    # -- shown, drawn, kept ----------------------------------------------------------------------
+    # -- display and records ---------------------------------------------------------------------
 
     def table(self) -> pandas.DataFrame:
-        """Return one row a kernel, in the order in which they run; units in the column names."""
+        """Return one row per kernel, in the order in which they run; units in the column names."""
         return display.table(self)
 
     def describe(self) -> str:
@@ -375,7 +375,7 @@ class Report:
         Parameters
         ----------
         brief : bool
-            Only what `diff` needs, one line a kernel: a baseline that people can read.
+            Only the fields that `diff` needs, one line per kernel: a readable baseline.
         """
         kept = {field.name: getattr(self, field.name) for field in fields(self)}
         kept = {key: kept[key] for key in kept if key not in _LEFT_OUT}
@@ -389,7 +389,7 @@ class Report:
 
     @classmethod
     def from_json(cls, text: str) -> Report:
-        """Return the report that a record holds; its `origin` is "record".
+        """Return the report in a record's text; its `origin` is "record".
 
         Raises
         ------
@@ -408,17 +408,17 @@ REFUSED = "roofline_helpers.refused/1"
 """The header of the record of a program that the compiler refused."""
 
 LARGEST_GROUPS = 64
-"""Devices up to which a record lists the groups of an exchange; those of larger meshes are known
-by their axis."""
+"""Most devices for which a record lists the groups of an exchange; larger meshes have only its
+axis."""
 
 LONGEST_PROGRAM = 8000
-"""Characters of a program that a record keeps; of a longer one it keeps none."""
+"""Most characters of a program in a record; a longer program is left out."""
 
 _LEFT_OUT = {"origin", "compiling", "calls", "package", "summary"}
-"""Fields of a report that a whole record does without."""
+"""Fields of a report that a whole record leaves out."""
 
 _UNREAD: dict[str, Any] = {"operations": {}, "cycles": None, "padding": 0}
-"""Fields of a row that a brief record does without, and what they are then."""
+"""Fields of a row that a brief record leaves out, and their values when it is read."""
 
 
 def _unusual(row: Row) -> dict[str, Any]:
@@ -430,7 +430,7 @@ def _unusual(row: Row) -> dict[str, Any]:
 
 
 def load_report(path: Any) -> Report:
-    """Return the report that a record's file holds; its `origin` is "record".
+    """Return the report in a record's file; its `origin` is "record".
 
     Raises
     ------
@@ -447,15 +447,15 @@ class Refusal(msgspec.Struct):
 
 
 def load_refusal(path: Any) -> str:
-    """Return what the compiler said of a program that doesn't fit; raise as `load_report`."""
+    """Return the compiler's message about a program that doesn't fit; raise as `load_report`."""
     return records.load(path, REFUSED, Refusal).message
 
 
-# --- A compiled program at the ceilings that were reached, in the place of published ones --------
+# --- A compiled program at reached ceilings ------------------------------------------------------
 
 
 def at_reached(report: Report, *, filled: float = 1.0) -> dict[str, float]:
-    """Return the time of a program for a TPU at reached ceilings, exchanges by its schedule.
+    """Return the time of a TPU program at reached ceilings, with exchanges by its schedule.
 
     Parameters
     ----------
@@ -463,12 +463,12 @@ def at_reached(report: Report, *, filled: float = 1.0) -> dict[str, float]:
         Of one device.
     filled : float
         Share of the matrix unit that matmuls of Pallas kernels fill, which the program doesn't
-        say.
+        state.
 
     Returns
     -------
     dict of str to float
-        Seconds, one kernel after another: by what bounds each.
+        Seconds of the kernels, one after another, by the bound of each.
 
     Raises
     ------
@@ -503,7 +503,7 @@ def _part(kernel: CompiledKernel) -> str:
 
 
 def _reached(kernel: CompiledKernel, links: Links) -> CompiledKernel:
-    """Return a kernel under reached ceilings, its exchange on links as they reach."""
+    """Return a kernel under reached ceilings, with its exchange at reached link rates."""
     exchange, chip = kernel.work.collective, kernel.chip
     seconds = None if exchange is None else links.seconds(exchange, reached=True)
     roof = chip_roofline(chip, kernel.work.matrix_types, reached=True) if chip else None

@@ -1,4 +1,4 @@
-"""The role of a kernel, in words that its author knows: "matmul of mlp.up, with its GELU"."""
+"""The role of a kernel, in its author's terms: "matmul of mlp.up, with its GELU"."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ _ACTIVATIONS = {"gelu": "GELU", "silu": "SiLU", "swish": "SiLU", "relu": "ReLU",
 def role_of(
     site: Site, spaces: Mapping[int, str], tensors: Sequence[str] = ()
 ) -> tuple[str, SourceLine | None, str]:
-    """Return what a kernel does, the line that it comes from, and what JAX calls it.
+    """Return a kernel's role, its line of code, and JAX's name for it.
 
-    A kernel that XLA fused is known by its most telling part: a product, else an exchange, a call,
-    a reduction, and so on down to its last instruction.
+    The role of a fused kernel is that of its most important part: a matmul, else an exchange, a
+    call, a reduction, and so on down to its last instruction.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def role_of(
 
 
 def _main(site: Site, parts: Sequence[Site]) -> Site:
-    """Return the part that a kernel is known by."""
+    """Return the most important part of a kernel."""
     ranked: tuple[frozenset[str] | tuple[str, ...], ...] = (
         PRODUCTS,
         ("custom-call",),
@@ -87,13 +87,13 @@ def _main(site: Site, parts: Sequence[Site]) -> Site:
 
 
 def _named(main: Site, site: Site, parts: Sequence[Site]) -> list[Site]:
-    """Return the parts that JAX named, its main one first unless that is only called a loop."""
+    """Return the parts with JAX names, the main one first unless it is only named as a loop."""
     named = [part for part in (main, site, *parts) if part.instruction.op_name]
     return sorted(named, key=lambda part: scope_of(part.instruction.op_name).primitive in MARKS)
 
 
 def _operation(main: Site, parts: Sequence[Site], spaces: Mapping[int, str]) -> str:
-    """Return what a kernel does, as a noun."""
+    """Return a kernel's operation, as a noun."""
     each = main.instruction
     counted = sum(part.instruction.opcode in PRODUCTS for part in parts)
     if counted:
@@ -121,13 +121,13 @@ def _operation(main: Site, parts: Sequence[Site], spaces: Mapping[int, str]) -> 
 
 
 def _product(main: Site) -> str:
-    """Return what a product is in the reader's program: a TPU writes each as a convolution."""
+    """Return a matmul's kind in the reader's program: TPUs write each matmul as a convolution."""
     primitive = scope_of(main.instruction.op_name).primitive
     return "convolution" if primitive == "conv_general_dilated" else "matmul"
 
 
 def _copied(main: Site, spaces: Mapping[int, str]) -> str:
-    """Return what a copy is for: another memory, or another layout."""
+    """Return a copy's purpose: another memory, or another layout."""
     each = main.instruction
     if each.base not in ("copy", "slice") or not main.operands or not main.operands[0].leaves:
         return each.base
@@ -152,7 +152,7 @@ def _called(main: Site) -> str:
 
 
 def _reduced(main: Site, opcodes: set[str]) -> str:
-    """Return what a reduction computes, by what it applies."""
+    """Return a reduction's kind, by the operation that it applies."""
     exponential = opcodes & {"exponential", "exponential-minus-one"}
     applied = {
         part.opcode
@@ -187,7 +187,7 @@ def _owner(
     main: Site,
     parts: Sequence[Site],
 ) -> list[str]:
-    """Return what it belongs to: its scope, else its function, else an argument that it reads."""
+    """Return a kernel's owner: its scope, else its function, else an argument that it reads."""
     path = scope.path[:-1] if main.instruction.base == "custom-call" else scope.path
     if path:
         return ["of", ".".join(path)]
@@ -202,7 +202,7 @@ def _owner(
 
 
 def _extras(main: Site, parts: Sequence[Site], scope: Scope) -> list[str]:
-    """Return what else a product or a call does: its activation, other scopes' work, sums."""
+    """Return the extra work of a matmul or a call: its activation, other scopes' work, sums."""
     if main.instruction.opcode not in PRODUCTS:
         return []
     working = [part for part in parts if _computes(part) and part is not main]

@@ -1,4 +1,4 @@
-"""Targets of compilation: layouts of TPU chips, their clocks, and the compiler that is here."""
+"""Targets of compilation: layouts of TPU chips, their clocks, and the installed compiler."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from roofline_helpers import chips
 from roofline_helpers.common.checks import BadValue, RooflineError, UnknownName
 from roofline_helpers.network.topology import usual_layout
 
-# --- Keep the TPU compiler's C++ code quiet, and the environment as it was -----------------------
+# --- Silence the TPU compiler's C++ code ---------------------------------------------------------
 
 _ENVIRONMENT = {
     "TPU_SKIP_MDS_QUERY": "1",  # don't ask the cloud's metadata server
@@ -33,14 +33,14 @@ _lock = threading.RLock()
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep C++ code from writing to stderr, with the environment that the TPU compiler needs.
+    """Silence C++ code on stderr, and set the environment that the TPU compiler needs.
 
-    Afterwards the environment is what it was. On a machine with a TPU it is left alone.
+    The environment is restored afterwards. On a machine with a TPU it isn't changed.
     """
     with _lock, contextlib.ExitStack() as stack:
         if not _has_tpu():
             stack.enter_context(mock.patch.dict(os.environ, _ENVIRONMENT))
-            # set, it makes cost_analysis of libtpu 0.0.23 abort
+            # if set, cost_analysis of libtpu 0.0.23 aborts
             os.environ.pop("TPU_ACCELERATOR_TYPE", None)
         with contextlib.suppress(OSError, ValueError, AttributeError):
             sys.stderr.flush()
@@ -58,8 +58,6 @@ def _has_tpu() -> bool:
     return any(Path("/dev").glob("accel[0-9]*")) or any(Path("/dev/vfio").glob("[0-9]*"))
 
 
-# --- What can be compiled for: layouts of TPU chips, their clocks, and the compiler that is here -
-
 TOPOLOGIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "v4": ("v4", {"chip_config_name": "megacore"}),
     "v5e": ("v5e", {}),
@@ -67,33 +65,33 @@ TOPOLOGIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "v6e": ("v6e", {}),
     "v7x": ("tpu7x", {}),
 }
-"""Of each TPU: libtpu's name, and options. Without "megacore" a v4 chip would be two devices, which
-is not how JAX shows it."""
+"""libtpu's name and options of each TPU. Without "megacore" a v4 chip would be two devices, but JAX
+shows it as one."""
 
 DERIVED_CLOCKS: Mapping[str, tuple[float, str]] = {
     "v6e": (918e12 / (2 * 4 * 256 * 256), "bf16 peak / (2 · 4 · 256²)"),
     "v7x": (1153.5e12 / (2 * 4 * 256 * 256), "bf16 peak of a device / (2 · 4 · 256²)"),
 }
 """Hz of chips whose clock is not published, and the formula. For large matmuls the compiler
-estimates more FLOPs a cycle than two 256 × 256 units can do (2 · 2 · 256²) and fewer than four can.
-So its clock is taken as the one at which four such units reach the published peak: 1.75 and
-2.20 GHz. Google prints two such units for v6e, which would put it at 3.5: they are not the units
-that the cycles count. Published products tick at 2.24 (v6e) and 2.06 to 2.14 cycles a ns (v7x,
-`evidence.cycles`), so the v6e's may be higher than the formula says."""
+estimates more FLOPs per cycle than two 256 × 256 units can do (2 · 2 · 256²) but fewer than four.
+So the clock is assumed to be the one at which four such units reach the published peak: 1.75 and
+2.20 GHz. Google prints two such units for v6e, which would mean 3.5 GHz, so the cycles must count
+other units. Published matmuls take 2.24 (v6e) and 2.06 to 2.14 cycles per ns (v7x,
+`evidence.cycles`), so the v6e's clock may be higher than the formula's."""
 
 
 _HOST = 4
-"""Chips of a host: the smallest layout that the compiler knows."""
+"""Chips of a host, the compiler's smallest layout."""
 _PARTS = ("1x1", "2x1", "1x1x1", "2x1x1")
 _LANES = 8 * 128 * 4
 
 
 def assumed_vector_peak(chip: chips.Chip) -> tuple[float, str] | None:
-    """Return FLOP/s of a TPU device's vector unit where nobody publishes them, and the formula.
+    """Return the assumed FLOP/s of a TPU device's vector unit, and the formula.
 
-    None where they are published, and where the clock isn't known. "How to Scale Your Model", part
-    2, gives 8 × 128 lanes of 4 ALUs for v5e and v5p, one operation per ALU and cycle. A later TPU
-    is taken to have the same, at its own clock.
+    None if the FLOP/s are published, or if the clock isn't known. "How to Scale Your Model", part
+    2, gives 8 × 128 lanes of 4 ALUs for v5e and v5p, one operation per ALU and cycle. Later TPUs
+    are assumed to have the same, at their own clock.
     """
     ticks = clock_of(chip)
     if ticks is None or "fp32" in chip.vector:
@@ -102,7 +100,7 @@ def assumed_vector_peak(chip: chips.Chip) -> tuple[float, str] | None:
 
 
 class NoCompiler(RooflineError, RuntimeError):
-    """The compiler for this chip is not here.
+    """The compiler for this chip is not installed.
 
     Examples
     --------
@@ -117,7 +115,7 @@ def can_compile(chip: Any = None) -> str | None:
     Parameters
     ----------
     chip : str, Chip, jax.Device or None
-        None means the device that JAX has here.
+        None means JAX's device here.
 
     Examples
     --------
@@ -133,9 +131,9 @@ def can_compile(chip: Any = None) -> str | None:
         if is_chip(first_device(), known):
             return None
         return (
-            f"XLA compiles for {known.name} only where there is one. What can be had here: a hand "
-            "count (roofline_helpers.work), a report that was compiled there and saved with "
-            "to_json, or the program for a TPU"
+            f"XLA compiles for {known.name} only where there is one. Possible here: a hand count "
+            "(roofline_helpers.work), a report that was compiled there and saved with to_json, or "
+            "the program for a TPU"
         )
     if (sys.platform, host.machine()) != ("linux", "x86_64"):
         return f"the TPU compiler exists for Linux on x86-64 only, this is {sys.platform} on " + (
@@ -149,7 +147,7 @@ def can_compile(chip: Any = None) -> str | None:
 
 
 def jax_version() -> tuple[int, ...]:
-    """Return the version of JAX that is here."""
+    """Return the installed version of JAX."""
     import jax
 
     return tuple(jax.__version_info__[:3])
@@ -170,7 +168,7 @@ def is_chip(device: Any, chip: chips.Chip) -> bool:
 
 
 def chip_of(device: Any) -> chips.Chip | None:
-    """Return the chip of a JAX device, or of a name; None where it is not in the table."""
+    """Return the chip of a JAX device, or of a name; None if it is not in the table."""
     try:
         return chips.chip(device)
     except UnknownName:
@@ -178,7 +176,7 @@ def chip_of(device: Any) -> chips.Chip | None:
 
 
 def device_of(program: Any) -> Any:
-    """Return a device that an executable is for."""
+    """Return one of an executable's devices."""
     import jax
 
     for shardings in (program.input_shardings, program.output_shardings):
@@ -193,20 +191,20 @@ def platform_of(device: Any) -> str:
 
 
 def chip_key(device: Any) -> str:
-    """Return the key of a device's chip; what JAX calls it where it is not in the table."""
+    """Return the key of a device's chip, or JAX's name if it is not in the table."""
     chip = chip_of(device)
     return str(device.device_kind) if chip is None else chip.key
 
 
 def layout_for(chip: chips.Chip, count: int, layout: str | None = None) -> str:
-    """Return the layout that has `count` devices: the one that is named, else the smallest.
+    """Return a layout with `count` devices: the given one, else the smallest.
 
     Raises
     ------
     NoCompiler
-        The compiler that is here has no such layout.
-    BadValue
-        The layout has fewer devices, or no layout has so many.
+        The installed compiler has no such layout.
+        BadValue
+            The layout has fewer devices, or no layout has so many.
     """
     if layout is None or layout in _PARTS:
         needed = math.ceil(count / chip.devices)
@@ -217,17 +215,17 @@ def layout_for(chip: chips.Chip, count: int, layout: str | None = None) -> str:
 
 
 def all_devices(chip: chips.Chip, layout: str) -> list[Any]:
-    """Return the devices of a layout of TPU chips that need not exist.
+    """Return the devices of a layout of TPU chips, which need not exist.
 
     Raises
     ------
     BadValue
-        A number of slices that is none.
+        Not a number of slices.
     NoCompiler
         The compiler that is here has no such layout.
     """
     family = TOPOLOGIES[chip.key][0]
-    split_layout(layout)  # what is no layout is no missing one
+    split_layout(layout)  # a malformed layout raises BadValue first, not NoCompiler
     try:
         return list(_topology(chip.key, layout).devices)
     except Exception as error:
@@ -239,11 +237,11 @@ def all_devices(chip: chips.Chip, layout: str) -> list[Any]:
 
 
 def mesh_devices(chip: chips.Chip, layout: str, mesh: Sequence[int]) -> list[Any]:
-    """Return the devices of a layout in the order in which JAX puts a mesh on them.
+    """Return the devices of a layout in JAX's order for a mesh.
 
-    That is the order of `jax.make_mesh`, which keeps an axis of the mesh on as few axes of the
-    torus as it can; where it finds none, or the mesh doesn't fill the layout, the layout's own.
-    Of several slices one comes after the other: the mesh's first axis is the one that crosses them.
+    That is the order of `jax.make_mesh`, which places an axis of the mesh on as few axes of the
+    torus as possible. If it finds none, or the mesh doesn't fill the layout, it is the layout's own
+    order. Slices follow one after the other: the mesh's first axis crosses them.
     """
     from jax.experimental import mesh_utils
 
@@ -261,12 +259,12 @@ def mesh_devices(chip: chips.Chip, layout: str, mesh: Sequence[int]) -> list[Any
 
 
 def split_layout(layout: str) -> tuple[int, str]:
-    """Return how many slices a layout has, and that of each: "4*16x16" is four of 16x16.
+    """Return the number of slices of a layout, and the layout of each: "4*16x16" is four of 16x16.
 
     Raises
     ------
     BadValue
-        What is before the star is no number.
+        The part before the star isn't a number.
     """
     count, _, each = layout.rpartition("*")
     if count and not count.strip().isdecimal():
@@ -297,7 +295,7 @@ def compiler_version(platform: str) -> str:
 
 
 def clock_of(chip: chips.Chip | None) -> tuple[float, str] | None:
-    """Return the clock of a TPU in Hz, and where it comes from; None where it is not known."""
+    """Return the clock of a TPU in Hz, and its source; None if it is not known."""
     if chip is None or chip.kind != "tpu":
         return None
     if chip.clock is not None:

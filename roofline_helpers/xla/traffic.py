@@ -1,4 +1,4 @@
-"""Bytes that one launch of a kernel moves, and its cycles by the compiler."""
+"""Bytes of one launch of a kernel, and the compiler's cycles for it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from roofline_helpers.xla.pallas import PallasKernel
 
 @dataclass
 class Traffic:
-    """Bytes read and written by memory level, and what the padding of tiles in HBM adds."""
+    """Bytes read and written by memory level, and the extra bytes of padded tiles in HBM."""
 
     spaces: Mapping[int, str]
     read: dict[str, int] = field(default_factory=dict)
@@ -53,8 +53,8 @@ def traffic_of(site: Site, spaces: Mapping[int, str], part: str | None = None) -
     spaces : mapping of int to str
         Memory spaces of its platform, by number (`hlo.SPACES`).
     part : {"start", "between", "done"}, optional
-        Its part in a chain around an exchange (`collectives.chain_part`): what it only hands on
-        counts where the exchange starts.
+        Its part in a chain around an exchange (`collectives.chain_part`): operands that it only
+        passes on count at the start of the exchange.
     """
     written = results(site.instruction).leaves
     reads, writes = _shares(site, written)
@@ -77,7 +77,7 @@ def traffic_of(site: Site, spaces: Mapping[int, str], part: str | None = None) -
 
 
 def moved_by(site: Site, spaces: Mapping[int, str], known: PallasKernel) -> Traffic:
-    """Return the bytes that a Pallas kernel moves, as counted from its blocks."""
+    """Return the bytes of a Pallas kernel, counted from its blocks."""
     traffic = Traffic(spaces)
     operands = [shape for shape in site.operands if shape.dims]
     inputs = [operand for operand in known.operands if not operand.result]
@@ -93,7 +93,7 @@ def moved_by(site: Site, spaces: Mapping[int, str], known: PallasKernel) -> Traf
 
 
 def _shares(site: Site, written: tuple[Shape, ...]) -> tuple[list[float], list[float]]:
-    """Return which share of each operand is read, and of each result written."""
+    """Return the shares of each operand that is read, and of each result that is written."""
     each, operands = site.instruction, site.operands
     reads, writes = operand_shares(site), [1.0] * len(written)
     if site.fused is not None:
@@ -111,13 +111,13 @@ def _shares(site: Site, written: tuple[Shape, ...]) -> tuple[list[float], list[f
 
 
 NEVER = 2**62
-"""Cycles from which on a note means that the compiler doesn't know: a century and more."""
+"""Cycle counts this large (a century and more) mean unknown."""
 
 
 def cycles_of(each: Instruction) -> int | None:
-    """Return the compiler's own time for a kernel, in cycles; None where it gives none.
+    """Return the compiler's own estimate for a kernel, in cycles; None without one.
 
-    Where it has none it also notes the largest number there is.
+    The compiler may also write the largest integer for "unknown".
     """
     noted = int(each.config.get("window_config", {}).get("estimated_cycles", 0) or 0)
     return noted if 0 < noted < NEVER else None

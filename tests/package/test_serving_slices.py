@@ -197,7 +197,7 @@ def test_speculation_by_the_paper_s_formula() -> None:
         (lambda: llama({"fsdp": 8}), rh.UnknownName, "data, expert, batch, context, tensor"),
         (lambda: step("deepseek-v3", "h100"), rh.BadValue, "has shared experts.*topology"),
         (lambda: step("llama-3-70b", "v6e", {"tensor": 8}), rh.BadType, "topology"),
-        (lambda: llama(law=True, chips=2), rh.BadValue, "groups, without law, chips"),
+        (lambda: llama(law=True, chips=2), rh.BadValue, "groups of kernels, without law, chips"),
         (lambda: llama(reached=True), rh.BadValue, "ceilings='reached'"),
         (
             lambda: speculative(llama(), llama(), draft_tokens=2, acceptance=1.5),

@@ -31,7 +31,7 @@ def test_an_unrolled_loop_is_called_one() -> None:
     unrolled = replace(REPORT, rows=REPORT.rows * 4)
     changes = looped.diff(unrolled).changes
     assert {change.kind for change in changes} == {"unrolled"}
-    assert all("unrolled, 4 turns: " in change.text for change in changes)
+    assert all("unrolled, 4 iterations: " in change.text for change in changes)
     assert [change.seconds for change in changes] == pytest.approx([0] * len(changes))
     assert {change.kind for change in unrolled.diff(looped).changes} == {"rolled"}
 

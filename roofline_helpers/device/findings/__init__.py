@@ -1,13 +1,13 @@
 """Causes of lost time, by name: a closed list, each with its evidence and an estimate.
 
-The estimate is what a cause's kernels take now minus what they would take without it, never more
-than was measured. Seconds are promised only as a range that pairs of programs gained. Findings come
-sorted by their estimates, and there is always one: where no cause explains the kernel that takes
-longest, it says how near its roof that is.
+The estimate is the time of a cause's kernels now minus their time without it, never more than the
+measured time. A gain is promised only as a range that was measured on pairs of programs. Findings
+are sorted by their estimates, and there is always one: if no cause explains the longest kernel, it
+says how near that kernel is to its roof.
 
-One file a family of causes, each with its detector: `moving` (copies, layouts, slices), `numbers`
-(data types, units, shapes of matmuls), `fusing` (what is written and read again, sorts), `waiting`
-(launches, the host, other devices); `detect` has their order.
+One file per family of causes, with their detectors: `copies` (copies, layouts, slices),
+`arithmetic` (data types, units, shapes of matmuls), `fusion` (tensors written and read again,
+sorts), `idle` (launches, the host, other devices); `detect` has their order.
 """
 
 from roofline_helpers.device.findings.causes import CAUSES, Case, Cause, Check, Finding

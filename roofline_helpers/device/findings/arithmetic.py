@@ -1,4 +1,4 @@
-"""Products in the wrong type, on the wrong unit, or padded."""
+"""Matmuls in the wrong type, on the wrong unit, or padded."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _PASSED = frozenset({"convert", "bitcast", "copy", "reshape"})
 def _origins(
     program: Program, kernel: str, where: Computation, name: str
 ) -> Iterator[tuple[Instruction, Computation, str]]:
-    """Yield what a value comes from, by first operands, into the kernels before: where, and whose.
+    """Yield the origins of a value along first operands, back into earlier kernels.
 
-    A fusion is followed to its root, a parameter of a fusion to what is given for it.
+    A fusion is followed to its root, a parameter of a fusion to its operand.
     """
     maker, top = kernel, program.sites[kernel].where
     outer = [(kernel, top)] if where is not top else []
@@ -53,7 +53,7 @@ def _origins(
 def _first(
     origins: Iterator[Origin], opcode: str, passed: frozenset[str] = _PASSED
 ) -> Origin | None:
-    """Return the first origin of an opcode; None where others than `passed` are before it."""
+    """Return the first origin with this opcode; None if an opcode not in `passed` comes first."""
     for origin in origins:
         if origin[0].opcode == opcode:
             return origin
@@ -65,7 +65,7 @@ def _first(
 def _with_maker(
     case: Case, cause: Cause, row: TimedRow, like: xla.Row, maker: str, evidence: str
 ) -> Claim:
-    """Return a claim on what a kernel saves, and on all of the kernel that makes its operand."""
+    """Return a claim on a kernel's saving, and on all of the kernel that writes its operand."""
     parts = [(row, case.saved(row, like))]
     writer = case.by_name.get((row.program, maker))
     if writer is not None and writer is not row:
@@ -87,7 +87,7 @@ _FOLLOWED = VIEWS | {"slice", "dynamic-slice", "broadcast", "pad"}
 
 
 def float32(case: Case) -> Iterator[Claim]:
-    """Yield products in float32 one side of which, or both, the author's code widened."""
+    """Yield float32 matmuls of which the author's code widened one side or both."""
     for row, program, part in case.products():
         types = {shape.dtype for shape in part.operands[:2]}
         if "f32" not in types or not types <= {"f32", *_NARROW}:
@@ -125,7 +125,7 @@ def _widened(program: Program, kernel: str, part: Site, operand: int) -> str | N
         return None
     each, where, maker = found
     narrow = where.by_name[each.operands[0]].shape.dtype in _NARROW
-    asked = each.op_name.endswith("convert_element_type")  # a CPU's compiler widens all by itself
+    asked = each.op_name.endswith("convert_element_type")  # a CPU's compiler widens on its own
     return (maker if maker != kernel else "") if narrow and asked else None
 
 
@@ -193,11 +193,11 @@ ONE_HOT = Cause(
 
 
 def one_hot(case: Case) -> Iterator[Claim]:
-    """Yield matmuls of a one-hot matrix and a table, where reading the rows moves far less."""
+    """Yield matmuls of a one-hot matrix and a table if reading the rows moves far less."""
     for row, program, part in case.products():
         made = part.instruction.shape
         if program.module.partitions > 1 or made.parts:
-            continue  # a table in shards is better multiplied than gathered
+            continue  # a matmul with a sharded table is cheaper than gathering its shards
         for side in range(2):
             hot, shape = _is_one_hot(program, row.name, part, side), part.operands[side]
             table = part.operands[1 - side]
@@ -308,7 +308,7 @@ PADDED = Cause(
 
 
 def padded_products(case: Case) -> Iterator[Claim]:
-    """Yield products whose arrays take much more memory than they hold, padded to whole tiles."""
+    """Yield matmuls whose arrays take much more memory than they hold, padded to whole tiles."""
     for row in case.kernels:
         there, bandwidth = row.kernel, case.ceilings.bandwidth
         if not row.kernel.matrix_types or there.padding < 0.25 * there.bytes or not bandwidth:
@@ -332,7 +332,7 @@ VECTOR = Cause(
 
 
 def vector_products(case: Case) -> Iterator[Claim]:
-    """Yield sums of products of two broadcast arrays: a matrix product on the vector unit."""
+    """Yield sums of products of two broadcast arrays: a matmul on the vector unit."""
     for row, program, part in case.parts():
         if part.instruction.opcode != "reduce" or row.reachable is None:
             continue
@@ -357,10 +357,9 @@ def vector_products(case: Case) -> Iterator[Claim]:
 
 
 def _outer_products(program: Program, kernel: str, part: Site) -> tuple[int, dict[str, int]] | None:
-    """Return how many products a sum takes in, where both factors are broadcast along some axis.
+    """Return how many products a sum has, if both factors are broadcast along some axis.
 
-    Also the kernels that write what is broadcast, with the bytes that a product of matrices
-    wouldn't ask of them.
+    Also the kernels that write the broadcast arrays, with the bytes that a matmul wouldn't need.
     """
     each = part.instruction
     source = _first(_origins(program, kernel, part.where, each.operands[0]), "multiply")

@@ -15,11 +15,11 @@ from roofline_helpers.xla.metadata import source_of
 
 _PLACING = frozenset({"copy", "transpose", "convert", "bitcast-convert", "reshape", "bitcast"})
 _INDEXING = frozenset({"add", "compare", "select", "clamp", "iota", "broadcast"})
-"""Of an index that is counted from the end: on whole arrays that is work, on scalars it isn't."""
+"""Opcodes of an index that is counted from the end; they only matter on whole arrays."""
 
 _SLICING = frozenset("slice dynamic-slice dynamic-update-slice concatenate pad".split())
 _SMALL = 2**14
-"""Bytes below which what a loop copies is no array worth a word."""
+"""Bytes below which a loop's copy is not reported."""
 
 
 LAYOUT = Cause(
@@ -47,7 +47,7 @@ DONATE = Cause(
 
 
 def layout_copies(case: Case) -> Iterator[Claim]:
-    """Yield kernels that only move: layout copies, copied arguments, and what loops copy."""
+    """Yield kernels that only move data: layout copies, copied arguments, copies in loops."""
     for row in case.kernels:
         program, opcodes = case.program(row), set(row.kernel.operations)
         if not row.kernel.written.get("hbm") or row.kernel.bytes < _SMALL:
@@ -67,7 +67,7 @@ def layout_copies(case: Case) -> Iterator[Claim]:
 
 
 def _only_moves(program: Program, name: str, opcodes: set[str]) -> bool:
-    """Return whether a kernel computes nothing but places: slices, copies, updates."""
+    """Return whether a kernel only moves data: slices, copies, updates."""
     moves = _PLACING | _SLICING
     if not opcodes & moves or not opcodes <= moves | _INDEXING:
         return False
@@ -101,13 +101,13 @@ def _order(shape: xla.Shape) -> list[int]:
 
 
 def _is_the_job(program: Program, name: str) -> bool:
-    """Return whether a transposed argument is what the program was asked for."""
+    """Return whether the program's result is itself a transposed argument."""
     reads = [value for value in program.reads(name) if value.kind != "constant"]
     return program.returned(name) and all(value.kind == "argument" for value in reads)
 
 
 def _could_be_donated(program: Program, name: str) -> bool:
-    """Return whether a kernel copies an argument that a result could take the memory of."""
+    """Return whether a kernel copies an argument whose memory a result could reuse."""
     where = program.sites[name].where
     if where is not program.module.entry:
         return False
@@ -122,26 +122,26 @@ def _could_be_donated(program: Program, name: str) -> bool:
 
 
 _CACHE = 2**25
-"""Bytes that a CPU's caches hold: a copy of less is read from there, and costs next to nothing."""
+"""Bytes that a CPU's caches hold: a copy of less stays in cache and costs almost nothing."""
 
 
 def _in_a_loop(case: Case, row: TimedRow) -> Claim | None:
-    """Return what a loop slices out or stacks up at every turn; None if it costs nothing."""
+    """Return a claim on a slice or stacked result that a loop copies in every iteration."""
     program, opcodes = case.program(row), set(row.kernel.operations)
     if case.platform == "cpu" and row.kernel.bytes < _CACHE:
         return None
     sort = "a slice"
     if "dynamic-update-slice" in opcodes:
-        # What `jax.lax.scan` adds to stack results is outside of the closed call of its body: what
-        # is inside is the author's own update of the carry, in place
+        # `jax.lax.scan` stacks its results outside of the closed call of its body. An update inside
+        # is the author's own, of the carry, in place
         parts = program.instructions(row.name)
         if any(_updates(p) and "closed_call" in p.instruction.op_name for p in parts):
             return None
-        sort = "a result into the stack of all turns"
+        sort = "a result into the stack of all iterations"
     elif not opcodes & {"dynamic-slice", "slice"}:
         return None
     shape = _result_shape(program, row.name)
-    return whole(SCAN, row, f"each of {row.launches:.0f} turns copies {sort} ({shape})")
+    return whole(SCAN, row, f"each of {row.launches:.0f} iterations copies {sort} ({shape})")
 
 
 RELAID = Cause(
@@ -153,7 +153,7 @@ RELAID = Cause(
 
 
 def relaid_weights(case: Case) -> Iterator[Claim]:
-    """Yield copies of an argument that a loop then slices, into tiles that its matmuls prefer."""
+    """Yield copies of an argument into the tiles that a loop's matmuls prefer."""
     for name, program in case.programs.items():
         for loop in program.loops.values():
             for value in program.enters(loop):
@@ -174,7 +174,7 @@ def _placed(shape: xla.Shape) -> tuple[list[int], tuple[int, ...]]:
 
 
 def _slices(program: Program, loop: Site, shape: xla.Shape) -> bool:
-    """Return whether the body of a loop takes one of many from an array of this shape."""
+    """Return whether the body of a loop slices one of many from an array of this shape."""
     return any(
         part.instruction.opcode == "dynamic-slice"
         and part.operands[0].dims == shape.dims
@@ -195,7 +195,7 @@ def _result_shape(program: Program, name: str) -> xla.Shape:
 
 
 def whole_updates(case: Case) -> Iterator[Claim]:
-    """Yield kernels that write a whole argument anew to change a part of it."""
+    """Yield kernels that rewrite a whole argument to change a part of it."""
     for row in case.kernels:
         program = case.program(row)
         if program.in_loop(row.name) or "dynamic-update-slice" not in row.kernel.operations:
@@ -235,7 +235,7 @@ def turned_updates(case: Case) -> Iterator[Claim]:
 
 
 def _turns_an_update(part: Site) -> bool:
-    """Return whether an instruction puts an array, of which little is new, in another order."""
+    """Return whether an instruction transposes an array of which only a small part is new."""
     if not _permutes(part):
         return False
     source = part.where.by_name[part.instruction.operands[0]]

@@ -11,10 +11,11 @@ from roofline_helpers.device.findings.causes import Case, Cause, Claim, Finding
 from roofline_helpers.device.rows import KERNEL, TimedRow, family_of, grouped
 
 LEAST_SHARE = 0.01
-"""Findings that cost less than this share of the call aren't made: they explain nothing."""
+"""Findings that cost less than this share of the call are left out."""
 
 _DETECTORS: tuple[Callable[[Case], Iterator[Claim]], ...] = (
-    # A kernel's seconds go to the first cause that claims them: the most particular one
+    # A kernel's seconds go to the first cause that claims them, so specific causes come before
+    # general ones
     idle.compiling,
     idle.transfers,
     idle.communication,
@@ -41,7 +42,7 @@ _DETECTORS: tuple[Callable[[Case], Iterator[Claim]], ...] = (
 
 _last = functools.partial(Cause, named=False)
 
-# What is left where no cause explains the kernel that takes longest
+# Fallbacks, if no cause explains the longest kernel
 BELOW_ROOF = _last(
     "below-roof",
     "a kernel stays below its roof",
@@ -96,8 +97,8 @@ def findings(case: Case) -> tuple[Finding, ...]:
     """Return the findings of a case, the largest loss first; there is always one.
 
     Claims of one cause and one line of code are one finding; those that cost less than
-    `LEAST_SHARE` of the call are left out. Of the kernel that takes longest, where no cause
-    explains it, the findings say how far it is from its roof.
+    `LEAST_SHARE` of the call are left out. If no cause explains the longest kernel, a finding says
+    how far it is from its roof.
     """
     left = {id(row): row.seconds for row in case.rows}
     grouped: dict[tuple[str, str], list[tuple[Claim, float]]] = {}
@@ -117,7 +118,7 @@ def findings(case: Case) -> tuple[Finding, ...]:
 
 
 def _longest(case: Case, left: Mapping[int, float], named: bool) -> list[Finding]:
-    """Return what is known of the kernel that takes longest, where no cause claims most of it."""
+    """Return a finding on the longest kernel, unless causes claim most of it."""
     rows = [r for r in case.rows if r.kind == KERNEL and left[id(r)] > 0.5 * r.seconds]
     if not rows:
         return []
@@ -151,7 +152,7 @@ def _bound(case: Case, row: TimedRow) -> tuple[Cause, str]:
 
 
 _WORTH = 0.1
-"""Share of the call from which on the kernel that takes longest is a finding beside causes."""
+"""Share of the call from which on the longest kernel is a finding in addition to causes."""
 
 _CLOSE = 0.8
 """Share of its roof from which on a kernel counts as near it."""
@@ -161,7 +162,7 @@ _UNITS = {"hbm": "memory", "matrix": "the matrix unit", "vector": "the vector un
 
 
 def _line(claim: Claim) -> str:
-    """Return the line of code that a claim is about: that of its dearest kernel."""
+    """Return the line of code that a claim is about: that of its most expensive kernel."""
     parts = sorted(claim.parts, key=lambda part: -part[1])
     return claim.source or next((row.source for row, _ in parts if row.source), "")
 

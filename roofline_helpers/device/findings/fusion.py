@@ -1,4 +1,4 @@
-"""Findings of traffic and work to save: tensors written and read again, recomputation, sorts."""
+"""Traffic and work that could be saved: tensors written and read again, recomputation, sorts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _REMAT = re.compile(r"\.remat\d*(\.|$)")
 
 
 def recomputed(case: Case) -> Iterator[Claim]:
-    """Yield kernels that the compiler runs twice, since what they made took too much memory."""
+    """Yield kernels that the compiler runs twice, since their results took too much memory."""
     for row in case.kernels:
         if _REMAT.search(row.name):
             yield whole(RECOMPUTED, row, f"{row.what} runs again, since memory is short")
@@ -82,7 +82,7 @@ ATTENTION = Cause(
 
 
 def scores(case: Case) -> Iterator[Claim]:
-    """Yield products whose result goes through a softmax in memory to another product."""
+    """Yield matmuls whose result goes through a softmax in memory to another matmul."""
     for row, _, part in case.products():
         made = results(part.instruction)
         if not made.elements or made.bytes <= 0.5 * sum(s.bytes for s in part.operands[:2]):
@@ -99,7 +99,7 @@ def scores(case: Case) -> Iterator[Claim]:
 
 
 def _through_softmax(case: Case, row: TimedRow, size: int) -> list[TimedRow]:
-    """Return the kernels that scores pass through, from one product to the next.
+    """Return the kernels that scores pass through, from one matmul to the next.
 
     None unless there is an exponential and a reduction along rows among them.
     """
@@ -118,7 +118,7 @@ def _through_softmax(case: Case, row: TimedRow, size: int) -> list[TimedRow]:
         edge = [each for each in following if not each.kernel.matrix_types]
     touching = [m for m in members if size in _written(program, m) + _read(program, m)]
     if any("softmax" in m.name for m in touching):
-        return touching  # libtpu's own kernel: it takes the second product along
+        return touching  # libtpu's own kernel includes the second matmul
     opcodes = set().union(*(set(m.kernel.operations) for m in touching))
     reduced = any(
         part.instruction.opcode == "reduce" and part.operands[0].elements == size
@@ -141,7 +141,7 @@ def _read(program: Program, row: TimedRow) -> list[int]:
 def _moved(
     case: Case, row: TimedRow, size: int, members: Sequence[TimedRow]
 ) -> tuple[float, float]:
-    """Return the bytes of score-sized arrays that a kernel reads and writes, a launch."""
+    """Return the bytes of score-sized arrays that a kernel reads and writes, per launch."""
     program, there = case.program(row), row.kernel
     names = {member.name for member in members}
     read = sum(

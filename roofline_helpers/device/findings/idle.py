@@ -1,4 +1,4 @@
-"""Time in which the device does little: launches, last waves, the host, other devices."""
+"""Idle time of the device: launches, last waves, the host, other devices."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from roofline_helpers.device.rows import BETWEEN, GAP, HOST, KERNEL, LOOP, TRANS
 from roofline_helpers.xla.hlo import COLLECTIVES
 
 _FLOOR = {"cpu": 5e-6, "gpu": 6e-6, "tpu": 3e-6}
-"""Seconds of a launch below which a kernel is short: about twice the least that one takes."""
+"""Seconds of a launch below which a kernel is short: about twice the shortest launch."""
 
 _MANY = 20
 _IDLE = 0.05
-"""Share of the call below which an idle device is not the host's fault."""
+"""Share of the call below which idle time is not attributed to the host."""
 
 SHORT = Cause(
     "short-kernels",
@@ -96,7 +96,7 @@ DISPATCH = Cause(
 def host(case: Case) -> Iterator[Claim]:
     """Yield the time in which the device waits for the host.
 
-    If all of a call is one program, another jit helps nothing: the call itself is what costs.
+    If the whole call is one program, another jit doesn't help: the cost is the call itself.
     """
     waiting = [row for row in case.rows if row.kind == HOST]
     seconds = sum(row.seconds for row in waiting) - case.compiling
