@@ -137,7 +137,7 @@ def load_call(what: str) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
         raise BadValue(f"{file}: there is no such file. Give {SCRIPT}")
     spec = importlib.util.spec_from_file_location(f"explained_{path.stem}", path)
     if spec is None or spec.loader is None:
-        raise BadValue(f"{file}: it is no Python file")
+        raise BadValue(f"{file} is not a Python file, which ends in .py. Give {SCRIPT}")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     sys.path.insert(0, str(path.absolute().parent))

@@ -71,7 +71,7 @@ class UnknownName(RooflineError, KeyError):
     ...     name_of('chip', 'v6f', ['v5e', 'v6e'])
     ... except UnknownName as error:
     ...     print(error)
-    unknown chip 'v6f' (str). Nearest: 'v6e'. Allowed: v5e, v6e
+    unknown chip 'v6f'. Nearest: 'v6e'. Allowed: v5e, v6e
     """
 
     def __str__(self) -> str:
@@ -313,7 +313,7 @@ def ceil_div(a: Any, b: Any) -> Any:
 
 
 def shown(value: Any) -> str:
-    """Return a value and its type, short enough for a message."""
+    """Return a value, short enough for a message, and its type unless it is a text in quotes."""
     if isinstance(value, int) and abs(value) >= 10**40:
         digits = math.floor(math.log10(abs(value)))
         return f"an integer of about {'-' if value < 0 else ''}10**{digits}"
@@ -321,7 +321,8 @@ def shown(value: Any) -> str:
         text = repr(value)
     except ValueError:  # Python refuses to print integers of thousands of digits
         text = "something too long to print"
-    return f"{text if len(text) <= 80 else text[:77] + '...'} ({type(value).__name__})"
+    text = text if len(text) <= 80 else f"{text[:77]}..."
+    return text if isinstance(value, str) else f"{text} ({type(value).__name__})"
 
 
 def _exact(value: Any) -> bool:

@@ -145,7 +145,7 @@ def _started(kind: str, place: Any, *parts: Any) -> JaxProgram:
     pattern = re.compile(rf" {name}(?:-start)?\(")
     left = len(pattern.findall(program.call.as_text()))
     if left != len(parts):
-        raise CannotRun(f"of {len(parts)} collectives the compiler left {left}: {kind}")
+        raise CannotRun(f"{left} of {len(parts)} {name}s are left in the compiled program: {kind}")
     return program
 
 

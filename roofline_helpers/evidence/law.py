@@ -10,7 +10,7 @@ import msgspec
 
 from roofline_helpers.chips import Chip
 from roofline_helpers.chips import chip as chip_of
-from roofline_helpers.common.checks import RooflineError, name_of
+from roofline_helpers.common.checks import RooflineError, UnknownName, name_of
 from roofline_helpers.evidence.tables import FOLDER, reduced
 from roofline_helpers.network import Collective
 from roofline_helpers.network.collectives import Phase
@@ -219,6 +219,8 @@ def laws(family: str, chip: Any, dtype: str) -> Law:
     """
     name_of("family", family, sorted({law.family for law in every_law()}))
     on = {(law.chip, law.dtype): law for law in laws_of(family)}
-    key = name_of("chip with measured kernels", chip_of(chip).key, sorted({key for key, _ in on}))
+    key, measured = chip_of(chip).key, sorted({key for key, _ in on})
+    if key not in measured:
+        raise UnknownName(f"{key} has no measured kernels of {family}; {', '.join(measured)} have")
     types = sorted(each for one, each in on if one == key)
     return on[key, name_of("measured type", dtype, types)]

@@ -173,8 +173,9 @@ def typical(job: Work, chip: str | Chip, *, dtype: str | None = None) -> Typical
         like = like[(values <= side * factor) & (values >= side / factor)]
     shape = ", ".join(f"{name} {side:g}" for name, side in sides.items())
     if len(like) < FEWEST:
+        few = f"only {len(like)}" if len(like) else "no"
         raise NoData(
-            f"only {len(like)} measured kernels are like this one ({shape}, {law.dtype} on "
+            f"{few} measured kernels are like this one ({shape}, {law.dtype} on "
             f"{on.name}); at least {FEWEST} are needed"
         )
     times = _over_law(law)[like] * law.seconds(job)

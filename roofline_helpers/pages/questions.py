@@ -277,8 +277,8 @@ def exercises(chapter: str, **values: Any) -> Element:
     >>> try:
     ...     exercises("fussion")
     ... except RooflineError as error:
-    ...     print(str(error)[:63])
-    unknown chapter with exercises 'fussion' (str). Nearest: 'fusio
+    ...     print(str(error)[:64])
+    unknown chapter with exercises 'fussion'. Nearest: 'fusion'. All
     """
     chapters = dict.fromkeys(asked.chapter for asked in bank().values() if asked.exercise)
     name = name_of("chapter with exercises", chapter, chapters)

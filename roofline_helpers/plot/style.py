@@ -21,7 +21,7 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from matplotlib.transforms import IdentityTransform
 
-from roofline_helpers.common.checks import BadType, BadValue, mapping, single
+from roofline_helpers.common.checks import BadType, BadValue, mapping, shown, single
 from roofline_helpers.common.dtypes import BITS
 from roofline_helpers.common.show import PREFIXES, si, significant, use_tables
 from roofline_helpers.roofline import Roofline
@@ -160,8 +160,7 @@ Jobs: TypeAlias = "Mapping[str, Job]"
 def need(value: Any, kind: type) -> None:
     """Raise BadType unless a value is of this type."""
     if not isinstance(value, kind):
-        name = kind.__name__
-        raise BadType(f"{name} is needed, got {value!r} ({type(value).__name__})")
+        raise BadType(f"a {kind.__name__} is needed here, got {shown(value)}")
 
 
 def checked_jobs(jobs: Jobs) -> dict[str, Job]:

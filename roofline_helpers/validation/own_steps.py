@@ -80,7 +80,7 @@ def _read(path: Path) -> list[dict[str, Any]]:
     try:
         data = tomllib.loads(path.read_text("utf-8"))
     except tomllib.TOMLDecodeError as error:
-        raise BadValue(f"{path} is no TOML: {error}") from None
+        raise BadValue(f"{path} is not TOML: {error}") from None
     name_of("table of a file of steps", next(iter({*data} - {"row"}), "row"), ["row"])
     return list(data.get("row", []))
 

@@ -201,11 +201,12 @@ def kernels(
     walk = _Walk(program, SPACES[platform], stated, calls)
     walk.windowed = windowed_products(program)
     walk.enter(program.entry, 1, argument_names(program.entry))
-    unused = stated.keys() - walk.used
+    unused = sorted(stated.keys() - walk.used)
     if unused:
+        loops = ", ".join(walk.untold) or "none"
         raise BadValue(
-            f"turns names {', '.join(sorted(map(repr, unused)))}; loops with unknown trip counts: "
-            + (", ".join(walk.untold) or "none")
+            f"turns= names {', '.join(map(repr, unused))}, which is no loop of unknown trip count. "
+            f"Such loops: {loops}"
         )
     notes = [*walk.notes, *(_undeclared(*each) for each in walk.undeclared.items())]
     return Ledger(tuple(walk.rows), tuple(dict.fromkeys(notes)))

@@ -26,7 +26,7 @@ NUMBERS: list[tuple[Any, type[RooflineError], str]] = [
     (10**400, BadValue, "10**400"),
     ([1, -1], BadValue, "[1, -1]"),
     (True, BadType, "True (bool)"),
-    ("8", BadType, "'8' (str)"),
+    ("8", BadType, "'8'"),
     (None, BadType, "None"),
     (3j, BadType, "3j (complex)"),
     (

@@ -88,7 +88,7 @@ def test_exercises_are_a_sheet() -> None:
 @pytest.mark.parametrize(
     ("key", "values", "says"),
     [
-        ("t-rigde", {}, "unknown question 't-rigde' (str). Nearest: 't-ridge'"),
+        ("t-rigde", {}, "unknown question 't-rigde'. Nearest: 't-ridge'"),
         ("t-ridge", {"n": 1}, "pass by name: parts (for t-ridge), roof (for t-ridge), words"),
         ("t-which", {"n": 1}, "t.toml, t-which: one option must be right, got none"),
         ("t-ridge", VALUES | {"roof": 1}, "t-ridge: 'roof.ridge': AttributeError: 'int' obj"),
@@ -104,7 +104,7 @@ def test_what_a_cell_passes_is_checked(key: str, values: dict[str, Any], says: s
     [
         ("[questions.a]\nprompt=", "t.toml: TOMLDecodeError: Invalid value"),
         ("[questions.a]\nsolution=3", "t.toml, a: Object missing required field `prompt`"),
-        ('[questions.a]\nprompt="x"\nsolutoin=3', "unknown key 'solutoin' (str). Nearest: 'sol"),
+        ('[questions.a]\nprompt="x"\nsolutoin=3', "unknown key 'solutoin'. Nearest: 'sol"),
         ('[questions.a]\nprompt="x"\nsolution="a + b"', "'a + b' is no name with attributes"),
     ],
 )

@@ -122,7 +122,7 @@ def test_hierarchical_draws_each_level_at_its_own_intensity():
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: plot.roofline("v7x"), BadType, "Roofline is needed, got 'v7x'"),
+        (lambda: plot.roofline("v7x"), BadType, "a Roofline is needed here, got 'v7x'"),
         (lambda: plot.roofline(ROOF, {"a": "b"}), BadType, "intensity of a"),
         (lambda: plot.roofline(ROOF, {"a": rh.work.elementwise(9, flops=0)}), BadValue, "no FLOPs"),
         (lambda: plot.compare([]), BadValue, "at least one Roofline"),

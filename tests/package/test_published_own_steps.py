@@ -78,7 +78,7 @@ def test_the_command_prints_and_gives_json(
         (OURS.replace("model", "models"), ["row 1 (ours)", "Nearest: 'model'"]),
         (OURS + OURS.replace("fsdp", "fdsp"), ["row 2", "Nearest: 'fsdp'"]),
         (OURS.replace("seq", "#").replace("mesh", "#"), ["seq, mesh missing"]),
-        ("row = [", ["no TOML"]),
+        ("row = [", ["not TOML"]),
     ],
     ids=("field", "axis", "missing", "file"),
 )
