@@ -119,7 +119,11 @@ def test_each_family_has_an_answer(job: rh.Work) -> None:
     ("call", "error", "parts"),
     [
         (lambda: rh.typical(MATMUL, "v6e"), rh.UnknownName, ["measured kernels", "h100"]),
-        (lambda: rh.typical(rh.work.matmul(3, 5, 7), "h100"), NoData, ["no measured", "at least 20"]),
+        (
+            lambda: rh.typical(rh.work.matmul(3, 5, 7), "h100"),
+            NoData,
+            ["no measured", "at least 20"],
+        ),
         (lambda: evidence.table("matmull"), rh.UnknownName, ["Nearest: 'matmul'"]),
     ],
 )
