@@ -23,7 +23,7 @@ class Step(msgspec.Struct, frozen=True):
     setting : mapping
         Sizes: batch, context, tokens.
     why : Explanation or None
-        Where its time goes; None where it failed.
+        Its explanation; None if it failed.
     failed : str
         Why it failed.
 

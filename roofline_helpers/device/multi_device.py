@@ -108,7 +108,7 @@ def collective_cases(
     sizes : sequence of int
         Bytes of the whole array; rounded up to a whole part for each device.
     devices : sequence of jax.Device, optional
-        Those that take part; all that JAX has if not given.
+        The devices that take part; by default all of JAX's.
 
     Raises
     ------

@@ -48,7 +48,7 @@ class Program:
     text : str
         Its HLO text.
     platform : {"tpu", "gpu", "cpu"}
-        What it was compiled for.
+        Its target.
     wrapped : mapping of str to str
         Of instructions that only the profiler names, the asynchronous one that runs them.
     calls : tuple of PallasKernel

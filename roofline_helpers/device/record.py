@@ -32,7 +32,7 @@ CEILINGS = ("memory", "levels", "compute", "vector")
 """Groups that are ceilings; the samples of all others are kernels."""
 
 OURS = ("jax", "pallas")
-"""Sources whose samples make the ceilings: what JAX reaches by itself."""
+"""Sources whose samples set the ceilings: JAX without other libraries."""
 
 
 @dataclass(frozen=True, repr=False)

@@ -309,7 +309,7 @@ def _copied(leaf: Any) -> Any:
 
 
 def run_counts(one: float, seconds: float, queue: int | None, cpu: bool) -> tuple[int, int]:
-    """Return how many runs to take, and how many calls to queue in each.
+    """Return the number of runs, and the number of queued calls in each.
 
     Parameters
     ----------

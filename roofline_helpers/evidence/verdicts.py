@@ -177,7 +177,7 @@ class Verdict(_Held):
 
 
 class Gain(_Held):
-    """How many times faster a change makes a program on a chip, in each case.
+    """The speed-up by a change of a program on a chip, in each case.
 
     `word` is "gains", "loses" or "neither" if all agree: less than 5% either way is neither.
     Otherwise it is "depends", and `on` names the assumptions: "ceilings", "floor" or "between"

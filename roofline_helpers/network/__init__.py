@@ -1,20 +1,20 @@
 """Chips joined by links: topologies, and the time of collectives on them, counted by hand.
 
 A topology is a list of axes: those of a TPU slice's torus, the switch of a GPU host, and the slower
-network between slices or hosts. A collective over one axis or several has a number of steps and, on
-the busiest link, a number of bytes; its time is ::
+network between slices or hosts. A collective over one or more axes has a number of steps, and a
+number of bytes on the busiest link; its time is ::
 
     latency + bytes / rate          (the α–β model)
 
 where the latency counts each step once. With ``ceilings="published"`` rates and latencies are the
-vendor's, and the time is a bound: nothing is faster. With ``ceilings="reached"`` they are those of
-measured curves (`data/network.toml` says which rows), and the time is a prediction. `COLLECTIVES`
-has the functions by the names of collectives.
+vendor's, and the time is a lower bound. With ``ceilings="reached"`` they are from measured curves
+(`data/network.toml` names the rows), and the time is a prediction. `COLLECTIVES` has the functions
+by the names of collectives.
 
 What is left out
     Contention with other traffic; the memory's own time; arithmetic of
-    reductions on TPUs; twisted tori; routing around failed links; in a published bound of a switch,
-    its latency, which nobody prints.
+    reductions on TPUs; twisted tori; routing around failed links; in the published bound of a
+    switch, its latency, which nobody publishes.
 
 >>> slice_ = topology("v5p", "4x4x4")
 >>> gather = all_gather(2 * 1024 * 4096, slice_["x", "y", "z"])

@@ -36,7 +36,7 @@ COUNTED: Mapping[str, Mapping[str, Any]] = {
 }
 """The two counts of a step: by measured rates and the floor of a launch, or by published rates.
 
-A tenth of the memory is the runtime's, as vLLM has it unless told otherwise.
+A tenth of the memory is the runtime's, which is vLLM's default.
 """
 
 MARGIN: Mapping[str, float] = {"reached": 1.35, "published": 1.55}

@@ -1,9 +1,9 @@
-"""The roofline model: how fast a kernel could go, and what stops it.
+"""The roofline model: how fast a kernel can be, and its bound.
 
 Nothing here knows a chip or an operation. A `Roofline` is a peak (FLOP/s), the bandwidth of one or
 more memory levels (byte/s) and, where they are known, a second peak for the vector unit, the
-bandwidth of the network, and the floor: seconds that a launch costs. Anything `Counted` can be held
-against it: FLOPs by unit, and bytes by memory level, as `roofline_helpers.work` counts them by hand
+bandwidth of the network, and the floor: the seconds of a launch. Anything `Counted` can be compared
+with it: FLOPs by unit, and bytes by memory level, as `roofline_helpers.work` counts them by hand
 and `roofline_helpers.xla` reads them from a compiled program. A `Kernel` is such a count on a
 roofline, launched once or many times.
 

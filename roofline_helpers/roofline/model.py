@@ -38,7 +38,7 @@ UNITS = ("matrix", "vector")
 
 
 def bound_of(limit: str) -> str:
-    """Return what a kernel is bound by that meets this ceiling first, as `Roofline.bound` says."""
+    """Return the bound of a kernel that meets this ceiling first, as `Roofline.bound` does."""
     words = {**dict.fromkeys(UNITS, "compute"), NETWORK: NETWORK, FLOOR: "latency"}
     return words.get(limit, "memory")
 
@@ -47,7 +47,7 @@ def bound_of(limit: str) -> str:
 class Counted(Protocol):
     """The work of a kernel: FLOPs by unit, and bytes by memory level.
 
-    FLOPs that nobody could count are left out, so that every time is a lower bound.
+    Unknown FLOPs are left out, so that every time is a lower bound.
 
     Examples
     --------
@@ -95,16 +95,15 @@ class Roofline(Facts):
         ``{"hbm": number}``: the main memory is called "hbm" whatever its technology. Names are
         kept in lower case, without space, "-" and "_".
     vector : float, optional
-        The vector unit's own ceiling, FLOP/s. Without it, vector work is held against `peak`,
+        The vector unit's own ceiling, FLOP/s. Without it, vector work is compared with `peak`,
         which makes the bound looser but never wrong.
     network : float, optional
         Byte/s that the device can send to others: a ceiling for kernels that communicate.
     floor : float, optional
-        Seconds that one launch costs in a row of them, however little it does: from a small
-        kernel's start to the next one's. No limit of its duration, and no bound: a profiler shows
-        shorter kernels. Launching overlaps with the work, so the floor is one more of the times of
-        which the longest counts; it says nothing about a plain intensity, which has no size. 0 is
-        none.
+        Seconds of one launch in a row of small kernels, from one start to the next. It is no bound
+        on a kernel's own duration: a profiler shows shorter kernels. Launching overlaps with the
+        work, so the floor is one more time of which the longest counts. It doesn't apply to a plain
+        intensity, which has no size. 0 is none.
     name : str
         Shown in plots and tables.
     origin : {"published", "measured"}
@@ -204,7 +203,7 @@ class Roofline(Facts):
         return peaks[name_of("unit", unit, peaks)] / bandwidth
 
     def without_floor(self) -> Self:
-        """Return this roofline without its floor: what rates alone allow, at any size."""
+        """Return this roofline without its floor, so that only rates count, at any size."""
         return replace(self, floor=None)
 
     def measured(
@@ -248,9 +247,8 @@ class Roofline(Facts):
         ----------
         intensity : number, array, mapping of level to number, or Counted
             FLOP/byte at `level`. A mapping gives each level its own intensity, and the lowest
-            ceiling counts. A kernel is held against every ceiling that it has work for, and
-            against the floor; with both units busy its FLOP/s could exceed `peak`, which caps it
-            here.
+            ceiling counts. A kernel is compared with every ceiling that it has work for, and
+            with the floor; with both units busy its FLOP/s could exceed `peak`, which caps it here.
         level : str, optional
             The memory level of a plain intensity; the outermost one if not given. Not allowed
             with a mapping or a kernel, which name their levels themselves.
@@ -285,10 +283,10 @@ class Roofline(Facts):
         return plain(np.where(value < self.peak / bandwidth, slope, self.peak)[()])
 
     def bound(self, intensity: Any, level: str | None = None) -> Any:
-        """Return what bounds it: "memory" or "compute", for a kernel also "network" or "latency".
+        """Return the bound: "memory" or "compute", for a kernel also "network" or "latency".
 
-        Takes what `attainable` takes. At the ridge itself the answer is "compute". "latency" is
-        that of a kernel so small that it meets the floor first.
+        Arguments as in `attainable`. At the ridge itself the answer is "compute". "latency" means
+        that the kernel is so small that it meets the floor first.
 
         Returns
         -------
@@ -403,7 +401,7 @@ class Roofline(Facts):
         Raises
         ------
         BadType, BadValue, UnknownName
-            What `attainable` raises; intensity 0, where the roof is 0 too.
+            As `attainable`; intensity 0, where the roof is 0 too.
         """
         value = quantity("achieved FLOP/s", achieved, zero=True)
         roof = self.attainable(intensity, level)

@@ -178,7 +178,7 @@ class ServingSetting(Fields):
         return {"tensor": topology(self.chip, self.chips, ceilings=ceilings).fast}
 
     def size(self, *roles: str) -> int:
-        """Return how many devices lie along these roles."""
+        """Return the number of devices along these roles."""
         return math.prod(axis.size for role in roles for axis in self.axes.get(role, ()))
 
     def sequences(self, *roles: str) -> int:

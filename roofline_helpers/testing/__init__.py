@@ -1,4 +1,4 @@
-"""Performance tests without an accelerator: what `pytest` offers once this package is installed.
+"""Performance tests without an accelerator: a pytest plugin that comes with this package.
 
 ::
 
@@ -6,8 +6,8 @@
         roofline(block, params, x, chip="v6e")                        # against the baseline
         roofline(step, state, batch, chip="v5p", hbm_bytes="<= 1.2 GB", exposed="<= 5%", fits=True)
 
-The function is compiled for the chip, which need not exist here, and held against limits, or
-against a baseline that is committed next to the tests. `pytest --roofline-update` writes baselines.
+The function is compiled for the chip, which need not be here, and compared with limits, or with a
+baseline that is committed next to the tests. `pytest --roofline-update` writes baselines.
 
 One file a topic: `plugin` (what pytest loads: it imports nothing else until a test asks for the
 fixture), `fixture` (what the test calls, with its limits and its baselines' files).

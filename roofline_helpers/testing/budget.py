@@ -168,16 +168,16 @@ FOLDER = ".roofline"
 
 
 def baseline_path(test_file: Path, test: str, name: str | None = None) -> Path:
-    """Return where the baseline of a call lies.
+    """Return the path of a call's baseline.
 
     Parameters
     ----------
     test_file : Path
         The file of the test.
     test : str
-        What pytest calls the test within it: "test_block[v6e]", "TestModel::test_block".
+        pytest's name of the test within it: "test_block[v6e]", "TestModel::test_block".
     name : str, optional
-        What the call is named, where a test has several.
+        The call's name, if a test has several.
 
     Examples
     --------
@@ -207,7 +207,7 @@ def load_baseline(path: Path) -> Report | None:
         raise BadRecord(f"{path}: {error}") from None
 
 
-# --- What a test calls: a function compiled for a chip, held against limits or its baseline ------
+# --- The fixture: a function compiled for a chip, compared with limits or with its baseline ------
 
 SHOWN = 12
 """The most changes that a failure lists."""
@@ -247,14 +247,14 @@ class Budget:
         name: str | None = None,
         **named: Any,
     ) -> Report:
-        """Compile a function for a chip, and fail the test where it is not as it should be.
+        """Compile a function for a chip, and fail the test if a limit or the baseline is violated.
 
         Parameters
         ----------
         fn, *args
             The function and its arguments, as `analyze` takes them; shapes are enough.
         chip : str
-            What to compile for: "v6e", or a slice such as "v6e-8".
+            The target: "v6e", or a slice such as "v6e-8".
         fits : bool
             Whether it has to fit into the device's memory.
         name : str, optional
@@ -264,7 +264,7 @@ class Budget:
             `seconds`, the least time by the roof; `exposed`, the part of it that exchanges are
             waited for; `memory`, what the program needs at most; `kernels`, how many. A number
             alone is the most that is allowed, in SI base units. Without any limit, the program is
-            held against its baseline. Other names are options of `analyze`, such as
+            compared with its baseline. Other names are options of `analyze`, such as
             `donate_argnums`, or arguments of the function.
 
         Returns

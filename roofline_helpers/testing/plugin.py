@@ -40,7 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def roofline(request: pytest.FixtureRequest) -> Budget:
-    """Compile a function for a chip and hold it against limits, or against its baseline.
+    """Compile a function for a chip and compare it with limits, or with its baseline.
 
     ``roofline(fn, *args, chip="v6e")`` compares with the committed baseline, which
     ``pytest --roofline-update`` writes; ``hbm_bytes="<= 1.2 GB"``, ``flops``, ``seconds``,

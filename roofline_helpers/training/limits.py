@@ -26,7 +26,7 @@ def least_tokens(place: Topology, over: Axis | Iterable[Axis], *, dtype: Any = "
     place : Topology
         With its ceilings.
     over : Axis or axes
-        Those that the batch is split over.
+        Axes over which the batch is split.
     dtype : str or data type
         Of matmuls and weights.
 
@@ -120,7 +120,7 @@ def least_width(
     place, dtype
         As in `least_tokens`; the same errors.
     over : Axis or axes
-        Those that experts are spread over, tokens evenly among them.
+        Axes over which experts are spread, with tokens evenly among them.
     matrices : int
         M: 3 for experts with a gate, 2 without.
     active : float, optional

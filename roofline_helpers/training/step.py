@@ -82,7 +82,7 @@ class TrainingStep(Facts):
     # --- counts -------------------------------------------------------------------------------
 
     def model_flops(self, *, causal: str = "halved") -> int:
-        """Return the FLOPs that the model asks for, without recomputation.
+        """Return the model's FLOPs, without recomputation.
 
         Raises
         ------

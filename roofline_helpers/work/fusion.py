@@ -185,7 +185,7 @@ def resident(
     capacity : float
         Bytes on the chip for such tensors.
     level : str
-        Where they stay. Their bytes are counted there, as `Work.others`.
+        The level in which they stay. Their bytes are counted there, as `Work.others`.
     keep : sequence of str
         Tensors written here that are needed afterwards too, and so still count as written.
     onward : sequence of str

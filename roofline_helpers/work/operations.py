@@ -449,7 +449,7 @@ def _exactly(count: int, name: str, members: Any) -> Sequence[Any]:
 def all_gather(elements: Any, chips: Any, dtype: Any = "bf16") -> Work:
     """Count an all-gather on a ring: each chip ends with `elements`, having sent (c−1)/c of them.
 
-    Where c does not divide the elements, the busiest chip is counted.
+    If c does not divide the elements, the busiest chip is counted.
 
     Parameters
     ----------

@@ -35,7 +35,7 @@ class Work(Facts):
     Parameters
     ----------
     name : str
-        What the kernel does.
+        The kernel's name.
     reads, writes : mapping of str to number
         Bytes of each tensor that it reads and writes, by name: `fuse` joins kernels by these.
     matrix_flops, vector_flops : number

@@ -357,7 +357,7 @@ def vector_products(case: Case) -> Iterator[Claim]:
 
 
 def _outer_products(program: Program, kernel: str, part: Site) -> tuple[int, dict[str, int]] | None:
-    """Return how many products a sum has, if both factors are broadcast along some axis.
+    """Return the number of products in a sum, if both factors are broadcast along some axis.
 
     Also the kernels that write the broadcast arrays, with the bytes that a matmul wouldn't need.
     """

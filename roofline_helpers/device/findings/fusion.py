@@ -130,7 +130,7 @@ def _through_softmax(case: Case, row: TimedRow, size: int) -> list[TimedRow]:
 
 
 def _written(program: Program, row: TimedRow) -> list[int]:
-    """Return how many elements each array has that a kernel writes."""
+    """Return the number of elements of each array that a kernel writes."""
     return [leaf.elements for leaf in program.sites[row.name].instruction.shape.leaves]
 
 
@@ -201,7 +201,7 @@ def sorts(case: Case) -> Iterator[Claim]:
 
 
 def _used(program: Program, reader: str, taken: xla.Shape, along: int) -> int:
-    """Return how many of a sorted array a kernel reads, along the sorted dimension."""
+    """Return the number of sorted elements that a kernel reads, along the sorted dimension."""
     slices = [
         part.instruction.shape.dims[along]
         for part in program.instructions(reader)
