@@ -19,7 +19,7 @@ from dataclasses import is_dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, TypeVar, overload
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -103,7 +103,7 @@ def save(path: str | os.PathLike[str], data: Mapping[str, Any]) -> Path:
     Examples
     --------
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     load(save(Path(folder) / "one.json", {"schema": "copies/1"}), "copies/1")
+    ...     load(save(Path(folder) / "one.json", {"schema": "copies/1"}), "copies/1", dict)
     {'schema': 'copies/1'}
     """
     if not isinstance(data, Mapping):
@@ -170,11 +170,7 @@ def committed(*parts: str) -> Any:
     return resources.files("roofline_helpers").joinpath("data", *parts)
 
 
-@overload
-def load(path: Any, schema: str) -> dict[str, Any]: ...
-@overload
-def load(path: Any, schema: str, kind: type[T]) -> T: ...
-def load(path: Any, schema: str, kind: Any = dict) -> Any:
+def load(path: Any, schema: str, kind: type[T]) -> T:
     """Return a record after checking that it is one, of this schema, with the fields of `kind`.
 
     Parameters
@@ -195,7 +191,8 @@ def load(path: Any, schema: str, kind: Any = dict) -> Any:
 
     Examples
     --------
-    >>> load(committed("measured", "h200.json"), "roofline_helpers.measured/1")["device"]["chip"]
+    >>> file = committed("measured", "h200.json")
+    >>> load(file, "roofline_helpers.measured/1", dict)["device"]["chip"]
     'h200'
     """
     file = path if hasattr(path, "read_text") else Path(path)

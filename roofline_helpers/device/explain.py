@@ -384,10 +384,8 @@ class Task:
         queue = 1 if runner.alone else queue
         traced = min(runs, 8 if gpu else 16)
         turns = run_in_turn(runner, runs, traced, queue, self.seconds, self.trace)
-        graphs: tuple[float, ...] = ()
-        if gpu and self.compiled and not runner.given:
-            say("running in CUDA graphs")
-            graphs = self._graphed(runs, queue)
+        graphed = gpu and self.compiled and not runner.given
+        graphs = self._graphed(runs, queue, say) if graphed else ()
         say("reading, against the ceilings")
         trace = turns.trace
         programs = programs_in(trace)
@@ -451,8 +449,9 @@ class Task:
             name=function_name(self.fn),
         )
 
-    def _graphed(self, runs: int, queue: int) -> tuple[float, ...]:
+    def _graphed(self, runs: int, queue: int, say: Callable[[str], None]) -> tuple[float, ...]:
         """Return the seconds of a call as JAX runs it by default on a GPU."""
+        say("running in CUDA graphs")
         runner = self._runner({})
         times = [runner.run(queue) for _ in range(3 + max(runs // 2, 3))]
         return tuple(times[3:])

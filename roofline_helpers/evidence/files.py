@@ -39,7 +39,7 @@ def load(name: str) -> dict[str, Any]:
     ['hbm_bytes', 'schema']
     """
     there = records.files(records.committed("evidence"))
-    return records.load(there[name_of("file of evidence", name, there)], SCHEMA)
+    return records.load(there[name_of("file of evidence", name, there)], SCHEMA, dict)
 
 
 def decode() -> dict[str, Any]:

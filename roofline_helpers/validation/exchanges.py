@@ -48,7 +48,7 @@ def collectives() -> pandas.DataFrame:
 def _read(folder: str, schema: str) -> list[dict[str, Any]]:
     """Return the records of a folder of the package's data."""
     files = records.files(records.committed(folder))
-    return [records.load(file, schema) for file in files.values()]
+    return [records.load(file, schema, dict) for file in files.values()]
 
 
 @cache

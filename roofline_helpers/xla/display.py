@@ -278,14 +278,8 @@ def parts(report: Report, by: str | None = None) -> list[str | Grid]:
 
 def html(report: Report) -> str:
     """Return a report as HTML."""
-    return render(
-        "xla/report.html",
-        title=title(report),
-        summary=summary(report),
-        tables=tables(report),
-        notes=report.notes,
-        compiled_by=compiled_by(report),
-    )
+    shown = {"title": title(report), "summary": summary(report), "tables": tables(report)}
+    return render("xla/report.html", **shown, notes=report.notes, by=compiled_by(report))
 
 
 def table(report: Report) -> pandas.DataFrame:

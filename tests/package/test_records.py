@@ -40,7 +40,7 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
     path = records.save(tmp_path / "a.json", GOOD)
     assert records.load(path, SCHEMA, Good) == GOOD
     assert os.listdir(tmp_path) == ["a.json"]
-    assert records.load(str(path), SCHEMA) == GOOD
+    assert records.load(str(path), SCHEMA, dict) == GOOD
 
 
 @pytest.mark.parametrize("point", ["fsync", "replace"])
