@@ -7,6 +7,7 @@ import io
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -130,11 +131,10 @@ def parse(text: str, ran: Sequence[Any]) -> dict[tuple[str, str], Any]:
         if odd or not kernels:
             continue
         calls = [group[n * kernels : (n + 1) * kernels] for n in range(2, LAUNCHES)]
-        sums = {
-            metric: sorted(sum(one.get(metric, 0.0) for one in call) for call in calls)
-            for metric in METRICS
-        }
-        middle = {metric: (v[(len(v) - 1) // 2] + v[len(v) // 2]) / 2 for metric, v in sums.items()}
+        middle = {}
+        for metric in METRICS:
+            sums = [sum(one.get(metric, 0.0) for one in call) for call in calls]
+            middle[metric] = statistics.median(sums)
         counters[key] = {
             "dram_read": middle[METRICS[0]],
             "dram_written": middle[METRICS[1]],
