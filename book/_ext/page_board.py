@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from html import escape
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import roofline_helpers as rh
 from roofline_helpers import evidence, validation
-from roofline_helpers.common.show import significant
+from roofline_helpers.common.show import render, significant
 from roofline_helpers.evidence import files
 from roofline_helpers.training.step import SLICES
 from roofline_helpers.validation import PublishedDecode, PublishedStep
@@ -162,18 +161,20 @@ def waterfall(one: PublishedStep | PublishedDecode) -> Mapping[str, float]:
     return {"reading and matmuls": one.reached.seconds - network, "exchanges": network}
 
 
-def _parts(one: PublishedStep | PublishedDecode) -> str:
-    return ", ".join(
-        f"{name} {rh.si(seconds, 's')}" for name, seconds in waterfall(one).items() if seconds
-    )
+def _listed(parts: Mapping[str, float]) -> list[str]:
+    return [f"{name} {rh.si(seconds, 's')}" for name, seconds in parts.items() if seconds]
+
+
+def _opening(shown: str, parts: Mapping[str, float]) -> str:
+    """Return a time that opens into what it is made of."""
+    fold = "<details><summary>{{ shown }}</summary>{{ lines | join('<br>' | safe) }}</details>"
+    return render(fold, shown=shown, lines=_listed(parts))
 
 
 def _table() -> str:
     """Return every row; its prediction opens into what it is made of."""
 
     def row(one: PublishedStep | PublishedDecode, its: Any) -> list[str]:
-        parts = escape(_parts(one)).replace(", ", "<br>")
-        predicted = significant(its["law s"])
         return [
             f"[{one.key}]({one.url})",
             one.chip,
@@ -182,7 +183,7 @@ def _table() -> str:
             one.dtype,
             significant(one.seconds),
             significant(its["bound s"]),
-            f"<details><summary>{predicted}</summary>{parts}</details>",
+            _opening(significant(its["law s"]), waterfall(one)),
             percent(its["error"]),
             percent(its["rule of thumb error"]),
             percent(its["mlsysim error"]),
@@ -198,11 +199,7 @@ def _table() -> str:
 def _compiled(one: PublishedStep) -> str:
     """Return the seconds of XLA's own program, which open into what they are made of."""
     parts = one.compiled or {}
-    lines = "<br>".join(
-        f"{name} {rh.si(seconds, 's')}" for name, seconds in parts.items() if seconds
-    )
-    shown = significant(sum(parts.values()))
-    return f"<details><summary>{shown}</summary>{lines}</details>"
+    return _opening(significant(sum(parts.values())), parts)
 
 
 def _programs(rows: pandas.DataFrame) -> str:
@@ -232,7 +229,7 @@ def _worst(one: PublishedStep | PublishedDecode) -> str:
         f"**[{one.key}]({one.url})**, {one.model.name} in {one.dtype} on {one.place.chips} "
         f"{one.chip}: published {rh.si(one.seconds, 's')}, predicted "
         f"{rh.si(its['law s'], 's')}, {percent(its['error'])}%. The prediction is "
-        f"{_parts(one)}. {' '.join(one.why.split())}"
+        f"{', '.join(_listed(waterfall(one)))}. {' '.join(one.why.split())}"
     )
 
 
