@@ -357,4 +357,4 @@ class Budget:
 
 def _fail(words: str) -> NoReturn:
     __tracebackhide__ = True
-    pytest.fail(f"roofline: {words}", pytrace=False)
+    raise pytest.fail.Exception(f"roofline: {words}", pytrace=False) from None
