@@ -36,7 +36,11 @@ def frame() -> pandas.DataFrame:
     return board.assign(what=what, **{"reached s": ceilings["predicted s"]})
 
 
-def markdown(header: Sequence[str], rows: Iterable[Sequence[str]], numbers: int = 0) -> str:
+def markdown(
+    header: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    numbers: int = 0,
+) -> str:
     """Return a table; its last columns, as many as `numbers`, are right-aligned."""
     texts = len(header) - numbers
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * texts + "---:|" * numbers]

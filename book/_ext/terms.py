@@ -17,7 +17,13 @@ GLOSSARY = "book/glossary"
 LEFT_OUT = {GLOSSARY, "index", "book/api", "book/bibliography", "book/chips", "book/departures"}
 # Plain words nearly everywhere
 COMMON = set("bound chip decode dense grid law peak recipe scale slice tile work".split())
-CLOSED: tuple[type, ...] = (nodes.reference, nodes.literal, nodes.Titular, nodes.math, nodes.raw)
+CLOSED: tuple[type, ...] = (
+    nodes.reference,
+    nodes.literal,
+    nodes.Titular,
+    nodes.math,
+    nodes.raw,
+)
 CLOSED += (nodes.caption, addnodes.pending_xref, nodes.table, nodes.block_quote, nodes.strong)
 
 
@@ -65,7 +71,11 @@ def link(app: Sphinx, doctree: nodes.document, docname: str) -> None:
                 reference["classes"].append("term")
 
 
-def link_first(text: nodes.Text, left: dict[str, str], addresses: dict[str, str]) -> None:
+def link_first(
+    text: nodes.Text,
+    left: dict[str, str],
+    addresses: dict[str, str],
+) -> None:
     """Link the first term in a text that is still to be linked, and take it from ``left``."""
     above = text.parent
     while above is not None and not isinstance(above, CLOSED):

@@ -60,7 +60,12 @@ def attend(q: Array, keys: Array, values: Array, plain: Plain) -> Array:
     return out.reshape(batch, tokens, heads, width).astype(jnp.bfloat16)
 
 
-def layer(shape: Llama, way: Way, x: Array, w: Weights) -> tuple[Array, tuple[Array, Array]]:
+def layer(
+    shape: Llama,
+    way: Way,
+    x: Array,
+    w: Weights,
+) -> tuple[Array, tuple[Array, Array]]:
     """Return one layer's x [B, T, D], and its keys and values [B, T, G, head]."""
     batch, tokens = x.shape[:2]
     y = model.rms_norm(x, w["norm1"], shape.epsilon)

@@ -166,7 +166,10 @@ def test_chapter_2_s_kernels_lie_between_the_ridges() -> None:
     assert h100.ridge_at("hbm", "vector") < chain.intensity < h100.ridge
     assert h100.limit(chain) == "vector"
     assert chain.flops / record.sample("256 multiply-adds on 16777216 bf16").seconds < h100.vector
-    tail = rh.fuse(rh.work.layernorm(4096, 4096, y="n"), rh.work.gelu(4096**2, x="n"))
+    tail = rh.fuse(
+        rh.work.layernorm(4096, 4096, y="n"),
+        rh.work.gelu(4096**2, x="n"),
+    )
     vector = {c: rh.chip(c).roofline("fp32", unit="vector").ridge for c in ("v4", "v5e", "v5p")}
     assert [c for c, ridge in vector.items() if ridge < tail.intensity] == ["v4"]
     up = rh.work.matmul(256, 16384, 4096)
@@ -217,7 +220,10 @@ def test_fp8_halves_the_crossing_only_where_it_is_not_faster(chip: str, ratio: f
 
 def test_only_on_v4_is_a_fused_layernorm_with_gelu_limited_by_the_vector_unit() -> None:
     rows, width = 65536, 4096
-    fused = rh.fuse(rh.work.layernorm(rows, width, y="a"), rh.work.gelu(rows * width, x="a"))
+    fused = rh.fuse(
+        rh.work.layernorm(rows, width, y="a"),
+        rh.work.gelu(rows * width, x="a"),
+    )
     limits = {c: rh.chip(c).roofline("bf16").limit(fused) for c in ("v4", "v5p", "v5e", "h100")}
     assert limits == {"v4": "vector", "v5p": "hbm", "v5e": "hbm", "h100": "hbm"}
 
@@ -499,7 +505,14 @@ def test_scores_take_a_third_of_a_block_s_least_time_and_an_eighth_of_its_flops(
     assert 0.12 < flops / sum(kernel.matrix_flops for kernel in kernels) < 0.14
 
 
-@pytest.mark.parametrize(("chip", "stays"), [("v5e", 512), ("v6e", 512), ("v7x", 256)])
+@pytest.mark.parametrize(
+    ("chip", "stays"),
+    [
+        ("v5e", 512),
+        ("v6e", 512),
+        ("v7x", 256),
+    ],
+)
 def test_short_scores_stay_on_the_chip(chip: str, stays: int) -> None:
     for length in LENGTHS:
         least = rh.work.flash_attention(q_len=length, **ATTENTION).bytes
@@ -531,7 +544,14 @@ def test_short_attention_by_jax_s_cudnn_is_slower_than_ours_and_far_from_its_flo
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("chip", "tokens"), [("v5e", 131072), ("v6e", 131072), ("v7x", 65536)])
+@pytest.mark.parametrize(
+    ("chip", "tokens"),
+    [
+        ("v5e", 131072),
+        ("v6e", 131072),
+        ("v7x", 65536),
+    ],
+)
 def test_attention_s_lengths_have_an_end(chip: str, tokens: int) -> None:
     """Keys and values of a head and of the next one don't fit into VMEM; a single head's do."""
     if missing := xla.can_compile(chip):
@@ -739,7 +759,12 @@ def test_two_axes_of_a_torus_reached_a_little_more_than_one_after_the_other_coul
 def test_what_is_not_judged_is_further_off_and_printed() -> None:
     rows = rh.validation.collectives()
     off = rows.error.abs() > rh.validation.LARGE
-    counts = (len(rows), int(rows.judged.sum()), int(off.sum()), int((off & rows.judged).sum()))
+    counts = (
+        len(rows),
+        int(rows.judged.sum()),
+        int(off.sum()),
+        int((off & rows.judged).sum()),
+    )
     assert counts == (847, 557, 163, 55)
     small = rows.bytes < 1e6
     assert (int((off & small).sum()), int(small.sum())) == (104, 372)
@@ -919,8 +944,10 @@ def test_the_decode_step_misses_its_aim_by_the_bandwidth_of_reading() -> None:
     ours = {step["batch"]: step["kernels of our own"] for step in timed["steps"]}
     above = {batch: took / timed["roof"][str(batch)]["read"] for batch, took in ours.items()}
     assert {batch: f"{ratio:.3f}" for batch, ratio in above.items()} == {
-        1: "1.186", 16: "1.122", 64: "1.110",
-    }  # fmt: skip
+        1: "1.186",
+        16: "1.122",
+        64: "1.110",
+    }
     assert all(above[batch] > aim for batch, aim in {1: 1.15, 16: 1.08, 64: 1.08}.items())
     chip = rh.chip("h200")
     for roofs in timed["roof"].values():

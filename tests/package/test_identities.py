@@ -194,15 +194,6 @@ def test_intensity_is_below_every_dimension_and_nears_the_least(m, n, k):
     assert m * (1 - 1e-5) < tall.intensity < m
 
 
-@given(even, even, even, types)
-def test_doubling_every_dimension_gives_eight_times_the_flops_and_four_times_the_bytes(m, n, k, t):
-    one = work.matmul(m, n, k, t)
-    two = work.matmul(2 * m, 2 * n, 2 * k, t)
-    assert two.flops == 8 * one.flops
-    assert two.bytes == 4 * one.bytes
-    assert two.intensity == pytest.approx(2 * one.intensity)
-
-
 @given(even, even, sizes)
 def test_counts_are_linear_in_rows_and_batch(rows, columns, n):
     for op in (work.softmax, work.reduction):

@@ -230,7 +230,11 @@ def test_more_bytes_never_take_less_and_the_transfer_is_proportional(
         assert large.latency == small.latency
 
 
-@given(where=some_slice, nbytes=some_bytes, size=st.sampled_from([2, 4, 8, 16, 32]))
+@given(
+    where=some_slice,
+    nbytes=some_bytes,
+    size=st.sampled_from([2, 4, 8, 16, 32]),
+)
 def test_a_group_with_fewer_links_is_never_faster(
     where: tuple[str, Any], nbytes: float, size: int
 ) -> None:

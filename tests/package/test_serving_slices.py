@@ -19,7 +19,12 @@ LLAMA = models.model("llama-3-70b")
 INT8 = {"weights": "int8", "vocabulary": "int8", "cache": "int8"}
 
 
-def llama(mesh: Any = None, chip: str = "v6e", shape: Any = "2x4", **options: Any) -> ServingStep:
+def llama(
+    mesh: Any = None,
+    chip: str = "v6e",
+    shape: Any = "2x4",
+    **options: Any,
+) -> ServingStep:
     place = net.topology(chip, shape, ceilings=options.pop("ceilings", "published"))
     return step("llama-3-70b", place, mesh, **options)
 

@@ -27,14 +27,6 @@ def test_matmul():
         assert type(job.flops) is type(job.bytes) is int
 
 
-def test_matmul_intensities():
-    assert matmul(600, 600, 600, "bf16").intensity == 200
-    assert matmul(600, 600, 600, "fp8").intensity == 400
-    assert matmul(600, 600, 600, "fp32").intensity == 100
-    decode = matmul(1, 4096, 4096, "bf16")
-    assert decode.intensity == pytest.approx(4096 / (4096 + 2))  # mnk/(mk + kn + mn)
-
-
 def test_the_unit_computes_in_the_wider_type():
     units = {
         ("bf16", None): "bf16",

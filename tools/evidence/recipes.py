@@ -86,7 +86,12 @@ def dense(of: SimpleNamespace, mesh: Any, y: Any, w: Mapping[str, Any]) -> Any:
 
 
 def mixture(
-    of: SimpleNamespace, mesh: Any, model: Decoder, capacity: float, y: Any, w: Mapping[str, Any]
+    of: SimpleNamespace,
+    mesh: Any,
+    model: Decoder,
+    capacity: float,
+    y: Any,
+    w: Mapping[str, Any],
 ) -> Any:
     """Return the feed-forward of experts: tokens to their seats by a product, and back."""
     assert model.experts is not None
@@ -111,7 +116,13 @@ def mixture(
     return jnp.einsum("ebcd,bsec->bsd", out, weighed)
 
 
-def layer(of: SimpleNamespace, mesh: Any, feed: Feed, x: Any, w: Mapping[str, Any]) -> Any:
+def layer(
+    of: SimpleNamespace,
+    mesh: Any,
+    feed: Feed,
+    x: Any,
+    w: Mapping[str, Any],
+) -> Any:
     """Return the page's layer, its results named."""
     whole = partial(of.put, mesh, of.BATCH_ONLY)
     wide = partial(of.put, mesh, of.BY_WIDTH)
@@ -138,7 +149,14 @@ def kept(recompute: tuple[str, ...], offload: tuple[str, ...]) -> Any:
     )
 
 
-def loss(of: SimpleNamespace, mesh: Any, feed: Any, policy: Any, weights: Any, tokens: Any) -> Any:
+def loss(
+    of: SimpleNamespace,
+    mesh: Any,
+    feed: Any,
+    policy: Any,
+    weights: Any,
+    tokens: Any,
+) -> Any:
     """Return the loss of a batch: each token's next one by its logits."""
     w = jax.tree.map(lambda x: x.astype(jnp.bfloat16), weights)
     x = of.put(mesh, of.BY_SEQUENCE, w["embedding"][tokens])

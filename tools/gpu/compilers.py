@@ -52,11 +52,16 @@ def main() -> None:
     torch: Any = torch_or_none()
     order, row = jax.random.permutation(jax.random.key(1), N), jnp.ones(N, jnp.bfloat16)
     names = {name: getattr(jax.nn, name) for name in ("relu", "gelu", "softmax", "sigmoid")}
-    ours = SimpleNamespace(**names, sqrt=jnp.sqrt, sin=jnp.sin, cos=jnp.cos, layernorm=layernorm)
-    f = torch.nn.functional
+    ours = SimpleNamespace(
+        **names,
+        sqrt=jnp.sqrt,
+        sin=jnp.sin,
+        cos=jnp.cos,
+        layernorm=layernorm,
+    )
     theirs = SimpleNamespace(
-        gelu=lambda x: f.gelu(x, approximate="tanh"),
-        layernorm=lambda x: f.layer_norm(x, x.shape[-1:]),
+        gelu=functools.partial(torch.nn.functional.gelu, approximate="tanh"),
+        layernorm=lambda x: torch.layer_norm(x, x.shape[-1:]),
         indices=torch.asarray(jax.device_get(order).tolist(), device="cuda"),
         row=torch.ones(N, dtype=torch.bfloat16, device="cuda"),
         **{
@@ -102,7 +107,7 @@ def main() -> None:
         "jax": jax.__version__,
         "pytorch": torch.__version__,
         "triton": importlib.import_module("triton").__version__,
-        "date": datetime.date.today().isoformat(),
+        "date": str(datetime.date.today()),
         "command": "python -m tools.gpu.compilers",
         "programs": found,
     }
