@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import pytest
 
+import chapters
+from tools import books
 from tools.notebooks import run as notebooks
 
 
@@ -61,3 +65,21 @@ def test_what_cannot_be_committed_is_refused(what: str, tmp_path: Path) -> None:
     with pytest.raises(notebooks.Refused, match=rf"(?s)a\.ipynb, code cell 2.*{reason}"):
         notebooks.execute_all([path], refresh=False)
     assert path.read_bytes() == before
+
+
+def test_a_new_chapter_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("notebooks", "book"):
+        shutil.copytree(books.ROOT / name, tmp_path / name)
+    shutil.copy(books.ROOT / "_toc.yml", tmp_path)
+    monkeypatch.setattr(books, "ROOT", tmp_path)
+    before, path = (tmp_path / f"notebooks/{name}.ipynb" for name in ("low-precision", "new"))
+    link = notebooks.load(before).cells[-1].source
+    notebooks.new(path, "New", "low-precision", 'It says "new".', "Why?")
+    number = {row["page"][10:]: row["number"] for row in chapters.readings(tmp_path)}
+    assert number["new"] == number["low-precision"] + 1
+    text = "".join(each.read_text("utf-8") for each in path.parent.glob("*.ipynb"))
+    called = re.findall(r"hapter (\d+)\]\(([\w-]+)\.ipynb", text)
+    assert {int(said) - number[name] for said, name in called} == {0}
+    assert notebooks.load(before).cells[-1].source == "Next: [New](new.ipynb)."
+    assert notebooks.load(path).cells[-1].source == link
+    assert chapters.about(tmp_path)["notebooks/new"]["description"] == 'It says "new".'

@@ -2,7 +2,7 @@
 
     python -m tools.notebooks.run execute [NOTEBOOK ...] [--refresh]
     python -m tools.notebooks.run check   [NOTEBOOK ...]
-    python -m tools.notebooks.run new NOTEBOOK --title TITLE --after CHAPTER
+    python -m tools.notebooks.run new NOTEBOOK --title TITLE --after CHAPTER --description … --why …
 
 Two runs of ``execute`` leave no difference: ids stay, no times and no paths are kept, and a cell
 tagged ``nbval-ignore-output`` keeps its committed output while its source is unchanged
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import json
 import os
 import re
 import struct
@@ -34,7 +35,7 @@ from tools import books
 SETUP_ID = "setup"
 MACHINE = "nbval-ignore-output"  # tag of the cells whose values depend on the machine
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
-SECONDS = 120  # for one cell
+SECONDS = 600  # for one cell, as in `make test`
 ENVIRONMENT = {
     "PYTHONHASHSEED": "0",
     "MPLBACKEND": "module://matplotlib_inline.backend_inline",
@@ -46,6 +47,10 @@ ENVIRONMENT = {
 PATHS = re.compile(r"(?<![\w.:/])/(?:home|root|tmp|Users|private|var|work|content|opt)/[\w./-]+")
 TEMPORARY = re.compile(r"ipykernel_\d+|\b0x[0-9a-f]{8,}\b")
 SCRIPT = re.compile(r'(?s)\n<script type="module" data-roofline>.*?</script>')  # of a question
+NEXT = re.compile(r"^Next: .*", re.MULTILINE)
+CALLED = re.compile(r"(?<=\b[Cc]hapter )\d+\b")
+SAYING = ("index.md", "book/**/*.md", "notebooks/*.ipynb", "roofline_helpers/data/questions/*.toml",
+          "tests/notebooks/*.py")  # fmt: skip
 PNG_START = b"\x89PNG\r\n\x1a\n"
 PNG_NOTES = {b"tEXt", b"iTXt", b"zTXt", b"tIME"}
 
@@ -262,15 +267,29 @@ def check(paths: list[Path]) -> list[str]:
     return problems
 
 
-def new(path: Path, title: str, after: str) -> None:
-    """Start a notebook with the parts that every chapter has, and enter it after a chapter."""
+def new(path: Path, title: str, after: str, description: str, why: str) -> None:
+    """Start a notebook with the parts that every chapter has, and enter it after a chapter.
+
+    The numbers of the chapters after it go up by one wherever the book says them.
+    """
     from tools import repository
 
-    toc = books.ROOT / "_toc.yml"
-    contents = toc.read_text("utf-8")
+    toc, about = books.ROOT / "_toc.yml", books.ROOT / "book/pages.toml"
+    contents, before = toc.read_text("utf-8"), path.with_name(f"{after}.ipynb")
     place = re.search(rf"^( *)- file: notebooks/{after}\n", contents, re.MULTILINE)
     if path.exists() or not place:
         raise Refused(f"{path} exists already" if place else f"no chapter {after} in _toc.yml")
+    number = contents[: place.end()].count("- file: notebooks/") + 1
+    for pattern in SAYING:
+        for file in books.ROOT.glob(pattern):
+            text = file.read_text("utf-8")
+            if (said := CALLED.sub(lambda n: str(int(n[0]) + (int(n[0]) >= number)), text)) != text:
+                records.write(file, said)
+    last, following = load(before), ""
+    for cell in last.cells:
+        if found := NEXT.search(cell.source):
+            following = found[0]
+            cell.source = cell.source.replace(following, f"Next: [{title}]({path.name}).")
     overview = f"# {title}\n\n**What you'll learn**\n\n- \n\n**What you need:** About  minutes."
     markdown = nbformat.v4.new_markdown_cell
     code = nbformat.v4.new_code_cell
@@ -285,11 +304,15 @@ def new(path: Path, title: str, after: str) -> None:
         markdown("## Take-away\n\n- ", id="take-away"),
         markdown("## Exercises\n\nType a number; the solution is one click away.", id="exercises"),
         sheet,
-        markdown("Next: [the next chapter](NAME.ipynb).", id="next"),
+        markdown(following, id="next"),
     ]
     records.write(path, dump(normalise(nbformat.v4.new_notebook(cells=cells))))
+    records.write(before, dump(normalise(last)))
     line = f"{place[1]}- file: notebooks/{path.stem}\n"
     records.write(toc, contents[: place.end()] + line + contents[place.end() :])
+    said = f"description = {json.dumps(description, ensure_ascii=False)}\n"
+    said += f"why = {json.dumps(why, ensure_ascii=False)}\n"
+    records.write(about, f'{about.read_text("utf-8")}\n["notebooks/{path.stem}"]\n{said}')
 
 
 def main() -> int:
@@ -305,10 +328,12 @@ def main() -> int:
     start.add_argument("notebook", type=Path)
     start.add_argument("--title", required=True)
     start.add_argument("--after", required=True, help="the chapter before it, as in _toc.yml")
+    start.add_argument("--description", required=True, help="for searches: 50 to 160 characters")
+    start.add_argument("--why", required=True, help="why to read it, said on the page before")
     options = parser.parse_args()
     try:
         if options.verb == "new":
-            new(options.notebook, options.title, options.after)
+            new(options.notebook, options.title, options.after, options.description, options.why)
             return 0
         paths = [path.resolve() for path in options.notebooks] or books.notebooks()
         if options.verb == "execute":
