@@ -87,7 +87,6 @@ def _ridges() -> dict[str, str]:
     named["peak_v7x_bf16"] = rh.si(rh.chip("v7x").peak("bf16").value, "FLOP/s", "T", 4)
     for chip in ("h100", "h200", "b200"):
         named[f"ridge_{chip}"] = f"{rh.chip(chip).roofline('bf16').ridge:.0f}"
-    named["copy_h100"] = rh.si(rh.chip("h100").reached.streams["copy"].value, "B/s", "T")
     for chip in ("v7x", "v6e", "v5p"):
         named[f"hbm_{chip}"] = rh.si(rh.chip(chip).roofline().bandwidth, "B/s", "T", 4)
     return named

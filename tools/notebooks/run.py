@@ -1,7 +1,6 @@
-"""Execute and normalise the book's notebooks, check that they are normalised, or start a new one.
+"""Execute and normalise the book's notebooks, or start a new one.
 
     python -m tools.notebooks.run execute [NOTEBOOK ...] [--refresh]
-    python -m tools.notebooks.run check   [NOTEBOOK ...]
     python -m tools.notebooks.run new NOTEBOOK --title TITLE --after CHAPTER --description … --why …
 
 Two runs of ``execute`` leave no difference: ids stay, no times and no paths are kept, and a cell
@@ -48,9 +47,6 @@ PATHS = re.compile(r"(?<![\w.:/])/(?:home|root|tmp|Users|private|var|work|conten
 TEMPORARY = re.compile(r"ipykernel_\d+|\b0x[0-9a-f]{8,}\b")
 SCRIPT = re.compile(r'(?s)\n<script type="module" data-roofline>.*?</script>')  # of a question
 NEXT = re.compile(r"^Next: .*", re.MULTILINE)
-CALLED = re.compile(r"(?<=\b[Cc]hapter )\d+\b")
-SAYING = ("index.md", "book/**/*.md", "notebooks/*.ipynb", "roofline_helpers/data/questions/*.toml",
-          "tests/notebooks/*.py")  # fmt: skip
 PNG_START = b"\x89PNG\r\n\x1a\n"
 PNG_NOTES = {b"tEXt", b"iTXt", b"zTXt", b"tIME"}
 
@@ -257,21 +253,14 @@ def check(paths: list[Path]) -> list[str]:
             problems.append(str(error))
         if dump(normalise(notebook)) != path.read_text("utf-8"):
             problems.append(f"{path.name}: not normalised; `make notebooks` does it")
-        empty = [
-            cell.id
-            for cell in notebook.cells
-            if cell.cell_type == "code" and cell.execution_count is None
-        ]
-        if empty:
+        code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+        if empty := [cell.id for cell in code if cell.execution_count is None]:
             problems.append(f"{path.name}: cells never executed: {', '.join(empty)}")
     return problems
 
 
 def new(path: Path, title: str, after: str, description: str, why: str) -> None:
-    """Start a notebook with the parts that every chapter has, and enter it after a chapter.
-
-    The numbers of the chapters after it go up by one wherever the book says them.
-    """
+    """Start a notebook with the parts that every chapter has, and enter it after a chapter."""
     from tools import repository
 
     toc, about = books.ROOT / "_toc.yml", books.ROOT / "book/pages.toml"
@@ -279,12 +268,6 @@ def new(path: Path, title: str, after: str, description: str, why: str) -> None:
     place = re.search(rf"^( *)- file: notebooks/{after}\n", contents, re.MULTILINE)
     if path.exists() or not place:
         raise Refused(f"{path} exists already" if place else f"no chapter {after} in _toc.yml")
-    number = contents[: place.end()].count("- file: notebooks/") + 1
-    for pattern in SAYING:
-        for file in books.ROOT.glob(pattern):
-            text = file.read_text("utf-8")
-            if (said := CALLED.sub(lambda n: str(int(n[0]) + (int(n[0]) >= number)), text)) != text:
-                records.write(file, said)
     last, following = load(before), ""
     for cell in last.cells:
         if found := NEXT.search(cell.source):
@@ -293,17 +276,15 @@ def new(path: Path, title: str, after: str, description: str, why: str) -> None:
     overview = f"# {title}\n\n**What you'll learn**\n\n- \n\n**What you need:** About  minutes."
     markdown = nbformat.v4.new_markdown_cell
     code = nbformat.v4.new_code_cell
-    first = code(repository.setup_cell(repository.current(books.ROOT)), id=SETUP_ID)
-    first.metadata["tags"] = ["hide-cell"]
-    sheet = code(f'rh.pages.exercises("{path.stem}")', id="sheet")
-    sheet.metadata["tags"] = ["remove-input"]
+    setup = repository.setup_cell(repository.current(books.ROOT))
+    sheet = f'rh.pages.exercises("{path.stem}")'
     cells = [
         markdown(overview, id="overview"),
-        first,
+        code(setup, id=SETUP_ID, metadata={"tags": ["hide-cell"]}),
         code("import roofline_helpers as rh", id="imports"),
         markdown("## Take-away\n\n- ", id="take-away"),
         markdown("## Exercises\n\nType a number; the solution is one click away.", id="exercises"),
-        sheet,
+        code(sheet, id="sheet", metadata={"tags": ["remove-input"]}),
         markdown(following, id="next"),
     ]
     records.write(path, dump(normalise(nbformat.v4.new_notebook(cells=cells))))
@@ -319,11 +300,9 @@ def main() -> int:
     """Read the command line and do what it says."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     verbs = parser.add_subparsers(dest="verb", required=True)
-    for verb in ("execute", "check"):
-        one = verbs.add_parser(verb)
-        one.add_argument("notebooks", nargs="*", type=Path, help="default: all of _toc.yml")
-        if verb == "execute":
-            one.add_argument("--refresh", action="store_true", help="take new machine values too")
+    one = verbs.add_parser("execute")
+    one.add_argument("notebooks", nargs="*", type=Path, help="default: all of _toc.yml")
+    one.add_argument("--refresh", action="store_true", help="take new machine values too")
     start = verbs.add_parser("new")
     start.add_argument("notebook", type=Path)
     start.add_argument("--title", required=True)
@@ -336,11 +315,7 @@ def main() -> int:
             new(options.notebook, options.title, options.after, options.description, options.why)
             return 0
         paths = [path.resolve() for path in options.notebooks] or books.notebooks()
-        if options.verb == "execute":
-            return execute_all(paths, options.refresh)
-        problems = check(paths)
-        print("\n".join(problems) or f"{len(paths)} notebooks are as `make notebooks` leaves them")
-        return 1 if problems else 0
+        return execute_all(paths, options.refresh)
     except (Refused, FileNotFoundError) as error:
         print(f"\nnotebooks: {error}", file=sys.stderr)
         return 1
