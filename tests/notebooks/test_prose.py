@@ -21,8 +21,10 @@ from roofline_helpers.pages.questions import Asked, ChoiceEntry, bank
 from tools import books
 
 NUMBER = re.compile(r"(?<![\w.^])\d{1,3}(?:,\d{3})+(?:\.\d+)?(?![\w])|(?<![\w.^])\d+(?:\.\d+)?")
-# Formulas, code, links, and how long a chapter takes
-NOT_TEXT = re.compile(r"\$\$[^$]*\$\$|\$[^$]*\$|`[^`]*`|\]\([^)]*\)|https?://\S+|About \d+ minutes")
+# Formulas, code, links, how long a chapter takes, and a chapter's number
+NOT_TEXT = re.compile(
+    r"\$\$[^$]*\$\$|\$[^$]*\$|`[^`]*`|\]\([^)]*\)|https?://\S+|About \d+ minutes|[Cc]hapter \d+"
+)
 WORDS = 20  # whole numbers up to this are words
 
 
