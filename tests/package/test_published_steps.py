@@ -38,9 +38,8 @@ def own_figures_agree(one: PublishedStep) -> None:
     chips = one.place.chips
     printed = one.printed
     if "tokens" in printed and "seconds" in printed:
-        assert printed["tokens"] * one.seconds * chips == pytest.approx(
-            one.batch * one.seq, rel=0.006
-        )
+        tokens = printed["tokens"] * one.seconds * chips
+        assert tokens == pytest.approx(one.batch * one.seq, rel=0.006)
     if "tflops" in printed and one.count != "own":
         rate = one.flops / one.seconds / chips / 1e12
         assert printed["tflops"] == pytest.approx(rate, rel=0.023)
@@ -142,9 +141,8 @@ def test_a_row_opens_into_what_it_is_made_of() -> None:
 
 def test_every_prediction_is_the_one_that_was_accepted() -> None:
     changed = predictions.differing(predictions.kept(), predictions.now())
-    assert not changed, "\n".join(
-        [*changed, "if meant: python -m tools.evidence.predictions --update"]
-    )
+    hint = "if meant: python -m tools.evidence.predictions --update"
+    assert not changed, "\n".join([*changed, hint])
 
 
 # --- XLA's own programs ---------------------------------------------------------------------------
