@@ -79,7 +79,7 @@ def main() -> None:
 
         args = order, row, *(x, y)[: fn.__code__.co_argcount - 1]
         report = xla.analyze(jitted, *args)
-        kernels = device.explain(jitted, *args, seconds=1).kernels
+        kernels = device.explain(jitted, *args).kernels
         found[name] = {
             "xla": {kernel.name: kernel.hbm_bytes for kernel in report.kernels},
             "xla_seconds": sum(kernel.seconds for kernel in kernels),
@@ -100,7 +100,7 @@ def main() -> None:
             "inductor": [event.name for event in events[: len(events) // CALLS]],
             "inductor_seconds": 1e-6 * sum(event.device_time for event in events) / CALLS,
         }
-        print(name, file=sys.stderr, flush=True)
+        print(name, file=sys.stderr)
     record = {
         "device": jax.devices()[0].device_kind,
         "jax": jax.__version__,
