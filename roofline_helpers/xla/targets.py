@@ -83,6 +83,7 @@ other units. Published matmuls take 2.24 (v6e) and 2.06 to 2.14 cycles per ns (v
 _HOST = 4
 """Chips of a host, the compiler's smallest layout."""
 _PARTS = ("1x1", "2x1", "1x1x1", "2x1x1")
+"""Slices that are a part of a host: they are compiled for the whole one."""
 _LANES = 8 * 128 * 4
 
 
@@ -203,8 +204,8 @@ def layout_for(chip: chips.Chip, count: int, layout: str | None = None) -> str:
     ------
     NoCompiler
         The installed compiler has no such layout.
-        BadValue
-            The layout has fewer devices, or no layout has so many.
+    BadValue
+        The layout has fewer devices, or no layout has so many.
     """
     if layout is None or layout in _PARTS:
         needed = math.ceil(count / chip.devices)
