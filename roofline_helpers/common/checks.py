@@ -9,7 +9,7 @@ import difflib
 import importlib.util
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -290,13 +290,6 @@ def plain(value: Number) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def apply(function: Callable[..., Any], *values: Number) -> Number:
-    """Apply `function` to exact integers, or elementwise where any argument is an array."""
-    if any(isinstance(value, np.ndarray) for value in values):
-        return np.asarray(np.vectorize(function, otypes=[np.float64])(*values))
-    return plain(function(*values))  # type: ignore[no-any-return]
-
-
 def all_true(condition: Any) -> bool:
     """Return whether a condition holds everywhere; a plain bool is returned without NumPy."""
     return condition if isinstance(condition, bool) else bool(np.all(condition))
@@ -308,7 +301,7 @@ def any_true(condition: Any) -> bool:
 
 
 def ceil_div(a: Any, b: Any) -> Any:
-    """Return ⌈a / b⌉, exactly for integers."""
+    """Return ⌈a / b⌉, exactly for integers, elementwise for arrays."""
     return -(-a // b)
 
 

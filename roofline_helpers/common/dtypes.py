@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from roofline_helpers.common.checks import LARGEST, BadType, Number, apply, name_of, shown, size
+from roofline_helpers.common.checks import LARGEST, BadType, Number, ceil_div, name_of, shown, size
 
 BITS: dict[str, float] = {
     "fp64": 64,
@@ -136,8 +136,8 @@ def nbytes(elements: Number, given: Any) -> Number:
     >>> nbytes(3, "bf16"), nbytes(3, "int4"), nbytes(64, "mxfp4")
     (6, 2, 34)
     """
-    quarters = int(4 * BITS[dtype(given)])
-    return apply(lambda n: -(-n * quarters // 32), size("elements", elements, LARGEST))
+    quarters = int(4 * BITS[dtype(given)])  # of a bit: whole in all types
+    return ceil_div(size("elements", elements, LARGEST) * quarters, 32)
 
 
 def width(given: str) -> float:

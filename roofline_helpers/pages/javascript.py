@@ -50,12 +50,10 @@ def tables() -> dict[str, Any]:
     ['bits', 'chips']
     """
     costs = {
-        op: {
-            "element": sum(steps.values()),
-            "row": sum(operations.ROW_COSTS.get(op, {}).values()),
-        }
-        for op, steps in {**operations.COSTS, **COSTS}.items()
+        op: {"element": flops, "row": operations.ROW_COSTS.get(op, (0, 0))[0]}
+        for op, (flops, _) in operations.COSTS.items()
     }
+    costs |= {op: {"element": flops, "row": 0} for op, flops in COSTS.items()}
     scaled = work.naive_attention(1, 1)[1].vector_flops
     costs["scale+softmax"] = {"element": int(scaled), "row": 0}
     return {

@@ -13,9 +13,9 @@ from roofline_helpers.serving.setting import ServingSetting, Sizes
 from roofline_helpers.serving.strategies import SPLIT, STRATEGIES
 from roofline_helpers.work import Work
 
-COSTS: Mapping[str, Mapping[str, int]] = {
-    "RoPE": {"× cos": 1, "other half × sin": 1, "add": 1},
-    "quantise": {"× 1/scale": 1, "round": 1},
+COSTS = {
+    "RoPE": 3,  # × cos, other half × sin, add
+    "quantise": 2,  # × 1/scale, round
 }
 """FLOPs per element of operations missing from `work.COSTS`. Quantisation scales are static."""
 
@@ -124,7 +124,7 @@ class _Layer:
         s = self.sizes
         if self._narrow:
             reads, writes = {tensor: s.half}, {f"{tensor}, narrow": s.activations}
-            flops = element_flops("quantise")
+            flops = COSTS["quantise"]
             self.ops[op] = work.elementwise(s.tokens * width, reads, writes, flops, s.half)
 
     def project(self, op: str, x: str, weight: str, k: int, outs: Mapping[str, int]) -> None:
@@ -153,11 +153,11 @@ class _Layer:
             "RoPE",
             {"q": queries, "k": keys, "cos, sin": nbytes(rows * model.head_dim, half)},
             {"q, turned": queries, "k, turned": keys},
-            vector_flops=rows * (q_width + kv_width) * element_flops("RoPE"),
+            vector_flops=rows * (q_width + kv_width) * COSTS["RoPE"],
             dtype=half,
         )
         stored = nbytes(rows * kv_width, s.cache)
-        quantised = 0 if s.cache == half else element_flops("quantise")
+        quantised = 0 if s.cache == half else COSTS["quantise"]
         self.ops["KV append"] = Work(
             "KV append",
             {"k, turned": keys, "v": keys},
@@ -203,8 +203,3 @@ def _attention(s: Sizes) -> dict[str, Work]:
     flash = work.flash_attention(*dims, causal=True)
     reads = {"q, turned": flash.reads["q"], "K cache": cached, "V cache": cached}
     return {"flash attention": replace(flash, reads=reads, passes={})}
-
-
-def element_flops(op: str) -> int:
-    """Return the FLOPs of an operation of `COSTS` on one element."""
-    return sum(COSTS[op].values())

@@ -5,7 +5,7 @@ The rules, everywhere:
 - One multiply, add, compare, exponential … on one element is one FLOP; a multiply-add is two.
   A sum over n elements counts n. Exponentials and their like are also listed as
   `transcendentals`, since hardware does them on another unit. Tools that count a multiply-add as
-  one (ptflops, fvcore, thop: "MACs") print half as much for a matmul: `Work.macs`.
+  one (ptflops, fvcore, thop: "MACs") print half as much for a matmul.
 - Matmuls run on the matrix unit, everything else on the vector unit.
 - Bytes are those that cross the main memory's boundary ("hbm"): each tensor that a kernel reads
   is read once, and each that it writes is written once, unless `passes` says otherwise. Values

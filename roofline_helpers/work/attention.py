@@ -7,17 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from roofline_helpers.common.checks import (
-    BadValue,
-    Number,
-    apply,
-    broadcast,
-    ceil_div,
-    flag,
-    shown,
-    size,
-    sizes,
-)
+from roofline_helpers.common.checks import BadValue, Number, ceil_div, flag, shown, sizes
 from roofline_helpers.common.dtypes import BITS, nbytes
 from roofline_helpers.common.dtypes import dtype as dtype_of
 from roofline_helpers.work.fusion import fuse
@@ -30,10 +20,7 @@ from roofline_helpers.work.work import Work
 def attention_sizes(
     batch: Any, q_len: Any, kv_len: Any, heads: Any, head_dim: Any, kv_heads: Any
 ) -> dict[str, Number]:
-    """Return the sizes by name, checked and with those that are None filled in.
-
-    Shapes and errors as in `attention_scores`.
-    """
+    """Return the sizes by name, checked and with those that are None filled in."""
     named = {
         "batch": batch,
         "q_len": q_len,
@@ -180,14 +167,13 @@ def flash_attention(
         seen = 2 * s["kv_len"] - s["q_len"] + 1  # twice the mean number of keys a query sees
         job = replace(
             job,
-            matrix_flops=apply(_half_of, job.matrix_flops * seen, s["kv_len"]),
-            vector_flops=apply(_half_of, job.vector_flops * seen, s["kv_len"]),
-            transcendentals=apply(_half_of, job.transcendentals * seen, s["kv_len"]),
+            matrix_flops=job.matrix_flops * seen // (2 * s["kv_len"]),
+            vector_flops=job.vector_flops * seen // (2 * s["kv_len"]),
+            transcendentals=job.transcendentals * seen // (2 * s["kv_len"]),
         )
     if block_q is not None:
-        block_q = size("block_q", block_q)
-        broadcast([*s.items(), ("block_q", block_q)])
-        blocks = apply(ceil_div, s["q_len"], block_q)
+        block_q, *_ = sizes(block_q=block_q, **s)
+        blocks = ceil_div(s["q_len"], block_q)
         job = job.reading(k=blocks, v=blocks)
     bits = BITS[dtype_of(dtype if kv_dtype is None else kv_dtype)]
     return replace(job, kind=_kind(s, causal), dims={**s, "kv_bits": bits})
@@ -200,11 +186,10 @@ def _kind(s: dict[str, Number], causal: bool) -> str:
     return "prefill_attention" if whole else ""
 
 
-def _half_of(a: Any, b: Any) -> Any:
-    return a // (2 * b)
-
-
 # --- Multi-head latent attention, which keeps one compressed vector per token in its cache -------
+
+LATENT, ROPE, HEAD = 512, 64, 128
+"""Elements of DeepSeek's compressed vector, of its part with positions, and of a head."""
 
 
 def latent_attention(
@@ -215,17 +200,13 @@ def latent_attention(
     dtype: Any = "bf16",
     *,
     kv_dtype: Any = None,
-    latent: int = 512,
-    rope: int = 64,
-    head_dim: int = 128,
 ) -> Work:
     """Count the attention kernel of DeepSeek-V2 and V3, with its cache of latents.
 
     In decode (q_len of 1) the query is projected into the latent space, so each head works on
-    vectors of latent + rope elements: 2 · batch · heads · kv_len · (2 · latent + rope) FLOPs, and
-    the cache, latent + rope elements per token for all heads together, is read once. In prefill
-    keys and values are expanded per head, to head_dim + rope and head_dim, and a causal mask is
-    on: half of the pairs.
+    vectors of 512 + 64 elements: 2 · batch · heads · kv_len · (2 · 512 + 64) FLOPs, and the cache,
+    512 + 64 elements per token for all heads together, is read once. In prefill keys and values are
+    expanded per head, to 128 + 64 and 128, and a causal mask is on: half of the pairs.
 
     Parameters
     ----------
@@ -233,9 +214,6 @@ def latent_attention(
         Sequences, queries of each, keys of each (q_len unless given), and heads.
     kv_dtype : str or data type, optional
         Type of the cache, or in prefill of keys and values, where it isn't `dtype`.
-    latent, rope, head_dim : int
-        Elements of the compressed vector, of its part with positions, and of a head: 512, 64 and
-        128 in DeepSeek-V3.
 
     Raises
     ------
@@ -258,11 +236,10 @@ def latent_attention(
     stored = dtype if kv_dtype is None else kv_dtype
     rows = s["batch"] * s["heads"] * s["q_len"]
     if decode:
-        q_width, v_width, pairs = latent + rope, latent, rows * s["kv_len"]
-        keys = {"cache": nbytes(s["batch"] * s["kv_len"] * (latent + rope), stored)}
+        q_width, v_width, pairs = LATENT + ROPE, LATENT, rows * s["kv_len"]
+        keys = {"cache": nbytes(s["batch"] * s["kv_len"] * q_width, stored)}
     else:
-        q_width, v_width = head_dim + rope, head_dim
-        pairs = apply(_half_of, rows * (s["kv_len"] + 1), 1)
+        q_width, v_width, pairs = HEAD + ROPE, HEAD, rows * (s["kv_len"] + 1) // 2
         keys = {"k": nbytes(rows * q_width, stored), "v": nbytes(rows * v_width, stored)}
     return Work(
         name="latent attention",

@@ -7,7 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from roofline_helpers.common.checks import BadValue, Number, apply, broadcast, flag, shown, sizes
+from roofline_helpers.common.checks import (
+    BadValue,
+    Number,
+    broadcast,
+    flag,
+    plain,
+    shown,
+    size,
+    sizes,
+)
 from roofline_helpers.common.dtypes import nbytes
 from roofline_helpers.work.attention import attention_sizes, flash_attention, naive_attention
 from roofline_helpers.work.operations import add, dropout, gelu, layernorm, matmul, rmsnorm, swiglu
@@ -64,8 +73,9 @@ def grouped_matmul(
             raise BadValue(
                 f"{name} must be at most experts ({shown(experts)}), got {shown(s[name])}"
             )
-    pairs = apply(_share, s["tokens"] * s["top_k"] * s["local_experts"], s["experts"])
-    busy = apply(min, s["local_experts"], pairs)
+    share = s["tokens"] * s["top_k"] * s["local_experts"] / s["experts"]
+    pairs = size("pairs", np.maximum(1, np.rint(share)))
+    busy = plain(np.minimum(s["local_experts"], pairs))
     matrix = s["hidden"] * s["inter"]
     return Work(
         name="grouped matmul",
@@ -80,10 +90,6 @@ def grouped_matmul(
         kind="grouped_matmul",
         dims=s,
     )
-
-
-def _share(pairs: Any, experts: Any) -> Any:
-    return max(1, round(pairs / experts))
 
 
 # --- Chains of kernels: this book's example, and a transformer block -----------------------------
@@ -125,12 +131,10 @@ def transformer_block(
     d_ff: Any,
     *,
     kv_heads: Any = None,
-    head_dim: Any = None,
     kv_len: Any = None,
     gated: bool = False,
     flash: bool = True,
     dtype: Any = "bf16",
-    weights: Any = None,
 ) -> tuple[Work, ...]:
     """Return the kernels of one pre-norm transformer block, in order.
 
@@ -142,22 +146,19 @@ def transformer_block(
     ----------
     batch, seq : int or array
         Sequences, and new tokens in each: seq=1 is a decode step.
-    d_model, heads, d_ff, kv_heads, head_dim : int
-        Widths. `kv_heads` is heads, and `head_dim` is d_model / heads if not given.
+    d_model, heads, d_ff, kv_heads : int
+        Widths; a head has d_model / heads elements. `kv_heads` is heads if not given.
     kv_len : int or array, optional
         Keys that each query may see, the new ones included; seq if not given (prefill).
     gated : bool
         SwiGLU feed-forward with RMSNorm, as in Llama, in place of GELU with LayerNorm.
     flash : bool
         One attention kernel rather than three.
-    weights : str or data type, optional
-        Type of the weight matrices; `dtype` if not given.
 
     Raises
     ------
     BadValue
-        kv_len < seq, heads not a multiple of kv_heads, or d_model of heads where head_dim is
-        to be derived.
+        kv_len < seq, heads not a multiple of kv_heads, or d_model of heads.
 
     Source: A. Vaswani et al., arXiv:1706.03762; H. Touvron et al., arXiv:2302.13971 (gated).
 
@@ -169,7 +170,9 @@ def transformer_block(
     batch, seq, d_model, heads, d_ff = sizes(
         batch=batch, seq=seq, d_model=d_model, heads=heads, d_ff=d_ff
     )
-    head_dim = _head_dim(d_model, heads) if head_dim is None else head_dim
+    if np.any(np.remainder(d_model, heads)):
+        raise BadValue(f"d_model ({d_model}) must be a multiple of heads ({heads})")
+    head_dim = d_model // heads
     s = attention_sizes(batch, seq, kv_len, heads, head_dim, kv_heads)
     broadcast([*s.items(), ("d_model", d_model), ("d_ff", d_ff)])
     if np.any(np.less(s["kv_len"], s["q_len"])):
@@ -178,7 +181,7 @@ def transformer_block(
     rows = batch * seq
 
     def project(label: str, x: str, y: str, n: Number, k: Number) -> Work:
-        job = matmul(rows, n, k, dtype, b=weights, names=(x, f"W {label}", y))
+        job = matmul(rows, n, k, dtype, names=(x, f"W {label}", y))
         return replace(job, name=label)
 
     q_width, kv_width = s["heads"] * s["head_dim"], s["kv_heads"] * s["head_dim"]
@@ -210,9 +213,3 @@ def transformer_block(
         project("down projection", "h", "f", d_model, d_ff),
         add(rows * d_model, dtype, x="x'", other="f", y="x''"),
     )
-
-
-def _head_dim(d_model: Number, heads: Number) -> Number:
-    if np.any(np.remainder(d_model, heads)):
-        raise BadValue(f"d_model ({d_model}) must be a multiple of heads ({heads})")
-    return apply(lambda d, h: d // h, d_model, heads)

@@ -61,7 +61,7 @@ def fuse(*kernels: Work, keep: Sequence[str] = (), name: str | None = None) -> W
     (20000000, 12000000)
     """
     all_work(kernels)
-    if isinstance(keep, str) or not isinstance(keep, Sequence | Set):
+    if isinstance(keep, str):
         raise BadType(f"keep must be a sequence of tensor names, got {shown(keep)}")
     sizes: dict[str, Number] = {}
     made: dict[str, Number] = {}
@@ -162,7 +162,6 @@ def resident(
     *kernels: Work,
     capacity: float,
     level: str = "vmem",
-    keep: Sequence[str] = (),
     onward: Sequence[str] = (),
     travels: Sequence[str] = (),
 ) -> tuple[Work, ...]:
@@ -186,8 +185,6 @@ def resident(
         Bytes on the chip for such tensors.
     level : str
         The level in which they stay. Their bytes are counted there, as `Work.others`.
-    keep : sequence of str
-        Tensors written here that are needed afterwards too, and so still count as written.
     onward : sequence of str
         Tensors that a following program reads, the next layer for instance: they stay until the
         end if they fit.
@@ -201,7 +198,7 @@ def resident(
     BadValue
         A capacity that is not a number of at least 0.
     UnknownName
-        `keep` or `onward` names a tensor that no kernel makes.
+        `onward` names a tensor that no kernel makes.
 
     Examples
     --------
@@ -215,12 +212,10 @@ def resident(
     room = single("capacity", capacity, zero=True)
     where = text("level", level)
     tensors = _tensors(kernels)
-    for name in keep:
-        tensors[_written_tensor(name, tensors)].leaves = True
+    written = [name for name, tensor in tensors.items() if tensor.made]
     for name in onward:
-        each = tensors[_written_tensor(name, tensors)]
+        each = tensors[name_of("tensor made by these kernels", name, written)]
         each.last, each.uses = len(kernels) - 1, each.uses + 1
-        each.leaves = name in keep
     chosen: set[str] = set()
     used = [0.0] * len(kernels)
     for each in sorted(tensors.values(), key=lambda tensor: (tensor.size, tensor.first)):
@@ -235,7 +230,7 @@ def resident(
 
 @dataclass
 class _Tensor:
-    """A tensor's lifetime in a list of kernels: first and last kernel, and whether it leaves."""
+    """A tensor's lifetime in a list of kernels, and whether one of them makes it."""
 
     name: str
     size: float
@@ -243,11 +238,6 @@ class _Tensor:
     last: int
     made: bool
     uses: int = 0
-    leaves: bool = False
-
-
-def _written_tensor(name: str, tensors: Mapping[str, _Tensor]) -> str:
-    return name_of("tensor made by these kernels", name, [t for t in tensors if tensors[t].made])
 
 
 def _tensors(kernels: Sequence[Work]) -> dict[str, _Tensor]:
@@ -264,13 +254,11 @@ def _tensors(kernels: Sequence[Work]) -> dict[str, _Tensor]:
 def _staying(
     kernel: Work, at: int, tensors: Mapping[str, _Tensor], chosen: Set[str], level: str
 ) -> Work:
-    """Return a kernel without the bytes of tensors that stay on the chip."""
-
     def enters(name: str) -> bool:
         return name not in chosen or (not tensors[name].made and tensors[name].first == at)
 
     reads = {name: n for name, n in kernel.reads.items() if enters(name)}
-    writes = {t: n for t, n in kernel.writes.items() if t not in chosen or tensors[t].leaves}
+    writes = {name: n for name, n in kernel.writes.items() if name not in chosen}
     saved = kernel.bytes - sum(n * kernel.passes.get(t, 1) for t, n in reads.items())
     saved -= sum(writes.values())
     if not saved:

@@ -11,15 +11,12 @@ from roofline_helpers.common.checks import (
     BadType,
     BadValue,
     Number,
-    apply,
     broadcast,
     ceil_div,
-    flag,
     quantity,
     shown,
     size,
     sizes,
-    text,
 )
 from roofline_helpers.common.dtypes import BITS, nbytes
 from roofline_helpers.common.dtypes import dtype as dtype_of
@@ -27,58 +24,25 @@ from roofline_helpers.work.work import Work
 
 # --- FLOPs per element and per row of operations other than matmuls ------------------------------
 
-COSTS: Mapping[str, Mapping[str, int]] = {
-    "add": {"add": 1},
-    "relu": {"max": 1},
-    "gelu": {  # the tanh form: x/2 · (1 + tanh(√(2/π) · (x + 0.044715 x³)))
-        "x² and x³": 2,
-        "× 0.044715": 1,
-        "+ x": 1,
-        "× √(2/π)": 1,
-        "tanh": 1,
-        "+ 1": 1,
-        "× x": 1,
-        "× ½": 1,
-    },
-    "swiglu": {"negate": 1, "exp": 1, "+ 1": 1, "divide": 1, "× the other branch": 1},
-    "dropout": {"× mask": 1, "× 1/(1 − p)": 1},
-    "softmax": {"max": 1, "− max": 1, "exp": 1, "sum": 1, "÷ sum": 1},
-    "layernorm": {
-        "sum": 1,
-        "− mean": 1,
-        "square": 1,
-        "sum of squares": 1,
-        "× 1/σ": 1,
-        "× γ": 1,
-        "+ β": 1,
-    },
-    "rmsnorm": {"square": 1, "sum of squares": 1, "× 1/rms": 1, "× γ": 1},
+COSTS: Mapping[str, tuple[int, int]] = {
+    "add": (1, 0),
+    "relu": (1, 0),
+    # x/2 · (1 + tanh(√(2/π) · (x + 0.044715 x³))): x² and x³, four products, two sums, the tanh
+    "gelu": (9, 1),
+    "swiglu": (5, 1),  # negate, exp, + 1, divide, × the other branch
+    "dropout": (2, 0),  # × mask, × 1/(1 − p)
+    "softmax": (5, 1),  # max, − max, exp, sum, ÷ sum
+    "layernorm": (7, 0),  # sum, − mean, square, sum of squares, × 1/σ, × γ, + β
+    "rmsnorm": (4, 0),  # square, sum of squares, × 1/rms, × γ
 }
-"""FLOPs of each step on one element, by operation."""
+"""FLOPs on one element by operation, and how many of them are transcendental."""
 
-ROW_COSTS: Mapping[str, Mapping[str, int]] = {
-    "layernorm": {"÷ n": 2, "+ ε": 1, "rsqrt": 1},
-    "rmsnorm": {"÷ n": 1, "+ ε": 1, "rsqrt": 1},
+ROW_COSTS: Mapping[str, tuple[int, int]] = {
+    "layernorm": (4, 1),  # twice ÷ n, + ε, rsqrt
+    "rmsnorm": (3, 1),  # ÷ n, + ε, rsqrt
+    "softmax": (0, 0),
 }
-"""FLOPs of a normalisation's steps that run once per row."""
-
-TRANSCENDENTAL = frozenset({"tanh", "exp", "rsqrt"})
-"""Steps of `COSTS` and `ROW_COSTS` that are transcendental."""
-
-
-def per_element(op: str) -> tuple[int, int]:
-    """Return an operation's FLOPs per element, and how many of them are transcendental."""
-    return _counted(COSTS[op])
-
-
-def per_row(op: str) -> tuple[int, int]:
-    """Return an operation's FLOPs per row, and how many of them are transcendental."""
-    return _counted(ROW_COSTS.get(op, {}))
-
-
-def _counted(steps: Mapping[str, int]) -> tuple[int, int]:
-    special = sum(flops for step, flops in steps.items() if step in TRANSCENDENTAL)
-    return sum(steps.values()), special
+"""The same of the steps that run once a row."""
 
 
 # --- Operations on each element by itself --------------------------------------------------------
@@ -138,18 +102,17 @@ def elementwise(
 def _tensors(what: str, tensors: Any, letter: str, n: Number, dtype: Any) -> dict[str, Number]:
     if isinstance(tensors, Mapping):
         return {tensor: nbytes(n, each_type) for tensor, each_type in tensors.items()}
-    allowed = "a count of tensors from 0 to 1000, or a mapping of names to data types"
-    if not isinstance(tensors, int | np.integer) or isinstance(tensors, bool):
-        raise BadType(f"{what} must be {allowed}, got {shown(tensors)}")
-    if not 0 <= tensors <= 1000:
-        raise BadValue(f"{what} must be {allowed}, got {shown(tensors)}")
-    count = int(tensors)
-    names = [letter] if count == 1 else [f"{letter}{i}" for i in range(count)]
+    if not isinstance(tensors, int) or not 0 <= tensors <= 1000:
+        raise BadValue(
+            f"{what} must be a count of tensors from 0 to 1000, or a mapping of names to data "
+            f"types, got {shown(tensors)}"
+        )
+    names = [letter] if tensors == 1 else [f"{letter}{i}" for i in range(tensors)]
     return {tensor: nbytes(n, dtype) for tensor in names}
 
 
 def _pointwise(op: str, n: Any, reads: Sequence[str], write: str, dtype: Any) -> Work:
-    flops, special = per_element(op)
+    flops, special = COSTS[op]
     inputs = dict.fromkeys(reads, dtype)
     return elementwise(n, inputs, {write: dtype}, flops, dtype, transcendentals=special, name=op)
 
@@ -204,15 +167,7 @@ def add(n: Any, dtype: Any = "bf16", *, x: str = "x0", other: str = "x1", y: str
     return _pointwise("add", n, [x, other], y, dtype)
 
 
-def dropout(
-    n: Any,
-    dtype: Any = "bf16",
-    *,
-    mask: Any = None,
-    x: str = "x",
-    mask_name: str = "mask",
-    y: str = "y",
-) -> Work:
+def dropout(n: Any, dtype: Any = "bf16", *, mask: Any = None, x: str = "x", y: str = "y") -> Work:
     """Count x · mask / (1 − p) on n elements: 2 FLOPs each; x and the mask in, one tensor out.
 
     Parameters
@@ -225,54 +180,34 @@ def dropout(
     >>> dropout(4096, mask="int8").bytes
     20480
     """
-    reads = {x: dtype, mask_name: dtype if mask is None else mask}
-    flops, _ = per_element("dropout")
+    reads = {x: dtype, "mask": dtype if mask is None else mask}
+    flops, _ = COSTS["dropout"]
     return elementwise(n, reads, {y: dtype}, flops, dtype, name="dropout")
 
 
 # --- Operations along rows: reductions, normalisations, softmax ----------------------------------
 
 
-def reduction(
-    rows: Any,
-    columns: Any,
-    dtype: Any = "bf16",
-    *,
-    out: Any = None,
-    flops: Any = 1,
-    x: str = "x",
-    y: str = "y",
-) -> Work:
-    """Count a reduction of each row to one number: rows · columns · flops FLOPs.
+def reduction(rows: Any, columns: Any, dtype: Any = "bf16", *, x: str = "x", y: str = "y") -> Work:
+    """Count a sum or a maximum of each row: rows · columns FLOPs.
 
     Parameters
     ----------
     rows, columns : int or array
         Shape of x; y has `rows` elements.
-    out : str or data type, optional
-        Type of y; that of x if not given.
-    flops : number
-        FLOPs per element: 1 for a sum or a maximum, 2 for a sum of squares.
-
-    Raises
-    ------
-    BadType, BadValue, UnknownName
-        A size that is not a whole number from 1 to 10¹⁸; no such data type.
 
     Examples
     --------
-    >>> job = reduction(8, 4096, out="fp32")
+    >>> job = reduction(8, 4096)
     >>> job.bytes, job.flops
-    (65568, 32768)
+    (65552, 32768)
     """
     rows, columns = sizes(rows=rows, columns=columns)
-    flops = quantity("flops per element", flops)
-    broadcast([("rows", rows), ("columns", columns), ("flops", flops)])
     return Work(
         name="reduction",
         reads={x: nbytes(rows * columns, dtype)},
-        writes={y: nbytes(rows, dtype if out is None else out)},
-        vector_flops=rows * columns * flops,
+        writes={y: nbytes(rows, dtype)},
+        vector_flops=rows * columns,
         dtype=dtype,
     )
 
@@ -282,8 +217,8 @@ def _rowwise(
 ) -> Work:
     rows, columns = sizes(rows=rows, columns=columns)
     n, tensor = rows * columns, nbytes(rows * columns, dtype)
-    flops, special = per_element(op)
-    flops_once, special_once = per_row(op)
+    flops, special = COSTS[op]
+    flops_once, special_once = ROW_COSTS[op]
     return Work(
         name=op,
         reads={x: tensor} | {each_one: nbytes(columns, dtype) for each_one in parameters},
@@ -353,11 +288,8 @@ def matmul(
     *,
     b: Any = None,
     out: Any = None,
-    accumulator: Any = "fp32",
     batch: Any = 1,
-    shared_b: bool = False,
     tile: tuple[Any, Any] | None = None,
-    splits: Any = 1,
     names: tuple[str, str, str] = ("a", "b", "c"),
 ) -> Work:
     """Count C[m, n] = A[m, k] · B[k, n]: 2mnk FLOPs; A and B are read, C is written.
@@ -370,28 +302,20 @@ def matmul(
         Type of A, and of B and C unless given.
     b, out : str or data type, optional
         Type of B (weights) and C. The unit computes in the wider of A's and B's type.
-    accumulator : str or data type
-        Type of the running sums. They stay on the chip and cost no traffic, unless `splits` > 1.
     batch : int or array
         Independent matmuls.
-    shared_b : bool
-        Whether all matmuls of the batch use one B. It is read once for the whole batch, or with
-        `tile` once per row of tiles of each matmul, since no tile spans two of them.
     tile : (rows, columns), optional
         Output tile. A is then read once per column of tiles and B once per row of tiles, as in a
         tiled kernel without reuse between tiles. By default each operand is read once, the lower
         bound.
-    splits : int or array
-        Parts of k (split-K), at most k; each writes its sums in the accumulator type, and they are
-        read again to be added.
     names : three names
         Tensor names of A, B and C, for `fuse`.
 
     Raises
     ------
     BadType, BadValue, UnknownName
-        A size that is not a whole number from 1 to 10¹⁸; arrays whose shapes don't fit; more
-        splits than k; no such data type; not three different names.
+        A size that is not a whole number from 1 to 10¹⁸; arrays whose shapes don't fit; no such
+        data type; not three different names.
 
     Examples
     --------
@@ -399,37 +323,20 @@ def matmul(
     True
     """
     a_type, b_type = dtype_of(dtype), dtype_of(dtype if b is None else b)
-    out_type, sum_type = dtype_of(dtype if out is None else out), dtype_of(accumulator)
-    m, n, k, batch, splits = sizes(m=m, n=n, k=k, batch=batch, splits=splits)
-    if np.any(np.greater(splits, k)):
-        raise BadValue(f"splits must be at most k ({shown(k)}), got {shown(splits)}")
+    m, n, k, batch = sizes(m=m, n=n, k=k, batch=batch)
     a_name, b_name, c_name = _exactly(3, "names", names)
-    if len({text("a name in names", name) for name in names}) < 3:
+    if len({a_name, b_name, c_name}) < 3:
         raise BadValue(f"names must be three different names, got {shown(names)}")
-    b_elements = n * k if flag("shared_b", shared_b) else batch * n * k
-    reads = {a_name: nbytes(batch * m * k, a_type), b_name: nbytes(b_elements, b_type)}
-    writes = {c_name: nbytes(batch * m * n, out_type)}
-    parts = apply(lambda s: s if s > 1 else 0, splits)
-    if np.any(np.greater(parts, 0)):
-        partial = parts * nbytes(batch * m * n, sum_type)
-        writes[f"partial sums of {c_name}"] = partial
-        reads[f"partial sums of {c_name}, again"] = partial
     passes = {}
     if tile is not None:
-        rows, columns = (size("tile", side) for side in _exactly(2, "tile", tile))
-        tiles = [("m", m), ("n", n), ("batch", batch), ("tile rows", rows)]
-        broadcast([*tiles, ("tile columns", columns)])
-        tile_rows = apply(ceil_div, m, rows)
-        passes = {
-            a_name: apply(ceil_div, n, columns),
-            b_name: tile_rows * batch if shared_b else tile_rows,
-        }
+        rows, columns = _exactly(2, "tile", tile)
+        rows, columns, *_ = sizes(tile_rows=rows, tile_columns=columns, m=m, n=n)
+        passes = {a_name: ceil_div(n, columns), b_name: ceil_div(m, rows)}
     return Work(
         name="matmul",
-        reads=reads,
-        writes=writes,
+        reads={a_name: nbytes(batch * m * k, a_type), b_name: nbytes(batch * k * n, b_type)},
+        writes={c_name: nbytes(batch * m * n, dtype if out is None else out)},
         matrix_flops=2 * batch * m * n * k,
-        vector_flops=parts * (batch * m * n),
         dtype=max(a_type, b_type, key=lambda name: BITS[name]),
         passes=passes,
         kind="matmul" if isinstance(batch, int) and batch == 1 else "",
@@ -468,7 +375,7 @@ def all_gather(elements: Any, chips: Any, dtype: Any = "bf16") -> Work:
     n, chips = _ring(elements, chips)
     return Work(
         name="all-gather",
-        reads={"shard": nbytes(apply(ceil_div, n, chips), dtype)},
+        reads={"shard": nbytes(ceil_div(n, chips), dtype)},
         writes={"gathered": nbytes(n, dtype)},
         others={"network": nbytes(n - n // chips, dtype)},
         dtype=dtype,

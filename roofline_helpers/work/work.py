@@ -58,8 +58,8 @@ class Work(Facts):
     ------
     BadType, BadValue, UnknownName
         A count that is not a finite number of at least 0; no byte at any memory; more
-        transcendentals than vector FLOPs; passes over a tensor that is not read; one level, or one
-        tensor of `passes`, under two spellings; arrays whose shapes don't fit.
+        transcendentals than vector FLOPs; passes over a tensor that is not read; one level under
+        two spellings; arrays whose shapes don't fit.
 
     Examples
     --------
@@ -102,8 +102,6 @@ class Work(Facts):
             name_of(f"tensor read by {self.name}", tensor, self.reads): n
             for tensor, n in self.passes.items()
         }
-        if len(passes) < len(self.passes):
-            raise BadValue(f"passes must name each tensor once, got {', '.join(self.passes)}")
         object.__setattr__(self, "passes", MappingProxyType(passes))
         for tensor, n in passes.items():
             if not all_true(n >= 1):
@@ -119,7 +117,6 @@ class Work(Facts):
             )
 
     def _facts(self) -> dict[str, str]:
-        """Return what it shows of itself."""
         moved = {"bytes" if at == "hbm" else at: n for at, n in self.traffic.items()}
         return {
             "FLOPs": span(self.flops, lambda n: si(n, "FLOP")),
@@ -138,14 +135,6 @@ class Work(Facts):
     def flops(self) -> Number:
         """FLOPs on both units."""
         return self.matrix_flops + self.vector_flops
-
-    @property
-    def macs(self) -> Number:
-        """Multiply-adds of the products – half of `matrix_flops`.
-
-        Tools that count a multiply-add as one, often under the name of FLOPs, print this.
-        """
-        return self.matrix_flops / 2
 
     @property
     def read_bytes(self) -> Number:

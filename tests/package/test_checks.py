@@ -78,13 +78,12 @@ CALLS: list[tuple[Callable[[], Any], type[RooflineError], list[str]]] = [
     (lambda: work.fuse(JOB, keep=["cc"]), UnknownName, ["made in this chain", "Nearest: 'c'"]),
     # no names, no flags
     (lambda: rh.chip(5), BadType, ["5", "Allowed: v2"]),
-    (lambda: work.matmul(8, 8, 8, shared_b=1), BadType, ["shared_b must be True or False"]),
+    (lambda: work.flash_attention(1, 8, causal=1), BadType, ["causal must be True or False"]),
     # sizes
     (lambda: work.matmul(1.5, 8, 8), BadValue, ["m must be a whole number", "1.5"]),
     (lambda: work.matmul(0, 8, 8), BadValue, ["from 1", "0 (int)"]),
     (lambda: nbytes(1e61, "bf16"), BadValue, ["elements", "1e+61"]),
     (lambda: work.matmul(TWO, THREE, 8), BadValue, ["broadcast", "m (2,)", "n (3,)"]),
-    (lambda: work.matmul(8, 8, 8, splits=9), BadValue, ["splits", "at most k (8", "9"]),
     (lambda: work.flash_attention(1, 9, 8, causal=True), BadValue, ["q_len ≤ kv_len"]),
     (lambda: work.transformer_block(1, 8, 9, 2, 8), BadValue, ["d_model (9)", "heads (2)"]),
     # tensors

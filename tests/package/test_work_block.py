@@ -49,9 +49,7 @@ def test_tensors_of_a_block_lead_from_one_kernel_to_the_next():
 
 
 def test_a_decode_step_of_llama_3_8b():
-    block = transformer_block(
-        4, 1, 4096, 32, 14336, kv_heads=8, kv_len=1000, gated=True, weights="int8"
-    )
+    block = transformer_block(4, 1, 4096, 32, 14336, kv_heads=8, kv_len=1000, gated=True)
     _, qkv, attention, out, _, norm2, gate, up, act, down, _ = block
     widths = [
         (4096, 6144),
@@ -62,7 +60,7 @@ def test_a_decode_step_of_llama_3_8b():
     ]
     for kernel, (k, n) in zip((qkv, out, gate, up, down), widths, strict=True):
         assert kernel.matrix_flops == 2 * 4 * k * n
-        assert kernel.bytes == 2 * 4 * k + k * n + 2 * 4 * n
+        assert kernel.bytes == 2 * (4 * k + k * n + 4 * n)
         assert kernel.dtype == "bf16"
     assert attention.matrix_flops == 4 * 4 * 32 * 1000 * 128
     assert attention.bytes == 2 * (2 * 4 * 4096 + 2 * 4 * 8 * 1000 * 128)
