@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from roofline_helpers.common.checks import LARGEST, BadType, Number, ceil_div, name_of, shown, size
+from roofline_helpers.common.checks import LARGEST, BadType, Number, name_of, shown, size
 
 BITS: dict[str, float] = {
     "fp64": 64,
@@ -137,7 +137,7 @@ def nbytes(elements: Number, given: Any) -> Number:
     (6, 2, 34)
     """
     quarters = int(4 * BITS[dtype(given)])  # of a bit: whole in all types
-    return ceil_div(size("elements", elements, LARGEST) * quarters, 32)
+    return -(-size("elements", elements, LARGEST) * quarters // 32)  # rounded up
 
 
 def width(given: str) -> float:
