@@ -541,6 +541,9 @@ def test_short_attention_by_jax_s_cudnn_is_slower_than_ours_and_far_from_its_flo
         }
         assert all(took["pallas", n] < took["cudnn", n] for n in (512, 1024))
         assert took["pallas", 512] > 0.75 * took["pallas", 1024]
+        for n in (1024, 2048, 4096, 8192):
+            naive = gpu.sample(f"naive attention 2×16×{n}×128 bf16", "jax")
+            assert naive.bandwidth > 0.75 * gpu.streams["copy"]
 
 
 @pytest.mark.slow
