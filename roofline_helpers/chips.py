@@ -5,19 +5,17 @@ from __future__ import annotations
 import datetime
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from importlib import resources
-from typing import Any, TypeVar
+from typing import Any
 
-from roofline_helpers.common.checks import BadType, UnknownName, flag, name_of, shown, size
+from roofline_helpers.common.checks import UnknownName, flag, name_of
 from roofline_helpers.common.dtypes import computed_as
 from roofline_helpers.common.dtypes import dtype as dtype_of
 from roofline_helpers.common.show import Facts, Fields, render, si
 from roofline_helpers.roofline import Roofline
 from roofline_helpers.roofline.model import UNITS
-
-T = TypeVar("T", "Figure", "Link", "MemoryLevel")
 
 __all__ = ["Chip", "Figure", "all_chips", "chip"]
 
@@ -81,31 +79,20 @@ class Figure:
         unit = self.unit.replace("byte", "B")
         return si(self.value, unit, {"FLOP/s": "T", "B/s": "G"}.get(unit), 4)
 
-    def _line(self, title: str) -> list[str]:
-        """Return what is before the title of its source, that title, and what is after it."""
-        note = f"; {self.note}" if self.note else ""
-        return [f"{self}, {self.basis}: ", title, f", read {self.source.read:%Y-%m-%d}{note}"]
-
     def __repr__(self) -> str:
-        return f"<{''.join(self._line(self.source.title))}>"
+        note = f"; {self.note}" if self.note else ""
+        return f"<{self}, {self.basis}: {self.source.title}, read {self.source.read}{note}>"
 
     def _repr_html_(self) -> str:
+        before, _, after = repr(self)[1:-1].partition(self.source.title)
         link = '<a href="{{ url }}">{{ title }}</a>' if self.source.public else "{{ title }}"
         title = render(link, url=self.source.url, title=self.source.title)
-        return render("<p>{% for part in line %}{{ part }}{% endfor %}</p>", line=self._line(title))
+        parts = {"before": before, "title": title, "after": after}
+        return render("<p>{{ before }}{{ title }}{{ after }}</p>", **parts)
 
-    def over(self, n: int) -> Figure:
-        """Return the share of one of `n` equal parts.
-
-        Raises
-        ------
-        BadType, BadValue
-            n is not a whole number of at least 1.
-        """
-        n = int(size("n", n))
-        sparse = None if self.sparse is None else self.sparse / n
-        note = f"{self.note + '; ' if self.note else ''}the chip's figure / {n}"
-        return replace(self, value=self.value / n, sparse=sparse, basis="derived", note=note)
+    def _derived(self, value: float, formula: str) -> Figure:
+        note = f"{self.note}; {formula}" if self.note else formula
+        return replace(self, value=value, basis="derived", note=note)
 
 
 @dataclass(frozen=True)
@@ -132,15 +119,10 @@ class Link:
         """Bytes per second that the chip can send, one way, over all its links of this kind."""
         if self.count == 1:
             return self.rate
-        note = f"{self.rate.note + '; ' if self.rate.note else ''}{self.count} links x {self.rate}"
-        return replace(self.rate, value=self.count * self.rate.value, basis="derived", note=note)
+        return self.rate._derived(self.count * self.rate.value, f"{self.count} links x {self.rate}")
 
     def __float__(self) -> float:
         return self.total.value
-
-    def over(self, n: int) -> Link:
-        """Return the share of one of `n` devices; raise as `Figure.over`."""
-        return replace(self, rate=self.rate.over(n))
 
 
 @dataclass(frozen=True)
@@ -189,17 +171,6 @@ class ReachedRates:
         fastest = max(self.streams.values(), key=float, default=None)
         return self.streams.get("read", fastest)
 
-    def over(self, n: int) -> ReachedRates:
-        """Return the share of one of `n` equal parts."""
-
-        sizes = {
-            dtype: {side: rate / n for side, rate in by_side.items()}
-            for dtype, by_side in self.sizes.items()
-        }
-        return ReachedRates(
-            _shares(self.matrix, n), _shares(self.vector, n), _shares(self.streams, n), sizes
-        )
-
 
 @dataclass(frozen=True, repr=False)
 class MemoryLevel(Fields):
@@ -218,14 +189,6 @@ class MemoryLevel(Fields):
     capacity: Figure
     bandwidth: Figure | None = None
     printed: Figure | None = None
-
-    def over(self, n: int) -> MemoryLevel:
-        """Return the share of one of `n` devices; raise as `Figure.over`."""
-        return MemoryLevel(
-            self.capacity.over(n),
-            self.bandwidth and self.bandwidth.over(n),
-            self.printed and self.printed.over(n),
-        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -359,18 +322,12 @@ class Chip(Facts):
         BadType, BadValue
             Something that is not a name; no level at all.
         """
-        if isinstance(levels, str):
-            levels = (levels,)
-        if not isinstance(levels, Sequence):
-            raise BadType(f"levels must be a name or a sequence of names, got {shown(levels)}")
         unit = None if unit is None else name_of("unit", unit, UNITS)
         peak = self.peak(dtype, unit)
         known = {name: m.bandwidth.value for name, m in self.memory.items() if m.bandwidth}
-        chosen = {}
-        for level in levels:
-            kind = f"memory level with a published bandwidth on {self.name}"
-            name = name_of(kind, level, known)
-            chosen[name] = known[name]
+        kind = f"memory level with a published bandwidth on {self.name}"
+        asked = [levels] if isinstance(levels, str) else levels
+        chosen = [name_of(kind, level, known) for level in asked]
         link = None
         if network is not None:
             link = float(self.links[name_of(f"link of {self.name}", network, self.links)])
@@ -378,10 +335,10 @@ class Chip(Facts):
         label = f"{self.name} {dtype_of(dtype)}" + (" vector" if unit == "vector" else "")
         roof = Roofline(
             peak=peak.value,
-            levels=chosen,
-            vector=vector.value if vector else None,
+            levels={level: known[level] for level in chosen},
+            vector=_value(vector),
             network=link,
-            floor=self.floor.value if self.floor else None,
+            floor=_value(self.floor),
             name=label,
         )
         stream = reached if isinstance(reached, str) else None
@@ -391,25 +348,20 @@ class Chip(Facts):
     def _reached(
         self, roof: Roofline, dtype: str, unit: str | None, stream: str | None
     ) -> Roofline:
-        """Return a published roofline with the measured ceilings in place of published ones."""
         rates = self.reached
         on_vector = unit == "vector" or dtype not in self.matrix
-        reached = {
-            "peak": (rates.vector if on_vector else rates.matrix).get(dtype),
-            "memory": rates.stream(stream) if "hbm" in roof.levels else None,
-        }
-        vector = reached["peak"] if unit == "vector" else rates.vector.get("fp32")
-        known = {part: figure.value for part, figure in reached.items() if figure}
-        if not known:
+        peak = (rates.vector if on_vector else rates.matrix).get(dtype)
+        memory = rates.stream(stream) if "hbm" in roof.levels else None
+        if not peak and not memory:
             return replace(roof, name=f"{roof.name} (as published: nothing was measured)")
-        left = " and ".join(part for part in reached if part not in known)
+        vector = peak if unit == "vector" else rates.vector.get("fp32")
         measured = roof.measured(
-            peak=known.get("peak"),
-            levels={"hbm": known["memory"]} if "memory" in known else None,
-            vector=vector.value if vector else None,
+            peak=_value(peak),
+            levels={"hbm": memory.value} if memory else None,
+            vector=_value(vector),
         )
-        name = f"{roof.name}, reached" + (f" ({left} as published)" if left else "")
-        return replace(measured, name=name)
+        rest = "" if peak and memory else f" ({'memory' if peak else 'peak'} as published)"
+        return replace(measured, name=f"{roof.name}, reached{rest}")
 
     def per_device(self) -> Chip:
         """Return the chip's share of one JAX device: a v7x chip is two devices, most are one."""
@@ -420,12 +372,12 @@ class Chip(Facts):
             self,
             name=f"{self.name} (1 of {n} devices)",
             devices=1,
-            matrix=_shares(self.matrix, n),
-            vector=_shares(self.vector, n),
-            memory=_shares(self.memory, n),
-            links=_shares(self.links, n),
-            power=self.power and self.power.over(n),
-            reached=self.reached.over(n),
+            matrix=_share(self.matrix, n),
+            vector=_share(self.vector, n),
+            memory=_share(self.memory, n),
+            links=_share(self.links, n),
+            power=_share(self.power, n),
+            reached=_share(self.reached, n),
         )
 
     def figures(self) -> dict[str, Figure]:
@@ -451,9 +403,22 @@ class Chip(Facts):
         return figures
 
 
-def _shares(parts: Mapping[str, T], n: int) -> dict[str, T]:
-    """Return the share that one of n devices has of each figure, memory or link."""
-    return {name: part.over(n) for name, part in parts.items()}
+def _value(figure: Figure | None) -> float | None:
+    return figure.value if figure else None
+
+
+def _share(part: Any, n: int) -> Any:
+    """Return what one of n devices has of a rate or a capacity, or of all that a part holds."""
+    if isinstance(part, Mapping):
+        return {name: _share(each, n) for name, each in part.items()}
+    if isinstance(part, Figure):
+        share = part._derived(part.value / n, f"the chip's figure / {n}")
+        return replace(share, sparse=_share(part.sparse, n))
+    if isinstance(part, Link):
+        return replace(part, rate=_share(part.rate, n))
+    if isinstance(part, MemoryLevel | ReachedRates):
+        return type(part)(*(_share(getattr(part, each.name), n) for each in fields(part)))
+    return part and part / n
 
 
 def chip(given: Any) -> Chip:
@@ -523,22 +488,17 @@ def _chip(name: str, entry: dict[str, Any], sources: Mapping[str, Source]) -> Ch
     def table(unit: str, data: dict[str, Any]) -> dict[str, Figure]:
         return {name: figure(unit, each) for name, each in data.items()}
 
-    memory = {
-        level: MemoryLevel(
+    def level(data: dict[str, Any]) -> MemoryLevel:
+        return MemoryLevel(
             capacity=figure("byte", data["capacity"]),
             bandwidth=optional("byte/s", data, "bandwidth"),
             printed=optional("byte", data, "printed"),
         )
-        for level, data in entry["memory"].items()
-    }
-    links = {
-        kind: Link(
-            rate=figure("byte/s", data["rate"]),
-            count=data.get("count", 1),
-            latency=optional("s", data, "latency"),
-        )
-        for kind, data in entry.get("links", {}).items()
-    }
+
+    def link(data: dict[str, Any]) -> Link:
+        rate, latency = figure("byte/s", data["rate"]), optional("s", data, "latency")
+        return Link(rate, data.get("count", 1), latency)
+
     measured = entry.get("reached", {})
     return Chip(
         key=name,
@@ -551,8 +511,8 @@ def _chip(name: str, entry: dict[str, Any], sources: Mapping[str, Source]) -> Ch
         devices=entry["devices"],
         matrix=table("FLOP/s", entry["matrix"]),
         vector=table("FLOP/s", entry.get("vector", {})),
-        memory=memory,
-        links=links,
+        memory={name: level(data) for name, data in entry["memory"].items()},
+        links={name: link(data) for name, data in entry.get("links", {}).items()},
         clock=optional("Hz", entry, "clock"),
         power=optional("W", entry, "power"),
         reached=ReachedRates(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, reduce
+from functools import cached_property, reduce
 from types import MappingProxyType
 from typing import Any, Literal, Protocol, Self, TypeGuard, runtime_checkable
 
@@ -18,7 +18,6 @@ from roofline_helpers.common.checks import (
     broadcast,
     flag,
     folded,
-    mapping,
     name_of,
     plain,
     quantity,
@@ -26,8 +25,6 @@ from roofline_helpers.common.checks import (
     single,
 )
 from roofline_helpers.common.show import Facts, Fields, si, significant
-
-# --- The ceilings of one device, as figures: what they are, and how they are shown and replaced --
 
 NETWORK = "network"
 FLOOR = "floor"
@@ -70,16 +67,10 @@ class Counted(Protocol):
 
 
 def is_counted(value: Any) -> TypeGuard[Counted]:
-    """Return whether a value is `Counted`; where its class says so, nothing is worked out."""
-    kind: Any = type(value)
-    return not isinstance(value, type) and (_counts(kind) or isinstance(value, Counted))
-
-
-@cache
-def _counts(kind: type) -> bool:
-    fields = getattr(kind, "__dataclass_fields__", ())
-    names = ("matrix_flops", "vector_flops", "traffic")
-    return all(name in fields or hasattr(kind, name) for name in names)
+    """Return whether a value is `Counted`, and not the class of such values."""
+    # isinstance(value, Counted) would work out the traffic, and take 20 µs
+    counts = hasattr(value, "matrix_flops") and hasattr(value, "vector_flops")
+    return counts and not isinstance(value, type)
 
 
 @dataclass(frozen=True, repr=False)
@@ -150,13 +141,10 @@ class Roofline(Facts):
             if getattr(self, optional) is not None:
                 value = single(optional, getattr(self, optional), zero=optional == "floor")
                 object.__setattr__(self, optional, value or None)
-        origin = name_of("origin", self.origin, ["published", "measured"])
-        object.__setattr__(self, "origin", origin)
 
     _named = True
 
     def _facts(self) -> dict[str, str]:
-        """Return what it shows of itself."""
         ceilings = {"peak": self.peak, "vector": self.vector}
         facts = {unit: si(value, "FLOP/s", "T", 4) for unit, value in ceilings.items() if value}
         links = {**self.levels, **({NETWORK: self.network} if self.network else {})}
@@ -211,8 +199,6 @@ class Roofline(Facts):
         peak: float | None = None,
         levels: Mapping[str, float] | float | None = None,
         vector: float | None = None,
-        network: float | None = None,
-        floor: float | None = None,
     ) -> Self:
         """Return this roofline with measured ceilings in place of published ones.
 
@@ -222,36 +208,35 @@ class Roofline(Facts):
         Raises
         ------
         BadType, BadValue
-            No ceiling given, or not a positive finite number; one level under two spellings.
+            No ceiling given, or not a positive finite number.
         UnknownName
             A level that is not here; the message gives the nearest.
         """
+        if peak is None and levels is None and vector is None:
+            raise BadType("at least one of peak, levels, vector is needed, got none")
+        by_level = dict(self.levels)
         if levels is not None:
-            outermost = next(iter(self.levels))
-            new = folded("levels", levels if isinstance(levels, Mapping) else {outermost: levels})
-            named = {name_of("memory level", level, self.levels): bw for level, bw in new.items()}
-            levels = {**self.levels, **named}
-        ceilings = {"peak": peak, "levels": levels, "vector": vector, "network": network}
-        ceilings[FLOOR] = floor
-        changes: dict[str, Any] = {name: v for name, v in ceilings.items() if v is not None}
-        if not changes:
-            raise BadType(
-                "at least one of peak, levels, vector, network, floor is needed, got none"
-            )
-        return replace(self, name=f"{self.name}, measured", origin="measured", **changes)
+            given = levels if isinstance(levels, Mapping) else {next(iter(by_level)): levels}
+            for level, bandwidth in given.items():
+                by_level[name_of("memory level", level, by_level)] = bandwidth
+        return replace(
+            self,
+            name=f"{self.name}, measured",
+            origin="measured",
+            peak=self.peak if peak is None else peak,
+            levels=by_level,
+            vector=self.vector if vector is None else vector,
+        )
 
-    def attainable(self, intensity: Any, level: str | None = None) -> Any:
+    def attainable(self, intensity: Any) -> Any:
         """Return the highest FLOP/s that the ceilings allow: min(peak, bandwidth · intensity).
 
         Parameters
         ----------
-        intensity : number, array, mapping of level to number, or Counted
-            FLOP/byte at `level`. A mapping gives each level its own intensity, and the lowest
-            ceiling counts. A kernel is compared with every ceiling that it has work for, and
-            with the floor; with both units busy its FLOP/s could exceed `peak`, which caps it here.
-        level : str, optional
-            The memory level of a plain intensity; the outermost one if not given. Not allowed
-            with a mapping or a kernel, which name their levels themselves.
+        intensity : number, array, or Counted
+            FLOP/byte at the outermost level. A kernel is compared with every ceiling that it has
+            work for, and with the floor; with both units busy its FLOP/s could exceed `peak`, which
+            caps it here.
 
         Returns
         -------
@@ -260,32 +245,20 @@ class Roofline(Facts):
 
         Raises
         ------
-        BadType, BadValue, UnknownName
-            A negative, infinite or non-numeric intensity; a level that is not here.
+        BadType, BadValue
+            A negative, infinite or non-numeric intensity.
         """
-        counted = is_counted(intensity)
-        if level is not None and (counted or isinstance(intensity, Mapping)):
-            raise BadValue(f"level={level!r} goes with a plain intensity, got {shown(intensity)}")
-        if counted:
+        if is_counted(intensity):
             flops = intensity.matrix_flops + intensity.vector_flops
             return plain(np.minimum(self.peak, np.divide(flops, self.time(intensity))))
-        if isinstance(intensity, Mapping):
-            if not intensity:
-                raise BadValue("a mapping of intensities needs at least one level, got none")
-            by_level = mapping("intensity", intensity)
-            roofs = {where: self.attainable(value, where) for where, value in by_level.items()}
-            broadcast(roofs.items())
-            return plain(reduce(np.minimum, roofs.values()))
-        where = next(iter(self.levels)) if level is None else level
-        bandwidth = self.levels[name_of("memory level", where, self.levels)]
         value = np.asarray(quantity("intensity", intensity, zero=True), dtype=float)
-        slope = np.minimum(self.peak, bandwidth * value)
-        return plain(np.where(value < self.peak / bandwidth, slope, self.peak)[()])
+        slope = np.minimum(self.peak, self.bandwidth * value)
+        return plain(np.where(value < self.ridge, slope, self.peak)[()])
 
-    def bound(self, intensity: Any, level: str | None = None) -> Any:
+    def bound(self, intensity: Any) -> Any:
         """Return the bound: "memory" or "compute", for a kernel also "network" or "latency".
 
-        Arguments as in `attainable`. At the ridge itself the answer is "compute". "latency" means
+        Argument as in `attainable`. At the ridge itself the answer is "compute". "latency" means
         that the kernel is so small that it meets the floor first.
 
         Returns
@@ -298,7 +271,7 @@ class Roofline(Facts):
                 return limit and bound_of(limit)
             bounds = [bound_of(each) for each in limit.ravel()]
             return np.array(bounds).reshape(limit.shape)
-        below = np.less(self.attainable(intensity, level), self.peak)
+        below = np.less(self.attainable(intensity), self.peak)
         return _words(np.where(below, "memory", "compute"))
 
     def times(self, kernel: Counted) -> dict[str, Number]:
@@ -392,19 +365,19 @@ class Roofline(Facts):
         """
         return plain(np.divide(quantity("achieved FLOP/s", achieved, zero=True), self.peak))
 
-    def efficiency(self, achieved: Any, intensity: Any, level: str | None = None) -> Any:
+    def efficiency(self, achieved: Any, intensity: Any) -> Any:
         """Return achieved FLOP/s over the *attainable*: roofline efficiency.
 
         Above 1 means that the intensity was counted with more bytes than really moved. `intensity`
-        and `level` are what `attainable` takes.
+        is what `attainable` takes.
 
         Raises
         ------
-        BadType, BadValue, UnknownName
+        BadType, BadValue
             As `attainable`; intensity 0, where the roof is 0 too.
         """
         value = quantity("achieved FLOP/s", achieved, zero=True)
-        roof = self.attainable(intensity, level)
+        roof = self.attainable(intensity)
         if not np.all(np.greater(roof, 0)):
             raise BadValue("the roof at intensity 0 is 0 FLOP/s: compare bytes per second there")
         broadcast([("achieved FLOP/s", value), ("intensity", roof)])

@@ -74,7 +74,7 @@ CALLS: list[tuple[Callable[[], Any], type[RooflineError], list[str]]] = [
     (lambda: rh.chip("v7z"), UnknownName, ["unknown chip 'v7z'", "Nearest: 'v7x'", "mi300x"]),
     (lambda: CHIP.peak("bf16", "vectro"), UnknownName, ["unit", "Nearest: 'vector'"]),
     (lambda: CHIP.roofline(levels=["hmb"]), UnknownName, ["NVIDIA H100 SXM", "Nearest: 'hbm'"]),
-    (lambda: ROOF.attainable(1, "hbn"), UnknownName, ["memory level", "Nearest: 'hbm'"]),
+    (lambda: ROOF.ridge_at("hbn"), UnknownName, ["memory level", "Nearest: 'hbm'"]),
     (lambda: work.fuse(JOB, keep=["cc"]), UnknownName, ["made in this chain", "Nearest: 'c'"]),
     # no names, no flags
     (lambda: rh.chip(5), BadType, ["5", "Allowed: v2"]),
@@ -93,7 +93,6 @@ CALLS: list[tuple[Callable[[], Any], type[RooflineError], list[str]]] = [
     # rooflines
     (lambda: Roofline(1, {}), BadValue, ["at least one memory level"]),
     (lambda: Roofline([1, 2], 1), BadType, ["peak", "one number"]),
-    (lambda: ROOF.attainable(JOB, "hbm"), BadValue, ["plain intensity", "Work"]),
     (lambda: ROOF.time(rh.Work), BadType, ["a kernel (roofline_helpers.work) is needed"]),
     # what a chip hasn't
     (lambda: CHIP.peak("int4"), UnknownName, ["H100", "int4", "Allowed: fp64"]),

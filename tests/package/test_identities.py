@@ -92,12 +92,11 @@ def test_attainable_is_never_above_a_ceiling_and_touches_one(roof, intensity):
 
 @given(rooflines())
 def test_both_ceilings_meet_at_the_ridge(roof):
-    for level in roof.levels:
-        ridge = roof.ridge_at(level)
-        assert roof.attainable(ridge, level) == roof.peak
-        assert roof.bound(ridge, level) == "compute"
-        assert roof.bound(ridge * (1 - 1e-9), level) == "memory"
-        assert roof.levels[level] * ridge == pytest.approx(roof.peak, rel=1e-12)
+    assert roof.attainable(roof.ridge) == roof.peak
+    assert roof.bound(roof.ridge) == "compute"
+    assert roof.bound(roof.ridge * (1 - 1e-9)) == "memory"
+    for level, bandwidth in roof.levels.items():
+        assert bandwidth * roof.ridge_at(level) == pytest.approx(roof.peak, rel=1e-12)
 
 
 @given(rooflines(), intensities)
@@ -105,12 +104,6 @@ def test_memory_bound_means_left_of_the_ridge(roof, intensity):
     assert (roof.bound(intensity) == "memory") == (roof.attainable(intensity) < roof.peak)
     if intensity >= roof.ridge:
         assert roof.bound(intensity) == "compute"
-
-
-@given(rooflines(), intensities, intensities)
-def test_a_further_level_never_raises_the_roof(roof, outer, inner):
-    both = roof.attainable({"hbm": outer, "vmem": inner})
-    assert both == min(roof.attainable(outer), roof.attainable(inner, "vmem"))
 
 
 @given(rooflines(), sending())

@@ -98,7 +98,6 @@ def test_two_kinds_of_efficiency():
     assert PLAIN.efficiency(25, 5) == 0.5
     assert PLAIN.efficiency(0, 5) == 0
     assert PLAIN.efficiency([25, 50], [5, 10]).tolist() == [0.5, 0.5]
-    assert FULL.efficiency(25, 1, "vmem") == 0.25
     assert PLAIN.efficiency(25, job(matrix=50, hbm=10)) == 0.5
     with pytest.raises(BadValue, match="0 FLOP/s"):
         PLAIN.efficiency(1, [1, 0])
