@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from roofline_helpers.common.checks import BadType, name_of, real, shown, whole
+from roofline_helpers.common.checks import BadType, name_of, real, shown
 
 if TYPE_CHECKING:
     import pandas
@@ -57,12 +57,12 @@ def si(value: Any, unit: str, prefix: str | None = None, digits: int = 3) -> str
     prefix : str, optional
         One of `PREFIXES`; the one that leaves 1 to 1000 if not given.
     digits : int
-        Significant digits, 1 to 17.
+        Significant digits.
 
     Raises
     ------
-    BadType, BadValue
-        Not a real number; too many digits.
+    BadType
+        Not a real number.
     UnknownName
         No such prefix.
 
@@ -71,7 +71,6 @@ def si(value: Any, unit: str, prefix: str | None = None, digits: int = 3) -> str
     >>> si(2307e12, "FLOP/s", "T", 4)
     '2,307 TFLOP/s'
     """
-    digits = whole("digits", digits, 17)
     number = _rounded(real("value", value), digits)
     if prefix is not None:
         prefix = name_of("SI prefix", prefix, PREFIXES, {"u": "µ"})
@@ -88,15 +87,14 @@ def significant(value: Any, digits: int = 3) -> str:
 
     Raises
     ------
-    BadType, BadValue
-        Not a real number; digits not 1 to 17.
+    BadType
+        Not a real number.
 
     Examples
     --------
     >>> significant(0.012345), significant(1234.5), significant(2.5, 2)
     ('0.0123', '1,230', '2.5')
     """
-    digits = whole("digits", digits, 17)
     rounded = _rounded(real("value", value), digits)
     if rounded == 0 or not math.isfinite(rounded):
         return f"{rounded:g}"
@@ -113,20 +111,20 @@ def _places(value: float, digits: int) -> int:
     return digits - 1 - math.floor(math.log10(abs(value)))
 
 
-def table(rows: Iterable[Mapping[str, Any]], digits: int | None = None) -> pandas.DataFrame:
+def table(rows: Iterable[Mapping[str, Any]]) -> pandas.DataFrame:
     """Return rows as a table for reading: the first column names the rows.
 
     Parameters
     ----------
     rows : iterable of mappings
-        One mapping a row, column name to value. Put the unit into the column name.
-    digits : int, optional
-        Significant digits of floats; as in `reading` if not given.
+        One mapping a row, column name to value. Put the unit into the column name. Floats have
+        three significant digits, and never fewer than their whole part: 0.0123, 12.3, 1,235, but
+        <0.0001 for what is less. Whole numbers are shown whole, None and NaN as "–".
 
     Raises
     ------
-    BadType, BadValue
-        No row, or a row that is not a mapping; digits not 1 to 17.
+    BadType
+        No row, or a row that is not a mapping.
 
     Examples
     --------
@@ -140,25 +138,13 @@ def table(rows: Iterable[Mapping[str, Any]], digits: int | None = None) -> panda
     rows = list(rows) if isinstance(rows, Iterable) else []
     if not rows or not all(isinstance(row, Mapping) and row for row in rows):
         raise BadType(f"rows must be one or more mappings of column to value, got {shown(rows)}")
-    return reading(pandas.DataFrame(rows, dtype=object), digits)
+    return reading(pandas.DataFrame(rows, dtype=object))
 
 
-def reading(frame: pandas.DataFrame, digits: int | None = None) -> pandas.DataFrame:
-    """Return a table's copy for reading, every cell a text; `use_tables` shows all tables so.
+def reading(frame: pandas.DataFrame) -> pandas.DataFrame:
+    """Return a table's copy for reading, every cell a text as `table` says.
 
-    Parameters
-    ----------
-    frame : pandas.DataFrame
-        Where its index only counts the rows, its first column names them instead.
-    digits : int, optional
-        Significant digits of floats. If not given three, and never fewer than the whole part has:
-        0.0123, 12.3, 1,235, but <0.0001 for what is less. Whole numbers are shown whole, None and
-        NaN as "–".
-
-    Raises
-    ------
-    BadType, BadValue
-        Digits not 1 to 17.
+    Where its index only counts the rows, its first column names them instead.
 
     Examples
     --------
@@ -170,14 +156,13 @@ def reading(frame: pandas.DataFrame, digits: int | None = None) -> pandas.DataFr
     """
     import pandas
 
-    as_text = functools.partial(cell, digits=digits)
-    shown: pandas.DataFrame = frame.apply(lambda column: column.astype(object).map(as_text))
+    shown: pandas.DataFrame = frame.apply(lambda column: column.astype(object).map(cell))
     names: Any = frame.index
     corner = names.name or frame.columns.name
     if frame.shape[1] > 1 and isinstance(frame.index, pandas.RangeIndex):
         names, corner = frame.iloc[:, 0], frame.columns[0]
         shown = shown.iloc[:, 1:]
-    index = pandas.Index(list(map(as_text, names)), dtype=object)
+    index = pandas.Index(list(map(cell, names)), dtype=object)
     columns = pandas.Index(shown.columns, name=corner, dtype=object)
     return shown.set_axis(index, axis="index").set_axis(columns, axis="columns")
 
@@ -335,8 +320,8 @@ def use_tables() -> None:
         )
 
 
-def cell(value: Any, digits: int | None = None) -> str:
-    """Return one value as `reading` shows it.
+def cell(value: Any) -> str:
+    """Return one value as `table` shows it.
 
     Examples
     --------
@@ -351,10 +336,10 @@ def cell(value: Any, digits: int | None = None) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
-        if digits is None and 0 < abs(value) < LEAST:
+        if 0 < abs(value) < LEAST:
             return f"<{LEAST}" if value > 0 else "0"
         whole_part = len(f"{abs(value):.0f}") if math.isfinite(value) else 1
-        return significant(value, max(3, min(whole_part, 17)) if digits is None else digits)
+        return significant(value, max(3, min(whole_part, 17)))
     return str(value)
 
 

@@ -14,7 +14,7 @@ from roofline_helpers.common.checks import (
     BadType,
     BadValue,
     Number,
-    any_true,
+    all_true,
     broadcast,
     flag,
     folded,
@@ -296,7 +296,7 @@ class Roofline(Facts):
             ("matrix", kernel.matrix_flops, self.peak),
             ("vector", kernel.vector_flops, self.vector or self.peak),
         ):
-            if any_true(flops > 0):
+            if not all_true(flops == 0):
                 seconds[unit] = flops / peak
         traffic = folded("traffic", kernel.traffic)
         shared = [level for level in self.levels if level in traffic]
@@ -309,7 +309,7 @@ class Roofline(Facts):
         if self.network is not None and NETWORK in traffic:
             bandwidths[NETWORK] = self.network
         for boundary, bandwidth in bandwidths.items():
-            if any_true(traffic[boundary] > 0):
+            if not all_true(traffic[boundary] == 0):
                 seconds[boundary] = traffic[boundary] / bandwidth
         if self.floor is not None:
             seconds[FLOOR] = self.floor

@@ -61,11 +61,10 @@ def test_a_table_for_reading():
                 "ok": None,
                 "note": None,
             },
-        ],
-        digits=2,
+        ]
     )
     assert (frame.columns.name, frame.index.name) == ("kernel", None)
-    assert frame.loc["a"].tolist() == ["12,345", "0.12", "yes", "yes"]
+    assert frame.loc["a"].tolist() == ["12,345", "0.123", "yes", "yes"]
     assert frame.loc["b"].tolist() == ["1,000", "–", "no", "–"]
     assert frame.loc["c"].tolist() == ["–", "2.5", "–", "–"]
 
