@@ -102,7 +102,7 @@ def test_a_brief_is_scored_and_its_best_design_shown(shown: Shown) -> None:
     host = shown("design", {"brief": "mixture", "chip": "b200"})
     expect(host.get_by_label("Phase")).to_be_hidden()
     assert card(host, "score") == "0 of 100"
-    assert cards(host)["chips, per hour"] == "$6"
+    assert cards(host)["chips, per hour"] == "$6.00"
     host.get_by_role("button", name="Show the best known design").click()
     assert card(host, "score") == "100 of 100"
     brief = BRIEFS["mixture"]
@@ -113,6 +113,8 @@ def test_a_brief_is_scored_and_its_best_design_shown(shown: Shown) -> None:
     host.get_by_role("button", name="Report to print or hand in").click()
     report = host.locator("pre").filter(has_text="Lab report")
     expect(report).to_contain_text("Brief 2: a mixture of experts: met")
+    expect(report).to_contain_text("Brief 2: a mixture of experts: missed")  # the reader's own
+    expect(report).to_contain_text("Then the best known design was shown.")
     expect(report).to_contain_text("KV cache = 2 · 32 layers")
     expect(report).to_contain_text("First answer:")
 

@@ -230,7 +230,7 @@
       return say;
     }, keep);
     const square = el("button", { type: "button", class: "quiet", onclick: () => { const { m } = form.now; form.set({ n: m, k: m }); } }, "Square: N and K as M");
-    return { draw: form.draw, report: () => [form.said()], node: [form.node, !measured && el("p", { class: "buttons" }, square), picture.node, below].filter(Boolean) };
+    return { draw: form.draw, report: () => [`Last setting: ${form.said()}`], node: [form.node, !measured && el("p", { class: "buttons" }, square), picture.node, below].filter(Boolean) };
   }
   core.define("matmul", (host, data, ui) => {
     const one = product(ui, data);
@@ -478,6 +478,19 @@
     const fusions = { none: "none", pointwise: "pointwise", epilogue: "into matmuls" };
     const doubling = (label, max) => ({ label, min: 1, max, slider: true, step: 1 });
     const free = ({ brief }) => brief === "free", of = (now) => data.briefs[now.brief];
+    // The reader's best design of each brief; what follows a look at the best known one isn't theirs
+    const place = (brief) => `${data.key}-${brief}`;
+    const record = (now, cost, text) => {
+      const had = core.ledger.get(place(now.brief))?.value;
+      if (had && (had.shown || cost > had.cost)) return;
+      core.ledger.set(place(now.brief), { question: of(now).name, value: { cost }, given: text, right: null, answer: text });
+    };
+    const reveal = (now) => {
+      const had = core.ledger.get(place(now.brief));
+      core.ledger.set(place(now.brief), { ...had, value: { ...had.value, shown: true } });
+    };
+    const designs = () => Object.keys(data.briefs).map((brief) => core.ledger.get(place(brief))).filter(Boolean)
+      .map(({ answer, value }) => `${answer}${value.shown ? " Then the best known design was shown." : ""}\n`);
     const pick = ({ format, ...now }) => {
       const [weights, activations] = format.split("/"), { model: served, context, counted } = of(now) ?? now;
       return { chip: now.chip, chips: Number(now.chips), batch: now.batch, cache: now.cache, fusion: now.fusion, attention: now.attention,
@@ -500,7 +513,7 @@
       context: { ...doubling("Context", 2 ** 17), when: free },
     }, (now) => {
       const setting = pick(now), one = serving.step(setting), { memory: held, kernels, sums } = one, brief = of(now);
-      const { chips: n, chip } = setting, place = `${n > 1 ? `${n} × ` : ""}${one.setting.chip.name}`;
+      const { chips: n, chip } = setting, where = `${n > 1 ? `${n} × ` : ""}${one.setting.chip.name}`;
       const roof = model.roof(chip, setting.activations, undefined, setting.reached), decode = setting.phase === "decode";
       const first = serving.step({ ...setting, phase: "prefill", batch: 1 }).seconds, { context, batch } = setting;
       const share = (k) => k.total / one.seconds;
@@ -510,9 +523,10 @@
       const result = one.fits ? `${number(one.tokensPerSecond)} tokens/s, ${si(one.seconds, "s")} ${decode ? "per token" : "to the first token"}`
         : `out of memory, ${gb(-one.room)} too much`;
       const network = sums ? `, ${percent(sums.total / one.seconds)} in all-reduces` : "";
-      const money = (v) => `$${number(v)}`, verdict = brief && briefs.judge(data, brief, setting);
+      const money = (v) => `$${v < 1 ? number(v) : v.toFixed(2)}`, verdict = brief && briefs.judge(data, brief, setting);
       const scored = verdict ? briefs.told(verdict, brief, money) : "";
-      const say = `${scored && `${scored}. `}${one.setting.model.name} on ${place}, ${setting.phase}, batch ${number(batch, 7)}, ${number(context, 7)} tokens, weights ${setting.weights}, activations ${setting.activations}, cache ${now.cache}, fusion ${fusions[now.fusion]}, ${now.attention} attention: ${result}; ${percent(waiting)} of the time in memory-bound kernels${network}.`;
+      const say = `${scored && `${scored}. `}${one.setting.model.name} on ${where}, ${setting.phase}, batch ${number(batch, 7)}, ${number(context, 7)} tokens, weights ${setting.weights}, activations ${setting.activations}, cache ${now.cache}, fusion ${fusions[now.fusion]}, ${now.attention} attention: ${result}; ${percent(waiting)} of the time in memory-bound kernels${network}.`;
+      if (verdict) record(now, verdict.met ? verdict.cost : 1e9, say);
       picture.draw({ roofs: [roof], say, points: kernels.filter((k) => k.flops > 0 && k.bytes > 0).map((k) => ({ key: k.name, x: k.intensity, y: k.attainable,
         series: [0, 1, 3][kind(k)], shape: kind(k), size: 3.5 + 8 * Math.sqrt(share(k)), label: share(k) > 0.04 ? k.ops[0] : "" })) });
 
@@ -572,7 +586,7 @@
           ["share of the peak (MFU)", percent(one.mfu), `of the published peak, ${rate(one.peak)}`]]),
         ...(timed ? [timed] : []), ...took, ...room, ...(stop ? [stop] : []),
         el("pre", {}, sum),
-        brief ? el("p", { class: "buttons" }, use("Show the best known design", brief.fields)) : decode && el("p", { class: "buttons" }, el("span", {}, best
+        brief ? el("p", { class: "buttons" }, el("button", { type: "button", class: "quiet", onclick: () => { reveal(now); form.set(brief.fields); } }, "Show the best known design")) : decode && el("p", { class: "buttons" }, el("span", {}, best
           ? `Most tokens/s within ${si(target, "s")}: batch ${number(best.batch, 7)}, ${number(best.step.tokensPerSecond)} tokens/s. `
           : `No batch fits and takes at most ${si(target, "s")}. `), best && best.batch !== batch && use("Use it", { batch: best.batch })) || "");
       head.textContent = `All ${kernels.length} kernels of the step${n > 1 ? ", on each chip, and its all-reduces" : ""}`;
@@ -581,7 +595,7 @@
           ...(sums ? [["all-reduce", sums.count, "–", "network", percent(share(sums))]] : [])]));
       return say;
     }, data.keep);
-    return { draw: form.draw, report: () => [form.said(), "", sum], node: [told, form.node, phone, picture.node, legend, below, all] };
+    return { draw: form.draw, report: () => [...designs(), `Last setting: ${form.said()}`, "", sum], node: [told, form.node, phone, picture.node, legend, below, all] };
   }
   core.define("design", (host, data, ui) => lab(host, data, ui, () => design(ui, data)));
 })();
