@@ -243,6 +243,7 @@ RECOMPUTED = {
     ("l4", "matrix.fp8"): 485e12 / 2,
     ("l4", "matrix.int8"): 485e12 / 2,
     ("h200", "links.nvlink.rate"): 900e9 / 2 / 18,
+    ("rtx-5090", "vector.fp32"): 170 * 128 * 2 * 2.407e9,
     ("h20", "matrix.fp8"): 2 * 148e12,
     ("h20", "links.nvlink.rate"): 900e9 / 2 / 18,
     ("gb300", "links.nvlink.rate"): 1800e9 / 2 / 18,
