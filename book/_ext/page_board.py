@@ -57,12 +57,9 @@ def board() -> dict[str, str]:
     ceilings = (rows["reached s"] / rows["published s"] - 1).abs()
     trained, late = rows[rows.step == "training"], rows.source.str.contains("mlcommons|JAX-Toolbox")
     constants = files.load("constants")["without"]
-    with_all = files.load("constants")["all"]["steps"]
-    moving = [name for name, row in constants.items() if abs(row["steps"] - with_all) > 5e-4]
     own = [name for name in constants if not name.startswith(PUBLISHED)]
     streamless = rows.chip[rows.chip.map(lambda key: rh.chip(key).reached.stream() is None)]
     dense = rows.what == "dense"
-    chips = [rh.chip(key).name for key in streamless.unique()]
     every, of_dense, alone = skill(trained), skill(rows[dense]), ("as it is", "median")
     ours, theirs = (each[dense].groupby(rows.chip).median() for each in (off, rule))
     return {
@@ -74,21 +71,17 @@ def board() -> dict[str, str]:
         "board_within": f"{(off <= LARGE).mean():.0%}",
         "board_nine": f"{off.quantile(0.9):.0%}",
         "board_fast": f"{(rows.error < 0).mean():.0%}",
-        "board_seats": " and ".join(percent(rows.error[key]) for key in _seated()),
         "board_across": _worst(validation.published_step("b200-256-deepseek-v3-fp8")),
         "board_h200": percent(rows.error["h200-256-llama-3.1-70b"]),
         "board_late": f"{late.sum()} rows of {len(ratios(rows[late], 'law s'))} recipes",
         "board_late_median": f"{off[late].median():.0%}",
-        "board_late_within": str(int((off[late] <= LARGE).sum())),
         "board_late_ceilings": f"{ceilings[late].median():.0%}",
         "board_late_rule": f"{rule[late].median():.0%}",
         "board_tpu_experts": percent(rows.error[(rows.what == "experts") & ~lawful].median()),
         "board_gpu_experts": percent(rows.error[(rows.what == "experts") & lawful].median()),
         "board_v6e": percent(rows.error[dense & (rows.chip == "v6e")].median()),
-        "board_rule_median": f"{rule.median():.0%}",
         "board_v6e_rule": f"{theirs['v6e']:.0%}",
         "board_v6e_ours": f"{ours['v6e']:.0%}",
-        "board_rule_within": f"{(rule <= LARGE).mean():.0%}",
         "board_peer": files.load("mlsysim")["version"],
         "board_peer_rows": str(len(peer)),
         "board_peer_median": f"{peer.abs().median():.0%}",
@@ -109,7 +102,6 @@ def board() -> dict[str, str]:
             for what in ("dense", "experts")
         ),
         "board_slices": f"{SLICES:.1%}",
-        "board_streamless": ", ".join(chips[:-1]) + f" and {chips[-1]}",
         "board_streamless_rows": str(len(streamless)),
         "board_laws": _laws(),
         **dict(zip(("board_network_small", "board_network_large"), _network(), strict=True)),
@@ -117,18 +109,10 @@ def board() -> dict[str, str]:
         "board_constants": _constants(),
         "board_constant_count": str(len(own)),
         "board_constant_published": str(len(constants) - len(own)),
-        "board_constant_moving": str(len(moving)),
         "board_collectives": str(int(validation.collectives().judged.sum())),
-        "board_collectives_median": f"{files.load('constants')['all']['collectives']:.0%}",
         "board_programs": _programs(rows),
         "board_table": _table(),
     }
-
-
-def _seated() -> list[str]:
-    """Return the keys of the mixtures whose recipes bring tokens to seats."""
-    steps = (one for one in validation.steps() if isinstance(one, PublishedStep))
-    return [one.key for one in steps if "capacity" in one.setting]
 
 
 def percent(error: float) -> str:

@@ -59,8 +59,8 @@ def factor(known: pandas.Series, chip: str | None = None) -> float:
 def skill(board: pandas.DataFrame) -> pandas.DataFrame:
     """Return the errors of `PREDICTIONS` on recipes that were left out.
 
-    Columns are pairs of a correction ("as it is", "one factor", "a factor a chip") and "median" or
-    "nine in ten", the error that this share of recipes stays within.
+    Columns are pairs of a correction ("as it is", "one factor", "one factor per chip") and "median"
+    or "nine in ten", the error that this share of recipes stays within.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def skill(board: pandas.DataFrame) -> pandas.DataFrame:
         ways = {
             "as it is": [1.0 for _ in every],
             "one factor": [factor(every.drop(one)) for one in every.index],
-            "a factor a chip": [factor(every.drop(one), _chip(one)) for one in every.index],
+            "one factor per chip": [factor(every.drop(one), _chip(one)) for one in every.index],
         }
         off = {way: (each / every - 1).abs() for way, each in ways.items()}
         rows[title] = {
