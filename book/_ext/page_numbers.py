@@ -200,7 +200,7 @@ def _chip_figures() -> str:
             ]
             for path, figure in chip.figures().items()
         ]
-        parts.append("\n" + markdown(["figure", "value", "basis", "source", "note"], rows) + "\n")
+        parts.append("\n" + markdown(["quantity", "value", "basis", "source", "note"], rows) + "\n")
     return "\n".join(parts)
 
 
