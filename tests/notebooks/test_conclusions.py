@@ -683,7 +683,7 @@ def test_a_read_needs_3_to_4_mb_in_flight_on_an_h200() -> None:
 
 
 def test_no_matmul_beats_the_pipe_at_the_clock_that_power_allowed() -> None:
-    """By one rate reached elsewhere eleven kernels do; by the SMs' counted clock none does."""
+    """The peak at the SMs' counted clock is the roof of chapter 12's training step."""
     step = next(s for s in ladder.committed()["training"].steps if s.rung == "cuDNN")
     healthy, chip = step.why, rh.chip("h200")
     assert healthy is not None
@@ -691,7 +691,6 @@ def test_no_matmul_beats_the_pipe_at_the_clock_that_power_allowed() -> None:
     allowed = step.setting["clock"] / chip.clock.value
     products = [r for r in healthy.kernels if r.matrix_flops and "attention" not in r.what]
     rates = [row.matrix_flops / row.seconds for row in products]
-    assert sum(rate > healthy.roofs.reached["bf16"] for rate in rates) >= 8
     assert 0.9 < max(rates) / (allowed * healthy.roofs.published["bf16"]) < 1
     record = rh.device.measured()["h200"]
     for one in record.group("clocks"):
