@@ -541,9 +541,8 @@ def test_short_attention_by_jax_s_cudnn_is_slower_than_ours_and_far_from_its_flo
         }
         assert all(took["pallas", n] < took["cudnn", n] for n in (512, 1024))
         assert took["pallas", 512] > 0.75 * took["pallas", 1024]
-        for n in (1024, 2048, 4096, 8192):
-            naive = gpu.sample(f"naive attention 2×16×{n}×128 bf16", "jax")
-            assert naive.bandwidth > 0.75 * gpu.streams["copy"]
+        naive = [gpu.sample(f"naive attention 2×16×{2**n}×128 bf16") for n in range(10, 14)]
+        assert min(one.bandwidth for one in naive) > 0.75 * gpu.streams["copy"]
 
 
 @pytest.mark.slow
@@ -672,9 +671,7 @@ def test_torch_compile_s_chain_issues_too_much_and_the_single_jit_has_too_few_wa
 def test_a_read_needs_3_to_4_mb_in_flight_on_an_h200() -> None:
     h200 = rh.device.measured()["h200"]
     idle = h200.sample("load after load over 4 GiB", "cuda").seconds
-    assert f"{1e9 * idle:.0f} ns" in prose("fused-kernel")
     published = rh.chip("h200").memory["hbm"].bandwidth.value
-    assert f"{published * idle / 1e6:.1f} MB" in prose("fused-kernel")
     reads = h200.group("concurrency")
     assert all(s.bandwidth < s.state["in flight"] / idle * 1.01 for s in reads)
     near = [s.bandwidth for s in reads if 3.2e6 < s.state["in flight"] < 3.3e6]
