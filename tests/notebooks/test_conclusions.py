@@ -1012,10 +1012,9 @@ def bare(code: str) -> str:
 
 def test_a_layer_is_split_over_fewer_chips_where_peaks_outgrew_links() -> None:
     width = 28672
-    net = rh.network
     training = rh.training
     shapes = {"v5e": "16x16", "v5p": "4x4x4", "v6e": "16x16", "v7x": "4x4x4", "h100": 8, "h200": 8}
-    places = {chip: net.topology(chip, shape) for chip, shape in shapes.items()}
+    places = {chip: rh.network.topology(chip, shape) for chip, shape in shapes.items()}
     near = 1.05 * width  # all-reduces may take 5% longer than matmuls
     groups = [training.largest_tensor(place, near) for place in places.values()]
     assert groups == [16, 32, 4, 2, 8, 8]
@@ -1034,6 +1033,11 @@ def test_a_layer_is_split_over_fewer_chips_where_peaks_outgrew_links() -> None:
         least[wide] = min(n for n, one in layers.items() if one.products >= 0.95 * one.seconds)
         assert any(one.bound == "compute" for one in layers.values()) == (wide < 16)
     assert list(least.values()) == [933, 712, 573, 557, 110]
+    cube = places["v7x"]  # FSDP alone gets there first
+    for wide in (1, 2, 4, 8, 16, 32, 64):
+        mesh = cube.mesh({"fsdp": 64 // wide, "tensor": wide})
+        one = training.layer(cube, mesh, tokens=3600, d_model=8192, d_ff=width)
+        assert (one.products >= 0.95 * one.seconds) == (wide == 1)
 
 
 def test_experts_of_deepseek_are_wide_enough_on_a_ring_of_4_and_not_of_16() -> None:
