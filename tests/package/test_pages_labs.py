@@ -130,7 +130,7 @@ def test_every_measured_decode_step_is_within_the_margin() -> None:
 
 
 @pytest.mark.parametrize("key", BRIEFS)
-def test_today_s_server_misses_each_brief(key: str) -> None:
+def test_a_plain_server_on_a_brief_s_first_chip_misses_it(key: str) -> None:
     brief = BRIEFS[key]
     plain = {"chips": 1, "batch": 8, "fusion": "none", "attention": "naive"}
     types = {"weights": "bf16", "activations": "bf16", "cache": "bf16"}
