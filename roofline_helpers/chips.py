@@ -24,15 +24,7 @@ __all__ = ["Chip", "Figure", "all_chips", "chip"]
 
 @dataclass(frozen=True)
 class Source:
-    """The source of numbers: a page, or a file of measurements in this repository.
-
-    Examples
-    --------
-    >>> from roofline_helpers import chip
-    >>> source = chip("v6e").peak("bf16").source
-    >>> source.public, source.read.year
-    (True, 2026)
-    """
+    """The source of numbers: a page, or a file of measurements in this repository."""
 
     key: str
     title: str
@@ -101,13 +93,6 @@ class Link:
 
     `latency` is the time of one hop, in seconds, if published. ``float(link)`` is the rate of all
     of them together.
-
-    Examples
-    --------
-    >>> from roofline_helpers import chip
-    >>> ici = chip("v6e").links["ici"]
-    >>> ici.count, f"{ici.total}"
-    (4, '400 GB/s')
     """
 
     rate: Figure
@@ -140,12 +125,6 @@ class ReachedRates:
         out) and so on, bytes read plus bytes written.
     sizes : mapping of str to mapping of int to float
         FLOP/s of square matmuls, by data type and side.
-
-    Examples
-    --------
-    >>> from roofline_helpers import chip
-    >>> f"{chip('h200').reached.matrix['bf16']}"
-    '678.7 TFLOP/s'
     """
 
     matrix: Mapping[str, Figure] = field(default_factory=dict)
@@ -160,11 +139,6 @@ class ReachedRates:
         compare a kernel that copies with ``stream("copy")``, and one that only writes with
         ``stream("write")``. Without a measurement of reading alone, the default is the fastest
         stream.
-
-        Raises
-        ------
-        UnknownName
-            That stream was not measured; the message lists those that were.
         """
         if name is not None:
             return self.streams[name_of("stream that was measured", name, self.streams)]
@@ -178,12 +152,6 @@ class MemoryLevel(Fields):
 
     `capacity` of the main memory is the bytes that software can allocate, `printed` the vendor's
     figure.
-
-    Examples
-    --------
-    >>> hbm = chip("v6e").memory["hbm"]
-    >>> f"{hbm.capacity}, {hbm.bandwidth}"
-    '33.55 GB, 1,638 GB/s'
     """
 
     capacity: Figure

@@ -27,39 +27,15 @@ LARGEST = 1e60
 
 
 class RooflineError(Exception):
-    """The parent of every error that this package raises on purpose.
-
-    Examples
-    --------
-    >>> issubclass(BadValue, RooflineError)
-    True
-    """
+    """The parent of every error that this package raises on purpose."""
 
 
 class BadValue(RooflineError, ValueError):
-    """A number outside the range of its quantity.
-
-    Examples
-    --------
-    >>> try:
-    ...     size('n', -1)
-    ... except BadValue as error:
-    ...     print(error)
-    n must be a whole number from 1 to 1e+18, got -1 (int)
-    """
+    """A number outside the range of its quantity."""
 
 
 class BadType(RooflineError, TypeError):
-    """Something that is not a number, or not a name, where one is needed.
-
-    Examples
-    --------
-    >>> try:
-    ...     flag('causal', 1)
-    ... except BadType as error:
-    ...     print(error)
-    causal must be True or False, got 1 (int)
-    """
+    """Something that is not a number, or not a name, where one is needed."""
 
 
 class UnknownName(RooflineError, KeyError):
@@ -83,15 +59,7 @@ class NotInstalled(RooflineError, ImportError):
 
 
 def needed(what: str, *packages: str) -> None:
-    """Raise NotInstalled unless these packages are installed.
-
-    Parameters
-    ----------
-    what : str
-        The feature that needs them, for the error.
-    *packages : str
-        Their import names, which are also their names on PyPI.
-    """
+    """Raise NotInstalled unless the packages that `what` needs are installed."""
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
         raise NotInstalled(
@@ -100,24 +68,10 @@ def needed(what: str, *packages: str) -> None:
 
 
 def quantity(name: str, value: Any, *, zero: bool = False) -> Number:
-    """Return `value` as a positive finite number or float64 array.
+    """Return `value` as a positive finite number or float64 array, or with `zero` also 0.
 
-    Parameters
-    ----------
-    name : str
-        The quantity's name, for the error.
-    value : int, float or array-like of them
-        The number or numbers. Booleans, strings and complex numbers are refused. Integers stay
-        exact at any size; arrays become float64.
-    zero : bool
-        Whether zero is allowed too.
-
-    Raises
-    ------
-    BadType
-        Not a number.
-    BadValue
-        Negative, NaN, infinite, outside 1e-60 to 1e60, or zero where it is not allowed.
+    Booleans, strings and complex numbers raise BadType; what is negative, NaN, infinite or outside
+    1e-60 to 1e60 raises BadValue. Integers stay exact at any size.
     """
     number = _number(name, value)
     in_range = (number >= 1 / LARGEST) & (number <= LARGEST)  # exact for Python's integers
@@ -128,7 +82,7 @@ def quantity(name: str, value: Any, *, zero: bool = False) -> Number:
 
 
 def single(name: str, value: Any, *, zero: bool = False) -> float:
-    """Return `value` as one `quantity`; raise as it does, for arrays too."""
+    """Return `value` as one `quantity`; raise for arrays."""
     number = quantity(name, value, zero=zero)
     if not isinstance(number, int | float):
         raise BadType(f"{name} must be one number, got an array of {number.size}")
@@ -152,15 +106,7 @@ def finite(name: str, value: Any) -> float:
 
 
 def size(name: str, value: Any, largest: float = LARGEST_SIZE) -> Number:
-    """Return `value` as a whole number from 1 to `largest` (10¹⁸), or a float64 array of them.
-
-    Raises
-    ------
-    BadType
-        Not a number.
-    BadValue
-        Negative, zero, NaN, infinite, not whole, or too large.
-    """
+    """Return `value` as a whole number from 1 to `largest` (10¹⁸), or a float64 array of them."""
     number = _number(name, value)
     in_range = (number >= 1) & (number <= largest)
     if not all_true(in_range) or not all_true(number // 1 == number):
@@ -169,7 +115,7 @@ def size(name: str, value: Any, largest: float = LARGEST_SIZE) -> Number:
 
 
 def whole(name: str, value: Any, largest: float = LARGEST_SIZE) -> int:
-    """Return `value` as one whole number from 1 to `largest`; raise as `size`, for arrays too."""
+    """Return `value` as one `size`; raise for arrays."""
     number = size(name, value, largest)
     if not isinstance(number, int):
         raise BadType(f"{name} must be one whole number, got {shown(value)}")
@@ -197,9 +143,7 @@ def broadcast(named: Iterable[tuple[str, Any]]) -> None:
 
 def flag(name: str, value: Any) -> bool:
     """Return `value` as a bool; raise BadType for anything else."""
-    if value is True or value is False:
-        return value
-    if not isinstance(value, np.bool_):
+    if not isinstance(value, bool | np.bool_):
         raise BadType(f"{name} must be True or False, got {shown(value)}")
     return bool(value)
 
@@ -225,25 +169,9 @@ def name_of(
 ) -> str:
     """Return the member of `allowed` that `spelling` means, ignoring case, space, '-' and '_'.
 
-    An exact match wins over one that only differs in these.
-
-    Parameters
-    ----------
-    kind : str
-        The kind of thing that is named, for the error.
-    spelling : str
-        The name to look up.
-    allowed : iterable of str
-        The names there are.
-    aliases : mapping of str to str, optional
-        Other spellings, each with the allowed name that it means.
-
-    Raises
-    ------
-    BadType
-        `spelling` is not a string.
-    UnknownName
-        No such member: the message lists all and gives the nearest.
+    An exact match wins over one that only differs in these. `aliases` are other spellings, each
+    with the allowed name that it means. `kind` is what is named, for the error, which lists all
+    members and gives the nearest.
     """
     names = list(allowed)
     if isinstance(spelling, str) and spelling in names:
@@ -276,8 +204,6 @@ def folded(name: str, value: Any) -> dict[str, Any]:
 
 def plain(value: Number) -> Any:
     """Return a zero-dimensional result as a Python number, an array as it is."""
-    if _exact(value):
-        return value
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -298,14 +224,9 @@ def shown(value: Any) -> str:
     return text if isinstance(value, str) else f"{text} ({type(value).__name__})"
 
 
-def _exact(value: Any) -> bool:
-    # Python's own need no slow NumPy check
-    return type(value) is int or type(value) is float
-
-
 def _number(name: str, value: Any) -> Number:
-    if _exact(value):
-        return value  # type: ignore[no-any-return]
+    if type(value) is int or type(value) is float:  # the slow check isn't needed
+        return value
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         return int(value)
     try:

@@ -36,63 +36,31 @@ Sources: Open Compute Project, "OCP Microscaling Formats (MX) Specification", ve
 low-precision inference", 2025 (blocks of 16, E4M3 scales; one fp32 scale a tensor is left out).
 """
 
-ALIASES = {
-    "float64": "fp64",
-    "f64": "fp64",
-    "double": "fp64",
-    "float32": "fp32",
-    "f32": "fp32",
-    "float": "fp32",
-    "tensorfloat32": "tf32",
-    "bfloat16": "bf16",
-    "float16": "fp16",
-    "f16": "fp16",
-    "half": "fp16",
-    "float8": "fp8",
-    "f8": "fp8",
-    "float8_e4m3fn": "fp8",
-    "float8_e5m2": "fp8",
-    "float8_e4m3": "fp8",
-    "float8_e4m3b11fnuz": "fp8",
-    "float8_e4m3fnuz": "fp8",
-    "float8_e5m2fnuz": "fp8",
-    "f8e4m3fn": "fp8",
-    "f8e5m2": "fp8",
-    "float4_e2m1fn": "fp4",
-    "s64": "int64",
-    "uint64": "int64",
-    "s32": "int32",
-    "uint32": "int32",
-    "s16": "int16",
-    "uint16": "int16",
-    "s8": "int8",
-    "uint8": "int8",
-    "s4": "int4",
-    "uint4": "int4",
-    "pred": "bool",
+SPELLINGS = {
+    "fp64": ["float64", "f64", "double"],
+    "fp32": ["float32", "f32", "float"],
+    "tf32": ["tensorfloat32"],
+    "bf16": ["bfloat16"],
+    "fp16": ["float16", "f16", "half"],
+    "fp8": [
+        *("float8", "f8", "f8e4m3fn", "f8e5m2", "float8_e4m3", "float8_e4m3fn", "float8_e5m2"),
+        *("float8_e4m3b11fnuz", "float8_e4m3fnuz", "float8_e5m2fnuz"),
+    ],
+    "fp4": ["float4_e2m1fn"],
+    "int64": ["s64", "uint64"],
+    "int32": ["s32", "uint32"],
+    "int16": ["s16", "uint16"],
+    "int8": ["s8", "uint8"],
+    "int4": ["s4", "uint4"],
+    "bool": ["pred"],
 }
-"""Other spellings: NumPy's and JAX's names, and the letters that HLO uses."""
+"""Other spellings of a type: NumPy's and JAX's names, and the letters that HLO uses."""
+
+ALIASES = {spelling: name for name, others in SPELLINGS.items() for spelling in others}
 
 
 def dtype(given: Any) -> str:
-    """Return this package's name of a data type.
-
-    Parameters
-    ----------
-    given : str or data type
-        A name ("bf16", "bfloat16", "float8_e4m3fn") or a NumPy or JAX data type.
-
-    Returns
-    -------
-    str
-        One of `BITS`.
-
-    Raises
-    ------
-    UnknownName
-        No such data type; the message gives the nearest.
-    BadType
-        Not a name and not a data type.
+    """Return the name in `BITS` of a data type: of any spelling, or of NumPy's or JAX's type.
 
     Examples
     --------
@@ -121,11 +89,6 @@ def nbytes(elements: Number, given: Any) -> Number:
         A name of `BITS`, another spelling ("bfloat16", "float8_e4m3fn"), or a NumPy or JAX data
         type.
 
-    Returns
-    -------
-    int or array
-        ⌈elements · bits / 8⌉.
-
     Raises
     ------
     BadType, BadValue, UnknownName
@@ -141,23 +104,12 @@ def nbytes(elements: Number, given: Any) -> Number:
 
 
 def width(given: str) -> float:
-    """Return the bytes of one element, of the type of that name.
-
-    Examples
-    --------
-    >>> width("bf16"), width("int4")
-    (2.0, 0.5)
-    """
+    """Return the bytes of one element, of the type of that name."""
     return BITS[given] / 8
 
 
 def computed_as(given: Any) -> str:
     """Return the type that a matrix unit multiplies a data type as: that of `COMPUTED`, or itself.
-
-    Raises
-    ------
-    UnknownName, BadType
-        As `dtype`.
 
     Examples
     --------

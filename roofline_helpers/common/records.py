@@ -37,25 +37,11 @@ Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class BadRecord(RooflineError, ValueError):
-    """A file that is not a record, or one that this version of the package can't read.
-
-    Examples
-    --------
-    >>> try:
-    ...     loads("{", "copies/1", dict)
-    ... except BadRecord as error:
-    ...     print(str(error)[:30])
-    damaged or no record: it is no
-    """
+    """A file that is not a record, or one that this version of the package can't read."""
 
 
 def dumps(data: Mapping[str, Any]) -> str:
     """Return a record as text: one line per member, and one line per item of a list.
-
-    Raises
-    ------
-    BadRecord
-        A value that JSON can't hold, such as NaN or infinity.
 
     Examples
     --------
@@ -90,13 +76,6 @@ def save(path: str | os.PathLike[str], data: Mapping[str, Any]) -> Path:
 
     It is written to a new file in the same folder, which is then moved over the old one, so that
     neither an interruption nor a full disk damages an earlier record.
-
-    Raises
-    ------
-    BadRecord
-        The data have no schema, or a value that JSON can't hold.
-    OSError
-        The folder is not there or can't be written.
     """
     _family(data.get("schema"), "the record to save")
     return write(path, dumps(data))
@@ -122,25 +101,13 @@ def write(path: str | os.PathLike[str], text: str) -> Path:
 
 
 def files(folder: Any) -> dict[str, Any]:
-    """Return the JSON files of a folder or resource by name without suffix, sorted; {} if none.
-
-    Examples
-    --------
-    >>> sorted(files(committed("measured")))
-    ['h100', 'h200']
-    """
+    """Return the JSON files of a folder or resource by name without suffix, sorted; {} if none."""
     there = sorted(folder.iterdir(), key=lambda file: file.name) if folder.is_dir() else []
     return {file.name.removesuffix(".json"): file for file in there if file.name.endswith(".json")}
 
 
 def committed(*parts: str) -> Any:
-    """Return a file or folder of the package's own data, as a resource.
-
-    Examples
-    --------
-    >>> committed("chips.toml").is_file()
-    True
-    """
+    """Return a file or folder of the package's own data, as a resource."""
     return resources.files("roofline_helpers").joinpath("data", *parts)
 
 
@@ -150,24 +117,18 @@ def load(path: Any, schema: str, kind: type[T]) -> T:
     Parameters
     ----------
     path : path or resource
-        The file: anything with `read_bytes`, or a path.
+        The file.
     schema : str
         ``family/version`` that the reader understands.
-    kind : type, optional
-        The type of the result: a `msgspec.Struct`, dataclass or TypedDict; by default a dict.
-        Members without a field in a struct or dataclass are an error, except for the schema.
+    kind : type
+        The type of the result: a `msgspec.Struct`, dataclass, TypedDict or dict. Members without a
+        field in a struct or dataclass are an error, except for the schema.
 
     Raises
     ------
     BadRecord
         No such file; damaged (not JSON, or a field is wrong); foreign (another family); older or
         newer (another version). The message names the file, and the field.
-
-    Examples
-    --------
-    >>> file = committed("measured", "h200.json")
-    >>> load(file, "roofline_helpers.measured/1", dict)["device"]["chip"]
-    'h200'
     """
     file = path if hasattr(path, "read_bytes") else Path(path)
     try:
@@ -180,11 +141,6 @@ def load(path: Any, schema: str, kind: type[T]) -> T:
 
 def loads(text: str | bytes, schema: str, kind: type[T]) -> T:
     """Return the record that a text holds; see `load`.
-
-    Raises
-    ------
-    BadRecord
-        As in `load`.
 
     Examples
     --------

@@ -85,11 +85,6 @@ def si(value: Any, unit: str, prefix: str | None = None, digits: int = 3) -> str
 def significant(value: Any, digits: int = 3) -> str:
     """Return a number rounded to significant digits, with thousands separators.
 
-    Raises
-    ------
-    BadType
-        Not a real number.
-
     Examples
     --------
     >>> significant(0.012345), significant(1234.5), significant(2.5, 2)
@@ -168,14 +163,7 @@ def reading(frame: pandas.DataFrame) -> pandas.DataFrame:
 
 
 def table_html(frame: pandas.DataFrame) -> str:
-    """Return a table as HTML: formatted as `reading` does, without any style of its own.
-
-    Examples
-    --------
-    >>> import pandas
-    >>> "<td>1,024</td>" in table_html(pandas.DataFrame({"bytes": [1024]}))
-    True
-    """
+    """Return a table as HTML: formatted as `reading` does, without any style of its own."""
     import pandas
 
     with pandas.option_context("display.max_colwidth", None):  # or it cuts texts at 50
@@ -184,13 +172,7 @@ def table_html(frame: pandas.DataFrame) -> str:
 
 
 def facts_html(title: str, facts: Mapping[str, str]) -> str:
-    """Return an object's title and facts as HTML, for notebooks.
-
-    Examples
-    --------
-    >>> "64 GB/s" in facts_html("bus", {"rate": "64 GB/s"})
-    True
-    """
+    """Return an object's title and facts as HTML, for notebooks."""
     import pandas
 
     return table_html(pandas.DataFrame({title: list(facts.values())}, index=list(facts)))
@@ -214,13 +196,7 @@ def template(source: str) -> Any:
 
 
 def render(source: str, **values: Any) -> Markup:
-    """Return what a template makes of values.
-
-    Examples
-    --------
-    >>> render("<b>{{ text }}</b>", text="1 < 2")
-    Markup('<b>1 &lt; 2</b>')
-    """
+    """Return what a template makes of values."""
     from markupsafe import Markup
 
     return Markup(template(source).render(values))
@@ -298,12 +274,7 @@ def span(value: Any, text: Callable[[float], str]) -> str:
 
 
 def use_tables() -> None:
-    """Show every table of pandas as `reading` formats it, in notebooks from now on.
-
-    Examples
-    --------
-    >>> use_tables()
-    """
+    """Show every table of pandas as `reading` formats it, in notebooks from now on."""
     import sys
 
     if "IPython" not in sys.modules:
@@ -344,13 +315,7 @@ def cell(value: Any) -> str:
 
 
 def shortened(text: str, most: int = 48) -> str:
-    """Return a text of so many characters at most.
-
-    Examples
-    --------
-    >>> shortened("multiply_reduce_fusion", 10)
-    'multiply_…'
-    """
+    """Return a text of so many characters at most."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
@@ -374,16 +339,6 @@ def progress(shown: bool = True) -> Iterator[Callable[[str], None]]:
     """Return a function that shows a status line with the elapsed time on a terminal.
 
     The line is written over, and gone at the end. Files, pipes and notebooks get nothing.
-
-    Parameters
-    ----------
-    shown : bool
-        Whether to show it at all.
-
-    Examples
-    --------
-    >>> with progress() as say:
-    ...     say("compiling")
     """
     if not shown:
         yield lambda text: None

@@ -52,7 +52,7 @@ def text_of(*parts: str | Grid) -> str:
 
 
 def _drawn(grid: Grid, room: int) -> Table:
-    """Return a table of the columns for which there is room, those that matter most first asked."""
+    # columns find room in the order of what matters most
     from rich.table import Table
     from rich.text import Text
 
@@ -74,6 +74,5 @@ def _drawn(grid: Grid, room: int) -> Table:
 
 
 def _least(column: Sequence[str]) -> int:
-    """Return the width that a column needs: that of its longest word, and `NAMED` of its texts."""
     words = (word for cell in column for word in cell.split())
     return max(min(NAMED, max(map(len, column))), max(map(len, words), default=0))

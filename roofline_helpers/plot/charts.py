@@ -16,10 +16,10 @@ from roofline_helpers.plot.rooflines import legend_below, name_at_margin, name_b
 from roofline_helpers.plot.style import (
     LINES,
     PALETTE,
-    SMALL,
     axes_for,
     log_scale,
     look_of,
+    note,
     several,
     short_number,
     tint,
@@ -142,10 +142,9 @@ def traffic(variants: Mapping[str, Work | Sequence[Work]], *, ax: Axes | None = 
     ax.set_xlim(0, largest * 1.26)
     _below(ax, largest, "traffic", "B", ticks=5)
     name_bars(ax, named, BAR)
-    edge: dict[str, Any] = {"ec": PALETTE["muted"], "lw": 0.6}
-    handles = [Patch(fc=color, label=tensor, **edge) for tensor, color in tints.items()]
-    handles += [Patch(fc=PALETTE["paper"], label="read", **edge)]
-    handles += [Patch(fc=PALETTE["paper"], label="written", hatch="////", **edge)]
+    handles = [_swatch(color, tensor) for tensor, color in tints.items()]
+    handles.append(_swatch(PALETTE["paper"], "read"))
+    handles.append(_swatch(PALETTE["paper"], "written", "////"))
     legend_below(ax, handles)
     return ax
 
@@ -182,8 +181,7 @@ def _draw_bar(
         if tensor in tints:
             named.append((i, end, end + n, tensor))
         end += n
-    ax.annotate(si(end, "B"), (end, i), (5, 0), textcoords="offset points", va="center",
-                fontsize=SMALL)  # fmt: skip
+    note(ax, si(end, "B"), (end, i), (5, 0), "total", va="center")
     return named
 
 
@@ -220,16 +218,18 @@ def timeline(spans: Sequence[Any], *, ax: Axes | None = None) -> Axes:
     kernels = [span for span in spans if span.lane == "compute"]
     busy = sorted((span.start, span.end) for span in kernels)
     color = tint(PALETTE["compute"], 0.55)
+    hidden, exposed = tint(PALETTE["network"], 0.3), tint(PALETTE["network"], 0.75)
     for span in kernels:
         _bar(ax, 0, span.start, span.end, color, "", f"kernel:{span.role}")
         named.append((0, span.start, span.end, _short(span.role)))
     for span in spans:
         if span.lane == "compute":
             continue
-        for start, end, exposed in _parts(span, busy):
-            shade = tint(PALETTE["network"], 0.75 if exposed else 0.3)
-            part = "exposed" if exposed else "hidden"
-            _bar(ax, 1, start, end, shade, "////" if exposed else "", f"{part}:{span.role}")
+        for start, end, alone in _parts(span, busy):
+            if alone:
+                _bar(ax, 1, start, end, exposed, "////", f"exposed:{span.role}")
+            else:
+                _bar(ax, 1, start, end, hidden, "", f"hidden:{span.role}")
         named.append((1, span.start, span.end, _short(span.role)))
     ax.set_yticks([0, 1], ["kernels", "network"])
     ax.set_ylim(1.55, -0.55)
@@ -237,21 +237,18 @@ def timeline(spans: Sequence[Any], *, ax: Axes | None = None) -> Axes:
     _below(ax, length, "least time", "s", ticks=6)
     wide = [piece for piece in named if piece[2] - piece[1] > WIDE * length]
     name_bars(ax, list({piece[:3]: piece for piece in wide}.values()), BAR)
-    edge: dict[str, Any] = {"ec": PALETTE["muted"], "lw": 0.6}
-    legend_below(
-        ax,
-        [
-            Patch(fc=color, label="kernel", **edge),
-            Patch(fc=tint(PALETTE["network"], 0.3), label="exchange, hidden", **edge),
-            Patch(fc=tint(PALETTE["network"], 0.75), hatch="////", label="exposed", **edge),
-        ],
-    )
+    handles = [_swatch(color, "kernel"), _swatch(hidden, "exchange, hidden")]
+    legend_below(ax, [*handles, _swatch(exposed, "exposed", "////")])
     return ax
 
 
 def _bar(ax: Axes, row: int, start: float, end: float, color: Any, hatch: str, gid: str) -> None:
     ax.barh(row, end - start, left=start, height=BAR, facecolor=color, hatch=hatch, lw=0.6,
             edgecolor=PALETTE["muted"], gid=gid)  # fmt: skip
+
+
+def _swatch(color: Any, label: str, hatch: str = "") -> Patch:
+    return Patch(fc=color, label=label, hatch=hatch, ec=PALETTE["muted"], lw=0.6)
 
 
 def _parts(span: Any, busy: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float, bool]]:

@@ -18,12 +18,15 @@ from roofline_helpers.plot.style import (
     PALETTE,
     SMALL,
     AtDraw,
+    again,
     figure_of,
     halo,
     has_marker,
     lay_out,
     loose_line,
     need,
+    note,
+    point_of,
 )
 
 # --- Geometry: boxes and segments in pixels ------------------------------------------------------
@@ -56,11 +59,6 @@ def hits(segments: Pixels, boxes: Pixels) -> NDArray[np.bool_]:
     return np.asarray((enter < leave) & (leave > 0) & (enter < 1))
 
 
-def crossings(segments: Pixels, boxes: Pixels) -> Pixels:
-    """Return how many segments pass through each box."""
-    return np.asarray(hits(segments, boxes).sum(axis=0), dtype=float)
-
-
 def segments_cross(a: Pixels, b: Pixels) -> NDArray[np.bool_]:
     """Return which segments of `a` (rows) cross which of `b` (columns)."""
 
@@ -80,17 +78,13 @@ def corners_of(text: Text, renderer: Any = None) -> Pixels:
     if isinstance(text, Annotation) and renderer is not None:
         text.update_positions(renderer)
     angle = text.get_rotation()
-    box = Text.get_window_extent(text, renderer)
-    # rotating a box doesn't move the centre of its outline
-    centre = (np.asarray(box.min) + np.asarray(box.max)) / 2
-    if angle % 90:
-        text.set_rotation(0)
-        box = Text.get_window_extent(text, renderer)
-        text.set_rotation(angle)
-        turn = np.deg2rad(angle)
-    else:
-        turn = 0.0
-    half = np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]]) * box.size / 2
+    outline = Text.get_window_extent(text, renderer)
+    centre = np.add(outline.min, outline.max) / 2  # which a rotation doesn't move
+    text.set_rotation(0)
+    size = Text.get_window_extent(text, renderer).size
+    text.set_rotation(angle)
+    turn = np.deg2rad(angle)
+    half = np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]]) * size / 2
     matrix = np.array([[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]])
     return np.asarray(centre + half @ matrix)
 
@@ -235,7 +229,7 @@ def greedy(order: Sequence[int], places: Sequence[Candidates], point: float) -> 
         cost = own.costs + HARD * (
             touches(own.boxes + pad, taken).sum(axis=1)
             + hits(own.leaders, taken).sum(axis=1)
-            + crossings(leads, own.boxes)
+            + hits(leads, own.boxes).sum(axis=0)
             + segments_cross(own.leaders, leads).sum(axis=1)
         )
         best = int(np.argmin(cost))
@@ -266,7 +260,7 @@ def _places(scene: Scene, n: int) -> Candidates:
     costs = (
         gap / point * 0.06
         + order * 0.04
-        + np.minimum(crossings(scene.strokes, boxes), 4) * 1.2
+        + np.minimum(hits(scene.strokes, boxes).sum(axis=0), 4) * 1.2
         + 3 * np.clip((gap - nearest) / point / 8 + 1, 0, 2)
         + 0.8 * segments_cross(leaders, scene.strokes).sum(axis=1)
         + HARD * outside
@@ -306,6 +300,7 @@ class Label:
     text: str
     made: Annotation
     leader: Line2D
+    shown: str = ""  # its text, or a number that the key below the Axes explains
 
 
 class Placer(AtDraw):
@@ -315,16 +310,15 @@ class Placer(AtDraw):
         super().__init__(self._place, zorder=-1)
         self._labels: list[Label] = []
         self._key: Annotation | None = None
-        self._numbered: list[int] = []  # labels without room for their names
+        self._numbered: list[Label] = []  # those without room for their names
         self._inches: tuple[float, ...] = ()  # the figure's size at that time
 
     def add(
         self, ax: Axes, x: float, y: float, text: str, shift: tuple[float, float]
     ) -> Annotation:
         """Return the text of one more label, which is placed at the next drawing."""
-        made = ax.annotate(text, (x, y), (0, 0), textcoords="offset points", fontsize=SMALL,
-                           ha="left", va="bottom", zorder=7, color=PALETTE["ink"],
-                           path_effects=halo(), gid="label")  # fmt: skip
+        look = {"ha": "left", "va": "bottom", "zorder": 7, "color": PALETTE["ink"]}
+        made = note(ax, text, (x, y), (0, 0), "label", path_effects=halo(), **look)
         made.set_in_layout(False)
         leader = loose_line(ax, PALETTE["muted"], lw=0.7, zorder=3.5)
         self._inches = ()
@@ -339,54 +333,53 @@ class Placer(AtDraw):
         if self._inches != inches:
             self._inches, self._numbered = inches, []
         while True:  # repeat if a key appears or grows, since the Axes change their size
-            texts = [label.text for label in self._labels]
-            for number, i in enumerate(self._numbered, 1):
-                texts[i] = str(number)
-            entries = [f"{texts[i]}: {self._labels[i].text}" for i in self._numbered]
-            if self._show_key(ax, wrapped(ax, entries, renderer)):
-                lay_out(ax)
+            for label in self._labels:
+                label.shown = label.text
+            for number, label in enumerate(self._numbered, 1):
+                label.shown = str(number)
+            self._show_key(ax, renderer)
             groups = self._groups(ax)
-            costs, places = self._solve(ax, renderer, groups, texts)
+            costs, places = self._solve(ax, renderer, groups)
             stuck = [group[0] for group, cost in zip(groups, costs, strict=True) if cost >= HARD]
             if not stuck or len(self._numbered) == len(self._labels):
                 break
             self._number(ax, groups, stuck)
-        point = figure_of(ax).dpi / 72
         for group, box in zip(groups, places, strict=True):
             anchor = self._anchor(ax, group[0])
             made, leader = group[0].made, group[0].leader
             start = ax.transData.transform((group[0].x, group[0].y))
-            made.set_position(tuple((box[:2] - start) / point))
+            made.set_position(tuple((box[:2] - start) / point_of(ax)))
             made.set_multialignment("right" if box[2] <= anchor[0] else "left")
             near = np.clip(anchor, box[:2], box[2:])
-            far = bool(np.hypot(*(near - anchor)) > LEADER * point)
+            far = bool(np.hypot(*(near - anchor)) > LEADER * point_of(ax))
             leader.set_data(*(np.stack([anchor, near]).T if far else ([], [])))
             for label in group[1:]:
                 label.leader.set_data([], [])
 
     def _number(self, ax: Axes, groups: list[list[Label]], stuck: list[Label]) -> None:
-        """Number the labels that are stuck; if they already are, also their neighbours."""
-        named = [i for i in range(len(self._labels)) if i not in self._numbered]
+        """Number the labels that are stuck; if they already are, also the nearest other."""
         members = [label for group in groups if group[0] in stuck for label in group]
-        more = [i for i in named if self._labels[i] in members]
+        more = [label for label in members if label not in self._numbered]
         if not more:
+            named = [label for label in self._labels if label not in self._numbered]
             here = self._anchor(ax, stuck[0])
-            gaps = [np.hypot(*(self._anchor(ax, self._labels[i]) - here)) for i in named]
-            more = [named[int(np.argmin(gaps))]]
-        self._numbered = sorted([*self._numbered, *more])
+            more = [min(named, key=lambda one: float(np.hypot(*(self._anchor(ax, one) - here))))]
+        self._numbered = [one for one in self._labels if one in self._numbered or one in more]
 
-    def _show_key(self, ax: Axes, text: str) -> bool:
-        """Write the key below the axis label; return whether it has changed."""
+    def _show_key(self, ax: Axes, renderer: Any) -> None:
+        """Write the key below the axis label."""
+        text = wrapped(ax, [f"{one.shown}: {one.text}" for one in self._numbered], renderer)
         if self._key is None:
-            self._key = ax.annotate("", (0.5, 0), (0, -4), xycoords=ax.xaxis.label, fontsize=SMALL,
-                                    textcoords="offset points", ha="center", va="top",
-                                    annotation_clip=False, gid="key")  # fmt: skip
+            look = {"xycoords": ax.xaxis.label, "annotation_clip": False}
+            self._key = note(ax, "", (0.5, 0), (0, -4), "key", ha="center", va="top", **look)
         changed = text != self._key.get_text()
         self._key.set(text=text, visible=bool(text))
-        return changed
+        if changed:
+            lay_out(figure_of(ax))
+            again(ax)
 
     def _anchor(self, ax: Axes, label: Label) -> Pixels:
-        moved = np.array(label.shift) * figure_of(ax).dpi / 72
+        moved = np.array(label.shift) * point_of(ax)
         return np.asarray(ax.transData.transform((label.x, label.y)) + moved)
 
     def _groups(self, ax: Axes) -> list[list[Label]]:
@@ -394,23 +387,19 @@ class Placer(AtDraw):
         groups: list[list[Label]] = []
         for label in self._labels:
             here = self._anchor(ax, label)
-            near = SAME * figure_of(ax).dpi / 72
             for group in groups:
-                if np.hypot(*(self._anchor(ax, group[0]) - here)) < near:
+                if np.hypot(*(self._anchor(ax, group[0]) - here)) < SAME * point_of(ax):
                     group.append(label)
                     break
             else:
                 groups.append([label])
         return groups
 
-    def _solve(
-        self, ax: Axes, renderer: Any, groups: list[list[Label]], texts: list[str]
-    ) -> _Outcome:
+    def _solve(self, ax: Axes, renderer: Any, groups: list[list[Label]]) -> _Outcome:
         """Return the cost and the box of each group's names."""
-        point = figure_of(ax).dpi / 72
-        sizes = self._sizes(renderer, groups, texts)
-        own = [label.made for label in self._labels]
-        markers, writing = obstacles(ax, renderer, own, point)
+        point = point_of(ax)
+        sizes = [self._size(renderer, group) for group in groups]
+        markers, writing = obstacles(ax, renderer, [label.made for label in self._labels])
         scene = Scene(
             anchors=np.array([self._anchor(ax, group[0]) for group in groups]),
             sizes=np.array(sizes),
@@ -422,24 +411,18 @@ class Placer(AtDraw):
         )
         return solve(scene)
 
-    def _sizes(self, renderer: Any, groups: list[list[Label]], texts: list[str]) -> list[Pixels]:
-        """Write each group's names into its first label; return their widths and heights."""
-        shown = dict(zip(map(id, self._labels), texts, strict=True))
-        sizes = []
-        for group in groups:
-            for label in group:
-                label.made.set_visible(label is group[0])
-            made = group[0].made
-            names = [shown[id(label)] for label in group]
-            made.set_text((", " if all(map(str.isdigit, names)) else "\n").join(names))
-            sizes.append(np.asarray(Text.get_window_extent(made, renderer).size))
-        return sizes
+    def _size(self, renderer: Any, group: list[Label]) -> Pixels:
+        """Write a group's names into its first label; return their width and height."""
+        for label in group:
+            label.made.set_visible(label is group[0])
+        names = [label.shown for label in group]
+        group[0].made.set_text((", " if all(map(str.isdigit, names)) else "\n").join(names))
+        return np.asarray(Text.get_window_extent(group[0].made, renderer).size)
 
 
-def obstacles(
-    ax: Axes, renderer: Any, own: list[Annotation], point: float
-) -> tuple[Pixels, Pixels]:
+def obstacles(ax: Axes, renderer: Any, own: list[Annotation]) -> tuple[Pixels, Pixels]:
     """Return the boxes that no label may touch: markers; and texts, the legend."""
+    point = point_of(ax)
     markers: list[Any] = []
     for line in ax.lines:
         if line.get_visible() and has_marker(line) and line.get_markevery() is None:
@@ -486,7 +469,9 @@ def wrapped(ax: Axes, entries: list[str], renderer: Any) -> str:
 # --- Public functions ----------------------------------------------------------------------------
 
 
-def place_labels(ax: Axes, labels: Iterable[tuple[float, float, str]]) -> list[Annotation]:
+def place_labels(
+    ax: Axes, labels: Iterable[tuple[float, float, str]], *, shift: tuple[float, float] = (0, 0)
+) -> list[Annotation]:
     """Put a text at each point so that no text covers a text, a marker or a legend.
 
     Places are computed each time that the figure is drawn, so they stay valid after a change of
@@ -499,6 +484,8 @@ def place_labels(ax: Axes, labels: Iterable[tuple[float, float, str]]) -> list[A
         All its texts, legends and markers are avoided, and its lines if possible.
     labels : sequence of (x, y, text)
         Points in data coordinates. Calls on one Axes add up.
+    shift : (across, up)
+        How far the points are moved, in 1/72 inch.
 
     Returns
     -------
@@ -522,18 +509,8 @@ def place_labels(ax: Axes, labels: Iterable[tuple[float, float, str]]) -> list[A
     for label in triples:
         if not (isinstance(label, tuple) and len(label) == 3 and isinstance(label[2], str)):
             raise BadType(f"a label is (x, y, text), got {label!r}")
-    return place(ax, triples)
-
-
-def place(
-    ax: Axes,
-    labels: Iterable[tuple[float, float, str]],
-    *,
-    shift: tuple[float, float] = (0, 0),
-) -> list[Annotation]:
-    """Do what `place_labels` says, the points moved by `shift` (in points of 1/72 inch)."""
     placer = next((child for child in ax.get_children() if isinstance(child, Placer)), None)
     if placer is None:
         placer = Placer()
         placer.join(ax)
-    return [placer.add(ax, x, y, text, shift) for x, y, text in labels if text]
+    return [placer.add(ax, x, y, text, shift) for x, y, text in triples if text]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from matplotlib.transforms import ScaledTranslation
 
 from roofline_helpers.common.checks import BadType, BadValue, mapping, name_of, single
 from roofline_helpers.common.show import si, significant
-from roofline_helpers.plot.labels import Pixels, corners_of, meet, place, place_labels, spread
+from roofline_helpers.plot.labels import Pixels, corners_of, meet, place_labels, spread
 from roofline_helpers.plot.style import (
     LINES,
     MARKERS,
@@ -40,7 +40,9 @@ from roofline_helpers.plot.style import (
     look_of,
     loose_line,
     need,
+    note,
     percent_text,
+    point_of,
     position,
     rate_text,
     several,
@@ -56,15 +58,14 @@ from roofline_helpers.work import Work
 
 def name_ceiling(ax: Axes, text: str, x: float, y: float, part: str) -> None:
     """Write above the right end of a ceiling."""
-    ax.annotate(text, (x, y), (-6, 4), textcoords="offset points", ha="right", va="bottom",
-                fontsize=SMALL, color=PALETTE[part], path_effects=halo(),
-                gid="ceiling")  # fmt: skip
+    look = {"ha": "right", "va": "bottom", "color": PALETTE[part]}
+    note(ax, text, (x, y), (-6, 4), "ceiling", path_effects=halo(), **look)
 
 
 def name_slope(ax: Axes, text: str, bandwidth: float, color: str, *, below: bool = False) -> None:
     """Write along the visible part of the line ``bandwidth · I``; nothing if it's too short."""
-    made = ax.annotate(text, (1, 1), (0, 0), textcoords="offset points", ha="center", va="center",
-                       fontsize=SMALL, color=color, path_effects=halo(), gid="slope")  # fmt: skip
+    look = {"ha": "center", "va": "center", "color": color}
+    made = note(ax, text, (1, 1), (0, 0), "slope", path_effects=halo(), **look)
     made.set_in_layout(False)
     peak = max(float(np.max(np.asarray(line.get_ydata(), dtype=float))) for line in ax.lines)
 
@@ -78,7 +79,7 @@ def name_slope(ax: Axes, text: str, bandwidth: float, color: str, *, below: bool
         made.set_visible(left < right and width < 0.9 * length)
         if not made.get_visible():
             return
-        point = figure_of(ax).dpi / 72
+        point = point_of(ax)
         along = (b - a) / length
         above = np.array([-along[1], along[0]])
         spots, worth = _spots(ax)
@@ -125,9 +126,9 @@ def _spots(ax: Axes) -> tuple[Pixels, Pixels]:
 
 def name_region(ax: Axes, text: str, left: float, right: float, part: str) -> None:
     """Name a region at its foot, on two lines if it is too narrow for one."""
-    made = ax.annotate(text, (math.sqrt(left * right), 0), (0, 5), fontsize=SMALL,
-                       xycoords=ax.get_xaxis_transform(), textcoords="offset points", ha="center",
-                       va="bottom", color=PALETTE[part], style="italic", gid="region")  # fmt: skip
+    look = {"ha": "center", "va": "bottom", "color": PALETTE[part], "style": "italic"}
+    at = {"xycoords": ax.get_xaxis_transform()}
+    made = note(ax, text, (math.sqrt(left * right), 0), (0, 5), "region", **look, **at)
     made.set_in_layout(False)
 
     def place(renderer: Any) -> None:
@@ -154,7 +155,7 @@ def name_guides(ax: Axes, entries: list[tuple[float, str]]) -> None:
     slants = [0]
 
     def place(renderer: Any) -> None:
-        point = figure_of(ax).dpi / 72
+        point = point_of(ax)
         height = probe.get_window_extent(renderer).height * 1.1
         wanted = np.array([ax.transData.transform((x, 1))[0] for x, _ in entries])
         slant = 40 if len(entries) * height / math.sin(math.radians(40)) < ax.bbox.width else 90
@@ -193,7 +194,7 @@ def name_bars(ax: Axes, pieces: list[tuple[int, float, float, str]], height: flo
         fits = []
         for text, (_, start, end, _) in zip(made, pieces, strict=True):
             ends = ax.transData.transform([(start, 0), (end, height)])
-            room = abs(ends[1] - ends[0]) - 2 * figure_of(ax).dpi / 72
+            room = abs(ends[1] - ends[0]) - 2 * point_of(ax)
             text.set_visible(True)
             for angle in (0, 90):
                 text.set_rotation(angle)
@@ -215,14 +216,13 @@ def name_at_margin(ax: Axes, entries: Sequence[tuple[float, str, Mapping[str, An
     """
     made = []
     for _, name, look in entries:
-        text = ax.annotate(name, (1, 0.5), (18, 0), xycoords="axes fraction", fontsize=SMALL,
-                           textcoords="offset points", va="center", annotation_clip=False,
-                           gid="margin")  # fmt: skip
+        at = {"xycoords": "axes fraction", "annotation_clip": False}
+        text = note(ax, name, (1, 0.5), (18, 0), "margin", va="center", **at)
         path = loose_line(ax, look["color"], lw=1)
         made.append((text, path))
 
     def place(renderer: Any) -> None:
-        point = figure_of(ax).dpi / 72
+        point = point_of(ax)
         ends = np.array([ax.transData.transform((1, y))[1] for y, _, _ in entries])
         height = max(text.get_window_extent(renderer).height for text, _ in made)
         ys = spread(ends, height * 1.2, ax.bbox.y0 + height / 2, ax.bbox.y1 - height / 2)
@@ -243,7 +243,8 @@ def legend_below(ax: Axes, handles: list[Patch]) -> None:
                            bbox_to_anchor=(0.5, 0), bbox_transform=below, borderaxespad=0,
                            handlelength=1.4, columnspacing=1.2)  # fmt: skip
         legend.set_in_layout(False)
-        lay_out(ax)
+        lay_out(figure)
+        again(ax)
         width = legend.get_window_extent().width
         if width <= ax.bbox.x1 or columns == 1:
             break
@@ -304,7 +305,10 @@ def roofline(
     need(roof, Roofline)
     named = checked_jobs(jobs or {})
     points = {label: position(label, job, roof) for label, job in named.items()}
-    measured = _measured(achieved, points)
+    measured = {
+        name_of("job", label, points): single(f"achieved {label}", rate)
+        for label, rate in mapping("achieved", achieved or {}).items()
+    }
     if vector is None:
         only = [isinstance(job, Work) and not job.matrix_flops > 0 for job in named.values()]
         vector = roof.vector is not None and any(only)
@@ -326,14 +330,6 @@ def roofline(
     labels = _draw_ridge(ax, roof) if low < roof.ridge < high else []
     place_labels(ax, [*labels, *_draw_kernels(ax, points, measured)])
     return ax
-
-
-def _measured(achieved: Mapping[str, float] | None, labels: Iterable[str]) -> dict[str, float]:
-    rates = mapping("achieved", {} if achieved is None else achieved)
-    return {
-        name_of("job", label, labels): single(f"achieved {label}", rate)
-        for label, rate in rates.items()
-    }
 
 
 def _draw_roof(ax: Axes, roof: Roofline, low: float, high: float, regions: bool) -> None:
@@ -376,14 +372,11 @@ def _draw_kernels(
         rate = measured.get(label)
         if rate is not None:
             ax.plot([x, x], [rate, y], color=PALETTE["muted"], lw=1, gid=f"gap:{label}")
-            ax.plot(
-                [x], [rate], "D", color=PALETTE["ink"], ms=5.5, zorder=6, gid=f"achieved:{label}"
-            )
+            look = {"color": PALETTE["ink"], "ms": 5.5, "zorder": 6}
+            ax.plot([x], [rate], "D", gid=f"achieved:{label}", **look)
         dot(ax, x, y, f"job:{label}", hollow=rate is not None)
-        if rate is None:
-            labels.append((x, y, label))
-        else:
-            labels.append((x, rate, f"{label}, {percent_text(rate / y)}%"))
+        name = label if rate is None else f"{label}, {percent_text(rate / y)}%"
+        labels.append((x, y if rate is None else rate, name))
     return labels
 
 
@@ -491,7 +484,7 @@ def fusion(
     (xa, ya), (xb, yb) = path[:2]
     ratio = float(first.bytes) / float(last.bytes)
     text = f"bytes {'÷' if ratio >= 1 else '×'} {significant(max(ratio, 1 / ratio), 2)}"
-    place(ax, [(math.sqrt(xa * xb), math.sqrt(ya * yb), text)], shift=(-LIFT, LIFT))
+    place_labels(ax, [(math.sqrt(xa * xb), math.sqrt(ya * yb), text)], shift=(-LIFT, LIFT))
     return ax
 
 
@@ -532,12 +525,10 @@ def hierarchical(roof: Roofline, jobs: Jobs, *, ax: Axes | None = None) -> Axes:
     ceiling(ax, [min(ridges), high], [roof.peak, roof.peak], "compute", "roof:compute")
     name_ceiling(ax, f"peak {rate_text(roof.peak)}", high, roof.peak, "compute")
     looks = {
-        level: (PALETTE[NETWORK], "D")
-        if level == NETWORK
-        else (PALETTE["levels"][min(i, 2)], MARKERS[i % 3])
-        for i, level in enumerate(slopes)
+        level: (PALETTE["levels"][min(i, 2)], MARKERS[i % 3]) for i, level in enumerate(roof.levels)
     }
-    _draw_slopes(ax, roof.peak, low, slopes, {level: color for level, (color, _) in looks.items()})
+    looks[NETWORK] = (PALETTE[NETWORK], "D")
+    _draw_slopes(ax, roof.peak, low, slopes, looks)
     labels, order = [], list(slopes)
     for label, (across, y, stopping) in rows:
         ends = [min(across.values()), max(across.values())]
@@ -565,17 +556,17 @@ def _level_name(level: str) -> str:
 
 
 def _draw_slopes(
-    ax: Axes, peak: float, low: float, slopes: Mapping[str, float], colors: Mapping[str, str]
+    ax: Axes, peak: float, low: float, slopes: Mapping[str, float], looks: Mapping[str, Any]
 ) -> None:
     """Draw and name one slope per level, with its name on the side with more room."""
     ordered = sorted(slopes, key=lambda level: -slopes[level])
     for i, level in enumerate(ordered):
-        bandwidth = slopes[level]
+        bandwidth, (color, _) = slopes[level], looks[level]
         ends = [low, peak / bandwidth]
         line = ceiling(ax, ends, [bandwidth * x for x in ends], "memory", f"roof:{level}")
-        line.set(color=colors[level], linestyle=LINES[list(slopes).index(level) % 4])
+        line.set(color=color, linestyle=LINES[list(slopes).index(level) % 4])
         faster = slopes[ordered[i - 1]] / bandwidth if i else math.inf
         slower = bandwidth / slopes[ordered[i + 1]] if i + 1 < len(ordered) else math.inf
         below = slower >= faster if i else False
         text = f"{_level_name(level)} {si(bandwidth, 'B/s', digits=4)}"
-        name_slope(ax, text, bandwidth, colors[level], below=below)
+        name_slope(ax, text, bandwidth, color, below=below)

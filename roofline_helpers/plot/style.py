@@ -18,6 +18,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
+from matplotlib.text import Annotation
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from matplotlib.transforms import IdentityTransform
 
@@ -247,17 +248,20 @@ def figure_of(ax: Axes) -> Figure:
     return figure if isinstance(figure, Figure) else figure.figure
 
 
-def lay_out(ax: Axes) -> None:
-    """Lay the figure out again, after a change around the Axes."""
-    figure = figure_of(ax)
+def point_of(ax: Axes) -> float:
+    """Return the pixels of a point, 1/72 inch."""
+    return figure_of(ax).dpi / 72
+
+
+def lay_out(figure: Figure) -> None:
+    """Lay a figure out, if it has a layout engine."""
     engine = figure.get_layout_engine()
     if engine is not None:
         engine.execute(figure)
-    again(ax)
 
 
 def again(ax: Axes) -> None:
-    """Repeat the layout, and the functions that run before drawing."""
+    """Let the functions that run before drawing run once more."""
     for artist in figure_of(ax).artists:
         if isinstance(artist, Places):
             artist.moved = True
@@ -307,9 +311,7 @@ class Places(Artist):
                     child.function(renderer)
             if not self.moved:
                 break
-            engine = figure.get_layout_engine()
-            if engine is not None:
-                engine.execute(figure)
+            lay_out(figure)
 
 
 def intensity_range(
@@ -373,6 +375,14 @@ def dot(
     face = PALETTE["paper"] if hollow else color
     (made,) = ax.plot([x], [y], "o", ms=6.5, mfc=face, mec=color, mew=1.2, zorder=5, gid=gid)
     return made
+
+
+def note(
+    ax: Axes, text: str, at: Any, offset: tuple[float, float], gid: str, **look: Any
+) -> Annotation:
+    """Write a small text at an offset in points from a place."""
+    look |= {"textcoords": "offset points", "fontsize": SMALL, "gid": gid}
+    return ax.annotate(text, at, offset, **look)
 
 
 def loose_line(ax: Axes, color: str, **look: Any) -> Line2D:

@@ -103,8 +103,11 @@ class Roofline(Facts):
     Raises
     ------
     BadType, BadValue
-        A ceiling that is not a positive finite number; no memory level at all, or one under two
-        spellings.
+        Here and in all methods: what is not a positive finite number, or not a kernel; no memory
+        level, or one under two spellings; a kernel that moves bytes at none of them; arrays whose
+        shapes don't fit.
+    UnknownName
+        No such level or unit here; the message gives the nearest.
 
     Examples
     --------
@@ -170,20 +173,7 @@ class Roofline(Facts):
         return self.peak / self.bandwidth
 
     def ridge_at(self, level: str, unit: str = "matrix") -> float:
-        """Return the ridge of another memory level, or of the vector unit, FLOP/byte.
-
-        Parameters
-        ----------
-        level : str
-            A memory level of this roofline.
-        unit : {"matrix", "vector"}
-            Which compute ceiling. "matrix" is `peak`.
-
-        Raises
-        ------
-        UnknownName
-            No such level or unit, or this roofline has no vector ceiling.
-        """
+        """Return the ridge of another memory level, or of the "vector" unit, FLOP/byte."""
         peaks = {"matrix": self.peak}
         if self.vector is not None:
             peaks["vector"] = self.vector
@@ -204,13 +194,6 @@ class Roofline(Facts):
 
         A ceiling that is not given, also a level that `levels` does not name, keeps its published
         value. A number for `levels` is the bandwidth of the outermost level.
-
-        Raises
-        ------
-        BadType, BadValue
-            No ceiling given, or not a positive finite number.
-        UnknownName
-            A level that is not here; the message gives the nearest.
         """
         if peak is None and levels is None and vector is None:
             raise BadType("at least one of peak, levels, vector is needed, got none")
@@ -237,16 +220,6 @@ class Roofline(Facts):
             FLOP/byte at the outermost level. A kernel is compared with every ceiling that it has
             work for, and with the floor; with both units busy its FLOP/s could exceed `peak`, which
             caps it here.
-
-        Returns
-        -------
-        float or array
-            FLOP/s.
-
-        Raises
-        ------
-        BadType, BadValue
-            A negative, infinite or non-numeric intensity.
         """
         if is_counted(intensity):
             flops = intensity.matrix_flops + intensity.vector_flops
@@ -281,13 +254,6 @@ class Roofline(Facts):
         both know (bytes over bandwidth), "network", and "floor"; where there is nothing to do,
         there is no key. Levels that this roofline does not have are left out, which can only make
         the bound looser.
-
-        Raises
-        ------
-        BadType
-            Not a kernel.
-        BadValue
-            The kernel has no traffic at any level of this roofline.
         """
         if not is_counted(kernel):
             raise BadType(f"a kernel (roofline_helpers.work) is needed, got {shown(kernel)}")
@@ -320,16 +286,6 @@ class Roofline(Facts):
 
         Each kernel takes as long as its slowest part, max(times), if all parts overlap perfectly,
         and the sum of its parts if none do (`overlap=False`), but never less than the floor.
-
-        Returns
-        -------
-        float or array
-            Seconds.
-
-        Raises
-        ------
-        BadType, BadValue
-            No kernel, or not a kernel; no level in common (`times`); arrays that don't fit.
         """
         if not kernels:
             raise BadType("time() needs at least one kernel, got none")
@@ -356,25 +312,14 @@ class Roofline(Facts):
         return _words(np.array(list(seconds))[longest])
 
     def mfu(self, achieved: Any) -> Any:
-        """Return achieved FLOP/s over the *peak*: model FLOPs utilisation.
-
-        Raises
-        ------
-        BadType, BadValue
-            Not a finite number of at least 0.
-        """
+        """Return achieved FLOP/s over the *peak*: model FLOPs utilisation."""
         return plain(np.divide(quantity("achieved FLOP/s", achieved, zero=True), self.peak))
 
     def efficiency(self, achieved: Any, intensity: Any) -> Any:
         """Return achieved FLOP/s over the *attainable*: roofline efficiency.
 
         Above 1 means that the intensity was counted with more bytes than really moved. `intensity`
-        is what `attainable` takes.
-
-        Raises
-        ------
-        BadType, BadValue
-            As `attainable`; intensity 0, where the roof is 0 too.
+        is what `attainable` takes, but not 0: the roof is 0 there.
         """
         value = quantity("achieved FLOP/s", achieved, zero=True)
         roof = self.attainable(intensity)

@@ -20,7 +20,7 @@ from roofline_helpers.work.work import Work
 def attention_sizes(
     batch: Any, q_len: Any, kv_len: Any, heads: Any, head_dim: Any, kv_heads: Any
 ) -> dict[str, Number]:
-    """Return the sizes by name, checked and with those that are None filled in."""
+    """Return the sizes of attention by name, checked and complete."""
     named = {
         "batch": batch,
         "q_len": q_len,
@@ -210,16 +210,10 @@ def latent_attention(
 
     Parameters
     ----------
-    batch, q_len, kv_len, heads : int or array
-        Sequences, queries of each, keys of each (q_len unless given), and heads.
     kv_dtype : str or data type, optional
         Type of the cache, or in prefill of keys and values, where it isn't `dtype`.
 
-    Raises
-    ------
-    BadType, BadValue, UnknownName
-        A size that is not a whole number from 1 to 10¹⁸; no such data type; in prefill other
-        lengths of queries and keys.
+    Shapes as in `attention_scores`; BadValue if a prefill has more keys than queries.
 
     Source: DeepSeek-AI, arXiv:2405.04434, section 2.1.
 

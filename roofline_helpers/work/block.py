@@ -54,9 +54,8 @@ def grouped_matmul(
 
     Raises
     ------
-    BadType, BadValue, UnknownName
-        A size that is not a whole number from 1 to 10¹⁸; more chosen or local experts than there
-        are; no such data type.
+    BadValue
+        More chosen or local experts than there are.
 
     Examples
     --------

@@ -48,7 +48,7 @@ def fuse(*kernels: Work, keep: Sequence[str] = (), name: str | None = None) -> W
     BadType
         Nothing to fuse, or something that isn't a `Work`.
     BadValue
-        Two tensors of one name and different size, or a tensor made twice.
+        Two tensors of one name and different size, or a tensor made twice; arrays that don't fit.
     UnknownName
         `keep` names a tensor that no kernel makes.
 
@@ -98,12 +98,7 @@ def total(*kernels: Work, name: str = "total") -> Work:
     """Return the sum of kernels that run one after another: FLOPs and bytes add up.
 
     Its intensity is that of a whole layer or model. Its time on a roofline is a looser bound than
-    the sum of the kernels' times, `Roofline.time(*kernels)`.
-
-    Raises
-    ------
-    BadType, BadValue
-        No kernel, or something that isn't a `Work`; arrays whose shapes don't fit.
+    the sum of the kernels' times, `Roofline.time(*kernels)`. Errors as in `fuse`.
 
     Examples
     --------
@@ -174,8 +169,7 @@ def resident(
     a kernel only streams through take no room.
 
     Real programs are in between: a compiler (XLA, for a TPU's VMEM) places tensors by the program
-    at hand, and a cache (a GPU's L2) also holds streamed data. If both cases give the same verdict,
-    the difference doesn't matter.
+    at hand, and a cache (a GPU's L2) also holds streamed data.
 
     Parameters
     ----------
@@ -194,9 +188,7 @@ def resident(
     Raises
     ------
     BadType
-        Nothing, or something that isn't a `Work`; counts that are arrays.
-    BadValue
-        A capacity that is not a number of at least 0.
+        As `fuse`; counts that are arrays.
     UnknownName
         `onward` names a tensor that no kernel makes.
 

@@ -75,9 +75,8 @@ def elementwise(
 
     Raises
     ------
-    BadType, BadValue, UnknownName
-        n is not a whole number from 1 to 10¹⁸; no tensor at all, or more than 1000; more
-        transcendentals than FLOPs; no such data type.
+    BadValue
+        No tensor at all, or more than 1000; more transcendentals than FLOPs.
 
     Examples
     --------
@@ -311,12 +310,6 @@ def matmul(
     names : three names
         Tensor names of A, B and C, for `fuse`.
 
-    Raises
-    ------
-    BadType, BadValue, UnknownName
-        A size that is not a whole number from 1 to 10¹⁸; arrays whose shapes don't fit; no such
-        data type; not three different names.
-
     Examples
     --------
     >>> matmul(1, 4096, 4096).intensity < 1
@@ -354,16 +347,9 @@ def _exactly(count: int, name: str, members: Any) -> Sequence[Any]:
 
 
 def all_gather(elements: Any, chips: Any, dtype: Any = "bf16") -> Work:
-    """Count an all-gather on a ring: each chip ends with `elements`, having sent (c−1)/c of them.
+    """Count an all-gather on a ring of c ≥ 2 chips: each ends with `elements`, and sends (c−1)/c.
 
     If c does not divide the elements, the busiest chip is counted.
-
-    Parameters
-    ----------
-    elements : int or array
-        Elements of the gathered tensor.
-    chips : int or array
-        Chips on the ring, at least 2.
 
     Source: jax-ml/scaling-book, "Sharded matrices and how to multiply them".
 
@@ -383,17 +369,10 @@ def all_gather(elements: Any, chips: Any, dtype: Any = "bf16") -> Work:
 
 
 def all_reduce(elements: Any, chips: Any, dtype: Any = "bf16") -> Work:
-    """Count an all-reduce on a ring: a reduce-scatter, then an all-gather.
+    """Count an all-reduce on a ring of c ≥ 2 chips: a reduce-scatter, then an all-gather.
 
-    Each chip sends 2 (c−1)/c of the tensor and adds (c−1)/c of it. Where c does not divide the
-    elements, the busiest chip is counted.
-
-    Parameters
-    ----------
-    elements : int or array
-        Elements of the tensor that every chip has a summand of.
-    chips : int or array
-        Chips on the ring, at least 2.
+    Every chip has a summand of `elements`, sends 2 (c−1)/c of them and adds (c−1)/c. If c does not
+    divide the elements, the busiest chip is counted.
 
     Source: jax-ml/scaling-book, "Sharded matrices and how to multiply them".
 

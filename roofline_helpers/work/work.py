@@ -57,9 +57,9 @@ class Work(Facts):
     Raises
     ------
     BadType, BadValue, UnknownName
-        A count that is not a finite number of at least 0; no byte at any memory; more
-        transcendentals than vector FLOPs; passes over a tensor that is not read; one level under
-        two spellings; arrays whose shapes don't fit.
+        Here and in all methods: a count that is not a finite number of at least 0; no byte at any
+        memory; more transcendentals than vector FLOPs; passes over a tensor that is not read; one
+        level under two spellings, or that has no traffic; arrays whose shapes don't fit.
 
     Examples
     --------
@@ -164,34 +164,14 @@ class Work(Facts):
         return math.inf
 
     def intensity_at(self, level: str) -> Any:
-        """Return the arithmetic intensity at another boundary, FLOP/byte.
-
-        Raises
-        ------
-        UnknownName
-            This work has no traffic at that level.
-        """
+        """Return the arithmetic intensity at another boundary, FLOP/byte."""
         where = name_of(f"level of {self.name}", level, self.traffic)
         return plain(np.divide(self.flops, self.traffic[where]))
 
     def reading(self, **passes: Any) -> Work:
-        """Return the same work with some tensors read more than once: ``reading(x=3)``.
-
-        Raises
-        ------
-        UnknownName
-            Not a tensor that this kernel reads.
-        BadType, BadValue
-            Not a number; fewer than one pass.
-        """
+        """Return the same work with some tensors read more than once: ``reading(x=3)``."""
         return replace(self, passes={**self.passes, **passes})
 
     def with_traffic(self, **others: Any) -> Work:
-        """Return the same work with its bytes at other boundaries: ``with_traffic(vmem=1e9)``.
-
-        Raises
-        ------
-        BadType, BadValue
-            Not a positive finite number of bytes; "hbm", which follows from reads and writes.
-        """
+        """Return the same work with its bytes at other boundaries: ``with_traffic(vmem=1e9)``."""
         return replace(self, others={**self.others, **folded("others", others)})
