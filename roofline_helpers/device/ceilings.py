@@ -142,41 +142,32 @@ class Ceilings:
 
     def hand(self, works: Sequence[Work]) -> float | None:
         """Return the least seconds of work counted by hand: by published ceilings, if there are."""
-        if not works or (self.chip is None and self.reached is None):
-            return None
-        return float(sum(self._for_type(work.dtype).time(work) for work in works))
-
-    def _for_type(self, dtype: str) -> Roofline:
         if self.chip is not None:
-            return self.chip.roofline(dtype).without_floor()
-        assert self.reached is not None
-        return self.reached.for_type(dtype)
+            roofs = [self.chip.roofline(work.dtype).without_floor() for work in works]
+        else:
+            roofs = [self.reached.for_type(work.dtype) for work in works if self.reached]
+        times = [float(roof.time(work)) for roof, work in zip(roofs, works, strict=False)]
+        return sum(times) if times else None
 
     def figures(self) -> Roofs:
         """Return the figures of both sorts, for display and record."""
-        published = {} if self.chip is None else _figures(self.chip)
-        if self.reached is not None:
-            there = self.reached
+        chip, there, published = self.chip, self.reached, {}
+        if chip is not None:
+            published = _figures(chip.matrix, chip.vector, chip.memory["hbm"].bandwidth)
+        if there is not None:
             vector = {} if there.vector is None else {"vector": there.vector}
             return Roofs(published, {**there.peaks, **vector, "hbm": there.bandwidth}, there.origin)
-        stream = None if self.chip is None else self.chip.reached.stream()
-        if self.chip is None or stream is None:
+        stream = None if chip is None else chip.reached.stream()
+        if chip is None or stream is None:
             return Roofs(published)
-        reached = _units(self.chip.reached.matrix, self.chip.reached.vector)
-        return Roofs(published, published | reached | {"hbm": stream.value}, stream.source.title)
+        reached = _figures(chip.reached.matrix, chip.reached.vector, stream)
+        return Roofs(published, published | reached, stream.source.title)
 
 
-def _figures(chip: chips.Chip) -> dict[str, float]:
-    """Return a chip's published peaks and bandwidth."""
-    bandwidth = chip.memory["hbm"].bandwidth
-    return _units(chip.matrix, chip.vector) | (
-        {} if bandwidth is None else {"hbm": bandwidth.value}
-    )
-
-
-def _units(matrix: Mapping[str, Any], vector: Mapping[str, Any]) -> dict[str, float]:
-    figures = {dtype: figure.value for dtype, figure in matrix.items()}
-    return figures | ({"vector": vector["fp32"].value} if "fp32" in vector else {})
+def _figures(matrix: Mapping[str, Any], vector: Mapping[str, Any], stream: Any) -> dict[str, float]:
+    """Return peaks by data type, that of the vector unit, and the bandwidth: those that are known."""
+    figures = {**matrix, "vector": vector.get("fp32"), "hbm": stream}
+    return {name: figure.value for name, figure in figures.items() if figure is not None}
 
 
 def ceilings_of(device: Any, dtypes: Sequence[str], given: Any = None) -> Ceilings:

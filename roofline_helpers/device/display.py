@@ -65,15 +65,10 @@ def facts(why: Explanation) -> list[tuple[str, str]]:
     """Return further facts about the run: label and text."""
     lines = []
     if why.traced and why.origin == "measured":
-        lines.append(
-            (
-                "rows",
-                f"{si(why.covered, 's')} together, {_relative_to(why.covered, why.wall)} the call",
-            )
-        )
+        rows = f"{si(why.covered, 's')} together, {_relative_to(why.covered, why.wall)} the call"
         traced = statistics.median(why.traced)
         text = f"{si(traced, 's')} a call, {_relative_to(traced, why.wall)} without it"
-        lines.append(("with the profiler", text))
+        lines += [("rows", rows), ("with the profiler", text)]
     if why.graphs:
         middle = sorted(why.graphs)[len(why.graphs) // 2]
         lines.append(("with CUDA graphs", f"{si(middle, 's')} a call, as JAX runs it by default"))

@@ -30,7 +30,7 @@ from roofline_helpers.device.trace import Trace, program_of, programs_in, read_t
 from roofline_helpers.device.trace_steps import prepared
 from roofline_helpers.network.topology import slice_of
 from roofline_helpers.work import Work
-from roofline_helpers.xla.analysis import refuse_ambiguous, report_of, turns_of
+from roofline_helpers.xla.analysis import jit_options, refuse_ambiguous, report_of, turns_of
 from roofline_helpers.xla.kernel import CompiledKernel, main_dtype
 from roofline_helpers.xla.lower import Arguments, function_name, is_stage
 from roofline_helpers.xla.report import Report
@@ -89,12 +89,11 @@ def dtypes(programs: Mapping[str, Program], trace: Trace) -> list[str]:
 
 def _compiling(trace: Trace, queue: int) -> float:
     """Return the seconds of each call in which the host compiles."""
-    inside = [
+    inside = (
         span.end - span.start
         for span in trace.host
-        if "backend_compile" in span.name
-        and any(run.start <= span.start < run.end for run in trace.runs)
-    ]
+        if any(run.start <= span.start < run.end for run in trace.runs)
+    )
     return sum(inside) / max(len(trace.runs) * queue, 1)
 
 
@@ -108,53 +107,6 @@ def ledger_notes(programs: Mapping[str, Program], rows: Sequence[TimedRow]) -> l
 
 
 # --- Without a run: the compiled program alone, for a chip that is not here ----------------------
-
-
-def explain_ahead(
-    fn: Any,
-    arguments: Arguments,
-    chip: Any,
-    work: Sequence[Work],
-    topology: str | None,
-    **asked: Any,
-) -> Explanation:
-    """Compile a function for a chip, and explain its kernels' times by the roofline.
-
-    The seconds of a row are those of its roof, but no kernel and no iteration of a loop takes less
-    than the floor that verdicts assume, and the call no less than `analyze` counts for it. A
-    finding's seconds are the reduction of the roof's. `asked` holds further arguments of
-    `report_of`.
-    """
-    key, layout = slice_of(chip)
-    known = chips.chip(key)
-    missing = can_compile(known)
-    if missing is not None:
-        raise NoCompiler(missing)
-    report = report_of(fn, arguments, known, topology=topology or layout, **asked)
-    program = Program(report.text, report.platform, calls=report.calls, turns=asked["turns"])
-    notes = ["compiled, not run: every second is the roofline's"]
-    floor = report.floor or 0.0
-    notes.append(
-        f"each kernel, and each iteration of a loop, takes {si(floor, 's')} at least: the "
-        "shortest matmul published for a TPU"
-    )
-    assumed, vector = assumed_vector_peak(known), None
-    if assumed is not None:
-        vector, how = assumed
-        notes.append(f"vector work at {si(vector, 'FLOP/s')}, which nobody publishes: {how}")
-    case = case_ahead(program, Ceilings(known.per_device(), None, vector), floor, report)
-    return explained(
-        case,
-        work,
-        name=report.name,
-        arguments=report.arguments,
-        device=known.name,
-        origin="modelled",
-        runs=(case.wall,),
-        compiling=report.compiling,
-        notes=(*notes, *report.notes),
-        software={"jax": report.jax_version, "compiler": report.compiler},
-    )
 
 
 def case_ahead(
@@ -315,16 +267,11 @@ def explain(
     for option, value in (("name", name), ("topology", topology)):
         if value is not None:
             text(option, value)
-    options = {
-        "static_argnums": static_argnums,
-        "static_argnames": static_argnames,
-        "donate_argnums": donate_argnums,
-    }
     task = Task(
         fn,
         Arguments(args, kwargs),
         _as_works(work),
-        jit={option: value for option, value in options.items() if value is not None},
+        jit=jit_options(own),
         compiled=flag("jit", jit),
         consume=flag("consume", consume),
         ceilings=ceilings,
@@ -340,8 +287,7 @@ def explain(
         if not (callable(fn) or is_stage(fn)):
             raise BadType(f"the function must be callable, or a trace's folder, got {shown(fn)}")
         if chip is not None:
-            asked = {"jit": task.jit, "turns": task.turns, "name": name}
-            return explain_ahead(fn, task.arguments, chip, task.work, topology, **asked)
+            return task.ahead(chip, topology)
         if topology is not None:
             raise BadType("topology= is the layout of chips that need not be here: give chip= too")
         return task.measured(say)
@@ -455,6 +401,45 @@ class Task:
         runner = self._runner({})
         times = [runner.run(queue) for _ in range(3 + max(runs // 2, 3))]
         return tuple(times[3:])
+
+    def ahead(self, chip: Any, topology: str | None) -> Explanation:
+        """Compile it for a chip that is not here, and explain its kernels' times by the roofline.
+
+        The seconds of a row are those of its roof, but no kernel and no iteration of a loop takes
+        less than the floor that verdicts assume, and the call no less than `analyze` counts for it.
+        A finding's seconds are the reduction of the roof's.
+        """
+        key, layout = slice_of(chip)
+        known = chips.chip(key)
+        missing = can_compile(known)
+        if missing is not None:
+            raise NoCompiler(missing)
+        place = self.jit, topology or layout, self.turns, self.name
+        report = report_of(self.fn, self.arguments, known, *place)
+        program = Program(report.text, report.platform, calls=report.calls, turns=self.turns)
+        floor = report.floor or 0.0
+        notes = [
+            "compiled, not run: every second is the roofline's",
+            f"each kernel, and each iteration of a loop, takes {si(floor, 's')} at least: the "
+            "shortest matmul published for a TPU",
+        ]
+        assumed, vector = assumed_vector_peak(known), None
+        if assumed is not None:
+            vector, how = assumed
+            notes.append(f"vector work at {si(vector, 'FLOP/s')}, which nobody publishes: {how}")
+        case = case_ahead(program, Ceilings(known.per_device(), None, vector), floor, report)
+        return explained(
+            case,
+            self.work,
+            name=report.name,
+            arguments=report.arguments,
+            device=known.name,
+            origin="modelled",
+            runs=(case.wall,),
+            compiling=report.compiling,
+            notes=(*notes, *report.notes),
+            software={"jax": report.jax_version, "compiler": report.compiler},
+        )
 
     def of_trace(self, folder: Path, chip: Any) -> Explanation:
         """Explain a trace from elsewhere."""

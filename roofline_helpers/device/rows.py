@@ -310,10 +310,6 @@ class _Merger:
     ceilings: Ceilings
     calls: int
 
-    @cached_property
-    def events(self) -> list[Event]:
-        return self.trace.events
-
     def name_of(self, event: Event) -> str:
         """Return the name under which an event's program is known, if it is."""
         numbered = f"{event.program}({event.number})"
@@ -355,18 +351,18 @@ class _Merger:
         A CPU runs a loop of small kernels as one.
         """
         shown: dict[str, bool] = {}
-        for at, event in enumerate(self.events):
+        for at, event in enumerate(self.trace.events):
             program = self.program_of(event)
             if program is None or not program.is_container(event.op):
                 continue
-            after = self.events[at + 1] if at + 1 < len(self.events) else None
+            after = self.trace.events[at + 1] if at + 1 < len(self.trace.events) else None
             holds = after is not None and after.start < event.end
             shown[self.key(event)] = shown.get(self.key(event), False) or holds
         return frozenset(key for key, holds in shown.items() if not holds)
 
     def merged(self, typical: float | None) -> tuple[tuple[TimedRow, ...], tuple[str, ...]]:
         runs = self.trace.runs
-        inside = [[e for e in self.events if run.start <= e.start < run.end] for run in runs]
+        inside = [[e for e in self.trace.events if run.start <= e.start < run.end] for run in runs]
         parts = [
             shares(events, run.start, run.end, self.key, self.rank)
             for run, events in zip(runs, inside, strict=True)
@@ -454,20 +450,16 @@ def _whole(row: TimedRow, program: Program, ceilings: Ceilings) -> TimedRow:
     each = [with_program(one, program, ceilings) for one in bare]
     both, largest = _together(each), max(each, key=lambda one: one.reachable or 0.0)
     often = row.launches or 1.0
-
-    def moved(way: str) -> dict[str, int]:
-        return {
-            "hbm": round(sum(getattr(k, way).get("hbm", 0) * k.launches for k in inside) / often)
-        }
-
+    read = sum(k.read.get("hbm", 0) * k.launches for k in inside)
+    written = sum(k.written.get("hbm", 0) * k.launches for k in inside)
     kernel = xla.Row(
         row.name,
         "while",
         role=f"loop around {largest.what}",
         source=largest.kernel.source,
         flops=sum((k.flops * (k.launches / often) for k in inside), xla.Flops()),
-        read=moved("read"),
-        written=moved("written"),
+        read={"hbm": round(read / often)},
+        written={"hbm": round(written / often)},
     )
     return replace(
         row,

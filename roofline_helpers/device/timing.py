@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from roofline_helpers.common.checks import BadType, BadValue, RooflineError, shown, single, whole
+from roofline_helpers.common.checks import BadType, BadValue, RooflineError, shown, single
 from roofline_helpers.common.records import Count, Natural, Positive
 from roofline_helpers.common.show import si
 from roofline_helpers.device.machine import last_cache
@@ -120,7 +120,7 @@ class Launchable(Protocol):
     ...     def launch(self, calls): pass
     ...     def wait(self): pass
     >>> program: Launchable = Nothing()
-    >>> clock(program, seconds=0.01, repeats=3).repeats
+    >>> clock(program, seconds=0.01).repeats
     3
     """
 
@@ -135,8 +135,6 @@ def clock(
     program: Launchable,
     *,
     seconds: float = 0.5,
-    repeats: int = 30,
-    least: float | None = None,
     warm: float = 0.0,
     begun: float | None = None,
     probe: Callable[[], None] | None = None,
@@ -148,13 +146,9 @@ def clock(
     program : Launchable
         Has `launch(calls)` and `wait()`: a JAX function (`jax_program`), or another framework's.
     seconds : float
-        About how long to measure. At least 3 samples are taken.
-    repeats : int
-        Samples at most.
-    least : float, optional
-        Seconds that one sample takes at least: calls are repeated until it does. By default
-        10 ms on a CPU and 60 ms elsewhere, where the first launch and the last wait of a sample
-        take some 0.2 ms together; or 1000 ticks of the clock if those are longer.
+        About how long to measure. 3 samples are taken at least, 30 at most, each of so many calls
+        that it takes 10 ms on a CPU and 60 ms elsewhere, where the first launch and the last wait
+        of a sample take some 0.2 ms together; or 1000 ticks of the clock if those are longer.
     warm : float
         Seconds to run before the first sample, in addition to a few warm-up calls: a chip at its
         power limit takes a while to settle on its clock.
@@ -166,25 +160,26 @@ def clock(
     Raises
     ------
     BadType, BadValue
-        Seconds that aren't a positive number; repeats that aren't a whole number from 1.
+        Seconds that aren't a positive number.
 
     Examples
     --------
     >>> class Nothing:
     ...     def launch(self, calls): pass
     ...     def wait(self): pass
-    >>> clock(Nothing(), seconds=0.01, repeats=3).median < 1e-3
+    >>> clock(Nothing(), seconds=0.01).median < 1e-3
     True
     """
-    budget, most = single("seconds", seconds), whole("repeats", repeats)
+    import jax
+
+    budget = single("seconds", seconds)
     begun = perf_counter() if begun is None else begun
     program.launch(1)
     program.wait()
     compiled = perf_counter() - begun
     # Two samples at least that don't count: allocators, clocks and caches reach their steady state
     calls, took = 1, _sample(program, 1)
-    ticks = 1000 * _tick()
-    enough = max(_least() if least is None else single("least", least), ticks)
+    enough = max(0.01 if jax.default_backend() == "cpu" else 0.06, 1000 * _tick())
     while took < enough and calls < MOST_CALLS:
         wanted = math.ceil(1.2 * calls * enough / max(took, _tick()))
         calls = min(wanted, 20 * calls, MOST_CALLS)
@@ -192,7 +187,7 @@ def clock(
     ready = perf_counter() + single("warm", warm, zero=True)
     while perf_counter() < ready:
         took = _sample(program, calls)
-    count = max(3, min(most, math.ceil(budget / took)))
+    count = max(3, min(30, math.ceil(budget / took)))
     samples = [_sample(program, calls, probe if n == count - 1 else None) for n in range(count)]
     return summary([sample / calls for sample in samples], calls, compiled)
 
@@ -204,12 +199,6 @@ def _sample(program: Launchable, calls: int, probe: Callable[[], None] | None = 
         probe()
     program.wait()
     return max(perf_counter() - begun, _tick())
-
-
-def _least() -> float:
-    import jax
-
-    return 0.01 if jax.default_backend() == "cpu" else 0.06
 
 
 def _tick() -> float:

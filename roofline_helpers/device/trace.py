@@ -92,7 +92,7 @@ class Trace:
     data: bytes = field(default=b"", repr=False)
     facts: Mapping[str, str] = field(default_factory=dict)
 
-    @property
+    @functools.cached_property
     def device(self) -> str:
         """The plane that is busy for longest: the one that is explained."""
         return max(self.devices, key=lambda name: union(self.devices[name]))

@@ -219,9 +219,7 @@ def analyze(
     stored = _recorded(known, record, use)
     if stored is not None:
         return stored
-    names = ("static_argnums", "static_argnames", "donate_argnums")
-    jit = {option: own[option] for option in names if own[option] is not None}
-    what = fn, Arguments(args, kwargs), known, jit, topology, turns_of(turns), name
+    what = fn, Arguments(args, kwargs), known, jit_options(own), topology, turns_of(turns), name
     folder = Path(os.environ.get(RECORD_TO, "")) if os.environ.get(RECORD_TO) else None
     if record is None or folder is None:
         return report_of(*what)
@@ -229,6 +227,12 @@ def analyze(
         report = report_of(*what)
     write(folder / f"{record}.{report.target}.json", report.to_json())
     return report
+
+
+def jit_options(own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those options of `analyze` or `explain` that are for `jax.jit`."""
+    names = ("static_argnums", "static_argnames", "donate_argnums")
+    return {option: own[option] for option in names if own[option] is not None}
 
 
 def turns_of(given: Any) -> dict[str, int]:

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from roofline_helpers.xla.flops import results
 from roofline_helpers.xla.hlo import (
     COLLECTIVES,
@@ -228,10 +230,7 @@ def _iota(text: str) -> list[int]:
         return []
     dims = [int(n) for n in shape.group(1).split(",")]
     order = [int(n) for n in shape.group(2).split(",")] if shape.group(2) else [*range(len(dims))]
-    strides = [math.prod(dims[i + 1 :]) for i in range(len(dims))]
-    numbers = [0]
-    for axis in order:
-        numbers = [n + i * strides[axis] for n in numbers for i in range(dims[axis])]
+    numbers: list[int] = np.arange(math.prod(dims)).reshape(dims).transpose(order).ravel().tolist()
     return numbers
 
 
@@ -258,14 +257,10 @@ def mesh_groups(
     numbers = list(devices) if devices else list(range(total))
     if len(numbers) != total or not names:
         return None
-    groups: dict[tuple[int, ...], list[int]] = {}
-    for place, device in enumerate(numbers):
-        rest, key = place, []
-        for name, n in reversed(list(axes.items())):
-            rest, index = divmod(rest, n)
-            key.append(-1 if name in names else index)
-        groups.setdefault(tuple(key), []).append(device)
-    return tuple(tuple(group) for group in groups.values())
+    order = sorted(range(len(axes)), key=lambda at: list(axes)[at] in names)
+    placed = np.array(numbers).reshape([*axes.values()]).transpose(order)
+    size = math.prod(n for name, n in axes.items() if name in names)
+    return tuple(map(tuple, placed.reshape(-1, size).tolist()))
 
 
 Axes: TypeAlias = "Mapping[frozenset[frozenset[int]], str]"

@@ -53,11 +53,7 @@ class CompilerOutput:
 def read_executable(program: Any) -> CompilerOutput:
     """Return the output of a `jax.stages.Compiled`, or of an object like it."""
     with quiet():
-        return CompilerOutput(
-            program.as_text(),
-            costs_of(_silently(program.cost_analysis)),
-            memory_of(_silently(program.memory_analysis)),
-        )
+        return _output(program.as_text(), program.cost_analysis, program.memory_analysis)
 
 
 def _silently(ask: Any) -> Any:
@@ -71,18 +67,16 @@ def _silently(ask: Any) -> Any:
 _WANTED = ("bytes accessed", "flops", "optimal_seconds", "transcendentals")
 
 
-def costs_of(analysis: Any) -> dict[str, float]:
-    """Return the totals of `cost_analysis`; per-operand entries are left out."""
-    return {key: float(analysis[key]) for key in _WANTED if key in (analysis or {})}
-
-
-def memory_of(analysis: Any) -> MemoryStats | None:
-    """Return the numbers of `memory_analysis`, or None."""
-    if analysis is None:
-        return None
+def _output(text: str, costs: Any, memory: Any) -> CompilerOutput:
+    """Return a program's text with the totals of its analyses, without per-operand entries."""
+    totals, stats = _silently(costs) or {}, _silently(memory)
     names = ("argument", "output", "temp", "alias", "generated_code")
-    numbers = [int(getattr(analysis, f"{name}_size_in_bytes", 0)) for name in names]
-    return MemoryStats(*numbers)
+    numbers = [int(getattr(stats, f"{name}_size_in_bytes", 0)) for name in names]
+    return CompilerOutput(
+        text,
+        {key: float(totals[key]) for key in _WANTED if key in totals},
+        None if stats is None else MemoryStats(*numbers),
+    )
 
 
 class CannotCompile(RooflineError, RuntimeError):
@@ -166,11 +160,8 @@ def compile_ahead(lowered: Lowered) -> CompilerOutput:
         except TypeError:  # before JAX 0.8 it takes bytes
             code = bytes(mlir.module_to_bytecode(lowered.module))
             program = client.compile(code, devices, options)
-    return CompilerOutput(
-        "\n\n".join(module.to_string() for module in program.hlo_modules()),
-        costs_of(_silently(program.cost_analysis)),
-        memory_of(_silently(program.get_compiled_memory_stats)),
-    )
+    text = "\n\n".join(module.to_string() for module in program.hlo_modules())
+    return _output(text, program.cost_analysis, program.get_compiled_memory_stats)
 
 
 def _options(lowered: Lowered) -> Any:

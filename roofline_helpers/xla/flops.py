@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from roofline_helpers.common.checks import ceil_div
@@ -144,21 +144,16 @@ class Window:
         size, out : int
             Elements of the input and of the output along this dimension.
         """
-        total, last = 0, (size - 1) * self.base
-        step = math.gcd(self.stride, self.base)
+        total, last, step = 0, (size - 1) * self.base, math.gcd(self.stride, self.base)
         period = self.base // step
-        inverse = pow(self.stride // step, -1, period) if period > 1 else 0
+        inverse = pow(self.stride // step, -1, period)
         for k in range(self.size):
             offset = k * self.dilation - self.low
-            if offset % step:
-                continue
-            first = (-offset // step * inverse) % period if period > 1 else 0  # the smallest o
-            least = max(0, -(offset // self.stride))  # o·stride + offset ≥ 0
-            most = min(out - 1, (last - offset) // self.stride)
-            if least > first:
-                first += ceil_div(least - first, period) * period
-            if most >= first:
-                total += (most - first) // period + 1
+            if offset % step == 0:
+                least = max(0, ceil_div(-offset, self.stride))
+                most = min(out - 1, (last - offset) // self.stride)
+                first = least + (-offset // step * inverse - least) % period
+                total += len(range(first, most + 1, period))
         return total
 
 
@@ -308,19 +303,14 @@ def combines(program: Module, each: Instruction) -> bool:
     return any(p.name in inner.users for p in inner.parameters[: len(inner.parameters) // 2])
 
 
-def parameter_shares(program: Module, inner: Computation, share: float = 1) -> list[float]:
-    """Return the share of each parameter of a fusion that is read, for a `share` of its result."""
-    needed = shares_needed(program, inner, share)
-    return [needed[parameter.name] for parameter in inner.parameters]
-
-
 def operand_shares(site: Site) -> list[float]:
     """Return the share of each operand that a kernel reads, as far as its fusion shows."""
     if site.fused is None:
         # real or imaginary part, or half of a wide integer
         half = site.instruction.target in _HALVES
         return [0.5 if half else 1.0] * len(site.instruction.operands)
-    return parameter_shares(site.program, site.fused)
+    needed = shares_needed(site.program, site.fused)
+    return [needed[parameter.name] for parameter in site.fused.parameters]
 
 
 def shares_needed(program: Module, inner: Computation, share: float = 1) -> dict[str, float]:
@@ -402,22 +392,11 @@ class Flops:
     unknown: tuple[str, ...] = ()
 
     def __add__(self, other: Flops) -> Flops:
-        return Flops(
-            self.matrix + other.matrix,
-            self.vector + other.vector,
-            self.transcendentals + other.transcendentals,
-            self.declared + other.declared,
-            self.unknown + other.unknown,
-        )
+        return Flops(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
 
     def __mul__(self, times: float) -> Flops:
-        return Flops(
-            self.matrix * times,
-            self.vector * times,
-            self.transcendentals * times,
-            self.declared * times,
-            self.unknown,
-        )
+        *counts, unknown = (getattr(self, one.name) for one in fields(self))
+        return Flops(*(count * times for count in counts), unknown)
 
 
 def flops_of(site: Site, share: float = 1) -> Flops:

@@ -110,17 +110,8 @@ def brief(text: str) -> str:
 
 
 def _without_notes(line: str) -> str:
-    for note in _NOTES:
-        at = line.find(f", {note}=")
-        while at >= 0:
-            start = at + len(note) + 3
-            if line[start : start + 1] == "{":
-                end = closing(line, start) + 1
-            else:
-                end = next((i for i in range(start, len(line)) if line[i] in ",)"), len(line))
-            line = line[:at] + line[end:]
-            at = line.find(f", {note}=")
-    return line
+    kept = [part for part in split_commas(line) if part.partition("=")[0] not in _NOTES]
+    return line[: len(line) - len(line.lstrip())] + ", ".join(kept)
 
 
 # --- Shapes and memory spaces --------------------------------------------------------------------

@@ -67,8 +67,22 @@ class Links:
 
     def seconds(self, exchange: CollectiveOp, *, reached: bool = False) -> float | None:
         """Return the least seconds of one launch, by published or reached rates, where known."""
-        timed = _timed(exchange, self._by_ceilings[reached])
-        return None if timed is None else timed.seconds
+        axes = self._by_ceilings[reached]
+        names = exchange.axis.split(", ") if exchange.axis else []
+        over = tuple(axis for name in names for axis in axes.get(name, ()))
+        if not over or any(name not in axes for name in names):
+            return None
+        if exchange.kind == "collective-permute":
+            # a ring over several axes: neighbours share one link each
+            if len(over) > 1 or abs(exchange.hops) >= over[0].size:
+                return network.collectives.send(exchange.bytes_in, over[0]).seconds
+            return network.permute(exchange.bytes_in, over[0], hops=abs(exchange.hops) or 1).seconds
+        whole = {
+            "all-gather": exchange.bytes_out,
+            "all-to-all": exchange.bytes_in * exchange.group_size,
+        }
+        kind = _ALIKE.get(exchange.kind, exchange.kind)
+        return network.collective(kind, whole.get(kind, exchange.bytes_in), over).seconds
 
 
 def _in_order(
@@ -94,26 +108,6 @@ def _in_order(
             runs[at] = run.outer(run.size // part)
             size //= part
     return laid
-
-
-def _timed(
-    exchange: CollectiveOp, axes: Mapping[str, tuple[network.Axis, ...]]
-) -> network.Collective | None:
-    names = exchange.axis.split(", ") if exchange.axis else []
-    over = tuple(axis for name in names for axis in axes.get(name, ()))
-    if not over or any(name not in axes for name in names):
-        return None
-    if exchange.kind == "collective-permute":
-        # a ring over several axes: neighbours share one link each
-        if len(over) > 1 or abs(exchange.hops) >= over[0].size:
-            return network.collectives.send(exchange.bytes_in, over[0])
-        return network.permute(exchange.bytes_in, over[0], hops=abs(exchange.hops) or 1)
-    whole = {
-        "all-gather": exchange.bytes_out,
-        "all-to-all": exchange.bytes_in * exchange.group_size,
-    }
-    kind = _ALIKE.get(exchange.kind, exchange.kind)
-    return network.collective(kind, whole.get(kind, exchange.bytes_in), over)
 
 
 # --- One kernel of a compiled program, and the roofline over it ----------------------------------

@@ -105,9 +105,7 @@ def _steps(program: Module, loop: Instruction, start: Any) -> list[int | None]:
 
 def turns(first: int, step: int, direction: str) -> int | None:
     """Return how often first, first + step, … passes the test against 0."""
-    if direction in ("GT", "GE") or (direction == "NE" and step < 0):
-        opposite = {"GT": "LT", "GE": "LE", "NE": "NE"}[direction]
-        return turns(-first, -step, opposite)
-    if step <= 0 or direction not in ("LT", "LE", "NE") or (direction == "NE" and first % step):
-        return None
-    return max(0, -((first - (direction == "LE")) // step))
+    end = {"LT": 0, "LE": 1, "GT": 0, "GE": -1, "NE": 0}.get(direction)
+    rises = direction in ("LT", "LE") or (direction == "NE" and step > 0)
+    endless = step == 0 or rises != (step > 0) or (direction == "NE" and first % step)
+    return None if end is None or endless else len(range(first, end, step))

@@ -72,20 +72,23 @@ class Arguments:
         BadValue
             They are sharded over different meshes.
         """
-        from jax.sharding import NamedSharding
-
-        shardings = (getattr(leaf, "sharding", None) for leaf in self.arrays)
-        meshes = {tuple(s.mesh.shape.items()) for s in shardings if isinstance(s, NamedSharding)}
+        meshes = {tuple(mesh.shape.items()) for mesh in self._meshes}
         if len(meshes) > 1:
             raise BadValue(f"the arguments are sharded over different meshes: {sorted(meshes)}")
         return dict(*meshes)
 
-    def set_mesh(self) -> Any:
-        """Return a context with the arguments' mesh set."""
-        from jax.sharding import NamedSharding, use_abstract_mesh
+    @property
+    def _meshes(self) -> list[Any]:
+        from jax.sharding import NamedSharding
 
         shardings = (getattr(leaf, "sharding", None) for leaf in self.arrays)
-        mesh = next(sharding.mesh for sharding in shardings if isinstance(sharding, NamedSharding))
+        return [each.mesh for each in shardings if isinstance(each, NamedSharding)]
+
+    def set_mesh(self) -> Any:
+        """Return a context with the arguments' mesh set."""
+        from jax.sharding import use_abstract_mesh
+
+        mesh = self._meshes[0]
         return use_abstract_mesh(getattr(mesh, "abstract_mesh", mesh))
 
     def replicated(self, mesh: Mapping[str, int]) -> Arguments:

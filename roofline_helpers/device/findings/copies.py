@@ -57,13 +57,15 @@ def layout_copies(case: Case) -> Iterator[Claim]:
             if copied is not None:
                 yield copied
         elif opcodes <= _PLACING and opcodes & {"copy", "transpose"}:
-            if _changes_layout(program, row.name):
+            if any(map(_permutes, program.instructions(row.name))):
                 if not _is_the_job(program, row.name):
-                    made = _result_shape(program, row.name)
+                    made = results(program.sites[row.name].instruction)
                     evidence = f"{made} is read in one order and written in another"
                     yield whole(LAYOUT, row, evidence)
             elif _could_be_donated(program, row.name):
-                yield whole(DONATE, row, _argument(program, row))
+                value = next(v for v in program.reads(row.name) if v.kind == "argument")
+                evidence = f"argument {value.index} ({value.shape}) is copied: it isn't donated"
+                yield whole(DONATE, row, evidence)
 
 
 def _only_moves(program: Program, name: str, opcodes: set[str]) -> bool:
@@ -73,10 +75,6 @@ def _only_moves(program: Program, name: str, opcodes: set[str]) -> bool:
         return False
     parts = (part.instruction for part in program.instructions(name))
     return all(part.shape.is_scalar for part in parts if part.opcode in _INDEXING)
-
-
-def _changes_layout(program: Program, name: str) -> bool:
-    return any(_permutes(part) for part in program.instructions(name))
 
 
 def _permutes(part: Site) -> bool:
@@ -140,7 +138,7 @@ def _in_a_loop(case: Case, row: TimedRow) -> Claim | None:
         sort = "a result into the stack of all iterations"
     elif not opcodes & {"dynamic-slice", "slice"}:
         return None
-    shape = _result_shape(program, row.name)
+    shape = results(program.sites[row.name].instruction)
     return whole(SCAN, row, f"each of {row.launches:.0f} iterations copies {sort} ({shape})")
 
 
@@ -183,15 +181,6 @@ def _slices(program: Program, loop: Site, shape: xla.Shape) -> bool:
         for instruction in body.instructions
         for part in Site(program.module, body, instruction).parts()
     )
-
-
-def _argument(program: Program, row: TimedRow) -> str:
-    value = next(v for v in program.reads(row.name) if v.kind == "argument")
-    return f"argument {value.index} ({value.shape}) is copied, since it isn't donated"
-
-
-def _result_shape(program: Program, name: str) -> xla.Shape:
-    return results(program.sites[name].instruction)
 
 
 def whole_updates(case: Case) -> Iterator[Claim]:
