@@ -165,7 +165,7 @@ class Ceilings:
 
 
 def _figures(matrix: Mapping[str, Any], vector: Mapping[str, Any], stream: Any) -> dict[str, float]:
-    """Return peaks by data type, that of the vector unit, and the bandwidth: those that are known."""
+    """Return peaks by data type, the vector unit's and the bandwidth: those that are known."""
     figures = {**matrix, "vector": vector.get("fp32"), "hbm": stream}
     return {name: figure.value for name, figure in figures.items() if figure is not None}
 

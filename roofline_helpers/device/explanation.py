@@ -17,7 +17,7 @@ from roofline_helpers.common.checks import BadValue, name_of, shown
 from roofline_helpers.common.records import write
 from roofline_helpers.common.terminal import text_of
 from roofline_helpers.device import display, page
-from roofline_helpers.device.ceilings import Roofs
+from roofline_helpers.device.ceilings import Reached, Roofs
 from roofline_helpers.device.findings import Finding
 from roofline_helpers.device.rows import KERNEL, NOTHING, Bar, TimedRow, grouped, waterfall
 from roofline_helpers.roofline import Roofline
@@ -195,10 +195,9 @@ class Explanation:
         if "hbm" not in figures:
             raise BadValue(f"{self.device} has no known ceilings: give ceilings= to explain")
         bandwidth, vector = figures.pop("hbm"), figures.pop("vector", None)
-        highest = max(figures.values(), default=vector or bandwidth)
-        peak = figures.get(dtype or self.dtype, highest)
-        roof = Roofline(peak, {"hbm": bandwidth}, vector, name=self.device)
-        return replace(roof, origin="measured") if self.roofs.reached else roof
+        roof = Reached(bandwidth, figures, vector).for_type(dtype or self.dtype)
+        origin = roof.origin if self.roofs.reached else "published"
+        return replace(roof, name=self.device, origin=origin)
 
     def table(self) -> pandas.DataFrame:
         """Return one row a kernel or gap, the longest first; units in the column names.
@@ -253,8 +252,13 @@ class Explanation:
         return page.html(self, whole=False)
 
     def to_json(self) -> str:
-        """Return it as the text of a record."""
-        return records.dumps({"schema": SCHEMA, **record_fields(self)})
+        """Return it as the text of a record, without the usual fields of rows and kernels."""
+        kept = {each.name: getattr(self, each.name) for each in fields(self)}
+        kept["rows"] = rows = [records.unusual(row, TimedRow("")) for row in self.rows]
+        for row in rows:
+            if "kernel" in row:
+                row["kernel"] = records.unusual(row["kernel"], NOTHING)
+        return records.dumps({"schema": SCHEMA, **msgspec.to_builtins(kept)})
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write it to a file: ``why.html``, one page that needs no network, or ``why.json``.
@@ -274,26 +278,10 @@ class Explanation:
         raise BadValue(f"save to a file that ends in .html or .json, got {shown(str(path))}")
 
 
-# --- An explanation as the text of a record ------------------------------------------------------
+# --- Explanations from records -------------------------------------------------------------------
 
 SCHEMA = "roofline_helpers.explained/2"
 """The header of a record."""
-
-
-def record_fields(why: Explanation) -> dict[str, Any]:
-    """Return an explanation as a record holds it, without its schema.
-
-    Fields with their usual value are left out of rows and kernels, which are most of a record.
-    """
-    kept = {each.name: getattr(why, each.name) for each in fields(why)}
-    kept["rows"] = rows = [records.unusual(row, TimedRow("")) for row in why.rows]
-    for row in rows:
-        if "kernel" in row:
-            row["kernel"] = records.unusual(row["kernel"], NOTHING)
-    return dict(msgspec.to_builtins(kept))
-
-
-# --- Explanations from records: texts, files, and those that the package brings along ------------
 
 
 def load_explanation(path: Any) -> Explanation:

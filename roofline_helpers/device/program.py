@@ -216,9 +216,7 @@ class Program:
         return any(v.name == name for v in self._returned(site.where))
 
     def _returned(self, where: Computation) -> Iterable[Value]:
-        root = where.root
-        names = root.operands if root.opcode == "tuple" else (root.name,)
-        return [self._value(where, name) for name in names]
+        return [self._value(where, name) for name in where.results]
 
     # -- arguments --------------------------------------------------------------------------------
 

@@ -363,13 +363,12 @@ class _Merger:
     def merged(self, typical: float | None) -> tuple[tuple[TimedRow, ...], tuple[str, ...]]:
         runs = self.trace.runs
         inside = [[e for e in self.trace.events if run.start <= e.start < run.end] for run in runs]
-        parts = [
-            shares(events, run.start, run.end, self.key, self.rank)
-            for run, events in zip(runs, inside, strict=True)
-        ]
         lengths = [run.end - run.start for run in runs]
         goal = statistics.median(lengths) if typical is None else typical * self.calls
-        chosen = [parts[n] for n in typical_runs(lengths, goal)]
+        chosen = [
+            shares(inside[n], runs[n].start, runs[n].end, self.key, self.rank)
+            for n in typical_runs(lengths, goal)
+        ]
         by_key: dict[str, list[list[Event]]] = {}  # run by run, in the order in which rows begin
         for number, event in ((n, event) for n, events in enumerate(inside) for event in events):
             by_key.setdefault(self.key(event), [[] for _ in runs])[number].append(event)

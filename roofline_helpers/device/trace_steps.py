@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import bisect
 import math
+import operator
 import re
 import statistics
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -150,7 +151,7 @@ def _starts(events: Sequence[Event], programs: Mapping[str, Program]) -> tuple[s
 
 
 def _inside(events: Sequence[Event], run: Span) -> Sequence[Event]:
-    begun: Callable[[Event], float] = lambda event: event.start  # noqa: E731
+    begun = operator.attrgetter("start")
     low, high = (bisect.bisect_left(events, at, key=begun) for at in (run.start, run.end))
     return events[low:high]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from roofline_helpers.common.checks import ceil_div
@@ -271,17 +271,18 @@ def _through(name: str, program: Module, where: Computation) -> Instruction:
             [called, *_] = program.called(each, "calls")
             if _through(called.root.name, program, called).name != called.parameters[0].name:
                 break
-        elif each.opcode not in VIEWS or _reorders(each, where):
+        elif each.opcode not in VIEWS or reorders(Site(program, where, each)):
             break
         each = where.by_name[each.operands[0]]
     return each
 
 
-def _reorders(each: Instruction, where: Computation) -> bool:
+def reorders(site: Site) -> bool:
     """Return whether a transpose or copy changes the order in memory, so that all of it moves."""
-    if each.opcode not in ("transpose", "copy"):
+    each = site.instruction
+    if each.opcode not in ("transpose", "copy") or each.shape.parts is not None:
         return False
-    before, after = where.by_name[each.operands[0]].shape, each.shape
+    before, after = site.operands[0], each.shape
     if not before.order or not after.order:
         return False
     axes = each.numbers("dimensions") or tuple(range(len(after.dims)))
@@ -395,8 +396,8 @@ class Flops:
         return Flops(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
 
     def __mul__(self, times: float) -> Flops:
-        *counts, unknown = (getattr(self, one.name) for one in fields(self))
-        return Flops(*(count * times for count in counts), unknown)
+        names = ("matrix", "vector", "transcendentals", "declared")
+        return replace(self, **{name: getattr(self, name) * times for name in names})
 
 
 def flops_of(site: Site, share: float = 1) -> Flops:

@@ -266,7 +266,7 @@ def _kernels(jaxpr: Any, known: dict[Any, Any], platform: str) -> Iterator[Palla
     for eqn in jaxpr.eqns:
         values = [value_of(var, known) for var in eqn.invars]
         if eqn.primitive.name == "pallas_call":
-            kernel = _by_blocks(eqn, values, platform)
+            kernel = _kernel(eqn, values, platform)
             if kernel is not None:
                 yield kernel
             continue
@@ -295,66 +295,60 @@ def _platform_index(platforms: Sequence[Any], platform: str) -> Any:
 # --- one kernel -----------------------------------------------------------------------------------
 
 
-def _by_blocks(each: Any, values: Sequence[Any], platform: str) -> PallasKernel | None:
-    """Return the count of a `pallas_call`; None if its grid is too large or unknown.
+def _kernel(each: Any, values: Sequence[Any], platform: str) -> PallasKernel | None:
+    """Return the count of a `pallas_call`; None if its grid is too large, or depends on data.
 
-    None for Mosaic GPU too, whose kernels have their own operations for copies and matmuls.
+    None for Mosaic GPU too, whose kernels have their own operations for copies and matmuls. With a
+    declared cost a grid may depend on data: then FLOPs are the declared ones. If data choose one of
+    a stack of arrays, the least bytes are one of them, plus every other array once; the most are
+    the declared bytes.
     """
-    mapping = each.params["grid_mapping"]
-    grid = mapping.grid
-    if not all(isinstance(size, int) for size in grid):
-        return _by_declaration(each, mapping, platform)
-    machine = _machine(each, platform)
-    if math.prod(grid) > MOST_STEPS or machine == "mosaic_gpu":
+    mapping, body = each.params["grid_mapping"], each.params["jaxpr"]
+    grid = tuple(size if isinstance(size, int) else 1 for size in mapping.grid)
+    known, machine = grid == tuple(mapping.grid), _machine(each, platform)
+    cost = each.params.get("cost_estimate")
+    if math.prod(grid) > MOST_STEPS or (machine == "mosaic_gpu" if known else cost is None):
         return None
-    steps = _steps(grid)
+    steps, bounds = _steps(grid if known else (1,) * len(grid)), mapping.num_dynamic_grid_bounds
     first = mapping.num_index_operands
-    prefetched = list(values[:first])
-    body = each.params["jaxpr"]
-    walk = Body(tuple(grid), steps, loads=machine == "triton")
+    prefetched = list(values[bounds : bounds + first])
+    walk = Body(grid, steps, loads=machine == "triton")
     walk.run(body, dict(zip(body.invars, prefetched, strict=False)), np.ones(steps.shape[1]))
-    inputs = [var.aval for var in each.invars[:first]]
+    inputs = [var.aval for var in each.invars[bounds : bounds + first]]
     operands = [_operand(body, at, aval, _size(aval)) for at, aval in enumerate(inputs)]
     refs = body.invars[first:]
     for place, (block, ref) in enumerate(zip(mapping.block_mappings, refs, strict=False)):
-        fetches, moved, most = 0, 0.0, None
+        array, fetches, moved, most = _array(block), 0, 0.0, None
         stays = space_of(ref.aval) in ("any", "hbm")  # the kernel's body copies it
-        if not stays and machine == "tpu":
+        if not known:
+            sizes = zip(array.shape, _chosen(block, len(grid)), strict=True)
+            moved, most = _size(array) / math.prod(n for n, one in sizes if one), _size(array)
+        elif not stays and machine == "tpu":
             fetches, moved, most = _fetched(block, steps, prefetched, walk)
-        moved += walk.moved.get(ref, 0.0)
-        result, lengths = place >= mapping.num_inputs, None if stays else _lengths(block)
-        at = first + place
-        operands.append(_operand(body, at, _array(block), moved, result, lengths, fetches, most))
-    vmem = _vmem(mapping, refs) if machine == "tpu" else 0.0
-    return _kernel(each, machine, tuple(grid), operands, walk, vmem)
-
-
-def _by_declaration(each: Any, mapping: Any, platform: str) -> PallasKernel | None:
-    """Return the count of a `pallas_call` whose grid depends on data; None without a declared cost.
-
-    FLOPs are the declared ones. If data choose one of a stack of arrays, the least bytes are one of
-    them, plus every other array once; the most are the declared bytes.
-    """
-    cost = each.params.get("cost_estimate")
-    if cost is None:
-        return None
-    grid = tuple(size if isinstance(size, int) else 1 for size in mapping.grid)
-    once, body = (1,) * len(grid), each.params["jaxpr"]
-    walk = Body(once, _steps(once))
-    walk.run(body, {}, np.ones(1))
-    bounds, first = mapping.num_dynamic_grid_bounds, mapping.num_index_operands
-    inputs = [var.aval for var in each.invars[bounds : bounds + first]]
-    operands = [_operand(body, at, aval, _size(aval)) for at, aval in enumerate(inputs)]
-    for place, block in enumerate(mapping.block_mappings):
-        array, chosen = _array(block), _chosen(block, len(grid))
-        least = _size(array) / math.prod(
-            n for n, one in zip(array.shape, chosen, strict=True) if one
-        )
-        result, lengths, most = place >= mapping.num_inputs, _lengths(block), _size(array)
-        operands.append(_operand(body, first + place, array, least, result, lengths, 0, most))
-    walk.matrix, walk.vector, walk.transcendentals = float(cost.flops), 0.0, 0.0
-    walk.unsure.clear()
-    return _kernel(each, _machine(each, platform), grid, operands, walk, 0.0)
+        moved += walk.moved.get(ref, 0.0) if known else 0.0
+        result, lengths = place >= mapping.num_inputs, None if stays and known else _lengths(block)
+        operands.append(_operand(body, first + place, array, moved, result, lengths, fetches, most))
+    if not known:
+        walk.matrix, walk.vector, walk.transcendentals = float(cost.flops), 0.0, 0.0
+        walk.unsure.clear()
+    vmem = _vmem(mapping, refs) if machine == "tpu" and known else 0.0
+    named, keys = (
+        each.params.get("name_and_src_info"),
+        ("flops", "bytes_accessed", "transcendentals"),
+    )
+    return PallasKernel(
+        name=str(each.params.get("name") or getattr(named, "name", "") or ""),
+        machine=machine,
+        grid=grid,
+        operands=tuple(operands),
+        matrix_flops=walk.matrix,
+        vector_flops=walk.vector,
+        transcendentals=walk.transcendentals,
+        types=tuple(walk.types),
+        unsure=tuple(sorted(walk.unsure)),
+        vmem=vmem,
+        declared=None if cost is None else {key: float(getattr(cost, key)) for key in keys},
+    )
 
 
 def _chosen(block: Any, axes: int) -> list[bool]:
@@ -374,27 +368,6 @@ def _indices(block: Any, grid: tuple[int, ...], steps: Any, prefetched: Sequence
     known |= dict(zip(inner.invars, [*steps, *prefetched], strict=False))
     Body(grid, steps).run(inner, known, np.ones(steps.shape[1]))
     return [value_of(var, known) for var in inner.outvars]
-
-
-def _kernel(
-    each: Any, machine: str, grid: tuple[int, ...], operands: Any, walk: Body, vmem: float
-) -> PallasKernel:
-    """Return a kernel from its counted operands and body."""
-    named, cost = each.params.get("name_and_src_info"), each.params.get("cost_estimate")
-    keys = "flops", "bytes_accessed", "transcendentals"
-    return PallasKernel(
-        name=str(each.params.get("name") or getattr(named, "name", "") or ""),
-        machine=machine,
-        grid=grid,
-        operands=tuple(operands),
-        matrix_flops=walk.matrix,
-        vector_flops=walk.vector,
-        transcendentals=walk.transcendentals,
-        types=tuple(walk.types),
-        unsure=tuple(sorted(walk.unsure)),
-        vmem=vmem,
-        declared=None if cost is None else {key: float(getattr(cost, key)) for key in keys},
-    )
 
 
 def _machine(each: Any, platform: str) -> str:

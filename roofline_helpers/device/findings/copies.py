@@ -9,7 +9,7 @@ from roofline_helpers import xla
 from roofline_helpers.device.findings.causes import Case, Cause, Check, Claim, whole
 from roofline_helpers.device.program import Program
 from roofline_helpers.device.rows import TimedRow
-from roofline_helpers.xla.flops import results
+from roofline_helpers.xla.flops import reorders, results
 from roofline_helpers.xla.hlo import Site
 from roofline_helpers.xla.metadata import source_of
 
@@ -57,7 +57,7 @@ def layout_copies(case: Case) -> Iterator[Claim]:
             if copied is not None:
                 yield copied
         elif opcodes <= _PLACING and opcodes & {"copy", "transpose"}:
-            if any(map(_permutes, program.instructions(row.name))):
+            if any(map(reorders, program.instructions(row.name))):
                 if not _is_the_job(program, row.name):
                     made = results(program.sites[row.name].instruction)
                     evidence = f"{made} is read in one order and written in another"
@@ -75,27 +75,6 @@ def _only_moves(program: Program, name: str, opcodes: set[str]) -> bool:
         return False
     parts = (part.instruction for part in program.instructions(name))
     return all(part.shape.is_scalar for part in parts if part.opcode in _INDEXING)
-
-
-def _permutes(part: Site) -> bool:
-    """Return whether an instruction writes an array in another order than it reads it."""
-    each = part.instruction
-    if each.opcode not in ("copy", "transpose") or not part.operands:
-        return False
-    mine, theirs = each.shape, part.operands[0]
-    if mine.parts is not None or theirs.parts is not None:
-        return False
-    if each.opcode == "copy":
-        return _order(mine) != _order(theirs)
-    moved = each.numbers("dimensions")
-    placed = [moved[d] for d in mine.order] if mine.order else list(moved)
-    written = [d for d in placed if theirs.dims[d] > 1]
-    return written != _order(theirs)
-
-
-def _order(shape: xla.Shape) -> list[int]:
-    """Return the dimensions from slow to fast, without those of length 1."""
-    return [d for d in shape.order or range(len(shape.dims)) if shape.dims[d] > 1]
 
 
 def _is_the_job(program: Program, name: str) -> bool:
@@ -168,7 +147,8 @@ def relaid_weights(case: Case) -> Iterator[Claim]:
 
 
 def _placed(shape: xla.Shape) -> tuple[list[int], tuple[int, ...]]:
-    return _order(shape), shape.tile
+    order = shape.order or range(len(shape.dims))
+    return [d for d in order if shape.dims[d] > 1], shape.tile
 
 
 def _slices(program: Program, loop: Site, shape: xla.Shape) -> bool:
@@ -225,7 +205,7 @@ def turned_updates(case: Case) -> Iterator[Claim]:
 
 def _turns_an_update(part: Site) -> bool:
     """Return whether an instruction transposes an array of which only a small part is new."""
-    if not _permutes(part):
+    if not reorders(part):
         return False
     source = part.where.by_name[part.instruction.operands[0]]
     while source.opcode in ("bitcast", "convert", "copy"):
