@@ -46,7 +46,7 @@ test: lint book ## run every check: lint, types, spelling, site, notebooks, test
 	@ROOFLINE_USE=record $(NBVAL)
 	@$(TESTS)
 
-quick: lint ## run lint and the package's quick tests: a minute
+quick: lint ## run lint and the package's quick tests: two to four minutes
 	@$(PYTEST) --dist loadscope -m "not slow and not weekly" tests/package
 
 thorough: export ROOFLINE_THOROUGH := 1

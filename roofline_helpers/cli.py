@@ -242,7 +242,7 @@ def _compare(options: argparse.Namespace) -> int:
     if options.json:
         _json({**asdict(difference), "same_compiler": difference.same_compiler})
     else:
-        show(str(difference))
+        show(difference.describe())
     return int(bool(difference))
 
 

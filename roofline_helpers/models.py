@@ -13,6 +13,7 @@ from typing import Any
 
 from roofline_helpers.common.checks import BadValue, flag, name_of, text, whole
 from roofline_helpers.common.dtypes import nbytes
+from roofline_helpers.common.show import Facts, si
 
 __all__ = ["Decoder", "model", "LLAMA_3_8B"]
 
@@ -81,8 +82,8 @@ class Local:
     every: int
 
 
-@dataclass(frozen=True)
-class Decoder:
+@dataclass(frozen=True, repr=False)
+class Decoder(Facts):
     """The shape of a decoder-only transformer.
 
     Parameters
@@ -135,6 +136,19 @@ class Decoder:
             raise BadValue(f"heads ({self.heads}) must be a multiple of kv_heads ({self.kv_heads})")
         if self.head_dim % 2:
             raise BadValue(f"head_dim must be even, got {self.head_dim}")
+
+    def _facts(self) -> dict[str, str]:
+        cached = f"{si(self.cache_per_token(), 'B')} of cache a token in bf16"
+        facts = {"layers": f"{self.layers} layers of {self.d_model:,}", "cache": cached}
+        used = f", {si(self.active_parameters, '').strip()} of them active" if self.experts else ""
+        return {**facts, "parameters": f"{si(self.parameters, '').strip()} parameters{used}"}
+
+    def describe(self) -> str:
+        """Return it as text: every width and setting, one a line."""
+        from roofline_helpers.common.terminal import Grid, text_of
+
+        rows = [(field.name, str(getattr(self, field.name))) for field in fields(self)]
+        return text_of(repr(self), Grid(["", ""], [row for row in rows if row[1] != "None"]))
 
     # --- weights ------------------------------------------------------------------------------
 

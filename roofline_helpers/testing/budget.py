@@ -312,15 +312,14 @@ class Budget:
         except BadRecord as error:
             if not self.update:
                 _fail(f"{error}. Write it anew: {self.command}")
-        brief = report.to_json(brief=True)  # a baseline knows no more
-        changes = None if before is None else before.diff(Report.from_json(brief))
+        changes = None if before is None else before.diff(report)
         if self.update:
             same_package = before is not None and before.package == __version__
             if changes is not None and not changes and changes.same_compiler and same_package:
                 self.properties.append((PROPERTY, UNCHANGED))
                 return
             place.parent.mkdir(parents=True, exist_ok=True)
-            write(place, brief)
+            write(place, report.to_json(brief=True))
             self.properties.append((PROPERTY, WRITTEN))
         elif before is None or changes is None:
             where = os.path.relpath(place)
@@ -331,7 +330,7 @@ class Budget:
     def _differs(self, place: str, before: Report, report: Report, changes: Changes) -> None:
         """Say what changed: by whose doing it may be, where compiler or counting differ."""
         __tracebackhide__ = True
-        lines = str(changes).splitlines()
+        lines = changes.describe().splitlines()
         listed = lines[: SHOWN + 1]
         if len(lines) > len(listed):
             listed.append(f"  … and {len(lines) - len(listed)} more")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from roofline_helpers.common.show import si
+from roofline_helpers.common.show import LONGEST, shortened, si
 from roofline_helpers.evidence.verdicts import assumed_floor
 from roofline_helpers.xla.kernel import CompiledKernel, grouped, line_of
 
@@ -50,11 +50,15 @@ class Change:
         where = f" ({self.line})" if self.line else ""
         return f"{self.place}{where}: {self.text}"
 
+    def __repr__(self) -> str:
+        return shortened(f"<{self.kind}: {self}>", LONGEST)
+
 
 @dataclass(frozen=True)
 class Changes:
     """The changes from one program to another, the most expensive first.
 
+    Printed are their number and the first of them; `describe` returns all as text.
     `same_compiler` says whether the same version compiled both, since another one changes programs.
     `launching` is the cost of additional launches as text, which the time by the roof leaves out.
 
@@ -77,20 +81,25 @@ class Changes:
         """Whether the same version compiled both."""
         return self.compilers[0] == self.compilers[1]
 
-    def __str__(self) -> str:
+    def _headline(self) -> str:
         before, after = self.seconds
         count = len(self.changes)
-        lines = [f"{count} change{'s' if count > 1 else ''}" if count else "nothing changed"]
+        text = f"{count} change{'s' if count > 1 else ''}" if count else "nothing changed"
         if before and after is not None and abs(after - before) > NOTICED / 10 * before:
-            lines[0] += f": {si(before, 's')} by the roof became {si(after, 's')}"
-            lines[0] += f" ({after / before - 1:+.1%})"
-        lines[0] += self.launching
-        lines += [f"  {change}" for change in self.changes]
+            text += f": {si(before, 's')} by the roof became {si(after, 's')}"
+            text += f" ({after / before - 1:+.1%})"
+        return text + self.launching
+
+    def describe(self) -> str:
+        """Return all changes as text, one a line."""
+        lines = [self._headline(), *(f"  {change}" for change in self.changes)]
         if not self.same_compiler:
             lines.append(f"  compiled by {self.compilers[0]}, then by {self.compilers[1]}")
         return "\n".join(lines)
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        first = f"\n  {self.changes[0]}" if self.changes else ""
+        return shortened(self._headline() + first, LONGEST)
 
 
 def changes(before: Report, after: Report) -> Changes:

@@ -43,12 +43,12 @@ class CollectiveOp:
     3072.0
     """
 
-    name: str
-    kind: str
-    bytes_in: int
-    bytes_out: int
-    group_size: int
-    groups: tuple[tuple[int, ...], ...] | None
+    name: str = ""
+    kind: str = ""
+    bytes_in: int = 0
+    bytes_out: int = 0
+    group_size: int = 1
+    groups: tuple[tuple[int, ...], ...] | None = None
     launches: int = 1
     axis: str | None = None
     channel: str = ""

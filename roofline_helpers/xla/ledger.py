@@ -65,7 +65,8 @@ class Row(Fields):
     `matrix_types` are the types and the precision of its matmuls. `overlaps` marks
     an asynchronous copy or exchange, which runs at the same time as other kernels. `behind` is the
     number of rows that run between its start and its wait. `loop` names the innermost loop around
-    it whose trip count is unknown. A row can be compared with a `Roofline`.
+    it whose trip count is unknown. `alike` is how many such rows a baseline holds as one. A row
+    can be compared with a `Roofline`.
 
     Examples
     --------
@@ -74,8 +75,8 @@ class Row(Fields):
     (8192, 1)
     """
 
-    name: str
-    opcode: str
+    name: str = ""
+    opcode: str = ""
     role: str = ""
     source: SourceLine | None = None
     op_name: str = ""
@@ -93,6 +94,7 @@ class Row(Fields):
     behind: int = 0
     most_bytes: int | None = None
     matmul: tuple[int, ...] = ()
+    alike: int = 1
 
     @property
     def scope(self) -> str:

@@ -21,7 +21,8 @@ from functools import cached_property, lru_cache
 class SourceLine:
     """A line of code: its file, with a short path, and its function.
 
-    A line of a notebook has the file "cell", and counts from the top of its cell.
+    A line of a notebook has the file "cell", and counts from the top of its cell. A baseline has no
+    line: it is 0.
 
     Examples
     --------
@@ -30,11 +31,11 @@ class SourceLine:
     """
 
     file: str
-    line: int
+    line: int = 0
     function: str = ""
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
+        return f"{self.file}:{self.line}" if self.line else self.file
 
 
 # --- lines of code --------------------------------------------------------------------------------

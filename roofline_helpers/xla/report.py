@@ -18,7 +18,9 @@ from roofline_helpers.evidence.verdicts import assumed_floor
 from roofline_helpers.roofline.model import FLOOR, bound_of
 from roofline_helpers.xla import display
 from roofline_helpers.xla.changes import Changes, changes
+from roofline_helpers.xla.collectives import CollectiveOp
 from roofline_helpers.xla.compiler import MemoryStats
+from roofline_helpers.xla.flops import Flops
 from roofline_helpers.xla.hlo import brief
 from roofline_helpers.xla.kernel import (
     CompiledKernel,
@@ -32,6 +34,7 @@ from roofline_helpers.xla.kernel import (
     timeline_of,
 )
 from roofline_helpers.xla.ledger import Row
+from roofline_helpers.xla.metadata import SourceLine, scope_of
 from roofline_helpers.xla.pallas import PallasKernel
 from roofline_helpers.xla.targets import chip_of, clock_of
 
@@ -331,15 +334,15 @@ class Report:
     def diff(self, other: Report) -> Changes:
         """Return the changes from this program to another: kernels, exchanges, tensors, time.
 
-        The result prints as text. Its `changes`, the most expensive first, have a `kind` ("grew",
-        "split", "exchange" and so on), a `place`, a `line`, a `text`, and the increase of
-        `seconds`, `hbm_bytes` and `flops`; `same_compiler` is whether the same version compiled
-        both programs, since another one changes programs too. The result is false if nothing
-        changed.
+        The result prints as two lines, and `describe()` is all of it as text. Its `changes`, the
+        most expensive first, have a `kind` ("grew", "split", "exchange" and so on), a `place`, a
+        `line`, a `text`, and the increase of `seconds`, `hbm_bytes` and `flops`; `same_compiler` is
+        whether the same version compiled both programs, since another one changes programs too. The
+        result is false if nothing changed.
 
         Examples
         --------
-        >>> print(before.diff(after))  # doctest: +SKIP
+        >>> print(before.diff(after).describe())  # doctest: +SKIP
         2 changes: 1.2 ms by the roof became 1.9 ms (+58.3%)
           mlp.up (model.py:18): grew: 1 kernels → 2; HBM 134 MB → 403 MB; …
         """
@@ -375,13 +378,12 @@ class Report:
         Parameters
         ----------
         brief : bool
-            Only the fields that `diff` needs, one line per kernel: a readable baseline.
+            Only what `diff` compares, one line for all kernels that are alike: a readable baseline.
         """
         kept = {field.name: getattr(self, field.name) for field in fields(self)}
         kept = {key: kept[key] for key in kept if key not in _LEFT_OUT}
         kept = {"schema": SCHEMA, "summary": display.headline(self), **kept}
-        rows = [replace(row, **_UNREAD) for row in self.rows] if brief else self.rows
-        kept["rows"] = [_unusual(row) for row in rows]
+        kept["rows"] = _compared(self.rows) if brief else [_unusual(row) for row in self.rows]
         kept["text"] = self.program if len(self.program) <= LONGEST_PROGRAM else ""
         if brief:
             kept |= {"xla": {}, "notes": [], "text": "", "package": __version__}
@@ -396,7 +398,7 @@ class Report:
         BadRecord
             Not a record, or one of another version: the message says what is wrong.
         """
-        return replace(records.loads(text, SCHEMA, cls), origin="record")
+        return _read(records.loads(text, SCHEMA, cls))
 
 
 # --- A report as the text of a record, and back --------------------------------------------------
@@ -417,8 +419,46 @@ LONGEST_PROGRAM = 8000
 _LEFT_OUT = {"origin", "compiling", "calls", "package", "summary"}
 """Fields of a report that a whole record leaves out."""
 
-_UNREAD: dict[str, Any] = {"operations": {}, "cycles": None, "padding": 0}
-"""Fields of a row that a brief record leaves out, and their values when it is read."""
+
+_WAYS = {"backward": "transpose()", "recomputed": "rematted_computation"}
+"""The part of JAX's name that says a kernel's pass."""
+
+
+def _compared(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Return what `diff` compares of rows: those that are alike once, unless exchanges need order.
+
+    Names and lines of code are left out: any edit above them changes them.
+    """
+    brief = [_brief(row) for row in rows]
+    if any(row.collective for row in rows):
+        return brief
+    once = [row for n, row in enumerate(brief) if row not in brief[:n]]
+    counts = [brief.count(row) for row in once]
+    return [row | ({"alike": n} if n > 1 else {}) for row, n in zip(once, counts, strict=True)]
+
+
+def _brief(row: Row) -> dict[str, Any]:
+    scope, each, source = scope_of(row.op_name), row.collective, row.source
+    bare = replace(
+        row,
+        name="",
+        opcode="",
+        op_name="/".join(filter(None, (_WAYS.get(scope.step), *scope.path, scope.primitive))),
+        source=None if scope.path or source is None else replace(source, line=0),
+        operations={},
+        flops=replace(row.flops, transcendentals=0),
+        cycles=None,
+        padding=0,
+        matmul=(),
+        behind=row.behind if each else 0,
+    )
+    brief = records.unusual(bare, Row())
+    if each is not None:
+        groups = each.groups if each.windowed else None
+        brief["collective"] = replace(each, name="", channel="", groups=groups)
+    usual = {"flops": Flops(), "source": SourceLine(""), "collective": CollectiveOp()}
+    inside = {key: records.unusual(brief[key], usual[key]) for key in usual if key in brief}
+    return {**brief, **inside}
 
 
 def _unusual(row: Row) -> dict[str, Any]:
@@ -426,7 +466,7 @@ def _unusual(row: Row) -> dict[str, Any]:
     each = row.collective
     if each is not None and each.axis and sum(map(len, each.groups or ())) > LARGEST_GROUPS:
         row = replace(row, collective=replace(each, groups=None))
-    return records.unusual(row, Row("", ""))
+    return records.unusual(row, Row())
 
 
 def load_report(path: Any) -> Report:
@@ -437,7 +477,12 @@ def load_report(path: Any) -> Report:
     BadRecord
         Not a record, or one of another version: the message says what is wrong, and names the file.
     """
-    return replace(records.load(path, SCHEMA, Report), origin="record")
+    return _read(records.load(path, SCHEMA, Report))
+
+
+def _read(report: Report) -> Report:
+    rows = (replace(row, alike=1) for row in report.rows for _ in range(row.alike))
+    return replace(report, rows=tuple(rows), origin="record")
 
 
 def load_refusal(path: Any) -> str:

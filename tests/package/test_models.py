@@ -34,6 +34,10 @@ def test_models_by_key_and_name() -> None:
     assert model("Mixtral 8x7B") is model("mixtral-8x7b") is model(model("mixtral_8x7b"))
     with pytest.raises(rh.UnknownName, match="Nearest: 'llama-3-70b'"):
         model("llama-3-71b")
+    mixture = model("mixtral-8x7b")
+    assert len(repr(mixture)) < 120
+    assert "12.9 G of them active" in repr(mixture)
+    assert "head_dim    128" in mixture.describe()
 
 
 def test_a_token_s_cache() -> None:

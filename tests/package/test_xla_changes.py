@@ -57,7 +57,9 @@ def test_an_upcast_is_seen_where_it_is() -> None:
     assert (change.kind, change.place) == ("grew", "down")
     assert change.hbm_bytes == 2 * 8 * N * N
     assert "HBM" in str(change)
-    assert str(difference).startswith("2 changes\n")  # bound by compute: the roof's time stays
+    assert difference.describe().startswith(
+        "2 changes\n"
+    )  # bound by compute: the roof's time stays
     back = of(wide=True).diff(of())
     assert {change.kind for change in back.changes} == {"shrank", "memory"}
 

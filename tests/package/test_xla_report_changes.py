@@ -10,6 +10,7 @@ from kept_records import kept_report
 from roofline_helpers.common.show import si
 from roofline_helpers.evidence.verdicts import assumed_floor
 from roofline_helpers.xla.compiler import MemoryStats
+from roofline_helpers.xla.report import Report
 
 REPORT = kept_report("chain-xla", "v6e")
 
@@ -23,7 +24,27 @@ def test_code_that_moved_is_no_change() -> None:
     assert moved.groups().keys() != REPORT.groups().keys()
     assert not REPORT.diff(moved)
     grown = replace(moved, rows=tuple(replace(row, launches=3 * row.launches) for row in rows))
-    assert {change.kind for change in REPORT.diff(grown).changes} >= {"appeared", "gone"}
+    changes = REPORT.diff(grown)
+    assert {change.kind for change in changes.changes} >= {"appeared", "gone"}
+    assert len(repr(changes)) < 200
+    assert len(repr(changes).splitlines()) == 2
+    assert len(changes.describe().splitlines()) == 1 + len(changes.changes)
+
+
+@pytest.mark.parametrize(
+    ("name", "chip"), [("whole-v6e-8-llama-3_1-8b", "v6e"), ("fuse-chain", "v5e")]
+)
+def test_a_baseline_holds_what_is_compared_and_no_more(name: str, chip: str) -> None:
+    report = kept_report(name, chip)
+    back = Report.from_json(text := report.to_json(brief=True))
+    assert not back.diff(report)
+    assert back.groups().keys() == report.groups().keys()
+    assert back.time_at_roof == report.time_at_roof
+    moved = tuple(
+        replace(row, name=f"{row.name}.7", source=row.source and replace(row.source, line=99))
+        for row in report.rows
+    )
+    assert replace(report, rows=moved).to_json(brief=True) == text
 
 
 def test_an_unrolled_loop_is_called_one() -> None:
