@@ -17,6 +17,12 @@ from typing import NotRequired, TypedDict
 from roofline_helpers import chips
 from roofline_helpers.common.checks import RooflineError
 from roofline_helpers.common.records import Natural, Positive
+from roofline_helpers.xla.targets import first_device
+
+
+def on_cpu() -> bool:
+    """Return whether the default device is a CPU."""
+    return str(first_device().platform) == "cpu"
 
 
 def last_cache() -> int:
@@ -30,9 +36,7 @@ def last_cache() -> int:
     >>> last_cache() > 2**18
     True
     """
-    import jax
-
-    one = jax.devices()[0]
+    one = first_device()
     if one.platform == "cpu":
         return _cpu_cache() or 64 * 2**20
     with contextlib.suppress(RooflineError):
@@ -48,7 +52,7 @@ def _cpu_cache() -> int | None:
     for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
         with contextlib.suppress(OSError, ValueError, KeyError):
             text = path.read_text("ascii").strip()
-            sizes.append(int(text[:-1]) * {"K": 2**10, "M": 2**20, "G": 2**30}[text[-1]])
+            sizes.append(int(text[:-1]) * 1024 ** " KMG".index(text[-1]))
     return max(sizes, default=None)
 
 
@@ -61,9 +65,7 @@ def free_memory() -> int | None:
     >>> free is None or free > 0
     True
     """
-    import jax
-
-    one = jax.devices()[0]
+    one = first_device()
     if one.platform != "cpu":
         with contextlib.suppress(Exception):
             stats = one.memory_stats()
@@ -125,7 +127,7 @@ def device_facts() -> Device:
     """
     import jax
 
-    one = jax.devices()[0]
+    one = first_device()
     kind = str(one.device_kind)
     chip = None
     with contextlib.suppress(RooflineError):

@@ -151,6 +151,10 @@ class Program:
         site = self.sites[name]
         return [self._value(site.where, operand) for operand in site.instruction.operands]
 
+    def arguments(self, name: str) -> list[Value]:
+        """Return the program's arguments that a kernel reads."""
+        return [value for value in self.reads(name) if value.kind == "argument"]
+
     def enters(self, loop: Site) -> list[Value]:
         """Return the elements of a loop's initial carry."""
         carry = loop.where.by_name[loop.instruction.operands[0]]

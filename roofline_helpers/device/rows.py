@@ -252,7 +252,7 @@ def family_of(row: TimedRow) -> tuple[str, ...]:
         return (row.program, row.name)
     layerless = (re.sub(r"\d+", "#", text) for text in (kernel.role, kernel.scope))
     flops = kernel.matrix_flops + kernel.vector_flops
-    work = (f"{n:.4g}" for n in (flops, kernel.read.get("hbm", 0), kernel.written.get("hbm", 0)))
+    work = (f"{n:.4g}" for n in (flops, kernel.read_bytes, kernel.written_bytes))
     return (row.program, row.source, kernel.step, *layerless, *work, *kernel.operations)
 
 
@@ -449,8 +449,8 @@ def _whole(row: TimedRow, program: Program, ceilings: Ceilings) -> TimedRow:
     each = [with_program(one, program, ceilings) for one in bare]
     both, largest = _together(each), max(each, key=lambda one: one.reachable or 0.0)
     often = row.launches or 1.0
-    read = sum(k.read.get("hbm", 0) * k.launches for k in inside)
-    written = sum(k.written.get("hbm", 0) * k.launches for k in inside)
+    read = sum(k.read_bytes * k.launches for k in inside)
+    written = sum(k.written_bytes * k.launches for k in inside)
     kernel = xla.Row(
         row.name,
         "while",

@@ -32,10 +32,11 @@ from roofline_helpers.device.machine import (
     host_facts,
     last_cache,
     now,
+    on_cpu,
     software_versions,
 )
 from roofline_helpers.device.record import Record, Sample
-from roofline_helpers.device.timing import RISING, Launchable, clock, jax_program, reason
+from roofline_helpers.device.timing import SECONDS, Launchable, clock, jax_program, reason
 from roofline_helpers.work import Work
 
 # --- One thing to measure, and the arrays that it takes ------------------------------------------
@@ -146,7 +147,7 @@ def array(*shape: int, dtype: str = "fp32", scale: float = 1.0) -> Any:
     n = math.prod(shape)
     pool = np.random.default_rng(0).standard_normal(min(1_048_583, n), np.float32) * scale
     pool = (np.rint(pool * 20) if kind.kind in "iu" else pool).astype(kind)
-    if jax.devices()[0].platform == "cpu":
+    if on_cpu():
         return jax.device_put(np.resize(pool, shape))
     return jnp.resize(jax.device_put(pool), shape)  # sent once, repeated there
 
@@ -212,13 +213,11 @@ def level_cases(sizes: Sequence[int], dtype: str = "fp32") -> list[Case]:
     """
     import jax
 
-    kind = kind_of(dtype)
+    kind, here = kind_of(dtype), on_cpu()
     half = kind.type(0.5)
 
     def body(_: Any, x: Any) -> Any:
         return x * half + half
-
-    on_cpu = jax.devices()[0].platform == "cpu"
 
     def looped(x: Any, turns: Any) -> Any:
         # the trip count is an argument, so that XLA can't merge iterations
@@ -232,12 +231,12 @@ def level_cases(sizes: Sequence[int], dtype: str = "fp32") -> list[Case]:
         return x
 
     def arguments(n: int, turns: int) -> tuple[Any, ...]:
-        return (array(n, dtype=dtype), *((np.int32(turns),) if on_cpu else ()))
+        return (array(n, dtype=dtype), *((np.int32(turns),) if here else ()))
 
     cases = []
     for size in (whole("a size of sizes", each) for each in sizes):
         n = max(size // kind.itemsize, 1)
-        loops = min(max(2**26 // size, 1), 2**10 if on_cpu else 2**6)
+        loops = min(max(2**26 // size, 1), 2**10 if here else 2**6)
         job = work.elementwise(n, 1, 1, 2, dtype, name="scale in place, looped")
         cases.append(
             Case(
@@ -245,7 +244,7 @@ def level_cases(sizes: Sequence[int], dtype: str = "fp32") -> list[Case]:
                 "levels",
                 job,
                 functools.partial(arguments, n, loops),
-                looped if on_cpu else functools.partial(fixed, loops),
+                looped if here else functools.partial(fixed, loops),
                 needs=3 * size,
                 loops=loops,
                 options={"inplace": True},
@@ -297,7 +296,6 @@ def matmul_case(
     lead = (batch,) if batch > 1 else ()
     size = f"{batch} × " * (batch > 1) + f"{m}×{n}×{k}"
     counted = work.matmul(m, n, k, dtype, out=out, batch=batch)
-    on_cpu = jax.devices()[0].platform == "cpu"
     second = (n, k) if turned else (k, n)
     return Case(
         f"matmul {size} {dtype}" + ", B transposed" * turned,
@@ -305,7 +303,7 @@ def matmul_case(
         counted,
         lambda: (array(*lead, m, k, dtype=stored), array(*lead, *second, dtype=stored)),
         product,
-        warm=1.0 if counted.flops > 1e11 and not on_cpu else 0.0,
+        warm=1.0 if counted.flops > 1e11 and not on_cpu() else 0.0,
         options=options,
     )
 
@@ -397,21 +395,17 @@ def cases(quick: bool = False) -> list[Case]:
     >>> cases(quick=True)[0].group
     'memory'
     """
-    import jax
-
-    on_cpu = jax.devices()[0].platform == "cpu"
+    here = on_cpu()
     budget = free_memory() or 4 * 2**30
     # A launch leaves a gap of some 10 µs on a GPU: 4 GiB tensors make that less than a percent
-    size = max(4 * last_cache(), 2**27 if on_cpu else 2**32)
+    size = max(4 * last_cache(), 2**27 if here else 2**32)
     size = 2 ** math.ceil(math.log2(size))
     while 4 * size > budget / 2 and size > 2**20:
         size //= 2
     chosen = memory_cases(size)
     if not quick:
-        chosen += level_cases(
-            [2**e for e in range(14, int(math.log2(size)) + 1, 1 if on_cpu else 2)]
-        )
-    if on_cpu:
+        chosen += level_cases([2**e for e in range(14, int(math.log2(size)) + 1, 1 if here else 2)])
+    if here:
         side = [512, 1024, 2048] if quick else [256, 512, 1024, 2048, 3072]
         chosen += [matmul_case(s, s, s, "fp32") for s in side]
         chosen += [matmul_case(512, 512, 512, "fp32", batch=8)]
@@ -438,8 +432,8 @@ def size_in_words(size: int) -> str:
 
 # --- Run the cases, and return the record --------------------------------------------------------
 
-SECONDS = {False: 0.3, True: 0.15}
-"""About how long each case is measured in each pass: usually, and in quick runs."""
+BUDGETS = {False: 0.3, True: 0.15}
+"""Seconds for which each case is measured in each pass: usually, and in quick runs."""
 
 
 def run(
@@ -492,7 +486,7 @@ def run(
     if not isinstance(todo, Sequence) or not all(isinstance(case, Case) for case in todo):
         raise BadType(f"chosen must be a sequence of Case, got {shown(chosen)}")
     rounds = whole("passes", passes)
-    budget = single("seconds", SECONDS[bool(quick)] if seconds is None else seconds)
+    budget = single("seconds", BUDGETS[bool(quick)] if seconds is None else seconds)
     samples, notes = [unmeasured(case) for case in todo], list(busy())
     done = 0
     with show.progress(progress) as say:
@@ -557,7 +551,7 @@ def _attempt(
         return replace(sample, notes=(*sample.notes, f"failed in a later pass: {why}"))
     xla_bytes = getattr(program, "xla_bytes", None)
     if case.loops > 1:
-        timing = replace(timing, **{n: getattr(timing, n) / case.loops for n in RISING})
+        timing = replace(timing, **{n: getattr(timing, n) / case.loops for n in SECONDS})
         xla_bytes = None  # XLA doesn't know the loop's trip count
     return replace(
         sample,

@@ -110,7 +110,9 @@ def changes(before: Report, after: Report) -> Changes:
     renamed or code moved, is no change.
     """
     old, new = grouped(before.kernels, "scope"), grouped(after.kernels, "scope")
-    places = {name: (_own(old.get(name, ())), _own(new.get(name, ()))) for name in [*old, *new]}
+    places = {}
+    for name in [*old, *new]:
+        places[name] = _own(old.get(name, ())), _own(new.get(name, ()))
     _leave_out_moved(list(places.values()))
     changes = []
     for name, (was, now) in places.items():

@@ -229,9 +229,11 @@ def _iota(text: str) -> list[int]:
     if not shape:
         return []
     dims = [int(n) for n in shape.group(1).split(",")]
-    order = [int(n) for n in shape.group(2).split(",")] if shape.group(2) else [*range(len(dims))]
-    numbers: list[int] = np.arange(math.prod(dims)).reshape(dims).transpose(order).ravel().tolist()
-    return numbers
+    order = list(range(len(dims)))
+    if shape.group(2):
+        order = [int(n) for n in shape.group(2).split(",")]
+    numbers: Any = np.arange(math.prod(dims)).reshape(dims)
+    return list(map(int, numbers.transpose(order).ravel()))
 
 
 def mesh_groups(
@@ -257,10 +259,10 @@ def mesh_groups(
     numbers = list(devices) if devices else list(range(total))
     if len(numbers) != total or not names:
         return None
+    placed: Any = np.array(numbers).reshape(list(axes.values()))
     order = sorted(range(len(axes)), key=lambda at: list(axes)[at] in names)
-    placed = np.array(numbers).reshape([*axes.values()]).transpose(order)
     size = math.prod(n for name, n in axes.items() if name in names)
-    return tuple(map(tuple, placed.reshape(-1, size).tolist()))
+    return tuple(map(tuple, placed.transpose(order).reshape(-1, size).tolist()))
 
 
 Axes: TypeAlias = "Mapping[frozenset[frozenset[int]], str]"

@@ -207,5 +207,5 @@ def _placed(module: Any) -> tuple[list[bool], list[bool]]:
 
 def _bytes(text: str) -> float:
     """Return 31.25G as bytes: the compiler counts in powers of 1024."""
-    factor = {"K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}.get(text[-1], 1)
-    return float(text.rstrip("KMGT")) * factor
+    power = " KMGT".find(text[-1])
+    return float(text.rstrip("KMGT")) * 1024.0 ** max(power, 0)

@@ -109,14 +109,24 @@ class Row(Fields):
     @property
     def bytes(self) -> int:
         """Bytes read from and written to the main memory by one launch."""
-        return self.read.get("hbm", 0) + self.written.get("hbm", 0)
+        return self.read_bytes + self.written_bytes
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes read from the main memory by one launch."""
+        return self.read.get("hbm", 0)
+
+    @property
+    def written_bytes(self) -> int:
+        """Bytes written to the main memory by one launch."""
+        return self.written.get("hbm", 0)
 
     @property
     def at_most(self) -> Row:
         """The same row with `most_bytes`, counted as reads; itself if its bytes are known."""
         if self.most_bytes is None:
             return self
-        read = {**self.read, "hbm": self.most_bytes - self.written.get("hbm", 0)}
+        read = {**self.read, "hbm": self.most_bytes - self.written_bytes}
         return replace(self, read=read, most_bytes=None)
 
     @property

@@ -176,12 +176,16 @@ class Report:
 
     # -- seconds ---------------------------------------------------------------------------------
 
+    @property
+    def _alone(self) -> list[CompiledKernel]:
+        return [kernel for kernel in self.kernels if not kernel.work.overlaps]
+
     @functools.cached_property
     def _cases(self) -> tuple[tuple[float, str], ...]:
         """Least seconds and their largest part: by the roof, by `times_at_most`, with `floor`."""
         if self.chip is None:
             return ((0.0, ""),) * 3
-        alone = [kernel for kernel in self.kernels if not kernel.work.overlaps]
+        alone = self._alone
         roof = [(kernel.roof_seconds or 0.0, kernel.limit or "") for kernel in alone]
         most = [(kernel.most_seconds or 0.0, kernel.most_limit or "") for kernel in alone]
         floors = [((self.floor or 0.0) * kernel.launches, FLOOR) for kernel in alone]
@@ -271,8 +275,7 @@ class Report:
     @property
     def without_cycles(self) -> int:
         """Number of kernels without cycles from the compiler, asynchronous ones left out."""
-        alone = (kernel for kernel in self.kernels if not kernel.work.overlaps)
-        return sum(kernel.work.cycles is None for kernel in alone)
+        return sum(kernel.work.cycles is None for kernel in self._alone)
 
     @property
     def clock(self) -> tuple[float, str] | None:
@@ -432,9 +435,15 @@ def _compared(rows: Sequence[Row]) -> list[dict[str, Any]]:
     brief = [_brief(row) for row in rows]
     if any(row.collective for row in rows):
         return brief
-    once = [row for n, row in enumerate(brief) if row not in brief[:n]]
+    once = []
+    for row in brief:
+        if row not in once:
+            once.append(row)
     counts = [brief.count(row) for row in once]
-    return [row | ({"alike": n} if n > 1 else {}) for row, n in zip(once, counts, strict=True)]
+    for row, count in zip(once, counts, strict=True):
+        if count > 1:
+            row["alike"] = count
+    return once
 
 
 def _brief(row: Row) -> dict[str, Any]:

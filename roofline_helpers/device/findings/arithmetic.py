@@ -99,7 +99,7 @@ def float32(case: Case) -> Iterator[Claim]:
         there, shapes = row.kernel, part.operands[:2]
         pairs = zip(shapes, sides, strict=True)
         wide = sum(shape.bytes // 2 for shape, side in pairs if side != "")
-        read = max(there.read.get("hbm", 0) - wide, there.read.get("hbm", 0) // 2)
+        read = max(there.read_bytes - wide, there.read_bytes // 2)
         like = replace(there, matrix_types=("bf16",), read={"hbm": read})
         parts = [(row, case.saved(row, like))]
         for name in widened:
@@ -148,7 +148,7 @@ def float64(case: Case) -> Iterator[Claim]:
             continue
         there = row.kernel
         narrow = tuple(kind.replace("f64", "f32") for kind in there.matrix_types)
-        read, written = there.read.get("hbm", 0) // 2, there.written.get("hbm", 0) // 2
+        read, written = there.read_bytes // 2, there.written_bytes // 2
         like = replace(there, matrix_types=narrow, read={"hbm": read}, written={"hbm": written})
         saved = max(case.saved(row, like), row.seconds / 2)
         yield Claim(FLOAT64, ((row, saved),), wide)
@@ -156,8 +156,8 @@ def float64(case: Case) -> Iterator[Claim]:
 
 def _float64(program: Program, kernel: str) -> Iterator[str]:
     """Yield float64 arrays in a kernel, those that came as arguments first."""
-    for value in program.reads(kernel):
-        if value.kind == "argument" and _is_wide(value.shape):
+    for value in program.arguments(kernel):
+        if _is_wide(value.shape):
             yield f"argument {value.index} is {value.shape}"
     for part in program.instructions(kernel):
         if part.instruction.opcode != "parameter" and _is_wide(part.instruction.shape):
@@ -245,7 +245,7 @@ def dense_ragged(case: Case) -> Iterator[Claim]:
                 continue
             groups, maker = found
             there, spread = row.kernel, part.operands[side]
-            read = there.read.get("hbm", 0) - spread.bytes * (groups - 1) // groups
+            read = there.read_bytes - spread.bytes * (groups - 1) // groups
             like = replace(there, flops=there.flops * (1 / groups), read={"hbm": max(read, 0)})
             evidence = f"{spread}: each row {groups} times, {groups - 1} of them zeros"
             yield _with_maker(case, RAGGED, row, like, maker, evidence)
@@ -342,7 +342,7 @@ def vector_products(case: Case) -> Iterator[Claim]:
         products, makers = spread
         there, dtype = row.kernel, part.operands[0].dtype
         flops = replace(there.flops, vector=0, transcendentals=0, matrix=2 * products)
-        read = max(there.read.get("hbm", 0) - sum(makers.values()), 0)
+        read = max(there.read_bytes - sum(makers.values()), 0)
         like = replace(there, flops=flops, matrix_types=(dtype,), operations={}, read={"hbm": read})
         saved = max(row.seconds - case.roof(row, like), 0.0)
         if saved <= 0.5 * row.seconds:

@@ -224,9 +224,9 @@ class Case:
     def without_bytes(self, row: TimedRow, read: float = 0.0, written: float = 0.0) -> float:
         """Return the seconds that a kernel would save without bytes, of one launch, in memory."""
         now = row.kernel
-        left = {"hbm": round(max(now.read.get("hbm", 0) - read, 0))}
-        wrote = {"hbm": round(max(now.written.get("hbm", 0) - written, 0))}
-        return self.saved(row, replace(now, read=left, written=wrote))
+        left, wrote = max(now.read_bytes - read, 0), max(now.written_bytes - written, 0)
+        like = replace(now, read={"hbm": round(left)}, written={"hbm": round(wrote)})
+        return self.saved(row, like)
 
 
 def whole(cause: Cause, row: TimedRow, evidence: str, source: str = "") -> Claim:

@@ -50,7 +50,7 @@ def layout_copies(case: Case) -> Iterator[Claim]:
     """Yield kernels that only move data: layout copies, copied arguments, copies in loops."""
     for row in case.kernels:
         program, opcodes = case.program(row), set(row.kernel.operations)
-        if not row.kernel.written.get("hbm") or row.kernel.bytes < _SMALL:
+        if not row.kernel.written_bytes or row.kernel.bytes < _SMALL:
             continue
         if program.in_loop(row.name) and _only_moves(program, row.name, opcodes):
             copied = _in_a_loop(case, row)
@@ -63,7 +63,7 @@ def layout_copies(case: Case) -> Iterator[Claim]:
                     evidence = f"{made} is read in one order and written in another"
                     yield whole(LAYOUT, row, evidence)
             elif _could_be_donated(program, row.name):
-                value = next(v for v in program.reads(row.name) if v.kind == "argument")
+                value = program.arguments(row.name)[0]
                 evidence = f"argument {value.index} ({value.shape}) is copied: it isn't donated"
                 yield whole(DONATE, row, evidence)
 
@@ -88,13 +88,12 @@ def _could_be_donated(program: Program, name: str) -> bool:
     where = program.sites[name].where
     if where is not program.module.entry:
         return False
-    arguments = [value for value in program.reads(name) if value.kind == "argument"]
     results = {(leaf.dtype, leaf.dims) for leaf in where.root.shape.leaves}
     return any(
         value.index not in program.donated
         and (value.shape.dtype, value.shape.dims) in results
         and not (program.returned(name) and not program.readers.get(name))
-        for value in arguments
+        for value in program.arguments(name)
     )
 
 
@@ -137,7 +136,7 @@ def relaid_weights(case: Case) -> Iterator[Claim]:
                 row = case.by_name.get((name, value.name))
                 if row is None or not set(row.kernel.operations) <= _PLACING:
                     continue
-                source = next((v for v in program.reads(row.name) if v.kind == "argument"), None)
+                source = next(iter(program.arguments(row.name)), None)
                 if source is None or _placed(source.shape) == _placed(value.shape):
                     continue
                 if _slices(program, loop, value.shape):
@@ -176,10 +175,10 @@ def whole_updates(case: Case) -> Iterator[Claim]:
         if update is None:
             continue
         size = update.instruction.shape.bytes
-        values = (v for v in program.reads(row.name) if v.index not in program.donated)
-        value = next((v for v in values if v.kind == "argument" and v.shape.bytes == size), None)
+        values = (v for v in program.arguments(row.name) if v.index not in program.donated)
+        value = next((v for v in values if v.shape.bytes == size), None)
         small = update.operands[1].bytes
-        written = row.kernel.written.get("hbm", 0)
+        written = row.kernel.written_bytes
         if value is None or written < 0.9 * size or small > 0.5 * size:
             continue
         like = replace(row.kernel, read={"hbm": small}, written={"hbm": small})
@@ -195,7 +194,7 @@ def turned_updates(case: Case) -> Iterator[Claim]:
             continue
         turned = [part for part in program.instructions(row.name) if _turns_an_update(part)]
         moved = sum(part.instruction.shape.bytes for part in turned)
-        if moved < 0.5 * max(row.kernel.written.get("hbm", 0), 1):
+        if moved < 0.5 * max(row.kernel.written_bytes, 1):
             continue
         saved = case.without_bytes(row, read=moved, written=moved)
         shape = turned[0].operands[0]

@@ -151,10 +151,7 @@ def _moved(
     )
     shape = program.sites[row.name].instruction.shape
     written = sum(leaf.bytes for leaf in shape.leaves if leaf.elements == size)
-    return (
-        float(min(read, there.read.get("hbm", 0))),
-        float(min(written, there.written.get("hbm", 0))),
-    )
+    return float(min(read, there.read_bytes)), float(min(written, there.written_bytes))
 
 
 # --- moved by rows --------------------------------------------------------------------------------
