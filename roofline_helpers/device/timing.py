@@ -109,8 +109,8 @@ class Launchable(Protocol):
     ...     def launch(self, calls): pass
     ...     def wait(self): pass
     >>> program: Launchable = Nothing()
-    >>> clock(program, seconds=0.01).repeats
-    3
+    >>> clock(program, seconds=0.01).repeats >= 3
+    True
     """
 
     def launch(self, calls: int) -> None:

@@ -64,8 +64,8 @@ def layout_copies(case: Case) -> Iterator[Claim]:
                     yield whole(LAYOUT, row, evidence)
             elif _could_be_donated(program, row.name):
                 value = program.arguments(row.name)[0]
-                evidence = f"argument {value.index} ({value.shape}) is copied: it isn't donated"
-                yield whole(DONATE, row, evidence)
+                text = f"argument {value.index} ({value.shape}) is copied, since it isn't donated"
+                yield whole(DONATE, row, text)
 
 
 def _only_moves(program: Program, name: str, opcodes: set[str]) -> bool:
