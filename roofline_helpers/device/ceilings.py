@@ -58,14 +58,10 @@ class Reached:
 
     def roof(self, row: xla.Row) -> Roofline:
         """Return the roofline for a kernel: its data type, and a working set of its size."""
-        roof = self.for_type(self._type(row))
+        tf32 = "tf32" in self.peaks and row.matrix_types[:1] == ("f32",)  # JAX's default there
+        roof = self.for_type("tf32" if tf32 else main_dtype(row.matrix_types))
         fast = [bandwidth for size, bandwidth in self.caches if row.bytes <= size]
         return replace(roof, levels={"hbm": max([self.bandwidth, *fast])})
-
-    def _type(self, row: xla.Row) -> str | None:
-        """Return the type that a kernel's matmuls run in: float32 as TF32 if the GPU has it."""
-        tf32 = "tf32" in self.peaks and row.matrix_types[:1] == ("f32",)  # JAX's default there
-        return "tf32" if tf32 else main_dtype(row.matrix_types)
 
 
 @dataclass(frozen=True)

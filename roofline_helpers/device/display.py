@@ -165,8 +165,11 @@ def parts(why: Explanation) -> list[str | Grid]:
     rest = TimedRow(f"… and {len(more)} more", REST, sum(row.seconds for row in more))
     listed = (*why.groups[:SHOWN], *([rest] if more else []), *residue(why))
     shown = [cells(why, row) for row in listed]
-    rows = [[shortened(row["what"]), *(cell(row[name]) for name in names)] for row in shown]
-    bars = [(bar.name, bar.seconds) for bar in why.waterfall] + [("the call", why.wall)]
+    rows = []
+    for row in shown:
+        rows.append([shortened(row["what"]), *(cell(row[name]) for name in names)])
+    bars = [*((bar.name, bar.seconds) for bar in why.waterfall), ("the call", why.wall)]
+    steps = [(shortened(name), cell(1e3 * seconds), "ms") for name, seconds in bars]
     causes = [(f"{n}.", _cause(finding)) for n, finding in enumerate(why.findings, 1)]
     return [
         *(line for line in (title(why), headline(why), lead(why)) if line),
@@ -174,7 +177,7 @@ def parts(why: Explanation) -> list[str | Grid]:
         "",
         Grid(["", *names], rows),
         "\nfrom the roof to the clock",
-        Grid(["", "", ""], [(shortened(name), cell(1e3 * s), "ms") for name, s in bars]),
+        Grid(["", "", ""], steps),
         "\ncauses, the largest loss first",
         Grid(["", ""], causes),
         *(f"note: {note}" for note in why.notes),

@@ -90,7 +90,7 @@ def dtypes(programs: Mapping[str, Program], trace: Trace) -> list[str]:
 def _compiling(trace: Trace, queue: int) -> float:
     """Return the seconds of each call in which the host compiles."""
     inside = (
-        span.end - span.start
+        span.seconds
         for span in trace.host
         if any(run.start <= span.start < run.end for run in trace.runs)
     )
@@ -457,7 +457,7 @@ class Task:
                 "roof or line"
             )
         queue = self.queue or 1
-        runs = tuple((run.end - run.start) / queue for run in trace.runs)
+        runs = tuple(run.seconds / queue for run in trace.runs)
         if trace.platform == "tpu":
             notes.append("a TPU's trace: reading them was tried on one of a single v6e")
         return self._traced(

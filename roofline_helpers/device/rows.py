@@ -108,7 +108,8 @@ def _swept(pieces: Sequence[_Piece], start: float, end: float) -> Shares:
     result, idle = Shares(), 0.0
     active: list[_Piece] = []
     waiting = deque(pieces)
-    for low, high in pairwise(sorted({start, end, *(at for p in pieces for at in p[:2])})):
+    ends = {at for piece in pieces for at in (piece.start, piece.end)}
+    for low, high in pairwise(sorted({start, end, *ends})):
         active = [piece for piece in active if piece.end > low]
         while waiting and waiting[0].start <= low:
             active.append(waiting.popleft())
@@ -121,8 +122,9 @@ def _swept(pieces: Sequence[_Piece], start: float, end: float) -> Shares:
             result.before = idle
         idle, lowest = 0.0, min(piece.rank for piece in active)
         leaves = [piece for piece in active if piece.rank == lowest]
+        share = (high - low) / len(leaves)
         for piece in leaves:
-            result.busy[piece.key] = result.busy.get(piece.key, 0.0) + (high - low) / len(leaves)
+            result.busy[piece.key] = result.busy.get(piece.key, 0.0) + share
     result.before, result.after = (result.before, idle) if result.busy else (idle, 0.0)
     return result
 
@@ -363,7 +365,7 @@ class _Merger:
     def merged(self, typical: float | None) -> tuple[tuple[TimedRow, ...], tuple[str, ...]]:
         runs = self.trace.runs
         inside = [[e for e in self.trace.events if run.start <= e.start < run.end] for run in runs]
-        lengths = [run.end - run.start for run in runs]
+        lengths = [run.seconds for run in runs]
         goal = statistics.median(lengths) if typical is None else typical * self.calls
         chosen = [
             shares(inside[n], runs[n].start, runs[n].end, self.key, self.rank)
@@ -381,7 +383,7 @@ class _Merger:
     def _row(self, seconds: float, mine: Sequence[Sequence[Event]]) -> TimedRow:
         """Return the row of a kernel from its events, run by run."""
         one = next(event for events in mine for event in events)
-        busy = [sum(e.end - e.start for e in events) / self.calls for events in mine]
+        busy = [sum(e.seconds for e in events) / self.calls for events in mine]
         labels = Counter(event.label for events in mine for event in events)
         launches = min(labels.values()) / (len(self.trace.runs) * self.calls)
         plain = TimedRow(

@@ -25,7 +25,6 @@ from roofline_helpers.xla.analysis import lost
 from roofline_helpers.xla.compiler import executable_of
 from roofline_helpers.xla.lower import (
     Arguments,
-    Lowered,
     function_name,
     is_compiled,
     is_of_nnx,
@@ -197,16 +196,15 @@ def compiled_runner(
         Options for a function that is jitted or compiled already.
     """
     name = function_name(fn)
-    begun = perf_counter()
-    known: Lowered | None = None
-    notes: list[str] = []
-    if is_compiled(fn):
+    begun, given = perf_counter(), is_compiled(fn)
+    compiled, notes = fn, list[str]()
+    calls: tuple[PallasKernel, ...] = ()
+    if given:
         _check_executable(fn, name)
-        compiled = fn
     else:
         known = lower(fn, arguments, jit, advice=AS_IT_IS)
         compiled, arguments = executable_of(known, options), known.arguments
-        notes += lost(known)
+        calls, notes = known.calls, list(lost(known))
         if is_of_nnx(fn):
             notes.append(
                 "the executable is timed: nnx.jit's own work in Python before each call isn't in it"
@@ -221,8 +219,8 @@ def compiled_runner(
         compiled=compiled,
         seconds=seconds,
         name=name,
-        calls=known.calls if known is not None else (),
-        given=known is None,
+        calls=calls,
+        given=given,
         copies=not consume,
         notes=notes,
     )

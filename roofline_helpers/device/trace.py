@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from roofline_helpers.common.checks import RooflineError
 from roofline_helpers.device.program import Program
@@ -53,13 +53,24 @@ class Event:
     number: int | None = None
     details: str = ""
 
+    @property
+    def seconds(self) -> float:
+        """How long it ran."""
+        return self.end - self.start
 
-class Span(NamedTuple):
+
+@dataclass(frozen=True, slots=True)
+class Span:
     """A named span on the host, in seconds since the trace began."""
 
     name: str
     start: float
     end: float
+
+    @property
+    def seconds(self) -> float:
+        """How long it is."""
+        return self.end - self.start
 
 
 @dataclass(frozen=True)
@@ -179,12 +190,14 @@ def concatenated(traces: Sequence[Trace]) -> Trace:
         ends = [event.end for events in devices.values() for event in events]
         last = max([*ends, *(span.end for span in (*runs, *host))])
         for name, events in trace.devices.items():
-            devices.setdefault(name, []).extend(
-                replace(each, start=each.start + last, end=each.end + last) for each in events
-            )
-        runs += (Span(name, start + last, end + last) for name, start, end in trace.runs)
-        host += (Span(name, start + last, end + last) for name, start, end in trace.host)
+            devices.setdefault(name, []).extend(_later(event, last) for event in events)
+        runs += (_later(run, last) for run in trace.runs)
+        host += (_later(span, last) for span in trace.host)
     return replace(first, devices=devices, runs=runs, host=host)
+
+
+def _later(one: Any, seconds: float) -> Any:
+    return replace(one, start=one.start + seconds, end=one.end + seconds)
 
 
 def typical_runs(seconds: Sequence[float], goal: float) -> list[int]:
@@ -195,8 +208,9 @@ def typical_runs(seconds: Sequence[float], goal: float) -> list[int]:
     order = sorted(range(len(seconds)), key=lambda n: seconds[n])
     many = max(len(order) // 2, 1)
     halves = [order[n : n + many] for n in range(len(order) - many + 1)]
-    best = min(halves, key=lambda half: abs(math.fsum(seconds[n] for n in half) / many - goal))
-    return sorted(best, key=lambda n: abs(seconds[n] - goal))
+    means = [math.fsum(seconds[n] for n in half) / many for half in halves]
+    nearest = min(range(len(halves)), key=lambda place: abs(means[place] - goal))
+    return sorted(halves[nearest], key=lambda n: abs(seconds[n] - goal))
 
 
 def find_trace(path: str | os.PathLike[str]) -> Path:

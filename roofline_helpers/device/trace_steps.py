@@ -33,7 +33,7 @@ def prepared(trace: Trace, programs: Mapping[str, Program]) -> tuple[Trace, list
     trace = named(trace, programs)
     device = trace.device
     steps, how = _steps(trace.devices[device], trace.runs, programs)
-    seconds = [step.end - step.start for step in steps]
+    seconds = [step.seconds for step in steps]
     typical = _typical(steps)
     which = (
         f"{len(steps)} complete steps on {device}, {how}, of {si(min(seconds), 's')} to "
@@ -44,7 +44,7 @@ def prepared(trace: Trace, programs: Mapping[str, Program]) -> tuple[Trace, list
         theirs = _typical(_steps(events, trace.runs, programs)[0])
         leaves = _leaves(events)
         busy = math.fsum(union(_inside(leaves, step), step.start, step.end) for step in theirs)
-        idle[name] = 1 - busy / math.fsum(step.end - step.start for step in theirs)
+        idle[name] = 1 - busy / math.fsum(step.seconds for step in theirs)
     text = f"{device} is idle for {idle[device]:.1%} of these steps, by the union of its timelines"
     if len(idle) > 1:
         low, high = min(idle.values()), max(idle.values())
@@ -57,7 +57,7 @@ def prepared(trace: Trace, programs: Mapping[str, Program]) -> tuple[Trace, list
 
 def _typical(steps: Sequence[Span]) -> list[Span]:
     """Return the typical half of some steps, from which rows are made."""
-    seconds = [step.end - step.start for step in steps]
+    seconds = [step.seconds for step in steps]
     chosen = typical_runs(seconds, statistics.median(seconds))
     return sorted((steps[n] for n in chosen), key=lambda step: step.start)
 
@@ -128,7 +128,7 @@ def _starts(events: Sequence[Event], programs: Mapping[str, Program]) -> tuple[s
     """
     seconds: dict[str, float] = {}
     for event in events:
-        seconds[event.program] = seconds.get(event.program, 0.0) + event.end - event.start
+        seconds[event.program] = seconds.get(event.program, 0.0) + event.seconds
     name = max(seconds, key=lambda each: (bool(each), seconds[each]))
     starts: dict[str, list[float]] = {}
     waits: dict[str, list[float]] = {}
@@ -144,8 +144,9 @@ def _starts(events: Sequence[Event], programs: Mapping[str, Program]) -> tuple[s
     if program is not None:
         entry = program.module.entry.by_name
         once = [op for op in starts if program.wrapped.get(op, op) in entry] or once
-    fewest = min((len(starts[op]) for op in once if len(starts[op]) > 1), default=0)
-    seldom = [op for op in once if len(starts[op]) == fewest]
+    counts = {op: len(starts[op]) for op in once}
+    fewest = min((count for count in counts.values() if count > 1), default=0)
+    seldom = [op for op in once if counts[op] == fewest]
     first = max(seldom, key=lambda op: statistics.median(waits[op]), default="")
     return name, starts.get(first, [])
 
@@ -178,8 +179,8 @@ def _exchanges(leaves: Sequence[Event], steps: Sequence[Span]) -> list[str]:
     took = union(exchanges) / len(steps)
     exposed = (union(events) - union(others)) / len(steps)
     main = statistics.mode(event.line for event in others) if others else ""
-    in_line = [event for event in exchanges if event.line == main]
-    share = sum(e.end - e.start for e in in_line) / sum(e.end - e.start for e in exchanges)
+    in_line = sum(event.seconds for event in exchanges if event.line == main)
+    share = in_line / sum(event.seconds for event in exchanges)
     return [
         f"exchanges take {si(took, 's')} of a step, and {si(exposed, 's')} of that nothing else "
         f"runs: rows have that part alone; {share:.0%} of their time is on the stream of the other "

@@ -404,7 +404,8 @@ def cases(quick: bool = False) -> list[Case]:
         size //= 2
     chosen = memory_cases(size)
     if not quick:
-        chosen += level_cases([2**e for e in range(14, int(math.log2(size)) + 1, 1 if here else 2)])
+        powers = range(14, int(math.log2(size)) + 1, 1 if here else 2)
+        chosen += level_cases([2**power for power in powers])
     if here:
         side = [512, 1024, 2048] if quick else [256, 512, 1024, 2048, 3072]
         chosen += [matmul_case(s, s, s, "fp32") for s in side]
@@ -492,8 +493,8 @@ def run(
     with show.progress(progress) as say:
         for number in range(rounds):
             # Forwards and backwards in turn, since an earlier case may warm or slow the chip
-            order = range(len(todo)) if number % 2 == 0 else range(len(todo) - 1, -1, -1)
-            for index in order:
+            order = list(range(len(todo)))
+            for index in order if number % 2 == 0 else reversed(order):
                 case = todo[index]
                 say(f"{done} of {rounds * len(todo)}: {case.name}")
                 done += 1

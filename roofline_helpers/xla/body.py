@@ -147,7 +147,8 @@ def _scalar(each: Any, values: Sequence[Any]) -> Any:
         quotient = np.asarray(values[0]) / np.where(values[1] == 0, 1, values[1])
         return np.trunc(quotient).astype(np.int64) if whole else quotient
     if name == "select_n":
-        return np.select([np.asarray(values[0]) == i for i in range(len(values) - 1)], values[1:])
+        chosen, *cases = map(np.asarray, values)
+        return np.select([chosen == number for number in range(len(cases))], cases)
     if name == "clamp":
         return np.clip(values[1], values[0], values[2])
     if name == "convert_element_type":
@@ -283,7 +284,8 @@ class Body:
         test = each.params["cond_jaxpr"].jaxpr
         if len(test.eqns) != 1 or test.eqns[0].primitive.name != "lt":
             return None
-        known = dict(zip(test.invars, [*values[:before], *values[before + inner :]], strict=True))
+        inputs = [*values[:before], *values[before + inner :]]
+        known = dict(zip(test.invars, inputs, strict=True))
         first, bound = (value_of(var, known) for var in test.eqns[0].invars)
         if first is None or bound is None:
             return None
@@ -306,7 +308,8 @@ class Body:
         if self.loads:
             both = each.primitive.name in _ADDING
             value = (each.outvars or each.invars[1:])[0]
-            self._move(each.invars[0], math.prod(value.aval.shape) * (2 if both else 1), weight)
+            elements = math.prod(value.aval.shape)
+            self._move(each.invars[0], 2 * elements if both else elements, weight)
 
     def _count(self, each: Any, weight: Any) -> None:
         """Add the FLOPs of an operation on arrays."""

@@ -188,9 +188,8 @@ def _of_place(
         parts.append(f"new: {', '.join(dict.fromkeys(roles))}")
     parts += _differ("by the roof", times, "s")
     text = "; ".join(part for part in parts if part)
-    return Change(
-        kind, name, "", text, times[1] - times[0], moved[1] - moved[0], flops[1] - flops[0]
-    )
+    increases = [after - before for before, after in (times, moved, flops)]
+    return Change(kind, name, "", text, *increases)
 
 
 def _kind(

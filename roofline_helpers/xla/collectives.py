@@ -305,7 +305,8 @@ def axis_of(collective: CollectiveOp, axes: Axes) -> str | None:
         return None
     own = sum(map(len, groups))
     total = max((len(each) for key in axes for each in key), default=own)
-    if total > own and total % own == 0 and {*range(own)} == {d for group in groups for d in group}:
+    devices = {device for group in groups for device in group}
+    if total > own and total % own == 0 and devices == set(range(own)):
         groups = tuple(
             tuple(d + i for d in group) for i in range(0, total, own) for group in groups
         )

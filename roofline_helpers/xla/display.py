@@ -181,8 +181,11 @@ def _exchanges(report: Report) -> list[tuple[str, str]]:
 def _listed(report: Report) -> tuple[list[str], list[list[str]]]:
     """Return the head and the rows of the kernels that are listed, without empty columns."""
     rows = [_cells(kernel) for kernel in _costliest(report)]
-    columns = {n: {row[n] for row in rows} - {None, ""} for n in (rows[0] if rows else {})}
-    head = [n for n, values in columns.items() if values and (n != "launches" or values != {1})]
+    head = []
+    for name in rows[0] if rows else ():
+        values = {row[name] for row in rows} - {None, ""}
+        if values and (name != "launches" or values != {1}):
+            head.append(name)
     return head, [[_shown(row[name]) for name in head] for row in rows]
 
 

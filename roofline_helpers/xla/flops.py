@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -176,13 +177,6 @@ def windows_of(each: Instruction, dims: int) -> list[Window]:
     return [Window(*row) for row in zip(*columns, strict=True)]
 
 
-def dim_labels(each: Instruction) -> tuple[str, str, str]:
-    """Split `dim_labels=bf0_io0->bf0`: the labels of input, kernel and output dimensions."""
-    operands, _, out = each.attributes["dim_labels"].partition("->")
-    lhs, _, rhs = operands.partition("_")
-    return lhs, rhs, out
-
-
 def matrix_flops(each: Instruction, lhs: Shape, rhs: Shape) -> int:
     """Return the FLOPs of a dot or a convolution: two for each multiply-add that meets data.
 
@@ -201,23 +195,16 @@ def matrix_flops(each: Instruction, lhs: Shape, rhs: Shape) -> int:
     if each.opcode == "dot":
         inner = math.prod(lhs.dims[d] for d in each.numbers("lhs_contracting_dims"))
         return 2 * each.shape.elements * inner
-    left, right, out = dim_labels(each)
+    # bf0_io0->bf0: the dimensions of input, kernel and output
+    left, right, out = re.split("_|->", each.attributes["dim_labels"])
     macs = lhs.dims[left.index("b")] // int(each.attributes.get("batch_group_count", 1))
     macs *= rhs.dims[right.index("i")] * rhs.dims[right.index("o")]
     # a window's sizes are in the order of the labels' numbers, whatever the output's order is
     spatial = sorted(label for label in out if label.isdigit())
     for label, window in zip(spatial, windows_of(each, len(spatial)), strict=True):
-        macs *= window.taps(lhs.dims[left.index(label)], each.shape.dims[out.index(label)])
+        size, positions = lhs.dims[left.index(label)], each.shape.dims[out.index(label)]
+        macs *= window.taps(size, positions)
     return 2 * macs
-
-
-def sides(each: Instruction, lhs: Shape, rhs: Shape) -> tuple[int, ...]:
-    """Return m, n and k of a dot of two matrices; nothing for batches and convolutions."""
-    if each.opcode != "dot":
-        return ()
-    k = math.prod(lhs.dims[d] for d in each.numbers("lhs_contracting_dims"))
-    m, n = lhs.elements // k, rhs.elements // k
-    return (m, n, k) if m * n == each.shape.elements else ()
 
 
 # --- The share of each value inside a fusion that must be computed or read -----------------------
@@ -393,7 +380,8 @@ class Flops:
     unknown: tuple[str, ...] = ()
 
     def __add__(self, other: Flops) -> Flops:
-        return Flops(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
+        pairs = ((getattr(self, one.name), getattr(other, one.name)) for one in fields(self))
+        return Flops(*(mine + theirs for mine, theirs in pairs))
 
     def __mul__(self, times: float) -> Flops:
         names = ("matrix", "vector", "transcendentals", "declared")
@@ -447,8 +435,13 @@ def matrix_types(site: Site) -> tuple[str, ...]:
 
 def matmul_sides(site: Site) -> tuple[int, ...]:
     """Return m, n and k of a kernel's only matmul, if it has no batch."""
-    found = [sides(*product) for product in _products(site)]
-    return found[0] if len(found) == 1 else ()
+    products = list(_products(site))
+    if len(products) != 1 or products[0][0].opcode != "dot":
+        return ()
+    each, lhs, rhs = products[0]
+    k = math.prod(lhs.dims[d] for d in each.numbers("lhs_contracting_dims"))
+    m, n = lhs.elements // k, rhs.elements // k
+    return (m, n, k) if m * n == each.shape.elements else ()
 
 
 def _fused(site: Site, share: float) -> Flops:

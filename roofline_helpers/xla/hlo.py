@@ -335,11 +335,6 @@ class Instruction:
         """Return an attribute such as `dimensions={0,2}` as numbers."""
         return tuple(int(n) for n in re.findall(r"-?\d+", self.attributes.get(attribute, "")))
 
-    def called(self, *attributes: str) -> tuple[str, ...]:
-        """Return the names of the computations that these attributes name."""
-        text = " ".join(self.attributes.get(attribute, "") for attribute in attributes)
-        return tuple(re.findall(r"%([\w.\-]+)", text))
-
     @cached_property
     def config(self) -> dict[str, Any]:
         """The backend's notes: on a TPU tile windows and cycles, for loops the trip count."""
@@ -428,7 +423,8 @@ class Module:
 
     def called(self, each: Instruction, *attributes: str) -> list[Computation]:
         """Return the computations that these attributes of an instruction name."""
-        return [self.computations[name] for name in each.called(*attributes)]
+        text = " ".join(each.attributes.get(attribute, "") for attribute in attributes)
+        return [self.computations[name] for name in re.findall(r"%([\w.\-]+)", text)]
 
 
 @dataclass(frozen=True)

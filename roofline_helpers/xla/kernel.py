@@ -546,6 +546,6 @@ def _joined(parts: Sequence[tuple[CompiledKernel, CollectiveOp, float]]) -> Time
     for kernel, each, _ in parts:
         for lane in _lanes(each):
             busy[lane] = busy.get(lane, 0.0) + kernel.times.get(NETWORK, 0.0)
-    collective, exposed = whole([each for _, each, _ in parts]), sum(part[2] for part in parts)
-    row, seconds = parts[0][0].work, max(busy.values())
+    row, collective = parts[0][0].work, whole([each for _, each, _ in parts])
+    seconds, exposed = max(busy.values()), sum(waits for *_, waits in parts)
     return TimedCollective(collective, row.role, str(row.source or ""), seconds, exposed)

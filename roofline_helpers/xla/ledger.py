@@ -39,7 +39,7 @@ from roofline_helpers.xla.hlo import (
     Site,
     parse,
 )
-from roofline_helpers.xla.loops import argument_names, carried, turns_of_loop, values_of
+from roofline_helpers.xla.loops import carried, turns_of_loop, values_of
 from roofline_helpers.xla.metadata import SourceLine, scope_of, source_of
 from roofline_helpers.xla.pallas import PallasKernel
 from roofline_helpers.xla.roles import role_of
@@ -210,9 +210,10 @@ def kernels(
         raise BadValue(f"platform must be one of {', '.join(SPACES)}, got {platform!r}")
     program = parse(module) if isinstance(module, str) else module
     stated = dict(turns or {})
-    walk = _Walk(program, SPACES[platform], stated, calls)
-    walk.windowed = windowed_products(program)
-    walk.enter(program.entry, 1, argument_names(program.entry))
+    walk = _Walk(program, SPACES[platform], stated, windowed_products(program), calls)
+    # JAX's names of the arguments: "params['up']"
+    names = [each.op_name.replace("\\'", "'") or None for each in program.entry.parameters]
+    walk.enter(program.entry, 1, names)
     unused = sorted(stated.keys() - walk.used)
     if unused:
         loops = ", ".join(walk.untold) or "none"
@@ -249,7 +250,8 @@ def with_axes(row: Row, axes: Axes) -> Row:
 
 def _cost(rows: Sequence[Row]) -> float:
     """Return the cost of a branch: bytes of the main memory plus FLOPs / 200."""
-    return sum((r.bytes + (r.flops.matrix + r.flops.vector) / 200) * r.launches for r in rows)
+    flops = sum((row.flops.matrix + row.flops.vector) * row.launches for row in rows)
+    return sum(row.bytes * row.launches for row in rows) + flops / 200
 
 
 @dataclass
@@ -258,15 +260,15 @@ class _Walk:
 
     program: Module
     spaces: Mapping[int, str]
-    stated: Mapping[str, int] = field(default_factory=dict)
-    calls: Sequence[PallasKernel] = ()
+    stated: Mapping[str, int]
+    windowed: Mapping[str, str]
+    calls: Sequence[PallasKernel]
     loop: str = ""
     begun: dict[str, int] = field(default_factory=dict)
     rows: list[Row] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     untold: list[str] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
-    windowed: Mapping[str, str] = field(default_factory=dict)
     products: dict[str, int] = field(default_factory=dict)
     undeclared: dict[str, list[str]] = field(default_factory=dict)
 

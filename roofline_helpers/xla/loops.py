@@ -17,11 +17,6 @@ _PARTS = frozenset(
 """Opcodes whose result keeps the operand's name, although its values may differ."""
 
 
-def argument_names(entry: Computation) -> list[str | None]:
-    """Return JAX's names of a program's parameters: "params['up']"."""
-    return [parameter.op_name.replace("\\'", "'") or None for parameter in entry.parameters]
-
-
 def values_of(program: Module, where: Computation, given: Sequence[Any]) -> dict[str, Any]:
     """Return known values of a computation whose parameters are `given`.
 

@@ -120,7 +120,9 @@ def source_of(metadata: str, tables: Frames) -> SourceLine | None:
         return _readers(list(tables.stack(int(frame.group(1)))))
     file = re.search(r'source_file="([^"]+)"', metadata)
     line = re.search(r"source_line=(\d+)", metadata)
-    return _readers([(file.group(1), int(line.group(1)), "")]) if file and line else None
+    if file is None or line is None:
+        return None
+    return _readers([(file.group(1), int(line.group(1)), "")])
 
 
 def _readers(stack: Sequence[tuple[str, int, str]]) -> SourceLine | None:

@@ -313,7 +313,8 @@ def _kernel(each: Any, values: Sequence[Any], platform: str) -> PallasKernel | N
     first = mapping.num_index_operands
     prefetched = list(values[bounds : bounds + first])
     walk = Body(grid, steps, loads=machine == "triton")
-    walk.run(body, dict(zip(body.invars, prefetched, strict=False)), np.ones(steps.shape[1]))
+    given = dict(zip(body.invars, prefetched, strict=False))
+    walk.run(body, given, np.ones(steps.shape[1]))
     inputs = [var.aval for var in each.invars[bounds : bounds + first]]
     operands = [_operand(body, at, aval, _size(aval)) for at, aval in enumerate(inputs)]
     refs = body.invars[first:]
@@ -451,11 +452,13 @@ def _fetched(
     indices = _indices(block, walk.grid, steps, prefetched)
     if any(index is None for index in indices):
         walk.unsure.add("blocks chosen by data")
-        most = float(steps.shape[1]) * math.prod(_lengths(block)) * item_bytes(_array(block).dtype)
+        each = math.prod(_lengths(block)) * item_bytes(_array(block).dtype)
+        most = float(steps.shape[1]) * each
         return steps.shape[1], min(most, _size(_array(block))), most
     everywhere = [np.broadcast_to(index, steps.shape[1:]) for index in indices]
     places = np.stack(everywhere) if everywhere else np.zeros((1, steps.shape[1]))
-    new = np.append(True, (places[:, 1:] != places[:, :-1]).any(axis=0))
+    moves = places[:, 1:] != places[:, :-1]
+    new = np.append(True, moves.any(axis=0))
     return int(new.sum()), _clipped(block, places[:, new]), None
 
 

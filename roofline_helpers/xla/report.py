@@ -189,7 +189,7 @@ class Report:
         roof = [(kernel.roof_seconds or 0.0, kernel.limit or "") for kernel in alone]
         most = [(kernel.most_seconds or 0.0, kernel.most_limit or "") for kernel in alone]
         floors = [((self.floor or 0.0) * kernel.launches, FLOOR) for kernel in alone]
-        longer = [max(pair, key=lambda end: end[0]) for pair in zip(roof, floors, strict=True)]
+        longer = [max(one, other) for one, other in zip(floors, roof, strict=True)]
         return self._whole(roof), self._whole(most, more=True), self._whole(longer)
 
     def _whole(self, ends: Sequence[tuple[float, str]], more: bool = False) -> tuple[float, str]:
@@ -448,11 +448,12 @@ def _compared(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 def _brief(row: Row) -> dict[str, Any]:
     scope, each, source = scope_of(row.op_name), row.collective, row.source
+    names = _WAYS.get(scope.step), *scope.path, scope.primitive
     bare = replace(
         row,
         name="",
         opcode="",
-        op_name="/".join(filter(None, (_WAYS.get(scope.step), *scope.path, scope.primitive))),
+        op_name="/".join(name for name in names if name),
         source=None if scope.path or source is None else replace(source, line=0),
         operations={},
         flops=replace(row.flops, transcendentals=0),

@@ -60,7 +60,8 @@ def role_of(
     scope = scope_of(op_name) if "/" in op_name else Scope()
     lines = (source_of(part.instruction.metadata, site.program.frames) for part in named)
     source = next((line for line in lines if line is not None), None)
-    text = " ".join([_operation(main, parts, spaces), *_owner(scope, source, tensors, main, parts)])
+    owner = _owner(scope, source, tensors, main, parts)
+    text = " ".join([_operation(main, parts, spaces), *owner])
     extras = _extras(main, parts, scope)
     text += f", with {' and '.join(extras)}" if extras else ""
     step = {"backward": " (backward)", "recomputed": " (recomputed)"}.get(scope.step, "")

@@ -164,8 +164,7 @@ def first_device() -> Any:
 
 def is_chip(device: Any, chip: chips.Chip) -> bool:
     """Return whether a JAX device is one of this chip."""
-    its_chip = chip_of(device)
-    return its_chip is not None and its_chip.key == chip.key
+    return getattr(chip_of(device), "key", None) == chip.key
 
 
 def chip_of(device: Any) -> chips.Chip | None:
@@ -230,7 +229,7 @@ def all_devices(chip: chips.Chip, layout: str) -> list[Any]:
     try:
         return list(_topology(chip.key, layout).devices)
     except Exception as error:
-        first = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+        first = (str(error).strip() or repr(error)).splitlines()[0]
         raise NoCompiler(
             f"this TPU compiler ({compiler_version('tpu')}) has no topology "
             f"{family}:{layout}: {first}"

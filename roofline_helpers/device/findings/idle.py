@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from roofline_helpers.device.findings.causes import Case, Cause, Claim, whole
-from roofline_helpers.device.rows import BETWEEN, GAP, HOST, KERNEL, LOOP, TRANSFER
+from roofline_helpers.device.rows import BETWEEN, HOST, KERNEL, LOOP, TRANSFER
 from roofline_helpers.xla.hlo import COLLECTIVES
 
 _FLOOR = {"cpu": 5e-6, "gpu": 6e-6, "tpu": 3e-6}
@@ -40,7 +40,7 @@ def short_kernels(case: Case) -> Iterator[Claim]:
     if many < _MANY:
         return
     share = many / sum(row.launches for row in kernels)
-    between = [r for r in case.rows if r.kind == LOOP or (r.kind == GAP and r.name == BETWEEN)]
+    between = (row for row in case.rows if row.kind == LOOP or row.name == BETWEEN)
     gaps = share * sum(row.seconds for row in between)
     parts = tuple((row, max(row.lost, 0.0)) for row in short)
     evidence = f"{many:,.0f} launches of less than {floor * 1e6:.0f} µs each"
@@ -68,7 +68,8 @@ def tails(case: Case) -> Iterator[Claim]:
             for name in ("grid", "block")
         )
         # as many blocks as a multiprocessor holds at once, by the occupancy that CUPTI states
-        resident = max(round(2048 * float(known.get("occ_pct", 0)) / 100 / max(threads, 1)), 1)
+        occupied = 2048 * float(known.get("occ_pct", 0)) / 100  # threads
+        resident = max(round(occupied / max(threads, 1)), 1)
         waves = blocks / (case.processors * resident)
         full = math.ceil(waves)
         lost = min(row.seconds * (1 - waves / max(full, 1)), row.lost)
