@@ -10,6 +10,7 @@ from typing import Any
 
 from roofline_helpers import chips, xla
 from roofline_helpers.common.checks import RooflineError
+from roofline_helpers.common.show import Fields
 from roofline_helpers.device.record import Record
 from roofline_helpers.device.workloads import (
     level_cases,
@@ -64,8 +65,8 @@ class Reached:
         return replace(roof, levels={"hbm": max([self.bandwidth, *fast])})
 
 
-@dataclass(frozen=True)
-class Roofs:
+@dataclass(frozen=True, repr=False)
+class Roofs(Fields):
     """The ceilings that an explanation is compared with.
 
     Parameters

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from roofline_helpers.common import records
+from roofline_helpers.common.show import LONGEST, shortened
 from roofline_helpers.device.explanation import Explanation
 
 SCHEMA = "roofline_helpers.ladder/2"
@@ -38,6 +39,10 @@ class Step(msgspec.Struct, frozen=True):
     setting: dict[str, int | float | str | bool]
     why: Explanation | None = None
     failed: str = ""
+
+    def __repr__(self) -> str:
+        text = self.failed or self.why
+        return shortened(f"<step {self.rung}, {self.setting}: {text}>", LONGEST)
 
 
 class Ladder(msgspec.Struct, frozen=True):

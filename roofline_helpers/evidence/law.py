@@ -106,6 +106,10 @@ class Law(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     nearest: Errors
     unseen: Errors | None = None
 
+    def __repr__(self) -> str:
+        shares = f"{self.compute:.0%} of the peak, {self.memory:.0%} of the bandwidth"
+        return f"<law of {self.family}, {self.dtype} on {self.chip}: {self.start:.2g} s, {shares}>"
+
     def time(self, t_compute: Any, t_memory: Any, k: Any) -> Any:
         """Return seconds, for least times in seconds and a length in elements; arrays work too.
 

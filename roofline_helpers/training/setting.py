@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from roofline_helpers.common.checks import BadType, BadValue, name_of, shown
+from roofline_helpers.common.show import Fields
 from roofline_helpers.models import Decoder
 from roofline_helpers.network import Axis, Topology
 from roofline_helpers.network.topology import axes_of_roles
@@ -31,8 +32,8 @@ RECOMPUTE: Mapping[str, tuple[str, ...]] = {
 except for the router's gradient: with experts "down" is recomputed too."""
 
 
-@dataclass(frozen=True)
-class TrainingSetting:
+@dataclass(frozen=True, repr=False)
+class TrainingSetting(Fields):
     """The setting of a step, with every default filled in. See `step`.
 
     Examples

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from roofline_helpers.common.show import Fields
 from roofline_helpers.xla.flops import results
 from roofline_helpers.xla.hlo import (
     COLLECTIVES,
@@ -26,8 +27,8 @@ Groups: TypeAlias = "tuple[tuple[int, ...], ...]"
 """Devices that exchange with one another, group by group."""
 
 
-@dataclass(frozen=True)
-class CollectiveOp:
+@dataclass(frozen=True, repr=False)
+class CollectiveOp(Fields):
     """One exchange between devices, as one device sees it.
 
     `link_bytes` are the bytes that a device sends in a ring: 2(n−1)/n of the operand for an

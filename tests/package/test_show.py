@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 import roofline_helpers as rh
+from roofline_helpers import device, evidence, models, validation, xla
 from roofline_helpers.common import show
 from roofline_helpers.common.show import significant
+from roofline_helpers.device import ladder
 
 
 @pytest.mark.parametrize(
@@ -94,3 +96,26 @@ def test_progress_is_for_terminals_whatever_the_environment_says(
     with show.progress() as say:
         say("compiling")
     assert capsys.readouterr() == ("", "")
+
+
+def test_every_result_prints_in_a_line_or_two():
+    report = xla.records()["shard-fsdp-8192", "v5e"]
+    record = device.measured()["h200"]
+    steps = ladder.committed()["decode"].steps
+    published = validation.published_step("v7x-64-llama-3.1-70b")
+    results = [
+        report,
+        *report.exchanges,
+        report.exchanges[0].collective,
+        report.diff(xla.records()["ledger-matmul", "v6e"]),
+        record,
+        record.samples[0],
+        *steps,
+        steps[3].why.roofs,
+        *steps[3].why.findings,
+        published,
+        published.reached.setting,
+        models.model("mixtral-8x7b"),
+        evidence.laws("matmul", "h100", "bf16"),
+    ]
+    assert max(map(len, map(repr, results))) <= 200
