@@ -353,11 +353,9 @@ class Chip(Facts):
         figures = {f"matrix.{name}": figure for name, figure in self.matrix.items()}
         figures |= {f"vector.{name}": figure for name, figure in self.vector.items()}
         for level, memory in self.memory.items():
-            figures[f"memory.{level}.capacity"] = memory.capacity
-            if memory.printed:
-                figures[f"memory.{level}.printed"] = memory.printed
-            if memory.bandwidth:
-                figures[f"memory.{level}.bandwidth"] = memory.bandwidth
+            for name in ("capacity", "printed", "bandwidth"):
+                if getattr(memory, name):
+                    figures[f"memory.{level}.{name}"] = getattr(memory, name)
         for name, link in self.links.items():
             figures[f"links.{name}"] = link.total
             if link.latency:
@@ -446,26 +444,25 @@ def _spellings() -> dict[str, str]:
 
 
 def _chip(name: str, entry: dict[str, Any], sources: Mapping[str, Source]) -> Chip:
-    def figure(unit: str, data: dict[str, Any]) -> Figure:
+    def figures(unit: str, data: Any) -> Any:
+        # one, several by name, or None
+        if data is None:
+            return None
+        if "value" not in data:
+            return {name: figures(unit, each) for name, each in data.items()}
         fields = {**data, "source": sources[data["source"]], "value": float(data["value"])}
         return Figure(unit=unit, **fields)
 
-    def optional(unit: str, data: dict[str, Any], name: str) -> Figure | None:
-        return figure(unit, data[name]) if name in data else None
-
-    def table(unit: str, data: dict[str, Any]) -> dict[str, Figure]:
-        return {name: figure(unit, each) for name, each in data.items()}
-
     def level(data: dict[str, Any]) -> MemoryLevel:
         return MemoryLevel(
-            capacity=figure("byte", data["capacity"]),
-            bandwidth=optional("byte/s", data, "bandwidth"),
-            printed=optional("byte", data, "printed"),
+            capacity=figures("byte", data["capacity"]),
+            bandwidth=figures("byte/s", data.get("bandwidth")),
+            printed=figures("byte", data.get("printed")),
         )
 
     def link(data: dict[str, Any]) -> Link:
-        rate, latency = figure("byte/s", data["rate"]), optional("s", data, "latency")
-        return Link(rate, data.get("count", 1), latency)
+        latency = figures("s", data.get("latency"))
+        return Link(figures("byte/s", data["rate"]), data.get("count", 1), latency)
 
     measured = entry.get("reached", {})
     return Chip(
@@ -477,21 +474,21 @@ def _chip(name: str, entry: dict[str, Any], sources: Mapping[str, Source]) -> Ch
         aliases=tuple(entry["aliases"]),
         device_kinds=tuple(entry["device_kinds"]),
         devices=entry["devices"],
-        matrix=table("FLOP/s", entry["matrix"]),
-        vector=table("FLOP/s", entry.get("vector", {})),
+        matrix=figures("FLOP/s", entry["matrix"]),
+        vector=figures("FLOP/s", entry.get("vector", {})),
         memory={name: level(data) for name, data in entry["memory"].items()},
         links={name: link(data) for name, data in entry.get("links", {}).items()},
-        clock=optional("Hz", entry, "clock"),
-        power=optional("W", entry, "power"),
+        clock=figures("Hz", entry.get("clock")),
+        power=figures("W", entry.get("power")),
         reached=ReachedRates(
-            matrix=table("FLOP/s", measured.get("matrix", {})),
-            vector=table("FLOP/s", measured.get("vector", {})),
-            streams=table("byte/s", measured.get("streams", {})),
+            matrix=figures("FLOP/s", measured.get("matrix", {})),
+            vector=figures("FLOP/s", measured.get("vector", {})),
+            streams=figures("byte/s", measured.get("streams", {})),
             sizes={
                 dtype: {int(side): rate for side, rate in by_side.items()}
                 for dtype, by_side in measured.get("sizes", {}).items()
             },
         ),
-        floor=optional("s", entry, "floor"),
-        dispatch=optional("s", entry, "dispatch"),
+        floor=figures("s", entry.get("floor")),
+        dispatch=figures("s", entry.get("dispatch")),
     )

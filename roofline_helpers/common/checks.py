@@ -122,11 +122,11 @@ def whole(name: str, value: Any, largest: float = LARGEST_SIZE) -> int:
     return number
 
 
-def sizes(**values: Any) -> list[Number]:
-    """Return each value as a `size`, after checking that their shapes broadcast to one."""
+def sizes(**values: Any) -> dict[str, Number]:
+    """Return each value as a `size`, by name; raise unless their shapes broadcast to one."""
     checked = {name: size(name, value) for name, value in values.items()}
     broadcast(checked.items())
-    return list(checked.values())
+    return checked
 
 
 def broadcast(named: Iterable[tuple[str, Any]]) -> None:

@@ -276,8 +276,6 @@ def span(value: Any, text: Callable[[float], str]) -> str:
 
 def use_tables() -> None:
     """Show every table of pandas as `reading` formats it, in notebooks from now on."""
-    import sys
-
     if "IPython" not in sys.modules:
         return
     import pandas
@@ -328,8 +326,6 @@ class Text(str):
     >>> Text("64 GB/s")
     64 GB/s
     """
-
-    __slots__ = ()
 
     def __repr__(self) -> str:
         return str(self)

@@ -55,7 +55,7 @@ class Reached:
         if dtype == "fp64" and "fp32" in self.peaks:
             highest = self.peaks["fp32"] / 2  # a CPU's vector holds half as many
         peak = self.peaks.get(dtype or "", highest)
-        return Roofline(peak, {"hbm": self.bandwidth}, self.vector, origin="measured")
+        return Roofline(peak, {"hbm": self.bandwidth}, self.vector)
 
     def roof(self, row: xla.Row) -> Roofline:
         """Return the roofline for a kernel: its data type, and a working set of its size."""

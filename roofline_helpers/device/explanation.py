@@ -196,8 +196,7 @@ class Explanation:
             raise BadValue(f"{self.device} has no known ceilings: give ceilings= to explain")
         bandwidth, vector = figures.pop("hbm"), figures.pop("vector", None)
         roof = Reached(bandwidth, figures, vector).for_type(dtype or self.dtype)
-        origin = roof.origin if self.roofs.reached else "published"
-        return replace(roof, name=self.device, origin=origin)
+        return replace(roof, name=self.device)
 
     def table(self) -> pandas.DataFrame:
         """Return one row a kernel or gap, the longest first; units in the column names.

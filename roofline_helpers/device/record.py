@@ -294,7 +294,6 @@ class Record:
             levels={"hbm": self.bandwidth},
             vector=self.vector_peaks.get("fp32"),
             name=f"{self.name} {wanted}, measured",
-            origin="measured",
         )
 
     def table(self, group: str | None = None) -> pandas.DataFrame:

@@ -10,13 +10,14 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from roofline_helpers.common.checks import BadType, BadValue, mapping, quantity, single
+from roofline_helpers.common.checks import BadValue, mapping, quantity, single
 from roofline_helpers.common.show import PREFIXES, si
 from roofline_helpers.plot.rooflines import legend_below, name_at_margin, name_bars
 from roofline_helpers.plot.style import (
     LINES,
     PALETTE,
     axes_for,
+    grid_behind,
     log_scale,
     look_of,
     note,
@@ -78,8 +79,6 @@ def lines(
         if curves[label].shape != across.shape:
             raise BadValue(f"{label} has shape {curves[label].shape}, x has {across.shape}")
     levels = {label: single(label, y) for label, y in mapping("hlines", hlines or {}).items()}
-    if not curves:
-        raise BadValue("at least one series is needed, got none")
     ax = axes_for(ax)
     for axis in (ax.xaxis, ax.yaxis) if logy else (ax.xaxis,):
         log_scale(axis)
@@ -88,15 +87,14 @@ def lines(
     for i, (label, values) in enumerate(curves.items()):
         look = look_of(i) if marked else look_of(i) | {"marker": "", "ls": LINES[i % len(LINES)]}
         every = max(1, across.size // 8)
-        ax.plot(across, values, color=look["color"], ls=look["ls"], lw=1.8, marker=look["marker"],
-                ms=5, markevery=(i % every, every), gid=f"series:{label}")  # fmt: skip
-        margin.append((float(values[np.argmax(across)]), label, look))
+        look |= {"lw": 1.8, "ms": 5, "markevery": (i % every, every)}
+        ax.plot(across, values, gid=f"series:{label}", **look)
+        margin.append((float(values[np.argmax(across)]), label, look["color"]))
     for label, y in levels.items():
         ax.axhline(y, color=PALETTE["muted"], lw=1, ls=(0, (4, 2)), gid=f"hline:{label}")
-        margin.append((y, label, {"color": PALETTE["muted"]}))
+        margin.append((y, label, PALETTE["muted"]))
     ax.set_xlim(across.min(), across.max())
-    ax.grid(color=PALETTE["grid"], lw=0.6)
-    ax.set_axisbelow(True)
+    grid_behind(ax)
     name_at_margin(ax, margin)
     return ax
 
@@ -121,15 +119,12 @@ def traffic(variants: Mapping[str, Work | Sequence[Work]], *, ax: Axes | None = 
     >>> traffic({"one": matmul(512, 512, 512)}).get_yticklabels()[0].get_text()
     'one'
     """
-    if not isinstance(variants, Mapping) or not variants:
-        raise BadType(f"variants must be a mapping of name to kernels, got {variants!r}")
-    bars = {name: _pieces(kernels) for name, kernels in variants.items()}
+    bars = {name: _pieces(kernels) for name, kernels in mapping("variants", variants).items()}
     largest = max(sum(piece.bytes for piece in row) for row in bars.values())
-    most: dict[str, float] = {}
-    for piece in (piece for row in bars.values() for piece in row):
-        most[piece.tensor] = max(piece.bytes, most.get(piece.tensor, 0))
-    # thinner bars would be invisible
-    tensors = [tensor for tensor, n in most.items() if n >= 0.004 * largest]
+    pieces = [piece for row in bars.values() for piece in row]
+    wide = [piece.tensor for piece in pieces if piece.bytes >= 0.004 * largest]
+    # thinner bars would be invisible: they have no colour
+    tensors = [each for each in dict.fromkeys(piece.tensor for piece in pieces) if each in wide]
     # the series' second blue is replaced by yellow, since two blues look alike as tints
     colors = (*PALETTE["series"][:5], "#d9a400", PALETTE["series"][6])
     tints = {t: tint(colors[i % 7], 0.35 + 0.3 * (i // 7)) for i, t in enumerate(tensors)}
@@ -150,8 +145,6 @@ def traffic(variants: Mapping[str, Work | Sequence[Work]], *, ax: Axes | None = 
 
 
 class _Piece(NamedTuple):
-    """One tensor's part of a bar, and which of the variant's kernels moves it."""
-
     tensor: str
     bytes: float
     hatch: str
@@ -170,13 +163,13 @@ def _pieces(kernels: Work | Sequence[Work]) -> list[_Piece]:
 def _draw_bar(
     ax: Axes, i: int, name: str, row: Sequence[_Piece], tints: Mapping[str, Any]
 ) -> list[tuple[int, float, float, str]]:
-    """Draw the bar of one variant; return (row, start, end, tensor) of the parts to label."""
+    # returns (row, start, end, tensor) of the parts to label
     named, end = [], 0.0
     for j, (tensor, n, hatch, kernel) in enumerate(row):
         color = tints.get(tensor, PALETTE["muted"])
         if j and row[j - 1].kernel != kernel:
-            ax.plot([end, end], [i - 0.42, i + 0.42], color=PALETTE["ink"], lw=1.6,
-                    gid=f"kernel:{name}:{kernel}")  # fmt: skip
+            edge, gid = [i - 0.42, i + 0.42], f"kernel:{name}:{kernel}"
+            ax.plot([end, end], edge, color=PALETTE["ink"], lw=1.6, gid=gid)
         _bar(ax, i, end, end + n, color, hatch, f"bytes:{name}:{tensor}")
         if tensor in tints:
             named.append((i, end, end + n, tensor))
@@ -222,9 +215,7 @@ def timeline(spans: Sequence[Any], *, ax: Axes | None = None) -> Axes:
     for span in kernels:
         _bar(ax, 0, span.start, span.end, color, "", f"kernel:{span.role}")
         named.append((0, span.start, span.end, _short(span.role)))
-    for span in spans:
-        if span.lane == "compute":
-            continue
+    for span in (span for span in spans if span.lane != "compute"):
         for start, end, alone in _parts(span, busy):
             if alone:
                 _bar(ax, 1, start, end, exposed, "////", f"exposed:{span.role}")
@@ -243,8 +234,8 @@ def timeline(spans: Sequence[Any], *, ax: Axes | None = None) -> Axes:
 
 
 def _bar(ax: Axes, row: int, start: float, end: float, color: Any, hatch: str, gid: str) -> None:
-    ax.barh(row, end - start, left=start, height=BAR, facecolor=color, hatch=hatch, lw=0.6,
-            edgecolor=PALETTE["muted"], gid=gid)  # fmt: skip
+    look = {"facecolor": color, "hatch": hatch, "edgecolor": PALETTE["muted"], "lw": 0.6}
+    ax.barh(row, end - start, left=start, height=BAR, gid=gid, **look)
 
 
 def _swatch(color: Any, label: str, hatch: str = "") -> Patch:
@@ -252,7 +243,7 @@ def _swatch(color: Any, label: str, hatch: str = "") -> Patch:
 
 
 def _parts(span: Any, busy: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float, bool]]:
-    """Yield the parts of an exchange: start, end, and whether no kernel runs meanwhile."""
+    # start and end of each part of an exchange, and whether no kernel runs meanwhile
     now = span.start
     for start, end in busy:
         if end <= now or start >= span.end:
@@ -266,16 +257,14 @@ def _parts(span: Any, busy: Sequence[tuple[float, float]]) -> Iterator[tuple[flo
 
 
 def _short(role: str) -> str:
-    """Return the first words of a role, which fit into a bar."""
     return role.partition(" of ")[0].partition(", with")[0]
 
 
 def _below(ax: Axes, largest: float, quantity: str, unit: str, *, ticks: int) -> None:
-    """Label the axis below horizontal bars in the unit's prefix of the largest value."""
+    # in the unit's prefix of the largest value
     prefix = si(largest, "").split(" ")[-1]
     ax.xaxis.set_major_formatter(FuncFormatter(lambda n, _: short_number(n / PREFIXES[prefix])))
     ax.xaxis.set_major_locator(MaxNLocator(ticks))
     ax.set_xlabel(f"{quantity} ({prefix}{unit})")
-    ax.grid(axis="x", color=PALETTE["grid"], lw=0.6)
-    ax.set_axisbelow(True)
+    grid_behind(ax, "x")
     ax.tick_params(axis="y", length=0)

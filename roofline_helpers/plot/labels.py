@@ -27,6 +27,7 @@ from roofline_helpers.plot.style import (
     need,
     note,
     point_of,
+    size_of,
 )
 
 # --- Geometry: boxes and segments in pixels ------------------------------------------------------
@@ -81,7 +82,7 @@ def corners_of(text: Text, renderer: Any = None) -> Pixels:
     outline = Text.get_window_extent(text, renderer)
     centre = np.add(outline.min, outline.max) / 2  # which a rotation doesn't move
     text.set_rotation(0)
-    size = Text.get_window_extent(text, renderer).size
+    size = size_of(text, renderer)
     text.set_rotation(angle)
     turn = np.deg2rad(angle)
     half = np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]]) * size / 2
@@ -146,35 +147,18 @@ SAME = 4.0
 HARD = 1e3
 """The cost of a forbidden place."""
 
-MANY = 24
-"""Number of names above which fewer orders are tried, since each takes quadratic time."""
-
 
 @dataclass(frozen=True)
 class Scene:
-    """The labels to place and the shapes to keep clear of, in pixels.
+    """The labels to place and the shapes to keep clear of, in pixels."""
 
-    Parameters
-    ----------
-    anchors, sizes : array [names, 2]
-        The points, and width and height of their names.
-    markers, writing : array [boxes, 4]
-        Boxes that no name may cover. A leader may start inside its own marker.
-    strokes : array [segments, 4]
-        Lines, which names should avoid.
-    frame : array [4]
-        The box that names must stay in.
-    point : float
-        Pixels of 1/72 inch.
-    """
-
-    anchors: Pixels
-    sizes: Pixels
-    markers: Pixels
-    writing: Pixels
-    strokes: Pixels
-    frame: Pixels
-    point: float
+    anchors: Pixels  # [names, 2]
+    sizes: Pixels  # width and height of each name
+    markers: Pixels  # boxes [n, 4] that no name may cover; a leader starts inside its own
+    writing: Pixels  # boxes of other texts
+    strokes: Pixels  # segments [n, 4] that names should avoid
+    frame: Pixels  # the box that names must stay in
+    point: float  # 1/72 inch
 
 
 class Candidates(NamedTuple):
@@ -186,8 +170,6 @@ class Candidates(NamedTuple):
 
 
 class _Outcome(NamedTuple):
-    """The cost and the box of each name."""
-
     costs: Pixels
     boxes: Pixels
 
@@ -203,21 +185,16 @@ def solve(scene: Scene) -> _Outcome:
     x = anchors[:, 0]
     crowd = [np.sum(np.hypot(*(anchors - a).T) < 60 * scene.point) for a in anchors]
     orders = (np.arange(len(x)), np.argsort(x), np.argsort(-x), np.argsort(crowd)[::-1])
-    tries = len(anchors) if len(anchors) <= MANY else 8
-    outcomes: dict[tuple[int, ...], _Outcome] = {}
-    for first in orders:
-        order = tuple(map(int, first))
-        for _ in range(tries):
-            if order not in outcomes:  # an order may repeat
-                outcomes[order] = greedy(order, places, scene.point)
-            stuck = [i for i in order if outcomes[order].costs[i] >= HARD]
-            if not stuck:
-                break
-            order = (*stuck, *(i for i in order if i not in stuck))
-    return min(outcomes.values(), key=lambda outcome: float(outcome.costs.sum()))
+    outcomes = []
+    for order in orders:
+        for _ in range(3):
+            outcomes.append(greedy(order, places, scene.point))
+            stuck = outcomes[-1].costs[order] >= HARD
+            order = np.concatenate([order[stuck], order[~stuck]])
+    return min(outcomes, key=lambda outcome: float(outcome.costs.sum()))
 
 
-def greedy(order: Sequence[int], places: Sequence[Candidates], point: float) -> _Outcome:
+def greedy(order: NDArray[np.intp], places: Sequence[Candidates], point: float) -> _Outcome:
     """Give each name, in this order, the cheapest remaining place."""
     taken = np.empty((0, 4))
     leads = np.empty((0, 4))
@@ -241,9 +218,10 @@ def greedy(order: Sequence[int], places: Sequence[Candidates], point: float) -> 
 
 
 def _places(scene: Scene, n: int) -> Candidates:
-    """Return the places of one name and their costs, without those from other names."""
+    # costs are those without other names
     anchor, (w, h), point, frame = scene.anchors[n], scene.sizes[n], scene.point, scene.frame
-    boxes, order = _boxes_around(anchor, w, h, point)
+    boxes = _boxes_around(anchor, w, h, point)
+    order = np.tile(np.arange(len(ANGLES)), len(STEPS))
     slide = np.clip(boxes[:, 0], frame[0], max(frame[0], frame[2] - w)) - boxes[:, 0]
     boxes[:, [0, 2]] += slide[:, None]
     outside = ((boxes[:, :2] < frame[:2]) | (boxes[:, 2:] > frame[2:])).any(axis=1)
@@ -270,14 +248,12 @@ def _places(scene: Scene, n: int) -> Candidates:
     return Candidates(boxes, leaders, costs)
 
 
-def _boxes_around(anchor: Pixels, w: float, h: float, point: float) -> tuple[Pixels, Pixels]:
-    """Return the boxes around a point, and the rank of each one's direction."""
+def _boxes_around(anchor: Pixels, w: float, h: float, point: float) -> Pixels:
     step, angle = np.meshgrid(np.array(STEPS) * point, ANGLES, indexing="ij")
     across, up = np.cos(angle), np.sin(angle)
     x = anchor[0] + step * across + np.clip(across * 1.5, -1, 1) * w / 2 - w / 2
     y = anchor[1] + step * up + np.clip(up * 1.5, -1, 1) * h / 2 - h / 2
-    boxes = np.stack([x, y, x + w, y + h], axis=-1).reshape(-1, 4)
-    return boxes, np.tile(np.arange(len(ANGLES), dtype=float), len(STEPS))
+    return np.stack([x, y, x + w, y + h], axis=-1).reshape(-1, 4)
 
 
 def _leaders(boxes: Pixels, anchor: Pixels, point: float) -> Pixels:
@@ -367,7 +343,6 @@ class Placer(AtDraw):
         self._numbered = [one for one in self._labels if one in self._numbered or one in more]
 
     def _show_key(self, ax: Axes, renderer: Any) -> None:
-        """Write the key below the axis label."""
         text = wrapped(ax, [f"{one.shown}: {one.text}" for one in self._numbered], renderer)
         if self._key is None:
             look = {"xycoords": ax.xaxis.label, "annotation_clip": False}
@@ -386,17 +361,15 @@ class Placer(AtDraw):
         """Return the labels in groups of coinciding markers."""
         groups: list[list[Label]] = []
         for label in self._labels:
-            here = self._anchor(ax, label)
-            for group in groups:
-                if np.hypot(*(self._anchor(ax, group[0]) - here)) < SAME * point_of(ax):
-                    group.append(label)
-                    break
+            here, near = self._anchor(ax, label), SAME * point_of(ax)
+            same = [g for g in groups if np.hypot(*(self._anchor(ax, g[0]) - here)) < near]
+            if same:
+                same[0].append(label)
             else:
                 groups.append([label])
         return groups
 
     def _solve(self, ax: Axes, renderer: Any, groups: list[list[Label]]) -> _Outcome:
-        """Return the cost and the box of each group's names."""
         point = point_of(ax)
         sizes = [self._size(renderer, group) for group in groups]
         markers, writing = obstacles(ax, renderer, [label.made for label in self._labels])
@@ -417,7 +390,7 @@ class Placer(AtDraw):
             label.made.set_visible(label is group[0])
         names = [label.shown for label in group]
         group[0].made.set_text((", " if all(map(str.isdigit, names)) else "\n").join(names))
-        return np.asarray(Text.get_window_extent(group[0].made, renderer).size)
+        return size_of(group[0].made, renderer)
 
 
 def obstacles(ax: Axes, renderer: Any, own: list[Annotation]) -> tuple[Pixels, Pixels]:

@@ -35,7 +35,6 @@ from roofline_helpers.plot.style import (
     intensity_range,
     labelled_work,
     lay_out,
-    level_positions,
     log_axes,
     look_of,
     loose_line,
@@ -48,6 +47,7 @@ from roofline_helpers.plot.style import (
     several,
     short_names,
     short_number,
+    size_of,
 )
 from roofline_helpers.roofline import Roofline
 from roofline_helpers.roofline.model import NETWORK
@@ -56,10 +56,13 @@ from roofline_helpers.work import Work
 # --- Labels in fixed places: ceilings, slopes, regions, guides, bars, margin ---------------------
 
 
-def name_ceiling(ax: Axes, text: str, x: float, y: float, part: str) -> None:
-    """Write above the right end of a ceiling."""
-    look = {"ha": "right", "va": "bottom", "color": PALETTE[part]}
-    note(ax, text, (x, y), (-6, 4), "ceiling", path_effects=halo(), **look)
+def flat_ceiling(ax: Axes, name: str, left: float, right: float, rate: float, gid: str) -> Line2D:
+    """Draw a ceiling of a compute unit, named above its right end."""
+    line = ceiling(ax, [left, right], [rate, rate], "compute", gid)
+    look = {"ha": "right", "va": "bottom", "color": PALETTE["compute"]}
+    text = f"{name} {rate_text(rate)}"
+    note(ax, text, (right, rate), (-6, 4), "ceiling", path_effects=halo(), **look)
+    return line
 
 
 def name_slope(ax: Axes, text: str, bandwidth: float, color: str, *, below: bool = False) -> None:
@@ -75,7 +78,7 @@ def name_slope(ax: Axes, text: str, bandwidth: float, color: str, *, below: bool
         a, b = ax.transData.transform([(left, left * bandwidth), (right, right * bandwidth)])
         length = float(np.hypot(*(b - a)))
         made.set(rotation=0, visible=True)  # a hidden text has no size
-        width, height = Text.get_window_extent(made, renderer).size
+        width, height = size_of(made, renderer)
         made.set_visible(left < right and width < 0.9 * length)
         if not made.get_visible():
             return
@@ -114,7 +117,7 @@ def name_slope(ax: Axes, text: str, bandwidth: float, color: str, *, below: bool
 
 
 def _spots(ax: Axes) -> tuple[Pixels, Pixels]:
-    """Return the pixels of markers and arrows, and the cost of covering each of them."""
+    # pixels of markers and arrows, and the cost of covering each of them
     lines = [line for line in ax.lines if line.get_gid() == "arrow" or has_marker(line)]
     spots = [line.get_transform().transform(line.get_xydata()) for line in lines]
     worth = [
@@ -134,9 +137,9 @@ def name_region(ax: Axes, text: str, left: float, right: float, part: str) -> No
     def place(renderer: Any) -> None:
         a, b = ax.transData.transform([(left, ax.get_ylim()[0]), (right, ax.get_ylim()[0])])[:, 0]
         made.set(text=text, visible=True)
-        if Text.get_window_extent(made, renderer).width > b - a - 6:
+        if size_of(made, renderer)[0] > b - a - 6:
             made.set_text(text.replace("-", "-\n"))
-        made.set_visible(Text.get_window_extent(made, renderer).width <= b - a - 2)
+        made.set_visible(bool(size_of(made, renderer)[0] <= b - a - 2))
 
     AtDraw(place, -6).join(ax)
 
@@ -147,35 +150,29 @@ def name_guides(ax: Axes, entries: list[tuple[float, str]]) -> None:
         return
     top = ax.secondary_xaxis("top")
     top.spines[:].set_visible(False)
-    top.tick_params(which="both", length=0)
-    top.tick_params(pad=12)
+    top.tick_params(which="both", length=0, pad=12)
     names = [name for _, name in entries]
     paths = [loose_line(ax, PALETTE["muted"], lw=0.7) for _ in entries]
     probe = Text(0, 0, "Q", fontsize=SMALL, figure=figure_of(ax))
-    slants = [0]
+    slant = 0
 
     def place(renderer: Any) -> None:
-        point = point_of(ax)
+        nonlocal slant
+        before, point = slant, point_of(ax)
         height = probe.get_window_extent(renderer).height * 1.1
         wanted = np.array([ax.transData.transform((x, 1))[0] for x, _ in entries])
         slant = 40 if len(entries) * height / math.sin(math.radians(40)) < ax.bbox.width else 90
         pitch = height / math.sin(math.radians(slant))
         xs = spread(wanted, pitch, ax.bbox.x0 + height / 2, ax.bbox.x1 - height / 2)
         ticks = ax.transData.inverted().transform([(x, ax.bbox.y1) for x in xs])[:, 0]
+        look: dict[str, Any] = {"rotation": slant, "rotation_mode": "anchor", "fontsize": SMALL}
         top.set_ticks(
-            list(ticks),
-            names,
-            rotation=slant,
-            ha="left",
-            va="center" if slant == 90 else "bottom",
-            rotation_mode="anchor",
-            fontsize=SMALL,
+            list(ticks), names, ha="left", va="center" if slant == 90 else "bottom", **look
         )
         for path, start, end in zip(paths, wanted, xs, strict=True):
             y = ax.bbox.y1
             path.set_data([start, start, end], [y, y + 2 * point, y + 10 * point])
-        if slants[0] != slant:
-            slants[0] = slant
+        if slant != before:
             again(ax)
 
     AtDraw(place, -8).join(ax)
@@ -184,11 +181,8 @@ def name_guides(ax: Axes, entries: list[tuple[float, str]]) -> None:
 def name_bars(ax: Axes, pieces: list[tuple[int, float, float, str]], height: float) -> None:
     """Write (row, start, end, name) into bars with room, upright if they are too narrow."""
     back = {"boxstyle": "round,pad=0.15", "fc": PALETTE["paper"], "ec": "none", "alpha": 0.85}
-    made = []
-    for row, start, end, name in pieces:
-        x = (start + end) / 2
-        text = ax.text(x, row, name, ha="center", va="center", fontsize=9, bbox=back, gid="piece")
-        made.append(text)
+    look: Any = {"ha": "center", "va": "center", "fontsize": 9, "bbox": back, "gid": "piece"}
+    made = [ax.text((start + end) / 2, row, name, **look) for row, start, end, name in pieces]
 
     def place(renderer: Any) -> None:
         fits = []
@@ -198,7 +192,7 @@ def name_bars(ax: Axes, pieces: list[tuple[int, float, float, str]], height: flo
             text.set_visible(True)
             for angle in (0, 90):
                 text.set_rotation(angle)
-                fit = bool((Text.get_window_extent(text, renderer).size < room).all())
+                fit = bool((size_of(text, renderer) < room).all())
                 if fit:
                     break
             fits.append(fit)
@@ -208,17 +202,17 @@ def name_bars(ax: Axes, pieces: list[tuple[int, float, float, str]], height: flo
     AtDraw(place, -5).join(ax)
 
 
-def name_at_margin(ax: Axes, entries: Sequence[tuple[float, str, Mapping[str, Any]]]) -> None:
-    """Name lines at the right of the Axes: (y where the line ends, name, look).
+def name_at_margin(ax: Axes, entries: Sequence[tuple[float, str, str]]) -> None:
+    """Name lines at the right of the Axes: (y where the line ends, name, colour).
 
     A thin leader goes from a line's end to its name. It has no marker, which would look like
     another data point.
     """
     made = []
-    for _, name, look in entries:
+    for _, name, color in entries:
         at = {"xycoords": "axes fraction", "annotation_clip": False}
         text = note(ax, name, (1, 0.5), (18, 0), "margin", va="center", **at)
-        path = loose_line(ax, look["color"], lw=1)
+        path = loose_line(ax, color, lw=1)
         made.append((text, path))
 
     def place(renderer: Any) -> None:
@@ -309,38 +303,33 @@ def roofline(
         name_of("job", label, points): single(f"achieved {label}", rate)
         for label, rate in mapping("achieved", achieved or {}).items()
     }
-    if vector is None:
-        only = [isinstance(job, Work) and not job.matrix_flops > 0 for job in named.values()]
-        vector = roof.vector is not None and any(only)
     if vector and roof.vector is None:
         raise BadValue(f"{roof.name} has no vector ceiling: make it with vector=")
+    if vector is None:
+        vector = any(isinstance(job, Work) and not job.matrix_flops > 0 for job in named.values())
     ax = axes_for(ax)
     low, high = intensity_range([x for x, _ in points.values()], [roof.ridge], intensity)
     rates = [roof.attainable(low), *measured.values(), *(y for _, y in points.values())]
     log_axes(ax, (low, high), min(rates), roof.peak, max(rates))
     if measured:
-        unit = ax.get_ylabel().removeprefix("attainable (").removesuffix(")")
-        ax.set_ylabel(f"attainable, achieved ({unit})")
+        ax.set_ylabel(ax.get_ylabel().replace("attainable", "attainable, achieved"))
     _draw_roof(ax, roof, low, high, regions)
     if vector and roof.vector is not None and roof.vector < roof.peak:
         start = max(roof.vector / roof.bandwidth, low)
-        line = ceiling(ax, [start, high], [roof.vector] * 2, "compute", "roof:vector")
+        line = flat_ceiling(ax, "vector unit", start, high, roof.vector, "roof:vector")
         line.set(linestyle="--", linewidth=1.4)
-        name_ceiling(ax, f"vector unit {rate_text(roof.vector)}", high, roof.vector, "compute")
     labels = _draw_ridge(ax, roof) if low < roof.ridge < high else []
     place_labels(ax, [*labels, *_draw_kernels(ax, points, measured)])
     return ax
 
 
 def _draw_roof(ax: Axes, roof: Roofline, low: float, high: float, regions: bool) -> None:
-    """Draw slope and peak from the lowest to the highest intensity, with names and regions."""
     knee = min(max(roof.ridge, low), high)
     if knee > low:
         ends = [roof.attainable(low), roof.attainable(knee)]
         ceiling(ax, [low, knee], ends, "memory", "roof:memory")
     if knee < high:
-        ceiling(ax, [knee, high], [roof.peak, roof.peak], "compute", "roof:compute")
-        name_ceiling(ax, f"peak {rate_text(roof.peak)}", high, roof.peak, "compute")
+        flat_ceiling(ax, "peak", knee, high, roof.peak, "roof:compute")
     if regions:
         floor = ax.get_ylim()[0]
         spans = [(low, knee, "memory"), (knee, high, "compute")]
@@ -355,18 +344,17 @@ def _draw_roof(ax: Axes, roof: Roofline, low: float, high: float, regions: bool)
 
 
 def _draw_ridge(ax: Axes, roof: Roofline) -> list[tuple[float, float, str]]:
-    """Mark the ridge; return its label."""
     down = [ax.get_ylim()[0], roof.peak]
     ax.plot([roof.ridge] * 2, down, color=PALETTE["ridge"], lw=0.8, ls=":", gid="ridge:line")
-    ax.plot([roof.ridge], [roof.peak], "o", ms=6, mec=PALETTE["ridge"], mew=1.3,
-            mfc=PALETTE["paper"], zorder=4, gid="ridge")  # fmt: skip
+    look = {"ms": 6, "mec": PALETTE["ridge"], "mew": 1.3, "mfc": PALETTE["paper"], "zorder": 4}
+    ax.plot([roof.ridge], [roof.peak], "o", gid="ridge", **look)
     return [(roof.ridge, roof.peak, f"ridge {short_number(roof.ridge)}")]
 
 
 def _draw_kernels(
     ax: Axes, points: Mapping[str, tuple[float, float]], measured: Mapping[str, float]
 ) -> list[tuple[float, float, str]]:
-    """Draw each kernel on the roof, and its measured rate below; return their labels."""
+    # each on the roof, with its measured rate below; returns their labels
     labels = []
     for label, (x, y) in points.items():
         rate = measured.get(label)
@@ -407,14 +395,13 @@ def compare(
     low, high = intensity_range([row[0][0] for row in points.values()], ridges)
     rates = [roof.attainable(low) for roof in roofs]
     rates += [y for row in points.values() for _, y in row]
-    top = max(roof.peak for roof in roofs)
-    log_axes(ax, (low, high), min(rates), top)
+    log_axes(ax, (low, high), min(rates), max(roof.peak for roof in roofs))
     names, shared = short_names([roof.name for roof in roofs])
     if shared:
         ax.set_ylabel(ax.get_ylabel().replace("attainable", f"attainable, {shared}"))
     for label, row in points.items():
-        ax.axvline(row[0][0], color=PALETTE["muted"], lw=0.8, ls=":", zorder=1.5,
-                   gid=f"guide:{label}")  # fmt: skip
+        guide = {"color": PALETTE["muted"], "lw": 0.8, "ls": ":", "zorder": 1.5}
+        ax.axvline(row[0][0], gid=f"guide:{label}", **guide)
     margin = []
     for i, (roof, name) in enumerate(zip(roofs, names, strict=True)):
         look = look_of(i)
@@ -425,9 +412,9 @@ def compare(
             span = [roof.vector / roof.bandwidth, high]
             ax.plot(span, [roof.vector] * 2, color=look["color"], ls=(0, (1, 2)), lw=1)
         for label, row in points.items():
-            ax.plot([row[i][0]], [row[i][1]], look["marker"], color=look["color"], ms=4.5,
-                    zorder=5, gid=f"job:{label}:{roof.name}")  # fmt: skip
-        margin.append((roof.peak, name, look))
+            (x, y), spot = row[i], {"color": look["color"], "ms": 4.5, "zorder": 5}
+            ax.plot([x], [y], look["marker"], gid=f"job:{label}:{roof.name}", **spot)
+        margin.append((roof.peak, name, look["color"]))
     name_at_margin(ax, margin)
     name_guides(ax, [(row[0][0], label) for label, row in points.items()])
     return ax
@@ -468,15 +455,14 @@ def fusion(
     need(roof, Roofline)
     (name0, first), (name1, last) = labelled_work(before, "before"), labelled_work(after, "after")
     points = {name0: first, **checked_jobs(steps or {}), name1: last}
-    (x0, y0), *between, (x1, y1) = (position(*each, roof) for each in points.items())
-    xs = [x0, *(x for x, _ in between), x1]
+    spots = [position(label, job, roof) for label, job in points.items()]
+    (x0, y0), (x1, y1), xs = spots[0], spots[-1], [x for x, _ in spots]
     ends = min(xs) / 24, 20 * max(roof.ridge, *xs)  # at the left, room for the arrow's name
     ax = roofline(roof, points, intensity=ends, ax=ax)
     bend = y1 / roof.bandwidth  # where the slope reaches the height of the last point
     bent = min(x0, x1) * 1.001 < bend < max(x0, x1) * 0.999
     path = [(x0, y0), *([(bend, y1)] if bent else []), (x1, y1)]
-    lift = ScaledTranslation(-LIFT / 72, LIFT / 72, figure_of(ax).dpi_scale_trans)
-    lifted = ax.transData + lift
+    lifted = ax.transData + ScaledTranslation(-LIFT / 72, LIFT / 72, figure_of(ax).dpi_scale_trans)
     color = PALETTE["ink"]
     ax.plot(*zip(*path, strict=True), color=color, lw=1.6, transform=lifted, gid="arrow")
     head = {"arrowstyle": "-|>", "color": color, "lw": 1.6, "shrinkA": 0, "shrinkB": 0}
@@ -510,40 +496,41 @@ def hierarchical(roof: Roofline, jobs: Jobs, *, ax: Axes | None = None) -> Axes:
     """
     need(roof, Roofline)
     named = checked_jobs(jobs)
+    slopes, roof = roof.slopes, roof.without_floor()
+    rows = []
     for label, job in named.items():
         if not isinstance(job, Work):
             raise BadType(f"{label}: a hierarchical roofline needs a Work, got {job!r}")
-    slopes = dict(roof.levels) | ({NETWORK: roof.network} if roof.network else {})
-    rows = [(label, level_positions(label, job, roof, slopes)) for label, job in named.items()]
+        _, y = position(label, job, roof)
+        shared = [level for level in slopes if level in roof.times(job)]
+        across = {level: float(job.intensity_at(level)) for level in shared}
+        rows.append((label, across, y, roof.limit(job)))
     ax = axes_for(ax)
-    xs = [x for _, (across, _, _) in rows for x in across.values()]
+    xs = [x for _, across, _, _ in rows for x in across.values()]
     ridges = [roof.peak / bandwidth for bandwidth in slopes.values()]
     low, high = intensity_range(xs, ridges)
     rates = [min(slopes.values()) * max(low, min(ridges) / 30)]
-    rates += [y for _, (_, y, _) in rows]
+    rates += [y for _, _, y, _ in rows]
     log_axes(ax, (low, high), min(rates), roof.peak)
-    ceiling(ax, [min(ridges), high], [roof.peak, roof.peak], "compute", "roof:compute")
-    name_ceiling(ax, f"peak {rate_text(roof.peak)}", high, roof.peak, "compute")
+    flat_ceiling(ax, "peak", min(ridges), high, roof.peak, "roof:compute")
     looks = {
         level: (PALETTE["levels"][min(i, 2)], MARKERS[i % 3]) for i, level in enumerate(roof.levels)
     }
     looks[NETWORK] = (PALETTE[NETWORK], "D")
     _draw_slopes(ax, roof.peak, low, slopes, looks)
     labels, order = [], list(slopes)
-    for label, (across, y, stopping) in rows:
+    for label, across, y, limit in rows:
         ends = [min(across.values()), max(across.values())]
         ax.plot(ends, [y, y], color=PALETTE["muted"], lw=0.9, zorder=3, gid=f"levels:{label}")
-        for level in sorted(across, key=lambda at: (at in stopping, -order.index(at))):
+        for level in sorted(across, key=lambda at: (at == limit, -order.index(at))):
             x, (color, marker) = across[level], looks[level]
-            gid = f"job:{label}:{level}"
-            made = dot(ax, x, y, gid, hollow=level not in stopping, color=color)
+            made = dot(ax, x, y, f"job:{label}:{level}", hollow=level != limit, color=color)
             made.set(marker=marker, markersize=5.5 + 2.5 * order.index(level))
-        at = min(across[level] for level in stopping) if stopping else ends[1]
-        labels.append((at, y, label))
+        labels.append((across.get(limit, ends[1]), y, label))
     handles = [
         Line2D([], [], color=color, marker=marker, ls="", label=_level_name(level))
         for level, (color, marker) in looks.items()
-        if any(level in across for _, (across, _, _) in rows)
+        if any(level in across for _, across, _, _ in rows)
     ]
     ax.legend(handles=handles, title="intensity at", loc="lower right")
     place_labels(ax, labels)
@@ -551,14 +538,12 @@ def hierarchical(roof: Roofline, jobs: Jobs, *, ax: Axes | None = None) -> Axes:
 
 
 def _level_name(level: str) -> str:
-    """Return the name of a level as plots write it."""
     return level if level == NETWORK else level.upper()
 
 
 def _draw_slopes(
     ax: Axes, peak: float, low: float, slopes: Mapping[str, float], looks: Mapping[str, Any]
 ) -> None:
-    """Draw and name one slope per level, with its name on the side with more room."""
     ordered = sorted(slopes, key=lambda level: -slopes[level])
     for i, level in enumerate(ordered):
         bandwidth, (color, _) = slopes[level], looks[level]

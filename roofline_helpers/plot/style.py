@@ -18,9 +18,10 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
-from matplotlib.text import Annotation
+from matplotlib.text import Annotation, Text
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from matplotlib.transforms import IdentityTransform
+from numpy.typing import NDArray
 
 from roofline_helpers.common.checks import BadType, BadValue, mapping, shown, single
 from roofline_helpers.common.dtypes import BITS
@@ -74,7 +75,6 @@ def use_style() -> None:
     mpl.rcParams.update(
         {
             "figure.figsize": SIZE,
-            "figure.dpi": 100,
             "figure.constrained_layout.use": True,
             "figure.facecolor": PALETTE["paper"],
             "savefig.facecolor": PALETTE["paper"],
@@ -89,7 +89,6 @@ def use_style() -> None:
             "ytick.color": PALETTE["ink"],
             "grid.color": PALETTE["grid"],
             "font.size": 10,
-            "axes.labelsize": 10,
             "axes.titlesize": 11,
             "xtick.labelsize": SMALL,
             "ytick.labelsize": SMALL,
@@ -102,8 +101,7 @@ def use_style() -> None:
     if ipython is not None and ipython.get_ipython() is not None:
         from matplotlib_inline.backend_inline import set_matplotlib_formats
 
-        set_formats: Any = set_matplotlib_formats
-        set_formats("retina", metadata={"Software": None})
+        set_matplotlib_formats("retina", metadata={"Software": None})  # type: ignore
         use_tables()
 
 
@@ -182,22 +180,6 @@ def position(label: str, job: Job, roof: Roofline) -> tuple[float, float]:
     if not x > 0:
         raise BadValue(f"{label} has no FLOPs: intensity 0 has no place on a logarithmic axis")
     return float(x), float(roof.attainable(job))
-
-
-def level_positions(
-    label: str, job: Any, roof: Roofline, slopes: Mapping[str, float]
-) -> tuple[dict[str, float], float, set[str]]:
-    """Return a kernel's intensity at each level, its attainable FLOP/s, and its bound.
-
-    It has one rate, that of the slowest of its levels and units. The bound are the levels with that
-    ceiling; empty if it is the ceiling of a unit.
-    """
-    position(label, job, roof)
-    seconds = {level: float(t) for level, t in roof.times(job).items()}
-    across = {level: float(job.intensity_at(level)) for level in slopes if level in seconds}
-    longest = max(seconds[name] for name in (*across, "matrix", "vector") if name in seconds)
-    stopping = {level for level in across if seconds[level] == longest}
-    return across, float(job.flops) / longest, stopping
 
 
 def several(entries: Any, kind: type[T]) -> list[T]:
@@ -336,6 +318,12 @@ def intensity_range(
     )
 
 
+def grid_behind(ax: Axes, axis: Any = "both") -> None:
+    """Draw a grid behind everything else."""
+    ax.grid(axis=axis, color=PALETTE["grid"], lw=0.6)
+    ax.set_axisbelow(True)
+
+
 def log_axes(
     ax: Axes, across: tuple[float, float], lowest: float, peak: float, highest: float = 0
 ) -> None:
@@ -349,8 +337,7 @@ def log_axes(
     ax.set_ylim(lowest / math.exp(max(0.1 * tall, 0.5)), highest * math.exp(max(0.17 * tall, 0.8)))
     ax.set_xlabel(INTENSITY)
     ax.set_ylabel(f"attainable ({scale}FLOP/s)")
-    ax.grid(color=PALETTE["grid"], lw=0.6)
-    ax.set_axisbelow(True)
+    grid_behind(ax)
 
 
 def log_scale(axis: Axis, unit: float = 1.0) -> None:
@@ -383,6 +370,11 @@ def note(
     """Write a small text at an offset in points from a place."""
     look |= {"textcoords": "offset points", "fontsize": SMALL, "gid": gid}
     return ax.annotate(text, at, offset, **look)
+
+
+def size_of(text: Text, renderer: Any) -> NDArray[np.float64]:
+    """Return the width and height of a text, of an annotation without its arrow, in pixels."""
+    return np.asarray(Text.get_window_extent(text, renderer).size)
 
 
 def loose_line(ax: Axes, color: str, **look: Any) -> Line2D:

@@ -13,8 +13,4 @@ for multicore architectures", Communications of the ACM 52(4), 2009, doi:10.1145
 
 from roofline_helpers.roofline.model import Counted, Kernel, Roofline
 
-__all__ = [
-    "Counted",
-    "Roofline",
-    "Kernel",
-]
+__all__ = ["Counted", "Roofline", "Kernel"]

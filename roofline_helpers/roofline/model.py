@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from types import MappingProxyType
-from typing import Any, Literal, Protocol, Self, TypeGuard, runtime_checkable
+from typing import Any, Protocol, Self, TypeGuard, runtime_checkable
 
 import numpy as np
 
@@ -97,8 +97,6 @@ class Roofline(Facts):
         intensity, which has no size. 0 is none.
     name : str
         Shown in plots and tables.
-    origin : {"published", "measured"}
-        Where the ceilings come from.
 
     Raises
     ------
@@ -126,7 +124,6 @@ class Roofline(Facts):
     network: float | None = None
     floor: float | None = None
     name: str = "roofline"
-    origin: Literal["published", "measured"] = "published"
 
     def __post_init__(self) -> None:
         bandwidths: Any = self.levels
@@ -150,10 +147,8 @@ class Roofline(Facts):
     def _facts(self) -> dict[str, str]:
         ceilings = {"peak": self.peak, "vector": self.vector}
         facts = {unit: si(value, "FLOP/s", "T", 4) for unit, value in ceilings.items() if value}
-        links = {**self.levels, **({NETWORK: self.network} if self.network else {})}
-        alone = list(self.levels) == ["hbm"]
-        names = {"hbm": "memory"} if alone else {}
-        facts |= {names.get(k, k): si(value, "B/s", "G", 5) for k, value in links.items()}
+        names = {"hbm": "memory"} if list(self.levels) == ["hbm"] else {}
+        facts |= {names.get(k, k): si(value, "B/s", "G", 5) for k, value in self.slopes.items()}
         facts |= {FLOOR: si(self.floor, "s")} if self.floor else {}
         ridges = {"ridge": self.peak, "vector ridge": self.vector}
         return facts | {
@@ -166,6 +161,11 @@ class Roofline(Facts):
     def bandwidth(self) -> float:
         """Bandwidth of the outermost memory level, byte/s."""
         return next(iter(self.levels.values()))
+
+    @property
+    def slopes(self) -> dict[str, float]:
+        """Bandwidth of each memory level and, where it is known, of the "network", byte/s."""
+        return {**self.levels, **({NETWORK: self.network} if self.network else {})}
 
     @property
     def ridge(self) -> float:
@@ -205,7 +205,6 @@ class Roofline(Facts):
         return replace(
             self,
             name=f"{self.name}, measured",
-            origin="measured",
             peak=self.peak if peak is None else peak,
             levels=by_level,
             vector=self.vector if vector is None else vector,
@@ -242,8 +241,7 @@ class Roofline(Facts):
             limit = self.limit(intensity)
             if limit is None or isinstance(limit, str):
                 return limit and bound_of(limit)
-            bounds = [bound_of(each) for each in limit.ravel()]
-            return np.array(bounds).reshape(limit.shape)
+            return np.vectorize(bound_of)(limit)
         below = np.less(self.attainable(intensity), self.peak)
         return _words(np.where(below, "memory", "compute"))
 
@@ -257,29 +255,20 @@ class Roofline(Facts):
         """
         if not is_counted(kernel):
             raise BadType(f"a kernel (roofline_helpers.work) is needed, got {shown(kernel)}")
-        seconds: dict[str, Number] = {}
-        for unit, flops, peak in (
-            ("matrix", kernel.matrix_flops, self.peak),
-            ("vector", kernel.vector_flops, self.vector or self.peak),
-        ):
-            if not all_true(flops == 0):
-                seconds[unit] = flops / peak
         traffic = folded("traffic", kernel.traffic)
-        shared = [level for level in self.levels if level in traffic]
-        if not shared:
+        if not traffic.keys() & self.levels.keys():
             raise BadValue(
                 f"the kernel has traffic at {list(traffic)}, "
                 f"this roofline has the levels {list(self.levels)}: none in common"
             )
-        bandwidths = {level: self.levels[level] for level in shared}
-        if self.network is not None and NETWORK in traffic:
-            bandwidths[NETWORK] = self.network
-        for boundary, bandwidth in bandwidths.items():
-            if not all_true(traffic[boundary] == 0):
-                seconds[boundary] = traffic[boundary] / bandwidth
-        if self.floor is not None:
-            seconds[FLOOR] = self.floor
-        return seconds
+        rates = {"matrix": self.peak, "vector": self.vector or self.peak, **self.slopes}
+        done = {"matrix": kernel.matrix_flops, "vector": kernel.vector_flops, **traffic}
+        seconds: dict[str, Number] = {
+            ceiling: done[ceiling] / rate
+            for ceiling, rate in rates.items()
+            if not all_true(done.get(ceiling, 0) == 0)
+        }
+        return seconds if self.floor is None else {**seconds, FLOOR: self.floor}
 
     def time(self, *kernels: Counted, overlap: bool = True) -> Any:
         """Return the least seconds for the kernels, run one after another.
@@ -386,8 +375,3 @@ class Kernel(Fields):
     def bound(self) -> str | None:
         """The bound – "memory", "compute" or "network"; None where `limit` is."""
         return None if self.roof is None else self.roof.bound(self.work)
-
-    @property
-    def attainable(self) -> float | None:
-        """FLOP/s under its roof; None where `limit` is."""
-        return None if self.roof is None or not self.times else self.roof.attainable(self.work)

@@ -21,15 +21,14 @@ def attention_sizes(
     batch: Any, q_len: Any, kv_len: Any, heads: Any, head_dim: Any, kv_heads: Any
 ) -> dict[str, Number]:
     """Return the sizes of attention by name, checked and complete."""
-    named = {
-        "batch": batch,
-        "q_len": q_len,
-        "kv_len": q_len if kv_len is None else kv_len,
-        "heads": heads,
-        "head_dim": head_dim,
-        "kv_heads": heads if kv_heads is None else kv_heads,
-    }
-    s = dict(zip(named, sizes(**named), strict=True))
+    s = sizes(
+        batch=batch,
+        q_len=q_len,
+        kv_len=q_len if kv_len is None else kv_len,
+        heads=heads,
+        head_dim=head_dim,
+        kv_heads=heads if kv_heads is None else kv_heads,
+    )
     if np.any(np.remainder(s["heads"], s["kv_heads"])):
         raise BadValue(f"heads ({heads}) must be a multiple of kv_heads ({kv_heads})")
     return s
@@ -172,8 +171,7 @@ def flash_attention(
             transcendentals=job.transcendentals * seen // (2 * s["kv_len"]),
         )
     if block_q is not None:
-        block_q, *_ = sizes(block_q=block_q, **s)
-        blocks = ceil_div(s["q_len"], block_q)
+        blocks = ceil_div(s["q_len"], sizes(**s, block_q=block_q)["block_q"])
         job = job.reading(k=blocks, v=blocks)
     bits = BITS[dtype_of(dtype if kv_dtype is None else kv_dtype)]
     return replace(job, kind=_kind(s, causal), dims={**s, "kv_bits": bits})
@@ -222,8 +220,8 @@ def latent_attention(
     >>> round(latent_attention(64, 1, 4096).intensity)
     229
     """
-    named = {"batch": batch, "q_len": q_len, "kv_len": q_len if kv_len is None else kv_len}
-    s = dict(zip([*named, "heads"], sizes(**named, heads=heads), strict=True))
+    keys_each = q_len if kv_len is None else kv_len
+    s = sizes(batch=batch, q_len=q_len, kv_len=keys_each, heads=heads)
     decode = bool(np.all(np.equal(s["q_len"], 1)))
     if not decode and np.any(np.not_equal(s["q_len"], s["kv_len"])):
         raise BadValue(f"prefill needs kv_len = q_len, got {shown(q_len)} and {shown(kv_len)}")

@@ -10,7 +10,6 @@ import numpy as np
 from roofline_helpers.common.checks import (
     BadValue,
     Number,
-    broadcast,
     flag,
     plain,
     shown,
@@ -65,8 +64,7 @@ def grouped_matmul(
     """
     local = experts if local_experts is None else local_experts
     named = {"tokens": tokens, "hidden": hidden, "inter": inter, "experts": experts}
-    named |= {"top_k": top_k, "local_experts": local}
-    s = dict(zip(named, sizes(**named), strict=True))
+    s = sizes(**named, top_k=top_k, local_experts=local)
     for name in ("top_k", "local_experts"):
         if np.any(np.greater(s[name], s["experts"])):
             raise BadValue(
@@ -113,7 +111,7 @@ def fusion_chain(
     >>> round(total(*four).bytes / fuse(*four).bytes, 3)
     2.5
     """
-    rows, columns = sizes(rows=rows, columns=columns)
+    rows, columns = sizes(rows=rows, columns=columns).values()
     return (
         layernorm(rows, columns, dtype, y="a"),
         gelu(rows * columns, dtype, x="a", y="b"),
@@ -168,12 +166,11 @@ def transformer_block(
     """
     batch, seq, d_model, heads, d_ff = sizes(
         batch=batch, seq=seq, d_model=d_model, heads=heads, d_ff=d_ff
-    )
+    ).values()
     if np.any(np.remainder(d_model, heads)):
         raise BadValue(f"d_model ({d_model}) must be a multiple of heads ({heads})")
     head_dim = d_model // heads
     s = attention_sizes(batch, seq, kv_len, heads, head_dim, kv_heads)
-    broadcast([*s.items(), ("d_model", d_model), ("d_ff", d_ff)])
     if np.any(np.less(s["kv_len"], s["q_len"])):
         raise BadValue(f"kv_len ({kv_len}) must be at least seq ({seq})")
     norm = rmsnorm if flag("gated", gated) else layernorm

@@ -18,7 +18,6 @@ from roofline_helpers.common.checks import (
     plain,
     shown,
     single,
-    text,
 )
 from roofline_helpers.common.dtypes import BITS
 from roofline_helpers.work.work import Work
@@ -61,8 +60,6 @@ def fuse(*kernels: Work, keep: Sequence[str] = (), name: str | None = None) -> W
     (20000000, 12000000)
     """
     all_work(kernels)
-    if isinstance(keep, str):
-        raise BadType(f"keep must be a sequence of tensor names, got {shown(keep)}")
     sizes: dict[str, Number] = {}
     made: dict[str, Number] = {}
     entering: dict[str, Number] = {}
@@ -202,7 +199,6 @@ def resident(
     """
     all_work(kernels)
     room = single("capacity", capacity, zero=True)
-    where = text("level", level)
     tensors = _tensors(kernels)
     written = [name for name, tensor in tensors.items() if tensor.made]
     for name in onward:
@@ -217,7 +213,7 @@ def resident(
             chosen.add(each.name)
             for at in span:
                 used[at] += each.size
-    return tuple(_staying(kernel, at, tensors, chosen, where) for at, kernel in enumerate(kernels))
+    return tuple(_staying(kernel, at, tensors, chosen, level) for at, kernel in enumerate(kernels))
 
 
 @dataclass

@@ -11,7 +11,6 @@ from roofline_helpers.common.checks import (
     BadType,
     BadValue,
     Number,
-    broadcast,
     ceil_div,
     quantity,
     shown,
@@ -87,7 +86,6 @@ def elementwise(
     n = size("n", n)
     flops = quantity("flops per element", flops, zero=True)
     special = quantity("transcendentals per element", transcendentals, zero=True)
-    broadcast([("n", n), ("flops", flops), ("transcendentals", special)])
     return Work(
         name=name,
         reads=_tensors("reads", reads, "x", n, dtype),
@@ -201,7 +199,7 @@ def reduction(rows: Any, columns: Any, dtype: Any = "bf16", *, x: str = "x", y: 
     >>> job.bytes, job.flops
     (65552, 32768)
     """
-    rows, columns = sizes(rows=rows, columns=columns)
+    rows, columns = sizes(rows=rows, columns=columns).values()
     return Work(
         name="reduction",
         reads={x: nbytes(rows * columns, dtype)},
@@ -214,7 +212,7 @@ def reduction(rows: Any, columns: Any, dtype: Any = "bf16", *, x: str = "x", y: 
 def _rowwise(
     op: str, rows: Any, columns: Any, dtype: Any, x: str, y: str, parameters: Sequence[str]
 ) -> Work:
-    rows, columns = sizes(rows=rows, columns=columns)
+    rows, columns = sizes(rows=rows, columns=columns).values()
     n, tensor = rows * columns, nbytes(rows * columns, dtype)
     flops, special = COSTS[op]
     flops_once, special_once = ROW_COSTS[op]
@@ -316,15 +314,16 @@ def matmul(
     True
     """
     a_type, b_type = dtype_of(dtype), dtype_of(dtype if b is None else b)
-    m, n, k, batch = sizes(m=m, n=n, k=k, batch=batch)
-    a_name, b_name, c_name = _exactly(3, "names", names)
+    m, n, k, batch = sizes(m=m, n=n, k=k, batch=batch).values()
+    a_name, b_name, c_name = names
     if len({a_name, b_name, c_name}) < 3:
         raise BadValue(f"names must be three different names, got {shown(names)}")
     passes = {}
     if tile is not None:
-        rows, columns = _exactly(2, "tile", tile)
-        rows, columns, *_ = sizes(tile_rows=rows, tile_columns=columns, m=m, n=n)
-        passes = {a_name: ceil_div(n, columns), b_name: ceil_div(m, rows)}
+        if not isinstance(tile, Sequence) or len(tile) != 2:
+            raise BadType(f"tile must be (rows, columns), got {shown(tile)}")
+        s = sizes(m=m, n=n, tile_rows=tile[0], tile_columns=tile[1])
+        passes = {a_name: ceil_div(n, s["tile_columns"]), b_name: ceil_div(m, s["tile_rows"])}
     return Work(
         name="matmul",
         reads={a_name: nbytes(batch * m * k, a_type), b_name: nbytes(batch * k * n, b_type)},
@@ -335,12 +334,6 @@ def matmul(
         kind="matmul" if isinstance(batch, int) and batch == 1 else "",
         dims={"m": m, "n": n, "k": k, "weight_bits": BITS[b_type]},
     )
-
-
-def _exactly(count: int, name: str, members: Any) -> Sequence[Any]:
-    if isinstance(members, str) or not isinstance(members, Sequence) or len(members) != count:
-        raise BadType(f"{name} must be a sequence of {count}, got {shown(members)}")
-    return members
 
 
 # --- Exchanges between chips on a ring -----------------------------------------------------------
@@ -394,7 +387,7 @@ def all_reduce(elements: Any, chips: Any, dtype: Any = "bf16") -> Work:
 
 
 def _ring(elements: Any, chips: Any) -> list[Number]:
-    n, count = sizes(elements=elements, chips=chips)
-    if np.any(np.less(count, 2)):
+    checked = sizes(elements=elements, chips=chips)
+    if np.any(np.less(checked["chips"], 2)):
         raise BadValue(f"a collective needs at least 2 chips, got {shown(chips)}")
-    return [n, count]
+    return list(checked.values())

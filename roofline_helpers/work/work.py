@@ -117,12 +117,10 @@ class Work(Facts):
             )
 
     def _facts(self) -> dict[str, str]:
-        moved = {"bytes" if at == "hbm" else at: n for at, n in self.traffic.items()}
-        return {
-            "FLOPs": span(self.flops, lambda n: si(n, "FLOP")),
-            **{name: span(n, lambda n: si(n, "B")) for name, n in moved.items()},
-            "intensity": span(self.intensity, lambda n: f"{cell(n)} FLOP/byte"),
-        }
+        facts = {"FLOPs": span(self.flops, lambda n: si(n, "FLOP"))}
+        for level, moved in self.traffic.items():
+            facts["bytes" if level == "hbm" else level] = span(moved, lambda n: si(n, "B"))
+        return facts | {"intensity": span(self.intensity, lambda n: f"{cell(n)} FLOP/byte")}
 
     def _title(self) -> str:
         return f"{self.name} in {self.dtype}"

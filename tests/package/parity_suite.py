@@ -176,7 +176,7 @@ def step_data(step: ServingStep) -> dict[str, Any]:
                 **work_data(kernel.work),
                 **{"name": kernel.name, "count": kernel.launches},
                 **{"seconds": kernel.seconds, "total": kernel.total, "limit": kernel.limit},
-                **{"bound": kernel.bound, "attainable": kernel.attainable},
+                **{"bound": kernel.bound, "attainable": kernel.roof.attainable(kernel.work)},
             }
             for kernel in step.kernels
         ],

@@ -25,7 +25,6 @@ def test_seconds_are_those_of_all_launches() -> None:
     assert kernel.times == {"matrix": 15.0, "vector": 10.0, "hbm": 20.0, "network": 5.0}
     assert kernel.roof_seconds == 5 * ROOF.time(job) == 20.0
     assert (kernel.limit, kernel.bound) == ("hbm", "memory")
-    assert kernel.attainable == ROOF.attainable(job) == 3100 / 4
     assert Kernel(job, ROOF).roof_seconds == ROOF.time(job)
 
 
