@@ -11,7 +11,7 @@ from typing import Any
 
 from roofline_helpers import chips
 from roofline_helpers.common import show
-from roofline_helpers.common.checks import BadType, flag, shown, single, text, whole
+from roofline_helpers.common.checks import BadType, flag, shown, single, whole
 from roofline_helpers.common.show import si
 from roofline_helpers.device.ceilings import Ceilings, ceilings_of
 from roofline_helpers.device.explanation import Explanation
@@ -30,7 +30,7 @@ from roofline_helpers.device.trace import Trace, program_of, programs_in, read_t
 from roofline_helpers.device.trace_steps import prepared
 from roofline_helpers.network.topology import slice_of
 from roofline_helpers.work import Work
-from roofline_helpers.xla.analysis import jit_options, refuse_ambiguous, report_of, turns_of
+from roofline_helpers.xla.analysis import check_options, jit_options, report_of, turns_of
 from roofline_helpers.xla.kernel import CompiledKernel, main_dtype
 from roofline_helpers.xla.lower import Arguments, function_name, is_stage
 from roofline_helpers.xla.report import Report
@@ -263,10 +263,7 @@ def explain(
     >>> why.save("why.html")  # doctest: +SKIP
     """
     own = {key: value for key, value in locals().items() if key not in ("fn", "args", "kwargs")}
-    refuse_ambiguous(explain, fn, args, own)
-    for option, value in (("name", name), ("topology", topology)):
-        if value is not None:
-            text(option, value)
+    check_options(explain, fn, args, own)
     task = Task(
         fn,
         Arguments(args, kwargs),

@@ -59,6 +59,9 @@ USE = "ROOFLINE_USE"
 "whole" also compiles for calls with use="record", whose programs take minutes.
 """
 
+RECORDS: Any = committed("compiled")
+"""The folder of the committed records."""
+
 REFUSED = "-refused"
 """The suffix of the record of a program that doesn't fit."""
 
@@ -71,13 +74,12 @@ def records() -> dict[tuple[str, str], Report]:
     >>> records()["ledger-matmul", "v6e"].name
     'matmul'
     """
-    there = files(records_folder()).items()
-    return {_key(stem): load_report(file) for stem, file in there if not stem.endswith(REFUSED)}
-
-
-def _key(stem: str) -> tuple[str, str]:
-    name, _, chip = stem.rpartition(".")
-    return name, chip
+    found = {}
+    for stem, file in files(RECORDS).items():
+        name, _, chip = stem.rpartition(".")
+        if not stem.endswith(REFUSED):
+            found[name, chip] = load_report(file)
+    return found
 
 
 def find_record(name: str, chip: str) -> Report | None:
@@ -88,17 +90,12 @@ def find_record(name: str, chip: str) -> Report | None:
     DoesNotFit
         The record is of a program that the compiler refused.
     """
-    there = files(records_folder())
+    there = files(RECORDS)
     refused = there.get(f"{name}.{chip}{REFUSED}")
     if refused is not None:
         raise DoesNotFit(load_refusal(refused))
     file = there.get(f"{name}.{chip}")
     return None if file is None else load_report(file)
-
-
-def records_folder() -> Any:
-    """Return the folder of the committed records."""
-    return committed("compiled")
 
 
 @contextlib.contextmanager
@@ -109,10 +106,6 @@ def refusal_recorded(name: str, chip: str, folder: Path) -> Iterator[None]:
     except DoesNotFit as error:
         save(folder / f"{name}.{chip}{REFUSED}.json", {"schema": REFUSAL, "message": str(error)})
         raise
-
-
-SLOW = 60
-"""Seconds of processor time from which on a report has a note on compile time."""
 
 
 class RecordUsed(UserWarning):
@@ -201,7 +194,7 @@ def analyze(
     (17179869184.0, 25165824, 'compute')
     """
     own = {key: value for key, value in locals().items() if key not in ("fn", "args", "kwargs")}
-    refuse_ambiguous(analyze, fn, args, own)
+    check_options(analyze, fn, args, own)
     asked = os.environ.get(USE, "") if record is not None else ""
     if asked and (use == "auto" or asked == "whole"):
         use = "compiler" if asked == "whole" else asked
@@ -211,9 +204,6 @@ def analyze(
     known = chips.chip(chip) if chip is not None else None
     if not (callable(fn) or is_stage(fn)):
         raise BadType(f"the function must be callable, got {fn!r} ({type(fn).__name__})")
-    for option, value in (("name", name), ("record", record), ("topology", topology)):
-        if value is not None:
-            text(option, value)
     if record is not None and not re.fullmatch(r"[\w\-]+", record):
         raise BadValue(f"a record's name has letters, digits, '-' and '_', got {record!r}")
     stored = _recorded(known, record, use)
@@ -240,24 +230,29 @@ def turns_of(given: Any) -> dict[str, int]:
     return {key: whole(f"turns of {key}", n) for key, n in mapping("turns", given or {}).items()}
 
 
-def refuse_ambiguous(
+def check_options(
     entry: Callable[..., Any], fn: Any, args: tuple[Any, ...], own: Mapping[str, Any]
 ) -> None:
-    """Raise BadType if an option of `analyze` or `explain` may be an argument of the function."""
+    """Raise BadType if an option of `analyze` or `explain` may be an argument of the function.
+
+    Also if a name isn't a text.
+    """
     bound = getattr(inspect.unwrap(fn), "keywords", {})  # of a functools.partial
-    try:
+    theirs: set[str] = set()
+    # without a signature, or with too many arguments, JAX raises the error
+    with contextlib.suppress(TypeError, ValueError):
         signature = inspect.signature(fn)
-        filled = {*bound, *signature.bind_partial(*args).arguments}
-    except (TypeError, ValueError):  # no signature; or too many arguments: JAX raises that error
-        return
+        theirs = signature.parameters.keys() - {*bound, *signature.bind_partial(*args).arguments}
     defaults = inspect.signature(entry).parameters
     for key, value in own.items():
-        theirs = key in signature.parameters and key not in filled
-        if theirs and value is not defaults[key].default:
+        if key in theirs and value is not defaults[key].default:
             raise BadType(
                 f"{key}={shown(value)} is an option of {entry.__name__}, and the function takes "
                 f"{key!r} too: bind the function's with functools.partial(fn, {key}=...)"
             )
+    for option in ("name", "record", "topology"):
+        if own.get(option) is not None:
+            text(option, own[option])
 
 
 def _recorded(chip: chips.Chip | None, record: str | None, use: str) -> Report | None:
@@ -272,8 +267,8 @@ def _recorded(chip: chips.Chip | None, record: str | None, use: str) -> Report |
         raise NoCompiler(f"{missing}{there}")
     stored = find_record(record, chip.key) if record is not None else None
     if stored is None:
-        stems = (stem for stem in files(records_folder()) if stem.endswith(f".{chip.key}"))
-        names = [_key(stem)[0] for stem in stems]
+        end = f".{chip.key}"
+        names = [stem.removesuffix(end) for stem in files(RECORDS) if stem.endswith(end)]
         listed = f". Records for {chip.name}: {', '.join(names)}" if names else ""
         raise NoCompiler(f"{missing}{there}{listed}")
     if use == "auto":
@@ -295,7 +290,7 @@ def report_of(
     """Compile a function for a chip (None: the device here), and return its report."""
     import jax
 
-    started, busy = time.perf_counter(), sum(os.times()[:4])
+    started = time.perf_counter()
     name = name or function_name(fn)
     if is_compiled(fn):
         lowered, program = _given(fn, arguments, chip, name)
@@ -304,17 +299,15 @@ def report_of(
         lowered = lower(fn, arguments, jit, chip, topology, name)
         program = compile_program(lowered)
         mesh, devices = lowered.mesh, lowered.partitions
-    took = sum(os.times()[:4]) - busy
     platform, axes = lowered.platform, axes_of_mesh(mesh)
     ledger = kernels(program.text, platform, turns=turns, calls=lowered.calls)
-    slow = [f"compiling took {took:.0f} s of processor time"] if took > SLOW else []
     return Report(
         name=name,
         target=lowered.target,
         platform=platform,
         arguments=arguments.described(),
         rows=tuple(with_axes(row, axes) for row in ledger.rows),
-        notes=(*lost(lowered), *ledger.notes, *slow, *_notes(lowered)),
+        notes=(*lost(lowered), *ledger.notes, *_notes(lowered)),
         xla=program.costs,
         jax_version=jax.__version__,
         compiler=compiler_version(platform),

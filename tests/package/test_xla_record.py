@@ -34,7 +34,7 @@ def test_a_record_takes_the_compilers_place(
     monkeypatch.setenv(analysis.RECORD_TO, str(tmp_path))
     live = xla.analyze(jnp.tanh, x, chip="v6e", record="tanh")
     assert [path.name for path in tmp_path.iterdir()] == ["tanh.v6e.json"]
-    monkeypatch.setattr(analysis, "records_folder", lambda: tmp_path)
+    monkeypatch.setattr(analysis, "RECORDS", tmp_path)
     assert list(xla.records()) == [("tanh", "v6e")]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -56,7 +56,7 @@ def test_a_refusal_takes_the_compilers_place_too(
         "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 48.50G of 31.25G hbm."
     )
     monkeypatch.setattr(analysis, "can_compile", lambda chip: None)
-    monkeypatch.setattr(analysis, "records_folder", lambda: tmp_path)
+    monkeypatch.setattr(analysis, "RECORDS", tmp_path)
 
     def refuse(*_: Any) -> None:
         raise DoesNotFit(message)
