@@ -474,6 +474,5 @@ class Task:
 
 def _named(trace: Trace) -> str:
     """Return the name of a trace's device."""
-    return (
-        trace.facts.get("gpu_device_name") or trace.facts.get("device_type_string") or trace.device
-    )
+    named = (trace.facts.get(key) for key in ("gpu_device_name", "device_type_string"))
+    return next(filter(None, named), trace.device)

@@ -18,6 +18,7 @@ from typing import Any
 from roofline_helpers.common.checks import RooflineError
 from roofline_helpers.device.program import Program
 from roofline_helpers.xla.hlo import COLLECTIVES
+from roofline_helpers.xla.lower import reason_of
 from roofline_helpers.xla.pallas import PallasKernel
 
 # --- Events of kernels, runs and transfers, read with JAX's own reader ---------------------------
@@ -237,8 +238,7 @@ def _opened(file: Path) -> Any:
     try:
         return ProfileData.from_file(str(file))
     except Exception as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise CannotProfile(f"{file}: damaged or no trace: {reason}") from None
+        raise CannotProfile(f"{file}: damaged or no trace: {reason_of(error)}") from None
 
 
 def _stats(event: Any) -> dict[str, Any]:

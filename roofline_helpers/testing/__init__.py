@@ -9,6 +9,9 @@
 The function is compiled for the chip, which need not be here, and compared with limits, or with a
 baseline that is committed next to the tests. `pytest --roofline-update` writes baselines.
 
+A baseline holds what is compared: a line for each kernel, or for all kernels that are alike, without
+names and line numbers, which any edit changes.
+
 One file a topic: `plugin` (what pytest loads: it imports nothing else until a test asks for the
-fixture), `fixture` (what the test calls, with its limits and its baselines' files).
+fixture), `budget` (what the test calls, with its limits and its baselines' files).
 """

@@ -20,6 +20,7 @@ from roofline_helpers.xla.targets import assumed_vector_peak
 if TYPE_CHECKING:
     import pandas
 
+    from roofline_helpers.xla.compiler import MemoryStats
     from roofline_helpers.xla.kernel import TimedCollective
     from roofline_helpers.xla.report import Report
 
@@ -96,27 +97,17 @@ def _because(report: Report) -> str:
 
 def _counts(report: Report) -> list[tuple[str, str]]:
     more = "at least " if report.unknown else ""
-    lines = [
-        (
-            "FLOPs",
-            f"{more}{si(report.flops, 'FLOP')}: matrix {si(report.matrix_flops, 'FLOP')}, vector "
-            f"{si(report.vector_flops, 'FLOP')}, of which {si(report.transcendentals, '').strip()} "
-            "transcendental",
-        ),
-        (
-            "HBM",
-            f"{_range(report.hbm_bytes, report.most_bytes, 'B')}: "
-            f"{si(report.read_bytes, 'B')} read, {si(report.written_bytes, 'B')} written",
-        ),
-    ]
+    flops = f"{more}{si(report.flops, 'FLOP')}: matrix {si(report.matrix_flops, 'FLOP')}, vector "
+    flops += f"{si(report.vector_flops, 'FLOP')}, of which {si(report.transcendentals, '').strip()}"
+    moved = f"{si(report.read_bytes, 'B')} read, {si(report.written_bytes, 'B')} written"
+    hbm = f"{_range(report.hbm_bytes, report.most_bytes, 'B')}: {moved}"
+    lines = [("FLOPs", f"{flops} transcendental"), ("HBM", hbm)]
     if report.extra is not None and report.extra > 1.02:
         asked = si((report.requested_flops or 0) / report.devices, "FLOP")
-        extra = (
-            f"{report.extra:.2f} times the {asked} of matmuls asked for: some are computed again"
-        )
-        lines.append(("of these", extra))
+        times = f"{report.extra:.2f} times the {asked} of matmuls asked for"
+        lines.append(("of these", f"{times}: some are computed again"))
     if report.memory is not None:
-        lines.append(("memory", _memory(report)))
+        lines.append(("memory", _memory(report, report.memory)))
     others = {k: v for k, v in report.traffic.items() if k != "hbm" and v >= 1024}
     if others:
         listed = ", ".join(f"{level} {si(n, 'B')}" for level, n in sorted(others.items()))
@@ -129,10 +120,8 @@ def _range(least: float, most: float, unit: str) -> str:
     return si(least, unit) if most <= 1.01 * least else f"{si(least, unit)} to {si(most, unit)}"
 
 
-def _memory(report: Report) -> str:
+def _memory(report: Report, memory: MemoryStats) -> str:
     """Return the HBM that a program needs, and the HBM of a device."""
-    memory = report.memory
-    assert memory is not None
     parts = f"{si(memory.arguments, 'B')} arguments, {si(memory.temporaries, 'B')} temporaries"
     text = f"{si(memory.total, 'B')} at most: {parts}"
     hbm = report.chip.memory["hbm"].capacity if report.chip is not None else None
