@@ -9,8 +9,8 @@
 The function is compiled for the chip, which need not be here, and compared with limits, or with a
 baseline that is committed next to the tests. `pytest --roofline-update` writes baselines.
 
-A baseline holds what is compared: a line for each kernel, or for all kernels that are alike, without
-names and line numbers, which any edit changes.
+A baseline holds what is compared: a line for each kernel, or for all kernels that are alike,
+without names and line numbers, which any edit changes.
 
 One file a topic: `plugin` (what pytest loads: it imports nothing else until a test asks for the
 fixture), `budget` (what the test calls, with its limits and its baselines' files).
