@@ -32,6 +32,7 @@ def test_a_record_takes_the_compilers_place(
     needs("v6e")
     x = spec(256, 256)
     monkeypatch.setenv(analysis.RECORD_TO, str(tmp_path))
+    monkeypatch.delenv(analysis.USE, raising=False)
     live = xla.analyze(jnp.tanh, x, chip="v6e", record="tanh")
     assert [path.name for path in tmp_path.iterdir()] == ["tanh.v6e.json"]
     monkeypatch.setattr(analysis, "RECORDS", tmp_path)
@@ -63,6 +64,7 @@ def test_a_refusal_takes_the_compilers_place_too(
 
     monkeypatch.setattr(analysis, "report_of", refuse)
     monkeypatch.setenv(analysis.RECORD_TO, str(tmp_path))
+    monkeypatch.delenv(analysis.USE, raising=False)
     with pytest.raises(xla.DoesNotFit):
         xla.analyze(jnp.tanh, spec(8), chip="v6e", record="big")
     assert [path.name for path in tmp_path.iterdir()] == ["big.v6e-refused.json"]
