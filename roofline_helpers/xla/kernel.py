@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from roofline_helpers import chips, network
 from roofline_helpers.common.checks import RooflineError, UnknownName, name_of
@@ -192,17 +192,20 @@ class CompiledKernel(Kernel):
     @property
     def read(self) -> dict[str, int]:
         """Bytes read, by memory level."""
-        return {level: n * self.launches for level, n in self.work.read.items()}
+        return self._launched(self.work.read)
 
     @property
     def written(self) -> dict[str, int]:
         """Bytes written, by memory level."""
-        return {level: n * self.launches for level, n in self.work.written.items()}
+        return self._launched(self.work.written)
 
     @property
     def traffic(self) -> dict[str, float]:
         """Bytes read and written, by memory level, and bytes sent to other devices."""
-        return {level: n * self.launches for level, n in self.work.traffic.items()}
+        return self._launched(self.work.traffic)
+
+    def _launched(self, amounts: Mapping[str, Any]) -> dict[str, Any]:
+        return {level: amount * self.launches for level, amount in amounts.items()}
 
     @property
     def hbm_bytes(self) -> int:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from roofline_helpers import xla
-from roofline_helpers.device.findings.causes import Case, Cause, Claim, whole
+from roofline_helpers.device.findings.causes import Case, Cause, Claim, Claims, whole
 from roofline_helpers.device.program import Program
 from roofline_helpers.device.rows import TimedRow
 from roofline_helpers.xla.hlo import VIEWS, Computation, Instruction, Site
@@ -86,7 +86,7 @@ _NARROW = ("bf16", "f16")
 _FOLLOWED = VIEWS | {"slice", "dynamic-slice", "broadcast", "pad"}
 
 
-def float32(case: Case) -> Iterator[Claim]:
+def float32(case: Case) -> Claims:
     """Yield float32 matmuls of which the author's code widened one side or both."""
     for row, program, part in case.products():
         types = {shape.dtype for shape in part.operands[:2]}
@@ -140,7 +140,7 @@ FLOAT64 = Cause(
 )
 
 
-def float64(case: Case) -> Iterator[Claim]:
+def float64(case: Case) -> Claims:
     """Yield kernels on float64 arrays: twice the bytes, and half the rate at best."""
     for row in case.kernels:
         wide = next(_float64(case.program(row), row.name), None)
@@ -168,7 +168,7 @@ def _is_wide(shape: xla.Shape) -> bool:
     return not shape.is_scalar and any(leaf.dtype in ("f64", "c128") for leaf in shape.leaves)
 
 
-def emulated_float64(case: Case) -> Iterator[Claim]:
+def emulated_float64(case: Case) -> Claims:
     """Yield all kernels of a TPU's program with float64 arguments: it has no such unit.
 
     Each operation on them becomes many on float32 and integers, among which none says so.
@@ -192,7 +192,7 @@ ONE_HOT = Cause(
 )
 
 
-def one_hot(case: Case) -> Iterator[Claim]:
+def one_hot(case: Case) -> Claims:
     """Yield matmuls of a one-hot matrix and a table if reading the rows moves far less."""
     for row, program, part in case.products():
         made = part.instruction.shape
@@ -236,7 +236,7 @@ RAGGED = Cause(
 )
 
 
-def dense_ragged(case: Case) -> Iterator[Claim]:
+def dense_ragged(case: Case) -> Claims:
     """Yield ragged matmuls made dense: each row by the weights of all groups, all but one zeros."""
     for row, program, part in case.products():
         for side in range(2):
@@ -307,7 +307,7 @@ PADDED = Cause(
 )
 
 
-def padded_products(case: Case) -> Iterator[Claim]:
+def padded_products(case: Case) -> Claims:
     """Yield matmuls whose arrays take much more memory than they hold, padded to whole tiles."""
     for row in case.kernels:
         there, bandwidth = row.kernel, case.ceilings.bandwidth
@@ -331,7 +331,7 @@ VECTOR = Cause(
 )
 
 
-def vector_products(case: Case) -> Iterator[Claim]:
+def vector_products(case: Case) -> Claims:
     """Yield sums of products of two broadcast arrays: a matmul on the vector unit."""
     for row, program, part in case.parts():
         if part.instruction.opcode != "reduce" or row.reachable is None:

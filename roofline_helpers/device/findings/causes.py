@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from roofline_helpers import xla
 from roofline_helpers.common.show import Fields
@@ -138,6 +138,10 @@ class Claim:
     evidence: str
     more: float = 0.0
     source: str = ""
+
+
+Claims: TypeAlias = Iterator[Claim]
+"""The claims of a detector, as it finds them."""
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from roofline_helpers import xla
-from roofline_helpers.device.findings.causes import Case, Cause, Check, Claim, whole
+from roofline_helpers.device.findings.causes import Case, Cause, Check, Claim, Claims, whole
 from roofline_helpers.device.program import Program
 from roofline_helpers.device.rows import TimedRow
 from roofline_helpers.xla.flops import reorders, results
@@ -46,7 +45,7 @@ DONATE = Cause(
 )
 
 
-def layout_copies(case: Case) -> Iterator[Claim]:
+def layout_copies(case: Case) -> Claims:
     """Yield kernels that only move data: layout copies, copied arguments, copies in loops."""
     for row in case.kernels:
         program, opcodes = case.program(row), set(row.kernel.operations)
@@ -128,7 +127,7 @@ RELAID = Cause(
 )
 
 
-def relaid_weights(case: Case) -> Iterator[Claim]:
+def relaid_weights(case: Case) -> Claims:
     """Yield copies of an argument into the tiles that a loop's matmuls prefer."""
     for name, program in case.programs.items():
         for loop in program.loops.values():
@@ -162,7 +161,7 @@ def _slices(program: Program, loop: Site, shape: xla.Shape) -> bool:
     )
 
 
-def whole_updates(case: Case) -> Iterator[Claim]:
+def whole_updates(case: Case) -> Claims:
     """Yield kernels that rewrite a whole argument to change a part of it."""
     for row in case.kernels:
         program = case.program(row)
@@ -186,7 +185,7 @@ def whole_updates(case: Case) -> Iterator[Claim]:
         yield Claim(DONATE, ((row, case.saved(row, like)),), evidence)
 
 
-def turned_updates(case: Case) -> Iterator[Claim]:
+def turned_updates(case: Case) -> Claims:
     """Yield kernels that change a part of an array, and write all of it in another layout."""
     for row in case.kernels:
         program = case.program(row)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 from roofline_helpers.common.show import si
 from roofline_helpers.device.findings import arithmetic, copies, fusion, idle
-from roofline_helpers.device.findings.causes import Case, Cause, Claim, Finding
+from roofline_helpers.device.findings.causes import Case, Cause, Claim, Claims, Finding
 from roofline_helpers.device.rows import KERNEL, TimedRow, family_of, grouped
 
 LEAST_SHARE = 0.01
 """Findings that cost less than this share of the call are left out."""
 
-_DETECTORS: tuple[Callable[[Case], Iterator[Claim]], ...] = (
+_DETECTORS: tuple[Callable[[Case], Claims], ...] = (
     # A kernel's seconds go to the first cause that claims them, so specific causes come before
     # general ones
     idle.compiling,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from roofline_helpers import xla
-from roofline_helpers.device.findings.causes import Case, Cause, Check, Claim, whole
+from roofline_helpers.device.findings.causes import Case, Cause, Check, Claim, Claims, whole
 from roofline_helpers.device.program import Program
 from roofline_helpers.device.rows import TimedRow
 from roofline_helpers.xla.flops import results
@@ -22,7 +22,7 @@ RECOMPUTED = Cause(
 _REMAT = re.compile(r"\.remat\d*(\.|$)")
 
 
-def recomputed(case: Case) -> Iterator[Claim]:
+def recomputed(case: Case) -> Claims:
     """Yield kernels that the compiler runs twice, since their results took too much memory."""
     for row in case.kernels:
         if _REMAT.search(row.name):
@@ -40,7 +40,7 @@ UNFUSED = Cause(
 _POINTWISE = ARITHMETIC | TRANSCENDENTAL | {"convert", "broadcast", "iota", "reshape", "copy"}
 
 
-def chains(case: Case) -> Iterator[Claim]:
+def chains(case: Case) -> Claims:
     """Yield elementwise kernels that only other elementwise kernels read: one would do."""
     for row in filter(_pointwise, case.kernels):
         program, readers = case.program(row), case.readers(row)
@@ -81,7 +81,7 @@ ATTENTION = Cause(
 )
 
 
-def scores(case: Case) -> Iterator[Claim]:
+def scores(case: Case) -> Claims:
     """Yield matmuls whose result goes through a softmax in memory to another matmul."""
     for row, _, part in case.products():
         made = results(part.instruction)
@@ -164,7 +164,7 @@ GATHER = Cause(
 )
 
 
-def gathers(case: Case) -> Iterator[Claim]:
+def gathers(case: Case) -> Claims:
     """Yield gathers and scatters that take more than twice their roof."""
     for row, _, part in case.parts():
         each, slow = part.instruction, row.reachable is not None and row.lost >= 0.5 * row.seconds
@@ -184,7 +184,7 @@ SORT = Cause(
 )
 
 
-def sorts(case: Case) -> Iterator[Claim]:
+def sorts(case: Case) -> Claims:
     """Yield sorts of which the program uses a small part: the largest or smallest few."""
     for row, program, part in case.parts():
         if part.instruction.opcode != "sort" or program.returned(row.name):

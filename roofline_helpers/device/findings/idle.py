@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 
-from roofline_helpers.device.findings.causes import Case, Cause, Claim, whole
+from roofline_helpers.device.findings.causes import Case, Cause, Claim, Claims, whole
 from roofline_helpers.device.rows import BETWEEN, HOST, KERNEL, LOOP, TRANSFER
 from roofline_helpers.xla.hlo import COLLECTIVES
 
@@ -25,7 +24,7 @@ SHORT = Cause(
 )
 
 
-def short_kernels(case: Case) -> Iterator[Claim]:
+def short_kernels(case: Case) -> Claims:
     """Yield kernels that are shorter than it takes to launch them, where there are many."""
     floor = _FLOOR[case.platform]
     if not case.measured:
@@ -57,7 +56,7 @@ TAIL = Cause(
 _DETAIL = re.compile(r"(\w+):([\d.,]+)")
 
 
-def tails(case: Case) -> Iterator[Claim]:
+def tails(case: Case) -> Claims:
     """Yield kernels of a GPU whose last wave of blocks leaves most multiprocessors idle."""
     for row in case.rows if case.processors else ():
         known = dict(_DETAIL.findall(row.details))
@@ -94,7 +93,7 @@ DISPATCH = Cause(
 )
 
 
-def host(case: Case) -> Iterator[Claim]:
+def host(case: Case) -> Claims:
     """Yield the time in which the device waits for the host.
 
     If the whole call is one program, another jit doesn't help: the cost is the call itself.
@@ -118,7 +117,7 @@ MOVED = Cause(
 )
 
 
-def transfers(case: Case) -> Iterator[Claim]:
+def transfers(case: Case) -> Claims:
     """Yield copies between host and device, and calls back into Python."""
     for row in case.rows:
         if row.kind == TRANSFER:
@@ -137,7 +136,7 @@ COMPILING = Cause(
 )
 
 
-def compiling(case: Case) -> Iterator[Claim]:
+def compiling(case: Case) -> Claims:
     """Yield the time in which every call compiles anew."""
     if case.compiling:
         evidence = f"{case.compiling * 1e3:,.1f} ms of each call are the compiler's"
@@ -152,7 +151,7 @@ EXPOSED = Cause(
 )
 
 
-def communication(case: Case) -> Iterator[Claim]:
+def communication(case: Case) -> Claims:
     """Yield exchanges between devices that no kernel hides."""
     for row in case.kernels:
         if any(op.removesuffix("-start") in COLLECTIVES for op in row.kernel.operations):
