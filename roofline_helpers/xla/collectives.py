@@ -103,7 +103,9 @@ def _between_slices(site: Site, launches: int) -> CollectiveOp:
     target = re.search(r'_xla_megascale_target="\{([\d,]+)\}x\{0:(\d+)\}"', notes)
     kind = _MEGASCALE.get(named[1] if named else "", "collective-permute")
     into, inside = site.operands[0].bytes, site.program.partitions
-    slices = len(target[1].split(",")) if target and int(target[2]) + 1 == inside else None
+    slices = None
+    if target and int(target[2]) + 1 == inside:
+        slices = len(target[1].split(","))
     groups = slices and tuple(tuple(range(i, slices * inside, inside)) for i in range(inside))
     n = slices or 1
     out = {"all-gather": n * into, "reduce-scatter": into // n}.get(kind, into)

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from roofline_helpers.common.checks import RooflineError, ceil_div
+from roofline_helpers.common.show import Fields
 from roofline_helpers.xla.metadata import Frames, frames
 
 # --- Text: lines, brackets and commas, and the brief form ----------------------------------------
@@ -302,8 +303,8 @@ UPDATES = _words("dynamic-update-slice scatter")
 # --- A compiled program as data: instructions, computations, the module --------------------------
 
 
-@dataclass(frozen=True)
-class Instruction:
+@dataclass(frozen=True, repr=False)
+class Instruction(Fields):
     r"""One line of a computation. `operands` are names; `attributes` are kept as text.
 
     Examples
@@ -358,8 +359,8 @@ class Instruction:
         return named.group(1) if named else ""
 
 
-@dataclass(frozen=True)
-class Computation:
+@dataclass(frozen=True, repr=False)
+class Computation(Fields):
     r"""A named list of instructions, in the order in which they run.
 
     Examples
@@ -404,8 +405,8 @@ class Computation:
         return users
 
 
-@dataclass(frozen=True)
-class Module:
+@dataclass(frozen=True, repr=False)
+class Module(Fields):
     r"""A compiled program.
 
     Examples

@@ -151,8 +151,8 @@ class Row(Fields):
         return moved
 
 
-@dataclass(frozen=True)
-class Ledger:
+@dataclass(frozen=True, repr=False)
+class Ledger(Fields):
     """The kernels of a program in order, with notes on anything that could not be counted.
 
     Examples

@@ -148,7 +148,9 @@ def shortened(file: str) -> str:
     here = os.path.join(os.getcwd(), "")
     if file.startswith(here):
         return file[len(here) :].replace("\\", "/")
-    return "/".join(re.split(r"[/\\]", file)[-2:]) if os.path.isabs(file) else file
+    if not os.path.isabs(file):
+        return file
+    return "/".join(re.split(r"[/\\]", file)[-2:])
 
 
 def _plain(function: str) -> str:
