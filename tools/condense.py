@@ -65,6 +65,9 @@ def gemm(folder: Path, said: dict[str, Any]) -> pd.DataFrame:
     hosted = (rows["gemm_dtype"] == "fp8_block") & (rows["library"] == "vllm")
     why = "fp8 in blocks by vLLM: at least 55 to 282 µs at any size, so not the kernel's time"
     rows = drop(rows, said, why, hosted)
+    unfilled = rows["gemm_dtype"].isin(["bfloat16", "fp8"]) & (rows["library"] == "vllm")
+    why = "bf16 and fp8 by vLLM: its benchmark doesn't fill the weights, and zeros need less power"
+    rows = drop(rows, said, why, unfilled)
     return rows.rename(columns={"gemm_dtype": "dtype"})
 
 
