@@ -1063,7 +1063,7 @@ def test_a_matmul_takes_3_us_and_its_least_time_over_four_fifths() -> None:
     for chip, error in (
         ("h100", 0.09),
         ("h200", 0.085),
-        ("b200", 0.145),
+        ("b200", 0.16),
     ):
         rows = names["efficiencies"](chip)
         rule = 3e-6 + rows.least / 0.8
@@ -1071,7 +1071,7 @@ def test_a_matmul_takes_3_us_and_its_least_time_over_four_fifths() -> None:
         above = rows[rows.share > 1]
         cache = float(rh.chip(chip).memory["l2"].capacity)
         assert (above.bytes < cache).all()
-        assert len(above) == {"h100": 42, "h200": 0, "b200": 13}[chip]
+        assert len(above) == {"h100": 38, "h200": 0, "b200": 13}[chip]
         assert rows.share[rows.least < 1e-6].median() < 0.1
 
 
@@ -1151,9 +1151,9 @@ def test_large_matmuls_reach_a_share_of_the_roof_that_small_ones_cannot() -> Non
     rows = under_the_roof().query("chip == 'h100'")
     large = rows[rows.least > 100e-6]["share"].median()
     small = rows[rows.least.between(1e-6, 3e-6)]["share"].median()
-    assert 0.78 < large < 0.84
+    assert 0.76 < large < 0.8
     assert 0.3 < small < 0.37
-    assert 0.68 < under_the_roof().query("chip == 'b200' and least > 1e-4")["share"].median() < 0.74
+    assert 0.66 < under_the_roof().query("chip == 'b200' and least > 1e-4")["share"].median() < 0.7
 
 
 def test_matmuls_above_an_h100_s_roof_had_their_activations_in_its_l2() -> None:
@@ -1161,7 +1161,7 @@ def test_matmuls_above_an_h100_s_roof_had_their_activations_in_its_l2() -> None:
     assert len(above) > 20
     assert above["n"].max() <= 128
     assert above["bytes"].max() < rh.chip("h100").memory["l2"].capacity.value
-    assert set(above["library"]) == {"trtllm", "vllm"}  # they repeat with the same activations
+    assert set(above["library"]) == {"trtllm"}  # it repeats with the same activations
 
 
 def test_64_rows_take_about_as_long_as_one() -> None:
@@ -1199,16 +1199,14 @@ def test_a_quarter_of_the_peak_is_any_share_of_the_roof() -> None:
     quarter = rows[(2 * rows.m * rows.n * rows.k / rows.seconds / peak).between(0.2, 0.3)]
     assert quarter["share"].min() < 0.25
     assert quarter["share"].max() > 1
-    assert quarter[quarter.m.between(65, 128)]["share"].median() > 0.75
+    assert quarter[quarter.m.between(65, 128)]["share"].median() > 0.7
     assert quarter[quarter.m.between(257, 1024)]["share"].median() < 0.4
 
 
-def test_no_random_weights_reach_the_share_of_the_peak_that_vllm_s_unset_ones_do() -> None:
+def test_no_random_numbers_reach_nine_tenths_of_an_h100_s_peak() -> None:
     rows = under_the_roof().query("chip == 'h100'")
-    peak = rh.chip("h100").roofline("bf16").peak
-    peaks = 2 * rows.m * rows.n * rows.k / rows.seconds / peak
-    best = peaks.groupby(rows.library, observed=True).max()
-    assert best.drop("vllm").max() < 0.86 < 0.96 < best["vllm"]
+    rates = 2 * rows.m * rows.n * rows.k / rows.seconds
+    assert 0.85 < rates.max() / rh.chip("h100").roofline("bf16").peak < 0.865
 
 
 def test_copies_of_small_weights_stay_in_an_l40s_s_l2() -> None:
@@ -1222,8 +1220,8 @@ def test_copies_of_small_weights_stay_in_an_l40s_s_l2() -> None:
 def test_the_law_is_nearer_than_the_roof_on_shapes_that_it_has_not_seen() -> None:
     bf16 = [law for law in rh.evidence.laws_of("matmul") if law.dtype == "bf16"]
     data_centre = [law for law in bf16 if law.chip not in ("l40s", "rtx-pro-6000", "v7x")]
-    assert all(0.06 <= law.law.median < 0.09 for law in data_centre)
-    assert all(0.36 <= law.roof.median <= 0.51 for law in data_centre)
+    assert all(0.055 < law.law.median < 0.085 for law in data_centre)
+    assert all(0.37 <= law.roof.median < 0.515 for law in data_centre)
     assert {law.chip for law in bf16 if law.memory > 1} == {"l40s", "rtx-pro-6000"}
 
 
@@ -1233,7 +1231,7 @@ def test_what_ten_measured_rows_are_said_to_gain() -> None:
     thin = (16384, 256, 51200)
     assert shape("h100", *thin, "fp8") > 2.5 * shape("h100", *thin)
     assert 1.1 < shape("a100-80gb", 129, 8192, 8192) / shape("a100-80gb", 128, 8192, 8192) < 1.2
-    assert 2.3 < shape("b200", 8192, 8192, 8192) / shape("b200", 8192, 8192, 8192, "nvfp4") < 2.7
+    assert 2.6 < shape("b200", 8192, 8192, 8192) / shape("b200", 8192, 8192, 8192, "nvfp4") < 3
     assert 1.3 < shape("b200", 8, 4096, 4096) / shape("b200", 8, 4096, 4096, "nvfp4") < 1.5
     assert shape("h100", 64, 12288, 4096) < 0.85 * 3 * shape("h100", 64, 4096, 4096)
     assert (
