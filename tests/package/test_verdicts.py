@@ -104,7 +104,7 @@ def test_the_floor_is_the_chip_s_or_an_assumed_one() -> None:
     small = work.add(1000)
     with_floor = Scenario(floor="with")
     assert verdict(small, "h100").found[with_floor].seconds == 3.168e-6
-    assert verdict(small, "a100").found[with_floor].seconds == assumed_floor("gpu") == 4.431e-6
+    assert verdict(small, "a100").found[with_floor].seconds == assumed_floor("gpu") == 4.446e-6
     assert (verdict(small, "v5e").word, verdict(small, "v5e").on) == ("depends", ("floor",))
 
 
