@@ -282,30 +282,25 @@ class Label:
 class Placer(AtDraw):
     """Places the labels of one Axes each time that it is drawn; see `labels.place_labels`."""
 
-    def __init__(self) -> None:
-        super().__init__(self._place, zorder=-1)
+    def __init__(self, ax: Axes) -> None:
+        super().__init__(ax, self._place, zorder=-1)
         self._labels: list[Label] = []
         self._key: Annotation | None = None
         self._numbered: list[Label] = []  # those without room for their names
         self._inches: tuple[float, ...] = ()  # the figure's size at that time
 
-    def add(
-        self, ax: Axes, x: float, y: float, text: str, shift: tuple[float, float]
-    ) -> Annotation:
+    def add(self, x: float, y: float, text: str, shift: tuple[float, float]) -> Annotation:
         """Return the text of one more label, which is placed at the next drawing."""
         look = {"ha": "left", "va": "bottom", "zorder": 7, "color": PALETTE["ink"]}
-        made = note(ax, text, (x, y), (0, 0), "label", path_effects=halo(), **look)
+        made = note(self.ax, text, (x, y), (0, 0), "label", path_effects=halo(), **look)
         made.set_in_layout(False)
-        leader = loose_line(ax, PALETTE["muted"], lw=0.7, zorder=3.5)
+        leader = loose_line(self.ax, PALETTE["muted"], lw=0.7, zorder=3.5)
         self._inches = ()
         self._labels.append(Label(x, y, shift, text, made, leader))
         return made
 
     def _place(self, renderer: Any) -> None:
-        ax = self.axes
-        if not self._labels or not isinstance(ax, Axes):
-            return
-        inches = tuple(figure_of(ax).get_size_inches())
+        inches = tuple(figure_of(self.ax).get_size_inches())
         if self._inches != inches:
             self._inches, self._numbered = inches, []
         while True:  # repeat if a key appears or grows, since the Axes change their size
@@ -313,73 +308,73 @@ class Placer(AtDraw):
                 label.shown = label.text
             for number, label in enumerate(self._numbered, 1):
                 label.shown = str(number)
-            self._show_key(ax, renderer)
-            groups = self._groups(ax)
-            costs, places = self._solve(ax, renderer, groups)
+            self._show_key(renderer)
+            groups = self._groups()
+            costs, places = self._solve(renderer, groups)
             stuck = [group[0] for group, cost in zip(groups, costs, strict=True) if cost >= HARD]
             if not stuck or len(self._numbered) == len(self._labels):
                 break
-            self._number(ax, groups, stuck)
+            self._number(groups, stuck)
         for group, box in zip(groups, places, strict=True):
-            anchor = self._anchor(ax, group[0])
+            anchor, point = self._anchor(group[0]), point_of(self.ax)
             made, leader = group[0].made, group[0].leader
-            start = ax.transData.transform((group[0].x, group[0].y))
-            made.set_position(tuple((box[:2] - start) / point_of(ax)))
+            start = self.ax.transData.transform((group[0].x, group[0].y))
+            made.set_position(tuple((box[:2] - start) / point))
             made.set_multialignment("right" if box[2] <= anchor[0] else "left")
             near = np.clip(anchor, box[:2], box[2:])
-            far = bool(np.hypot(*(near - anchor)) > LEADER * point_of(ax))
+            far = bool(np.hypot(*(near - anchor)) > LEADER * point)
             leader.set_data(*(np.stack([anchor, near]).T if far else ([], [])))
             for label in group[1:]:
                 label.leader.set_data([], [])
 
-    def _number(self, ax: Axes, groups: list[list[Label]], stuck: list[Label]) -> None:
+    def _number(self, groups: list[list[Label]], stuck: list[Label]) -> None:
         """Number the labels that are stuck; if they already are, also the nearest other."""
         members = [label for group in groups if group[0] in stuck for label in group]
         more = [label for label in members if label not in self._numbered]
         if not more:
             named = [label for label in self._labels if label not in self._numbered]
-            here = self._anchor(ax, stuck[0])
-            more = [min(named, key=lambda one: float(np.hypot(*(self._anchor(ax, one) - here))))]
+            here = self._anchor(stuck[0])
+            more = [min(named, key=lambda one: float(np.hypot(*(self._anchor(one) - here))))]
         self._numbered = [one for one in self._labels if one in self._numbered or one in more]
 
-    def _show_key(self, ax: Axes, renderer: Any) -> None:
-        text = wrapped(ax, [f"{one.shown}: {one.text}" for one in self._numbered], renderer)
+    def _show_key(self, renderer: Any) -> None:
+        text = wrapped(self.ax, [f"{one.shown}: {one.text}" for one in self._numbered], renderer)
         if self._key is None:
-            look = {"xycoords": ax.xaxis.label, "annotation_clip": False}
-            self._key = note(ax, "", (0.5, 0), (0, -4), "key", ha="center", va="top", **look)
+            look = {"xycoords": self.ax.xaxis.label, "annotation_clip": False}
+            self._key = note(self.ax, "", (0.5, 0), (0, -4), "key", ha="center", va="top", **look)
         changed = text != self._key.get_text()
         self._key.set(text=text, visible=bool(text))
         if changed:
-            lay_out(figure_of(ax))
-            again(ax)
+            lay_out(figure_of(self.ax))
+            again(self.ax)
 
-    def _anchor(self, ax: Axes, label: Label) -> Pixels:
-        moved = np.array(label.shift) * point_of(ax)
-        return np.asarray(ax.transData.transform((label.x, label.y)) + moved)
+    def _anchor(self, label: Label) -> Pixels:
+        moved = np.array(label.shift) * point_of(self.ax)
+        return np.asarray(self.ax.transData.transform((label.x, label.y)) + moved)
 
-    def _groups(self, ax: Axes) -> list[list[Label]]:
+    def _groups(self) -> list[list[Label]]:
         """Return the labels in groups of coinciding markers."""
         groups: list[list[Label]] = []
         for label in self._labels:
-            here, near = self._anchor(ax, label), SAME * point_of(ax)
-            same = [g for g in groups if np.hypot(*(self._anchor(ax, g[0]) - here)) < near]
+            here, near = self._anchor(label), SAME * point_of(self.ax)
+            same = [g for g in groups if np.hypot(*(self._anchor(g[0]) - here)) < near]
             if same:
                 same[0].append(label)
             else:
                 groups.append([label])
         return groups
 
-    def _solve(self, ax: Axes, renderer: Any, groups: list[list[Label]]) -> _Outcome:
-        point = point_of(ax)
+    def _solve(self, renderer: Any, groups: list[list[Label]]) -> _Outcome:
+        point = point_of(self.ax)
         sizes = [self._size(renderer, group) for group in groups]
-        markers, writing = obstacles(ax, renderer, [label.made for label in self._labels])
+        markers, writing = obstacles(self.ax, renderer, [label.made for label in self._labels])
         scene = Scene(
-            anchors=np.array([self._anchor(ax, group[0]) for group in groups]),
+            anchors=np.array([self._anchor(group[0]) for group in groups]),
             sizes=np.array(sizes),
             markers=markers,
             writing=writing,
-            strokes=strokes_of(ax),
-            frame=np.array(ax.bbox.extents) + np.array([3, 2, -6, -2]) * point,
+            strokes=strokes_of(self.ax),
+            frame=np.array(self.ax.bbox.extents) + np.array([3, 2, -6, -2]) * point,
             point=point,
         )
         return solve(scene)
@@ -482,8 +477,9 @@ def place_labels(
     for label in triples:
         if not (isinstance(label, tuple) and len(label) == 3 and isinstance(label[2], str)):
             raise BadType(f"a label is (x, y, text), got {label!r}")
-    placer = next((child for child in ax.get_children() if isinstance(child, Placer)), None)
-    if placer is None:
-        placer = Placer()
-        placer.join(ax)
-    return [placer.add(ax, x, y, text, shift) for x, y, text in triples if text]
+    named = [label for label in triples if label[2]]
+    if not named:
+        return []
+    known = [child for child in ax.get_children() if isinstance(child, Placer)]
+    placer = known[0] if known else Placer(ax)
+    return [placer.add(x, y, text, shift) for x, y, text in named]

@@ -113,7 +113,7 @@ def name_slope(ax: Axes, text: str, bandwidth: float, color: str, *, below: bool
             if made.get_visible():
                 break
 
-    AtDraw(place, -5).join(ax)
+    AtDraw(ax, place, -5)
 
 
 def _spots(ax: Axes) -> tuple[Pixels, Pixels]:
@@ -141,7 +141,7 @@ def name_region(ax: Axes, text: str, left: float, right: float, part: str) -> No
             made.set_text(text.replace("-", "-\n"))
         made.set_visible(bool(size_of(made, renderer)[0] <= b - a - 2))
 
-    AtDraw(place, -6).join(ax)
+    AtDraw(ax, place, -6)
 
 
 def name_guides(ax: Axes, entries: list[tuple[float, str]]) -> None:
@@ -175,7 +175,7 @@ def name_guides(ax: Axes, entries: list[tuple[float, str]]) -> None:
         if slant != before:
             again(ax)
 
-    AtDraw(place, -8).join(ax)
+    AtDraw(ax, place, -8)
 
 
 def name_bars(ax: Axes, pieces: list[tuple[int, float, float, str]], height: float) -> None:
@@ -199,7 +199,7 @@ def name_bars(ax: Axes, pieces: list[tuple[int, float, float, str]], height: flo
         for text, fit in zip(made, fits, strict=True):
             text.set_visible(fit and sum(fits) > len(fits) / 2)
 
-    AtDraw(place, -5).join(ax)
+    AtDraw(ax, place, -5)
 
 
 def name_at_margin(ax: Axes, entries: Sequence[tuple[float, str, str]]) -> None:
@@ -225,7 +225,7 @@ def name_at_margin(ax: Axes, entries: Sequence[tuple[float, str, str]]) -> None:
             text.set_position((18, (y - (ax.bbox.y0 + ax.bbox.y1) / 2) / point))
             path.set_data([right, right + 3 * point, right + 14 * point], [end, end, y])
 
-    AtDraw(place, -5).join(ax)
+    AtDraw(ax, place, -5)
 
 
 def legend_below(ax: Axes, handles: list[Patch]) -> None:

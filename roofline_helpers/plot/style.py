@@ -252,14 +252,11 @@ def again(ax: Axes) -> None:
 class AtDraw(Artist):
     """Runs a function before its figure is drawn, when all sizes are known; see `Places`."""
 
-    def __init__(self, function: Callable[[Any], None], zorder: float) -> None:
+    def __init__(self, ax: Axes, function: Callable[[Any], None], zorder: float) -> None:
         super().__init__()
         self.set_in_layout(False)
         self.set_zorder(zorder)
-        self.function = function
-
-    def join(self, ax: Axes) -> None:
-        """Add it to an Axes, so that it runs each time that the figure is drawn."""
+        self.ax, self.function = ax, function
         ax.add_artist(self)
         figure = figure_of(ax)
         if not any(isinstance(artist, Places) for artist in figure.artists):
