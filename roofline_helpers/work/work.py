@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -82,27 +83,26 @@ class Work(Facts):
     dims: Mapping[str, Number] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        set_field = partial(object.__setattr__, self)
         text("name", self.name)
-        object.__setattr__(self, "dtype", dtype_of(self.dtype))
-        counts: dict[str, Number] = {}
+        set_field("dtype", dtype_of(self.dtype))
+        numbers: list[tuple[str, Number]] = []
         for flops in ("matrix_flops", "vector_flops", "transcendentals"):
-            counts[flops] = quantity(flops, getattr(self, flops), zero=True)
-            object.__setattr__(self, flops, counts[flops])
+            set_field(flops, quantity(flops, getattr(self, flops), zero=True))
+            numbers.append((flops, getattr(self, flops)))
         for group in ("reads", "writes", "passes", "others"):
-            checked = {
-                tensor: quantity(f"{group}[{tensor!r}]", n, zero=group in ("reads", "writes"))
-                for tensor, n in mapping(group, getattr(self, group)).items()
-            }
-            counts |= {f"{group}[{tensor!r}]": n for tensor, n in checked.items()}
-            checked = folded("others", checked) if group == "others" else checked
-            object.__setattr__(self, group, MappingProxyType(checked))
-        object.__setattr__(self, "dims", MappingProxyType(dict(self.dims)))
-        broadcast(counts.items())
-        passes = {
-            name_of(f"tensor read by {self.name}", tensor, self.reads): n
-            for tensor, n in self.passes.items()
-        }
-        object.__setattr__(self, "passes", MappingProxyType(passes))
+            checked = {}
+            for tensor, n in mapping(group, getattr(self, group)).items():
+                name, zero = f"{group}[{tensor!r}]", group in ("reads", "writes")
+                checked[tensor] = quantity(name, n, zero=zero)
+                numbers.append((name, checked[tensor]))
+            set_field(group, MappingProxyType(checked))
+        broadcast(numbers)
+        kind = f"tensor read by {self.name}"
+        passes = {name_of(kind, tensor, self.reads): n for tensor, n in self.passes.items()}
+        set_field("passes", MappingProxyType(passes))
+        set_field("others", MappingProxyType(folded("others", self.others)))
+        set_field("dims", MappingProxyType(dict(self.dims)))
         for tensor, n in passes.items():
             if not all_true(n >= 1):
                 raise BadValue(f"passes over {tensor} must be at least 1, got {shown(n)}")
