@@ -128,6 +128,7 @@ def transformer_block(
     d_ff: Any,
     *,
     kv_heads: Any = None,
+    head_dim: Any = None,
     kv_len: Any = None,
     gated: bool = False,
     flash: bool = True,
@@ -143,8 +144,8 @@ def transformer_block(
     ----------
     batch, seq : int or array
         Sequences, and new tokens in each: seq=1 is a decode step.
-    d_model, heads, d_ff, kv_heads : int
-        Widths; a head has d_model / heads elements. `kv_heads` is heads if not given.
+    d_model, heads, d_ff, kv_heads, head_dim : int
+        Widths. `kv_heads` is heads, and `head_dim` is d_model / heads if not given.
     kv_len : int or array, optional
         Keys that each query may see, the new ones included; seq if not given (prefill).
     gated : bool
@@ -155,7 +156,8 @@ def transformer_block(
     Raises
     ------
     BadValue
-        kv_len < seq, heads not a multiple of kv_heads, or d_model of heads.
+        kv_len < seq, heads not a multiple of kv_heads, or d_model of heads where head_dim
+        isn't given.
 
     Source: A. Vaswani et al., arXiv:1706.03762; H. Touvron et al., arXiv:2302.13971 (gated).
 
@@ -167,9 +169,10 @@ def transformer_block(
     batch, seq, d_model, heads, d_ff = sizes(
         batch=batch, seq=seq, d_model=d_model, heads=heads, d_ff=d_ff
     ).values()
-    if np.any(np.remainder(d_model, heads)):
-        raise BadValue(f"d_model ({d_model}) must be a multiple of heads ({heads})")
-    head_dim = d_model // heads
+    if head_dim is None:
+        if np.any(np.remainder(d_model, heads)):
+            raise BadValue(f"d_model ({d_model}) must be a multiple of heads ({heads})")
+        head_dim = d_model // heads
     s = attention_sizes(batch, seq, kv_len, heads, head_dim, kv_heads)
     if np.any(np.less(s["kv_len"], s["q_len"])):
         raise BadValue(f"kv_len ({kv_len}) must be at least seq ({seq})")

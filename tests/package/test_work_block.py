@@ -67,3 +67,10 @@ def test_a_decode_step_of_llama_3_8b():
     assert act.flops == 5 * 4 * 14336
     assert norm2.flops == 4 * (4 * 4096 + 3)
     assert dict(qkv.writes) == {"q": 32768, "k, new": 8192, "v, new": 8192}
+
+
+def test_heads_may_be_wider_than_their_share_of_the_model():
+    """gpt-oss: 64 heads of 64 on a width of 2,880."""
+    qkv, out = transformer_block(1, 8, 2880, 64, 2880, kv_heads=8, head_dim=64)[1:4:2]
+    assert qkv.matrix_flops == 2 * 8 * 2880 * (64 + 2 * 8) * 64
+    assert out.matrix_flops == 2 * 8 * 64 * 64 * 2880
