@@ -215,13 +215,10 @@ def unseen(laws: list[Law], rows: dict[tuple[str, ...], pd.DataFrame]) -> list[L
 def measured(folder: Path) -> Iterator[tuple[str, pd.DataFrame]]:
     """Yield each family with the rows that its laws are fitted to."""
     for family in WEIGHTS:
-        best = table(family).assign(library=FASTEST)
+        best = table(family).astype({"dtype": str, "chip": str}).assign(library=FASTEST)
         every = condense.FAMILIES[family](folder, {}) if family == "matmul" else best[:0]
         every["dtype"] = every["dtype"].replace(condense.DTYPES)
-        yield (
-            family,
-            pd.concat([best.astype({"dtype": str, "chip": str}), every], ignore_index=True),
-        )
+        yield family, pd.concat([best, every], ignore_index=True)
     exchanged = table("collective")
     wired = exchanged["chip"].map(lambda on: "nvlink" in chip(str(on)).links).astype(bool)
     exchanged = exchanged[wired & (exchanged["dtype"] == "fp16")].assign(library=FASTEST)
