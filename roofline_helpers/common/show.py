@@ -43,8 +43,6 @@ LEAST = 0.0001
 LONGEST = 199
 """Characters of what an object shows of itself in a terminal: two lines of a hundred."""
 
-_PANDAS_STYLE = ' style="text-align: right;"'
-
 
 def si(value: Any, unit: str, prefix: str | None = None, digits: int = 3) -> str:
     """Return a number with its unit and SI prefix, rounded to significant digits.
@@ -168,8 +166,8 @@ def table_html(frame: pandas.DataFrame) -> str:
     import pandas
 
     with pandas.option_context("display.max_colwidth", None):  # or it cuts texts at 50
-        text = reading(frame).to_html(border=0)
-    return f"<div>{text.replace(_PANDAS_STYLE, '')}</div>"
+        text = reading(frame).to_html(border=0).replace(' style="text-align: right;"', "")
+    return f"<div>{text}</div>"
 
 
 def facts_html(title: str, facts: Mapping[str, str]) -> str:

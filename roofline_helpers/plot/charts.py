@@ -122,9 +122,9 @@ def traffic(variants: Mapping[str, Work | Sequence[Work]], *, ax: Axes | None = 
     bars = {name: _pieces(kernels) for name, kernels in mapping("variants", variants).items()}
     largest = max(sum(piece.bytes for piece in row) for row in bars.values())
     pieces = [piece for row in bars.values() for piece in row]
-    wide = [piece.tensor for piece in pieces if piece.bytes >= 0.004 * largest]
     # thinner bars would be invisible: they have no colour
-    tensors = [each for each in dict.fromkeys(piece.tensor for piece in pieces) if each in wide]
+    wide = [piece.tensor for piece in pieces if piece.bytes >= 0.004 * largest]
+    tensors = list(dict.fromkeys(wide))
     # the series' second blue is replaced by yellow, since two blues look alike as tints
     colors = (*PALETTE["series"][:5], "#d9a400", PALETTE["series"][6])
     tints = {t: tint(colors[i % 7], 0.35 + 0.3 * (i // 7)) for i, t in enumerate(tensors)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -208,20 +209,17 @@ def name_at_margin(ax: Axes, entries: Sequence[tuple[float, str, str]]) -> None:
     A thin leader goes from a line's end to its name. It has no marker, which would look like
     another data point.
     """
-    made = []
-    for _, name, color in entries:
-        at = {"xycoords": "axes fraction", "annotation_clip": False}
-        text = note(ax, name, (1, 0.5), (18, 0), "margin", va="center", **at)
-        path = loose_line(ax, color, lw=1)
-        made.append((text, path))
+    look = {"va": "center", "xycoords": "axes fraction", "annotation_clip": False}
+    texts = [note(ax, name, (1, 0.5), (18, 0), "margin", **look) for _, name, _ in entries]
+    paths = [loose_line(ax, color, lw=1) for _, _, color in entries]
 
     def place(renderer: Any) -> None:
         point = point_of(ax)
         ends = np.array([ax.transData.transform((1, y))[1] for y, _, _ in entries])
-        height = max(text.get_window_extent(renderer).height for text, _ in made)
+        height = max(text.get_window_extent(renderer).height for text in texts)
         ys = spread(ends, height * 1.2, ax.bbox.y0 + height / 2, ax.bbox.y1 - height / 2)
         right = ax.bbox.x1
-        for (text, path), end, y in zip(made, ends, ys, strict=True):
+        for text, path, end, y in zip(texts, paths, ends, ys, strict=True):
             text.set_position((18, (y - (ax.bbox.y0 + ax.bbox.y1) / 2) / point))
             path.set_data([right, right + 3 * point, right + 14 * point], [end, end, y])
 
@@ -544,14 +542,14 @@ def _level_name(level: str) -> str:
 def _draw_slopes(
     ax: Axes, peak: float, low: float, slopes: Mapping[str, float], looks: Mapping[str, Any]
 ) -> None:
-    ordered = sorted(slopes, key=lambda level: -slopes[level])
-    for i, level in enumerate(ordered):
-        bandwidth, (color, _) = slopes[level], looks[level]
+    fastest_first = sorted(slopes, key=lambda level: -slopes[level])
+    rates = [slopes[level] for level in fastest_first]
+    gaps = [*(fast / slow for fast, slow in itertools.pairwise(rates)), math.inf]
+    for i, (level, bandwidth) in enumerate(zip(fastest_first, rates, strict=True)):
+        color, _ = looks[level]
         ends = [low, peak / bandwidth]
         line = ceiling(ax, ends, [bandwidth * x for x in ends], "memory", f"roof:{level}")
         line.set(color=color, linestyle=LINES[list(slopes).index(level) % 4])
-        faster = slopes[ordered[i - 1]] / bandwidth if i else math.inf
-        slower = bandwidth / slopes[ordered[i + 1]] if i + 1 < len(ordered) else math.inf
-        below = slower >= faster if i else False
+        below = i > 0 and gaps[i] >= gaps[i - 1]  # more room there
         text = f"{_level_name(level)} {si(bandwidth, 'B/s', digits=4)}"
         name_slope(ax, text, bandwidth, color, below=below)
