@@ -36,17 +36,6 @@ def test_no_measured_kernel_beats_the_memory(family: str) -> None:
         assert (rows["seconds"].to_numpy() > 0.98 * allowed).all(), (on, dtype)
 
 
-def test_matmuls_above_the_h100s_roof_have_operands_that_its_l2_holds() -> None:
-    rows = evidence.table("matmul")
-    rows = rows[(rows["chip"] == "h100") & (rows["dtype"] == "bf16")]
-    job = count("matmul", rows, "bf16")
-    t_compute, t_memory = least(job, rh.chip("h100"))
-    above = rows["seconds"].to_numpy() < np.maximum(t_compute, t_memory)
-    assert 0 < above.sum() < 0.01 * len(rows)
-    assert (t_memory > t_compute)[above].all()
-    assert (job.bytes[above] < rh.chip("h100").memory["l2"].capacity.value).all()
-
-
 @pytest.mark.parametrize(
     ("family", "chip", "dtype"),
     [

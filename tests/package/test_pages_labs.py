@@ -44,7 +44,7 @@ def test_the_story_of_the_memory_wall_is_measured() -> None:
         assert f"{significant(100 * roof.mfu(job.flops / seconds), 2)}%" in text
         left.append(1 / roof.efficiency(job.flops / seconds, job))
     sweep = table.query("n == 8192 and k == 8192").set_index("m").seconds
-    assert sweep[256] < 1.2 * sweep[1]  # more tokens are nearly free up to the ridge
+    assert 1.1 < sweep[256] / sweep[1] < 1.2  # nearly free up to the ridge, by 6% in bytes
     assert all(
         roof.efficiency(2 * m * 8192**2 / sweep[m], rh.work.matmul(m, 8192, 8192)) > 0.8
         for m in (1, 8, 64, 4096)
