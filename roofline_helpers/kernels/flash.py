@@ -103,7 +103,9 @@ def _checked(q: Any, k: Any, v: Any) -> tuple[Any, Any, Any]:
             raise BadType(f"{name} must be of q's type {q.dtype}, got {array.dtype}")
     if k.shape != v.shape:
         raise BadValue(f"k and v must have one shape, got {k.shape} and {v.shape}")
-    if (q.shape[0], q.shape[3]) != (k.shape[0], k.shape[3]) or q.shape[1] % k.shape[1]:
+    batch, heads, _, head_dim = q.shape
+    kv_batch, kv_heads, _, kv_head_dim = k.shape
+    if batch != kv_batch or head_dim != kv_head_dim or heads % kv_heads:
         raise BadValue(
             f"q and k must have one batch and head_dim, and heads of q must be a multiple of "
             f"those of k, got {q.shape} and {k.shape}"
@@ -130,7 +132,8 @@ def _attention_forward(q: Any, k: Any, v: Any, options: Options) -> Any:
 
 def _attention_backward(options: Options, saved: Any, do: Any) -> Any:
     q, k, v, o, lse = saved
-    delta = jnp.sum(do.astype(jnp.float32) * o.astype(jnp.float32), axis=-1)[:, :, None, :]
+    product = do.astype(jnp.float32) * o.astype(jnp.float32)
+    delta = jnp.sum(product, axis=-1)[:, :, None, :]
     arrays = q, k, v, do, lse, delta
     dq = by_platform(functools.partial(_dq_call, options=options), options, *arrays)
     dk, dv = by_platform(functools.partial(_dkv_call, options=options), options, *arrays)
@@ -243,8 +246,11 @@ def _padded_rows(tile: Tiles, *rows: Any) -> list[Any]:
 
 
 def _grown(array: Any, rows: int, columns: int) -> Any:
-    more = (rows - array.shape[2], columns - array.shape[3])
-    return jnp.pad(array, [(0, 0), (0, 0), (0, more[0]), (0, more[1])]) if any(more) else array
+    down = (0, rows - array.shape[2])
+    across = (0, columns - array.shape[3])
+    if not any(down + across):
+        return array
+    return jnp.pad(array, [(0, 0), (0, 0), down, across])
 
 
 def _attention_options(

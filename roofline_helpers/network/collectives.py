@@ -367,11 +367,12 @@ def lines(over: Axis | Iterable[Axis]) -> list[tuple[float, float]]:
         for load in _usual(axes[0].network, axes):
             one = _timed("all-reduce", 1, alone, load)
             costs.add((one.latency, one.transfer))
-    return sorted(
-        cost
-        for cost in costs
-        if not any(o != cost and max(o[0] - cost[0], o[1] - cost[1]) <= 0 for o in costs)
-    )
+
+    def beaten(cost: tuple[float, float]) -> bool:
+        others = costs - {cost}
+        return any(start <= cost[0] and transfer <= cost[1] for start, transfer in others)
+
+    return sorted(cost for cost in costs if not beaten(cost))
 
 
 def distinct(places: float, copies: float) -> float:

@@ -39,8 +39,9 @@ Pixels: TypeAlias = NDArray[np.float64]
 def touches(a: Pixels, b: Pixels) -> NDArray[np.bool_]:
     """Return which boxes of `a` (rows) overlap which of `b` (columns)."""
     a, b = a[:, None], b[None]
-    overlap = (a[..., :2] < b[..., 2:]) & (b[..., :2] < a[..., 2:])
-    return np.asarray(overlap.all(axis=-1))
+    before = a[..., :2] < b[..., 2:]
+    after = b[..., :2] < a[..., 2:]
+    return np.asarray((before & after).all(axis=-1))
 
 
 def distances(boxes: Pixels, point: Pixels) -> Pixels:
@@ -51,9 +52,11 @@ def distances(boxes: Pixels, point: Pixels) -> Pixels:
 
 def hits(segments: Pixels, boxes: Pixels) -> NDArray[np.bool_]:
     """Return which segments (rows) pass through which boxes (columns): the slab method."""
-    start, step = segments[:, None, :2], (segments[:, 2:] - segments[:, :2])[:, None]
+    start = segments[:, None, :2]
+    step = segments[:, None, 2:] - start
     with np.errstate(divide="ignore", invalid="ignore"):
-        one, two = (boxes[None, :, :2] - start) / step, (boxes[None, :, 2:] - start) / step
+        one = (boxes[None, :, :2] - start) / step
+        two = (boxes[None, :, 2:] - start) / step
     nearer, farther = np.fmin(one, two), np.fmax(one, two)
     enter = np.fmax(nearer[..., 0], nearer[..., 1])
     leave = np.fmin(farther[..., 0], farther[..., 1])
@@ -65,7 +68,8 @@ def segments_cross(a: Pixels, b: Pixels) -> NDArray[np.bool_]:
 
     def side(line: Pixels, point: Pixels) -> Pixels:
         along, to = line[..., 2:] - line[..., :2], point - line[..., :2]
-        return np.asarray(np.sign(along[..., 0] * to[..., 1] - along[..., 1] * to[..., 0]))
+        cross = along[..., 0] * to[..., 1] - along[..., 1] * to[..., 0]
+        return np.asarray(np.sign(cross))
 
     a, b = a[:, None], b[None]
     return np.asarray(
@@ -86,7 +90,8 @@ def corners_of(text: Text, renderer: Any = None) -> Pixels:
     text.set_rotation(angle)
     turn = np.deg2rad(angle)
     half = np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]]) * size / 2
-    matrix = np.array([[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]])
+    cos, sin = np.cos(turn), np.sin(turn)
+    matrix = np.array([[cos, sin], [-sin, cos]])
     return np.asarray(centre + half @ matrix)
 
 
@@ -99,7 +104,8 @@ def upright_boxes(corners: Pixels) -> list[Pixels]:
         count = 1
     pieces = []
     for i in range(count):
-        piece = [a + along * i / count + s * along / count + t * up for s in (0, 1) for t in (0, 1)]
+        ends = (a + along * i / count, a + along * (i + 1) / count)
+        piece = [end + side for end in ends for side in (0, up)]
         pieces.append(np.hstack([np.min(piece, axis=0), np.max(piece, axis=0)]))
     return pieces
 
@@ -222,11 +228,14 @@ def _places(scene: Scene, n: int) -> Candidates:
     anchor, (w, h), point, frame = scene.anchors[n], scene.sizes[n], scene.point, scene.frame
     boxes = _boxes_around(anchor, w, h, point)
     order = np.tile(np.arange(len(ANGLES)), len(STEPS))
-    slide = np.clip(boxes[:, 0], frame[0], max(frame[0], frame[2] - w)) - boxes[:, 0]
+    left = boxes[:, 0]
+    slide = np.clip(left, frame[0], max(frame[0], frame[2] - w)) - left
     boxes[:, [0, 2]] += slide[:, None]
-    outside = ((boxes[:, :2] < frame[:2]) | (boxes[:, 2:] > frame[2:])).any(axis=1)
+    below, above = boxes[:, :2] < frame[:2], boxes[:, 2:] > frame[2:]
+    outside = (below | above).any(axis=1)
     gap = distances(boxes, anchor)
-    spots = np.vstack([scene.anchors, (scene.markers[:, :2] + scene.markers[:, 2:]) / 2])
+    centres = (scene.markers[:, :2] + scene.markers[:, 2:]) / 2
+    spots = np.vstack([scene.anchors, centres])
     others = spots[np.hypot(*(spots - anchor).T) > SAME * point]
     nearest = np.min([distances(boxes, a) for a in others], axis=0, initial=np.inf)
     leaders = _leaders(boxes, anchor, point)

@@ -136,7 +136,8 @@ def name_region(ax: Axes, text: str, left: float, right: float, part: str) -> No
     made.set_in_layout(False)
 
     def place(renderer: Any) -> None:
-        a, b = ax.transData.transform([(left, ax.get_ylim()[0]), (right, ax.get_ylim()[0])])[:, 0]
+        foot, _ = ax.get_ylim()
+        a, b = ax.transData.transform([(left, foot), (right, foot)])[:, 0]
         made.set(text=text, visible=True)
         if size_of(made, renderer)[0] > b - a - 6:
             made.set_text(text.replace("-", "-\n"))

@@ -308,11 +308,12 @@ def intensity_range(
         if low >= high:
             raise BadValue(f"intensity must be (low, high) with low < high, got {wanted!r}")
         return low, high
-    low, high = min([*xs, min(ridges) / 20]) / 2.5, max([*xs, max(ridges) * 6]) * 2.5
-    left, right = math.log(min(ridges) / low), math.log(high / max(ridges))
-    return min(ridges) / math.exp(max(left, 0.5 * right)), max(ridges) * math.exp(
-        max(right, 0.5 * left)
-    )
+    first, last = min(ridges), max(ridges)
+    low = min([*xs, first / 20]) / 2.5
+    high = max([*xs, last * 6]) * 2.5
+    left, right = math.log(first / low), math.log(high / last)
+    before, after = max(left, 0.5 * right), max(right, 0.5 * left)
+    return first / math.exp(before), last * math.exp(after)
 
 
 def grid_behind(ax: Axes, axis: Any = "both") -> None:
@@ -331,7 +332,8 @@ def log_axes(
     log_scale(ax.xaxis)
     log_scale(ax.yaxis, PREFIXES[scale])
     ax.set_xlim(*across)
-    ax.set_ylim(lowest / math.exp(max(0.1 * tall, 0.5)), highest * math.exp(max(0.17 * tall, 0.8)))
+    below, above = max(0.1 * tall, 0.5), max(0.17 * tall, 0.8)
+    ax.set_ylim(lowest / math.exp(below), highest * math.exp(above))
     ax.set_xlabel(INTENSITY)
     ax.set_ylabel(f"attainable ({scale}FLOP/s)")
     grid_behind(ax)

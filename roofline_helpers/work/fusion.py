@@ -125,7 +125,10 @@ def all_work(kernels: Sequence[Any]) -> None:
 
 
 def _summed(kernels: Sequence[Work], name: str) -> Work:
-    widest = max(kernels, key=lambda k: (np.any(np.greater(k.matrix_flops, 0)), BITS[k.dtype]))
+    def width(kernel: Work) -> tuple[bool, float]:
+        return bool(np.any(np.greater(kernel.matrix_flops, 0))), BITS[kernel.dtype]
+
+    widest = max(kernels, key=width)
     return replace(
         kernels[0],
         name=name,
