@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import numpy as np
@@ -131,8 +130,8 @@ OPS = {
 }
 
 
-def by_table(kind: str, chip: str) -> tuple[Any, Any, Any, Any]:
-    """Return bytes of a collective, and seconds: measured, of the law, and of the network model."""
+def by_table(kind: str, chip: str) -> tuple[Any, Any, Any]:
+    """Return seconds of a collective: measured, of the law, and of the network model."""
     rows = evidence.table("collective")
     rows = rows[(rows["chip"] == chip) & (rows["op"] == OPS[kind]) & (rows["dtype"] == "fp16")]
     found: dict[str, list[float]] = {"law": [], "network": []}
@@ -142,8 +141,7 @@ def by_table(kind: str, chip: str) -> tuple[Any, Any, Any, Any]:
         one = rh.network.collective(kind, float(whole), place.fast)
         found["network"].append(one.seconds)
         found["law"].append(evidence.law.by_law(one, place.chip).seconds)
-    sizes, seconds = (rows[name].to_numpy() for name in ("bytes", "seconds"))
-    return sizes, seconds, np.array(found["law"]), np.array(found["network"])
+    return rows["seconds"].to_numpy(), np.array(found["law"]), np.array(found["network"])
 
 
 @pytest.mark.parametrize("kind", OPS)
@@ -151,7 +149,7 @@ def by_table(kind: str, chip: str) -> tuple[Any, Any, Any, Any]:
 def test_collectives_take_what_their_law_says(kind: str, chip: str) -> None:
     """On messages that were left out, and nearer than the network model, except where it says."""
     law = evidence.laws(kind, chip, "fp16")
-    _, seconds, by_law, by_network = by_table(kind, chip)
+    seconds, by_law, by_network = by_table(kind, chip)
     off, other = (np.abs(each / seconds - 1) for each in (by_law, by_network))
     assert np.median(off) < max(1.5 * law.law.median, 0.1)
     assert law.law.median < 0.18
@@ -160,16 +158,6 @@ def test_collectives_take_what_their_law_says(kind: str, chip: str) -> None:
         assert np.median(off) < np.median(other)
     if chip in ("h100", "h200"):
         assert np.median(by_network / seconds) > 1.5
-
-
-def test_one_in_ten_of_nccl_s_large_collectives_is_far_from_the_network_model() -> None:
-    off: list[float] = []
-    for kind, chip in itertools.product(list(OPS)[:3], WIRED):
-        sizes, seconds, _, by_network = by_table(kind, chip)
-        off += list((by_network / seconds - 1)[sizes >= 1e7])
-    large = [each for each in off if abs(each) > 0.3]
-    assert 0.09 < len(large) / len(off) < 0.11
-    assert 0.45 < max(large) < 0.47
 
 
 def test_the_law_leaves_what_it_does_not_know() -> None:
