@@ -92,7 +92,9 @@ def attention(
 
 
 def _checked(q: Any, k: Any, v: Any) -> tuple[Any, Any, Any]:
-    q, k, v = (float_argument(name, array) for name, array in (("q", q), ("k", k), ("v", v)))
+    q = float_argument("q", q)
+    k = float_argument("k", k)
+    v = float_argument("v", v)
     for name, array in (("q", q), ("k", k), ("v", v)):
         if array.ndim != 4 or array.size == 0:
             raise BadValue(
@@ -171,7 +173,8 @@ def _dq_call(*arrays: Any, options: Options, layout: str, interpret: bool) -> An
     q, k, v, do, lse, delta = arrays
     tile = cut_tiles(options, layout, q, k, "dq")
     batch, heads, q_len, head_dim = q.shape
-    block, keys, row = _block(tile.q, tile), _whole(tile.kv_padded, tile, q, k), _row_of(tile)
+    block, row = _block(tile.q, tile), _row_of(tile)
+    keys = _whole(tile.kv_padded, tile, q, k)
     queries, d_out, keys_, values = _padded(tile, (q, do), (k, v))
     dq = pl.pallas_call(
         functools.partial(dq_kernel, tile=tile),

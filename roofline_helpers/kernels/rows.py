@@ -139,7 +139,8 @@ class Rows:
 
     def inside(self, i: Any) -> Any:
         """Tell which elements of step i lie in the array; None if all do, whatever i is."""
-        row = lax.broadcasted_iota(jnp.int32, (self.step, 1), 0) + (self.first + i * self.step)
+        first = self.first + i * self.step
+        row = first + lax.broadcasted_iota(jnp.int32, (self.step, 1), 0)
         masks = [row < self.rows] * self.ragged_rows + [self.lanes()] * self.ragged_columns
         if not masks:
             return None

@@ -319,10 +319,13 @@ def _domains(chips: int, most: int) -> int:
     domains = -(-chips // most)
     if chips % domains == 0:
         return domains
-    fits = [next(n for n in count(chips, step) if n % -(-n // most) == 0) for step in (-1, 1)]
+
+    def even(step: int) -> int:
+        return next(n for n in count(chips, step) if n % -(-n // most) == 0)
+
     raise BadValue(
         f"{chips} chips can't be spread evenly over {domains} hosts of at most {most}. "
-        f"Nearest: {fits[0]}, {fits[1]}"
+        f"Nearest: {even(-1)}, {even(1)}"
     )
 
 

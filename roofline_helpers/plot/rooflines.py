@@ -125,14 +125,17 @@ def _spots(ax: Axes) -> tuple[Pixels, Pixels]:
         np.full(len(each), 1.0 if has_marker(line) else 50.0)
         for line, each in zip(lines, spots, strict=True)
     ]
-    return np.vstack([np.empty((0, 2)), *spots]), np.hstack([np.empty(0), *worth])
+    places = np.vstack([np.empty((0, 2)), *spots])
+    costs = np.hstack([np.empty(0), *worth])
+    return places, costs
 
 
 def name_region(ax: Axes, text: str, left: float, right: float, part: str) -> None:
     """Name a region at its foot, on two lines if it is too narrow for one."""
     look = {"ha": "center", "va": "bottom", "color": PALETTE[part], "style": "italic"}
     at = {"xycoords": ax.get_xaxis_transform()}
-    made = note(ax, text, (math.sqrt(left * right), 0), (0, 5), "region", **look, **at)
+    middle = math.sqrt(left * right)
+    made = note(ax, text, (middle, 0), (0, 5), "region", **look, **at)
     made.set_in_layout(False)
 
     def place(renderer: Any) -> None:
@@ -455,7 +458,8 @@ def fusion(
     (name0, first), (name1, last) = labelled_work(before, "before"), labelled_work(after, "after")
     points = {name0: first, **checked_jobs(steps or {}), name1: last}
     spots = [position(label, job, roof) for label, job in points.items()]
-    (x0, y0), (x1, y1), xs = spots[0], spots[-1], [x for x, _ in spots]
+    (x0, y0), (x1, y1) = spots[0], spots[-1]
+    xs = [x for x, _ in spots]
     ends = min(xs) / 24, 20 * max(roof.ridge, *xs)  # at the left, room for the arrow's name
     ax = roofline(roof, points, intensity=ends, ax=ax)
     bend = y1 / roof.bandwidth  # where the slope reaches the height of the last point

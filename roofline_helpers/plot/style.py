@@ -144,7 +144,8 @@ def percent_text(share: float) -> str:
 
 def tint(color: str, strength: float) -> tuple[float, ...]:
     """Return a colour mixed with paper."""
-    mix = np.array(to_rgb(color)) * strength + np.array(to_rgb(PALETTE["paper"])) * (1 - strength)
+    ink, paper = np.array(to_rgb(color)), np.array(to_rgb(PALETTE["paper"]))
+    mix = ink * strength + paper * (1 - strength)
     return tuple(float(c) for c in mix)
 
 
