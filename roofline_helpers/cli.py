@@ -146,7 +146,7 @@ def load_call(what: str) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
         functions = {key: value for key, value in vars(module).items() if callable(value)}
         if ":" not in what and name not in functions:
             own = [key for key, value in functions.items() if value.__module__ == spec.name]
-            listed = " or ".join(f"{path.name}:{key}" for key in own) or "there are none"
+            listed = " or ".join(f"{path.name}:{key}" for key in own) or "it has none"
             raise BadValue(f"{path.name} has no function {name}: name one, {listed}")
         returned = functions[name_of(f"function of {path.name}", name, functions)]()
     except RooflineError:

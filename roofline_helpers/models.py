@@ -11,7 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from roofline_helpers.common.checks import BadValue, flag, name_of, text, whole
+from roofline_helpers.common.checks import BadValue, flag, mapping, name_of, text, whole
 from roofline_helpers.common.dtypes import nbytes
 from roofline_helpers.common.show import Facts, si
 
@@ -330,9 +330,7 @@ def model(given: Any) -> Decoder:
     UnknownName, BadType
         No such model; the message gives the nearest and lists all. Not a name.
     BadValue
-        A configuration that lacks a width, or has another kind of attention.
-    OSError
-        No such file.
+        No such file, or a configuration that lacks a width, or has another kind of attention.
 
     Examples
     --------
@@ -350,14 +348,16 @@ def model(given: Any) -> Decoder:
 
 def _configured(path: Path) -> Decoder:
     try:
-        data = json.loads(path.read_text("utf-8"))
+        data = dict(mapping(f"{path}", json.loads(path.read_text("utf-8"))))
+    except OSError as error:
+        raise BadValue(f"{path}: {error.strerror}") from None
     except ValueError as error:
         raise BadValue(f"{path} isn't JSON: {error}") from None
     data |= data.get("text_config", {})
     if "kv_lora_rank" in data:
         raise BadValue(f"{path}: latent attention isn't read: make a Decoder")
     try:
-        width, heads = data["hidden_size"], data["num_attention_heads"]
+        width, heads = (whole(k, data[k]) for k in ("hidden_size", "num_attention_heads"))
         d_ff = data["intermediate_size"]
         count = data.get("num_local_experts") or data.get("num_experts")
         own = data.get("moe_intermediate_size", d_ff)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from roofline_helpers import chips, xla
-from roofline_helpers.common.checks import RooflineError
+from roofline_helpers.common.checks import BadType, RooflineError, shown
 from roofline_helpers.common.show import Fields
 from roofline_helpers.device.record import Record
 from roofline_helpers.device.workloads import (
@@ -188,6 +188,8 @@ def ceilings_of(device: Any, dtypes: Sequence[str], given: Any = None) -> Ceilin
         return Ceilings(chip, Reached(given.bandwidth, peaks, given.vector, (), given.name))
     if isinstance(given, Record):
         return Ceilings(chip, _of_record(given))
+    if given is not None:
+        raise BadType(f"ceilings must be a Roofline or a device.Record, got {shown(given)}")
     if getattr(device, "platform", "") == "cpu":
         return Ceilings(None, _of_this_cpu(tuple(sorted({"fp32", *dtypes} & {"fp32", "bf16"}))))
     return Ceilings(chip, None)

@@ -114,7 +114,7 @@ def dtype_in_tables(job: Work) -> str:
         return "bf16, fp8 cache"
     named = {"fp16": "bf16", "mxfp8": "fp8 in blocks", "fp4": "nvfp4"}.get(job.dtype, job.dtype)
     if named not in TYPES:
-        raise NoData(f"no measured kernels in {job.dtype}. Allowed: {', '.join(TYPES)}")
+        raise NoData(f"no measured kernels in {job.dtype}. Allowed: {'; '.join(TYPES)}")
     return named
 
 

@@ -317,7 +317,8 @@ def _is_step(program: Any) -> bool:
 
 def _place(program: Any, chip: Any) -> Chip:
     if _is_step(program) and program.setting.axes:
-        raise BadValue(f"a verdict is for one chip, got {program!r}: give step.but(chips=1)")
+        one = "step.but(place=CHIP)" if program.setting.mesh else "step.but(chips=1)"
+        raise BadValue(f"a verdict is for one chip, got {program!r}: give {one}")
     if chip is None and _is_step(program):
         return program.setting.chip  # type: ignore[no-any-return]
     if chip is None:

@@ -136,7 +136,7 @@ class ServingStep(Facts):
         return f"{s.model.name}, {s.phase} of {s.batch} × {s.context:,} on {where}"
 
     def _facts(self) -> dict[str, str]:
-        room = "fits" if self.fits else "does not fit"
+        room = "fits" if self.fits else "doesn't fit"
         facts = {
             "seconds": f"{si(self.seconds, 's')} a step",
             "throughput": f"{si(self.tokens_per_second, 'tokens/s')}",
@@ -285,6 +285,7 @@ class ServingStep(Facts):
         now = {name: getattr(self.setting, name) for name in ServingSetting.__dataclass_fields__}
         new = {name_of("argument of step", name, now): value for name, value in changes.items()}
         if "place" in new:
+            now["floor"] |= now["mesh"] is not None  # which a step on a mesh leaves out
             now["mesh"] = None
         return step(**{**now, **new})
 
@@ -304,8 +305,9 @@ class ServingStep(Facts):
 
     def fewest_chips(self) -> int:
         """Return the least number of chips, of `COUNTS`, on which it fits; 0 if none does."""
-        counts = chip_counts(self.setting.model, self.setting.chip)
-        return next((n for n in counts if self.but(chips=n).fits), 0)
+        s = self.setting
+        counts = chip_counts(s.model, s.chip)
+        return next((n for n in counts if self.but(place=s.chip, chips=n).fits), 0)
 
     def narrower(self) -> list[ServingStep]:
         """Return the steps with narrower weights or cache that fit, the smallest change first.
@@ -453,6 +455,8 @@ def step(
         several = together(_dense(decoder), chip, chips)
     else:
         raise BadType(f"a mesh is laid on a topology (network.topology), got {shown(place)}")
+    if phase != "prefill" and whole("new", new) > whole("context", context):
+        raise BadValue(f"context has the step's own tokens too: new={new} of context={context}")
     kept = single("reserve", reserve, zero=True)
     if kept >= 1:
         raise BadValue(f"reserve must be a share of the memory below 1, got {shown(reserve)}")

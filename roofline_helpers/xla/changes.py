@@ -175,7 +175,7 @@ def _of_place(
     moved = [sum(k.hbm_bytes for k in side) for side in (was, now)]
     nearer = [sum(k.traffic.get("vmem", 0) for k in side) for side in (was, now)]
     times = [sum(k.roof_seconds or 0.0 for k in side) for side in (was, now)]
-    kind = _kind(was, now, (moved, nearer, flops))
+    kind = _kind(was, now, (times, moved, nearer, flops))
     if kind is None:
         return None
     gone, fresh = Counter(map(_signature, was)), Counter(map(_signature, now))
@@ -197,7 +197,7 @@ def _kind(
 ) -> str | None:
     """Return the kind of change at a place; None if it is too small to list.
 
-    `pairs` are HBM bytes, bytes of nearer memories, and FLOPs, before and after.
+    `pairs` are seconds, HBM bytes, bytes of nearer memories, and FLOPs, before and after.
     """
     if not was or not now:
         return "appeared" if now else "gone"

@@ -133,7 +133,7 @@ def _times(report: Report) -> list[tuple[str, str]]:
     if report.time_at_roof is not None:
         parts.append(f"roofline {_range(report.time_at_roof, report.time_at_most or 0.0, 's')}")
     if report.cycle_seconds is not None and report.clock is not None:
-        missing = f" (none for {report.without_cycles} kernels)" if report.without_cycles else ""
+        missing = f" ({report.without_cycles} without)" if report.without_cycles else ""
         parts.append(f"compiler's cycles {si(report.cycle_seconds, 's')}{missing}")
         hertz, source = report.clock
         clock.append(("clock", f"{si(hertz, 'Hz')} ({source})"))

@@ -247,11 +247,12 @@ class Report:
 
         It depends if it isn't the same for `time_at_roof`, `time_at_most` and `time_with_floor`. It
         is empty if kernels with unknown FLOPs take more than a tenth of the time, since their bound
-        is unknown.
+        is unknown: at least as long as HBM would take for all their bytes, even those in VMEM.
         """
         whole = self.time_at_roof
-        unknown = (kernel.roof_seconds or 0.0 for kernel in self.kernels if kernel.flops is None)
-        if not whole or sum(unknown) > 0.1 * whole:
+        unknown = [kernel for kernel in self.kernels if kernel.flops is None and kernel.roof]
+        moved = (sum(each.traffic.values()) / each.roof.bandwidth for each in unknown if each.roof)
+        if not whole or sum(moved) > 0.1 * whole:
             return ()
         return tuple(dict.fromkeys(bound for _, bound in self._cases))
 

@@ -210,7 +210,9 @@ def layout_for(chip: chips.Chip, count: int, layout: str | None = None) -> str:
         needed = math.ceil(count / chip.devices)
         layout = usual_layout(chip, max(_HOST, 1 << (needed - 1).bit_length()))
     if len(all_devices(chip, layout)) < count:
-        raise BadValue(f"{layout} of {chip.name} has fewer than {count} devices: give topology=")
+        raise BadValue(
+            f"{layout} of {chip.name} has fewer devices than the mesh, which has {count}"
+        )
     return layout
 
 

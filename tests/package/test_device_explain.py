@@ -140,6 +140,7 @@ def _raises(x: Any) -> Any:
         ({"seconds": 0}, BadValue, "seconds"),
         ({"queue": 1.5}, BadValue, "queue"),
         ({"work": 3}, BadType, "work"),
+        ({"ceilings": "h100"}, BadType, "a Roofline or a device.Record, got 'h100'"),
         ({"donate_argnums": 0, "jit": False}, BadType, "donate_argnums"),
     ],
 )

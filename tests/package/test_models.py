@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import roofline_helpers as rh
-from roofline_helpers import BadValue, models
+from roofline_helpers import RooflineError, models
 from roofline_helpers.models import Decoder, Local, model
 
 DATA = tomllib.loads((Path(models.__file__).parent / "data" / "models.toml").read_text("utf-8"))
@@ -123,7 +123,8 @@ def test_a_configuration_on_disk_is_a_model(tmp_path: Path) -> None:
     assert model(path).local is None
     path.write_text(json.dumps(written | {"layer_types": ["sliding", "full_attention"] * 16}))
     assert model(path).local == models.Local(4096, 2)
-    for text in (json.dumps(written), "no JSON"):
-        path.write_text(text)
-        with pytest.raises(BadValue, match="config"):
+    wrong = json.dumps(written | {"sliding_window": None, "hidden_size": "large"})
+    for text in (json.dumps(written), "no JSON", "[]", wrong, None):
+        path.write_text(text) if text else path.unlink()
+        with pytest.raises(RooflineError, match=r"config|hidden_size"):
             model(path)

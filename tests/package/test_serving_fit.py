@@ -82,11 +82,9 @@ def test_what_the_runtime_keeps_is_not_there_for_sequences() -> None:
 def test_chips_that_share_a_model_exchange_what_a_slice_does(reached: bool) -> None:
     ceilings = "reached" if reached else "published"
     for model, chip, chips in (
-        *(
-            ("llama-3-8b", "h100", 2),
-            ("llama-3-70b", "v6e", 8),
-            ("llama-3-70b", "mi300x", 4),
-        ),
+        ("llama-3-8b", "h100", 2),
+        ("llama-3-70b", "v6e", 8),
+        ("llama-3-70b", "mi300x", 4),
     ):
         place = rh.network.topology(chip, chips, ceilings=ceilings)
         options = {"batch": 64, "context": 1500}
@@ -121,9 +119,10 @@ def test_all_chips_together_do_the_work_of_one_and_each_its_norms(fusion: str, p
 def test_the_fewest_chips_that_have_room() -> None:
     large = step("llama-3-70b", "h100", batch=8, reserve=0.1)
     assert [large.but(batch=n).fewest_chips() for n in (8, 64, 2048)] == [2, 4, 0]
-    assert not large.fits
-    assert large.but(chips=2).fits
     assert step("llama-3-70b", "l4").fewest_chips() == 0
+    on_slice = step("llama-3-70b", "v5p-16", batch=8)
+    assert (on_slice.fits, on_slice.fewest_chips()) == (True, 2)
+    assert on_slice.but(place="h100") == step("llama-3-70b", "h100", batch=8)
     assert serving.tensor_parallel.chip_counts("llama-3-8b", "l4") == [1]
     assert serving.tensor_parallel.chip_counts("llama-3-8b", "gb200") == [1, 2, 4, 8]
 

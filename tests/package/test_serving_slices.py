@@ -204,6 +204,8 @@ def test_speculation_by_the_paper_s_formula() -> None:
         (lambda: step("llama-3-70b", "v6e", {"tensor": 8}), rh.BadType, "topology"),
         (lambda: llama(law=True, chips=2), rh.BadValue, "groups of kernels, without law, chips"),
         (lambda: llama(reached=True), rh.BadValue, "ceilings='reached'"),
+        (lambda: rh.verdict(llama()), rh.BadValue, r"step.but\(place=CHIP\)"),
+        (lambda: step("llama-3-8b", "h100", context=2, new=4), rh.BadValue, "new=4 of context=2"),
         (
             lambda: speculative(llama(), llama(), draft_tokens=2, acceptance=1.5),
             rh.BadValue,

@@ -83,8 +83,6 @@ def test_limits_need_no_baseline(tmp_path: Path, made: list[Any]) -> None:
         roofline(step, 1, chip="v6e", hbm_bytes="<= 1 B", flops="<= 1 FLOP")
     lines = str(failed.value).splitlines()
     assert [line.split()[0] for line in lines[1:]] == ["hbm_bytes", "flops"]
-    with pytest.raises(pytest.fail.Exception, match="must be a limit"):
-        roofline(step, 1, chip="v6e", hbm_bytes="1 B")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -142,8 +140,6 @@ def test_two_calls_need_names(tmp_path: Path, made: list[Any]) -> None:
         roofline(step, 1, chip="v6e")
     with pytest.raises(BadValue, match="the name 'wide'"):
         roofline(step, 1, chip="v6e", name="wide")
-    names = {path.name for path in tmp_path.rglob("*.json")}
-    assert names == {"test_a.json", "test_a.wide.json"}
 
 
 # --- what pytest loads ----------------------------------------------------------------------------

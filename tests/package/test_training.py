@@ -389,7 +389,6 @@ def test_fsdp_across_hosts_needs_more_tokens() -> None:
 @pytest.mark.parametrize(
     ("asked", "error", "words"),
     [
-        (lambda: llama(mesh={"fsdp": 32}), rh.BadValue, "32 members"),
         (lambda: llama(mesh={"shards": 64}), rh.UnknownName, "Allowed: data, pipeline"),
         (lambda: llama(shape="8x8x8", mesh={"tensor": 512}), rh.BadValue, "64 heads"),
         (lambda: llama(recompute="some"), rh.UnknownName, "none, attention, full"),

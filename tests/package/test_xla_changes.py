@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from compiled_reports import jax, needs, report_of, spec
 
 from roofline_helpers import xla
 from roofline_helpers.common.checks import UnknownName
+from roofline_helpers.xla.flops import Flops
 from roofline_helpers.xla.kernel import cycle_seconds_of, seconds_of
 
 jnp = jax.numpy
@@ -62,6 +64,9 @@ def test_an_upcast_is_seen_where_it_is() -> None:
     )  # bound by compute: the roof's time stays
     back = of(wide=True).diff(of())
     assert {change.kind for change in back.changes} == {"shrank", "memory"}
+    rows = (replace(row, flops=Flops(matrix=row.flops.matrix / 2)) for row in of(wide=True).rows)
+    faster = of().diff(replace(of(wide=True), rows=tuple(rows)))
+    assert {change.kind for change in faster.changes} == {"shrank", "memory"}
 
 
 def test_an_exchange_comes_in() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from compiled_reports import report_of
+from compiled_reports import jax, report_of, spec
 
+from roofline_helpers import xla
 from roofline_helpers.common import terminal
 
 
@@ -33,6 +34,8 @@ def test_unknown_flops_are_unknown() -> None:
     assert report.unknown == (kernel.name,)
     assert "unknown" in report.describe()
     assert "at least" in report.describe()
+    picked = xla.analyze(lambda x: jax.lax.top_k(x, 8), spec(128, 8192), chip="v6e")
+    assert (picked.bounds, picked.unknown) == ((), ("custom-call",))  # its bytes are in VMEM
 
 
 def test_no_word_breaks_at_80_columns_and_the_kernel_stays(
