@@ -317,6 +317,8 @@ class Task:
 
     def measured(self, say: Callable[[str], None]) -> Explanation:
         """Run it here, with and without the profiler, and say where the time goes."""
+        if any(not hasattr(each, "__array__") for each in self.arguments.arrays):
+            raise BadType("shapes are enough with chip=; to run a function, give it arrays")
         device = first_device()
         gpu = device.platform == "gpu"
         say("compiling")
@@ -406,6 +408,8 @@ class Task:
         less than the floor that verdicts assume, and the call no less than `analyze` counts for it.
         A finding's seconds are the reduction of the roof's.
         """
+        if self.ceilings is not None or self.trace or not self.compiled:
+            raise BadType("ceilings=, trace= and jit=False are for a run: leave chip= out")
         key, layout = slice_of(chip)
         known = chips.chip(key)
         missing = can_compile(known)

@@ -256,8 +256,8 @@ def _dynamic(compiled: Any, arguments: Arguments, name: str) -> tuple[tuple[Any,
         if jax.tree.structure(choice) == wanted:
             return choice
     raise BadType(
-        f"which arguments of {name} are static can't be told from their types: bind them first, "
-        "jax.jit(functools.partial(fn, axis=1))"
+        f"{name} was compiled for other arguments, or which of them are static can't be told from "
+        "their types: bind those first, jax.jit(functools.partial(fn, axis=1))"
     )
 
 

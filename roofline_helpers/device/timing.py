@@ -233,11 +233,12 @@ def summary(samples: Sequence[float], calls: int = 1, compiled: float = 0.0) -> 
 
 
 def reason(error: Exception) -> str:
-    """Return the first line of an error, which has the reason."""
-    text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    """Return the first line of an error, which has the reason, and what it introduces."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = " ".join(lines[: 2 if lines[:1] and lines[0].endswith(":") else 1])
     if "RESOURCE_EXHAUSTED" in text or isinstance(error, MemoryError):
         return f"not enough memory ({text[:120]})"
-    return f"{type(error).__name__}: {text[:300]}".removesuffix(": ")
+    return f"{type(error).__name__}: {text[:500]}".removesuffix(": ")
 
 
 # --- Unused arguments: XLA leaves out work that the result doesn't need --------------------------

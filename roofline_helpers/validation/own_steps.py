@@ -79,7 +79,9 @@ def predict(path: str | Path) -> pandas.DataFrame:
 def _read(path: Path) -> list[dict[str, Any]]:
     try:
         data = tomllib.loads(path.read_text("utf-8"))
-    except tomllib.TOMLDecodeError as error:
+    except OSError as error:
+        raise BadValue(f"{path}: {error.strerror}") from None
+    except ValueError as error:
         raise BadValue(f"{path} is not TOML: {error}") from None
     name_of("table of a file of steps", next(iter({*data} - {"row"}), "row"), ["row"])
     return list(data.get("row", []))

@@ -275,6 +275,8 @@ def tracing_errors(
         call = function_name(fn) + ("" if described is None else f"({', '.join(described)})")
         values = "Tracer" in type(error).__name__ or "Concretization" in type(error).__name__
         what = f"JAX can't trace {call}: {type(error).__name__}: {reason_of(error)}"
+        if "AbstractMesh exists" in what:
+            values, advice = True, ". An abstract mesh has no devices here: give chip="
         raise CannotTrace(what + (advice if values else "")) from error
 
 

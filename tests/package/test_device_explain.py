@@ -128,6 +128,10 @@ def test_what_fails_where_it_runs() -> None:
         rh.explain(fails, jnp.ones(4), **QUICK)
     with pytest.raises(CannotRun, match="deliberately"):
         rh.explain(_raises, jnp.ones(4), jit=False, **QUICK)
+    with pytest.raises(CannotRun, match=r"called with bfloat16\[3\]"):  # JAX's second line
+        rh.explain(jax.jit(jnp.sin).lower(jnp.ones(3)).compile(), jnp.ones(3, "bfloat16"), **QUICK)
+    with pytest.raises(BadType, match="give it arrays"):
+        rh.explain(jnp.sin, jax.ShapeDtypeStruct((3,), "float32"), **QUICK)
 
 
 def _raises(x: Any) -> Any:
@@ -142,6 +146,7 @@ def _raises(x: Any) -> Any:
         ({"work": 3}, BadType, "work"),
         ({"ceilings": "h100"}, BadType, "a Roofline or a device.Record, got 'h100'"),
         ({"donate_argnums": 0, "jit": False}, BadType, "donate_argnums"),
+        ({"chip": "v6e"}, BadType, "ceilings=.*leave chip= out"),
     ],
 )
 def test_options_outside_what_is_allowed(

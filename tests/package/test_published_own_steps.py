@@ -79,10 +79,11 @@ def test_the_command_prints_and_gives_json(
         (OURS + OURS.replace("fsdp", "fdsp"), ["row 2", "Nearest: 'fsdp'"]),
         (OURS.replace("seq", "#").replace("mesh", "#"), ["seq, mesh missing"]),
         ("row = [", ["not TOML"]),
+        ("", ["none.toml: No such file"]),
     ],
-    ids=("field", "axis", "missing", "file"),
+    ids=("field", "axis", "missing", "file", "none"),
 )
 def test_what_is_wrong_is_named(tmp_path: Path, text: str, parts: list[Any]) -> None:
     with pytest.raises(rh.RooflineError) as caught:
-        validation.predict(file(tmp_path, text))
+        validation.predict(file(tmp_path, text) if text else tmp_path / "none.toml")
     assert [part for part in parts if part not in str(caught.value)] == [], str(caught.value)

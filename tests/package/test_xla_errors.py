@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from compiled_programs import sharded
 from compiled_reports import jax, needs, spec
 
 from roofline_helpers import xla
@@ -37,6 +38,7 @@ def test_functions_that_do_not_trace() -> None:
         (lambda a, b: a @ b, (x, spec(5, 6)), r"bf16\[3,4\], bf16\[5,6\].*contracting"),
         (lambda a: 1 if a.sum() > 0 else 2, (x,), "TracerBoolConversionError"),
         (lambda a: a, ({1: x, "a": x},), r"take these arguments: .*sorting"),
+        (jnp.sin, (sharded((8, 8)),), "no devices here: give chip="),
     ):
         with pytest.raises(xla.CannotTrace, match=message):
             xla.analyze(fn, *args)
