@@ -130,7 +130,7 @@ class Topology(Facts):
         """
         if not isinstance(axes, Mapping) or not axes:
             raise BadType(f"a mesh must be a mapping of axes to sizes or names, got {shown(axes)}")
-        if all(isinstance(value, int) for value in axes.values()):
+        if all(isinstance(value, int | float) for value in axes.values()):
             sizes = {name: whole(f"size of {name}", value) for name, value in axes.items()}
             return _laid_out(sizes, self)
         laid = {

@@ -112,14 +112,15 @@ def refuse_misfit(one: TrainingSetting) -> None:
     if (one.capacity or one.tile) and not model.experts:
         raise BadValue(f"capacity and tile are for experts, but {model.name} has none")
     groups, passes = one.size("data", "fsdp", "expert"), one.microbatches
-    if groups * passes > one.batch:
-        if one.batch >= groups:
-            other = f"microbatches={one.batch // groups}"
+    rows = groups * passes
+    if one.batch % rows:
+        if one.batch % groups == 0:
+            other = f"microbatches={math.gcd(one.batch // groups, passes)}"
         else:
-            fewer = next(n for n in range(groups, 0, -1) if groups % n == 0 and n <= one.batch)
+            fewer = math.gcd(one.batch, groups)
             other = f"{fewer} groups with context={one.size('context') * groups // fewer}"
         raise BadValue(
-            f"a batch of {one.batch} in {passes} microbatches has less than a whole sequence for "
-            f"each of {groups} groups (data × fsdp × expert). Nearest: batch={groups * passes}, or "
-            f"{other}"
+            f"a batch of {one.batch} in {passes} microbatches isn't whole sequences for each of "
+            f"{groups} groups (data × fsdp × expert). Nearest: "
+            f"batch={max(round(one.batch / rows), 1) * rows}, or {other}"
         )
