@@ -139,6 +139,11 @@ class Limit:
         return f"{self.metric} {self.text}: it is {_shown(self.metric, value)}"
 
 
+def _is_limit(name: str, value: Any) -> bool:
+    """Return whether an argument is a limit, if only of a metric that doesn't exist."""
+    return name in METRICS or (isinstance(value, str) and _LIMIT.fullmatch(value) is not None)
+
+
 def _example(metric: str) -> str:
     unit = METRICS[metric][0]
     return {"B": " GB", "FLOP": " GFLOP", "s": " ms", "%": "%"}.get(unit, "")
@@ -273,9 +278,10 @@ class Budget:
             For further assertions.
         """
         __tracebackhide__ = True
-        arguments = {key: value for key, value in named.items() if key not in METRICS}
+        limits = {key: value for key, value in named.items() if _is_limit(key, value)}
+        arguments = {key: value for key, value in named.items() if key not in limits}
         try:
-            wanted = [Limit.of(key, value) for key, value in named.items() if key in METRICS]
+            wanted = [Limit.of(key, value) for key, value in limits.items()]
             must_fit, missing = flag("fits", fits), can_compile(slice_of(chip)[0])
         except RooflineError as error:
             _fail(str(error))

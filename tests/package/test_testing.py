@@ -83,6 +83,8 @@ def test_limits_need_no_baseline(tmp_path: Path, made: list[Any]) -> None:
         roofline(step, 1, chip="v6e", hbm_bytes="<= 1 B", flops="<= 1 FLOP")
     lines = str(failed.value).splitlines()
     assert [line.split()[0] for line in lines[1:]] == ["hbm_bytes", "flops"]
+    with pytest.raises(pytest.fail.Exception, match=r"'hbm'. Nearest: 'hbm_bytes'"):
+        roofline(step, 1, chip="v6e", hbm="<= 1 B")
     assert list(tmp_path.iterdir()) == []
 
 
