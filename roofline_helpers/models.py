@@ -38,6 +38,11 @@ class Experts:
         Further experts of that width, which every token uses.
     every, dense : int
         One layer in `every` has experts; the first `dense` have none.
+
+    Examples
+    --------
+    >>> Experts(count=8, active=2, d_ff=14336).chosen_by(2)
+    0.4375
     """
 
     count: int
@@ -65,6 +70,11 @@ class Latent:
     """Multi-head latent attention: the cache holds one short vector per token.
 
     Source: DeepSeek-AI, "DeepSeek-V2", arXiv:2405.04434.
+
+    Examples
+    --------
+    >>> Latent(q_rank=1536, kv_rank=512, rope_dim=64, nope_dim=128, value_dim=128).kv_rank
+    512
     """
 
     q_rank: int
@@ -76,7 +86,13 @@ class Latent:
 
 @dataclass(frozen=True)
 class Local:
-    """Layers that see only the last `window` keys: all but one in `every`."""
+    """Layers that see only the last `window` keys: all but one in `every`.
+
+    Examples
+    --------
+    >>> Local(window=1024, every=6).window
+    1024
+    """
 
     window: int
     every: int

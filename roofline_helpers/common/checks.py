@@ -27,15 +27,39 @@ LARGEST = 1e60
 
 
 class RooflineError(Exception):
-    """The parent of every error that this package raises on purpose."""
+    """The parent of every error that this package raises on purpose.
+
+    Examples
+    --------
+    >>> issubclass(BadValue, RooflineError)
+    True
+    """
 
 
 class BadValue(RooflineError, ValueError):
-    """A number outside the range of its quantity."""
+    """A number outside the range of its quantity.
+
+    Examples
+    --------
+    >>> try:
+    ...     size('n', -1)
+    ... except BadValue as error:
+    ...     print(error)
+    n must be a whole number from 1 to 1e+18, got -1 (int)
+    """
 
 
 class BadType(RooflineError, TypeError):
-    """Something that is not a number, or not a name, where one is needed."""
+    """Something that is not a number, or not a name, where one is needed.
+
+    Examples
+    --------
+    >>> try:
+    ...     flag('causal', 1)
+    ... except BadType as error:
+    ...     print(error)
+    causal must be True or False, got 1 (int)
+    """
 
 
 class UnknownName(RooflineError, KeyError):

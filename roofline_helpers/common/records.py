@@ -37,7 +37,16 @@ Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class BadRecord(RooflineError, ValueError):
-    """A file that is not a record, or one that this version of the package can't read."""
+    """A file that is not a record, or one that this version of the package can't read.
+
+    Examples
+    --------
+    >>> try:
+    ...     loads("{", "copies/1", dict)
+    ... except BadRecord as error:
+    ...     print(str(error)[:30])
+    damaged or no record: it is no
+    """
 
 
 def dumps(data: Mapping[str, Any]) -> str:
