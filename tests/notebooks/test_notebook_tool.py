@@ -67,15 +67,21 @@ def test_what_cannot_be_committed_is_refused(what: str, tmp_path: Path) -> None:
 
 
 def test_a_new_chapter_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("notebooks", "book"):
+    for name in ("notebooks", "book", "roofline_helpers/data/questions"):
         shutil.copytree(books.ROOT / name, tmp_path / name)
     shutil.copy(books.ROOT / "_toc.yml", tmp_path)
     monkeypatch.setattr(books, "ROOT", tmp_path)
     before, path = (tmp_path / f"notebooks/{name}.ipynb" for name in ("low-precision", "new"))
     link = notebooks.load(before).cells[-1].source
-    notebooks.new(path, "New", "low-precision", 'It says "new".', "Why?")
+    notebooks.new(path, "New", 'It says "new".', "Why?", after="low-precision")
     number = {row["page"][10:]: row["number"] for row in chapters.readings(tmp_path)}
     assert number["new"] == number["low-precision"] + 1
     assert notebooks.load(before).cells[-1].source == "Next: [New](new.ipynb)."
     assert notebooks.load(path).cells[-1].source == link
     assert chapters.about(tmp_path)["notebooks/new"]["description"] == 'It says "new".'
+    other = tmp_path / "notebooks/other.ipynb"
+    notebooks.new(other, "Other", "Other.", "Why?", instead_of="new")
+    assert '"notebooks/new"' not in (tmp_path / "book/pages.toml").read_text("utf-8")
+    assert [one.stem for one in books.notebooks(tmp_path)].index("other") == number["new"] - 1
+    assert notebooks.load(before).cells[-1].source == "Next: [Other](other.ipynb)."
+    assert not path.exists()

@@ -30,8 +30,6 @@ MACHINE = re.compile(
 )
 WAITS = "after-answer"  # with "Predict first", covered until the question above has an answer
 KNOWN_TAGS = {*FOLDED, "hide-output", WAITS, notebooks.MACHINE}
-# (notebook, cell id): cells that raise on purpose, or that nbval cannot run
-RAISING: set[tuple[str, str]] = set()
 # Colab and JupyterLab show these raw
 RAW = re.compile(r":::|```\{|\{(cite|ref|numref|doc|term|eq|math|download)(:\w+)?\}`|\{\{")
 LINK = re.compile(r"https?://[^\s)>\]}\"'`]+")
@@ -177,10 +175,7 @@ def test_tags_are_known_and_machine_cells_time_or_probe(path: Path) -> None:
         tags = set(cell.metadata.get("tags", []))
         if notebooks.MACHINE in tags and cell.id not in machine:
             problems.append(f"{cell.id}: {notebooks.MACHINE}, but it times and probes nothing")
-        excused = (path.stem, cell.id) in RAISING
-        for tag in sorted(tags - KNOWN_TAGS):
-            if not (tag in {"raises-exception", "nbval-skip"} and excused):
-                problems.append(f"{cell.id}: tag {tag!r}")
+        problems += [f"{cell.id}: tag {tag!r}" for tag in sorted(tags - KNOWN_TAGS)]
     assert not problems, "\n".join(problems)
 
 

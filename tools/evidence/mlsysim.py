@@ -34,12 +34,12 @@ def hardware(one: PublishedStep) -> Any:
     chip = one.place.chip
     whole = one.place.members / one.place.chips  # of v7x, members are its two devices
     hbm = chip.memory["hbm"]
-    rates = {"fp8" if one.dtype == "fp8" else "bf16": chip.peak(one.dtype).value}
+    dtype = "fp8" if one.dtype == "fp8" else "bf16"
     peak = f"{chip.peak(one.dtype).value * whole / 1e12} TFLOPs/s"
     return types.HardwareNode(
         name=chip.name,
         release_year=2024,
-        compute=types.ComputeCore(peak_flops=peak, precision_flops=dict.fromkeys(rates, peak)),
+        compute=types.ComputeCore(peak_flops=peak, precision_flops={dtype: peak}),
         memory=types.MemoryHierarchy(
             capacity=f"{hbm.capacity.value * whole / 1e9} GB",
             bandwidth=f"{chip.roofline(chip.half).bandwidth * whole / 1e9} GB/s",
@@ -96,34 +96,27 @@ def seconds(one: PublishedStep) -> float | None:
     setting = one.published.setting
     if setting.size("context") > 1:
         return None
-    prediction = (
-        mlsysim("engine.solvers.distributed")
-        .DistributedModel()
-        .solve(
-            workload(one),
-            fleet(one),
-            batch_size=one.batch,
-            seq_len=one.seq,
-            precision="fp8" if one.dtype == "fp8" else "int8" if one.dtype == "int8" else "bf16",
-            tp_size=setting.size("tensor"),
-            pp_size=setting.size("pipeline"),
-            ep_size=setting.size("expert"),
-            microbatch_count=setting.microbatches,
-            v_stages=setting.interleave,
-            zero_stage=3 if setting.size("fsdp") > 1 else 0,
-            activation_recomputation={"qkv", "up"} <= set(setting.recompute),
-        )
+    solver = mlsysim("engine.solvers.distributed").DistributedModel()
+    prediction = solver.solve(
+        workload(one),
+        fleet(one),
+        batch_size=one.batch,
+        seq_len=one.seq,
+        precision=one.dtype if one.dtype in ("fp8", "int8") else "bf16",
+        tp_size=setting.size("tensor"),
+        pp_size=setting.size("pipeline"),
+        ep_size=setting.size("expert"),
+        microbatch_count=setting.microbatches,
+        v_stages=setting.interleave,
+        zero_stage=3 if setting.size("fsdp") > 1 else 0,
+        activation_recomputation={"qkv", "up"} <= set(setting.recompute),
     )
     return float(prediction.step_latency_total.m_as("s"))
 
 
 if __name__ == "__main__":
     steps = [step for step in validation.steps() if isinstance(step, PublishedStep)]
-    keep(
-        "mlsysim",
-        {
-            "command": "python -m tools.evidence.mlsysim",
-            "version": importlib.metadata.version("mlsysim"),
-            "seconds": {step.key: value for step in steps if (value := seconds(step)) is not None},
-        },
-    )
+    predicted = {step.key: value for step in steps if (value := seconds(step)) is not None}
+    version = importlib.metadata.version("mlsysim")
+    command = "python -m tools.evidence.mlsysim"
+    keep("mlsysim", {"command": command, "version": version, "seconds": predicted})

@@ -98,9 +98,6 @@ def line(s: device.Sample) -> str:
     text = f"{s.name} [{s.source}]: {s.seconds * 1e6:.1f} us, {s.bandwidth / 1e9:.0f} GB/s"
     text += f", {s.rate / 1e12:.1f} TF" if s.flops else ""
     text += f", {len(s.runs)} runs ±{100 * s.run_spread:.1f}%" if len(s.runs) > 1 else ""
-    text += f", DRAM {s.dram_bytes / s.bytes:.3f} of hand" if s.counters else ""
-    if s.state and "clock" in s.state:
-        text += f", {s.state['clock'] / 1e6:.0f} MHz {s.state.get('power', 0):.0f} W"
     return text
 
 

@@ -1,7 +1,8 @@
 """Execute and normalise the book's notebooks, or start a new one.
 
     python -m tools.notebooks.run execute [NOTEBOOK ...] [--refresh]
-    python -m tools.notebooks.run new NOTEBOOK --title TITLE --after CHAPTER --description … --why …
+    python -m tools.notebooks.run new NOTEBOOK --title … --description … --why … --after CHAPTER
+    python -m tools.notebooks.run new NOTEBOOK --title … --description … --why … --instead-of OLD
 
 Two runs of ``execute`` leave no difference: ids stay, no times and no paths are kept, and a cell
 tagged ``nbval-ignore-output`` keeps its committed output while its source is unchanged
@@ -149,17 +150,14 @@ def normalise(notebook: Any) -> Any:
 
 def refuse_unfit(notebook: Any, name: str) -> None:
     """Raise where an output cannot be committed: on stderr, an error, a path, an address."""
-    for count, cell in enumerate(
-        (cell for cell in notebook.cells if cell.cell_type == "code"), start=1
-    ):
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    for count, cell in enumerate(code, start=1):
         for output in cell.outputs:
             text = output_text(output)
             why = None
             if output.output_type == "stream" and output.name == "stderr":
                 why = f"wrote to stderr:\n{text}"
-            elif output.output_type == "error" and "raises-exception" not in cell.metadata.get(
-                "tags", []
-            ):
+            elif output.output_type == "error":
                 why = f"raised:\n{text}"
             elif match := PATHS.search(text):
                 why = f"printed a path of this machine: {match[0]}"
@@ -259,20 +257,27 @@ def check(paths: list[Path]) -> list[str]:
     return problems
 
 
-def new(path: Path, title: str, after: str, description: str, why: str) -> None:
-    """Start a notebook with the parts that every chapter has, and enter it after a chapter."""
+def new(
+    path: Path, title: str, description: str, why: str, after: str = "", instead_of: str = ""
+) -> None:
+    """Start a notebook with the parts that every chapter has, and enter it after a chapter.
+
+    Or instead of one, whose notebook, questions and entries are removed.
+    """
     from tools import repository
 
     toc, about = books.ROOT / "_toc.yml", books.ROOT / "book/pages.toml"
-    contents, before = toc.read_text("utf-8"), path.with_name(f"{after}.ipynb")
-    place = re.search(rf"^( *)- file: notebooks/{after}\n", contents, re.MULTILINE)
-    if path.exists() or not place:
-        raise Refused(f"{path} exists already" if place else f"no chapter {after} in _toc.yml")
-    last, following = load(before), ""
+    place = after or instead_of
+    names = [one.stem for one in books.notebooks(books.ROOT)]
+    if path.exists() or place not in names:
+        raise Refused(f"{path} exists already, or {place} is no chapter of _toc.yml")
+    there = path.with_name(f"{place}.ipynb")
+    sources = [cell.source for cell in load(there).cells]
+    [following] = [found[0] for found in map(NEXT.search, sources) if found]
+    before = path.with_name(f"{names[names.index(place) - bool(instead_of)]}.ipynb")
+    last = load(before)
     for cell in last.cells:
-        if found := NEXT.search(cell.source):
-            following = found[0]
-            cell.source = cell.source.replace(following, f"Next: [{title}]({path.name}).")
+        cell.source = NEXT.sub(f"Next: [{title}]({path.name}).", cell.source)
     overview = f"# {title}\n\n**What you'll learn**\n\n- \n\n**What you need:** About  minutes."
     markdown = nbformat.v4.new_markdown_cell
     code = nbformat.v4.new_code_cell
@@ -289,11 +294,17 @@ def new(path: Path, title: str, after: str, description: str, why: str) -> None:
     ]
     records.write(path, dump(normalise(nbformat.v4.new_notebook(cells=cells))))
     records.write(before, dump(normalise(last)))
-    line = f"{place[1]}- file: notebooks/{path.stem}\n"
-    records.write(toc, contents[: place.end()] + line + contents[place.end() :])
+    line = rf"( *- file: notebooks/){place}\n"
+    lines = rf"\g<1>{path.stem}\n" if instead_of else rf"\g<0>\g<1>{path.stem}\n"
+    records.write(toc, re.sub(line, lines, toc.read_text("utf-8")))
     said = f"description = {json.dumps(description, ensure_ascii=False)}\n"
     said += f"why = {json.dumps(why, ensure_ascii=False)}\n"
-    records.write(about, f'{about.read_text("utf-8")}\n["notebooks/{path.stem}"]\n{said}')
+    described = about.read_text("utf-8")
+    if instead_of:
+        described = re.sub(rf'\n\["notebooks/{place}"\]\n(.+\n)+', "", described)
+        there.unlink()
+        (books.ROOT / f"roofline_helpers/data/questions/{place}.toml").unlink(missing_ok=True)
+    records.write(about, f'{described}\n["notebooks/{path.stem}"]\n{said}')
 
 
 def main() -> int:
@@ -304,18 +315,20 @@ def main() -> int:
     one.add_argument("notebooks", nargs="*", type=Path, help="default: all of _toc.yml")
     one.add_argument("--refresh", action="store_true", help="take new machine values too")
     start = verbs.add_parser("new")
-    start.add_argument("notebook", type=Path)
+    start.add_argument("path", type=Path, metavar="notebook")
     start.add_argument("--title", required=True)
-    start.add_argument("--after", required=True, help="the chapter before it, as in _toc.yml")
+    where = start.add_mutually_exclusive_group(required=True)
+    where.add_argument("--after", help="the chapter before it, as in _toc.yml")
+    where.add_argument("--instead-of", help="the chapter whose place it takes; it is removed")
     start.add_argument("--description", required=True, help="for searches: 50 to 160 characters")
     start.add_argument("--why", required=True, help="why to read it, said on the page before")
-    options = parser.parse_args()
+    options = vars(parser.parse_args())
     try:
-        if options.verb == "new":
-            new(options.notebook, options.title, options.after, options.description, options.why)
+        if options.pop("verb") == "new":
+            new(**options)
             return 0
-        paths = [path.resolve() for path in options.notebooks] or books.notebooks()
-        return execute_all(paths, options.refresh)
+        paths = [path.resolve() for path in options["notebooks"]] or books.notebooks()
+        return execute_all(paths, options["refresh"])
     except (Refused, FileNotFoundError) as error:
         print(f"\nnotebooks: {error}", file=sys.stderr)
         return 1
