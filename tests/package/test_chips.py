@@ -334,7 +334,7 @@ def test_others_measured_kernels_are_those_of_the_tables() -> None:
                 best = max(best, (amount / kernels["seconds"]).max())
             expected = best
         assert figure["value"] == pytest.approx(expected, rel=6e-4), (key, path)
-    assert found == 21
+    assert found >= 21
 
 
 # ------------------------------------------------------------------------------ JAX's own table
