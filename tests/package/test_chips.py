@@ -313,11 +313,10 @@ def test_our_figures_are_those_of_our_records(key: str) -> None:
 
 def test_others_measured_kernels_are_those_of_the_tables() -> None:
     """Fixed costs, the best rate of each type, and the fastest read, for GPUs without a record."""
-    rows, found = rh.evidence.table("matmul"), 0
+    rows = rh.evidence.table("matmul")
     for (key, path), figure in ALL.items():
         if figure["source"] != "aiconfigurator":
             continue
-        found += 1
         if path == "floor":
             expected = rh.evidence.laws("matmul", key, "bf16").start
         else:
@@ -334,7 +333,6 @@ def test_others_measured_kernels_are_those_of_the_tables() -> None:
                 best = max(best, (amount / kernels["seconds"]).max())
             expected = best
         assert figure["value"] == pytest.approx(expected, rel=6e-4), (key, path)
-    assert found >= 21
 
 
 # ------------------------------------------------------------------------------ JAX's own table
