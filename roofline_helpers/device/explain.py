@@ -11,7 +11,7 @@ from typing import Any
 
 from roofline_helpers import chips
 from roofline_helpers.common import show
-from roofline_helpers.common.checks import BadType, flag, shown, single, whole
+from roofline_helpers.common.checks import BadType, BadValue, flag, shown, single, whole
 from roofline_helpers.common.show import si
 from roofline_helpers.device.ceilings import Ceilings, ceilings_of
 from roofline_helpers.device.explanation import Explanation
@@ -447,6 +447,9 @@ class Task:
         if self.arguments.positional or self.arguments.named or self.turns:
             raise BadType("a trace is explained without arguments, and without turns")
         trace = read_trace(folder)
+        known = None if chip is None else chips.chip(slice_of(chip)[0])
+        if known is not None and known.kind != trace.platform:
+            raise BadValue(f"the trace is of a {trace.platform.upper()}, and chip= is {known.name}")
         programs = programs_in(trace)
         trace, notes = prepared(trace, programs)
         hosts = len(list(trace.file.parent.glob("*.xplane.pb")))
@@ -464,7 +467,7 @@ class Task:
         return self._traced(
             trace,
             programs,
-            chip or _named(trace),
+            known or _named(trace),
             name=self.name or folder.name,
             arguments=(),
             device=_named(trace),

@@ -98,7 +98,6 @@ def test_a_call_of_a_library_has_a_bound_by_its_bytes(traces: Path) -> None:
     why = rh.explain(traces / "h200-cudnn.xplane.pb", queue=3)
     attention = next(row for row in why.rows if row.kernel.role.startswith("cuDNN attention"))
     assert attention.flops is None
-    assert attention.reachable is not None
     assert attention.reachable == pytest.approx(
         attention.bytes / why.roofline().bandwidth, rel=0.01
     )
@@ -118,6 +117,11 @@ def test_what_is_no_trace_says_so(tmp_path: Path, content: bytes | None, reason:
         file.write_bytes(content)
     with pytest.raises(CannotProfile, match=reason):
         rh.explain(file)
+
+
+def test_a_trace_is_of_one_device(traces: Path) -> None:
+    with pytest.raises(rh.BadValue, match="of a GPU, and chip= is TPU v6e"):
+        rh.explain(traces / "h200-cudnn.xplane.pb", chip="v6e-8")
 
 
 # --- what others record: loops that only queue their steps, many devices, graphs, no program ------
