@@ -10,7 +10,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from roofline_helpers.common.checks import UnknownName, flag, name_of
+from roofline_helpers.common.checks import BadType, UnknownName, flag, name_of, shown
 from roofline_helpers.common.dtypes import computed_as
 from roofline_helpers.common.dtypes import dtype as dtype_of
 from roofline_helpers.common.show import Facts, Fields, render, si
@@ -295,6 +295,8 @@ class Chip(Facts):
         known = {name: m.bandwidth.value for name, m in self.memory.items() if m.bandwidth}
         kind = f"memory level with a published bandwidth on {self.name}"
         asked = [levels] if isinstance(levels, str) else levels
+        if not isinstance(asked, Sequence):
+            raise BadType(f"levels must be a name or a sequence of names, got {shown(levels)}")
         chosen = [name_of(kind, level, known) for level in asked]
         link = None
         if network is not None:

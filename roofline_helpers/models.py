@@ -54,6 +54,7 @@ class Experts:
 
     def __post_init__(self) -> None:
         _check_sizes(self, "count", "active", "d_ff", "every")
+        _check_sizes(self, *(name for name in ("shared", "dense") if getattr(self, name) != 0))
         if self.active > self.count:
             raise BadValue(f"active ({self.active}) must be at most count ({self.count})")
 
@@ -83,6 +84,9 @@ class Latent:
     nope_dim: int
     value_dim: int
 
+    def __post_init__(self) -> None:
+        _check_sizes(self, *(field.name for field in fields(self)))
+
 
 @dataclass(frozen=True)
 class Local:
@@ -96,6 +100,9 @@ class Local:
 
     window: int
     every: int
+
+    def __post_init__(self) -> None:
+        _check_sizes(self, "window", "every")
 
 
 @dataclass(frozen=True, repr=False)

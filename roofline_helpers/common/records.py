@@ -163,7 +163,7 @@ def loads(text: str | bytes, schema: str, kind: type[T]) -> T:
     """
     try:
         data = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadRecord(f"damaged or no record: it is not JSON ({error})") from None
     if not isinstance(data, dict):
         raise BadRecord(f"no record: it must be a JSON object with a schema, got {shown(data)}")

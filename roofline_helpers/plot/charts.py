@@ -78,6 +78,8 @@ def lines(
         curves[label] = np.asarray(quantity(label, values, zero=not logy), dtype=float)
         if curves[label].shape != across.shape:
             raise BadValue(f"{label} has shape {curves[label].shape}, x has {across.shape}")
+    if not curves:
+        raise BadValue("at least one series is needed, got none")
     levels = {label: single(label, y) for label, y in mapping("hlines", hlines or {}).items()}
     ax = axes_for(ax)
     for axis in (ax.xaxis, ax.yaxis) if logy else (ax.xaxis,):
@@ -120,6 +122,8 @@ def traffic(variants: Mapping[str, Work | Sequence[Work]], *, ax: Axes | None = 
     'one'
     """
     bars = {name: _pieces(kernels) for name, kernels in mapping("variants", variants).items()}
+    if not bars:
+        raise BadValue("at least one variant is needed, got none")
     largest = max(sum(piece.bytes for piece in row) for row in bars.values())
     pieces = [piece for row in bars.values() for piece in row]
     # thinner bars would be invisible: they have no colour

@@ -200,7 +200,7 @@ class Roofline(Facts):
         by_level = dict(self.levels)
         if levels is not None:
             given = levels if isinstance(levels, Mapping) else {next(iter(by_level)): levels}
-            for level, bandwidth in given.items():
+            for level, bandwidth in folded("levels", given).items():
                 by_level[name_of("memory level", level, by_level)] = bandwidth
         return replace(
             self,

@@ -60,6 +60,8 @@ def fuse(*kernels: Work, keep: Sequence[str] = (), name: str | None = None) -> W
     (20000000, 12000000)
     """
     all_work(kernels)
+    if isinstance(keep, str) or not isinstance(keep, Sequence | Set):
+        raise BadType(f"keep must be a sequence of tensor names, got {shown(keep)}")
     sizes: dict[str, Number] = {}
     made: dict[str, Number] = {}
     entering: dict[str, Number] = {}

@@ -315,9 +315,9 @@ def matmul(
     """
     a_type, b_type = dtype_of(dtype), dtype_of(dtype if b is None else b)
     m, n, k, batch = sizes(m=m, n=n, k=k, batch=batch).values()
-    a_name, b_name, c_name = names
-    if len({a_name, b_name, c_name}) < 3:
+    if not isinstance(names, Sequence) or not len(names) == len(set(names)) == 3:
         raise BadValue(f"names must be three different names, got {shown(names)}")
+    a_name, b_name, c_name = names
     passes = {}
     if tile is not None:
         if not isinstance(tile, Sequence) or len(tile) != 2:

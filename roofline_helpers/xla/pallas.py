@@ -333,10 +333,8 @@ def _kernel(each: Any, values: Sequence[Any], platform: str) -> PallasKernel | N
         walk.matrix, walk.vector, walk.transcendentals = float(cost.flops), 0.0, 0.0
         walk.unsure.clear()
     vmem = _vmem(mapping, refs) if machine == "tpu" and known else 0.0
-    named, keys = (
-        each.params.get("name_and_src_info"),
-        ("flops", "bytes_accessed", "transcendentals"),
-    )
+    named = each.params.get("name_and_src_info")
+    keys = "flops", "bytes_accessed", "transcendentals"
     return PallasKernel(
         name=str(each.params.get("name") or getattr(named, "name", "") or ""),
         machine=machine,
