@@ -114,7 +114,13 @@ def _pointwise(op: str, n: Any, reads: Sequence[str], write: str, dtype: Any) ->
     return elementwise(n, inputs, {write: dtype}, flops, dtype, transcendentals=special, name=op)
 
 
-def relu(n: Any, dtype: Any = "bf16", *, x: str = "x", y: str = "y") -> Work:
+def relu(
+    n: Any,
+    dtype: Any = "bf16",
+    *,
+    x: str = "x",
+    y: str = "y",
+) -> Work:
     """Count max(x, 0) on n elements: 1 FLOP each; one tensor in, one out.
 
     Examples
@@ -125,7 +131,13 @@ def relu(n: Any, dtype: Any = "bf16", *, x: str = "x", y: str = "y") -> Work:
     return _pointwise("relu", n, [x], y, dtype)
 
 
-def gelu(n: Any, dtype: Any = "bf16", *, x: str = "x", y: str = "y") -> Work:
+def gelu(
+    n: Any,
+    dtype: Any = "bf16",
+    *,
+    x: str = "x",
+    y: str = "y",
+) -> Work:
     """Count GELU in its tanh form on n elements: 9 FLOPs each, one of them a tanh.
 
     Source: D. Hendrycks, K. Gimpel, arXiv:1606.08415.
@@ -139,7 +151,14 @@ def gelu(n: Any, dtype: Any = "bf16", *, x: str = "x", y: str = "y") -> Work:
     return _pointwise("gelu", n, [x], y, dtype)
 
 
-def swiglu(n: Any, dtype: Any = "bf16", *, gate: str = "g", up: str = "u", y: str = "y") -> Work:
+def swiglu(
+    n: Any,
+    dtype: Any = "bf16",
+    *,
+    gate: str = "g",
+    up: str = "u",
+    y: str = "y",
+) -> Work:
     """Count silu(gate) · up on n elements: 5 FLOPs each, one of them an exponential.
 
     Source: N. Shazeer, arXiv:2002.05202.
@@ -153,7 +172,14 @@ def swiglu(n: Any, dtype: Any = "bf16", *, gate: str = "g", up: str = "u", y: st
     return _pointwise("swiglu", n, [gate, up], y, dtype)
 
 
-def add(n: Any, dtype: Any = "bf16", *, x: str = "x0", other: str = "x1", y: str = "y") -> Work:
+def add(
+    n: Any,
+    dtype: Any = "bf16",
+    *,
+    x: str = "x0",
+    other: str = "x1",
+    y: str = "y",
+) -> Work:
     """Count x + other on n elements: 1 FLOP each; two tensors in, one out.
 
     Examples
@@ -164,7 +190,14 @@ def add(n: Any, dtype: Any = "bf16", *, x: str = "x0", other: str = "x1", y: str
     return _pointwise("add", n, [x, other], y, dtype)
 
 
-def dropout(n: Any, dtype: Any = "bf16", *, mask: Any = None, x: str = "x", y: str = "y") -> Work:
+def dropout(
+    n: Any,
+    dtype: Any = "bf16",
+    *,
+    mask: Any = None,
+    x: str = "x",
+    y: str = "y",
+) -> Work:
     """Count x · mask / (1 − p) on n elements: 2 FLOPs each; x and the mask in, one tensor out.
 
     Parameters
@@ -185,7 +218,14 @@ def dropout(n: Any, dtype: Any = "bf16", *, mask: Any = None, x: str = "x", y: s
 # --- Operations along rows: reductions, normalisations, softmax ----------------------------------
 
 
-def reduction(rows: Any, columns: Any, dtype: Any = "bf16", *, x: str = "x", y: str = "y") -> Work:
+def reduction(
+    rows: Any,
+    columns: Any,
+    dtype: Any = "bf16",
+    *,
+    x: str = "x",
+    y: str = "y",
+) -> Work:
     """Count a sum or a maximum of each row: rows · columns FLOPs.
 
     Parameters
@@ -227,7 +267,13 @@ def _rowwise(
 
 
 def layernorm(
-    rows: Any, columns: Any, dtype: Any = "bf16", *, x: str = "x", y: str = "y", tag: str = ""
+    rows: Any,
+    columns: Any,
+    dtype: Any = "bf16",
+    *,
+    x: str = "x",
+    y: str = "y",
+    tag: str = "",
 ) -> Work:
     """Count LayerNorm over rows of `columns`: 7 FLOPs per element and 4 per row.
 
@@ -245,7 +291,13 @@ def layernorm(
 
 
 def rmsnorm(
-    rows: Any, columns: Any, dtype: Any = "bf16", *, x: str = "x", y: str = "y", tag: str = ""
+    rows: Any,
+    columns: Any,
+    dtype: Any = "bf16",
+    *,
+    x: str = "x",
+    y: str = "y",
+    tag: str = "",
 ) -> Work:
     """Count RMSNorm over rows of `columns`: 4 FLOPs per element and 3 per row.
 
@@ -259,7 +311,14 @@ def rmsnorm(
     return _rowwise("rmsnorm", rows, columns, dtype, x, y, [f"γ{tag}"])
 
 
-def softmax(rows: Any, columns: Any, dtype: Any = "bf16", *, x: str = "x", y: str = "y") -> Work:
+def softmax(
+    rows: Any,
+    columns: Any,
+    dtype: Any = "bf16",
+    *,
+    x: str = "x",
+    y: str = "y",
+) -> Work:
     """Count a softmax over rows of `columns`: 5 FLOPs per element, one of them an exponential.
 
     x is read once, which needs a row to fit on the chip; ``softmax(…).reading(x=3)`` is the

@@ -92,6 +92,7 @@ CALLS: list[tuple[Callable[[], Any], type[RooflineError], list[str]]] = [
     (lambda: work.transformer_block(1, 8, 9, 2, 8), BadValue, ["d_model (9)", "heads (2)"]),
     # tensors
     (lambda: Work("w", {}, {}), BadValue, ["at least one byte", "none"]),
+    (lambda: Work("w", {"x": TWO}, {"y": THREE}), BadValue, ["broadcast", "reads['x'] (2,)"]),
     (lambda: Work("w", {"x": 1}, {}, others={"hbm": 2}), BadValue, ["reads and writes"]),
     (lambda: work.fuse(), BadType, ["at least one kernel is needed"]),
     # rooflines

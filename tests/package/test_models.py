@@ -63,6 +63,7 @@ def test_flops_by_hand() -> None:
     seen = sum(min(i, 100) for i in range(1, 1001))
     far = 16 * 1000 * 1001 // 2
     assert local.attention_flops(1000) == 4 * 32 * 128 * (far + 16 * seen)
+    assert local.attention_flops(50) == llama.attention_flops(50)
     latent = model("deepseek-v3")
     assert latent.score_width == 128 * (128 + 64 + 128)
 
