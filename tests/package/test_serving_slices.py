@@ -191,8 +191,6 @@ def test_speculation_by_the_paper_s_formula() -> None:
     assert round_.time_per_token < target.seconds
     assert speculative(target, draft, draft_tokens=3, acceptance=0).tokens == 1
     assert speculative(target, draft, draft_tokens=3, acceptance=1).tokens == 4
-    # checking five tokens costs little more than making one while weights are what is read
-    assert target.but(new=5).seconds < 1.5 * target.seconds
 
 
 @pytest.mark.parametrize(

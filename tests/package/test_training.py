@@ -429,7 +429,6 @@ def test_seats_that_stay_empty_and_masks_are_computed() -> None:
     assert one.routing_flops == 0.25 * 4 * products + 6 * mask
     assert one.flops == one.model_flops() + one.recomputed_flops + one.routing_flops
     assert one.model_flops() == mixtral().model_flops()
-    assert mixtral().routing_flops == 0
     assert one.compute > mixtral().compute
 
 

@@ -117,9 +117,12 @@ def float32(case: Case) -> Claims:
 
 def _widened(program: Program, kernel: str, part: Site, operand: int) -> str | None:
     """Return the other kernel that widened an operand; "" if this one does, None if none does."""
-    if part.operands[operand].dtype in _NARROW:
-        return ""
     origins = _origins(program, kernel, part.where, part.instruction.operands[operand])
+    if part.operands[operand].dtype in _NARROW:
+        made = [each for each, _, _ in origins]
+        # TPUs' compiler narrows what float32 programs compute: that isn't the author's
+        own = any(each.op_name.endswith("convert_element_type") for each in made)
+        return "" if own or not made or made[-1].shape.dtype in _NARROW else None
     found = _first(origins, "convert", _FOLLOWED)
     if found is None:
         return None
