@@ -80,7 +80,8 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def command(name: str, run: Any, text: str) -> Any:
-        parsed = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+        described = text[0].upper() + text[1:] + "."
+        parsed = commands.add_parser(name, help=text, description=described)
         parsed.set_defaults(run=run)
         parsed.add_argument("--json", action="store_true", help="print the result for programs")
         return parsed.add_argument

@@ -171,7 +171,8 @@ class Decoder(Facts):
         from roofline_helpers.common.terminal import Grid, text_of
 
         rows = [(field.name, str(getattr(self, field.name))) for field in fields(self)]
-        return text_of(repr(self), Grid(["", ""], [row for row in rows if row[1] != "None"]))
+        stated = [row for row in rows if row[1] != "None"]
+        return text_of(repr(self), Grid(["", ""], stated))
 
     # --- weights ------------------------------------------------------------------------------
 
@@ -366,7 +367,8 @@ def model(given: Any) -> Decoder:
         path = Path(given)
         return _configured(path / "config.json" if path.is_dir() else path)
     known = _catalogue()
-    return known[name_of("model", given, known, {each.name: key for key, each in known.items()})]
+    also = {each.name: key for key, each in known.items()}
+    return known[name_of("model", given, known, also)]
 
 
 def _configured(path: Path) -> Decoder:

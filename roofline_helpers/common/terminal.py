@@ -75,4 +75,5 @@ def _drawn(grid: Grid, room: int) -> Table:
 
 def _least(column: Sequence[str]) -> int:
     words = (word for cell in column for word in cell.split())
-    return max(min(NAMED, max(map(len, column))), max(map(len, words), default=0))
+    longest = max(map(len, words), default=0)
+    return max(min(NAMED, max(map(len, column))), longest)

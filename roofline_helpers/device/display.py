@@ -168,7 +168,8 @@ def parts(why: Explanation) -> list[str | Grid]:
     rows = []
     for row in shown:
         rows.append([shortened(row["what"]), *(cell(row[name]) for name in names)])
-    bars = [*((bar.name, bar.seconds) for bar in why.waterfall), ("the call", why.wall)]
+    bars = [(bar.name, bar.seconds) for bar in why.waterfall]
+    bars.append(("the call", why.wall))
     steps = [(shortened(name), cell(1e3 * seconds), "ms") for name, seconds in bars]
     causes = [(f"{n}.", _cause(finding)) for n, finding in enumerate(why.findings, 1)]
     return [

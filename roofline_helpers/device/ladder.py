@@ -72,7 +72,11 @@ class Ladder(msgspec.Struct, frozen=True):
     def of(self, **setting: Any) -> tuple[Step, ...]:
         """Return the steps of these sizes: ``ladder.of(batch=16)``."""
         wanted = setting.items()
-        return tuple(s for s in self.steps if all(s.setting.get(k) == v for k, v in wanted))
+
+        def meets(step: Step) -> bool:
+            return all(step.setting.get(key) == value for key, value in wanted)
+
+        return tuple(step for step in self.steps if meets(step))
 
 
 def committed() -> dict[str, Ladder]:

@@ -69,7 +69,8 @@ def run_collective(kind: str, x: Any, count: int) -> Any:
     if kind == "all-to-all":
         return lax.all_to_all(x, AXIS, 0, 0, tiled=True)
     step = 1 if kind == "permute" else -1
-    return lax.ppermute(x, AXIS, [(i, (i + step) % count) for i in range(count)])
+    ring = [(i, (i + step) % count) for i in range(count)]
+    return lax.ppermute(x, AXIS, ring)
 
 
 def chain(kind: str, place: Any) -> Any:

@@ -9,6 +9,7 @@ ends.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -165,7 +166,8 @@ class Program:
         """The one call of a computation, by the computation's name."""
         calls = [site for site in self.sites.values() if site.instruction.base in _CALLS]
         called = [(self._called(site.instruction).name, site) for site in calls]
-        return {name: site for name, site in called if [n for n, _ in called].count(name) == 1}
+        times = Counter(name for name, _ in called)
+        return {name: site for name, site in called if times[name] == 1}
 
     def _called(self, call: Instruction) -> Computation:
         return self.module.called(call, "calls", "to_apply")[0]

@@ -18,7 +18,14 @@ from roofline_helpers import xla
 from roofline_helpers.common.show import Fields
 from roofline_helpers.device.ceilings import Ceilings
 from roofline_helpers.device.program import Program
-from roofline_helpers.device.trace import Event, Trace, is_exchange, is_transfer, typical_runs
+from roofline_helpers.device.trace import (
+    Event,
+    Span,
+    Trace,
+    is_exchange,
+    is_transfer,
+    typical_runs,
+)
 
 # --- Attribute each instant of a run to a kernel, a gap or the host ------------------------------
 
@@ -364,7 +371,11 @@ class _Merger:
 
     def merged(self, typical: float | None) -> tuple[tuple[TimedRow, ...], tuple[str, ...]]:
         runs = self.trace.runs
-        inside = [[e for e in self.trace.events if run.start <= e.start < run.end] for run in runs]
+
+        def begun_in(run: Span) -> list[Event]:
+            return [e for e in self.trace.events if run.start <= e.start < run.end]
+
+        inside = [begun_in(run) for run in runs]
         lengths = [run.seconds for run in runs]
         goal = statistics.median(lengths) if typical is None else typical * self.calls
         chosen = [

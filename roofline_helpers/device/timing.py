@@ -235,7 +235,8 @@ def summary(samples: Sequence[float], calls: int = 1, compiled: float = 0.0) -> 
 def reason(error: Exception) -> str:
     """Return the first line of an error, which has the reason, and what it introduces."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = " ".join(lines[: 2 if lines[:1] and lines[0].endswith(":") else 1])
+    goes_on = bool(lines) and lines[0].endswith(":")
+    text = " ".join(lines[: 2 if goes_on else 1])
     if "RESOURCE_EXHAUSTED" in text or isinstance(error, MemoryError):
         return f"not enough memory ({text[:120]})"
     return f"{type(error).__name__}: {text[:500]}".removesuffix(": ")
@@ -267,7 +268,8 @@ def unused_arguments(fn: Callable[..., Any], args: tuple[Any, ...]) -> list[int]
         raise BadValue("the function hands its arguments back as they are: nothing to time")
     ends = list(itertools.accumulate(sizes, initial=0))
     spans = itertools.pairwise(ends)
-    return [n for n, (low, high) in enumerate(spans) if high > low and not any(needed[low:high])]
+    free = [high > low and not any(needed[low:high]) for low, high in spans]
+    return [n for n, unused in enumerate(free) if unused]
 
 
 # --- JAX functions as launchable programs --------------------------------------------------------

@@ -75,7 +75,8 @@ def named(trace: Trace, programs: Mapping[str, Program]) -> Trace:
     for program, number in ran:
         there = programs.get(f"{program}({number})") or programs.get(program)
         for op in (*there.sites, *there.wrapped) if there is not None else ():
-            known.setdefault(re.sub(r"\W", "_", op), set()).add((program, number, op))
+            spelt = re.sub(r"\W", "_", op)
+            known.setdefault(spelt, set()).add((program, number, op))
 
     def of(event: Event) -> Event:
         if event.op and "command_buffer" not in event.op:

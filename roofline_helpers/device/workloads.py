@@ -231,7 +231,8 @@ def level_cases(sizes: Sequence[int], dtype: str = "fp32") -> list[Case]:
         return x
 
     def arguments(n: int, turns: int) -> tuple[Any, ...]:
-        return (array(n, dtype=dtype), *((np.int32(turns),) if here else ()))
+        x = array(n, dtype=dtype)
+        return (x, np.int32(turns)) if here else (x,)
 
     cases = []
     for size in (whole("a size of sizes", each) for each in sizes):

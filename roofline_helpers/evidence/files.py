@@ -118,4 +118,5 @@ def _ticks(row: Mapping[str, Any]) -> float:
 
 
 def _flops(row: Mapping[str, Any]) -> float:
-    return float(2 * int(row["program"].split()[1].split("×")[0]) ** 3)
+    side = int(row["program"].split()[1].split("×")[0])
+    return 2.0 * side**3

@@ -133,7 +133,11 @@ class _Held:
 
     def table(self) -> pandas.DataFrame:
         """Return one row a case, with the fields in which they differ."""
-        names = [axis for axis in WORDS if len({getattr(case, axis) for case in self.found}) > 1]
+
+        def values(axis: str) -> set[Any]:
+            return {getattr(case, axis) for case in self.found}
+
+        names = [axis for axis in WORDS if len(values(axis)) > 1]
         return table(
             {name: getattr(case, name) for name in names} | self._cells(each)
             for case, each in self.found.items()

@@ -229,7 +229,9 @@ def all_reduce(
 
 
 def _custom(axes: tuple[Axis, ...]) -> tuple[Protocol, ...]:
-    return axes[0].custom.get(axes[0].size, ()) if len(axes) == 1 else ()
+    if len(axes) != 1:
+        return ()
+    return axes[0].custom.get(axes[0].size, ())
 
 
 def all_to_all(nbytes: Any, over: Axis | Iterable[Axis]) -> Collective:

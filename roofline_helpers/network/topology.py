@@ -424,7 +424,8 @@ def _allocate(size: int, free: list[Axis]) -> tuple[Axis, ...]:
     ways = [
         way for way in product(*(_divisors(each.size) for each in fast)) if math.prod(way) == inside
     ]
-    best = dict(zip(fast, max(ways, key=lambda way: _width(fast, way)), strict=True))
+    widest = max(ways, key=lambda way: _width(fast, way))
+    best = dict(zip(fast, widest, strict=True))
     taken: list[Axis] = []
     for at, each in reversed(list(enumerate(free))):
         part = best.get(each, size // inside)

@@ -47,7 +47,8 @@ def _sources(bundle: str) -> str:
         parts.append(path.read_text("utf-8"))
     # drop comments and indentation
     code = re.sub(r"^ */\*.*?\*/ *$", "", "\n".join(parts), flags=re.MULTILINE | re.DOTALL)
-    return re.sub(r"\n+", "\n", re.sub(r"^ *(//.*)?", "", code, flags=re.MULTILINE)).strip()
+    bare = re.sub(r"^ *(//.*)?", "", code, flags=re.MULTILINE)
+    return re.sub(r"\n+", "\n", bare).strip()
 
 
 def script(bundle: str) -> str:

@@ -152,7 +152,8 @@ def ridges(chips: Sequence[str] = ("v5p", "v6e", "v7x"), *, n: int = 600) -> Ele
     """
     listed = [chip_of(chip) for chip in chips]
     kind = listed[0].half
-    slots = dict(zip("abcd", [*(each.key for each in listed), *[""] * 3], strict=False))
+    keys = [each.key for each in listed]
+    slots = dict(zip("abcd", [*keys, "", "", ""], strict=False))
     job = work.matmul(n, n, n, kind)
     roofs = [each.roofline(kind) for each in listed]
     rows: list[dict[str, Any]] = [

@@ -555,7 +555,8 @@ def _wrong_ranges(
         if single:
             spare = abs(low) * min(entry.tolerance or 0.02, 0.02)
             low, high = low - spare, high + spare
-        met = low <= exact <= high or (single and abs(ends[0] - exact) <= near * (1 + 1e-12))
+        close = abs(ends[0] - exact) <= near * (1 + 1e-12)
+        met = low <= exact <= high or (single and close)
         if met:
             raise BadValue(f"feedback for {shown(ends)} would also meet the solution, {exact:g}")
         known.append((low, high, _line(one.feedback, values)))

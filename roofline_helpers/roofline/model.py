@@ -148,7 +148,8 @@ class Roofline(Facts):
         ceilings = {"peak": self.peak, "vector": self.vector}
         facts = {unit: si(value, "FLOP/s", "T", 4) for unit, value in ceilings.items() if value}
         names = {"hbm": "memory"} if list(self.levels) == ["hbm"] else {}
-        facts |= {names.get(k, k): si(value, "B/s", "G", 5) for k, value in self.slopes.items()}
+        for key, value in self.slopes.items():
+            facts[names.get(key, key)] = si(value, "B/s", "G", 5)
         facts |= {FLOOR: si(self.floor, "s")} if self.floor else {}
         ridges = {"ridge": self.peak, "vector ridge": self.vector}
         return facts | {

@@ -252,7 +252,8 @@ def _staying(
 
     reads = {name: n for name, n in kernel.reads.items() if enters(name)}
     writes = {name: n for name, n in kernel.writes.items() if name not in chosen}
-    saved = kernel.bytes - sum(n * kernel.passes.get(t, 1) for t, n in reads.items())
+    read = sum(n * kernel.passes.get(name, 1) for name, n in reads.items())
+    saved = kernel.bytes - read
     saved -= sum(writes.values())
     if not saved:
         return kernel

@@ -138,13 +138,15 @@ def _scalar(each: Any, values: Sequence[Any]) -> Any:
     name = each.primitive.name
     if name == "get":
         return _read(each, values)
-    if len(each.outvars) != 1 or each.outvars[0].aval.shape or any(v is None for v in values):
+    scalar = len(each.outvars) == 1 and not each.outvars[0].aval.shape
+    if not scalar or any(v is None for v in values):
         return None
     if name in _SCALARS:
         return _SCALARS[name](*values)
     if name == "div":
         whole = np.issubdtype(each.outvars[0].aval.dtype, np.integer)
-        quotient = np.asarray(values[0]) / np.where(values[1] == 0, 1, values[1])
+        divisor = np.where(values[1] == 0, 1, values[1])
+        quotient = np.asarray(values[0]) / divisor
         return np.trunc(quotient).astype(np.int64) if whole else quotient
     if name == "select_n":
         chosen, *cases = map(np.asarray, values)
@@ -245,7 +247,8 @@ class Body:
         if chosen is None:
             if len(branches) > 1 and any(branch.jaxpr.eqns for branch in branches):
                 self.unsure.add("branches chosen by data")
-            dearest = branches[int(np.argmax([self._cost(each.jaxpr) for each in branches]))].jaxpr
+            costs = [self._cost(each.jaxpr) for each in branches]
+            dearest = branches[int(np.argmax(costs))].jaxpr
             self._enter(dearest.invars, dearest, each.invars[1:], values[1:], weight)
             return
         for number, branch in enumerate(branches):

@@ -150,7 +150,8 @@ def rings(pairs: Groups) -> tuple[Groups, int]:
     place = {device: i for i, device in enumerate(groups[first])}
     n = len(place)
     far = [(place[t] - place[s]) % n for s, t in pairs if s in place]
-    hops = max((hop if hop <= n - hop else hop - n for hop in far), key=abs, default=1)
+    shortest = (hop if hop <= n - hop else hop - n for hop in far)
+    hops = max(shortest, key=abs, default=1)
     return tuple(groups[each] for each in sorted(groups)), hops
 
 

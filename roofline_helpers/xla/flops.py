@@ -145,7 +145,9 @@ class Window:
         size, out : int
             Elements of the input and of the output along this dimension.
         """
-        total, last, step = 0, (size - 1) * self.base, math.gcd(self.stride, self.base)
+        total = 0
+        last = (size - 1) * self.base
+        step = math.gcd(self.stride, self.base)
         period = self.base // step
         inverse = pow(self.stride // step, -1, period)
         for k in range(self.size):
@@ -161,7 +163,8 @@ class Window:
 def windows_of(each: Instruction, dims: int) -> list[Window]:
     """Read `window={size=3x3 stride=1x1 pad=1_1x1_1 lhs_dilate=1x1 rhs_dilate=1x1}`."""
     text = each.attributes.get("window", "")
-    stated = dict(part.split("=", 1) for part in text.strip("{} ").split() if "=" in part)
+    parts = text.strip("{} ").split()
+    stated = dict(part.split("=", 1) for part in parts if "=" in part)
 
     def numbers(key: str, default: int) -> list[int]:
         return [int(n) for n in stated[key].split("x")] if key in stated else [default] * dims
@@ -473,7 +476,8 @@ def _applied(site: Site) -> Flops:
         source = operands[1]
         return Flops(vector=math.prod(_taps_of(each, operand, source))) + per * source.elements
     axis = (each.numbers("dimensions") or (0,))[0]  # sort: ⌈log₂ n⌉ compares per element
-    return per * (operand.elements * math.ceil(math.log2(max(operand.dims[axis], 2))))
+    rounds = math.ceil(math.log2(max(operand.dims[axis], 2)))
+    return per * (operand.elements * rounds)
 
 
 def _taps_of(each: Instruction, operand: Shape, out: Shape) -> list[int]:

@@ -182,7 +182,8 @@ class Shape:
         total = 0
         for leaf in self.leaves:
             dims = [leaf.dims[d] for d in leaf.order] if leaf.order else list(leaf.dims)
-            for back, tile in enumerate(reversed(leaf.tile[-len(dims) :] if dims else ()), 1):
+            tiles = leaf.tile[-len(dims) :] if dims else ()
+            for back, tile in enumerate(reversed(tiles), 1):
                 dims[-back] = ceil_div(dims[-back], tile) * tile
             total += ceil_div(math.prod(dims) * leaf.bits, 8)
         return total

@@ -140,7 +140,8 @@ _NOISE = re.compile(r"^(For simplicity, JAX has removed|-{8,}|The stack trace be
 
 def reason_of(error: BaseException) -> str:
     """Return an error's text without the lines that JAX adds to every error."""
-    lines = [line.rstrip() for line in _LOCATION.sub("", str(error)).strip().splitlines()]
+    text = _LOCATION.sub("", str(error)).strip()
+    lines = [line.rstrip() for line in text.splitlines()]
     kept = "\n".join(line for line in lines if line and not _NOISE.match(line)) or repr(error)
     return kept if len(kept) <= LONGEST else kept[:LONGEST].rsplit("\n", 1)[0] + " …"
 

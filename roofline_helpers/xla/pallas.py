@@ -323,7 +323,8 @@ def _kernel(each: Any, values: Sequence[Any], platform: str) -> PallasKernel | N
         stays = space_of(ref.aval) in ("any", "hbm")  # the kernel's body copies it
         if not known:
             sizes = zip(array.shape, _chosen(block, len(grid)), strict=True)
-            moved, most = _size(array) / math.prod(n for n, one in sizes if one), _size(array)
+            most = _size(array)
+            moved = most / math.prod(n for n, one in sizes if one)
         elif not stays and machine == "tpu":
             fetches, moved, most = _fetched(block, steps, prefetched, walk)
         moved += walk.moved.get(ref, 0.0) if known else 0.0
@@ -415,7 +416,9 @@ def _operand(
     names = getattr(getattr(body, "debug_info", None), "arg_names", None) or ()
     name = str(names[at]) if at < len(names) else ""
     name = name if name.isidentifier() else f"operand {at + 1}"
-    shape, dtype, size = tuple(int(n) for n in aval.shape), str(aval.dtype), _size(aval)
+    shape = tuple(int(n) for n in aval.shape)
+    dtype = str(aval.dtype)
+    size = _size(aval)
     return Operand(name, shape, dtype, size, block, fetches, moved, result, most)
 
 

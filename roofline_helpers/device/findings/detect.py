@@ -119,7 +119,8 @@ def findings(case: Case) -> tuple[Finding, ...]:
 
 def _longest(case: Case, left: Mapping[int, float], named: bool) -> list[Finding]:
     """Return a finding on the longest kernel, unless causes claim most of it."""
-    rows = [r for r in case.rows if r.kind == KERNEL and left[id(r)] > 0.5 * r.seconds]
+    kernels = [row for row in case.rows if row.kind == KERNEL]
+    rows = [row for row in kernels if left[id(row)] > 0.5 * row.seconds]
     if not rows:
         return []
     row = max(grouped(rows), key=lambda each: each.seconds)
@@ -175,7 +176,8 @@ def _finding(case: Case, line: str, claims: list[tuple[Claim, float]]) -> Findin
     others = len({claim.evidence for claim, _ in claims}) - 1
     seconds = min(sum(seconds for _, seconds in claims), case.wall)
     rows = {id(row): row for claim, _ in claims for row, _ in claim.parts}
-    inside = sum(row.seconds for row in rows.values()) + sum(claim.more for claim, _ in claims)
+    inside = sum(row.seconds for row in rows.values())
+    inside += sum(claim.more for claim, _ in claims)
     check = dearest.cause.checked.get(case.platform)
     return Finding(
         dearest.cause.key,
