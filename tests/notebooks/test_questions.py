@@ -205,6 +205,7 @@ FOLLOWS = [
     ("lab-design-chips", r"([\d.]+) ms with four, ([\d.]+) ms with eight", 1.15, 1.7),
     ("lab-wall-orin", r"ridge is at ([\d,]+) FLOP/byte, the matmul at ([\d,]+)", 0, 0.99),
     ("li-launch", r"this one took (\d+) µs, the 64³ one (\d+) µs", 0, 1.1),
+    ("mk-median", r"about (\d+)%.*median of large matmuls is (\d+)%", 0.4, 0.7),
     ("mi-cache", r"(\d+) MB at most, and it holds (\d+) MB", 0.3, 1),
     ("pd-mesh", r"takes ([\d.]+) s, the other ([\d.]+) s", 0, 0.98),
     ("pd-refuse", r"([\d.]+) GB too much", 0.1, 100),
@@ -233,9 +234,8 @@ def folded() -> dict[str, str]:
     for one in shown:
         keys = [json.loads(data).get("key") for _, data in PIECE.findall(one)]
         if keys:
-            read[keys[0]] = unescape(
-                re.sub(r"<[^<>]*>", "", one.split("<details>", 1)[-1].split("</details>")[0])
-            )
+            answer = one.split("<details>", 1)[-1].split("</details>")[0]
+            read[keys[0]] = unescape(re.sub(r"<[^<>]*>", "", answer))
     return read
 
 
