@@ -385,7 +385,8 @@ def _share(part: Any, n: int) -> Any:
     if isinstance(part, Link):
         return replace(part, rate=_share(part.rate, n))
     if isinstance(part, MemoryLevel | ReachedRates):
-        return type(part)(*(_share(getattr(part, each.name), n) for each in fields(part)))
+        shares = (_share(getattr(part, each.name), n) for each in fields(part))
+        return type(part)(*shares)
     return part and part / n
 
 

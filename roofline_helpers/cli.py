@@ -395,7 +395,11 @@ def _chip(options: argparse.Namespace) -> int:
     if options.json:
         _json({chip.key: _data(chip) for chip in listed})
         return 0
-    figures = [{path: str(figure) for path, figure in chip.figures().items()} for chip in listed]
+
+    def printed(one: Any) -> dict[str, str]:
+        return {path: str(figure) for path, figure in one.figures().items()}
+
+    figures = [printed(chip) for chip in listed]
     paths = dict.fromkeys(path for each in figures for path in each)
     kinds = list(dict.fromkeys(path.partition(".")[0] for path in paths))
     rows = [

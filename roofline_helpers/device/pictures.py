@@ -52,7 +52,10 @@ def waterfall(why: Explanation, ax: Axes | None = None) -> Axes:
     ideal, lost, _, gained, *_ = plot.PALETTE["series"]
     known = {"counted by hand": ideal, "the compiled program": ideal, REST: "#8c8c8c"}
     steps = [(bar.name, bar.seconds) for bar in why.waterfall]
-    bars = [(name, s, known.get(name, lost if s > 0 else gained)) for name, s in steps]
+    bars = []
+    for name, seconds in steps:
+        color = known.get(name, lost if seconds > 0 else gained)
+        bars.append((name, seconds, color))
     draw_bars(axes, [*bars, ("the call", why.wall, "#404040")], plot.style.SMALL)
     axes.margins(x=0.18)
     axes.set_xlabel("time of one call")

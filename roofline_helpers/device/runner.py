@@ -196,8 +196,10 @@ def compiled_runner(
         Options for a function that is jitted or compiled already.
     """
     name = function_name(fn)
-    begun, given = perf_counter(), is_compiled(fn)
-    compiled, notes = fn, list[str]()
+    begun = perf_counter()
+    given = is_compiled(fn)
+    compiled = fn
+    notes: list[str] = []
     calls: tuple[PallasKernel, ...] = ()
     if given:
         _check_executable(fn, name)

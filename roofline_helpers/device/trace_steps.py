@@ -70,7 +70,8 @@ def named(trace: Trace, programs: Mapping[str, Program]) -> Trace:
     """
     if trace.platform != "gpu":
         return trace
-    ran = {(e.program, e.number) for events in trace.devices.values() for e in events if e.op}
+    events = [event for each in trace.devices.values() for event in each]
+    ran = {(event.program, event.number) for event in events if event.op}
     known: dict[str, set[tuple[str, int | None, str]]] = {}
     for program, number in ran:
         there = programs.get(f"{program}({number})") or programs.get(program)

@@ -362,7 +362,11 @@ def _protocols(chip: Chip, link: str, ceilings: str, kind: str) -> tuple[Protoco
 def _custom(chip: Chip) -> dict[int, tuple[Protocol, ...]]:
     """Return the measured all-reduces of serving libraries, by number of GPUs."""
     found = _data()["custom"].get(chip.key, {}).items()
-    return {int(n): tuple(Protocol(rate, 0.0, begin) for begin, rate in own) for n, own in found}
+
+    def protocols(own: Any) -> tuple[Protocol, ...]:
+        return tuple(Protocol(rate, 0.0, begin) for begin, rate in own)
+
+    return {int(n): protocols(own) for n, own in found}
 
 
 def _torus_shape(shape: Any, pod: tuple[int, ...], chip: Chip) -> tuple[int, ...]:

@@ -44,7 +44,8 @@ def rendered(then: Any) -> tuple[str, str, tuple[Element, ...]]:
     if isinstance(then, Element):
         return then.markup(), then.plain, (then,)
     if isinstance(then, str):
-        paragraphs = [" ".join(part.split()) for part in re.split(r"\n\s*\n", then.strip())]
+        blocks = re.split(r"\n\s*\n", then.strip())
+        paragraphs = [" ".join(block.split()) for block in blocks]
         return "".join(fragment("paragraph", part) for part in paragraphs), then.strip(), ()
     if hasattr(then, "to_html") and hasattr(then, "columns"):  # a table of pandas
         return table_html(then), reading(then).to_string(), ()
@@ -282,7 +283,8 @@ def exercises(chapter: str, **values: Any) -> Element:
     """
     chapters = dict.fromkeys(asked.chapter for asked in bank().values() if asked.exercise)
     name = name_of("chapter with exercises", chapter, chapters)
-    mine = {k: asked for k, asked in bank().items() if asked.exercise and asked.chapter == name}
+    exercises = {key: asked for key, asked in bank().items() if asked.exercise}
+    mine = {key: asked for key, asked in exercises.items() if asked.chapter == name}
     values = _valued(mine, values)
     return sheet(*(build(key, asked, values) for key, asked in mine.items()))
 

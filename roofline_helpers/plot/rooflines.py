@@ -163,7 +163,8 @@ def name_guides(ax: Axes, entries: list[tuple[float, str]]) -> None:
 
     def place(renderer: Any) -> None:
         nonlocal slant
-        before, point = slant, point_of(ax)
+        before = slant
+        point = point_of(ax)
         height = probe.get_window_extent(renderer).height * 1.1
         wanted = np.array([ax.transData.transform((x, 1))[0] for x, _ in entries])
         slant = 40 if len(entries) * height / math.sin(math.radians(40)) < ax.bbox.width else 90

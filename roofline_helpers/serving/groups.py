@@ -100,7 +100,8 @@ def exchanges(s: ServingSetting) -> Iterator[Transfer]:
     """
     model = s.model
     if s.widths > 1:
-        split = [axis for role in reversed(ROLES[2:]) for axis in s.axes.get(role, ())]
+        roles = reversed(ROLES[2:])
+        split = [axis for role in roles for axis in s.axes.get(role, ())]
         nbytes = s.group_tokens * model.d_model * 2
         summed = network.all_reduce(nbytes, split, algorithm="custom")
         yield Transfer("width", "sums of attention and feed-forward", 2 * model.layers, summed)

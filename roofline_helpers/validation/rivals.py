@@ -114,6 +114,7 @@ def spread(known: pandas.Series, chip: str) -> tuple[float, float]:
     >>> low < 1 < high < 1.5
     True
     """
-    apart = [ratio / factor(known.drop(one), _chip(one)) for one, ratio in known.items()]
+    factors = (factor(known.drop(one), _chip(one)) for one in known.index)
+    apart = [ratio / each for ratio, each in zip(known, factors, strict=True)]
     low, high = np.quantile(apart, (0.1, 0.9), method="weibull") * factor(known, chip)
     return float(low), float(high)

@@ -39,7 +39,6 @@ COSTS: Mapping[str, tuple[int, int]] = {
 ROW_COSTS: Mapping[str, tuple[int, int]] = {
     "layernorm": (4, 1),  # twice ÷ n, + ε, rsqrt
     "rmsnorm": (3, 1),  # ÷ n, + ε, rsqrt
-    "softmax": (0, 0),
 }
 """The same of the steps that run once a row."""
 
@@ -114,13 +113,7 @@ def _pointwise(op: str, n: Any, reads: Sequence[str], write: str, dtype: Any) ->
     return elementwise(n, inputs, {write: dtype}, flops, dtype, transcendentals=special, name=op)
 
 
-def relu(
-    n: Any,
-    dtype: Any = "bf16",
-    *,
-    x: str = "x",
-    y: str = "y",
-) -> Work:
+def relu(n: Any, dtype: Any = "bf16", *, x: str = "x", y: str = "y") -> Work:
     """Count max(x, 0) on n elements: 1 FLOP each; one tensor in, one out.
 
     Examples
@@ -131,13 +124,7 @@ def relu(
     return _pointwise("relu", n, [x], y, dtype)
 
 
-def gelu(
-    n: Any,
-    dtype: Any = "bf16",
-    *,
-    x: str = "x",
-    y: str = "y",
-) -> Work:
+def gelu(n: Any, dtype: Any = "bf16", *, x: str = "x", y: str = "y") -> Work:
     """Count GELU in its tanh form on n elements: 9 FLOPs each, one of them a tanh.
 
     Source: D. Hendrycks, K. Gimpel, arXiv:1606.08415.
@@ -151,14 +138,7 @@ def gelu(
     return _pointwise("gelu", n, [x], y, dtype)
 
 
-def swiglu(
-    n: Any,
-    dtype: Any = "bf16",
-    *,
-    gate: str = "g",
-    up: str = "u",
-    y: str = "y",
-) -> Work:
+def swiglu(n: Any, dtype: Any = "bf16", *, gate: str = "g", up: str = "u", y: str = "y") -> Work:
     """Count silu(gate) · up on n elements: 5 FLOPs each, one of them an exponential.
 
     Source: N. Shazeer, arXiv:2002.05202.
@@ -172,14 +152,7 @@ def swiglu(
     return _pointwise("swiglu", n, [gate, up], y, dtype)
 
 
-def add(
-    n: Any,
-    dtype: Any = "bf16",
-    *,
-    x: str = "x0",
-    other: str = "x1",
-    y: str = "y",
-) -> Work:
+def add(n: Any, dtype: Any = "bf16", *, x: str = "x0", other: str = "x1", y: str = "y") -> Work:
     """Count x + other on n elements: 1 FLOP each; two tensors in, one out.
 
     Examples
@@ -190,14 +163,7 @@ def add(
     return _pointwise("add", n, [x, other], y, dtype)
 
 
-def dropout(
-    n: Any,
-    dtype: Any = "bf16",
-    *,
-    mask: Any = None,
-    x: str = "x",
-    y: str = "y",
-) -> Work:
+def dropout(n: Any, dtype: Any = "bf16", *, mask: Any = None, x: str = "x", y: str = "y") -> Work:
     """Count x · mask / (1 − p) on n elements: 2 FLOPs each; x and the mask in, one tensor out.
 
     Parameters
@@ -218,14 +184,7 @@ def dropout(
 # --- Operations along rows: reductions, normalisations, softmax ----------------------------------
 
 
-def reduction(
-    rows: Any,
-    columns: Any,
-    dtype: Any = "bf16",
-    *,
-    x: str = "x",
-    y: str = "y",
-) -> Work:
+def reduction(rows: Any, columns: Any, dtype: Any = "bf16", *, x: str = "x", y: str = "y") -> Work:
     """Count a sum or a maximum of each row: rows · columns FLOPs.
 
     Parameters
@@ -255,7 +214,7 @@ def _rowwise(
     rows, columns = sizes(rows=rows, columns=columns).values()
     n, tensor = rows * columns, nbytes(rows * columns, dtype)
     flops, special = COSTS[op]
-    flops_once, special_once = ROW_COSTS[op]
+    flops_once, special_once = ROW_COSTS.get(op, (0, 0))
     return Work(
         name=op,
         reads={x: tensor} | {each_one: nbytes(columns, dtype) for each_one in parameters},
@@ -267,13 +226,7 @@ def _rowwise(
 
 
 def layernorm(
-    rows: Any,
-    columns: Any,
-    dtype: Any = "bf16",
-    *,
-    x: str = "x",
-    y: str = "y",
-    tag: str = "",
+    rows: Any, columns: Any, dtype: Any = "bf16", *, x: str = "x", y: str = "y", tag: str = ""
 ) -> Work:
     """Count LayerNorm over rows of `columns`: 7 FLOPs per element and 4 per row.
 
@@ -291,13 +244,7 @@ def layernorm(
 
 
 def rmsnorm(
-    rows: Any,
-    columns: Any,
-    dtype: Any = "bf16",
-    *,
-    x: str = "x",
-    y: str = "y",
-    tag: str = "",
+    rows: Any, columns: Any, dtype: Any = "bf16", *, x: str = "x", y: str = "y", tag: str = ""
 ) -> Work:
     """Count RMSNorm over rows of `columns`: 4 FLOPs per element and 3 per row.
 
@@ -311,14 +258,7 @@ def rmsnorm(
     return _rowwise("rmsnorm", rows, columns, dtype, x, y, [f"γ{tag}"])
 
 
-def softmax(
-    rows: Any,
-    columns: Any,
-    dtype: Any = "bf16",
-    *,
-    x: str = "x",
-    y: str = "y",
-) -> Work:
+def softmax(rows: Any, columns: Any, dtype: Any = "bf16", *, x: str = "x", y: str = "y") -> Work:
     """Count a softmax over rows of `columns`: 5 FLOPs per element, one of them an exponential.
 
     x is read once, which needs a row to fit on the chip; ``softmax(…).reading(x=3)`` is the

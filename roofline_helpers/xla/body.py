@@ -130,7 +130,8 @@ def _ends(copy: Any) -> list[tuple[Any, Sequence[Any]]]:
     parts = copy.params["tree"].unflatten(copy.invars)
     if len(parts) >= 8:  # before JAX 0.8: each reference, then its parts
         return [(parts[0], parts[1]), (parts[2], parts[3])]
-    return [(getattr(part, "ref", part), getattr(part, "transforms", ())) for part in parts[:2]]
+    first = parts[:2]
+    return [(getattr(part, "ref", part), getattr(part, "transforms", ())) for part in first]
 
 
 def _scalar(each: Any, values: Sequence[Any]) -> Any:

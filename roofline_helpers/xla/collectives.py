@@ -211,7 +211,8 @@ def groups_of(each: Instruction) -> Groups | None:
         if not stated:
             return None
         numbers, size = _iota(stated.group(3)), int(stated.group(2))
-        return tuple(tuple(numbers[i : i + size]) for i in range(0, len(numbers), size))
+        starts = range(0, len(numbers), size)
+        return tuple(tuple(numbers[i : i + size]) for i in starts)
     if text.startswith("mesh["):
         return _of_named_axes(text, each.attributes.get("device_ids", ""))
     return None

@@ -205,7 +205,8 @@ def matrix_flops(each: Instruction, lhs: Shape, rhs: Shape) -> int:
     # a window's sizes are in the order of the labels' numbers, whatever the output's order is
     spatial = sorted(label for label in out if label.isdigit())
     for label, window in zip(spatial, windows_of(each, len(spatial)), strict=True):
-        size, positions = lhs.dims[left.index(label)], each.shape.dims[out.index(label)]
+        size = lhs.dims[left.index(label)]
+        positions = each.shape.dims[out.index(label)]
         macs *= window.taps(size, positions)
     return 2 * macs
 

@@ -549,6 +549,8 @@ def _joined(parts: Sequence[tuple[CompiledKernel, CollectiveOp, float]]) -> Time
     for kernel, each, _ in parts:
         for lane in _lanes(each):
             busy[lane] = busy.get(lane, 0.0) + kernel.times.get(NETWORK, 0.0)
-    row, collective = parts[0][0].work, whole([each for _, each, _ in parts])
-    seconds, exposed = max(busy.values()), sum(waits for *_, waits in parts)
+    row = parts[0][0].work
+    collective = whole([each for _, each, _ in parts])
+    seconds = max(busy.values())
+    exposed = sum(waits for *_, waits in parts)
     return TimedCollective(collective, row.role, str(row.source or ""), seconds, exposed)

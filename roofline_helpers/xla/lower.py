@@ -439,7 +439,8 @@ def _split_arrays(fn: Any, arguments: Arguments, jit: Mapping[str, Any]) -> tupl
         args, kwargs = tree.unflatten(next(free) if is_array(old) else old for old in leaves)
         out = fn(*args, **kwargs)
         known = {id(leaf) for leaf in given}
-        changed = [leaf for leaf in jax.tree.leaves((args, kwargs)) if id(leaf) not in known]
+        after = jax.tree.leaves((args, kwargs))
+        changed = [leaf for leaf in after if id(leaf) not in known]
         return jax.tree.map(_array_alone, (out, changed) if any(map(is_array, changed)) else out)
 
     plain = {option: value for option, value in jit.items() if not option.startswith("static")}

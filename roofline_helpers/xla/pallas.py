@@ -303,13 +303,16 @@ def _kernel(each: Any, values: Sequence[Any], platform: str) -> PallasKernel | N
     a stack of arrays, the least bytes are one of them, plus every other array once; the most are
     the declared bytes.
     """
-    mapping, body = each.params["grid_mapping"], each.params["jaxpr"]
+    mapping = each.params["grid_mapping"]
+    body = each.params["jaxpr"]
     grid = tuple(size if isinstance(size, int) else 1 for size in mapping.grid)
-    known, machine = grid == tuple(mapping.grid), _machine(each, platform)
+    known = grid == tuple(mapping.grid)
+    machine = _machine(each, platform)
     cost = each.params.get("cost_estimate")
     if math.prod(grid) > MOST_STEPS or (machine == "mosaic_gpu" if known else cost is None):
         return None
-    steps, bounds = _steps(grid if known else (1,) * len(grid)), mapping.num_dynamic_grid_bounds
+    steps = _steps(grid if known else (1,) * len(grid))
+    bounds = mapping.num_dynamic_grid_bounds
     first = mapping.num_index_operands
     prefetched = list(values[bounds : bounds + first])
     walk = Body(grid, steps, loads=machine == "triton")
@@ -328,7 +331,8 @@ def _kernel(each: Any, values: Sequence[Any], platform: str) -> PallasKernel | N
         elif not stays and machine == "tpu":
             fetches, moved, most = _fetched(block, steps, prefetched, walk)
         moved += walk.moved.get(ref, 0.0) if known else 0.0
-        result, lengths = place >= mapping.num_inputs, None if stays and known else _lengths(block)
+        result = place >= mapping.num_inputs
+        lengths = None if stays and known else _lengths(block)
         operands.append(_operand(body, first + place, array, moved, result, lengths, fetches, most))
     if not known:
         walk.matrix, walk.vector, walk.transcendentals = float(cost.flops), 0.0, 0.0

@@ -448,7 +448,8 @@ def _compared(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def _brief(row: Row) -> dict[str, Any]:
-    scope, each, source = scope_of(row.op_name), row.collective, row.source
+    scope = scope_of(row.op_name)
+    each, source = row.collective, row.source
     names = _WAYS.get(scope.step), *scope.path, scope.primitive
     bare = replace(
         row,

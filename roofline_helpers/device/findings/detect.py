@@ -110,7 +110,8 @@ def findings(case: Case) -> tuple[Finding, ...]:
                 left[id(row)] -= mine
                 seconds += mine
             if seconds > 0:
-                grouped.setdefault((claim.cause.key, _line(claim)), []).append((claim, seconds))
+                key = claim.cause.key, _line(claim)
+                grouped.setdefault(key, []).append((claim, seconds))
     made = [_finding(case, line, claims) for (_, line), claims in grouped.items()]
     kept = [finding for finding in made if finding.seconds >= LEAST_SHARE * case.wall]
     kept += _longest(case, left, bool(kept))

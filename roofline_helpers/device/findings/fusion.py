@@ -85,7 +85,8 @@ def scores(case: Case) -> Claims:
     """Yield matmuls whose result goes through a softmax in memory to another matmul."""
     for row, _, part in case.products():
         made = results(part.instruction)
-        if not made.elements or made.bytes <= 0.5 * sum(s.bytes for s in part.operands[:2]):
+        factors = sum(shape.bytes for shape in part.operands[:2])
+        if not made.elements or made.bytes <= 0.5 * factors:
             continue
         members = _through_softmax(case, row, made.leaves[0].elements)
         parts = []
