@@ -66,7 +66,7 @@ def gemm(folder: Path, said: dict[str, Any]) -> pd.DataFrame:
     why = "fp8 in blocks by vLLM: at least 55 to 282 µs at any size, so not the kernel's time"
     rows = drop(rows, said, why, hosted)
     unfilled = rows["gemm_dtype"].isin(["bfloat16", "fp8"]) & (rows["library"] == "vllm")
-    why = "bf16 and fp8 by vLLM: its benchmark doesn't fill the weights, and zeros need less power"
+    why = "bf16 and fp8 by vLLM: its weights are unset or all the same, which needs less power"
     rows = drop(rows, said, why, unfilled)
     return rows.rename(columns={"gemm_dtype": "dtype"})
 
