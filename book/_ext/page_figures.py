@@ -50,9 +50,9 @@ def draw_waterfall() -> bytes:
     figure, axes = plt.subplots(figsize=(4.6, 3.7), layout="none")
     figure.subplots_adjust(0, 0, 1, 1)
     wall, colour = slow_step().wall, rh.plot.PALETTE
-    parts = {HAND: colour["memory"], "measured": colour["muted"]}
+    parts = {HAND: colour["series"][0], "measured": colour["muted"]}
     steps = [*waterfall().items(), ("measured", wall)]
-    bars = [(name, seconds, parts.get(name, colour["compute"])) for name, seconds in steps]
+    bars = [(name, seconds, parts.get(name, colour["lost"])) for name, seconds in steps]
     pictures.draw_bars(axes, bars, plt.rcParams["font.size"])
     axes.set_xlim(0, 1.2 * wall)
     axes.axis("off")

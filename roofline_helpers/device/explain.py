@@ -11,7 +11,7 @@ from typing import Any
 
 from roofline_helpers import chips
 from roofline_helpers.common import show
-from roofline_helpers.common.checks import BadType, BadValue, flag, shown, single, whole
+from roofline_helpers.common.checks import BadType, BadValue, flag, needed, shown, single, whole
 from roofline_helpers.common.show import si
 from roofline_helpers.device.ceilings import Ceilings, ceilings_of
 from roofline_helpers.device.explanation import Explanation
@@ -263,6 +263,7 @@ def explain(
     >>> why.save("why.html")  # doctest: +SKIP
     """
     own = {key: value for key, value in locals().items() if key not in ("fn", "args", "kwargs")}
+    needed("explain", "jax")
     check_options(explain, fn, args, own)
     task = Task(
         fn,

@@ -10,7 +10,6 @@ import importlib.util
 from io import StringIO
 from typing import TYPE_CHECKING
 
-from roofline_helpers.common.checks import needed
 from roofline_helpers.common.show import cell, render, si
 from roofline_helpers.device import display, pictures
 
@@ -28,8 +27,6 @@ def html(why: Explanation, whole: bool) -> str:
     """Return an explanation as one page, or as a piece of HTML that brings its style along."""
     from markupsafe import Markup
 
-    if whole:
-        needed("a page with pictures", "matplotlib")
     rows = [display.cells(why, row) for row in why.groups]
     rest = [display.cells(why, row) for row in display.residue(why)]
     columns = (*ORDER, "kernel")

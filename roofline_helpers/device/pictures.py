@@ -49,12 +49,12 @@ def waterfall(why: Explanation, ax: Axes | None = None) -> Axes:
     axes = plot.style.axes_for(ax)
     if ax is None:
         plot.style.figure_of(axes).set_size_inches(9, 1.6 + 0.4 * len(why.waterfall))
-    ideal, lost, _, gained, *_ = plot.PALETTE["series"]
+    ideal, _, _, gained, *_ = plot.PALETTE["series"]
     known = {"counted by hand": ideal, "the compiled program": ideal, REST: "#8c8c8c"}
     steps = [(bar.name, bar.seconds) for bar in why.waterfall]
     bars = []
     for name, seconds in steps:
-        color = known.get(name, lost if seconds > 0 else gained)
+        color = known.get(name, plot.PALETTE["lost"] if seconds > 0 else gained)
         bars.append((name, seconds, color))
     draw_bars(axes, [*bars, ("the call", why.wall, "#404040")], plot.style.SMALL)
     axes.margins(x=0.18)

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from roofline_helpers.common.checks import BadType, BadValue, RooflineError, shown, single
+from roofline_helpers.common.checks import BadType, BadValue, RooflineError, needed, shown, single
 from roofline_helpers.common.records import Count, Natural, Positive
 from roofline_helpers.common.show import si
 from roofline_helpers.device.machine import last_cache, on_cpu
@@ -334,6 +334,7 @@ def time(
     ...
     roofline_helpers.common.checks.BadValue: the result doesn't depend on any argument...
     """
+    needed("timing", "jax")
     begun = perf_counter()
     program = jax_program(
         fn,

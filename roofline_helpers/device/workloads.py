@@ -19,6 +19,7 @@ from roofline_helpers.common.checks import (
     BadValue,
     RooflineError,
     name_of,
+    needed,
     shown,
     single,
     whole,
@@ -484,6 +485,7 @@ def run(
     --------
     >>> run(quick=True).save("mine.json")  # doctest: +SKIP
     """
+    needed("measuring", "jax")
     todo = cases(quick) if chosen is None else chosen
     if not isinstance(todo, Sequence) or not all(isinstance(case, Case) for case in todo):
         raise BadType(f"chosen must be a sequence of Case, got {shown(chosen)}")

@@ -24,6 +24,10 @@ Source: P. Tillet et al., "Triton" (2019); T. Dao et al., arXiv:2205.14135; the 
 
 from __future__ import annotations
 
+from roofline_helpers.common.checks import needed
+
+needed("a Pallas kernel", "jax")
+
 from roofline_helpers.kernels.flash import attention
 from roofline_helpers.kernels.layernorm import (
     layernorm_gelu,

@@ -39,6 +39,7 @@ PALETTE: Mapping[str, Any] = {
     "memory": "#0072b2",
     "compute": "#b8480b",
     "network": "#8a3f7c",
+    "lost": "#ff4918",
     "ridge": "#1f1f1f",
     "levels": ("#0072b2", "#204f3f", "#652910"),
     "series": ("#0062af", "#ff4918", "#1f1f1f", "#62a328", "#b8568f", "#4f9bd6", "#088b5d"),

@@ -267,10 +267,7 @@ def _recorded(chip: chips.Chip | None, record: str | None, use: str) -> Report |
         raise NoCompiler(f"{missing}{there}")
     stored = find_record(record, chip.key) if record is not None else None
     if stored is None:
-        end = f".{chip.key}"
-        names = [stem.removesuffix(end) for stem in files(RECORDS) if stem.endswith(end)]
-        listed = f". Records for {chip.name}: {', '.join(names)}" if names else ""
-        raise NoCompiler(f"{missing}{there}{listed}")
+        raise NoCompiler(f"{missing}{there}")
     if use == "auto":
         message = f"showing the record {record!r} for {chip.name}, compiled by "
         message += f"{compiled_by(stored)}: {missing}"

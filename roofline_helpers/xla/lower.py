@@ -15,7 +15,7 @@ from typing import Any
 from unittest import mock
 
 from roofline_helpers.chips import Chip
-from roofline_helpers.common.checks import BadType, BadValue, RooflineError, name_of
+from roofline_helpers.common.checks import BadType, BadValue, RooflineError, name_of, needed
 from roofline_helpers.xla.pallas import PallasKernel, counted, requested, unused
 from roofline_helpers.xla.targets import (
     chip_key,
@@ -564,6 +564,7 @@ def pallas_kernels(
     >>> kernel.flops, kernel.bytes, kernel.operands[0].fetches
     (8192.0, 65536.0, 8)
     """
+    needed("tracing", "jax")
     import jax
 
     platform = name_of("platform", platform, ["tpu", "gpu"])

@@ -125,7 +125,7 @@ def can_compile(chip: Any = None) -> str | None:
     """
     known = chips.chip(chip) if chip is not None else None
     if importlib.util.find_spec("jax") is None:
-        return "JAX is not installed: install jax[tpu] (Linux x86-64) or jax"
+        return "JAX is not installed: pip install jax, on Linux x86-64 'jax[tpu]'"
     if known is None:
         return None
     if known.kind != "tpu" or known.key not in TOPOLOGIES:
@@ -137,8 +137,11 @@ def can_compile(chip: Any = None) -> str | None:
             "the program for a TPU"
         )
     if (sys.platform, host.machine()) != ("linux", "x86_64"):
-        return f"the TPU compiler exists for Linux on x86-64 only, this is {sys.platform} on " + (
-            host.machine() or "an unknown machine"
+        return (
+            f"the TPU compiler exists for Linux on x86-64 only, this is {sys.platform} on "
+            f"{host.machine() or 'an unknown machine'}. Compile it there, as in Colab: "
+            "report.to_json() keeps the result, and roofline_helpers.xla.Report.from_json reads "
+            "it anywhere"
         )
     if importlib.util.find_spec("libtpu") is None:
         return "the TPU compiler is not installed: pip install 'jax[tpu]'"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,15 @@ def test_one_page_without_network(why: Explanation, tmp_path: Path) -> None:
     assert not re.search(r'src=|href="(?!#)|@import|url\((?!#)|https?://(?!www\.w3\.org)', page)
     with pytest.raises(BadValue, match=r"\.html or \.json"):
         why.save(tmp_path / "why.txt")
+
+
+def test_the_page_says_that_it_has_no_pictures_without_matplotlib(
+    why: Explanation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    page = why.save(tmp_path / "why.html").read_text("utf-8")
+    assert "<svg" not in page
+    assert "pip install matplotlib" in page
 
 
 def test_names_are_escaped(why: Explanation) -> None:

@@ -60,6 +60,29 @@ def test_import_loads_nothing_heavy() -> None:
     assert set(python(code).split()) & set(HEAVY) == set()
 
 
+def test_what_needs_jax_says_so_by_name_and_how_to_install_it() -> None:
+    doors = "rh.explain(f) rh.explain('.') rh.device.time(f) rh.device.run() "
+    doors += "rh.xla.pallas_kernels(f) rh.kernels rh.analyze(f) rh.analyze(f,chip='v6e')"
+    code = """
+import sys
+sys.modules["jax"] = None
+import roofline_helpers as rh
+from roofline_helpers.cli import main
+f = abs
+for door in DOORS.split():
+    try:
+        eval(door)
+    except rh.RooflineError as error:
+        print(error)
+sys.stderr = sys.stdout
+main(["measure"])
+main(["explain", "."])
+""".replace("DOORS", repr(doors))
+    said = python(code).splitlines()
+    assert len(said) == len(doors.split()) + 2
+    assert [line for line in said if "pip install jax" not in line] == []
+
+
 def statements(tree: ast.AST) -> Iterator[ast.AST]:
     """The nodes of a file that run: all but what only type checkers read."""
     for node in ast.iter_child_nodes(tree):

@@ -21,6 +21,11 @@ def test_an_unknown_chip() -> None:
 def test_a_chip_without_a_compiler_here(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(xla.NoCompiler, match="only where there is one"):
         xla.analyze(jnp.sin, spec(8), chip="h100")
+    with monkeypatch.context() as patch:
+        patch.setattr(targets.sys, "platform", "darwin")
+        with pytest.raises(xla.NoCompiler, match=r"Linux on x86-64 only.*to_json") as raised:
+            xla.analyze(jnp.sin, spec(8), chip="v6e")
+        assert not [stem for stem, _ in xla.records() if stem in str(raised.value)]
     find = targets.importlib.util.find_spec
     with monkeypatch.context() as patch:
         patch.setattr(targets.sys, "platform", "linux")

@@ -22,6 +22,20 @@ def test_the_front_page_s_waterfall_is_the_record_s() -> None:
     assert 0.9 < sum(copies) / steps[page_figures.BYTES] < 1
 
 
+def test_lost_time_has_one_colour(monkeypatch: pytest.MonkeyPatch) -> None:
+    why, drawn = page_figures.slow_step(), []
+    monkeypatch.setattr(page_figures.pictures, "draw_bars", lambda _, bars, __: drawn.append(bars))
+    monkeypatch.setattr(page_figures.plt.Axes, "set_xlim", lambda *_, **__: None)
+    page_figures.draw_waterfall()
+    why.plot()
+    front, own = ({name: colour for name, _, colour in bars} for bars in drawn)
+    lost = {front[page_figures.BYTES], front[page_figures.KERNELS], front[page_figures.REST]}
+    assert lost == {
+        own[bar.name] for bar in why.waterfall if bar.name in ("the host", "gaps between kernels")
+    }
+    assert lost == {page_figures.rh.plot.PALETTE["lost"]}
+
+
 def test_every_cause_is_in_the_summary_with_a_chapter_of_the_book() -> None:
     table = page_numbers.numbers()["cause_table"]
     rows = re.findall(r"^\| (.*) \| (.*) \| \[\]\(\.\./(.*)\.ipynb\) \|$", table, re.MULTILINE)
