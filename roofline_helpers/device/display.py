@@ -48,6 +48,8 @@ def headline(why: Explanation) -> str:
 
 def lead(why: Explanation) -> str:
     """Return the largest loss, whether a cause explains it or not; empty if there is none."""
+    if why.withheld:
+        return f"no diagnosis: {why.withheld}"
     first = why.findings[0] if why.findings else None
     if why.origin == "measured" and why.unexplained > max(
         first.seconds if first else 0, why.wall / 20
@@ -59,6 +61,12 @@ def lead(why: Explanation) -> str:
     return (
         f"{'largest loss' if first.seconds else 'longest'}: {first.title}{where}: {first.evidence}"
     )
+
+
+def heads(why: Explanation) -> list[str]:
+    """Return the lines that come first: what is withheld before all else."""
+    lines = [headline(why), lead(why)]
+    return [line for line in (lines[::-1] if why.withheld else lines) if line]
 
 
 def facts(why: Explanation) -> list[tuple[str, str]]:
@@ -100,7 +108,7 @@ def cells(why: Explanation, row: TimedRow) -> dict[str, Any]:
         "what": row.what,
         "line": row.source,
         "ms": row.seconds * 1e3,
-        "share": f"{100 * row.seconds / why.wall:.1f}%",
+        "share": None if why.withheld else f"{100 * row.seconds / why.wall:.1f}%",
         "lost ms": row.lost * 1e3 if kernel and row.reachable is not None else None,
         "roof ms": None if row.reachable is None else row.reachable * 1e3,
         "launches": round(row.launches, 2) if kernel else None,
@@ -164,25 +172,19 @@ def parts(why: Explanation) -> list[str | Grid]:
     more = why.groups[SHOWN:]
     rest = TimedRow(f"… and {len(more)} more", REST, sum(row.seconds for row in more))
     listed = (*why.groups[:SHOWN], *([rest] if more else []), *residue(why))
-    shown = [cells(why, row) for row in listed]
     rows = []
-    for row in shown:
+    for row in (cells(why, row) for row in listed):
         rows.append([shortened(row["what"]), *(cell(row[name]) for name in names)])
     bars = [(bar.name, bar.seconds) for bar in why.waterfall]
     bars.append(("the call", why.wall))
     steps = [(shortened(name), cell(1e3 * seconds), "ms") for name, seconds in bars]
     causes = [(f"{n}.", _cause(finding)) for n, finding in enumerate(why.findings, 1)]
-    return [
-        *(line for line in (title(why), headline(why), lead(why)) if line),
-        Grid(["", ""], facts(why)),
-        "",
-        Grid(["", *names], rows),
-        "\nfrom the roof to the clock",
-        Grid(["", "", ""], steps),
-        "\ncauses, the largest loss first",
-        Grid(["", ""], causes),
-        *(f"note: {note}" for note in why.notes),
-    ]
+    shown: list[str | Grid] = [title(why), *heads(why), Grid(["", ""], facts(why))]
+    shown += ["", Grid(["", *names], rows)]
+    if not why.withheld:
+        shown += ["\nfrom the roof to the clock", Grid(["", "", ""], steps)]
+        shown += ["\ncauses, the largest loss first", Grid(["", ""], causes)]
+    return [*shown, *(f"note: {note}" for note in why.notes)]
 
 
 def _cause(finding: Finding) -> str:

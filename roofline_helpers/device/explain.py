@@ -16,7 +16,7 @@ from roofline_helpers.common.show import si
 from roofline_helpers.device.ceilings import Ceilings, ceilings_of
 from roofline_helpers.device.explanation import Explanation
 from roofline_helpers.device.findings import Case, findings
-from roofline_helpers.device.machine import device_facts, now, software_versions
+from roofline_helpers.device.machine import busy, device_facts, now, software_versions
 from roofline_helpers.device.program import Program
 from roofline_helpers.device.rows import KERNEL, LOOP, TimedRow, join, with_program
 from roofline_helpers.device.runner import (
@@ -68,11 +68,49 @@ def explained(case: Case, work: Sequence[Work], **run: Any) -> Explanation:
     return Explanation(
         platform=case.platform,
         rows=case.rows,
-        findings=findings(case),
+        findings=() if run.get("withheld") else findings(case),
         hand=case.ceilings.hand(work),
         roofs=case.ceilings.figures(),
         **run,
     )
+
+
+SLOWED = 2.0
+"""A profiler that makes a call longer than this many times shows its own time, not the call's."""
+
+SPREAD = 1.2
+"""Calls on a CPU whose median is this many times the fastest share it with other work."""
+
+
+def undiagnosed(trace: Trace, plain: Sequence[float], traced: Sequence[float], queue: int) -> str:
+    """Return why a run says nothing about its causes; empty if it does.
+
+    Parameters
+    ----------
+    trace : Trace
+        Of the calls with the profiler.
+    plain, traced : sequence of float
+        Seconds of a call, run by run: without the profiler, and with it.
+    queue : int
+        Calls in each run.
+    """
+    alone, watched = statistics.median(plain), statistics.median(traced)
+    if watched > SLOWED * alone:
+        calls = max(len(trace.runs) * queue, 1)
+        return (
+            f"the profiler makes a call {watched / alone:.1f} times as long ({si(watched, 's')} "
+            f"instead of {si(alone, 's')}), and writes down {len(trace.events) / calls:,.0f} "
+            "launches in each: what it shows is mostly its own time, so shares are withheld"
+        )
+    spread = alone / min(plain)
+    others = list(busy()) if trace.platform == "cpu" else []
+    if others or (trace.platform == "cpu" and spread > SPREAD):
+        return (
+            f"this machine is too busy: half of the calls take {spread:.2f} times the fastest or "
+            f"more{''.join(f' ({note})' for note in others)}; explain it again when nothing else "
+            "runs"
+        )
+    return ""
 
 
 def dtypes(programs: Mapping[str, Program], trace: Trace) -> list[str]:
@@ -351,6 +389,7 @@ class Task:
             traced=turns.traced,
             graphs=graphs,
             queue=queue,
+            withheld=undiagnosed(trace, turns.plain, turns.traced, queue),
             compiling=runner.seconds,
             notes=runner.notes,
             software=software_versions(),

@@ -85,7 +85,9 @@ class Explanation:
     rows : tuple of TimedRow
         Kernels in the order in which they first run, and the gaps between them.
     findings : tuple of Finding
-        Causes, largest loss first.
+        Causes, largest loss first; none if they are `withheld`.
+    withheld : str
+        Why this run says nothing about causes: a busy CPU, a profiler that slows the call.
     runs, traced : tuple of float
         Seconds of a call, run by run: without the profiler, and with it.
     graphs : tuple of float
@@ -119,6 +121,7 @@ class Explanation:
     traced: tuple[float, ...] = ()
     graphs: tuple[float, ...] = ()
     queue: int = 1
+    withheld: str = ""
     compiling: float = 0.0
     hand: float | None = None
     roofs: Roofs = field(default_factory=Roofs)
@@ -245,7 +248,8 @@ class Explanation:
         return text_of(*display.parts(self))
 
     def __repr__(self) -> str:
-        return f"<{self.name} on {self.device}: {display.headline(self)}>"
+        end = ", no diagnosis" if self.withheld else ""
+        return f"<{self.name} on {self.device}: {display.headline(self)}{end}>"
 
     def _repr_html_(self) -> str:
         return page.html(self, whole=False)

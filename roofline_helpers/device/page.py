@@ -45,7 +45,7 @@ def html(why: Explanation, whole: bool) -> str:
 
 def _pictures(why: Explanation, whole: bool) -> list[tuple[str, str]]:
     """Return the pictures with their titles; a notebook gets the waterfall only."""
-    if importlib.util.find_spec("matplotlib") is None:
+    if importlib.util.find_spec("matplotlib") is None or why.withheld:
         return []
     bars = why.waterfall
     largest = max(bars, key=lambda bar: bar.seconds)

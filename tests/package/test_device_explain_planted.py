@@ -27,6 +27,8 @@ def test_named_and_not_named(each: Planted) -> None:
         pytest.skip(str(can_compile(each.how["chip"])))
     faulty = each.explained(True)
     sound = each.explained(False)
+    if faulty.withheld or sound.withheld:
+        pytest.skip(f"NOT TESTED: {faulty.withheld or sound.withheld}")
     assert each.cause in {finding.cause for finding in faulty.findings}, str(faulty)
     named = each.cause in {finding.cause for finding in sound.findings}
     if named and statistics.median(sound.traced or (0,)) > 1.25 * sound.wall:
