@@ -22,6 +22,7 @@ import argparse
 import importlib.metadata
 import importlib.util
 import json
+import os
 import platform
 import shlex
 import sys
@@ -53,17 +54,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Examples
     --------
     >>> main(["chip", "v5q"])
-    1
+    2
     """
     options = _parser().parse_args(arguments)  # before anything is imported: help is quick
     options.words = sys.argv[1:] if arguments is None else arguments
-    from roofline_helpers.common.checks import RooflineError
+    from roofline_helpers.common.checks import BadType, BadValue, RooflineError, UnknownName
 
     try:
-        return int(options.run(options))
+        status = int(options.run(options))
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # whoever reads, such as head, has enough; Python flushes once more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (RooflineError, OSError) as error:
         print(f"{options.command}: {error}", file=sys.stderr)
-        return 2 if options.command == "compare" else 1
+        wrong = isinstance(error, BadValue | BadType | UnknownName)
+        return 2 if wrong or options.command == "compare" else 1
     except KeyboardInterrupt:
         print(f"{options.command}: interrupted, nothing is written", file=sys.stderr)
         return 130
@@ -153,7 +160,7 @@ def load_call(what: str) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     except RooflineError:
         raise
     except Exception as error:
-        raise BadValue(f"{what} failed: {type(error).__name__}: {error}") from error
+        raise RooflineError(f"{what} failed: {type(error).__name__}: {error}") from error
     finally:
         sys.path.remove(str(path.absolute().parent))
     match returned:

@@ -207,9 +207,15 @@ def name_of(
     meant |= {key(name): name for name in names}
     if key(spelling) in meant:
         return meant[key(spelling)]
-    near = difflib.get_close_matches(key(spelling), meant, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(key(spelling), meant, n=5, cutoff=0.5)
+    own = _words(spelling)  # "8B" of a model says more than as many equal letters
+    near.sort(key=lambda each: -len(own & _words(meant[each])))
     hint = f" Nearest: {meant[near[0]]!r}." if near else ""
     raise UnknownName(f"unknown {kind} {shown(spelling)}.{hint} {options}")
+
+
+def _words(name: str) -> set[str]:
+    return set(re.split(r"[\s_-]+", name.casefold()))
 
 
 @lru_cache(4096)

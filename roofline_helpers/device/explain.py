@@ -358,6 +358,12 @@ class Task:
         """Run it here, with and without the profiler, and say where the time goes."""
         if any(not hasattr(each, "__array__") for each in self.arguments.arrays):
             raise BadType("shapes are enough with chip=; to run a function, give it arrays")
+        gone = [each for each in self.arguments.arrays if getattr(each, "is_deleted", bool)()]
+        if gone:
+            raise BadValue(
+                f"an argument of shape {gone[0].shape} was deleted: it was donated to an earlier "
+                "call. Make it anew; with chip= its shape is enough"
+            )
         device = first_device()
         gpu = device.platform == "gpu"
         say("compiling")

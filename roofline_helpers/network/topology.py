@@ -389,7 +389,9 @@ def _torus_shape(shape: Any, pod: tuple[int, ...], chip: Chip) -> tuple[int, ...
     )
     if not fits:
         largest = "x".join(str(n) for n in pod)
-        raise BadValue(f"a slice of {chip.name} is at most {largest}, got {shown(shape)}")
+        raise BadValue(
+            f"a slice of {chip.name} is at most {largest}, {len(pod)} axes, got {shown(shape)}"
+        )
     return tuple(sizes)
 
 

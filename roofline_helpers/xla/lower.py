@@ -16,7 +16,7 @@ from unittest import mock
 
 from roofline_helpers.chips import Chip
 from roofline_helpers.common.checks import BadType, BadValue, RooflineError, name_of, needed
-from roofline_helpers.xla.pallas import PallasKernel, counted, requested, unused
+from roofline_helpers.xla.pallas import PallasKernel, counted, foreign, requested, unused
 from roofline_helpers.xla.targets import (
     chip_key,
     first_device,
@@ -54,13 +54,22 @@ class Arguments:
         ------
         CannotTrace
             A value that JAX can't flatten.
+        BadType
+            A generator, or another iterator.
         """
         import jax
 
         try:
-            leaves = jax.tree.leaves((self.positional, dict(self.named)))
+            given = self.positional, dict(self.named)
+            leaves = jax.tree.leaves(given, is_leaf=lambda each: isinstance(each, Iterator))
         except (TypeError, ValueError) as error:  # such as a mapping whose keys have no order
             raise CannotTrace(f"JAX can't take these arguments: {reason_of(error)}") from error
+        for leaf in leaves:
+            if isinstance(leaf, Iterator):
+                raise BadType(
+                    f"an argument is a {type(leaf).__name__}, which gives its values once, so they "
+                    "would be constants of the program: give a list or a tuple of them"
+                )
         return [leaf for leaf in leaves if is_array(leaf)]
 
     @property
@@ -349,6 +358,12 @@ def _lowered(
         return Lowered(fn, arguments, name, platform, target)
     traced, arguments = trace_function(fn, arguments, jit)
     ahead = {"lowering_platforms": ("tpu",)} if platform == "tpu" else {}
+    theirs = foreign(traced.jaxpr) if platform == "tpu" else None
+    if theirs is not None:
+        raise BadValue(
+            f"{name} launches a Pallas kernel for GPUs ({theirs.replace('_', ' ')}), which a TPU "
+            "can't run: give it no compiler_params of another machine"
+        )
     with _donating():
         lowered = Lowered(traced.lower(**ahead), arguments, name, platform, target)
     with contextlib.suppress(Exception):  # a future JAX may represent kernels differently
@@ -500,16 +515,22 @@ def _jits_objects(fn: Any) -> bool:
 
 @contextlib.contextmanager
 def pretend_devices(devices: Sequence[Any]) -> Iterator[None]:
-    """Make JAX report these devices to traced code."""
+    """Make JAX report these devices to traced code; what it evaluates meanwhile runs here."""
     import jax
+    from jax._src.core import EvalTrace
 
-    there = list(devices)
+    there, evaluate = list(devices), EvalTrace.process_primitive
 
     def asked(*_: Any, **__: Any) -> list[Any]:
         return list(there)
 
+    def here(*args: Any, **kwargs: Any) -> Any:
+        with jax.default_device(None):
+            return evaluate(*args, **kwargs)
+
     with contextlib.ExitStack() as stack:
         stack.enter_context(jax.default_device(there[0]))
+        stack.enter_context(mock.patch.object(EvalTrace, "process_primitive", here))
         stack.enter_context(mock.patch.object(jax, "devices", asked))
         stack.enter_context(mock.patch.object(jax, "local_devices", asked))
         stack.enter_context(mock.patch.object(jax, "default_backend", return_value="tpu"))

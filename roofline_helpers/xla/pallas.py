@@ -232,7 +232,14 @@ def counted(jaxpr: Any, platform: str = "tpu") -> tuple[PallasKernel, ...]:
     """
     constants = [small(value) for value in jaxpr.consts]
     known = dict(zip(jaxpr.jaxpr.constvars, constants, strict=True))
-    return tuple(_kernels(jaxpr.jaxpr, known, platform))
+    kernels = (_kernel(*call, platform) for call in _calls(jaxpr.jaxpr, known, platform))
+    return tuple(kernel for kernel in kernels if kernel is not None)
+
+
+def foreign(jaxpr: Any) -> str | None:
+    """Return the machine of a Pallas kernel that a TPU can't run; None without one."""
+    machines = {_machine(call, "tpu") for call, _ in _calls(jaxpr.jaxpr, {}, "tpu")}
+    return next(iter(sorted(machines - {"tpu"})), None)
 
 
 def requested(jaxpr: Any) -> float | None:
@@ -262,13 +269,12 @@ def _products(jaxpr: Any) -> Body:
     return walk
 
 
-def _kernels(jaxpr: Any, known: dict[Any, Any], platform: str) -> Iterator[PallasKernel]:
+def _calls(jaxpr: Any, known: dict[Any, Any], platform: str) -> Iterator[tuple[Any, list[Any]]]:
+    """Yield the calls of Pallas kernels, each with the known values of its operands."""
     for eqn in jaxpr.eqns:
         values = [value_of(var, known) for var in eqn.invars]
         if eqn.primitive.name == "pallas_call":
-            kernel = _kernel(eqn, values, platform)
-            if kernel is not None:
-                yield kernel
+            yield eqn, values
             continue
         if eqn.primitive.name == "platform_index":
             known[eqn.outvars[0]] = _platform_index(eqn.params["platforms"], platform)
@@ -280,7 +286,7 @@ def _kernels(jaxpr: Any, known: dict[Any, Any], platform: str) -> Iterator[Palla
             values_of = dict(zip(inner.constvars, map(small, constants), strict=False))
             if len(inputs) == len(values):
                 values_of |= dict(zip(inputs, values, strict=True))
-            yield from _kernels(inner, values_of, platform)
+            yield from _calls(inner, values_of, platform)
 
 
 def _platform_index(platforms: Sequence[Any], platform: str) -> Any:

@@ -19,7 +19,7 @@ from unittest import mock
 
 from roofline_helpers import chips
 from roofline_helpers.common.checks import BadValue, RooflineError, UnknownName
-from roofline_helpers.network.topology import usual_layout
+from roofline_helpers.network.topology import topology, usual_layout
 
 # --- Silence the TPU compiler's C++ code ---------------------------------------------------------
 
@@ -212,9 +212,16 @@ def layout_for(chip: chips.Chip, count: int, layout: str | None = None) -> str:
     if layout is None or layout in _PARTS:
         needed = math.ceil(count / chip.devices)
         layout = usual_layout(chip, max(_HOST, 1 << (needed - 1).bit_length()))
-    if len(all_devices(chip, layout)) < count:
+    topology(chip, split_layout(layout)[1])  # a layout that no such chip has is refused
+    there = len(all_devices(chip, layout))
+    if there < count:
         raise BadValue(
             f"{layout} of {chip.name} has fewer devices than the mesh, which has {count}"
+        )
+    if there % count:
+        raise BadValue(
+            f"a mesh of {count} devices doesn't divide {layout} of {chip.name}, which has {there}: "
+            "make it of a power of two, or give the topology that it fills"
         )
     return layout
 

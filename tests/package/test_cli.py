@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -47,6 +49,14 @@ def test_two_reports_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "grew" in capsys.readouterr().out
 
 
+def test_a_reader_that_has_enough_may_close_the_pipe() -> None:
+    words = [sys.executable, "-m", "roofline_helpers", "chip", "v6e", "--json"]
+    ran = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert ran.stdout is not None
+    ran.stdout.close()
+    assert (ran.communicate()[1], ran.returncode) == ("", 0)
+
+
 def test_a_script_is_analyzed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     jax = pytest.importorskip("jax", reason="JAX is not installed: nothing can be compiled")
     script = tmp_path / "model.py"
@@ -70,7 +80,7 @@ def test_a_script_is_analyzed(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         ([f"{script}:case", "--chip", "v6f"], "Nearest: 'v6e'"),
         (["nothing.py:case"], "no such file"),
     ):
-        assert main(["analyze", *words]) == 1
+        assert main(["analyze", *words]) == 2
         assert message in capsys.readouterr().err
 
 
@@ -126,9 +136,9 @@ def test_the_commands_say_what_the_functions_say(
     assert data["runs"] == pytest.approx([why.wall])
     assert data["notes"] == list(why.notes)
     for command in ("analyze", "explain"):
-        assert main([command, f"{script}:{name}", "--chip", chip, "--turns=7"]) == 1
+        assert main([command, f"{script}:{name}", "--chip", chip, "--turns=7"]) == 2
         assert "--turns must be LOOP=N" in capsys.readouterr().err
-        assert main([command, f"{script}:{name}", "--chip", "v6e-7"]) == 1
+        assert main([command, f"{script}:{name}", "--chip", "v6e-7"]) == 2
         assert "no slice 'v6e-7' is known. Nearest: v6e-4, v6e-8" in capsys.readouterr().err
 
 

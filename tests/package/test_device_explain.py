@@ -127,6 +127,20 @@ def test_donated_arguments_stay_the_callers() -> None:
 # --- bad calls ------------------------------------------------------------------------------------
 
 
+def test_ordered_effects_run_also_with_donated_arguments() -> None:
+    seen = []
+
+    def printed(x: Any) -> Any:
+        jax.debug.callback(seen.append, x.sum(), ordered=True)
+        return x * 2
+
+    x = jnp.ones((64, 64))
+    for donated in ({}, {"donate_argnums": 0}):
+        seen.clear()
+        assert rh.explain(printed, x, **donated, **QUICK).wall > 0
+        assert {float(each) for each in seen} == {64.0 * 64}  # a copy of x in every call
+
+
 def test_what_fails_where_it_runs() -> None:
     def fails(x: Any) -> Any:
         def broken(y: Any) -> Any:
@@ -140,6 +154,11 @@ def test_what_fails_where_it_runs() -> None:
         rh.explain(_raises, jnp.ones(4), jit=False, **QUICK)
     with pytest.raises(CannotRun, match=r"called with bfloat16\[3\]"):  # JAX's second line
         rh.explain(jax.jit(jnp.sin).lower(jnp.ones(3)).compile(), jnp.ones(3, "bfloat16"), **QUICK)
+    gone = jnp.ones(3)
+    gone.delete()
+    for donated in ({}, {"donate_argnums": 0}):
+        with pytest.raises(BadValue, match=r"shape \(3,\) was deleted: it was donated"):
+            rh.explain(jnp.sin, gone, **donated, **QUICK)
     with pytest.raises(BadType, match="give it arrays"):
         rh.explain(jnp.sin, jax.ShapeDtypeStruct((3,), "float32"), **QUICK)
 
@@ -209,5 +228,5 @@ def test_a_bad_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str, more: list[str], reason: str
 ) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
-    assert main(["explain", f"{tmp_path}/{what}", *more]) == 1
+    assert main(["explain", f"{tmp_path}/{what}", *more]) == 2
     assert re.search(reason, capsys.readouterr().err)

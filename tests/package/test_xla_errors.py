@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
-from compiled_programs import sharded
+from compiled_programs import mesh, sharded
 from compiled_reports import jax, needs, spec
+
+from jax.experimental import pallas as pl
 
 from roofline_helpers import xla
 from roofline_helpers.common.checks import BadType, BadValue, UnknownName
@@ -47,6 +51,42 @@ def test_functions_that_do_not_trace() -> None:
     ):
         with pytest.raises(xla.CannotTrace, match=message):
             xla.analyze(fn, *args)
+
+
+def test_iterators_as_arguments() -> None:
+    for given in ((jnp.ones(3) for _ in range(2)), zip([jnp.ones(3)], strict=True)):
+        with pytest.raises(BadType, match=r"an argument is a \w+, which gives its values once"):
+            xla.analyze(lambda rows: sum(rows), given)
+
+
+def test_layouts_and_meshes_that_a_chip_does_not_have() -> None:
+    needs("v6e")
+    with pytest.raises(BadValue, match="at most 16x16, 2 axes, got '2x2x2'"):
+        xla.analyze(jnp.sin, spec(8), chip="v6e", topology="2x2x2")
+    with pytest.raises(BadValue, match="mesh of 6 devices doesn't divide 2x4 of TPU v6e"):
+        six = jax.sharding.NamedSharding(mesh(6), jax.sharding.PartitionSpec("data"))
+        x = jax.ShapeDtypeStruct((48, 128), jnp.bfloat16, sharding=six)
+        xla.analyze(lambda a: a @ a.T, x, chip="v6e")
+
+
+def test_a_kernel_for_gpus_is_not_one_for_a_tpu() -> None:
+    needs("v6e")
+    for backend in ("triton", "mosaic_gpu"):
+        params = importlib.import_module(f"jax.experimental.pallas.{backend}").CompilerParams()
+        call = pl.pallas_call(lambda x, y: None, out_shape=spec(8, 8), compiler_params=params)
+        with pytest.raises(BadValue, match=f"kernel for GPUs.*{backend.replace('_', ' ')}"):
+            xla.analyze(call, spec(8, 8), chip="v6e")
+
+
+def test_what_is_evaluated_while_tracing_runs_here() -> None:
+    needs("v6e")
+
+    def first(x: jax.Array) -> jax.Array:
+        with jax.ensure_compile_time_eval():
+            n = int(jnp.asarray(3) + jnp.linalg.norm(jnp.ones(1)))
+        return x[:n] * 2
+
+    assert xla.analyze(first, spec(8, dtype="float32"), chip="v6e").vector_flops == 4
 
 
 def test_programs_that_the_compiler_refuses() -> None:

@@ -155,5 +155,7 @@ def communication(case: Case) -> Claims:
     """Yield exchanges between devices that no kernel hides."""
     for row in case.kernels:
         if any(op.removesuffix("-start") in COLLECTIVES for op in row.kernel.operations):
-            evidence = f"{', '.join(row.kernel.operations)} of {row.bytes / 1e6:,.1f} MB, by itself"
+            sent = row.kernel.collective
+            moved = row.bytes if sent is None else max(sent.bytes_in, sent.bytes_out) * row.launches
+            evidence = f"{', '.join(row.kernel.operations)} of {moved / 1e6:,.1f} MB, by itself"
             yield whole(EXPOSED, row, evidence)
