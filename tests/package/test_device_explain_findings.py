@@ -44,11 +44,11 @@ ENTRY %main (q: T[32,4096,128], k: T[32,4096,128], v: T[32,4096,128]) -> T[32,40
 
 
 def test_an_exchange_has_its_bytes_also_between_buffers_on_the_chip() -> None:
-    text = '''HloModule turned, num_partitions=8
+    text = """HloModule turned, num_partitions=8
 ENTRY %main (x: bf16[512,4096]) -> bf16[512,4096] {
   %x = bf16[512,4096]{1,0:S(1)} parameter(0)
-  ROOT %y = bf16[512,4096]{1,0:S(1)} all-to-all(%x), replica_groups={{0,1,2,3,4,5,6,7}}, dimensions={0}
-}'''
+  ROOT %y = bf16[512,4096]{1,0:S(1)} all-to-all(%x), replica_groups=[1,8]<=[8]
+}"""
     ahead = case_ahead(Program(text, "tpu"), Ceilings(rh.chip("v6e"), None), 1e-6)
     found = next(each for each in findings(ahead) if each.cause == "communication")
     assert found.evidence.startswith("all-to-all of 4.2 MB")

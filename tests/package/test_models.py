@@ -32,7 +32,7 @@ def test_parameters_are_those_that_the_authors_print(key: str) -> None:
 
 def test_models_by_key_and_name() -> None:
     assert model("Mixtral 8x7B") is model("mixtral-8x7b") is model(model("mixtral_8x7b"))
-    with pytest.raises(rh.UnknownName, match="Nearest: 'llama-3(.1)?-8b'"):  # not 3.2 1B
+    with pytest.raises(rh.UnknownName, match=r"Nearest: 'llama-3(.1)?-8b'"):  # not 3.2 1B
         rh.models.model("Llama 3.1 8B v2")
     with pytest.raises(rh.UnknownName, match="Nearest: 'llama-3-70b'"):
         model("llama-3-71b")

@@ -7,7 +7,6 @@ import importlib
 import pytest
 from compiled_programs import mesh, sharded
 from compiled_reports import jax, needs, spec
-
 from jax.experimental import pallas as pl
 
 from roofline_helpers import xla
@@ -63,9 +62,9 @@ def test_layouts_and_meshes_that_a_chip_does_not_have() -> None:
     needs("v6e")
     with pytest.raises(BadValue, match="at most 16x16, 2 axes, got '2x2x2'"):
         xla.analyze(jnp.sin, spec(8), chip="v6e", topology="2x2x2")
+    six = jax.sharding.NamedSharding(mesh(6), jax.sharding.PartitionSpec("data"))
+    x = jax.ShapeDtypeStruct((48, 128), jnp.bfloat16, sharding=six)
     with pytest.raises(BadValue, match="mesh of 6 devices doesn't divide 2x4 of TPU v6e"):
-        six = jax.sharding.NamedSharding(mesh(6), jax.sharding.PartitionSpec("data"))
-        x = jax.ShapeDtypeStruct((48, 128), jnp.bfloat16, sharding=six)
         xla.analyze(lambda a: a @ a.T, x, chip="v6e")
 
 
