@@ -19,18 +19,34 @@ from tools.notebooks import run as notebooks
 
 ADDRESS = re.compile(r"(?:https://github\.com/[\w.-]+/[\w.-]+?|file:///[^\s\"'@#]+?)(?:\.git)?/?")
 REF = re.compile(r"\w[\w./-]*")
-INSTALLED = re.compile(r'%pip install --quiet "roofline_helpers\[plots\] @ git\+(.*)"')
+INSTALLED = re.compile(r'else "(.*)"')
 
-HERE = "..[plots]"  # the clone whose folder `notebooks` is
-SETUP = """\
+# With an address, and without. What is around the notebook goes first: a clone's reader may have
+# changed it. JAX is left as it is where there is one.
+FROM = """\
+if not find_spec("roofline_helpers"):
+    book = ".." if isdir("../roofline_helpers") else "{source}"
+    %pip install --quiet {{book}}"""
+HERE = """\
+if not find_spec("roofline_helpers"):
+    if not isdir("../roofline_helpers"):
+        raise SystemExit(
+            "The book's package isn't here: open this notebook in a clone of its repository, or"
+            " first %pip install https://github.com/OWNER/NAME/archive/main.zip with its names"
+        )
+    %pip install --quiet .."""
+SETUP = f"""\
+# @title {notebooks.SETUP_TITLE}
 from importlib.util import find_spec
+from os.path import isdir
 
-if find_spec("roofline_helpers") is None:  # from the book's repository
-    %pip install --quiet "{package}\""""
+{{install}}
+if not (find_spec("jax") and find_spec("seaborn")):
+    %pip install --quiet jax seaborn"""
 
 
 def source(url: str, ref: str = "main") -> str:
-    """Return what pip installs from, after ``git+``.
+    """Return what pip installs: an archive, which has no history, or a folder for a trial.
 
     Raises
     ------
@@ -42,13 +58,14 @@ def source(url: str, ref: str = "main") -> str:
         raise ValueError(f"not an address this book can point to: {url!r}. Allowed: {allowed}")
     if not REF.fullmatch(ref):
         raise ValueError(f"not a branch, tag or commit: {ref!r}")
-    return f"{url.strip().removesuffix('/').removesuffix('.git')}@{ref}"
+    place = url.strip().removesuffix("/").removesuffix(".git")
+    return place if place.startswith("file:") else f"{place}/archive/{ref}.zip"
 
 
 def setup_cell(source: str | None) -> str:
     """Return the source of every notebook's first code cell."""
-    package = f"roofline_helpers[plots] @ git+{source}" if source else HERE
-    return SETUP.format(package=package)
+    install = FROM.format(source=source) if source else HERE
+    return SETUP.format(install=install)
 
 
 def current(root: Path) -> str | None:

@@ -8,6 +8,7 @@ columns of numbers and a box to scroll in, and pictures inside them become files
 from __future__ import annotations
 
 import hashlib
+import re
 from base64 import b64decode
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,6 +34,7 @@ SUMMARIES = {
     "Show code cell output": "Output",
     "Show code cell outputs": "Output",
 }
+TITLE = re.compile(r'"# @title [^"]*\\n",\s*')  # what Colab and JupyterLab show of folded code
 INLINE_PICTURE = "data:image/png;base64,"
 WRITTEN = HTMLFormatter(EntitySubstitution.substitute_xml, void_element_close_prefix="")
 
@@ -109,6 +111,11 @@ class Outputs(SphinxPostTransform):  # type: ignore[misc]
                 raw.replace_self(nodes.raw("", html, **raw.attributes))
 
 
+def without_titles(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Take the titles of folded cells out of a notebook: here the fold itself says what it is."""
+    source[0] = TITLE.sub("", source[0])
+
+
 def open_fold(translator: Any, node: HideCodeCellNode) -> None:
     """Open a fold whose summary says what is inside."""
     prompt = node["prompt_show"]
@@ -123,6 +130,7 @@ def close_fold(translator: Any, node: HideCodeCellNode) -> None:
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Connect to Sphinx; myst-nb is set up before."""
+    app.connect("source-read", without_titles)
     app.add_post_transform(Outputs)
     app.add_node(HideCodeCellNode, html=(open_fold, close_fold), override=True)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -25,7 +25,7 @@ import chapters
 import figures
 from translator import PLAIN_TOKENS, BookTranslator
 
-INSTALLS = re.compile(r"@ git\+https://github\.com/([\w.-]+/[\w.-]+)@([\w./-]+)")
+INSTALLS = re.compile(r'else \\"https://github\.com/([\w.-]+/[\w.-]+)/archive/([\w./-]+)\.zip\\"')
 FOLDER = Path(__file__).resolve().parents[1] / "theme"
 
 

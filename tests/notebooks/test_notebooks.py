@@ -20,7 +20,6 @@ ALL = books.notebooks()
 IDS = [path.stem for path in ALL]
 python_of = TransformerManager().transform_cell
 VISIBLE, MEDIAN, WIDE = 15, 6, 72  # lines of a cell that is in view, and characters of a line
-FOLDED = {"hide-cell", "hide-input", "remove-cell", "remove-input"}
 
 # A cell may differ from machine to machine only where it times or probes something, or shows what
 # a cell that does so has left
@@ -29,7 +28,7 @@ MACHINE = re.compile(
     r"|\bplatform\.|cpu_count|cost_analysis|\.compile\(\)|\brh\.(device\.|explain\()"
 )
 WAITS = "after-answer"  # with "Predict first", covered until the question above has an answer
-KNOWN_TAGS = {*FOLDED, "hide-output", WAITS, notebooks.MACHINE}
+KNOWN_TAGS = {*notebooks.FOLDS, "hide-output", WAITS, notebooks.MACHINE}
 # Colab and JupyterLab show these raw
 RAW = re.compile(r":::|```\{|\{(cite|ref|numref|doc|term|eq|math|download)(:\w+)?\}`|\{\{")
 LINK = re.compile(r"https?://[^\s)>\]}\"'`]+")
@@ -95,7 +94,8 @@ def lines(cell: Any) -> list[str]:
 
 def visible(path: Path) -> list[Any]:
     """The code cells that the page shows open."""
-    return [cell for cell in code_cells(path) if not FOLDED & set(cell.metadata.get("tags", []))]
+    code = code_cells(path)
+    return [cell for cell in code if not notebooks.FOLDS & set(cell.metadata.get("tags", []))]
 
 
 def test_cells_in_view_are_short_and_fit_the_page(path: Path) -> None:
@@ -183,7 +183,7 @@ def test_first_code_cell_is_the_setup_cell(path: Path) -> None:
     first = code_cells(path)[0]
     assert first.id == notebooks.SETUP_ID
     assert first.source == repository.setup_cell(repository.current(books.ROOT))
-    assert first.metadata.get("tags") == ["hide-cell"]
+    assert first.metadata.get("tags") == ["remove-cell"]
     assert first.outputs == []
 
 

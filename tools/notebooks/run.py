@@ -33,6 +33,10 @@ from roofline_helpers.common import records
 from tools import books
 
 SETUP_ID = "setup"
+FOLDS = {"hide-cell", "hide-input", "remove-cell", "remove-input"}  # tags of cells without code
+PAGES = {"exercises": "Exercises", "question": "Question"}  # the rest of rh.pages: instruments
+SETUP_TITLE = "Install what is missing"
+TITLE = re.compile(r"^# @title .*\n+")
 MACHINE = "nbval-ignore-output"  # tag of the cells whose values depend on the machine
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 SECONDS = 600  # for one cell, as in `make test`
@@ -107,12 +111,36 @@ def setup(notebook: Any) -> Any:
     return first
 
 
+def fold(cell: Any) -> None:
+    """Fold a code cell in Colab and JupyterLab if its tags fold it on the site, or open it.
+
+    Colab shows a form's title in place of its code, JupyterLab its first line: the same.
+    """
+    cell.source = TITLE.sub("", cell.source)
+    if FOLDS & set(cell.metadata.get("tags", [])):
+        title = "Code of the figure" if "figure" in cell.metadata.get("mystnb", {}) else "Code"
+        if called := re.search(r"rh\.pages\.(\w+)\(", cell.source):
+            title = PAGES.get(called[1], "Instrument")
+        if cell.id == SETUP_ID:
+            title = SETUP_TITLE
+        cell.source = f"# @title {title}\n{cell.source}"
+        cell.metadata |= {"cellView": "form", "jupyter": {"source_hidden": True}}
+
+
+def sizes(output: Any) -> dict[str, Any]:
+    """Return an output's metadata that is kept: how large its picture is shown, in pixels."""
+    told = output.metadata.get("image/png", {})
+    size = {side: told[side] for side in ("width", "height") if side in told}
+    return {"image/png": size} if size else {}
+
+
 def normalise(notebook: Any) -> Any:
     """Return the notebook as it is committed.
 
     Ids stay where they are unique; metadata is what the book uses (kernel, tags, alt
-    texts and captions); code cells count from 1; pictures carry no notes, and
-    questions no script: executed, they bring it, and the site has its own.
+    texts and captions, sizes of pictures) and what folds code elsewhere; code cells count
+    from 1; pictures carry no notes, and questions no script: executed, they bring it, and
+    the site has its own.
     """
     result = copy.deepcopy(notebook)
     result.nbformat, result.nbformat_minor = 4, 5
@@ -133,12 +161,13 @@ def normalise(notebook: Any) -> Any:
         cell.pop("attachments", None)
         if cell.cell_type != "code":
             continue
+        fold(cell)
         count += 1
         if cell.execution_count is not None:
             cell.execution_count = count
         for output in cell.outputs:
             if "metadata" in output:
-                output.metadata = nbformat.from_dict({})
+                output.metadata = nbformat.from_dict(sizes(output))
             if output.output_type == "execute_result":
                 output.execution_count = count
             if "image/png" in output.get("data", {}):
@@ -285,7 +314,7 @@ def new(
     sheet = f'rh.pages.exercises("{path.stem}")'
     cells = [
         markdown(overview, id="overview"),
-        code(setup, id=SETUP_ID, metadata={"tags": ["hide-cell"]}),
+        code(setup, id=SETUP_ID, metadata={"tags": ["remove-cell"]}),
         code("import roofline_helpers as rh", id="imports"),
         markdown("## Take-away\n\n- ", id="take-away"),
         markdown("## Exercises\n\nType a number; the solution is one click away.", id="exercises"),
