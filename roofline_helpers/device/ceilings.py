@@ -19,8 +19,10 @@ from roofline_helpers.device.workloads import (
     run,
     vector_case,
 )
+from roofline_helpers.evidence.law import MOST_DEVICES, exchange_seconds, law_of_exchange
 from roofline_helpers.roofline import Kernel, Roofline
 from roofline_helpers.work import Work
+from roofline_helpers.xla.collectives import CollectiveOp
 from roofline_helpers.xla.kernel import chip_roofline as chip_roof
 from roofline_helpers.xla.kernel import main_dtype
 
@@ -121,7 +123,16 @@ class Ceilings:
     def seconds(self, row: xla.Row, launches: float, *, reached: bool = True) -> float | None:
         """Return the least seconds of a kernel's launches by reached, or published, ceilings."""
         once = Kernel(row, self.roof(row, reached)).roof_seconds
+        if once is not None and reached and self.chip is not None and row.collective is not None:
+            once = max(once, self._exchange(self.chip, row.collective))
         return None if once is None else once * launches
+
+    def _exchange(self, chip: chips.Chip, one: CollectiveOp) -> float:
+        """Return what measured exchanges like one take: a small one has its latency; else 0."""
+        law = law_of_exchange(one.kind, chip)
+        if law is None or not 1 < one.group_size <= MOST_DEVICES:
+            return 0.0
+        return exchange_seconds(law, chip, one.link_bytes, one.group_size)
 
     def roofs(self, row: xla.Row, launches: float) -> dict[str, Any]:
         """Return a timed row's fields about its roofs: two times, and the ceiling met first."""

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from roofline_helpers.common.show import cell, shortened, si, significant
 from roofline_helpers.common.terminal import Grid
+from roofline_helpers.device.devices import DeviceTime
 from roofline_helpers.device.findings.causes import Finding
 from roofline_helpers.device.rows import KERNEL, REST, TimedRow
-from roofline_helpers.device.trace import is_exchange
-from roofline_helpers.evidence.typical import beside
+from roofline_helpers.evidence.typical import beside, exchange_beside
 from roofline_helpers.xla.kernel import main_dtype
 
 if TYPE_CHECKING:
@@ -88,6 +88,13 @@ def facts(why: Explanation) -> list[tuple[str, str]]:
         product = longest.kernel
         like = beside(product.matmul, main_dtype(product.matrix_types), why.device, each)
         lines += [("kernels like it", like)] if like else []
+    exchanges = (row for row in why.kernels if row.kernel.collective and row.launches)
+    first = next(exchanges, None)
+    one = None if first is None else first.kernel.collective
+    if first is not None and one is not None and why.origin != "modelled":
+        size, each = max(one.bytes_in, one.bytes_out), first.seconds / first.launches
+        like = exchange_beside(one.kind, size, one.group_size, why.device, each)
+        lines += [("exchanges like it", like)] if like else []
     if why.energy is not None:
         text = f"{si(why.energy.joules, 'J')} a call at {why.energy.watts:.0f} W"
         lines.append(("energy", f"{text} ({why.energy.idle:.0f} W idle)"))
@@ -141,6 +148,27 @@ def table(why: Explanation) -> pandas.DataFrame:
     return frame.set_index("what") if len(frame) else frame
 
 
+def device_cells(each: DeviceTime) -> dict[str, Any]:
+    """Return one device's row of the table of devices."""
+    return {
+        "device": each.device,
+        "kernels ms": each.kernels * 1e3,
+        "exchanges ms": each.moving * 1e3,
+        "waiting ms": each.waiting * 1e3,
+        "idle ms": each.idle * 1e3,
+        "is last at": each.last,
+    }
+
+
+def device_table(why: Explanation) -> pandas.DataFrame:
+    """Return one row a device: the parts of its time add up to the traced call."""
+    import pandas
+
+    columns = list(device_cells(DeviceTime("", 0, 0, 0, 0)))
+    rows = [device_cells(each) for each in why.devices]
+    return pandas.DataFrame(rows, columns=columns).set_index("device")
+
+
 def compared(before: Explanation, after: Explanation) -> pandas.DataFrame:
     """Return the ms of a call by cause in two explanations, the largest change first."""
     import pandas
@@ -160,7 +188,7 @@ def _by_cause(why: Explanation) -> dict[str, float]:
     rest = 0.0 if abs(why.unexplained) < 1e-9 * why.wall else why.unexplained
     for row in [*why.rows, TimedRow(REST, REST, rest)]:
         kind = "other matmuls" if row.matrix_flops else "other kernels"
-        kind = "other exchanges" if is_exchange(row.name, row.label) else kind
+        kind = "other exchanges" if row.exchanges else kind
         name = causes.get(row.name, kind) if row.kind == KERNEL else row.name
         sums[name] = sums.get(name, 0.0) + row.seconds
     return sums
@@ -180,6 +208,10 @@ def parts(why: Explanation) -> list[str | Grid]:
     steps = [(shortened(name), cell(1e3 * seconds), "ms") for name, seconds in bars]
     causes = [(f"{n}.", _cause(finding)) for n, finding in enumerate(why.findings, 1)]
     shown: list[str | Grid] = [title(why), *heads(why), Grid(["", ""], facts(why))]
+    if len(why.devices) > 1:
+        table = [device_cells(each) for each in why.devices]
+        lines = [[str(row.pop("device")), *map(cell, row.values())] for row in table]
+        shown += ["", Grid(["", *table[0]], lines)]
     shown += ["", Grid(["", *names], rows)]
     if not why.withheld:
         shown += ["\nfrom the roof to the clock", Grid(["", "", ""], steps)]

@@ -14,11 +14,12 @@ from roofline_helpers.common import show
 from roofline_helpers.common.checks import BadType, BadValue, flag, needed, shown, single, whole
 from roofline_helpers.common.show import si
 from roofline_helpers.device.ceilings import Ceilings, ceilings_of
+from roofline_helpers.device.devices import joined, number_of
 from roofline_helpers.device.explanation import Explanation
 from roofline_helpers.device.findings import Case, findings
 from roofline_helpers.device.machine import busy, device_facts, now, software_versions
 from roofline_helpers.device.program import Program
-from roofline_helpers.device.rows import KERNEL, LOOP, TimedRow, join, with_program
+from roofline_helpers.device.rows import KERNEL, LOOP, TimedRow, with_program
 from roofline_helpers.device.runner import (
     UNGRAPHED,
     Runner,
@@ -412,8 +413,8 @@ class Task:
         """Return the explanation of a trace with its programs, under its device's ceilings."""
         runs, queue = run["runs"], run["queue"]
         ceilings = ceilings_of(chip, dtypes(programs, trace), self.ceilings)
-        rows, notes = join(trace, programs, ceilings, queue, goal)
-        wall = statistics.median(runs)
+        all_devices = joined(trace, programs, ceilings, queue, goal)
+        rows, wall = all_devices.rows, statistics.median(runs)
         case = Case(
             rows=rows,
             programs=programs,
@@ -423,9 +424,10 @@ class Task:
             compiling=_compiling(trace, queue),
             processors=int(trace.facts.get("core_count", 0)),
             unsteady=wall - min(runs),
+            by_device={str(number_of(name)): r for name, r in all_devices.by_device.items()},
         )
-        notes = (*consistency_notes(rows), *notes, *ledger_notes(programs, rows))
-        run |= {"notes": (*run["notes"], *notes), "date": now()}
+        notes = (*consistency_notes(rows), *all_devices.notes, *ledger_notes(programs, rows))
+        run |= {"notes": (*run["notes"], *notes), "date": now(), "devices": all_devices.times}
         return explained(case, self.work, **run)
 
     def _runner(self, options: Mapping[str, str]) -> Runner:

@@ -18,6 +18,7 @@ from roofline_helpers.common.records import write
 from roofline_helpers.common.terminal import text_of
 from roofline_helpers.device import display, page
 from roofline_helpers.device.ceilings import Reached, Roofs
+from roofline_helpers.device.devices import DeviceTime
 from roofline_helpers.device.findings import Finding
 from roofline_helpers.device.rows import KERNEL, NOTHING, Bar, TimedRow, grouped, waterfall
 from roofline_helpers.roofline import Roofline
@@ -99,6 +100,9 @@ class Explanation:
     roofs : Roofs
         The ceilings that it is compared with: `published` and `reached`, FLOP/s by data type and
         byte/s as "hbm", and the `origin` of the second.
+    devices : tuple of DeviceTime
+        Every device's time, if several ran: see `table`. The rows are those of the device that
+        waits longest for others, if one does.
     energy : Energy, optional
         Of the book's records on an H200: `joules` and `seconds` of a call, and `watts`.
 
@@ -125,6 +129,7 @@ class Explanation:
     compiling: float = 0.0
     hand: float | None = None
     roofs: Roofs = field(default_factory=Roofs)
+    devices: tuple[DeviceTime, ...] = ()
     energy: Energy | None = None
     notes: tuple[str, ...] = ()
     software: Mapping[str, str] = field(default_factory=dict)
@@ -201,12 +206,29 @@ class Explanation:
         roof = Reached(bandwidth, figures, vector).for_type(dtype or self.dtype)
         return replace(roof, name=self.device)
 
-    def table(self) -> pandas.DataFrame:
+    def table(self, by: str = "kernel") -> pandas.DataFrame:
         """Return one row a kernel or gap, the longest first; units in the column names.
 
-        The same kernel of all layers is one row.
+        Parameters
+        ----------
+        by : {"kernel", "device"}
+            One row a kernel or gap, in which the same kernel of all layers is one row; or one row
+            a device.
+
+        Raises
+        ------
+        UnknownName
+            Another way to group.
+
+        Examples
+        --------
+        >>> from roofline_helpers.device import ladder
+        >>> why = ladder.committed()["decode"].steps[0].why
+        >>> why.table().index[0] == why.groups[0].what
+        True
         """
-        return display.table(self)
+        ways = {"kernel": display.table, "device": display.device_table}
+        return ways[name_of("way to group rows", by, ways)](self)
 
     def compare(self, after: Explanation) -> pandas.DataFrame:
         """Return the ms of a call by cause, in this explanation and in a later one.

@@ -19,6 +19,7 @@ from roofline_helpers.common.show import Fields
 from roofline_helpers.device.ceilings import Ceilings
 from roofline_helpers.device.program import Program
 from roofline_helpers.device.trace import (
+    WAITS_FOR,
     Event,
     Span,
     Trace,
@@ -136,9 +137,9 @@ def _swept(pieces: Sequence[_Piece], start: float, end: float) -> Shares:
     return result
 
 
-KERNEL, LOOP, TRANSFER, GAP, HOST = "kernel", "loop", "transfer", "gap", "host"
-"""Kinds of rows: kernels, a loop's own time, copies between host and device, idle time between
-kernels, and time in which only the host works."""
+KERNEL, LOOP, TRANSFER, WAIT, GAP, HOST = "kernel", "loop", "transfer", "wait", "gap", "host"
+"""Kinds of rows: kernels, a loop's own time, copies between host and device, exchanges that wait
+for another device, idle time between kernels, and time in which only the host works."""
 
 BETWEEN, WAITING = "between kernels", "waiting for the host"
 BEFORE, AFTER = "before the first kernel", "after the last kernel"
@@ -161,7 +162,7 @@ class TimedRow(Fields):
     name : str
         Its instruction in the compiled program.
     kind : str
-        "kernel", "loop", "transfer", "gap" or "host".
+        "kernel", "loop", "transfer", "wait", "gap" or "host".
     seconds : float
         Its share of the call's time; shares of all rows add up to the traced time. Where kernels
         overlap, each has its part.
@@ -237,6 +238,11 @@ class TimedRow(Fields):
     def rate(self) -> float | None:
         """FLOP/s that it reached; None if it has none."""
         return self.flops / self.busy if self.flops and self.busy else None
+
+    @property
+    def exchanges(self) -> bool:
+        """Whether it exchanges data between devices."""
+        return self.kernel.collective is not None or is_exchange(self.name, self.label)
 
     @property
     def lost(self) -> float:
@@ -351,7 +357,8 @@ class _Merger:
         """Return 2 for a container, 1 for an exchange or an asynchronous copy, else 0."""
         if self.container(event):
             return 2
-        return int(is_exchange(event.op, event.label) or event.line.startswith("Async"))
+        hidden = _waits(event) or exchanges(event, self.program_of(event))
+        return int(hidden or event.line.startswith("Async"))
 
     @cached_property
     def alone(self) -> frozenset[str]:
@@ -397,9 +404,10 @@ class _Merger:
         busy = [sum(e.seconds for e in events) / self.calls for events in mine]
         labels = Counter(event.label for events in mine for event in events)
         launches = min(labels.values()) / (len(self.trace.runs) * self.calls)
+        kinds = {LOOP: self.container(one), TRANSFER: is_transfer(one), WAIT: _waits(one)}
         plain = TimedRow(
             self.op_of(one),
-            LOOP if self.container(one) else TRANSFER if is_transfer(one) else KERNEL,
+            next((kind for kind, it_is in kinds.items() if it_is), KERNEL),
             seconds,
             *_quartiles(busy),
             launches=launches,
@@ -437,6 +445,18 @@ class _Merger:
         if self.trace.platform == "gpu":
             note += "; xla_gpu_enable_command_buffer='' shows what CUDA graphs hide"
         return (note,)
+
+
+def exchanges(event: Event, program: Program | None) -> bool:
+    """Return whether an event exchanges data between devices, by its program or its names."""
+    row = None if program is None else program.rows.get(program.wrapped.get(event.op, event.op))
+    there = row is not None and row.collective is not None
+    return there or is_exchange(event.op, event.label)
+
+
+def _waits(event: Event) -> bool:
+    """Return whether an event is an exchange that waits for another device."""
+    return not event.op and event.label.startswith(WAITS_FOR)
 
 
 def with_program(row: TimedRow, program: Program, ceilings: Ceilings) -> TimedRow:
@@ -500,6 +520,7 @@ BARS = 5
 _IDLE = (
     ("loops", LOOP),
     ("transfers", TRANSFER),
+    ("waiting for the slowest device", WAIT),
     ("gaps between kernels", GAP),
     ("the host", HOST),
 )
@@ -540,7 +561,8 @@ def waterfall(rows: Sequence[TimedRow], wall: float, hand: float | None = None) 
     - a bar for each kernel with the largest loss above that, and one for the others.
     - *faster than the roof*: kernels that beat it, because caches serve them or kernels overlap.
     - *kernels without a roof*: their place in the program, or their ceilings, are unknown.
-    - *loops*, *transfers*, *gaps between kernels*, *the host*: where no kernel runs.
+    - *loops*, *transfers*, *waiting for the slowest device*, *gaps between kernels*, *the host*:
+      where no kernel runs.
     - *nothing explains it*: the wall time without the profiler minus all rows, which were measured
       with it.
 

@@ -94,6 +94,8 @@ class Trace:
         The file's bytes.
     facts : mapping of str to str
         Facts about its device: its name, its multiprocessors.
+    chosen : str
+        The plane to explain; by default the one that is busy for longest.
     """
 
     platform: str
@@ -103,11 +105,14 @@ class Trace:
     file: Path
     data: bytes = field(default=b"", repr=False)
     facts: Mapping[str, str] = field(default_factory=dict)
+    chosen: str = ""
 
     @functools.cached_property
     def device(self) -> str:
-        """The plane that is busy for longest: the one that is explained."""
-        return max(self.devices, key=lambda name: union(self.devices[name]))
+        """The plane that is explained: `chosen`, or the first of those that are busy longest."""
+        busy = {name: union(events) for name, events in self.devices.items()}
+        longest = (name for name, each in busy.items() if each > 0.98 * max(busy.values()))
+        return self.chosen or next(longest)
 
     @property
     def events(self) -> list[Event]:
@@ -118,6 +123,8 @@ class Trace:
 _DEVICE = re.compile(r"/device:(GPU|TPU):\d+")  # without sparse cores and custom planes
 # Lines that repeat the streams' events in another form
 _DERIVED = re.compile(r"XLA|Steps|Framework|TensorFlow|Source|Launch Stats")
+WAITS_FOR = "waiting for device "
+"""The label of the part of an exchange in which another device hasn't arrived, with its number."""
 _TRANSFER = re.compile(r"^(MemcpyH2D|MemcpyD2H|MemcpyP2P)")
 _EXCHANGE = re.compile("|".join([*COLLECTIVES, "async-collective", "nccl", "rccl"]), re.IGNORECASE)
 

@@ -169,19 +169,28 @@ def by_law(one: Collective, chip: Chip) -> Collective:
     """
 
     def phase_by_law(phase: Phase) -> Phase:
-        on = {law.chip: law for law in laws_of(one.kind) if law.dtype == "fp16"}
-        law = on.get(SAME_GPU.get(chip.key, chip.key))
+        law = law_of_exchange(one.kind, chip)
         (axis, *more) = phase.axes
         ring = phase.network == "nvlink" and phase.algorithm == "ring" and not more
         if law is None or not ring or axis.size > MOST_DEVICES:
             return phase
-        link = chip.links["nvlink"]
-        moved = phase.link_bytes / (link.count * link.rate.value)
         latency = law.time(0.0, 0.0, axis.size - 1)
-        transfer = law.time(0.0, moved, axis.size - 1) - latency
+        transfer = exchange_seconds(law, chip, phase.link_bytes, axis.size) - latency
         return replace(phase, latency=latency, transfer=transfer)
 
     return replace(one, phases=tuple(map(phase_by_law, one.phases)))
+
+
+def law_of_exchange(kind: str, chip: Chip) -> Law | None:
+    """Return the law of a collective over the links of one host; None where none was fitted."""
+    on = {law.chip: law for law in laws_of(kind) if law.dtype == "fp16"}
+    return on.get(SAME_GPU.get(chip.key, chip.key))
+
+
+def exchange_seconds(law: Law, chip: Chip, link_bytes: float, devices: int) -> float:
+    """Return the law's seconds of a collective in which a device sends so many bytes."""
+    link = chip.links["nvlink"]
+    return float(law.time(0.0, link_bytes / (link.count * link.rate.value), devices - 1))
 
 
 def laws_of(family: str) -> list[Law]:

@@ -217,6 +217,54 @@ def beside(sides: Sequence[int], dtype: str | None, chip: str | Chip, seconds: f
     return f"{line}; {good.rank(seconds):.0%} are no faster than this one's {si(seconds, 's')}"
 
 
+def exchange_beside(
+    kind: str, size: float, devices: int, chip: str | Chip, seconds: float
+) -> str | None:
+    """Return a line on measured collectives of about these bytes over as many GPUs, if there are.
+
+    Parameters
+    ----------
+    kind : str
+        "all-reduce", "all-gather", …
+    size : float
+        Bytes of the whole array.
+    devices : int
+        GPUs of one host.
+    chip : str or Chip
+        As in `typical`.
+    seconds : float
+        Time of the one that they are held against.
+    """
+    try:
+        key = chip_of(chip).key
+    except UnknownName:
+        return None
+    found = []
+    for family, dtype, whose in (
+        ("collective", "fp16", "NCCL"),
+        ("custom_all_reduce", "bf16", "a serving library's own kernel"),
+    ):
+        rows = group(family, key, dtype)
+        wanted = (rows["op"] == _TABLED.get(kind, "")) & (rows["gpus"] == devices)
+        sizes, times = (rows[name][wanted].astype(float) for name in ("bytes", "seconds"))
+        if len(sizes) and sizes.min() <= size <= sizes.max():
+            order = np.argsort(sizes)
+            middle = np.interp(np.log(size), np.log(sizes[order]), np.log(times[order]))
+            found.append(f"{si(float(np.exp(middle)), 's')} by {whose}")
+    if not found:
+        return None
+    measured = f"measured {kind}s of {si(size, 'B')} over {devices} GPUs take {', '.join(found)}"
+    return f"{measured}; this one moves bytes for {si(seconds, 's')}"
+
+
+_TABLED = {
+    "all-reduce": "all_reduce",
+    "all-gather": "all_gather",
+    "reduce-scatter": "reduce_scatter",
+    "all-to-all": "alltoall",
+}
+
+
 @functools.cache
 def _over_law(law: Law) -> Any:
     """Return the measured time of each kernel of a law's group over the time by the law."""

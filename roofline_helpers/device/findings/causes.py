@@ -169,6 +169,8 @@ class Case:
     unsteady : float
         Seconds by which the call took longer than the fastest one; other work on the machine may
         be the cause.
+    by_device : mapping of str to tuple of Row
+        The rows of every device, by its number.
     """
 
     rows: tuple[TimedRow, ...]
@@ -180,6 +182,7 @@ class Case:
     compiling: float = 0.0
     processors: int = 0
     unsteady: float = 0.0
+    by_device: Mapping[str, tuple[TimedRow, ...]] = field(default_factory=dict)
 
     @cached_property
     def kernels(self) -> tuple[TimedRow, ...]:

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Mapping
 
 from roofline_helpers.common.show import si
-from roofline_helpers.device.findings import arithmetic, copies, fusion, idle
+from roofline_helpers.device.findings import arithmetic, copies, devices, fusion, idle
 from roofline_helpers.device.findings.causes import Case, Cause, Claim, Claims, Finding
 from roofline_helpers.device.rows import KERNEL, TimedRow, family_of, grouped
 
@@ -18,6 +18,8 @@ _DETECTORS: tuple[Callable[[Case], Claims], ...] = (
     # general ones
     idle.compiling,
     idle.transfers,
+    devices.skew,
+    devices.sliced_sums,
     idle.communication,
     fusion.recomputed,
     copies.relaid_weights,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 
+from roofline_helpers.common.show import si
 from roofline_helpers.device.findings.causes import Case, Cause, Claim, Claims, whole
 from roofline_helpers.device.rows import BETWEEN, HOST, KERNEL, LOOP, TRANSFER
 from roofline_helpers.xla.hlo import COLLECTIVES
@@ -157,5 +158,5 @@ def communication(case: Case) -> Claims:
         if any(op.removesuffix("-start") in COLLECTIVES for op in row.kernel.operations):
             sent = row.kernel.collective
             moved = row.bytes if sent is None else max(sent.bytes_in, sent.bytes_out) * row.launches
-            evidence = f"{', '.join(row.kernel.operations)} of {moved / 1e6:,.1f} MB, by itself"
+            evidence = f"{', '.join(row.kernel.operations)} of {si(moved, 'B')}, by itself"
             yield whole(EXPOSED, row, evidence)

@@ -1,0 +1,209 @@
+"""Several devices in one trace: waiting for the slowest, moving bytes, sums that are sliced."""
+
+from __future__ import annotations
+
+import math
+import random
+from pathlib import Path
+
+import pytest
+
+import roofline_helpers as rh
+from roofline_helpers.device.ceilings import Ceilings
+from roofline_helpers.device.devices import Joined, joined, parted
+from roofline_helpers.device.explain import Task, case_ahead
+from roofline_helpers.device.explanation import Explanation
+from roofline_helpers.device.findings import findings
+from roofline_helpers.device.program import Program
+from roofline_helpers.device.trace import Event, Span, Trace
+from roofline_helpers.evidence.typical import exchange_beside
+from roofline_helpers.xla.lower import Arguments
+
+H200 = Ceilings(rh.chip("h200").per_device(), None)
+
+STRAGGLER = """HloModule jit_f, is_scheduled=true, num_partitions=4
+%sum (a: bf16[], b: bf16[]) -> bf16[] {
+  %a = bf16[] parameter(0)
+  %b = bf16[] parameter(1)
+  ROOT %c = bf16[] add(%a, %b)
+}
+ENTRY %main (x: bf16[4096,4096], w: bf16[4096,4096]) -> bf16[4096,4096] {
+  %x = bf16[4096,4096]{1,0} parameter(0)
+  %w = bf16[4096,4096]{1,0} parameter(1)
+  %dot.1 = bf16[4096,4096]{1,0} dot(%x, %w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  %tanh.2 = bf16[4096,4096]{1,0} tanh(%dot.1)
+  ROOT %psum.3 = bf16[4096,4096]{1,0} all-reduce(%tanh.2), channel_id=1, GROUPS, to_apply=%sum
+}
+"""
+ALL = "replica_groups={{0,1,2,3}}"
+PAIRS = "replica_groups={{0,1},{2,3}}"
+
+
+def run_of(turns: list[int], calls: int = 4, slower: float = 1.0, moving: float = 168e-6) -> Trace:
+    """Return calls in which each device multiplies so often, 219 µs each, before an all-reduce.
+
+    Those are the times of `F11` on four H200s. The last device's kernels take `slower` times as
+    long; the groups of devices that share an all-reduce are pairs if they end apart.
+    """
+    planes: dict[str, list[Event]] = {f"/device:GPU:{n}": [] for n in range(len(turns))}
+    runs, now = [], 1.0
+    for _ in range(calls):
+        ready = []
+        for number, events in enumerate(planes.values()):
+            each = 219e-6 * (slower if number == len(turns) - 1 else 1.0)
+            for turn in range(turns[number]):
+                start = now + turn * each
+                events.append(Event("dot.1", "jit_f", start, start + 0.9 * each, "s"))
+                events.append(Event("tanh.2", "jit_f", start + 0.9 * each, start + each, "s"))
+            ready.append(now + turns[number] * each)
+        end = max(ready) + moving
+        jitter = random.Random(0)
+        for begins, events in zip(ready, planes.values(), strict=True):
+            label = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"
+            ended = end + 2e-6 * jitter.random()
+            events.append(Event("psum.3", "jit_f", begins, ended, "s", label))
+        runs.append(Span("run", now, end + 2e-6))
+        now = end + 10e-6
+    return Trace("gpu", planes, runs, [], Path("made.xplane.pb"))
+
+
+def program(groups: str = ALL) -> dict[str, Program]:
+    return {"jit_f": Program(STRAGGLER.replace("GROUPS", groups), "gpu")}
+
+
+def made(trace: Trace, groups: str = ALL) -> Joined:
+    return joined(trace, program(groups), H200, 1)
+
+
+def explanation(trace: Trace) -> Explanation:
+    task = Task(None, Arguments((), {}), ())
+    seconds = tuple(run.seconds for run in trace.runs)
+    about = {"name": "f", "arguments": (), "device": "NVIDIA H200", "origin": "trace"}
+    return task._traced(
+        trace, program(), "h200", runs=seconds, traced=seconds, queue=1, notes=(), **about
+    )
+
+
+@pytest.mark.parametrize("slow", range(4))
+def test_a_straggler_is_no_slow_network(slow: int) -> None:
+    why = explanation(run_of([8 if n == slow else 1 for n in range(4)]))
+    first = why.findings[0]
+    assert first.cause == "skew"
+    assert first.seconds == pytest.approx(7 * 219e-6, rel=0.01)
+    assert f"device {slow} arrives last by 1.53 ms" in first.evidence
+    assert "its kernels take 1.75 ms, here 219 µs" in first.evidence
+    assert "runs 8 times there, 1 here" in first.evidence
+    rows = {row.name: row.seconds for row in why.rows}
+    assert rows["psum.3"] == pytest.approx(169e-6, rel=0.02)
+    assert rows[f"waiting for device {slow}"] == first.seconds
+    table = why.table(by="device")
+    assert list(table["is last at"]) == [n == slow for n in range(4)]
+    assert list(table["waiting ms"] > 1) == [n != slow for n in range(4)]
+    assert table["exchanges ms"].to_numpy() == pytest.approx(0.169, rel=0.02)
+    parts = table.drop(columns="is last at").sum(axis=1)
+    assert parts.to_numpy() == pytest.approx(1e3 * why.wall, rel=0.01)
+    bars = {bar.name: bar.seconds for bar in why.waterfall}
+    assert bars["waiting for the slowest device"] == first.seconds
+    text = why.describe()
+    assert "waiting for device" in text
+    assert "measured all-reduces of 33.6 MB over 4 GPUs take 172 µs by NCCL" in text
+
+
+def test_equal_devices_have_no_skew() -> None:
+    why = explanation(run_of([3] * 4))
+    assert "skew" not in {finding.cause for finding in why.findings}
+    assert why.table(by="device")["waiting ms"].to_numpy() == pytest.approx(0.0, abs=1e-3)
+    assert why.rows[0].program == "jit_f"
+
+
+def test_a_device_that_is_slower_at_the_same_work_is_told_from_one_that_has_more() -> None:
+    why = explanation(run_of([3] * 4, slower=1.5))
+    assert why.findings[0].cause == "skew"
+    assert "device 3 arrives last by" in why.findings[0].evidence
+    assert "296 µs there and 197 µs here, launched as often" in why.findings[0].evidence
+
+
+def test_only_devices_of_one_group_wait_for_one_another() -> None:
+    trace = run_of([4, 1, 1, 1])
+    within = made(trace, PAIRS)
+    waits = {each.number: each.waiting for each in within.times}
+    assert waits[1] == pytest.approx(3 * 219e-6, rel=0.01)
+    assert waits[2] == waits[3] == 0.0
+    assert {each.number: each.waiting > 0 for each in made(trace).times}[3]
+
+
+def test_what_is_parted_adds_up_and_a_permute_stays_whole() -> None:
+    trace = run_of([8, 1, 2, 1])
+    apart = parted(trace, program())
+    for plane, events in trace.devices.items():
+        parts = apart.devices[plane]
+        assert math.fsum(e.seconds for e in parts) == pytest.approx(
+            math.fsum(e.seconds for e in events)
+        )
+    text = STRAGGLER.replace("GROUPS", "source_target_pairs={{0,1},{1,2},{2,3},{3,0}}")
+    text = text.replace("all-reduce(", "collective-permute(").replace(", to_apply=%sum", "")
+    assert parted(trace, {"jit_f": Program(text, "gpu")}) == trace
+
+
+def test_a_small_exchange_has_its_measured_floor() -> None:
+    small = STRAGGLER.replace("GROUPS", ALL).replace("4096,4096", "64,4096")
+    kernel = Program(small, "gpu").rows["psum.3"]
+    by_bytes, reached = (H200.seconds(kernel, 1, reached=each) for each in (False, True))
+    assert by_bytes is not None
+    assert by_bytes == pytest.approx(2 * 0.75 * 2**19 / 450e9, rel=0.01)  # 1.7 µs
+    assert reached == pytest.approx(14.4e-6, rel=0.1)  # NCCL's measured time
+    line = exchange_beside("all-reduce", 2**19, 4, "h200", 14e-6)
+    assert line is not None
+    assert "14.4 µs by NCCL, 7.04 µs by a serving library's own kernel" in line
+    assert exchange_beside("all-reduce", 2**19, 3, "h200", 14e-6) is None
+
+
+SLICED = """HloModule jit_step, is_scheduled=true, num_partitions=4
+%sum (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %c = f32[] add(%a, %b)
+}
+%update (p: f32[8192,8192], w: bf16[2048,8192], i: s32[]) -> bf16[2048,8192] {
+  %p = f32[8192,8192]{1,0} parameter(0)
+  %half = f32[8192,8192]{1,0} negate(%p)
+  %i = s32[] parameter(2)
+  %zero = s32[] constant(0)
+  %mine = f32[2048,8192]{1,0} dynamic-slice(%half, %i, %zero), dynamic_slice_sizes={2048,8192}
+  %w = bf16[2048,8192]{1,0} parameter(1)
+  %wide = f32[2048,8192]{1,0} convert(%w)
+  %new = f32[2048,8192]{1,0} add(%wide, %mine)
+  ROOT %out = bf16[2048,8192]{1,0} convert(%new)
+}
+ENTRY %main (x: f32[8192,8192], w: bf16[2048,8192], i: s32[]) -> (bf16[2048,8192]) {
+  %x = f32[8192,8192]{1,0} parameter(0)
+  %w.1 = bf16[2048,8192]{1,0} parameter(1)
+  %i.1 = s32[] parameter(2)
+  %g = f32[8192,8192]{1,0} all-reduce(%x), channel_id=1, replica_groups={{0,1,2,3}}, to_apply=%sum
+  %f = bf16[2048,8192]{1,0} fusion(%g, %w.1, %i.1), kind=kLoop, calls=%update
+  ROOT %t = (bf16[2048,8192]{1,0}) tuple(%f)
+}
+"""
+HALF = "  %half = f32[8192,8192]{1,0} negate(%p)\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        (SLICED, True),
+        (SLICED.replace("slice(%half", "slice(%p").replace(HALF, ""), True),
+        (SLICED.replace("tuple(%f)", "tuple(%f, %g)"), False),  # the whole sum is returned too
+        (SLICED.replace("{2048,8192}\n", "{2048,8192}\n  %m = f32[] reduce(%p, %zero)\n"), False),
+        (SLICED.replace("{{0,1,2,3}}", "{{0,1},{2,3}}"), False),  # a half would be left
+    ],
+    ids=["after arithmetic", "alone", "returned too", "read whole", "of pairs"],
+)
+def test_a_sum_that_every_device_slices_is_a_missing_reduce_scatter(text: str, named: bool) -> None:
+    found = {each.cause: each for each in findings(case_ahead(Program(text, "gpu"), H200))}
+    assert ("all-reduce-sliced" in found) == named
+    if named:
+        exchange = next(
+            row for row in case_ahead(Program(text, "gpu"), H200).rows if row.name == "g"
+        )
+        assert found["all-reduce-sliced"].seconds == pytest.approx(0.5 * exchange.seconds)
+        assert "of f32[8192,8192] on 4 devices" in found["all-reduce-sliced"].evidence
