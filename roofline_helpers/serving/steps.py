@@ -407,7 +407,7 @@ def step(
         (`work.resident`, in the chip's largest level). Otherwise all of them travel.
     reserve : float
         Share of the memory, from 0 to below 1, that the runtime needs for itself. vLLM's default is
-        0.1 (``gpu_memory_utilization=0.9``).
+        0.08 (``gpu_memory_utilization=0.92`` in November 2026, commit 002f10e0), and was 0.1.
     chips : int
         Number of chips that share the model by tensor parallelism, over the links of one host or
         slice: each has a part of all heads and widths, and an exposed all-reduce

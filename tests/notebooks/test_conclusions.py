@@ -1374,3 +1374,63 @@ def test_servers_small_all_reduces_are_faster_than_any_prediction() -> None:
                 errors.append(counted / one.seconds - 1)
     assert sum(abs(error) > 0.3 for error in errors) / len(errors) == pytest.approx(0.1, abs=0.01)
     assert max(errors) == pytest.approx(0.46, abs=0.01)
+
+
+def test_two_matmuls_are_one_kernel_where_the_rows_between_them_fit() -> None:
+    """Chapter 14: with 256 rows on v6e and v7x, not on v5e, and not with 8192 rows."""
+
+    def matmuls(name: str, chip: str) -> list[int]:
+        counts = [k.work.operations.get("convolution", 0) for k in kept()[name, chip].kernels]
+        return [count for count in counts if count]
+
+    assert {chip: matmuls("fuse-thin", chip) for chip in ("v5e", "v6e", "v7x")} == {
+        "v5e": [1, 1],
+        "v6e": [2],
+        "v7x": [2],
+    }
+    assert matmuls("fuse-quiz8", "v6e") == [1, 1]
+
+
+def test_lowered_counts_that_mislead() -> None:
+    """Chapter 6: windowed sums and masks are counted whole, and a gather's table isn't."""
+
+    def lowered(fn: Any, *shapes: Any) -> Any:
+        return jax.jit(fn, backend="cpu").lower(*shapes)
+
+    shape = jax.ShapeDtypeStruct
+    running = lowered(jax.numpy.cumsum, shape((8192,), "float32"))
+    assert running.cost_analysis()["flops"] > 8000 * 8191
+    assert running.compile().cost_analysis()["flops"] < 100 * 8191
+    qkv = shape((1, 256, 16, 128), "float32")
+
+    def causal(q: Any, k: Any, v: Any) -> Any:
+        return jax.nn.dot_product_attention(q, k, v, is_causal=True)
+
+    half = 2 * 2 * 16 * 256**2 * 128 / 2
+    assert lowered(causal, qkv, qkv, qkv).cost_analysis()["flops"] == pytest.approx(
+        2 * half, rel=0.05
+    )
+    rows = lowered(lambda t, i: t[i], shape((1024, 4096), "bfloat16"), shape((64,), "int32"))
+    assert rows.cost_analysis()["bytes accessed"] == pytest.approx(2 * 64 * 4096 * 2, rel=0.01)
+
+
+def test_short_narrow_matmuls_lose_most_of_their_time_before_the_matmul() -> None:
+    """Chapter 11: below 10 µs on an H100, fp8 without scale and cast takes about bf16's time."""
+    gemms = rh.evidence.table("matmul").query("chip == 'h100'")
+    times = gemms.pivot_table("seconds", ["n", "k", "m"], "dtype", aggfunc="min", observed=True)
+    casts = rh.evidence.table("quantise").query("chip == 'h100'")
+    before = casts.pivot_table("seconds", ["k", "m"], "op", observed=True).sum(axis=1)
+    short = times[["bf16", "fp8"]].query("bf16 < 1e-5").join(before.rename("cast"), on=["k", "m"])
+    short = short.dropna()
+    whole = (short["bf16"] / short["fp8"]).median()
+    alone = (short["bf16"] / (short["fp8"] - short["cast"])).median()
+    assert whole < 0.6 < 0.8 < alone < 1
+    assert (alone - whole) / (1 - whole) > 0.5
+
+
+def test_more_than_half_of_fsdp_s_exchanges_stayed_exposed() -> None:
+    """Chapter 19: on four H200s, of the time that the exchanges take alone."""
+    rows = validation.layers().query("devices == 4 and layer == 'MLP' and way == 'FSDP'")
+    ms = rows.pivot(index="tokens", columns="variant", values="measured ms")
+    exposed = (ms[""] - ms["arithmetic alone"]) / ms["exchanges alone"]
+    assert exposed.min() > 0.5
