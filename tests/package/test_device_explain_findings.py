@@ -51,7 +51,7 @@ ENTRY %main (x: bf16[512,4096]) -> bf16[512,4096] {
 }"""
     ahead = case_ahead(Program(text, "tpu"), Ceilings(rh.chip("v6e"), None), 1e-6)
     found = next(each for each in findings(ahead) if each.cause == "communication")
-    assert found.evidence.startswith("all-to-all of 4.2 MB")
+    assert found.evidence.startswith("all-to-all of 4.19 MB")
 
 
 CUBLAS = (
