@@ -135,7 +135,12 @@ class Ceilings:
         return exchange_seconds(law, chip, one.link_bytes, one.group_size)
 
     def roofs(self, row: xla.Row, launches: float) -> dict[str, Any]:
-        """Return a timed row's fields about its roofs: two times, and the ceiling met first."""
+        """Return a timed row's fields about its roofs: two times, and the ceiling met first.
+
+        None for a kernel whose counts are only the least: it has no roof that says how good it is.
+        """
+        if row.at_least:
+            return {"least": None, "reachable": None, "limit": ""}
         return {
             "least": self.seconds(row, launches, reached=False),
             "reachable": self.seconds(row, launches),

@@ -33,7 +33,9 @@ def headline(why: Explanation) -> str:
     if why.origin == "modelled":
         most = why.wall + sum(row.high - row.busy for row in why.rows)
         upper = f" to {si(most, 's')}" if most > 1.01 * why.wall else ""
-        return f"{si(why.wall, 's')}{upper} a call by the roofline: compiled, not run"
+        open_ended = any(row.kernel.at_least or row.kernel.loop for row in why.rows)
+        more = "at least " if open_ended else ""
+        return f"{more}{si(why.wall, 's')}{upper} a call by the roofline: compiled, not run"
     text = f"{si(why.wall, 's')} a call"
     if len(why.runs) > 1:
         low, high = sorted(why.runs)[0], sorted(why.runs)[-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -201,11 +202,13 @@ def _row(
         row = _lasting(row, sum(exposed for _, exposed in counted))
     else:
         reachable = max(row.reachable or 0.0, least)
-        seconds = max(reachable, floor * kernel.launches)
-        row = replace(row, seconds=seconds, least=least or row.least, reachable=reachable)
+        row = replace(row, seconds=max(reachable, floor * kernel.launches))
+        if not kernel.at_least:
+            row = replace(row, least=least or row.least, reachable=reachable)
     busy = max(row.seconds, least)
-    limit = " or ".join(limits) or row.limit
-    return replace(row, busy=busy, low=busy, high=max(busy, most), limit=limit)
+    limit = row.limit if kernel.at_least else " or ".join(limits) or row.limit
+    high = busy if math.isinf(most) else max(busy, most)
+    return replace(row, busy=busy, low=busy, high=high, limit=limit)
 
 
 def _lasting(row: TimedRow, seconds: float) -> TimedRow:

@@ -231,8 +231,9 @@ class TimedRow(Fields):
 
     @property
     def bandwidth(self) -> float | None:
-        """Byte/s that it reached; None if it moves nothing."""
-        return self.bytes / self.busy if self.bytes and self.busy else None
+        """Byte/s that it reached; None if it moves nothing, or its bytes are only the least."""
+        known = self.bytes and self.busy and not self.kernel.at_least
+        return self.bytes / self.busy if known else None
 
     @property
     def rate(self) -> float | None:

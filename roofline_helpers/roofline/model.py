@@ -73,6 +73,13 @@ def is_counted(value: Any) -> TypeGuard[Counted]:
     return counts and not isinstance(value, type)
 
 
+def _complete(kernel: Counted) -> None:
+    """Raise BadValue for counts that are only the least: times are bounds still, no verdict is."""
+    reason = getattr(kernel, "at_least", "")
+    if reason:
+        raise BadValue(f"what bounds it isn't known, its FLOPs and bytes are the least: {reason}")
+
+
 @dataclass(frozen=True, repr=False)
 class Roofline(Facts):
     """The ceilings of one device for one data type.
@@ -222,6 +229,7 @@ class Roofline(Facts):
             caps it here.
         """
         if is_counted(intensity):
+            _complete(intensity)
             flops = intensity.matrix_flops + intensity.vector_flops
             return plain(np.minimum(self.peak, np.divide(flops, self.time(intensity))))
         value = np.asarray(quantity("intensity", intensity, zero=True), dtype=float)
@@ -239,6 +247,7 @@ class Roofline(Facts):
         str, array of str, or None for a kernel that costs nothing
         """
         if is_counted(intensity):
+            _complete(intensity)
             limit = self.limit(intensity)
             if limit is None or isinstance(limit, str):
                 return limit and bound_of(limit)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import operator
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 import pytest
 
@@ -60,17 +61,27 @@ def _exposed(report: Report) -> float | None:
     return sum(exchange.exposed for exchange in report.exchanges) / whole if whole else None
 
 
-METRICS: Mapping[str, tuple[str, Callable[[Report], float | None]]] = {
-    "hbm_bytes": ("B", lambda report: report.hbm_bytes),
-    "flops": ("FLOP", lambda report: report.flops),
-    "seconds": ("s", lambda report: report.time_at_roof),
-    "exposed": ("%", _exposed),
-    "memory": ("B", lambda report: report.memory.total if report.memory else None),
-    "kernels": ("", lambda report: len(report.kernels)),
+_Ends: TypeAlias = "tuple[float, float] | None"
+
+
+def _open(report: Report, value: float | None, unknown: object = False) -> _Ends:
+    """Return a number twice; its upper end is infinite where counts are only the least."""
+    if value is None:
+        return None
+    return value, math.inf if report.at_least or unknown else value
+
+
+METRICS: Mapping[str, tuple[str, Callable[[Report], _Ends]]] = {
+    "hbm_bytes": ("B", lambda report: (report.hbm_bytes, report.most_bytes)),
+    "flops": ("FLOP", lambda report: _open(report, report.flops, report.unknown)),
+    "seconds": ("s", lambda report: _open(report, report.time_at_roof)),
+    "exposed": ("%", lambda report: _open(report, _exposed(report))),
+    "memory": ("B", lambda report: (report.memory.total,) * 2 if report.memory else None),
+    "kernels": ("", lambda report: (len(report.kernels),) * 2),
 }
-"""The quantities that can be limited: unit, and place in a report. Per device and per call: bytes
-that cross HBM; FLOPs; the least time by the roof; the part of it that exchanges are waited for; the
-memory that the program needs at most; and how many kernels there are."""
+"""The quantities that can be limited: unit, and place in a report, as least and most. Per device
+and per call: bytes that cross HBM; FLOPs; the least time by the roof; the part of it that exchanges
+are waited for; the memory that the program needs at most; and how many kernels there are."""
 
 _LIMIT = re.compile(r"\s*(<=|>=|==|<|>)\s*([0-9][0-9_,]*(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*(\S*)\s*")
 
@@ -131,12 +142,17 @@ class Limit:
 
     def broken(self, report: Report) -> str | None:
         """Return in words how a report breaks the limit; None where it holds."""
-        value = METRICS[self.metric][1](report)
-        if value is None:
+        ends = METRICS[self.metric][1](report)
+        if ends is None:
             return f"{self.metric} {self.text}: not known of this program"
-        if _SIGNS[self.sign](value, self.value):
+        holds = [_SIGNS[self.sign](end, self.value) for end in ends]
+        if all(holds):
             return None
-        return f"{self.metric} {self.text}: it is {_shown(self.metric, value)}"
+        least, most = (_shown(self.metric, end) for end in ends)
+        reason = f", {report.at_least}" if report.at_least else ""
+        known = f"at least {least}{reason}" if math.isinf(ends[1]) else f"{least} to {most}"
+        words = f"{self.metric} {self.text}: it is {least if ends[0] == ends[1] else known}"
+        return f"{words}; whether that is within the limit isn't known" if any(holds) else words
 
 
 def _is_limit(name: str, value: Any) -> bool:
@@ -303,7 +319,8 @@ class Budget:
         words = [each for each in broken if each is not None]
         if words:
             where = report.chip.name if report.chip is not None else report.target
-            _fail("\n  ".join([f"{report.name} for {where} is over its budget:", *words]))
+            first = f"{report.name} for {where} is over its budget, or may be:"
+            _fail("\n  ".join([first, *words]))
 
     def _as_it_was(self, report: Report, name: str | None) -> None:
         __tracebackhide__ = True

@@ -1,9 +1,10 @@
 """The body of a Pallas kernel, walked through at all steps of its grid at once.
 
 Branches (`pl.when`) that depend on the position in the grid, or on constants, count in the steps
-that take them; loops count every iteration. A branch that depends on data counts as its most
-expensive case, a loop as one iteration, and `unsure` notes that. Bytes are those that the body
-itself moves: copies that it starts (`make_async_copy`) on a TPU, loads and stores on a GPU.
+that take them; loops count every iteration. Where data decide, the least counts: the cheapest
+branch, and nothing of a loop without a known count or a copy without a known size. With `most` it
+is the dearest branch; such loops and copies then make the count `endless`. Bytes are those that the
+body itself moves: copies that it starts (`make_async_copy`) on a TPU, loads and stores on a GPU.
 """
 
 from __future__ import annotations
@@ -119,10 +120,11 @@ _SPECIAL = {
 """Operations with their own rule, and the rule."""
 
 
-def _elements(ref: Any, transforms: Sequence[Any]) -> int:
-    """Return the number of elements that the last indexer of a reference selects."""
+def _elements(ref: Any, transforms: Sequence[Any]) -> int | None:
+    """Return the elements that the last indexer of a reference selects; None if data say."""
     picked = [each for each in transforms or () if hasattr(each, "get_indexer_shape")]
-    return math.prod(picked[-1].get_indexer_shape() if picked else ref.aval.shape)
+    sizes = picked[-1].get_indexer_shape() if picked else ref.aval.shape
+    return math.prod(sizes) if all(isinstance(size, int) for size in sizes) else None
 
 
 def _ends(copy: Any) -> list[tuple[Any, Sequence[Any]]]:
@@ -181,12 +183,15 @@ class Body:
 
     Known scalars are arrays with one number for each step, or one for all; `weight` is the number
     of runs of a part in each step. `loads` is whether each use of a reference in the body reads or
-    writes the main memory, and `moved` holds the bytes of each reference.
+    writes the main memory, and `moved` holds the bytes of each reference. `unsure` says what data
+    decide; with `most` it counts as the most that can be, if that has an end.
     """
 
     grid: tuple[int, ...]
     steps: Any
     loads: bool = False
+    most: bool = False
+    endless: bool = False
     matrix: float = 0.0
     vector: float = 0.0
     transcendentals: float = 0.0
@@ -246,11 +251,12 @@ class Body:
     def _branches(self, each: Any, values: Sequence[Any], _: Any, weight: Any) -> None:
         branches, chosen = each.params["branches"], values[0]
         if chosen is None:
-            if len(branches) > 1 and any(branch.jaxpr.eqns for branch in branches):
-                self.unsure.add("branches chosen by data")
             costs = [self._cost(each.jaxpr) for each in branches]
-            dearest = branches[int(np.argmax(costs))].jaxpr
-            self._enter(dearest.invars, dearest, each.invars[1:], values[1:], weight)
+            if max(costs) > min(costs):
+                self.unsure.add("branches")
+            chosen = int(np.argmax(costs) if self.most else np.argmin(costs))
+            jaxpr = branches[chosen].jaxpr
+            self._enter(jaxpr.invars, jaxpr, each.invars[1:], values[1:], weight)
             return
         for number, branch in enumerate(branches):
             taken = weight * (np.asarray(chosen) == number)
@@ -260,8 +266,10 @@ class Body:
 
     def _cost(self, jaxpr: Any) -> float:
         """Return the FLOPs and bytes of a branch on its own."""
-        alone = Body(self.grid, self.steps, self.loads)
+        alone = Body(self.grid, self.steps, self.loads, self.most)
         alone.run(jaxpr, {}, np.ones(1))
+        if alone.endless:
+            return math.inf
         return alone.matrix + alone.vector + sum(alone.moved.values())
 
     def _scan(self, each: Any, values: Sequence[Any], _: Any, weight: Any) -> None:
@@ -276,8 +284,9 @@ class Body:
         body = each.params["body_jaxpr"].jaxpr
         turns = self._turns(each, values)
         if turns is None:
-            self.unsure.add("loops whose trip counts depend on data")
-            turns = 1
+            self.unsure.add("trip counts")
+            self.endless = self.most
+            turns = int(self.most)
         constants = values[before : before + inner]
         known = [*constants, *[None] * (len(body.invars) - len(constants))]
         self._enter(body.invars, body, each.invars[before:], known, weight * turns)
@@ -295,8 +304,12 @@ class Body:
             return None
         return np.maximum(np.asarray(bound) - np.asarray(first), 0)
 
-    def _move(self, ref: Any, elements: float, weight: Any) -> None:
+    def _move(self, ref: Any, elements: Any, weight: Any) -> None:
         """Add the bytes of reading or writing a reference."""
+        if not isinstance(elements, int):
+            self.unsure.add("sizes of copies")
+            self.endless = self.most
+            elements = 0
         amount = self._times(weight) * elements * item_bytes(ref.aval.dtype)
         outer = self.refs.get(ref, ref)
         self.moved[outer] = self.moved.get(outer, 0.0) + amount

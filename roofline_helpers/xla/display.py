@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -43,9 +44,11 @@ def title(report: Report) -> str:
 
 def headline(report: Report) -> str:
     """Return a report in a line: target, FLOPs, bytes, seconds, kernels."""
-    parts = [f"{si(report.flops, 'FLOP')}, {si(report.hbm_bytes, 'B')} of HBM"]
+    more = "at least " if report.at_least else ""
+    flops = f"{more or ('at least ' if report.unknown else '')}{si(report.flops, 'FLOP')}"
+    parts = [f"{flops}, {more}{si(report.hbm_bytes, 'B')} of HBM"]
     if report.time_at_roof is not None:
-        parts.append(f"{si(report.time_at_roof, 's')} by the roof")
+        parts.append(f"{more}{si(report.time_at_roof, 's')} by the roof")
     if report.bound:
         parts.append(f"bound by {report.bound}")
     kernels = len(report.kernels)
@@ -60,11 +63,14 @@ def compiled_by(report: Report) -> str:
 
 def summary(report: Report) -> list[tuple[str, str]]:
     """Return the lines above the kernels, label and text."""
-    intensity = f"{significant(report.intensity)} FLOP/byte"
+    known = report.intensity
+    intensity = "unknown" if known is None else f"{significant(known)} FLOP/byte"
     if report.chip is not None and report.bound:
         intensity += f", bound by {report.bound}"
     elif report.chip is not None and report.bounds:
         intensity += f", bound by {' or '.join(report.bounds)}: {_because(report)}"
+    elif report.chip is not None and report.at_least:
+        intensity += f", bound unknown: {report.at_least}"
     elif report.chip is not None and report.unknown:
         intensity += ", bound unknown, as are FLOPs"
     said = [si(report.xla["flops"], "FLOP")] if "flops" in report.xla else []
@@ -96,7 +102,7 @@ def _because(report: Report) -> str:
 
 
 def _counts(report: Report) -> list[tuple[str, str]]:
-    more = "at least " if report.unknown else ""
+    more = "at least " if report.unknown or report.at_least else ""
     flops = f"{more}{si(report.flops, 'FLOP')}: matrix {si(report.matrix_flops, 'FLOP')}, vector "
     flops += f"{si(report.vector_flops, 'FLOP')}, of which {si(report.transcendentals, '').strip()}"
     moved = f"{si(report.read_bytes, 'B')} read, {si(report.written_bytes, 'B')} written"
@@ -117,6 +123,8 @@ def _counts(report: Report) -> list[tuple[str, str]]:
 
 def _range(least: float, most: float, unit: str) -> str:
     """Return a number, or two if it depends on data."""
+    if math.isinf(most):
+        return f"at least {si(least, unit)}"
     return si(least, unit) if most <= 1.01 * least else f"{si(least, unit)} to {si(most, unit)}"
 
 
@@ -234,7 +242,7 @@ def _cells(kernel: CompiledKernel) -> dict[str, Any]:
         return None if seconds is None else seconds * 1e6
 
     row = kernel.work
-    unknown = "unknown" if kernel.flops is None else None
+    unknown = "unknown" if kernel.flops is None or row.at_least else None
     return {
         "role": row.role,
         "launches": kernel.launches,

@@ -159,9 +159,11 @@ class CompiledKernel(Kernel):
     def bound(self) -> str | None:
         """The bound – "memory", "compute" or "network".
 
-        None if its FLOPs are unknown, or if `times_at_most` has another bound.
+        None if its FLOPs are unknown, if its counts are only the least (`Row.at_least`), or if
+        `times_at_most` has another bound.
         """
-        if self.work.flops.unknown or self.depends or self.limit is None:
+        unsure = self.work.flops.unknown or self.work.at_least
+        if unsure or self.depends or self.limit is None:
             return None
         return bound_of(self.limit)
 
@@ -213,9 +215,17 @@ class CompiledKernel(Kernel):
         return self.work.bytes * self.launches
 
     @property
-    def most_bytes(self) -> int:
-        """Bytes of HBM at most – more than `hbm_bytes` where data choose blocks (Pallas)."""
-        return self.work.at_most.bytes * self.launches
+    def endless(self) -> bool:
+        """Whether its counts have no upper end: data decide them, or the trips of its loop."""
+        return bool(self.work.at_least or self.work.loop)
+
+    @property
+    def most_bytes(self) -> float:
+        """Bytes of HBM at most – more than `hbm_bytes` where data choose blocks (Pallas).
+
+        Infinite where nothing bounds them.
+        """
+        return math.inf if self.endless else self.work.at_most.bytes * self.launches
 
     @cached_property
     def times_at_most(self) -> dict[str, float]:
@@ -231,7 +241,9 @@ class CompiledKernel(Kernel):
     @property
     def most_seconds(self) -> float | None:
         """Least seconds by `times_at_most`; None where the device is not known."""
-        return None if self.roof is None else max(self.times_at_most.values(), default=0.0)
+        if self.roof is None:
+            return None
+        return math.inf if self.endless else max(self.times_at_most.values(), default=0.0)
 
     @property
     def most_limit(self) -> str | None:

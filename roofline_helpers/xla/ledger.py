@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -60,7 +61,8 @@ class Row(Fields):
     `transcendentals`), `declared` by a custom call without a unit; `unknown` names instructions
     that declare none.
     `read` and `written` are bytes by memory level. If data choose the blocks of a Pallas kernel,
-    they are the least, and `most_bytes` the most bytes of the main memory.
+    they are the least, and `most_bytes` the most bytes of the main memory. `at_least` says why
+    its counts are the least without an upper end: data decide how often a loop inside it turns.
     `matmul` has m, n and k of an unbatched matmul, alone or fused.
     `matrix_types` are the types and the precision of its matmuls. `overlaps` marks
     an asynchronous copy or exchange, which runs at the same time as other kernels. `behind` is the
@@ -93,6 +95,7 @@ class Row(Fields):
     loop: str = ""
     behind: int = 0
     most_bytes: int | None = None
+    at_least: str = ""
     matmul: tuple[int, ...] = ()
     alike: int = 1
 
@@ -373,7 +376,7 @@ class _Walk:
         start, before = values.get(each.operands[0]), self.loop
         trips = turns_of_loop(self.program, each, start)
         if trips is None:
-            trips, self.loop = self._stated_trips(each), each.name
+            trips, self.loop = self._stated_trips(each)
         elif trips != 1:
             self.notes.append(f"loop {each.name}: its body counts {trips} times")
         for part, often in (("condition", trips + 1), ("body", trips)):
@@ -381,8 +384,8 @@ class _Walk:
             self.enter(inner, times * often, [carried(self.program, each, start)])
         self.loop = before
 
-    def _stated_trips(self, each: Instruction) -> int:
-        """Return the trip count that the reader stated for a loop, or 1 with a note."""
+    def _stated_trips(self, each: Instruction) -> tuple[int, str]:
+        """Return the trip count that the reader stated for a loop; else 1 and the loop's name."""
         line = source_of(each.metadata, self.program.frames)
         called = f"{each.name} ({line})" if line is not None else each.name
         self.untold.append(called)
@@ -390,12 +393,12 @@ class _Walk:
             if key == each.name or (line is not None and str(line).endswith(key)):
                 self.used.add(key)
                 self.notes.append(f"loop {called}: its body counts {trips} times, as stated")
-                return trips
+                return trips, self.loop
         self.notes.append(
             f"loop {called}: its trip count is unknown; counted once. State it with "
             f"turns={{{each.name!r}: n}}"
         )
-        return 1
+        return 1, each.name
 
     def _branches(self, each: Instruction, times: int, values: Mapping[str, Any]) -> None:
         attributes = ("branch_computations", "true_computation", "false_computation")
@@ -420,6 +423,8 @@ class _Walk:
         known = counted_as(site, self.calls)
         if known is not None:
             flops = Flops(known.matrix_flops, known.vector_flops, known.transcendentals)
+            doubtful = known.at_least or (known.most_flops or 0) > 1.01 * known.flops
+            flops = replace(flops, unknown=known.unsure if doubtful else ())
             moved = moved_by(site, self.spaces, known)
         role, source, op_name = role_of(site, self.spaces, read)
         row = Row(
@@ -440,17 +445,29 @@ class _Walk:
             collective=collective_of(site, times),
             loop=self.loop,
             most_bytes=_most(each, moved, cost, known),
+            at_least=known.at_least if known is not None else "",
             matmul=matmul_sides(site),
         )
-        self._note(row, moved, cost)
+        self._note(row, moved, cost, known)
         if known is not None:
             self._note_kernel(row, known, cost)
         return row
 
     def _note_kernel(self, row: Row, known: PallasKernel, cost: Mapping[str, float]) -> None:
         """Add notes on unknowns of a Pallas kernel, and on a declared cost that differs."""
-        for doubt in known.unsure:
-            self.notes.append(f"{row.name}: {doubt}: the costliest branch or one iteration counts")
+        least = f"at least {known.flops:,.0f} FLOP and {known.bytes:,.0f} bytes"
+        if known.at_least:
+            self.notes.append(
+                f"{row.name}: {known.at_least}: {least}, and nothing in the program says how much "
+                "more; time it with data like yours"
+            )
+            return
+        if known.most_flops is not None:
+            self.notes.append(
+                f"{row.name}: data choose its branches: {least}, at most {known.most_flops:,.0f} "
+                f"FLOP and {known.most or known.bytes:,.0f} bytes"
+            )
+            return
         if known.machine != "tpu" and known.asked > 1.1 * known.bytes:
             self.notes.append(
                 f"{row.name}: its programs ask the caches for {known.asked:,.0f} bytes; the main "
@@ -463,9 +480,13 @@ class _Walk:
                 f"{products:.4g} and all else {row.flops.vector:.4g}; the latter count"
             )
 
-    def _note(self, row: Row, moved: Traffic, cost: Mapping[str, float]) -> None:
+    def _note(
+        self, row: Row, moved: Traffic, cost: Mapping[str, float], known: PallasKernel | None
+    ) -> None:
         """Add notes on the counting of a row."""
         stated = int(cost.get("bytes_accessed", moved.bytes))
+        if known is not None and (known.at_least or known.most_flops is not None):
+            return  # `_note_kernel` says more
         if row.most_bytes is not None:
             whose = "as its author declares" if row.most_bytes == stated else "if each step does"
             self.notes.append(
@@ -488,7 +509,9 @@ def _most(
     if each.target not in PALLAS:
         return None
     most = known.most if known is not None else cost.get("bytes_accessed")
-    return int(most) if most is not None and int(most) > 1.01 * moved.bytes else None
+    if most is None or math.isinf(float(most)):
+        return None
+    return int(most) if int(most) > 1.01 * moved.bytes else None
 
 
 def _arguments(site: Site, values: Mapping[str, Any]) -> tuple[str, ...]:

@@ -42,8 +42,9 @@ class Operand:
     result : bool
         Whether it is written rather than read.
     most : float, optional
-        If data choose the blocks, the bytes of a fetch in every step; `moved` is then the array
-        once. None if the blocks are known. For a kernel whose grid depends on data, the array once,
+        If data decide, the most bytes, as of a fetch in every step; `moved` is then the least: the
+        fetches that no choice of blocks avoids, the copies of the cheapest branch. None if it is
+        known, or has no end (`at_least`). For a kernel whose grid depends on data, the array once,
         and `moved` is one of the stacked arrays.
 
     Examples
@@ -90,7 +91,12 @@ class PallasKernel(Facts):
     types : tuple of str
         Data types of its matmuls.
     unsure : tuple of str
-        What could not be resolved: the costliest branch, or one iteration, was counted.
+        What data decide: "branches", "blocks", "trip counts", "sizes of copies". FLOPs and bytes
+        are then the least.
+    most_flops : float, optional
+        If data decide, all FLOPs at most. None if they are known, or have no end (`at_least`).
+    at_least : str
+        Why its counts have no upper end: loops or copies of an unknown size. Empty if they have.
     vmem : float
         Bytes on the chip that its blocks take, two buffers each unless the spec says otherwise,
         and its scratch: before padding to registers, and before the compiler saves a buffer. 0 for
@@ -118,6 +124,8 @@ class PallasKernel(Facts):
     transcendentals: float
     types: tuple[str, ...] = ()
     unsure: tuple[str, ...] = ()
+    most_flops: float | None = None
+    at_least: str = ""
     vmem: float = 0.0
     declared: Mapping[str, float] | None = None
 
@@ -154,8 +162,10 @@ class PallasKernel(Facts):
     def most(self) -> float | None:
         """Most bytes, if data choose its blocks – as its author declares, else those of every step.
 
-        None if the blocks are known: then `bytes` is exact.
+        None if the blocks are known: then `bytes` is exact. Infinite if nothing bounds them.
         """
+        if self.at_least:
+            return math.inf
         if all(operand.most is None for operand in self.operands):
             return None
         stated = (self.declared or {}).get("bytes_accessed", 0.0)
@@ -199,6 +209,8 @@ class PallasKernel(Facts):
     def _facts(self) -> dict[str, str]:
         stated = self.declared
         facts = {"FLOPs": si(self.flops, "FLOP"), "bytes": si(self.bytes, "B")}
+        if self.unsure:
+            facts = {name: f"at least {fact}" for name, fact in facts.items()}
         if self.machine != "tpu":
             facts["asked"] = f"{si(self.asked, 'B')} asked of the caches"
         if self.vmem:
@@ -207,7 +219,11 @@ class PallasKernel(Facts):
         if stated is not None:
             both = si(stated["flops"], "FLOP"), si(stated["bytes_accessed"], "B")
             facts["declared"] = f"{' and '.join(both)} declared"
-        return facts | ({"unsure": ", ".join(self.unsure)} if self.unsure else {})
+        return facts | ({"unsure": f"data decide {_listed(self.unsure)}"} if self.unsure else {})
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " and ".join(words)
 
 
 def _times(sizes: tuple[int, ...]) -> str:
@@ -321,9 +337,11 @@ def _kernel(each: Any, values: Sequence[Any], platform: str) -> PallasKernel | N
     bounds = mapping.num_dynamic_grid_bounds
     first = mapping.num_index_operands
     prefetched = list(values[bounds : bounds + first])
-    walk = Body(grid, steps, loads=machine == "triton")
-    given = dict(zip(body.invars, prefetched, strict=False))
-    walk.run(body, given, np.ones(steps.shape[1]))
+    walk, dearest = (Body(grid, steps, machine == "triton", most) for most in (False, True))
+    for each_walk in (walk, dearest):
+        given = dict(zip(body.invars, prefetched, strict=False))
+        each_walk.run(body, given, np.ones(steps.shape[1]))
+    unsure = walk.unsure | dearest.unsure
     inputs = [var.aval for var in each.invars[bounds : bounds + first]]
     operands = [_operand(body, at, aval, _size(aval)) for at, aval in enumerate(inputs)]
     refs = body.invars[first:]
@@ -335,14 +353,21 @@ def _kernel(each: Any, values: Sequence[Any], platform: str) -> PallasKernel | N
             most = _size(array)
             moved = most / math.prod(n for n, one in sizes if one)
         elif not stays and machine == "tpu":
-            fetches, moved, most = _fetched(block, steps, prefetched, walk)
-        moved += walk.moved.get(ref, 0.0) if known else 0.0
+            fetches, moved, most = _fetched(block, steps, prefetched, grid)
+            unsure |= {"blocks"} if most is not None else set()
+        if known:
+            copied, at_most = (w.moved.get(ref, 0.0) for w in (walk, dearest))
+            if at_most > copied:
+                most = (moved if most is None else most) + at_most
+            moved += copied
         result = place >= mapping.num_inputs
         lengths = None if stays and known else _lengths(block)
         operands.append(_operand(body, first + place, array, moved, result, lengths, fetches, most))
     if not known:
         walk.matrix, walk.vector, walk.transcendentals = float(cost.flops), 0.0, 0.0
-        walk.unsure.clear()
+        unsure.clear()
+    most_flops = dearest.matrix + dearest.vector
+    doubtful = known and not dearest.endless and most_flops > walk.matrix + walk.vector
     vmem = _vmem(mapping, refs) if machine == "tpu" and known else 0.0
     named = each.params.get("name_and_src_info")
     keys = "flops", "bytes_accessed", "transcendentals"
@@ -355,7 +380,9 @@ def _kernel(each: Any, values: Sequence[Any], platform: str) -> PallasKernel | N
         vector_flops=walk.vector,
         transcendentals=walk.transcendentals,
         types=tuple(walk.types),
-        unsure=tuple(sorted(walk.unsure)),
+        unsure=tuple(sorted(unsure)),
+        most_flops=most_flops if doubtful else None,
+        at_least=f"data decide its {_listed(sorted(unsure))}" if known and dearest.endless else "",
         vmem=vmem,
         declared=None if cost is None else {key: float(getattr(cost, key)) for key in keys},
     )
@@ -454,23 +481,31 @@ def _vmem(mapping: Any, refs: Sequence[Any]) -> float:
 
 
 def _fetched(
-    block: Any, steps: Any, prefetched: Sequence[Any], walk: Body
+    block: Any, steps: Any, prefetched: Sequence[Any], grid: tuple[int, ...]
 ) -> tuple[int, float, float | None]:
     """Return the number of fetches or write-backs of a block over the grid, and the bytes.
 
-    If data choose the blocks, the least bytes and the most.
+    If data choose the blocks, the least bytes, of those that no choice avoids, and the most.
     """
-    indices = _indices(block, walk.grid, steps, prefetched)
-    if any(index is None for index in indices):
-        walk.unsure.add("blocks chosen by data")
-        each = math.prod(_lengths(block)) * item_bytes(_array(block).dtype)
-        most = float(steps.shape[1]) * each
-        return steps.shape[1], min(most, _size(_array(block))), most
-    everywhere = [np.broadcast_to(index, steps.shape[1:]) for index in indices]
-    places = np.stack(everywhere) if everywhere else np.zeros((1, steps.shape[1]))
+    indices = _indices(block, grid, steps, prefetched)
+    chosen = [index is None for index in indices]
+    # data may choose the same block in every step, at worst the smallest, at the array's end
+    sizes = zip(indices, _array(block).shape, block.block_shape, strict=True)
+    least = [(n - 1) // _length(size) if index is None else index for index, n, size in sizes]
+    new, places = _changes(least, steps.shape[1])
+    moved = _clipped(block, places[:, new])
+    if not any(chosen):
+        return int(new.sum()), moved, None
+    whole = [np.zeros(1, int) if index is None else index for index in indices]
+    return steps.shape[1], moved, _clipped(block, _changes(whole, steps.shape[1])[1])
+
+
+def _changes(indices: Sequence[Any], steps: int) -> tuple[Any, Any]:
+    """Return whether each step has another block than the one before, and the indices."""
+    everywhere = [np.broadcast_to(index, (steps,)) for index in indices]
+    places = np.stack(everywhere) if everywhere else np.zeros((1, steps))
     moves = places[:, 1:] != places[:, :-1]
-    new = np.append(True, moves.any(axis=0))
-    return int(new.sum()), _clipped(block, places[:, new]), None
+    return np.append(True, moves.any(axis=0)), places
 
 
 def _clipped(block: Any, places: Any) -> float:

@@ -137,7 +137,7 @@ class Report:
 
     @property
     def flops(self) -> float:
-        """FLOPs of all kernels; a lower bound if `unknown` isn't empty."""
+        """FLOPs of all kernels; a lower bound if `unknown` or `at_least` isn't empty."""
         return self.matrix_flops + self.vector_flops
 
     @property
@@ -165,13 +165,33 @@ class Report:
         return self.read_bytes + self.written_bytes
 
     @property
-    def most_bytes(self) -> int:
-        """Most HBM bytes – more than `hbm_bytes` if data choose blocks of Pallas kernels."""
+    def at_least(self) -> str:
+        """Why its counts are only the least, without an upper end; empty if they have one.
+
+        Loops whose trip counts nobody stated count once; of a Pallas kernel counts what it does
+        whatever the data are.
+        """
+        loops = dict.fromkeys(row.loop for row in self.rows if row.loop)
+        reasons = [f"the trip count of {', '.join(loops)} is unknown"] if loops else []
+        reasons += [f"{row.name}: {row.at_least}" for row in self.rows if row.at_least]
+        return "; ".join(dict.fromkeys(reasons))
+
+    @property
+    def most_bytes(self) -> float:
+        """Most HBM bytes – more than `hbm_bytes` if data choose blocks of Pallas kernels.
+
+        Infinite if `at_least` isn't empty.
+        """
         return sum(kernel.most_bytes for kernel in self.kernels)
 
     @property
-    def intensity(self) -> float:
-        """Arithmetic intensity at HBM, FLOP/byte; infinite if nothing crosses HBM."""
+    def intensity(self) -> float | None:
+        """Arithmetic intensity at HBM, FLOP/byte; infinite if nothing crosses HBM.
+
+        None if FLOPs are unknown, or counts only the least (`at_least`).
+        """
+        if self.unknown or self.at_least:
+            return None
         return self.flops / self.hbm_bytes if self.hbm_bytes else math.inf
 
     # -- seconds ---------------------------------------------------------------------------------
@@ -225,7 +245,7 @@ class Report:
     def time_at_most(self) -> float | None:
         """`time_at_roof` with `most_bytes`, and unpublished vector peaks as assumed.
 
-        See `targets.assumed_vector_peak`.
+        Infinite if `at_least` isn't empty. See `targets.assumed_vector_peak`.
         """
         return None if self.chip is None else self._cases[1][0]
 
@@ -246,10 +266,11 @@ class Report:
         """The largest part of the time – one word, or several if it depends on assumptions.
 
         It depends if it isn't the same for `time_at_roof`, `time_at_most` and `time_with_floor`. It
-        is empty if kernels with unknown FLOPs take more than a tenth of the time, since their bound
-        is unknown: at least as long as HBM would take for all their bytes, even those in VMEM.
+        is empty if counts are only the least (`at_least`), or if kernels with unknown FLOPs take
+        more than a tenth of the time, since their bound is unknown: at least as long as HBM would
+        take for all their bytes, even those in VMEM.
         """
-        whole = self.time_at_roof
+        whole = 0.0 if self.at_least else self.time_at_roof
         unknown = [kernel for kernel in self.kernels if kernel.flops is None and kernel.roof]
         moved = (sum(each.traffic.values()) / each.roof.bandwidth for each in unknown if each.roof)
         if not whole or sum(moved) > 0.1 * whole:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,29 @@ def test_limits_need_no_baseline(tmp_path: Path, made: list[Any]) -> None:
     with pytest.raises(pytest.fail.Exception, match=r"'hbm'. Nearest: 'hbm_bytes'"):
         roofline(step, 1, chip="v6e", hbm="<= 1 B")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_limit_holds_only_at_both_ends_of_what_is_known(tmp_path: Path, made: list[Any]) -> None:
+    row = max(REPORT.rows, key=lambda row: row.bytes)
+    rest = REPORT.hbm_bytes - row.bytes * row.launches
+    most = rest + 2 * row.bytes * row.launches
+    ranged, endless = (
+        replace(REPORT, rows=tuple(replace(r, **more) if r is row else r for r in REPORT.rows))
+        for more in ({"most_bytes": 2 * row.bytes}, {"at_least": "data decide its trip counts"})
+    )
+    for report, limit, words in (
+        (ranged, f"<= {most} B", None),
+        (ranged, f"<= {most - 1} B", r"to .*; whether that is within the limit isn't known"),
+        (ranged, f"<= {REPORT.hbm_bytes - 1} B", r"to \S+ \S+$"),
+        (endless, "<= 1 PB", "at least .* data decide its trip counts; whether"),
+        (endless, f">= {REPORT.hbm_bytes} B", None),
+    ):
+        made.append(report)
+        with pytest.raises(pytest.fail.Exception, match=words) if words else nullcontext():
+            of(tmp_path)(step, 1, chip="v6e", hbm_bytes=limit)
+    made.append(endless)
+    with pytest.raises(pytest.fail.Exception, match=r"(?s)flops.*at least.*seconds.*at least"):
+        of(tmp_path)(step, 1, chip="v6e", flops="<= 1 PFLOP", seconds="<= 9 s")
 
 
 def test_a_program_that_fits_is_held_against_its_baseline_too(

@@ -9,6 +9,7 @@ from compiled_reports import jax, needs, spec
 
 import roofline_helpers as rh
 from roofline_helpers import xla
+from roofline_helpers.common.checks import BadValue
 from roofline_helpers.common.show import si
 from roofline_helpers.device import explain
 from roofline_helpers.evidence.verdicts import assumed_floor
@@ -156,6 +157,113 @@ def test_bytes_of_blocks_that_data_choose_are_a_range_and_no_verdict() -> None:
     assert (row.seconds, row.high) == pytest.approx(ends, rel=1e-5)
     most = si(why.wall + row.high - row.seconds, "s")
     assert f"{si(why.wall, 's')} to {most} a call by the roofline" in why.describe()
+
+
+def scalars_first(body: Any, blocks: Any, out: Any, *scratch: Any, grid: int = 8) -> Any:
+    """Return a kernel whose first operand, of whole numbers, is there before its blocks."""
+    from jax.experimental import pallas as pl
+    from jax.experimental.pallas import tpu as pltpu
+
+    spec_of = pltpu.PrefetchScalarGridSpec(
+        num_scalar_prefetch=1,
+        grid=(grid,),
+        in_specs=[blocks],
+        out_specs=pl.BlockSpec((8, 128), lambda i, s: (i, 0)),
+        scratch_shapes=list(scratch),
+    )
+    return pl.pallas_call(body, grid_spec=spec_of, out_shape=out)
+
+
+def test_what_data_decide_is_a_range_or_has_no_end() -> None:
+    from jax.experimental import pallas as pl
+    from jax.experimental.pallas import tpu as pltpu
+
+    x, numbers = spec(4096, 128, dtype="float32"), spec(8, dtype="int32")
+    out, block, done = spec(64, 128, dtype="float32"), 8 * 128 * 4, pltpu.SemaphoreType.DMA
+
+    def chosen(s: Any, x: Any, out: Any) -> None:
+        out[...] = x[...]
+
+    taken = scalars_first(chosen, pl.BlockSpec((8, 128), lambda i, s: (s[i], 0)), out)
+    kernel = only(taken, numbers, x)  # at least one block, if all numbers are the same
+    assert (kernel.bytes, kernel.most) == (32 + block + 8 * block, 32 + 8 * block + 8 * block)
+
+    def some(s: Any, x: Any, out: Any) -> None:
+        @pl.when(s[pl.program_id(0)] > 0)
+        def _() -> None:
+            out[...] = jnp.dot(x[...], x[...].T)[:, :1] + out[...]
+
+    skipped = scalars_first(some, pl.BlockSpec((8, 128), lambda i, s: (i, 0)), out)
+    kernel = only(skipped, numbers, x)
+    product, sums = 8 * 2 * 8 * 8 * 128, 8 * 8 * 128
+    assert (kernel.flops, kernel.most_flops, kernel.at_least) == (0, product + sums, "")
+
+    def copies(turns: Any, size: Any) -> Any:
+        def body(s: Any, x: Any, out: Any, done: Any) -> None:
+            def turn(i: Any, _: Any) -> Any:
+                copy = pltpu.make_async_copy(x.at[pl.ds(s[i], size(s))], out, done)
+                copy.start()
+                copy.wait()
+                return 0
+
+            jax.lax.fori_loop(0, turns(s), turn, 0)
+
+        return scalars_first(body, pl.BlockSpec(memory_space=pl.ANY), out, done)
+
+    exact = only(copies(lambda s: 5, lambda s: 8), numbers, x)
+    assert (exact.bytes, exact.most, exact.unsure) == (32 + 8 * 5 * block + 8 * block, None, ())
+    for endless, what in (
+        (copies(lambda s: s[0], lambda s: 8), "trip counts"),
+        (copies(lambda s: 5, lambda s: s[0]), "sizes of copies"),
+    ):
+        kernel = only(endless, numbers, x)
+        assert (kernel.bytes, kernel.most) == (32 + 8 * block, float("inf"))
+        assert kernel.at_least == f"data decide its {what}"
+        with pytest.raises(BadValue, match=f"the least: data decide its {what}"):
+            rh.chip("v6e").roofline("bf16").bound(kernel)
+
+
+def test_attention_over_pages_has_no_verdict_and_no_upper_end() -> None:
+    paged = pytest.importorskip("jax.experimental.pallas.ops.tpu.paged_attention")
+    needs("v6e")
+
+    def decode(*args: Any) -> Any:
+        return paged.paged_attention(*args, pages_per_compute_block=8)
+
+    sequences, tokens, heads, groups, width = 16, 2048, 32, 8, 128
+    pages = spec(groups, sequences * tokens // 16, 16, width)
+    lengths, places = spec(sequences, dtype="int32"), spec(sequences, tokens // 16, dtype="int32")
+    args = spec(sequences, heads, width), pages, pages, lengths, places
+    report = xla.analyze(decode, *args, chip="v6e")
+    flops = 4 * sequences * tokens * heads * width  # if all pages are read: by hand
+    moved = 2 * sequences * tokens * groups * width * BF16
+    assert report.flops <= flops < float("inf") == report.time_at_most
+    assert report.hbm_bytes <= moved < report.most_bytes
+    assert (report.bound, report.bounds, report.intensity, report.extra) == (None, (), None, None)
+    assert "at least" in repr(report)
+    assert "bound unknown: paged_attention" in report.describe()
+    again = xla.Report.from_json(report.to_json())
+    assert (again.at_least, again.most_bytes) == (report.at_least, float("inf"))
+    why = explain(decode, *args, chip="v6e", progress=False)
+    assert "at least" in repr(why)
+    first = why.findings[0]
+    assert (first.cause, first.kernels) == ("no-roof", ("paged_attention.1",))
+    assert "data decide its branches and trip counts" in first.evidence
+
+
+def test_a_loop_without_a_known_count_has_no_verdict() -> None:
+    needs("v6e")
+
+    def until(x: Any) -> Any:
+        return jax.lax.while_loop(lambda c: c.sum() < 1e9, lambda c: jnp.tanh(c @ c), x)
+
+    report = xla.analyze(until, spec(2048, 2048), chip="v6e")
+    (loop,) = {row.loop for row in report.rows if row.loop}
+    assert report.at_least == f"the trip count of {loop} is unknown"
+    assert (report.bounds, report.most_bytes) == ((), float("inf"))
+    assert "at least 17.2 GFLOP, at least" in repr(report)
+    stated = xla.analyze(until, spec(2048, 2048), chip="v6e", turns={loop: 100})
+    assert (stated.at_least, stated.bounds) == ("", ("compute",))
 
 
 def test_a_verdict_survives_the_floor_of_each_turn_and_an_assumed_vector_peak() -> None:

@@ -90,7 +90,8 @@ LAUNCH_BOUND = _last(
 NO_ROOF = _last(
     "no-roof",
     "a kernel has no roof that is known here",
-    "give ceilings= for this device, or a trace that carries its compiled program",
+    "give ceilings= for this device, or a trace that carries its compiled program; where data "
+    "decide how much a kernel does, time it with data like yours",
     "notebooks/where-the-time-goes",
 )
 
@@ -117,12 +118,23 @@ def findings(case: Case) -> tuple[Finding, ...]:
     made = [_finding(case, line, claims) for (_, line), claims in grouped.items()]
     kept = [finding for finding in made if finding.seconds >= LEAST_SHARE * case.wall]
     kept += _longest(case, left, bool(kept))
-    return tuple(sorted(kept, key=lambda finding: -finding.seconds))
+    return (*_uncounted(case), *sorted(kept, key=lambda finding: -finding.seconds))
+
+
+def _uncounted(case: Case) -> list[Finding]:
+    """Return a finding on kernels whose time can't be told, as nothing ran: it comes first."""
+    rows = [row for row in case.rows if row.kernel.at_least and not case.measured]
+    if not rows:
+        return []
+    names, first = tuple(row.name for row in rows), rows[0]
+    evidence = f"{first.what}: {first.kernel.at_least}, so it may take any time"
+    return [Finding(NO_ROOF.key, 0.0, names, evidence, first.source)]
 
 
 def _longest(case: Case, left: Mapping[int, float], named: bool) -> list[Finding]:
     """Return a finding on the longest kernel, unless causes claim most of it."""
     kernels = [row for row in case.rows if row.kind == KERNEL]
+    kernels = [row for row in kernels if case.measured or not row.kernel.at_least]
     rows = [row for row in kernels if left[id(row)] > 0.5 * row.seconds]
     if not rows:
         return []
@@ -145,7 +157,8 @@ def _bound(case: Case, row: TimedRow) -> tuple[Cause, str]:
     units = _UNITS | ({"matrix": _OWN, "vector": _OWN} if case.platform == "cpu" else {})
     unit = " or ".join(units.get(limit, limit) for limit in row.limit.split(" or "))
     part = row.reachable / row.seconds if row.seconds else 1.0
-    near = DEPENDS if " or " in row.limit else NEAR.get(row.limit, NEAR["hbm"])
+    unsure = " or " in row.limit or (row.flops is None and not case.measured)
+    near = DEPENDS if unsure else NEAR.get(row.limit, NEAR["hbm"])
     if case.measured:
         reaches = f" and reaches {part:.0%} of its roof"
         if part > 1.02 and row.least is not None:  # a short run may stay below the power limit
