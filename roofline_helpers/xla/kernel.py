@@ -216,7 +216,7 @@ class CompiledKernel(Kernel):
 
     @property
     def endless(self) -> bool:
-        """Whether its counts have no upper end: data decide them, or the trips of its loop."""
+        """Whether data decide its counts, or the trips of its loop, so that there is no upper end."""
         return bool(self.work.at_least or self.work.loop)
 
     @property
