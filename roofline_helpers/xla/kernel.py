@@ -216,7 +216,7 @@ class CompiledKernel(Kernel):
 
     @property
     def endless(self) -> bool:
-        """Whether data decide its counts, or the trips of its loop, so that there is no upper end."""
+        """Whether its counts have no upper end, as data decide them or the trips of its loop."""
         return bool(self.work.at_least or self.work.loop)
 
     @property
