@@ -9,6 +9,7 @@ from typing import Any
 
 from bs4 import BeautifulSoup, Tag
 from sphinx.application import Sphinx
+from sphinx.search.en import english_stopwords, js_porter_stemmer
 
 SILENT = "script, style, svg, button, .cell_input, .headerlink, .section-number"
 HEADING = re.compile("h[1-4]")
@@ -20,7 +21,10 @@ def plain(part: Tag | None) -> str:
 
 
 def sections(page: str) -> list[tuple[str, str, str]]:
-    """Return anchor, heading and text, without code, of each section of a page's HTML."""
+    """Return anchor, heading and text, without code, of each section of a page's HTML.
+
+    A term of the glossary is a section of its own.
+    """
     soup = BeautifulSoup(page, "html.parser")
     for one in soup.select(SILENT):
         one.decompose()
@@ -30,19 +34,26 @@ def sections(page: str) -> list[tuple[str, str, str]]:
         section.extract()
         heading = section.find(HEADING)
         title = plain(heading.extract()) if isinstance(heading, Tag) else ""
+        terms = [(term, term.find_next_sibling("dd")) for term in section.select(".glossary > dt")]
+        found += [(str(term["id"]), plain(term), plain(meaning)) for term, meaning in terms[::-1]]
+        for glossary in section.select(".glossary"):
+            glossary.extract()
         found.append((str(section.get("id", "")), title, plain(section)))
     return found[::-1]
 
 
 def search_index(site: Path, names: list[str]) -> str:
-    """Return the search page's script: address, page, heading and text of each section."""
+    """Return the search page's data: sections (address, page, heading, text), stems, stop words."""
     rows = []
     for name in names:
         found = sections((site / f"{name}.html").read_text("utf-8"))
         for number, (anchor, title, text) in enumerate(found):
             rows.append([f"{name}.html" + f"#{anchor}" * bool(number), found[0][1], title, text])
     body = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
-    return f"window.searchIndex = [\n{body}\n];\n"
+    stops = json.dumps(sorted(english_stopwords))
+    return (
+        f"{js_porter_stemmer}\nwindow.searchStops = {stops};\nwindow.searchIndex = [\n{body}\n];\n"
+    )
 
 
 def sitemap(app: Sphinx, names: list[str]) -> str:

@@ -45,7 +45,7 @@ def texts(row: Sequence[Tag]) -> list[str]:
 
 
 def fit(table: Tag) -> None:
-    """Mark columns of numbers; let rows become cards on a phone."""
+    """Mark columns of numbers, and what a phone shows the table as."""
     rows = [row.find_all(["th", "td"]) for row in table.find_all("tr")]
     head = [row.find_all(["th", "td"]) for row in table.select("thead tr")]
     body = rows[len(head) :]
@@ -55,8 +55,12 @@ def fit(table: Tag) -> None:
             for row in rows:
                 if len(row) > column:
                     row[column]["class"] = "number"
-    if len(head) == 1 and table_widths.as_cards(texts(head[0]), [texts(row) for row in body]):
-        table["class"] = f"{table.get('class', '')} cards".strip()
+    if len(head) != 1:
+        return
+    look = table_widths.narrow_look(texts(head[0]), [texts(row) for row in body])
+    if look:
+        table["class"] = f"{table.get('class', '')} {look}".strip()
+    if look == "cards":
         for row in body:
             for name, cell in zip(texts(head[0])[1:], row[1:], strict=True):
                 cell["data-name"] = name

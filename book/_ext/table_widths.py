@@ -1,7 +1,8 @@
-"""How a table fits: which columns are numbers, and whether a phone shows its rows as cards.
+"""How a table fits: which columns are numbers, and what a phone makes of a table too wide for it.
 
-A card is a row with its first cell as title and a line for each other cell, after the name of the
-cell's column (``data-name``). ``book/theme/static/book.css.jinja`` draws them on narrow pages only.
+A few rows become cards: a row's first cell is the title, and each other cell has a line after the
+name of its column (``data-name``). More rows stay a table that scrolls sideways beside its frozen
+first column. ``book/theme/static/book.css.jinja`` draws both on narrow pages only.
 Estimated here and not measured in the browser, so that nothing moves when a page is loaded; a test
 measures every table of the site.
 """
@@ -13,6 +14,7 @@ from collections.abc import Sequence
 
 PHONE = 333  # CSS pixels of a row on a page that is 375 wide
 LETTER, PADDING = 8.7, 12.0  # CSS pixels there of a character, and of a cell around its text
+MOST_CARDS = 5  # rows: nobody compares more of them card by card
 LONG_NUMBER = 24  # characters of a number with its unit; what is longer is a text
 NUMBER = re.compile(r"[-−+~≈]?\d|[–-]$|(?:nan|NaN|inf|∞)$")
 
@@ -39,8 +41,8 @@ def longest(text: str) -> int:
     return max(map(len, words))
 
 
-def as_cards(head: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
-    """Tell whether a table is too wide for a phone.
+def narrow_look(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return what a phone shows a table as: "cards", "frozen", or "" where it fits.
 
     Parameters
     ----------
@@ -51,9 +53,11 @@ def as_cards(head: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
     """
     columns = len(head)
     if columns < 3 or any(len(row) != columns for row in rows):
-        return False
+        return ""
     wide = 0.0
     for name, texts in zip(head, zip(*rows, strict=True), strict=True):
         least = len if is_numbers(texts) else longest
         wide += LETTER * max(longest(name), *map(least, texts)) + PADDING
-    return wide > PHONE
+    if wide <= PHONE:
+        return ""
+    return "cards" if len(rows) <= MOST_CARDS else "frozen"

@@ -13,6 +13,7 @@ import os
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from docutils import nodes
 from pygments.styles import get_style_by_name
@@ -58,6 +59,24 @@ def colab_address(app: Sphinx, pagename: str) -> str | None:
     if installed is None:
         return None
     return f"https://colab.research.google.com/github/{installed[1]}/blob/{installed[2]}/{pagename}.ipynb"
+
+
+def repository_links(app: Sphinx, pagename: str) -> dict[str, str]:
+    """Return where a page's file is edited, and where Binder runs a notebook.
+
+    Nothing where the build knows no repository. A notebook is edited as one, not as its JSON.
+    """
+    home = app.config.html_theme_options.get("repository_url", "")
+    path = app.env.doc2path(pagename, base=False)
+    if not home:
+        return {}
+    if not path.endswith(".ipynb"):
+        return {"edit": f"{home}/edit/main/{path}"}
+    slug = urlsplit(home).path
+    return {
+        "edit": f"https://github.dev{slug}/blob/main/{path}",
+        "binder": f"https://mybinder.org/v2/gh{slug}/HEAD?urlpath=lab/tree/{path}",
+    }
 
 
 def give_colours(app: Sphinx) -> None:
@@ -117,19 +136,27 @@ def fill(
     """Give a page's template what it asks for."""
     pages = chapters.about(Path(app.srcdir))
     title = app.env.titles.get(pagename)
-    heading = title.astext() if title else {"genindex": "Index"}.get(pagename, pagename.title())
+    heading = (
+        title.astext()
+        if title
+        else {"genindex": "Index", "404": "No such page"}.get(pagename, pagename.title())
+    )
 
     def asset(name: str) -> str:
         """Address a file of the theme so that no reader mixes an old one with a new one."""
         path = Path(app.outdir) / "_static" / name
         return f"{context['pathto'](f'_static/{name}', 1)}?v={fingerprint(path)}"
 
+    if pagename == "404" and app.config.html_baseurl:  # it is shown at any address
+        root, relative = urlsplit(app.config.html_baseurl).path, context["pathto"]
+        context |= {"content_root": root, "pathto": lambda *names: root + relative(*names)}
     if not hasattr(app.builder, "book_contents"):  # the same on every page
         app.builder.book_contents = contents(app)
     following = app.env.collect_relations().get(pagename, (None, None, None))[2]
     context.update(
         asset=asset,
         colab=colab_address(app, pagename) if doctree else None,
+        **(repository_links(app, pagename) if doctree else {}),
         contents=app.builder.book_contents,
         heading=heading,
         description=pages.get(pagename, {}).get("description")

@@ -90,11 +90,12 @@ class BookTranslator(HTML5Translator):  # type: ignore[misc]
     # --- tables -------------------------------------------------------------------------------
 
     def visit_table(self, node: nodes.table) -> None:
-        """Open what a wide table scrolls in; on a phone its rows may become cards."""
+        """Open what a wide table scrolls in; on a phone few rows become cards."""
         rows = [list(row) for row in node.findall(nodes.row)]
         head, *body = [[cell.astext().strip() for cell in row] for row in rows]
-        if any(node.findall(nodes.thead)) and table_widths.as_cards(head, body):
-            node["classes"].append("cards")
+        look = table_widths.narrow_look(head, body) if any(node.findall(nodes.thead)) else ""
+        node["classes"] += [look] if look else []
+        if look == "cards":
             for row in rows[1:]:
                 for name, cell in zip(head[1:], row[1:], strict=True):
                     cell["data-name"] = name

@@ -11,6 +11,7 @@ import os
 import re
 import zipfile
 from pathlib import Path
+from urllib.parse import quote_plus
 
 import pytest
 from browser import Serve, Visit, drawn, overflow, until, violations
@@ -19,7 +20,7 @@ from playwright.sync_api import Page, expect
 from tools import books
 
 PICTURES = books.ROOT / "_build/pictures"
-PAGES = [*books.pages(), "genindex", "search"]
+PAGES = [*books.pages(), "genindex", "search", "404"]
 CHAPTER = "notebooks/fusion"
 THOROUGH = bool(os.environ.get("ROOFLINE_THOROUGH"))
 # Widths and themes that a page is shown in
@@ -42,13 +43,24 @@ LOADED = """async () => {
   const loose = pictures.filter((one) => one.closest("article") && !sized(one));
   return [...broken, ...loose.map((one) => `no size: ${one.src.slice(0, 80)}`)];
 }"""
-# Tables that are wider than their place, or that hide a column in it
+# Tables that are wider than their place, or that hide a column in it. On a phone a long one may be,
+# where the keyboard reaches it and its first column stays when it scrolls
 TABLES = """() => {
   return [...document.querySelectorAll("article .scroll")].flatMap((place) => {
+    const frozen = innerWidth < 600 && place.querySelector(":scope > table.frozen");
+    const head = place.innerText.slice(0, 60);
+    if (frozen && place.checkVisibility()) {
+      place.scrollLeft = 1e4;
+      const left = (one) => one.getBoundingClientRect().left - place.getBoundingClientRect().left;
+      const rows = [...frozen.rows].filter((row) => row.checkVisibility());
+      const moved = rows.filter((row) => Math.abs(left(row.cells[0])) > 1).length;
+      const named = !place.scrollLeft || (place.tabIndex === 0 && place.ariaLabel);
+      place.scrollLeft = 0;
+      return moved || !named ? [`${moved} first cells move (${place.ariaLabel}): ${head}`] : [];
+    }
     const right = (one) => one.getBoundingClientRect().right;
     const cut = [...place.querySelectorAll("th, td")].some((one) => right(one) > right(place) + 1);
     const wide = place.scrollWidth - place.clientWidth;
-    const head = place.innerText.slice(0, 60);
     return wide > 0 || cut ? [`a table is ${wide} px too wide: ${head}`] : [];
   });
 }"""
@@ -289,13 +301,85 @@ def test_rows_of_a_long_table_are_chosen_and_ordered(visit: Visit, home: str) ->
     assert violations(page) == []
 
 
+def test_a_long_table_is_a_table_on_a_phone(visit: Visit, home: str) -> None:
+    page = visit(f"{home}book/scoreboard.html", width=390)
+    assert page.evaluate("document.documentElement.scrollHeight") < 30_000
+    assert page.locator(".choosable table.frozen").count() == 1
+    assert page.locator("table.cards").count() > 1  # short ones
+
+
+@pytest.mark.parametrize(("width", "theme"), [(390, "dark"), (1280, "light")])
+def test_a_picture_that_is_shrunk_opens_large(
+    visit: Visit, home: str, width: int, theme: str
+) -> None:
+    page = visit(f"{home}notebooks/anatomy.html", width=width, theme=theme)
+    figure, button = page.locator("article figure img").first, page.locator(".enlarge").first
+    natural = int(str(figure.get_attribute("width")))
+    expect(button).to_be_visible(visible=width < natural)
+    if width > natural:
+        return
+    button.focus()
+    page.keyboard.press("Enter")
+    large = page.get_by_role("dialog")
+    expect(large.locator("img")).to_have_attribute("alt", str(figure.get_attribute("alt")))
+    assert large.locator("img").evaluate("one => one.clientWidth") >= natural
+    assert large.locator("img").evaluate("one => one.currentSrc").endswith(".dark.png")
+    assert violations(page) == []
+    page.keyboard.press("Escape")
+    expect(large).to_be_hidden()
+    expect(button).to_be_focused()
+    figure.click()
+    large.get_by_role("button", name="Close").click()
+    expect(large).to_be_hidden()
+
+
+# What readers look for, and the page that comes first: glossary, chips, the chapter that teaches it
+FOUND = {
+    "memory bound vs compute bound": "book/glossary.html#term-bound",
+    "int8 quantization": "book/glossary.html#term-quantisation",
+    "fusions": "book/glossary.html#term-fusion",
+    "ridge point": "book/glossary.html#term-ridge",
+    "vmem size": "book/glossary.html#term-VMEM",
+    "tpu v5e peak flops": "book/chips.html#tpu-v5e",
+    "h200 bandwidth": "book/chips.html#nvidia-h200-sxm",
+    "v6e memory": "book/chips.html#tpu-v6e",
+    "arithmetic intensity": "book/glossary.html#term-arithmetic-intensity",
+    "all-reduce": "book/glossary.html#term-all-reduce",
+    "kv cache": "book/glossary.html#term-KV-cache",
+    "flash attention": "book/glossary.html#term-flash-attention",
+    "online softmax": "book/glossary.html#term-online-softmax",
+    "expert parallelism": "book/glossary.html#term-expert-parallelism",
+    "MFU": "book/glossary.html#term-MFU",
+    "occupancy": "book/glossary.html#term-occupancy",
+    "launch overhead": "notebooks/limitations.html#launches",
+    "block specs": "notebooks/block-specs.html",
+    "flops of attention": "notebooks/arithmetic-intensity.html#attention",
+    "why torch.compile gains": "book/pytorch.html#what-torch-compile-gains",
+}
+
+
+def test_the_search_finds_what_readers_look_for(visit: Visit, site: Path) -> None:
+    """In the engine as the reader has it, from a folder."""
+    page = visit()
+
+    def found(asked: str) -> list[str]:
+        page.goto(f"{(site / 'search.html').as_uri()}?q={quote_plus(asked)}")
+        expect(page.locator("#found")).to_contain_text("“")
+        return page.locator("#results a").evaluate_all(
+            "all => all.map((one) => one.getAttribute('href'))"
+        )
+
+    assert {asked: found(asked)[0] for asked in FOUND} == FOUND
+    assert found("color") == found("colour") != []
+
+
 def test_the_search_finds_and_marks(visit: Visit, home: str) -> None:
     page = visit(f"{home}index.html")
     page.keyboard.press("/")
-    page.keyboard.type("ridge point <b>")
+    page.keyboard.type("zzzq <b>")
     page.keyboard.press("Enter")
     page.wait_for_url("**/search.html?q=*")
-    expect(page.locator("#found")).to_contain_text("0 sections have “ridge point <b>”")
+    expect(page.locator("#found")).to_contain_text("0 sections have words of “zzzq <b>”")
     page.get_by_label("Search the book").fill("ridge point")
     page.keyboard.press("Enter")
     expect(page.locator("#results li").nth(2)).to_be_visible()

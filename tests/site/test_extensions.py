@@ -77,16 +77,17 @@ def test_every_chapter_says_how_long_it_takes_and_why_to_read_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("head", "row", "cards"),
+    ("head", "row", "rows", "look"),
     [
-        (["chip", "ridge"], ["a very long name " * 9, "312"], False),  # two columns always fit
-        (["chip", "bandwidth"] * 5, ["NVIDIA", "3,350 GB/s"] * 5, True),
+        (["chip", "ridge"], ["a very long name " * 9, "312"], 20, ""),  # two columns always fit
+        (["chip", "bandwidth"] * 5, ["NVIDIA", "3,350 GB/s"] * 5, 5, "cards"),
+        (["chip", "bandwidth"] * 5, ["NVIDIA", "3,350 GB/s"] * 5, 8, "frozen"),
     ],
 )
-def test_a_table_becomes_cards_where_a_phone_is_too_narrow(
-    head: list[str], row: list[str], cards: bool
+def test_a_table_becomes_cards_or_scrolls_where_a_phone_is_too_narrow(
+    head: list[str], row: list[str], rows: int, look: str
 ) -> None:
-    assert table_widths.as_cards(head, [row]) is cards
+    assert table_widths.narrow_look(head, [row] * rows) == look
 
 
 def test_cards_say_whose_value_each_cell_is() -> None:

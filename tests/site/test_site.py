@@ -160,10 +160,17 @@ def test_outputs_carry_no_style_and_no_script_and_their_pictures_are_files(built
             assert (built / "book" / str(address)).is_file()
 
 
+def test_every_page_has_one_viewport(built: Path) -> None:
+    names = ["index", "book/one", "book/cells", "search", "genindex", "404"]
+    assert [page(built, name).count('"viewport"') for name in names] == [1] * len(names)
+
+
 def test_without_an_address_they_point_nowhere(built: Path) -> None:
     paths = [path for path in built.rglob("*") if path.suffix in {".html", ".txt"}]
     everything = "".join(path.read_text("utf-8") for path in paths)
-    assert not re.search(r"github\.(?:com|io)|colab", everything.replace("github.com/stipub", ""))
+    assert not re.search(
+        r"github\.(?:com|io|dev)|colab|mybinder", everything.replace("github.com/stipub", "")
+    )
     assert not (built / "sitemap.xml").exists()
 
 
@@ -204,6 +211,17 @@ def test_with_an_address_the_pages_say_where_they_are(book: Book) -> None:
     cells = page(book.site, "book/cells")
     assert f'href="{colab}"' in cells
     assert re.search(rf'<meta property="og:image" content="{base}_images/[0-9a-f]+\.png">', cells)
+    assert f'href="https://github.dev/{slug}/blob/main/book/cells.ipynb"' in cells
+    assert (
+        f'href="https://mybinder.org/v2/gh/{slug}/HEAD?urlpath=lab/tree/book/cells.ipynb"' in cells
+    )
+    assert f'href="https://github.com/{slug}/edit/main/book/one.md"' in text
+    lost = page(book.site, "404")  # at any address
+    assert {one[:7] for one in re.findall(r'(?:href|src)="(.*?)"', lost)} == {
+        "/Guide/",
+        "https:/",
+        "#main-c",
+    }
     places = re.findall("<loc>(.*?)</loc>", (book.site / "sitemap.xml").read_text("utf-8"))
     names = ("cells", "one", "two")
     assert places == [*(f"{base}book/{name}.html" for name in names), base]

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 from bs4 import BeautifulSoup, Tag
 
 # Sphinx's own pages: no page of ours, but their links must hold too
-GENERATED = {"genindex", "search", "py-modindex"}
+GENERATED = {"genindex", "search", "py-modindex", "404"}
 SHORTEST = 40  # words a page must have to count as written
 FILE_NAME = re.compile(r"\.(png|jpe?g|svg|gif|webp)\s*$", re.IGNORECASE)
 CSS_URL = re.compile(r"""(?:url\(\s*["']?|@import\s+["'])([^"')\s]+)""")
@@ -43,16 +43,19 @@ def loads(page: BeautifulSoup) -> set[str]:
     return {address for address in found if not address.startswith("data:")}
 
 
-def target(site: Path, page: Path, address: str) -> tuple[Path, str] | None:
-    """Return the file and the fragment that an internal address means, None for an outside one."""
+def target(site: Path, page: Path, address: str, root: str = "/") -> tuple[Path, str] | None:
+    """Return the file and the fragment that an internal address means, None for an outside one.
+
+    `root` is where the site will lie on its server.
+    """
     parts = urlsplit(address)
     if parts.scheme or address.startswith("//"):
         return None
     name = unquote(parts.path)
     if not name:
         return page, unquote(parts.fragment)
-    base = site if name.startswith("/") else page.parent
-    path = Path((base / name.lstrip("/")).resolve())
+    base = site if name.startswith(root) else page.parent
+    path = Path((base / name.removeprefix(root)).resolve())
     return (path / "index.html" if path.is_dir() else path), unquote(parts.fragment)
 
 
@@ -80,9 +83,11 @@ def check_page(
     site: Path, path: Path, page: BeautifulSoup, ids: dict[Path, Counter[str]]
 ) -> list[str]:
     """Return what is wrong with a page's ids, its links and what it loads."""
+    written = str(page.html.get("data-content_root")) if page.html else ""
+    root = written if written.startswith("/") else "/"
     problems = [f"the id {one!r} is there twice" for one, count in ids[path].items() if count > 1]
     for address in sorted({str(one["href"]) for one in page.select("a[href]")}):
-        reached = target(site, path, address)
+        reached = target(site, path, address, root)
         if reached is None:
             continue
         file, fragment = reached
@@ -91,7 +96,7 @@ def check_page(
         elif fragment and file.suffix == ".html" and fragment not in ids[file]:
             problems.append(f"link to {address!r}: no such place on that page")
     for address in sorted(loads(page)):
-        reached = target(site, path, address)
+        reached = target(site, path, address, root)
         if reached is None:
             problems.append(f"asks the network for {address!r}")
         elif not reached[0].is_file():

@@ -1,52 +1,46 @@
-// The search page. window.searchIndex is [[address, page, section, text], ...], made by the build.
+// The search page: MiniSearch over window.searchIndex, [[address, page, section, text], ...]. The build
+// writes it, with Sphinx's stemmer and stop words.
 (() => {
   const asked = new URLSearchParams(location.search).get("q")?.trim() ?? "";
-  const status = document.getElementById("found");
-  const results = document.getElementById("results");
   document.querySelector("form.search input").value = asked;
-  const words = asked.toLowerCase().split(/\s+/).filter(Boolean);
-  if (!words.length || !window.searchIndex) return;
+  if (!asked || !window.searchIndex) return;
 
-  const found = [];
-  for (const [address, page, section, text] of window.searchIndex) {
-    const body = text.toLowerCase();
-    const title = `${page} ${section}`.toLowerCase();
-    let score = 0;
-    const all = words.every((word) => {
-      const hits = body.split(word).length - 1;
-      const named = title.includes(word);
-      score += (named ? 20 : 0) + Math.min(hits, 8) + (hits ? 2 : 0);
-      return hits || named;
-    });
-    if (!all) continue;
-    if (body.includes(asked.toLowerCase())) score += 25;
-    // The package's reference has every word: the chapters explain them
-    found.push([address.startsWith("book/api") ? score / 4 : score, address, page, section, text]);
-  }
-  found.sort((a, b) => b[0] - a[0]);
+  const stemmer = new Stemmer();
+  const stops = new Set(window.searchStops);
+  const stem = (word) => !stops.has(word.toLowerCase()) && stemmer.stemWord(word.toLowerCase());
+  // Where somebody looks first: what explains a word, the figures of a chip, then the chapters. The
+  // package's reference has every word
+  const weights = [["book/glossary", 2.5], ["book/chips", 1.5], ["book/install", 2], ["book/api", 0.3], ["book/bibliography", 0.3], ["notebooks/", 1.2]];
+  const weight = (address) => weights.find(([start]) => address.startsWith(start))?.[1] ?? 1;
+  const engine = new MiniSearch({ idField: "0", fields: ["1", "2", "3"], storeFields: ["0", "1", "2", "3"], processTerm: stem });
+  engine.addAll(window.searchIndex);
+  const found = engine.search(asked, {
+    boost: { 1: 2, 2: 4 },
+    boostDocument: weight,
+    fuzzy: (term) => term.length > 4 && 0.2, // color finds colour
+    prefix: (term) => term.length > 4,
+  });
 
-  const excerpt = (text) => {
-    const lower = text.toLowerCase();
-    const at = words.map((word) => lower.indexOf(word)).filter((place) => place >= 0);
-    const start = Math.max(0, Math.min(...(at.length ? at : [0])) - 60);
+  const excerpt = (text, terms) => {
     const line = document.createElement("p");
-    const piece = (start ? "… " : "") + text.slice(start, start + 220) + (text.length > start + 220 ? " …" : "");
-    const pattern = new RegExp(`(${words.map((word) => word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")).join("|")})`, "gi");
-    piece.split(pattern).forEach((part, i) => {
-      if (i % 2) line.append(Object.assign(document.createElement("mark"), { textContent: part }));
-      else line.append(part);
-    });
+    const words = text.split(/([\p{L}\p{N}]+)/u);
+    const hit = words.map((word, i) => i % 2 && terms.includes(stem(word)));
+    const start = Math.max(0, hit.indexOf(true) - 20);
+    if (start) line.append("… ");
+    for (let i = start; i < start + 80 && i < words.length; i++) {
+      line.append(hit[i] ? Object.assign(document.createElement("mark"), { textContent: words[i] }) : words[i]);
+    }
+    if (start + 80 < words.length) line.append(" …");
     return line;
   };
-  for (const [, address, page, section, text] of found.slice(0, 30)) {
+  for (const { 0: address, 1: page, 2: section, 3: text, terms } of found.slice(0, 30)) {
     const item = document.createElement("li");
-    const link = document.createElement("a");
-    link.href = address;
+    const link = Object.assign(document.createElement("a"), { href: address });
     link.textContent = section && section !== page ? `${page}: ${section}` : page;
-    item.append(link, excerpt(text));
-    results.append(item);
+    item.append(link, excerpt(text, terms));
+    document.getElementById("results").append(item);
   }
   const more = found.length > 30 ? ", the best 30 of them here" : "";
-  status.textContent = `${found.length} ${found.length === 1 ? "section has" : "sections have"} “${asked}”${more}.`;
+  document.getElementById("found").textContent = `${found.length} ${found.length === 1 ? "section has" : "sections have"} words of “${asked}”${more}.`;
   document.title = `${asked} · Search`;
 })();

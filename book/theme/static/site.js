@@ -111,10 +111,33 @@
     }
   }
 
+  // A picture that the page shrinks opens large
+  const pictures = document.querySelectorAll("article picture img:not([data-kind] *)");
+  const large = document.createElement("dialog");
+  large.className = "viewer";
+  large.setAttribute("aria-label", "The picture, large");
+  large.innerHTML = '<button type="button">Close</button><div tabindex="0" role="group" aria-label="Picture, scrolls"></div>';
+  large.firstChild.addEventListener("click", () => large.close());
+  document.body.append(large);
+  const enlarge = [...pictures].map((image) => {
+    const open = document.createElement("button");
+    open.type = "button";
+    open.className = "enlarge";
+    open.textContent = "Enlarge";
+    open.addEventListener("click", () => {
+      large.lastChild.replaceChildren(image.closest("picture").cloneNode(true));
+      large.showModal();
+    });
+    image.addEventListener("click", () => open.hidden || open.click());
+    image.closest("picture").after(open);
+    return open;
+  });
+
   // What scrolls inside itself can be reached and scrolled by keyboard
   const scrollers = document.querySelectorAll("article .scroll, article pre, article .math-block, article .text_html");
   const mark = () => {
     const wide = [...scrollers].map((one) => one.scrollWidth > one.clientWidth + 1);
+    pictures.forEach((one, i) => (enlarge[i].hidden = one.clientWidth >= Number(one.getAttribute("width"))));
     scrollers.forEach((one, i) => {
       if (wide[i] === one.hasAttribute("tabindex")) return;
       if (wide[i]) {
