@@ -137,9 +137,9 @@ class Ceilings:
     def roofs(self, row: xla.Row, launches: float) -> dict[str, Any]:
         """Return a timed row's fields about its roofs: two times, and the ceiling met first.
 
-        None for a kernel whose counts are only the least: it has no roof that says how good it is.
+        None for a kernel whose counts don't say how long it takes (`Row.untimed`).
         """
-        if row.at_least:
+        if row.untimed:
             return {"least": None, "reachable": None, "limit": ""}
         return {
             "least": self.seconds(row, launches, reached=False),

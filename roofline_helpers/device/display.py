@@ -33,7 +33,7 @@ def headline(why: Explanation) -> str:
     if why.origin == "modelled":
         most = why.wall + sum(row.high - row.busy for row in why.rows)
         upper = f" to {si(most, 's')}" if most > 1.01 * why.wall else ""
-        open_ended = any(row.kernel.at_least or row.kernel.loop for row in why.rows)
+        open_ended = any(row.kernel.untimed or row.kernel.loop for row in why.rows)
         more = "at least " if open_ended else ""
         return f"{more}{si(why.wall, 's')}{upper} a call by the roofline: compiled, not run"
     text = f"{si(why.wall, 's')} a call"

@@ -203,10 +203,10 @@ def _row(
     else:
         reachable = max(row.reachable or 0.0, least)
         row = replace(row, seconds=max(reachable, floor * kernel.launches))
-        if not kernel.at_least:
+        if not kernel.untimed:
             row = replace(row, least=least or row.least, reachable=reachable)
     busy = max(row.seconds, least)
-    limit = row.limit if kernel.at_least else " or ".join(limits) or row.limit
+    limit = row.limit if kernel.untimed else " or ".join(limits) or row.limit
     high = busy if math.isinf(most) else max(busy, most)
     return replace(row, busy=busy, low=busy, high=high, limit=limit)
 

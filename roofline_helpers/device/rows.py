@@ -231,8 +231,8 @@ class TimedRow(Fields):
 
     @property
     def bandwidth(self) -> float | None:
-        """Byte/s that it reached; None if it moves nothing, or its bytes are only the least."""
-        known = self.bytes and self.busy and not self.kernel.at_least
+        """Byte/s that it reached; None if it moves nothing, or that isn't what takes its time."""
+        known = self.bytes and self.busy and not self.kernel.untimed
         return self.bytes / self.busy if known else None
 
     @property

@@ -47,7 +47,10 @@ def headline(report: Report) -> str:
     more = "at least " if report.at_least else ""
     flops = f"{more or ('at least ' if report.unknown else '')}{si(report.flops, 'FLOP')}"
     parts = [f"{flops}, {more}{si(report.hbm_bytes, 'B')} of HBM"]
+    if report.host_bytes:
+        parts.append(f"{si(report.host_bytes, 'B')} to and from the host")
     if report.time_at_roof is not None:
+        more = more or ("at least " if report.host_bytes else "")
         parts.append(f"{more}{si(report.time_at_roof, 's')} by the roof")
     if report.bound:
         parts.append(f"bound by {report.bound}")
@@ -69,6 +72,8 @@ def summary(report: Report) -> list[tuple[str, str]]:
         intensity += f", bound by {report.bound}"
     elif report.chip is not None and report.bounds:
         intensity += f", bound by {' or '.join(report.bounds)}: {_because(report)}"
+    elif report.chip is not None and report.host_bytes:
+        intensity += f", bound unknown: {si(report.host_bytes, 'B')} cross the link to the host"
     elif report.chip is not None and report.at_least:
         intensity += f", bound unknown: {report.at_least}"
     elif report.chip is not None and report.unknown:
@@ -114,7 +119,14 @@ def _counts(report: Report) -> list[tuple[str, str]]:
         lines.append(("of these", f"{times}: some are computed again"))
     if report.memory is not None:
         lines.append(("memory", _memory(report, report.memory)))
-    others = {k: v for k, v in report.traffic.items() if k != "hbm" and v >= 1024}
+    if report.host_bytes:
+        to, back = (
+            sum(book.get("host", 0) for book in books)
+            for books in ([k.written for k in report.kernels], [k.read for k in report.kernels])
+        )
+        sides = f"{si(to, 'B')} to it, {si(back, 'B')} from it"
+        lines.append(("host", f"{sides}: no time, as the rate of its link isn't known"))
+    others = {k: v for k, v in report.traffic.items() if k not in ("hbm", "host") and v >= 1024}
     if others:
         listed = ", ".join(f"{level} {si(n, 'B')}" for level, n in sorted(others.items()))
         lines.append(("other traffic", listed))

@@ -18,6 +18,7 @@ from roofline_helpers.roofline.model import NETWORK, bound_of
 from roofline_helpers.xla.collectives import CollectiveOp, whole
 from roofline_helpers.xla.ledger import Row
 from roofline_helpers.xla.targets import assumed_vector_peak, clock_of, split_layout
+from roofline_helpers.xla.traffic import HOST
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -150,7 +151,7 @@ class CompiledKernel(Kernel):
     @cached_property
     def times(self) -> dict[str, float]:
         """Seconds by each ceiling alone, by name; "network" by the exchange's own links."""
-        times = dict(super().times)
+        times = {} if self._is_handed else dict(super().times)
         if self.link_seconds is not None and self.roof is not None:
             times[NETWORK] = self.link_seconds * self.launches
         return times
@@ -159,10 +160,10 @@ class CompiledKernel(Kernel):
     def bound(self) -> str | None:
         """The bound – "memory", "compute" or "network".
 
-        None if its FLOPs are unknown, if its counts are only the least (`Row.at_least`), or if
-        `times_at_most` has another bound.
+        None if its FLOPs are unknown, if its counts are only the least (`Row.at_least`) or cross
+        the host's link, or if `times_at_most` has another bound.
         """
-        unsure = self.work.flops.unknown or self.work.at_least
+        unsure = self.work.flops.unknown or self.work.untimed
         if unsure or self.depends or self.limit is None:
             return None
         return bound_of(self.limit)
@@ -220,6 +221,23 @@ class CompiledKernel(Kernel):
         return bool(self.work.at_least or self.work.loop)
 
     @property
+    def host_bytes(self) -> int:
+        """Bytes to and from the host, over its link."""
+        return self.work.host_bytes * self.launches
+
+    @property
+    def roof_seconds(self) -> float | None:
+        """Least seconds – the longest of `times` (None without a device).
+
+        None too if it waits for the host, whose time isn't known.
+        """
+        return None if self._is_handed else super().roof_seconds
+
+    @property
+    def _is_handed(self) -> bool:
+        return bool(self.work.host_bytes) and not self.work.overlaps
+
+    @property
     def most_bytes(self) -> float:
         """Bytes of HBM at most – more than `hbm_bytes` where data choose blocks (Pallas).
 
@@ -243,7 +261,8 @@ class CompiledKernel(Kernel):
         """Least seconds by `times_at_most`; None where the device is not known."""
         if self.roof is None:
             return None
-        return math.inf if self.endless else max(self.times_at_most.values(), default=0.0)
+        unbounded = self.endless or self.host_bytes
+        return math.inf if unbounded else max(self.times_at_most.values(), default=0.0)
 
     @property
     def most_limit(self) -> str | None:
@@ -259,6 +278,8 @@ class CompiledKernel(Kernel):
     @property
     def limits(self) -> str:
         """The ceilings that it may meet first – `limit`, and `most_limit` where it depends."""
+        if self.host_bytes:
+            return HOST
         return f"{self.limit} or {self.most_limit}" if self.depends else self.limit or ""
 
     @property

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from roofline_helpers.common.checks import BadValue
-from roofline_helpers.common.show import Fields
+from roofline_helpers.common.show import Fields, si
 from roofline_helpers.roofline.model import NETWORK
 from roofline_helpers.xla.collectives import (
     Axes,
@@ -45,8 +45,10 @@ from roofline_helpers.xla.metadata import SourceLine, scope_of, source_of
 from roofline_helpers.xla.pallas import PallasKernel
 from roofline_helpers.xla.roles import role_of
 from roofline_helpers.xla.traffic import (
+    HOST,
     Traffic,
     cycles_of,
+    handed,
     moved_by,
     traffic_of,
 )
@@ -123,6 +125,18 @@ class Row(Fields):
     def written_bytes(self) -> int:
         """Bytes written to the main memory by one launch."""
         return self.written.get("hbm", 0)
+
+    @property
+    def host_bytes(self) -> int:
+        """Bytes to and from the host in one launch – over its link, whose rate isn't known."""
+        return self.read.get(HOST, 0) + self.written.get(HOST, 0)
+
+    @property
+    def untimed(self) -> str:
+        """Why its counts don't say how long it takes; empty if they do."""
+        if self.host_bytes and not self.overlaps:
+            return f"{si(self.host_bytes, 'B')} cross the link to the host, whose rate isn't known"
+        return self.at_least
 
     @property
     def at_most(self) -> Row:
@@ -316,7 +330,7 @@ class _Walk:
                     f"{instruction.name} fetches a value into fast memory for the next run of the "
                     "program, which then finds it there: counted once, not twice"
                 )
-            elif not _is_scalar(site):
+            elif handed(site) is not None or not _is_scalar(site):
                 self._add(site, times, _arguments(site, values), starts)
 
     def _add(

@@ -185,6 +185,14 @@ class Report:
         return sum(kernel.most_bytes for kernel in self.kernels)
 
     @property
+    def host_bytes(self) -> int:
+        """Bytes to and from the host – callbacks, infeeds, sends, arrays in its memory.
+
+        No chip here has a known rate of that link, so they have no time, and there is no bound.
+        """
+        return sum(kernel.host_bytes for kernel in self.kernels)
+
+    @property
     def intensity(self) -> float | None:
         """Arithmetic intensity at HBM, FLOP/byte; infinite if nothing crosses HBM.
 
@@ -245,7 +253,8 @@ class Report:
     def time_at_most(self) -> float | None:
         """`time_at_roof` with `most_bytes`, and unpublished vector peaks as assumed.
 
-        Infinite if `at_least` isn't empty. See `targets.assumed_vector_peak`.
+        Infinite if `at_least` isn't empty, or bytes cross the host's link. See
+        `targets.assumed_vector_peak`.
         """
         return None if self.chip is None else self._cases[1][0]
 
@@ -266,11 +275,11 @@ class Report:
         """The largest part of the time – one word, or several if it depends on assumptions.
 
         It depends if it isn't the same for `time_at_roof`, `time_at_most` and `time_with_floor`. It
-        is empty if counts are only the least (`at_least`), or if kernels with unknown FLOPs take
-        more than a tenth of the time, since their bound is unknown: at least as long as HBM would
-        take for all their bytes, even those in VMEM.
+        is empty if counts are only the least (`at_least`), if bytes cross the host's link, or if
+        kernels with unknown FLOPs take more than a tenth of the time, since their bound is unknown:
+        at least as long as HBM would take for all their bytes, even those in VMEM.
         """
-        whole = 0.0 if self.at_least else self.time_at_roof
+        whole = 0.0 if self.at_least or self.host_bytes else self.time_at_roof
         unknown = [kernel for kernel in self.kernels if kernel.flops is None and kernel.roof]
         moved = (sum(each.traffic.values()) / each.roof.bandwidth for each in unknown if each.roof)
         if not whole or sum(moved) > 0.1 * whole:

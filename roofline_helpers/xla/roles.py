@@ -17,6 +17,7 @@ from roofline_helpers.xla.hlo import (
     Site,
 )
 from roofline_helpers.xla.metadata import MARKS, Scope, SourceLine, scope_of, source_of
+from roofline_helpers.xla.traffic import handed
 
 _FIRST = ("sort", "fft", "cholesky", "triangular-solve", "scatter", "gather", "select-and-scatter")
 _MOVES = {
@@ -60,7 +61,7 @@ def role_of(
     scope = scope_of(op_name) if "/" in op_name else Scope()
     lines = (source_of(part.instruction.metadata, site.program.frames) for part in named)
     source = next((line for line in lines if line is not None), None)
-    owner = _owner(scope, source, tensors, main, parts)
+    owner = [] if handed(main) else _owner(scope, source, tensors, main, parts)
     text = " ".join([_operation(main, parts, spaces), *owner])
     extras = _extras(main, parts, scope)
     text += f", with {' and '.join(extras)}" if extras else ""
@@ -100,6 +101,10 @@ def _operation(main: Site, parts: Sequence[Site], spaces: Mapping[int, str]) -> 
     if counted:
         noun, einsum = _product(main), scope_of(each.op_name).einsum
         return f"{noun if counted == 1 else f'{counted} {noun}s'} {einsum}".strip()
+    if handed(main) is not None:
+        called = scope_of(each.op_name).primitive or each.base
+        way = {"send": " to the host", "recv": " from the host"}.get(each.opcode, " on the host")
+        return f"{called}{way}"
     if each.base == "custom-call":
         return _called(main)
     if each.base in COLLECTIVES or each.base in _FIRST:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from roofline_helpers.xla.collectives import aliased
+from roofline_helpers.xla.collectives import aliased, meeting
 from roofline_helpers.xla.flops import (
     combines,
     elements_updated,
@@ -43,6 +43,27 @@ class Traffic:
             self.padding += (leaf.padded_bytes - leaf.bytes) * share
 
 
+HOST = "host"
+"""The memory level of the host: bytes there cross its link, or are handed to its Python."""
+
+
+def handed(site: Site) -> tuple[int, int] | None:
+    """Return the bytes that an instruction hands to the host's program and takes from it.
+
+    None for one that does neither. A send between slices goes on to other devices.
+    """
+    each = site.instruction
+    given = [leaf for shape in site.operands for leaf in shape.leaves]
+    sides = sum(leaf.bytes for leaf in given), results(each).bytes
+    if each.opcode in ("send", "recv") and "is_host_transfer" in each.attributes:
+        into, out = sum(leaf.bytes for leaf in given[:1]), each.shape.leaves[0].bytes
+        sides = (into, 0) if each.opcode == "send" else (0, out)
+        return None if meeting(each) else sides
+    if each.opcode in ("outfeed", "infeed"):
+        return (sides[0], 0) if each.opcode == "outfeed" else (0, sides[1])
+    return sides if each.base == "custom-call" and "callback" in each.target else None
+
+
 def traffic_of(site: Site, spaces: Mapping[int, str], part: str | None = None) -> Traffic:
     """Return the bytes that one launch reads and writes.
 
@@ -73,6 +94,8 @@ def traffic_of(site: Site, spaces: Mapping[int, str], part: str | None = None) -
             traffic.add(traffic.read, leaf, more)
     for leaf, share in zip(written, writes, strict=True):
         traffic.add(traffic.written, leaf, share)
+    for book, amount in zip((traffic.written, traffic.read), handed(site) or (), strict=False):
+        book[HOST] = book.get(HOST, 0) + amount
     return traffic
 
 

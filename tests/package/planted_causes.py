@@ -243,7 +243,7 @@ def short_program() -> Made:
     return lambda x: x + 1, (normal(64),)
 
 
-@planted("transfer", lambda: (lambda x: jnp.sin(x) * 2, (normal(2**20),)))
+@planted("callback", lambda: (lambda x: jnp.sin(x) * 2, (normal(2**20),)))
 def callback() -> Made:
     def f(x: Any) -> Any:
         like = jax.ShapeDtypeStruct(x.shape, x.dtype)

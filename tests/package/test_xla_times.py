@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-from compiled_reports import jax, per_chip, report_of
+import math
 
+import numpy as np
+import pytest
+from compiled_reports import jax, needs, per_chip, report_of, spec
+
+import roofline_helpers as rh
 from roofline_helpers import chips, xla
 from roofline_helpers.xla.kernel import chip_roofline, kernel_of, main_dtype
 
@@ -25,6 +29,29 @@ def test_three_times_of_a_product(chip: str) -> None:
     clock, how = report.clock
     assert 0.9e9 < clock < 2.5e9
     assert how.partition(":")[0] in ("vendor", "secondary", "derived")
+
+
+def test_a_program_that_calls_the_host_has_no_verdict_and_no_time_for_it() -> None:
+    needs("v6e")
+    x = spec(4096, 4096, dtype="float32")
+    size = 4 * 4096**2
+
+    def sine(x: jax.Array) -> jax.Array:
+        return jax.pure_callback(lambda a: np.sin(np.asarray(a)), x, x) + 1
+
+    def printed(x: jax.Array) -> jax.Array:
+        jax.debug.print("{}", x.sum(), ordered=True)
+        return x * 2
+
+    for fn, moved in ((sine, 2 * size), (printed, 8)):
+        report = xla.analyze(fn, x, chip="v6e")
+        assert (report.host_bytes, report.bounds, report.time_at_most) == (moved, (), math.inf)
+        assert report.time_at_roof == pytest.approx(2 * size / 1.64e12, rel=0.01)  # + 1, * 2
+        assert "to and from the host, at least" in repr(report)
+        why = rh.explain(fn, x, chip="v6e", progress=False)
+        assert [found.cause for found in why.findings] == ["callback"]
+        assert "at least" in repr(why)
+    assert "67.1 MB to it, 67.1 MB back" in rh.explain(sine, x, chip="v6e").findings[0].evidence
 
 
 def test_products_meet_the_peak_of_their_type() -> None:

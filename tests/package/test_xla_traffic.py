@@ -27,6 +27,40 @@ def test_vmem_is_not_hbm() -> None:
     )
 
 
+X, NONE = "f32[1024]{0}", "token[]"
+TO_HOST = 'is_host_transfer=true, frontend_attributes={_xla_host_transfer_rendezvous="2"}'
+
+
+@pytest.mark.parametrize(
+    ("platform", "lines", "to", "back"),
+    [
+        ("tpu", f"%s = ({X}, u32[], {NONE}) send(%x, %t), channel_id=1, {TO_HOST}", 4096, 0),
+        ("tpu", f"%r = ({X}, u32[], {NONE}) recv(%t), channel_id=2, {TO_HOST}", 0, 4096),
+        ("tpu", f"%s = (f32[], u32[], {NONE}) send(%one, %t), channel_id=1, {TO_HOST}", 4, 0),
+        ("tpu", f"%o = {NONE} outfeed(%x, %t), outfeed_shape={X}", 4096, 0),
+        ("gpu", f"%i = ({X}, {NONE}) infeed(%t)", 0, 4096),
+        *(
+            (on, f'%c = {X} custom-call(%x, %x), custom_call_target="{target}"', 8192, 4096)
+            for on, target in (
+                ("cpu", "xla_ffi_python_cpu_callback"),
+                ("gpu", "xla_ffi_partitioned_python_gpu_callback"),
+            )
+        ),
+    ],
+)
+def test_what_leaves_the_device_has_bytes_at_the_host(
+    platform: str, lines: str, to: int, back: int
+) -> None:
+    text = program(
+        f"  %x = {X} parameter(0)\n  %one = f32[] constant(1)\n  %t = {NONE} after-all()\n"
+        f"  {lines}\n  ROOT %y = {X} negate(%x)"
+    )
+    row, negate = xla.kernels(text, platform).rows
+    assert (row.written.get("host", 0), row.read.get("host", 0)) == (to, back)
+    assert (row.host_bytes, negate.host_bytes, negate.untimed) == (to + back, 0, "")
+    assert "to the host" in row.untimed
+
+
 def test_padding_of_tiles_is_listed_apart() -> None:
     text = program(
         "  %x = f32[8,100]{1,0:T(8,128)} parameter(0)\n"

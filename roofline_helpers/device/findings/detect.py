@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from roofline_helpers.common.show import si
 from roofline_helpers.device.findings import arithmetic, copies, devices, fusion, idle
@@ -117,13 +118,20 @@ def findings(case: Case) -> tuple[Finding, ...]:
                 grouped.setdefault(key, []).append((claim, seconds))
     made = [_finding(case, line, claims) for (_, line), claims in grouped.items()]
     kept = [finding for finding in made if finding.seconds >= LEAST_SHARE * case.wall]
-    kept += _longest(case, left, bool(kept))
-    return (*_uncounted(case), *sorted(kept, key=lambda finding: -finding.seconds))
+    if case.measured or not any(row.kernel.untimed for row in case.rows):
+        kept += _longest(case, left, bool(kept))
+    if not case.measured:  # what waits for the host takes a time that nothing here states
+        waiting = [replace(each, share=0.0) for each in kept if each.cause == idle.HANDED.key]
+        first = [*_uncounted(case), *waiting]
+        kept = [each for each in kept if each.cause != idle.HANDED.key]
+    else:
+        first = []
+    return (*first, *sorted(kept, key=lambda finding: -finding.seconds))
 
 
 def _uncounted(case: Case) -> list[Finding]:
     """Return a finding on kernels whose time can't be told, as nothing ran: it comes first."""
-    rows = [row for row in case.rows if row.kernel.at_least and not case.measured]
+    rows = [row for row in case.rows if row.kernel.at_least]
     if not rows:
         return []
     names, first = tuple(row.name for row in rows), rows[0]
@@ -134,7 +142,6 @@ def _uncounted(case: Case) -> list[Finding]:
 def _longest(case: Case, left: Mapping[int, float], named: bool) -> list[Finding]:
     """Return a finding on the longest kernel, unless causes claim most of it."""
     kernels = [row for row in case.rows if row.kind == KERNEL]
-    kernels = [row for row in kernels if case.measured or not row.kernel.at_least]
     rows = [row for row in kernels if left[id(row)] > 0.5 * row.seconds]
     if not rows:
         return []

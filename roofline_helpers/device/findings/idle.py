@@ -7,8 +7,9 @@ import re
 
 from roofline_helpers.common.show import si
 from roofline_helpers.device.findings.causes import Case, Cause, Claim, Claims, whole
-from roofline_helpers.device.rows import BETWEEN, HOST, KERNEL, LOOP, TRANSFER
+from roofline_helpers.device.rows import BETWEEN, HOST, KERNEL, LOOP, TRANSFER, TimedRow
 from roofline_helpers.xla.hlo import COLLECTIVES
+from roofline_helpers.xla.traffic import handed
 
 _FLOOR = {"cpu": 5e-6, "gpu": 6e-6, "tpu": 3e-6}
 """Seconds of a launch below which a kernel is short: about twice the shortest launch."""
@@ -118,15 +119,29 @@ MOVED = Cause(
 )
 
 
+HANDED = Cause(
+    "callback",
+    "the program waits for the host in its middle",
+    "compute it in JAX, on the device; print and save what the call returns, after it or seldom",
+    "notebooks/where-the-time-goes",
+)
+
+
 def transfers(case: Case) -> Claims:
-    """Yield copies between host and device, and calls back into Python."""
+    """Yield copies between host and device, and what the program hands to the host's Python."""
     for row in case.rows:
         if row.kind == TRANSFER:
             yield whole(MOVED, row, f"{row.launches:,.0f} × {row.name} {row.details}".strip())
+    by_line: dict[str, list[tuple[TimedRow, tuple[int, int]]]] = {}
     for row in case.kernels:
-        target = case.program(row).sites[row.name].instruction.target
-        if "callback" in target:
-            yield whole(MOVED, row, f"the program calls back into Python ({target})")
+        sides = handed(case.program(row).sites[row.name])
+        if sides is not None:
+            by_line.setdefault(row.source, []).append((row, sides))
+    for line, found in by_line.items():
+        to, back = (si(sum(s[n] * row.launches for row, s in found), "B") for n in (0, 1))
+        evidence = f"{found[0][0].what}: {to} to it, {back} back"
+        evidence += "" if case.measured else ", over a link whose rate isn't known, so without time"
+        yield Claim(HANDED, tuple((row, row.seconds) for row, _ in found), evidence, source=line)
 
 
 COMPILING = Cause(
