@@ -72,6 +72,34 @@ def library_product(site: Site) -> tuple[Instruction, Shape, Shape] | None:
     return None
 
 
+_MASKED = {"NO_MASK": False, "CAUSAL": True}
+"""The masks of cuDNN's attention whose pairs of query and key the program states."""
+
+
+def library_attention(site: Site) -> Flops | None:
+    """Return the FLOPs of a call of cuDNN's attention; None of other calls.
+
+    Also None where data choose the pairs: padding to lengths, segments, paged caches.
+
+    Forward it has two matmuls, backward five: the scores once more, and a gradient of each factor.
+    A pair of query and key costs one exponential, and three more operations on the vector unit.
+    """
+    each = site.instruction
+    stated = each.config.get("cudnn_fmha_backend_config", {})
+    dims = [int(n) for n in stated.get("intermediate_tensor_shape", {}).get("dimensions", ())]
+    mask, window = stated.get("mask_type"), int(stated.get("sliding_window_length", 0))
+    fixed = not stated.get("is_paged_attention") and int(stated.get("max_seg_per_batch", 1)) < 2
+    if "fmha" not in each.target or len(dims) != 4 or mask not in _MASKED or not fixed:
+        return None
+    batch, heads, queries, keys = dims
+    width = site.operands[0].dims[-1] + site.operands[2].dims[-1]  # of keys, and of values
+    seen = range(1, queries + 1) if _MASKED[mask] else [keys] * queries
+    pairs = batch * heads * sum(min(n, keys, window or keys) for n in seen)
+    again = site.operands[0].dims[-1] if "Backward" in each.target else 0
+    products = 2 * width + again if again else width
+    return Flops(2 * pairs * products, 4 * pairs, pairs)
+
+
 def is_product(site: Site) -> bool:
     """Return whether an instruction is a matmul of its first two operands, also by a library."""
     opcode = site.instruction.opcode
@@ -425,6 +453,8 @@ def _products(site: Site) -> Iterator[tuple[Instruction, Shape, Shape]]:
             product = library_product(part)
             if product is not None:
                 yield product
+            elif library_attention(part) is not None:
+                yield part.instruction, part.operands[0], part.operands[1]
 
 
 def matrix_types(site: Site) -> tuple[str, ...]:
@@ -509,6 +539,9 @@ def _of_call(site: Site) -> Flops:
         product = library_product(site)
         if product is not None:
             return Flops(matrix=matrix_flops(*product))
+        attention = library_attention(site)
+        if attention is not None:
+            return attention
         return Flops(unknown=(each.name if each.target == "tpu_custom_call" else each.target,))
     return Flops(
         declared=float(cost.get("flops", 0)),

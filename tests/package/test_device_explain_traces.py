@@ -94,13 +94,14 @@ def test_a_loop_of_calls_shows_transfers_and_the_host(traces: Path) -> None:
     assert {"jit_stage", "jit__lambda", "jit_convert_element_type"} <= named
 
 
-def test_a_call_of_a_library_has_a_bound_by_its_bytes(traces: Path) -> None:
+def test_attention_of_a_library_has_its_flops(traces: Path) -> None:
     why = rh.explain(traces / "h200-cudnn.xplane.pb", queue=3)
     attention = next(row for row in why.rows if row.kernel.role.startswith("cuDNN attention"))
-    assert attention.flops is None
-    assert attention.reachable == pytest.approx(
-        attention.bytes / why.roofline().bandwidth, rel=0.01
-    )
+    pairs = 2 * 16 * 2048 * 2049 // 2  # causal: each query meets itself and what came before
+    assert attention.kernel.flops.matrix == 2 * 2 * pairs * 128
+    assert attention.kernel.flops.transcendentals == pairs
+    assert attention.least == pytest.approx(2 * 2 * pairs * 128 / 989e12, rel=0.01)
+    assert attention.least < attention.seconds
 
 
 @pytest.mark.parametrize(

@@ -48,3 +48,37 @@ def test_an_unknown_instruction_is_named() -> None:
     assert xla.kernels(text).notes == (
         "y: its FLOPs are unknown (the opcode frobnicate declares none)",
     )
+
+
+CUDNN = """HloModule attention
+ENTRY %main (q: bf16[2,512,8,64], k: bf16[2,512,8,64], v: bf16[2,512,8,128]) -> bf16[2,8,512,128] {
+  %q = bf16[2,512,8,64]{3,2,1,0} parameter(0)
+  %k = bf16[2,512,8,64]{3,2,1,0} parameter(1)
+  %v = bf16[2,512,8,128]{3,2,1,0} parameter(2)
+  %y = (bf16[2,8,512,128]{3,1,2,0}, u8[0]{0}) custom-call(%q, %k, %v), \
+custom_call_target="TARGET", backend_config={"cudnn_fmha_backend_config": \
+{"intermediate_tensor_shape": {"dimensions": ["2", "8", "512", "512"]}, "mask_type": "MASK", \
+"sliding_window_length": WINDOW, "max_seg_per_batch": 1}}
+  ROOT %out = bf16[2,8,512,128]{3,1,2,0} get-tuple-element(%y), index=0
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("target", "mask", "window", "matrix"),
+    [
+        ("__cudnn$fmhaSoftmax", "NO_MASK", 0, 2 * 16 * 512 * 512 * (64 + 128)),
+        ("__cudnn$fmhaSoftmax", "CAUSAL", 0, 2 * 16 * (512 * 513 // 2) * (64 + 128)),
+        ("__cudnn$fmhaSoftmax", "CAUSAL", 128, 2 * 16 * (128 * 513 - 128 * 129 // 2) * (64 + 128)),
+        ("__cudnn$fmhaSoftmaxBackward", "NO_MASK", 0, 2 * 16 * 512 * 512 * (3 * 64 + 2 * 128)),
+        ("__cudnn$fmhaSoftmax", "PADDING", 0, None),  # the lengths are data
+    ],
+)
+def test_cudnns_attention_has_the_flops_of_its_sizes_and_mask(
+    target: str, mask: str, window: int, matrix: int | None
+) -> None:
+    text = CUDNN.replace("TARGET", target).replace("MASK", mask).replace("WINDOW", str(window))
+    (row,) = xla.kernels(text, "gpu").rows
+    assert row.flops.unknown == (() if matrix is not None else (target,))
+    assert row.flops.matrix == (matrix or 0)
+    assert row.matrix_types == (("bf16",) if matrix is not None else ())
