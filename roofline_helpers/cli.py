@@ -354,17 +354,25 @@ def _abilities() -> Iterator[Ability]:
     own = f"roofline_helpers {__version__}, Python {platform.python_version()}"
     yield Ability("count by hand", True, f"{own}, {platform.system()} {platform.machine()}")
     yield _has("draw", "matplotlib", "pip install matplotlib")
-    jax = _has("run JAX", "jax", "pip install jax, on Linux x86-64 'jax[tpu]'")
-    yield jax
-    if not jax.can:
+    runs = _has("run JAX", "jax", "pip install jax, on Linux x86-64 'jax[tpu]'")
+    yield runs
+    if not runs.can:
         yield Ability("compile", False, "needs JAX")
         return
-    from roofline_helpers.xla import TOPOLOGIES, can_compile, targets
+    import jax
 
+    from roofline_helpers.device import explain, time
+    from roofline_helpers.roofline import Roofline
+    from roofline_helpers.xla import TOPOLOGIES, analyze, can_compile, targets
+
+    plain, kernel, shape = _programs()
     for key in TOPOLOGIES:
-        missing = can_compile(key)
-        text = missing or f"{targets.compiler_version('tpu')}, no TPU needed"
-        yield Ability(f"compile for {key}", missing is None, text)
+        for name, fn in {f"compile for {key}": plain, f"compile Pallas for {key}": kernel}.items():
+            missing = can_compile(key) or _refusal(analyze, fn, shape, chip=key)
+            text = missing or f"{targets.compiler_version('tpu')}, no TPU needed"
+            yield Ability(name, not missing, text)
+            if missing:
+                break  # without the first, not the second either
     try:
         device = targets.first_device()
     except RuntimeError as error:
@@ -373,8 +381,38 @@ def _abilities() -> Iterator[Ability]:
     chip = targets.chip_of(device)
     known = f"the chip table has it as {chip.key}" if chip else "it is not in the chip table"
     here = f"{device.device_kind}: {known}; roofline measure finds its ceilings"
-    yield Ability("compile here, and measure", True, here)
-    yield Ability("explain", True, "the profiler of JAX gives each kernel's time on this device")
+    zeros = jax.numpy.zeros(shape.shape, shape.dtype)
+    missing = _refusal(time, plain, zeros, seconds=0.01)
+    yield Ability("compile here, and measure", not missing, missing or here)
+    anything = Roofline(1e12, {"hbm": 1e11})  # so that no ceiling is measured
+    missing = _refusal(explain, plain, zeros, ceilings=anything, seconds=0.01, progress=False)
+    profiled = "the profiler of JAX gives each kernel's time on this device"
+    yield Ability("explain", not missing, missing or profiled)
+
+
+def _programs() -> tuple[Any, Any, Any]:
+    """Return a function and a Pallas kernel of one argument, and its shape."""
+    import jax
+    import jax.numpy as jnp
+    from jax.experimental import pallas
+
+    def double(x: Any, y: Any) -> None:
+        y[...] = 2 * x[...]
+
+    shape = jax.ShapeDtypeStruct((256, 256), jnp.float32)
+    return jnp.sin, pallas.pallas_call(double, out_shape=shape), shape
+
+
+def _refusal(call: Any, *args: Any, **options: Any) -> str:
+    """Return why a call fails, its first line and its advice; nothing if it works."""
+    from roofline_helpers.common.checks import RooflineError
+
+    try:
+        call(*args, **options)
+    except (RooflineError, ImportError) as error:
+        first, *more = str(error).splitlines()
+        return "; ".join([first, *more[-1:]])
+    return ""
 
 
 def _has(what: str, module: str, install: str) -> Ability:

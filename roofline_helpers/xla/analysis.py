@@ -19,6 +19,7 @@ from roofline_helpers.common.show import si
 from roofline_helpers.network.topology import slice_of
 from roofline_helpers.xla.collectives import axes_of_mesh
 from roofline_helpers.xla.compiler import (
+    CannotCompile,
     CompilerOutput,
     DoesNotFit,
     compile_program,
@@ -118,6 +119,16 @@ class RecordUsed(UserWarning):
     """
 
 
+class RecordDiffers(UserWarning):
+    """The compiler here makes another program than the one in the committed record.
+
+    Examples
+    --------
+    >>> issubclass(RecordDiffers, UserWarning)
+    True
+    """
+
+
 def analyze(
     fn: Any,
     *args: Any,
@@ -148,7 +159,8 @@ def analyze(
         "v4", "v5e", "v5p", "v6e" or "v7x", from any Linux x86-64 machine; a slice of them by its
         cloud's name, such as "v6e-8"; or JAX's device here, which is the default, even a CPU.
     record : str, optional
-        Name of the committed record to use if the compiler for `chip` is not available.
+        Name of the committed record to use if there is no compiler for `chip`, or it refuses the
+        program: a warning says so, and also where it makes another program than the record's.
     use : {"auto", "compiler", "record"}
         "auto" compiles if possible, and otherwise uses the record. The environment variable
         ROOFLINE_USE overrides it in calls with a record; ROOFLINE_RECORD_TO names a directory for
@@ -183,7 +195,8 @@ def analyze(
     DoesNotFit
         The program needs more memory than a device has; the error has the number of bytes.
     CannotCompile
-        The compiler refused the program.
+        The compiler refused the program, and there is no record. If the installed libtpu isn't the
+        one that JAX is made for, the message says what to install.
 
     Examples
     --------
@@ -208,14 +221,24 @@ def analyze(
         raise BadValue(f"a record's name has letters, digits, '-' and '_', got {record!r}")
     stored = _recorded(known, record, use)
     if stored is not None:
-        return stored
+        return stored if use == "record" else stands_in(stored, record, str(can_compile(known)))
     what = fn, Arguments(args, kwargs), known, jit_options(own), topology, turns_of(turns), name
     folder = Path(os.environ.get(RECORD_TO, "")) if os.environ.get(RECORD_TO) else None
-    if record is None or folder is None:
-        return report_of(*what)
-    with refusal_recorded(record, known.key if known else "", folder):
+    if record is not None and folder is not None:
+        with refusal_recorded(record, known.key if known else "", folder):
+            report = report_of(*what)
+        write(folder / f"{record}.{report.target}.json", report.to_json())
+        return report
+    try:
         report = report_of(*what)
-    write(folder / f"{record}.{report.target}.json", report.to_json())
+    except (CannotCompile, NoCompiler) as error:
+        stored = find_record(record, known.key) if record and known and use == "auto" else None
+        if stored is None:
+            raise
+        first, *more = str(error).splitlines()
+        return stands_in(stored, record, "; ".join([first, *more[-1:]]))
+    if record is not None and known is not None and use == "auto":
+        tell_changes(report, record)
     return report
 
 
@@ -268,11 +291,36 @@ def _recorded(chip: chips.Chip | None, record: str | None, use: str) -> Report |
     stored = find_record(record, chip.key) if record is not None else None
     if stored is None:
         raise NoCompiler(f"{missing}{there}")
-    if use == "auto":
-        message = f"showing the record {record!r} for {chip.name}, compiled by "
-        message += f"{compiled_by(stored)}: {missing}"
-        warnings.warn(message, RecordUsed, stacklevel=3)
     return stored
+
+
+def stands_in(stored: Report, record: str | None, why: str) -> Report:
+    """Return a record that is used instead of the compiler; a warning says so."""
+    chip = chips.chip(stored.target).name
+    message = f"showing the record {record!r} for {chip}, compiled by {compiled_by(stored)}: {why}"
+    warnings.warn(message, RecordUsed, stacklevel=3)
+    return stored
+
+
+def tell_changes(report: Report, record: str) -> None:
+    """Warn if a program has other figures than its record, since a text may describe that one."""
+    with contextlib.suppress(DoesNotFit):  # the record of a refusal has no figures
+        stored = find_record(record, report.target)
+        if stored is not None and figures(stored) != figures(report):
+            message = f"{record!r} for {chips.chip(report.target).name}: {figures(report)}, as "
+            message += f"compiled here by {compiled_by(report)}; the text was written for the "
+            message += f"record by {compiled_by(stored)}: {figures(stored)}"
+            warnings.warn(message, RecordDiffers, stacklevel=3)
+
+
+def figures(report: Report) -> str:
+    """Return what most depends on the compiler's version: kernels, traffic, time."""
+    said = [f"{len(report.kernels)} kernels", f"{si(report.hbm_bytes, 'B')} of HBM traffic"]
+    if report.xla_bytes is not None:
+        said.append(f"{si(report.xla_bytes, 'B')} by cost_analysis")
+    if report.time_at_roof is not None:
+        said.append(f"at least {si(report.time_at_roof, 's')}")
+    return ", ".join(said)
 
 
 def report_of(

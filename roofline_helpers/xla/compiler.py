@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import json
+import os
+import pickle
 import re
-from collections.abc import Iterator, Mapping
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +18,14 @@ from roofline_helpers import chips
 from roofline_helpers.common.checks import RooflineError
 from roofline_helpers.common.show import progress
 from roofline_helpers.xla.lower import Lowered, reason_of
-from roofline_helpers.xla.targets import quiet
+from roofline_helpers.xla.targets import (
+    all_devices,
+    device_of,
+    jax_version,
+    other_libtpu,
+    platform_of,
+    quiet,
+)
 
 # --- The compiler's output: text, costs, memory --------------------------------------------------
 
@@ -52,8 +65,35 @@ class CompilerOutput:
 
 def read_executable(program: Any) -> CompilerOutput:
     """Return the output of a `jax.stages.Compiled`, or of an object like it."""
+    costs = functools.partial(costs_of, program, costs_may_abort())
     with quiet():
-        return _output(program.as_text(), program.cost_analysis, program.memory_analysis)
+        return _output(program.as_text(), costs, program.memory_analysis)
+
+
+def costs_of(program: Any, may_abort: bool) -> Any:
+    """Return what `cost_analysis` of an executable for the device here says.
+
+    Raises
+    ------
+    CannotCompile
+        The question could end the process (`costs_may_abort`).
+    """
+    if may_abort and platform_of(device_of(program)) == "tpu":
+        raise CannotCompile("this libtpu's cost_analysis could end the process")
+    return program.cost_analysis()
+
+
+def costs_may_abort() -> bool:
+    """Return whether the TPU compiler's `cost_analysis` may end the process.
+
+    It does with JAX 0.7.2 and 0.8.0 if TPU_ACCELERATOR_TYPE names a v4, v5p or v6e when JAX starts,
+    and Colab and TPU VMs name one. A program's text and memory can be asked for.
+    """
+    return "TPU_ACCELERATOR_TYPE" in os.environ and jax_version() < SOUND
+
+
+SOUND = (0, 9)
+"""Version of JAX from which on `cost_analysis` was seen to be safe."""
 
 
 def _silently(ask: Any) -> Any:
@@ -118,21 +158,23 @@ class DoesNotFit(CannotCompile):
 
 
 @contextlib.contextmanager
-def compiler_errors(what: str) -> Iterator[None]:
-    """Turn a compiler's error into a CannotCompile that begins with `what`."""
+def compiler_errors(what: str, platform: str) -> Iterator[None]:
+    """Turn the error of a platform's compiler into a CannotCompile that begins with `what`."""
     try:
         yield
     except RooflineError:
         raise
     except Exception as error:
         message = f"{what}: {reason_of(error)}"
-        out = "RESOURCE_EXHAUSTED" in message or "Ran out of memory" in message
-        raise (DoesNotFit if out else CannotCompile)(message) from error
+        if "RESOURCE_EXHAUSTED" in message or "Ran out of memory" in message:
+            raise DoesNotFit(message) from error
+        advice = other_libtpu() if platform == "tpu" else ()
+        raise CannotCompile("\n".join([message, *advice])) from error
 
 
 def executable_of(lowered: Lowered, options: Mapping[str, Any] | None = None) -> Any:
     """Return the executable of a program for the device here, with compiler options."""
-    with compiler_errors(f"the compiler refused {lowered.name}"), quiet():
+    with compiler_errors(f"the compiler refused {lowered.name}", lowered.platform), quiet():
         return lowered.stage.compile(compiler_options=dict(options) if options else None)
 
 
@@ -143,25 +185,63 @@ def compile_program(lowered: Lowered) -> CompilerOutput:
         if not lowered.devices:
             return read_executable(executable_of(lowered))
         chip = chips.chip(lowered.target).name
-        with compiler_errors(f"the compiler for {chip} refused {lowered.name}"):
+        with compiler_errors(f"the compiler for {chip} refused {lowered.name}", "tpu"):
             return compile_ahead(lowered)
 
 
 def compile_ahead(lowered: Lowered) -> CompilerOutput:
     """Compile a program for the devices of a topology, which need not exist."""
+    may_abort = costs_may_abort()  # asked before `quiet`, which changes the environment
+    options = _options(lowered)
+    with quiet():
+        program = _compiled(lowered.module, lowered.devices, options)
+    text = "\n\n".join(module.to_string() for module in program.hlo_modules())
+    costs = program.cost_analysis
+    if may_abort:
+        costs = functools.partial(_costs_elsewhere, lowered, options)
+    return _output(text, costs, program.get_compiled_memory_stats)
+
+
+def _compiled(module: Any, devices: Sequence[Any], options: Any) -> Any:
     from jax._src.interpreters import mlir
     from jaxlib import xla_client
 
-    client, options = lowered.devices[0].client, _options(lowered)
-    devices = xla_client.DeviceList(lowered.devices)
-    with quiet():
-        try:
-            program = client.compile(lowered.module, devices, options)
-        except TypeError:  # before JAX 0.8 it takes bytes
-            code = bytes(mlir.module_to_bytecode(lowered.module))
-            program = client.compile(code, devices, options)
-    text = "\n\n".join(module.to_string() for module in program.hlo_modules())
-    return _output(text, program.cost_analysis, program.get_compiled_memory_stats)
+    chosen, client = xla_client.DeviceList(tuple(devices)), devices[0].client
+    try:
+        return client.compile(module, chosen, options)
+    except TypeError:  # before JAX 0.8 it takes bytes
+        return client.compile(bytes(mlir.module_to_bytecode(module)), chosen, options)
+
+
+def _costs_elsewhere(lowered: Lowered, options: Any) -> Any:
+    """Return a program's `cost_analysis` from a process that no TPU's environment reaches."""
+    from jax._src.interpreters import mlir
+
+    numbers = [device.id for device in lowered.devices]
+    code = bytes(mlir.module_to_bytecode(lowered.module))
+    sent = lowered.target, lowered.topology, numbers, options.SerializeAsString(), code
+    answer = "from roofline_helpers.xla import compiler; compiler.answer_costs()"
+    around = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    around.pop("TPU_ACCELERATOR_TYPE", None)
+    command = [sys.executable, "-c", answer]
+    asked = pickle.dumps(sent)
+    done = subprocess.run(command, input=asked, env=around, capture_output=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def answer_costs() -> None:
+    """Compile the program on stdin, which `_costs_elsewhere` sends; print its `cost_analysis`."""
+    from jax._src.interpreters import mlir
+    from jaxlib import xla_client
+    from jaxlib.mlir import ir
+
+    target, topology, numbers, options, code = pickle.load(sys.stdin.buffer)
+    there = {device.id: device for device in all_devices(chips.chip(target), topology)}
+    devices = [there[number] for number in numbers]
+    with quiet(), mlir.make_ir_context():
+        options = xla_client.CompileOptions.ParseFromString(options)
+        costs = _compiled(ir.Module.parse(code), devices, options).cost_analysis()
+    print(json.dumps({key: costs[key] for key in _WANTED if key in costs}))
 
 
 def _options(lowered: Lowered) -> Any:

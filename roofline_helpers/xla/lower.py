@@ -143,7 +143,10 @@ class Arguments:
 LONGEST = 1200
 """Characters of a JAX error that are passed on: its first lines have the reason."""
 
-_LOCATION = re.compile(r"\s*Suspected Python Code Location:.*", re.DOTALL)
+_LOCATION = re.compile(
+    r'\s*(Suspected Python Code Location:|The MLIR operation involved:\s*"builtin.module").*',
+    re.DOTALL,  # a whole module isn't the place of an error
+)
 _NOISE = re.compile(r"^(For simplicity, JAX has removed|-{8,}|The stack trace below|See https?:)")
 
 

@@ -9,6 +9,7 @@ import importlib.util
 import math
 import os
 import platform as host
+import re
 import sys
 import tempfile
 import threading
@@ -304,6 +305,25 @@ def compiler_version(platform: str) -> str:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             return f"{name} {importlib.metadata.version(name)}"
     return names[0]
+
+
+def other_libtpu() -> Iterator[str]:
+    """Yield what to install if the libtpu that is here isn't the one that this JAX is made for.
+
+    An older one can't read the Pallas kernels of a newer JAX; a newer one fails on some programs.
+    """
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        here = importlib.metadata.version("libtpu")
+        for line in importlib.metadata.requires("jax") or ():
+            if made_for := re.match(r"libtpu==([\d.]+\d)(\.\*)?(?=;| )", line):
+                if f"{here}.".startswith(f"{made_for[1]}."):
+                    return
+                wanted = f"libtpu=={made_for[1]}{made_for[2] or ''}"
+                jax = ".".join(map(str, jax_version()))
+                yield (
+                    f"JAX {jax} is made for {wanted}, and {here} is here: pip install '{wanted}', "
+                    "and start Python again"
+                )
 
 
 def clock_of(chip: chips.Chip | None) -> tuple[float, str] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
@@ -14,9 +15,10 @@ from compiled_reports import needs
 from kept_records import kept_report
 
 import roofline_helpers as rh
-from roofline_helpers import xla
+from roofline_helpers import device, xla
 from roofline_helpers.cli import load_call, main
 from roofline_helpers.device import explain
+from roofline_helpers.xla import compiler
 
 REPORT = kept_report("ledger-matmul", "v6e")
 
@@ -151,6 +153,32 @@ def test_doctor_says_what_to_install(
     for key in xla.TOPOLOGIES if abilities["run JAX"]["can"] else ():
         missing = xla.can_compile(key)
         assert abilities[f"compile for {key}"]["can"] is (missing is None)
+        assert (f"compile Pallas for {key}" in abilities) is (missing is None)
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     assert main(["doctor"]) == 1
     assert "pip install jax" in capsys.readouterr().out
+
+
+def test_doctor_tries_what_it_claims(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(lowered: Any) -> Any:
+        if lowered.calls:
+            raise RuntimeError("INTERNAL: Unsupported version: expected <= 7 but got 8")
+        return made(lowered)
+
+    made = compiler.compile_ahead
+    monkeypatch.setattr(compiler, "compile_ahead", refuse)
+    main(["doctor", "--json"])
+    abilities = {ability["name"]: ability for ability in json.loads(capsys.readouterr().out)}
+    for key in xla.TOPOLOGIES:
+        if xla.can_compile(key) is None:
+            assert abilities[f"compile for {key}"]["can"]
+            assert not abilities[f"compile Pallas for {key}"]["can"]
+            assert "expected <= 7 but got 8" in abilities[f"compile Pallas for {key}"]["text"]
+    assert abilities["explain"]["can"]
+    monkeypatch.setattr(device, "explain", lambda *_, **__: importlib.import_module("xprofiler"))
+    main(["doctor", "--json"])
+    [explains] = [a for a in json.loads(capsys.readouterr().out) if a["name"] == "explain"]
+    assert not explains["can"]
+    assert "xprofiler" in explains["text"]
