@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from roofline_helpers import network
-from roofline_helpers.common.dtypes import width
+from roofline_helpers.common.dtypes import computed_as, width
 from roofline_helpers.network.collectives import Transfer
 from roofline_helpers.serving.operations import Job
 from roofline_helpers.serving.setting import ROLES, ServingSetting
@@ -29,15 +29,16 @@ from roofline_helpers.work import Work
 def groups(s: ServingSetting) -> list[Job]:
     """Return the kernels of one device by kind, all layers together."""
     model, tokens = s.model, s.group_tokens
-    attention = model.layers * model.attention_parameters / s.widths
-    found = [_matmuls(s, "attention's projections", attention, tokens), _attention(s)]
-    dense = (model.layers - model.expert_layers) * model.dense_parameters / s.widths
+    mixing, dense = model.mixing / s.widths, model.dense / s.widths
+    found = [_matmuls(s, "attention's projections", s.projections, mixing, tokens), _attention(s)]
+    if model.state_layers:
+        found.append(_states(s))
     if dense:
-        found.append(_matmuls(s, "feed-forward", dense, tokens))
+        found.append(_matmuls(s, "feed-forward", s.weights, dense, tokens))
     if model.experts:
         used = model.expert_layers * model.expert_parameters(active=True) / s.widths
         chosen = s.tokens / s.size("data", "expert")
-        found.append(_matmuls(s, "experts", used, chosen, _experts_read(s)))
+        found.append(_matmuls(s, "experts", s.experts, used, chosen, _experts_read(s)))
     ends = tokens if s.phase == "decode" else s.sequences("data", "expert")
     flops = 2 * model.vocabulary * model.d_model / s.widths * ends
     read = model.vocabulary * model.d_model / s.widths * width(s.vocabulary)
@@ -46,11 +47,15 @@ def groups(s: ServingSetting) -> list[Job]:
 
 
 def _matmuls(
-    s: ServingSetting, name: str, used: float, tokens: float, read: float | None = None
+    s: ServingSetting, name: str, kept: str, used: float, tokens: float, read: float | None = None
 ) -> Job:
-    """Return matmuls of tokens with `used` weights each; `read` weights are read from memory."""
-    nbytes = (used if read is None else read) * width(s.weights)
-    return _group(name, "W", nbytes, 2 * used * tokens, s.activations)
+    """Return matmuls of tokens with `used` weights each; `read` weights are read from memory.
+
+    They compute in the type of the activations if the weights' type, `kept`, is the same.
+    """
+    nbytes = (used if read is None else read) * width(kept)
+    narrow = computed_as(kept) == computed_as(s.activations)
+    return _group(name, "W", nbytes, 2 * used * tokens, s.activations if narrow else s.half)
 
 
 def _attention(s: ServingSetting) -> Job:
@@ -59,9 +64,17 @@ def _attention(s: ServingSetting) -> Job:
         flops = s.sequences("data", "expert") * model.attention_flops(s.context) / s.widths
     else:
         tokens = s.sequences("data", "expert", "batch") * s.new
-        keys = model.cache_bytes(s.context, "int8") / model.cache_width
-        flops = 2 * tokens * s.attended * keys / s.size("tensor", "context")
-    return _group("attention", "KV cache", s.cache_bytes, flops, s.half)
+        products = model.mixers(lambda mixer: mixer.next_products(s.context))
+        flops = 2 * tokens * products / s.size("tensor", "context")
+    return _group("attention", "KV cache", s.cache_read, flops, s.half)
+
+
+def _states(s: ServingSetting) -> Job:
+    """Return the update of all states: each is read and written once a step."""
+    tokens = s.sequences("data", "expert", "batch") * s.new
+    flops = tokens * s.model.mixers(lambda mixer: mixer.flops) / s.size("tensor")
+    moved = {"states": s.state_bytes}
+    return Job(("states",), 1, Work("states", moved, moved, vector_flops=flops, dtype=s.half))
 
 
 def _group(name: str, tensor: str, nbytes: float, flops: float, dtype: str) -> Job:
@@ -72,21 +85,19 @@ def _experts_read(s: ServingSetting) -> float:
     """Return the experts' elements that a step reads on one device: those that any token uses."""
     experts = s.model.experts
     assert experts
-    hit = experts.chosen_by(s.sequences("data") * s.new_tokens)
-    always = experts.shared / (experts.shared + experts.count)
-    share = hit * (1 - always) + always
-    kept = s.model.expert_parameters() * share / s.widths / s.size("expert")
-    return s.model.expert_layers * kept
+    hit = experts.count * experts.chosen_by(s.sequences("data") * s.new_tokens)
+    d_model = s.model.d_model
+    read = hit * experts.one(d_model) + experts.always(d_model)
+    return s.model.expert_layers * read / s.widths / s.size("expert")
 
 
 def weight_bytes(s: ServingSetting) -> float:
     """Return the bytes of weights on one device, without those of the norms."""
     model = s.model
-    dense = (model.layers - model.expert_layers) * model.dense_parameters
-    others = (model.layers * model.attention_parameters + dense) / s.widths
-    experts = model.expert_layers * model.expert_parameters() / (s.widths * s.size("expert"))
-    vocabulary = model.vocabulary_parameters / s.widths
-    return (others + experts) * width(s.weights) + vocabulary * width(s.vocabulary)
+    experts = model.expert_layers * model.expert_parameters() / s.size("expert")
+    total = model.mixing * width(s.projections) + model.dense * width(s.weights)
+    total += experts * width(s.experts) + model.vocabulary_parameters * width(s.vocabulary)
+    return total / s.widths
 
 
 # --- exchanges ------------------------------------------------------------------------------------
@@ -104,10 +115,11 @@ def exchanges(s: ServingSetting) -> Iterator[Transfer]:
         split = [axis for role in roles for axis in s.axes.get(role, ())]
         nbytes = s.group_tokens * model.d_model * 2
         summed = network.all_reduce(nbytes, split, algorithm="custom")
-        yield Transfer("width", "sums of attention and feed-forward", 2 * model.layers, summed)
+        yield Transfer("width", "sums of attention and feed-forward", model.sums, summed)
     yield from _of_caches(s)
     if s.size("expert") > 1 and model.experts:
-        routed = s.tokens / s.size("data", "expert") * model.d_model / s.widths
+        sent = model.experts.inner or model.d_model
+        routed = s.tokens / s.size("data", "expert") * sent / s.widths
         active, over = model.experts.active, s.axes["expert"]
         moved = network.all_to_all(2 * routed * active * s.size("expert"), over)
         least = network.collectives.copies(routed * min(2.0, width(s.activations)), active, over)
@@ -117,16 +129,19 @@ def exchanges(s: ServingSetting) -> Iterator[Transfer]:
 
 def _of_caches(s: ServingSetting) -> Iterator[Transfer]:
     """Yield the exchanges that follow from splitting the cache differently from the matrices."""
-    layers, left = s.model.layers, s.group_tokens / s.size("tensor")
+    layers, left = s.cached_layers, s.group_tokens / s.size("tensor")
+    if not layers:
+        return
+    cached = s.model.mixers(lambda mixer: mixer.cache_width) / layers
     by_batch, by_position = (s.axes.get(role, ()) for role in ("batch", "context"))
     if s.phase == "prefill":
         if s.size("batch", "context") > 1:
-            moved = left * s.model.cache_width * width(s.cache)
+            moved = left * cached * width(s.cache)
             found = network.all_to_all(moved, (*by_position, *by_batch))
             yield Transfer("context", "new keys and values to their place", layers, found)
         return
     if s.size("batch") > 1:
-        both = (s.attended + s.model.cache_width) * 2  # bytes, there and back
+        both = (s.attended + cached) * 2  # bytes, there and back
         moved = left * both / s.size("context") / 2
         found = network.all_to_all(moved, by_batch)
         yield Transfer("batch", "queries to their sequence's cache and back", 2 * layers, found)

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 from roofline_helpers.chips import Chip
 from roofline_helpers.common.checks import BadValue, name_of
-from roofline_helpers.common.dtypes import COMPUTED, computed_as
+from roofline_helpers.common.dtypes import COMPUTED, computed_as, width
 from roofline_helpers.common.dtypes import dtype as dtype_of
 from roofline_helpers.common.show import Fields
-from roofline_helpers.models import Decoder
+from roofline_helpers.models import Decoder, Mixer
 from roofline_helpers.network import Axis, Topology, topology
 
 PHASES = ("decode", "prefill")
@@ -26,6 +26,46 @@ NARROW = ("fp8", "int8", "int4")
 
 FOUR_BITS = ("fp4", *COMPUTED)
 """Further types, with a scale for each block, of the newest chips."""
+
+
+TYPES = ("weights", "experts", "projections", "cache", "activations")
+"""The types that a configuration may say: of dense feed-forwards, of experts, of the matrices
+around attention, of the cache, and of what the matmuls read."""
+
+
+def types_of(model: Decoder, chip: Chip, given: Mapping[str, Any]) -> dict[str, str]:
+    """Return each of `TYPES`: as given, else as the model's configuration says, else 16 bits.
+
+    Types of experts and projections follow given `weights`.
+
+    Raises
+    ------
+    BadValue
+        A configuration whose types aren't read, and no `weights` are given.
+    UnknownName, BadType
+        As `stored_as` and `computed_in`.
+    """
+    stored, said = model.stored, {}
+    if stored and given["weights"] is None:
+        if not stored.types:
+            raise BadValue(
+                f"{model.name}: {stored.says}. Give weights=, and cache= if it is narrow"
+            )
+        said = {name: chip.half if kind == "bf16" else kind for name, kind in stored.types.items()}
+        if computed_as(said.get("activations", chip.half)) not in chip.matrix:
+            del said["activations"]  # weights are widened before they are multiplied
+    first = said.get("weights", said.get("experts", said.get("mixers")))
+    cached = stored.cache if stored else None
+    usual = {"weights": first, "projections": said.get("mixers"), **said, "cache": cached}
+    asked = {name: usual.get(name) if given[name] is None else given[name] for name in TYPES}
+    weights = stored_as(chip, "weights", asked["weights"])
+    parts = {name: asked[name] or weights for name in ("experts", "projections")}
+    return {
+        "weights": weights,
+        **{name: stored_as(chip, name, kind) for name, kind in parts.items()},
+        "cache": stored_as(chip, "cache", asked["cache"]),
+        "activations": computed_in(chip, weights, asked["activations"]),
+    }
 
 
 def stored_as(chip: Chip, what: str, given: Any) -> str:
@@ -111,6 +151,8 @@ class ServingSetting(Fields):
     context: int
     new: int
     weights: str
+    experts: str
+    projections: str
     vocabulary: str
     activations: str
     cache: str
@@ -199,25 +241,61 @@ class ServingSetting(Fields):
         return self.sequences("data", "expert") * self.new_tokens
 
     @property
-    def attended(self) -> int:
-        """Elements of one token's queries and attention results in one layer.
+    def cached_layers(self) -> int:
+        """Layers that have a cache."""
+        return int(self.model.mixers(lambda mixer: mixer.cache_width > 0))
+
+    @property
+    def attended(self) -> float:
+        """Elements of one token's queries and attention results in one layer that has a cache.
 
         For latent attention the weights of keys and values are absorbed into queries and output.
         """
-        model = self.model
-        if model.latent:
-            return model.heads * (2 * model.latent.kv_rank + model.latent.rope_dim)
-        return model.score_width
+        return float(self.model.mixers(lambda mixer: mixer.absorbed) / self.cached_layers)
 
     @property
     def cache_copies(self) -> float:
         """Copies of the cache: more than 1 if "tensor" is larger than the number of KV heads."""
-        heads = 1 if self.model.latent else self.model.kv_heads
-        return max(1.0, self.size("tensor") / heads)
+        return self._cached(True) / self._cached(False) if self.cached_layers else 1.0
+
+    def _cached(self, copies: bool, read: bool = False) -> float:
+        """Return the elements that one sequence's cache has, or that its next token reads."""
+
+        def elements(mixer: Mixer) -> float:
+            kept = mixer.cache_width * mixer.kept(self.context)
+            many = max(1.0, self.size("tensor") / mixer.kv_heads) if copies else 1.0
+            return many * (mixer.read(self.context) if read else kept)
+
+        return float(self.model.mixers(elements))
+
+    @property
+    def cache_read(self) -> float:
+        """Bytes of cache that a step reads on one device."""
+        part = self._cached(True, read=self.phase == "decode") * width(self.cache)
+        return part / self.size("tensor", "context") * self.sequences("data", "expert", "batch")
+
+    @property
+    def state_bytes(self) -> float:
+        """Bytes of the sequences' states on one device, of layers without a cache."""
+        part = self.model.state_bytes / self.size("tensor")
+        return part * self.sequences("data", "expert", "batch")
 
     @property
     def cache_bytes(self) -> float:
-        """Bytes of cache on one device."""
-        one = self.model.cache_bytes(self.context, self.cache)
-        part = one * self.cache_copies / self.size("tensor", "context")
-        return part * self.sequences("data", "expert", "batch")
+        """Bytes of cache and states on one device."""
+        part = self._cached(True) * width(self.cache) / self.size("tensor", "context")
+        return part * self.sequences("data", "expert", "batch") + self.state_bytes
+
+    @property
+    def types(self) -> str:
+        """The types of weights, experts, projections, cache, and which its configuration says."""
+        stored = self.model.stored
+        said = {**stored.types, "projections": stored.mixers} if stored else {}
+        here = {name: getattr(self, name) for name in TYPES}
+        if not self.model.dense and self.model.experts:
+            del here["weights"]
+        if not self.model.experts:
+            del here["experts"]
+        taken = [name for name, kind in here.items() if said.get(name) == kind]
+        listed = ", ".join(f"{name} {kind}" for name, kind in here.items())
+        return f"{listed}; {', '.join(taken)} by {stored.says}" if stored and taken else listed

@@ -29,9 +29,10 @@ from roofline_helpers.serving.setting import (
     ATTENTION,
     PHASES,
     ROLES,
+    TYPES,
     ServingSetting,
-    computed_in,
     stored_as,
+    types_of,
 )
 from roofline_helpers.serving.strategies import STRATEGIES
 from roofline_helpers.serving.tensor_parallel import chip_counts, together
@@ -143,6 +144,8 @@ class ServingStep(Facts):
             "MFU": f"{self.mfu:.0%} MFU",
             "memory": f"{si(self.memory.total, 'B')}, {room}",
         }
+        if self.setting.model.stored:
+            facts["types"] = self.setting.types
         if self.exchanges:
             facts["network"] = f"{self.comms / self.seconds:.0%} of the time in the network"
         return facts
@@ -287,6 +290,8 @@ class ServingStep(Facts):
         if "place" in new:
             now["floor"] |= now["mesh"] is not None  # which a step on a mesh leaves out
             now["mesh"] = None
+        if "weights" in new:
+            now["experts"] = now["projections"] = None
         return step(**{**now, **new})
 
     def largest_batch(self) -> int:
@@ -339,6 +344,8 @@ def step(
     context: int = 2048,
     new: int = 1,
     weights: Any = None,
+    experts: Any = None,
+    projections: Any = None,
     vocabulary: Any = None,
     activations: Any = None,
     cache: Any = None,
@@ -381,6 +388,10 @@ def step(
     weights, vocabulary, cache : str or data type, optional
         Of the layers' weights, of embedding and LM head, of the cache: the chip's 16-bit type (the
         default), fp8, int8, int4, fp4, or a type with a scale for each block (mxfp8, mxfp4, nvfp4).
+        Of a model that was read from a configuration, the default is what that says.
+    experts, projections : str or data type, optional
+        Of the weights of experts, and of the matrices around attention, if they differ from
+        `weights`.
     activations : str or data type, optional
         Type in which activations enter the layers' matmuls: the chip's 16-bit type (the default),
         or fp8, int8 or fp4 with weights of that type, on a chip that has such a peak. They are
@@ -460,7 +471,10 @@ def step(
     kept = single("reserve", reserve, zero=True)
     if kept >= 1:
         raise BadValue(f"reserve must be a share of the memory below 1, got {shown(reserve)}")
-    weights = stored_as(chip, "weights", weights)
+    asked = dict(zip(TYPES, (weights, experts, projections, cache, activations), strict=True))
+    types = types_of(decoder, chip, asked)
+    if not on_mesh and {types["experts"], types["projections"]} != {types["weights"]}:
+        raise BadValue(f"a step on one chip has weights of one type, got {types}: give a topology")
     setting = ServingSetting(
         model=decoder,
         place=place,
@@ -469,10 +483,8 @@ def step(
         batch=whole("batch", batch),
         context=whole("context", context),
         new=whole("new", new),
-        weights=weights,
+        **types,
         vocabulary=stored_as(chip, "vocabulary", vocabulary),
-        activations=computed_in(chip, weights, activations),
-        cache=stored_as(chip, "cache", cache),
         fusion=name_of("fusion", fusion, STRATEGIES),
         attention=name_of("attention", attention, ATTENTION),
         reached=measured,
@@ -484,6 +496,8 @@ def step(
     )
     if on_mesh:
         _refuse_kernels_only(setting, chips, reached)
+    if phase == "prefill":
+        decoder.attention_flops(context)  # refuses what isn't priced over a whole sequence
     return ServingStep(setting) if mesh is not None or not on_mesh else _fastest(setting)
 
 
@@ -529,6 +543,7 @@ def _fastest(s: ServingSetting) -> ServingStep:
 def _dense(decoder: Decoder) -> Decoder:
     """Return a decoder if its kernels are those of Llama; raise BadValue otherwise."""
     other = {
+        "layers of several kinds": decoder.blocks,
         "shared experts or layers without experts": decoder.experts
         and (decoder.experts.shared or decoder.expert_layers < decoder.layers),
         "latent attention": decoder.latent,

@@ -41,6 +41,8 @@ def _layer_weights(one: TrainingSetting) -> list[_Weights]:
     model, spread = one.model, one.size("expert")
     dense = model.layers - model.expert_layers
     experts, mixing = model.expert_parameters(), model.attention_parameters
+    if not dense:  # dense feed-forwards beside the experts
+        mixing += model.dense / model.layers
     kinds = [_Weights("layer", dense, mixing + model.dense_parameters)]
     if spread == 1:
         kinds.append(_Weights("layer of experts", model.expert_layers, mixing + experts))
@@ -103,11 +105,11 @@ def _widths(one: TrainingSetting) -> Iterator[Transfer]:
     """
     if one.size("tensor") == 1:
         return
-    layers = one.model.layers / one.size("pipeline")
+    sums = one.model.sums / one.size("pipeline")
     tokens = one.group_tokens / one.microbatches
     nbytes = tokens * one.model.d_model * width("bf16")
     again = 1 if {"qkv", "up"} & set(one.recompute) else 0
-    passes = 2 * layers * one.microbatches  # two blocks a layer
+    passes = sums * one.microbatches
     over = one.mesh["tensor"]
     gathered, scattered = network.all_gather(nbytes, over), network.reduce_scatter(nbytes, over)
     yield Transfer("tensor", "activations gathered", (2 + again) * passes, gathered, False)

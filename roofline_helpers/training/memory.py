@@ -78,17 +78,7 @@ def saved_elements(one: TrainingSetting) -> float:
 def kept_widths(one: TrainingSetting) -> dict[str, float]:
     """Return the elements per token that each matmul of a layer saves for the backward pass."""
     model = one.model
-    if model.latent:
-        of = model.latent
-        qkv = of.q_rank + of.kv_rank + of.rope_dim
-        qkv += model.heads * (2 * of.nope_dim + of.rope_dim + of.value_dim)
-        values = model.heads * of.value_dim
-    else:
-        qkv = (model.heads + 2 * model.kv_heads) * model.head_dim
-        values = model.heads * model.head_dim
-    hidden = (model.layers - model.expert_layers) * model.d_ff
-    if model.experts:
-        used = model.experts.active + model.experts.shared
-        hidden += model.expert_layers * used * model.experts.d_ff
-    up = (3 if model.gated else 2) * hidden / model.layers
+    qkv = model.mixers(lambda mixer: mixer.made) / model.layers
+    values = model.mixers(lambda mixer: mixer.output) / model.layers / model.d_model
+    up = (3 if model.gated else 2) * model.feeds(lambda feed: feed.hidden) / model.layers
     return {"qkv": qkv + model.d_model, "attention": values, "output": model.d_model, "up": up}

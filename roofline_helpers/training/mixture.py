@@ -37,7 +37,7 @@ def routed(one: TrainingSetting, which: str) -> float:
         * one.model.expert_layers
         * of.active
         * matrices
-        * one.model.d_model
+        * (of.inner or one.model.d_model)
         * of.d_ff
     )
 

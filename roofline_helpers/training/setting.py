@@ -107,6 +107,7 @@ def recomputed(asked: Any) -> tuple[str, ...]:
 def refuse_misfit(one: TrainingSetting) -> None:
     """Raise BadValue for arguments that are valid alone but not together."""
     model = one.model
+    model.attention_flops(one.seq)  # refuses what isn't priced over a whole sequence
     if one.capacity is not None and one.tile is not None:
         raise BadValue("give capacity or tile, not both")
     if (one.capacity or one.tile) and not model.experts:

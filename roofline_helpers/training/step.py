@@ -77,7 +77,14 @@ class TrainingStep(Facts):
             "bound": f"{si(self.least_seconds, 's')} at least",
             "MFU": f"{self.mfu:.0%} MFU",
             "memory": f"{si(self.memory.total, 'B')} a device, {room}",
+            **({"types": self._types} if self.setting.model.stored else {}),
         }
+
+    @property
+    def _types(self) -> str:
+        one = self.setting
+        kept = f"weights {one.weights}, matmuls {one.dtype}"
+        return f"{kept}; none by its configuration, which says how it is served"
 
     # --- counts -------------------------------------------------------------------------------
 
@@ -439,17 +446,13 @@ def _memory_rate(place: Topology) -> float:
 def _product_flops(one: TrainingSetting) -> dict[str, float]:
     """Return the FLOPs of one forward pass by matmul, of all layers and tokens."""
     model, tokens = one.model, one.tokens
-    if model.latent:
-        of = model.latent
-        output = model.heads * of.value_dim * model.d_model
-    else:
-        output = model.heads * model.head_dim * model.d_model
+    output = model.mixers(lambda mixer: mixer.output)
     ups = (2 if model.gated else 1) / (3 if model.gated else 2)
-    feed_forward = model.active_matrices - model.layers * model.attention_parameters
+    feed_forward = model.active_matrices - model.mixing
     return {
-        "qkv": 2 * tokens * model.layers * (model.attention_parameters - output),
+        "qkv": 2 * tokens * (model.mixing - output),
         "attention": one.batch * model.attention_flops(one.seq),
-        "output": 2 * tokens * model.layers * output,
+        "output": 2 * tokens * output,
         "up": 2 * tokens * feed_forward * ups,
         "down": 2 * tokens * feed_forward * (1 - ups),
     }
@@ -464,12 +467,9 @@ def _activation_bytes(one: TrainingSetting) -> float:
     up; with masks both are written and read.
     """
     model = one.model
-    hidden = (model.layers - model.expert_layers) * model.d_ff
-    if model.experts:
-        used = model.experts.active + model.experts.shared
-        hidden += model.expert_layers * used * model.experts.d_ff
+    hidden = model.feeds(lambda feed: feed.hidden)
     rotated = (model.heads + model.kv_heads) * model.head_dim
-    elements: float = model.layers * (8 * model.d_model + 2 * rotated) + 3 * hidden
+    elements: float = model.sums * 4 * model.d_model + model.layers * 2 * rotated + 3 * hidden
     if model.experts:
         elements += model.expert_layers * 2 * (1 + model.experts.active) * model.d_model
         elements += model.expert_layers * 4 * mixture.seats(one)

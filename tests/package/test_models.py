@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +12,11 @@ from typing import Any
 import pytest
 
 import roofline_helpers as rh
-from roofline_helpers import RooflineError, models
+from roofline_helpers import RooflineError
 from roofline_helpers.models import Decoder, Local, model
 
-DATA = tomllib.loads((Path(models.__file__).parent / "data" / "models.toml").read_text("utf-8"))
+CATALOGUE = Path(rh.__file__).parent / "data" / "models.toml"
+DATA = tomllib.loads(CATALOGUE.read_text("utf-8"))
 
 
 @pytest.mark.parametrize("key", DATA)
@@ -106,28 +108,166 @@ def test_a_bad_decoder_is_refused(change: dict[str, Any], error: type[Exception]
         Decoder(**{**SMALL, **change})
 
 
-def test_a_configuration_on_disk_is_a_model(tmp_path: Path) -> None:
-    llama = model("mixtral-8x7b")
-    written = {
-        "hidden_size": 4096,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "intermediate_size": 14336,
-        "num_hidden_layers": 32,
-        "vocab_size": 32000,
-        "num_local_experts": 8,
-        "num_experts_per_tok": 2,
-    }
+FILES = json.loads((Path(__file__).parents[1] / "data" / "configurations.json").read_text("utf-8"))
+"""The keys of published config.json files that shape them.
+
+"published" says in billions what "source" prints of all and of active parameters, the latter
+without so many matrices of the vocabulary, and the bytes of a token's cache in bf16 and of a
+sequence's state, counted by hand: sums of products. "counted" are instead the elements of the model
+that transformers 5.24 makes of its own defaults.
+"""
+
+
+def read(folder: Path, config: dict[str, Any], name: str = "some") -> Decoder:
+    path = folder / name / "config.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(config))
+    return model(path.parent)
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if "published" in FILES[name]])
+def test_a_published_configuration_is_read(name: str, tmp_path: Path) -> None:
+    given = dict(FILES[name])
+    said, decoder = given.pop("published"), read(tmp_path, given, name)
+    assert decoder.name == name
+    used = decoder.active_parameters - said["without"] * decoder.vocabulary * decoder.d_model
+    for ours, billions in zip((decoder.parameters, used), said["printed"], strict=True):
+        digit = 0.5 if isinstance(billions, int) else 0.05  # half of the last one printed
+        assert abs(ours / 1e9 - billions) < max(0.02 * billions, digit)
+    assert decoder.cache_per_token() == sum(math.prod(each) for each in said["cache"])
+    assert decoder.state_bytes == sum(math.prod(each) for each in said["state"])
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if "counted" in FILES[name]])
+def test_a_family_has_the_parameters_that_transformers_counts(name: str, tmp_path: Path) -> None:
+    decoder = read(tmp_path, FILES[name])
+    assert decoder.parameters == pytest.approx(FILES[name]["counted"], rel=5e-4)
+
+
+def test_layers_of_one_model_differ_as_its_file_says(tmp_path: Path) -> None:
+    scout = read(tmp_path, FILES["Llama-4-Scout-17B-16E-Instruct"])
+    assert scout.blocks == model("llama-4-scout").alike
+    near = scout.blocks[0].mixer
+    assert near
+    assert [near.seen(n) for n in (8192, 8193, 20000)] == [8192, 1, 3616]
+    assert near.pairs(10000) == sum(i % 8192 + 1 for i in range(10000))
+    mimo = read(tmp_path, FILES["MiMo-V2-Flash"])
+    assert (mimo.local_layers, mimo.expert_layers, mimo.sums) == (39, 47, 96)
+    assert mimo.cache_bytes(4096) == 2 * 320 * (9 * 4 * 4096 + 39 * 8 * 128)
+    gemma = read(tmp_path, FILES["gemma-4-26B-A4B"])
+    assert gemma.cache_bytes(131072) == 5 * 4096 * 131072 + 25 * 8192 * 1024
+    sparse = read(tmp_path, FILES["DeepSeek-V3.2"])
+    (mixer,) = {block.mixer for block in sparse.kinds}
+    assert mixer
+    assert mixer.read(10000) == 576 * 2048 + 128 * 10000
+    assert read(tmp_path, FILES["DeepSeek-V3"]).kinds == model("deepseek-v3").kinds
+    hybrid = read(tmp_path, FILES["Nemotron-H-56B-Base-8K"])
+    assert (hybrid.sums, hybrid.state_layers) == (118, ("Mamba-2",))
+    assert "54 layers" in hybrid.describe()
+    same = read(tmp_path, FILES["Mixtral-8x7B-v0.1"])
+    assert replace(same, name="", source="") == replace(model("mixtral-8x7b"), name="", source="")
+
+
+LLAMA = FILES["Meta-Llama-3.1-8B"]
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        (
+            FILES["DeepSeek-V4-Flash"],
+            r"DeepseekV4ForCausalLM \(model_type deepseek_v4\) isn't read",
+        ),
+        (FILES["Step-3.7-Flash"], "Step3p7FlashForCausalLM"),
+        ({"model_type": "bert", "architectures": ["BertForMaskedLM"]}, "BertForMaskedLM"),
+        ({**LLAMA, "architectures": ["LlamaForCausalLMEagle3"]}, "LlamaForCausalLMEagle3"),
+        ({**LLAMA, "num_local_experts": 8}, "num_local_experts = 8 may change the layers"),
+        ({**LLAMA, "cross_layer_sharing": [1]}, "cross_layer_sharing"),
+        ({**LLAMA, "hidden_size": "large"}, "hidden_size"),
+        ({**LLAMA, "num_hidden_layers": None}, "no 'num_hidden_layers"),
+        ({**FILES["gpt-oss-20b"], "layer_types": ["sliding_attention"]}, "1 entries for 24 layers"),
+        ({**FILES["gpt-oss-20b"], "layer_types": ["retention"] * 24}, "'retention' isn't read"),
+        ({**FILES["Qwen3.5-27B"]["text_config"], "linear_num_key_heads": None}, "linear_num_key"),
+        ({**FILES["jamba"], "attn_layer_period": None}, "layer_types"),
+        ({}, "architecture None"),
+    ],
+)
+def test_a_configuration_that_is_not_understood_is_refused_by_name(
+    config: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(rh.BadValue, match=said):
+        read(tmp_path, config)
+
+
+def test_a_file_that_is_no_configuration_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
-    path.write_text(json.dumps(written))
-    assert model(str(path)).parameters == llama.parameters
-    written["sliding_window"] = 4096
-    path.write_text(json.dumps(written | {"use_sliding_window": False}))
-    assert model(path).local is None
-    path.write_text(json.dumps(written | {"layer_types": ["sliding", "full_attention"] * 16}))
-    assert model(path).local == models.Local(4096, 2)
-    wrong = json.dumps(written | {"sliding_window": None, "hidden_size": "large"})
-    for text in (json.dumps(written), "no JSON", "[]", wrong, None):
-        path.write_text(text) if text else path.unlink()
-        with pytest.raises(RooflineError, match=r"config|hidden_size"):
-            model(path)
+    for content in ("no JSON", "[]", None):
+        path.write_text(content) if content else path.unlink()
+        with pytest.raises(RooflineError, match="config"):
+            model(str(path))
+
+
+QUANTIZED = FILES["DeepSeek-V3.2"]
+KEPT = ["lm_head", "re:.*self_attn.*", "re:.*mlp.(down|gate|up)_proj"]
+
+
+@pytest.mark.parametrize(
+    ("given", "types"),
+    [
+        (QUANTIZED["quantization_config"], ["fp8", "fp8", "fp8", None, "fp8"]),
+        (
+            {"quant_method": "modelopt", "quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8"}
+            | {"ignore": ["lm_head", "model.layers.*.self_attn*"]},
+            ["nvfp4", "nvfp4", "bf16", "fp8", "nvfp4"],
+        ),
+        (
+            {"quant_method": "compressed-tensors", "ignore": KEPT}
+            | {"config_groups": {"g": {"targets": ["Linear"], "input_activations": None}}}
+            | {"kv_cache_scheme": {"num_bits": 8, "type": "float"}},
+            ["bf16", "int4", "bf16", "fp8", None],
+        ),
+        ({"quant_method": "awq", "bits": 4, "group_size": 128}, ["int4"] * 3 + [None] * 2),
+    ],
+)
+def test_types_are_those_of_the_file(
+    given: dict[str, Any], types: list[str | None], tmp_path: Path
+) -> None:
+    for group in given.get("config_groups", {}).values():
+        group["weights"] = {"num_bits": 4, "type": "int", "group_size": 32}
+    stored = read(tmp_path, {**QUANTIZED, "quantization_config": given}).stored
+    assert stored
+    names = ("weights", "experts", "mixers", "cache", "activations")
+    assert [getattr(stored, name) for name in names] == types
+
+
+def test_what_is_served_has_the_types_of_its_file(tmp_path: Path) -> None:
+    eight = rh.network.topology("h200", 8)
+    mesh = {"tensor": 8}
+    oss = rh.serving.step(read(tmp_path, FILES["gpt-oss-20b"]), eight, mesh, batch=8)
+    experts = 24 * oss.setting.model.expert_parameters() * 4.25 / 8
+    rest = (oss.setting.model.mixing + 2 * 201088 * 2880) * 2
+    assert oss.memory.weights == pytest.approx((experts + rest) / 8)
+    assert "experts mxfp4, projections bf16" in oss.setting.types
+    assert "quantization of config.json" in oss.setting.types
+    assert oss.but(weights="fp8").setting.experts == "fp8"
+    glm = read(tmp_path, FILES["GLM-4.7-FP8"], "GLM-4.7-FP8")
+    with pytest.raises(rh.BadValue, match=r"the name says FP8, but .* Give weights="):
+        rh.serving.step(glm, eight, mesh, batch=8)
+    held = rh.serving.step(glm, eight, mesh, batch=8, weights="fp8", vocabulary="fp8").memory
+    assert held.weights * 8 == pytest.approx(352.8e9, rel=1e-3)
+
+
+def test_states_are_read_and_written_and_a_whole_sequence_is_refused(tmp_path: Path) -> None:
+    place, mesh = rh.network.topology("h200", 8), {"tensor": 8}
+    hybrid = read(tmp_path, FILES["Qwen3-Next-80B-A3B-Thinking"])
+    one = rh.serving.step(hybrid, place, mesh, batch=64, context=8192)
+    (states,) = (kernel for kernel in one.kernels if kernel.name == "states")
+    assert states.work.bytes == pytest.approx(2 * 64 * hybrid.state_bytes / 8)
+    copied = 24576 * 8192 * 64 / 8 * 4  # two key heads on eight devices
+    assert one.memory.cache == pytest.approx(copied + 64 * hybrid.state_bytes / 8)
+    with pytest.raises(rh.BadValue, match="gated delta rule isn't priced"):
+        rh.serving.step(hybrid, place, mesh, phase="prefill")
+    with pytest.raises(rh.BadValue, match="gated delta rule isn't priced"):
+        rh.training.step(hybrid, place, {"fsdp": 8}, batch=8, seq=4096)
+    with pytest.raises(rh.BadValue, match=r"layers of several kinds.*topology"):
+        rh.serving.step(hybrid, "h200")

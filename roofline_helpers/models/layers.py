@@ -1,0 +1,452 @@
+"""What the layers of a language model are made of: attention, states, feed-forwards, experts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any
+
+from roofline_helpers.common.checks import BadValue, whole
+from roofline_helpers.common.dtypes import BITS
+
+
+@dataclass(frozen=True)
+class FeedForward:
+    """A dense feed-forward: three matrices if it is gated, else two.
+
+    Examples
+    --------
+    >>> FeedForward(d_ff=14336).matrices(4096)
+    176160768
+    """
+
+    d_ff: int
+    gated: bool = True
+
+    def matrices(self, d_model: int, active: bool = False) -> int:
+        """Return the elements of its matrices; a token uses all of them."""
+        return (3 if self.gated else 2) * d_model * self.d_ff
+
+    @property
+    def hidden(self) -> int:
+        """Elements of the hidden tensors of one token."""
+        return self.d_ff
+
+
+@dataclass(frozen=True)
+class Experts:
+    """A mixture of experts in place of the feed-forward.
+
+    Parameters
+    ----------
+    count, active : int
+        Experts, and how many of them each token uses.
+    d_ff : int
+        Width of one expert.
+    shared : int
+        Further experts, which every token uses.
+    every, dense : int
+        One layer in `every` has experts; the first `dense` have none.
+    gated : bool
+        Whether an expert has three matrices, not two.
+    shared_d_ff : int
+        Width of one shared expert, if it is another one.
+    inner : int
+        Width of what the experts read and write, if it isn't the model's: one matrix leads there,
+        and one back.
+
+    Examples
+    --------
+    >>> Experts(count=8, active=2, d_ff=14336).chosen_by(2)
+    0.4375
+    """
+
+    count: int
+    active: int
+    d_ff: int
+    shared: int = 0
+    every: int = 1
+    dense: int = 0
+    gated: bool = True
+    shared_d_ff: int = 0
+    inner: int = 0
+
+    def __post_init__(self) -> None:
+        check_sizes(self, "count", "active", "d_ff", "every")
+        also = ("shared", "dense", "shared_d_ff", "inner")
+        check_sizes(self, *(name for name in also if getattr(self, name) != 0))
+        if self.active > self.count:
+            raise BadValue(f"active ({self.active}) must be at most count ({self.count})")
+
+    def chosen_by(self, tokens: int) -> float:
+        """Return the expected share of experts that any of these tokens uses, chosen at random.
+
+        Of E experts, 1 − (1 − k/E)ᵗ where each of t tokens chooses k.
+        """
+        return 1 - math.pow(1 - self.active / self.count, tokens)
+
+    def one(self, d_model: int) -> int:
+        """Return the elements of one expert that isn't shared."""
+        return FeedForward(self.d_ff, self.gated).matrices(self.inner or d_model)
+
+    def always(self, d_model: int) -> int:
+        """Return the elements that every token uses: shared experts, router, ways in and out."""
+        shared = FeedForward(self.shared_d_ff or self.d_ff, self.gated).matrices(d_model)
+        return self.shared * shared + d_model * (self.count + 2 * self.inner)
+
+    def matrices(self, d_model: int, active: bool = False) -> int:
+        """Return the elements of experts and router; with `active`, of those that a token uses."""
+        used = self.active if active else self.count
+        return used * self.one(d_model) + self.always(d_model)
+
+    @property
+    def hidden(self) -> int:
+        """Elements of the hidden tensors of one token."""
+        return self.active * self.d_ff + self.shared * (self.shared_d_ff or self.d_ff)
+
+
+@dataclass(frozen=True)
+class Mixer:
+    """What mixes the tokens of a layer, as numbers: attention with a cache, or a state.
+
+    `attention`, `latent_attention`, `mamba_2`, `mamba_1`, `delta_rule` and `short_convolution` make
+    them.
+
+    Parameters
+    ----------
+    kind : str
+    weights, output : int
+        Elements of its matrices, and of the last of them.
+    heads : int
+        Heads over which devices can split it; `kv_heads` for its cache or its state.
+    made, cache_width : int
+        Elements of one token's queries, keys and values, and that it adds to the cache.
+    scores, absorbed : int
+        Multiply-adds for one query and key, scores and values together; the same in decoding, where
+        latent attention's matrices of keys and values are absorbed into queries and output.
+    window : int
+        Most keys that a token sees; 0: all. Then the cache holds no more.
+    chunked : bool
+        Whether a token sees only its own chunk of `window` tokens, not the last `window`.
+    top, choosing, choosing_width : int
+        Keys that an indexer chooses for each token; its multiply-adds for one key, and its elements
+        in the cache for one token, which are among `cache_width`.
+    state, recent, flops : int
+        Elements of one sequence's recurrent state, and of the last inputs of a short convolution;
+        FLOPs of one token's update and reading of that state.
+    dtype : str
+        Type of the recurrent state; recent inputs are of 16 bits.
+
+    Examples
+    --------
+    >>> attention(4096, heads=32, kv_heads=8, head_dim=128, window=1024).kept(4096)
+    1024
+    """
+
+    kind: str
+    weights: int
+    output: int
+    heads: int = 1
+    kv_heads: int = 1
+    made: int = 0
+    cache_width: int = 0
+    scores: int = 0
+    absorbed: int = 0
+    window: int = 0
+    chunked: bool = False
+    top: int = 0
+    choosing: int = 0
+    choosing_width: int = 0
+    state: int = 0
+    recent: int = 0
+    flops: int = 0
+    dtype: str = "fp32"
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of one sequence's state."""
+        parts = {self.dtype: self.state, "16 bits": self.recent}
+        return sum(int(n * BITS.get(kind, 16)) // 8 for kind, n in parts.items())
+
+    def kept(self, context: int) -> int:
+        """Return the keys that the cache of one sequence holds."""
+        return min(context, self.window or context)
+
+    def seen(self, context: int) -> int:
+        """Return the keys that the last token sees."""
+        if self.chunked:
+            return (context - 1) % self.window + 1
+        return min(context, self.window or self.top or context)
+
+    def read(self, context: int) -> int:
+        """Return the elements of the cache that the last token reads."""
+        attended = (self.cache_width - self.choosing_width) * self.seen(context)
+        return attended + self.choosing_width * context
+
+    def pairs(self, seq: int, whole: bool = False) -> int:
+        """Return the pairs of query and key of one sequence: unmasked ones, or all."""
+        most = self.window or self.top
+        if not most or most >= seq:
+            return seq * seq if whole else _triangle(seq)
+        if self.chunked:
+            return seq // most * _triangle(most) + _triangle(seq % most)
+        return _triangle(most) + (seq - most) * most
+
+    def products(self, seq: int, whole: bool = False) -> int:
+        """Return the multiply-adds of attention on one sequence.
+
+        Raises
+        ------
+        BadValue
+            A state: how a sequence is read at once depends on the kernel.
+        """
+        if self.state:
+            raise BadValue(
+                f"{self.kind} isn't priced over a whole sequence, in training or prefill: that "
+                "takes the chunk in which its kernel scans, and what it recomputes. Decoding is"
+            )
+        chosen = self.choosing * (seq * seq if whole else _triangle(seq))
+        return self.scores * self.pairs(seq, whole) + chosen
+
+    def next_products(self, context: int) -> int:
+        """Return the multiply-adds of one new token's attention."""
+        return self.absorbed * self.seen(context) + self.choosing * context
+
+
+def attention(
+    d_model: int,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    *,
+    value_dim: int = 0,
+    gate: int = 0,
+    one_matrix: bool = False,
+    **seen: Any,
+) -> Mixer:
+    """Return attention with grouped queries.
+
+    Parameters
+    ----------
+    d_model, heads, kv_heads, head_dim : int
+    value_dim : int
+        Width of a head's values, if it isn't `head_dim`.
+    gate : int
+        Columns of a matrix that makes gates for the result.
+    one_matrix : bool
+        Whether one matrix makes keys and values; the cache holds both.
+    **seen
+        `window` and `chunked` of `Mixer`.
+    """
+    values = value_dim or head_dim
+    output = heads * values * d_model
+    queries, cached = heads * head_dim, kv_heads * (head_dim + values)
+    columns = queries + gate + (kv_heads * head_dim if one_matrix else cached)
+    return Mixer(
+        "attention",
+        columns * d_model + output,
+        output,
+        heads,
+        kv_heads,
+        made=queries + cached,
+        cache_width=cached,
+        scores=heads * (head_dim + values),
+        absorbed=heads * (head_dim + values),
+        **seen,
+    )
+
+
+def latent_attention(
+    d_model: int, heads: int, of: Latent, *, top: int = 0, index_heads: int = 0, index_dim: int = 0
+) -> Mixer:
+    """Return multi-head latent attention, with an indexer if `top` keys are chosen.
+
+    Source of the indexer: DeepSeek-AI, "DeepSeek-V3.2", arXiv:2512.02556.
+    """
+    query, index = heads * (of.nope_dim + of.rope_dim), index_heads * index_dim
+    output = heads * of.value_dim * d_model
+    queries = (query + index) * (of.q_rank or d_model) + of.q_rank * d_model
+    down = d_model * (of.kv_rank + of.rope_dim + index_dim + index_heads)
+    up = heads * (of.nope_dim + of.value_dim)
+    return Mixer(
+        "latent attention",
+        queries + down + of.kv_rank * up + output,
+        output,
+        heads,
+        made=of.q_rank + of.kv_rank + of.rope_dim + query + up,
+        cache_width=of.kv_rank + of.rope_dim + index_dim,
+        scores=query + heads * of.value_dim,
+        absorbed=heads * (2 * of.kv_rank + of.rope_dim),
+        top=top,
+        choosing=index,
+        choosing_width=index_dim,
+    )
+
+
+def _recurrent(
+    kind: str,
+    d_model: int,
+    columns: int,
+    inner: int,
+    heads: int,
+    convolved: int,
+    kernel: int,
+    **of: Any,
+) -> Mixer:
+    """Return a layer with a state: matrices of so many columns and rows, and a convolution."""
+    weights = (columns + inner) * d_model + convolved * kernel + of.pop("beside", 0)
+    recent = convolved * (kernel - 1)
+    return Mixer(kind, weights, inner * d_model, heads, heads, recent=recent, **of)
+
+
+def mamba_2(
+    d_model: int,
+    heads: int,
+    head_dim: int,
+    groups: int,
+    state: int,
+    kernel: int,
+    dtype: str = "fp32",
+) -> Mixer:
+    """Return a layer of Mamba-2 (Dao and Gu, arXiv:2405.21060)."""
+    inner, mixed = heads * head_dim, 2 * groups * state
+    sizes = (2 * inner + mixed + heads, inner, heads, inner + mixed, kernel)
+    size = inner * state  # each takes a decay, an input, their sum, and a product with C
+    return _recurrent("Mamba-2", d_model, *sizes, state=size, flops=5 * size, dtype=dtype)
+
+
+def mamba_1(d_model: int, inner: int, state: int, rank: int, kernel: int) -> Mixer:
+    """Return a layer of Mamba (Gu and Dao, arXiv:2312.00752)."""
+    size, beside = inner * state, inner * (2 * rank + 3 * state)
+    sizes = (2 * inner, inner, inner, inner, kernel)
+    return _recurrent("Mamba", d_model, *sizes, state=size, flops=7 * size, beside=beside)
+
+
+def delta_rule(
+    d_model: int,
+    key_heads: int,
+    value_heads: int,
+    key_dim: int,
+    value_dim: int,
+    kernel: int,
+    dtype: str = "fp32",
+) -> Mixer:
+    """Return a layer of linear attention by the gated delta rule (arXiv:2412.06464)."""
+    keys, values = key_heads * key_dim, value_heads * value_dim
+    sizes = (2 * (keys + values + value_heads), values, value_heads, 2 * keys + values, kernel)
+    size = values * key_dim  # each takes a decay, and three products: read, correct, query
+    kind = "the gated delta rule"
+    return _recurrent(kind, d_model, *sizes, state=size, flops=7 * size, dtype=dtype)
+
+
+def short_convolution(d_model: int, kernel: int) -> Mixer:
+    """Return a gated convolution of three projections (LFM2)."""
+    sizes = (3 * d_model, d_model, d_model, d_model, kernel)
+    return _recurrent("a short convolution", d_model, *sizes)
+
+
+@dataclass(frozen=True)
+class Latent:
+    """Multi-head latent attention: the cache holds one short vector per token.
+
+    Source: DeepSeek-AI, "DeepSeek-V2", arXiv:2405.04434. Without `q_rank`, 0, one matrix makes the
+    queries.
+
+    Examples
+    --------
+    >>> Latent(q_rank=1536, kv_rank=512, rope_dim=64, nope_dim=128, value_dim=128).kv_rank
+    512
+    """
+
+    q_rank: int
+    kv_rank: int
+    rope_dim: int
+    nope_dim: int
+    value_dim: int
+
+    def __post_init__(self) -> None:
+        check_sizes(self, *(f.name for f in fields(self) if f.name != "q_rank" or self.q_rank))
+
+
+@dataclass(frozen=True)
+class Block:
+    """One layer: what mixes its tokens, if anything does, and its feed-forwards.
+
+    Examples
+    --------
+    >>> Block(attention(4096, 32, 8, 128), (FeedForward(d_ff=14336),)).sums
+    2
+    """
+
+    mixer: Mixer | None
+    feeds: tuple[FeedForward | Experts, ...] = ()
+    parallel: bool = False
+    """Whether feed-forwards read what the mixer reads, so that both results are added at once."""
+
+    @property
+    def sums(self) -> int:
+        """Norms, and sums that a residual takes: one for the mixer, one for the feed-forwards."""
+        return 1 if self.parallel else bool(self.mixer) + bool(self.feeds)
+
+    @property
+    def experts(self) -> Experts | None:
+        """Its mixture of experts."""
+        return next((feed for feed in self.feeds if isinstance(feed, Experts)), None)
+
+
+@dataclass(frozen=True)
+class Local:
+    """Layers that see only the last `window` keys: all but one in `every`.
+
+    With `chunked` they see only their own chunk of `window` tokens.
+
+    Examples
+    --------
+    >>> Local(window=1024, every=6).window
+    1024
+    """
+
+    window: int
+    every: int
+    chunked: bool = False
+
+    def __post_init__(self) -> None:
+        check_sizes(self, "window", "every")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """The types in which a configuration says that a model is stored.
+
+    `weights` of dense feed-forwards, `experts`, `mixers` of the matrices around attention or a
+    state, `cache`; `activations`: what the matmuls of such weights read. `says` is where that
+    stands, or, if there are no types, why they can't be read.
+
+    Examples
+    --------
+    >>> Stored("its quantization_config", weights="fp8").types
+    {'weights': 'fp8'}
+    """
+
+    says: str
+    weights: str | None = None
+    experts: str | None = None
+    mixers: str | None = None
+    cache: str | None = None
+    activations: str | None = None
+
+    @property
+    def types(self) -> dict[str, str]:
+        """The types that are said, by what they are of."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)[1:]}
+        return {name: value for name, value in values.items() if value}
+
+
+def check_sizes(of: Any, *names: str) -> None:
+    """Raise BadType or BadValue unless these fields are whole positive numbers."""
+    for name in names:
+        whole(name, getattr(of, name))
+
+
+def _triangle(n: int) -> int:
+    return n * (n + 1) // 2
