@@ -99,6 +99,37 @@ def cleaned(html: str, builder: Builder, docname: str) -> str:
     return soup.decode(formatter=WRITTEN)
 
 
+def is_part(node: nodes.Node, part: str) -> bool:
+    """Tell what of a notebook's cell a node is: ``cell_code``, ``cell_code_output``."""
+    return isinstance(node, nodes.container) and node.get("nb_element") == part
+
+
+def gather_folds(document: nodes.document) -> None:
+    """Leave no fold alone: code that shows nothing goes to what it prepares.
+
+    That is the next fold, or what is below the next question. The first cell, which imports, waits
+    for the first fold. Code that open code follows stays where it is.
+    """
+    cells = [one for one in document.findall(nodes.container) if is_part(one, "cell_code")]
+    waiting: list[nodes.Node] = []
+    for at, cell in enumerate(cells):
+        fold = next(cell.findall(HideCodeCellNode), None)
+        if fold is None:
+            continue
+        fold.insert(0, waiting)
+        waiting = []
+        following = cells[at + 1] if at + 1 < len(cells) else None
+        if following is None or any(is_part(one, "cell_code_output") for one in cell):
+            continue
+        if all(is_part(one, "cell_code_output") for one in following):
+            following.append(fold)
+        elif at == 0 or any(following.findall(HideCodeCellNode)):
+            waiting = list(fold.children)
+        else:
+            continue
+        cell.parent.remove(cell)
+
+
 class Outputs(SphinxPostTransform):  # type: ignore[misc]
     """Cleans the HTML of the page's outputs."""
 
@@ -107,6 +138,7 @@ class Outputs(SphinxPostTransform):  # type: ignore[misc]
 
     def run(self, **_: Any) -> None:
         """Go through the page's cells."""
+        gather_folds(self.document)
         for cell in self.document.findall(nodes.container):
             if cell.get("nb_element") != "cell_code":
                 continue

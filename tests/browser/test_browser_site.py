@@ -248,8 +248,15 @@ def test_predict_first_covers_what_follows_a_question(visit: Visit, home: str) -
     address = f"{home}notebooks/what-is-a-roofline.html"
     page = visit(address)
     figure = page.locator(".tag_after-answer figure img")
-    switch = page.get_by_role("button", name="Predict first")
+    switch = page.locator("header").get_by_role("button", name="Predict first")
     expect(switch).to_have_attribute("aria-pressed", "false")
+    # At the first question, in words: that switches it on and off again
+    offer = page.locator("article p.offer")
+    offer.get_by_role("button", name="Predict first").click()
+    expect(figure).to_be_hidden()
+    expect(switch).to_have_attribute("aria-pressed", "true")
+    offer.get_by_role("button", name="Show everything").click()
+    expect(figure).to_be_visible()
     switch.click()
     expect(figure).to_be_hidden()
     assert violations(page) == []

@@ -100,6 +100,21 @@ def test_a_chapter_asks_and_sets_exercises(path: Path) -> None:
     assert "sheet" in [kind for kind, _ in shown], "no checked exercises"
 
 
+LAB = "lab-"  # in a lab the reader sets the values first
+
+
+@pytest.mark.parametrize("path", [one for one in ALL if not one.stem.startswith(LAB)])
+def test_reasoning_stands_between_a_question_and_what_shows_its_answer(path: Path) -> None:
+    """A table right under its question answers it before anybody has thought."""
+    bare = []
+    for each in html(path):
+        key = re.search(r'"key":"([\w-]+)"', each)
+        _, found, below = each.partition('<div class="then">')
+        if key and found and not (below.lstrip().startswith("<p>") and bank()[key[1]].entry.above):
+            bare.append(key[1])
+    assert bare == []
+
+
 # --- no cell states an answer ---------------------------------------------------------------------
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import docutils.utils
 import numpy as np
 import pytest
+from docutils import nodes
 
 import chapters
 import figures
@@ -99,3 +101,39 @@ def test_cards_say_whose_value_each_cell_is() -> None:
     assert '<table class="cards">' in made
     assert made.count("data-name=") == 8
     assert '<td class="number" data-name="column 1">12,345 GB/s</td>' in made
+
+
+def cell(code: str | None, shown: str = "", folded: bool = True) -> nodes.container:
+    """A notebook's cell on its way to the page: code and output, each where there is one."""
+    made = nodes.container(nb_element="cell_code")
+    if code:
+        source = nodes.container("", nodes.literal_block(code, code), nb_element="cell_code_source")
+        made += outputs.HideCodeCellNode("", source) if folded else source
+    if shown:
+        made += nodes.container("", nodes.paragraph("", shown), nb_element="cell_code_output")
+    return made
+
+
+def test_no_fold_stands_alone_but_above_open_code() -> None:
+    page = docutils.utils.new_document("a page")
+    page += [
+        cell("imports"),
+        nodes.paragraph("", "prose"),
+        cell("open", "table", folded=False),
+        cell("rows"),
+        cell("figure", "picture"),
+        cell("answers"),
+        cell(None, "question"),
+        cell("helper"),
+        cell("uses helper", folded=False),
+    ]
+    outputs.gather_folds(page)
+    left = [[one.astext() for one in top] for top in page if isinstance(top, nodes.container)]
+    assert left == [
+        ["open", "table"],
+        ["imports\n\nrows\n\nfigure", "picture"],
+        ["question", "answers"],
+        ["helper"],
+        ["uses helper"],
+    ]
+    assert "prose" in page.astext()

@@ -48,7 +48,7 @@ def notebook() -> str:
     mimes = {"html": "text/html", "figure": "image/png", "question": "text/html"}
     cells = [nbformat.v4.new_markdown_cell(f"# Cells\n\n{FILLER}")]
     for name, data in shown.items():
-        cell = new_code_cell(f"# the code of the {name}\nx = 1", id=name, execution_count=1)
+        cell = new_code_cell(f"# @title Code\n# the code of the {name}\nx = 1", id=name, execution_count=1)
         cell.outputs = [new_output("display_data", {mimes[name]: data})]
         if name != "html":
             cell.metadata["tags"] = ["remove-input" if name == "question" else "hide-input"]
@@ -140,6 +140,7 @@ def test_a_fold_says_what_it_hides_and_a_question_does_not_show_its_code(built: 
     assert "the code of the html" in text
     assert "the code of the figure" in text
     assert "the code of the question" not in text
+    assert "@title" not in text
 
 
 def test_outputs_carry_no_style_and_no_script_and_their_pictures_are_files(built: Path) -> None:

@@ -18,14 +18,31 @@
   // Predict first: what follows a question is covered until it is answered
   const predict = document.querySelector("button.predict");
   if (predict) {
-    const tell = () => predict.setAttribute("aria-pressed", String(root.classList.contains("predict-first")));
-    predict.addEventListener("click", () => {
-      const on = root.classList.toggle("predict-first");
-      try {
-        localStorage.setItem("predict-first", on ? "on" : "off");
-      } catch { /* it holds for this page */ }
-      tell();
-    });
+    // The first question offers it in words, too
+    const offer = document.createElement("p");
+    const word = document.createElement("button");
+    offer.className = "offer";
+    word.type = "button";
+    offer.append("", word, "");
+    document.querySelector("article [data-kind=question]")?.before(offer);
+    const tell = () => {
+      const on = root.classList.contains("predict-first");
+      predict.setAttribute("aria-pressed", String(on));
+      word.textContent = on ? "Show everything" : "Predict first";
+      const words = on
+        ? ["What follows a question is covered until you answer it. ", "."]
+        : ["Answer before you see the result? ", " covers what follows each question until you have answered it."];
+      [offer.firstChild.data, offer.lastChild.data] = words;
+    };
+    for (const button of [predict, word]) {
+      button.addEventListener("click", () => {
+        const on = root.classList.toggle("predict-first");
+        try {
+          localStorage.setItem("predict-first", on ? "on" : "off");
+        } catch { /* it holds for this page */ }
+        tell();
+      });
+    }
     tell();
     const covered = [];
     let question = null;
