@@ -126,6 +126,7 @@ def gather_folds(document: nodes.document) -> None:
         elif at == 0 or any(following.findall(HideCodeCellNode)):
             waiting = list(fold.children)
         else:
+            fold["prompt_show"] = "Code used below"
             continue
         cell.parent.remove(cell)
 

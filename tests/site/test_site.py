@@ -48,7 +48,8 @@ def notebook() -> str:
     mimes = {"html": "text/html", "figure": "image/png", "question": "text/html"}
     cells = [nbformat.v4.new_markdown_cell(f"# Cells\n\n{FILLER}")]
     for name, data in shown.items():
-        cell = new_code_cell(f"# @title Code\n# the code of the {name}\nx = 1", id=name, execution_count=1)
+        source = f"# @title Code\n# the code of the {name}\nx = 1"
+        cell = new_code_cell(source, id=name, execution_count=1)
         cell.outputs = [new_output("display_data", {mimes[name]: data})]
         if name != "html":
             cell.metadata["tags"] = ["remove-input" if name == "question" else "hide-input"]
