@@ -35,7 +35,10 @@ def headline(why: Explanation) -> str:
         upper = f" to {si(most, 's')}" if most > 1.01 * why.wall else ""
         open_ended = any(row.kernel.untimed or row.kernel.loop for row in why.rows)
         more = "at least " if open_ended else ""
-        return f"{more}{si(why.wall, 's')}{upper} a call by the roofline: compiled, not run"
+        return (
+            f"nothing ran: {more}{si(why.wall, 's')}{upper} a call by the roofline, and by the "
+            "compiler's cycles where those are longer"
+        )
     text = f"{si(why.wall, 's')} a call"
     if len(why.runs) > 1:
         low, high = sorted(why.runs)[0], sorted(why.runs)[-1]

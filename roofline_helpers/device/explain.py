@@ -30,10 +30,11 @@ from roofline_helpers.device.runner import (
 )
 from roofline_helpers.device.trace import Trace, program_of, programs_in, read_trace
 from roofline_helpers.device.trace_steps import prepared
+from roofline_helpers.evidence import files
 from roofline_helpers.network.topology import slice_of
 from roofline_helpers.work import Work
 from roofline_helpers.xla.analysis import check_options, jit_options, report_of, turns_of
-from roofline_helpers.xla.kernel import CompiledKernel, main_dtype
+from roofline_helpers.xla.kernel import CompiledKernel, cycle_seconds_of, main_dtype
 from roofline_helpers.xla.lower import Arguments, function_name, is_stage
 from roofline_helpers.xla.report import Report
 from roofline_helpers.xla.targets import (
@@ -154,6 +155,7 @@ def case_ahead(
 ) -> Case:
     """Return a program that didn't run as a case for findings: rows take their roofs' times.
 
+    Where the compiler's cycles are longer than the roof they count, as `analyze` prints them.
     Asynchronous copies and exchanges are assumed to be hidden. With a report, rows take no less
     than it counts for their kernels and for all together: an exchange takes the time of its links,
     less the part that other kernels hide. `high` holds the seconds if data choose more bytes.
@@ -202,7 +204,8 @@ def _row(
         row = _lasting(row, sum(exposed for _, exposed in counted))
     else:
         reachable = max(row.reachable or 0.0, least)
-        row = replace(row, seconds=max(reachable, floor * kernel.launches))
+        cycles = cycle_seconds_of(each for each, _ in counted)
+        row = replace(row, seconds=max(reachable, floor * kernel.launches, cycles))
         if not kernel.untimed:
             row = replace(row, least=least or row.least, reachable=reachable)
     busy = max(row.seconds, least)
@@ -453,9 +456,10 @@ class Task:
         return tuple(times[3:])
 
     def ahead(self, chip: Any, topology: str | None) -> Explanation:
-        """Compile it for a chip that is not here, and explain its kernels' times by the roofline.
+        """Compile it for a chip that is not here, and explain its kernels' modelled times.
 
-        The seconds of a row are those of its roof, but no kernel and no iteration of a loop takes
+        The seconds of a row are those of its roof, or of the compiler's cycles where those are
+        longer, but no kernel and no iteration of a loop takes
         less than the floor that verdicts assume, and the call no less than `analyze` counts for it.
         A finding's seconds are the reduction of the roof's.
         """
@@ -471,7 +475,8 @@ class Task:
         program = Program(report.text, report.platform, calls=report.calls, turns=self.turns)
         floor = report.floor or 0.0
         notes = [
-            "compiled, not run: every second is the roofline's",
+            "nothing ran: every second is the roofline's, or the compiler's cycles where those are "
+            f"longer: {files.worth_of_cycles()}",
             f"each kernel, and each iteration of a loop, takes {si(floor, 's')} at least: the "
             "shortest matmul published for a TPU",
         ]

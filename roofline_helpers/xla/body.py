@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from roofline_helpers.xla.windows import Window
+
 _TRANSCENDENTAL = frozenset(
     "exp exp2 expm1 log log1p tanh logistic erf erfc erf_inv sin cos tan sqrt rsqrt cbrt pow atan2 "
     "asin acos atan sinh cosh asinh acosh atanh digamma lgamma".split()
@@ -113,9 +115,10 @@ _SPECIAL = {
     "dma_start": "_copy",
     **dict.fromkeys(("get", "load", "masked_load", "swap", "masked_swap"), "_touch"),
     **dict.fromkeys(_ADDING, "_touch"),
-    **dict.fromkeys(
-        ("pallas_call", "mpmd_map", "conv_general_dilated", "ragged_dot_general"), "_uncounted"
-    ),
+    **dict.fromkeys(("pallas_call", "mpmd_map"), "_uncounted"),
+    "dot_general": "_product",
+    "ragged_dot_general": "_product",
+    "conv_general_dilated": "_convolution",
 }
 """Operations with their own rule, and the rule."""
 
@@ -235,6 +238,37 @@ class Body:
     def _uncounted(self, each: Any, *_: Any) -> None:
         self.unsure.add(each.primitive.name)  # only outside of a kernel's body
 
+    def _product(self, each: Any, _: Any, __: Any, weight: Any) -> None:
+        """Count a matmul; of a ragged one, each row with the weights of its group."""
+        grouped: tuple[int, ...] = ()
+        numbers = each.params.get("dimension_numbers")
+        if numbers is None:
+            ragged = each.params["ragged_dot_dimension_numbers"]
+            numbers, grouped = ragged.dot_dimension_numbers, tuple(ragged.rhs_group_dimensions)
+        (_, contracted), (_, batch) = numbers
+        lhs, rhs = (var.aval for var in each.invars[:2])
+        left_out = {*contracted, *batch, *grouped}
+        columns = math.prod(n for d, n in enumerate(rhs.shape) if d not in left_out)
+        self._multiplied(each, math.prod(lhs.shape) * columns, weight)
+
+    def _convolution(self, each: Any, _: Any, __: Any, weight: Any) -> None:
+        """Count a convolution, without the taps that meet only padding."""
+        lhs, rhs, out = (var.aval.shape for var in (*each.invars, *each.outvars))
+        left, right, made = each.params["dimension_numbers"]
+        macs = lhs[left[0]] // each.params["batch_group_count"] * rhs[right[0]] * rhs[right[1]]
+        names = "window_strides", "padding", "lhs_dilation", "rhs_dilation"
+        sides = zip(left[2:], right[2:], made[2:], *(each.params[n] for n in names), strict=True)
+        for x, w, y, stride, (low, _), base, dilation in sides:
+            macs *= Window(rhs[w], stride, low, base, dilation).taps(lhs[x], out[y])
+        self._multiplied(each, macs, weight)
+
+    def _multiplied(self, each: Any, macs: int, weight: Any) -> None:
+        """Add the FLOPs of so many multiply-adds, of complex numbers eight each."""
+        types = [var.aval.dtype for var in each.invars[:2]]
+        flops = 8 if "complex" in str(types[0]) else 2
+        self.matrix += flops * macs * self._times(weight)
+        self.types["×".join(dict.fromkeys(map(short, types)))] = None
+
     def _place(self, each: Any, _: Any, known: dict[Any, Any], __: Any) -> None:
         """Note the position of each step in the grid, or the grid's size."""
         axis, whole = each.params["axis"], each.primitive.name == "num_programs"
@@ -329,20 +363,14 @@ class Body:
             self._move(each.invars[0], 2 * elements if both else elements, weight)
 
     def _count(self, each: Any, weight: Any) -> None:
-        """Add the FLOPs of an operation on arrays."""
+        """Add the FLOPs of an operation on arrays that multiplies no matrices."""
         name = each.primitive.name
         shape = each.outvars[0].aval.shape if each.outvars else ()
         if not shape and name not in _REDUCING:
             return
         times = self._times(weight)
         n = math.prod(shape)
-        if name == "dot_general":
-            (contracted, _), _ = each.params["dimension_numbers"]
-            inner = math.prod(each.invars[0].aval.shape[d] for d in contracted)
-            self.matrix += 2 * n * inner * times
-            names = dict.fromkeys(short(var.aval.dtype) for var in each.invars)
-            self.types["×".join(names)] = None
-        elif name in _TRANSCENDENTAL:
+        if name in _TRANSCENDENTAL:
             self.vector += n * times
             self.transcendentals += n * times
         elif name in _ARITHMETIC:

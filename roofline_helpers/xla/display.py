@@ -67,7 +67,8 @@ def compiled_by(report: Report) -> str:
 def summary(report: Report) -> list[tuple[str, str]]:
     """Return the lines above the kernels, label and text."""
     known = report.intensity
-    intensity = "unknown" if known is None else f"{significant(known)} FLOP/byte"
+    more = "at least " if report.unknown else ""
+    intensity = "unknown" if known is None else f"{more}{significant(known)} FLOP/byte"
     if report.chip is not None and report.bound:
         intensity += f", bound by {report.bound}"
     elif report.chip is not None and report.bounds:
@@ -115,8 +116,8 @@ def _counts(report: Report) -> list[tuple[str, str]]:
     lines = [("FLOPs", f"{flops} transcendental"), ("HBM", hbm)]
     if report.extra is not None and report.extra > 1.02:
         asked = si((report.requested_flops or 0) / report.devices, "FLOP")
-        times = f"{report.extra:.2f} times the {asked} of matmuls asked for"
-        lines.append(("of these", f"{times}: some are computed again"))
+        times = f"{more}{report.extra:.2f} times the {asked} of matmuls asked for"
+        lines.append(("of these", f"{times}: {_more(report)}"))
     if report.memory is not None:
         lines.append(("memory", _memory(report, report.memory)))
     if report.host_bytes:
@@ -131,6 +132,15 @@ def _counts(report: Report) -> list[tuple[str, str]]:
         listed = ", ".join(f"{level} {si(n, 'B')}" for level, n in sorted(others.items()))
         lines.append(("other traffic", listed))
     return lines
+
+
+def _more(report: Report) -> str:
+    """Return why a program does more matmul FLOPs than were asked for, as far as it shows."""
+    if any(kernel.matrix_flops and kernel.work.step == "recomputed" for kernel in report.kernels):
+        return "some are computed again"
+    if report.devices > 1:
+        return "devices do some of the same"
+    return "done twice, or on zeros that the compiler adds (groups made dense, dilation)"
 
 
 def _range(least: float, most: float, unit: str) -> str:

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from roofline_helpers.common.checks import ceil_div
 from roofline_helpers.xla.hlo import (
     APPLYING,
     ARITHMETIC,
@@ -27,6 +26,7 @@ from roofline_helpers.xla.hlo import (
     Site,
 )
 from roofline_helpers.xla.pallas import PallasKernel
+from roofline_helpers.xla.windows import Window
 
 # A piece of a value: the opcode that slices it, its computation, and the slice's indices
 _Piece = tuple[str, Any, tuple[str, ...]]
@@ -152,42 +152,6 @@ def counted_as(site: Site, kernels: Sequence[PallasKernel]) -> PallasKernel | No
 # --- FLOPs of dots, and of convolutions without the taps that meet only padding ------------------
 
 
-@dataclass(frozen=True)
-class Window:
-    """The window of one dimension: `low` is the padding before it, `base` spreads the input."""
-
-    size: int = 1
-    stride: int = 1
-    low: int = 0
-    base: int = 1
-    dilation: int = 1
-
-    def taps(self, size: int, out: int) -> int:
-        """Count the pairs (output position, window position) that meet an element of the input.
-
-        Output o and tap k meet position o·stride + k·dilation − low of the dilated input, which has
-        an element at each multiple of `base`, and zeros between and around.
-
-        Parameters
-        ----------
-        size, out : int
-            Elements of the input and of the output along this dimension.
-        """
-        total = 0
-        last = (size - 1) * self.base
-        step = math.gcd(self.stride, self.base)
-        period = self.base // step
-        inverse = pow(self.stride // step, -1, period)
-        for k in range(self.size):
-            offset = k * self.dilation - self.low
-            if offset % step == 0:
-                least = max(0, ceil_div(-offset, self.stride))
-                most = min(out - 1, (last - offset) // self.stride)
-                first = least + (-offset // step * inverse - least) % period
-                total += len(range(first, most + 1, period))
-        return total
-
-
 def windows_of(each: Instruction, dims: int) -> list[Window]:
     """Read `window={size=3x3 stride=1x1 pad=1_1x1_1 lhs_dilate=1x1 rhs_dilate=1x1}`."""
     text = each.attributes.get("window", "")
@@ -211,6 +175,8 @@ def windows_of(each: Instruction, dims: int) -> list[Window]:
 def matrix_flops(each: Instruction, lhs: Shape, rhs: Shape) -> int:
     """Return the FLOPs of a dot or a convolution: two for each multiply-add that meets data.
 
+    Of complex numbers a multiply-add has eight.
+
     Examples
     --------
     >>> from roofline_helpers.xla.hlo import parse
@@ -223,9 +189,10 @@ def matrix_flops(each: Instruction, lhs: Shape, rhs: Shape) -> int:
     >>> matrix_flops(dot.root, *(each.shape for each in dot.parameters))
     128
     """
+    each_mac = 8 if lhs.dtype.startswith("c") else 2
     if each.opcode == "dot":
         inner = math.prod(lhs.dims[d] for d in each.numbers("lhs_contracting_dims"))
-        return 2 * each.shape.elements * inner
+        return each_mac * each.shape.elements * inner
     # bf0_io0->bf0: the dimensions of input, kernel and output
     left, right, out = re.split("_|->", each.attributes["dim_labels"])
     macs = lhs.dims[left.index("b")] // int(each.attributes.get("batch_group_count", 1))
@@ -236,7 +203,26 @@ def matrix_flops(each: Instruction, lhs: Shape, rhs: Shape) -> int:
         size = lhs.dims[left.index(label)]
         positions = each.shape.dims[out.index(label)]
         macs *= window.taps(size, positions)
-    return 2 * macs
+    return each_mac * macs
+
+
+def is_depthwise(each: Instruction, lhs: Shape, rhs: Shape) -> bool:
+    """Return whether a convolution multiplies no matrices: each of its groups is one channel.
+
+    Also the gradient of one by its weights. Its work is that of the vector unit.
+    """
+    if each.opcode != "convolution":
+        return False
+    left, right, _ = re.split("_|->", each.attributes["dim_labels"])
+    groups = int(each.attributes.get("feature_group_count", 1))
+    of_batch = int(each.attributes.get("batch_group_count", 1))
+    alone = groups > 1 and rhs.dims[right.index("i")] == 1
+    return alone or (of_batch > 1 and lhs.dims[left.index("b")] == of_batch)
+
+
+def _product_flops(each: Instruction, lhs: Shape, rhs: Shape) -> Flops:
+    n = matrix_flops(each, lhs, rhs)
+    return Flops(vector=n) if is_depthwise(each, lhs, rhs) else Flops(matrix=n)
 
 
 # --- The share of each value inside a fusion that must be computed or read -----------------------
@@ -428,21 +414,45 @@ def flops_of(site: Site, share: float = 1) -> Flops:
         return _fused(site, share)
     if opcode in FREE or opcode in MOVING:
         return Flops()
-    if opcode in ARITHMETIC:
-        return Flops(vector=n) * share
-    if opcode in TRANSCENDENTAL:
-        return Flops(vector=n, transcendentals=n) * share
     if opcode in PRODUCTS:
-        lhs, rhs = site.operands[:2]
-        return Flops(matrix=matrix_flops(each, lhs, rhs)) * share
+        return _product_flops(each, *site.operands[:2]) * share
+    if opcode in ARITHMETIC | TRANSCENDENTAL:
+        if any(shape.dtype in ("c64", "c128") for shape in site.operands):
+            return _complex(opcode) * (n * share)
+        return Flops(vector=n, transcendentals=n if opcode in TRANSCENDENTAL else 0) * share
     if opcode in APPLYING:
         return _applied(site) * share
     if opcode == "custom-call":
         return _of_call(site)
-    if opcode == "fft":  # 5 n log₂ n
+    if opcode == "fft":  # 5 n log₂ n, half of it if one side is real: a result of half the points
         points = math.prod(each.numbers("fft_length")) or 1
-        return Flops(vector=5 * n * math.log2(points))
+        real = each.attributes.get("fft_type") == "IRFFT"
+        return Flops(vector=(2.5 if real else 5) * n * math.log2(points))
     return Flops(unknown=(f"the opcode {each.opcode}",))
+
+
+_COMPLEX = {
+    **dict.fromkeys(("add", "subtract", "negate", "compare"), (2, 0)),
+    "select": (1, 0),
+    "multiply": (6, 0),
+    "divide": (11, 0),  # times the conjugate, over the square of its size
+    "abs": (4, 1),
+    "exponential": (5, 3),  # exp a · (cos b + i sin b)
+    "log": (6, 2),  # of its size, and atan2
+    "sine": (6, 4),  # sin a · cosh b + i cos a · sinh b
+    "cosine": (7, 4),
+    "tanh": (9, 4),
+    "sqrt": (10, 3),
+    "power": (17, 5),  # exp(b · log a)
+}
+"""FLOPs of an element of complex numbers as real ones do it, and the transcendentals among them."""
+
+
+def _complex(opcode: str) -> Flops:
+    if opcode not in _COMPLEX:
+        return Flops(unknown=(f"complex {opcode}",))
+    vector, transcendentals = _COMPLEX[opcode]
+    return Flops(vector=vector, transcendentals=transcendentals)
 
 
 def _products(site: Site) -> Iterator[tuple[Instruction, Shape, Shape]]:
@@ -461,6 +471,8 @@ def matrix_types(site: Site) -> tuple[str, ...]:
     """Return the types and the precision of a kernel's matmuls: "bf16", "f32 highest"."""
     found: dict[str, None] = {}
     for each, *operands in _products(site):
+        if is_depthwise(each, *operands):
+            continue
         types = "×".join(dict.fromkeys(shape.dtype for shape in operands))
         precision = each.attributes.get("operand_precision", "").strip("{}").split(",")[0]
         found[f"{types} {precision}".strip()] = None
@@ -538,7 +550,7 @@ def _of_call(site: Site) -> Flops:
     if not cost:
         product = library_product(site)
         if product is not None:
-            return Flops(matrix=matrix_flops(*product))
+            return _product_flops(*product)
         attention = library_attention(site)
         if attention is not None:
             return attention

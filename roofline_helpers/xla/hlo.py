@@ -252,8 +252,7 @@ TRANSCENDENTAL = _words(
 ARITHMETIC = _words(
     "add subtract multiply divide remainder maximum minimum compare select clamp negate abs sign "
     "floor ceil round-nearest-afz round-nearest-even is-finite and or xor not shift-left "
-    "shift-right-logical shift-right-arithmetic popcnt count-leading-zeros real imag complex "
-    "mulhi"
+    "shift-right-logical shift-right-arithmetic popcnt count-leading-zeros mulhi"
 )
 """Opcodes with one FLOP per element of the result."""
 
@@ -261,8 +260,8 @@ MOVING = _words(
     "copy convert bitcast-convert broadcast reshape transpose slice dynamic-slice pad reverse "
     "dynamic-update-slice concatenate iota gather reduce-precision stochastic-convert rng "
     "rng-bit-generator rng-get-and-update-state dynamic-reshape real-dynamic-slice set-dimension-"
-    "size infeed outfeed send recv all-gather all-to-all ragged-all-to-all collective-permute "
-    "collective-broadcast all-reduce reduce-scatter copy-start"
+    "size real imag complex infeed outfeed send recv all-gather all-to-all ragged-all-to-all "
+    "collective-permute collective-broadcast all-reduce reduce-scatter copy-start"
 )
 """Opcodes that only move, convert or make data. The sums inside collectives are not counted."""
 

@@ -353,7 +353,15 @@ def main_dtype(matrix_types: Sequence[str]) -> str | None:
     return _dtypes(matrix_types[0])[0] if matrix_types else None
 
 
-_HLO_DTYPES = {"u8": "int8", "u4": "int4", "u32": "int32", "u16": "int16", "u64": "int64"}
+_HLO_DTYPES = {
+    "c64": "fp32",
+    "c128": "fp64",
+    "u8": "int8",
+    "u4": "int4",
+    "u32": "int32",
+    "u16": "int16",
+    "u64": "int64",
+}
 
 
 def _dtypes(product: str) -> list[str]:
@@ -367,7 +375,7 @@ def _dtype(name: str) -> str:
     try:
         return dtype_of(_HLO_DTYPES.get(name, name))
     except UnknownName:
-        return "fp32"  # complex numbers and rarer types run as fp32
+        return "fp32"  # rarer types run as fp32
 
 
 # --- Groups of kernels: by scope, by line of code, by role ---------------------------------------

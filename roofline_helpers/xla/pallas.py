@@ -261,7 +261,7 @@ def foreign(jaxpr: Any) -> str | None:
 def requested(jaxpr: Any) -> float | None:
     """Return the FLOPs of a traced function's matmuls, on all devices.
 
-    None if they aren't known: convolutions, loops and branches that depend on data.
+    None if they aren't known: loops and branches that depend on data.
     """
     walk = _products(jaxpr.jaxpr)
     return None if walk.unsure else walk.matrix

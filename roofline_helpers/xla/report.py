@@ -113,10 +113,11 @@ class Report:
     def extra(self) -> float | None:
         """The program's matmul FLOPs over those the function asks for.
 
-        More than 1 if XLA computes a matmul again, or if devices do the same work; None if the
-        function's own FLOPs aren't known.
+        More than 1 if XLA computes a matmul again, makes groups dense, or if devices do the same
+        work; less if it needs fewer (three real products for a complex one), or does some on the
+        vector unit (depthwise convolutions). None if the function's own FLOPs aren't known.
         """
-        if not self.requested_flops or self.unknown or any(row.loop for row in self.rows):
+        if not self.requested_flops or not self.matrix_flops or self.at_least:
             return None
         return self.matrix_flops * self.devices / self.requested_flops
 
@@ -196,9 +197,10 @@ class Report:
     def intensity(self) -> float | None:
         """Arithmetic intensity at HBM, FLOP/byte; infinite if nothing crosses HBM.
 
-        None if FLOPs are unknown, or counts only the least (`at_least`).
+        A lower bound if FLOPs of some kernels are `unknown`; None if counts are only the least
+        (`at_least`).
         """
-        if self.unknown or self.at_least:
+        if self.at_least:
             return None
         return self.flops / self.hbm_bytes if self.hbm_bytes else math.inf
 

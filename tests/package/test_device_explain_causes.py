@@ -83,6 +83,17 @@ def test_a_kernel_that_beats_what_was_reached_is_held_against_the_published_roof
     assert "beats the reached roof, and reaches 90% of the published one" in last.evidence
 
 
+def test_exponentials_are_the_reason_only_where_their_work_fills_the_time() -> None:
+    case = compiled(lambda x: jnp.sin(jnp.exp(jnp.tanh(x))), spec(2**20))
+    many = sum(row.kernel.flops.transcendentals for row in case.rows)
+    filled = 20 * many / CPU.figures().reached["vector"] / case.wall  # times the roof
+    assert 1.5 < filled / 2 < filled
+    assert named(timed(case, filled))["transcendentals"].seconds > 0
+    assert "transcendentals" not in named(timed(case, 3 * filled))  # something else is slow too
+    plain = compiled(lambda x: x * 2 + 1, spec(2**20))
+    assert "transcendentals" not in named(timed(plain, filled))
+
+
 # --- more than was asked for ----------------------------------------------------------------------
 
 

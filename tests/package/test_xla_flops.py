@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from itertools import product
 
+import pytest
 from hlo_texts import ADD, dot, one, program
 
-from roofline_helpers.xla.flops import Window
+from roofline_helpers.xla.windows import Window
 
 
 def test_elementwise_work() -> None:
@@ -25,6 +27,58 @@ def test_elementwise_work() -> None:
     flops = {line: (row.flops.vector, row.flops.transcendentals) for line, row in rows.items()}
     assert flops == lines
     assert {(row.flops.matrix, row.bytes) for row in rows.values()} == {(0, 2 * 64 * 4)}
+
+
+def test_complex_numbers_cost_what_their_real_parts_do() -> None:
+    lines = {  # of an element, by hand: (a + ib)(c + id) has four products, two sums
+        "c64[64]{0} add(%x, %x)": 2,
+        "c64[64]{0} multiply(%x, %x)": 6,
+        "c64[64]{0} divide(%x, %x)": 6 + 3 + 2,
+        "f32[64]{0} abs(%x)": 4,
+        "f32[64]{0} real(%x)": 0,
+        "c64[64]{0} fft(%x), fft_type=FFT, fft_length={64}": 5 * 6,
+        "f32[126]{0} fft(%x), fft_type=IRFFT, fft_length={126}": 2.5 * 126 * math.log2(126) / 64,
+    }
+    x = "  %x = c64[64]{0} parameter(0)\n"
+    rows = {line: one(program(f"{x}  ROOT %y = {line}")) for line in lines}
+    assert {line: row.flops.vector / 64 for line, row in rows.items()} == pytest.approx(lines)
+    summed = program(
+        f"{x}  %z = c64[] constant(0)\n"
+        "  ROOT %y = c64[] reduce(%x, %z), dimensions={0}, to_apply=%add",
+        ADD.replace("f32", "c64"),
+    )
+    assert one(summed).flops.vector == 2 * 64
+    product = dot().replace("f32", "c64")
+    assert one(product).flops.matrix == 8 * 4 * 8 * 16 * 32
+    (unknown,) = one(program(f"{x}  ROOT %y = c64[64]{{0}} tan(%x)")).flops.unknown
+    assert unknown == "complex tan"
+
+
+def test_a_convolution_of_single_channels_is_the_vector_unit_s() -> None:
+    channels = "f32[8,32,16]", "f32[5,1,16]", "f32[8,28,16]"
+    groups = {
+        "feature_group_count=16, dim_labels=b0f_0io->b0f": channels,
+        # its gradient by the weights: each channel's pictures are a batch of their own
+        "batch_group_count=16, dim_labels=f0b_i0o->0bf": (
+            "f32[8,32,16]",
+            "f32[8,28,16]",
+            "f32[5,1,16]",
+        ),
+    }
+    for attributes, (left, right, out) in groups.items():
+        size = 5 if "feature" in attributes else 28
+        row = one(
+            program(
+                f"  %x = {left}{{2,1,0}} parameter(0)\n  %w = {right}{{2,1,0}} parameter(1)\n"
+                f"  ROOT %y = {out}{{2,1,0}} convolution(%x, %w), window={{size={size}}}, "
+                f"{attributes}"
+            )
+        )
+        assert (row.flops.vector, row.flops.matrix, row.matrix_types) == (
+            2 * 8 * 28 * 16 * 5,
+            0,
+            (),
+        )
 
 
 def test_a_sum_over_n_counts_n() -> None:
@@ -69,7 +123,8 @@ def test_convolutions_count_the_taps_that_meet_data() -> None:
     for name, ((lhs, rhs, out), attributes, _) in CONVOLUTIONS.items():
         sides = f"  %a = {lhs} parameter(0)\n  %b = {rhs} parameter(1)\n"
         line = f"  ROOT %y = {out} convolution(%a, %b), {attributes}"
-        counted[name] = one(program(sides + line)).flops.matrix
+        flops = one(program(sides + line)).flops
+        counted[name] = flops.matrix + flops.vector
     assert counted == {name: flops for name, (*_, flops) in CONVOLUTIONS.items()}
 
 

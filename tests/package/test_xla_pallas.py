@@ -156,7 +156,7 @@ def test_bytes_of_blocks_that_data_choose_are_a_range_and_no_verdict() -> None:
     ends = kernel.roof_seconds, kernel.most_seconds
     assert (row.seconds, row.high) == pytest.approx(ends, rel=1e-5)
     most = si(why.wall + row.high - row.seconds, "s")
-    assert f"{si(why.wall, 's')} to {most} a call by the roofline" in why.describe()
+    assert f"nothing ran: {si(why.wall, 's')} to {most} a call by the roof" in repr(why)
 
 
 def scalars_first(body: Any, blocks: Any, out: Any, *scratch: Any, grid: int = 8) -> Any:
@@ -339,3 +339,34 @@ def test_requested_flops_of_a_scan_and_its_gradient() -> None:
     assert requested(jax.jit(layers).trace(*args).jaxpr) == one
     gradient = jax.grad(layers, argnums=(0, 1))
     assert requested(jax.jit(gradient).trace(*args).jaxpr) == 3 * one
+
+
+def test_requested_flops_of_convolutions_groups_and_complex_numbers() -> None:
+    from jax import lax
+
+    def of(fn: Any, *args: Any) -> float | None:
+        return requested(jax.jit(fn).trace(*args).jaxpr)
+
+    labels = ("NHWC", "HWIO", "NHWC")
+    same = (3 * 5 - 2) ** 2  # taps of a 3 × 3 window on 5 × 5 points that meet no padding
+    x, w = spec(2, 5, 5, 4), spec(3, 3, 4, 6)
+    assert (
+        of(
+            lambda x, w: lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=labels),
+            x,
+            w,
+        )
+        == 2 * 2 * 4 * 6 * same
+    )
+    spread = of(
+        lambda x, w: lax.conv_transpose(x, w, (2, 2), "VALID", dimension_numbers=labels), x, w
+    )
+    assert spread == 2 * 2 * 4 * 6 * (5 * 3) ** 2  # each point meets each tap once
+    m, k, n, groups = 64, 16, 32, 4
+    sizes = spec(groups, dtype="int32")
+    ragged = jax.grad(lambda w, x, s: lax.ragged_dot(x, w, s).astype("float32").sum())
+    rows, weights = spec(m, k), spec(groups, k, n)
+    assert of(lax.ragged_dot, rows, weights, sizes) == 2 * m * k * n
+    assert of(ragged, weights, rows, sizes) in (2 * m * k * n, 4 * m * k * n)  # and forward
+    a = spec(8, 8, dtype="complex64")
+    assert of(jnp.matmul, a, a) == 8 * 8**3

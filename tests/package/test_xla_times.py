@@ -31,6 +31,31 @@ def test_three_times_of_a_product(chip: str) -> None:
     assert how.partition(":")[0] in ("vendor", "secondary", "derived")
 
 
+def test_explain_for_a_chip_takes_the_compiler_s_cycles_where_they_are_longer() -> None:
+    needs("v6e")
+    pictures = spec(16, 56, 56, 256), spec(3, 3, 1, 256)
+
+    def depthwise(x: jax.Array, w: jax.Array) -> jax.Array:
+        labels = ("NHWC", "HWIO", "NHWC")
+        return jax.lax.conv_general_dilated(
+            x, w, (1, 1), "SAME", dimension_numbers=labels, feature_group_count=256
+        )
+
+    for fn, args, cause in (
+        (lambda x: jnp.tanh(jnp.exp(jnp.sin(x))), (spec(4096, 4096),), "transcendentals"),
+        (depthwise, pictures, "slow-by-cycles"),
+        (lambda x: x + 1, (spec(4096, 4096),), "memory-bound"),
+    ):
+        report = xla.analyze(fn, *args, chip="v6e")
+        why = rh.explain(fn, *args, chip="v6e", progress=False)
+        kernel = max(report.kernels, key=lambda each: each.cycle_seconds or 0.0)
+        row = why.row(kernel.name)
+        assert row.seconds >= kernel.cycle_seconds > kernel.roof_seconds
+        assert row.seconds < 1.3 * kernel.cycle_seconds
+        assert cause in [found.cause for found in why.findings if row.name in found.kernels]
+        assert repr(why).partition(": ")[2].startswith("nothing ran: ")
+
+
 def test_a_program_that_calls_the_host_has_no_verdict_and_no_time_for_it() -> None:
     needs("v6e")
     x = spec(4096, 4096, dtype="float32")

@@ -8,10 +8,18 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from roofline_helpers import xla
-from roofline_helpers.device.findings.causes import Case, Cause, Claim, Claims, whole
+from roofline_helpers.common.show import si
+from roofline_helpers.device.findings.causes import OVERSTATED, Case, Cause, Claim, Claims, whole
 from roofline_helpers.device.program import Program
 from roofline_helpers.device.rows import TimedRow
-from roofline_helpers.xla.hlo import VIEWS, Computation, Instruction, Site
+from roofline_helpers.xla.hlo import (
+    ARITHMETIC,
+    TRANSCENDENTAL,
+    VIEWS,
+    Computation,
+    Instruction,
+    Site,
+)
 
 Origin: TypeAlias = tuple[Instruction, Computation, str]
 """An instruction that a value comes from, where it is, and the kernel that runs it."""
@@ -384,3 +392,38 @@ def _outer_products(program: Program, kernel: str, part: Site) -> tuple[int, dic
     shared = spread[0] & spread[1]
     both = bool(spread[0] - shared - kept) and bool(spread[1] - shared - kept)
     return (product.shape.elements, makers) if both and shared & kept else None
+
+
+# --- exponentials and their like ------------------------------------------------------------------
+
+TRANSCENDENTALS = Cause(
+    "transcendentals",
+    "exponentials and their like take longer than the bytes",
+    "compute fewer of them: keep what is used again, take exp2 or a rational form that is exact "
+    "enough, drop a pair that cancels (log of exp); or compute them in a narrower type, if the "
+    "chip is faster in it",
+    "notebooks/limitations",
+)
+_STEPS = 20
+"""FLOPs that one takes at least on a unit that has no instruction for it: a short polynomial."""
+_PLAIN = ARITHMETIC | TRANSCENDENTAL | {"broadcast", "convert", "copy", "iota", "pad", "reshape"}
+
+
+def transcendentals(case: Case) -> Claims:
+    """Yield elementwise kernels that exponentials, logarithms, sines and their like slow down.
+
+    Of a program that didn't run the compiler's cycles say so. Of a measured kernel they must
+    account for half of its time at the vector unit's rate.
+    """
+    figures = case.ceilings.figures()
+    rate = figures.reached.get("vector", figures.published.get("vector"))
+    for row in case.kernels:
+        many = row.kernel.flops.transcendentals * row.launches
+        if not many or row.matrix_flops or not set(row.kernel.operations) <= _PLAIN:
+            continue
+        least, roof = _STEPS * many / rate if rate else 0.0, row.reachable or row.seconds
+        filled = row.seconds > 1.5 * roof and 2 * least > row.seconds
+        if filled if case.measured else row.kernel.cycles and row.seconds > OVERSTATED * roof:
+            evidence = f"{si(many, '').strip()} of them in {si(row.seconds, 's')}, where its bytes "
+            evidence += f"and other work take {si(roof, 's')}"
+            yield Claim(TRANSCENDENTALS, ((row, row.lost),), evidence)

@@ -19,6 +19,11 @@ CAUSES: dict[str, Cause] = {}
 """The closed list, by key: each cause is in the file of its detector, and enters itself here."""
 
 
+OVERSTATED = 2.5
+"""Cycles of so many times a kernel's roof mean that it is slow: copies that were published take 2.3
+times as many as they last (`evidence.files.worth_of_cycles`, at a v7x's clock)."""
+
+
 class Check(NamedTuple):
     """The gains of pairs of programs, with a cause and without: shares of the claimed seconds.
 

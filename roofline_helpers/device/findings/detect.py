@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from roofline_helpers.common.show import si
 from roofline_helpers.device.findings import arithmetic, copies, devices, fusion, idle
-from roofline_helpers.device.findings.causes import Case, Cause, Claim, Claims, Finding
+from roofline_helpers.device.findings.causes import OVERSTATED, Case, Cause, Claim, Claims, Finding
 from roofline_helpers.device.rows import KERNEL, TimedRow, family_of, grouped
+from roofline_helpers.xla.targets import clock_of
 
 LEAST_SHARE = 0.01
 """Findings that cost less than this share of the call are left out."""
@@ -34,6 +35,7 @@ _DETECTORS: tuple[Callable[[Case], Claims], ...] = (
     arithmetic.float32,
     fusion.scores,
     arithmetic.padded_products,
+    arithmetic.transcendentals,
     fusion.chains,
     fusion.gathers,
     fusion.sorts,
@@ -81,6 +83,13 @@ DEPENDS = _last(
     "time it on the chip: a note says what the program alone can't tell, the blocks that data "
     "choose or a peak that nobody publishes",
     "notebooks/compiler-fusion",
+)
+CYCLES = _last(
+    "slow-by-cycles",
+    "the compiler expects a kernel to take longer than its roof",
+    "look at what it does besides moving bytes and multiplying: changes of layout, small or odd "
+    "sizes, work without a fast unit; change one of them, and compile again",
+    "notebooks/limitations",
 )
 LAUNCH_BOUND = _last(
     "launch-bound",
@@ -172,7 +181,12 @@ def _bound(case: Case, row: TimedRow) -> tuple[Cause, str]:
             published = row.least / row.seconds
             reaches = f", beats the reached roof, and reaches {published:.0%} of the published one"
         return (near, reaches) if part >= _CLOSE else (BELOW_ROOF, f"{reaches}, bound by {unit}")
-    if part < 0.5:
+    ticks = clock_of(case.ceilings.chip)
+    cycles = (row.kernel.cycles or 0) * row.launches / ticks[0] if ticks else 0.0
+    slow = cycles >= 0.99 * row.seconds
+    if slow and part * OVERSTATED < 1:
+        return CYCLES, f" by the compiler's cycles, {1 / part:.1f} times its roof"
+    if part < 0.5 and not slow:
         each = si(row.seconds / max(row.launches, 1), "s")
         return LAUNCH_BOUND, f", by {each} for each of {row.launches:,.0f} launches"
     return near, f" by the roofline, bound by {unit}"
