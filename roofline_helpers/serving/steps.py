@@ -246,14 +246,18 @@ class ServingStep(Facts):
         """
         s = self.setting
         roof = s.chip.roofline(s.activations, reached=s.reached)
-        flops = sum(float(k.launches * k.work.matrix_flops) for k in self.kernels)
         busy = network.collectives.least_busy(self.exchanges)
-        return max(flops / roof.peak, self.bytes / roof.bandwidth, busy)
+        return max(self.matrix_flops / roof.peak, self.bytes / roof.bandwidth, busy)
 
     @property
     def flops(self) -> int:
         """FLOPs of the step."""
         return sum(int(k.launches * k.work.flops) for k in self.kernels)
+
+    @property
+    def matrix_flops(self) -> float:
+        """FLOPs of the step's matmuls."""
+        return sum(float(k.launches * k.work.matrix_flops) for k in self.kernels)
 
     @property
     def bytes(self) -> int:
@@ -272,8 +276,8 @@ class ServingStep(Facts):
 
     @property
     def mfu(self) -> float:
-        """FLOPs of the step's kernels over seconds and `peak`."""
-        return self.flops / self.seconds / self.peak
+        """FLOPs of the step's matmuls over seconds and `peak`, which is the matrix unit's."""
+        return self.matrix_flops / self.seconds / self.peak
 
     def but(self, **changes: Any) -> ServingStep:
         """Return the same step in the same layout with other arguments of `step`.

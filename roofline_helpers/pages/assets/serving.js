@@ -277,7 +277,7 @@ const serving = (() => {
       flops,
       bytes,
       intensity: flops / bytes,
-      mfu: flops / seconds / peak,
+      mfu: sum(kernels.map((kernel) => kernel.count * kernel.matrix)) / seconds / peak,
       peak,
       memory: held,
       room,
