@@ -207,7 +207,9 @@ def ceilings_of(device: Any, dtypes: Sequence[str], given: Any = None) -> Ceilin
     if given is not None:
         raise BadType(f"ceilings must be a Roofline or a device.Record, got {shown(given)}")
     if getattr(device, "platform", "") == "cpu":
-        return Ceilings(None, _of_this_cpu(tuple(sorted({"fp32", *dtypes} & {"fp32", "bf16"}))))
+        return Ceilings(
+            None, _of_this_cpu(tuple(sorted({"fp32", *dtypes} & {"fp32", "bf16", "int8"})))
+        )
     return Ceilings(chip, None)
 
 
@@ -231,7 +233,7 @@ def _of_this_cpu(dtypes: tuple[str, ...]) -> Reached:
     chosen = [
         *streams,
         *level_cases(cached),
-        *(matmul_case(1024, 1024, 1024, dtype) for dtype in dtypes),
+        *(matmul_case(1024, 1024, 1024, dtype, turned=False) for dtype in dtypes),
         vector_case("fp32", 2**20, steps=64),
     ]
     # A ceiling is the best of all passes. Other work on the machine only makes a pass longer, and

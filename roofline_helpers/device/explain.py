@@ -33,7 +33,13 @@ from roofline_helpers.device.trace_steps import prepared
 from roofline_helpers.evidence import files
 from roofline_helpers.network.topology import slice_of
 from roofline_helpers.work import Work
-from roofline_helpers.xla.analysis import check_options, jit_options, report_of, turns_of
+from roofline_helpers.xla.analysis import (
+    NOT_REUSED,
+    check_options,
+    jit_options,
+    report_of,
+    turns_of,
+)
 from roofline_helpers.xla.kernel import CompiledKernel, cycle_seconds_of, main_dtype
 from roofline_helpers.xla.lower import Arguments, function_name, is_stage
 from roofline_helpers.xla.report import Report
@@ -68,6 +74,9 @@ def consistency_notes(rows: Sequence[TimedRow]) -> tuple[str, ...]:
 
 def explained(case: Case, work: Sequence[Work], **run: Any) -> Explanation:
     """Return a case as an explanation; `run` holds its further fields."""
+    unused = tuple(note for note in run["notes"] if note.startswith(NOT_REUSED))
+    run["notes"] = tuple(note for note in run["notes"] if note not in unused)
+    case = replace(case, unused=tuple(note.removeprefix(NOT_REUSED) for note in unused))
     return Explanation(
         platform=case.platform,
         rows=case.rows,

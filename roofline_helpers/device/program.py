@@ -145,12 +145,33 @@ class Program:
         if name in self.sites:
             yield from self.sites[name].parts()
 
+    def around(self, kernel: str, where: Computation) -> list[tuple[str, Computation]]:
+        """Return the fusions around a computation in a kernel, and where each is, outer first."""
+        site = self.sites[kernel]
+        found: list[tuple[str, Computation]] = []
+        while where is not site.where:
+            inner = where is not site.fused and where.name in self._fusions
+            name, where = self._fusions[where.name] if inner else (kernel, site.where)
+            found.insert(0, (name, where))
+        return found
+
+    @cached_property
+    def _fusions(self) -> dict[str, tuple[str, Computation]]:
+        """The fusion that runs a computation, by the computation's name."""
+        return {
+            inner.name: (each.name, where)
+            for where in self.module.computations.values()
+            for each in where.instructions
+            if each.opcode == "fusion"
+            for inner in self.module.called(each, "calls")
+        }
+
     # -- producers and readers --------------------------------------------------------------------
 
     def reads(self, name: str) -> list[Value]:
         """Return the arrays that a kernel reads, in the order of its operands."""
         site = self.sites[name]
-        return [self._value(site.where, operand) for operand in site.instruction.operands]
+        return [self.value(site.where, operand) for operand in site.instruction.operands]
 
     def arguments(self, name: str) -> list[Value]:
         """Return the program's arguments that a kernel reads."""
@@ -159,7 +180,7 @@ class Program:
     def enters(self, loop: Site) -> list[Value]:
         """Return the elements of a loop's initial carry."""
         carry = loop.where.by_name[loop.instruction.operands[0]]
-        return [self._value(loop.where, name) for name in carry.operands]
+        return [self.value(loop.where, name) for name in carry.operands]
 
     @cached_property
     def _callers(self) -> dict[str, Site]:
@@ -172,7 +193,8 @@ class Program:
     def _called(self, call: Instruction) -> Computation:
         return self.module.called(call, "calls", "to_apply")[0]
 
-    def _value(self, where: Computation, name: str) -> Value:
+    def value(self, where: Computation, name: str) -> Value:
+        """Return what an operand of a kernel is: another kernel's result, an argument, a carry."""
         each = where.by_name[name]
         shape = each.shape
         element: int | None = None
@@ -222,7 +244,7 @@ class Program:
         return any(v.name == name for v in self._returned(site.where))
 
     def _returned(self, where: Computation) -> Iterable[Value]:
-        return [self._value(where, name) for name in where.results]
+        return [self.value(where, name) for name in where.results]
 
     # -- arguments --------------------------------------------------------------------------------
 

@@ -263,13 +263,13 @@ def matmul_case(
     *,
     batch: int = 1,
     group: str = "compute",
-    turned: bool = False,
+    turned: bool | None = None,
     **options: Any,
 ) -> Case:
     """Return C[m, n] = A[m, k] · B[k, n], `batch` of them; `turned`: B is stored as [n, k].
 
-    In 8 bits B is always stored as [n, k]. The kernels of NVIDIA's library read it in that order,
-    and XLA would otherwise transpose it in every call: on an H100 half as long as the matmul.
+    In 8 bits that is the default. The kernels of NVIDIA's library read it in that order, and XLA
+    would otherwise transpose it in every call: on an H100 half as long as the matmul.
     int8 matmuls accumulate in int32. "tf32" is fp32 at JAX's default precision, which is TF32 on
     NVIDIA GPUs; "fp32" asks for full precision.
 
@@ -289,7 +289,7 @@ def matmul_case(
     # On accelerators JAX's default for fp32 is the matrix unit's tf32 or bf16
     exact = jax.lax.Precision.HIGHEST if dtype in ("fp32", "fp64") else None
 
-    turned = turned or kind_of(stored).itemsize == 1
+    turned = kind_of(stored).itemsize == 1 if turned is None else turned
 
     def product(a: Any, b: Any) -> Any:
         b = jnp.swapaxes(b, -1, -2) if turned else b

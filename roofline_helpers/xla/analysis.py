@@ -8,6 +8,7 @@ import os
 import re
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -395,12 +396,35 @@ MOST_UNUSED = 0.5
 need the last forward matmul, which is half of a program of one layer."""
 
 
+NOT_REUSED = "donated, but not reused: "
+"""How a note on an argument begins that is donated in vain."""
+
+
+def _unused_donations(lowered: Lowered) -> list[str]:
+    """Return notes on donated arguments for which no result has their shape and type."""
+    import jax
+
+    infos = jax.tree.leaves(lowered.stage.args_info, is_leaf=lambda one: hasattr(one, "donated"))
+    results = jax.tree.leaves(lowered.stage.out_info)
+    left = Counter((tuple(one.shape), one.dtype) for one in results)
+    notes = []
+    for number, info in enumerate(infos):
+        place = tuple(info.shape), info.dtype
+        left[place] -= info.donated
+        if info.donated and left[place] < 0:
+            called = f"argument {number}, {info.dtype}[{','.join(map(str, info.shape))}]"
+            notes.append(f"{NOT_REUSED}{called}: no result that is left has its shape and type")
+    return notes
+
+
 def lost(lowered: Lowered) -> tuple[str, ...]:
-    """Return a note if most matmul FLOPs of a function are missing from the compiled program."""
+    """Return notes on what a function asks for in vain: donations, and most of its matmul FLOPs."""
+    donated = _unused_donations(lowered)
     if lowered.unused <= MOST_UNUSED or not lowered.requested:
-        return ()
+        return tuple(donated)
     asked = si(lowered.requested, "FLOP")
     return (
+        *donated,
         f"{lowered.unused:.0%} of the {asked} of matmuls in this function are NOT in the compiled "
         "program: no returned value needs them, so the compiler leaves them out. Return the values "
         "that they compute (gradients, updated parameters). Whatever a function only writes into "

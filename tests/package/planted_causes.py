@@ -287,3 +287,98 @@ def summed_over_devices() -> Made:
 def explained(made: Callable[[], Made], **how: Any) -> Explanation:
     fn, args = made()
     return rh.explain(fn, *args, **{"seconds": 0.1, "progress": False, **how})
+
+
+# --- clean programs -------------------------------------------------------------------------------
+
+
+def chained(x: Any, layers: Any) -> Any:
+    for w in layers:
+        x = jax.nn.relu(x @ w)
+    return x
+
+
+def normed(x: Any, scale: Any, shift: Any) -> Any:
+    centred = x - x.mean(-1, keepdims=True)
+    return centred * lax.rsqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * scale + shift
+
+
+def trained(layers: Any, moments: Any, x: Any, y: Any) -> Any:
+    def loss(layers: Any) -> Any:
+        return ((jax.nn.relu(x @ layers[0]) @ layers[1] - y).astype(jnp.float32) ** 2).mean()
+
+    value, by_layer = jax.value_and_grad(loss)(layers)
+    moments = jax.tree.map(lambda m, g: 0.9 * m + g, moments, by_layer)
+    return jax.tree.map(lambda w, m: w - 0.01 * m, layers, moments), moments, value
+
+
+def gated(x: Any, w: Any) -> Any:
+    """A norm's sum of squares, and a gate's exponential, between matmuls: no attention."""
+    scale = lax.rsqrt((x.astype(jnp.float32) ** 2).mean(-1, keepdims=True) + 1e-6)
+    read = x * scale.astype(x.dtype)
+    return x + (jax.nn.silu(read @ w["gate"]) * (read @ w["up"])) @ w["down"]
+
+
+def unrolled_step(layers: Any, x: Any) -> Any:
+    def loss(layers: Any) -> Any:
+        y = x
+        for w in layers:
+            y = jax.checkpoint(gated)(y, w)
+        return y.astype(jnp.float32).mean()
+
+    value, by_layer = jax.value_and_grad(loss)(layers)
+    return jax.tree.map(lambda w, g: w - (1e-3 * g).astype(w.dtype), layers, by_layer), value
+
+
+def adam(w: Any, m: Any, v: Any, g: Any) -> Any:
+    m, v = 0.9 * m + 0.1 * g, 0.99 * v + 0.01 * g * g
+    return w - 1e-3 * m / (jnp.sqrt(v) + 1e-8), m, v
+
+
+def decoded(k: Any, v: Any, q: Any, new: Any, at: Any) -> Any:
+    k, v = (lax.dynamic_update_slice(one, new, (0, 0, at, 0)) for one in (k, v))
+    p = jax.nn.softmax(jnp.einsum("bhgd,bhtd->bhgt", q, k).astype(jnp.float32))
+    return jnp.einsum("bhgt,bhtd->bhgd", p.astype(v.dtype), v), k, v
+
+
+def recurrent(x: Any, w: Any, valid: Any) -> Any:
+    def step(h: Any, now: Any) -> Any:
+        return jnp.where(now[1][:, None], jnp.tanh(h @ w + now[0]), h), None
+
+    return lax.scan(step, jnp.zeros_like(x[0]), (x, valid))[0]
+
+
+def flash(q: Any, k: Any, v: Any) -> Any:
+    from jax.experimental.pallas.ops.tpu import flash_attention as kernels
+
+    sizes = kernels.BlockSizes(block_q=1024, block_k_major=1024, block_k=512, block_b=1)
+    return kernels.flash_attention(q, k, v, block_sizes=sizes)
+
+
+WIDE = functools.partial(spec, dtype=jnp.float32)
+GATED = [{"gate": spec(1024, 4096), "up": spec(1024, 4096), "down": spec(4096, 1024)}] * 2
+CACHE = spec(16, 8, 2048, 128)
+CLEAN: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = {
+    "matmuls": (chained, (spec(4096, 4096), [spec(4096, 4096)] * 4), {}),
+    "layernorm": (normed, (WIDE(8192, 1024), WIDE(1024), WIDE(1024)), {}),
+    "training": (
+        trained,
+        ([spec(2048, 8192), spec(8192, 2048)],) * 2 + (spec(8192, 2048),) * 2,
+        {"donate_argnums": (0, 1)},
+    ),
+    "unrolled step": (unrolled_step, (GATED, spec(2048, 1024)), {"donate_argnums": 0}),
+    "optimiser": (adam, (WIDE(4096, 4096),) * 4, {"donate_argnums": (0, 1, 2)}),
+    "decode": (
+        decoded,
+        (CACHE, CACHE, spec(16, 8, 4, 128), spec(16, 8, 1, 128), spec(dtype=jnp.int32)),
+        {"donate_argnums": (0, 1)},
+    ),
+    "recurrent": (
+        recurrent,
+        (WIDE(8, 4096, 2048), WIDE(2048, 2048), spec(8, 4096, dtype=jnp.bool_)),
+        {},
+    ),
+    "norm and matmul": (lambda x, w: normed(x, 1, 0) @ w, (spec(8192, 2048), spec(2048, 2048)), {}),
+    "Pallas attention": (flash, (spec(4, 8, 4096, 128),) * 3, {}),
+}
+"""Programs that already do what is advised, as function, arguments and options of `jax.jit`."""

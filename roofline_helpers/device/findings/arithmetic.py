@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -24,10 +24,10 @@ from roofline_helpers.xla.hlo import (
 Origin: TypeAlias = tuple[Instruction, Computation, str]
 """An instruction that a value comes from, where it is, and the kernel that runs it."""
 
-_PASSED = frozenset({"convert", "bitcast", "copy", "reshape"})
+PASSED = frozenset({"convert", "bitcast", "copy", "reshape"})
 
 
-def _origins(
+def origins(
     program: Program, kernel: str, where: Computation, name: str
 ) -> Iterator[tuple[Instruction, Computation, str]]:
     """Yield the origins of a value along first operands, back into earlier kernels.
@@ -35,20 +35,22 @@ def _origins(
     A fusion is followed to its root, a parameter of a fusion to its operand.
     """
     maker, top = kernel, program.sites[kernel].where
-    outer = [(kernel, top)] if where is not top else []
+    outer = program.around(kernel, where)
     for _ in range(40):
         each = where.by_name[name]
         if each.opcode == "parameter" and outer:
             fusion, above = outer.pop()
             name, where = above.by_name[fusion].operands[int(each.literal or 0)], above
             continue
+        place = 0
+        if each.opcode == "get-tuple-element":
+            source, place = where.by_name[each.operands[0]], each.numbers("index")[0]
+            each = source if source.opcode == "fusion" else each
         if each.opcode == "fusion":
             inner = program.module.called(each, "calls")[0]
-            if inner.root.opcode == "tuple":
-                return
             maker = each.name if where is top else maker
             outer.append((each.name, where))
-            name, where = inner.root.name, inner
+            name, where = inner.results[place], inner
             continue
         if where is top:
             maker = each.name
@@ -58,8 +60,8 @@ def _origins(
         name = each.operands[0]
 
 
-def _first(
-    origins: Iterator[Origin], opcode: str, passed: frozenset[str] = _PASSED
+def first_of(
+    origins: Iterator[Origin], opcode: str, passed: frozenset[str] = PASSED
 ) -> Origin | None:
     """Return the first origin with this opcode; None if an opcode not in `passed` comes first."""
     for origin in origins:
@@ -70,15 +72,13 @@ def _first(
     return None
 
 
-def _with_maker(
-    case: Case, cause: Cause, row: TimedRow, like: xla.Row, maker: str, evidence: str
+def _with_makers(
+    case: Case, cause: Cause, row: TimedRow, like: xla.Row, makers: Sequence[str], evidence: str
 ) -> Claim:
-    """Return a claim on a kernel's saving, and on all of the kernel that writes its operand."""
-    parts = [(row, case.saved(row, like))]
-    writer = case.by_name.get((row.program, maker))
-    if writer is not None and writer is not row:
-        parts.append((writer, writer.seconds))
-    return Claim(cause, tuple(parts), evidence)
+    """Return a claim on a kernel's saving, and on all of those that write its operands."""
+    writers = (case.by_name.get((row.program, maker)) for maker in makers)
+    others = [(one, one.seconds) for one in writers if one is not None and one is not row]
+    return Claim(cause, ((row, case.saved(row, like)), *others), evidence)
 
 
 # --- float32 --------------------------------------------------------------------------------------
@@ -125,13 +125,13 @@ def float32(case: Case) -> Claims:
 
 def _widened(program: Program, kernel: str, part: Site, operand: int) -> str | None:
     """Return the other kernel that widened an operand; "" if this one does, None if none does."""
-    origins = _origins(program, kernel, part.where, part.instruction.operands[operand])
+    traced = origins(program, kernel, part.where, part.instruction.operands[operand])
     if part.operands[operand].dtype in _NARROW:
-        made = [each for each, _, _ in origins]
+        made = [each for each, _, _ in traced]
         # TPUs' compiler narrows what float32 programs compute: that isn't the author's
         own = any(each.op_name.endswith("convert_element_type") for each in made)
         return "" if own or not made or made[-1].shape.dtype in _NARROW else None
-    found = _first(origins, "convert", _FOLLOWED)
+    found = first_of(traced, "convert", _FOLLOWED)
     if found is None:
         return None
     each, where, maker = found
@@ -220,18 +220,18 @@ def one_hot(case: Case) -> Claims:
             like = replace(there, flops=xla.Flops(), matrix_types=(), read={"hbm": looked_up})
             if case.roof(row, like) <= 0.25 * case.roof(row, there):
                 evidence = f"{shape} · {table}, where each row has a single 1"
-                yield _with_maker(case, ONE_HOT, row, like, maker, evidence)
+                yield _with_makers(case, ONE_HOT, row, like, [maker], evidence)
 
 
 def _is_one_hot(program: Program, kernel: str, part: Site, side: int) -> tuple[int, str] | None:
     """Return the entries of a one-hot operand, and the kernel that makes it; None for others."""
     name = part.instruction.operands[side]
-    compared = _first(_origins(program, kernel, part.where, name), "compare")
+    compared = first_of(origins(program, kernel, part.where, name), "compare")
     if compared is None or compared[0].attributes.get("direction") != "EQ":
         return None
     each, where, maker = compared
     for operand in each.operands:
-        for one, _, _ in _origins(program, maker, where, operand):
+        for one, _, _ in origins(program, maker, where, operand):
             if one.opcode == "iota":
                 return one.shape.dims[one.numbers("iota_dimension")[0]], maker
     return None
@@ -241,7 +241,7 @@ def _is_one_hot(program: Program, kernel: str, part: Site, side: int) -> tuple[i
 
 RAGGED = Cause(
     "ragged",
-    "a ragged matmul multiplies every row by the weights of all groups",
+    "a ragged matmul multiplies every row for all groups",
     "pad each group to one size and multiply in a batch, or call a grouped kernel",
     "notebooks/where-the-time-goes",
 )
@@ -250,16 +250,15 @@ RAGGED = Cause(
 def dense_ragged(case: Case) -> Claims:
     """Yield ragged matmuls made dense: each row by the weights of all groups, all but one zeros."""
     for row, program, part in case.products():
-        for side in range(2):
-            found = _spread_over_groups(program, row.name, part, side)
-            if found is None:
-                continue
-            groups, maker = found
-            there, spread = row.kernel, part.operands[side]
-            read = there.read_bytes - spread.bytes * (groups - 1) // groups
-            like = replace(there, flops=there.flops * (1 / groups), read={"hbm": max(read, 0)})
-            evidence = f"{spread}: each row {groups} times, {groups - 1} of them zeros"
-            yield _with_maker(case, RAGGED, row, like, maker, evidence)
+        spread = [(n, _spread_over_groups(program, row.name, part, n)) for n in range(2)]
+        sides = [(part.operands[n], *found) for n, found in spread if found is not None]
+        if not sides:
+            continue
+        there, (shape, groups, _) = row.kernel, sides[0]
+        read = there.read_bytes - sum(each.bytes * (n - 1) // n for each, n, _ in sides)
+        like = replace(there, flops=there.flops * (1 / groups), read={"hbm": max(read, 0)})
+        evidence = f"{shape}: each row {groups} times, {groups - 1} of them zeros"
+        yield _with_makers(case, RAGGED, row, like, [maker for *_, maker in sides], evidence)
 
 
 def _spread_over_groups(
@@ -271,25 +270,46 @@ def _spread_over_groups(
     number isn't between the bounds of its group.
     """
     name = part.instruction.operands[side]
-    selected = _first(
-        _origins(program, kernel, part.where, name), "select", _PASSED | {"transpose"}
-    )
+    turned = PASSED | {"transpose"}
+    selected = first_of(origins(program, kernel, part.where, name), "select", turned)
     if selected is None:
-        return None
+        masked = first_of(origins(program, kernel, part.where, name), "multiply", turned)
+        return None if masked is None else _one_hot_groups(program, masked)
     each, where, maker = selected
-    chosen, kept, left = (_origins(program, maker, where, operand) for operand in each.operands)
-    copied, zero = _first(kept, "broadcast"), [*left][-1][0]
+    chosen, kept, left = (origins(program, maker, where, operand) for operand in each.operands)
+    copied, zero = first_of(kept, "broadcast"), [*left][-1][0]
     compare = next((one for one in chosen if one[0].opcode == "compare"), None)
     if copied is None or compare is None or zero.literal not in ("0", "0.0"):
         return None
     shape = copied[0].shape
     axes = set(range(len(shape.dims))) - set(copied[0].numbers("dimensions"))
     groups = math.prod(shape.dims[axis] for axis in axes)
-    counted, made = _bounded(program, compare, axes), part.instruction.shape
-    dims = made.parts[0].dims if made.parts else made.dims  # a library's has a workspace
-    if counted is None or groups < 2 or groups in dims:  # the groups are summed over
-        return None
-    return (groups, maker) if shape.dims[counted] in dims else None
+    counted = _bounded(program, compare, axes)
+    return None if counted is None or groups < 2 else (groups, maker)
+
+
+def _one_hot_groups(program: Program, masked: Origin) -> tuple[int, str] | None:
+    """Return over how many groups rows are spread by a one-hot factor, and by which kernel."""
+    each, where, maker = masked
+    factors = [[*origins(program, maker, where, one)] for one in each.operands]
+    for rows, mask in (factors, factors[::-1]):
+        copied = first_of(iter(rows), "broadcast")
+        hot = first_of(iter(mask), "compare", PASSED | {"broadcast"})
+        if copied is None or hot is None or hot[0].attributes.get("direction") != "EQ":
+            continue
+        dims, kept = copied[0].shape.dims, copied[0].numbers("dimensions")
+        groups = math.prod(size for axis, size in enumerate(dims) if axis not in kept)
+        counted = (
+            one for side in hot[0].operands for one in origins(program, hot[2], hot[1], side)
+        )
+        counts = [
+            one.shape.dims[one.numbers("iota_dimension")[0]]
+            for one, _, _ in counted
+            if one.opcode == "iota"
+        ]
+        if counts == [groups] and groups > 1 and len(kept) > 1:
+            return groups, maker
+    return None
 
 
 def _bounded(program: Program, compare: Origin, axes: set[int]) -> int | None:
@@ -297,7 +317,7 @@ def _bounded(program: Program, compare: Origin, axes: set[int]) -> int | None:
     each, where, maker = compare
     sides = {}
     for operand in each.operands:
-        for one, _, _ in _origins(program, maker, where, operand):
+        for one, _, _ in origins(program, maker, where, operand):
             if one.opcode in ("broadcast", "iota"):
                 sides[one.opcode] = one
                 break
@@ -373,14 +393,14 @@ def _outer_products(program: Program, kernel: str, part: Site) -> tuple[int, dic
     Also the kernels that write the broadcast arrays, with the bytes that a matmul wouldn't need.
     """
     each = part.instruction
-    source = _first(_origins(program, kernel, part.where, each.operands[0]), "multiply")
+    source = first_of(origins(program, kernel, part.where, each.operands[0]), "multiply")
     if source is None:
         return None
     product, where, maker = source
     makers = {} if maker == kernel else {maker: product.shape.bytes}
     kept, spread = set(each.numbers("dimensions")), []
     for name in product.operands:
-        factor = _first(_origins(program, maker, where, name), "broadcast")
+        factor = first_of(origins(program, maker, where, name), "broadcast")
         if factor is None:
             return None
         widened, inside, by = factor

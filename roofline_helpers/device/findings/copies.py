@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from roofline_helpers import xla
+from roofline_helpers.common.show import si
 from roofline_helpers.device.findings.causes import Case, Cause, Check, Claim, Claims, whole
 from roofline_helpers.device.program import Program
 from roofline_helpers.device.rows import TimedRow
 from roofline_helpers.xla.flops import reorders, results
-from roofline_helpers.xla.hlo import Site
+from roofline_helpers.xla.hlo import ARITHMETIC, TRANSCENDENTAL, Site
 from roofline_helpers.xla.metadata import source_of
 
-_PLACING = frozenset({"copy", "transpose", "convert", "bitcast-convert", "reshape", "bitcast"})
+PLACING = frozenset({"copy", "transpose", "convert", "bitcast-convert", "reshape", "bitcast"})
+"""Opcodes of kernels that only place an array elsewhere, in another order or type."""
+
 _INDEXING = frozenset({"add", "compare", "select", "clamp", "iota", "broadcast"})
 """Opcodes of an index that is counted from the end; they only matter on whole arrays."""
 
@@ -29,13 +32,26 @@ LAYOUT = Cause(
     "notebooks/decode-step-made-fast",
     {"gpu": Check(1.05, 1.08, "2 pairs of programs timed on an H200")},
 )
+REORDERED = Cause(
+    "reordered",
+    "an array is read in another order than it lies in memory",
+    "keep it in the order in which it is read, or work along the axes that lie together",
+    "notebooks/where-the-time-goes",
+)
 SCAN = Cause(
     "scan-copy",
     "a loop copies a slice of its stacked inputs or outputs in every iteration",
-    "write the layers as a Python loop; keep what changes in the carry, updated in place, and "
+    "write the iterations as a Python loop; keep what changes in the carry, updated in place, and "
     "not among the stacked inputs and outputs",
     "notebooks/decode-step-made-fast",
     {"gpu": Check(0.83, 2.03, "6 pairs of programs timed on an H200")},
+)
+CARRY = Cause(
+    "carry-copy",
+    "a loop copies what it carries in every iteration",
+    "let nothing need the old value once the new one is there: read before you write, write in "
+    "place (.at[i].set, lax.dynamic_update_slice), and keep each array at its place in the carry",
+    "notebooks/decode-step-made-fast",
 )
 DONATE = Cause(
     "not-donated",
@@ -55,21 +71,28 @@ def layout_copies(case: Case) -> Claims:
             copied = _in_a_loop(case, row)
             if copied is not None:
                 yield copied
-        elif opcodes <= _PLACING and opcodes & {"copy", "transpose"}:
+        elif opcodes <= PLACING and opcodes & {"copy", "transpose"}:
             if any(map(reorders, program.instructions(row.name))):
                 if not _is_the_job(program, row.name):
-                    made = results(program.sites[row.name].instruction)
-                    evidence = f"{made} is read in one order and written in another"
-                    yield whole(LAYOUT, row, evidence)
+                    yield _in_another_order(case, row)
             elif _could_be_donated(program, row.name):
                 value = program.arguments(row.name)[0]
                 text = f"argument {value.index} ({value.shape}) is copied, since it isn't donated"
                 yield whole(DONATE, row, text)
 
 
+def _in_another_order(case: Case, row: TimedRow) -> Claim:
+    """Return a claim on a copy into another order: one that a matmul asks for, or another's."""
+    made = results(case.program(row).sites[row.name].instruction)
+    near = [row, *case.readers(row)]
+    near += [one for one in case.kernels if row in case.readers(one)]
+    cause = LAYOUT if any(one.kernel.matrix_types for one in near) else REORDERED
+    return whole(cause, row, f"{made} is read in one order and written in another")
+
+
 def _only_moves(program: Program, name: str, opcodes: set[str]) -> bool:
     """Return whether a kernel only moves data: slices, copies, updates."""
-    moves = _PLACING | _SLICING
+    moves = PLACING | _SLICING
     if not opcodes & moves or not opcodes <= moves | _INDEXING:
         return False
     parts = (part.instruction for part in program.instructions(name))
@@ -103,6 +126,8 @@ _CACHE = 2**25
 def _in_a_loop(case: Case, row: TimedRow) -> Claim | None:
     """Return a claim on a slice or stacked result that a loop copies in every iteration."""
     program, opcodes = case.program(row), set(row.kernel.operations)
+    if not opcodes & _SLICING:
+        return _carried(case, row)
     if case.platform == "cpu" and row.kernel.bytes < _CACHE:
         return None
     sort = "a slice"
@@ -119,10 +144,21 @@ def _in_a_loop(case: Case, row: TimedRow) -> Claim | None:
     return whole(SCAN, row, f"each of {row.launches:.0f} iterations copies {sort} ({shape})")
 
 
+def _carried(case: Case, row: TimedRow) -> Claim | None:
+    """Return a claim on a copy in a loop: of the carry as it is, or into another order."""
+    program = case.program(row)
+    if any(map(reorders, program.instructions(row.name))):
+        return _in_another_order(case, row)
+    if set(row.kernel.operations) != {"copy"}:
+        return None
+    shape = results(program.sites[row.name].instruction)
+    return whole(CARRY, row, f"{row.launches:.0f} copies of {shape}, {si(shape.bytes, 'B')} each")
+
+
 RELAID = Cause(
     "relaid-weights",
     "stacked weights are laid out anew before the loop that slices them",
-    "unroll the loop: jax.lax.scan(…, unroll=True), or the layers as a Python loop",
+    "unroll the loop: jax.lax.scan(…, unroll=True), or write it as a Python loop",
     "notebooks/decode-step-made-fast",
 )
 
@@ -133,10 +169,10 @@ def relaid_weights(case: Case) -> Claims:
         for loop in program.loops.values():
             for value in program.enters(loop):
                 row = case.by_name.get((name, value.name))
-                if row is None or not set(row.kernel.operations) <= _PLACING:
+                if row is None or not set(row.kernel.operations) <= PLACING:
                     continue
                 source = next(iter(program.arguments(row.name)), None)
-                if source is None or _placed(source.shape) == _placed(value.shape):
+                if source is None or placed(source.shape) == placed(value.shape):
                     continue
                 if _slices(program, loop, value.shape):
                     evidence = f"argument {source.index} ({source.shape}) is written in other tiles"
@@ -144,7 +180,8 @@ def relaid_weights(case: Case) -> Claims:
                     yield whole(RELAID, row, evidence, str(line or ""))
 
 
-def _placed(shape: xla.Shape) -> tuple[list[int], tuple[int, ...]]:
+def placed(shape: xla.Shape) -> tuple[list[int], tuple[int, ...]]:
+    """Return the order of an array in memory, and its tile."""
     order = shape.order or range(len(shape.dims))
     return [d for d in order if shape.dims[d] > 1], shape.tile
 
@@ -216,3 +253,22 @@ def _turns_an_update(part: Site) -> bool:
 
 def _updates(part: Site) -> bool:
     return part.instruction.opcode == "dynamic-update-slice" and len(part.operands) > 1
+
+
+def strided(case: Case) -> Claims:
+    """Yield kernels far below their roof that read an array across the order in which it lies."""
+    for row in case.kernels:
+        if not case.slow(row):
+            continue
+        turned = [part for part in case.program(row).instructions(row.name) if _crosses(part)]
+        if sum(part.instruction.shape.bytes for part in turned) >= 0.25 * row.kernel.bytes > 0:
+            evidence = f"{row.what} reads {turned[0].operands[0]} in another order than it lies"
+            yield Claim(REORDERED, ((row, row.lost),), evidence)
+
+
+def _crosses(part: Site) -> bool:
+    """Return whether an instruction reads its operand in another order than it writes."""
+    each = part.instruction
+    if each.opcode in ARITHMETIC | TRANSCENDENTAL | {"convert"}:
+        return any(placed(one)[0] != placed(each.shape)[0] for one in part.operands if one.order)
+    return reorders(part)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from roofline_helpers.common.show import si
-from roofline_helpers.device.findings import arithmetic, copies, devices, fusion, idle
+from roofline_helpers.device.findings import arithmetic, copies, devices, excess, fusion, idle
 from roofline_helpers.device.findings.causes import OVERSTATED, Case, Cause, Claim, Claims, Finding
-from roofline_helpers.device.rows import KERNEL, TimedRow, family_of, grouped
+from roofline_helpers.device.rows import GAP, HOST, KERNEL, LOOP, TimedRow, family_of, grouped
 from roofline_helpers.xla.targets import clock_of
 
 LEAST_SHARE = 0.01
@@ -24,6 +24,8 @@ _DETECTORS: tuple[Callable[[Case], Claims], ...] = (
     devices.sliced_sums,
     idle.communication,
     fusion.recomputed,
+    excess.random_numbers,
+    excess.growing,
     copies.relaid_weights,
     copies.layout_copies,
     copies.turned_updates,
@@ -31,6 +33,12 @@ _DETECTORS: tuple[Callable[[Case], Claims], ...] = (
     arithmetic.vector_products,
     arithmetic.one_hot,
     arithmetic.dense_ragged,
+    excess.diagonals,
+    excess.repeats,
+    excess.branches,
+    excess.narrow_sums,
+    excess.dilated,
+    excess.small_blocks,
     arithmetic.float64,
     arithmetic.float32,
     fusion.scores,
@@ -39,6 +47,7 @@ _DETECTORS: tuple[Callable[[Case], Claims], ...] = (
     fusion.chains,
     fusion.gathers,
     fusion.sorts,
+    copies.strided,
     idle.tails,
     idle.short_kernels,
     idle.host,
@@ -77,6 +86,18 @@ NEAR = {
         "notebooks/limitations",
     ),
 }
+_BOUNDS = {"hbm": "memory", "matrix": "its arithmetic", "vector": "elementwise work"}
+MODELLED = {
+    limit: _last(
+        f"least-{near.key}",
+        f"most of the least time: a kernel bound by {_BOUNDS[limit]}",
+        near.advice,
+        near.chapter,
+    )
+    for limit, near in NEAR.items()
+}
+"""Where nothing ran: no kernel is near its roof, since the time is the roof's."""
+
 DEPENDS = _last(
     "depends",
     "a kernel is near its roof, and what bounds it depends",
@@ -97,6 +118,25 @@ LAUNCH_BOUND = _last(
     "do more in each launch: fuse it, batch it, or unroll the loop around it",
     "notebooks/limitations",
 )
+OTHERS = _last(
+    "many-kernels",
+    "many kernels lose a little each",
+    "look at the table: the same line in many rows is one change",
+    "notebooks/where-the-time-goes",
+)
+IDLE = _last(
+    "idle",
+    "the device idles between kernels or calls",
+    "time it again on a quiet machine: if this time stays, it is the cost of starting kernels or "
+    "iterations, and fewer of them help",
+    "notebooks/where-the-time-goes",
+)
+UNUSED = _last(
+    "donation-unused",
+    "a donated argument isn't reused",
+    "donate what a result replaces in shape and type; an array that is only read needs no donation",
+    "notebooks/decode-step-made-fast",
+)
 NO_ROOF = _last(
     "no-roof",
     "a kernel has no roof that is known here",
@@ -110,8 +150,9 @@ def findings(case: Case) -> tuple[Finding, ...]:
     """Return the findings of a case, the largest loss first; there is always one.
 
     Claims of one cause and one line of code are one finding; those that cost less than
-    `LEAST_SHARE` of the call are left out. If no cause explains the longest kernel, a finding says
-    how far it is from its roof.
+    `LEAST_SHARE` of the call are left out. What causes leave of a bar of the waterfall, if it is
+    more than `_BAR` of the call, has a finding that says how far it is from its roof, or what else
+    is known of it.
     """
     left = {id(row): row.seconds for row in case.rows}
     grouped: dict[tuple[str, str], list[tuple[Claim, float]]] = {}
@@ -128,14 +169,15 @@ def findings(case: Case) -> tuple[Finding, ...]:
     made = [_finding(case, line, claims) for (_, line), claims in grouped.items()]
     kept = [finding for finding in made if finding.seconds >= LEAST_SHARE * case.wall]
     if case.measured or not any(row.kernel.untimed for row in case.rows):
-        kept += _longest(case, left, bool(kept))
+        kept += _kernels_left(case, left, bool(kept))
+    kept += _idle_left(case, sum(claim.more for claims in grouped.values() for claim, _ in claims))
+    first = []
     if not case.measured:  # what waits for the host takes a time that nothing here states
         waiting = [replace(each, share=0.0) for each in kept if each.cause == idle.HANDED.key]
         first = [*_uncounted(case), *waiting]
         kept = [each for each in kept if each.cause != idle.HANDED.key]
-    else:
-        first = []
-    return (*first, *sorted(kept, key=lambda finding: -finding.seconds))
+    unused = [Finding(UNUSED.key, 0.0, (), text) for text in case.unused]
+    return (*first, *sorted(kept, key=lambda finding: -finding.seconds), *unused)
 
 
 def _uncounted(case: Case) -> list[Finding]:
@@ -148,22 +190,59 @@ def _uncounted(case: Case) -> list[Finding]:
     return [Finding(NO_ROOF.key, 0.0, names, evidence, first.source)]
 
 
-def _longest(case: Case, left: Mapping[int, float], named: bool) -> list[Finding]:
-    """Return a finding on the longest kernel, unless causes claim most of it."""
+def _kernels_left(case: Case, left: Mapping[int, float], named: bool) -> list[Finding]:
+    """Return findings on the kernels that causes don't explain: all with a bar, and the longest."""
     kernels = [row for row in case.rows if row.kind == KERNEL]
     rows = [row for row in kernels if left[id(row)] > 0.5 * row.seconds]
-    if not rows:
-        return []
-    row = max(grouped(rows), key=lambda each: each.seconds)
-    share = row.seconds / case.wall
-    if named and share < _WORTH:
-        return []
-    cause, reaches = _bound(case, row)
-    slowed = ", timed with the profiler," if share > 1 else ""
-    evidence = f"{row.what} takes {share:.0%} of the call{slowed}{reaches}"
-    names = tuple(dict.fromkeys(each.name for each in rows if family_of(each) == family_of(row)))
-    lost = max(row.lost, 0.0) if row.reachable is not None else 0.0
-    return [Finding(cause.key, lost, names, evidence, row.source, share=min(share, 1.0))]
+    groups = sorted(grouped(rows), key=lambda row: -row.seconds)
+    losing = [row for row in groups if _lost(row) > _BAR * case.wall]
+    longest = [row for row in groups[:1] if not named or row.seconds >= _WORTH * case.wall]
+    found = []
+    if not case.measured:  # all that they lose is the floor of their launches
+        short = [row for row in groups if _bound(case, row)[0] is LAUNCH_BOUND]
+        longest, losing = ([row for row in rows if row not in short] for rows in (longest, losing))
+        little = sum(map(_lost, short))
+        if short and little > _BAR * case.wall:
+            evidence = f"{short[0].what} takes {short[0].seconds / case.wall:.0%} of the call"
+            evidence += f"{_bound(case, short[0])[1]}"
+            evidence += f", and {len(short) - 1} more like it" if len(short) > 1 else ""
+            names = tuple(row.name for row in short)
+            share = min(sum(row.seconds for row in short) / case.wall, 1.0)
+            found.append(Finding(LAUNCH_BOUND.key, little, names, evidence, short[0].source, share))
+    for row in [*longest, *(row for row in losing if row not in longest)]:
+        cause, reaches = _bound(case, row)
+        share = row.seconds / case.wall
+        slowed = ", timed with the profiler," if share > 1 else ""
+        evidence = f"{row.what} takes {share:.0%} of the call{slowed}{reaches}"
+        mine = [each.name for each in rows if family_of(each) == family_of(row)]
+        names = tuple(dict.fromkeys(mine))
+        found.append(
+            Finding(cause.key, _lost(row), names, evidence, row.source, share=min(share, 1.0))
+        )
+    others = [row for row in groups if row not in losing and case.measured]
+    little = sum(map(_lost, others))
+    if little > _BAR * case.wall and len(others) > 1:
+        share, names = little / case.wall, tuple(row.name for row in others)
+        evidence = f"{len(others)} kernels together lose {share:.0%} of the call, none much of it"
+        found.append(Finding(OTHERS.key, little, names, evidence, share=min(share, 1.0)))
+    return found
+
+
+def _lost(row: TimedRow) -> float:
+    return max(row.lost, 0.0) if row.reachable is not None else 0.0
+
+
+def _idle_left(case: Case, claimed: float) -> list[Finding]:
+    """Return findings on the time without kernels that no cause explains, if it is much."""
+    found = []
+    for kinds, sort in (((LOOP, GAP), "iterations and kernels"), ((HOST,), "calls")):
+        rows = [row for row in case.rows if row.kind in kinds]
+        seconds = sum(row.seconds for row in rows) - claimed
+        if seconds > _BAR * case.wall:
+            share = min(seconds / case.wall, 1.0)
+            evidence = f"no kernel runs for {share:.0%} of the call, between {sort}"
+            found.append(Finding(IDLE.key, seconds, (), evidence, share=share))
+    return found
 
 
 def _bound(case: Case, row: TimedRow) -> tuple[Cause, str]:
@@ -189,11 +268,15 @@ def _bound(case: Case, row: TimedRow) -> tuple[Cause, str]:
     if part < 0.5 and not slow:
         each = si(row.seconds / max(row.launches, 1), "s")
         return LAUNCH_BOUND, f", by {each} for each of {row.launches:,.0f} launches"
+    near = near if near is DEPENDS else MODELLED.get(row.limit, MODELLED["hbm"])
     return near, f" by the roofline, bound by {unit}"
 
 
 _WORTH = 0.1
 """Share of the call from which on the longest kernel is a finding in addition to causes."""
+
+_BAR = 0.05
+"""Share of the call from which on whatever the waterfall shows has a finding."""
 
 _CLOSE = 0.8
 """Share of its roof from which on a kernel counts as near it."""

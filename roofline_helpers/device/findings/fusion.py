@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from roofline_helpers import xla
+from roofline_helpers.device.findings.arithmetic import PASSED, first_of, origins
 from roofline_helpers.device.findings.causes import Case, Cause, Check, Claim, Claims, whole
 from roofline_helpers.device.program import Program
 from roofline_helpers.device.rows import TimedRow
@@ -120,14 +121,22 @@ def _through_softmax(case: Case, row: TimedRow, size: int) -> list[TimedRow]:
     touching = [m for m in members if size in _written(program, m) + _read(program, m)]
     if any("softmax" in m.name for m in touching):
         return touching  # libtpu's own kernel includes the second matmul
-    opcodes = set().union(*(set(m.kernel.operations) for m in touching))
-    reduced = any(
-        part.instruction.opcode == "reduce" and part.operands[0].elements == size
-        for m in touching
-        for part in program.instructions(m.name)
-    )
-    exponential = opcodes & {"exponential", "exponential-minus-one"}
-    return touching if ends and exponential and reduced else []
+    summed = any(_sums_exponentials(program, m.name, size) for m in touching)
+    return touching if ends and summed else []
+
+
+def _sums_exponentials(program: Program, kernel: str, size: int) -> bool:
+    """Return whether a kernel sums exponentials along rows, as a softmax does.
+
+    The sum of squares of a norm, and the exponential of a gate, are none.
+    """
+    for part in program.instructions(kernel):
+        each = part.instruction
+        if each.opcode in ("reduce", "reduce-window") and part.operands[0].elements == size:
+            summed = origins(program, kernel, part.where, each.operands[0])
+            if first_of(summed, "exponential", PASSED | {"transpose", "select"}) is not None:
+                return True
+    return False
 
 
 def _written(program: Program, row: TimedRow) -> list[int]:
@@ -160,7 +169,14 @@ def _moved(
 GATHER = Cause(
     "gather",
     "a gather or scatter moves single rows below the memory's rate",
-    "gather longer rows, sort the indices, or say that they are sorted and unique",
+    "move longer rows, or sort the indices, so that neighbours lie together",
+    "notebooks/where-the-time-goes",
+)
+COLLISIONS = Cause(
+    "collisions",
+    "a scatter combines many values at the same places",
+    "combine them before: sort by place once, and say indices_are_sorted=True if they are; for few "
+    "places a one-hot matmul may be faster",
     "notebooks/where-the-time-goes",
 )
 
@@ -168,11 +184,16 @@ GATHER = Cause(
 def gathers(case: Case) -> Claims:
     """Yield gathers and scatters that take more than twice their roof."""
     for row, _, part in case.parts():
-        each, slow = part.instruction, row.reachable is not None and row.lost >= 0.5 * row.seconds
-        if each.opcode in ("gather", "scatter") and slow and case.measured:
-            moved: xla.Shape = part.operands[2] if each.opcode == "scatter" else each.shape
-            evidence = f"{each.opcode} of {moved} in {part.operands[0]}"
-            yield Claim(GATHER, ((row, row.lost),), evidence)
+        each = part.instruction
+        if each.opcode == "sort" and each.op_name.rpartition("/")[2].startswith("scatter"):
+            yield whole(COLLISIONS, row, f"{row.what} brings equal places of a scatter together")
+        if each.opcode not in ("gather", "scatter") or not case.slow(row):
+            continue
+        moved: xla.Shape = part.operands[-1] if each.opcode == "scatter" else each.shape
+        evidence = f"{each.opcode} of {moved} in {part.operands[0]}"
+        # more values than places: some of them certainly meet
+        crowded = each.opcode == "scatter" and moved.elements > part.operands[0].elements
+        yield Claim(COLLISIONS if crowded else GATHER, ((row, row.lost),), evidence)
 
 
 # --- more than was asked for ----------------------------------------------------------------------

@@ -6,13 +6,10 @@ import math
 import re
 
 from roofline_helpers.common.show import si
-from roofline_helpers.device.findings.causes import Case, Cause, Claim, Claims, whole
+from roofline_helpers.device.findings.causes import FLOOR, Case, Cause, Claim, Claims, whole
 from roofline_helpers.device.rows import BETWEEN, HOST, KERNEL, LOOP, TRANSFER, TimedRow
 from roofline_helpers.xla.hlo import COLLECTIVES
 from roofline_helpers.xla.traffic import handed
-
-_FLOOR = {"cpu": 5e-6, "gpu": 6e-6, "tpu": 3e-6}
-"""Seconds of a launch below which a kernel is short: about twice the shortest launch."""
 
 _MANY = 20
 _IDLE = 0.05
@@ -21,17 +18,18 @@ _IDLE = 0.05
 SHORT = Cause(
     "short-kernels",
     "many kernels are shorter than it takes to launch them",
-    "fuse or batch them, or roll them into one larger array operation",
+    "fuse or batch them, do more in each iteration of a loop (unroll=), or use one operation on "
+    "the whole array in its place",
     "notebooks/limitations",
 )
 
 
 def short_kernels(case: Case) -> Claims:
     """Yield kernels that are shorter than it takes to launch them, where there are many."""
-    floor = _FLOOR[case.platform]
-    if not case.measured:
-        return
+    floor = FLOOR[case.platform]
     kernels = [row for row in case.rows if row.kind == KERNEL and row.launches]
+    if not case.measured:  # what the launches take beyond the roof is the floor that is assumed
+        kernels = [row for row in kernels if row.lost > 0.5 * row.seconds]
     for row in kernels:
         if row.inside >= _MANY and row.busy / row.inside < floor and row.lost > 0.5 * row.seconds:
             evidence = f"{row.inside:,.0f} kernels inside a loop take {row.busy * 1e6:,.0f} µs"
@@ -74,7 +72,7 @@ def tails(case: Case) -> Claims:
         waves = blocks / (case.processors * resident)
         full = math.ceil(waves)
         lost = min(row.seconds * (1 - waves / max(full, 1)), row.lost)
-        long = row.busy / row.launches > _FLOOR["gpu"] and lost > 0.1 * row.seconds
+        long = row.busy / row.launches > FLOOR["gpu"] and lost > 0.1 * row.seconds
         if long and 1 < full <= 8:
             evidence = f"{blocks} blocks are {waves:.2f} waves on {case.processors} multiprocessors"
             yield Claim(TAIL, ((row, lost),), evidence)
