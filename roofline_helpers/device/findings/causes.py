@@ -234,9 +234,10 @@ class Case:
 
     def slow(self, row: TimedRow) -> bool:
         """Return whether a kernel takes more than twice its roof, for more than its launches."""
-        if row.reachable is None or row.lost < 0.5 * row.seconds:
+        if row.reachable is None:
             return False
-        return self.measured or row.seconds > 2 * FLOOR[self.platform] * row.launches
+        least = max(OVERSTATED * row.reachable, 2 * FLOOR[self.platform] * row.launches)
+        return row.lost >= 0.5 * row.seconds if self.measured else row.seconds > least
 
     def saved(self, row: TimedRow, like: xla.Row) -> float:
         """Return the seconds that a kernel would save if its work were like this.

@@ -200,7 +200,7 @@ def _kernels_left(case: Case, left: Mapping[int, float], named: bool) -> list[Fi
     found = []
     if not case.measured:  # all that they lose is the floor of their launches
         short = [row for row in groups if _bound(case, row)[0] is LAUNCH_BOUND]
-        longest, losing = ([row for row in rows if row not in short] for rows in (longest, losing))
+        longest, losing = ([row for row in some if row not in short] for some in (longest, losing))
         little = sum(map(_lost, short))
         if short and little > _BAR * case.wall:
             evidence = f"{short[0].what} takes {short[0].seconds / case.wall:.0%} of the call"
