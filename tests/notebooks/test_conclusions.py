@@ -1162,6 +1162,20 @@ def test_large_matmuls_reach_a_share_of_the_roof_that_small_ones_cannot() -> Non
         assert low < b200["share"].median() < high
 
 
+def test_the_upper_hump_of_nvfp4_is_of_few_rows_that_wait_for_their_weights() -> None:
+    """Between 30 and 300 µs hardly any is in between, and most of those above are memory-bound."""
+    b200 = under_the_roof("nvfp4").query("chip == 'b200'")
+    for low, high in ((30e-6, 100e-6), (100e-6, 300e-6)):
+        rows = b200[b200.least.between(low, high)]
+        few, many = rows[rows.share > 0.58], rows[rows.share < 0.54]
+        assert 0.05 < len(few) / len(rows) < 0.25
+        assert few["m"].median() < 64 < 1000 < many["m"].median()
+        memory = few.bytes / rh.chip("b200").roofline("nvfp4").bandwidth
+        assert (memory == few.least).mean() > 0.5
+    valley, hump = (rows.share.between(*one).sum() for one in ((0.57, 0.62), (0.62, 0.67)))
+    assert hump > 1.5 * valley
+
+
 def test_matmuls_above_an_h100_s_roof_had_their_activations_in_its_l2() -> None:
     above = under_the_roof().query("chip == 'h100' and share > 1")
     assert len(above) > 20
