@@ -33,7 +33,8 @@ def headline(why: Explanation) -> str:
     if why.origin == "modelled":
         most = why.wall + sum(row.high - row.busy for row in why.rows)
         upper = f" to {si(most, 's')}" if most > 1.01 * why.wall else ""
-        open_ended = any(row.kernel.untimed or row.kernel.loop for row in why.rows)
+        kernels = [row.kernel for row in why.rows]
+        open_ended = any(k.untimed or k.loop or k.host_bytes for k in kernels)
         more = "at least " if open_ended else ""
         return (
             f"nothing ran: {more}{si(why.wall, 's')}{upper} a call by the roofline, and by the "

@@ -258,7 +258,9 @@ class Report:
         Infinite if `at_least` isn't empty, or bytes cross the host's link. See
         `targets.assumed_vector_peak`.
         """
-        return None if self.chip is None else self._cases[1][0]
+        if self.chip is None:
+            return None
+        return math.inf if self.host_bytes else self._cases[1][0]
 
     @property
     def floor(self) -> float | None:

@@ -76,6 +76,23 @@ def test_a_program_that_calls_the_host_has_no_verdict_and_no_time_for_it() -> No
         why = rh.explain(fn, x, chip="v6e", progress=False)
         assert [found.cause for found in why.findings] == ["callback"]
         assert "at least" in repr(why)
+
+    def large(x: jax.Array) -> jax.Array:  # the callback's floor is a thousandth of the call
+        return printed(jax.lax.fori_loop(0, 100, lambda _, c: c @ c, x))
+
+    assert rh.explain(large, x, chip="v6e", progress=False).findings[0].cause == "callback"
+
+    def kept_by_the_host(x: jax.Array) -> jax.Array:
+        there = jax.device_put(jnp.sin(x), jax.memory.Space.Host)
+        return jax.device_put(there, jax.memory.Space.Device) + 1
+
+    report = xla.analyze(kept_by_the_host, x, chip="v6e")
+    assert (report.host_bytes, report.bounds, report.time_at_most) == (2 * size, (), math.inf)
+    why = rh.explain(kept_by_the_host, x, chip="v6e", progress=False)
+    assert ([found.cause for found in why.findings], "at least" in repr(why)) == (
+        ["transfer"],
+        True,
+    )
     assert "67.1 MB to it, 67.1 MB back" in rh.explain(sine, x, chip="v6e").findings[0].evidence
 
 

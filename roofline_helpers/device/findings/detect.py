@@ -168,26 +168,37 @@ def findings(case: Case) -> tuple[Finding, ...]:
                 grouped.setdefault(key, []).append((claim, seconds))
     made = [_finding(case, line, claims) for (_, line), claims in grouped.items()]
     kept = [finding for finding in made if finding.seconds >= LEAST_SHARE * case.wall]
-    if case.measured or not any(row.kernel.untimed for row in case.rows):
+    first: list[Finding] = []
+    if not case.measured:  # what waits for the host takes a time that nothing here states
+        waits = idle.HANDED.key
+        first = [replace(each, share=0.0) for each in made if each.cause == waits]
+        first += _uncounted(case)
+        kept = [each for each in kept if each.cause != waits]
+    if not first:
         kept += _kernels_left(case, left, bool(kept))
     kept += _idle_left(case, sum(claim.more for claims in grouped.values() for claim, _ in claims))
-    first = []
-    if not case.measured:  # what waits for the host takes a time that nothing here states
-        waiting = [replace(each, share=0.0) for each in kept if each.cause == idle.HANDED.key]
-        first = [*_uncounted(case), *waiting]
-        kept = [each for each in kept if each.cause != idle.HANDED.key]
     unused = [Finding(UNUSED.key, 0.0, (), text) for text in case.unused]
     return (*first, *sorted(kept, key=lambda finding: -finding.seconds), *unused)
 
 
 def _uncounted(case: Case) -> list[Finding]:
-    """Return a finding on kernels whose time can't be told, as nothing ran: it comes first."""
-    rows = [row for row in case.rows if row.kernel.at_least]
-    if not rows:
-        return []
-    names, first = tuple(row.name for row in rows), rows[0]
-    evidence = f"{first.what}: {first.kernel.at_least}, so it may take any time"
-    return [Finding(NO_ROOF.key, 0.0, names, evidence, first.source)]
+    """Return findings on kernels whose time can't be told, as nothing ran: they come first."""
+    found = []
+    for cause, rows, reason in (
+        (NO_ROOF, [row for row in case.rows if row.kernel.at_least], "so it may take any time"),
+        (
+            idle.MOVED,
+            [row for row in case.rows if row.kernel.host_bytes and row.kernel.overlaps],
+            "so nobody knows whether kernels hide it",
+        ),
+    ):
+        for first in rows[:1]:
+            moved = si(sum(row.kernel.host_bytes * row.launches for row in rows), "B")
+            why = first.kernel.at_least or f"{moved} cross the link to the host, of unknown rate"
+            names = tuple(row.name for row in rows)
+            evidence = f"{first.what}: {why}, {reason}"
+            found.append(Finding(cause.key, 0.0, names, evidence, first.source))
+    return found
 
 
 def _kernels_left(case: Case, left: Mapping[int, float], named: bool) -> list[Finding]:
