@@ -224,12 +224,15 @@ def _analyze(options: argparse.Namespace) -> int:
 
 
 def _explain(options: argparse.Namespace) -> int:
+    from roofline_helpers.common.checks import BadValue
     from roofline_helpers.device import display, explain
 
     out, asked = _out(options.out, ".html", ".json"), _asked(options)
     call: tuple[Any, tuple[Any, ...], dict[str, Any]] = Path(options.what), (), {}
     if call[0].suffix == ".py" or ":" in options.what:
         call = load_call(options.what)
+    elif not call[0].exists():
+        raise BadValue(f"{options.what}: no such file or folder. Give {SCRIPT}, or a profile's")
     fn, args, kwargs = call
     own = {name: getattr(options, name) for name in ("seconds", "trace")}
     why = explain(fn, *args, jit=not options.as_it_is, **asked, **own, **kwargs)

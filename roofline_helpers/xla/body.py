@@ -105,6 +105,9 @@ def item_bytes(dtype: Any) -> float:
     return 0.5 if "int4" in str(dtype) else float(getattr(dtype, "itemsize", 4))
 
 
+MOST_EQUATIONS = 100_000
+"""A loop with more, over all turns, isn't followed turn by turn: its branches count as unknown."""
+
 _ADDING = ("addupdate", "atomic_rmw", "atomic_cas")
 _SPECIAL = {
     "cond": "_branches",
@@ -309,9 +312,19 @@ class Body:
     def _scan(self, each: Any, values: Sequence[Any], _: Any, weight: Any) -> None:
         groups = each.params.get("ft_in")  # since JAX 0.11: constants, carries, slices
         constants = len(groups.unpack()[0]) if groups else each.params["num_consts"]
-        inner = each.params["jaxpr"].jaxpr
-        known = [*values[:constants], *[None] * (len(inner.invars) - constants)]
-        self._enter(inner.invars, inner, each.invars, known, weight * each.params["length"])
+        inner, length = each.params["jaxpr"].jaxpr, each.params["length"]
+        unknown = [None] * (len(inner.invars) - constants)
+        alone = Body(self.grid, self.steps, self.loads, self.most)
+        alone.run(inner, dict(zip(inner.invars, [*values[:constants], *unknown], strict=True)), 1)
+        if not alone.unsure or length * len(inner.eqns) > MOST_EQUATIONS:
+            known = [*values[:constants], *unknown]
+            self._enter(inner.invars, inner, each.invars, known, weight * length)
+            return
+        carries = len(groups.unpack()[1]) if groups else each.params["num_carry"]
+        carried, slices = values[constants : constants + carries], unknown[carries:]
+        for _ in range(length):  # what a turn does depends on its number, as of `emit_pipeline`
+            known = [*values[:constants], *carried, *slices]
+            carried = self._enter(inner.invars, inner, each.invars, known, weight)[:carries]
 
     def _while(self, each: Any, values: Sequence[Any], _: Any, weight: Any) -> None:
         before, inner = each.params["cond_nconsts"], each.params["body_nconsts"]

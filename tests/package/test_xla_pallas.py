@@ -223,6 +223,34 @@ def test_what_data_decide_is_a_range_or_has_no_end() -> None:
             rh.chip("v6e").roofline("bf16").bound(kernel)
 
 
+def test_copies_that_depend_on_the_turn_of_a_known_loop_are_exact() -> None:
+    from jax.experimental import pallas as pl
+    from jax.experimental.pallas import tpu as pltpu
+
+    n, side = 2048, 512
+
+    def body(x: Any, y: Any, out: Any) -> None:
+        out[...] = jnp.dot(x[...], y[...], preferred_element_type=jnp.float32)
+
+    def tile(index: Any) -> Any:
+        return pl.BlockSpec((side, side), index)
+
+    def whole(*refs: Any) -> None:
+        pltpu.emit_pipeline(
+            body,
+            grid=(n // side,) * 3,
+            in_specs=[tile(lambda i, j, k: (i, k)), tile(lambda i, j, k: (k, j))],
+            out_specs=[tile(lambda i, j, k: (i, j))],
+        )(*refs)
+
+    there, out = pl.BlockSpec(memory_space=pl.ANY), spec(n, n, dtype="float32")
+    call = pl.pallas_call(whole, in_specs=[there] * 2, out_specs=there, out_shape=out)
+    kernel = only(call, spec(n, n), spec(n, n))
+    again = n // side  # how often each operand is read: once for each block of the other's side
+    assert kernel.bytes == 2 * again * BF16 * n * n + 4 * n * n
+    assert (kernel.most, kernel.unsure, kernel.matrix_flops) == (None, (), 2 * n**3)
+
+
 def test_attention_over_pages_has_no_verdict_and_no_upper_end() -> None:
     paged = pytest.importorskip("jax.experimental.pallas.ops.tpu.paged_attention")
     needs("v6e")
