@@ -1,15 +1,22 @@
-"""What prose pages draw: ``tools.site.pictures`` keeps it."""
+"""What prose pages draw, and the program of the front page: ``tools.site.pictures`` keeps both."""
 
 from __future__ import annotations
 
 import io
+import os
+import re
+import tempfile
+from contextlib import chdir, redirect_stdout
 from dataclasses import replace
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 
 import roofline_helpers as rh
 from roofline_helpers.device import Explanation, ladder, pictures
 
+ROOT = Path(__file__).resolve().parents[2]
+EXPLAINED = ROOT / "book/explained.json"
 HAND = "least time, counted by hand"
 BYTES = "extra bytes, mostly copies of the KV cache"
 KERNELS = "kernels slower than their roof"
@@ -23,6 +30,24 @@ NAMES = {
     "nothing explains it": REST,
 }
 """A bar's name in `explain`, and what the front page calls it; kernels share one bar."""
+
+
+def program(page: str) -> str:
+    """Return the first Python program on a page."""
+    block = re.search(r"```python\n(.*?)```", (ROOT / page).read_text("utf-8"), re.DOTALL)
+    assert block is not None, f"{page} has no program"
+    return block[1]
+
+
+def explained() -> Explanation:
+    """Run the front page's program, in a folder of its own, and return what it explains."""
+    names: dict[str, object] = {}
+    with tempfile.TemporaryDirectory() as folder, chdir(folder), redirect_stdout(io.StringIO()):
+        exec(compile(program("index.md"), "step.py", "exec"), names)
+        assert os.listdir() == ["why.html"]
+    why = names["why"]
+    assert isinstance(why, Explanation)
+    return why
 
 
 def slow_step() -> Explanation:

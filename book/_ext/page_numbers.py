@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import os
+from contextlib import redirect_stdout
+
 import numpy as np
 
 import roofline_helpers as rh
 from page_board import board, markdown
-from page_figures import slow_step
+from page_figures import EXPLAINED, program, slow_step
 from roofline_helpers import xla
 from roofline_helpers.chips import Chip, Figure
 from roofline_helpers.common.show import significant
@@ -24,6 +28,7 @@ def numbers() -> dict[str, str]:
     """
     return {
         **_front(),
+        **_install(),
         **_slow_step(),
         **_ridges(),
         **_rules_of_thumb(),
@@ -44,17 +49,52 @@ def _front() -> dict[str, str]:
     h100 = rh.device.measured()["h100"]
     least = rh.chip("h100").roofline("bf16").time(fused)
 
+    told, _, _ = rh.device.load_explanation(EXPLAINED).describe().partition("note: ")
+
     def measured(how: str, source: str) -> float:
         return h100.sample(f"chain {how} {rows}×{columns} bf16", source).seconds
 
     pallas = measured("pallas", "pallas")
     smaller = rh.fuse(*rh.work.fusion_chain(8192, 8192)).bytes
     return {
+        "front_matmuls": f"{len(rh.evidence.table('matmul')):,}",
+        "front_explained": _block("text", told.rstrip()),
         "front_roof_fused": rh.si(least, "s"),
         "front_time_jit": rh.si(measured("one jit", "jax"), "s"),
         "front_time_pallas": rh.si(pallas, "s"),
         "front_share": f"{least / pallas:.0%}",
         "front_compiled_times": f"{xla.records()['chain-xla', 'v5e'].hbm_bytes / smaller:.1f}×",
+    }
+
+
+def _block(language: str, *lines: str) -> str:
+    return "\n".join([f"```{language}", *lines, "```"])
+
+
+def _install() -> dict[str, str]:
+    """Commands that install the package: by the repository's address where the build knows it."""
+    slug = os.environ.get("GITHUB_REPOSITORY", "")
+    archive = f"roofline_helpers[{{}}] @ https://github.com/{slug}/archive/main.zip"
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        exec(program("book/install.md"), {})
+    where = "Every chapter has the button *Open in Colab*, and its first cell installs the package."
+    where += " In a notebook of your own:\n\n"
+    alone = (
+        "The chapters of this copy of the site have no Colab button, because it was built without "
+    )
+    alone += "its repository's address. `make repository URL=…` writes that into them."
+    colab = where + _block("python", f'%pip install --quiet "{archive.format("plots")}"')
+    clone = (
+        [f"git clone https://github.com/{slug}", f"cd {slug.rpartition('/')[2]}"] if slug else []
+    )
+    here = "In the repository's folder:\n\n"
+    pip = f'"{archive.format("all")}"' if slug else "'.[all]'"
+    return {
+        "install_pip": ("" if slug else here) + _block("sh", f"pip install {pip}"),
+        "install_colab": colab if slug else alone,
+        "install_clone": ("" if slug else here) + _block("sh", *clone, "make lab"),
+        "install_without_jax": _block("text", printed.getvalue().strip()),
     }
 
 

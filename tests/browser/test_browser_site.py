@@ -308,6 +308,40 @@ def test_rows_of_a_long_table_are_chosen_and_ordered(visit: Visit, home: str) ->
     assert violations(page) == []
 
 
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_front_page_s_roofline_is_in_view_and_dragged(
+    visit: Visit, home: str, width: int
+) -> None:
+    page = visit(f"{home}index.html", width=width, height=900)
+    plot = page.locator("roofline-lab svg").first
+    box = plot.bounding_box()
+    assert box is not None
+    assert box["y"] + (0.5 if width > 600 else 0.1) * box["height"] < 900
+    page.mouse.move(box["x"] + 0.2 * box["width"], box["y"] + 20)
+    page.mouse.down()
+    bounds = []
+    for share in (0.3, 0.9, 0.4, 0.95):
+        page.mouse.move(box["x"] + share * box["width"], box["y"] + 20)
+        bounds.append(page.locator("roofline-lab .facts dd").nth(2).inner_text())
+    page.mouse.up()
+    assert bounds == ["memory-bound", "compute-bound"] * 2
+    value = page.get_by_role("textbox", name="FLOP/byte").input_value()
+    page.mouse.move(box["x"], box["y"] + 20)
+    assert page.get_by_role("textbox", name="FLOP/byte").input_value() == value
+
+
+def test_tabs_show_one_way_to_install_at_a_time(visit: Visit, home: str) -> None:
+    page = visit(f"{home}index.html")
+    blocks = page.locator(".tabs .highlight, .tabs p")
+    page.get_by_text("The whole book", exact=True).click()
+    visible = [one.inner_text() for one in blocks.all() if one.is_visible()]
+    assert any("make lab" in text for text in visible)
+    assert not any("pip install" in text for text in visible)
+    page.emulate_media(media="print")
+    page.evaluate(OPENED)
+    expect(blocks.filter(has_text="pip install").first).to_be_visible()
+
+
 def test_a_long_table_is_a_table_on_a_phone(visit: Visit, home: str) -> None:
     page = visit(f"{home}book/scoreboard.html", width=390)
     assert page.evaluate("document.documentElement.scrollHeight") < 30_000
@@ -361,6 +395,7 @@ FOUND = {
     "launch overhead": "notebooks/limitations.html#launches",
     "block specs": "notebooks/block-specs.html",
     "flops of attention": "notebooks/arithmetic-intensity.html#attention",
+    "install": "book/install.html",
     "why torch.compile gains": "book/pytorch.html#what-torch-compile-gains",
 }
 

@@ -3,7 +3,8 @@
     python -m tools.site.pictures
 
 A copy is the checked output of a notebook's cell itself, so it cannot differ from what that draws.
-The waterfall of the README and the front page is drawn by ``book/_ext/page_figures.py``.
+The waterfall of the README and the front page is drawn by ``book/_ext/page_figures.py``, which also
+runs the front page's program, where there is a compiler for it.
 """
 
 from __future__ import annotations
@@ -15,11 +16,15 @@ from tools import books
 from tools.notebooks import run as notebooks
 
 sys.path.append(str(books.ROOT / "book/_ext"))  # where Sphinx finds it, too
-from page_figures import draw_waterfall
+from page_figures import EXPLAINED, draw_waterfall, explained
+from roofline_helpers.xla import can_compile
 
 TRUST = "notebooks/can-you-trust-a-roofline.ipynb"
 COPIES = {
-    "book/images/rooflines.png": ("notebooks/hardware-comparison.ipynb", "fig-two-roofs"),
+    "book/images/measured-kernels.png": (
+        "notebooks/measured-kernels.ipynb",
+        "fig-measured-density",
+    ),
     "book/images/scoreboard-errors.png": (TRUST, "fig-step-errors"),
 }
 DRAWN = "book/images/waterfall.png"
@@ -50,3 +55,5 @@ def copies() -> dict[str, bytes]:
 if __name__ == "__main__":
     for name, content in {**copies(), DRAWN: draw_waterfall()}.items():
         (books.ROOT / name).write_bytes(content)
+    if can_compile("v6e") is None:
+        explained().save(EXPLAINED)

@@ -219,6 +219,9 @@
 
   // On paper nothing is folded
   addEventListener("beforeprint", () => {
-    for (const one of document.querySelectorAll("article details")) one.open = true;
+    for (const one of document.querySelectorAll("article details")) {
+      one.removeAttribute("name"); // of several with one name only one can be open
+      one.open = true;
+    }
   });
 })();

@@ -1,6 +1,6 @@
 // The roofline chart of the instruments and the labs: here things are only drawn.
 //
-// chart.make()            {node, draw(what)}; see there
+// chart.make()            {node, draw(what), drag(moved)}; see there
 // chart.rate(v, digits)   FLOP/s as text
 const chart = (() => {
   const { el, svg, si } = core;
@@ -16,7 +16,8 @@ const chart = (() => {
     svg text { fill: var(--ink); } svg .tick { fill: var(--muted); } svg .memory { fill: var(--memory); }
     svg .compute { fill: var(--compute); } svg .grid { stroke: var(--soft); } svg .axis { stroke: var(--muted); }
     svg .halo { paint-order: stroke; stroke: var(--ground); stroke-width: 4px; stroke-linejoin: round; }
-    svg .dot { transition: transform .25s ease-out; } svg .lead { stroke: var(--muted); fill: none; }`);
+    svg .dot { transition: transform .25s ease-out; } svg .lead { stroke: var(--muted); fill: none; }
+    svg.drag { cursor: ew-resize; touch-action: pan-y; user-select: none; } svg.drag .dot { transition: none; }`);
 
   // As on the axis: no PFLOP/s
   const rate = (v, digits = 3) => (v >= 1e12 ? `${core.significant(v / 1e12, Math.max(digits, Math.floor(Math.log10(v / 1e12)) + 1))} TFLOP/s` : si(v, "FLOP/s", digits));
@@ -48,6 +49,7 @@ const chart = (() => {
   // roofs  [{name, peak, bandwidth, vector?}]: one has its regions shaded, several have a colour each
   // points [{key, x, y, label, series?, hollow?, size?, drop?}] in FLOP/byte and FLOP/s
   // say    the conclusion, for those who cannot see it
+  // reach  intensities that the axis always has, so that it stands still while a point is dragged
   // terms  of another roof than a memory's: what x is, what bounds the slope and the flat part, what
   //        these and the other ceiling (vector, here also above the roof) are called; a roof without
   //        a slope has bandwidth Infinity
@@ -59,7 +61,7 @@ const chart = (() => {
     const node = el("div", { class: "plot" }, root);
     const kept = new Map(), pen = document.createElement("canvas").getContext("2d");
     pen.font = FONT;
-    let last = null, width = 0;
+    let last = null, width = 0, under = null;
 
     function draw(given = last) {
       if (!given) return;
@@ -69,12 +71,13 @@ const chart = (() => {
 
       // Whole decades, so that the axes stand still while a point moves
       const { roofs, points } = given, terms = { ...MEMORY, ...given.terms };
-      const xs = points.map((p) => p.x), ridges = roofs.map((r) => r.peak / r.bandwidth).filter((x) => x > 0);
+      const xs = [...points.map((p) => p.x), ...(given.reach || [])];
+      const ridges = roofs.map((r) => r.peak / r.bandwidth).filter((x) => x > 0);
       const decade = (v, up) => 10 ** (up ? Math.ceil : Math.floor)(Math.log10(v) + (up ? -1e-9 : 1e-9));
       const x0 = decade(Math.min(...xs, ...ridges.map((r) => r / 20)) * 0.7, false);
       const x1 = decade(Math.max(...xs, ...ridges.map((r) => r * 4)) * 1.3, true);
       const peak = Math.max(...roofs.map((r) => r.peak)), slow = Math.min(...roofs.map((r) => r.bandwidth));
-      const y0 = decade(Math.min(slow * x0 * 2, peak / 100, ...points.map((p) => p.y * 0.7)), false);
+      const y0 = decade(Math.min(slow * x0 * (given.reach ? 1 : 2), peak / 100, ...points.map((p) => p.y * 0.7)), false);
       const y1 = Math.max(peak, terms.above ? roofs[0].vector : 0, ...points.map((p) => p.y)) * 2.6;
       // A decade is as long on both axes, so that every slope is at 45°, while that isn't too high
       const H = Math.round(Math.min(72 + ((W - 56) * Math.log10(y1 / y0)) / Math.log10(x1 / x0), 560));
@@ -82,6 +85,13 @@ const chart = (() => {
       root.setAttribute("viewBox", `0 0 ${W} ${H}`);
       const X = (v) => box.left + ((box.right - box.left) * Math.log10(v / x0)) / Math.log10(x1 / x0);
       const Y = (v) => box.bottom - ((box.bottom - box.top) * Math.log10(v / y0)) / Math.log10(y1 / y0);
+
+      // The intensity under a pointer, as far as the axes stay as they are
+      under = ({ clientX }) => {
+        const frame = root.getBoundingClientRect();
+        const along = ((clientX - frame.left) * W / frame.width - box.left) / (box.right - box.left);
+        return Math.min(Math.max(x0 * (x1 / x0) ** along, x0 / 0.7), x1 / 1.3);
+      };
 
       // What may not be covered: texts weigh most, then markers, then lines
       const taken = [];
@@ -257,7 +267,13 @@ const chart = (() => {
       const now = Math.round(entry.contentRect.width);
       if (now && now !== width) { width = now; draw(); }
     }).observe(node);
-    return { node, draw };
+    const drag = (moved) => {
+      root.classList.add("drag");
+      const move = (event) => event.buttons & 1 && moved(Number(under(event).toPrecision(2)));
+      root.addEventListener("pointerdown", (event) => { root.setPointerCapture(event.pointerId); move(event); });
+      root.addEventListener("pointermove", move);
+    };
+    return { node, draw, drag };
   }
 
   return { make, rate };

@@ -112,6 +112,7 @@
       node: el("div", { class: "controls" }, names.filter((name) => !sides.slice(1).includes(name)).map(row)),
       draw: () => changed(null),
       said: () => last,
+      move(name, v) { now[name] = v; fields[name].set(typed(v)); changed(name); },
       set(values) {
         for (const [name, v] of Object.entries(values)) { now[name] = v; fields[name].set(typed(v)); }
         fields[Object.keys(values)[0]].input.focus(); // the button that was pressed may be gone
@@ -147,7 +148,7 @@
       const roof = model.roof(chipOf(now, now.chip), now.dtype), { intensity } = now;
       const top = model.attainable(roof, intensity), bound = model.bound(roof, intensity);
       const say = `${number(intensity)} FLOP/byte on ${roof.name}: ${word(bound)}, at most ${rate(top)}, ${percent(top / roof.peak)} of the peak.`;
-      picture.draw({ roofs: [roof], points: [{ key: "p", x: intensity, y: top, label: rate(top), drop: true }], say });
+      picture.draw({ roofs: [roof], points: [{ key: "p", x: intensity, y: top, label: rate(top), drop: true }], say, reach: [roof.ridge / 200, roof.ridge * 20] });
       below.replaceChildren(
         facts([["attainable", rate(top), `${percent(top / roof.peak)} of the peak`],
           ["bound", word(bound), `ridge ${number(roof.ridge)} FLOP/byte`, bound],
@@ -157,6 +158,7 @@
       return say;
     });
     ui.root.append(heading(data.title), form.node, picture.node, below);
+    picture.drag((intensity) => form.move("intensity", intensity));
     form.draw();
   });
 

@@ -1,0 +1,132 @@
+"""The first minute: commands and programs of the front page, *Install and run* and the README."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import venv
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import page_figures
+import page_numbers
+from roofline_helpers import cli, device, xla
+from tools import books
+
+SLUG = "some-one/guide"
+FENCE = re.compile(r"^```(.*)\n([\s\S]*?)^```", re.MULTILINE)
+PAGES = ("index.md", "book/install.md", "README.md")
+ARCHIVE = f"roofline_helpers[all] @ https://github.com/{SLUG}/archive/main.zip"
+CALLED = "import jax.numpy as jnp\ndef step(w, x):\n    return jnp.tanh(x @ w)\n"
+CALLED += "weights, batch = jnp.ones((512, 512)), jnp.ones((64, 512))\n"
+
+
+def commands(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every command of the pages, built without the repository's address and with it."""
+    texts = [(books.ROOT / page).read_text("utf-8") for page in PAGES]
+    for slug in ("", SLUG):
+        monkeypatch.setenv("GITHUB_REPOSITORY", slug)
+        texts += page_numbers._install().values()
+    blocks = [block for text in texts for block in FENCE.findall(text)]
+    shell = [block for language, block in blocks if language in ("", "sh")]
+    lines = [line.partition("  #")[0].strip() for block in shell for line in block.splitlines()]
+    return sorted({line for line in lines if line})
+
+
+def test_every_command_is_one_that_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    pips = set()
+    for line in commands(monkeypatch):
+        first, *rest = shlex.split(line)
+        if first == "make":
+            subprocess.run([first, "-n", *rest], cwd=books.ROOT, check=True, capture_output=True)
+        elif first == "roofline":
+            cli._parser().parse_args(rest)
+        elif first == "pip":
+            pips.add(line)
+        else:
+            assert line in {f"git clone https://github.com/{SLUG}", "cd guide"}
+    assert pips == {*PIPS, GPU, f'pip install "{ARCHIVE}"'}
+    extras = importlib.metadata.metadata("jax").get_all("Provides-Extra") or []
+    assert {"cuda12", "cuda13"} <= {*extras}
+    assert (books.ROOT / ".binder/requirements.txt").read_text("utf-8").strip() == ".[all]"
+
+
+PIPS = (
+    "pip install .",
+    "pip install '.[all]'",
+    "pip wheel --wheel-dir wheels '.[all]'",
+    "pip install --no-index --find-links wheels 'roofline_helpers[all]'",
+)
+GPU = "pip install 'jax[cuda13]'"
+
+
+def test_the_doctor_and_the_chips_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    cli.main(["doctor"])
+    assert cli.main(["chip", "v6e", "h200"]) == 0
+    assert "count by hand" in capsys.readouterr().out
+
+
+def test_what_the_page_prints_without_jax_needs_none() -> None:
+    program = page_figures.program("book/install.md")
+    without = f"import sys\nsys.modules['jax'] = None\n{program}"
+    done = subprocess.run(
+        [sys.executable, "-c", without], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() in page_numbers._install()["install_without_jax"]
+    assert done.stdout.startswith("memory ")
+
+
+@pytest.mark.slow
+def test_the_front_page_prints_what_its_program_prints() -> None:
+    if xla.can_compile("v6e") is not None:
+        pytest.skip(str(xla.can_compile("v6e")))
+    kept, now = device.load_explanation(page_figures.EXPLAINED), page_figures.explained()
+    same = replace(now, date=kept.date, software=kept.software, compiling=kept.compiling)
+    assert same.describe() == kept.describe(), "run python -m tools.site.pictures"
+    roles = [row.what for row in kept.kernels if row.seconds]
+    assert len(roles) == 4  # as the page's text has it, with the copy that costs nothing
+    assert roles.count("change of layout") == 1
+
+
+@pytest.mark.weekly
+def test_the_install_line_is_enough_in_a_fresh_environment(tmp_path: Path) -> None:
+    clone = tmp_path / "clone"
+    shutil.copytree(books.ROOT / "roofline_helpers", clone / "roofline_helpers")
+    for name in ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md"):
+        shutil.copy(books.ROOT / name, clone)
+
+    def run(name: str, *command: str) -> str:
+        if not (tmp_path / name).exists():
+            venv.create(tmp_path / name, with_pip=True)
+        tool, *rest = command
+        path = {"PATH": f"{tmp_path / name / 'bin'}:{os.environ['PATH']}"}
+        done = subprocess.run(
+            [tmp_path / name / "bin" / tool, *rest],
+            cwd=clone,
+            env={**os.environ, **path, "PYTHONPATH": ""},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+        return done.stdout
+
+    bare, full, wheels, offline = map(shlex.split, PIPS)
+    run("without-jax", *bare)
+    run("without-jax", "roofline", "chip", "v6e", "h200")
+    run("whole", *full)
+    assert "yes" in run("whole", "roofline", "doctor")
+    programs = [page_figures.program("README.md"), page_figures.program("index.md")]
+    if sys.platform == "linux":
+        for code in (CALLED + programs[0], programs[1]):
+            run("whole", "python", "-c", code)
+            (clone / "why.html").unlink()
+    run("whole", *wheels)
+    run("offline", *offline)
+    run("offline", "python", "-c", "import jax, matplotlib, roofline_helpers")
