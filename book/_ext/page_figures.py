@@ -13,7 +13,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 
 import roofline_helpers as rh
-from roofline_helpers.device import Explanation, ladder, pictures
+from roofline_helpers.device import Explanation, ladder, load_explanation, pictures
 
 ROOT = Path(__file__).resolve().parents[2]
 EXPLAINED = ROOT / "book/explained.json"
@@ -40,14 +40,18 @@ def program(page: str) -> str:
 
 
 def explained() -> Explanation:
-    """Run the front page's program, in a folder of its own, and return what it explains."""
+    """Run the front page's program, in a folder of its own, and return what it explains.
+
+    It keeps the record's day and how long compiling took then: those say nothing of the program.
+    """
     names: dict[str, object] = {}
     with tempfile.TemporaryDirectory() as folder, chdir(folder), redirect_stdout(io.StringIO()):
         exec(compile(program("index.md"), "step.py", "exec"), names)
         assert os.listdir() == ["why.html"]
     why = names["why"]
     assert isinstance(why, Explanation)
-    return why
+    kept = load_explanation(EXPLAINED)
+    return replace(why, date=kept.date, compiling=kept.compiling)
 
 
 def slow_step() -> Explanation:
