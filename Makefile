@@ -8,12 +8,14 @@ PORT := 8000
 # Two processes: a notebook, or a group of tests, stays in one of them
 PYTEST := $(PY) -m pytest -q -n 2
 NBVAL := $(PYTEST) --dist loadscope --nbval --nbval-cell-timeout=600 notebooks
+COLAB := .venv-colab
+IN_COLAB = $(COLAB)/bin/python -m pytest -q -n 2 --dist loadscope --disable-warnings --nbval --nbval-cell-timeout=600
 TESTS := $(PYTEST) --dist loadscope --doctest-modules roofline_helpers tests
 export PYTHONHASHSEED := 0
 export JAX_PLATFORMS := cpu
 export TF_CPP_MIN_LOG_LEVEL := 3
 
-.PHONY: help book pdf serve test quick thorough lint notebooks predictions records programs lab links repository lock clean environment
+.PHONY: help book pdf serve test quick thorough colab incolab lint notebooks predictions records programs lab links repository lock clean environment
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -56,6 +58,21 @@ thorough: lint ## run every check, all programs compiled anew
 	@ROOFLINE_USE=compiler ROOFLINE_RECORD_TO=$(CURDIR)/_build/records $(NBVAL)
 	@$(PY) -m tools.notebooks.records check
 	@$(TESTS) -m ''
+
+# As the notebooks' first cell installs the package; compared with the records, then compiled
+colab: ## run every notebook in the versions of Colab's TPU runtime (Linux x86-64)
+	@if [ "$$(uname -sm)" != "Linux x86_64" ]; then \
+	    echo "make colab: NOT RUN: Colab's TPU runtime is Linux x86-64, this is $$(uname -sm)"; \
+	else $(MAKE) incolab; fi
+
+incolab:
+	@sh tools/environment.sh $(COLAB) "$(PYTHON)" requirements-colab.txt
+	@$(COLAB)/bin/python -c 'import sys; sys.version_info[:2] == (3, 13) or \
+	    print("make colab: Colab has Python 3.13, this is", sys.version.split()[0])'
+	@$(COLAB)/bin/python tools/notebooks/alone.py notebooks/fused-kernel.ipynb
+	@ROOFLINE_USE=record $(IN_COLAB) notebooks
+	@$(IN_COLAB) $$(grep -l 'record=' notebooks/*.ipynb)
+	@$(COLAB)/bin/python -m pytest -q --noconftest tests/package/test_accelerator_type.py
 
 lint: $(READY) ## run linter, formatter, type checker and spelling only
 	@$(PY) -m ruff check --quiet

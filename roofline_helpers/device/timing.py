@@ -18,7 +18,7 @@ from roofline_helpers.common.checks import BadType, BadValue, RooflineError, nee
 from roofline_helpers.common.records import Count, Natural, Positive
 from roofline_helpers.common.show import si
 from roofline_helpers.device.machine import last_cache, on_cpu
-from roofline_helpers.xla.compiler import executable_of
+from roofline_helpers.xla.compiler import costs_may_abort, costs_of, executable_of
 from roofline_helpers.xla.lower import (
     Arguments,
     function_name,
@@ -497,7 +497,7 @@ def _compile(
     compiled = executable_of(lower(jitted, Arguments(operands), {}))
     program = JaxProgram(compiled, sets, spare, mode)
     with contextlib.suppress(Exception):  # a backend may have no analysis
-        analysis = compiled.cost_analysis()
+        analysis = costs_of(compiled, costs_may_abort())
         analysis = analysis[0] if isinstance(analysis, list | tuple) else analysis
         # XLA counts -1 for a custom call that doesn't state its bytes
         program.xla_bytes = max(float(analysis["bytes accessed"]), 0.0) or None

@@ -7,14 +7,15 @@
 `analyze` compiles the function with XLA and reads the compiled program by the rules below. On
 Linux x86-64 the TPU compiler (the package `libtpu`, a dependency of `jax[tpu]`) compiles for TPU
 v4, v5e, v5p, v6e and v7x without any TPU. Where it can't be installed, a committed record of the
-same compilation is used instead.
+same compilation is used instead; also where it refuses a program, and a warning says so.
 
 A report gives three times: the roofline's, from the bytes and FLOPs counted here; the compiler's
 own cycle estimate of each kernel at the chip's clock; and XLA's `optimal_seconds`, for the whole
 program only.
 
-Tested with JAX 0.7.2, 0.10.2 and 0.12.0.1, each with the libtpu that it pins. JAX and Matplotlib
-are imported when they are needed.
+Tested with JAX 0.7.2, 0.10.2 and 0.12.0.1, each with the libtpu that it pins, and 0.7.2 also with
+Colab's older one, which can't read Pallas kernels. JAX and Matplotlib are imported when they are
+needed.
 
 One file per topic: `lower` (from a function to a lowered program), `compiler`, `targets` (what can
 be compiled for), `analysis` (all of it, or a record without the compiler); `hlo` and `metadata`

@@ -3,7 +3,8 @@
     python tools/notebooks/alone.py NOTEBOOK ...
 
 Nothing of the repository but the notebook is there, and its first cell installs the package from
-where `tools.repository` has said. Fails where a cell raises, or where that replaced another
+where `tools.repository` has said. Where that hasn't, a cell before it does, as the first cell tells
+its reader to. Fails where a cell raises, or where that replaced another
 package. Needs nbclient and ipykernel only, so that it runs in an environment that is not the
 book's.
 """
@@ -19,6 +20,7 @@ import nbformat
 from nbclient import NotebookClient
 
 PIP = [sys.executable, "-m", "pip"]
+ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 300  # for one cell
 
 
@@ -35,6 +37,9 @@ def main() -> None:
         # Each one meets an environment without the package, as its reader does
         subprocess.run([*PIP, "uninstall", "--quiet", "--yes", "roofline_helpers"], check=True)
         notebook = nbformat.read(path, as_version=4)
+        if any("OWNER/NAME" in cell.source for cell in notebook.cells):
+            install = nbformat.v4.new_code_cell(f"%pip install --quiet {ROOT}")
+            notebook.cells.insert(0, install)
         with tempfile.TemporaryDirectory() as folder:
             place = {"metadata": {"path": folder}}
             NotebookClient(notebook, timeout=SECONDS, resources=place).execute()

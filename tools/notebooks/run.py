@@ -29,7 +29,6 @@ import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
-from roofline_helpers.common import records
 from tools import books
 
 SETUP_ID = "setup"
@@ -251,6 +250,8 @@ def execute(
 
 def execute_all(paths: list[Path], refresh: bool) -> int:
     """Execute, normalise and write the notebooks; nothing is written where one fails."""
+    from roofline_helpers.common import records  # needs msgspec, which Colab lacks
+
     texts = {}
     for path in paths:
         begun = time.perf_counter()
@@ -293,6 +294,7 @@ def new(
 
     Or instead of one, whose notebook, questions and entries are removed.
     """
+    from roofline_helpers.common import records
     from tools import repository
 
     toc, about = books.ROOT / "_toc.yml", books.ROOT / "book/pages.toml"
