@@ -108,7 +108,8 @@ def gather_folds(document: nodes.document) -> None:
     """Leave no fold alone: code that shows nothing goes to what it prepares.
 
     That is the next fold, or what is below the next question. The first cell, which imports, waits
-    for the first fold. Code that open code follows stays where it is.
+    for the first fold. Code that open code follows stays where it is. The code of a question and of
+    what is below it is below both: a question comes first.
     """
     cells = [one for one in document.findall(nodes.container) if is_part(one, "cell_code")]
     waiting: list[nodes.Node] = []
@@ -118,6 +119,9 @@ def gather_folds(document: nodes.document) -> None:
             continue
         fold.insert(0, waiting)
         waiting = []
+        if any('data-kind="question"' in raw.astext() for raw in cell.findall(nodes.raw)):
+            cell.remove(fold)
+            cell.append(fold)
         following = cells[at + 1] if at + 1 < len(cells) else None
         if following is None or any(is_part(one, "cell_code_output") for one in cell):
             continue

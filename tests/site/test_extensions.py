@@ -110,7 +110,7 @@ def cell(code: str | None, shown: str = "", folded: bool = True) -> nodes.contai
         source = nodes.container("", nodes.literal_block(code, code), nb_element="cell_code_source")
         made += outputs.HideCodeCellNode("", source) if folded else source
     if shown:
-        made += nodes.container("", nodes.paragraph("", shown), nb_element="cell_code_output")
+        made += nodes.container("", nodes.raw("", shown), nb_element="cell_code_output")
     return made
 
 
@@ -124,6 +124,7 @@ def test_no_fold_stands_alone_but_above_open_code() -> None:
         cell("figure", "picture"),
         cell("answers"),
         cell(None, "question"),
+        cell("values", '<roofline-ask data-kind="question">'),
         cell("helper"),
         cell("uses helper", folded=False),
     ]
@@ -133,6 +134,7 @@ def test_no_fold_stands_alone_but_above_open_code() -> None:
         ["open", "table"],
         ["imports\n\nrows\n\nfigure", "picture"],
         ["question", "answers"],
+        ['<roofline-ask data-kind="question">', "values"],
         ["helper"],
         ["uses helper"],
     ]
