@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from roofline_helpers import chips, xla
 from roofline_helpers.common.checks import BadType, RooflineError, shown
-from roofline_helpers.common.show import Fields
+from roofline_helpers.common.show import Fields, si
 from roofline_helpers.device.record import Record
 from roofline_helpers.device.workloads import (
     level_cases,
@@ -19,12 +20,13 @@ from roofline_helpers.device.workloads import (
     run,
     vector_case,
 )
-from roofline_helpers.evidence.law import MOST_DEVICES, exchange_seconds, law_of_exchange
 from roofline_helpers.roofline import Kernel, Roofline
 from roofline_helpers.work import Work
-from roofline_helpers.xla.collectives import CollectiveOp
-from roofline_helpers.xla.kernel import chip_roofline as chip_roof
-from roofline_helpers.xla.kernel import main_dtype
+from roofline_helpers.xla.expected import Expected, Like, best_peak, like, reached_roof
+from roofline_helpers.xla.kernel import chip_roofline, main_dtype
+
+if TYPE_CHECKING:
+    from roofline_helpers.device.rows import TimedRow
 
 
 @dataclass(frozen=True)
@@ -114,25 +116,39 @@ class Ceilings:
             return self.reached.roof(row)
         if self.chip is None:
             return None
-        roof = chip_roof(self.chip, row.matrix_types, reached=reached)
+        over = reached_roof if reached else chip_roofline
+        roof = over(self.chip, row.matrix_types)
         if roof is None:
             return None
         assumed = self.vector if reached else None
         return replace(roof, floor=None, vector=roof.vector or assumed)
 
     def seconds(self, row: xla.Row, launches: float, *, reached: bool = True) -> float | None:
-        """Return the least seconds of a kernel's launches by reached, or published, ceilings."""
-        once = Kernel(row, self.roof(row, reached)).roof_seconds
-        if once is not None and reached and self.chip is not None and row.collective is not None:
-            once = max(once, self._exchange(self.chip, row.collective))
-        return None if once is None else once * launches
+        """Return the least seconds of a kernel's launches by reached, or published, ceilings.
 
-    def _exchange(self, chip: chips.Chip, one: CollectiveOp) -> float:
-        """Return what measured exchanges like one take: a small one has its latency; else 0."""
-        law = law_of_exchange(one.kind, chip)
-        if law is None or not 1 < one.group_size <= MOST_DEVICES:
-            return 0.0
-        return exchange_seconds(law, chip, one.link_bytes, one.group_size)
+        Reached ones are what good kernels of its size take, where the public tables have them.
+        """
+        once = Kernel(row, self.roof(row, reached)).roof_seconds
+        if once is None:
+            return None
+        known = self.like(row) if reached else None
+        return max(once, known.good if known is not None else 0.0) * launches
+
+    def like(self, row: xla.Row) -> Like | None:
+        """Return what measured kernels of a kernel's size take, if the chip's ceilings count."""
+        return None if self.chip is None or self.reached is not None else like(row, self.chip)
+
+    def expected(self, rows: Iterable[TimedRow]) -> Expected | None:
+        """Return the time to expect of a call's kernels; None if they have no roof."""
+        roofed = [row for row in rows if row.reachable is not None]
+        if not roofed:
+            return None
+        good = math.fsum(row.reachable or 0.0 for row in roofed)
+        pairs = [(row.reachable or 0.0, self.like(row.kernel)) for row in roofed]
+        more = math.fsum(
+            seconds * (known.usual / known.good - 1) for seconds, known in pairs if known
+        )
+        return Expected(good, good, good + more, self.figures().origin)
 
     def roofs(self, row: xla.Row, launches: float) -> dict[str, Any]:
         """Return a timed row's fields about its roofs: two times, and the ceiling met first.
@@ -174,7 +190,16 @@ class Ceilings:
         if chip is None or stream is None:
             return Roofs(published)
         reached = _figures(chip.reached.matrix, chip.reached.vector, stream)
-        return Roofs(published, published | reached, stream.source.title)
+        origin, kept = stream.source.title, dict(reached)
+        for dtype in chip.matrix:
+            best = best_peak(chip, dtype)
+            if best is not None and best > reached.get(dtype, 0.0):
+                reached[dtype] = best
+        if reached.get("bf16") != kept.get("bf16"):
+            sustained = f", {si(kept['bf16'], 'FLOP/s')} sustained" if "bf16" in kept else ""
+            origin += f"; matmuls as the best measured one, {si(reached['bf16'], 'FLOP/s')} in bf16"
+            origin += sustained
+        return Roofs(published, published | reached, origin)
 
 
 def _figures(matrix: Mapping[str, Any], vector: Mapping[str, Any], stream: Any) -> dict[str, float]:

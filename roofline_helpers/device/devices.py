@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -165,16 +164,12 @@ def joined(
         for plane in sorted(trace.devices, key=number_of)
     }
     by_device = {plane: rows for plane, (rows, _) in made.items()}
-    last = Counter(
-        row.name.removeprefix(WAITS_FOR)
-        for rows in by_device.values()
-        for row in rows
-        if row.kind == WAIT
-        for _ in range(round(row.launches))
-    )
-    others = max(len(trace.devices) - 1, 1)
+    last: dict[str, float] = {}
+    for row in (row for rows in by_device.values() for row in rows if row.kind == WAIT):
+        number = row.name.removeprefix(WAITS_FOR)
+        last[number] = last.get(number, 0.0) + row.launches / (len(by_device) - 1)
     times = tuple(
-        _time(plane, rows, last[str(number_of(plane))] / others)
+        _time(plane, rows, last.get(str(number_of(plane)), 0.0))
         for plane, rows in by_device.items()
     )
     longest = max(times, key=lambda each: each.waiting)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from typing import TYPE_CHECKING, Any
 
@@ -29,27 +30,27 @@ def title(why: Explanation) -> str:
 
 
 def headline(why: Explanation) -> str:
-    """Return the time of a call, its spread, and its roof."""
+    """Return the time of a call, its spread, what to expect, and the least possible."""
+    bound = "" if why.least is None else f"bound {si(why.least, 's')}"
     if why.origin == "modelled":
-        most = why.wall + sum(row.high - row.busy for row in why.rows)
-        upper = f" to {si(most, 's')}" if most > 1.01 * why.wall else ""
         kernels = [row.kernel for row in why.rows]
         open_ended = any(k.untimed or k.loop or k.host_bytes for k in kernels)
         more = "at least " if open_ended else ""
-        return (
-            f"nothing ran: {more}{si(why.wall, 's')}{upper} a call by the roofline, and by the "
-            "compiler's cycles where those are longer"
-        )
+        expected = why.expected or si(why.wall, "s")
+        return f"nothing ran: expected {more}{expected} a call, {bound}"
     text = f"{si(why.wall, 's')} a call"
     if len(why.runs) > 1:
         low, high = sorted(why.runs)[0], sorted(why.runs)[-1]
         text += f" ({si(low, 's')} to {si(high, 's')}, {len(why.runs)} runs"
         text += f" of {why.queue} calls)" if why.queue > 1 else ")"
-    if why.roof:
-        ceilings = "reached" if why.roofs.reached else "published"
-        times = significant(why.wall / why.roof)
-        text += f", {times} times its roof of {si(why.roof, 's')} ({ceilings} ceilings)"
-    return text
+    bare = math.fsum(row.seconds for row in why.kernels if row.reachable is None)
+    if why.expected is not None and bare > 0.05 * why.wall:
+        text += f"; {si(bare, 's')} are of kernels without a roof, for the others expected "
+        text += str(why.expected)
+    elif why.expected is not None and why.expected.seconds:
+        times = significant(why.wall / why.expected.seconds)
+        text += f", {times} times the {why.expected} to expect of good kernels"
+    return f"{text}, {bound}" if bound else text
 
 
 def lead(why: Explanation) -> str:
@@ -104,6 +105,8 @@ def facts(why: Explanation) -> list[tuple[str, str]]:
     if why.energy is not None:
         text = f"{si(why.energy.joules, 'J')} a call at {why.energy.watts:.0f} W"
         lines.append(("energy", f"{text} ({why.energy.idle:.0f} W idle)"))
+    if why.expected is not None and why.origin == "modelled":
+        lines.append(("expected", f"{why.expected}: {why.expected.why}"))
     if why.roofs.origin:
         lines.append(("ceilings", why.roofs.origin))
     return lines

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from roofline_helpers import chips
 from roofline_helpers.common import show
@@ -17,7 +17,7 @@ from roofline_helpers.common.show import si
 from roofline_helpers.device.ceilings import Ceilings, ceilings_of
 from roofline_helpers.device.devices import joined, number_of
 from roofline_helpers.device.explanation import Explanation
-from roofline_helpers.device.findings import Case, findings
+from roofline_helpers.device.findings import Case, Finding, findings
 from roofline_helpers.device.machine import busy, device_facts, now, software_versions
 from roofline_helpers.device.program import Program
 from roofline_helpers.device.rows import KERNEL, LOOP, TimedRow, with_program
@@ -30,7 +30,6 @@ from roofline_helpers.device.runner import (
 )
 from roofline_helpers.device.trace import Trace, program_of, programs_in, read_trace
 from roofline_helpers.device.trace_steps import prepared
-from roofline_helpers.evidence import files
 from roofline_helpers.network.topology import slice_of
 from roofline_helpers.work import Work
 from roofline_helpers.xla.analysis import (
@@ -40,7 +39,8 @@ from roofline_helpers.xla.analysis import (
     report_of,
     turns_of,
 )
-from roofline_helpers.xla.kernel import CompiledKernel, cycle_seconds_of, main_dtype
+from roofline_helpers.xla.expected import Expected
+from roofline_helpers.xla.kernel import CompiledKernel, main_dtype
 from roofline_helpers.xla.lower import Arguments, function_name, is_stage
 from roofline_helpers.xla.report import Report
 from roofline_helpers.xla.targets import (
@@ -72,19 +72,33 @@ def consistency_notes(rows: Sequence[TimedRow]) -> tuple[str, ...]:
 # --- From rows to an explanation -----------------------------------------------------------------
 
 
-def explained(case: Case, work: Sequence[Work], **run: Any) -> Explanation:
+def explained(
+    case: Case, work: Sequence[Work], expected: Expected | None = None, **run: Any
+) -> Explanation:
     """Return a case as an explanation; `run` holds its further fields."""
     unused = tuple(note for note in run["notes"] if note.startswith(NOT_REUSED))
     run["notes"] = tuple(note for note in run["notes"] if note not in unused)
     case = replace(case, unused=tuple(note.removeprefix(NOT_REUSED) for note in unused))
+    found = findings(case)
+    if run.get("busy"):  # what dominates a call does so at any moment
+        sure = found[0].named and found[0].seconds > max(0.3 * case.wall, 2 * _second(found))
+        found = found[:1] if sure else ()
+        run["withheld"] = run["withheld"] or ("" if sure else run["busy"])
+        run["notes"] = (*run["notes"], *([run["busy"]] if sure else []))
+    run.pop("busy", None)
     return Explanation(
         platform=case.platform,
         rows=case.rows,
-        findings=() if run.get("withheld") else findings(case),
+        findings=() if run.get("withheld") else found,
+        expected=expected or case.ceilings.expected(case.rows),
         hand=case.ceilings.hand(work),
         roofs=case.ceilings.figures(),
         **run,
     )
+
+
+def _second(found: Sequence[Finding]) -> float:
+    return found[1].seconds if len(found) > 1 else 0.0
 
 
 SLOWED = 2.0
@@ -94,8 +108,8 @@ SPREAD = 1.2
 """Calls on a CPU whose median is this many times the fastest share it with other work."""
 
 
-def undiagnosed(trace: Trace, plain: Sequence[float], traced: Sequence[float], queue: int) -> str:
-    """Return why a run says nothing about its causes; empty if it does.
+def slowed(trace: Trace, plain: Sequence[float], traced: Sequence[float], queue: int) -> str:
+    """Return why a trace says nothing about the call: the profiler's own time; empty if it does.
 
     Parameters
     ----------
@@ -114,15 +128,21 @@ def undiagnosed(trace: Trace, plain: Sequence[float], traced: Sequence[float], q
             f"instead of {si(alone, 's')}), and writes down {len(trace.events) / calls:,.0f} "
             "launches in each: what it shows is mostly its own time, so shares are withheld"
         )
-    spread = alone / min(plain)
-    others = list(busy()) if trace.platform == "cpu" else []
-    if others or (trace.platform == "cpu" and spread > SPREAD):
-        return (
-            f"this machine is too busy: half of the calls take {spread:.2f} times the fastest or "
-            f"more{''.join(f' ({note})' for note in others)}; explain it again when nothing else "
-            "runs"
-        )
     return ""
+
+
+def unsteady(plain: Sequence[float]) -> str:
+    """Return why the calls of a CPU, in seconds, don't suffice for a diagnosis; empty if they do.
+
+    Then another run may name other causes, unless one of them dominates.
+    """
+    spread, others = statistics.median(plain) / min(plain), list(busy())
+    if spread <= SPREAD and not others:
+        return ""
+    return (
+        f"this machine is too busy: half of the calls take {spread:.2f} times the fastest or "
+        f"more{''.join(f' ({note})' for note in others)}; explain it again when nothing else runs"
+    )
 
 
 def dtypes(programs: Mapping[str, Program], trace: Trace) -> list[str]:
@@ -159,6 +179,14 @@ def ledger_notes(programs: Mapping[str, Program], rows: Sequence[TimedRow]) -> l
 # --- Without a run: the compiled program alone, for a chip that is not here ----------------------
 
 
+class Ahead(NamedTuple):
+    """A compiled kernel, the seconds that the call waits for it, and those to expect of it."""
+
+    kernel: CompiledKernel
+    exposed: float
+    seconds: float
+
+
 def case_ahead(
     program: Program, ceilings: Ceilings, floor: float = 0.0, report: Report | None = None
 ) -> Case:
@@ -169,19 +197,26 @@ def case_ahead(
     than it counts for their kernels and for all together: an exchange takes the time of its links,
     less the part that other kernels hide. `high` holds the seconds if data choose more bytes.
     """
-    counted: dict[str, list[tuple[CompiledKernel, float]]] = {}
+    counted: dict[str, list[Ahead]] = {}
     if report is not None:
-        for kernel, exposed in zip(report.kernels, report.timeline.exposed, strict=True):
-            counted.setdefault(kernel.name, []).append((kernel, exposed))
+        waits = report.timeline.exposed
+        for kernel, exposed, takes in zip(report.kernels, waits, report.likely, strict=True):
+            counted.setdefault(kernel.name, []).append(Ahead(kernel, exposed, takes.good))
     rows = [_row(name, program, ceilings, floor, counted.get(name, [])) for name in program.rows]
     # All kernels share one memory: a program takes at least the time of all its bytes, so other
     # kernels can't hide the bytes of asynchronous copies
-    roof = 0.0 if report is None else report.time_at_roof or 0.0
-    more = roof - sum(row.seconds for row in rows)
-    hidden = sum(row.busy - row.seconds for row in rows if row.kernel.overlaps)
-    if more > 0 and hidden:
+    hidden = math.fsum(row.busy - row.seconds for row in rows if row.kernel.overlaps)
+    if report is not None and report.expected is not None and hidden:
+        bound = (report.time_at_roof or 0.0) - math.fsum(row.least or 0.0 for row in rows)
+        more = report.expected.seconds - math.fsum(row.seconds for row in rows)
         rows = [
-            _lasting(row, row.seconds + more / hidden * (row.busy - row.seconds))
+            _lasting(
+                row,
+                *(
+                    max(each, 0.0) / hidden * (row.busy - row.seconds) + row.seconds
+                    for each in (more, bound)
+                ),
+            )
             if row.kernel.overlaps
             else row
             for row in rows
@@ -201,20 +236,21 @@ def _row(
     program: Program,
     ceilings: Ceilings,
     floor: float,
-    counted: Sequence[tuple[CompiledKernel, float]],
+    counted: Sequence[Ahead],
 ) -> TimedRow:
     kernel = program.rows[name]
     bare = TimedRow(name, launches=float(kernel.launches), program=program.module.name)
     row = with_program(bare, program, ceilings)
-    least = sum(each.roof_seconds or 0.0 for each, _ in counted)
-    most = sum(each.most_seconds or 0.0 for each, _ in counted)
-    limits = dict.fromkeys(each.limits for each, _ in counted if each.limits)
+    least = sum(each.kernel.roof_seconds or 0.0 for each in counted)
+    most = sum(each.kernel.most_seconds or 0.0 for each in counted)
+    limits = dict.fromkeys(each.kernel.limits for each in counted if each.kernel.limits)
     if kernel.overlaps:
-        row = _lasting(row, sum(exposed for _, exposed in counted))
+        exposed = sum(each.exposed for each in counted)
+        row = _lasting(row, exposed, exposed)
     else:
         reachable = max(row.reachable or 0.0, least)
-        cycles = cycle_seconds_of(each for each, _ in counted)
-        row = replace(row, seconds=max(reachable, floor * kernel.launches, cycles))
+        takes = sum(each.seconds for each in counted) if counted else floor * kernel.launches
+        row = replace(row, seconds=max(reachable, takes))
         if not kernel.untimed:
             row = replace(row, least=least or row.least, reachable=reachable)
     busy = max(row.seconds, least)
@@ -223,9 +259,9 @@ def _row(
     return replace(row, busy=busy, low=busy, high=high, limit=limit)
 
 
-def _lasting(row: TimedRow, seconds: float) -> TimedRow:
+def _lasting(row: TimedRow, seconds: float, least: float) -> TimedRow:
     """Return a row of an asynchronous copy or exchange that shows for so many seconds."""
-    return replace(row, seconds=seconds, least=seconds, reachable=seconds)
+    return replace(row, seconds=seconds, least=least, reachable=max(seconds, least))
 
 
 def explain(
@@ -411,7 +447,8 @@ class Task:
             traced=turns.traced,
             graphs=graphs,
             queue=queue,
-            withheld=undiagnosed(trace, turns.plain, turns.traced, queue),
+            withheld=slowed(trace, turns.plain, turns.traced, queue),
+            busy=unsteady(turns.plain) if trace.platform == "cpu" else "",
             compiling=runner.seconds,
             notes=runner.notes,
             software=software_versions(),
@@ -484,10 +521,10 @@ class Task:
         program = Program(report.text, report.platform, calls=report.calls, turns=self.turns)
         floor = report.floor or 0.0
         notes = [
-            "nothing ran: every second is the roofline's, or the compiler's cycles where those are "
-            f"longer: {files.worth_of_cycles()}",
-            f"each kernel, and each iteration of a loop, takes {si(floor, 's')} at least: the "
-            "shortest matmul published for a TPU",
+            "nothing ran: a row's seconds are those of its reached roof or, if they are longer, "
+            "the compiler's cycles",
+            f"a kernel without cycles, and each iteration of its loop, takes {si(floor, 's')} at "
+            "least: the shortest matmul published for a TPU",
         ]
         assumed, vector = assumed_vector_peak(known), None
         if assumed is not None:
@@ -497,6 +534,7 @@ class Task:
         return explained(
             case,
             self.work,
+            report.expected,
             name=report.name,
             arguments=report.arguments,
             device=known.name,

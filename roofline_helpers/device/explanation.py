@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 from collections.abc import Mapping
@@ -22,6 +23,7 @@ from roofline_helpers.device.devices import DeviceTime
 from roofline_helpers.device.findings import Finding
 from roofline_helpers.device.rows import KERNEL, NOTHING, Bar, TimedRow, grouped, waterfall
 from roofline_helpers.roofline import Roofline
+from roofline_helpers.xla.expected import Expected
 from roofline_helpers.xla.kernel import main_dtype
 
 if TYPE_CHECKING:
@@ -97,6 +99,9 @@ class Explanation:
         Calls that were queued before one was awaited.
     hand : float or None
         Least seconds of the work counted by hand.
+    expected : Expected or None
+        The `seconds` that the program takes if each kernel does as well as good ones of its size,
+        from `low` to `high`, and `why`; None without ceilings.
     roofs : Roofs
         The ceilings that it is compared with: `published` and `reached`, FLOP/s by data type and
         byte/s as "hbm", and the `origin` of the second.
@@ -128,6 +133,7 @@ class Explanation:
     withheld: str = ""
     compiling: float = 0.0
     hand: float | None = None
+    expected: Expected | None = None
     roofs: Roofs = field(default_factory=Roofs)
     devices: tuple[DeviceTime, ...] = ()
     energy: Energy | None = None
@@ -161,10 +167,13 @@ class Explanation:
         return tuple(row for row in self.groups if row.kind == KERNEL)
 
     @property
-    def roof(self) -> float | None:
-        """Least seconds of the compiled program by reached ceilings; None without ceilings."""
-        known = [row.reachable for row in self.rows if row.reachable is not None]
-        return sum(known) if known else None
+    def least(self) -> float | None:
+        """Least seconds of the compiled program by published ceilings, which nothing beats.
+
+        None without published ceilings.
+        """
+        known = [row.least for row in self.rows if row.reachable is not None]
+        return math.fsum(each or 0.0 for each in known) if known and None not in known else None
 
     @cached_property
     def waterfall(self) -> tuple[Bar, ...]:

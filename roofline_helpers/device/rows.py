@@ -365,10 +365,11 @@ class _Merger:
     def alone(self) -> frozenset[str]:
         """Keys of loops and calls without events inside: they count as kernels.
 
-        A CPU runs a loop of small kernels as one.
+        A CPU runs a loop of small kernels as one. A GPU doesn't: what it names after a loop only
+        copies the loop's condition.
         """
         shown: dict[str, bool] = {}
-        for at, event in enumerate(self.trace.events):
+        for at, event in enumerate(self.trace.events if self.trace.platform != "gpu" else ()):
             program = self.program_of(event)
             if program is None or not program.is_container(event.op):
                 continue
@@ -417,7 +418,11 @@ class _Merger:
             details=one.details,
         )
         program = self.program_of(one)
-        return plain if program is None else with_program(plain, program, self.ceilings)
+        row = plain if program is None else with_program(plain, program, self.ceilings)
+        if not row.exchanges or not row.busy or row.least is None or row.reachable is None:
+            return row
+        shown = min(row.seconds / row.busy, 1.0)  # kernels hide the rest, and its roof with it
+        return replace(row, least=shown * row.least, reachable=shown * row.reachable)
 
     def _idle(self, chosen: Sequence[Shares]) -> list[TimedRow]:
         """Return the rows in which no kernel runs."""

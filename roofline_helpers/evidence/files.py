@@ -7,7 +7,6 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from roofline_helpers.common import records
@@ -63,10 +62,6 @@ def decode() -> dict[str, Any]:
     return load("decode")
 
 
-LARGE_MATMUL_FLOPS = 2 * 4096**3
-"""FLOPs of a matmul from which on the compiler's cycles are proportional to published times."""
-
-
 def cycles() -> pandas.DataFrame:
     """Return the TPU compiler's cycles per program, beside a published time where there is one.
 
@@ -90,33 +85,3 @@ def cycles() -> pandas.DataFrame:
             "cycles per ns of the roof": rows["cycles"] / rows["roof"] / 1e9,
         }
     )
-
-
-def worth_of_cycles() -> str:
-    """Return one line about the accuracy of the TPU compiler's cycles as a time.
-
-    Examples
-    --------
-    >>> worth_of_cycles().partition(" of ")[0]
-    'an estimate: 2.06 to 2.14 for each published ns'
-    """
-    timed = [row for row in load("cycles")["rows"] if row["chip"] == "v7x" and row["published"]]
-    large = [
-        _ticks(row)
-        for row in timed
-        if row["kind"] == "matmul" and _flops(row) >= LARGE_MATMUL_FLOPS
-    ]
-    copy = max(_ticks(row) for row in timed if row["kind"] == "copy")
-    return (
-        f"an estimate: {min(large):.2f} to {max(large):.2f} for each published ns of matmuls from "
-        f"4096³ up (v7x), {copy:.1f} for copies; not compared with other kernels"
-    )
-
-
-def _ticks(row: Mapping[str, Any]) -> float:
-    return float(row["cycles"] / row["published"] / 1e9)
-
-
-def _flops(row: Mapping[str, Any]) -> float:
-    side = int(row["program"].split()[1].split("×")[0])
-    return 2.0 * side**3

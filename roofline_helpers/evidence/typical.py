@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from roofline_helpers.chips import Chip
@@ -235,26 +236,42 @@ def exchange_beside(
     seconds : float
         Time of the one that they are held against.
     """
-    try:
-        key = chip_of(chip).key
-    except UnknownName:
-        return None
     found = []
-    for family, dtype, whose in (
-        ("collective", "fp16", "NCCL"),
-        ("custom_all_reduce", "bf16", "a serving library's own kernel"),
+    for family, whose in (
+        ("collective", "NCCL"),
+        ("custom_all_reduce", "a serving library's own kernel"),
     ):
-        rows = group(family, key, dtype)
-        wanted = (rows["op"] == _TABLED.get(kind, "")) & (rows["gpus"] == devices)
-        sizes, times = (rows[name][wanted].astype(float) for name in ("bytes", "seconds"))
+        sizes, times = _exchanges(family, kind, devices, chip)
         if len(sizes) and sizes.min() <= size <= sizes.max():
-            order = np.argsort(sizes)
-            middle = np.interp(np.log(size), np.log(sizes[order]), np.log(times[order]))
-            found.append(f"{si(float(np.exp(middle)), 's')} by {whose}")
+            middle = np.exp(np.interp(np.log(size), np.log(sizes), np.log(times)))
+            found.append(f"{si(float(middle), 's')} by {whose}")
     if not found:
         return None
     measured = f"measured {kind}s of {si(size, 'B')} over {devices} GPUs take {', '.join(found)}"
     return f"{measured}; this one moves bytes for {si(seconds, 's')}"
+
+
+def best_exchange(kind: str, devices: int, chip: str | Chip) -> float | None:
+    """Return the byte/s that a GPU sends, by the ring's count, in the best measured collective.
+
+    None without any of this kind over so many GPUs.
+    """
+    sizes, times = _exchanges("collective", kind, devices, chip)
+    sent = {"all-reduce": 2}.get(kind, 1) * sizes * (devices - 1) / devices
+    return float((sent / times).max()) if len(sizes) else None
+
+
+def _exchanges(family: str, kind: str, devices: int, chip: str | Chip) -> tuple[Any, Any]:
+    """Return bytes and seconds of the measured collectives of a kind, in ascending order."""
+    try:
+        key = chip_of(chip).key
+    except UnknownName:
+        return np.empty(0), np.empty(0)
+    rows = group(family, key, "fp16" if family == "collective" else "bf16")
+    wanted = (rows["op"] == _TABLED.get(kind, "")) & (rows["gpus"] == devices)
+    sizes, times = (rows[name][wanted].astype(float) for name in ("bytes", "seconds"))
+    order = np.argsort(sizes)
+    return sizes[order], times[order]
 
 
 _TABLED = {
@@ -263,6 +280,24 @@ _TABLED = {
     "reduce-scatter": "reduce_scatter",
     "all-to-all": "alltoall",
 }
+
+
+@functools.cache
+def at_best(law: Law) -> Law:
+    """Return a law whose large kernels reach what the best measured one of its group does.
+
+    Examples
+    --------
+    >>> from roofline_helpers.evidence import laws
+    >>> law = laws("matmul", "h200", "bf16")
+    >>> round(law.compute, 2), round(at_best(law).compute, 2)
+    (0.8, 0.86)
+    """
+    rows = group(law.family, law.chip, law.dtype)
+    if not len(rows["seconds"]):  # a TPU's published points
+        return law
+    times, _ = least(count(law.family, rows, law.dtype), chip_of(law.chip))
+    return msgspec.structs.replace(law, compute=float((times / rows["seconds"]).max()))
 
 
 @functools.cache

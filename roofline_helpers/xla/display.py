@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from roofline_helpers.common.show import cell, render, shortened, si, significant
 from roofline_helpers.common.terminal import Grid
-from roofline_helpers.evidence import files
 from roofline_helpers.xla.kernel import (
     CompiledKernel,
     cycle_seconds_of,
@@ -159,23 +158,20 @@ def _memory(report: Report, memory: MemoryStats) -> str:
 
 
 def _times(report: Report) -> list[tuple[str, str]]:
-    kernels, parts, clock = report.kernels, [], []
-    if report.time_at_roof is not None:
-        parts.append(f"roofline {_range(report.time_at_roof, report.time_at_most or 0.0, 's')}")
+    """Return the bound, the time to expect, and other counts of the time on one line."""
+    lines, others = [], []
+    if report.time_at_roof is not None and report.expected is not None:
+        bound = f"{si(report.time_at_roof, 's')} at least, by published peaks"
+        lines = [("bound", bound), ("expected", f"{report.expected}: {report.expected.why}")]
     if report.cycle_seconds is not None and report.clock is not None:
-        missing = f" ({report.without_cycles} without)" if report.without_cycles else ""
-        parts.append(f"compiler's cycles {si(report.cycle_seconds, 's')}{missing}")
+        missing = f", {report.without_cycles} kernels without" if report.without_cycles else ""
         hertz, source = report.clock
-        clock.append(("clock", f"{si(hertz, 'Hz')} ({source})"))
-        counted = [k.work for k in kernels if k.work.cycles is not None]
-        if any(
-            row.matrix_flops < files.LARGE_MATMUL_FLOPS for row in counted
-        ):  # published: large matmuls
-            clock.append(("the cycles", files.worth_of_cycles()))
+        clock = f"clock {si(hertz, 'Hz')}, {source}"
+        others.append(f"compiler's cycles alone {si(report.cycle_seconds, 's')}{missing} ({clock})")
     if report.xla_seconds is not None:
-        once = " (loops once)" if any(k.launches > 1 for k in kernels) else ""
-        parts.append(f"XLA's optimal_seconds {si(report.xla_seconds, 's')}{once}")
-    return [("time", ", ".join(parts)), *clock] if parts else []
+        once = " (loops once)" if any(k.launches > 1 for k in report.kernels) else ""
+        others.append(f"XLA's optimal_seconds {si(report.xla_seconds, 's')}{once}")
+    return [*lines, ("other counts", "; ".join(others))] if others else lines
 
 
 def _exchanges(report: Report) -> list[tuple[str, str]]:

@@ -121,8 +121,8 @@ def results(each: Instruction) -> Shape:
         return each.shape
     if each.opcode == "copy-start":  # (destination, source, context)
         return parts[0]
-    if each.opcode == "all-reduce-start":  # results only
-        return each.shape
+    if each.opcode == "all-reduce-start":  # results only; from JAX 0.11 on (sources, results)
+        return parts[1] if len(parts) == 2 and parts[0].parts else each.shape
     return parts[1] if len(parts) > 1 else parts[0]  # (sources, results, context …)
 
 

@@ -20,6 +20,7 @@ from roofline_helpers.xla import display
 from roofline_helpers.xla.changes import Changes, changes
 from roofline_helpers.xla.collectives import CollectiveOp
 from roofline_helpers.xla.compiler import MemoryStats
+from roofline_helpers.xla.expected import Expected, Like, expected_of, worth_of_cycles
 from roofline_helpers.xla.flops import Flops
 from roofline_helpers.xla.hlo import brief
 from roofline_helpers.xla.kernel import (
@@ -261,6 +262,35 @@ class Report:
         if self.chip is None:
             return None
         return math.inf if self.host_bytes else self._cases[1][0]
+
+    @functools.cached_property
+    def expected(self) -> Expected | None:
+        """The time to expect – `seconds`, from `low` to `high`, and `why`.
+
+        For a TPU each kernel takes its reached roof or, if they are longer, the compiler's cycles;
+        the interval is that of published times over such times. For a GPU each takes as long as
+        good kernels of its size, up to as long as half of them. None if the chip is not in the
+        table.
+        """
+        if self.chip is None:
+            return None
+        alone = [
+            (each, kernel.limit or "")
+            for each, kernel in zip(self.likely, self.kernels, strict=True)
+            if not kernel.work.overlaps
+        ]
+        good, _ = self._whole([(each.good, limit) for each, limit in alone])
+        usual, _ = self._whole([(each.usual, limit) for each, limit in alone])
+        bound, most = self.time_at_roof or 0.0, self.time_at_most or 0.0
+        if self.cycle_seconds is None:
+            return Expected(good, good, max(usual, most), "reached ceilings")
+        least, largest, why = worth_of_cycles()
+        return Expected(good, max(least * good, bound), max(largest * good, most), why)
+
+    @functools.cached_property
+    def likely(self) -> tuple[Like, ...]:
+        """The seconds to expect of each kernel, good and usual."""
+        return tuple(expected_of(kernel, self.floor or 0.0) for kernel in self.kernels)
 
     @property
     def floor(self) -> float | None:

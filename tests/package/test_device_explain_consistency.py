@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import gzip
 import sys
 from dataclasses import replace
 from pathlib import Path
 
-import jax.numpy as jnp
 import pytest
 
 import roofline_helpers as rh
 from roofline_helpers.device import ladder
-from roofline_helpers.device.explain import consistency_notes, undiagnosed
+from roofline_helpers.device.ceilings import Ceilings
+from roofline_helpers.device.explain import consistency_notes, explained, slowed, unsteady
+from roofline_helpers.device.findings import Case, Finding
 from roofline_helpers.device.rows import GAP, KERNEL, TimedRow
 from roofline_helpers.device.trace import Event, Span, Trace
+from roofline_helpers.xla.expected import best_peak
 
 EXPLAIN = sys.modules["roofline_helpers.device.explain"]
 
@@ -35,47 +38,94 @@ def test_a_beaten_roof_is_noted() -> None:
 
 
 def test_a_profiler_that_slows_a_call_is_said_first_and_shares_are_withheld() -> None:
-    reason = undiagnosed(trace("gpu", 60), (1.29e-3, 1.3e-3, 1.28e-3), (14.2e-3,), 2)
+    reason = slowed(trace("gpu", 60), (1.29e-3, 1.3e-3, 1.28e-3), (14.2e-3,), 2)
     assert "11.0 times as long (14.2 ms instead of 1.29 ms)" in reason
     assert "30 launches in each" in reason
-    assert undiagnosed(trace("gpu"), (1.29e-3,), (2.5e-3,), 1) == ""
+    assert slowed(trace("gpu"), (1.29e-3,), (2.5e-3,), 1) == ""
     why = next(step.why for step in ladder.committed()["decode"].steps if step.why)
-    slowed = replace(why, withheld=reason, findings=())
-    assert slowed.describe().splitlines()[1].startswith("no diagnosis: the profiler makes a call")
-    assert set(slowed.table()["share"]) == {None}
-    text = slowed.describe() + slowed._repr_html_()
+    told = replace(why, withheld=reason, findings=())
+    assert told.describe().splitlines()[1].startswith("no diagnosis: the profiler makes a call")
+    assert set(told.table()["share"]) == {None}
+    text = told.describe() + told._repr_html_()
     assert "%" not in text.partition("\n\n")[2].partition("nothing explains it")[0]
     assert "From the roof to the clock" not in text
     assert "the largest loss first" not in text
 
 
 @pytest.mark.parametrize(
-    ("platform", "others", "plain", "says"),
+    ("others", "plain", "says"),
     [
-        ("cpu", False, (10, 10.5, 11), ""),
-        ("cpu", False, (10, 13, 14), "half of the calls take 1.30 times the fastest"),
-        ("cpu", True, (10, 10.5, 11), "load 9.0 on 2 cores"),
-        ("gpu", True, (10, 13, 14), ""),  # its clock is its own
+        (False, (10, 10.5, 11), ""),
+        (False, (10, 13, 14), "half of the calls take 1.30 times the fastest"),
+        (True, (10, 10.5, 11), "load 9.0 on 2 cores"),
     ],
 )
-def test_a_busy_cpu_has_no_diagnosis(
-    monkeypatch: pytest.MonkeyPatch,
-    platform: str,
-    others: bool,
-    plain: tuple[float, ...],
-    says: str,
+def test_a_busy_cpu_is_told(
+    monkeypatch: pytest.MonkeyPatch, others: bool, plain: tuple[float, ...], says: str
 ) -> None:
     notes = iter(["busy machine: load 9.0 on 2 cores"] if others else [])
     monkeypatch.setattr(EXPLAIN, "busy", lambda: notes)
-    reason = undiagnosed(trace(platform), plain, plain, 1)
+    reason = unsteady(plain)
     assert says in reason
     assert bool(reason) == bool(says)
 
 
-def test_a_withheld_diagnosis_has_no_findings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(EXPLAIN, "undiagnosed", lambda *given: "this machine is too busy")
-    roof = rh.Roofline(1e11, 1e10)
-    why = rh.explain(jnp.sin, jnp.ones(2**16), ceilings=roof, seconds=0.05, progress=False)
-    assert why.findings == ()
-    assert "no diagnosis: this machine is too busy" in why.describe()
-    assert "no diagnosis" in repr(why)
+@pytest.mark.parametrize(
+    ("seconds", "kept"),
+    [((0.5, 0.2), 1), ((0.5, 0.3), 0), ((0.25, 0.1), 0), ((0.9,), 1)],
+    ids=["one dominates", "two compete", "none is large", "alone"],
+)
+def test_on_a_busy_cpu_only_a_cause_that_dominates_is_named(
+    monkeypatch: pytest.MonkeyPatch, seconds: tuple[float, ...], kept: int
+) -> None:
+    found = tuple(Finding("transfer", each, ("k",), "") for each in seconds)
+    monkeypatch.setattr(EXPLAIN, "findings", lambda case: found)
+    case = Case((), {}, Ceilings(None, None), "cpu", 1.0)
+    about = {"name": "f", "arguments": (), "device": "a CPU", "origin": "measured", "runs": (1.0,)}
+    run = {"withheld": "", "busy": "this machine is too busy", "notes": ()}
+    why = explained(case, (), **about, **run)
+    assert len(why.findings) == kept
+    assert why.withheld == ("" if kept else "this machine is too busy")
+    assert why.notes == (("this machine is too busy",) if kept else ())
+    assert ("no diagnosis" in why.describe()) == ("no diagnosis" in repr(why)) == (not kept)
+
+
+@pytest.mark.parametrize("name", ["training", "prefill"])
+def test_ordinary_steps_dont_beat_what_good_kernels_reach(name: str) -> None:
+    """On an H200, whose sustained matmuls are slower than a step's."""
+    sustained = rh.chip("h200").roofline("bf16", reached=True).peak
+    fastest = 0.0
+    for step in ladder.committed()[name].steps:
+        why = step.why
+        assert why is not None
+        assert why.least is not None
+        assert why.expected is not None
+        faster = sum(max((row.reachable or 0.0) - row.seconds, 0.0) for row in why.rows)
+        assert faster <= 0.02 * why.wall
+        assert why.least < why.expected.seconds <= why.expected.high
+        bars = {bar.name: bar.seconds for bar in why.waterfall}
+        reached = bars["the compiled program"] + bars["ceilings as reached"]
+        assert reached == pytest.approx(why.expected.seconds, rel=1e-4)
+        narrow = (row.rate for row in why.kernels if row.kernel.matrix_types == ("bf16",))
+        fastest = max([fastest, *(rate or 0.0 for rate in narrow)])
+    assert fastest > 1.1 * sustained
+
+
+@pytest.mark.parametrize("name", ["h200-step", "h200-step-scan", "h200-logits", "h200x4-sliced"])
+def test_recorded_steps_dont_beat_it_either(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "step.xplane.pb"
+    packed = Path(__file__).parent / "data" / "traces" / f"{name}.xplane.pb.gz"
+    file.write_bytes(gzip.decompress(packed.read_bytes()))
+    why = rh.explain(file, queue=4 if "sliced" in name else 1)
+    faster = sum(max((row.reachable or 0.0) - row.seconds, 0.0) for row in why.rows)
+    assert faster <= 0.02 * why.wall
+    assert why.least is not None
+    assert why.expected is not None
+    assert why.least < why.expected.seconds < why.wall
+
+
+def test_a_ceiling_is_the_best_measured_one_with_the_sustained_one_beside_it() -> None:
+    said = Ceilings(rh.chip("h200").per_device(), None).figures()
+    assert said.reached["bf16"] == pytest.approx(852e12, rel=0.01)
+    assert "852 TFLOP/s in bf16, 679 TFLOP/s sustained" in said.origin
+    assert best_peak(rh.chip("h200"), "bf16") == pytest.approx(852e12, rel=0.01)

@@ -9,6 +9,7 @@ import pytest
 from roofline_helpers import models, serving
 from roofline_helpers.evidence import files
 from roofline_helpers.xla import can_compile
+from roofline_helpers.xla.expected import worth_of_cycles
 from tools.evidence import cycles, decode
 
 
@@ -19,8 +20,9 @@ def test_cycles_are_a_constant_for_large_products_only() -> None:
     assert large.between(2.05, 2.14).all()
     assert ticks["copy of 1024 MiB"] == pytest.approx(5.05, abs=0.01)
     assert ticks["matmul 128×128×128 bf16"] > 1.5 * large.max()
-    assert "2.06 to 2.14" in files.worth_of_cycles()
-    assert "5.0 for copies" in files.worth_of_cycles()
+    worth = worth_of_cycles()
+    assert (worth.least, worth.largest) == pytest.approx((0.44, 1.22), abs=0.005)
+    assert "matmuls took 0.63 to 1.22 of that, copies 0.44 to 0.91" in worth.why
 
 
 @pytest.mark.parametrize("side", [128, pytest.param(4096, marks=pytest.mark.weekly)])

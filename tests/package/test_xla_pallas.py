@@ -155,8 +155,9 @@ def test_bytes_of_blocks_that_data_choose_are_a_range_and_no_verdict() -> None:
     assert "bound by the matrix unit or memory" in why.describe()
     ends = kernel.roof_seconds, kernel.most_seconds
     assert (row.seconds, row.high) == pytest.approx(ends, rel=1e-5)
-    most = si(why.wall + row.high - row.seconds, "s")
-    assert f"nothing ran: {si(why.wall, 's')} to {most} a call by the roof" in repr(why)
+    assert (why.wall, why.expected.high) == pytest.approx(
+        (report.expected.seconds, report.time_at_most)
+    )
 
 
 def scalars_first(body: Any, blocks: Any, out: Any, *scratch: Any, grid: int = 8) -> Any:
@@ -330,7 +331,14 @@ def test_explain_for_a_chip_takes_no_less_than_analyze_s_bound(chip: str) -> Non
     for where, fn, args in cases:
         report = xla.analyze(fn, *args, chip=where)
         why = explain(fn, *args, chip=where, progress=False)
-        assert why.wall >= 0.9999 * report.time_at_roof
+        assert report.time_at_roof <= report.expected.low <= report.expected.seconds
+        assert why.expected == report.expected
+        assert why.wall == pytest.approx(report.expected.seconds)
+        assert why.least == why.waterfall[0].seconds == pytest.approx(report.time_at_roof)
+        assert sum(row.least for row in why.rows) == pytest.approx(report.time_at_roof)
+        said = f"expected {report.expected} a call, bound {si(report.time_at_roof, 's')}"
+        assert said in why.describe()
+        assert f"{report.expected}: {report.expected.why}" in report.describe().replace("\n", " ")
         assert why.covered == pytest.approx(why.wall)
         for exchange in report.exchanges[-1:]:
             row = why.row(exchange.collective.name)

@@ -21,7 +21,7 @@ CAUSES: dict[str, Cause] = {}
 
 OVERSTATED = 2.5
 """Cycles of so many times a kernel's roof mean that it is slow: copies that were published take 2.3
-times as many as they last (`evidence.files.worth_of_cycles`, at a v7x's clock)."""
+times as many as they last (`xla.expected.worth_of_cycles`, at a v7x's clock)."""
 
 
 class Check(NamedTuple):

@@ -9,6 +9,7 @@ from roofline_helpers.device.findings.causes import Case, Cause, Claim, Claims, 
 from roofline_helpers.device.program import Program, Value
 from roofline_helpers.device.rows import GAP, HOST, KERNEL, WAIT, TimedRow
 from roofline_helpers.device.trace import WAITS_FOR
+from roofline_helpers.xla.flops import results
 from roofline_helpers.xla.hlo import ARITHMETIC, VIEWS, Computation, Instruction, Site
 
 SKEW = Cause(
@@ -72,7 +73,7 @@ def sliced_sums(case: Case) -> Claims:
         exchange, program = row.kernel.collective, case.program(row)
         if exchange is None or exchange.kind != "all-reduce" or exchange.group_size < 2:
             continue
-        parts = program.sites[row.name].instruction.shape.leaves
+        parts = results(program.sites[row.name].instruction).leaves
         used = [_used(program, row.name, n, exchange.group_size) for n in range(len(parts))]
         size = sum(part.bytes for part, sliced in zip(parts, used, strict=True) if sliced)
         if size:
