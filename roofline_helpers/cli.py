@@ -262,14 +262,21 @@ def _predict(options: argparse.Namespace) -> int:
     from roofline_helpers.validation import predict
 
     found = predict(options.file)
+    refused = found["refused"].dropna()
     if options.json:
         print(found.to_json(orient="index", indent=1))
-        return 0
+        return 1 if len(refused) else 0
 
+    types = found.pop("types").dropna()
     found["error, %"] = 100 * found.pop("error").astype(float)
-    print(reading(found.rename_axis("step")).to_string())
+    print(reading(found.drop(columns="refused").rename_axis("step")).to_string())
     print("low to high: where eight of ten published steps of that kind would lie")
-    return 0
+    print("by: laws of measured kernels, or the roof at reached ceilings")
+    for row, said in types.items():
+        print(f"{row}: {said}")
+    for row, why in refused.items():
+        print(f"{row} is refused: {why}", file=sys.stderr)
+    return 1 if len(refused) else 0
 
 
 # --- this machine ---------------------------------------------------------------------------------

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
+from dataclasses import fields
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from roofline_helpers.common.checks import name_of
+from roofline_helpers.common.checks import BadValue, mapping, name_of
 from roofline_helpers.models.configurations import configured
+from roofline_helpers.models.decoder import WIDTHS
 from roofline_helpers.models.decoder import Decoder as Decoder
 from roofline_helpers.models.layers import Block as Block
 from roofline_helpers.models.layers import Experts as Experts
@@ -18,6 +21,9 @@ from roofline_helpers.models.layers import Latent as Latent
 from roofline_helpers.models.layers import Local as Local
 from roofline_helpers.models.layers import Mixer as Mixer
 from roofline_helpers.models.layers import Stored as Stored
+
+FLAGS = ("gated", "tied")
+PARTS: Mapping[str, Any] = {"experts": Experts, "latent": Latent, "local": Local}
 
 __all__ = ["Decoder", "model", "LLAMA_3_8B"]
 
@@ -59,19 +65,33 @@ def model(given: Any) -> Decoder:
 @cache
 def _catalogue() -> dict[str, Decoder]:
     text = resources.files("roofline_helpers").joinpath("data", "models.toml").read_text("utf-8")
-    return {key: _decoder(entry) for key, entry in tomllib.loads(text).items()}
+    found = {}
+    for key, entry in tomllib.loads(text).items():
+        given = entry["widths"] | {name: entry[name] for name in (*FLAGS, *PARTS) if name in entry}
+        found[key] = shaped(entry["name"], given, entry["source"])
+    return found
 
 
-def _decoder(entry: dict[str, Any]) -> Decoder:
-    parts = {"experts": Experts, "latent": Latent, "local": Local}
-    return Decoder(
-        name=entry["name"],
-        **entry["widths"],
-        gated=entry.get("gated", True),
-        tied=entry.get("tied", False),
-        source=entry["source"],
-        **{name: kind(**entry[name]) for name, kind in parts.items() if name in entry},
-    )
+def shaped(name: str, given: Mapping[str, Any], source: str = "") -> Decoder:
+    """Return a decoder of widths and settings in a table, as a TOML file has them.
+
+    Raises
+    ------
+    BadType, BadValue, UnknownName
+        A width or setting that is wrong, missing, or that no decoder has.
+    """
+    for key in given:
+        name_of("width or setting of a model", key, (*WIDTHS, *FLAGS, *PARTS))
+    missing = [key for key in WIDTHS if key not in given]
+    if missing:
+        raise BadValue(f"{name}: {', '.join(missing)} missing")
+    made = dict(given)
+    for key in PARTS.keys() & given.keys():
+        table = mapping(key, given[key])
+        for inner in table:
+            name_of(f"setting of {key}", inner, [field.name for field in fields(PARTS[key])])
+        made[key] = PARTS[key](**table)
+    return Decoder(name, **made, source=source)
 
 
 LLAMA_3_8B = model("llama-3-8b")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
-from roofline_helpers.common.checks import BadValue, flag, name_of, text, whole
+from roofline_helpers.common.checks import BadType, BadValue, flag, name_of, shown, text, whole
 from roofline_helpers.common.dtypes import nbytes
 from roofline_helpers.common.show import Facts, si
 from roofline_helpers.models.layers import (
@@ -88,6 +88,10 @@ class Decoder(Facts):
         check_sizes(self, *WIDTHS)
         flag("gated", self.gated)
         flag("tied", self.tied)
+        for name, kind in (("experts", Experts), ("latent", Latent), ("local", Local)):
+            given = getattr(self, name)
+            if not isinstance(given, kind | None):
+                raise BadType(f"{name} must be models.{kind.__name__} or None, got {shown(given)}")
         if self.heads % self.kv_heads:
             raise BadValue(f"heads ({self.heads}) must be a multiple of kv_heads ({self.kv_heads})")
         if self.head_dim % 2:

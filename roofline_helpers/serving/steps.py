@@ -145,10 +145,15 @@ class ServingStep(Facts):
             "memory": f"{si(self.memory.total, 'B')}, {room}",
         }
         if self.setting.model.stored:
-            facts["types"] = self.setting.types
+            facts["types"] = self.types
         if self.exchanges:
             facts["network"] = f"{self.comms / self.seconds:.0%} of the time in the network"
         return facts
+
+    @property
+    def types(self) -> str:
+        """The types of weights, experts, projections, cache, and which a configuration says."""
+        return self.setting.types
 
     @cached_property
     def _jobs_off_chip(self) -> list[Job]:

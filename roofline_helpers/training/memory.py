@@ -12,7 +12,8 @@ from roofline_helpers.training.setting import TrainingSetting
 class TrainingMemory:
     """Bytes of one device: weights, gradients, the optimiser's moments, saved activations.
 
-    Left out: a layer's working set, gathered weights in flight, the runtime's own.
+    Left out: a layer's working set, gathered weights in flight, the runtime's own. `replicas` are
+    devices that hold the same weights.
 
     Examples
     --------
@@ -25,6 +26,7 @@ class TrainingMemory:
     moments: float
     activations: float
     capacity: float
+    replicas: int = 1
 
     @property
     def total(self) -> float:
@@ -36,6 +38,27 @@ class TrainingMemory:
         """Whether a device has enough memory."""
         return self.total <= self.capacity
 
+    @property
+    def unless(self) -> str:
+        """What would make it fit if it doesn't, as recipes do it; empty if it fits or can't.
+
+        Published runs fit that this count says don't: their optimiser splits gradients and moments
+        over the replicas too, or activations wait in the host's memory.
+        """
+        kept = (self.gradients + self.moments) * (1 - 1 / self.replicas)
+        ways = {
+            "gradients and moments are split over the replicas too": kept,
+            "activations wait in the host's memory, or more of them are recomputed": (
+                self.activations
+            ),
+            "both are moved: moments split over replicas, activations to the host": (
+                kept + self.activations
+            ),
+        }
+        if self.fits:
+            return ""
+        return next((way for way, less in ways.items() if self.total - less <= self.capacity), "")
+
 
 def footprint(one: TrainingSetting) -> TrainingMemory:
     """Return the memory of each device."""
@@ -46,6 +69,7 @@ def footprint(one: TrainingSetting) -> TrainingMemory:
         moments=2 * held * width(one.moments),
         activations=saved_elements(one) * width("bf16"),
         capacity=one.place.chip.memory["hbm"].capacity.value,
+        replicas=one.size("data"),
     )
 
 

@@ -72,19 +72,22 @@ class TrainingStep(Facts):
 
     def _facts(self) -> dict[str, str]:
         room = "fits" if self.fits else "doesn't fit"
+        room += f" unless {self.memory.unless}" if self.memory.unless else ""
         return {
             "seconds": si(self.seconds, "s"),
             "bound": f"{si(self.least_seconds, 's')} at least",
             "MFU": f"{self.mfu:.0%} MFU",
             "memory": f"{si(self.memory.total, 'B')} a device, {room}",
-            **({"types": self._types} if self.setting.model.stored else {}),
+            **({"types": self.types} if self.setting.model.stored else {}),
         }
 
     @property
-    def _types(self) -> str:
+    def types(self) -> str:
+        """The types of weights and matmuls, and that a configuration says none of them."""
         one = self.setting
-        kept = f"weights {one.weights}, matmuls {one.dtype}"
-        return f"{kept}; none by its configuration, which says how it is served"
+        here = f"weights {one.weights}, matmuls {one.dtype}"
+        unused = "; none by its configuration, which says how it is served"
+        return here + (unused if one.model.stored else "")
 
     # --- counts -------------------------------------------------------------------------------
 
@@ -136,7 +139,10 @@ class TrainingStep(Facts):
 
     @property
     def fits(self) -> bool:
-        """Whether weights, gradients, moments and saved activations fit on a device."""
+        """Whether weights, gradients, moments and saved activations fit on a device.
+
+        As the setting says it: `memory.unless` has what published recipes do if it is False.
+        """
         return self.memory.fits
 
     # --- seconds ------------------------------------------------------------------------------
@@ -158,7 +164,7 @@ class TrainingStep(Facts):
         recomputed scores. A matrix unit wider than a head is filled only in part.
         """
         one, place = self.setting, self.setting.place
-        if self._by_law:
+        if self.has_laws:
             seconds = kernels.compute(one, _product_flops(one), self.flops)
             return seconds * (1 + self.bubble)
         forward = _product_flops(one)["attention"]
@@ -205,13 +211,14 @@ class TrainingStep(Facts):
         )
 
     @cached_property
-    def _by_law(self) -> bool:
+    def has_laws(self) -> bool:
+        """Whether matmuls and exchanges take the laws of measured kernels."""
         one = self.setting
         return one.law and kernels.known(one.place.chip, one.dtype)
 
     def _transfer_seconds(self, each: Transfer) -> float:
         one = each.collective
-        return each.count * (by_law(one, self.setting.place.chip) if self._by_law else one).seconds
+        return each.count * (by_law(one, self.setting.place.chip) if self.has_laws else one).seconds
 
     @cached_property
     def networks(self) -> dict[str, float]:

@@ -12,6 +12,7 @@ from roofline_helpers.common.checks import BadValue, RooflineError, name_of
 from roofline_helpers.validation.board import scoreboard
 from roofline_helpers.validation.rivals import ratios, spread
 from roofline_helpers.validation.steps import (
+    SERVING,
     SETTING,
     PublishedDecode,
     PublishedStep,
@@ -32,8 +33,12 @@ ALLOWED = {
         *SETTING,
         *("id", "slices", "widths", "count", "seconds", "tflops", "tokens"),
     ),
-    "decode": (*NEEDED["decode"], "id", "seconds"),
+    "decode": (*NEEDED["decode"], *SERVING, *("id", "widths", "seconds")),
 }
+COLUMNS = (
+    *("row", "bound s", "predicted s", "by", "low s", "high s", "measured s", "error"),
+    *("types", "refused"),
+)
 FEWEST = 10
 """Least number of recipes on the board for a range."""
 
@@ -42,19 +47,25 @@ def predict(path: str | Path) -> pandas.DataFrame:
     """Return the predictions for the steps in a file: one row each.
 
     A file is TOML, with the blocks ``[[row]]`` of `data/published`. A row has "chip", "shape"
-    (number of GPUs, or a slice such as 4x4), "model" and "batch". A training step also has "seq"
-    and "mesh"; a decode step has "context", and is tensor-parallel over all chips. Other arguments
-    of `training.step` may follow, and a measurement: "seconds" of a step, or "tokens" (per second)
-    or "tflops" of a chip.
+    (number of GPUs, or a slice such as 4x4), "model" (a name, or the path of a configuration) and
+    "batch". A training step also has "seq" and "mesh"; a serving step has "context", is
+    tensor-parallel over all chips, and may have "phase" ("decode" if it isn't said, or "prefill")
+    and the types of `serving.step`: "weights", "experts", "projections", "vocabulary", "cache" and
+    "activations". Instead of a known model it may have its "widths", a table of what `Decoder`
+    takes. Other arguments of `training.step` may follow, and a measurement: "seconds" of a step, or
+    "tokens" (per second) or "tflops" of a chip.
 
-    Columns: "bound s", "predicted s" (by the laws of measured kernels, if there are any), "low s"
-    and "high s", the range of eight of ten published steps of that kind, "measured s" and "error";
-    missing without a measurement, or without similar steps on the board.
+    Columns: "bound s", "predicted s", "by" (what the prediction rests on: laws of measured kernels,
+    if there are any, or the roof at reached ceilings), "low s" and "high s", the range of eight of
+    ten published steps of that kind, "measured s" and "error"; missing without a measurement, or
+    without similar steps on the board. "types" are those that were counted, and which a
+    configuration says. "refused" says of a row that can't be predicted why; the others have their
+    predictions.
 
     Raises
     ------
     RooflineError
-        A file of another kind, or an invalid row, which the message names.
+        A file of another kind, or without a row.
     OSError
         No such file.
 
@@ -66,14 +77,14 @@ def predict(path: str | Path) -> pandas.DataFrame:
 
     found = []
     for number, row in enumerate(_read(Path(path)), start=1):
-        title = f"{path}, row {number}" + (f" ({row['id']})" if "id" in row else "")
+        named = {"id": f"row {number}", **row}
         try:
-            found.append(_predicted(_step({"id": f"row {number}", **row})))
+            found.append(_predicted(_step(named)))
         except (RooflineError, TypeError) as error:
-            raise BadValue(f"{title}: {error}") from None
+            found.append({"row": named["id"], "refused": f"row {number}: {error}"})
     if not found:
         raise BadValue(f"{path} has no row: blocks [[row]]")
-    return pandas.DataFrame(found).set_index("row")
+    return pandas.DataFrame(found, columns=COLUMNS).set_index("row")
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
@@ -119,8 +130,16 @@ def _predicted(one: PublishedStep | PublishedDecode) -> dict[str, Any]:
         "row": one.key,
         "bound s": one.published.least_seconds,
         "predicted s": seconds,
+        "by": "laws" if _by_laws(one) else "roof",
         "low s": low and low * seconds,
         "high s": high and high * seconds,
         "measured s": measured,
         "error": seconds / measured - 1 if measured else None,
+        "types": one.by_law.types,
     }
+
+
+def _by_laws(one: PublishedStep | PublishedDecode) -> bool:
+    if isinstance(one, PublishedStep):
+        return one.by_law.has_laws
+    return any(kernel.law for kernel in one.by_law.kernels)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
 from roofline_helpers import network, serving, training
+from roofline_helpers.common.checks import BadValue
 from roofline_helpers.common.show import Fields
-from roofline_helpers.models import Decoder, model
+from roofline_helpers.models import Decoder, model, shaped
 from roofline_helpers.serving import ServingStep
 from roofline_helpers.training import TrainingStep
 from roofline_helpers.training.step import filled
@@ -185,9 +187,9 @@ class PublishedStep(_PublishedRow[TrainingStep]):
 class PublishedDecode(_PublishedRow[ServingStep]):
     """A decode step that somebody published.
 
-    `published` and `reached` are its predictions, each a `ServingStep`. `seconds` is the median
-    between two tokens; `mean` the mean time per output token, in which the prompts of other
-    sequences are read too.
+    `published`, `reached` and `by_law` are its predictions, each a `ServingStep`. `seconds` is the
+    median between two tokens; `mean` the mean time per output token, in which the prompts of other
+    sequences are read too. `setting` has further arguments of `serving.step`: types, and "phase".
 
     Examples
     --------
@@ -200,17 +202,37 @@ class PublishedDecode(_PublishedRow[ServingStep]):
     context: int
     seconds: float
     mean: float
+    setting: Mapping[str, Any] = field(default_factory=dict)
 
     what: ClassVar[str] = "decode"
 
     def _step(self, ceilings: str) -> ServingStep:
         place = self._place(ceilings)
         mesh = {"tensor": place.members}  # the recipe's tensor_parallel_size
-        return serving.step(self.model, place, mesh, batch=self.batch, context=self.context)
+        return serving.step(
+            self.model, place, mesh, batch=self.batch, context=self.context, **self.setting
+        )
 
-    @property
+    @cached_property
     def by_law(self) -> ServingStep:
-        """As `reached` – no law is of a slice of TPUs."""
+        """By the laws of measured kernels, or `reached` where there are none.
+
+        Laws are of kernels of GPUs, and only a model with Llama's kernels, on the GPUs of one host,
+        is counted by kernel.
+        """
+        place = self.place
+        if place.chip.kind == "gpu":
+            with suppress(BadValue):
+                return serving.step(
+                    self.model,
+                    place.chip,
+                    batch=self.batch,
+                    context=self.context,
+                    chips=place.members,
+                    reached=True,
+                    law=True,
+                    **self.setting,
+                )
         return self.reached
 
     @property
@@ -238,6 +260,9 @@ class PublishedDecode(_PublishedRow[ServingStep]):
 
 # --- Rows of `data/published`, or of a reader's own file ----------------------------------------
 
+TYPES = ("weights", "experts", "projections", "vocabulary", "cache", "activations")
+SERVING = ("phase", *TYPES)
+
 SETTING = (
     *("dtype", "weights", "moments", "recompute", "microbatches", "interleave", "sharded"),
     *("capacity", "tile"),
@@ -246,10 +271,8 @@ SETTING = (
 
 def published_training(data: Mapping[str, Any], row: Mapping[str, Any]) -> PublishedStep:
     """Return a training step of a file of `data/published`."""
-    decoder = Decoder(row["model"], **row["widths"]) if "widths" in row else model(row["model"])
     return PublishedStep(
         **_common(data, row),
-        model=decoder,
         slices=row.get("slices", 1),
         setting={name: row[name] for name in SETTING if name in row},
         printed={name: row[name] for name in ("seconds", "tflops", "tokens") if name in row},
@@ -261,7 +284,12 @@ def published_training(data: Mapping[str, Any], row: Mapping[str, Any]) -> Publi
 def published_decode(data: Mapping[str, Any], row: Mapping[str, Any]) -> PublishedDecode:
     """Return a decode step of a file of `data/published`."""
     own = {name: row[name] for name in ("context", "seconds", "mean")}
-    return PublishedDecode(**_common(data, row), model=model(row["model"]), **own)
+    setting = {name: row[name] for name in SERVING if name in row}
+    return PublishedDecode(**_common(data, row), setting=setting, **own)
+
+
+def _model(row: Mapping[str, Any]) -> Decoder:
+    return shaped(row["model"], row["widths"]) if "widths" in row else model(row["model"])
 
 
 def _common(data: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
@@ -274,5 +302,6 @@ def _common(data: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
         "url": row.get("url", page),
         "unsaid": row.get("unsaid", ""),
         "why": row.get("why", ""),
+        "model": _model(row),
         **{name: row[name] for name in ("chip", "shape", "batch")},
     }

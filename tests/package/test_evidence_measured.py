@@ -16,8 +16,6 @@ from roofline_helpers.evidence.tables import TYPES, count, reduced
 from roofline_helpers.evidence.typical import SIZES
 
 MATMUL = rh.work.matmul(4096, 8192, 8192)
-# One grouped matmul of the B300's stands at 8.1 TB/s: its time is printed for another shape, too
-FASTER_THAN_THE_MEMORY = {("grouped_matmul", "b300", "fp8 in blocks"): 1}
 
 
 def groups(family: str) -> Any:
@@ -34,7 +32,7 @@ def test_no_measured_kernel_beats_the_memory(family: str) -> None:
         beyond = np.maximum(count(family, rows, dtype).bytes - held, 0)
         allowed = beyond / memory["hbm"].bandwidth.value
         faster = (rows["seconds"].to_numpy() <= 0.98 * allowed).sum()
-        assert faster == FASTER_THAN_THE_MEMORY.get((family, on, dtype), 0), (on, dtype)
+        assert faster == 0, (on, dtype)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +81,7 @@ def test_typical_stays_in_the_measured_range_or_refuses(m: int, n: int, k: int) 
         good = rh.typical(job, "b200")
     except NoData:
         return
-    assert 0.8 * good.least < good.best <= good.quantile(0.5) < 1e-4 + 10 * good.least
+    assert 0.8 * good.roof < good.best <= good.quantile(0.5) < 1e-4 + 10 * good.roof
 
 
 @pytest.mark.parametrize(
@@ -102,7 +100,7 @@ def test_each_family_has_an_answer(job: rh.Work) -> None:
     chip = "a100" if job.dims.get("weight_bits") == 4 else "h100"
     good = rh.typical(job, chip)
     assert good.count >= 20
-    assert good.quantile(0.5) > 0.9 * good.least
+    assert good.quantile(0.5) > 0.9 * good.roof
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_the_command_prints_and_gives_json(
     data = json.loads(capsys.readouterr().out)
     assert data["decode"]["error"] is None
     assert data["ours"]["low s"] < data["ours"]["high s"]
-    assert main(["predict", str(tmp_path / "none.toml")]) == 1
+    assert main(["predict", str(tmp_path / "none.toml")]) == 2
     assert "none.toml" in capsys.readouterr().err
 
 

@@ -45,7 +45,7 @@ def test_skill_is_as_the_page_says() -> None:
     assert some.loc["the bound", (chip, "median")] < 1.25 * some.loc["the model", (chip, "median")]
     nine = some[chip, "nine in ten"]
     assert nine["the model without laws"] < nine["the model"]
-    slow = rows.index[(rows.what == "experts") & (rows.error > 0)]
+    slow = rows.index[(rows.what == "experts") & (rows.error > 0.1)]
     assert list(slow) == ["b200-256-deepseek-v3-fp8"]
     assert nine["the bound"] > 1.5 * nine["the model"]
     for alone in (every["as it is", "median"], some["as it is", "median"]):
