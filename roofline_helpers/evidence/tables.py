@@ -116,7 +116,8 @@ def table(family: str) -> pd.DataFrame:
     DataFrame
         The shape's sizes in elements (`bytes` for collectives), `chip`, `dtype`, the fastest
         `library`, and `seconds`. vLLM's matmuls in bf16 and fp8 are left out: the weights
-        of its benchmark are unset, or all the same.
+        of its benchmark are unset, or all the same. So are those in nvfp4 with weights that the L2
+        holds: they were timed warm.
 
     Raises
     ------

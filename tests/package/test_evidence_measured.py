@@ -63,6 +63,23 @@ def test_bf16_matmuls_are_predicted_within_ten_percent_on_data_centre_gpus() -> 
         assert law.start < 6e-6
 
 
+def test_no_nvfp4_time_of_vllm_is_of_weights_that_the_cache_holds() -> None:
+    for (on, dtype), rows in groups("matmul"):
+        if dtype == "nvfp4":
+            own = rows[rows.library.astype(str) == "vllm"]
+            assert (own.n * own.k * 4.5 / 8).min() > rh.chip(on).memory["l2"].capacity.value
+
+
+def test_the_roof_is_no_bound_where_the_cache_holds_the_operands() -> None:
+    rows = next(rows for (on, kind), rows in groups("matmul") if (on, kind) == ("l40s", "bf16"))
+    job, chip = count("matmul", rows, "bf16"), rh.chip("l40s")
+    faster = rows["seconds"].to_numpy() < np.maximum(*least(job, chip))
+    held = job.bytes <= chip.memory["l2"].capacity.value
+    assert 0.15 < faster.mean() < 0.25
+    assert held[faster].mean() > 0.9
+    assert faster[~held].mean() < 0.05
+
+
 def test_typical_orders_its_answers() -> None:
     good = rh.typical(MATMUL, "h200")
     assert good.count >= 20

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -72,18 +71,52 @@ def test_the_command_prints_and_gives_json(
     assert "none.toml" in capsys.readouterr().err
 
 
+WIDTHS = "layers=32, d_model=4096, heads=32, kv_heads=8, head_dim=128, d_ff=14336, vocabulary=32000"
+
+
 @pytest.mark.parametrize(
-    ("text", "parts"),
+    ("text", "said"),
     [
-        (OURS.replace("model", "models"), ["row 1 (ours)", "Nearest: 'model'"]),
-        (OURS + OURS.replace("fsdp", "fdsp"), ["row 2", "Nearest: 'fsdp'"]),
-        (OURS.replace("seq", "#").replace("mesh", "#"), ["seq, mesh missing"]),
-        ("row = [", ["not TOML"]),
-        ("", ["none.toml: No such file"]),
+        (OURS.replace("model", "models"), "Nearest: 'model'"),
+        (OURS.replace("fsdp", "fdsp"), "Nearest: 'fsdp'"),
+        (OURS.replace("seq", "#").replace("mesh", "#"), "seq, mesh missing"),
+        (DECODE + 'phase = "training"', "phase 'training'"),
+        (DECODE + 'cache = "fp7"', "fp7"),
+        (OURS + f"widths = {{{WIDTHS}, experts = {{count=8, activ=2, d_ff=1}}}}", "'active'"),
+        (OURS + f"widths = {{{WIDTHS}, experts = 8}}", "experts"),
+        (OURS + "widths = {layers=32}", "d_model, heads"),
     ],
-    ids=("field", "axis", "missing", "file", "none"),
+    ids=("field", "axis", "missing", "phase", "type", "expert", "experts", "widths"),
 )
-def test_what_is_wrong_is_named(tmp_path: Path, text: str, parts: list[Any]) -> None:
-    with pytest.raises(rh.RooflineError) as caught:
+def test_a_row_that_is_wrong_is_named_and_the_others_are_predicted(
+    tmp_path: Path, text: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = file(tmp_path, OURS + text.replace('"ours"', '"bad"').replace('"decode"', '"bad"'))
+    found = validation.predict(path)
+    assert found.loc["ours", "predicted s"] > found.loc["ours", "bound s"] > 0
+    assert said in found.loc["bad", "refused"]
+    assert "row 2" in found.loc["bad", "refused"]
+    assert main(["predict", str(path)]) == 1
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("text", "said"), [("row = [", "not TOML"), ("", "No such file")])
+def test_a_file_that_is_wrong_is_named(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(rh.RooflineError, match=said):
         validation.predict(file(tmp_path, text) if text else tmp_path / "none.toml")
-    assert [part for part in parts if part not in str(caught.value)] == [], str(caught.value)
+
+
+def test_decode_takes_the_laws_of_kernels_and_the_types_that_are_said(tmp_path: Path) -> None:
+    types = {"weights": "fp8", "activations": "fp8", "cache": "fp8"}
+    said = "".join(f'{name} = "{kind}"\n' for name, kind in types.items())
+    h100 = DECODE.replace("v6e", "h100").replace('"2x4"', "8")
+    found = validation.predict(file(tmp_path, h100 + said + DECODE.replace('"decode"', '"tpu"')))
+    one = rh.serving.step("llama-3-70b", "h100", batch=64, context=1500, chips=8, law=True, **types)
+    by_law = one.but(reached=True)
+    assert found.loc["decode", "predicted s"] == pytest.approx(by_law.seconds)
+    assert by_law.seconds > 1.2 * one.but(reached=True, law=False).least_seconds
+    assert list(found["by"]) == ["laws", "roof"]
+    assert "weights fp8" in found.loc["decode", "types"]
+    prefill = h100 + 'phase = "prefill"\n'
+    first = validation.predict(file(tmp_path, prefill)).loc["decode", "predicted s"]
+    assert first > 20 * found.loc["decode", "predicted s"]

@@ -173,3 +173,23 @@ def test_a_program_does_what_its_recipe_asks_for(one: PublishedStep) -> None:
     assert one.reached.seconds < seconds  # what is done besides
     assert abs(seconds / one.seconds - 1) < validation.LARGE
     assert program.notes[-1].startswith("compiling took ")
+
+
+def test_where_a_published_step_doesn_t_fit_it_is_said_what_its_recipe_does() -> None:
+    for one in ROWS:
+        held = one.published.memory
+        assert held.fits != bool(held.unless), one.key
+    split = validation.published_step("mlperf-h100-512-gpt-3-175b-fp8").published
+    held = split.memory
+    assert held.unless.startswith("gradients and moments")
+    assert held.unless in split._facts()["memory"]
+    spread = (held.gradients + held.moments) / split.setting.size("data")
+    assert held.weights + held.activations + spread <= held.capacity < held.total
+
+
+def test_mixtures_on_blackwell_have_the_type_that_the_page_prints() -> None:
+    typed = {one.key for one in ROWS if one.dtype == "mxfp8"}
+    assert typed == {
+        *("b200-256-qwen3-235b-fp8", "b200-8-qwen3-30b-fp8", "b200-64-qwen3-235b-fp8"),
+        *("b200-256-deepseek-v3-fp8", "gb200-8-qwen3-30b-fp8", "gb300-8-qwen3-30b-fp8"),
+    }
