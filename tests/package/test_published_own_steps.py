@@ -82,7 +82,7 @@ WIDTHS = "layers=32, d_model=4096, heads=32, kv_heads=8, head_dim=128, d_ff=1433
         (OURS.replace("seq", "#").replace("mesh", "#"), "seq, mesh missing"),
         (DECODE + 'phase = "training"', "phase 'training'"),
         (DECODE + 'cache = "fp7"', "fp7"),
-        (OURS + f"widths = {{{WIDTHS}, experts = {{count=8, activ=2, d_ff=1}}}}", "'active'"),
+        (OURS + f"widths = {{{WIDTHS}, experts = {{count=8, actives=2, d_ff=1}}}}", "'active'"),
         (OURS + f"widths = {{{WIDTHS}, experts = 8}}", "experts"),
         (OURS + "widths = {layers=32}", "d_model, heads"),
     ],
