@@ -67,6 +67,9 @@ def test_what_the_runtime_keeps_is_not_there_for_sequences() -> None:
     kept = llama("h100", reserve=0.1)
     assert kept.memory.reserve == 0.1 * kept.memory.capacity
     assert kept.largest_batch() == 224 < llama("h100").largest_batch()
+    left = 0.9 * kept.memory.capacity - kept.memory.total
+    assert kept.memory.room == pytest.approx(left, rel=1e-12)
+    assert llama("h100").memory.room - left == pytest.approx(kept.memory.reserve, rel=1e-12)
     with pytest.raises(rh.BadValue, match="share of the memory below 1"):
         llama(reserve=1)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from hlo_texts import ADD, one, program
 
+import roofline_helpers as rh
 from roofline_helpers import xla
 from roofline_helpers.xla.collectives import axes_of_mesh
+from roofline_helpers.xla.kernel import CompiledKernel, timeline_of
 from roofline_helpers.xla.ledger import with_axes
 
 
@@ -86,6 +88,24 @@ def test_a_permute_sends_all_that_it_has() -> None:
     pairs = "source_target_pairs={{0,1},{1,0}}"
     each = exchange(f"f32[64]{{0}} collective-permute(%x), {pairs}")
     assert (each.kind, each.link_bytes) == ("collective-permute", 256)
+
+
+def shift(*pairs: tuple[int, int]) -> xla.CollectiveOp:
+    listed = ",".join(f"{{{source},{target}}}" for source, target in pairs)
+    return exchange(f"f32[64]{{0}} collective-permute(%x), source_target_pairs={{{listed}}}")
+
+
+def test_permutes_in_two_directions_use_different_links() -> None:
+    roof = rh.chip("v5e").roofline("bf16")
+    ahead, back = shift((0, 1), (1, 2), (2, 3), (3, 0)), shift((1, 0), (2, 1), (3, 2), (0, 3))
+    assert (ahead.hops, back.hops) == (1, -1)
+    for pair, lanes, seconds in (((ahead, back), {"+", "-"}, 1e-3), ((ahead, ahead), {"+"}, 2e-3)):
+        rows = [
+            xla.Row(f"p{n}", "permute", collective=op, overlaps=True) for n, op in enumerate(pair)
+        ]
+        timeline = timeline_of([CompiledKernel(row, roof, link_seconds=1e-3) for row in rows])
+        assert set(timeline.busy) == lanes
+        assert max(span.end for span in timeline.spans) == seconds
 
 
 def test_a_sum_of_which_each_keeps_a_part_is_a_reduce_scatter() -> None:
