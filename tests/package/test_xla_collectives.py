@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hlo_texts import ADD, one, program
 
 import roofline_helpers as rh
@@ -100,9 +102,8 @@ def test_permutes_in_two_directions_use_different_links() -> None:
     ahead, back = shift((0, 1), (1, 2), (2, 3), (3, 0)), shift((1, 0), (2, 1), (3, 2), (0, 3))
     assert (ahead.hops, back.hops) == (1, -1)
     for pair, lanes, seconds in (((ahead, back), {"+", "-"}, 1e-3), ((ahead, ahead), {"+"}, 2e-3)):
-        rows = [
-            xla.Row(f"p{n}", "permute", collective=op, overlaps=True) for n, op in enumerate(pair)
-        ]
+        rows = [xla.Row(f"p{n}", collective=op, overlaps=True) for n, op in enumerate(pair)]
+        rows[0] = replace(rows[0], behind=1)  # it is awaited after the second has begun
         timeline = timeline_of([CompiledKernel(row, roof, link_seconds=1e-3) for row in rows])
         assert set(timeline.busy) == lanes
         assert max(span.end for span in timeline.spans) == seconds
