@@ -98,6 +98,19 @@ def test_attention_in_calls_of_a_library(dtype: str, cause: str) -> None:
     assert by_cause[cause].evidence == same.evidence
 
 
+def test_activations_between_matmuls_are_no_scores() -> None:
+    """A gate's exponential and a norm's sum of squares, as in a step whose attention is cuDNN's."""
+    gate = ATTENTION.replace("T[", "bf16[").replace("reduce(%c, %zero)", "reduce(%squares, %zero)")
+    squares = "  %squares = f32[32,4096,4096]{2,1,0} multiply(%wide, %wide)\n"
+    wide = "  %wide = f32[32,4096,4096]{2,1,0} convert(%p)\n"
+    gate = gate.replace("  %zero = ", f"{wide}{squares}  %zero = ")
+    assert "attention" in {
+        f.cause
+        for f in findings(case_ahead(Program(ATTENTION.replace("T[", "bf16["), "gpu"), H200))
+    }
+    assert not [f for f in findings(case_ahead(Program(gate, "gpu"), H200)) if f.named]
+
+
 def test_a_library_call_that_widens_one_side_is_named() -> None:
     text = """HloModule widened, is_scheduled=true
 ENTRY %main (x: bf16[4096,4096], w: f32[4096,4096]) -> f32[4096,4096] {
