@@ -107,7 +107,7 @@ def _parser() -> argparse.ArgumentParser:
         add("--turns", metavar="LOOP=N", action="append", default=[], help=TURNS)
         add("--out", metavar="FILE", help="also write the record FILE.json, or explain's page")
         if name == "analyze":
-            add("--by", help="list groups of kernels: scope, line or role")
+            add("--by", help="list groups of kernels: scope, function, line or role")
             continue
         add("--seconds", type=float, default=1.0, help="about how long to time it")
         add("--as-it-is", action="store_true", help="call it without jax.jit")
@@ -211,7 +211,7 @@ def _analyze(options: argparse.Namespace) -> int:
 
     by, out = options.by, _out(options.out, ".json")
     if by is not None:
-        by = name_of("--by", by, ("scope", "line", "role"))
+        by = name_of("--by", by, ("scope", "function", "line", "role"))
     asked = _asked(options)
     fn, args, kwargs = load_call(options.what)
     report = analyze(fn, *args, **asked, **kwargs)

@@ -12,7 +12,7 @@ from roofline_helpers.device.devices import DeviceTime
 from roofline_helpers.device.findings.causes import Finding
 from roofline_helpers.device.rows import KERNEL, REST, TimedRow
 from roofline_helpers.evidence.typical import beside, exchange_beside
-from roofline_helpers.xla.kernel import main_dtype
+from roofline_helpers.xla.kernel import function_of, main_dtype
 
 if TYPE_CHECKING:
     import pandas
@@ -157,6 +157,61 @@ def table(why: Explanation) -> pandas.DataFrame:
     return frame.set_index("what") if len(frame) else frame
 
 
+MANY = 20
+"""Rows from which on a table by function comes first."""
+
+FUNCTIONS = 12
+"""Functions that are told apart; more are named by fewer of their scopes."""
+
+
+def functions(why: Explanation) -> list[dict[str, Any]]:
+    """Return one row a function, the longest first: with all its layers and passes.
+
+    A scope within a scope is a function of its own, unless there are too many.
+    """
+    named = [(_function(row), row) for row in why.rows]
+    paths = [name.split(".") for name, row in named if row.kind == KERNEL]
+    depth = max(map(len, paths), default=1)
+    while depth > 1 and len({tuple(path[:depth]) for path in paths}) > FUNCTIONS:
+        depth -= 1
+    groups: dict[str, list[TimedRow]] = {}
+    for name, row in named:
+        short = ".".join(name.split(".")[:depth]) if row.kind == KERNEL else name
+        groups.setdefault(short, []).append(row)
+    made = [_function_cells(why, name, rows) for name, rows in groups.items()]
+    return sorted(made, key=lambda cells: -cells["ms"])
+
+
+def _function(row: TimedRow) -> str:
+    return function_of(row.kernel) if row.kind == KERNEL else row.name
+
+
+def _function_cells(why: Explanation, name: str, rows: list[TimedRow]) -> dict[str, Any]:
+    seconds = math.fsum(row.seconds for row in rows)
+    roofed = [row for row in rows if row.kind == KERNEL and row.reachable is not None]
+    back = math.fsum(row.seconds for row in rows if row.kernel.step != "forward")
+    launches = math.fsum(row.launches for row in rows if row.kind == KERNEL)
+    return {
+        "function": name,
+        "ms": seconds * 1e3,
+        "share": None if why.withheld else f"{100 * seconds / why.wall:.1f}%",
+        "roof ms": math.fsum(row.reachable or 0.0 for row in roofed) * 1e3 if roofed else None,
+        "lost ms": math.fsum(row.lost for row in roofed) * 1e3 if roofed else None,
+        "backward ms": back * 1e3 or None,
+        "launches": round(launches, 2) or None,
+        "line": max(rows, key=lambda row: row.seconds).source,
+    }
+
+
+def function_table(why: Explanation) -> pandas.DataFrame:
+    """Return one row a function; the last row is the unexplained rest."""
+    import pandas
+
+    rest = [_function_cells(why, row.name, [row]) for row in residue(why)]
+    frame = pandas.DataFrame([*functions(why), *rest])
+    return frame.set_index("function") if len(frame) else frame
+
+
 def device_cells(each: DeviceTime) -> dict[str, Any]:
     """Return one device's row of the table of devices."""
     return {
@@ -217,15 +272,21 @@ def parts(why: Explanation) -> list[str | Grid]:
     steps = [(shortened(name), cell(1e3 * seconds), "ms") for name, seconds in bars]
     causes = [(f"{n}.", _cause(finding)) for n, finding in enumerate(why.findings, 1)]
     shown: list[str | Grid] = [title(why), *heads(why), Grid(["", ""], facts(why))]
+    if len(why.groups) > MANY:
+        shown += ["", _grid(functions(why))]
     if len(why.devices) > 1:
-        table = [device_cells(each) for each in why.devices]
-        lines = [[str(row.pop("device")), *map(cell, row.values())] for row in table]
-        shown += ["", Grid(["", *table[0]], lines)]
+        shown += ["", _grid([device_cells(each) for each in why.devices])]
     shown += ["", Grid(["", *names], rows)]
     if not why.withheld:
         shown += ["\nfrom the roof to the clock", Grid(["", "", ""], steps)]
         shown += ["\ncauses, the largest loss first", Grid(["", ""], causes)]
     return [*shown, *(f"note: {note}" for note in why.notes)]
+
+
+def _grid(rows: list[dict[str, Any]]) -> Grid:
+    """Return rows as they are listed: the first cell names the row."""
+    lines = [[cell(value) for value in row.values()] for row in rows]
+    return Grid(["", *list(rows[0])[1:]], lines)
 
 
 def _cause(finding: Finding) -> str:

@@ -39,6 +39,7 @@ from roofline_helpers.xla.analysis import (
     report_of,
     turns_of,
 )
+from roofline_helpers.xla.arrays import memory_notes
 from roofline_helpers.xla.expected import Expected
 from roofline_helpers.xla.kernel import CompiledKernel, main_dtype
 from roofline_helpers.xla.lower import Arguments, function_name, is_stage
@@ -172,7 +173,9 @@ def ledger_notes(programs: Mapping[str, Program], rows: Sequence[TimedRow]) -> l
     ran = dict.fromkeys(row.program for row in rows if row.program in programs)
     loops = {row.name for row in rows if row.kind == LOOP}
     seen = tuple(f"loop {name}{end}" for name in loops for end in (" (", ":"))
-    notes = (note for name in ran for note in programs[name].ledger.notes)
+    each = [programs[name] for name in ran]
+    notes = [note for one in each for note in memory_notes(one.module, one.text, one.ledger.rows)]
+    notes += [note for one in each for note in one.ledger.notes]
     return list(dict.fromkeys(note for note in notes if not note.startswith(seen)))[:12]
 
 

@@ -220,9 +220,9 @@ class Explanation:
 
         Parameters
         ----------
-        by : {"kernel", "device"}
-            One row a kernel or gap, in which the same kernel of all layers is one row; or one row
-            a device.
+        by : {"kernel", "function", "device"}
+            One row a kernel or gap, in which the same kernel of all layers is one row; one row a
+            named scope, else a function, with all its layers and passes; or one row a device.
 
         Raises
         ------
@@ -236,7 +236,11 @@ class Explanation:
         >>> why.table().index[0] == why.groups[0].what
         True
         """
-        ways = {"kernel": display.table, "device": display.device_table}
+        ways = {
+            "kernel": display.table,
+            "function": display.function_table,
+            "device": display.device_table,
+        }
         return ways[name_of("way to group rows", by, ways)](self)
 
     def compare(self, after: Explanation) -> pandas.DataFrame:

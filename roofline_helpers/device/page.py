@@ -37,6 +37,7 @@ def html(why: Explanation, whole: bool) -> str:
         display=display,
         cell=cell,
         rows=[*rows[:SHOWN], *rest],
+        functions=display.functions(why) if len(why.groups) > display.MANY else [],
         more=rows[SHOWN:],
         columns=[name for name in columns if any(row[name] not in (None, "") for row in rows)],
         pictures=[(title, Markup(svg)) for title, svg in _pictures(why, whole)],

@@ -8,13 +8,13 @@ ends.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from roofline_helpers import xla
+from roofline_helpers.xla.arrays import donated
 from roofline_helpers.xla.hlo import FREE, Computation, Instruction, Site
 from roofline_helpers.xla.pallas import PallasKernel
 
@@ -251,9 +251,7 @@ class Program:
     @cached_property
     def donated(self) -> Mapping[int, str]:
         """Arguments whose memory a result takes over, by number, with the result's place."""
-        head = self.text[: self.text.find("\n")]
-        pairs = re.findall(r"\{([\d, ]*)\}: \((\d+), \{[\d, ]*\}, (?:may|must)-alias\)", head)
-        return {int(number): place for place, number in pairs}
+        return donated(self.text)
 
 
 _CALLING = (

@@ -18,6 +18,7 @@ from roofline_helpers.common.checks import BadType, BadValue, mapping, name_of, 
 from roofline_helpers.common.records import committed, files, save, write
 from roofline_helpers.common.show import si
 from roofline_helpers.network.topology import slice_of
+from roofline_helpers.xla.arrays import memory_notes
 from roofline_helpers.xla.collectives import axes_of_mesh
 from roofline_helpers.xla.compiler import (
     CannotCompile,
@@ -340,24 +341,30 @@ def report_of(
     name = name or function_name(fn)
     if is_compiled(fn):
         lowered, program = _given(fn, arguments, chip, name)
-        mesh, devices = {}, parse(program.text).partitions
+        mesh, devices = {}, 0
     else:
         lowered = lower(fn, arguments, jit, chip, topology, name)
         program = compile_program(lowered)
         mesh, devices = lowered.mesh, lowered.partitions
     platform, axes = lowered.platform, axes_of_mesh(mesh)
-    ledger = kernels(program.text, platform, turns=turns, calls=lowered.calls)
+    module = parse(program.text)
+    ledger = kernels(module, platform, turns=turns, calls=lowered.calls)
     return Report(
         name=name,
         target=lowered.target,
         platform=platform,
         arguments=arguments.described(),
         rows=tuple(with_axes(row, axes) for row in ledger.rows),
-        notes=(*lost(lowered), *ledger.notes, *_notes(lowered)),
+        notes=(
+            *lost(lowered),
+            *memory_notes(module, program.text, ledger.rows),
+            *ledger.notes,
+            *_notes(lowered),
+        ),
         xla=program.costs,
         jax_version=jax.__version__,
         compiler=compiler_version(platform),
-        devices=devices,
+        devices=devices or module.partitions,
         mesh=mesh,
         topology=lowered.topology,
         memory=program.memory,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SHOWN = 12
 """The most kernels that the text of a report lists."""
 
-LONG, PAGE = 30, 24
+LONG, PAGE = 20, 24
 """Kernels of a program from which on its groups are listed too, and how many of these."""
 
 

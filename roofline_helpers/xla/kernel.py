@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -389,8 +390,22 @@ def place_of(row: Row) -> str:
     return where if row.step == "forward" else f"{where} ({row.step})"
 
 
+def function_of(row: Row) -> str:
+    """Return a kernel's function as text: its scope without layers' numbers, else its function.
+
+    Forward, backward and recomputed kernels of one function are together.
+
+    Examples
+    --------
+    >>> function_of(Row(op_name="jit(step)/transpose(jvp(layer_3))/mlp/dot_general"))
+    'layer_#.mlp'
+    """
+    return re.sub(r"\d+", "#", place_of(row).removesuffix(f" ({row.step})"))
+
+
 _KEYS: Mapping[str, Callable[[Row], str]] = {
     "scope": place_of,
+    "function": function_of,
     "line": lambda row: str(row.source or "(no line)"),
     "role": lambda row: row.role or row.name,
 }

@@ -389,8 +389,9 @@ class Report:
 
         Parameters
         ----------
-        by : {"scope", "line", "role"}
-            Named scopes (else functions) and passes, lines of code, or roles of kernels.
+        by : {"scope", "function", "line", "role"}
+            Named scopes (else functions) and passes; the same without passes and layers' numbers;
+            lines of code, or roles of kernels.
 
         Raises
         ------

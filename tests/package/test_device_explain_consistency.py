@@ -10,13 +10,17 @@ from pathlib import Path
 import pytest
 
 import roofline_helpers as rh
-from roofline_helpers.device import ladder
+from roofline_helpers.common.show import si
+from roofline_helpers.device import Explanation, ladder
 from roofline_helpers.device.ceilings import Ceilings
 from roofline_helpers.device.explain import consistency_notes, explained, slowed, unsteady
 from roofline_helpers.device.findings import Case, Finding
 from roofline_helpers.device.rows import GAP, KERNEL, TimedRow
 from roofline_helpers.device.trace import Event, Span, Trace
+from roofline_helpers.xla.arrays import memory_notes
 from roofline_helpers.xla.expected import best_peak
+from roofline_helpers.xla.hlo import parse
+from roofline_helpers.xla.ledger import Row, kernels
 
 EXPLAIN = sys.modules["roofline_helpers.device.explain"]
 
@@ -111,12 +115,21 @@ def test_ordinary_steps_dont_beat_what_good_kernels_reach(name: str) -> None:
     assert fastest > 1.1 * sustained
 
 
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Explanation]:
+    """Steps of one H200, and one of four: see data/traces/README.md."""
+    folder, found = tmp_path_factory.mktemp("traces"), {}
+    for name in ("h200-step", "h200-step-scan", "h200-logits", "h200x4-sliced"):
+        file = folder / f"{name}.xplane.pb"
+        packed = Path(__file__).parent / "data" / "traces" / f"{name}.xplane.pb.gz"
+        file.write_bytes(gzip.decompress(packed.read_bytes()))
+        found[name] = rh.explain(file, queue=4 if "x4" in name else 1)
+    return found
+
+
 @pytest.mark.parametrize("name", ["h200-step", "h200-step-scan", "h200-logits", "h200x4-sliced"])
-def test_recorded_steps_dont_beat_it_either(name: str, tmp_path: Path) -> None:
-    file = tmp_path / "step.xplane.pb"
-    packed = Path(__file__).parent / "data" / "traces" / f"{name}.xplane.pb.gz"
-    file.write_bytes(gzip.decompress(packed.read_bytes()))
-    why = rh.explain(file, queue=4 if "sliced" in name else 1)
+def test_recorded_steps_dont_beat_it_either(recorded: dict[str, Explanation], name: str) -> None:
+    why = recorded[name]
     faster = sum(max((row.reachable or 0.0) - row.seconds, 0.0) for row in why.rows)
     assert faster <= 0.02 * why.wall
     assert why.least is not None
@@ -129,3 +142,71 @@ def test_a_ceiling_is_the_best_measured_one_with_the_sustained_one_beside_it() -
     assert said.reached["bf16"] == pytest.approx(852e12, rel=0.01)
     assert "852 TFLOP/s in bf16, 679 TFLOP/s sustained" in said.origin
     assert best_peak(rh.chip("h200"), "bf16") == pytest.approx(852e12, rel=0.01)
+
+
+# --- by function, and memory ----------------------------------------------------------------------
+
+
+def test_a_step_is_told_by_function_first(recorded: dict[str, Explanation]) -> None:
+    why = recorded["h200-logits"]
+    table = why.table(by="function")
+    assert list(table.index[:4]) == ["loss", "mlp", "attention", "optimizer"]
+    assert table["ms"].sum() == pytest.approx(1e3 * why.covered)
+    where = {row.name: row.kernel.source.function for row in why.rows if row.kernel.source}
+    scoped = {row.name: row.kernel.scope or where.get(row.name) for row in why.rows}
+    rows = [row for row in why.rows if scoped[row.name] == "loss"]
+    assert table.loc["loss", "ms"] == pytest.approx(1e3 * sum(row.seconds for row in rows))
+    assert table.loc["loss", "lost ms"] == pytest.approx(1e3 * sum(row.lost for row in rows))
+    back = sum(row.seconds for row in rows if row.kernel.step == "backward")
+    assert table.loc["loss", "backward ms"] == pytest.approx(1e3 * back)
+    text, page = why.describe(), why._repr_html_()
+    assert text.index("optimizer") < text.index("cuBLAS matmul of loss")
+    assert page.index("By function") < page.index("Where the time goes")
+    unrolled, scan = (
+        recorded[name].table(by="function") for name in ("h200-step", "h200-step-scan")
+    )
+    assert list(scan.index[:2]) == list(unrolled.index[:2]) == ["mlp", "attention"]
+
+
+def test_layers_are_one_function_and_too_many_scopes_are_cut() -> None:
+    def rows(names: list[str]) -> tuple[TimedRow, ...]:
+        kernels = [Row(name, "dot", op_name=f"jit(f)/{name}/dot") for name in names]
+        return tuple(TimedRow(k.name, seconds=1.0, kernel=k) for k in kernels)
+
+    why = next(step.why for step in ladder.committed()["decode"].steps if step.why)
+    few = replace(why, rows=rows(["layer_0/mlp/up", "layer_1/mlp/up", "layer_0/attention"]))
+    assert set(few.table(by="function").index[:2]) == {"layer_#.mlp.up", "layer_#.attention"}
+    many = replace(why, rows=rows([f"layers/mlp/{chr(97 + n)}" for n in range(20)]))
+    assert many.table(by="function").index[0] == "layers.mlp"
+
+
+def test_memory_that_donation_saves_and_the_largest_array_are_named(
+    recorded: dict[str, Explanation],
+) -> None:
+    notes = " ".join(recorded["h200-logits"].notes)
+    states = 2 + 4 + 4  # bytes of a weight and its moments
+    weights = 65536 * 2048 + 2 * (4 * 2048**2 + 3 * 2048 * 8192)
+    assert f"{si(states * weights, 'B')} of memory could be saved" in notes
+    assert "24 arguments (w['d'] and others" in notes
+    assert "the largest array is f32[4,2048,65536], 2.15 GB" in notes
+    assert "record_traces.py:269" in notes
+    text = STATE.replace("ALIASED", "input_output_alias={ {0}: (0, {}, may-alias) }, ")
+    for program, said in ((STATE.replace("ALIASED", ""), "537 MB"), (text, "403 MB")):
+        module = parse(program)
+        (note,) = memory_notes(module, program, kernels(module, "gpu").rows)
+        assert note.startswith(said)
+
+
+STATE = """HloModule update, ALIASEDis_scheduled=true
+ENTRY %main (a: WIDE, b: WIDE, c: WIDE, d: WIDE) -> WIDE {
+  %a = f32[32768,1024]{1,0} parameter(0)
+  %b = f32[32768,1024]{1,0} parameter(1)
+  %c = f32[32768,1024]{1,0} parameter(2)
+  %d = f32[32768,1024]{1,0} parameter(3)
+  %w = f32[32768,1024]{1,0} negate(%a)
+  %x = f32[32768,1024]{1,0} negate(%b)
+  %y = f32[32768,1024]{1,0} negate(%c)
+  %z = f32[32768,1024]{1,0} negate(%d)
+  ROOT %t = (WIDE, WIDE, WIDE, WIDE) tuple(%w, %x, %y, %z)
+}
+""".replace("WIDE", "f32[32768,1024]{1,0}")

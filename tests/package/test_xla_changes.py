@@ -87,7 +87,7 @@ def test_groups_hold_every_kernel_once() -> None:
             max(seconds_of(kernels), cycle_seconds_of(kernels)) for kernels in groups.values()
         ]
         assert longest == sorted(longest, reverse=True)
-    with pytest.raises(UnknownName, match="scope, line, role"):
+    with pytest.raises(UnknownName, match="scope, function, line, role"):
         report.groups("colour")
 
 
