@@ -1,8 +1,9 @@
 """How a table fits: which columns are numbers, and what a phone makes of a table too wide for it.
 
-A few rows become cards: a row's first cell is the title, and each other cell has a line after the
-name of its column (``data-name``). More rows stay a table that scrolls sideways beside its frozen
-first column. ``book/theme/static/book.css.jinja`` draws both on narrow pages only.
+A few rows, and texts in three columns, become cards: a row's first cell is the title, and each
+other cell has a line after the name of its column (``data-name``). More rows of more columns stay a
+table that scrolls sideways beside its frozen first column. ``book/theme/static/book.css.jinja``
+draws both on narrow pages only.
 Estimated here and not measured in the browser, so that nothing moves when a page is loaded; a test
 measures every table of the site.
 """
@@ -14,7 +15,8 @@ from collections.abc import Sequence
 
 PHONE = 333  # CSS pixels of a row on a page that is 375 wide
 LETTER, PADDING = 8.7, 12.0  # CSS pixels there of a character, and of a cell around its text
-MOST_CARDS = 5  # rows: nobody compares more of them card by card
+MOST_CARDS = 5  # rows: nobody compares more of them card by card,
+TEXTS = 3  # columns: and nobody reads a text of several lines sideways
 LONG_NUMBER = 24  # characters of a number with its unit; what is longer is a text
 NUMBER = re.compile(r"[-−+~≈]?\d|[–-]$|(?:nan|NaN|inf|∞)$")
 
@@ -60,4 +62,4 @@ def narrow_look(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         wide += LETTER * max(longest(name), *map(least, texts)) + PADDING
     if wide <= PHONE:
         return ""
-    return "cards" if len(rows) <= MOST_CARDS else "frozen"
+    return "cards" if len(rows) <= MOST_CARDS or columns <= TEXTS else "frozen"

@@ -347,6 +347,10 @@ def test_a_long_table_is_a_table_on_a_phone(visit: Visit, home: str) -> None:
     assert page.evaluate("document.documentElement.scrollHeight") < 30_000
     assert page.locator(".choosable table.frozen").count() == 1
     assert page.locator("table.cards").count() > 1  # short ones
+    widths = page.locator("table.frozen tr > :first-child:visible").evaluate_all(
+        "all => all.map((one) => one.clientWidth)"
+    )
+    assert max(widths) < 390 / 2
 
 
 @pytest.mark.parametrize(("width", "theme"), [(390, "dark"), (1280, "light")])
