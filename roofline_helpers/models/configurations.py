@@ -389,6 +389,8 @@ def _stored(path: Path, data: Mapping[str, Any], blocks: Iterable[Block]) -> Sto
         cache = _type(cache)
     method = given.get("quant_method", "modelopt")
     says = f"the {method} quantization of {path.name}"
+    if kind.startswith("int"):
+        says += ", without the scales of its groups, 2 bytes each"
     return Stored(says, **types, cache=cache and cache.lower(), activations=activations)
 
 

@@ -96,13 +96,14 @@ class Decoder(Facts):
             raise BadValue(f"heads ({self.heads}) must be a multiple of kv_heads ({self.kv_heads})")
         if self.head_dim % 2:
             raise BadValue(f"head_dim must be even, got {self.head_dim}")
-        if self.blocks and len(self.blocks) != self.layers:
+        if not self.blocks:
+            return
+        if len(self.blocks) != self.layers:
             raise BadValue(f"{len(self.blocks)} blocks for {self.layers} layers")
-        if self.blocks == self.alike:
-            object.__setattr__(self, "blocks", ())
-        mixtures = {block.experts for block in self.blocks} - {None}
-        if self.blocks and mixtures != {self.experts} - {None}:
+        if {block.experts for block in self.blocks} - {None} != {self.experts} - {None}:
             raise BadValue(f"experts must be those of the blocks, got {self.experts}")
+        if self.blocks == self.alike:  # then nothing has to say it layer by layer
+            object.__setattr__(self, "blocks", ())
 
     def _facts(self) -> dict[str, str]:
         cached = f"{si(self.cache_per_token(), 'B')} of cache a token in bf16"

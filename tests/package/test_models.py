@@ -240,6 +240,17 @@ def test_types_are_those_of_the_file(
     assert [getattr(stored, name) for name in names] == types
 
 
+def test_types_may_stand_beside_the_file(tmp_path: Path) -> None:
+    given = {"quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}
+    plain = FILES["Mixtral-8x7B-v0.1"]
+    assert read(tmp_path, plain).stored is None
+    (tmp_path / "some" / "hf_quant_config.json").write_text(json.dumps({"quantization": given}))
+    stored = read(tmp_path, plain).stored
+    assert stored
+    types = {"experts": "nvfp4", "mixers": "nvfp4", "cache": "fp8", "activations": "nvfp4"}
+    assert stored.types == types
+
+
 def test_what_is_served_has_the_types_of_its_file(tmp_path: Path) -> None:
     eight = rh.network.topology("h200", 8)
     mesh = {"tensor": 8}
