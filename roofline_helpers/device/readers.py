@@ -1,6 +1,6 @@
 """A reader's own TPU, measured for the book: its ceilings, and one training step explained.
 
-`share` measures on the device here and leaves two files: a record of a few kilobytes, and a text
+`share` measures on the device here and leaves two files: a record of some 15 kB, and a text
 for an issue or a pull request. `problems` holds a record against what is published of its chip.
 Records that pass are kept in ``data/readers``, for the page of chips.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -156,11 +156,22 @@ class ReaderRecord:
         return "\n".join(lines) + "\n"
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write it to a file."""
+        """Write it to a file, what was measured with six digits."""
         why = msgspec.json.decode(self.explained.to_json())
         del why["schema"]
         kept = {"by": self.by, "url": self.url, "measured": asdict(self.measured), "explained": why}
-        return records.save(path, {"schema": SCHEMA, **kept})
+        return records.save(path, {"schema": SCHEMA, **_short(kept)})
+
+
+def _short(value: Any) -> Any:
+    """Return a record's data without what is None, and with six digits of what was measured."""
+    if isinstance(value, float) and not value.is_integer():
+        return float(f"{value:.6g}")
+    if isinstance(value, list | tuple):
+        return [_short(each) for each in value]
+    if isinstance(value, Mapping):
+        return {key: _short(each) for key, each in value.items() if each is not None}
+    return value
 
 
 def _row(name: str, rate: float, unit: str, published: Figure | None) -> dict[str, Any]:
