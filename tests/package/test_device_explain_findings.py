@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -52,6 +53,21 @@ ENTRY %main (x: bf16[512,4096]) -> bf16[512,4096] {
     ahead = case_ahead(Program(text, "tpu"), Ceilings(rh.chip("v6e"), None), 1e-6)
     found = next(each for each in findings(ahead) if each.cause == "communication")
     assert found.evidence.startswith("all-to-all of 4.19 MB")
+
+
+@pytest.mark.parametrize(("reachable", "words"), [(1e-6, "10.0 times"), (0.0, "moves nothing")])
+def test_a_kernel_that_the_compiler_expects_to_be_slow(reachable: float, words: str) -> None:
+    text = """HloModule broadcast
+ENTRY %main () -> f32[8,128] {
+  %zero = f32[] constant(0)
+  ROOT %y = f32[8,128]{1,0:S(1)} broadcast(%zero), dimensions={}
+}"""
+    ahead = case_ahead(Program(text, "tpu"), Ceilings(rh.chip("v6e"), None), 1e-6)
+    (row,) = ahead.rows
+    slow = xla.Row("y", "broadcast", operations={"broadcast": 1}, cycles=17_510)  # at 1.751 GHz
+    row = replace(row, kernel=slow, seconds=1e-5, least=reachable, reachable=reachable)
+    (found,) = findings(replace(ahead, rows=(row,), wall=1e-5))
+    assert (found.cause, words in found.evidence) == ("slow-by-cycles", True)
 
 
 CUBLAS = (

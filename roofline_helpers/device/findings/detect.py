@@ -275,7 +275,8 @@ def _bound(case: Case, row: TimedRow) -> tuple[Cause, str]:
     cycles = (row.kernel.cycles or 0) * row.launches / ticks[0] if ticks else 0.0
     slow = cycles >= 0.99 * row.seconds
     if slow and part * OVERSTATED < 1:
-        return CYCLES, f" by the compiler's cycles, {1 / part:.1f} times its roof"
+        times = f"{1 / part:.1f} times its roof" if part else "and moves nothing across HBM"
+        return CYCLES, f" by the compiler's cycles, {times}"
     if part < 0.5 and not slow:
         each = si(row.seconds / max(row.launches, 1), "s")
         return LAUNCH_BOUND, f", by {each} for each of {row.launches:,.0f} launches"
