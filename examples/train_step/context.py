@@ -97,8 +97,7 @@ def _late(q: Array, k: Array, v: Array, result: Any) -> Any:
     half = q.shape[1] // 2
     high = merged((result[0][:, half:], result[1][:, half:]), partial(q[:, half:], k, v))
     return tuple(
-        jnp.concatenate([old[:, :half], new], axis=1)
-        for old, new in zip(result, high, strict=True)
+        jnp.concatenate([old[:, :half], new], axis=1) for old, new in zip(result, high, strict=True)
     )
 
 

@@ -118,7 +118,13 @@ def state(shape: Llama, way: Way, on: Mesh, seed: int = 0) -> Any:
     """Return weights and Adam's moments in float32, on the mesh; the same numbers in every way."""
 
     def draw() -> Any:
-        keys = dict(zip(["embedding", "head", *SPLIT], jax.random.split(jax.random.key(seed), 11)))
+        keys = dict(
+            zip(
+                ["embedding", "head", *SPLIT],
+                jax.random.split(jax.random.key(seed), 11),
+                strict=True,
+            )
+        )
         # one array for all layers, whichever way holds them, so that the numbers are the same
 
         def drawn(name: str, *size: int) -> Array:
@@ -297,9 +303,7 @@ gathered_dot8.defvjp(_dot8_forward, _dot8_backward)
 # --- the loss by shardings, and by each device's own program --------------------------------------
 
 
-def loss_by_shardings(
-    shape: Llama, way: Way, on: Mesh, weights: Weights, tokens: Array
-) -> Array:
+def loss_by_shardings(shape: Llama, way: Way, on: Mesh, weights: Weights, tokens: Array) -> Array:
     """Return the mean loss; the compiler decides what travels."""
     half = jax.tree.map(lambda w: w.astype(jnp.bfloat16), weights)
 

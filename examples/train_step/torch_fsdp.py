@@ -1,7 +1,7 @@
 # mypy: ignore-errors
 """The same training step in PyTorch: FSDP2, each layer under `torch.compile`, several settings.
 
-    torchrun --nproc-per-node 4 examples/train_step/torch_fsdp.py --out FILE.json
+torchrun --nproc-per-node 4 examples/train_step/torch_fsdp.py --out FILE.json
 """
 
 from __future__ import annotations

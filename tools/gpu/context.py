@@ -1,7 +1,7 @@
 # mypy: ignore-errors
 """Time causal attention over 131,072 tokens on four GPUs, as examples/train_step/context cuts it.
 
-    python -m tools.gpu.context --out FOLDER
+python -m tools.gpu.context --out FOLDER
 """
 
 from __future__ import annotations

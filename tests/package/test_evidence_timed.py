@@ -1,0 +1,95 @@
+"""What the records of small kernels, narrow weights, long caches and operands say, on an H200."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from roofline_helpers.common import records
+from roofline_helpers.device import record
+
+
+@cache
+def timed() -> record.Record:
+    return record.load(records.committed("timed", "h200.json"))
+
+
+def took(name: str, source: str) -> float:
+    """Return a sample's seconds."""
+    return timed().sample(name, source).seconds
+
+
+def test_xla_s_loops_reach_a_number_of_elements_per_second_and_not_the_memory_s_rate() -> None:
+    """Narrow types are slow for it; a copy in Triton or PyTorch reaches 4.3 TB/s in any type."""
+    rates = {}
+    for one in timed().group("small kernels, cold"):
+        kind, size, dtype = one.name.removesuffix(", cold").rsplit(" ", 2)
+        elements = int(size.partition("×")[0]) * 4096
+        if one.bytes > 0.9e9:
+            rates.setdefault((one.source, kind, dtype), []).append(
+                (elements / one.seconds, one.bandwidth)
+            )
+    slow = [("add one", dtype) for dtype in ("bf16", "int8", "fp8")] + [("add", "int8")]
+    for kind, dtype in slow:
+        for elements, bandwidth in rates["jax", kind, dtype]:
+            assert elements == pytest.approx(8.3e11, rel=0.06), (kind, dtype)
+            assert bandwidth < 3.4e12
+    for source, kind, dtype in (
+        ("jax", "add one", "fp32"),
+        ("jax", "add", "bf16"),
+        ("torch", "add one", "bf16"),
+        ("torch", "copy", "int8"),
+        ("triton", "copy, blocks of 4096", "int8"),
+    ):
+        assert all(b > 4.2e12 for _, b in rates[source, kind, dtype]), (source, kind, dtype)
+
+
+def test_a_kernel_of_a_few_kilobytes_takes_a_microsecond_warm_and_more_cold() -> None:
+    for kind in ("add one", "add", "RMSNorm", "softmax"):
+        small = [
+            next(s for s in timed().samples if s.group.endswith(how) and s.source == "jax"
+                 and s.name.startswith(f"{kind} ") and "fp32" in s.name)
+            for how in ("warm", "cold")
+        ]  # fmt: skip
+        assert small[0].bytes < 1.2e5
+        assert 0.8e-6 < small[0].seconds < small[1].seconds < 3e-6
+
+
+@pytest.mark.parametrize("matrix", [(28672, 4096), (4096, 14336)])
+def test_narrow_weights_save_less_time_than_bytes(matrix: tuple[int, int]) -> None:
+    n, k = matrix
+    ways = ("bf16, cuBLAS", "int8, XLA", "int4 by channel, XLA", "int4 by group, XLA")
+    for m in (4, 16):
+        whole, half, quarter, grouped = (took(f"{m}×{n}×{k}, {way}", "jax") for way in ways)
+        assert 1.05 < whole / half < 1.35  # half the bytes
+        assert 0.9 < whole / quarter < 1.3  # a quarter of them
+        assert grouped > 2.5 * whole
+    whole, half = (took(f"64×{n}×{k}, {way}", "jax") for way in ways[:2])
+    assert half > 0.9 * whole
+
+
+@pytest.mark.parametrize("tokens", [32768, 65536, 131072])
+def test_eight_programs_leave_the_memory_idle_and_splits_fill_it(tokens: int) -> None:
+    name = f"decode attention 1×32×{tokens}×128 bf16, 8 KV heads, "
+    one, split = (took(f"{name}Pallas, {n} splits", "pallas") for n in (1, 32))
+    assert one > 10 * split
+    assert split < took(f"{name}cuDNN", "cudnn")
+    traffic = 2 * 2 * 8 * tokens * 128
+    assert traffic / one < 0.35e12
+    assert traffic / split > 3.3e12
+
+
+def test_power_and_not_the_clock_s_limit_holds_a_long_matmul_of_random_numbers_back() -> None:
+    rates, state = {}, {}
+    for one in timed().group("operands"):
+        _, operands, when = one.name.split(", ")
+        rates[operands, when], state[operands, when] = one.rate, one.state
+    early, late = "tenth to 50th", "after a second"
+    assert state["normal", early]["clock"] == 1.98e9
+    assert state["normal", late]["power"] > 0.98 * 700
+    assert state["normal", late]["clock"] < 1.5e9
+    assert rates["normal", late] == pytest.approx(rates["normal again", late], rel=0.01)
+    assert rates["normal", early] / rates["normal", late] == pytest.approx(1.18, abs=0.03)
+    assert rates["zeros", late] / rates["normal", late] == pytest.approx(1.18, abs=0.03)
+    assert state["zeros", late]["power"] < 0.65 * 700
