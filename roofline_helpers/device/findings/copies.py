@@ -16,7 +16,7 @@ from roofline_helpers.xla.metadata import source_of
 PLACING = frozenset({"copy", "transpose", "convert", "bitcast-convert", "reshape", "bitcast"})
 """Opcodes of kernels that only place an array elsewhere, in another order or type."""
 
-_INDEXING = frozenset({"add", "compare", "select", "clamp", "iota", "broadcast"})
+_INDEXING = frozenset("add subtract compare select clamp iota broadcast".split())
 """Opcodes of an index that is counted from the end; they only matter on whole arrays."""
 
 _SLICING = frozenset("slice dynamic-slice dynamic-update-slice concatenate pad".split())
@@ -132,16 +132,35 @@ def _in_a_loop(case: Case, row: TimedRow) -> Claim | None:
         return None
     sort = "a slice"
     if "dynamic-update-slice" in opcodes:
-        # `jax.lax.scan` stacks its results outside of the closed call of its body. An update inside
-        # is the author's own, of the carry, in place
-        parts = program.instructions(row.name)
-        if any(_updates(p) and "closed_call" in p.instruction.op_name for p in parts):
+        # `jax.lax.scan` stacks its results outside of the call of its body. An update inside is the
+        # author's own, of the carry, in place
+        parts = (part.instruction for part in program.instructions(row.name) if _updates(part))
+        if any(name in part.op_name for part in parts for name in _BODIES):
             return None
         sort = "a result into the stack of all iterations"
     elif not opcodes & {"dynamic-slice", "slice"}:
         return None
     shape = results(program.sites[row.name].instruction)
     return whole(SCAN, row, f"each of {row.launches:.0f} iterations copies {sort} ({shape})")
+
+
+_BODIES = ("closed_call", "eval_jaxpr")
+"""What JAX calls the body of a scan in the names of its operations: before 0.11, and since."""
+
+
+def filled_stacks(case: Case) -> Claims:
+    """Yield kernels that fill the stack of a loop's results with zeros before its first turn."""
+    for name, program in case.programs.items():
+        for loop in program.loops.values():
+            for value in program.enters(loop):
+                row = case.by_name.get((name, value.name))
+                filled = row is not None and row.kernel.bytes >= _SMALL
+                if row is None or not filled or set(row.kernel.operations) - {"broadcast", "copy"}:
+                    continue
+                if _slices(program, loop, value.shape, "dynamic-update-slice"):
+                    evidence = f"{value.shape} is filled before the loop that overwrites all of it"
+                    line = source_of(loop.instruction.metadata, program.module.frames)
+                    yield whole(SCAN, row, evidence, str(line or ""))
 
 
 def _carried(case: Case, row: TimedRow) -> Claim | None:
@@ -186,12 +205,13 @@ def placed(shape: xla.Shape) -> tuple[list[int], tuple[int, ...]]:
     return [d for d in order if shape.dims[d] > 1], shape.tile
 
 
-def _slices(program: Program, loop: Site, shape: xla.Shape) -> bool:
-    """Return whether the body of a loop slices one of many from an array of this shape."""
+def _slices(program: Program, loop: Site, shape: xla.Shape, opcode: str = "dynamic-slice") -> bool:
+    """Return whether the body of a loop slices, or updates, one of many in such an array."""
     return any(
-        part.instruction.opcode == "dynamic-slice"
+        part.instruction.opcode == opcode
         and part.operands[0].dims == shape.dims
-        and part.instruction.shape.dims[:1] == (1,)
+        and (part.instruction.shape if opcode == "dynamic-slice" else part.operands[1]).dims[:1]
+        == (1,)
         for body in program.module.called(loop.instruction, "body")
         for instruction in body.instructions
         for part in Site(program.module, body, instruction).parts()

@@ -28,6 +28,7 @@ _DETECTORS: tuple[Callable[[Case], Claims], ...] = (
     excess.growing,
     copies.relaid_weights,
     copies.layout_copies,
+    copies.filled_stacks,
     copies.turned_updates,
     copies.whole_updates,
     arithmetic.vector_products,
