@@ -499,6 +499,16 @@ def _whole(row: TimedRow, program: Program, ceilings: Ceilings) -> TimedRow:
         read={"hbm": round(read / often)},
         written={"hbm": round(written / often)},
     )
+    unknown = next(
+        (
+            k.at_least or f"nobody says how often {k.loop} turns"
+            for k in inside
+            if k.at_least or k.loop
+        ),
+        "",
+    )
+    if unknown:  # its work counts once, so it has no roof
+        return replace(row, kernel=replace(kernel, at_least=unknown), inside=both.launches)
     return replace(
         row,
         kernel=kernel,

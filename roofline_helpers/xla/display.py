@@ -125,7 +125,8 @@ def _counts(report: Report) -> list[tuple[str, str]]:
             for books in ([k.written for k in report.kernels], [k.read for k in report.kernels])
         )
         sides = f"{si(to, 'B')} to it, {si(back, 'B')} from it"
-        lines.append(("host", f"{sides}: no time, as the rate of its link isn't known"))
+        unknown = "its Python's" if report.platform == "cpu" else "the rate of its link"
+        lines.append(("host", f"{sides}: no time, as {unknown} isn't known"))
     others = {k: v for k, v in report.traffic.items() if k not in ("hbm", "host") and v >= 1024}
     if others:
         listed = ", ".join(f"{level} {si(n, 'B')}" for level, n in sorted(others.items()))

@@ -13,7 +13,7 @@ from roofline_helpers.device.ceilings import Ceilings, Reached
 from roofline_helpers.device.explain import case_ahead
 from roofline_helpers.device.findings import Case, findings
 from roofline_helpers.device.program import Program
-from roofline_helpers.device.rows import TimedRow
+from roofline_helpers.device.rows import TimedRow, with_program
 
 H200 = Ceilings(rh.chip("h200"), None)
 
@@ -53,6 +53,28 @@ ENTRY %main (x: bf16[512,4096]) -> bf16[512,4096] {
     ahead = case_ahead(Program(text, "tpu"), Ceilings(rh.chip("v6e"), None), 1e-6)
     found = next(each for each in findings(ahead) if each.cause == "communication")
     assert found.evidence.startswith("all-to-all of 4.19 MB")
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_loop_that_runs_as_one_kernel_has_a_roof_only_with_a_known_count(known: bool) -> None:
+    count = ', backend_config={"known_trip_count":{"n":"7"}}' if known else ""
+    text = f"""HloModule turning
+%more (c: f32[1024]) -> pred[] {{
+  %c = f32[1024]{{0}} parameter(0)
+  ROOT %p = pred[] custom-call(%c), custom_call_target="ask"
+}}
+%turn (c: f32[1024]) -> f32[1024] {{
+  %c = f32[1024]{{0}} parameter(0)
+  ROOT %t = f32[1024]{{0}} tanh(%c)
+}}
+ENTRY %main (x: f32[1024]) -> f32[1024] {{
+  %x = f32[1024]{{0}} parameter(0)
+  ROOT %w = f32[1024]{{0}} while(%x), condition=%more, body=%turn{count}
+}}"""
+    cpu = Ceilings(None, Reached(1e10, {"fp32": 1e11}, vector=2e10))
+    row = with_program(TimedRow("w", seconds=1e-3, busy=1e-3), Program(text, "cpu"), cpu)
+    assert (row.reachable is not None, row.limit != "", row.bandwidth is not None) == (known,) * 3
+    assert ("nobody says how often w turns" in row.kernel.at_least) != known
 
 
 @pytest.mark.parametrize(("reachable", "words"), [(1e-6, "10.0 times"), (0.0, "moves nothing")])
