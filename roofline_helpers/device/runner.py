@@ -29,6 +29,7 @@ from roofline_helpers.xla.lower import (
     is_compiled,
     is_of_nnx,
     lower,
+    results_of,
 )
 from roofline_helpers.xla.pallas import PallasKernel
 from roofline_helpers.xla.targets import chip_key, device_of, first_device, quiet
@@ -298,10 +299,7 @@ def _donated(
     infos = jax.tree.leaves(compiled.args_info, is_leaf=lambda each: hasattr(each, "donated"))
     leaves = jax.tree.leaves((positional, dict(named)))
     donated = [n for n, info in enumerate(infos) if info.donated and n < len(leaves)]
-    try:
-        results = jax.tree.leaves(compiled.out_info)
-    except AssertionError:  # JAX's own, for a program with ordered effects: none takes their place
-        results = []
+    results = results_of(compiled)
     pairs: dict[int, int] = {}
     for place, result in enumerate(results):
         for leaf in donated:

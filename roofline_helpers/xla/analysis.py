@@ -37,6 +37,7 @@ from roofline_helpers.xla.lower import (
     is_compiled,
     is_stage,
     lower,
+    results_of,
 )
 from roofline_helpers.xla.report import REFUSED as REFUSAL
 from roofline_helpers.xla.report import Report, load_refusal, load_report
@@ -412,8 +413,7 @@ def _unused_donations(lowered: Lowered) -> list[str]:
     import jax
 
     infos = jax.tree.leaves(lowered.stage.args_info, is_leaf=lambda one: hasattr(one, "donated"))
-    results = jax.tree.leaves(lowered.stage.out_info)
-    left = Counter((tuple(one.shape), one.dtype) for one in results)
+    left = Counter((tuple(one.shape), one.dtype) for one in results_of(lowered.stage))
     notes = []
     for number, info in enumerate(infos):
         place = tuple(info.shape), info.dtype

@@ -492,6 +492,16 @@ def _is_of_jax(fn: Any, *names: str) -> bool:
     return type(fn).__name__ in names and type(fn).__module__.startswith("jax")
 
 
+def results_of(stage: Any) -> list[Any]:
+    """Return shape and type of each result of a lowered or a compiled program."""
+    import jax
+
+    try:
+        return list(jax.tree.leaves(stage.out_info))
+    except AssertionError:  # JAX's own, of an executable with ordered effects
+        return list(stage._executable.out_avals)
+
+
 def is_compiled(fn: Any) -> bool:
     """Return whether it is a result of `jax.jit(f).lower(...).compile()`."""
     shows = hasattr(fn, "as_text") and hasattr(fn, "cost_analysis") and not hasattr(fn, "compile")
