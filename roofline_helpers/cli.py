@@ -304,7 +304,7 @@ def _measure(options: argparse.Namespace) -> int:
     record = device.run(
         options.quick,
         passes=options.passes,
-        command=shlex.join(["roofline", *(Path(word).name for word in options.words)]),
+        command=_typed(options),
         chosen=_cases(options),
     )
     if options.collectives and kind == "cpu":
@@ -324,12 +324,17 @@ def _measure(options: argparse.Namespace) -> int:
     return 0
 
 
+def _typed(options: argparse.Namespace) -> str:
+    """Return the command as a record names it, without folders."""
+    return shlex.join(["roofline", *(Path(word).name for word in options.words)])
+
+
 def _share(options: argparse.Namespace) -> int:
     from roofline_helpers.device import readers
 
     out = _out(options.out or "roofline-shared.json", ".json")
     assert out is not None
-    record = readers.share(out, progress=not options.json)
+    record = readers.share(out, progress=not options.json, command=_typed(options))
     print(out.read_text("utf-8") if options.json else record.text())
     wrong = readers.problems(record)
     if wrong:

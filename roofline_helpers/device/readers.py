@@ -214,7 +214,7 @@ def share(
     *,
     chosen: Sequence[Case] | None = None,
     step: Step | None = None,
-    command: str = "roofline share",
+    command: str = "roofline_helpers.device.readers.share()",
     progress: bool = True,
 ) -> ReaderRecord:
     """Measure the device here for the book: about two minutes on a TPU.

@@ -81,7 +81,12 @@ def test_a_record_says_the_same_again_and_is_small(
     text = record.text()
     assert text.startswith("### TPU v5e, measured by a reader")
     assert "| copy | 737 GB/s | 90.0% of 819 GB/s |" in text
-    for part in ("libtpu 0.0.21.1", "jax 0.7.2", "`roofline share`", record.measured.date):
+    for part in (
+        "libtpu 0.0.21.1",
+        "jax 0.7.2",
+        "`roofline_helpers.device.readers.share()`",
+        record.measured.date,
+    ):
         assert part in text
 
 
@@ -158,7 +163,10 @@ def test_the_command_leaves_a_record_and_a_text(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(readers, "run", lambda **_: here.measured)
+    def run(command: str, **_: Any) -> Any:
+        return replace(here.measured, command=command)
+
+    monkeypatch.setattr(readers, "run", run)
     monkeypatch.setattr(readers, "cases", lambda quick: [])
     out = tmp_path / "mine.json"
     assert main(["share", "--out", str(out)]) == 1  # a CPU's is not for the book
@@ -166,5 +174,6 @@ def test_the_command_leaves_a_record_and_a_text(
     assert "not for the book: " in shown.err
     assert shown.out.strip() == out.with_suffix(".md").read_text("utf-8").strip()
     assert json.loads(out.read_text("utf-8"))["schema"] == readers.SCHEMA
+    assert readers.load(out).measured.command == "roofline share --out mine.json"
     assert readers.load(out).measured.software == here.measured.software
     assert readers.load(out).explained.name == "training step 256×512×2048 fp32"
