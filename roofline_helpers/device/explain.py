@@ -298,7 +298,7 @@ def explain(
         As in `analyze`: a plain function, a result of `jax.jit`, `equinox.filter_jit` or
         `flax.nnx.jit`, or an executable (``.lower(…).compile()``). Or the folder of a trace from
         elsewhere (``jax.profiler.trace``), which needs no arguments: its complete steps are
-        explained, on the device that is busy for longest.
+        explained, on the device that waits longest for others, else the busiest.
     *args, **kwargs
         Its arguments: arrays, pytrees of them, Equinox and NNX modules.
     work : Work or sequence of Work, optional

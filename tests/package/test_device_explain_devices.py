@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import math
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,22 @@ def test_a_device_that_is_slower_at_the_same_work_is_told_from_one_that_has_more
     assert why.findings[0].cause == "skew"
     assert "device 3 arrives last by" in why.findings[0].evidence
     assert "296 µs there and 197 µs here, launched as often" in why.findings[0].evidence
+
+
+def test_uneven_work_is_named_though_no_exchange_shows_who_waits() -> None:
+    trace = run_of([8, 1, 1, 1])
+    alone = {
+        plane: [event for event in events if event.op != "psum.3"]
+        for plane, events in trace.devices.items()
+    }
+    why = explanation(replace(trace, devices=alone))
+    found = {finding.cause: finding for finding in why.findings}
+    assert found["skew"].seconds == pytest.approx((8 - 11 / 4) * 219e-6, rel=0.01)
+    assert "device 0 is busy longest, 1.15 ms more than the mean" in found["skew"].evidence
+    assert "its kernels take 1.75 ms, on device 1 219 µs" in found["skew"].evidence
+    even = {plane: events[:2] * 4 for plane, events in alone.items()}
+    causes = {f.cause for f in explanation(replace(trace, devices=even)).findings}
+    assert "skew" not in causes
 
 
 def test_only_devices_of_one_group_wait_for_one_another() -> None:

@@ -27,34 +27,57 @@ def skew(case: Case) -> Claims:
         if row.kind == WAIT:
             number = row.name.removeprefix(WAITS_FOR)
             reason, source = _late(case.by_device.get(number, ()), case.rows)
-            times = max(row.launches, 1.0)
-            exchanges = "" if times < 1.5 else f" in each of {times:,.0f} exchanges"
-            evidence = f"device {number} arrives last by {si(row.seconds / times, 's')}{exchanges}"
+            many = "" if row.launches < 1.5 else f" at {row.launches:,.0f} exchanges, in all"
+            evidence = f"device {number} arrives last{many} by {si(row.seconds, 's')}"
             yield whole(SKEW, row, f"{evidence}: {reason}", source)
+    waited = sum(row.seconds for row in case.rows if row.kind == WAIT)
+    if waited < _LEAST * case.wall and len(case.by_device) > 1:
+        yield from _uneven(case)
 
 
-def _late(slow: Sequence[TimedRow], here: Sequence[TimedRow]) -> tuple[str, str]:
+_LEAST = 0.05
+"""Share of the call below which uneven work, or waiting, isn't looked into."""
+
+
+def _uneven(case: Case) -> Claims:
+    """Yield what the busiest device has more to do than the mean, if nothing shows who waits."""
+    busy = {number: _total(rows, KERNEL) for number, rows in case.by_device.items()}
+    names = {n: {row.name for row in rows} for n, rows in case.by_device.items()}
+    slowest, fastest = (choose(busy, key=lambda number: busy[number]) for choose in (max, min))
+    more = busy[slowest] - sum(busy.values()) / len(busy)
+    alike = min(len(each & names[slowest]) / len(names[slowest]) for each in names.values())
+    if more > _LEAST * case.wall and alike > 0.5:  # one program runs on all
+        rows = case.by_device
+        reason, source = _late(rows[slowest], rows[fastest], f"on device {fastest}")
+        evidence = f"device {slowest} is busy longest, {si(more, 's')} more than the mean"
+        yield Claim(SKEW, (), f"{evidence}: {reason}", more=more, source=source)
+
+
+def _total(rows: Sequence[TimedRow], *kinds: str) -> float:
+    return sum(row.seconds for row in rows if row.kind in kinds and not row.exchanges)
+
+
+def _late(
+    slow: Sequence[TimedRow], other: Sequence[TimedRow], place: str = "here"
+) -> tuple[str, str]:
     """Return why a device is later than another, and the line of code, from the rows of both."""
-
-    def total(rows: Sequence[TimedRow], *kinds: str) -> float:
-        return sum(row.seconds for row in rows if row.kind in kinds and not row.exchanges)
-
     if not slow:
         return "its kernels aren't in this trace", ""
-    mine = {(row.program, row.name): row for row in here if row.kind == KERNEL}
-    theirs, ours = total(slow, KERNEL), total(here, KERNEL)
-    more, idle = theirs - ours, total(slow, GAP, HOST) - total(here, GAP, HOST)
+    known = {(row.program, row.name): row for row in other if row.kind == KERNEL}
+    theirs, ours = _total(slow, KERNEL), _total(other, KERNEL)
+    more, idle = theirs - ours, _total(slow, GAP, HOST) - _total(other, GAP, HOST)
     if idle > more:
         return f"it idles {si(idle, 's')} longer, so its host launches late", ""
-    text = f"its kernels take {si(theirs, 's')}, here {si(ours, 's')}"
+    text = f"its kernels take {si(theirs, 's')}, {place} {si(ours, 's')}"
     rows = [row for row in slow if row.kind == KERNEL and not row.exchanges]
-    pairs = [(row, mine.get((row.program, row.name), TimedRow("", launches=0.0))) for row in rows]
-    row, other = max(pairs, key=lambda pair: pair[0].seconds - pair[1].seconds)
-    if row.launches > 1.05 * other.launches:
-        text += f"; {row.what} runs {row.launches:,.3g} times there, {other.launches:,.3g} here"
+    none = TimedRow("", launches=0.0)
+    pairs = [(row, known.get((row.program, row.name), none)) for row in rows]
+    row, like = max(pairs, key=lambda pair: pair[0].seconds - pair[1].seconds)
+    if row.launches > 1.05 * like.launches:
+        text += f"; {row.what} runs {row.launches:,.3g} times there, {like.launches:,.3g} {place}"
     else:
-        each = (si(one.busy / max(one.launches, 1), "s") for one in (row, other))
-        text += "; {} takes {} there and {} here, launched as often".format(row.what, *each)
+        each = [si(one.busy / max(one.launches, 1), "s") for one in (row, like)]
+        text += f"; {row.what} takes {each[0]} there and {each[1]} {place}, launched as often"
     return text, row.source
 
 
