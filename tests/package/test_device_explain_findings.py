@@ -86,7 +86,8 @@ ENTRY %main () -> f32[8,128] {
 }"""
     ahead = case_ahead(Program(text, "tpu"), Ceilings(rh.chip("v6e"), None), 1e-6)
     (row,) = ahead.rows
-    slow = xla.Row("y", "broadcast", operations={"broadcast": 1}, cycles=17_510)  # at 1.751 GHz
+    few = xla.Flops(vector=1024, transcendentals=1024)  # not what takes 10 µs
+    slow = xla.Row("y", "tanh", operations={"tanh": 1}, flops=few, cycles=17_510)  # at 1.751 GHz
     row = replace(row, kernel=slow, seconds=1e-5, least=reachable, reachable=reachable)
     (found,) = findings(replace(ahead, rows=(row,), wall=1e-5))
     assert (found.cause, words in found.evidence) == ("slow-by-cycles", True)
