@@ -19,6 +19,7 @@ from roofline_helpers.common.checks import RooflineError
 from roofline_helpers.common.show import progress
 from roofline_helpers.xla.lower import Lowered, reason_of
 from roofline_helpers.xla.targets import (
+    WITHOUT_TPU,
     all_devices,
     device_of,
     jax_version,
@@ -221,7 +222,7 @@ def _costs_elsewhere(lowered: Lowered, options: Any) -> Any:
     code = bytes(mlir.module_to_bytecode(lowered.module))
     sent = lowered.target, lowered.topology, numbers, options.SerializeAsString(), code
     answer = "from roofline_helpers.xla import compiler; compiler.answer_costs()"
-    around = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    around = {**os.environ, **WITHOUT_TPU, "JAX_PLATFORMS": "cpu"}
     around.pop("TPU_ACCELERATOR_TYPE", None)
     command = [sys.executable, "-c", answer]
     asked = pickle.dumps(sent)

@@ -24,11 +24,13 @@ from roofline_helpers.network.topology import topology, usual_layout
 
 # --- Silence the TPU compiler's C++ code ---------------------------------------------------------
 
-_ENVIRONMENT = {
+WITHOUT_TPU = {
     "TPU_SKIP_MDS_QUERY": "1",  # don't ask the cloud's metadata server
     "TPU_WORKER_HOSTNAMES": "localhost",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # other processes may compile at the same time
 }
+"""The environment in which libtpu compiles, and looks for no TPU."""
+
 _lock = threading.RLock()
 
 
@@ -40,7 +42,7 @@ def quiet() -> Iterator[None]:
     """
     with _lock, contextlib.ExitStack() as stack:
         if not _has_tpu():
-            stack.enter_context(mock.patch.dict(os.environ, _ENVIRONMENT))
+            stack.enter_context(mock.patch.dict(os.environ, WITHOUT_TPU))
             # if set, cost_analysis of libtpu 0.0.23 aborts
             os.environ.pop("TPU_ACCELERATOR_TYPE", None)
         with contextlib.suppress(OSError, ValueError, AttributeError):

@@ -63,11 +63,19 @@ def test_costs_that_could_end_the_process_are_asked_in_another(
     square = jax.ShapeDtypeStruct((512, 512), "bfloat16")
     lowered = lower(jax.numpy.matmul, Arguments((square, square)), {}, chips.chip("v5e"))
     expected = compile_ahead(lowered).costs
-    asked = []
-    elsewhere = compiler._costs_elsewhere
-    monkeypatch.setattr(compiler, "_costs_elsewhere", lambda *a: asked.append(a) or elsewhere(*a))
+    around = []
+    ask = subprocess.run
+
+    def watched(command: Any, **options: Any) -> Any:
+        around.append(options["env"])
+        return ask(command, **options)
+
+    monkeypatch.setattr(subprocess, "run", watched)
     monkeypatch.setenv("TPU_ACCELERATOR_TYPE", "v6e-1")
     monkeypatch.setattr(compiler, "SOUND", (99, 0))
     assert compile_ahead(lowered).costs == expected
     assert set(expected) >= {"flops", "bytes accessed"}
-    assert len(asked) == 1
+    [environment] = around
+    assert environment.keys() >= {"TPU_SKIP_MDS_QUERY", "ALLOW_MULTIPLE_LIBTPU_LOAD"}
+    assert "TPU_ACCELERATOR_TYPE" not in environment
+    assert environment["JAX_PLATFORMS"] == "cpu"
