@@ -37,7 +37,7 @@ def compute(one: TrainingSetting, forward: Mapping[str, float], flops: float) ->
     """
     model, chip, split = one.model, one.place.chip, one.size("tensor")
     tokens, width = one.group_tokens / one.microbatches, model.d_model
-    inner = (model.latent.value_dim if model.latent else model.head_dim) * model.heads
+    inner = model.mixers(lambda mixer: mixer.output) / model.layers / width
     ups = 2 if model.gated else 1
     sides = {
         "qkv": ((model.attention_parameters - inner * width) / width / split, width),
