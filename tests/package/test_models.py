@@ -261,9 +261,9 @@ def test_what_is_served_has_the_types_of_its_file(tmp_path: Path) -> None:
     assert "experts mxfp4, projections bf16" in oss.setting.types
     assert "quantization of config.json" in oss.setting.types
     wide = {kernel.name: kernel.work.bytes for kernel in oss.but(weights="bf16").kernels}
-    read = {kernel.name: wide[kernel.name] / kernel.work.bytes for kernel in oss.kernels}
-    assert read["experts"] == pytest.approx(16 / 4.25)
-    assert read["attention's projections"] == 1
+    shorter = {each.name: wide[each.name] / each.work.bytes for each in oss.kernels}
+    assert shorter["experts"] == pytest.approx(16 / 4.25)
+    assert shorter["attention's projections"] == 1
     glm = read(tmp_path, FILES["GLM-4.7-FP8"], "GLM-4.7-FP8")
     with pytest.raises(rh.BadValue, match=r"the name says FP8, but .* Give weights="):
         rh.serving.step(glm, eight, mesh, batch=8)
