@@ -260,8 +260,11 @@ def test_what_is_served_has_the_types_of_its_file(tmp_path: Path) -> None:
     assert oss.memory.weights == pytest.approx((experts + rest) / 8)
     assert "experts mxfp4, projections bf16" in oss.setting.types
     assert "quantization of config.json" in oss.setting.types
-    wide = {kernel.name: kernel.work.bytes for kernel in oss.but(weights="bf16").kernels}
+    other = oss.but(weights="bf16", experts="bf16", projections="bf16")
+    wide = {kernel.name: kernel.work.bytes for kernel in other.kernels}
     shorter = {each.name: wide[each.name] / each.work.bytes for each in oss.kernels}
+    narrow = {each.name: each.work.bytes for each in other.but(experts="fp4").kernels}
+    assert narrow["experts"] == pytest.approx(wide["experts"] / 4)
     assert shorter["experts"] == pytest.approx(16 / 4.25)
     assert shorter["attention's projections"] == 1
     glm = read(tmp_path, FILES["GLM-4.7-FP8"], "GLM-4.7-FP8")
