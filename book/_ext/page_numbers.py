@@ -81,7 +81,7 @@ def _install() -> dict[str, str]:
     printed = io.StringIO()
     with redirect_stdout(printed):
         exec(program("book/install.md"), {})
-    where = "Every chapter has the button *Open in Colab*, and its first cell installs the package."
+    where = "The button *Open in Colab* opens a chapter there; its first cell installs the package."
     where += " In a notebook of your own:\n\n"
     alone = (
         "The chapters of this copy of the site have no Colab button, because it was built without "
