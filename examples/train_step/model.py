@@ -10,6 +10,7 @@ Weights and Adam's moments are float32 and sharded; the matmuls compute in bfloa
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -364,7 +365,7 @@ def local_loss(shape: Llama, way: Way, count: int, weights: Weights, tokens: Arr
 
 def _delayed(x: Array, matmuls: int) -> Array:
     """Return x, on the first device after so many matmuls."""
-    side = min(4096, x.shape[-1])
+    side = min(4096, math.isqrt(x.size))
     square = lax.stop_gradient(x).reshape(-1)[: side * side].reshape(side, side)
 
     def late() -> Array:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import statistics
 from functools import cache
+from typing import Any
 
 import pytest
 
@@ -93,3 +96,61 @@ def test_power_and_not_the_clock_s_limit_holds_a_long_matmul_of_random_numbers_b
     assert rates["normal", early] / rates["normal", late] == pytest.approx(1.18, abs=0.03)
     assert rates["zeros", late] / rates["normal", late] == pytest.approx(1.18, abs=0.03)
     assert state["zeros", late]["power"] < 0.65 * 700
+
+
+# --- one decode step of Llama-3-8B in 40 orders ---------------------------------------------------
+
+
+@cache
+def orders() -> list[dict[str, Any]]:
+    text = records.committed("explained", "decode-orders.json").read_text(encoding="utf-8")
+    rows: list[dict[str, Any]] = json.loads(text)["rows"]
+    return rows
+
+
+def decoded(**how: Any) -> float:
+    """Return the milliseconds of the one order that is written so; the rest as at first."""
+    first = {"scan": True, "float32": True, "by_head": False, "fused": False}
+    wanted = {**first, "attention": "einsum", "donate": False, **how}
+    (row,) = (r for r in orders() if all(r.get(key) == wanted[key] for key in wanted))
+    return 1e3 * float(row["seconds"])
+
+
+def test_donation_gains_nothing_then_costs_and_gains_once_the_loop_is_gone() -> None:
+    pairs = {
+        "at first": {},
+        "by head": {"by_head": True},
+        "and unrolled": {"by_head": True, "scan": False},
+    }
+    gains = {name: decoded(**how) - decoded(**how, donate=True) for name, how in pairs.items()}
+    assert abs(gains["at first"]) < 0.2
+    assert gains["by head"] == pytest.approx(-8.1, abs=0.2)
+    assert gains["and unrolled"] == pytest.approx(8.1, abs=0.2)
+
+
+def test_the_order_of_the_cache_is_worth_24_ms_the_loop_30_and_the_casts_nothing() -> None:
+    first = decoded()
+    assert first == pytest.approx(69.8, abs=0.2)
+    assert first - decoded(by_head=True) == pytest.approx(23.8, abs=0.3)
+    assert first - decoded(scan=False) == pytest.approx(30.4, abs=0.3)
+    assert abs(first - decoded(float32=False)) < 0.2
+    cudnn = {"float32": False, "attention": "cudnn"}
+    assert decoded(**cudnn, donate=True) - decoded(**cudnn) == pytest.approx(8.0, abs=0.2)
+
+
+def test_the_best_order_of_plain_jax_is_five_per_cent_behind_pytorch_and_our_kernels_lead() -> None:
+    assert len([r for r in orders() if "scan" in r]) == 40
+    took = {row["rung"]: 1e3 * row["seconds"] for row in orders()}
+    theirs, ours = took.pop("PyTorch"), took.pop("narrow sums")
+    best = min(took[r["rung"]] for r in orders() if "scan" in r)
+    assert best == decoded(scan=False, float32=False, fused=True, attention="cudnn", donate=True)
+    assert best / theirs == pytest.approx(1.05, abs=0.01)
+    assert ours / theirs == pytest.approx(0.95, abs=0.01)
+
+
+def test_each_order_s_waterfall_ends_at_its_clock() -> None:
+    for row in orders():
+        if "scan" in row:
+            total = sum(seconds for _, seconds in row["waterfall"])
+            assert total == pytest.approx(statistics.median(row["without graphs"]), rel=2e-3)
+            assert row["findings"][0]["seconds"] < 0.5 * total
