@@ -57,7 +57,7 @@ def model(given: Any) -> Decoder:
     also = {each.name: key for key, each in known.items()}
     if isinstance(given, Path) or (isinstance(given, str) and given not in known):
         path = Path(given)
-        if isinstance(given, Path) or path.suffix == ".json" or path.is_dir():
+        if isinstance(given, Path) or "/" in given or path.suffix == ".json" or path.is_dir():
             return configured(path / "config.json" if path.is_dir() else path)
     return known[name_of("model", given, known, also)]
 

@@ -205,6 +205,8 @@ def test_a_file_that_is_no_configuration_is_refused(tmp_path: Path) -> None:
         path.write_text(content) if content else path.unlink()
         with pytest.raises(RooflineError, match="config"):
             model(str(path))
+    with pytest.raises(rh.BadValue, match="No such file"):
+        model(f"{tmp_path}/nowhere")
 
 
 QUANTIZED = FILES["DeepSeek-V3.2"]
