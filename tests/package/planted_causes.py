@@ -278,6 +278,11 @@ def sharded(split: bool) -> Made:
     return jax.jit(lambda x, w: jnp.tanh(x @ w)), (rows, weights)
 
 
+@planted("transcendentals", lambda: (lambda x: 2 * x + 1, (spec(4096, 4096),)), chip="v6e")
+def exponentials() -> Made:
+    return (lambda x: jnp.tanh(jnp.exp(jnp.sin(x)))), (spec(4096, 4096),)
+
+
 @planted("communication", lambda: sharded(False), chip="v5e")
 def summed_over_devices() -> Made:
     return sharded(True)
