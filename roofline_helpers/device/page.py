@@ -37,6 +37,9 @@ def html(why: Explanation, whole: bool) -> str:
         display=display,
         cell=cell,
         rows=[*rows[:SHOWN], *rest],
+        devices=[display.device_cells(each) for each in why.devices]
+        if len(why.devices) > 1
+        else [],
         functions=display.functions(why) if len(why.groups) > display.MANY else [],
         more=rows[SHOWN:],
         columns=[name for name in columns if any(row[name] not in (None, "") for row in rows)],

@@ -69,6 +69,8 @@ def test_it_shows_itself(why: Explanation) -> None:
     (drawn,) = re.findall(r"<svg.*?</svg>", html, re.DOTALL)
     assert len(re.findall(r'id="bar:', drawn)) == len(why.waterfall) + 1
     assert "<script" not in html
+    heads = re.findall(r'scope="col"[^>]*>([^<]+)</th>', html.partition("Where the time goes")[2])
+    assert heads[:4] == ["what", "ms", "lost ms", "share"]
 
 
 @pytest.mark.parametrize("kind", ["waterfall", "roofline"])

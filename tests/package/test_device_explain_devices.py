@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import math
 import random
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -108,6 +109,7 @@ def test_a_straggler_is_no_slow_network(slow: int) -> None:
     assert bars["waiting for the slowest device"] == first.seconds
     text = why.describe()
     assert "waiting for device" in text
+    assert re.findall(r'"row">(/device:GPU:\d)<', why._repr_html_()) == list(table.index)
     assert "measured all-reduces of 33.6 MB over 4 GPUs take 172 µs by NCCL" in text
 
 

@@ -119,8 +119,9 @@ def _through_softmax(case: Case, row: TimedRow, size: int) -> list[TimedRow]:
         members += following
         edge = [each for each in following if not each.kernel.matrix_types]
     touching = [m for m in members if size in _written(program, m) + _read(program, m)]
-    if any("softmax" in m.name for m in touching):
-        return touching  # libtpu's own kernel includes the second matmul
+    # On a TPU its own kernel includes the second matmul; a GPU's so named kernels may be a norm's
+    if case.platform == "tpu" and any("softmax" in m.name for m in touching):
+        return touching
     summed = any(_sums_exponentials(program, m.name, size) for m in touching)
     return touching if ends and summed else []
 
