@@ -18,6 +18,7 @@ from roofline_helpers.device.ceilings import Ceilings, ceilings_of
 from roofline_helpers.device.devices import joined, number_of
 from roofline_helpers.device.explanation import Explanation
 from roofline_helpers.device.findings import Case, Finding, findings
+from roofline_helpers.device.findings.idle import COMPILING
 from roofline_helpers.device.machine import busy, device_facts, now, software_versions
 from roofline_helpers.device.program import Program
 from roofline_helpers.device.rows import KERNEL, LOOP, TimedRow, with_program
@@ -81,11 +82,14 @@ def explained(
     run["notes"] = tuple(note for note in run["notes"] if note not in unused)
     case = replace(case, unused=tuple(note.removeprefix(NOT_REUSED) for note in unused))
     found = findings(case)
+    compiled_anew = tuple(each for each in found if each.cause == COMPILING.key)
     if run.get("busy"):  # what dominates a call does so at any moment
         sure = found[0].named and found[0].seconds > max(0.3 * case.wall, 2 * _second(found))
         found = found[:1] if sure else ()
         run["withheld"] = run["withheld"] or ("" if sure else run["busy"])
         run["notes"] = (*run["notes"], *([run["busy"]] if sure else []))
+    if run.get("withheld") and compiled_anew:  # whatever slows a call, it does that in each
+        found, run["withheld"] = compiled_anew, ""
     run.pop("busy", None)
     return Explanation(
         platform=case.platform,

@@ -6,8 +6,9 @@ are sorted by their estimates, and there is always one: if no cause explains the
 says how near that kernel is to its roof.
 
 One file per family of causes, with their detectors: `copies` (copies, layouts, slices),
-`arithmetic` (data types, units, shapes of matmuls), `fusion` (tensors written and read again,
-sorts), `idle` (launches, the host, other devices); `detect` has their order.
+`arithmetic` (data types, units, shapes of matmuls), `excess` (work that the result doesn't need),
+`fusion` (tensors written and read again, sorts), `idle` (launches, the host), `devices` (several
+of them); `detect` has their order.
 """
 
 from roofline_helpers.device.findings.causes import CAUSES, Case, Cause, Check, Finding
