@@ -100,8 +100,13 @@ def _only_moves(program: Program, name: str, opcodes: set[str]) -> bool:
 
 
 def _is_the_job(program: Program, name: str) -> bool:
-    """Return whether the program's result is itself a transposed argument."""
+    """Return whether a copy only gives the program's result the order that it is returned in.
+
+    Also a transposed argument that is a result and read again.
+    """
     reads = [value for value in program.reads(name) if value.kind != "constant"]
+    if program.sites[name].where is program.module.entry and not program.readers.get(name):
+        return True
     return program.returned(name) and all(value.kind == "argument" for value in reads)
 
 

@@ -234,9 +234,11 @@ def repeats(case: Case) -> Claims:
     for row, program, part in case.parts():
         each = part.instruction
         moving = set(row.kernel.operations) <= PLACING | {"broadcast", "constant"}
-        if each.opcode != "broadcast" or not moving or row.kernel.bytes < 2**20:
+        if each.opcode != "broadcast" or not moving or each.shape.bytes < 2**20:
             continue
         source, readers = part.operands[0], case.readers(row)
+        placed = [one for one in readers if set(one.kernel.operations) <= PLACING]
+        readers += [reader for one in placed for reader in case.readers(one)]
         times = each.shape.elements // max(source.elements, 1)
         if source.elements < 2**10 or times < 2 or not any(map(_multiplies, readers)):
             continue
@@ -345,7 +347,8 @@ def growing(case: Case) -> Claims:
         parts = (part.instruction for part in case.program(row).instructions(row.name))
         pieces = [each for each in parts if each.opcode in _PIECES]
         largest = max(pieces, key=lambda each: each.shape.bytes, default=None)
-        if largest is not None and 4 * largest.shape.bytes >= row.kernel.read_bytes > 0:
+        read = sum(row.kernel.read.values())  # of any memory
+        if largest is not None and 4 * largest.shape.bytes >= read > 0:
             key = row.program, row.source, largest.opcode
             lines.setdefault(key, []).append((row, largest.shape))
     for (_, line, opcode), moved in lines.items():
