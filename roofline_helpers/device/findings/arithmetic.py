@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from roofline_helpers import xla
 from roofline_helpers.common.show import si
-from roofline_helpers.device.findings.causes import Case, Cause, Claim, Claims, whole
+from roofline_helpers.device.findings.causes import OVERSTATED, Case, Cause, Claim, Claims, whole
 from roofline_helpers.device.program import Program
 from roofline_helpers.device.rows import TimedRow
 from roofline_helpers.xla.hlo import (
