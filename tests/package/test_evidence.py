@@ -1,4 +1,4 @@
-"""The files that the model's claims rest on are those that its tools make today."""
+"""What the records of evidence say: cycles of the TPU compiler, measured decode steps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from roofline_helpers import models, serving
 from roofline_helpers.evidence import files
 from roofline_helpers.xla import can_compile
 from roofline_helpers.xla.expected import worth_of_cycles
-from tools.evidence import cycles, decode
+from tools.evidence import cycles
 
 
 def test_cycles_are_a_constant_for_large_products_only() -> None:
@@ -38,10 +38,9 @@ def test_cycles_are_those_of_the_file(side: int) -> None:
     assert cycles._of("v7x", lambda a, b: a @ b, x, x)["cycles"] == files.cycles()["cycles"][name]
 
 
-def test_the_decode_steps_are_those_of_the_example() -> None:
+def test_no_measured_decode_step_beats_the_model_s() -> None:
     kept = files.decode()
-    assert {**decode.steps(), "schema": files.SCHEMA} == kept
-    for row in kept["steps"]:  # no step beats the model's, with all that it knows
+    for row in kept["steps"]:
         way: dict[str, Any] = {"reached": True, "resident": True, "fusion": "epilogue"}
         one = serving.step(models.LLAMA_3_8B, kept["device"]["chip"], batch=row["batch"], **way)
         assert 1 < row["kernels of our own"] / one.seconds < 1.2

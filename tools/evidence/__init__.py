@@ -1,11 +1,10 @@
-"""What the model's claims rest on, made anew: placements, cycles, steps, constants.
+"""What the model's claims rest on, made anew: placements, cycles, constants.
 
 Each module writes one file of `roofline_helpers/data`, most of them into the folder `evidence`,
 which `roofline_helpers.evidence` reads:
 
     python -m tools.evidence.residency    where the TPU compilers put attention's scores
     python -m tools.evidence.cycles       the compiler's cycles against published times
-    python -m tools.evidence.decode       measured decode steps, next to which the lab is shown
     python -m tools.evidence.constants    what each constant of the network is worth
     python -m tools.evidence.mlsysim      what another model predicts of the published steps
 """

@@ -1,7 +1,4 @@
-"""What is run on an NVIDIA GPU.
-
-`measure_gpu` measures experiments by name and writes one record. An experiment is a function that
-adds cases to a `suite.Suite`; `experiments` lists them.
+"""What is run on NVIDIA GPUs for records of this book: each script is complete in itself.
 
 XLA's settings are made here, before any module of this folder imports JAX.
 """
