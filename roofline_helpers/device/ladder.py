@@ -90,7 +90,7 @@ def committed() -> dict[str, Ladder]:
     Examples
     --------
     >>> sorted(committed())
-    ['contents', 'decode', 'decode-rungs', 'energy', 'prefill', 'train-step', 'training']
+    ['contents', 'context', 'decode', 'decode-rungs', 'energy', 'prefill', 'train-step', 'training']
     """
     files = records.files(records.committed("explained", "ladders"))
     return {name: records.load(file, SCHEMA, Ladder) for name, file in files.items()}

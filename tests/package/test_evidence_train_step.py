@@ -5,11 +5,12 @@ from __future__ import annotations
 import statistics
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from roofline_helpers import network, training
+from roofline_helpers import network, training, work
 from roofline_helpers.device import ladder
 from roofline_helpers.models import LLAMA_3_8B
 
@@ -103,3 +104,30 @@ def test_pytorch_is_within_two_per_cent_with_settings_of_its_own() -> None:
     ours = min(clock(name) for name in ("all kept", "all kept, whole loss"))
     assert theirs[best] / ours == pytest.approx(0.99, abs=0.01)
     assert statistics.median(theirs.values()) > ours
+
+
+def test_the_readme_s_table_is_the_record_s() -> None:
+    readme = Path(__file__).parents[2] / "examples/train_step/README.md"
+    table = [
+        line.split("|")[1:-1] for line in readme.read_text("utf-8").splitlines() if "|" in line
+    ]
+    shown = {cells[0].replace("*beside it:*", "").strip(): cells[2:] for cells in table[2:]}
+    assert set(shown) == {name for name, step in steps().items() if step.why is not None}
+    for name, cells in shown.items():
+        parts = [clock(name), *(mean(name, part) for part in ("kernels", "moving", "waiting"))]
+        assert [float(cell) for cell in cells] == pytest.approx([1e3 * s for s in parts], abs=0.06)
+
+
+# --- attention over 131,072 tokens ----------------------------------------------------------------
+
+
+def test_in_order_the_last_device_works_and_the_first_one_waits() -> None:
+    found = {step.rung: step.why for step in ladder.committed()["context"].steps}
+    ordered, zigzag = found["gathered, in order"], found["ring, zigzag"]
+    assert {found[f"{way}, in order"].findings[0].cause for way in ("gathered", "ring")} == {"skew"}
+    busy = [one.kernels for one in sorted(ordered.devices, key=lambda one: one.number)]
+    assert [one / busy[0] for one in busy] == pytest.approx([1, 3, 5, 7], rel=0.1)
+    assert 4 * busy[-1] / sum(busy) == pytest.approx(7 / 4, rel=0.04)
+    assert ordered.wall / zigzag.wall == pytest.approx(1.63, abs=0.03)
+    job = work.flash_attention(1, 131072, heads=32, head_dim=128, kv_heads=8, causal=True)
+    assert job.matrix_flops / 4 / zigzag.wall == pytest.approx(553e12, rel=0.02)
