@@ -137,7 +137,7 @@ def _parts(event: Event, last: tuple[float, int] | None) -> list[Event]:
 
 @dataclass(frozen=True)
 class Joined:
-    """The rows of the device that is explained, and those of all devices by plane."""
+    """The rows of the device that is explained, and of all by plane, which have no roofs."""
 
     device: str
     rows: tuple[TimedRow, ...]
@@ -159,11 +159,11 @@ def joined(
     hundredth of the call; otherwise `Trace.device`.
     """
     trace = parted(trace, programs)
-    made = {
-        plane: join(replace(trace, chosen=plane), programs, ceilings, calls, typical)
+    bare = Ceilings(None, None)
+    by_device = {
+        plane: join(replace(trace, chosen=plane), programs, bare, calls, typical)[0]
         for plane in sorted(trace.devices, key=number_of)
     }
-    by_device = {plane: rows for plane, (rows, _) in made.items()}
     last: dict[str, float] = {}
     for row in (row for rows in by_device.values() for row in rows if row.kind == WAIT):
         number = row.name.removeprefix(WAITS_FOR)
@@ -175,7 +175,10 @@ def joined(
     longest = max(times, key=lambda each: each.waiting)
     whole = math.fsum(row.seconds for row in by_device[longest.device])
     device = longest.device if longest.waiting > 0.01 * whole else trace.device
-    rows, notes = made[device]
+    rows, notes = join(replace(trace, chosen=device), programs, ceilings, calls, typical)
+    if len(times) > 1:
+        why = "which waits longest for others" if device == longest.device else "one of the busiest"
+        notes = (f"rows are those of {device}, {why}", *notes)
     return Joined(device, rows, notes, by_device, times)
 
 

@@ -255,6 +255,8 @@ def test_a_recorded_straggler_is_named_with_its_reason(recorded: dict[str, Expla
     assert "its kernels take 1.7" in first.evidence
     assert "matmul with w runs 8 times there, 1 here" in first.evidence
     assert first.source.endswith("record_traces.py:122")
+    waits = why.table(by="device")["waiting ms"]
+    assert f"rows are those of {waits.idxmax()}, which waits longest for others" in why.notes
     table = why.table(by="device")
     assert list(table["is last at"].round()) == [0, 0, 1, 0]
     assert list(table["kernels ms"] > 1) == [False, False, True, False]
