@@ -69,7 +69,8 @@ class Outcome(NamedTuple):
     first_token: float
     dollars: float
     days: float
-    fits: bool
+    room: float
+    """Bytes left on each chip; negative: missing."""
     cost: float
     """Dollars per million decoded tokens, without prefill."""
     met: bool
@@ -95,11 +96,11 @@ BRIEFS: Mapping[str, Brief] = {
         best={
             "chip": "h100",
             "chips": 1,
-            "batch": 128,
-            "fusion": "epilogue",
+            "batch": 193,
+            "fusion": "none",
             "attention": "flash",
             "weights": "fp8",
-            "activations": "bf16",
+            "activations": "fp8",
             "cache": "fp8",
         },
     ),
@@ -118,14 +119,14 @@ BRIEFS: Mapping[str, Brief] = {
         dollars=5.0,
         days=13,
         best={
-            "chip": "h100",
+            "chip": "h200",
             "chips": 1,
-            "batch": 32,
-            "fusion": "epilogue",
+            "batch": 58,
+            "fusion": "none",
             "attention": "flash",
-            "weights": "int4",
-            "activations": "bf16",
-            "cache": "bf16",
+            "weights": "fp8",
+            "activations": "fp8",
+            "cache": "fp8",
         },
     ),
     "assistant": Brief(
@@ -145,7 +146,7 @@ BRIEFS: Mapping[str, Brief] = {
         best={
             "chip": "v6e",
             "chips": 4,
-            "batch": 16,
+            "batch": 27,
             "fusion": "epilogue",
             "attention": "flash",
             "weights": "int8",
@@ -172,4 +173,4 @@ def judge(brief: Brief, design: Mapping[str, Any]) -> Outcome:
     limits = (brief.per_token, brief.first_token, brief.dollars, brief.days)
     met = decode.fits and all(map(le, spent, limits))
     cost = slower * rent / 3600 / decode.tokens_per_second * 1e6
-    return Outcome(*spent, decode.fits, cost, met)
+    return Outcome(*spent, decode.memory.room, cost, met)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -39,6 +40,19 @@ WALL_EQUATIONS = [
 ]
 
 
+GOAL_SECONDS = 60e-6
+"""The longest that a call may take in the memory wall's goal."""
+
+
+def goal_cost(times: Mapping[str, Any], chip: str, dtype: str, m: int) -> float:
+    """Return US dollars per billion tokens of a measured matmul with the goal's weights.
+
+    Infinite where a call takes longer than the goal allows. `times` are the lab's, in microseconds.
+    """
+    seconds = 1e-6 * times[chip][dtype][f"{SLOW[1]}x{SLOW[2]}"][ROWS.index(m)]
+    return RENT[chip] / 3600 * seconds / m * 1e9 if seconds <= GOAL_SECONDS else math.inf
+
+
 def timed(chip: str, dtype: str, m: int, n: int, k: int) -> float:
     """Return the seconds of a measured matmul: the fastest library's."""
     rows = group("matmul", chip, dtype)
@@ -50,8 +64,8 @@ def memory_wall() -> Element:
     """Return lab 1, "The memory wall": two measured matmuls, and which of them to tune.
 
     The reader predicts which kernel has more to gain, then plays with chip, shape and data type
-    under the roof, where measured kernels appear. Answers and the last setting stay in the
-    reader's ledger.
+    under the roof, where measured kernels appear, and chooses one for a goal that has a score.
+    Answers and the last setting stay in the reader's ledger.
 
     Examples
     --------
@@ -72,6 +86,7 @@ def memory_wall() -> Element:
     ]
     usual = laws("matmul", "h100", "bf16").seconds(tunable.work)
     predict = question("lab-memory-wall", slow=slow, tunable=tunable, roof=roof, usual=usual)
+    measured = _times()
     data = {
         "key": "memory-wall",
         "keep": "Lab 1: your setting",
@@ -79,13 +94,40 @@ def memory_wall() -> Element:
         "story": story,
         "predict": predict.data,
         "locked": "The roofline opens when you have answered. A wrong answer opens it too.",
-        "start": {"chip": "h100", "dtype": "bf16", "m": 64, "n": 8192, "k": 8192},
-        "measured": _times(),
+        "start": {
+            "task": "free",
+            "chip": "h100",
+            "dtype": "bf16",
+            **dict(zip("mnk", SLOW, strict=True)),
+        },
+        "measured": measured,
+        "goal": _goal(measured["times"]),
         "tasks": [task.data for task in _wall_tasks(slow)],
         "reflect": _reflect_on_wall(slow).data,
         "equations": WALL_EQUATIONS,
     }
     return lab("memory-wall", data, predict)
+
+
+def _goal(times: Mapping[str, Any]) -> dict[str, Any]:
+    every = [goal_cost(times, c, dtype, m) for c in TIMED for dtype in TIMED[c] for m in ROWS]
+    rent = {chip: RENT[chip] for chip in TIMED}
+    prices = ", ".join(
+        f"{chip_of(c).name.removeprefix('NVIDIA ')} ${price:.2f}" for c, price in rent.items()
+    )
+    return {
+        "name": "The goal: the cheapest token",
+        "story": "Choose chip, type and tokens per call M for kernel A's weights, "
+        f"{SLOW[2]} × {SLOW[1]}. A call may take {si(GOAL_SECONDS, 's')} at most, by the "
+        "measured time, and a token should cost as little as possible. The score "
+        "compares your cost with the cheapest of the measured kernels.",
+        "priced": f"Illustrative prices per chip and hour, not offers: {prices}. Accuracy isn't "
+        "scored: a narrow type has to be tested on the task.",
+        "seconds": GOAL_SECONDS,
+        "shape": {"n": SLOW[1], "k": SLOW[2]},
+        "rent": rent,
+        "best_cost": min(every),
+    }
 
 
 class _Measured(NamedTuple):
@@ -200,6 +242,14 @@ START: Mapping[str, Any] = {
 }
 """The initial values of the fields: the server of the story."""
 
+EDGE: Mapping[str, Any] = {
+    **{**TODAY, **COUNTED["published"], "batch": 1},
+    **{"weights": "int8", "activations": "bf16", "cache": "bf16"},
+}
+"""The device of the other story: nobody measured its rates here, so published ones count."""
+
+EDGE_CHIPS = ("orin-nx", "l4")
+
 DESIGN_EQUATIONS = [
     "time of a kernel = max(matrix FLOPs / peak, vector FLOPs / vector peak, bytes / bandwidth, "
     "floor)",
@@ -219,9 +269,10 @@ DESIGN_EQUATIONS = [
 def design_challenge() -> Element:
     """Return lab 2, "The design challenge": serve Llama 3 8B from one chip.
 
-    The reader predicts which kernels are memory-bound, then changes today's server freely or
-    designs one for a brief, which has a target, a budget, prices and a best known design. Answers
-    and the last design stay in the reader's ledger.
+    In a data centre the reader predicts which kernels are memory-bound, then changes today's
+    server freely or designs one for a brief, which has a target, a budget, prices and a best known
+    design. At the edge the server is a small device with one user. Answers and the last design
+    stay in the reader's ledger.
 
     Examples
     --------
@@ -247,7 +298,10 @@ def design_challenge() -> Element:
         "predict": predict.data,
         "locked": "The instruments open when you have answered. A wrong answer opens them too.",
         "title": "Lab report: the design challenge",
+        "place": "In a data centre",
+        "back": "Back to today's server",
         "start": dict(START),
+        "edge": _edge(),
         "measured": _measured(),
         **_priced(),
         "tasks": [task.data for task in _design_tasks(today)],
@@ -255,6 +309,61 @@ def design_challenge() -> Element:
         "equations": DESIGN_EQUATIONS,
     }
     return lab("design", data, predict)
+
+
+def _edge() -> dict[str, Any]:
+    """Return what differs at the edge: one user, a small chip, published rates."""
+    today = step(LLAMA_3_8B, EDGE_CHIPS[0], **EDGE)
+    chip, wide = today.setting.chip, today.but(weights="bf16")
+    changed = {
+        "narrow": today.but(weights="int4"),
+        "cache": today.but(cache="int8"),
+        "fused": today.but(fusion="epilogue", attention="flash"),
+        "batch": today.but(batch=8),
+    }
+    gain = {k: one.tokens_per_second / today.tokens_per_second for k, one in changed.items()}
+    larger = step(LLAMA_3_8B, EDGE_CHIPS[1], **EDGE)
+    bandwidth, missing = chip.roofline("bf16").bandwidth, -wide.memory.room
+    story = [
+        f"You build a device that answers without a network: {LLAMA_3_8B.name} on one "
+        f"{chip.name.removeprefix('NVIDIA ')}, for the one person who speaks to it. Its memory "
+        f"holds {si(wide.memory.capacity, 'B')} and delivers {si(bandwidth, 'B/s')}. "
+        f"In bf16 the model doesn't fit: with the runtime's tenth, {si(missing, 'B')} are "
+        "missing. So the weights have 8 bits.",
+        f"With {EDGE['context']:,} tokens of context the device gives "
+        f"{significant(today.tokens_per_second)} tokens per second at most, by published rates: "
+        "nobody measured this chip for this book. There is time for one change.",
+    ]
+    tasks = [
+        question("lab-edge-batch", times=gain["batch"], today=today, changed=changed),
+        question(
+            "lab-edge-room",
+            most=changed["narrow"].largest_batch(),
+            changed=changed,
+        ),
+        question(
+            "lab-edge-l4",
+            times=larger.tokens_per_second / today.tokens_per_second,
+            bandwidths=larger.setting.chip.roofline().bandwidth / bandwidth,
+        ),
+    ]
+    own = {"brief": "free", "model": "llama-3-8b", "chip": chip.key, "chips": "1"}
+    counted = {"format": "int8/bf16", "cache": "bf16", "counted": "published"}
+    fields = {name: EDGE[name] for name in ("phase", "batch", "context", "fusion", "attention")}
+    return {
+        "key": "edge",
+        "keep": "Lab 2: your device",
+        "place": "At the edge",
+        "back": "Back to today's device",
+        "title": "Lab report: the design challenge at the edge",
+        "story": story,
+        "predict": question("lab-edge", gain=gain, today=today, changed=changed).data,
+        "tasks": [task.data for task in tasks],
+        "reflect": question("lab-edge-back", changed=changed).data,
+        "start": {**own, **counted, **fields},
+        "chips": EDGE_CHIPS,
+        "briefs": {},
+    }
 
 
 def _measured() -> dict[str, Any]:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import math
 import random
 from typing import Any
 
 import pytest
-from labs import Shown, card, cards, fill, rate, unlock
+from labs import Shown, card, cards, fill, rate, said, unlock
 from playwright.sync_api import expect
 
 import roofline_helpers as rh
-from roofline_helpers import serving
+from roofline_helpers import pages, serving
 from roofline_helpers.common.dtypes import BITS
 from roofline_helpers.common.show import significant
 from roofline_helpers.models import LLAMA_3_8B
 from roofline_helpers.pages.briefs import BRIEFS, COUNTED, judge
 from roofline_helpers.pages.instruments import first_compute_bound
-from roofline_helpers.pages.labs import ROWS, SIDES, TIMED, timed
+from roofline_helpers.pages.labs import EDGE, ROWS, SIDES, TIMED, goal_cost, timed
 
 
 def wall_settings() -> list[dict[str, Any]]:
@@ -45,9 +44,8 @@ def test_cards_of_the_memory_wall_are_those_of_python(shown: Shown) -> None:
     settings, typed = wall_settings(), []
     for setting in settings:
         fields = {"Chip": setting["chip"], "Data type": setting["dtype"]}
-        sides = {name: f"{math.log2(setting[name.lower()]):g}" for name in "NK"}
-        rows = {"M (tokens)": f"{math.log2(setting['m']):g}"}
-        typed.append({**fields, **sides, **rows})
+        sides = {name: str(setting[name.lower()]) for name in "NK"}
+        typed.append({**fields, **sides, "M (tokens)": str(setting["m"])})
     found = 0
     for setting, shown_there in zip(settings, fill(host, typed), strict=True):
         chip = setting["chip"]
@@ -99,24 +97,77 @@ def test_cards_of_the_design_are_those_of_python(
 
 
 def test_a_brief_is_scored_and_its_best_design_shown(shown: Shown) -> None:
-    host = shown("design", {"brief": "mixture", "chip": "b200"})
+    host = shown("design")
+    log = host.locator("tbody tr").filter(has_text="Brief 2")
+    host.get_by_label("Batch", exact=True).fill("9")
+    host.get_by_label("Brief", exact=True).select_option("mixture")
+    host.page.wait_for_timeout(900)  # a setting is kept when it has rested
+    expect(log).to_have_count(0)  # the start isn't what the reader said
+    assert host.get_by_label("Batch", exact=True).input_value() == "8"
     expect(host.get_by_label("Phase")).to_be_hidden()
     assert card(host, "score") == "0 of 100"
+    host.get_by_label("Chip", exact=True).select_option("b200")
+    expect(log).to_have_count(2)
+    expect(log.first).to_contain_text("B200 SXM, decode, batch 8")
     assert cards(host)["chips, per hour"] == "$6.00"
     host.get_by_role("button", name="Show the best known design").click()
     assert card(host, "score") == "100 of 100"
     brief = BRIEFS["mixture"]
     cost = judge(brief, brief.best).cost
     assert cards(host)["per million tokens"] == f"${significant(cost)}"
-    host.get_by_role("slider", name="Batch").press("ArrowLeft")  # half the batch costs more
-    assert 0 < float(card(host, "score").removesuffix(" of 100")) < 100
+    host.get_by_role("slider", name="Batch").press("ArrowLeft")  # one sequence fewer costs more
+    assert host.get_by_label("Batch", exact=True).input_value() == str(brief.best["batch"] - 1)
+    assert 95 < float(card(host, "score").removesuffix(" of 100")) < 100
+    host.get_by_label("Brief", exact=True).select_option("free")
+    assert said(host).startswith("Llama 3 8B on NVIDIA H100 SXM, decode, batch 8, 2,048")
     host.get_by_role("button", name="Report to print or hand in").click()
     report = host.locator("pre").filter(has_text="Lab report")
-    expect(report).to_contain_text("Brief 2: a mixture of experts: met")
-    expect(report).to_contain_text("Brief 2: a mixture of experts: missed")  # the reader's own
+    expect(report).to_contain_text("Brief 2: a mixture of experts: score 0 of 100, missed: dollars")
     expect(report).to_contain_text("Then the best known design was shown.")
     expect(report).to_contain_text("KV cache = 2 · 32 layers")
     expect(report).to_contain_text("First answer:")
+
+
+def test_the_goal_of_the_wall_is_scored_as_python_does(shown: Shown) -> None:
+    host = shown("memory-wall")
+    host.get_by_label("N", exact=True).fill("1024")
+    host.get_by_role("button", name="Take the goal").click()
+    expect(host.get_by_label("Task")).to_be_focused()
+    expect(host.get_by_label("N", exact=True)).to_be_hidden()
+    every = [(c, t, m) for c in TIMED for t in TIMED[c] for m in ROWS]
+    times = pages.memory_wall().data["measured"]["times"]
+    costs = [goal_cost(times, *one) for one in every]
+    asked = [{"Chip": c, "Data type": t, "M (tokens)": str(m)} for c, t, m in every]
+    scores = [float(one["score"].removesuffix(" of 100")) for one in fill(host, asked)]
+    assert scores == pytest.approx([100 * min(costs) / cost for cost in costs], rel=6e-3)
+    assert max(scores) == 100
+    assert sum(score == 0 for score in scores) > len(scores) / 4
+    host.get_by_label("M (tokens)", exact=True).fill("65")  # between the measured ones
+    assert card(host, "per billion tokens") == "–"
+    expect(host.locator(".result")).to_contain_text("take a power of two")
+
+
+def test_at_the_edge_the_story_and_its_numbers_change(shown: Shown) -> None:
+    host = shown("design")
+    host.get_by_label("Where it runs").select_option("edge")
+    expect(host).to_contain_text("Jetson Orin NX")
+    expect(host).not_to_contain_text("You serve Llama 3 8B from one H100")
+    unlock(host)
+    today = serving.step(LLAMA_3_8B, "orin-nx", **EDGE)
+    assert card(host, "tokens per second") == significant(today.tokens_per_second)
+    assert card(host, "memory left") == rh.si(today.memory.room, "B")
+    more = today.largest_batch() - 1
+    expect(host.locator(".facts")).to_contain_text(f"room for {more} more sequences")
+    batch = host.get_by_label("Batch", exact=True)
+    batch.fill(str(1 + more))
+    expect(host.locator(".stop")).to_have_count(0)
+    host.get_by_role("slider", name="Batch").press("ArrowRight")
+    assert batch.input_value() == str(2 + more)
+    missing = rh.si(-today.but(batch=2 + more).memory.room, "B")
+    assert card(host, "memory missing") == missing
+    expect(host.locator(".result")).to_contain_text(f"{missing} too much; Batch {1 + more} would")
+    host.get_by_role("button", name="Back to today's device").click()
+    assert card(host, "tokens per second") == significant(today.tokens_per_second)
 
 
 def test_the_chip_goes_from_lab_to_lab(shown: Shown) -> None:

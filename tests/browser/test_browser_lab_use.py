@@ -21,7 +21,27 @@ def test_out_of_memory_offers_what_fits(shown: Shown) -> None:
     host.page.keyboard.press("Enter")
     expect(host.locator(".stop")).to_have_count(0)
     assert card(host, "tokens per second") != "–"
-    expect(host.get_by_label("Batch", exact=True)).to_be_focused()  # not lost with the button
+    expect(host.get_by_role("slider", name="Batch")).to_be_focused()  # not lost with the button
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_score_and_limit_stay_in_view_while_dragging(shown: Shown, width: int) -> None:
+    host = shown("design", {"brief": "chat", "chip": "h100"}, width=width)
+    page, line = host.page, host.locator(".result")
+    slider = host.get_by_role("slider", name="Batch")
+    box = slider.bounding_box()
+    assert box
+    page.evaluate("y => scrollBy(0, y)", box["y"] - page.viewport_size["height"] + 160)
+    box = slider.bounding_box()
+    assert box
+    page.mouse.move(box["x"] + box["width"] / 3, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    for part, words in ((0.4, "limit: memory bandwidth"), (0.9, "missed: memory, by")):
+        page.mouse.move(box["x"] + box["width"] * part, box["y"] + box["height"] / 2, steps=3)
+        expect(line).to_contain_text(words)
+        expect(line).to_be_in_viewport(ratio=1)
+    page.mouse.up()
+    expect(line).to_contain_text("would fit")
 
 
 # --- locks, keyboard, fields ---------------------------------------------------------------------
@@ -34,7 +54,8 @@ def test_a_lab_opens_with_any_answer_by_keyboard_alone(
     page = visit(f"{served_labs}{kind}.html")
     host = page.locator(f"[data-kind={kind}]")
     expect(host.locator("svg")).to_have_count(0)
-    page.keyboard.press("Tab")
+    for _ in range(1 + (kind == "design")):  # past where it runs
+        page.keyboard.press("Tab")
     page.keyboard.press("Space")  # the first answer, which is wrong or not all
     for _ in range(8):
         page.keyboard.press("Tab")

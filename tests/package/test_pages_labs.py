@@ -12,7 +12,16 @@ from roofline_helpers import models, pages, serving
 from roofline_helpers.common.show import significant
 from roofline_helpers.evidence import files
 from roofline_helpers.pages.briefs import BRIEFS, COUNTED, MARGIN, judge
-from roofline_helpers.pages.labs import SLOW, TODAY, TUNABLE, groups_of
+from roofline_helpers.pages.labs import (
+    EDGE,
+    ROWS,
+    SLOW,
+    TIMED,
+    TODAY,
+    TUNABLE,
+    goal_cost,
+    groups_of,
+)
 
 INSTRUMENTS = {
     "point": pages.point,
@@ -84,6 +93,53 @@ def test_the_design_challenge_asks_what_is_so() -> None:
     assert last["Batch 64 in place of 8"]
     assert sum(last.values()) == 1
     assert serving.step(models.LLAMA_3_8B, "h100", **{**TODAY, "batch": 64}).fits
+
+
+def test_at_the_edge_one_person_s_batch_does_not_pay() -> None:
+    edge = made("design").data["edge"]
+    today = serving.step(models.LLAMA_3_8B, "orin-nx", **EDGE)
+    assert significant(today.tokens_per_second) in edge["story"][1]
+    assert rh.si(-today.but(weights="bf16").memory.room, "B") in edge["story"][0]
+    assert today.fits
+    waiting = sum(kernel.total for kernel in today.kernels if kernel.bound == "memory")
+    assert waiting > 0.9 * today.seconds  # "far left of its ridge"
+    changes = {
+        "Batch 8": {"batch": 8},
+        "Fuse": {"fusion": "epilogue", "attention": "flash"},
+        "Weights": {"weights": "int4"},
+        "A KV": {"cache": "int8"},
+    }
+    times = {name: today.but(**change).seconds for name, change in changes.items()}
+    right = [one["text"] for one in edge["predict"]["options"] if one["right"]]
+    assert right[0].startswith(min(times, key=lambda name: times[name]))
+    assert len(times) == len(edge["predict"]["options"])
+    assert times["Batch 8"] > today.seconds
+    wide = today.but(batch=8)
+    asked = {one["key"]: one["solution"] for one in edge["tasks"]}
+    assert asked["lab-edge-batch"] == pytest.approx(8 * today.seconds / wide.seconds)
+    assert wide.fits
+    narrow = today.but(weights="int4")
+    assert narrow.but(batch=asked["lab-edge-room"]).fits
+    assert not narrow.but(batch=asked["lab-edge-room"] + 1).fits
+    there = serving.step(models.LLAMA_3_8B, "l4", **EDGE)
+    assert asked["lab-edge-l4"] == pytest.approx(today.seconds / there.seconds)
+
+
+def test_the_wall_s_goal_is_not_won_by_the_largest_chip_or_batch() -> None:
+    data = made("memory-wall").data
+    times, goal = data["measured"]["times"], data["goal"]
+    costs = {(c, t, m): goal_cost(times, c, t, m) for c in TIMED for t in TIMED[c] for m in ROWS}
+    best = min(costs, key=lambda one: costs[one])
+    assert best == ("h100", "fp8", 512)
+    assert goal["best_cost"] == costs[best]
+    job = rh.work.matmul(512, 8192, 8192, "fp8", out="bf16")
+    seconds = (
+        rh.evidence.table("matmul")
+        .query("chip == 'h100' and dtype == 'fp8' and m == 512 and n == 8192 and k == 8192")
+        .seconds
+    )
+    assert costs[best] == pytest.approx(3 / 3600 * seconds.item() / 512 * 1e9, rel=0.005)
+    assert rh.chip("h100").roofline("fp8").bound(job) == "compute"
 
 
 def test_the_design_s_tasks_have_one_answer_each() -> None:

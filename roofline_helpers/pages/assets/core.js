@@ -87,7 +87,8 @@ const core = (() => {
       } catch { return null; }
     },
     set(key, entry) {
-      const { first = entry.given, firstRight = entry.right, when = new Date().toISOString() } = ledger.get(key) ?? {};
+      const had = ledger.get(key), same = had?.question === entry.question; // a new question: a new first answer
+      const { first = entry.given, firstRight = entry.right, when = new Date().toISOString() } = same ? had : {};
       const text = JSON.stringify({ ...entry, first, firstRight, when });
       memory.set(key, text);
       stored((s) => s.setItem(SPACE + key, text));

@@ -22,13 +22,15 @@
     .bar { display: flex; position: relative; height: 1.5rem; margin-top: .6rem; border: 1px solid var(--line); border-radius: 4px; overflow: hidden; }
     .bar > span { border-right: 1px solid var(--ground); } .bar > i { position: absolute; height: 100%; border-left: 3px dashed var(--ink); }
     .stop { border: 2px solid var(--bad); border-radius: 4px; padding: .5rem .7rem; margin-top: .6rem; }
-    .brief { display: none; } @media (max-width: 30rem) { .brief { display: block; position: sticky; bottom: 0; padding: .4rem 0; background: var(--ground); font-weight: 600; } }
+    .result { position: sticky; bottom: 0; z-index: 1; padding: .4rem 0; background: var(--ground); border-top: 1px solid var(--soft); font-weight: 600; } .result::first-letter { text-transform: uppercase; }
+    .controls .slide:not([hidden]) { display: flex; flex-direction: row; align-items: end; } .slide .field { flex: none; width: 7.5rem; } .slide > input { flex: 1; min-width: 0; min-height: 2.2rem; }
     .act h3 { margin: 1.2rem 0 .3rem; font-size: 1.05em; } .act ol, .act ul { margin: .3rem 0 0; padding-left: 1.4rem; }`);
 
   // ---- fields, facts, tables ---------------------------------------------------------------------
 
   const number = (v, digits = 3) => core.significant(v, digits);
   const percent = (share) => (share > 9.995 ? `${number(share)} times` : `${number(100 * share, share < 0.0995 ? 2 : share < 0.995 ? 2 : 3)}%`);
+  const { money } = briefs;
   const chips = () => tables.chips.map((c) => [c.key, c.name.replace(/^(NVIDIA|AMD) /, "")]);
   // Chips of the reader's own, the second where several are compared: a peak and a bandwidth, from
   // two more fields each
@@ -59,16 +61,16 @@
 
   /* Fields for a setting. specs: {name: {label, options | min, max, integer, unit, slider, start, when}},
      where options may be a function of the setting, a field is there while `when` of it is true, and a
-     `wide` one has room for a chip's name.
+     `wide` one has room for a chip's name, and a change of an `anew` one brings the start back.
      Values come from the page's address, else from what the
-     reader had last (with `keep`), else from `start`; only sound ones. update(setting) after each
-     change returns what to say to those who cannot see it. */
-  function settings(ui, key, start, specs, update, keep) {
+     reader had last (with `log`), else from `start`; only sound ones. update(setting) after each
+     change returns what to say to those who cannot see it; log(setting, said) keeps it once it rests. */
+  function settings(ui, key, start, specs, update, log) {
     const now = {}, fields = {}, names = Object.keys(specs);
     for (const name of names) now[name] = start[name] ?? specs[name].start;
     const there = () => names.filter((name) => specs[name].when?.(now) ?? true);
     const options = (name) => (typeof specs[name].options === "function" ? specs[name].options(now) : specs[name].options);
-    const given = { ...(keep && { ...core.ledger.get(key)?.value, ...core.carried() }), ...core.state.read(key) };
+    const given = { ...(log && { ...core.ledger.get(key)?.value, ...core.carried() }), ...core.state.read(key) };
     const take = (name, v) => {
       const got = specs[name].options ? (stands(options(name), v) ? v : undefined) : core.parse(v, specs[name]).value;
       if (got !== undefined) now[name] = got;
@@ -85,7 +87,10 @@
     for (const name of names) if (name in given) take(name, given[name]);
     settle();
     let timer = 0, last = "";
+    const put = (values) => { for (const [name, v] of Object.entries(values)) { now[name] = v; fields[name].set(typed(v)); } };
     const changed = (from) => {
+      const anew = specs[from]?.anew; // nothing of the new task is the reader's yet
+      if (anew) put({ ...start, [from]: now[from] });
       settle();
       for (const name of names) fields[name].node.hidden = !there().includes(name);
       last = update(now, fields);
@@ -96,7 +101,7 @@
       clearTimeout(timer);
       timer = setTimeout(() => {
         ui.say(said);
-        if (keep) core.ledger.set(key, { question: keep, value: { ...now }, given: said, right: null, answer: said });
+        if (!anew) log?.(now, said);
       }, 700);
     };
     for (const name of names) {
@@ -108,15 +113,15 @@
     const row = (name) => (name !== sides[0] ? fields[name].node
       : el("div", { class: "sides" }, sides.map((side) => fields[side].node)));
     return {
-      now,
+      now, fields,
       node: el("div", { class: "controls" }, names.filter((name) => !sides.slice(1).includes(name)).map(row)),
       draw: () => changed(null),
       said: () => last,
-      move(name, v) { now[name] = v; fields[name].set(typed(v)); changed(name); },
+      move(name, v) { put({ [name]: v }); changed(name); },
       set(values) {
-        for (const [name, v] of Object.entries(values)) { now[name] = v; fields[name].set(typed(v)); }
-        fields[Object.keys(values)[0]].input.focus(); // the button that was pressed may be gone
+        put(values);
         changed("set");
+        if (!ui.root.getRootNode().activeElement) fields[Object.keys(values)[0]].input.focus(); // the pressed button is gone
       },
     };
   }
@@ -192,18 +197,38 @@
     form.draw();
   });
 
-  // A matmul of any shape; with `measured`, one of the measured shapes and the time it took
-  function product(ui, data, keep) {
-    const picture = chart.make(), below = el("div"), { measured } = data;
+  // The reader's best of each task; what follows a look at the best known one isn't theirs
+  const tries = (key, names) => {
+    const place = (task) => `${key}-${task}`, had = (task) => core.ledger.get(place(task));
+    const put = (task, value, text) => core.ledger.set(place(task), { question: names[task], value, given: text, right: null, answer: text });
+    return {
+      record(task, cost, text) {
+        const last = had(task)?.value;
+        if (!last || (!last.shown && cost <= last.cost)) put(task, { cost }, text);
+      },
+      reveal(task) { put(task, { ...had(task)?.value, shown: true }, had(task)?.answer ?? `${names[task]}: no design of your own.`); },
+      list: () => Object.keys(names).map(had).filter(Boolean).map(({ answer, value }) => `${answer}${value.shown ? " Then the best known design was shown." : ""}\n`),
+    };
+  };
+  const keep = (data, task) => (now, said) => core.ledger.set(data.key, { question: [data.keep, task(now)].filter(Boolean).join(", "), value: { ...now }, given: said, right: null, answer: said });
+  // Beside the fields while they change: what comes out and what limits it. The chart says it to others
+  const result = () => el("p", { class: "result", "aria-hidden": "true" });
+
+  // A matmul of any shape; with `measured`, of any chip, type and shape that was timed, and a goal
+  function product(ui, data) {
+    const picture = chart.make(), below = el("div"), told = el("div"), line = result(), { measured, goal } = data;
     const side = (label) => ({ label, min: 1, max: 1e6, integer: true });
-    const grown = (label, [least, ...more]) => ({ label, min: least, max: more.at(-1), slider: true, step: 1 });
+    const aims = ({ task }) => task === "goal", free = (now) => !aims(now), best = goal && tries(data.key, { goal: goal.name });
+    const grown = (label, [least, ...more], step) => ({ label, min: least, max: more.at(-1), slider: true, step, parts: 1, when: step > 1 ? free : undefined }); // dragged over the measured ones
+    let cost = 0;
     const form = settings(ui, data.key, data.start, {
-      ...(measured ? { chip: { label: "Chip", options: chips(), wide: true } } : CHIP),
-      dtype: { label: "Data type", options: (now) => types(chipOf(now, now.chip)) },
-      ...(measured ? { m: grown("M (tokens)", measured.rows), n: grown("N", measured.sides), k: grown("K", measured.sides) }
+      ...(measured ? { task: { label: "Task", options: [["free", "Free play"], ["goal", goal.name]], wide: true, anew: true },
+        chip: { label: "Chip", options: (now) => chips().filter(([key]) => free(now) || key in measured.times), wide: true } } : CHIP),
+      dtype: { label: "Data type", options: (now) => types(chipOf(now, now.chip)).filter(([t]) => !aims(now) || t in measured.times[now.chip]) },
+      ...(measured ? { m: grown("M (tokens)", measured.rows, 1), n: grown("N", measured.sides, 128), k: grown("K", measured.sides, 128) }
         : { m: side("M"), n: side("N"), k: side("K") }),
     }, (now) => {
-      const [m, n, k] = [now.m, now.n, now.k].map(Number), roof = model.roof(chipOf(now, now.chip), now.dtype);
+      const { m, n, k } = aims(now) ? { ...now, ...goal.shape } : now, roof = model.roof(chipOf(now, now.chip), now.dtype);
       const out = measured && tables.bits[now.dtype] < 16 ? "bf16" : now.dtype, job = model.matmul(m, n, k, now.dtype, { out });
       const top = model.attainable(roof, job.intensity), bound = model.bound(roof, job.intensity);
       const took = 1e-6 * (measured?.times[now.chip]?.[now.dtype]?.[`${n}x${k}`]?.[measured.rows.indexOf(m)] ?? 0), achieved = took && job.flops / took;
@@ -211,16 +236,24 @@
       const share = achieved && model.efficiency(roof, achieved, job.intensity);
       const least = model.time({ ...roof, floor: null }, job).seconds; // by rates: one of many in a launch
       const point = { key: "p", x: job.intensity, y: top, label: m === n && n === k ? `N = ${number(n, 7)}` : name, drop: true, hollow: !!achieved };
-      const say = `${name} in ${now.dtype} on ${roof.name.replace(` ${now.dtype}`, "")}: ${number(job.intensity)} FLOP/byte, ridge ${number(roof.ridge)}: ${word(bound)}, at most ${rate(top)}, ${percent(top / roof.peak)} of the peak.`
+      const aim = aims(now) && { met: took > 0 && took <= goal.seconds, cost: (goal.rent[now.chip] / 3600) * (took / m) * 1e9 };
+      cost = aim.met ? aim.cost : 1e9;
+      const scored = aim && (aim.met ? `score ${number((100 * goal.best_cost) / aim.cost)} of 100, ${money(aim.cost)} per billion tokens`
+        : `score 0 of 100, ${took ? `${si(took, "s")} of ${si(goal.seconds, "s")}` : `no measured time at M = ${number(m, 7)}: take a power of two`}`);
+      const say = `${aim ? `${goal.name}: ${scored}. ` : ""}${name} in ${now.dtype} on ${roof.name.replace(` ${now.dtype}`, "")}: ${number(job.intensity)} FLOP/byte, ridge ${number(roof.ridge)}: ${word(bound)}, at most ${rate(top)}, ${percent(top / roof.peak)} of the peak.`
         + (achieved ? ` Measured: ${si(took, "s")}, ${part(share, "that roof")}.` : "");
       picture.draw({ roofs: [{ ...roof, vector: null }], say, points: [point, ...(achieved
         ? [{ key: "a", x: job.intensity, y: achieved, series: 3, label: `measured: ${part(share, "the roof")}` }] : [])] });
+      line.textContent = `${aim ? scored : `at most ${rate(top)}${took ? `, measured ${rate(achieved)}` : ""}`}; ${word(bound)}`;
+      told.replaceChildren(...(aim ? [goal.story, goal.priced].map((text) => el("p", {}, text)) : []));
       below.replaceChildren(
-        facts([["arithmetic intensity", `${number(job.intensity)} FLOP/byte`, `ridge ${number(roof.ridge)}`],
+        facts([aim && ["score", scored.split(",")[0].slice(6), aim.met ? `best of the measured kernels: ${money(goal.best_cost)}` : scored.split(", ")[1], aim.met ? "" : "bad"],
+          aim && ["per billion tokens", took ? money(aim.cost) : "–", `${money(goal.rent[now.chip])} an hour`],
+          ["arithmetic intensity", `${number(job.intensity)} FLOP/byte`, `ridge ${number(roof.ridge)}`],
           ["attainable", rate(top), [`least time ${si(least, "s")}`, alone(roof, least)].filter(Boolean).join("; ")],
           ["share of the peak, at most", percent(top / roof.peak), `peak ${rate(roof.peak)}`],
           ["regime", word(bound), bound === "memory" ? "left of the ridge" : "at or right of it", bound],
-          measured && ["measured time", took ? si(took, "s") : "–", took ? "the fastest of the libraries timed" : "the book has none for this chip, type and shape"],
+          measured && ["measured time", took ? si(took, "s") : "–", took ? "the fastest of the libraries timed" : `none for this chip, type and shape: M, N and K of measured kernels are powers of two${measured.times[now.chip]?.[now.dtype] ? "" : ", on H100, H200 and B200"}`],
           achieved && ["measured of the peak (MFU)", percent(model.mfu(roof, achieved)), rate(achieved)],
           achieved && ["measured of the roof", percent(share), share > 1 ? "operands came from the cache on the chip" : `${number(1 / share)} times as fast at best`]]),
         el("pre", {}, `FLOPs = 2 · M · N · K = 2 · ${[m, n, k].join(" · ")} = ${si(job.flops, "FLOP")}\n`
@@ -230,9 +263,13 @@
           + `attainable = min(${rate(roof.peak)}, ${si(roof.bandwidth, "B/s", 4)} · ${number(job.intensity)} FLOP/byte)\n`
           + `= min(${rate(roof.peak)}, ${rate(roof.bandwidth * job.intensity)}) = ${rate(top)}`));
       return say;
-    }, keep);
+    }, measured && ((now, said) => {
+      keep(data, (at) => aims(at) && goal.name)(now, said);
+      if (aims(now)) best.record("goal", cost, said);
+    }));
     const square = el("button", { type: "button", class: "quiet", onclick: () => { const { m } = form.now; form.set({ n: m, k: m }); } }, "Square: N and K as M");
-    return { draw: form.draw, report: () => [`Last setting: ${form.said()}`], node: [form.node, !measured && el("p", { class: "buttons" }, square), picture.node, below].filter(Boolean) };
+    return { ...form, report: () => [...(best?.list() ?? []), `Last setting: ${form.said()}`],
+      node: [told, form.node, measured ? line : el("p", { class: "buttons" }, square), picture.node, below] };
   }
   core.define("matmul", (host, data, ui) => {
     const one = product(ui, data);
@@ -282,17 +319,22 @@
     form.draw();
   });
 
-  // A number that is dragged, in steps of a part of a doubling
-  let slides = 0;
-  function slide({ label, min, max, value, step = 0.25, onvalue }) {
-    const shown = el("span"), each = (v) => { shown.textContent = number(v, 7); return Math.log2(v); };
-    const read = () => Math.round(2 ** Number(input.value));
-    const input = el("input", { type: "range", min: Math.log2(min), max: Math.log2(max), step, value: each(Number(value)),
-      oninput: () => { const v = read(); each(v); input.setAttribute("aria-valuetext", shown.textContent); onvalue(v); } });
-    input.setAttribute("aria-valuetext", shown.textContent);
-    const id = `slide-${++slides}`, node = el("span", { class: "field wide" }, el("span", {}, el("label", { for: id }, label), ": ", shown), input);
-    input.id = id;
-    return { node, input, value: read, set(v) { input.value = each(Number(v)); } };
+  // A whole number: typed, dragged in parts of a doubling, or moved by a step with an arrow key
+  function slide({ label, min, max, value, step = 1, parts = 4, onvalue }) {
+    const give = (v) => { const sound = Math.min(max, Math.max(min, Math.round(v / step) * step)); set(sound); onvalue(sound); };
+    const field = core.field({ label, min, max, integer: true, value, onvalue: (v) => { mark(v); onvalue(v); } });
+    const input = el("input", { type: "range", "aria-label": `${label}, slider`, min: Math.log2(min), max: Math.log2(max), step: 1 / parts,
+      oninput: () => give(2 ** Number(input.value)),
+      onkeydown: (event) => {
+        const way = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1 }[event.key];
+        if (!way) return;
+        event.preventDefault();
+        give((field.value() ?? min) + way * step);
+      } });
+    const mark = (v) => { input.value = Math.log2(v); input.setAttribute("aria-valuetext", number(v, 7)); };
+    const set = (v) => { field.set(String(v)); mark(Number(v)); };
+    mark(Number(value));
+    return { node: el("span", { class: "field wide slide" }, field.node, input), input, value: field.value, set };
   }
 
   // A layer cut over a mesh: the network's roof, over tokens a chip
@@ -428,7 +470,11 @@
       if (!all || one) return;
       one = open();
       play.append(el("h3", {}, "Play"), ...one.node, el("h3", {}, "Try"), el("ol", { class: "sheet" }, data.tasks.map((each, i) => el("li", {}, core.question({ ...each, lead: `${i + 1}.` }, ui)))),
-        el("h3", {}, "Look back"), core.question(data.reflect, ui), el("h3", {}, "What you predicted, and what happened"), ledger,
+        el("h3", {}, "Look back"), core.question(data.reflect, ui),
+        ...(data.goal ? [el("h3", {}, "The goal"), el("p", {}, data.goal.story), el("p", { class: "buttons" }, el("button", { type: "button", class: "quiet", onclick: () => {
+          one.move("task", "goal");
+          one.fields.task.input.focus();
+        } }, "Take the goal"))] : []), el("h3", {}, "What you predicted, and what happened"), ledger,
         el("p", { class: "buttons" }, el("button", { type: "button", onclick: hand }, "Report to print or hand in")), report);
       one.draw();
     };
@@ -438,7 +484,7 @@
     ui.root.append(el("div", { class: "act" }, data.story.map((text) => el("p", {}, text)), el("h3", {}, "Predict"), asked, locked, play,
       fold("The governing equations", el("pre", {}, data.equations.join("\n")))));
   }
-  core.define("memory-wall", (host, data, ui) => lab(host, data, ui, () => product(ui, data, data.keep)));
+  core.define("memory-wall", (host, data, ui) => lab(host, data, ui, () => product(ui, data)));
 
   // What a chip's memory has to hold, with the numbers filled in
   function memorySum({ setting, memory: held }, gb) {
@@ -453,11 +499,10 @@
 
   // One step of serving a language model: its kernels on the roofline, its memory, its tokens
   function design(ui, data) {
-    const picture = chart.make(), below = el("div");
-    const phone = el("p", { class: "brief", "aria-hidden": "true" }); // what a phone shows below the fields
+    const picture = chart.make(), below = el("div"), line = result(), stops = el("div");
     const head = el("summary"), rows = el("div"), all = el("details", {}, head, rows);
     const told = el("div");
-    let asked = "", best = null, sum = ""; // the best batch does not depend on the batch: it is kept
+    let asked = "", best = null, sum = "", verdict = null; // the best batch does not depend on the batch: it is kept
     const kind = (k) => (k.matrix === 0 ? 2 : k.ops.some((op) => /·|attention/.test(op)) ? 1 : 0);
     const mark = (sign, color, text) => {
       const key = el("span", { "aria-hidden": "true" }, `${sign} `);
@@ -478,21 +523,9 @@
       .map(([sign, i, text]) => mark(sign, `var(--s${i})`, text)), " The larger the mark, the more of the step's time it takes.");
     const pairs = (values) => values.map((v) => [v, v]);
     const fusions = { none: "none", pointwise: "pointwise", epilogue: "into matmuls" };
-    const doubling = (label, max) => ({ label, min: 1, max, slider: true, step: 1 });
+    const many = (label, max) => ({ label, min: 1, max, slider: true, parts: 16 });
     const free = ({ brief }) => brief === "free", of = (now) => data.briefs[now.brief];
-    // The reader's best design of each brief; what follows a look at the best known one isn't theirs
-    const place = (brief) => `${data.key}-${brief}`;
-    const record = (now, cost, text) => {
-      const had = core.ledger.get(place(now.brief))?.value;
-      if (had && (had.shown || cost > had.cost)) return;
-      core.ledger.set(place(now.brief), { question: of(now).name, value: { cost }, given: text, right: null, answer: text });
-    };
-    const reveal = (now) => {
-      const had = core.ledger.get(place(now.brief));
-      core.ledger.set(place(now.brief), { ...had, value: { ...had.value, shown: true } });
-    };
-    const designs = () => Object.keys(data.briefs).map((brief) => core.ledger.get(place(brief))).filter(Boolean)
-      .map(({ answer, value }) => `${answer}${value.shown ? " Then the best known design was shown." : ""}\n`);
+    const mine = tries(data.key, Object.fromEntries(Object.entries(data.briefs).map(([key, { name }]) => [key, name])));
     const pick = ({ format, ...now }) => {
       const [weights, activations] = format.split("/"), { model: served, context, counted } = of(now) ?? now;
       return { chip: now.chip, chips: Number(now.chips), batch: now.batch, cache: now.cache, fusion: now.fusion, attention: now.attention,
@@ -501,18 +534,18 @@
     const named = (chip) => ([weights, activations]) => [`${weights}/${activations}`, weights === model.chip(chip).half ? weights
       : weights === activations ? `${weights}, activations too` : `${weights}, weights only`];
     const form = settings(ui, data.key, data.start, {
-      brief: { label: "Brief", wide: true, options: [["free", "Free play: today's server"], ...Object.entries(data.briefs).map(([k, { name }]) => [k, name])] },
+      brief: { label: "Brief", wide: true, anew: true, when: () => Object.keys(data.briefs).length > 0, options: [["free", "Free play: today's server"], ...Object.entries(data.briefs).map(([k, { name }]) => [k, name])] },
       model: { label: "Model", wide: true, when: free, options: Object.entries(tables.models).map(([k, { name }]) => [k, name]) },
       phase: { label: "Phase", when: free, options: pairs(["decode", "prefill"]) },
       counted: { label: "Rates", wide: true, when: free, options: [["reached", "measured, with a launch's floor"], ["published", "published, no floor"]] },
-      chip: { label: "Chip", wide: true, options: (now) => chips().filter(([key]) => free(now) || of(now).chips.includes(key)) },
+      chip: { label: "Chip", wide: true, options: (now) => chips().filter(([key]) => (of(now)?.chips ?? data.chips ?? [key]).includes(key)) },
       chips: { label: "Chips that share it", options: (now) => pairs(serving.counts(now.chip).map(String)) },
       format: { label: "Weights", wide: true, options: (now) => (of(now)?.formats ?? serving.formats(now.chip).map(({ weights, activations }) => [weights, activations])).map(named(now.chip)) },
       cache: { label: "KV cache", options: (now) => pairs(of(now)?.caches ?? serving.types(now.chip)) },
       fusion: { label: "Fusion", options: (now) => Object.entries(fusions).filter(([key]) => free(now) || key in data.days.fusion) },
       attention: { label: "Attention", options: pairs(["naive", "flash"]) },
-      batch: doubling("Batch", 1024),
-      context: { ...doubling("Context", 2 ** 17), when: free },
+      batch: many("Batch", 1024),
+      context: { ...many("Context", 2 ** 17), when: free },
     }, (now) => {
       const setting = pick(now), one = serving.step(setting), { memory: held, kernels, sums } = one, brief = of(now);
       const { chips: n, chip } = setting, where = `${n > 1 ? `${n} × ` : ""}${one.setting.chip.name}`;
@@ -525,10 +558,12 @@
       const result = one.fits ? `${number(one.tokensPerSecond)} tokens/s, ${si(one.seconds, "s")} ${decode ? "per token" : "to the first token"}`
         : `out of memory, ${gb(-one.room)} too much`;
       const network = sums ? `, ${percent(sums.total / one.seconds)} in all-reduces` : "";
-      const money = (v) => `$${v < 1 ? number(v) : v.toFixed(2)}`, verdict = brief && briefs.judge(data, brief, setting);
-      const scored = verdict ? briefs.told(verdict, brief, money) : "";
-      const say = `${scored && `${scored}. `}${one.setting.model.name} on ${where}, ${setting.phase}, batch ${number(batch, 7)}, ${number(context, 7)} tokens, weights ${setting.weights}, activations ${setting.activations}, cache ${now.cache}, fusion ${fusions[now.fusion]}, ${now.attention} attention: ${result}; ${percent(waiting)} of the time in memory-bound kernels${network}.`;
-      if (verdict) record(now, verdict.met ? verdict.cost : 1e9, say);
+      verdict = brief ? briefs.judge(data, brief, setting) : null;
+      const scored = verdict ? briefs.told(verdict, brief) : "";
+      // The resource that takes the most of the step's time
+      const [limit, most] = [["memory bandwidth", waiting], ["arithmetic", part("compute")], ["launches", part("latency")], ["all-reduces", sums ? sums.total / one.seconds : 0]]
+        .reduce((a, b) => (b[1] > a[1] ? b : a));
+      const say = `${scored && `${brief.name}: ${scored}. `}${one.setting.model.name} on ${where}, ${setting.phase}, batch ${number(batch, 7)}, ${number(context, 7)} tokens, weights ${setting.weights}, activations ${setting.activations}, cache ${now.cache}, fusion ${fusions[now.fusion]}, ${now.attention} attention: ${result}; ${percent(waiting)} of the time in memory-bound kernels${network}.`;
       picture.draw({ roofs: [roof], say, points: kernels.filter((k) => k.flops > 0 && k.bytes > 0).map((k) => ({ key: k.name, x: k.intensity, y: k.attainable,
         series: [0, 1, 3][kind(k)], shape: kind(k), size: 3.5 + 8 * Math.sqrt(share(k)), label: share(k) > 0.04 ? k.ops[0] : "" })) });
 
@@ -546,14 +581,17 @@
       if (sums) spent.push(["all-reduces", sums.total, "var(--s4)"]);
       const took = bar(`Step: ${si(one.seconds, "s")}.`, spent, one.seconds, (v) => si(v, "s"));
       const use = (text, values) => el("button", { type: "button", class: "quiet", onclick: () => form.set(values) }, text);
-      let stop = null;
+      stops.replaceChildren();
+      let change = "";
       if (!one.fits) {
         const other = serving.instead(setting);
         const ways = [other.chips && use(`${other.chips} chips`, { chips: String(other.chips) }), other.batch && use(`Batch ${number(other.batch, 7)}`, { batch: other.batch }),
-          other.context && use(`Context ${number(other.context, 7)}`, { context: other.context }),
-          ...other.narrower.slice(0, 2).map((t) => use(`Weights ${t.weights}, cache ${t.cache}`, { format: `${t.weights}/${t.activations}`, cache: t.cache }))].filter((way) => way && free(now));
-        stop = el("div", { class: "stop" }, el("strong", {}, `Out of memory: ${gb(held.total + held.reserve)} needed, ${gb(-one.room)} more than there is.`),
-          ways.length > 0 && el("p", { class: "buttons" }, el("span", {}, "What would fit instead:"), ways));
+          free(now) && other.context && use(`Context ${number(other.context, 7)}`, { context: other.context }),
+          ...other.narrower.filter((t) => !brief || (brief.formats.some((f) => String(f) === `${t.weights},${t.activations}`) && brief.caches.includes(t.cache)))
+            .slice(0, 2).map((t) => use(`Weights ${t.weights}, cache ${t.cache}`, { format: `${t.weights}/${t.activations}`, cache: t.cache }))].filter(Boolean);
+        change = ways.length ? `${ways[0].textContent} would fit` : "take another chip";
+        stops.append(el("div", { class: "stop" }, el("strong", {}, `Out of memory: ${gb(held.total + held.reserve)} needed${each}, ${gb(-one.room)} more than there is.`),
+          ways.length ? el("p", { class: "buttons" }, el("span", {}, "What would fit instead:"), ways) : el("p", {}, "No smaller choice fits on this chip: take another one.")));
       }
       // The same step on a clock, where it was measured: everything in 16 bits
       const clock = data.measured.chip === chip && n === 1 && data.measured.model === setting.model && decode && data.measured.context === context
@@ -568,27 +606,28 @@
       const target = 0.02;
       const key = JSON.stringify({ ...setting, batch: 0 });
       if (decode && !brief && key !== asked) [asked, best] = [key, serving.bestBatch(setting, target)];
-      phone.textContent = scored || `${result}${network}`;
+      line.textContent = [scored || result, one.fits ? `limit: ${limit}, ${percent(most)} of the step` : change].join("; ");
       const within = (name, value, limit, text, what) => [name, text(value), `${what} ${text(limit)}: ${value <= limit ? "met" : "missed"}`, value <= limit ? "" : "bad"];
       const time = (v) => si(v, "s");
       told.replaceChildren(...(brief ? [el("p", {}, brief.story, ` Each token may take ${time(brief.per_token)}, the first one ${time(brief.first_token)}. A real server is slower than a count, so the page judges ${number(data.margin[brief.counted])} times the counted times; no fused decode step in this book took longer. You may spend ${money(brief.dollars)} an hour on chips and ${brief.days} days of work. The score compares your dollars per million tokens with the best known design.`),
         el("p", { class: "muted" }, `Illustrative prices, not offers. Chips, per hour: ${brief.chips.map((c) => `${model.chip(c).name.replace("NVIDIA ", "")} ${money(data.rent[c])}`).join(", ")}. Days of work: ${data.priced}. Accuracy isn't scored: narrow types have to be tested on the task.`)] : []));
       below.replaceChildren(
         facts([verdict && ["score", verdict.met ? `${number(100 * brief.best_cost / verdict.cost)} of 100` : "0 of 100", verdict.met ? `best known: ${money(brief.best_cost)} per million tokens` : `missed: ${briefs.missed(verdict, brief).join(", ")}`, verdict.met ? "" : "bad"],
-          verdict && ["per million tokens", verdict.fits ? money(verdict.cost) : "–", "output tokens, every sequence busy, with the margin"],
+          verdict && ["per million tokens", one.fits ? money(verdict.cost) : "–", "output tokens, every sequence busy, with the margin"],
           verdict && within("chips, per hour", verdict.dollars, brief.dollars, money, "budget"),
           verdict && within("work", verdict.days, brief.days, (v) => `${number(v)} days`, "budget"),
           ["tokens per second", one.fits ? number(one.tokensPerSecond) : "–", one.fits ? `${number(one.tokens, 7)} tokens per step${n > 1 ? `; ${number(one.tokensPerSecond / n)} tokens/s per chip` : ""}` : "does not fit"],
           verdict ? within("time per token, with the margin", verdict.per_token, brief.per_token, time, "target") : decode && ["time per token", one.fits ? time(one.seconds) : "–", `batch ${number(batch, 7)}`],
           verdict ? within("time to the first token, with the margin", verdict.first_token, brief.first_token, time, "target") : ["time to the first token", time(decode ? first : one.seconds), decode ? `one prompt of ${number(context, 7)} tokens` : `batch ${number(batch, 7)}`],
+          one.fits ? ["memory left", gb(one.room), `room for ${number(serving.largestBatch(setting) - batch, 7)} more sequences`] : ["memory missing", gb(-one.room), change, "bad"],
           sums && ["all-reduces", `${si(sums.total, "s")}, ${percent(sums.total / one.seconds)}`, `of the step: ${number(sums.count)} of ${gb(sums.bytes)}, ${si(sums.seconds, "s")} each`, "memory"],
           lacks && ["ceilings and floor", missing.length > 1 ? "published" : missing.length ? "partly reached" : setting.reached ? "reached" : "published", lacks],
           ["memory-bound share of the time", percent(waiting), `${gb(one.bytes)} moved per step${n > 1 ? " by each chip" : ""}`, waiting > 0.5 ? "memory" : part("compute") > 0.5 ? "compute" : ""],
           ["share of kernels at the floor", percent(part("latency")), `${number(launches, 7)} launches per step${n > 1 ? " on each chip" : ""}`],
           ["share of the peak (MFU)", percent(one.mfu), `of the published peak, ${rate(one.peak)}`]]),
-        ...(timed ? [timed] : []), ...took, ...room, ...(stop ? [stop] : []),
+        ...(timed ? [timed] : []), ...took, ...room,
         el("pre", {}, sum),
-        brief ? el("p", { class: "buttons" }, el("button", { type: "button", class: "quiet", onclick: () => { reveal(now); form.set(brief.fields); } }, "Show the best known design")) : decode && el("p", { class: "buttons" }, el("span", {}, best
+        brief ? el("p", { class: "buttons" }, el("button", { type: "button", class: "quiet", onclick: () => { mine.reveal(now.brief); form.set(brief.fields); } }, "Show the best known design")) : decode && el("p", { class: "buttons" }, el("span", {}, best
           ? `Most tokens/s within ${si(target, "s")}: batch ${number(best.batch, 7)}, ${number(best.step.tokensPerSecond)} tokens/s. `
           : `No batch fits and takes at most ${si(target, "s")}. `), best && best.batch !== batch && use("Use it", { batch: best.batch })) || "");
       head.textContent = `All ${kernels.length} kernels of the step${n > 1 ? ", on each chip, and its all-reduces" : ""}`;
@@ -596,8 +635,19 @@
         [...kernels.map((k) => [k.name, k.count, k.bytes ? number(k.intensity) : "–", k.bound, percent(share(k))]),
           ...(sums ? [["all-reduce", sums.count, "–", "network", percent(share(sums))]] : [])]));
       return say;
-    }, data.keep);
-    return { draw: form.draw, report: () => [...designs(), `Last setting: ${form.said()}`, "", sum], node: [told, form.node, phone, picture.node, legend, below, all] };
+    }, (now, said) => {
+      keep(data, (at) => of(at)?.name)(now, said);
+      if (verdict) mine.record(now.brief, verdict.met ? verdict.cost : 1e9, said);
+    });
+    const back = el("p", { class: "buttons" }, el("button", { type: "button", class: "quiet", onclick: () => form.set(data.start) }, data.back));
+    return { ...form, report: () => [...mine.list(), `Last setting: ${form.said()}`, "", sum], node: [told, form.node, back, line, stops, picture.node, legend, below, all] };
   }
-  core.define("design", (host, data, ui) => lab(host, data, ui, () => design(ui, data)));
+  // One story in a data centre, one at the edge, each with its own numbers and answers
+  core.define("design", (host, data, ui) => {
+    const places = { [data.key]: data, [data.edge.key]: { ...data, ...data.edge } }, body = el("div");
+    const open = (key) => { body.replaceChildren(); lab(host, places[key], { ...ui, root: body }, () => design({ ...ui, root: body }, places[key])); };
+    const first = Object.keys(core.state.read(data.edge.key)).length ? data.edge.key : data.key;
+    ui.root.append(core.choose({ label: "Where it runs", options: Object.values(places).map(({ key, place }) => [key, place]), value: first, onvalue: open }).node, body);
+    open(first);
+  });
 })();

@@ -34,6 +34,7 @@
    serving.instead(setting) = {chips, batch, context, narrower: [{weights, activations, cache}]}
      what would fit: the fewest chips, the largest batch at this context, the largest context at this batch (0: none),
      and the narrower types with which this batch and context fit
+   serving.largestBatch(setting)           the most sequences that fit
    serving.bestBatch(setting, latency) = {batch, step}   or null where not even batch 1 is fast enough or fits
 */
 
@@ -340,5 +341,5 @@ const serving = (() => {
     return batch ? { batch, step: step({ ...setting, batch }) } : null;
   };
 
-  return { types, formats, counts, step, memory, instead, bestBatch };
+  return { types, formats, counts, step, memory, instead, largestBatch, bestBatch };
 })();
