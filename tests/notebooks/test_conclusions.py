@@ -11,7 +11,6 @@ from typing import Any
 
 import jax
 import pytest
-import yaml
 
 import chapters
 import roofline_helpers as rh
@@ -25,16 +24,6 @@ from tools.notebooks import run as notebooks
 
 PAGES = books.pages()
 CHAPTERS = [path.stem for path in books.notebooks()]
-GUIDE = [
-    "what-is-a-roofline",
-    "anatomy",
-    "hardware-comparison",
-    "arithmetic-intensity",
-    "fusion",
-    "cost-analysis",
-    "misconceptions",
-    "limitations",
-]
 LENGTHS = (128, 256, 512, 1024)
 ATTENTION: dict[str, Any] = {"batch": 4, "heads": 32, "head_dim": 128}
 RECORDED = "2×16×2048×128 bf16"
@@ -73,15 +62,6 @@ def outputs(name: str) -> str:
     return "\n".join(
         str(one.get("text", "") or one.get("data", {}).get("text/plain", "")) for one in made
     )
-
-
-def test_the_guides_chapters_come_first_and_in_its_order() -> None:
-    toc = yaml.safe_load((books.ROOT / "_toc.yml").read_text("utf-8"))
-    first = [Path(entry["file"]).name for entry in toc["parts"][0]["chapters"]]
-    assert first == GUIDE
-    captions = [part["caption"] for part in toc["parts"]]
-    assert captions.index("Measure") < captions.index("Write the kernel")
-    assert captions[-2:] == ["Labs", "Reference"]
 
 
 def test_chapters_are_called_by_their_numbers() -> None:

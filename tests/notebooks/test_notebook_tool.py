@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from base64 import b64decode
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,6 @@ from typing import Any
 import nbformat
 import pytest
 
-import chapters
-from tools import books
 from tools.notebooks import pictures
 from tools.notebooks import run as notebooks
 
@@ -99,22 +96,3 @@ def test_what_cannot_be_committed_is_refused(what: str, tmp_path: Path) -> None:
     with pytest.raises(notebooks.Refused, match=rf"(?s)a\.ipynb, code cell 2.*{reason}"):
         notebooks.execute_all([path], refresh=False)
     assert path.read_bytes() == before
-
-
-def test_a_new_chapter_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("notebooks", "book", "roofline_helpers/data/questions"):
-        shutil.copytree(books.ROOT / name, tmp_path / name)
-    shutil.copy(books.ROOT / "_toc.yml", tmp_path)
-    monkeypatch.setattr(books, "ROOT", tmp_path)
-    before, path = (tmp_path / f"notebooks/{name}.ipynb" for name in ("low-precision", "new"))
-    link = notebooks.load(before).cells[-1].source
-    notebooks.new(path, "New", 'It says "new".', "Why?", after="low-precision")
-    number = {row["page"][10:]: row["number"] for row in chapters.readings(tmp_path)}
-    assert number["new"] == number["low-precision"] + 1
-    assert notebooks.load(before).cells[-1].source == "Next: [New](new.ipynb)."
-    assert notebooks.load(path).cells[-1].source == link
-    assert chapters.about(tmp_path)["notebooks/new"]["description"] == 'It says "new".'
-    notebooks.new(path.with_name("other.ipynb"), "Other", "Other.", "Why?", instead_of="new")
-    assert '"notebooks/new"' not in (tmp_path / "book/pages.toml").read_text("utf-8")
-    assert books.notebooks(tmp_path)[number["new"] - 1].stem == "other"
-    assert notebooks.load(before).cells[-1].source == "Next: [Other](other.ipynb)."

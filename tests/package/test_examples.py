@@ -1,4 +1,4 @@
-"""The reference: a reader can look it through, and each name has an example, run as a doctest."""
+"""The reference: each name has an example, run as a doctest."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from tools import books
 
 PAGES = [books.ROOT / "book/api.md", *sorted((books.ROOT / "book/api").glob("*.md"))]
 DIRECTIVE = re.compile(r"^\.\. auto(\w+):: (\S+)$", re.M)
-MOST_NAMES = 148
 
 
 def public(module: ModuleType) -> list[str]:
@@ -44,7 +43,7 @@ def without_example(names: Iterator[tuple[str, Any]]) -> list[str]:
 
 def test_every_name_of_the_reference_has_an_example() -> None:
     names = dict(documented())
-    assert 100 < len(names) <= MOST_NAMES
+    assert len(names) > 100
     assert without_example(iter(names.items())) == []
 
 
@@ -59,15 +58,3 @@ def test_no_property_s_first_line_has_a_colon() -> None:
     }
     assert len(told) > 100
     assert [name for name, line in told.items() if ": " in line] == []
-
-
-CLASS = re.compile(r"^class ([A-Z]\w*)", re.M)
-
-
-def test_no_class_has_its_name_in_two_rooms() -> None:
-    package = books.ROOT / "roofline_helpers"
-    rooms: dict[str, set[str]] = {}
-    for path in package.rglob("*.py"):
-        for name in CLASS.findall(path.read_text("utf-8")):
-            rooms.setdefault(name, set()).add(path.relative_to(package).parts[0])
-    assert {name: where for name, where in rooms.items() if len(where) > 1} == {}

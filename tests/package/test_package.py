@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import ast
-import importlib
-import inspect
 import os
-import pkgutil
 import re
 import subprocess
 import sys
@@ -14,8 +11,6 @@ import tomllib
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
 
@@ -130,40 +125,6 @@ def upward(package: Path) -> set[str]:
 def test_no_import_points_upwards() -> None:
     assert set(rooms(PACKAGE)) <= set(FLOORS), "a room has no floor: add it to FLOORS in its place"
     assert upward(PACKAGE) == set()
-
-
-def modules() -> list[ModuleType]:
-    every = pkgutil.walk_packages(roofline_helpers.__path__, "roofline_helpers.")
-    return [importlib.import_module(one.name) for one in every if "__main__" not in one.name]
-
-
-def public(module: ModuleType) -> Iterator[tuple[str, Any]]:
-    """Functions, classes, methods and properties that a module defines for others."""
-    for name, value in vars(module).items():
-        if name.startswith("_") or getattr(value, "__module__", None) != module.__name__:
-            continue
-        if not (inspect.isfunction(value) or inspect.isclass(value)):
-            continue
-        yield f"{module.__name__}.{name}", value
-        if inspect.isclass(value):
-            for inner, member in vars(value).items():
-                if not inner.startswith("_") and (
-                    inspect.isfunction(member) or isinstance(member, property | classmethod)
-                ):
-                    yield f"{module.__name__}.{name}.{inner}", member
-
-
-def test_everything_public_has_a_docstring() -> None:
-    bare = [
-        name
-        for module in modules()
-        for name, value in public(module)
-        if len((value.__doc__ or "").strip()) < 10
-        # what dataclass writes by itself
-        or re.match(rf"{name.rsplit('.', 1)[-1]}\(", value.__doc__)
-    ]
-    assert not bare
-    assert [module.__name__ for module in modules() if not module.__doc__] == []
 
 
 @pytest.mark.slow

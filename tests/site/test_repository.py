@@ -28,12 +28,6 @@ def copy(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_all_notebooks_of_this_repository_agree() -> None:
-    source = repository.setup_cell(repository.current(books.ROOT))
-    cells = [notebooks.setup(notebooks.load(path)).source for path in books.notebooks()]
-    assert {*cells} == {source}
-
-
 ALL = {"roofline_helpers", "jax", "seaborn"}
 ARCHIVE = f"{URL}/archive/main.zip"
 # where the notebook is, what is installed, what its first cell installs: with an address, without

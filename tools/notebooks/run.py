@@ -1,8 +1,6 @@
-"""Execute and normalise the book's notebooks, or start a new one.
+"""Execute and normalise the book's notebooks.
 
     python -m tools.notebooks.run execute [NOTEBOOK ...] [--refresh]
-    python -m tools.notebooks.run new NOTEBOOK --title … --description … --why … --after CHAPTER
-    python -m tools.notebooks.run new NOTEBOOK --title … --description … --why … --instead-of OLD
 
 Two runs of ``execute`` leave no difference: ids stay, no times and no paths are kept, and a cell
 tagged ``nbval-ignore-output`` keeps its committed output while its source is unchanged
@@ -13,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import json
 import os
 import re
 import struct
@@ -50,7 +47,6 @@ ENVIRONMENT = {
 PATHS = re.compile(r"(?<![\w.:/])/(?:home|root|tmp|Users|private|var|work|content|opt)/[\w./-]+")
 TEMPORARY = re.compile(r"ipykernel_\d+|\b0x[0-9a-f]{8,}\b")
 SCRIPT = re.compile(r'(?s)\n<script type="module" data-roofline>.*?</script>')  # of a question
-NEXT = re.compile(r"^Next: .*", re.MULTILINE)
 PNG_START = b"\x89PNG\r\n\x1a\n"
 PNG_NOTES = {b"tEXt", b"iTXt", b"zTXt", b"tIME"}
 
@@ -104,9 +100,7 @@ def setup(notebook: Any) -> Any:
     """
     first = next((cell for cell in notebook.cells if cell.cell_type == "code"), None)
     if first is None or first.get("id") != SETUP_ID:
-        raise ValueError(
-            f"the first code cell's id is not {SETUP_ID!r}; `new` makes such a notebook"
-        )
+        raise ValueError(f"the first code cell's id is not {SETUP_ID!r}, as in other chapters")
     return first
 
 
@@ -287,57 +281,6 @@ def check(paths: list[Path]) -> list[str]:
     return problems
 
 
-def new(
-    path: Path, title: str, description: str, why: str, after: str = "", instead_of: str = ""
-) -> None:
-    """Start a notebook with the parts that every chapter has, and enter it after a chapter.
-
-    Or instead of one, whose notebook, questions and entries are removed.
-    """
-    from roofline_helpers.common import records
-    from tools import repository
-
-    toc, about = books.ROOT / "_toc.yml", books.ROOT / "book/pages.toml"
-    place = after or instead_of
-    names = [one.stem for one in books.notebooks(books.ROOT)]
-    if path.exists() or place not in names:
-        raise Refused(f"{path} exists already, or {place} is no chapter of _toc.yml")
-    there = path.with_name(f"{place}.ipynb")
-    sources = [cell.source for cell in load(there).cells]
-    [following] = [found[0] for found in map(NEXT.search, sources) if found]
-    before = path.with_name(f"{names[names.index(place) - bool(instead_of)]}.ipynb")
-    last = load(before)
-    for cell in last.cells:
-        cell.source = NEXT.sub(f"Next: [{title}]({path.name}).", cell.source)
-    overview = f"# {title}\n\n**What you'll learn**\n\n- \n\n**What you need:** About  minutes."
-    markdown = nbformat.v4.new_markdown_cell
-    code = nbformat.v4.new_code_cell
-    setup = repository.setup_cell(repository.current(books.ROOT))
-    sheet = f'rh.pages.exercises("{path.stem}")'
-    cells = [
-        markdown(overview, id="overview"),
-        code(setup, id=SETUP_ID, metadata={"tags": ["remove-cell"]}),
-        code("import roofline_helpers as rh", id="imports"),
-        markdown("## Take-away\n\n- ", id="take-away"),
-        markdown("## Exercises\n\nType a number; the solution is one click away.", id="exercises"),
-        code(sheet, id="sheet", metadata={"tags": ["remove-input"]}),
-        markdown(following, id="next"),
-    ]
-    records.write(path, dump(normalise(nbformat.v4.new_notebook(cells=cells))))
-    records.write(before, dump(normalise(last)))
-    line = rf"( *- file: notebooks/){place}\n"
-    lines = rf"\g<1>{path.stem}\n" if instead_of else rf"\g<0>\g<1>{path.stem}\n"
-    records.write(toc, re.sub(line, lines, toc.read_text("utf-8")))
-    said = f"description = {json.dumps(description, ensure_ascii=False)}\n"
-    said += f"why = {json.dumps(why, ensure_ascii=False)}\n"
-    described = about.read_text("utf-8")
-    if instead_of:
-        described = re.sub(rf'\n\["notebooks/{place}"\]\n(.+\n)+', "", described)
-        there.unlink()
-        (books.ROOT / f"roofline_helpers/data/questions/{place}.toml").unlink(missing_ok=True)
-    records.write(about, f'{described}\n["notebooks/{path.stem}"]\n{said}')
-
-
 def main() -> int:
     """Read the command line and do what it says."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
@@ -345,21 +288,10 @@ def main() -> int:
     one = verbs.add_parser("execute")
     one.add_argument("notebooks", nargs="*", type=Path, help="default: all of _toc.yml")
     one.add_argument("--refresh", action="store_true", help="take new machine values too")
-    start = verbs.add_parser("new")
-    start.add_argument("path", type=Path, metavar="notebook")
-    start.add_argument("--title", required=True)
-    where = start.add_mutually_exclusive_group(required=True)
-    where.add_argument("--after", help="the chapter before it, as in _toc.yml")
-    where.add_argument("--instead-of", help="the chapter whose place it takes; it is removed")
-    start.add_argument("--description", required=True, help="for searches: 50 to 160 characters")
-    start.add_argument("--why", required=True, help="why to read it, said on the page before")
-    options = vars(parser.parse_args())
+    options = parser.parse_args()
     try:
-        if options.pop("verb") == "new":
-            new(**options)
-            return 0
-        paths = [path.resolve() for path in options["notebooks"]] or books.notebooks()
-        return execute_all(paths, options["refresh"])
+        paths = [path.resolve() for path in options.notebooks] or books.notebooks()
+        return execute_all(paths, options.refresh)
     except (Refused, FileNotFoundError) as error:
         print(f"\nnotebooks: {error}", file=sys.stderr)
         return 1
