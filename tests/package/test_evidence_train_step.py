@@ -89,7 +89,9 @@ def test_exchanges_that_hide_leave_the_kernels_slower() -> None:
 
 def test_the_straggler_is_named_and_costs_what_it_does_besides() -> None:
     why = steps()["straggler"].why
-    assert why.findings[0].cause == "skew"
+    (late,) = (each for each in why.findings if each.cause == "skew")
+    assert 0.022 < late.seconds < 0.027
+    assert late in why.findings[:2]
     first, *others = sorted(why.devices, key=lambda each: each.number)
     assert first.kernels > max(each.kernels for each in others) + 25e-3
     assert first.waiting < 1e-3
