@@ -90,6 +90,8 @@ def explained(
         run["notes"] = (*run["notes"], *([run["busy"]] if sure else []))
     if run.get("withheld") and compiled_anew:  # whatever slows a call, it does that in each
         found, run["withheld"] = compiled_anew, ""
+    if run.get("withheld"):  # no finding says it then
+        run["notes"] = (*run["notes"], *unused)
     run.pop("busy", None)
     return Explanation(
         platform=case.platform,

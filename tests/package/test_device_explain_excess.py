@@ -272,8 +272,8 @@ def test_a_donation_in_vain_is_a_finding_and_its_copy_no_row() -> None:
     assert not any("copy" in row.name for row in why.rows)
     ahead = compiled(lambda s: s.astype(BF16), spec(512, 512))
     text = "argument 0, float32[512,512]: no result that is left has its shape and type"
-    if not why.withheld:
-        assert [f.evidence for f in why.findings if f.cause == "donation-unused"] == [text]
+    said = [f.evidence for f in why.findings if f.cause == "donation-unused"]
+    assert said == [text] or (why.withheld and any(text in note for note in why.notes))
     found = findings(replace(ahead, unused=(text,)))
     assert found[-1].title == "a donated argument isn't reused"
 
