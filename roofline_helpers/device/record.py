@@ -6,14 +6,14 @@ import math
 import os
 import re
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roofline_helpers import chips
 from roofline_helpers.common import records
-from roofline_helpers.common.checks import BadType, BadValue, name_of, shown
+from roofline_helpers.common.checks import BadType, name_of, shown
 from roofline_helpers.common.dtypes import dtype as dtype_of
 from roofline_helpers.common.records import BadRecord, Natural, Positive
 from roofline_helpers.common.show import Fields, si, table
@@ -58,7 +58,7 @@ class Sample(Fields):
     error : str, optional
         Why it could not be measured.
     runs : tuple of float
-        Median of each run, in seconds, where several processes measured it (`combine`).
+        Median of each run, in seconds, where several processes measured it.
     date : str, optional
         When it was measured, where that isn't the record's date.
     network : float, optional
@@ -383,60 +383,6 @@ def load(path: Any) -> Record:
     'NVIDIA H200 SXM'
     """
     return records.load(path, SCHEMA, Record)
-
-
-# --- Several records of one device as one --------------------------------------------------------
-
-
-def combine(runs: Sequence[Record]) -> Record:
-    """Return one record of several runs of the same cases, each in a process of its own.
-
-    A sample has the passes of all runs, and the median of each in `Sample.runs`: their spread is
-    `Sample.run_spread`. A case that failed in every run keeps its error. All else is from the last
-    run.
-
-    Raises
-    ------
-    BadValue
-        No run; runs of different devices.
-
-    Examples
-    --------
-    >>> from roofline_helpers.device import measured
-    >>> combine([measured()["h200"]]).name
-    'NVIDIA H200 SXM'
-    """
-    if not runs:
-        raise BadValue("at least one record is needed, got none")
-    kinds = list(dict.fromkeys(str(record.device["kind"]) for record in runs))
-    if len(kinds) > 1:
-        raise BadValue(f"the records must be of one device, got {', '.join(kinds)}")
-    by_case: dict[tuple[str, str], list[Sample]] = {}
-    for record in runs:
-        for sample in record.samples:
-            by_case.setdefault((sample.name, sample.source), []).append(sample)
-    return replace(
-        runs[-1],
-        samples=tuple(_combined(samples) for samples in by_case.values()),
-        notes=tuple(dict.fromkeys(note for record in runs for note in record.notes)),
-        complete=all(record.complete for record in runs),
-    )
-
-
-def _combined(samples: Sequence[Sample]) -> Sample:
-    worked = [sample for sample in samples if sample.passes]
-    if not worked:
-        return samples[-1]
-    notes = [note for sample in samples for note in sample.notes]
-    notes += [f"failed in one run: {sample.error}" for sample in samples if sample.error]
-    with_counters = [each for each in worked if each.counters]
-    return replace(
-        worked[-1],
-        passes=tuple(timing for each in worked for timing in each.passes),
-        runs=tuple(each.seconds for each in worked),
-        counters=with_counters[-1].counters if with_counters else None,
-        notes=tuple(dict.fromkeys(notes)),
-    )
 
 
 # --- The package's own records, and the one to compare yours with ------------

@@ -126,7 +126,6 @@ def clock(
     seconds: float = 0.5,
     warm: float = 0.0,
     begun: float | None = None,
-    probe: Callable[[], None] | None = None,
 ) -> Timing:
     """Return the seconds of one call of a launchable program.
 
@@ -143,8 +142,6 @@ def clock(
         power limit takes a while to settle on its clock.
     begun : float, optional
         `perf_counter()` when compiling began, for `Timing.compile`.
-    probe : callable, optional
-        Called once while the device is still busy with the last sample.
 
     Raises
     ------
@@ -175,15 +172,13 @@ def clock(
     while perf_counter() < ready:
         took = _sample(program, calls)
     count = max(3, min(30, math.ceil(budget / took)))
-    samples = [_sample(program, calls, probe if n == count - 1 else None) for n in range(count)]
+    samples = [_sample(program, calls) for _ in range(count)]
     return summary([sample / calls for sample in samples], calls, compiled)
 
 
-def _sample(program: Launchable, calls: int, probe: Callable[[], None] | None = None) -> float:
+def _sample(program: Launchable, calls: int) -> float:
     begun = perf_counter()
     program.launch(calls)
-    if probe is not None:
-        probe()
     program.wait()
     return max(perf_counter() - begun, _tick())
 

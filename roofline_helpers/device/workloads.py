@@ -447,7 +447,6 @@ def run(
     seconds: float | None = None,
     progress: bool = True,
     command: str | None = None,
-    probe: Callable[[], Mapping[str, Any]] | None = None,
 ) -> Record:
     """Measure the default device, and return the record.
 
@@ -469,8 +468,6 @@ def run(
         Whether to show a status line on a terminal.
     command : str, optional
         The command that the record names as its origin.
-    probe : callable, optional
-        Returns the device's state; called while it is busy.
 
     Returns
     -------
@@ -501,7 +498,7 @@ def run(
                 case = todo[index]
                 say(f"{done} of {rounds * len(todo)}: {case.name}")
                 done += 1
-                samples[index] = _attempt(case, samples[index], budget, probe)
+                samples[index] = _attempt(case, samples[index], budget)
     return Record(
         device=device_facts(),
         host=host_facts(),
@@ -528,12 +525,7 @@ def unmeasured(case: Case) -> Sample:
     )
 
 
-def _attempt(
-    case: Case,
-    sample: Sample,
-    seconds: float,
-    probe: Callable[[], Mapping[str, Any]] | None,
-) -> Sample:
+def _attempt(case: Case, sample: Sample, seconds: float) -> Sample:
     """Return the sample with one more pass, or why there is none."""
     if sample.error:
         return sample
@@ -542,12 +534,10 @@ def _attempt(
     if free is not None and needs > 0.8 * free:
         error = f"not enough memory: needs {si(needs, 'B')}, {si(free, 'B')} are free"
         return replace(sample, error=error)
-    state: dict[str, Any] = {}
-    look = None if probe is None else lambda: state.update(probe())
     try:
         begun = perf_counter()
         program = case.program(case.make())
-        timing = clock(program, seconds=seconds, warm=case.warm, begun=begun, probe=look)
+        timing = clock(program, seconds=seconds, warm=case.warm, begun=begun)
     except Exception as failure:  # a failing kernel must not stop the others
         why = str(failure) if isinstance(failure, RooflineError) else reason(failure)
         if not sample.passes:
@@ -561,6 +551,5 @@ def _attempt(
         sample,
         passes=(*sample.passes, timing),
         xla_bytes=sample.xla_bytes or xla_bytes,
-        state=state or sample.state,
         notes=tuple(dict.fromkeys([*sample.notes, *getattr(program, "notes", ())])),
     )

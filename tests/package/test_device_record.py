@@ -1,8 +1,7 @@
-"""Records: ceilings out of samples, tables and pictures, files, and several records as one."""
+"""Records: ceilings out of samples, files, and the committed ones."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,10 +9,9 @@ import pytest
 from device_suite import record, timed
 
 from roofline_helpers import device
-from roofline_helpers.common.checks import BadType, BadValue, UnknownName
+from roofline_helpers.common.checks import BadType, UnknownName
 from roofline_helpers.device import machine
 from roofline_helpers.device import record as module
-from roofline_helpers.device.record import combine
 
 pytest.importorskip("jax")
 MADE = record()
@@ -77,22 +75,3 @@ def test_the_committed_record_of_the_same_device_is_found(monkeypatch: pytest.Mo
     assert device.beside(replace(here, host={**here.host, "cores": 999})) is None
     with pytest.raises(BadType, match="must be a Record"):
         device.beside("h100")  # type: ignore[arg-type]
-
-
-# --- several as one -------------------------------------------------------------------------------
-
-
-def test_runs_are_combined(tmp_path: Path) -> None:
-    first = record(timed("a", 1.0, 3.0), timed("b", error="no"), notes=("one",))
-    second = record(timed("a", 2.2, counters={"kernels": 1}), timed("b", 5.0))
-    joined = combine([first, second])
-    a, b = joined.samples
-    assert (a.runs, len(a.passes), a.counters) == ((2.0, 2.2), 3, {"kernels": 1})
-    assert a.run_spread == pytest.approx(0.2 / 2.1)
-    assert (b.runs, b.error, b.notes) == ((5.0,), None, ("failed in one run: no",))
-    assert math.isnan(b.run_spread)
-    assert "one" in joined.notes
-    other = replace(second, device={**second.device, "kind": "another"})
-    with pytest.raises(BadValue, match="of one device"):
-        combine([first, other])
-    assert device.load(joined.save(tmp_path / "two.json")) == joined
