@@ -130,7 +130,10 @@ def test_a_brief_is_scored_and_its_best_design_shown(shown: Shown) -> None:
 
 def test_the_goal_of_the_wall_is_scored_as_python_does(shown: Shown) -> None:
     host = shown("memory-wall")
-    host.get_by_label("N", exact=True).fill("1024")
+    host.get_by_role("slider", name="N, slider", exact=True).press("ArrowRight")
+    assert host.get_by_label("N", exact=True).input_value() == "8320"  # between measured shapes
+    assert card(host, "measured time") == "–"
+    assert "8,320" in said(host)
     host.get_by_role("button", name="Take the goal").click()
     expect(host.get_by_label("Task")).to_be_focused()
     expect(host.get_by_label("N", exact=True)).to_be_hidden()

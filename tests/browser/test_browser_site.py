@@ -330,6 +330,22 @@ def test_the_front_page_s_roofline_is_in_view_and_dragged(
     assert page.get_by_role("textbox", name="FLOP/byte").input_value() == value
 
 
+@pytest.mark.parametrize("name", ["lab-memory-wall", "lab-design-challenge"])
+def test_a_lab_s_results_stay_in_view_below_its_fields(visit: Visit, home: str, name: str) -> None:
+    page = visit(f"{home}notebooks/{name}.html", width=390, height=800)
+    lab = page.locator("roofline-lab")
+    lab.get_by_role("button", name="Show all").click()
+    field, line = lab.get_by_label("Chip", exact=True), lab.locator(".result")
+    box = field.bounding_box()
+    assert box is not None
+    page.evaluate("y => scrollBy(0, y)", box["y"] - 600)  # the line's own place is off the screen
+    expect(line).to_be_in_viewport(ratio=1)
+    before = line.inner_text()
+    field.select_option("b200")
+    expect(line).not_to_have_text(before)
+    expect(line).to_be_in_viewport(ratio=1)
+
+
 def test_tabs_show_one_way_to_install_at_a_time(visit: Visit, home: str) -> None:
     page = visit(f"{home}index.html")
     blocks = page.locator(".tabs .highlight, .tabs p")

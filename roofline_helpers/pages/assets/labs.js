@@ -5,7 +5,7 @@
 
   core.style(`
     .controls { display: grid; grid-template-columns: repeat(auto-fill, minmax(8.4rem, 1fr)); gap: .5rem .9rem; align-items: start; margin-top: .6rem; }
-    .sides:has(> :nth-child(2)) { grid-column: span 2; display: grid; grid-template-columns: repeat(3, minmax(0, 1fr)); gap: .5rem; }
+    .sides:has(> :nth-child(2)) { grid-column: span 2; display: grid; grid-template-columns: repeat(3, minmax(0, 1fr)); gap: .5rem; } .controls .sides:has(> .slide) { grid-column: 1 / -1; }
     .sides:not(:has(> :not([hidden]))) { display: none; } .controls input, .controls select { width: 100%; }
     .controls .wide:not([hidden]) { display: block; grid-column: 1 / -1; } .controls input[type=range] { accent-color: var(--memory); }
     .controls .two { grid-column: span 2; }
@@ -585,7 +585,7 @@
       let change = "";
       if (!one.fits) {
         const other = serving.instead(setting);
-        const ways = [other.chips && use(`${other.chips} chips`, { chips: String(other.chips) }), other.batch && use(`Batch ${number(other.batch, 7)}`, { batch: other.batch }),
+        const ways = [other.chips && !(brief && data.rent[chip] * other.chips > brief.dollars) && use(`${other.chips} chips`, { chips: String(other.chips) }), other.batch && use(`Batch ${number(other.batch, 7)}`, { batch: other.batch }),
           free(now) && other.context && use(`Context ${number(other.context, 7)}`, { context: other.context }),
           ...other.narrower.filter((t) => !brief || (brief.formats.some((f) => String(f) === `${t.weights},${t.activations}`) && brief.caches.includes(t.cache)))
             .slice(0, 2).map((t) => use(`Weights ${t.weights}, cache ${t.cache}`, { format: `${t.weights}/${t.activations}`, cache: t.cache }))].filter(Boolean);
