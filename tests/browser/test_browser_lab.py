@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import pytest
+from browser import overflow, violations
 from labs import Shown, card, cards, fill, rate, said, unlock
 from playwright.sync_api import expect
 
@@ -148,10 +149,11 @@ def test_the_goal_of_the_wall_is_scored_as_python_does(shown: Shown) -> None:
     host.get_by_label("M (tokens)", exact=True).fill("65")  # between the measured ones
     assert card(host, "per billion tokens") == "–"
     expect(host.locator(".result")).to_contain_text("take a power of two")
+    assert violations(host.page) == []
 
 
 def test_at_the_edge_the_story_and_its_numbers_change(shown: Shown) -> None:
-    host = shown("design")
+    host = shown("design", width=390, theme="dark")
     host.get_by_label("Where it runs").select_option("edge")
     expect(host).to_contain_text("Jetson Orin NX")
     expect(host).not_to_contain_text("You serve Llama 3 8B from one H100")
@@ -169,6 +171,8 @@ def test_at_the_edge_the_story_and_its_numbers_change(shown: Shown) -> None:
     missing = rh.si(-today.but(batch=2 + more).memory.room, "B")
     assert card(host, "memory missing") == missing
     expect(host.locator(".result")).to_contain_text(f"{missing} too much; Batch {1 + more} would")
+    assert violations(host.page) == []
+    assert overflow(host.page) <= 0
     host.get_by_role("button", name="Back to today's device").click()
     assert card(host, "tokens per second") == significant(today.tokens_per_second)
 
