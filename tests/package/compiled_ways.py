@@ -103,26 +103,6 @@ def lowered() -> Any:
 
 
 @way
-def compiled_for_a_tpu() -> Any:
-    import jax
-    from jax.sharding import SingleDeviceSharding
-
-    from roofline_helpers.chips import chip
-    from roofline_helpers.xla.targets import all_devices
-
-    place = SingleDeviceSharding(all_devices(chip("v6e"), "2x2")[0])
-    x = jax.ShapeDtypeStruct((N, N), "bfloat16", sharding=place)
-    return analyze(jax.jit(product).lower(x, x).compile(), chip=None)
-
-
-@way
-def a_cloud_s_name() -> Any:
-    over = mesh(abstract=True)
-    args = square(None, "model", over=over), square("model", None, over=over)
-    return analyze(product, *args, chip="v6e-8")
-
-
-@way
 def pallas_without_interpret() -> Any:
     import jax
     from jax.experimental import pallas as pl

@@ -96,17 +96,6 @@ def chip_is_complete(key: str) -> None:
         assert link.get("count", 1) >= 1
 
 
-def test_names_lead_to_one_chip() -> None:
-    seen: dict[str, str] = {}
-    for key, chip in CHIPS.items():
-        for name in (key, chip["name"], *chip["aliases"], *chip["device_kinds"]):
-            plain = re.sub(r"[\s_-]+", "", name.casefold())
-            assert seen.setdefault(plain, key) == key, f"{name!r}: {seen[plain]} or {key}?"
-    assert seen["a100"] == "a100-80gb"
-    assert seen["ironwood"] == "v7x"
-    assert all(alias == alias.lower() for chip in CHIPS.values() for alias in chip["aliases"])
-
-
 # ------------------------------------------------------------------------------------- sources
 
 
@@ -301,7 +290,7 @@ def test_our_figures_are_those_of_our_records(key: str) -> None:
     counted = [s.counters for s in record.samples if s.counters and s.counters.get("kernels") == 1]
     is_value("floor", min(each["seconds"] for each in counted))
     called = [s for s in record.samples if s.passes and s.source in ("jax", "pallas")]
-    looped = ("levels", "clocks")  # many in one program
+    looped = ("levels", "clocks", "attention in a jit")  # many in one program
     is_value("dispatch", min(s.seconds for s in called if s.group not in looped))
     is_value("memory.hbm.capacity", 2 * record.device["memory"])  # measured with half of it
     assert set(chip["reached"]["matrix"]) == set(record.peaks) - {"fp32"}

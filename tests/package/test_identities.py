@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import roofline_helpers as rh
 from roofline_helpers import Roofline, Work, fuse, total, work
 from roofline_helpers.common.dtypes import BITS, COMPUTED
 from roofline_helpers.common.show import significant
@@ -97,13 +96,6 @@ def test_both_ceilings_meet_at_the_ridge(roof):
     assert roof.bound(roof.ridge * (1 - 1e-9)) == "memory"
     for level, bandwidth in roof.levels.items():
         assert bandwidth * roof.ridge_at(level) == pytest.approx(roof.peak, rel=1e-12)
-
-
-@given(rooflines(), intensities)
-def test_memory_bound_means_left_of_the_ridge(roof, intensity):
-    assert (roof.bound(intensity) == "memory") == (roof.attainable(intensity) < roof.peak)
-    if intensity >= roof.ridge:
-        assert roof.bound(intensity) == "compute"
 
 
 @given(rooflines(), sending())
@@ -233,30 +225,6 @@ def test_fusing_in_two_steps_is_fusing_at_once(chain):
 @given(chains(), rooflines())
 def test_fusing_never_costs_time(chain, roof):
     assert roof.time(fuse(*chain)) <= roof.time(*chain) * (1 + 1e-12)
-
-
-@given(sizes, sizes, st.integers(1, 64), st.integers(1, 8), st.integers(1, 8))
-def test_flash_attention_is_naive_attention_without_the_scores(q, kv, d, kv_heads, group):
-    shape = (3, q, kv, kv_heads * group, d, kv_heads)
-    flash = work.flash_attention(*shape)
-    naive = total(*work.naive_attention(*shape))
-    assert flash.flops == naive.flops
-    assert naive.bytes - flash.bytes == 4 * 2 * 3 * kv_heads * group * q * kv
-
-
-@given(sizes, sizes)
-def test_a_causal_mask_leaves_half_and_the_diagonal(length, extra):
-    full = work.flash_attention(1, length, heads=2)
-    causal = work.flash_attention(1, length, heads=2, causal=True)
-    assert 2 * causal.flops * length == full.flops * (length + 1)
-    ahead = work.flash_attention(1, length, length + extra, causal=True)
-    assert causal.flops // 2 < ahead.flops <= work.flash_attention(1, length, length + extra).flops
-
-
-@given(sizes, types)
-def test_bytes_round_up_by_less_than_one(n, name):
-    exact = n * BITS[name] / 8
-    assert exact <= rh.nbytes(n, name) < exact + 1
 
 
 # --- showing --------------------------------------------------------------------------------------

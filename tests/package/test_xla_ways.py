@@ -27,8 +27,6 @@ EXPECTED: dict[str, dict[str, Any]] = {
     "in_shardings": {"devices": 4, "matrix": 2 * PART, "collectives": REDUCED},
     "shard_map_on_a_concrete_mesh": {"devices": 4, "collectives": SUMMED},
     "lowered": {"devices": 1, "matrix": WHOLE},
-    "compiled_for_a_tpu": {"devices": 1, "matrix": WHOLE},
-    "a_cloud_s_name": {"devices": 4, "topology": "2x4", "collectives": REDUCED},
     "pallas_without_interpret": {"devices": 1, "hbm": 2 * 4 * N * N},
 }
 

@@ -6,7 +6,6 @@ which `roofline_helpers.evidence` reads:
     python -m tools.evidence.residency    where the TPU compilers put attention's scores
     python -m tools.evidence.cycles       the compiler's cycles against published times
     python -m tools.evidence.constants    what each constant of the network is worth
-    python -m tools.evidence.mlsysim      what another model predicts of the published steps
 """
 
 from __future__ import annotations
