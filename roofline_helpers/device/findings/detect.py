@@ -148,7 +148,7 @@ NO_ROOF = _last(
 
 
 def findings(case: Case) -> tuple[Finding, ...]:
-    """Return the findings of a case, the largest loss first; there is always one.
+    """Return the findings of a case, the largest loss first, the rest of many kernels last.
 
     Claims of one cause and one line of code are one finding; those that cost less than
     `LEAST_SHARE` of the call are left out. What causes leave of a bar of the waterfall, if it is
@@ -179,7 +179,9 @@ def findings(case: Case) -> tuple[Finding, ...]:
         kept += _kernels_left(case, left, bool(kept))
     kept += _idle_left(case, sum(claim.more for claims in grouped.values() for claim, _ in claims))
     unused = [Finding(UNUSED.key, 0.0, (), text) for text in case.unused]
-    return (*first, *sorted(kept, key=lambda finding: -finding.seconds), *unused)
+    # What many kernels lose together is no one change: it comes after whatever is
+    kept.sort(key=lambda finding: (finding.cause == OTHERS.key, -finding.seconds))
+    return (*first, *kept, *unused)
 
 
 def _uncounted(case: Case) -> list[Finding]:
