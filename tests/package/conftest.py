@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+import gzip
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import pytest
 
+import roofline_helpers as rh
 from tools import programs
 
 programs.install()
@@ -19,3 +24,20 @@ def own_style() -> Iterator[None]:
     with mpl.rc_context():
         yield
     plt.close("all")
+
+
+@pytest.fixture(scope="session")
+def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of traces that GPUs recorded: see data/traces/README.md."""
+    folder = tmp_path_factory.mktemp("traces")
+    for file in (Path(__file__).parent / "data" / "traces").glob("*.gz"):
+        (folder / file.stem).write_bytes(gzip.decompress(file.read_bytes()))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def recorded(traces: Path) -> Callable[..., Any]:
+    """Return what explains a recorded trace by its name, once."""
+    return functools.cache(
+        lambda name, queue=1: rh.explain(traces / f"{name}.xplane.pb", queue=queue)
+    )

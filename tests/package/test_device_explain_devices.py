@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
 import math
 import random
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -234,20 +234,10 @@ def test_a_sum_that_every_device_slices_is_a_missing_reduce_scatter(text: str, n
 # --- what four H200s recorded, see data/traces/README.md ------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Explanation]:
-    folder = tmp_path_factory.mktemp("traces")
-    found = {}
-    for name in ("straggler", "sliced"):
-        file = folder / f"{name}.xplane.pb"
-        packed = Path(__file__).parent / "data" / "traces" / f"h200x4-{name}.xplane.pb.gz"
-        file.write_bytes(gzip.decompress(packed.read_bytes()))
-        found[name] = rh.explain(file, queue=4)
-    return found
-
-
-def test_a_recorded_straggler_is_named_with_its_reason(recorded: dict[str, Explanation]) -> None:
-    why = recorded["straggler"]
+def test_a_recorded_straggler_is_named_with_its_reason(
+    recorded: Callable[..., Explanation],
+) -> None:
+    why = recorded("h200x4-straggler", 4)
     first = why.findings[0]
     assert first.cause == "skew"
     assert first.seconds > 0.55 * why.wall
@@ -265,9 +255,9 @@ def test_a_recorded_straggler_is_named_with_its_reason(recorded: dict[str, Expla
 
 
 def test_a_recorded_sum_that_is_sliced_is_a_missing_reduce_scatter(
-    recorded: dict[str, Explanation],
+    recorded: Callable[..., Explanation],
 ) -> None:
-    why = recorded["sliced"]
+    why = recorded("h200x4-sliced", 4)
     found = {finding.cause: finding for finding in why.findings}
     assert "of bf16[8192,8192] on 4 devices" in found["all-reduce-sliced"].evidence
     row = why.row("all-reduce-start")

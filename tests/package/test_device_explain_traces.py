@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import math
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,20 +30,10 @@ from roofline_helpers.device.trace import (
 )
 from roofline_helpers.device.trace_steps import named, prepared
 
-TRACES = Path(__file__).parent / "data" / "traces"
-
 
 @pytest.fixture(scope="module")
-def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("traces")
-    for file in TRACES.glob("*.gz"):
-        (folder / file.stem).write_bytes(gzip.decompress(file.read_bytes()))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def scan(traces: Path) -> Explanation:
-    return rh.explain(traces / "h200-scan.xplane.pb", queue=3)
+def scan(recorded: Callable[..., Explanation]) -> Explanation:
+    return recorded("h200-scan", 3)
 
 
 def test_kernels_of_a_gpu_have_their_line_and_their_roof(scan: Explanation) -> None:
