@@ -1,38 +1,32 @@
-"""The functions that the tests compile: each maker returns (function, arguments, options).
-
-JAX is imported when a function is made.
-"""
+"""The functions that the tests compile: each maker returns (function, arguments, options)."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
-def array(*shape: int, dtype: Any = "bfloat16") -> Any:
-    import jax
-    import jax.numpy as jnp
 
+def spec(*shape: int, dtype: Any = "bfloat16") -> Any:
     return jax.ShapeDtypeStruct(shape, jnp.dtype(dtype))
 
 
 def product(m: int, n: int, k: int, dtype: str = "bfloat16", out: str | None = None) -> Any:
     def make() -> Any:
-        import jax.numpy as jnp
-
         def matmul(a: Any, b: Any) -> Any:
             wide = "int32" if dtype == "int8" else "float32"
             product = jnp.matmul(a, b, preferred_element_type=wide if out else None)
             return product.astype(out) if out else product
 
-        return matmul, (array(m, k, dtype=dtype), array(k, n, dtype=dtype)), {}
+        return matmul, (spec(m, k, dtype=dtype), spec(k, n, dtype=dtype)), {}
 
     return make
 
 
 def layernorm(x: Any, gamma: Any, beta: Any) -> Any:
-    import jax
-    import jax.numpy as jnp
-
     wide = x.astype(jnp.float32)
     mean = wide.mean(-1, keepdims=True)
     variance = ((wide - mean) ** 2).mean(-1, keepdims=True)
@@ -40,56 +34,47 @@ def layernorm(x: Any, gamma: Any, beta: Any) -> Any:
 
 
 def attention(q: Any, k: Any, v: Any) -> Any:
-    import jax
-    import jax.numpy as jnp
-
     scores = jnp.einsum("bhqd,bhkd->bhqk", q, k) * 0.125
     return jnp.einsum("bhqk,bhkd->bhqd", jax.nn.softmax(scores, axis=-1), v)
 
 
 def elementwise() -> Any:
-    import jax
-
     def relu_of(x: Any, bias: Any) -> Any:
         return jax.nn.relu(x * 2 + bias)
 
-    return relu_of, (array(4096, 4096), array(4096)), {}
+    return relu_of, (spec(4096, 4096), spec(4096)), {}
 
 
 def conv() -> Any:
-    import jax
-
     def convolution(x: Any, w: Any) -> Any:
         return jax.lax.conv_general_dilated(
             x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
         )
 
-    return convolution, (array(16, 28, 28, 128), array(3, 3, 128, 128)), {}
+    return convolution, (spec(16, 28, 28, 128), spec(3, 3, 128, 128)), {}
 
 
 def gather() -> Any:
     def embedding(table: Any, rows: Any) -> Any:
         return table[rows]
 
-    return embedding, (array(32000, 4096), array(2048, dtype="int32")), {}
+    return embedding, (spec(32000, 4096), spec(2048, dtype="int32")), {}
 
 
 def scatter() -> Any:
     def scatter_add(table: Any, rows: Any, updates: Any) -> Any:
         return table.at[rows].add(updates)
 
-    args = (array(32000, 1024), array(2048, dtype="int32"), array(2048, 1024))
+    args = (spec(32000, 1024), spec(2048, dtype="int32"), spec(2048, 1024))
     return scatter_add, args, {"donate_argnums": 0}
 
 
 def cache(donated: bool) -> Any:
     def make() -> Any:
-        import jax
-
         def append(cache: Any, row: Any, at: Any) -> Any:
             return jax.lax.dynamic_update_slice(cache, row, (at, 0))
 
-        args = (array(32768, 1024), array(16, 1024), array(dtype="int32"))
+        args = (spec(32768, 1024), spec(16, 1024), spec(dtype="int32"))
         return append, args, {"donate_argnums": 0} if donated else {}
 
     return make
@@ -97,21 +82,15 @@ def cache(donated: bool) -> Any:
 
 def scan(layers: int) -> Any:
     def make() -> Any:
-        import jax
-        import jax.numpy as jnp
-
         def layers_of(x: Any, weights: Any) -> Any:
             return jax.lax.scan(lambda h, w: (jnp.tanh(h @ w), None), x, weights)[0]
 
-        return layers_of, (array(16, 1024), array(layers, 1024, 1024)), {}
+        return layers_of, (spec(16, 1024), spec(layers, 1024, 1024)), {}
 
     return make
 
 
 def nested_loops() -> Any:
-    import jax
-    import jax.numpy as jnp
-
     def nested(x: Any, w: Any) -> Any:
         def outer(h: Any, _: Any) -> Any:
             inner = jax.lax.scan(lambda c, _: (jnp.tanh(c @ w), None), h, None, length=5)[0]
@@ -119,23 +98,17 @@ def nested_loops() -> Any:
 
         return jax.lax.scan(outer, x, None, length=4)[0]
 
-    return nested, (array(512, 512), array(512, 512)), {}
+    return nested, (spec(512, 512), spec(512, 512)), {}
 
 
 def while_loop() -> Any:
-    import jax
-    import jax.numpy as jnp
-
     def until(x: Any, w: Any) -> Any:
         return jax.lax.while_loop(lambda h: jnp.max(h) < 1e3, lambda h: h @ w, x)
 
-    return until, (array(512, 512), array(512, 512)), {}
+    return until, (spec(512, 512), spec(512, 512)), {}
 
 
 def remat() -> Any:
-    import jax
-    import jax.numpy as jnp
-
     @jax.checkpoint
     def block(x: Any, w: Any) -> Any:
         return jnp.tanh(jnp.tanh(x @ w) @ w)
@@ -144,18 +117,15 @@ def remat() -> Any:
         value, pull = jax.vjp(block, x, w)
         return value, pull(value)[0]
 
-    return value_and_gradient, (array(512, 512), array(512, 512)), {}
+    return value_and_gradient, (spec(512, 512), spec(512, 512)), {}
 
 
 def pallas(declared: bool) -> Any:
     def make() -> Any:
-        import jax
-        from jax.experimental import pallas as pl
-
         def body(x: Any, y: Any, out: Any) -> None:
             out[...] = x[...] * 2 + y[...]
 
-        spec = pl.BlockSpec((128, 1024), lambda i: (i, 0))
+        block = pl.BlockSpec((128, 1024), lambda i: (i, 0))
         n = 1024 * 1024
         cost = pl.CostEstimate(flops=2 * n, bytes_accessed=12 * n, transcendentals=0)
 
@@ -163,22 +133,19 @@ def pallas(declared: bool) -> Any:
             return pl.pallas_call(
                 body,
                 grid=(8,),
-                in_specs=[spec, spec],
-                out_specs=spec,
+                in_specs=[block, block],
+                out_specs=block,
                 out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
                 cost_estimate=cost if declared else None,
                 name="fused",
             )(x, y)
 
-        return fused, (array(1024, 1024, dtype="float32"),) * 2, {}
+        return fused, (spec(1024, 1024, dtype="float32"),) * 2, {}
 
     return make
 
 
 def block_step() -> Any:
-    import jax
-    import jax.numpy as jnp
-
     size, heads = 512, 8
 
     def block(p: Any, x: Any) -> Any:
@@ -205,25 +172,16 @@ def block_step() -> Any:
         "w1": (size, 4 * size),
         "w2": (4 * size, size),
     }
-    return step, ({name: array(*shape) for name, shape in shapes.items()}, array(1, 512, size)), {}
+    return step, ({name: spec(*shape) for name, shape in shapes.items()}, spec(1, 512, size)), {}
 
 
 def mesh(*sizes: int) -> Any:
     """Return an abstract mesh of axes "data" and "model": it needs no devices."""
-    import jax
-
-    names = ("data", "model")[: len(sizes)]
-    try:
-        return jax.sharding.AbstractMesh(sizes, names)
-    except TypeError:  # the form of JAX before 0.5
-        return jax.sharding.AbstractMesh(tuple(zip(names, sizes, strict=True)))
+    return AbstractMesh(sizes, ("data", "model")[: len(sizes)])
 
 
 def sharded(shape: tuple[int, ...], *spec: Any) -> Any:
     """Return a bf16 array spread over a 2 × 2 mesh."""
-    import jax
-    from jax.sharding import NamedSharding, PartitionSpec
-
     placed = NamedSharding(mesh(2, 2), PartitionSpec(*spec))
     return jax.ShapeDtypeStruct(shape, jax.numpy.bfloat16, sharding=placed)
 

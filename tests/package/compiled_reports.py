@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 import pytest
 from compiled_suite import CHIPS, SUITE
 
 from roofline_helpers import xla
-
-jax = pytest.importorskip("jax", reason="JAX is not installed: nothing can be compiled")
 
 MISSING = {chip: xla.can_compile(chip) for chip in CHIPS}
 
@@ -31,8 +28,3 @@ def report_of(name: str, chip: str) -> xla.Report:
     needs(chip)
     fn, args, options = SUITE[name].make()
     return xla.analyze(fn, *args, chip=chip, **options)
-
-
-def spec(*shape: int, dtype: Any = "bfloat16") -> Any:
-    """Return an array to compile for: its shape and type."""
-    return jax.ShapeDtypeStruct(shape, jax.numpy.dtype(dtype))

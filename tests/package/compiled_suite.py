@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import jax
+import pytest
 from compiled_programs import (
-    array,
     attention,
     block_step,
     cache,
@@ -28,6 +29,7 @@ from compiled_programs import (
     scan,
     scatter,
     sharded_product,
+    spec,
     while_loop,
 )
 
@@ -45,6 +47,16 @@ class Hand:
     written: float | None = 0
     transcendentals: float | None = None
     unknown: bool = False
+
+    def differs(self, counted: Mapping[str, float], unknown: Any) -> dict[str, Any]:
+        """Return what differs by more than a hundredth from these counts, with both."""
+        by_hand = {name: getattr(self, name) for name in counted}
+        wrong: dict[str, Any] = {
+            name: (count, by_hand[name])
+            for name, count in counted.items()
+            if by_hand[name] is not None and count != pytest.approx(by_hand[name], rel=0.01)
+        }
+        return wrong if bool(unknown) == self.unknown else {**wrong, "unknown": unknown}
 
 
 @dataclass(frozen=True)
@@ -165,7 +177,7 @@ SUITE: dict[str, Case] = {
         "multiply, add, maximum; conversions between bf16 and fp32 are no FLOPs",
     ),
     "layernorm": Case(
-        lambda: (layernorm, (array(4096, 4096), array(4096), array(4096)), {}),
+        lambda: (layernorm, (spec(4096, 4096), spec(4096), spec(4096)), {}),
         lambda chip: Hand(0, 8 * N, 2 * BF16 * N, BF16 * N, 4096),
         "x − mean is computed in two kernels, so 8 FLOPs an element, and x is read twice: once for "
         "mean and variance, which fits VMEM row by row, and once to normalise; JAX 0.12 reads it a "
@@ -177,7 +189,7 @@ SUITE: dict[str, Case] = {
         },
     ),
     "softmax": Case(
-        lambda: (__import__("jax").nn.softmax, (array(12288, 8192),), {}),
+        lambda: (jax.nn.softmax, (spec(12288, 8192),), {}),
         lambda chip: Hand(0, 7 * SOFTMAX, 3 * BF16 * SOFTMAX, BF16 * SOFTMAX, 2 * SOFTMAX),
         "three kernels: max; − max, exp, sum; and again − max, exp, before ÷ sum. So x is read "
         "three times and exp computed twice, to keep exp(x − max) out of HBM. On a GPU, and on a "
@@ -191,7 +203,7 @@ SUITE: dict[str, Case] = {
         },
     ),
     "attention": Case(
-        lambda: (attention, (array(B, H, S, D),) * 3, {}),
+        lambda: (attention, (spec(B, H, S, D),) * 3, {}),
         _attention_hand,
         "libtpu replaces softmax and the second product by a kernel of its own, "
         "'online-softmax', except on v4. It declares no FLOPs: unknown. The S×S scores are written "

@@ -5,9 +5,14 @@ The bytes of an exchange are those of one device: what it brings, and what it ha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+import jax
+from jax import lax
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 BF16 = 2
 Hand = tuple[str, int, int, str | None, int]
@@ -26,16 +31,11 @@ class Sharded:
 
 
 def mesh_of(axes: dict[str, int]) -> Any:
-    from jax.sharding import AbstractMesh, AxisType
-
     types = (AxisType.Auto,) * len(axes)
     return AbstractMesh(tuple(axes.values()), tuple(axes), axis_types=types)
 
 
 def array(mesh: Any, shape: tuple[int, ...], *spec: Any) -> Any:
-    import jax
-    from jax.sharding import NamedSharding, PartitionSpec
-
     placed = NamedSharding(mesh, PartitionSpec(*spec))
     return jax.ShapeDtypeStruct(shape, "bfloat16", sharding=placed)
 
@@ -50,13 +50,9 @@ def mapped(body: Callable[..., Any], over: Any, out: Any = None) -> Callable[[An
     """Return a maker of a shard_map over rows; its result is spread the same way unless told."""
 
     def make(mesh: Any) -> Any:
-        import jax
-        from jax.sharding import PartitionSpec
-
         spread = PartitionSpec(over)
-        devices = 1
-        for name in (over,) if isinstance(over, str) else over:
-            devices *= mesh.shape[name]
+        names = (over,) if isinstance(over, str) else over
+        devices = math.prod(mesh.shape[name] for name in names)
         fn = jax.shard_map(
             body,
             mesh=mesh,
@@ -69,37 +65,16 @@ def mapped(body: Callable[..., Any], over: Any, out: Any = None) -> Callable[[An
     return make
 
 
-def reduced(axis: Any) -> Any:
-    return lambda x: __import__("jax").lax.psum(x, axis)
-
-
-def gathered(axis: Any) -> Any:
-    return lambda x: __import__("jax").lax.all_gather(x, axis, tiled=True)
-
-
-def scattered(axis: Any) -> Any:
-    return lambda x: __import__("jax").lax.psum_scatter(x, axis, tiled=True)
-
-
-def exchanged(axis: Any) -> Any:
-    return lambda x: __import__("jax").lax.all_to_all(x, axis, 0, 0, tiled=True)
-
-
 def passed(axis: str, n: int) -> Any:
     ring = [(i, (i + 1) % n) for i in range(n)]
-    return lambda x: __import__("jax").lax.ppermute(x, axis, ring)
+    return lambda x: lax.ppermute(x, axis, ring)
 
 
 def looped(axis: str, turns: int) -> Any:
-    def body(x: Any) -> Any:
-        import jax
+    def turn(x: Any, _: Any) -> Any:
+        return lax.psum(x, axis) * 0.5, None
 
-        def turn(x: Any, _: Any) -> Any:
-            return jax.lax.psum(x, axis) * 0.5, None
-
-        return jax.lax.scan(turn, x, None, length=turns)[0]
-
-    return body
+    return lambda x: lax.scan(turn, x, None, length=turns)[0]
 
 
 # --- left to the compiler -------------------------------------------------------------------------
@@ -108,17 +83,12 @@ ROWS, D, F = 512, 1024, 4096
 
 
 def multilayer(w: Any, x: Any) -> Any:
-    import jax
-
     return jax.nn.relu(x @ w["up"]) @ w["down"]
 
 
 def kept(fn: Any, mesh: Any, *spec: Any) -> Any:
-    import jax
-    from jax.sharding import NamedSharding, PartitionSpec
-
     place = NamedSharding(mesh, PartitionSpec(*spec))
-    return lambda *args: jax.lax.with_sharding_constraint(fn(*args), place)
+    return lambda *args: lax.with_sharding_constraint(fn(*args), place)
 
 
 def both(mesh: Any) -> Any:
@@ -131,7 +101,6 @@ def both(mesh: Any) -> Any:
 
 def across_slices(mesh: Any) -> Any:
     """A gradient that slices add up, of weights that are spread over them too."""
-    import jax
 
     def loss(w: Any, x: Any) -> Any:
         return ((x @ w).astype("float32") ** 2).mean()
@@ -164,25 +133,25 @@ SHARDED: dict[str, Sharded] = {
     "all-reduce, v5e": Sharded(
         "v5e",
         {"data": 4},
-        mapped(reduced("data"), "data", out=()),
+        mapped(lambda x: lax.psum(x, "data"), "data", out=()),
         [("all-reduce", LOCAL, LOCAL, "data", 1)],
     ),
     "all-gather, v5p": Sharded(
         "v5p",
         {"data": 8},
-        mapped(gathered("data"), "data", out=()),
+        mapped(lambda x: lax.all_gather(x, "data", tiled=True), "data", out=()),
         [("all-gather", LOCAL, 8 * LOCAL, "data", 1)],
     ),
     "reduce-scatter, v7x": Sharded(
         "v7x",
         {"data": 4},
-        mapped(scattered("data"), "data"),
+        mapped(lambda x: lax.psum_scatter(x, "data", tiled=True), "data"),
         [("reduce-scatter", LOCAL, LOCAL // 4, "data", 1)],
     ),
     "all-to-all, v6e": Sharded(
         "v6e",
         {"expert": 4},
-        mapped(exchanged("expert"), "expert"),
+        mapped(lambda x: lax.all_to_all(x, "expert", 0, 0, tiled=True), "expert"),
         [("all-to-all", LOCAL, LOCAL, "expert", 1)],
     ),
     "permute, v5p": Sharded(
@@ -194,7 +163,7 @@ SHARDED: dict[str, Sharded] = {
     "one of two axes": Sharded(
         "v5e",
         {"data": 4, "model": 4},
-        mapped(reduced("model"), ("data", "model"), out=("data",)),
+        mapped(lambda x: lax.psum(x, "model"), ("data", "model"), out=("data",)),
         [("all-reduce", LOCAL, LOCAL, "model", 1)],
     ),
     "in a loop": Sharded(

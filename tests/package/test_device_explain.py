@@ -51,11 +51,6 @@ def test_flops_bytes_and_lines_are_the_compiled_programs() -> None:
     assert "layer(f32[256,256]" in why.describe()
 
 
-def test_rows_add_up_and_the_rest_is_in_view(why: Explanation) -> None:
-    assert why.covered + why.unexplained == pytest.approx(why.wall, rel=1e-12)
-    assert sum(bar.seconds for bar in why.waterfall) == pytest.approx(why.wall, rel=1e-12)
-
-
 def test_it_shows_itself(why: Explanation) -> None:
     text = why.describe()
     assert "from the roof to the clock" in text

@@ -6,16 +6,17 @@ import functools
 from dataclasses import replace
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import pytest
-from compiled_programs import sharded
-from compiled_reports import jax, needs, report_of, spec
+from compiled_programs import sharded, spec
+from compiled_reports import needs, report_of
 
 from roofline_helpers import xla
 from roofline_helpers.common.checks import UnknownName
 from roofline_helpers.xla.flops import Flops
 from roofline_helpers.xla.kernel import cycle_seconds_of, seconds_of
 
-jnp = jax.numpy
 N, F = 1024, 4096
 
 

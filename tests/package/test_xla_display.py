@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import jax
 import pytest
-from compiled_reports import jax, report_of, spec
+from compiled_programs import spec
+from compiled_reports import report_of
 
 from roofline_helpers import xla
 from roofline_helpers.common import terminal

@@ -81,19 +81,6 @@ def test_a_convolution_of_single_channels_is_the_vector_unit_s() -> None:
         )
 
 
-def test_a_sum_over_n_counts_n() -> None:
-    text = program(
-        "  %x = f32[8,100]{1,0} parameter(0)\n  %z = f32[] constant(0)\n"
-        "  ROOT %y = f32[8]{0} reduce(%x, %z), dimensions={1}, to_apply=%add",
-        ADD,
-    )
-    assert one(text).flops.vector == 800
-
-
-def test_a_dot_is_two_flops_for_each_multiply_add() -> None:
-    assert one(dot()).flops.matrix == 2 * 4 * 8 * 16 * 32
-
-
 CONVOLUTIONS = {
     "a product without a window": (
         ("f32[8,32]", "f32[32,16]", "f32[8,16]"),

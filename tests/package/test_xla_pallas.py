@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import pytest
-from compiled_reports import jax, needs, spec
+from compiled_programs import spec
+from compiled_reports import needs
 
 import roofline_helpers as rh
 from roofline_helpers import xla
@@ -15,7 +18,6 @@ from roofline_helpers.device import explain
 from roofline_helpers.evidence.verdicts import assumed_floor
 from roofline_helpers.xla.pallas import counted, requested
 
-jnp = jax.numpy
 BF16 = 2
 
 

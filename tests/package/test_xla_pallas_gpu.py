@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from compiled_reports import spec
+from compiled_programs import spec
 
 import roofline_helpers as rh
 from roofline_helpers import xla

@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
 from compiled_suite import SUITE, Hand
 from hlo_texts import FIXTURES
 
@@ -44,15 +43,7 @@ def wrongly_counted(path: Path) -> dict[str, Any]:
     hand = expected(name, chip, version)
     platform = {"h100": "gpu", "cpu": "cpu"}.get(chip, "tpu")
     ledger = xla.kernels(path.read_text("utf-8"), platform)
-    totals = counted(ledger)
-    by_hand = {count: getattr(hand, count) for count in totals}
-    wrong = {
-        count: (totals[count], value)
-        for count, value in by_hand.items()
-        if value is not None and totals[count] != pytest.approx(value, rel=0.01)
-    }
-    unknown = any(row.flops.unknown for row in ledger.rows)
-    return wrong if unknown == hand.unknown else {**wrong, "unknown": (unknown, hand.unknown)}
+    return hand.differs(counted(ledger), [row.name for row in ledger.rows if row.flops.unknown])
 
 
 def test_programs_of_xla_are_counted_as_by_hand() -> None:

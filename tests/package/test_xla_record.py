@@ -6,15 +6,15 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import pytest
-from compiled_reports import jax, needs, report_of, spec
+from compiled_programs import spec
+from compiled_reports import needs, report_of
 
 from roofline_helpers import xla
 from roofline_helpers.common.show import si
 from roofline_helpers.xla import analysis, compiler, targets
 from roofline_helpers.xla.compiler import DoesNotFit
-
-jnp = jax.numpy
 
 
 def test_a_record_says_the_same() -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
-from compiled_reports import jax, needs, per_chip, report_of, spec
+from compiled_programs import spec
+from compiled_reports import needs, per_chip, report_of
 
 import roofline_helpers as rh
 from roofline_helpers import chips, xla
 from roofline_helpers.xla.kernel import chip_roofline, kernel_of, main_dtype
-
-jnp = jax.numpy
 
 
 @per_chip

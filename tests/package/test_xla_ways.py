@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compiled_reports import needs, spec
+from compiled_programs import spec
+from compiled_reports import needs
 from compiled_ways import N
 
 from roofline_helpers import xla
