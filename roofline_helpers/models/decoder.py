@@ -168,11 +168,6 @@ class Decoder(Facts):
         return int(self.feeds(lambda feed: 1, Experts))
 
     @property
-    def local_layers(self) -> int:
-        """Layers whose attention is local."""
-        return int(self.mixers(lambda mixer: mixer.window > 0))
-
-    @property
     def state_layers(self) -> tuple[str, ...]:
         """The kinds of layers that keep a state instead of a cache."""
         mixers = (block.mixer for block in self.kinds)
@@ -275,14 +270,6 @@ class Decoder(Facts):
         return int(self.mixers(lambda mixer: mixer.state_bytes))
 
     # --- FLOPs --------------------------------------------------------------------------------
-
-    @property
-    def score_width(self) -> float:
-        """Multiply-adds of attention for one query and key, scores and values together.
-
-        Of one layer; the mean over all layers if they differ.
-        """
-        return _mean(self.mixers(lambda mixer: mixer.scores), self.layers)
 
     def matrix_flops(self, tokens: Any = 1) -> int:
         """Return the FLOPs of the weights' matmuls: two per token and weight that it uses."""

@@ -10,8 +10,6 @@ from device_suite import run
 from roofline_helpers import device
 from roofline_helpers.device.workloads import kernel_cases, level_cases, vector_case
 
-pytest.importorskip("jax")
-
 pytestmark = pytest.mark.slow  # kernels are interpreted, processes started
 
 

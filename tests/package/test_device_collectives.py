@@ -16,8 +16,6 @@ from roofline_helpers.device.multi_device import (
     network_bytes,
 )
 
-pytest.importorskip("jax")
-
 
 @pytest.mark.slow
 def test_the_command_writes_a_record_of_links(tmp_path: Path) -> None:

@@ -1,18 +1,21 @@
-"""The command ``python -m roofline_helpers measure``: what it writes and never destroys."""
+"""Measuring: a case that fails, the last cache, and what the command writes and never destroys."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import jax
 import pytest
-from device_suite import record
+from device_suite import case, record, run
 
+import roofline_helpers as rh
 from roofline_helpers import device
 from roofline_helpers.cli import main
+from roofline_helpers.device.machine import last_cache
 from roofline_helpers.device.workloads import Case, kernel_cases, matmul_case, memory_cases
-
-jax = pytest.importorskip("jax")
 
 
 def few(quick: bool = False) -> list[Case]:
@@ -59,3 +62,39 @@ def test_the_command_destroys_nothing(
         assert main(["measure", "--out", str(out)]) == (1 if out.exists() else 2)
         assert says in capsys.readouterr().err
     assert {file: file.read_bytes() for file in before} == before
+
+
+def test_a_case_that_fails_does_not_take_the_others_with_it() -> None:
+    def fails(x: Any) -> Any:
+        raise RuntimeError("no such unit on this device")
+
+    record = run(
+        case("good"),
+        case("bad", fails),
+        case("huge", needs=1e15),
+        case("empty", fn=None, make=lambda: 1 / 0),
+        case("also good"),
+    )
+    errors = {sample.name: sample.error for sample in record.samples}
+    assert errors["good"] is None
+    assert errors["also good"] is None
+    assert "no such unit" in str(errors["bad"])
+    assert "not enough memory: needs 1 PB" in str(errors["huge"])
+    assert "ZeroDivisionError" in str(errors["empty"])
+    assert "no such unit" in record.table().to_string()
+
+
+@pytest.mark.parametrize(
+    ("platform", "kind", "size"),
+    [
+        ("gpu", "NVIDIA H100 80GB HBM3", rh.chip("h100").memory["l2"].capacity.value),
+        ("tpu", "TPU v5 lite", rh.chip("v5e").memory["vmem"].capacity.value),
+        ("gpu", "Unheard-of 9000", 128 * 2**20),
+    ],
+)
+def test_the_last_cache_is_the_chip_table_s(
+    monkeypatch: pytest.MonkeyPatch, platform: str, kind: str, size: float
+) -> None:
+    device = SimpleNamespace(platform=platform, device_kind=kind)
+    monkeypatch.setattr(jax, "devices", lambda: [device])
+    assert last_cache() == size

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jax
 import pytest
 
 from roofline_helpers import chips
@@ -15,7 +16,6 @@ from roofline_helpers.device import readers
 from roofline_helpers.device.workloads import matmul_case, memory_cases, vector_case
 from tools import readers as tool
 
-jax = pytest.importorskip("jax", reason="JAX is not installed: nothing can be measured")
 pytestmark = pytest.mark.slow
 
 SMALL = readers.Step(64, 128, 256, "bf16")

@@ -13,7 +13,6 @@ from roofline_helpers.common.checks import BadType, UnknownName
 from roofline_helpers.device import machine
 from roofline_helpers.device import record as module
 
-pytest.importorskip("jax")
 MADE = record()
 
 

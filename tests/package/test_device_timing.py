@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from device_suite import numbers
@@ -18,9 +20,6 @@ from roofline_helpers import device
 from roofline_helpers.common.checks import BadType, BadValue
 from roofline_helpers.device import CannotRun, timing
 from roofline_helpers.device.timing import jax_program, summary, unused_arguments
-
-jax = pytest.importorskip("jax")
-jnp = jax.numpy
 
 
 def quick(fn: Callable[..., Any], *args: Any, **options: Any) -> device.Timing:

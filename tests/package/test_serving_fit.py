@@ -81,6 +81,7 @@ def test_what_the_runtime_keeps_is_not_there_for_sequences() -> None:
 def test_chips_that_share_a_model_exchange_what_a_slice_does(reached: bool) -> None:
     ceilings = "reached" if reached else "published"
     for model, chip, chips in (
+        ("llama-3-8b", "h100", 1),
         ("llama-3-8b", "h100", 2),
         ("llama-3-70b", "v6e", 8),
         ("llama-3-70b", "mi300x", 4),
