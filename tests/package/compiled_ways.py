@@ -31,14 +31,11 @@ def analyze(fn: Any, *args: Any, **options: Any) -> Any:
     return xla.analyze(fn, *args, chip=options.pop("chip", "v6e"), **options)
 
 
-def mesh(abstract: bool = False) -> Any:
+def mesh() -> Any:
     import jax
-    from jax.sharding import AbstractMesh, AxisType
+    from jax.sharding import AxisType
 
-    types = (AxisType.Auto,) * 2
-    if abstract:
-        return AbstractMesh((2, 2), ("data", "model"), axis_types=types)
-    return jax.make_mesh((2, 2), ("data", "model"), axis_types=types)
+    return jax.make_mesh((2, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
 
 
 def square(*spec: Any, over: Any = None) -> Any:
