@@ -262,9 +262,7 @@ def matmul_case(
     dtype: str = "bf16",
     *,
     batch: int = 1,
-    group: str = "compute",
     turned: bool | None = None,
-    **options: Any,
 ) -> Case:
     """Return C[m, n] = A[m, k] · B[k, n], `batch` of them; `turned`: B is stored as [n, k].
 
@@ -301,12 +299,11 @@ def matmul_case(
     second = (n, k) if turned else (k, n)
     return Case(
         f"matmul {size} {dtype}" + ", B transposed" * turned,
-        group,
+        "compute",
         counted,
         lambda: (array(*lead, m, k, dtype=stored), array(*lead, *second, dtype=stored)),
         product,
         warm=1.0 if counted.flops > 1e11 and not on_cpu() else 0.0,
-        options=options,
     )
 
 
