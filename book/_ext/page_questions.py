@@ -10,7 +10,7 @@ from roofline_helpers.pages.questions import ledger
 def questions() -> dict[str, Element]:
     """Return the questions that a page may ask for, by name."""
     return {
-        "front-point": rh.pages.point("h100", 2, key="front-point"),
+        "front-point": rh.pages.point("h100", 64, key="front-point"),
         "your-kernel": rh.pages.instruments.your_kernel(),
         "ledger": ledger(),
     }

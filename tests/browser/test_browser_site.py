@@ -308,15 +308,15 @@ def test_rows_of_a_long_table_are_chosen_and_ordered(visit: Visit, home: str) ->
     assert violations(page) == []
 
 
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize(("width", "height"), [(390, 844), (1280, 800)])
 def test_the_front_page_s_roofline_is_in_view_and_dragged(
-    visit: Visit, home: str, width: int
+    visit: Visit, home: str, width: int, height: int
 ) -> None:
-    page = visit(f"{home}index.html", width=width, height=900)
+    page = visit(f"{home}index.html", width=width, height=height)
     plot = page.locator("roofline-lab svg").first
-    box = plot.bounding_box()
-    assert box is not None
-    assert box["y"] + (0.5 if width > 600 else 0.1) * box["height"] < 900
+    box, dot = plot.bounding_box(), plot.locator(".dot").bounding_box()
+    assert box is not None and dot is not None
+    assert dot["y"] + dot["height"] < height
     page.mouse.move(box["x"] + 0.2 * box["width"], box["y"] + 20)
     page.mouse.down()
     bounds = []
@@ -344,6 +344,29 @@ def test_a_lab_s_results_stay_in_view_below_its_fields(visit: Visit, home: str, 
     field.select_option("b200")
     expect(line).not_to_have_text(before)
     expect(line).to_be_in_viewport(ratio=1)
+
+
+@pytest.mark.parametrize(("x", "y", "moves"), [(0, -20, False), (15, 0, True)])
+def test_a_finger_moves_the_point_sideways_and_the_page_up(
+    visit: Visit, home: str, x: int, y: int, moves: bool
+) -> None:
+    page = visit(f"{home}index.html", width=390, height=844)
+    plot = page.locator("roofline-lab svg").first
+    plot.scroll_into_view_if_needed()
+    box, field = plot.bounding_box(), page.get_by_role("textbox", name="FLOP/byte")
+    assert box is not None
+    before, top = field.input_value(), page.evaluate("scrollY")
+    touch = page.context.new_cdp_session(page)
+    start = (box["x"] + 0.3 * box["width"], box["y"] + 0.5 * box["height"])
+    for n in range(9):
+        point = {"x": start[0] + n * x, "y": start[1] + n * y}
+        kind = "touchMove" if n else "touchStart"
+        touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [point]})
+    touch.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    if not moves:
+        page.wait_for_function("top => scrollY > top", arg=top)
+    assert (field.input_value() != before) == moves
+    assert (page.evaluate("scrollY") == top) == moves
 
 
 def test_tabs_show_one_way_to_install_at_a_time(visit: Visit, home: str) -> None:

@@ -269,9 +269,20 @@ const chart = (() => {
     }).observe(node);
     const drag = (moved) => {
       root.classList.add("drag");
-      const move = (event) => event.buttons & 1 && moved(Number(under(event).toPrecision(2)));
-      root.addEventListener("pointerdown", (event) => { root.setPointerCapture(event.pointerId); move(event); });
-      root.addEventListener("pointermove", move);
+      const move = (event) => moved(Number(under(event).toPrecision(2)));
+      // A finger may only want to scroll the page: it moves the point once it goes sideways, or taps
+      let put = null;
+      root.addEventListener("pointerdown", (event) => {
+        root.setPointerCapture(event.pointerId);
+        put = event.pointerType === "touch" && event;
+        if (!put) move(event);
+      });
+      root.addEventListener("pointermove", (event) => {
+        if (!(event.buttons & 1) || put && Math.abs(event.clientX - put.clientX) <= Math.abs(event.clientY - put.clientY)) return;
+        put = null;
+        move(event);
+      });
+      root.addEventListener("pointerup", (event) => put && move(event));
     };
     return { node, draw, drag };
   }
