@@ -315,7 +315,8 @@ def test_the_front_page_s_roofline_is_in_view_and_dragged(
     page = visit(f"{home}index.html", width=width, height=height)
     plot = page.locator("roofline-lab svg").first
     box, dot = plot.bounding_box(), plot.locator(".dot").bounding_box()
-    assert box is not None and dot is not None
+    assert box is not None
+    assert dot is not None
     assert dot["y"] + dot["height"] < height
     page.mouse.move(box["x"] + 0.2 * box["width"], box["y"] + 20)
     page.mouse.down()

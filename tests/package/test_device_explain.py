@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,8 @@ def test_one_page_without_network(why: Explanation, tmp_path: Path) -> None:
     page = why.save(tmp_path / "why.html").read_text("utf-8")
     assert page.count("<svg") == 2
     assert not re.search(r'src=|href="(?!#)|@import|url\((?!#)|https?://(?!www\.w3\.org)', page)
+    undated = replace(why, date="").save(tmp_path / "undated.html").read_text("utf-8")
+    assert '<p class="made">python' in undated
     with pytest.raises(BadValue, match=r"\.html or \.json"):
         why.save(tmp_path / "why.txt")
 
@@ -94,8 +97,6 @@ def test_the_page_says_that_it_has_no_pictures_without_matplotlib(
 
 
 def test_names_are_escaped(why: Explanation) -> None:
-    from dataclasses import replace
-
     hostile = replace(why, name="<script>alert(1)</script>", notes=("<b>",))
     assert "<script>alert" not in hostile._repr_html_()
     assert "<b>" not in hostile._repr_html_()
