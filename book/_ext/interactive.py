@@ -2,8 +2,8 @@
 
 A cell's output brings its script along when the cell is executed; a committed notebook has none. On
 the site the script is once, in ``interactive/ask-HASH.js`` for questions and
-``interactive/lab-HASH.js`` where a page has more: the browser keeps it, and no page has an inline
-script.
+``interactive/lab-HASH.js`` or ``riddle-HASH.js`` where a page has more: the browser keeps it, and
+no page has an inline script.
 
 Prose pages take their pieces from ``page_questions.py``; what is inside
 stands below them::
@@ -39,7 +39,7 @@ def load(
 ) -> None:
     """Have a page with interactive pieces load the one script that it needs."""
     body = context.get("body") or ""
-    bundle = next((one for one in ("lab", "ask") if f"<roofline-{one} " in body), None)
+    bundle = next((one for one in ("lab", "riddle", "ask") if f"<roofline-{one} " in body), None)
     if bundle is None:
         return
     path = Path(app.outdir) / address(bundle)

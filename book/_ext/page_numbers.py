@@ -17,6 +17,7 @@ from roofline_helpers.chips import Chip, Figure
 from roofline_helpers.common.show import significant
 from roofline_helpers.device import readers
 from roofline_helpers.device.findings import CAUSES
+from roofline_helpers.pages import riddle
 
 
 def numbers() -> dict[str, str]:
@@ -32,6 +33,7 @@ def numbers() -> dict[str, str]:
         **_front(),
         **_install(),
         **_slow_step(),
+        **_riddle(),
         **_ridges(),
         **_rules_of_thumb(),
         **_departures(),
@@ -107,6 +109,43 @@ def _slow_step() -> dict[str, str]:
     return {
         "front_why_least": rh.si(why.hand, "s"),
         "front_why_wall": rh.si(why.wall, "s"),
+    }
+
+
+def _riddle() -> dict[str, str]:
+    """The page of the decode step's 40 orders: what its prose says of the record."""
+    record, states = riddle.record(), riddle.orders()
+    rows = {row["rung"]: row for row in record["rows"]}
+    first, torch = states[""], rows["PyTorch"]
+    versions = record["software"]
+
+    def donated(state: str) -> str:
+        """Return what donation changes about a state."""
+        chosen = "".join(move for move in riddle.MOVES if move in state + "d")
+        return rh.si(1e-3 * abs(states[state]["ms"] - states[chosen]["ms"]), "s", digits=2)
+
+    race = [
+        row["seconds"]
+        for row in rh.evidence.decode()["race"]["steps"]
+        if row["batch"] == torch["batch"] and row["program"].startswith("PyTorch")
+    ]
+    return {
+        "riddle_batch": str(torch["batch"]),
+        "riddle_context": f"{torch['context']:,}",
+        "riddle_device": record["device"]["name"].removeprefix("NVIDIA "),
+        "riddle_date": record["date"][:10],
+        "riddle_versions": f"JAX {versions['jax']}, PyTorch {versions['torch']}",
+        "riddle_orders": str(sum("scan" in row for row in record["rows"])),
+        "riddle_first": rh.si(1e-3 * first["ms"], "s"),
+        "riddle_last": rh.si(1e-3 * states[riddle.LAST]["ms"], "s"),
+        "riddle_least": rh.si(1e-3 * first["bars"][0], "s"),
+        "riddle_plain": rh.si(min(r["seconds"] for r in record["rows"] if "scan" in r), "s"),
+        "riddle_torch": rh.si(torch["seconds"], "s"),
+        "riddle_torch_way": f"*{torch['attention']}*",
+        "riddle_torch_tuned": rh.si(min(race), "s"),
+        "riddle_donate_first": donated(""),
+        "riddle_donate_loop": donated("h"),
+        "riddle_donate_unrolled": donated("uh"),
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import roofline_helpers as rh
 from roofline_helpers.pages.element import Element
 from roofline_helpers.pages.questions import ledger
+from roofline_helpers.pages.riddle import riddle
 
 
 def questions() -> dict[str, Element]:
@@ -13,4 +14,5 @@ def questions() -> dict[str, Element]:
         "front-point": rh.pages.point("h100", 64, key="front-point"),
         "your-kernel": rh.pages.instruments.your_kernel(),
         "ledger": ledger(),
+        "decode-riddle": riddle(),
     }

@@ -18,6 +18,7 @@ from roofline_helpers.pages import judge
 
 BUNDLES: Mapping[str, tuple[str, ...]] = {
     "ask": ("numbers.js", "style.js", "core.js"),
+    "riddle": ("numbers.js", "style.js", "core.js", "riddle.js"),
     "lab": (
         *("numbers.js", "style.js", "core.js"),
         *("model.js", "serving.js", "network.js", "verdicts.js", "briefs.js"),
@@ -57,7 +58,7 @@ def script(bundle: str) -> str:
     Parameters
     ----------
     bundle : str
-        "ask" (questions) or "lab" (instruments and labs).
+        "ask" (questions), "lab" (instruments and labs) or "riddle".
 
     Examples
     --------
@@ -113,7 +114,7 @@ class Element:
     then : str
         HTML that is always visible below it.
     bundle : str
-        The scripts it needs: "ask" or "lab".
+        The scripts it needs: "ask", "lab" or "riddle".
     inner : tuple of Element
         Elements inside `then`.
 
