@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -652,24 +653,13 @@ def frontier(
 def _largest(room: Callable[[int], float], most: float = math.inf) -> int:
     """Return the largest whole number up to `most` that leaves room, 0 if 1 leaves none.
 
-    Room must not grow with the number. If it is linear, the line through two numbers finds the
-    answer at once; every third step bisects instead, which works for any shape.
+    Room must not grow with the number.
     """
-    if most < 1 or (left := room(1)) < 0:
-        return 0
-    low, high, turns = 1, most + 1, 0
-    guess = 2.0
-    while high - low > 1:
-        tried = int(min(max(guess, low + 1), high - 1))
-        there, turns = room(tried), turns + 1
-        slope = (left - there) / (tried - low)
-        if there >= 0:
-            low, left = tried, there
-        else:
-            high = tried
-        halved = (low + high) / 2 if high < math.inf else 2 * low
-        guess = low + left // slope if slope > 0 and turns % 3 else halved
-    return low
+    high = 1
+    while high <= most and room(high) >= 0:
+        high *= 2
+    numbers = range(1, int(min(high, most + 1)))
+    return bisect_left(numbers, True, key=lambda number: room(number) < 0)
 
 
 def _peak_live_bytes(jobs: list[Work]) -> int:

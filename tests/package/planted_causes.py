@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from compiled_programs import spec
 from jax import lax
 
 import roofline_helpers as rh
@@ -50,10 +51,6 @@ def normal(*shape: int, dtype: Any = np.float32, seed: int = 0) -> jax.Array:
     """Return normal numbers, which come again after 65,536: to draw millions takes longer."""
     numbers = np.random.default_rng(seed).standard_normal(2**16, np.float32)
     return jnp.asarray(np.resize(numbers, shape), dtype)
-
-
-def spec(*shape: int, dtype: Any = jnp.bfloat16) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(shape, dtype)
 
 
 # --- copies ---------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import planted_causes as planted
 import pytest
 from jax import lax
 
@@ -138,11 +139,7 @@ def test_float64_is_named_and_has_a_roof_of_its_own(platform: str, chip: str | N
 
 
 def test_a_cache_that_is_kept_is_copied_first() -> None:
-    def append(cache: Any, new: Any, i: Any) -> Any:
-        cache = lax.dynamic_update_slice(cache, new, (0, i, 0))
-        return jnp.sum(cache[:, :64], axis=(1, 2)), cache
-
-    args = spec(8, 4096, 256), spec(8, 1, 256), spec(dtype=jnp.int32)
+    append, args = planted.kept_cache()
     assert set(named(compiled(append, *args))) == {"not-donated"}
     assert not named(compiled(append, *args, donate_argnums=0))
 

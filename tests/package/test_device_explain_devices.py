@@ -108,7 +108,6 @@ def test_a_straggler_is_no_slow_network(slow: int) -> None:
     bars = {bar.name: bar.seconds for bar in why.waterfall}
     assert bars["waiting for the slowest device"] == first.seconds
     text = why.describe()
-    assert "waiting for device" in text
     assert re.findall(r'"row">(/device:GPU:\d)<', why._repr_html_()) == list(table.index)
     assert "measured all-reduces of 33.6 MB over 4 GPUs take 172 µs by NCCL" in text
 

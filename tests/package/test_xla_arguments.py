@@ -51,8 +51,6 @@ def test_the_device_that_is_here() -> None:
     assert report.matrix_flops == 2 * 256**3
     if report.platform == "cpu":
         assert (report.chip, report.time_at_roof, report.bound) == (None, None, None)
-        assert any("CPU" in note for note in report.notes)
-        assert "compiled for cpu" in report.describe()
 
 
 def test_bad_layouts_and_meshes() -> None:

@@ -48,12 +48,9 @@ def test_an_upcast_is_seen_where_it_is() -> None:
     difference = of().diff(of(wide=True))
     change, memory = difference.changes
     assert memory.kind == "memory"
-    assert "results" in memory.text
     assert (change.kind, change.place) == ("grew", "down")
     assert change.hbm_bytes == 2 * 8 * N * N
-    assert "HBM" in str(change)
     # bound by compute: the roof's time stays
-    assert difference.describe().startswith("2 changes\n")
     back = of(wide=True).diff(of())
     assert {change.kind for change in back.changes} == {"shrank", "memory"}
     rows = (replace(row, flops=Flops(matrix=row.flops.matrix / 2)) for row in of(wide=True).rows)

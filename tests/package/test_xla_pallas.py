@@ -146,15 +146,12 @@ def test_bytes_of_blocks_that_data_choose_are_a_range_and_no_verdict() -> None:
     assert (kernel.limit, kernel.bound, kernel.depends) == ("matrix", None, True)
     assert (report.bound, report.bounds) == (None, ("compute", "memory"))
     assert report.time_at_roof < report.time_at_most
-    assert "bound by compute or memory: data choose" in report.describe()
-    assert "data choose its blocks, so its bytes are between" in " ".join(report.notes)
     again = xla.Report.from_json(report.to_json())
     assert (again.bounds, again.most_bytes) == (report.bounds, report.most_bytes)
     why = explain(fn, *args, chip="v5p", progress=False)
     row = why.row(kernel.name)
     assert row.limit == "matrix or hbm"
     assert [finding.cause for finding in why.findings if row.name in finding.kernels] == ["depends"]
-    assert "bound by the matrix unit or memory" in why.describe()
     ends = kernel.roof_seconds, kernel.most_seconds
     assert (row.seconds, row.high) == pytest.approx(ends, rel=1e-5)
     assert (why.wall, why.expected.high) == pytest.approx(
@@ -272,15 +269,11 @@ def test_attention_over_pages_has_no_verdict_and_no_upper_end() -> None:
     assert report.flops <= flops < float("inf") == report.time_at_most
     assert report.hbm_bytes <= moved < report.most_bytes
     assert (report.bound, report.bounds, report.intensity, report.extra) == (None, (), None, None)
-    assert "at least" in repr(report)
-    assert "bound unknown: paged_attention" in report.describe()
     again = xla.Report.from_json(report.to_json())
     assert (again.at_least, again.most_bytes) == (report.at_least, float("inf"))
     why = explain(decode, *args, chip="v6e", progress=False)
-    assert "at least" in repr(why)
     first = why.findings[0]
     assert (first.cause, first.kernels) == ("no-roof", ("paged_attention.1",))
-    assert "data decide its branches and trip counts" in first.evidence
 
 
 def test_a_loop_without_a_known_count_has_no_verdict() -> None:

@@ -46,7 +46,6 @@ def test_explain_for_a_chip_takes_the_compiler_s_cycles_where_they_are_longer() 
         assert row.seconds >= kernel.cycle_seconds > kernel.roof_seconds
         assert row.seconds < 1.3 * kernel.cycle_seconds
         assert cause in [found.cause for found in why.findings if row.name in found.kernels]
-        assert repr(why).partition(": ")[2].startswith("nothing ran: ")
 
 
 def test_a_program_that_calls_the_host_has_no_verdict_and_no_time_for_it() -> None:
@@ -65,10 +64,8 @@ def test_a_program_that_calls_the_host_has_no_verdict_and_no_time_for_it() -> No
         report = xla.analyze(fn, x, chip="v6e")
         assert (report.host_bytes, report.bounds, report.time_at_most) == (moved, (), math.inf)
         assert report.time_at_roof == pytest.approx(2 * size / 1.64e12, rel=0.01)  # + 1, * 2
-        assert "to and from the host, at least" in repr(report)
         why = rh.explain(fn, x, chip="v6e", progress=False)
         assert [found.cause for found in why.findings] == ["callback"]
-        assert "at least" in repr(why)
 
     def large(x: jax.Array) -> jax.Array:  # the callback's floor is a thousandth of the call
         return printed(jax.lax.fori_loop(0, 100, lambda _, c: c @ c, x))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from roofline_helpers import xla
@@ -155,17 +156,26 @@ _BODIES = ("closed_call", "eval_jaxpr")
 
 def filled_stacks(case: Case) -> Claims:
     """Yield kernels that fill the stack of a loop's results with zeros before its first turn."""
+    for row, program, loop, shape in _entering(case):
+        if row.kernel.bytes < _SMALL or set(row.kernel.operations) - {"broadcast", "copy"}:
+            continue
+        if _slices(program, loop, shape, "dynamic-update-slice"):
+            evidence = f"{shape} is filled before the loop that overwrites all of it"
+            yield whole(SCAN, row, evidence, _line(program, loop))
+
+
+def _entering(case: Case) -> Iterator[tuple[TimedRow, Program, Site, xla.Shape]]:
+    """Yield the kernels whose result enters a loop, with their program, the loop and its shape."""
     for name, program in case.programs.items():
         for loop in program.loops.values():
             for value in program.enters(loop):
                 row = case.by_name.get((name, value.name))
-                filled = row is not None and row.kernel.bytes >= _SMALL
-                if row is None or not filled or set(row.kernel.operations) - {"broadcast", "copy"}:
-                    continue
-                if _slices(program, loop, value.shape, "dynamic-update-slice"):
-                    evidence = f"{value.shape} is filled before the loop that overwrites all of it"
-                    line = source_of(loop.instruction.metadata, program.module.frames)
-                    yield whole(SCAN, row, evidence, str(line or ""))
+                if row is not None:
+                    yield row, program, loop, value.shape
+
+
+def _line(program: Program, loop: Site) -> str:
+    return str(source_of(loop.instruction.metadata, program.module.frames) or "")
 
 
 def _carried(case: Case, row: TimedRow) -> Claim | None:
@@ -189,19 +199,13 @@ RELAID = Cause(
 
 def relaid_weights(case: Case) -> Claims:
     """Yield copies of an argument into the tiles that a loop's matmuls prefer."""
-    for name, program in case.programs.items():
-        for loop in program.loops.values():
-            for value in program.enters(loop):
-                row = case.by_name.get((name, value.name))
-                if row is None or not set(row.kernel.operations) <= PLACING:
-                    continue
-                source = next(iter(program.arguments(row.name)), None)
-                if source is None or placed(source.shape) == placed(value.shape):
-                    continue
-                if _slices(program, loop, value.shape):
-                    evidence = f"argument {source.index} ({source.shape}) is written in other tiles"
-                    line = source_of(loop.instruction.metadata, program.module.frames)
-                    yield whole(RELAID, row, evidence, str(line or ""))
+    for row, program, loop, shape in _entering(case):
+        source = next(iter(program.arguments(row.name)), None)
+        if source is None or set(row.kernel.operations) - PLACING:
+            continue
+        if placed(source.shape) != placed(shape) and _slices(program, loop, shape):
+            evidence = f"argument {source.index} ({source.shape}) is written in other tiles"
+            yield whole(RELAID, row, evidence, _line(program, loop))
 
 
 def placed(shape: xla.Shape) -> tuple[list[int], tuple[int, ...]]:
