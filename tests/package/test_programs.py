@@ -57,6 +57,5 @@ def test_a_kept_program_is_what_the_compiler_makes_now(name: str, chip: str) -> 
     assert found_by(each) in programs.kept(), "it has changed: `make programs`"
     kept = programs.ahead(*each)
     made = programs.program_of(programs.entry_of(programs._ahead(*each)))
-    assert xla.kernels(kept.text, "tpu") == xla.kernels(made.text, "tpu")
     assert STACKS.sub("", kept.text) == STACKS.sub("", made.text)
     assert (kept.costs, kept.memory) == (made.costs, made.memory)
