@@ -117,6 +117,12 @@ def _relative_to(seconds: float, wall: float) -> str:
     return f"{abs(share):.1f}% {'more' if share > 0 else 'less'} than"
 
 
+def _share(why: Explanation, seconds: float) -> str | None:
+    """Return the share of the call; None if it is withheld, or a loop's count isn't known."""
+    open_ended = why.origin == "modelled" and any(row.kernel.loop for row in why.rows)
+    return None if why.withheld or open_ended else f"{100 * seconds / why.wall:.1f}%"
+
+
 def cells(why: Explanation, row: TimedRow) -> dict[str, Any]:
     """Return one row of the table."""
     kernel = row.kind == KERNEL
@@ -124,7 +130,7 @@ def cells(why: Explanation, row: TimedRow) -> dict[str, Any]:
         "what": row.what,
         "line": row.source,
         "ms": row.seconds * 1e3,
-        "share": None if why.withheld else f"{100 * row.seconds / why.wall:.1f}%",
+        "share": _share(why, row.seconds),
         "lost ms": row.lost * 1e3 if kernel and row.reachable is not None else None,
         "roof ms": None if row.reachable is None else row.reachable * 1e3,
         "launches": round(row.launches, 2) if kernel else None,
@@ -194,7 +200,7 @@ def _function_cells(why: Explanation, name: str, rows: list[TimedRow]) -> dict[s
     return {
         "function": name,
         "ms": seconds * 1e3,
-        "share": None if why.withheld else f"{100 * seconds / why.wall:.1f}%",
+        "share": _share(why, seconds),
         "roof ms": math.fsum(row.reachable or 0.0 for row in roofed) * 1e3 if roofed else None,
         "lost ms": math.fsum(row.lost for row in roofed) * 1e3 if roofed else None,
         "backward ms": back * 1e3 or None,

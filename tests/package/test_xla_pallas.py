@@ -287,6 +287,12 @@ def test_a_loop_without_a_known_count_has_no_verdict() -> None:
     assert report.at_least == f"the trip count of {loop} is unknown"
     assert (report.bounds, report.most_bytes) == ((), float("inf"))
     assert "at least 17.2 GFLOP, at least" in repr(report)
+    why = explain(until, spec(2048, 2048), chip="v6e", progress=False)
+    first = why.findings[0]
+    assert (first.cause, first.evidence.split(":")[0]) == ("unknown-loop", loop)
+    assert {each.share for each in why.findings} == {0.0}  # of what call?
+    assert "expected at least" in repr(why)
+    assert "%" not in str(why.table()["share"].tolist())
     stated = xla.analyze(until, spec(2048, 2048), chip="v6e", turns={loop: 100})
     assert (stated.at_least, stated.bounds) == ("", ("compute",))
 

@@ -91,7 +91,7 @@ _BOUNDS = {"hbm": "memory", "matrix": "its arithmetic", "vector": "elementwise w
 MODELLED = {
     limit: _last(
         f"least-{near.key}",
-        f"most of the least time: a kernel bound by {_BOUNDS[limit]}",
+        f"a kernel bound by {_BOUNDS[limit]}, as far as its program tells",
         near.advice,
         near.chapter,
     )
@@ -145,6 +145,12 @@ NO_ROOF = _last(
     "decide how much a kernel does, time it with data like yours",
     "notebooks/where-the-time-goes",
 )
+LOOP_OF_UNKNOWN = _last(
+    "unknown-loop",
+    "a loop runs an unknown number of times",
+    "state it with turns={name: number}, or use a loop of a known length",
+    "notebooks/limitations",
+)
 
 
 def findings(case: Case) -> tuple[Finding, ...]:
@@ -175,6 +181,8 @@ def findings(case: Case) -> tuple[Finding, ...]:
         first = [replace(each, share=0.0) for each in made if each.cause == waits]
         first += _uncounted(case)
         kept = [each for each in kept if each.cause != waits]
+        if any(row.kernel.loop for row in case.rows):  # of what call?
+            kept = [replace(each, share=0.0) for each in kept]
     if not first:
         kept += _kernels_left(case, left, bool(kept))
     kept += _idle_left(case, sum(claim.more for claims in grouped.values() for claim, _ in claims))
@@ -187,6 +195,12 @@ def findings(case: Case) -> tuple[Finding, ...]:
 def _uncounted(case: Case) -> list[Finding]:
     """Return findings on kernels whose time can't be told, as nothing ran: they come first."""
     found = []
+    loops = [row for row in case.rows if row.kernel.loop]
+    if loops:
+        called = ", ".join(dict.fromkeys(row.kernel.loop for row in loops))
+        evidence = f"{called}: its kernels are counted once, and may take any time"
+        kernels = tuple(row.name for row in loops)
+        found.append(Finding(LOOP_OF_UNKNOWN.key, 0.0, kernels, evidence))
     for cause, rows, reason in (
         (NO_ROOF, [row for row in case.rows if row.kernel.at_least], "so it may take any time"),
         (
@@ -277,14 +291,15 @@ def _bound(case: Case, row: TimedRow) -> tuple[Cause, str]:
     ticks = clock_of(case.ceilings.chip)
     cycles = (row.kernel.cycles or 0) * row.launches / ticks[0] if ticks else 0.0
     slow = cycles >= 0.99 * row.seconds
+    times = f"{1 / part:.1f} times its roof" if part else "and moves nothing across HBM"
     if slow and part * OVERSTATED < 1:
-        times = f"{1 / part:.1f} times its roof" if part else "and moves nothing across HBM"
         return CYCLES, f" by the compiler's cycles, {times}"
     if part < 0.5 and not slow:
         each = si(row.seconds / max(row.launches, 1), "s")
         return LAUNCH_BOUND, f", by {each} for each of {row.launches:,.0f} launches"
     near = near if near is DEPENDS else MODELLED.get(row.limit, MODELLED["hbm"])
-    return near, f" by the roofline, bound by {unit}"
+    by = f"compiler's cycles, {times}" if slow and part < 0.95 else "roofline"
+    return near, f" by the {by}, bound by {unit}"
 
 
 _WORTH = 0.1
