@@ -48,7 +48,7 @@ class Sample(Fields):
     passes : tuple of Timing
         One a pass; empty where it could not be measured.
     xla_bytes : float, optional
-        Bytes accessed, as XLA counts them for the compiled program.
+        Bytes accessed, as XLA counts them for the compiled program: of the book's records.
     counters : mapping, optional
         Hardware counters: "dram_read", "dram_written" (bytes of one call), "kernels".
     state : mapping, optional

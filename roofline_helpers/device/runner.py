@@ -1,4 +1,4 @@
-"""Run a compiled function with and without the profiler, and measure its joules."""
+"""Run a compiled function, with and without the profiler."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
 import statistics
@@ -18,7 +17,7 @@ from roofline_helpers.common.checks import BadType, BadValue, RooflineError, nee
 from roofline_helpers.common.records import Count, Natural, Positive
 from roofline_helpers.common.show import si
 from roofline_helpers.device.machine import last_cache, on_cpu
-from roofline_helpers.xla.compiler import costs_may_abort, costs_of, executable_of
+from roofline_helpers.xla.compiler import executable_of
 from roofline_helpers.xla.lower import (
     Arguments,
     function_name,
@@ -345,7 +344,7 @@ def time(
 
 
 class JaxProgram:
-    """A compiled JAX function with its arguments, its spare buffers, and XLA's byte count.
+    """A compiled JAX function with its arguments and its spare buffers.
 
     Parameters
     ----------
@@ -363,7 +362,6 @@ class JaxProgram:
     def __init__(self, call: Any, sets: list[Any], spare: Any, mode: str) -> None:
         self.call, self.sets, self.result = call, sets, spare
         self.notes: tuple[str, ...] = ()
-        self.xla_bytes: float | None = None
         self._mode, self._turn = mode, 0
 
     def launch(self, calls: int) -> None:
@@ -401,8 +399,7 @@ def jax_program(
 ) -> JaxProgram:
     """Return a JAX function and its arguments as a program that `clock` can time.
 
-    Parameters and errors as in `time`. `xla_bytes` of the result are the bytes accessed, by XLA's
-    count.
+    Parameters and errors as in `time`.
 
     Examples
     --------
@@ -490,13 +487,7 @@ def _compile(
         spare = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), out)
         operands = (spare, *args)
     compiled = executable_of(lower(jitted, Arguments(operands), {}))
-    program = JaxProgram(compiled, sets, spare, mode)
-    with contextlib.suppress(Exception):  # a backend may have no analysis
-        analysis = costs_of(compiled, costs_may_abort())
-        analysis = analysis[0] if isinstance(analysis, list | tuple) else analysis
-        # XLA counts -1 for a custom call that doesn't state its bytes
-        program.xla_bytes = max(float(analysis["bytes accessed"]), 0.0) or None
-    return program
+    return JaxProgram(compiled, sets, spare, mode)
 
 
 def _on_device(leaf: Any) -> Any:

@@ -61,7 +61,7 @@ class Case:
     Parameters
     ----------
     name : str
-        Unique within a record, together with `source`.
+        Unique within a record.
     group : str
         "memory", "levels", "compute" and "vector" are ceilings; any other name is a set of kernels.
     work : Work
@@ -72,8 +72,6 @@ class Case:
         A JAX function of those arguments.
     start : callable, optional
         For other frameworks, in place of `fn`: takes the arguments, returns a `Launchable`.
-    source : str
-        The framework: "jax", or another one's name.
     needs : float
         Bytes of memory that it takes at the same time. Twice `work.bytes` if not given.
     loops : int
@@ -87,8 +85,8 @@ class Case:
     --------
     >>> from roofline_helpers.device.workloads import matmul_case
     >>> case = matmul_case(512, 512, 512)
-    >>> case.key, case.work.flops
-    (('matmul 512×512×512 bf16', 'jax'), 268435456)
+    >>> case.name, case.work.flops
+    ('matmul 512×512×512 bf16', 268435456)
     """
 
     name: str
@@ -97,16 +95,10 @@ class Case:
     make: Callable[[], tuple[Any, ...]]
     fn: Callable[..., Any] | None = None
     start: Callable[..., Launchable] | None = None
-    source: str = "jax"
     needs: float | None = None
     loops: int = 1
     warm: float = 0.0
     options: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """Name and source, which identify a case in a record."""
-        return self.name, self.source
 
     def program(self, args: tuple[Any, ...]) -> Any:
         """Return the program that `clock` times, on the arguments that `make` returned.
@@ -513,7 +505,7 @@ def unmeasured(case: Case) -> Sample:
     return Sample(
         name=case.name,
         group=case.group,
-        source=case.source,
+        source="jax",
         dtype=case.work.dtype,
         flops=float(case.work.flops),
         matrix_flops=float(case.work.matrix_flops),
@@ -540,13 +532,10 @@ def _attempt(case: Case, sample: Sample, seconds: float) -> Sample:
         if not sample.passes:
             return replace(sample, error=why)
         return replace(sample, notes=(*sample.notes, f"failed in a later pass: {why}"))
-    xla_bytes = getattr(program, "xla_bytes", None)
     if case.loops > 1:
         timing = replace(timing, **{n: getattr(timing, n) / case.loops for n in SECONDS})
-        xla_bytes = None  # XLA doesn't know the loop's trip count
     return replace(
         sample,
         passes=(*sample.passes, timing),
-        xla_bytes=sample.xla_bytes or xla_bytes,
         notes=tuple(dict.fromkeys([*sample.notes, *getattr(program, "notes", ())])),
     )

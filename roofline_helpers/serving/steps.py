@@ -165,7 +165,7 @@ class ServingStep(Facts):
     def kernels(self) -> tuple[StepKernel, ...]:
         """Each kernel once, as a `roofline.Kernel`, in the order of their first run.
 
-        `ops` are the operations fused into it, `count` is the number of runs per step; `seconds`
+        `ops` are the operations fused into it, `launches` is the number of runs per step; `seconds`
         are of one run, `total` of all. `law`, if there is one, replaces the roof's time.
         """
         s = self.setting

@@ -92,8 +92,8 @@ def _in_order(
 ) -> dict[str, tuple[network.Axis, ...]]:
     """Return the axes of a mesh that JAX can't place on whole axes of the torus.
 
-    Its devices are in the layout's own order (`targets.placed`): hosts of 2 × 2 chips, along the
-    first axis, then along the next.
+    Its devices are in the layout's own order (`targets.mesh_devices`): hosts of 2 × 2 chips, along
+    the first axis, then along the next.
     """
     cores = [axis for axis in slice_.axes if axis.network == "core"]
     torus = [axis for axis in slice_.fast if axis.kind in ("ring", "line")]
@@ -455,7 +455,7 @@ def line_of(kernels: Iterable[CompiledKernel]) -> str:
     return longest_of(kernels, lambda kernel: str(kernel.work.source or ""))
 
 
-# --- When kernels and exchanges run, by the compiled schedule: what of the network hides, wha…
+# --- When kernels and exchanges run, by the compiled schedule -------------------------------------
 
 COMPUTE = "compute"
 
