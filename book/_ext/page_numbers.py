@@ -11,13 +11,14 @@ import numpy as np
 
 import roofline_helpers as rh
 from page_board import board, markdown
-from page_figures import EXPLAINED, program, slow_step
+from page_figures import EXPLAINED, ROOT, program, slow_step
 from roofline_helpers import xla
 from roofline_helpers.chips import Chip, Figure
 from roofline_helpers.common.show import significant
 from roofline_helpers.device import readers
 from roofline_helpers.device.findings import CAUSES
 from roofline_helpers.pages import riddle
+from theme import INSTALLS
 
 
 def numbers() -> dict[str, str]:
@@ -83,13 +84,12 @@ def _install() -> dict[str, str]:
     printed = io.StringIO()
     with redirect_stdout(printed):
         exec(program("book/install.md"), {})
-    where = "The button *Open in Colab* opens a chapter there; its first cell installs the package."
-    where += " In a notebook of your own:\n\n"
-    alone = (
-        "The chapters of this copy of the site have no Colab button, because it was built without "
-    )
-    alone += "its repository's address. `make repository URL=…` writes that into them."
-    colab = where + _block("python", f'%pip install --quiet "{archive.format("plots")}"')
+    button = "The button *Open in Colab* opens a chapter, and its first cell installs the package."
+    chapters = (path.read_text("utf-8") for path in ROOT.glob("notebooks/*.ipynb"))
+    if not any(map(INSTALLS.search, chapters)):
+        button = "The chapters of this copy of the site have no Colab button, because their first "
+        button += "cells have no address to install from. `make repository URL=…` writes it there."
+    own = _block("python", f'%pip install --quiet "{archive.format("plots")}"')
     clone = (
         [f"git clone https://github.com/{slug}", f"cd {slug.rpartition('/')[2]}"] if slug else []
     )
@@ -97,7 +97,7 @@ def _install() -> dict[str, str]:
     pip = f'"{archive.format("all")}"' if slug else "'.[all]'"
     return {
         "install_pip": ("" if slug else here) + _block("sh", f"pip install {pip}"),
-        "install_colab": colab if slug else alone,
+        "install_colab": f"{button} In a notebook of your own:\n\n{own}" if slug else button,
         "install_clone": ("" if slug else here) + _block("sh", *clone, "make lab"),
         "install_without_jax": _block("text", printed.getvalue().strip()),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import re
 import shlex
@@ -17,7 +18,7 @@ import pytest
 import page_figures
 import page_numbers
 from roofline_helpers import cli, device, xla
-from tools import books
+from tools import books, repository
 
 SLUG = "some-one/guide"
 FENCE = re.compile(r"^```(.*)\n([\s\S]*?)^```", re.MULTILINE)
@@ -64,6 +65,21 @@ PIPS = (
     "pip install --no-index --find-links wheels 'roofline_helpers[all]'",
 )
 GPU = "pip install 'jax[cuda13]'"
+
+
+@pytest.mark.parametrize("address", ["", f"https://github.com/{SLUG}"])
+def test_a_button_is_promised_only_where_the_chapters_have_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, address: str
+) -> None:
+    cell = repository.setup_cell(repository.source(address) if address else None)
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "notebooks/one.ipynb").write_text(json.dumps({"source": [cell]}), "utf-8")
+    monkeypatch.setattr(page_numbers, "ROOT", tmp_path)
+    for slug in ("", SLUG):  # of the build: a repository's first one has unstamped chapters
+        monkeypatch.setenv("GITHUB_REPOSITORY", slug)
+        text = page_numbers._install()["install_colab"]
+        assert ("no Colab button" in text) == (not address)
+        assert ("%pip install" in text) == bool(slug)
 
 
 def test_the_doctor_and_the_chips_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
