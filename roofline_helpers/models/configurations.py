@@ -113,10 +113,23 @@ class _Reader:
             raise KeyError(" or ".join(self.keys.get(fact, [fact])))
         return whole(" or ".join(self.keys[fact]), value)
 
+    def refuse_missing(self) -> None:
+        """Raise KeyError for a key that parts the layers: null says none, no key a default."""
+        facts = ["kv_rank", "count"]
+        if self.family.get("near") == "sliding" and self.get("used", True):
+            facts.append("window")
+        for fact in facts:
+            names = self.keys.get(fact)
+            if names and not self.text.keys() & {*names}:
+                raise KeyError(" or ".join(names))
+
     def refuse_unknown(self) -> None:
         """Raise BadValue for a key that may change the shape and isn't read."""
         known = {name for names in self.keys.values() for name in names}
         harmless, shaping = _known()["harmless"], re.compile(_known()["structure"]["parts"])
+        kinds = self.text.get("layer_types")
+        if isinstance(kinds, list) and all(kind == "full_attention" for kind in kinds):
+            known.add("layer_types")  # what a family without a choice does in any case
         ignored = re.compile("|".join(harmless["parts"]))
         odd = [
             key
@@ -136,6 +149,7 @@ class _Reader:
     def decoder(self) -> Decoder:
         """Return the decoder."""
         self.refuse_unknown()
+        self.refuse_missing()
         pattern = self.get("pattern")
         self.layers = len(pattern) if pattern and not self.get("layers") else self.need("layers")
         self.d_model, self.heads = self.need("d_model"), self.need("heads")
@@ -285,9 +299,12 @@ class _Reader:
     def _feeds(self) -> list[tuple[FeedForward | Experts, ...]]:
         experts = self._experts()
         dense = self._dense()
-        if self.get("pattern"):
+        listed = self._listed("pattern") if self.get("pattern") else []
+        if experts is None and ("experts" in listed or self.get("beside")):
+            self.need("count")
+        if listed:
             feeds = {"dense": dense, "experts": experts}
-            return [tuple(filter(None, [feeds.get(kind)])) for kind in self._listed("pattern")]
+            return [tuple(filter(None, [feeds.get(kind)])) for kind in listed]
         if experts is None:
             return [(dense,)] * self.layers
         if self.get("beside"):

@@ -168,6 +168,17 @@ def test_layers_of_one_model_differ_as_its_file_says(tmp_path: Path) -> None:
 LLAMA = FILES["Meta-Llama-3.1-8B"]
 
 
+def without(name: str, key: str) -> dict[str, Any]:
+    """Return a configuration without a key, for which a default of transformers then counts."""
+    assert key in FILES[name]
+    return {other: value for other, value in FILES[name].items() if other != key}
+
+
+def test_a_list_of_layers_that_are_all_alike_says_nothing(tmp_path: Path) -> None:
+    listed = {**LLAMA, "sliding_window": None, "layer_types": ["full_attention"] * 32}
+    assert read(tmp_path, listed) == read(tmp_path, LLAMA)
+
+
 @pytest.mark.parametrize(
     ("config", "said"),
     [
@@ -187,6 +198,11 @@ LLAMA = FILES["Meta-Llama-3.1-8B"]
         ({**FILES["Qwen3.5-27B"]["text_config"], "linear_num_key_heads": None}, "linear_num_key"),
         ({**FILES["jamba"], "attn_layer_period": None}, "layer_types"),
         ({}, "architecture None"),
+        (without("DeepSeek-V3", "kv_lora_rank"), "no 'kv_lora_rank'"),
+        (without("Mixtral-8x7B-v0.1", "num_local_experts"), "no 'num_local_experts"),
+        ({**LLAMA, "model_type": "mistral", "architectures": None}, "no 'sliding_window"),
+        ({**FILES["Nemotron-H-56B-Base-8K"], "hybrid_override_pattern": "ME" * 59}, "n_routed"),
+        ({**LLAMA, "layer_types": ["sliding_attention"] * 32}, "layer_types"),
     ],
 )
 def test_a_configuration_that_is_not_understood_is_refused_by_name(
