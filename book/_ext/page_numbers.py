@@ -137,7 +137,6 @@ def _riddle() -> dict[str, str]:
         "riddle_versions": f"JAX {versions['jax']}, PyTorch {versions['torch']}",
         "riddle_orders": str(sum("scan" in row for row in record["rows"])),
         "riddle_first": rh.si(1e-3 * first["ms"], "s"),
-        "riddle_last": rh.si(1e-3 * states[riddle.LAST]["ms"], "s"),
         "riddle_least": rh.si(1e-3 * first["bars"][0], "s"),
         "riddle_plain": rh.si(min(r["seconds"] for r in record["rows"] if "scan" in r), "s"),
         "riddle_torch": rh.si(torch["seconds"], "s"),

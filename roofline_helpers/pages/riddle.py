@@ -130,7 +130,7 @@ def _finding(row: Mapping[str, Any]) -> str:
     found = row.get("findings", ())
     for one in sorted(found, key=lambda one: one["cause"] in ("many-kernels", "short-kernels")):
         return f"{one['title']}, {1e3 * one['seconds']:.1f} ms ({one['evidence']})"
-    return "our kernels have no roof in this record, so the rest isn't split"
+    return "nothing, since our kernels have no roof in this record; so the rest isn't split"
 
 
 def _locked(state: str, move: str) -> str:
@@ -245,6 +245,8 @@ def riddle() -> Element:
     }
     listed = [{"the step is written": name, "ms": f"{ms:.2f}"} for name, ms in times.items()]
     listed.sort(key=lambda row: -float(row["ms"]))
-    title, plain = "Which line do you change first?", "All orders, as measured"
+    title = "Which line do you change first?"
+    plain = "All orders, as measured. A scan or unrolled is the loop over the layers, float32 has "
+    plain += "the casts, by head is the cache's order, joined are q, k, v and gate, up"
     fallback = fragment("instrument", title, plain, Markup(table_html(table(listed))))
     return Element("riddle", data, str(fallback), plain, bundle="riddle")

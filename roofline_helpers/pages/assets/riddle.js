@@ -24,7 +24,7 @@
     .moves code { font: .8em/1.5 ui-monospace, monospace; } .moves .goes { color: var(--bad); } .moves .comes { color: var(--good); }
     .end { border: 2px solid var(--accent); border-radius: 4px; padding: .6rem .8rem; margin-top: 1rem; }
     .end ol { margin: .3rem 0 0; padding-left: 1.4rem; } .score { font-size: 1.3em; font-weight: 600; }
-    @container (min-width: 40rem) { .riddle { grid-template-columns: 1fr 1fr; } .moves .story { display: none; }
+    @container (min-width: 40rem) { .riddle { grid-template-columns: 1fr 1fr; } .moves .story { display: none; } .clock { position: static; }
       .show { display: grid; gap: .8rem; position: sticky; top: calc(var(--top, 0px) + .5rem); align-self: start; } }`);
   const LONG = 70, SHORT = 20; // ends of the scale, in ms
   const ms = (v) => `${v.toFixed(v < 9.995 ? 2 : 1)} ms`;
@@ -112,7 +112,7 @@
         el("p", {}, `Suppose every move takes a day, and the step runs as it is until the evening. Added up over your ${made.length} days, a step took ${ms(sum)}; in the best order it takes ${ms(best.sum)}.`),
         el("p", {}, "You:"), el("ol", {}, order),
         el("p", {}, "The best order:"), el("ol", {}, [...best.moves].map((move) => el("li", {}, moves[move][0]))),
-        el("p", {}, `PyTorch's step takes ${ms(data.torch)} on the same GPU, compiled and in one CUDA graph; what was tuned is said below. The least is ${ms(floor)}, so ${Math.round((100 * now) / floor - 100)}% are left.`),
+        el("p", {}, `PyTorch's step takes ${ms(data.torch)} on the same GPU, compiled and in one CUDA graph; how it was tuned stands below. The least is ${ms(floor)}, so you are ${Math.round((100 * now) / floor - 100)}% above it.`),
         area, el("p", { class: "buttons" }, button)];
     };
 
