@@ -1,20 +1,15 @@
-"""The committed records can be read, and the notebooks name none that is missing.
+"""The committed records can be read.
 
 `make thorough` compares them with what the compiler says now."""
 
 from __future__ import annotations
-
-import re
 
 import pytest
 
 from roofline_helpers import xla
 from roofline_helpers.xla import analysis
 from roofline_helpers.xla.analysis import REFUSED
-from tools import books
 from tools.notebooks import records
-
-NAMING = [path for path in books.notebooks() if records.recorded_by(path)]
 
 
 def test_every_record_can_be_read() -> None:
@@ -24,15 +19,6 @@ def test_every_record_can_be_read() -> None:
     assert all(report.origin == "record" and report.kernels for report in reports.values())
     texts = [path.read_text("utf-8") for path in records.COMPILED.glob("*.json")]
     assert not any("stack_frame_id" in text for text in texts), "it depends on who called"
-
-
-def test_named_records_exist() -> None:
-    kept = {name for name, _ in xla.records()}
-    missing = {
-        path.stem: set(re.findall(r'record=\\"([\w-]+)\\"', path.read_text("utf-8"))) - kept
-        for path in NAMING
-    }
-    assert not any(missing.values()), missing
 
 
 def test_readers_without_a_compiler_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import functools
 import re
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -131,20 +130,6 @@ def test_pictures_have_alt_text_caption_and_name(path: Path) -> None:
         if not re.fullmatch(r"fig-[a-z0-9-]+", figure.get("name", "")):
             problems.append(f"{cell.id}: no name fig-…: {figure.get('name')!r}")
     assert not problems, "\n".join(problems)
-
-
-@functools.cache
-def figure_names() -> Counter[str]:
-    """How often each name of a figure is in the book."""
-    figures = (cell.metadata.get("mystnb", {}).get("figure", {}) for one in ALL
-               for cell in code_cells(one))  # fmt: skip
-    return Counter(figure["name"] for figure in figures if "name" in figure)
-
-
-def test_figure_names_are_unique_in_the_book(path: Path) -> None:
-    figures = [cell.metadata.get("mystnb", {}).get("figure", {}) for cell in code_cells(path)]
-    names = [figure["name"] for figure in figures if "name" in figure]
-    assert [name for name in names if figure_names()[name] > 1] == []
 
 
 def test_what_waits_follows_its_question(path: Path) -> None:
