@@ -247,7 +247,7 @@ def verdict(
     for case in _cases(program, where):
         kernels = _kernels(program, where, case)
         found[case] = Found(_busiest(kernels), _seconds(kernels))
-    return Verdict(name or _name(program), where, _floor(where), found)
+    return Verdict(name or _name(program), where, floor_of(where), found)
 
 
 def gain(
@@ -286,7 +286,7 @@ def gain(
         slow, fast = (_seconds(_kernels(*way, case)) for way in ways)
         found[case] = slow / fast
     where = ways[0][1]
-    return Gain(name, where, _floor(where), found)
+    return Gain(name, where, floor_of(where), found)
 
 
 def assumed_floor(kind: str) -> float:
@@ -330,7 +330,14 @@ def _place(program: Any, chip: Any) -> Chip:
     return chip_of(chip)
 
 
-def _floor(chip: Chip) -> float:
+def floor_of(chip: Chip) -> float:
+    """Return the floor of a chip's launches, in seconds: measured, else assumed.
+
+    Examples
+    --------
+    >>> floor_of(chip_of("h100")) == chip_of("h100").floor.value
+    True
+    """
     return chip.floor.value if chip.floor else assumed_floor(chip.kind)
 
 
@@ -370,7 +377,7 @@ def _cases(program: Any, chip: Chip) -> list[Scenario]:
 def _kernels(program: Any, chip: Chip, case: Scenario) -> list[Kernel]:
     """Return the kernels of a program with their roofs in one case."""
     reached = case.ceilings == "reached"
-    least = _floor(chip) if case.floor == "with" else None
+    least = floor_of(chip) if case.floor == "with" else None
     if _is_step(program):
         changes = {"reached": reached, "floor": False, "resident": case.between == "stays"}
         step = program.but(place=chip, **changes)

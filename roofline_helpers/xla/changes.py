@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from roofline_helpers.common.show import LONGEST, shortened, si
-from roofline_helpers.evidence.verdicts import assumed_floor
+from roofline_helpers.evidence.verdicts import floor_of
 from roofline_helpers.xla.kernel import CompiledKernel, grouped, line_of
 
 if TYPE_CHECKING:
@@ -231,8 +231,8 @@ def _launching(was: Sequence[CompiledKernel], now: Sequence[CompiledKernel]) -> 
     chip = now[0].chip if now else None
     if more <= 0 or chip is None:
         return ""
-    floor = chip.floor.value if chip.floor else assumed_floor(chip.kind)
-    return f", {more:,} more launch{'es' if more > 1 else ''} of {si(floor, 's')} or longer"
+    word = "launches" if more > 1 else "launch"
+    return f", {more:,} more {word} of {si(floor_of(chip), 's')} or longer"
 
 
 def _kernels(side: Sequence[CompiledKernel]) -> str:

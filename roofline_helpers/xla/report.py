@@ -14,7 +14,7 @@ from roofline_helpers import __version__, chips
 from roofline_helpers.common import records
 from roofline_helpers.common.checks import single
 from roofline_helpers.common.terminal import text_of
-from roofline_helpers.evidence.verdicts import assumed_floor
+from roofline_helpers.evidence.verdicts import floor_of
 from roofline_helpers.roofline.model import FLOOR, bound_of
 from roofline_helpers.xla import display
 from roofline_helpers.xla.changes import Changes, changes
@@ -295,9 +295,7 @@ class Report:
     @property
     def floor(self) -> float | None:
         """Least seconds of a launch – measured, or assumed for a TPU (`verdicts`)."""
-        if self.chip is None:
-            return None
-        return self.chip.floor.value if self.chip.floor else assumed_floor(self.chip.kind)
+        return None if self.chip is None else floor_of(self.chip)
 
     @property
     def time_with_floor(self) -> float | None:
