@@ -31,8 +31,9 @@ HERE = """\
 if not find_spec("roofline_helpers"):
     if not isdir("../roofline_helpers"):
         raise SystemExit(
-            "The book's package isn't here: open this notebook in a clone of its repository, or"
-            " first %pip install https://github.com/OWNER/NAME/archive/main.zip with its names"
+            "The book's package isn't here. Open this notebook in a clone of its repository, or run"
+            " %pip install https://github.com/OWNER/NAME/archive/main.zip first: OWNER/NAME is"
+            " the repository that you have this notebook from."
         )
     %pip install --quiet .."""
 SETUP = f"""\
