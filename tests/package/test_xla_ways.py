@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -36,11 +37,10 @@ EXPECTED: dict[str, dict[str, Any]] = {
 def came_out() -> dict[str, Any]:
     """What each way gave, in a process that has four devices."""
     needs("v6e")
-    done = subprocess.run([sys.executable, str(SCRIPT)], capture_output=True, text=True, check=True)
-    outcomes: dict[str, Any] = {}
-    for line in done.stdout.splitlines():
-        outcomes |= json.loads(line) if line.startswith("{") else {}
-    return outcomes
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
+    around = {**os.environ, **flags, "PYTHONPATH": str(SCRIPT.parents[2])}
+    done = subprocess.run([sys.executable, SCRIPT], env=around, capture_output=True, check=True)
+    return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
 @pytest.mark.parametrize("name", EXPECTED)
