@@ -33,9 +33,7 @@ def headline(why: Explanation) -> str:
     """Return the time of a call, its spread, what to expect, and the least possible."""
     bound = "" if why.least is None else f"bound {si(why.least, 's')}"
     if why.origin == "modelled":
-        kernels = [row.kernel for row in why.rows]
-        open_ended = any(k.untimed or k.loop or k.host_bytes for k in kernels)
-        more = "at least " if open_ended else ""
+        more = "at least " if _open_ended(why) else ""
         expected = why.expected or si(why.wall, "s")
         return f"nothing ran: expected {more}{expected} a call, {bound}"
     text = f"{si(why.wall, 's')} a call"
@@ -118,9 +116,15 @@ def _relative_to(seconds: float, wall: float) -> str:
 
 
 def _share(why: Explanation, seconds: float) -> str | None:
-    """Return the share of the call; None if it is withheld, or a loop's count isn't known."""
-    open_ended = why.origin == "modelled" and any(row.kernel.loop for row in why.rows)
-    return None if why.withheld or open_ended else f"{100 * seconds / why.wall:.1f}%"
+    """Return the share of the call; None if it is withheld, or the call may take any time."""
+    unknown = why.withheld or _open_ended(why)
+    return None if unknown else f"{100 * seconds / why.wall:.1f}%"
+
+
+def _open_ended(why: Explanation) -> bool:
+    """Return whether nothing ran, and some kernel's time can't be told."""
+    kernels = [row.kernel for row in why.rows]
+    return why.origin == "modelled" and any(k.untimed or k.loop or k.host_bytes for k in kernels)
 
 
 def cells(why: Explanation, row: TimedRow) -> dict[str, Any]:

@@ -274,6 +274,7 @@ def test_attention_over_pages_has_no_verdict_and_no_upper_end() -> None:
     why = explain(decode, *args, chip="v6e", progress=False)
     first = why.findings[0]
     assert (first.cause, first.kernels) == ("no-roof", ("paged_attention.1",))
+    assert "%" not in str(why.table()["share"].tolist())
 
 
 def test_a_loop_without_a_known_count_has_no_verdict() -> None:

@@ -181,9 +181,9 @@ def findings(case: Case) -> tuple[Finding, ...]:
         first = [replace(each, share=0.0) for each in made if each.cause == waits]
         first += _uncounted(case)
         kept = [each for each in kept if each.cause != waits]
-        if any(row.kernel.loop for row in case.rows):  # of what call?
-            kept = [replace(each, share=0.0) for each in kept]
-    if not first:
+    if first:  # shares of what?
+        kept = [replace(each, share=0.0) for each in kept]
+    else:
         kept += _kernels_left(case, left, bool(kept))
     kept += _idle_left(case, sum(claim.more for claims in grouped.values() for claim, _ in claims))
     unused = [Finding(UNUSED.key, 0.0, (), text) for text in case.unused]
