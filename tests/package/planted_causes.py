@@ -13,6 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from compiled_programs import spec
 from jax import lax
+from jax.sharding import AbstractMesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 import roofline_helpers as rh
 from roofline_helpers.device import Explanation
@@ -258,20 +260,13 @@ def jitted_inside() -> Made:
 
 
 def sharded(split: bool) -> Made:
-    from jax.sharding import AbstractMesh, NamedSharding
-    from jax.sharding import PartitionSpec as P
-
     mesh = AbstractMesh((4,), ("x",))
 
-    def at(*axes: Any) -> Any:
-        return NamedSharding(mesh, P(*axes))
+    def at(shape: tuple[int, int], *axes: Any) -> Any:
+        return jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=NamedSharding(mesh, P(*axes)))
 
-    rows = jax.ShapeDtypeStruct(
-        (1024, 4096), jnp.bfloat16, sharding=at(None if split else "x", "x" if split else None)
-    )
-    weights = jax.ShapeDtypeStruct(
-        (4096, 4096), jnp.bfloat16, sharding=at("x" if split else None, None)
-    )
+    rows = at((1024, 4096), *((None, "x") if split else ("x", None)))
+    weights = at((4096, 4096), "x" if split else None, None)
     return jax.jit(lambda x, w: jnp.tanh(x @ w)), (rows, weights)
 
 

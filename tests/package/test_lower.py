@@ -13,6 +13,8 @@ import optax
 import pytest
 from compiled_reports import needs
 from flax import nnx
+from jax.experimental import topologies
+from jax.sharding import SingleDeviceSharding
 
 from roofline_helpers import xla
 from roofline_helpers.cli import load_call
@@ -141,9 +143,6 @@ def test_a_chip_that_contradicts_an_executable_is_refused() -> None:
 
 
 def test_an_executable_for_a_chip_is_explained_as_that_chip_s_only() -> None:
-    from jax.experimental import topologies
-    from jax.sharding import SingleDeviceSharding
-
     needs("v6e")
     device = topologies.get_topology_desc(platform="tpu", topology_name="v6e:2x2").devices[0]
     x = jax.ShapeDtypeStruct((N, N), jnp.float32, sharding=SingleDeviceSharding(device))

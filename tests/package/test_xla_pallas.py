@@ -9,6 +9,10 @@ import jax.numpy as jnp
 import pytest
 from compiled_programs import spec
 from compiled_reports import needs
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 import roofline_helpers as rh
 from roofline_helpers import xla
@@ -22,9 +26,6 @@ BF16 = 2
 
 
 def matmul(m: int, n: int, k: int, rows: int, columns: int, depth: int, **options: Any) -> Any:
-    from jax.experimental import pallas as pl
-    from jax.experimental.pallas import tpu as pltpu
-
     def body(x: Any, y: Any, out: Any, total: Any) -> None:
         @pl.when(pl.program_id(2) == 0)
         def _() -> None:
@@ -78,8 +79,6 @@ def test_a_product_in_blocks_fetches_each_operand_once_for_each_block_of_the_oth
 
 @pytest.mark.slow
 def test_the_compiler_accepts_the_vmem_that_was_counted_and_no_less() -> None:
-    from jax.experimental.pallas import tpu as pltpu
-
     needs("v6e")
     fn, args = matmul(2048, 2048, 2048, 512, 512, 512)
     counted = int(only(fn, *args).vmem)
@@ -161,9 +160,6 @@ def test_bytes_of_blocks_that_data_choose_are_a_range_and_no_verdict() -> None:
 
 def scalars_first(body: Any, blocks: Any, out: Any, *scratch: Any, grid: int = 8) -> Any:
     """Return a kernel whose first operand, of whole numbers, is there before its blocks."""
-    from jax.experimental import pallas as pl
-    from jax.experimental.pallas import tpu as pltpu
-
     spec_of = pltpu.PrefetchScalarGridSpec(
         num_scalar_prefetch=1,
         grid=(grid,),
@@ -175,9 +171,6 @@ def scalars_first(body: Any, blocks: Any, out: Any, *scratch: Any, grid: int = 8
 
 
 def test_what_data_decide_is_a_range_or_has_no_end() -> None:
-    from jax.experimental import pallas as pl
-    from jax.experimental.pallas import tpu as pltpu
-
     x, numbers = spec(4096, 128, dtype="float32"), spec(8, dtype="int32")
     out, block, done = spec(64, 128, dtype="float32"), 8 * 128 * 4, pltpu.SemaphoreType.DMA
 
@@ -224,9 +217,6 @@ def test_what_data_decide_is_a_range_or_has_no_end() -> None:
 
 
 def test_copies_that_depend_on_the_turn_of_a_known_loop_are_exact() -> None:
-    from jax.experimental import pallas as pl
-    from jax.experimental.pallas import tpu as pltpu
-
     needs("v6e")
     n, side = 2048, 512
 
@@ -320,8 +310,6 @@ def test_a_verdict_survives_the_floor_of_each_turn_and_an_assumed_vector_peak() 
 @pytest.mark.parametrize("chip", ["v5e", "v6e"])
 def test_explain_for_a_chip_takes_no_less_than_analyze_s_bound(chip: str) -> None:
     """Copies that kernels can't hide, and exchanges on the links that they run along, show."""
-    from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
-
     needs(chip)
     over = NamedSharding(AbstractMesh((8,), ("data",)), PartitionSpec("data"))
     spread = jax.ShapeDtypeStruct((4096, 512), jnp.bfloat16, sharding=over)
@@ -348,8 +336,6 @@ def test_explain_for_a_chip_takes_no_less_than_analyze_s_bound(chip: str) -> Non
 
 
 def test_a_report_counts_and_says_what_was_declared() -> None:
-    from jax.experimental import pallas as pl
-
     needs("v6e")
     n = 2048
     wrong = pl.CostEstimate(flops=7, bytes_accessed=11, transcendentals=0)
@@ -381,8 +367,6 @@ def test_requested_flops_of_a_scan_and_its_gradient() -> None:
 
 
 def test_requested_flops_of_convolutions_groups_and_complex_numbers() -> None:
-    from jax import lax
-
     def of(fn: Any, *args: Any) -> float | None:
         return requested(jax.jit(fn).trace(*args).jaxpr)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import jax
 import pytest
 
 from roofline_helpers import xla
@@ -34,8 +35,6 @@ def test_scopes(op_name: str, scope: str, step: str, primitive: str) -> None:
 
 
 def _mlp(p: Any, x: Any) -> Any:
-    import jax
-
     with jax.named_scope("mlp"):
         with jax.named_scope("up"):
             hidden = jax.nn.gelu(x @ p["up"])  # the line of the test
@@ -44,8 +43,6 @@ def _mlp(p: Any, x: Any) -> Any:
 
 
 def _step(p: Any, x: Any) -> Any:
-    import jax
-
     return jax.grad(lambda p: (_mlp(p, x) ** 2).mean())(p)
 
 
@@ -57,7 +54,6 @@ LINE = next(
 
 
 def test_a_kernel_knows_its_line() -> None:
-    jax = pytest.importorskip("jax")
     spec = jax.ShapeDtypeStruct((256, 512), "bfloat16")
     weights = {
         "up": jax.ShapeDtypeStruct((512, 1024), "bfloat16"),
